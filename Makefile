@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The front door: every task of the project by one name. Kernel images, tools and packages are kept in a
+# cache outside the checkout (RAMSLICE_CACHE, default ~/.cache/ramslice); reports go to out/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+CACHE := $(or $(RAMSLICE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ramslice)
+STAGES ?=
+KERNEL ?= plain
+
+.PHONY: help
+help: ## Shows this list
+	@echo "ramslice: packs used memory into few DRAM slices, so that the empty ones can be powered off."; echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo test check soak shell series
+demo: setup ## Shows slices being emptied and powered off, in a virtual machine
+	@lab/demo
+
+test: ## Runs all tests, or some: make test STAGES="20 30"
+	@lab/test $(STAGES)
+
+check: setup ## Checks style and spelling: rustfmt, clippy, checkpatch, codespell
+	@lab/check
+
+soak: setup ## Stresses the debug kernel for hours
+	@lab/soak
+
+shell: setup ## Opens a shell in a virtual machine: make shell KERNEL=debug
+	@lab/vm --kernel $(KERNEL) --interactive
+
+series: setup ## Writes the kernel changes as a git-am series to out/series
+	@lab/export-series
+
+.PHONY: setup kernel kernel-debug kernel-stock tools
+setup: ## Installs what this machine lacks
+	@lab/setup
+
+kernel: setup ## Builds the patched kernel
+	@lab/kernel plain
+
+kernel-debug: setup ## Builds the patched kernel with KASAN, lockdep and VM checks
+	@lab/kernel debug
+
+kernel-stock: setup ## Builds the same kernel without our changes
+	@lab/kernel stock
+
+tools: setup ## Builds the user-space tools
+	@source lab/env && cargo build --release --locked
+
+.PHONY: clean distclean
+clean: ## Removes out/
+	rm -rf out
+
+distclean: clean ## Removes out/ and the cache
+	rm -rf "$(CACHE)"

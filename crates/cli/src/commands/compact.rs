@@ -1,0 +1,282 @@
+//! `ramslice compact`: pack memory within a budget, with progress and a clean Ctrl-C.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ramslice_kernel::sys::Interrupt;
+use ramslice_types::{
+    Backend, Budget, Bytes, Info, NodeId, Op, Outcome, Pages, Reason, Request, SliceId, SliceState, Snapshot,
+    parse_duration,
+};
+use serde::Serialize;
+
+use super::interrupt::{TICK, interruptible};
+use super::outcome::{slices, why, zone_number};
+use crate::context::{Context, write_json};
+use crate::exit::Exit;
+
+const HELP: &str = "\
+Empties slices, cheapest first, and switches them off until the budget is spent, the zone has no \
+more room, or its awake reserve is reached. Prices and budgets are in units of 100 CPU cycles; work \
+on a slice that then fails is charged, too. Ctrl-C ends it cleanly: what is off stays off, the slice \
+at hand stays on, and the report follows.
+
+The exit status is 0 if it came to an end of its own, however little there was to do, and 1 if it \
+was broken off or something went wrong.
+
+Examples:
+  ramslice compact --dry-run                what packing everything would cost
+  ramslice compact --budget 2M              spend at most 200 million cycles
+  ramslice compact --budget 20k --per-slice any number of slices, but only cheap ones
+  ramslice compact --max-slices 1           one more slice
+  ramslice compact --keep-cache             rather stop than drop cache to make room";
+
+/// Pack memory: empty the cheapest slices within a budget.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// The most to spend, in units of 100 CPU cycles: 50000, 50k, 2M or inf
+    #[arg(long, value_name = "N", default_value = "inf")]
+    budget: Budget,
+    /// The budget holds for each slice rather than for all
+    #[arg(long)]
+    per_slice: bool,
+    /// Switch off at most this many slices
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_slices: Option<u32>,
+    /// Keep to this NUMA node
+    #[arg(long, value_name = "NODE")]
+    node: Option<i32>,
+    /// Keep to the zone of this name
+    #[arg(long, value_name = "NAME")]
+    zone: Option<String>,
+    /// Stop after this time [kernel's default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    deadline: Option<Duration>,
+    /// Do not drop cache in other slices to make room
+    #[arg(long)]
+    keep_cache: bool,
+    /// Try slices that failed lately, too
+    #[arg(long)]
+    ignore_backoff: bool,
+    /// Only say what it would do and cost
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    dry_run: bool,
+    budget_100cycles: Budget,
+    outcome: &'a Outcome,
+    info: &'a Info,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let backend = context.backend()?;
+    let backend = backend.as_ref();
+    let request = request(args, backend)?;
+    let outcome = interruptible(|interrupt| {
+        let progress = io::stderr().is_terminal() && !request.dry_run && !context.json();
+        supervised(backend, &request, interrupt, progress)
+    })?;
+    let info = backend.info()?;
+    if context.json() {
+        let body =
+            Body { dry_run: args.dry_run, budget_100cycles: args.budget, outcome: &outcome, info: &info };
+        write_json(out, "compact", body)?;
+    } else {
+        for line in report(&request, &outcome, &info) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(if outcome.ran_to_its_end() { Exit::Ok } else { Exit::Refused })
+}
+
+fn request(args: &Args, backend: &dyn Backend) -> Result<Request> {
+    let node = args.node.map(NodeId);
+    let zone = match &args.zone {
+        Some(name) => Some(zone_number(&backend.zones()?, node, name)?),
+        None => None,
+    };
+    Ok(Request {
+        op: Op::Compact,
+        node,
+        zone,
+        budget: args.budget,
+        per_slice: args.per_slice,
+        keep_cache: args.keep_cache,
+        ignore_backoff: args.ignore_backoff,
+        dry_run: args.dry_run,
+        max_slices: args.max_slices,
+        deadline: args.deadline,
+    })
+}
+
+/// Carries out the request in this thread; a second one shows how far it is.
+fn supervised(
+    backend: &dyn Backend,
+    request: &Request,
+    interrupt: &Interrupt,
+    progress: bool,
+) -> Result<Outcome> {
+    if !progress {
+        return Ok(backend.request(request)?);
+    }
+    let (info, before) = (backend.info()?, backend.snapshot()?);
+    std::thread::scope(|scope| {
+        let (done, over) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            let (start, before) = (Instant::now(), used_by_slice(&info, &before));
+            while over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                // Progress is a courtesy: if it cannot be read, the request goes on without.
+                if let Ok(now) = backend.snapshot() {
+                    let line = progress_line(&info, &before, &now, start.elapsed(), interrupt.requested());
+                    eprint!("\r\x1b[K{line}");
+                }
+            }
+            eprint!("\r\x1b[K");
+        });
+        let outcome = backend.request(request);
+        drop(done);
+        Ok(outcome?)
+    })
+}
+
+/// What each online slice holds.
+fn used_by_slice(info: &Info, snapshot: &Snapshot) -> BTreeMap<SliceId, Pages> {
+    let online = snapshot.slices.iter().filter(|slice| slice.state == SliceState::Online);
+    online.map(|slice| (slice.id, slice.composition(info.slice_pages()).used())).collect()
+}
+
+fn progress_line(
+    info: &Info,
+    before: &BTreeMap<SliceId, Pages>,
+    now: &Snapshot,
+    elapsed: Duration,
+    stopping: bool,
+) -> String {
+    let (mut off, mut cleared) = (0, Pages::ZERO);
+    for slice in &now.slices {
+        // Others fill up meanwhile; only slices that are being or have been emptied count.
+        if let Some(&used) = before.get(&slice.id)
+            && matches!(slice.state, SliceState::Emptying | SliceState::Offline)
+        {
+            off += u32::from(slice.state == SliceState::Offline);
+            cleared += used - slice.composition(info.slice_pages()).used();
+        }
+    }
+    format!(
+        "{} off, {} pages ({}) cleared, {:.1} s{}",
+        slices(off),
+        cleared,
+        cleared.bytes(info.page_bytes),
+        elapsed.as_secs_f64(),
+        if stopping { "; stopping" } else { "; Ctrl-C stops" },
+    )
+}
+
+fn report(request: &Request, outcome: &Outcome, info: &Info) -> Vec<String> {
+    let size = |pages: Pages| pages.bytes(info.page_bytes);
+    let done = Bytes(u64::from(outcome.slices_done).saturating_mul(info.slice_bytes.0));
+    let mut lines = Vec::new();
+    let verb = if request.dry_run { "would switch off" } else { "switched off" };
+    let mut first = format!("{verb} {} ({done})", slices(outcome.slices_done));
+    if !request.dry_run {
+        first.push_str(&format!(" in {:.2} s", outcome.elapsed.as_secs_f64()));
+    }
+    if outcome.slices_failed > 0 {
+        first.push_str(&format!(", {} in vain", slices(outcome.slices_failed)));
+    }
+    lines.push(first);
+    if request.dry_run {
+        lines.push(format!("price: {} predicted, in units of 100 cycles", outcome.price_predicted));
+    } else {
+        let mut pages = format!(
+            "moved {} pages ({}), dropped {} pages ({}) of clean cache",
+            outcome.migrated,
+            size(outcome.migrated),
+            outcome.dropped,
+            size(outcome.dropped),
+        );
+        if outcome.failed > Pages::ZERO {
+            pages.push_str(&format!(", {} pages did not move", outcome.failed));
+        }
+        if outcome.huge_moved + outcome.huge_split > 0 {
+            pages.push_str(&format!(
+                "; huge pages: {} moved whole, {} split",
+                outcome.huge_moved, outcome.huge_split
+            ));
+        }
+        lines.push(pages);
+        lines.push(format!(
+            "price: {} predicted, {} measured{}, in units of 100 cycles",
+            outcome.price_predicted,
+            outcome.price_measured,
+            deviation(outcome),
+        ));
+    }
+    lines.push(format!("ended: {}", ending(request, outcome)));
+    lines.push(format!(
+        "now: {} used, {} free and awake, {} offline, c = {:.2}",
+        size(info.used_pages()),
+        size(info.free_pages),
+        size(info.offline_pages),
+        info.offline_ratio(),
+    ));
+    lines
+}
+
+/// ` (+8 %)`: how far the measured price is from the predicted one.
+fn deviation(outcome: &Outcome) -> String {
+    if outcome.price_predicted.0 == 0 {
+        return String::new();
+    }
+    let ratio = outcome.price_measured.share_of(outcome.price_predicted);
+    format!(" ({:+.0} %)", 100.0 * (ratio - 1.0))
+}
+
+fn ending(request: &Request, outcome: &Outcome) -> String {
+    match outcome.reason {
+        Reason::None if outcome.is_ok() => {
+            let enough = request.max_slices.is_some_and(|most| outcome.slices_done >= most);
+            let text =
+                if enough { "as many slices as allowed" } else { "no slice is left that could be emptied" };
+            text.to_owned()
+        }
+        // Of a whole request, "it" in the slice's sentence would mean the next slice.
+        Reason::OverBudget => {
+            "over-budget: the next slice costs more than what is left of the budget".to_owned()
+        }
+        Reason::AwakeReserve => {
+            "awake-reserve: with another slice off, too little free memory would stay awake".to_owned()
+        }
+        Reason::NoRoom => "no-room: the slices that stay on cannot take more pages".to_owned(),
+        _ => why(outcome),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramslice_types::Price;
+
+    #[test]
+    fn the_deviation_is_relative_to_the_prediction() {
+        let outcome =
+            Outcome { price_predicted: Price(200), price_measured: Price(250), ..Outcome::default() };
+        assert_eq!(deviation(&outcome), " (+25 %)");
+        assert_eq!(deviation(&Outcome::default()), "");
+    }
+
+    #[test]
+    fn the_end_is_explained_even_without_a_reason() {
+        let request = Request { max_slices: Some(2), ..Request::default() };
+        let outcome = Outcome { slices_done: 2, ..Outcome::default() };
+        assert_eq!(ending(&request, &outcome), "as many slices as allowed");
+        assert!(ending(&Request::default(), &outcome).starts_with("no slice is left"));
+    }
+}

@@ -1,0 +1,62 @@
+//! `ramslice man`: the manual pages, from the same source as the help.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::CommandFactory;
+use serde::Serialize;
+
+use crate::args::Cli;
+use crate::context::{Context, write_json};
+use crate::exit::Exit;
+
+const HELP: &str = "\
+Examples:
+  ramslice man | man -l -
+  ramslice man --dir /usr/local/share/man/man1";
+
+/// Print the manual page, or write all of them.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// Write ramslice.1 and a page per command into this directory
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Body {
+    files: Vec<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let mut command = Cli::command();
+    command.build();
+    let Some(dir) = &args.dir else {
+        clap_mangen::Man::new(command).render(out)?;
+        return Ok(Exit::Ok);
+    };
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let mut files = Vec::new();
+    let pages =
+        command.get_subcommands().cloned().map(|page| (format!("ramslice-{}", page.get_name()), page));
+    for (name, page) in pages.chain([("ramslice".to_owned(), command.clone())]) {
+        let path = dir.join(format!("{name}.1"));
+        let write = || -> std::io::Result<()> {
+            clap_mangen::Man::new(page).title(name).render(&mut File::create(&path)?)
+        };
+        write().with_context(|| format!("writing {}", path.display()))?;
+        files.push(path);
+    }
+    files.sort();
+    if context.json() {
+        write_json(out, "man", Body { files })?;
+    } else {
+        for file in files {
+            writeln!(out, "{}", file.display())?;
+        }
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,135 @@
+//! `ramslice map`: physical memory as a picture.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use ramslice_types::{Bytes, Census, Composition, Machine, SliceId, SliceState};
+use serde::Serialize;
+
+use crate::context::{Context, write_json};
+use crate::exit::Exit;
+use crate::render::{Glyph, legend, mosaic, png};
+
+/// Lines that a terminal picture should not exceed.
+const MAX_ROWS: usize = 24;
+
+const HELP: &str = "\
+A tile is a slice, placed by its physical address. Its area is split by what it holds: unmovable, \
+movable, freeable, free. However little unmovable memory a slice has, it is shown: a single page keeps \
+the slice on. Slices that are off are dark and hatched, one that is being emptied has a frame (in the PNG).
+
+Without colours, letters stand for the kinds: # unmovable, o movable, + freeable, . free, / offline.
+
+Examples:
+  ramslice map
+  ramslice map --png memory.png --width 1600 --title 'After compaction'
+  ramslice map --from now.json --png then.png";
+
+/// Draw physical memory, on the terminal or as a PNG.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// Write a PNG to this file
+    #[arg(long, value_name = "FILE")]
+    png: Option<PathBuf>,
+    /// Width: columns, or pixels of a PNG [default: the terminal's; 1200]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(40..=8192))]
+    width: Option<u32>,
+    /// Heading of the PNG
+    #[arg(long, value_name = "TEXT", default_value = "Physical memory by slice")]
+    title: String,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    page_bytes: Bytes,
+    slice_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    png: Option<Written<'a>>,
+    tiles: Vec<Tile>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    path: &'a PathBuf,
+    width_pixels: u32,
+    height_pixels: u32,
+}
+
+#[derive(Serialize)]
+struct Tile {
+    slice: SliceId,
+    start_bytes: u64,
+    state: SliceState,
+    composition: Composition,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let machine = context.backend()?.machine()?;
+    let picture = match &args.png {
+        None => None,
+        Some(path) => {
+            let options = png::Options { width: args.width.unwrap_or(1200), title: args.title.clone() };
+            let picture = png::draw(&machine, &options)?;
+            let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+            let mut file = BufWriter::new(file);
+            picture
+                .write(&mut file)
+                .and_then(|()| Ok(file.flush()?))
+                .with_context(|| format!("writing {}", path.display()))?;
+            Some(Written { path, width_pixels: picture.width, height_pixels: picture.height })
+        }
+    };
+    match picture {
+        png if context.json() => write_json(out, "map", body(&machine, png))?,
+        Some(png) => {
+            let (path, width, height) = (png.path.display(), png.width_pixels, png.height_pixels);
+            writeln!(out, "wrote {path}, {width} x {height} pixels")?;
+        }
+        None => {
+            let screen = &context.screen;
+            let width = args.width.map_or(screen.width, |width| width as u16);
+            for line in mosaic(&machine, screen, width, MAX_ROWS) {
+                writeln!(out, "{}", Glyph::line(screen, &line))?;
+            }
+            let census = Census::of(&machine.snapshot.slices, machine.info.slice_pages());
+            writeln!(out)?;
+            for line in legend(screen, &census.pages, machine.info.page_bytes, width.into()) {
+                writeln!(out, "{}", Glyph::line(screen, &line))?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn body<'a>(machine: &Machine, png: Option<Written<'a>>) -> Body<'a> {
+    let tiles = machine.snapshot.slices.iter().map(|slice| Tile {
+        slice: slice.id,
+        start_bytes: slice.addresses(machine.info.slice_bytes).start,
+        state: slice.state,
+        composition: slice.composition(machine.info.slice_pages()),
+    });
+    Body {
+        page_bytes: machine.info.page_bytes,
+        slice_bytes: machine.info.slice_bytes,
+        png,
+        tiles: tiles.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::ascii;
+    use ramslice_types::Kind;
+
+    #[test]
+    fn the_help_explains_every_letter_of_a_usual_map() {
+        for kind in [Kind::Unmovable, Kind::Movable, Kind::Freeable, Kind::Free, Kind::Offline] {
+            let text = format!("{} {}", ascii(kind), kind.name());
+            assert!(HELP.contains(&text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! One file per command: its arguments, its help, what it does.
+
+pub(crate) mod compact;
+pub(crate) mod completions;
+mod interrupt;
+pub(crate) mod man;
+pub(crate) mod map;
+pub(crate) mod offline;
+pub(crate) mod online;
+mod outcome;
+pub(crate) mod slices;
+pub(crate) mod status;
+pub(crate) mod watch;
+mod watch_screen;
+
+use std::io::Write;
+
+use anyhow::Result;
+
+use crate::args::Command;
+use crate::context::Context;
+use crate::exit::Exit;
+
+/// Runs a command; text goes to `out`.
+pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    match command {
+        Command::Status(args) => status::run(&args, context, out),
+        Command::Slices(args) => slices::run(&args, context, out),
+        Command::Map(args) => map::run(&args, context, out),
+        Command::Offline(args) => offline::run(&args, context, out),
+        Command::Online(args) => online::run(&args, context, out),
+        Command::Compact(args) => compact::run(&args, context, out),
+        Command::Watch(args) => watch::run(&args, context, out),
+        Command::Completions(args) => completions::run(&args, context, out),
+        Command::Man(args) => man::run(&args, context, out),
+    }
+}

@@ -1,0 +1,52 @@
+//! `ramslice offline`: empty chosen slices and switch them off.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use ramslice_types::{Op, Request, SliceRanges, parse_duration};
+
+use super::outcome::{each, resolve};
+use crate::context::Context;
+use crate::exit::Exit;
+
+const HELP: &str = "\
+A slice is emptied whole or not at all: when that fails, its memory stays as it was and the line \
+says why. The exit status is 1 if one was refused. Nothing keeps a slice off: when memory is wanted, \
+the kernel wakes it.
+
+Examples:
+  ramslice offline 12                      one slice
+  ramslice offline 64-71,80 --deadline 5s  several, at most 5 s each
+  ramslice offline --empty                 whatever is empty already: costs next to nothing";
+
+/// Empty slices and switch them off.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// Slices by id: 12, 3-7 or 3-7,12
+    #[arg(value_name = "SLICE", required_unless_present = "empty")]
+    slices: Vec<SliceRanges>,
+    /// All slices that are empty already
+    #[arg(long, conflicts_with = "slices")]
+    empty: bool,
+    /// Give up on a slice after this time [kernel's default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    deadline: Option<Duration>,
+    /// Try slices that failed lately, too
+    #[arg(long)]
+    ignore_backoff: bool,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let backend = context.backend()?;
+    let request =
+        |op| Request { deadline: args.deadline, ignore_backoff: args.ignore_backoff, ..Request::new(op) };
+    let requests = if args.empty {
+        vec![(None, request(Op::OfflineFree))]
+    } else {
+        let ids = resolve(&args.slices, &backend.snapshot()?.slices)?;
+        ids.into_iter().map(|id| (Some(id), request(Op::Offline(id)))).collect()
+    };
+    each(context, out, ("offline", "offline"), backend.as_ref(), &requests)
+}

@@ -1,0 +1,175 @@
+//! What `offline`, `online` and `compact` share: who is meant, and how it went.
+
+use std::io::Write;
+
+use anyhow::Result;
+use ramslice_types::{
+    Backend, NodeId, Outcome, Reason, Request, Slice, SliceId, SliceRanges, Zone, ZoneNumber,
+};
+use serde::Serialize;
+
+use super::interrupt::interruptible;
+use crate::context::{Context, write_json};
+use crate::exit::{Exit, UsageError};
+
+/// A slice and how it went with it; without a slice, a request over many.
+#[derive(Debug, Serialize)]
+struct Answer {
+    /// The slice.
+    slice: Option<SliceId>,
+    /// Absent if the slice was not tried, as after Ctrl-C.
+    outcome: Option<Outcome>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    results: &'a [Answer],
+}
+
+/// Carries out one request after another and prints an answer for each; refused if one was.
+///
+/// `done` is the past tense, as in "offline". Ctrl-C ends the request at hand and leaves out
+/// the others; an error of the backend comes after the answers so far.
+pub(crate) fn each(
+    context: &Context,
+    out: &mut dyn Write,
+    (command, done): (&'static str, &str),
+    backend: &dyn Backend,
+    requests: &[(Option<SliceId>, Request)],
+) -> Result<Exit> {
+    let mut answers = Vec::new();
+    let result = interruptible(|interrupt| {
+        for (slice, request) in requests {
+            let tried = !interrupt.requested();
+            let outcome = tried.then(|| backend.request(request)).transpose()?;
+            answers.push(Answer { slice: *slice, outcome });
+        }
+        Ok(())
+    });
+    if result.is_ok() || !answers.is_empty() {
+        if context.json() {
+            write_json(out, command, Body { results: &answers })?;
+        } else {
+            for answer in &answers {
+                writeln!(out, "{}", line(answer, done))?;
+            }
+        }
+    }
+    result?;
+    let fine = answers.iter().all(|answer| answer.outcome.as_ref().is_some_and(Outcome::is_ok));
+    Ok(if fine { Exit::Ok } else { Exit::Refused })
+}
+
+fn line(answer: &Answer, done: &str) -> String {
+    let who = answer.slice.map_or_else(String::new, |id| format!("slice {id}: "));
+    match &answer.outcome {
+        None => format!("{who}not tried, interrupted"),
+        Some(outcome) if outcome.is_ok() && answer.slice.is_some() => {
+            let mut line = format!("{who}{done}");
+            if outcome.migrated.0 + outcome.dropped.0 > 0 {
+                line.push_str(&format!(", {} pages moved, {} dropped", outcome.migrated, outcome.dropped));
+            }
+            line
+        }
+        Some(outcome) if outcome.is_ok() => format!("{} {done}", slices(outcome.slices_done)),
+        Some(outcome) => {
+            let so_far = if answer.slice.is_none() && outcome.slices_done > 0 {
+                format!("{} {done}, then ", slices(outcome.slices_done))
+            } else {
+                String::new()
+            };
+            format!("{who}{so_far}refused: {}", why(outcome))
+        }
+    }
+}
+
+/// The reason with what to do; the errno where there is no reason.
+pub(crate) fn why(outcome: &Outcome) -> String {
+    match outcome.reason {
+        Reason::None => {
+            let error = std::io::Error::from_raw_os_error(outcome.status_errno.cast_signed());
+            format!("{error}; the kernel gave no reason")
+        }
+        reason => format!("{reason}: {}; {}", reason.sentence(), reason.advice()),
+    }
+}
+
+/// `1 slice`, `2 slices`.
+pub(crate) fn slices(count: u32) -> String {
+    if count == 1 { "1 slice".to_owned() } else { format!("{count} slices") }
+}
+
+/// The slices that were named, each once; an error names those that do not exist.
+pub(crate) fn resolve(named: &[SliceRanges], slices: &[Slice]) -> Result<Vec<SliceId>, UsageError> {
+    for id in named.iter().flat_map(SliceRanges::iter) {
+        // Ids ascend in a snapshot.
+        if slices.binary_search_by_key(&id, |slice| slice.id).is_err() {
+            let ids: Vec<u32> = slices.iter().map(|slice| slice.id.0).collect();
+            let text = format!("there is no slice {id}: this machine has {}", ranges(&ids));
+            return Err(UsageError(text));
+        }
+    }
+    let mut found: Vec<SliceId> = named.iter().flat_map(SliceRanges::iter).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    found.retain(|&id| seen.insert(id));
+    Ok(found)
+}
+
+/// `0-31,64-159`.
+fn ranges(ids: &[u32]) -> String {
+    ids.chunk_by(|&a, &b| b == a + 1)
+        .map(|run| match run {
+            [only] => only.to_string(),
+            [first, .., last] => format!("{first}-{last}"),
+            [] => String::new(),
+        })
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// The number of a zone by its name, on any node if none is given.
+pub(crate) fn zone_number(
+    zones: &[Zone],
+    node: Option<NodeId>,
+    name: &str,
+) -> Result<ZoneNumber, UsageError> {
+    let here = |zone: &&Zone| node.is_none_or(|node| node == zone.node);
+    if let Some(node) = node
+        && !zones.iter().any(|zone| here(&zone))
+    {
+        return Err(UsageError(format!("there is no node {node} with memory: see `ramslice status`")));
+    }
+    let found = zones.iter().filter(here).find(|zone| zone.name.eq_ignore_ascii_case(name));
+    found.map(|zone| zone.zone).ok_or_else(|| {
+        let mut names: Vec<&str> = zones.iter().filter(here).map(|zone| zone.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        UsageError(format!("there is no zone `{name}`: this machine has {}", names.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_summed_up_as_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 7, 9, 10]), "0-2,7,9-10");
+        assert_eq!(ranges(&[]), "");
+    }
+
+    #[test]
+    fn a_refusal_says_why_and_what_to_do() {
+        let outcome =
+            Outcome { status_errno: 16, reason: Reason::Pinned, slices_failed: 1, ..Outcome::default() };
+        let text = line(&Answer { slice: Some(SliceId(7)), outcome: Some(outcome) }, "offline");
+        assert!(text.starts_with("slice 7: refused: pinned: a device"), "{text}");
+        assert!(text.contains("try again"), "{text}");
+    }
+
+    #[test]
+    fn without_a_reason_the_errno_speaks() {
+        let outcome = Outcome { status_errno: 5, ..Outcome::default() };
+        assert!(why(&outcome).starts_with("Input/output error"));
+    }
+}

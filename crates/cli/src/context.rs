@@ -1,0 +1,66 @@
+//! What every command needs: the backend and the way to write.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use ramslice_kernel::{KernelBackend, ReplayBackend};
+use ramslice_types::{Backend, BackendError, SCHEMA_VERSION};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::render::Screen;
+
+/// The global options, resolved.
+pub(crate) struct Context {
+    global: Global,
+    /// How stdout shows things.
+    pub(crate) screen: Screen,
+}
+
+impl Context {
+    pub(crate) fn new(global: Global) -> Self {
+        let screen = Screen::stdout(global.color);
+        Self { global, screen }
+    }
+
+    /// Whether JSON is wanted.
+    pub(crate) fn json(&self) -> bool {
+        self.global.json
+    }
+
+    /// Opens the running kernel, or the file given with --from.
+    pub(crate) fn backend(&self) -> Result<Box<dyn Backend>> {
+        Ok(match &self.global.from {
+            Some(path) => Box::new(ReplayBackend::open(path).map_err(BackendError::from)?),
+            None => Box::new(KernelBackend::open().map_err(BackendError::from)?),
+        })
+    }
+}
+
+/// The head of every JSON document.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document<T> {
+    schema_version: u32,
+    command: &'static str,
+    #[serde(flatten)]
+    body: T,
+}
+
+/// Writes `body` under the common head, indented.
+pub(crate) fn write_json(out: &mut dyn Write, command: &'static str, body: impl Serialize) -> Result<()> {
+    let document = Document { schema_version: SCHEMA_VERSION, command, body };
+    // As an io::Error, a closed pipe is still known as one.
+    serde_json::to_writer_pretty(&mut *out, &document).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
+}
+
+/// Writes `body` under the common head, on one line.
+pub(crate) fn write_json_line(
+    out: &mut dyn Write,
+    command: &'static str,
+    body: impl Serialize,
+) -> Result<()> {
+    let document = Document { schema_version: SCHEMA_VERSION, command, body };
+    serde_json::to_writer(&mut *out, &document).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
+}

@@ -1,0 +1,89 @@
+//! The one-glance bar: all memory on one line, and the legend that explains it.
+
+use ramslice_types::{Bytes, Composition, Kind};
+
+use super::mosaic::{Glyph, apportion};
+use super::palette::{ascii, color, ink};
+use super::screen::{Depth, Screen};
+
+/// Between the entries of a legend.
+const GAP: &str = "   ";
+
+/// All memory on `width` cells, holes left out.
+pub(crate) fn bar(screen: &Screen, pages: &Composition, width: usize) -> Vec<Glyph> {
+    let pages = Composition { hole: ramslice_types::Pages::ZERO, ..*pages };
+    apportion(&pages, width)
+        .into_iter()
+        .map(|kind| match screen.depth {
+            Depth::None => Glyph { ch: ascii(kind), fg: None, bg: None },
+            _ => {
+                let ch = match kind {
+                    Kind::Offline if screen.unicode => '╱',
+                    Kind::Quarantined if screen.unicode => '╳',
+                    Kind::Offline | Kind::Quarantined => ascii(kind),
+                    _ => ' ',
+                };
+                Glyph { ch, fg: Some(ink(kind)), bg: Some(color(kind)) }
+            }
+        })
+        .collect()
+}
+
+/// A swatch, name and size for every kind there is, `offline` and the four of an online slice
+/// always; on as many lines of `width` cells as it takes.
+pub(crate) fn legend(
+    screen: &Screen,
+    pages: &Composition,
+    page_bytes: Bytes,
+    width: usize,
+) -> Vec<Vec<Glyph>> {
+    let plain = |ch| Glyph { ch, fg: None, bg: None };
+    let mut lines: Vec<Vec<Glyph>> = vec![Vec::new()];
+    for (kind, size) in entries(pages, page_bytes) {
+        let colored = |ch| vec![Glyph { ch, fg: Some(ink(kind)), bg: Some(color(kind)) }; 2];
+        let mut entry = match (screen.depth, kind) {
+            (Depth::None, _) => vec![plain(ascii(kind))],
+            (_, Kind::Offline) if screen.unicode => colored('╱'),
+            (_, Kind::Quarantined) if screen.unicode => colored('╳'),
+            _ => colored(' '),
+        };
+        entry.extend(format!(" {} {size}", kind.name()).chars().map(plain));
+        let line = lines.last_mut().expect("there is a line");
+        if line.is_empty() {
+            *line = entry;
+        } else if line.len() + GAP.len() + entry.len() <= width {
+            line.extend(GAP.chars().map(plain));
+            line.extend(entry);
+        } else {
+            lines.push(entry);
+        }
+    }
+    lines
+}
+
+/// The kinds worth a word in a legend, with their size.
+pub(crate) fn entries(pages: &Composition, page_bytes: Bytes) -> Vec<(Kind, Bytes)> {
+    let always = [Kind::Unmovable, Kind::Movable, Kind::Freeable, Kind::Free, Kind::Offline];
+    Kind::ALL
+        .into_iter()
+        .map(|kind| (kind, pages.get(kind).bytes(page_bytes)))
+        .filter(|(kind, size)| always.contains(kind) || (size.0 > 0 && *kind != Kind::Hole))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramslice_types::Pages;
+
+    #[test]
+    fn a_legend_takes_the_lines_it_needs_and_loses_nothing() {
+        let pages = Composition { waking: Pages(1), quarantined: Pages(1), ..Composition::default() };
+        let lines = legend(&Screen::plain(), &pages, Bytes(4096), 40);
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= 40));
+        let text: String = lines.iter().flatten().map(|glyph| glyph.ch).collect();
+        for kind in Kind::ALL.iter().filter(|&&kind| kind != Kind::Hole) {
+            assert!(text.contains(kind.name()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! How things look: on a terminal, in plain text, in a PNG. Nothing here reads a backend.
+
+mod bar;
+mod canvas;
+mod grid;
+mod mosaic;
+mod palette;
+pub(crate) mod png;
+mod screen;
+mod table;
+
+pub(crate) use bar::{bar, legend};
+pub(crate) use mosaic::{Glyph, mosaic};
+pub(crate) use palette::Rgb;
+#[cfg(test)]
+pub(crate) use palette::ascii;
+pub(crate) use screen::{Depth, Screen};
+pub(crate) use table::{Align, Table};

@@ -1,0 +1,158 @@
+//! Physical memory on the terminal: a tile per slice, its area split by what the slice holds.
+//!
+//! A character cell shows a left and a right half, so a tile of `n` columns has `2n` picture
+//! elements and straight edges; without colours a cell is the letter of one element.
+
+use ramslice_types::{Composition, Kind, Machine, Pages, Slice};
+
+use super::grid::{Grid, Row, address};
+use super::palette::{Rgb, ascii, color, ink};
+use super::screen::{Depth, Screen};
+
+/// Columns of the addresses on the left.
+const AXIS: u16 = 10;
+/// Columns of the zone names on the right.
+const ZONES: u16 = 16;
+
+/// A character cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Glyph {
+    pub(crate) ch: char,
+    pub(crate) fg: Option<Rgb>,
+    pub(crate) bg: Option<Rgb>,
+}
+
+impl Glyph {
+    fn plain(ch: char) -> Self {
+        Self { ch, fg: None, bg: None }
+    }
+
+    /// Shows `left` beside `right`.
+    fn halves(screen: &Screen, left: Kind, right: Kind) -> Self {
+        if screen.depth == Depth::None {
+            return Self::plain(ascii(left));
+        }
+        let flat = |ch| Self { ch, fg: Some(ink(left)), bg: Some(color(left)) };
+        if left != right && screen.unicode {
+            return Self { ch: '▌', fg: Some(color(left)), bg: Some(color(right)) };
+        }
+        match (left, screen.unicode) {
+            (Kind::Hole, _) => Self::plain(' '),
+            (Kind::Offline, true) => flat('╱'),
+            (Kind::Quarantined, true) => flat('╳'),
+            (Kind::Offline | Kind::Quarantined | Kind::Waking, _) => flat(ascii(left)),
+            _ => flat(' '),
+        }
+    }
+
+    /// A line of cells as text with its escape codes.
+    pub(crate) fn line(screen: &Screen, cells: &[Self]) -> String {
+        let mut line = String::new();
+        for run in cells.chunk_by(|a, b| (a.fg, a.bg) == (b.fg, b.bg)) {
+            let text: String = run.iter().map(|cell| cell.ch).collect();
+            line.push_str(&screen.paint(&text, run[0].fg, run[0].bg));
+        }
+        line.trim_end().to_owned()
+    }
+}
+
+/// Divides `n` picture elements among the kinds by their share, largest remainders first.
+///
+/// Unmovable memory gets an element however little it is: a single page keeps a slice on.
+pub(crate) fn apportion(parts: &Composition, n: usize) -> Vec<Kind> {
+    let total = parts.total().0.max(1);
+    let mut shares = Kind::ALL.map(|kind| {
+        let exact = u128::from(parts.get(kind).0) * n as u128;
+        ((exact / u128::from(total)) as usize, (exact % u128::from(total)) as u64, kind)
+    });
+    let given: usize = shares.iter().map(|share| share.0).sum();
+    let mut order = [0, 1, 2, 3, 4, 5, 6, 7];
+    order.sort_by_key(|&at| std::cmp::Reverse(shares[at].1));
+    for &at in order.iter().take(n - given.min(n)) {
+        shares[at].0 += 1;
+    }
+    if n >= 4 && parts.unmovable > Pages::ZERO && shares[0].0 == 0 {
+        let largest = (0..shares.len()).max_by_key(|&at| shares[at].0).unwrap_or(0);
+        shares[largest].0 -= 1;
+        shares[0].0 = 1;
+    }
+    shares.iter().flat_map(|&(count, _, kind)| std::iter::repeat_n(kind, count)).take(n).collect()
+}
+
+/// The picture, `width` columns wide and of at most `max_rows` lines where that is possible.
+pub(crate) fn mosaic(machine: &Machine, screen: &Screen, width: u16, max_rows: usize) -> Vec<Vec<Glyph>> {
+    let room = u32::from(width.saturating_sub(AXIS + ZONES).max(8));
+    let grid = Grid::new(machine, Grid::choose_per_row(machine, room, max_rows));
+    let step = (room / grid.per_row).clamp(1, 12) as usize;
+    // Wide tiles are set apart by a blank column; narrow ones need every column.
+    let columns = if step >= 4 { step - 1 } else { step };
+    let frames = machine.info.slice_pages();
+    let text = |text: String| text.chars().map(Glyph::plain).collect::<Vec<_>>();
+    grid.rows
+        .iter()
+        .map(|row| match row {
+            Row::Gap => text(format!("{:>width$}", if screen.unicode { "⋮" } else { ":" }, width = 9)),
+            Row::Slices { start, zone, cells } => {
+                let mut line = text(format!("{:>9} ", address(*start)));
+                for cell in cells {
+                    line.extend(tile(screen, *cell, frames, columns));
+                    line.extend(std::iter::repeat_n(Glyph::plain(' '), step - columns));
+                }
+                if let Some(zone) = zone {
+                    line.extend(text(format!(" {zone}")));
+                }
+                line
+            }
+        })
+        .collect()
+}
+
+/// One slice, filled column by column from what keeps it on to what is free.
+fn tile(screen: &Screen, slice: Option<&Slice>, frames: Pages, columns: usize) -> Vec<Glyph> {
+    let Some(slice) = slice else {
+        return vec![Glyph::plain(' '); columns];
+    };
+    // Without colours a cell cannot show halves: one element per cell keeps small shares visible.
+    if screen.depth == Depth::None {
+        let kinds = apportion(&slice.composition(frames), columns);
+        return kinds.iter().map(|&kind| Glyph::halves(screen, kind, kind)).collect();
+    }
+    apportion(&slice.composition(frames), 2 * columns)
+        .chunks(2)
+        .map(|pair| Glyph::halves(screen, pair[0], pair[pair.len() - 1]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(unmovable: u64, movable: u64, free: u64) -> Composition {
+        Composition {
+            unmovable: Pages(unmovable),
+            movable: Pages(movable),
+            free: Pages(free),
+            ..Composition::default()
+        }
+    }
+
+    #[test]
+    fn elements_follow_the_shares() {
+        use Kind::{Free, Movable, Unmovable};
+        assert_eq!(apportion(&parts(25, 25, 50), 4), [Unmovable, Movable, Free, Free]);
+        assert_eq!(apportion(&parts(0, 50, 50), 2), [Movable, Free]);
+        assert_eq!(apportion(&parts(0, 100, 1), 3), [Movable, Movable, Movable]);
+    }
+
+    #[test]
+    fn a_single_unmovable_page_is_seen() {
+        assert_eq!(apportion(&parts(1, 0, 10_000), 8)[0], Kind::Unmovable);
+    }
+
+    #[test]
+    fn every_element_gets_a_kind() {
+        for n in 1..40 {
+            assert_eq!(apportion(&parts(33, 33, 34), n).len(), n);
+        }
+    }
+}

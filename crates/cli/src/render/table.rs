@@ -1,0 +1,74 @@
+//! Tables for reading and for `awk`: aligned columns, two blanks between, no lines.
+
+use std::io::{self, Write};
+
+use super::screen::Screen;
+
+/// Which edge a column keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// A table under construction.
+pub(crate) struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row of as many cells as there are columns.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    /// Writes it, the header in bold.
+    pub(crate) fn write(&self, out: &mut dyn Write, screen: &Screen) -> io::Result<()> {
+        let widths: Vec<usize> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(at, (title, _))| {
+                let cells = self.rows.iter().map(|row| row[at].chars().count());
+                cells.chain([title.len()]).max().unwrap_or(0)
+            })
+            .collect();
+        let line = |cells: Vec<&str>| {
+            let mut text = String::new();
+            for ((cell, width), (_, align)) in cells.iter().zip(&widths).zip(&self.columns) {
+                match align {
+                    Align::Left => text.push_str(&format!("{cell:<width$}  ")),
+                    Align::Right => text.push_str(&format!("{cell:>width$}  ")),
+                }
+            }
+            text.trim_end().to_owned()
+        };
+        let head = line(self.columns.iter().map(|(title, _)| *title).collect());
+        writeln!(out, "{}", screen.bold(&head))?;
+        for row in &self.rows {
+            writeln!(out, "{}", line(row.iter().map(String::as_str).collect()))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_lines_end_clean() {
+        let mut table = Table::new(&[("id", Align::Right), ("name", Align::Left), ("c", Align::Left)]);
+        table.row(vec!["7".to_owned(), "∞".to_owned(), String::new()]);
+        table.row(vec!["128".to_owned(), "Normal".to_owned(), "x".to_owned()]);
+        let mut out = Vec::new();
+        table.write(&mut out, &Screen::plain()).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), " id  name    c\n  7  ∞\n128  Normal  x\n");
+    }
+}

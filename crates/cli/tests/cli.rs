@@ -1,0 +1,241 @@
+//! The program from outside: output, exit status and JSON, over a saved machine.
+//!
+//! Expected outputs are in `expects/`. After a change that is meant to be seen, write them anew
+//! with `RAMSLICE_UPDATE_EXPECTS=1 cargo test -p ramslice-cli` and read the difference.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use ramslice_kernel::ReplayBackend;
+use ramslice_types::Backend;
+use serde_json::Value;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
+}
+
+fn fixture() -> PathBuf {
+    here("data/guest-8g.json")
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ramslice"));
+    command.args(args).env_remove("COLORTERM").env("TERM", "xterm").stdin(Stdio::null());
+    command
+}
+
+/// Runs over the fixture.
+fn run(args: &[&str]) -> Output {
+    command(args).arg("--from").arg(fixture()).output().unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = run(args);
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{args:?}: {error}\n{}", String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Compares what a command prints with `expects/NAME.txt`.
+fn expect(name: &str, args: &[&str]) {
+    let output = run(args);
+    let text = format!(
+        "$ ramslice {}\n{}{}[exit {}]\n",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+        output.status.code().unwrap(),
+    );
+    let path = here("expects").join(format!("{name}.txt"));
+    if std::env::var_os("RAMSLICE_UPDATE_EXPECTS").is_some() {
+        fs::write(&path, text).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        text == expected,
+        "{} differs from what is printed now:\n{text}\n\
+         If that is right: RAMSLICE_UPDATE_EXPECTS=1 cargo test -p ramslice-cli",
+        path.display()
+    );
+}
+
+#[test]
+fn commands_print_what_is_expected() {
+    for (name, args) in [
+        ("status", vec!["status"]),
+        ("slices", vec!["slices"]),
+        ("slices-price", vec!["slices", "--state", "online", "--sort", "price", "--limit", "8"]),
+        ("slices-zone", vec!["slices", "--zone", "normal", "--sort", "free", "--limit", "3"]),
+        ("slices-no-zone", vec!["slices", "--zone", "Movable"]),
+        ("map", vec!["map"]),
+        ("map-narrow", vec!["map", "--width", "48"]),
+        ("map-color", vec!["map", "--color", "always"]),
+        ("offline", vec!["offline", "24,10", "3,6,13,0", "133"]),
+        ("offline-empty", vec!["offline", "--empty"]),
+        ("offline-unknown", vec!["offline", "30-40"]),
+        ("offline-nothing", vec!["offline"]),
+        ("online", vec!["online", "6", "24"]),
+        ("online-all", vec!["online", "--all"]),
+        ("compact", vec!["compact"]),
+        ("compact-budget", vec!["compact", "--budget", "200k"]),
+        ("compact-most", vec!["compact", "--max-slices", "2", "--zone", "Normal"]),
+        ("compact-dry", vec!["compact", "--dry-run", "--json"]),
+        ("watch", vec!["watch", "--count", "1"]),
+    ] {
+        expect(name, &args);
+    }
+}
+
+#[test]
+fn every_expected_output_has_a_command() {
+    let source = fs::read_to_string(here("cli.rs")).unwrap();
+    for entry in fs::read_dir(here("expects")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let name = name.strip_suffix(".txt").expect("only expected outputs");
+        assert!(source.contains(&format!("(\"{name}\"")), "expects/{name}.txt is left over");
+    }
+}
+
+#[test]
+fn status_json_can_be_looked_at_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("saved.json");
+    fs::write(&saved, run(&["status", "--json"]).stdout).unwrap();
+    let again = ReplayBackend::open(&saved).unwrap().machine().unwrap();
+    assert_eq!(again, ReplayBackend::open(&fixture()).unwrap().machine().unwrap());
+}
+
+#[test]
+fn every_json_document_has_its_version_and_command() {
+    for args in [
+        vec!["status"],
+        vec!["slices"],
+        vec!["map"],
+        vec!["offline", "3"],
+        vec!["online", "--all"],
+        vec!["compact"],
+        vec!["watch", "--count", "1"],
+    ] {
+        let document = json(&[args.as_slice(), &["--json"]].concat());
+        assert_eq!(document["schema_version"], 1, "{args:?}");
+        assert_eq!(document["command"], args[0]);
+    }
+}
+
+/// Numbers in JSON carry their unit, but for counts, ids and versions.
+#[test]
+fn numbers_in_json_are_named_with_their_unit() {
+    const UNITS: [&str; 5] = ["_bytes", "_pages", "_us", "_ms", "_100cycles"];
+    const PLAIN: [&str; 18] = [
+        "schema_version",
+        "abi_version",
+        "event_seq",
+        "nr_slices",
+        "nr_zones",
+        "nr_empty",
+        "nr_offline",
+        "nr_quarantined",
+        "woken_by_demand",
+        "index",
+        "id",
+        "node",
+        "zone",
+        "slices",
+        "empty_slices",
+        "unreclaimable_slices",
+        "offline_ratio",
+        "retry_ms",
+    ];
+    fn walk(name: &str, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields.iter().filter(|(name, _)| *name != "price_parameters_100cycles") {
+                    walk(name, value);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| walk(name, item)),
+            Value::Number(_) => {
+                let known = UNITS.iter().any(|unit| name.ends_with(unit)) || PLAIN.contains(&name);
+                assert!(known, "`{name}` has no unit");
+            }
+            _ => {}
+        }
+    }
+    walk("", &json(&["status", "--json"]));
+}
+
+#[test]
+fn the_offline_reason_is_a_code_in_json() {
+    let document = json(&["offline", "13", "--json"]);
+    assert_eq!(document["results"][0]["outcome"]["reason"], "backoff");
+    let document = json(&["offline", "13", "--ignore-backoff", "--json"]);
+    assert_eq!(document["results"][0]["outcome"]["slices_done"], 1);
+}
+
+#[test]
+fn a_png_is_written_and_its_size_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("map.png");
+    let output = run(&["map", "--png", path.to_str().unwrap(), "--width", "800"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("800 x "));
+    assert!(fs::read(&path).unwrap().starts_with(b"\x89PNG"));
+    let missing = run(&["map", "--png", "/nonexistent/map.png"]);
+    assert_eq!(missing.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(text.matches("No such file").count(), 1, "{text}");
+}
+
+#[test]
+fn without_ramslice_there_is_one_line_and_status_2() {
+    if Path::new("/sys/kernel/mm/ramslice").exists() {
+        eprintln!("skipped: this kernel has ramslice");
+        return;
+    }
+    for args in [&["status"][..], &["compact"], &["watch"], &["offline", "3"]] {
+        let output = command(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(output.stdout.is_empty());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("has no ramslice") && text.contains("make shell"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_of_something_else_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("other.json");
+    fs::write(&path, "{}").unwrap();
+    let output = command(&["status", "--from", path.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("other.json is not a file saved by"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    for args in [&["slices", "--json"][..], &["slices"], &["completions", "bash"], &["man"]] {
+        let mut child = command(args)
+            .arg("--from")
+            .arg(fixture())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{args:?}");
+        assert!(output.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn completions_and_man_pages_name_every_command() {
+    let script = run(&["completions", "bash"]).stdout;
+    assert!(String::from_utf8_lossy(&script).contains("max-slices"));
+    let dir = tempfile::tempdir().unwrap();
+    run(&["man", "--dir", dir.path().to_str().unwrap()]);
+    let page = fs::read_to_string(dir.path().join("ramslice-compact.1")).unwrap();
+    assert!(page.contains("keep\\-cache"));
+    assert!(dir.path().join("ramslice.1").exists());
+}

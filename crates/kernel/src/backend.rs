@@ -1,0 +1,251 @@
+//! The running kernel as a [`Backend`].
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::time::Duration;
+
+use ramslice_types::{
+    Backend, BackendError, Bytes, Info, Op, Outcome, Price, PriceParameter, Request, Snapshot, Zone,
+};
+use rustix::io::Errno;
+use tracing::debug;
+
+use crate::convert;
+use crate::device::Device;
+use crate::error::{Access, Error};
+use crate::paths::Paths;
+use crate::sysfs;
+use crate::uapi;
+
+/// How often a snapshot is tried again when the number of slices has changed meanwhile.
+const SNAPSHOT_TRIES: u32 = 8;
+
+/// A kernel with ramslice, through `/dev/ramslice` and sysfs.
+///
+/// The device is opened for reading; a request opens it for writing, so that looking needs
+/// no more than the permission to look.
+pub struct KernelBackend {
+    paths: Paths,
+    device: Box<dyn Device>,
+    pageblock_bytes: Bytes,
+}
+
+impl KernelBackend {
+    /// The running system's.
+    pub fn open() -> Result<Self, Error> {
+        Self::open_at(Paths::system())
+    }
+
+    /// The one whose files are at `paths`.
+    pub fn open_at(paths: Paths) -> Result<Self, Error> {
+        let device = open_device(&paths, Access::Read)?;
+        Self::with_device(paths, Box::new(device))
+    }
+
+    fn with_device(paths: Paths, device: Box<dyn Device>) -> Result<Self, Error> {
+        let mut backend = Self { paths, device, pageblock_bytes: Bytes::ZERO };
+        let info = backend.raw_info()?;
+        let (kernel, tool) = (info.abi_version, uapi::RAMSLICE_ABI_VERSION);
+        if kernel != tool {
+            let which = if kernel > tool { "tools" } else { "kernel" };
+            return Err(Error::AbiVersion { kernel, tool, which });
+        }
+        backend.pageblock_bytes = Bytes(info.pageblock_bytes.into());
+        Ok(backend)
+    }
+
+    fn raw_info(&self) -> Result<uapi::Info, Error> {
+        let mut raw = uapi::Info::default();
+        self.device.info(&mut raw).map_err(|source| self.device_error("INFO", source))?;
+        debug!(?raw, "INFO");
+        Ok(raw)
+    }
+
+    fn read_zones(&self) -> Result<Vec<Zone>, Error> {
+        (0..self.raw_info()?.nr_zones)
+            .map(|index| {
+                let mut raw = uapi::ZoneInfo { index, ..uapi::ZoneInfo::default() };
+                self.device.zone(&mut raw).map_err(|source| self.device_error("ZONE", source))?;
+                debug!(?raw, "ZONE");
+                Ok(convert::zone(&raw))
+            })
+            .collect()
+    }
+
+    fn read_snapshot(&self) -> Result<Snapshot, Error> {
+        let mut nr = self.raw_info()?.nr_slices;
+        for _ in 0..SNAPSHOT_TRIES {
+            let mut rows = vec![uapi::SliceInfo::default(); nr as usize];
+            let (result, head) = self.device.snapshot(&mut rows);
+            debug!(?head, ok = result.is_ok(), "SNAPSHOT");
+            match result {
+                Ok(()) => {
+                    rows.truncate(head.nr as usize);
+                    let slices = rows.iter().map(convert::slice).collect::<Result<_, _>>()?;
+                    let time = Duration::from_nanos(head.time_ns);
+                    return Ok(Snapshot { event_seq: head.event_seq, time, slices });
+                }
+                // More slices than rows: memory was added, or slices were made smaller.
+                Err(error) if is(&error, Errno::NOSPC) => nr = head.nr,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.device_error("SNAPSHOT", source)),
+            }
+        }
+        Err(Error::Unstable { path: self.paths.device.clone(), tries: SNAPSHOT_TRIES })
+    }
+
+    /// Errno values of the device, as the header defines them.
+    fn device_error(&self, operation: &'static str, source: io::Error) -> Error {
+        let path = self.paths.device.clone();
+        match Errno::from_io_error(&source) {
+            Some(Errno::BUSY) => Error::Busy { operation, path },
+            Some(Errno::INTR) => Error::Interrupted { operation, path },
+            Some(Errno::INVAL | Errno::TOOBIG) => Error::Refused { operation, path, source },
+            _ => Error::Device { operation, path, source },
+        }
+    }
+
+    fn run(&self, device: &dyn Device, request: &Request) -> Result<Outcome, Error> {
+        let mut raw = convert::request(request);
+        device.request(&mut raw).map_err(|source| {
+            if is(&source, Errno::NOENT) { not_found(request) } else { self.device_error("REQUEST", source) }
+        })?;
+        debug!(?raw, "REQUEST");
+        Ok(convert::outcome(&raw))
+    }
+
+    fn write(&self, name: &str, value: u64) -> Result<(), Error> {
+        sysfs::write(&self.paths, name, value)
+            .map_err(|source| sysfs::failed(self.paths.sysfs.join(name), Access::Write, source))
+    }
+}
+
+impl Backend for KernelBackend {
+    fn info(&self) -> Result<Info, BackendError> {
+        Ok(convert::info(&self.raw_info()?))
+    }
+
+    fn zones(&self) -> Result<Vec<Zone>, BackendError> {
+        Ok(self.read_zones()?)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+        Ok(self.read_snapshot()?)
+    }
+
+    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        let writable = open_device(&self.paths, Access::Write)?;
+        Ok(self.run(&writable, request)?)
+    }
+
+    fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
+        match self.device.wait(timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            Err(source) => Err(self.device_error("poll", source).into()),
+            Ok(event) => Ok(event),
+        }
+    }
+
+    fn slice_bytes(&self) -> Result<Bytes, BackendError> {
+        Ok(Bytes(sysfs::read(&self.paths, "slice_bytes")?))
+    }
+
+    fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
+        sysfs::write(&self.paths, "slice_bytes", size.0).map_err(|source| {
+            match Errno::from_io_error(&source) {
+                Some(Errno::BUSY) => Error::SizeBusy { size },
+                Some(Errno::INVAL) => Error::SizeInvalid { size, pageblock: self.pageblock_bytes },
+                _ => sysfs::failed(self.paths.sysfs.join("slice_bytes"), Access::Write, source),
+            }
+            .into()
+        })
+    }
+
+    fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
+        Ok(Price(sysfs::read(&self.paths, &price_file(parameter))?))
+    }
+
+    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+        Ok(self.write(&price_file(parameter), value.0)?)
+    }
+}
+
+fn price_file(parameter: PriceParameter) -> String {
+    format!("price/{}", parameter.name())
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    Errno::from_io_error(error) == Some(errno)
+}
+
+fn not_found(request: &Request) -> Error {
+    let what = match (request.op, request.node, request.zone) {
+        (Op::Offline(id) | Op::Online(id), ..) => format!("slice {id}"),
+        (_, Some(node), Some(zone)) => format!("zone {zone} on node {node}"),
+        (_, Some(node), None) => format!("node {node}"),
+        (_, None, Some(zone)) => format!("zone {zone}"),
+        (_, None, None) => "slice to work on".to_owned(),
+    };
+    Error::NotFound { what }
+}
+
+/// Opens the device, and finds out why if that fails.
+fn open_device(paths: &Paths, access: Access) -> Result<File, Error> {
+    let path = paths.device.clone();
+    let result = OpenOptions::new()
+        .read(true)
+        .write(access == Access::Write)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(&path);
+    debug!(path = %path.display(), %access, ok = result.is_ok(), "open");
+    result.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => why_no_device(paths),
+        io::ErrorKind::PermissionDenied => {
+            let hint = permission_hint(paths);
+            Error::Permission { path, access, hint }
+        }
+        // A node left over from another kernel: nothing answers behind it.
+        _ if is(&source, Errno::NXIO) || is(&source, Errno::NODEV) => why_no_device(paths),
+        _ => Error::Device { operation: "open", path, source },
+    })
+}
+
+fn why_no_device(paths: &Paths) -> Error {
+    let (device, sysfs) = (paths.device.clone(), paths.sysfs.clone());
+    if !sysfs.exists() {
+        return Error::NotSupported { device, sysfs };
+    }
+    match sysfs::read(paths, "enabled") {
+        Ok(0) => Error::Disabled { path: sysfs.join("enabled") },
+        _ => Error::NoDevice { path: device },
+    }
+}
+
+/// Who may use the device: a group if it has one, else how to give it one.
+fn permission_hint(paths: &Paths) -> String {
+    let rule = "use sudo, or give the device a group with the udev rule \
+                `KERNEL==\"ramslice\", GROUP=\"ramslice\", MODE=\"0660\"`";
+    let gid = match fs::metadata(&paths.device) {
+        Ok(meta) if meta.gid() != 0 => meta.gid(),
+        _ => return rule.to_owned(),
+    };
+    match group_name(paths, gid) {
+        Some(name) => format!(
+            "use sudo, or join its group `{name}` (`sudo usermod -aG {name} $USER`, then log in again)"
+        ),
+        None => rule.to_owned(),
+    }
+}
+
+fn group_name(paths: &Paths, gid: u32) -> Option<String> {
+    fs::read_to_string(&paths.groups).ok()?.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(gid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+#[path = "backend_tests.rs"]
+mod tests;

@@ -1,0 +1,232 @@
+//! Tests of the kernel backend over a fake tree and a fake device.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Mutex;
+
+use ramslice_types::{ErrorKind, Reason, SliceId, SliceState};
+use tempfile::TempDir;
+
+use super::*;
+
+/// A device that answers from its fields.
+#[derive(Default)]
+struct Fake {
+    abi_version: u32,
+    /// What INFO says; the rows may be more by the time of a snapshot.
+    nr_slices: u32,
+    rows: Vec<uapi::SliceInfo>,
+    snapshots: Mutex<u32>,
+    requests: Mutex<Vec<uapi::Request>>,
+    request_error: Option<Errno>,
+}
+
+impl Device for std::sync::Arc<Fake> {
+    fn info(&self, arg: &mut uapi::Info) -> io::Result<()> {
+        arg.abi_version = self.abi_version;
+        arg.page_bytes = 4096;
+        arg.pageblock_bytes = 2 << 20;
+        arg.nr_slices = self.nr_slices;
+        arg.power_driver[..4].copy_from_slice(b"none");
+        Ok(())
+    }
+
+    fn zone(&self, arg: &mut uapi::ZoneInfo) -> io::Result<()> {
+        arg.nr_slices = arg.index;
+        Ok(())
+    }
+
+    fn snapshot(&self, rows: &mut [uapi::SliceInfo]) -> (io::Result<()>, uapi::Snapshot) {
+        *self.snapshots.lock().unwrap() += 1;
+        let nr = u32::try_from(self.rows.len()).unwrap();
+        let head = uapi::Snapshot { nr, event_seq: 7, time_ns: 1_500, ..uapi::Snapshot::default() };
+        if rows.len() < self.rows.len() {
+            return (Err(Errno::NOSPC.into()), head);
+        }
+        rows[..self.rows.len()].copy_from_slice(&self.rows);
+        (Ok(()), head)
+    }
+
+    fn request(&self, arg: &mut uapi::Request) -> io::Result<()> {
+        self.requests.lock().unwrap().push(*arg);
+        match self.request_error {
+            Some(errno) => Err(errno.into()),
+            None => {
+                (arg.status, arg.reason) = (28, uapi::RAMSLICE_REASON_OVER_BUDGET);
+                (arg.nr_done, arg.last_id, arg.elapsed_ns) = (3, 12, 2_000_000);
+                Ok(())
+            }
+        }
+    }
+
+    fn wait(&self, _timeout: Duration) -> io::Result<Option<u64>> {
+        Err(io::ErrorKind::Interrupted.into())
+    }
+}
+
+fn tree() -> (TempDir, Paths) {
+    let dir = TempDir::new().unwrap();
+    let paths = Paths::under(dir.path());
+    (dir, paths)
+}
+
+fn with_fake(fake: Fake) -> (TempDir, std::sync::Arc<Fake>, Result<KernelBackend, Error>) {
+    let (dir, paths) = tree();
+    let fake = std::sync::Arc::new(Fake { abi_version: fake.abi_version.max(1), ..fake });
+    let backend = KernelBackend::with_device(paths, Box::new(fake.clone()));
+    (dir, fake, backend)
+}
+
+fn row(id: u32, state: u8) -> uapi::SliceInfo {
+    uapi::SliceInfo { id, state, ..uapi::SliceInfo::default() }
+}
+
+#[test]
+fn a_kernel_without_ramslice_is_told_from_one_with_it_off() {
+    let (_dir, paths) = tree();
+    let error = KernelBackend::open_at(paths.clone()).err().unwrap();
+    assert!(matches!(error, Error::NotSupported { .. }), "{error}");
+    assert!(error.to_string().contains("make shell") && !error.to_string().contains('\n'));
+
+    fs::create_dir_all(&paths.sysfs).unwrap();
+    fs::write(paths.sysfs.join("enabled"), "0\n").unwrap();
+    let error = KernelBackend::open_at(paths.clone()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Disabled);
+    assert!(error.to_string().contains("ramslice=off"), "{error}");
+
+    fs::write(paths.sysfs.join("enabled"), "1\n").unwrap();
+    let error = KernelBackend::open_at(paths).err().unwrap();
+    assert!(matches!(error, Error::NoDevice { .. }), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_device_is_an_error_with_its_path() {
+    let (_dir, paths) = tree();
+    fs::create_dir_all(paths.device.parent().unwrap()).unwrap();
+    fs::write(&paths.device, "").unwrap();
+    let error = KernelBackend::open_at(paths.clone()).err().unwrap();
+    assert!(error.to_string().contains(paths.device.to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn permission_errors_name_the_group() {
+    let (_dir, paths) = tree();
+    fs::create_dir_all(paths.device.parent().unwrap()).unwrap();
+    fs::create_dir_all(paths.groups.parent().unwrap()).unwrap();
+    fs::write(&paths.device, "").unwrap();
+    fs::set_permissions(&paths.device, fs::Permissions::from_mode(0o000)).unwrap();
+    fs::write(&paths.groups, "root:x:0:\nramslice:x:977:alice\n").unwrap();
+    assert_eq!(group_name(&paths, 977).as_deref(), Some("ramslice"));
+    assert_eq!(group_name(&paths, 5), None);
+    assert!(permission_hint(&paths).contains("sudo"));
+    // Root opens anything: only another user sees the error itself.
+    match open_device(&paths, Access::Write) {
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Permission),
+        Ok(_) => eprintln!("skipped the open: running as root"),
+    }
+}
+
+#[test]
+fn another_interface_version_names_the_older_side() {
+    let (_dir, _, newer) = with_fake(Fake { abi_version: 2, ..Fake::default() });
+    let error = newer.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().ends_with("update the tools"), "{error}");
+}
+
+#[test]
+fn a_snapshot_that_does_not_fit_is_taken_again() {
+    let rows = vec![row(4, 0), row(5, 2), row(9, 1)];
+    let (_dir, fake, backend) = with_fake(Fake { nr_slices: 2, rows, ..Fake::default() });
+    let snapshot = backend.unwrap().snapshot().unwrap();
+    assert_eq!(*fake.snapshots.lock().unwrap(), 2);
+    assert_eq!((snapshot.event_seq, snapshot.time), (7, Duration::from_nanos(1_500)));
+    assert_eq!(snapshot.slices[2].id, SliceId(9));
+    assert_eq!(snapshot.slices[1].state, SliceState::Offline);
+}
+
+#[test]
+fn a_snapshot_with_fewer_rows_than_announced_is_cut() {
+    let (_dir, _, backend) = with_fake(Fake { nr_slices: 5, rows: vec![row(1, 0)], ..Fake::default() });
+    assert_eq!(backend.unwrap().snapshot().unwrap().slices.len(), 1);
+}
+
+#[test]
+fn an_unknown_state_is_an_error_but_an_unknown_reason_is_shown() {
+    let mut rows = vec![row(1, 0)];
+    rows[0].reason = 99;
+    let (_dir, _, backend) = with_fake(Fake { nr_slices: 1, rows: rows.clone(), ..Fake::default() });
+    assert_eq!(backend.unwrap().snapshot().unwrap().slices[0].reason, Reason::Unknown(99));
+    rows[0].state = 5;
+    let (_dir, _, backend) = with_fake(Fake { nr_slices: 1, rows, ..Fake::default() });
+    assert_eq!(backend.unwrap().snapshot().unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_request_reaches_the_kernel_with_its_limits_and_brings_the_outcome_back() {
+    let (_dir, fake, backend) = with_fake(Fake::default());
+    let request = Request {
+        keep_cache: true,
+        max_slices: Some(3),
+        deadline: Some(Duration::from_micros(10)),
+        ..Request::new(Op::Compact)
+    };
+    let outcome = backend.unwrap().run(&fake, &request).unwrap();
+    let sent = fake.requests.lock().unwrap()[0];
+    assert_eq!((sent.op, sent.flags), (uapi::RAMSLICE_OP_COMPACT, uapi::RAMSLICE_REQ_KEEP_CACHE));
+    assert_eq!((sent.node, sent.zone), (uapi::RAMSLICE_ANY, uapi::RAMSLICE_ANY));
+    assert_eq!((sent.budget, sent.max_slices, sent.deadline_ms), (uapi::RAMSLICE_UNLIMITED, 3, 1));
+    assert_eq!((outcome.reason, outcome.slices_done), (Reason::OverBudget, 3));
+    assert_eq!(outcome.elapsed, Duration::from_millis(2));
+    assert_eq!(outcome.last_slice, Some(SliceId(12)));
+    let idle = uapi::Request { last_id: u32::MAX, ..uapi::Request::default() };
+    assert_eq!(convert::outcome(&idle).last_slice, None);
+}
+
+#[test]
+fn each_errno_of_a_request_has_its_meaning() {
+    for (errno, kind) in [
+        (Errno::NOENT, ErrorKind::NotFound),
+        (Errno::BUSY, ErrorKind::Busy),
+        (Errno::INVAL, ErrorKind::Invalid),
+        (Errno::TOOBIG, ErrorKind::Invalid),
+        (Errno::INTR, ErrorKind::Interrupted),
+        (Errno::IO, ErrorKind::Failed),
+    ] {
+        let (_dir, fake, backend) = with_fake(Fake { request_error: Some(errno), ..Fake::default() });
+        let error = backend.unwrap().run(&fake, &Request::new(Op::Offline(SliceId(7)))).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        if errno == Errno::NOENT {
+            assert!(error.to_string().contains("slice 7"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_signal_during_a_wait_is_no_event_and_no_error() {
+    let (_dir, _, backend) = with_fake(Fake::default());
+    assert_eq!(backend.unwrap().wait_event(Duration::from_secs(1)).unwrap(), None);
+}
+
+#[test]
+fn sysfs_values_are_read_and_written() {
+    let (_dir, _, backend) = with_fake(Fake::default());
+    let backend = backend.unwrap();
+    let file = backend.paths.sysfs.join("price/drop_page");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "39\n").unwrap();
+    assert_eq!(backend.price_parameter(PriceParameter::DropPage).unwrap(), Price(39));
+    backend.set_price_parameter(PriceParameter::DropPage, Price(7)).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "7\n");
+    fs::write(&file, "many\n").unwrap();
+    let error = backend.price_parameter(PriceParameter::DropPage).unwrap_err().to_string();
+    assert!(error.contains("price/drop_page") && error.contains("`many`"), "{error}");
+}
+
+#[test]
+fn a_missing_sysfs_file_is_named_and_not_created() {
+    let (_dir, _, backend) = with_fake(Fake::default());
+    let backend = backend.unwrap();
+    let error = backend.set_slice_bytes(Bytes(64 << 20)).unwrap_err().to_string();
+    assert!(error.contains("slice_bytes"), "{error}");
+    assert!(!backend.paths.sysfs.join("slice_bytes").exists());
+}

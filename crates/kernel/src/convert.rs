@@ -1,0 +1,134 @@
+//! Between the kernel's structures and the types that everybody else uses.
+
+use std::time::Duration;
+
+use ramslice_types as types;
+use ramslice_types::{
+    Bytes, Counters, NodeId, Op, Pages, Price, Reason, SliceId, SliceState, ZoneIndex, ZoneNumber,
+};
+
+use crate::error::Error;
+use crate::uapi;
+
+/// A name that the kernel padded with NULs.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+pub(crate) fn info(raw: &uapi::Info) -> types::Info {
+    types::Info {
+        abi_version: raw.abi_version,
+        page_bytes: Bytes(raw.page_bytes.into()),
+        pageblock_bytes: Bytes(raw.pageblock_bytes.into()),
+        slice_bytes: Bytes(raw.slice_bytes),
+        chunk_bytes: Bytes(raw.chunk_bytes),
+        nr_slices: raw.nr_slices,
+        nr_zones: raw.nr_zones,
+        event_seq: raw.event_seq,
+        managed_pages: Pages(raw.managed_pages),
+        free_pages: Pages(raw.free_pages),
+        offline_pages: Pages(raw.offline_pages),
+        quarantined_pages: Pages(raw.quarantined_pages),
+        power_driver: text(&raw.power_driver),
+    }
+}
+
+pub(crate) fn zone(raw: &uapi::ZoneInfo) -> types::Zone {
+    types::Zone {
+        index: ZoneIndex(raw.index),
+        node: NodeId(raw.node),
+        zone: ZoneNumber(raw.zone),
+        name: text(&raw.name),
+        nr_slices: raw.nr_slices,
+        nr_empty: raw.nr_empty,
+        nr_offline: raw.nr_offline,
+        nr_quarantined: raw.nr_quarantined,
+        managed_pages: Pages(raw.managed_pages),
+        free_pages: Pages(raw.free_pages),
+        offline_pages: Pages(raw.offline_pages),
+        awake_reserve_pages: Pages(raw.awake_reserve_pages),
+        low_wmark_pages: Pages(raw.low_wmark_pages),
+        woken_by_demand: raw.woken_by_demand,
+    }
+}
+
+pub(crate) fn slice(raw: &uapi::SliceInfo) -> Result<types::Slice, Error> {
+    let id = SliceId(raw.id);
+    let state = SliceState::from_raw(raw.state).ok_or(Error::UnknownState { slice: id, state: raw.state })?;
+    let has = |flag: u16| raw.flags & flag != 0;
+    let counter = |index: usize| Pages(raw.counters[index].into());
+    Ok(types::Slice {
+        id,
+        state,
+        reason: Reason::from_raw(raw.reason.into()),
+        unreclaimable: has(uapi::RAMSLICE_SLICE_UNRECLAIMABLE),
+        backoff: has(uapi::RAMSLICE_SLICE_BACKOFF),
+        unmovable: has(uapi::RAMSLICE_SLICE_UNMOVABLE),
+        node: NodeId(raw.node.into()),
+        zone: ZoneNumber(raw.zone.into()),
+        present: Pages(raw.nr_pages.into()),
+        price: Price(raw.price),
+        counters: Counters {
+            free: counter(uapi::RAMSLICE_FREE),
+            lru_anon: counter(uapi::RAMSLICE_LRU_ANON),
+            lru_file: counter(uapi::RAMSLICE_LRU_FILE),
+            anon_mapped: counter(uapi::RAMSLICE_ANON_MAPPED),
+            file_mapped: counter(uapi::RAMSLICE_FILE_MAPPED),
+            file: counter(uapi::RAMSLICE_FILE),
+            shmem: counter(uapi::RAMSLICE_SHMEM),
+            dirty: counter(uapi::RAMSLICE_DIRTY),
+            writeback: counter(uapi::RAMSLICE_WRITEBACK),
+            huge: counter(uapi::RAMSLICE_HUGE),
+        },
+        retry_ms: raw.retry_ms,
+    })
+}
+
+pub(crate) fn request(request: &types::Request) -> uapi::Request {
+    let (op, id) = match request.op {
+        Op::Offline(id) => (uapi::RAMSLICE_OP_OFFLINE, id.0),
+        Op::Online(id) => (uapi::RAMSLICE_OP_ONLINE, id.0),
+        Op::Compact => (uapi::RAMSLICE_OP_COMPACT, 0),
+        Op::OfflineFree => (uapi::RAMSLICE_OP_OFFLINE_FREE, 0),
+        Op::OnlineAll => (uapi::RAMSLICE_OP_ONLINE_ALL, 0),
+    };
+    let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+    uapi::Request {
+        size: uapi::Request::SIZE,
+        op,
+        flags: flag(request.per_slice, uapi::RAMSLICE_REQ_PER_SLICE)
+            | flag(request.keep_cache, uapi::RAMSLICE_REQ_KEEP_CACHE)
+            | flag(request.ignore_backoff, uapi::RAMSLICE_REQ_IGNORE_BACKOFF)
+            | flag(request.dry_run, uapi::RAMSLICE_REQ_DRY_RUN),
+        id,
+        node: request.node.map_or(uapi::RAMSLICE_ANY, |node| node.0),
+        zone: request.zone.map_or(uapi::RAMSLICE_ANY, |zone| i32::try_from(zone.0).unwrap_or(i32::MAX)),
+        budget: request.budget.raw(),
+        max_slices: request.max_slices.unwrap_or(uapi::RAMSLICE_ALL_SLICES),
+        // At least 1: 0 would ask for the default.
+        deadline_ms: request
+            .deadline
+            .map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)),
+        ..uapi::Request::default()
+    }
+}
+
+pub(crate) fn outcome(raw: &uapi::Request) -> types::Outcome {
+    types::Outcome {
+        status_errno: raw.status,
+        reason: Reason::from_raw(raw.reason),
+        slices_done: raw.nr_done,
+        slices_failed: raw.nr_failed,
+        // Without work there is no last slice; the kernel then leaves all bits set.
+        last_slice: (raw.last_id != u32::MAX).then_some(SliceId(raw.last_id)),
+        elapsed: Duration::from_nanos(raw.elapsed_ns),
+        price_predicted: Price(raw.price_predicted),
+        price_measured: Price(raw.price_measured),
+        migrated: Pages(raw.pages_migrated),
+        dropped: Pages(raw.pages_dropped),
+        failed: Pages(raw.pages_failed),
+        huge_split: raw.huge_split,
+        huge_moved: raw.huge_moved,
+    }
+}

@@ -1,0 +1,55 @@
+//! The character device behind a trait, so that what is made of its answers can be tested without it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::sys::ioctl;
+use crate::uapi;
+
+/// The calls that `/dev/ramslice` answers.
+pub(crate) trait Device: Send + Sync {
+    fn info(&self, arg: &mut uapi::Info) -> io::Result<()>;
+    fn zone(&self, arg: &mut uapi::ZoneInfo) -> io::Result<()>;
+    fn snapshot(&self, rows: &mut [uapi::SliceInfo]) -> (io::Result<()>, uapi::Snapshot);
+    fn request(&self, arg: &mut uapi::Request) -> io::Result<()>;
+    /// Whether a slice changed within `timeout`; clears the event and returns the count.
+    fn wait(&self, timeout: Duration) -> io::Result<Option<u64>>;
+}
+
+impl Device for File {
+    fn info(&self, arg: &mut uapi::Info) -> io::Result<()> {
+        ioctl::info(self, arg)
+    }
+
+    fn zone(&self, arg: &mut uapi::ZoneInfo) -> io::Result<()> {
+        ioctl::zone(self, arg)
+    }
+
+    fn snapshot(&self, rows: &mut [uapi::SliceInfo]) -> (io::Result<()>, uapi::Snapshot) {
+        ioctl::snapshot(self, rows)
+    }
+
+    fn request(&self, arg: &mut uapi::Request) -> io::Result<()> {
+        ioctl::request(self, arg)
+    }
+
+    fn wait(&self, timeout: Duration) -> io::Result<Option<u64>> {
+        let mut fds = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+        if poll(&mut fds, Some(&timeout))? == 0 {
+            return Ok(None);
+        }
+        let mut count = [0; 8];
+        // The file is opened with O_NONBLOCK: two readers cannot make one wait for ever.
+        match (&mut &*self).read(&mut count) {
+            Ok(8) => Ok(Some(u64::from_ne_bytes(count))),
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What can go wrong, each with the path and the operation, and what to do about it.
+//!
+//! Messages leave out their source: whoever prints an error prints the chain.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use ramslice_types::{BackendError, Bytes, ErrorKind, SliceId};
+use thiserror::Error;
+
+/// What a file was opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Looking.
+    Read,
+    /// Changing.
+    Write,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Read => "reading",
+            Self::Write => "writing",
+        })
+    }
+}
+
+/// A failure to talk to the kernel.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Neither the device nor the sysfs directory exists.
+    #[error(
+        "this kernel has no ramslice ({device} and {sysfs} are missing): boot one built with the \
+         ramslice series, for instance with `make shell` in the source tree",
+        device = .device.display(), sysfs = .sysfs.display()
+    )]
+    NotSupported {
+        /// The missing device.
+        device: PathBuf,
+        /// The missing directory.
+        sysfs: PathBuf,
+    },
+    /// `enabled` reads 0 and there is no device.
+    #[error(
+        "ramslice is switched off ({path} reads 0): remove `ramslice=off` from the kernel command \
+         line and reboot",
+        path = .path.display()
+    )]
+    Disabled {
+        /// The file that says so.
+        path: PathBuf,
+    },
+    /// The kernel has ramslice on, but the device node is missing.
+    #[error(
+        "{path} is missing although the kernel has ramslice: mount devtmpfs on /dev, or run \
+         `udevadm trigger --name-match=ramslice`",
+        path = .path.display()
+    )]
+    NoDevice {
+        /// The missing device.
+        path: PathBuf,
+    },
+    /// The file exists, but not for this user.
+    #[error("permission denied opening {path} for {access}: {hint}", path = .path.display())]
+    Permission {
+        /// The file.
+        path: PathBuf,
+        /// What it was opened for.
+        access: Access,
+        /// Which group helps, or how to make one.
+        hint: String,
+    },
+    /// The kernel's interface is of another version.
+    #[error(
+        "the kernel's ramslice interface has version {kernel}, these tools know version {tool}: \
+         update the {which}"
+    )]
+    AbiVersion {
+        /// The kernel's version.
+        kernel: u32,
+        /// The version of [`crate::uapi`].
+        tool: u32,
+        /// The older side.
+        which: &'static str,
+    },
+    /// Another request is running.
+    #[error("another ramslice request is running ({operation} on {path}): wait until it ends", path = .path.display())]
+    Busy {
+        /// The ioctl.
+        operation: &'static str,
+        /// The device.
+        path: PathBuf,
+    },
+    /// The kernel does not have the slice, node or zone.
+    #[error("the kernel has no {what}: `ramslice slices` and `ramslice status` list what there is")]
+    NotFound {
+        /// As in "slice 7".
+        what: String,
+    },
+    /// The kernel refused a request as malformed.
+    #[error("the kernel refused {operation} on {path} as invalid; these tools may not match it", path = .path.display())]
+    Refused {
+        /// The ioctl.
+        operation: &'static str,
+        /// The device.
+        path: PathBuf,
+        /// `EINVAL` or `E2BIG`.
+        source: io::Error,
+    },
+    /// A signal came before a request began.
+    #[error("interrupted before {operation} on {path} began", path = .path.display())]
+    Interrupted {
+        /// The ioctl.
+        operation: &'static str,
+        /// The device.
+        path: PathBuf,
+    },
+    /// Any other failure on the device.
+    #[error("{operation} on {path} failed", path = .path.display())]
+    Device {
+        /// The ioctl, `open`, `poll` or `read`.
+        operation: &'static str,
+        /// The device.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Slices kept being added while a snapshot was taken.
+    #[error("{path}: the number of slices changed {tries} times during a snapshot; try again", path = .path.display())]
+    Unstable {
+        /// The device.
+        path: PathBuf,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// A state that the interface does not have.
+    #[error("the kernel says that {slice} is in state {state}, which these tools do not know: update them", slice = Named(*.slice))]
+    UnknownState {
+        /// The slice.
+        slice: SliceId,
+        /// The kernel's number.
+        state: u8,
+    },
+    /// A sysfs file could not be read or written.
+    #[error("{access} {path} failed", path = .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was done.
+        access: Access,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A sysfs file does not hold a number.
+    #[error("{path} should hold a number but reads `{text}`", path = .path.display())]
+    NotANumber {
+        /// The file.
+        path: PathBuf,
+        /// What it reads.
+        text: String,
+    },
+    /// The slice size cannot be changed now.
+    #[error(
+        "the slice size cannot change to {size} now: switch everything on with \
+         `ramslice online --all` and let running requests end"
+    )]
+    SizeBusy {
+        /// The size asked for.
+        size: Bytes,
+    },
+    /// The slice size is not one the kernel can have.
+    #[error("{size} is not a possible slice size: it must be a multiple of the pageblock, {pageblock}")]
+    SizeInvalid {
+        /// The size asked for.
+        size: Bytes,
+        /// The unit.
+        pageblock: Bytes,
+    },
+}
+
+/// `slice 7`, for messages.
+struct Named(SliceId);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "slice {}", self.0)
+    }
+}
+
+impl Error {
+    /// What kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotSupported { .. } | Self::AbiVersion { .. } | Self::UnknownState { .. } => {
+                ErrorKind::Unsupported
+            }
+            Self::Disabled { .. } => ErrorKind::Disabled,
+            Self::Permission { .. } => ErrorKind::Permission,
+            Self::Busy { .. } | Self::SizeBusy { .. } => ErrorKind::Busy,
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::Refused { .. } | Self::SizeInvalid { .. } => ErrorKind::Invalid,
+            Self::Interrupted { .. } => ErrorKind::Interrupted,
+            Self::NoDevice { .. }
+            | Self::Device { .. }
+            | Self::Unstable { .. }
+            | Self::File { .. }
+            | Self::NotANumber { .. } => ErrorKind::Failed,
+        }
+    }
+}
+
+impl From<Error> for BackendError {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+/// A saved file that cannot be replayed.
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    /// It cannot be read.
+    #[error("reading {path} failed", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is not what `ramslice status --json` writes.
+    #[error("{path} is not a file saved by `ramslice status --json`", path = .path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where it differs.
+        source: serde_json::Error,
+    },
+    /// It was written by another version.
+    #[error("{path} has schema_version {found}, these tools know {known}: save it again", path = .path.display())]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// [`ramslice_types::SCHEMA_VERSION`].
+        known: u32,
+    },
+}
+
+impl From<ReplayError> for BackendError {
+    fn from(error: ReplayError) -> Self {
+        let kind = match error {
+            ReplayError::Read { .. } => ErrorKind::Failed,
+            ReplayError::Parse { .. } | ReplayError::Schema { .. } => ErrorKind::Unsupported,
+        };
+        Self::new(kind, error)
+    }
+}

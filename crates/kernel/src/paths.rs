@@ -1,0 +1,30 @@
+//! Where the kernel's files are; elsewhere in tests.
+
+use std::path::{Path, PathBuf};
+
+/// The device and the sysfs directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    /// The character device that takes requests.
+    pub device: PathBuf,
+    /// The directory of one-value files.
+    pub sysfs: PathBuf,
+    /// The list of groups, to name the one that may use the device.
+    pub groups: PathBuf,
+}
+
+impl Paths {
+    /// Those of the running system.
+    pub fn system() -> Self {
+        Self::under(Path::new("/"))
+    }
+
+    /// The same below another root.
+    pub fn under(root: &Path) -> Self {
+        Self {
+            device: root.join("dev/ramslice"),
+            sysfs: root.join("sys/kernel/mm/ramslice"),
+            groups: root.join("etc/group"),
+        }
+    }
+}

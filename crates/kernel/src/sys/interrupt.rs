@@ -1,0 +1,83 @@
+//! Ctrl-C ends the request that runs, not the program that is to report on it.
+
+use std::io;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_signal(_signal: libc::c_int) {
+    REQUESTED.store(true, Ordering::Relaxed);
+}
+
+/// SIGINT and SIGTERM interrupt system calls of the thread that installed this, and are remembered.
+///
+/// A signal that arrives just before a system call does not interrupt it. Whoever watches
+/// from another thread closes that gap by calling [`nudge`](Self::nudge) until the call returns.
+pub struct Interrupt {
+    thread: libc::pthread_t,
+    /// Stays in its thread, so that the thread lives whenever `nudge` is called.
+    not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: `requested` reads an atomic, and `nudge` may be called from any thread; the
+// PhantomData is there to prevent a move to another thread, not sharing.
+unsafe impl Sync for Interrupt {}
+
+impl Interrupt {
+    /// Handles SIGINT and SIGTERM from now on, without restarting system calls.
+    pub fn install() -> io::Result<Self> {
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: all-zero is a valid sigaction: no flags, hence no SA_RESTART.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
+            // SAFETY: `action` is initialised and outlives the call; the handler takes what
+            // a handler without SA_SIGINFO is given, and only stores to an atomic.
+            if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        // SAFETY: pthread_self has no preconditions.
+        let thread = unsafe { libc::pthread_self() };
+        Ok(Self { thread, not_send: PhantomData })
+    }
+
+    /// Whether a signal came.
+    pub fn requested(&self) -> bool {
+        REQUESTED.load(Ordering::Relaxed)
+    }
+
+    /// Sends SIGINT to the thread that installed this, to interrupt what it waits in.
+    pub fn nudge(&self) {
+        // SAFETY: `self` never leaves its thread and is borrowed, so the thread is alive.
+        unsafe { libc::pthread_kill(self.thread, libc::SIGINT) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_nudge_interrupts_a_wait_and_is_remembered() {
+        let interrupt = Interrupt::install().unwrap();
+        assert!(!interrupt.requested());
+        let start = Instant::now();
+        let waited = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Again and again, as the first may come before the wait.
+                while !interrupt.requested() || start.elapsed() < Duration::from_millis(300) {
+                    interrupt.nudge();
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let (read, _write) = rustix::pipe::pipe().unwrap();
+            let mut fds = [rustix::event::PollFd::new(&read, rustix::event::PollFlags::IN)];
+            let minute = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+            rustix::event::poll(&mut fds, Some(&minute))
+        });
+        assert_eq!(waited, Err(rustix::io::Errno::INTR));
+        assert!(interrupt.requested() && start.elapsed() < Duration::from_secs(30));
+    }
+}

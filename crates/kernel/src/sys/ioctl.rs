@@ -1,0 +1,51 @@
+//! The four ioctls of `/dev/ramslice`, each typed by its structure.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::ioctl::{Updater, ioctl, opcode};
+
+use crate::uapi;
+
+/// Numbers without a size, as `_IO()` makes them: the size is in the structure.
+const INFO: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_INFO);
+const ZONE: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_ZONE);
+const SNAPSHOT: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_SNAPSHOT);
+const REQUEST: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_REQUEST);
+
+pub(crate) fn info(fd: impl AsFd, arg: &mut uapi::Info) -> io::Result<()> {
+    arg.size = uapi::Info::SIZE;
+    // SAFETY: INFO reads and writes at most `size` bytes, which is all of `arg`; every bit
+    // pattern is a valid `Info`.
+    unsafe { ioctl(fd, Updater::<INFO, _>::new(arg)) }.map_err(Into::into)
+}
+
+pub(crate) fn zone(fd: impl AsFd, arg: &mut uapi::ZoneInfo) -> io::Result<()> {
+    arg.size = uapi::ZoneInfo::SIZE;
+    // SAFETY: ZONE reads and writes at most `size` bytes, which is all of `arg`; every bit
+    // pattern is a valid `ZoneInfo`.
+    unsafe { ioctl(fd, Updater::<ZONE, _>::new(arg)) }.map_err(Into::into)
+}
+
+/// Fills `rows`; the head comes back in any case, for its `nr` after `ENOSPC`.
+pub(crate) fn snapshot(fd: impl AsFd, rows: &mut [uapi::SliceInfo]) -> (io::Result<()>, uapi::Snapshot) {
+    let mut arg = uapi::Snapshot {
+        size: uapi::Snapshot::SIZE,
+        entry_size: uapi::SliceInfo::SIZE,
+        nr: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+        slices: rows.as_mut_ptr().expose_provenance() as u64,
+        ..uapi::Snapshot::default()
+    };
+    // SAFETY: SNAPSHOT reads and writes at most `size` bytes of `arg`, and at most `nr` rows
+    // of `entry_size` bytes at `slices`, which is no more than `rows`, borrowed for as long;
+    // every bit pattern is a valid `Snapshot` or `SliceInfo`.
+    let result = unsafe { ioctl(fd, Updater::<SNAPSHOT, _>::new(&mut arg)) }.map_err(Into::into);
+    (result, arg)
+}
+
+pub(crate) fn request(fd: impl AsFd, arg: &mut uapi::Request) -> io::Result<()> {
+    arg.size = uapi::Request::SIZE;
+    // SAFETY: REQUEST reads and writes at most `size` bytes, which is all of `arg`; every bit
+    // pattern is a valid `Request`. That it moves memory about is not visible to this process.
+    unsafe { ioctl(fd, Updater::<REQUEST, _>::new(arg)) }.map_err(Into::into)
+}

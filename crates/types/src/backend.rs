@@ -1,0 +1,116 @@
+//! The one way to a system, whatever it is: a patched kernel, a saved file, a simulator.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use crate::machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
+use crate::price::PriceParameter;
+use crate::request::{Outcome, Request};
+use crate::units::{Bytes, Price};
+
+/// What kind of failure it was, for callers that act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The system cannot do this at all: unsupported, not failed.
+    Unsupported,
+    /// It could, but is switched off.
+    Disabled,
+    /// The caller may not.
+    Permission,
+    /// Another request is running, or something is offline that must not be.
+    Busy,
+    /// There is no such slice, node or zone.
+    NotFound,
+    /// The request makes no sense to the system.
+    Invalid,
+    /// A signal came before the work began.
+    Interrupted,
+    /// Anything else that went wrong.
+    Failed,
+}
+
+/// A failure of a backend. The message names the thing, what was wrong and what to do.
+#[derive(Debug)]
+pub struct BackendError {
+    kind: ErrorKind,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl BackendError {
+    /// Wraps a backend's own error.
+    pub fn new(kind: ErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind, source: source.into() }
+    }
+
+    /// What kind of failure it was.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl Error for BackendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
+    }
+}
+
+/// A system whose slices can be seen and switched.
+///
+/// Methods take `&self` and may be called from several threads: a second thread watches
+/// while the first one's request runs.
+pub trait Backend: Send + Sync {
+    /// What the system offers, and its totals.
+    fn info(&self) -> Result<Info, BackendError>;
+
+    /// Its zones, by index.
+    fn zones(&self) -> Result<Vec<Zone>, BackendError>;
+
+    /// All slices at one moment.
+    fn snapshot(&self) -> Result<Snapshot, BackendError>;
+
+    /// Carries out a request and waits for its end.
+    ///
+    /// `Ok` means that it was valid and was tried; [`Outcome`] tells how it went.
+    fn request(&self, request: &Request) -> Result<Outcome, BackendError>;
+
+    /// Waits until a slice changes its state, and returns the number of changes so far.
+    ///
+    /// `None` after `timeout`, or earlier if a signal was caught.
+    fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError>;
+
+    /// The size of a slice.
+    fn slice_bytes(&self) -> Result<Bytes, BackendError>;
+
+    /// Changes the size of a slice: a multiple of the pageblock, while nothing is offline.
+    fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError>;
+
+    /// A parameter of the price model, in units of 100 cycles.
+    fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError>;
+
+    /// Changes a parameter of the price model.
+    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError>;
+
+    /// One look at everything, as saved by `ramslice status --json`.
+    ///
+    /// Price parameters that cannot be read are left out: they are not needed to look.
+    fn machine(&self) -> Result<Machine, BackendError> {
+        Ok(Machine {
+            schema_version: SCHEMA_VERSION,
+            info: self.info()?,
+            zones: self.zones()?,
+            snapshot: self.snapshot()?,
+            price_parameters: PriceParameter::ALL
+                .into_iter()
+                .filter_map(|parameter| Some((parameter, self.price_parameter(parameter).ok()?)))
+                .collect(),
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! The words of ramslice as types: what a slice is, what the kernel says of it, what can be asked.
+//!
+//! This crate does no I/O. Everything that reads a kernel, replays a file or simulates a
+//! machine implements [`Backend`]; everything that decides or draws works on the plain data
+//! here. The same types, serialised, are the JSON that `ramslice --json` prints: field names
+//! carry their unit (`_bytes`, `_pages`, `_us`, `_100cycles`).
+
+mod backend;
+mod census;
+mod counters;
+mod machine;
+mod parse;
+mod price;
+mod reason;
+mod request;
+mod slice;
+mod units;
+
+pub use backend::{Backend, BackendError, ErrorKind};
+pub use census::{Census, StateCount};
+pub use counters::{Composition, Counters, Kind};
+pub use machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
+pub use parse::{ParseError, SliceRanges, parse_bytes, parse_duration};
+pub use price::{Budget, PriceParameter};
+pub use reason::Reason;
+pub use request::{Op, Outcome, Request};
+pub use slice::{Slice, SliceState};
+pub use units::{Bytes, NodeId, Pages, Price, SliceId, ZoneIndex, ZoneNumber, duration_us};

@@ -1,0 +1,142 @@
+//! What a backend says of the whole machine; as JSON, the file that `ramslice --from` reads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::price::PriceParameter;
+use crate::slice::Slice;
+use crate::units::{Bytes, NodeId, Pages, Price, ZoneIndex, ZoneNumber, duration_us};
+
+/// Version of the JSON that this crate's types become. Raised when a field changes its
+/// meaning or goes; new fields do not raise it, and readers skip fields they do not know.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What the kernel offers, and its totals.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// Version of the kernel's interface.
+    pub abi_version: u32,
+    /// Size of a page.
+    pub page_bytes: Bytes,
+    /// Unit of accounting and of slice sizes.
+    pub pageblock_bytes: Bytes,
+    /// Size of a slice.
+    pub slice_bytes: Bytes,
+    /// Unit in which a slice wakes.
+    pub chunk_bytes: Bytes,
+    /// Slices that a snapshot has.
+    pub nr_slices: u32,
+    /// Zones.
+    pub nr_zones: u32,
+    /// State changes so far.
+    pub event_seq: u64,
+    /// Pages of all zones, awake or not.
+    pub managed_pages: Pages,
+    /// Free and awake.
+    pub free_pages: Pages,
+    /// Free, but in offline slices.
+    pub offline_pages: Pages,
+    /// Lost to slices that did not wake.
+    pub quarantined_pages: Pages,
+    /// Name of the power driver; `none` without one.
+    pub power_driver: String,
+}
+
+impl Info {
+    /// Page frames in a slice.
+    pub fn slice_pages(&self) -> Pages {
+        self.slice_bytes.pages(self.page_bytes)
+    }
+
+    /// Pages in use: neither free nor offline.
+    pub fn used_pages(&self) -> Pages {
+        self.managed_pages - self.free_pages - self.offline_pages
+    }
+
+    /// c = offline / (free + offline), the part of free memory that is off; 0 when none is free.
+    pub fn offline_ratio(&self) -> f64 {
+        self.offline_pages.share_of(self.free_pages + self.offline_pages)
+    }
+}
+
+/// One zone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Zone {
+    /// Its position in [`crate::Backend::zones`].
+    pub index: ZoneIndex,
+    /// Its NUMA node.
+    pub node: NodeId,
+    /// Its number within the node.
+    pub zone: ZoneNumber,
+    /// Its name, as in `Normal`.
+    pub name: String,
+    /// Slices that belong to it.
+    pub nr_slices: u32,
+    /// Of these online and wholly free.
+    pub nr_empty: u32,
+    /// Of these offline.
+    pub nr_offline: u32,
+    /// Of these quarantined.
+    pub nr_quarantined: u32,
+    /// Pages the allocator manages, awake or not.
+    pub managed_pages: Pages,
+    /// Free and awake.
+    pub free_pages: Pages,
+    /// Free, but in offline slices.
+    pub offline_pages: Pages,
+    /// The floor under `free_pages`: this much is never switched off.
+    pub awake_reserve_pages: Pages,
+    /// Below this, allocations wake slices themselves.
+    pub low_wmark_pages: Pages,
+    /// Slices woken by allocations since boot.
+    pub woken_by_demand: u64,
+}
+
+impl Zone {
+    /// c = offline / (free + offline) of this zone.
+    pub fn offline_ratio(&self) -> f64 {
+        self.offline_pages.share_of(self.free_pages + self.offline_pages)
+    }
+}
+
+/// All slices at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// State changes so far; none happened between the rows.
+    pub event_seq: u64,
+    /// When it was taken, on the kernel's monotonic clock.
+    #[serde(rename = "monotonic_us", with = "duration_us")]
+    pub time: Duration,
+    /// The slices by ascending id.
+    pub slices: Vec<Slice>,
+}
+
+/// Everything that one look at a machine gives: the head of `ramslice status --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What the kernel offers.
+    pub info: Info,
+    /// Its zones.
+    pub zones: Vec<Zone>,
+    /// Its slices.
+    pub snapshot: Snapshot,
+    /// The price model's parameters, where they could be read.
+    #[serde(default, rename = "price_parameters_100cycles")]
+    pub price_parameters: BTreeMap<PriceParameter, Price>,
+}
+
+impl Machine {
+    /// The zone of a slice, by node and number.
+    pub fn zone_of(&self, slice: &Slice) -> Option<&Zone> {
+        self.zones.iter().find(|zone| zone.node == slice.node && zone.zone == slice.zone)
+    }
+
+    /// The name of a slice's zone; its number when the zone is not listed.
+    pub fn zone_name(&self, slice: &Slice) -> String {
+        self.zone_of(slice).map_or_else(|| format!("zone {}", slice.zone), |zone| zone.name.clone())
+    }
+}

@@ -1,0 +1,140 @@
+//! What can be asked of a backend, and how it went.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::price::Budget;
+use crate::reason::Reason;
+use crate::units::{NodeId, Pages, Price, SliceId, ZoneNumber, duration_us};
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Op {
+    /// Empty this slice and switch it off.
+    Offline(SliceId),
+    /// Wake this slice.
+    Online(SliceId),
+    /// Empty the cheapest slices within the budget.
+    #[default]
+    Compact,
+    /// Switch off what is empty already.
+    OfflineFree,
+    /// Wake everything.
+    OnlineAll,
+}
+
+impl Op {
+    /// The word for it in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Offline(_) => "offline",
+            Self::Online(_) => "online",
+            Self::Compact => "compact",
+            Self::OfflineFree => "offline-free",
+            Self::OnlineAll => "online-all",
+        }
+    }
+}
+
+/// A request. The default compacts everything without a limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Request {
+    /// What to do.
+    pub op: Op,
+    /// The node that [`Op::Compact`], [`Op::OfflineFree`] and [`Op::OnlineAll`] keep to.
+    pub node: Option<NodeId>,
+    /// The zone number they keep to.
+    pub zone: Option<ZoneNumber>,
+    /// The most to spend.
+    pub budget: Budget,
+    /// The budget holds for each slice rather than for all.
+    pub per_slice: bool,
+    /// Do not drop cache of destinations for room.
+    pub keep_cache: bool,
+    /// Try slices that failed lately, too.
+    pub ignore_backoff: bool,
+    /// Price only: nothing is moved.
+    pub dry_run: bool,
+    /// The most slices to switch off.
+    pub max_slices: Option<u32>,
+    /// When to give up; the kernel's default is 60 s.
+    pub deadline: Option<Duration>,
+}
+
+impl Request {
+    /// A request of this kind with the defaults of everything else.
+    pub fn new(op: Op) -> Self {
+        Self { op, ..Self::default() }
+    }
+}
+
+/// How a request went.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// 0, or the errno of what stopped it.
+    pub status_errno: u32,
+    /// The reason that goes with it.
+    pub reason: Reason,
+    /// Slices that changed as asked; in a dry run, that would.
+    pub slices_done: u32,
+    /// Slices tried in vain.
+    pub slices_failed: u32,
+    /// The slice worked on last, if any was.
+    pub last_slice: Option<SliceId>,
+    /// Wall-clock time.
+    #[serde(rename = "elapsed_us", with = "duration_us")]
+    pub elapsed: Duration,
+    /// Sum of the prices of the slices tried.
+    #[serde(rename = "price_predicted_100cycles")]
+    pub price_predicted: Price,
+    /// CPU time spent.
+    #[serde(rename = "price_measured_100cycles")]
+    pub price_measured: Price,
+    /// Pages moved to other slices.
+    #[serde(rename = "migrated_pages")]
+    pub migrated: Pages,
+    /// Clean cache dropped, in sources and destinations.
+    #[serde(rename = "dropped_pages")]
+    pub dropped: Pages,
+    /// Pages that could not be moved.
+    #[serde(rename = "failed_pages")]
+    pub failed: Pages,
+    /// Huge pages split for want of room.
+    pub huge_split: u64,
+    /// Huge pages moved whole.
+    pub huge_moved: u64,
+}
+
+impl Outcome {
+    /// Nothing stopped it.
+    pub fn is_ok(&self) -> bool {
+        self.status_errno == 0
+    }
+
+    /// It came to an end of its own: done, or nothing more within its limits.
+    ///
+    /// False when it was broken off (signal, deadline, memory pressure) or something
+    /// went wrong (power driver, migration).
+    pub fn ran_to_its_end(&self) -> bool {
+        let within_limits = matches!(
+            self.reason,
+            Reason::None | Reason::OverBudget | Reason::NoRoom | Reason::AwakeReserve | Reason::Backoff
+        );
+        self.is_ok() || (within_limits && self.reason != Reason::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_out_of_budget_is_an_end_but_a_signal_is_not() {
+        let stopped = |status_errno, reason| Outcome { status_errno, reason, ..Outcome::default() };
+        assert!(stopped(0, Reason::None).ran_to_its_end());
+        assert!(stopped(28, Reason::OverBudget).ran_to_its_end());
+        assert!(!stopped(4, Reason::Signal).ran_to_its_end());
+        assert!(!stopped(5, Reason::None).ran_to_its_end());
+    }
+}

@@ -1,0 +1,141 @@
+//! A slice as a snapshot shows it.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::counters::{Composition, Counters};
+use crate::parse::ParseError;
+use crate::reason::Reason;
+use crate::units::{Bytes, NodeId, Pages, Price, SliceId, ZoneNumber};
+
+/// The state of a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SliceState {
+    /// Its pages belong to the allocator.
+    #[default]
+    Online,
+    /// Isolated; pages are being moved out.
+    Emptying,
+    /// Empty, with the power driver.
+    Offline,
+    /// Powered again, chunks being released.
+    Waking,
+    /// Failed to wake: lost until reboot.
+    Quarantined,
+}
+
+impl SliceState {
+    /// All states, in the kernel's order.
+    pub const ALL: [Self; 5] = [Self::Online, Self::Emptying, Self::Offline, Self::Waking, Self::Quarantined];
+
+    /// What the kernel's number means.
+    pub fn from_raw(raw: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(raw)).copied()
+    }
+
+    /// The word for it, in tables and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Online => "online",
+            Self::Emptying => "emptying",
+            Self::Offline => "offline",
+            Self::Waking => "waking",
+            Self::Quarantined => "quarantined",
+        }
+    }
+}
+
+impl fmt::Display for SliceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for SliceState {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Self::ALL.into_iter().find(|state| state.name() == text).ok_or_else(|| {
+            ParseError::new(text, "a state", "one of online, emptying, offline, waking, quarantined")
+        })
+    }
+}
+
+/// One slice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
+    /// Its id.
+    pub id: SliceId,
+    /// Its state.
+    pub state: SliceState,
+    /// Why it cannot be emptied, if known.
+    pub reason: Reason,
+    /// It can never be emptied; `reason` says why.
+    pub unreclaimable: bool,
+    /// It failed lately and is left alone; `reason` says why.
+    pub backoff: bool,
+    /// Its counters show pages off the LRU.
+    pub unmovable: bool,
+    /// Its NUMA node.
+    pub node: NodeId,
+    /// Its zone within the node.
+    pub zone: ZoneNumber,
+    /// Page frames with memory.
+    #[serde(rename = "present_pages")]
+    pub present: Pages,
+    /// What emptying it is expected to cost; see [`Self::finite_price`].
+    #[serde(rename = "price_100cycles")]
+    pub price: Price,
+    /// What it holds.
+    pub counters: Counters,
+    /// Time until it is tried again, if `backoff`.
+    #[serde(rename = "retry_ms")]
+    pub retry_ms: u32,
+}
+
+impl Slice {
+    /// The physical addresses, when slices have `slice_bytes`.
+    pub fn addresses(&self, slice_bytes: Bytes) -> Range<u64> {
+        let start = u64::from(self.id.0).saturating_mul(slice_bytes.0);
+        start..start.saturating_add(slice_bytes.0)
+    }
+
+    /// Its pages by kind; `frames` is the full size of a slice.
+    pub fn composition(&self, frames: Pages) -> Composition {
+        Composition::derive(self.state, &self.counters, self.present, frames)
+    }
+
+    /// Online and wholly free: can be switched off at once.
+    pub fn is_empty(&self) -> bool {
+        self.state == SliceState::Online
+            && !self.unreclaimable
+            && self.present > Pages::ZERO
+            && self.counters.free >= self.present
+    }
+
+    /// The price, unless it cannot be emptied: never, not with what it holds, or not yet.
+    ///
+    /// In these cases Eq 3.3 adds [`crate::PriceParameter::Unreclaimable`]; a sum with that
+    /// offset is a place in an order, not a cost.
+    pub fn finite_price(&self) -> Option<Price> {
+        (!self.unreclaimable && !self.unmovable && !self.backoff).then_some(self.price)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_have_the_kernels_numbers_and_lead_back_from_their_names() {
+        for (raw, state) in (0u8..).zip(SliceState::ALL) {
+            assert_eq!(SliceState::from_raw(raw), Some(state));
+            assert_eq!(state.name().parse(), Ok(state));
+        }
+        assert_eq!(SliceState::from_raw(5), None);
+    }
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Power drivers: what tells the hardware, a simulated controller or a
+ * hypervisor that a slice holds nothing.
+ */
+#ifndef _LINUX_RAMSLICE_POWER_H
+#define _LINUX_RAMSLICE_POWER_H
+
+#include <linux/types.h>
+
+struct module;
+
+/**
+ * struct ramslice_extent - a run of page frames of a slice
+ * @pfn: the first
+ * @nr_pages: their number
+ */
+struct ramslice_extent {
+	unsigned long pfn;
+	unsigned long nr_pages;
+};
+
+/**
+ * struct ramslice_power_state - a state that a slice can be put into
+ * @name: for people
+ * @entry_latency_us: time from off() to the state
+ * @exit_latency_us: longest time wake() takes
+ * @retention: contents survive
+ * @atomic_wake: wake() does not sleep and may run with interrupts off and any
+ *		 lock held. If false, the promise to allocations that cannot
+ *		 sleep holds within the awake reserve only.
+ */
+struct ramslice_power_state {
+	const char *name;
+	u32 entry_latency_us;
+	u32 exit_latency_us;
+	bool retention;
+	bool atomic_wake;
+};
+
+/**
+ * struct ramslice_power_driver - a power driver
+ * @name: for people, at most 31 characters
+ * @owner: the module
+ * @states: what it offers; slices go to the first
+ * @nr_states: at least 1
+ * @off: the extents are unused from now until wake(). May sleep. An error
+ *	 leaves the slice awake.
+ * @wake: the extents will be used again when this returns. Must not allocate
+ *	  memory. An error costs the slice: it is quarantined.
+ * @check: optional: page frames of a woken slice are about to be given to the
+ *	   allocator. Same context as an atomic wake().
+ *
+ * @id is the slice: physical address divided by the slice size.
+ */
+struct ramslice_power_driver {
+	const char *name;
+	struct module *owner;
+	const struct ramslice_power_state *states;
+	unsigned int nr_states;
+	int (*off)(u32 id, const struct ramslice_extent *extents,
+		   unsigned int nr, unsigned int state);
+	int (*wake)(u32 id, const struct ramslice_extent *extents,
+		    unsigned int nr, unsigned int state);
+	void (*check)(u32 id, unsigned long pfn, unsigned long nr_pages);
+};
+
+int ramslice_register_power_driver(const struct ramslice_power_driver *drv);
+int ramslice_unregister_power_driver(const struct ramslice_power_driver *drv);
+
+#endif /* _LINUX_RAMSLICE_POWER_H */

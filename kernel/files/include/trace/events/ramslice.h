@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM ramslice
+
+#if !defined(_TRACE_RAMSLICE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _TRACE_RAMSLICE_H
+
+#include <linux/tracepoint.h>
+#include <uapi/linux/ramslice.h>
+
+#define show_ramslice_state(state)				\
+	__print_symbolic(state,					\
+		{ RAMSLICE_ONLINE,	"online" },		\
+		{ RAMSLICE_EMPTYING,	"emptying" },		\
+		{ RAMSLICE_OFFLINE,	"offline" },		\
+		{ RAMSLICE_WAKING,	"waking" },		\
+		{ RAMSLICE_QUARANTINED,	"quarantined" })
+
+TRACE_EVENT(ramslice_state,
+
+	TP_PROTO(u32 id, u8 from, u8 to),
+
+	TP_ARGS(id, from, to),
+
+	TP_STRUCT__entry(
+		__field(u32, id)
+		__field(u8, from)
+		__field(u8, to)
+	),
+
+	TP_fast_assign(
+		__entry->id = id;
+		__entry->from = from;
+		__entry->to = to;
+	),
+
+	TP_printk("id=%u %s -> %s", __entry->id,
+		  show_ramslice_state(__entry->from),
+		  show_ramslice_state(__entry->to))
+);
+
+TRACE_EVENT(ramslice_price,
+
+	TP_PROTO(u32 id, u64 price, u64 budget, unsigned long nr_drop,
+		 unsigned long nr_move, unsigned long nr_maps),
+
+	TP_ARGS(id, price, budget, nr_drop, nr_move, nr_maps),
+
+	TP_STRUCT__entry(
+		__field(u32, id)
+		__field(u64, price)
+		__field(u64, budget)
+		__field(unsigned long, nr_drop)
+		__field(unsigned long, nr_move)
+		__field(unsigned long, nr_maps)
+	),
+
+	TP_fast_assign(
+		__entry->id = id;
+		__entry->price = price;
+		__entry->budget = budget;
+		__entry->nr_drop = nr_drop;
+		__entry->nr_move = nr_move;
+		__entry->nr_maps = nr_maps;
+	),
+
+	TP_printk("id=%u price=%llu budget=%llu drop=%lu move=%lu maps=%lu",
+		  __entry->id, __entry->price, __entry->budget,
+		  __entry->nr_drop, __entry->nr_move, __entry->nr_maps)
+);
+
+TRACE_EVENT(ramslice_offline,
+
+	TP_PROTO(u32 id, int error, u8 reason, u64 migrated, u64 dropped),
+
+	TP_ARGS(id, error, reason, migrated, dropped),
+
+	TP_STRUCT__entry(
+		__field(u32, id)
+		__field(int, error)
+		__field(u8, reason)
+		__field(u64, migrated)
+		__field(u64, dropped)
+	),
+
+	TP_fast_assign(
+		__entry->id = id;
+		__entry->error = error;
+		__entry->reason = reason;
+		__entry->migrated = migrated;
+		__entry->dropped = dropped;
+	),
+
+	TP_printk("id=%u error=%d reason=%u migrated=%llu dropped=%llu",
+		  __entry->id, __entry->error, __entry->reason,
+		  __entry->migrated, __entry->dropped)
+);
+
+TRACE_EVENT(ramslice_target,
+
+	TP_PROTO(u32 id, unsigned long pfn, unsigned long nr_free,
+		 unsigned long nr_cache),
+
+	TP_ARGS(id, pfn, nr_free, nr_cache),
+
+	TP_STRUCT__entry(
+		__field(u32, id)
+		__field(unsigned long, pfn)
+		__field(unsigned long, nr_free)
+		__field(unsigned long, nr_cache)
+	),
+
+	TP_fast_assign(
+		__entry->id = id;
+		__entry->pfn = pfn;
+		__entry->nr_free = nr_free;
+		__entry->nr_cache = nr_cache;
+	),
+
+	TP_printk("id=%u pfn=0x%lx free=%lu cache=%lu", __entry->id,
+		  __entry->pfn, __entry->nr_free, __entry->nr_cache)
+);
+
+TRACE_EVENT(ramslice_chunk,
+
+	TP_PROTO(u32 id, unsigned long pfn, unsigned long nr_pages,
+		 bool by_demand),
+
+	TP_ARGS(id, pfn, nr_pages, by_demand),
+
+	TP_STRUCT__entry(
+		__field(u32, id)
+		__field(unsigned long, pfn)
+		__field(unsigned long, nr_pages)
+		__field(bool, by_demand)
+	),
+
+	TP_fast_assign(
+		__entry->id = id;
+		__entry->pfn = pfn;
+		__entry->nr_pages = nr_pages;
+		__entry->by_demand = by_demand;
+	),
+
+	TP_printk("id=%u pfn=0x%lx nr_pages=%lu by_demand=%d", __entry->id,
+		  __entry->pfn, __entry->nr_pages, __entry->by_demand)
+);
+
+#endif /* _TRACE_RAMSLICE_H */
+
+#include <trace/define_trace.h>

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * User space interface of ramslice: packing memory into few DRAM slices.
+ *
+ * All requests go to /dev/ramslice. Every structure starts with its own size
+ * in bytes, set by the caller: the kernel reads at most that much, takes the
+ * rest as zero, and writes back at most that much, so that either side may be
+ * newer. A caller that passes non-zero bytes which the kernel does not know
+ * gets -E2BIG; one that passes less than the first version's size, -EINVAL.
+ */
+#ifndef _UAPI_LINUX_RAMSLICE_H
+#define _UAPI_LINUX_RAMSLICE_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* Raised when a meaning changes; new fields only grow the structures. */
+#define RAMSLICE_ABI_VERSION	1
+
+/* The state of a slice. Legal changes: mm/ramslice/state.c. */
+enum ramslice_state {
+	RAMSLICE_ONLINE		= 0, /* its pages belong to the allocator */
+	RAMSLICE_EMPTYING	= 1, /* isolated; pages are being moved out */
+	RAMSLICE_OFFLINE	= 2, /* empty, with the power driver */
+	RAMSLICE_WAKING		= 3, /* powered again, chunks being released */
+	RAMSLICE_QUARANTINED	= 4, /* failed to wake: lost until reboot */
+	RAMSLICE_NR_STATES,
+};
+
+/* Why a slice cannot be emptied, or why a request stopped. */
+enum ramslice_reason {
+	RAMSLICE_REASON_NONE		= 0,
+	/* what the slice is */
+	RAMSLICE_REASON_HOLE		= 1,  /* has page frames without memory */
+	RAMSLICE_REASON_ZONE_END	= 2,  /* spans zones or nodes, or is cut by one's end */
+	RAMSLICE_REASON_BOOT		= 3,  /* memory reserved at boot */
+	RAMSLICE_REASON_QUARANTINED	= 4,  /* failed to wake */
+	/* what it holds */
+	RAMSLICE_REASON_SLAB		= 5,
+	RAMSLICE_REASON_PAGETABLE	= 6,
+	RAMSLICE_REASON_PINNED		= 7,  /* long-term pinned or extra references */
+	RAMSLICE_REASON_WRITEBACK	= 8,  /* written back for too long */
+	RAMSLICE_REASON_HUGETLB		= 9,
+	RAMSLICE_REASON_GIGANTIC	= 10, /* folio larger than a pageblock */
+	RAMSLICE_REASON_CMA		= 11,
+	RAMSLICE_REASON_HIGHATOMIC	= 12, /* the allocator's high-order atomic reserve */
+	RAMSLICE_REASON_HWPOISON	= 13,
+	RAMSLICE_REASON_FOREIGN_OFFLINE	= 14, /* PageOffline pages of another owner */
+	RAMSLICE_REASON_ISOLATED	= 15, /* a pageblock isolated by somebody else */
+	RAMSLICE_REASON_UNMOVABLE	= 16, /* any other kernel allocation */
+	/* why a request stopped */
+	RAMSLICE_REASON_NO_ROOM		= 17, /* the dearer slices cannot take its pages */
+	RAMSLICE_REASON_OVER_BUDGET	= 18, /* the price exceeds the budget */
+	RAMSLICE_REASON_AWAKE_RESERVE	= 19, /* would cut into the awake reserve */
+	RAMSLICE_REASON_BACKOFF		= 20, /* failed lately, left alone for a while */
+	RAMSLICE_REASON_PRESSURE	= 21, /* memory was wanted meanwhile */
+	RAMSLICE_REASON_DEADLINE	= 22,
+	RAMSLICE_REASON_SIGNAL		= 23,
+	RAMSLICE_REASON_STATE		= 24, /* the slice is not in the state this needs */
+	RAMSLICE_REASON_POWER		= 25, /* the power driver refused */
+	RAMSLICE_REASON_MIGRATION	= 26, /* pages that should have moved did not */
+	RAMSLICE_NR_REASONS,
+};
+
+/* The per-slice counters, in pages. Definitions: the design document. */
+enum ramslice_counter {
+	RAMSLICE_FREE		= 0, /* in the buddy allocator's lists */
+	RAMSLICE_LRU_ANON	= 1, /* on the anonymous LRU lists (with tmpfs) */
+	RAMSLICE_LRU_FILE	= 2, /* on the file LRU lists */
+	RAMSLICE_ANON_MAPPED	= 3, /* anonymous, mapped at least once */
+	RAMSLICE_FILE_MAPPED	= 4, /* file or tmpfs, mapped at least once */
+	RAMSLICE_FILE		= 5, /* all page cache, with tmpfs */
+	RAMSLICE_SHMEM		= 6, /* tmpfs and shared memory */
+	RAMSLICE_DIRTY		= 7,
+	RAMSLICE_WRITEBACK	= 8,
+	RAMSLICE_HUGE		= 9, /* of the LRU's, in folios of a pageblock */
+	RAMSLICE_NR_COUNTERS,
+};
+
+/**
+ * struct ramslice_info - what this kernel offers
+ * @size:           in: bytes of this structure
+ * @abi_version:    out: RAMSLICE_ABI_VERSION
+ * @page_bytes:     out: page size
+ * @pageblock_bytes: out: unit of accounting and of slice sizes
+ * @slice_bytes:    out: size of a slice
+ * @chunk_bytes:    out: unit in which a slice wakes
+ * @nr_slices:      out: rows a snapshot can have
+ * @nr_zones:       out: zones that RAMSLICE_IOC_ZONE answers for
+ * @event_seq:      out: number of state changes so far
+ * @managed_pages:  out: pages of all zones
+ * @free_pages:     out: free and awake
+ * @offline_pages:  out: free, but in offline slices
+ * @quarantined_pages: out: lost to slices that did not wake
+ * @power_driver:   out: name of the power driver, "none" without one
+ */
+struct ramslice_info {
+	__u32 size;
+	__u32 abi_version;
+	__u32 page_bytes;
+	__u32 pageblock_bytes;
+	__u64 slice_bytes;
+	__u64 chunk_bytes;
+	__u32 nr_slices;
+	__u32 nr_zones;
+	__u64 event_seq;
+	__u64 managed_pages;
+	__u64 free_pages;
+	__u64 offline_pages;
+	__u64 quarantined_pages;
+	char power_driver[32];
+};
+
+/**
+ * struct ramslice_zone_info - one zone
+ * @size:           in: bytes of this structure
+ * @index:          in: 0 to nr_zones - 1
+ * @node:           out: NUMA node
+ * @zone:           out: zone number within the node
+ * @name:           out: the zone's name
+ * @nr_slices:      out: slices that belong to it
+ * @nr_empty:       out: of these online and wholly free
+ * @nr_offline:     out: of these offline
+ * @nr_quarantined: out: of these quarantined
+ * @managed_pages:  out: pages the allocator manages, awake or not
+ * @free_pages:     out: free and awake
+ * @offline_pages:  out: free, but in offline slices
+ * @awake_reserve_pages: out: what stays awake: the floor under @free_pages
+ * @low_wmark_pages: out: below this, allocations wake slices themselves
+ * @woken_by_demand: out: slices woken by allocations since boot
+ */
+struct ramslice_zone_info {
+	__u32 size;
+	__u32 index;
+	__s32 node;
+	__u32 zone;
+	char name[16];
+	__u32 nr_slices;
+	__u32 nr_empty;
+	__u32 nr_offline;
+	__u32 nr_quarantined;
+	__u64 managed_pages;
+	__u64 free_pages;
+	__u64 offline_pages;
+	__u64 awake_reserve_pages;
+	__u64 low_wmark_pages;
+	__u64 woken_by_demand;
+};
+
+/* Flags of a slice. */
+#define RAMSLICE_SLICE_UNRECLAIMABLE	(1U << 0) /* can never be emptied: @reason */
+#define RAMSLICE_SLICE_BACKOFF		(1U << 1) /* failed lately: @reason */
+#define RAMSLICE_SLICE_UNMOVABLE	(1U << 2) /* counters show pages off the LRU */
+
+/**
+ * struct ramslice_slice_info - one slice in a snapshot
+ * @id:        physical address divided by the slice size
+ * @state:     enum ramslice_state
+ * @reason:    enum ramslice_reason: why it cannot be emptied, if known
+ * @flags:     RAMSLICE_SLICE_*
+ * @node:      NUMA node
+ * @zone:      zone number within the node
+ * @nr_pages:  page frames with memory
+ * @price:     Eq 3.3, in units of 100 cycles, each mapped page counted once
+ * @counters:  enum ramslice_counter, in pages
+ * @retry_ms:  time until a slice that failed is tried again
+ */
+struct ramslice_slice_info {
+	__u32 id;
+	__u8  state;
+	__u8  reason;
+	__u16 flags;
+	__s16 node;
+	__u16 zone;
+	__u32 nr_pages;
+	__u64 price;
+	__u32 counters[RAMSLICE_NR_COUNTERS];
+	__u32 retry_ms;
+	__u32 reserved;
+};
+
+/**
+ * struct ramslice_snapshot - all slices at one moment
+ * @size:       in: bytes of this structure
+ * @entry_size: in: bytes between rows; out: bytes the kernel filled of each
+ * @nr:         in: rows that fit at @slices; out: rows there are
+ * @flags:      in: must be 0
+ * @slices:     in: address of an array of struct ramslice_slice_info
+ * @event_seq:  out: state changes so far; no state changed between the rows
+ * @time_ns:    out: CLOCK_MONOTONIC at the start
+ *
+ * Fails with -ENOSPC, @nr set and nothing written, when the rows do not fit.
+ */
+struct ramslice_snapshot {
+	__u32 size;
+	__u32 entry_size;
+	__u32 nr;
+	__u32 flags;
+	__u64 slices;
+	__u64 event_seq;
+	__u64 time_ns;
+};
+
+/* What a request does. */
+enum ramslice_op {
+	RAMSLICE_OP_OFFLINE	 = 0, /* empty slice @id and switch it off */
+	RAMSLICE_OP_ONLINE	 = 1, /* wake slice @id */
+	RAMSLICE_OP_COMPACT	 = 2, /* empty the cheapest slices within the budget */
+	RAMSLICE_OP_OFFLINE_FREE = 3, /* switch off what is empty already */
+	RAMSLICE_OP_ONLINE_ALL	 = 4, /* wake everything */
+	RAMSLICE_NR_OPS,
+};
+
+/* Flags of a request. */
+#define RAMSLICE_REQ_PER_SLICE		(1U << 0) /* the budget holds for each slice, not for all */
+#define RAMSLICE_REQ_KEEP_CACHE		(1U << 1) /* do not drop cache of destinations for room */
+#define RAMSLICE_REQ_IGNORE_BACKOFF	(1U << 2) /* try slices that failed lately, too */
+#define RAMSLICE_REQ_DRY_RUN		(1U << 3) /* price only: nothing is moved */
+#define RAMSLICE_REQ_FLAGS		0xfU
+
+#define RAMSLICE_UNLIMITED		(~0ULL)
+#define RAMSLICE_ALL_SLICES		(~0U)
+#define RAMSLICE_ANY			(-1)
+
+/**
+ * struct ramslice_request - a request and its own outcome
+ * @size:            in: bytes of this structure
+ * @op:              in: enum ramslice_op
+ * @flags:           in: RAMSLICE_REQ_*
+ * @id:              in: the slice of OFFLINE and ONLINE, else 0
+ * @node:            in: node that COMPACT, OFFLINE_FREE and ONLINE_ALL keep to, or RAMSLICE_ANY
+ * @zone:            in: zone number they keep to, or RAMSLICE_ANY
+ * @budget:          in: most to spend, units of 100 cycles, or RAMSLICE_UNLIMITED
+ * @max_slices:      in: most slices to switch off, or RAMSLICE_ALL_SLICES; at least 1
+ * @deadline_ms:     in: time after which the request gives up; 0: the default of 60 s
+ * @status:          out: 0, or the errno (positive) of what stopped it
+ * @reason:          out: enum ramslice_reason that goes with it
+ * @nr_done:         out: slices that changed as asked (dry run: would)
+ * @nr_failed:       out: slices tried in vain; they are charged for
+ * @last_id:         out: slice that was worked on last
+ * @elapsed_ns:      out: wall-clock time
+ * @price_predicted: out: sum of the prices (Eq 3.4) of the slices tried
+ * @price_measured:  out: CPU time spent, in units of 100 cycles
+ * @pages_migrated:  out
+ * @pages_dropped:   out: clean cache dropped, sources and destinations
+ * @pages_failed:    out: pages that could not be moved
+ * @huge_split:      out: huge pages split for want of room
+ * @huge_moved:      out: huge pages moved whole
+ *
+ * The ioctl returns 0 when the request was valid and was carried out, even
+ * if it ended early: @status and @reason tell how. Invalid requests return
+ * -EINVAL (field out of range), -E2BIG, -ENOENT (no such slice, node or
+ * zone), -EBUSY (another request is running) and change nothing.
+ */
+struct ramslice_request {
+	__u32 size;
+	__u32 op;
+	__u32 flags;
+	__u32 id;
+	__s32 node;
+	__s32 zone;
+	__u64 budget;
+	__u32 max_slices;
+	__u32 deadline_ms;
+	__u32 status;
+	__u32 reason;
+	__u32 nr_done;
+	__u32 nr_failed;
+	__u32 last_id;
+	__u32 reserved;
+	__u64 elapsed_ns;
+	__u64 price_predicted;
+	__u64 price_measured;
+	__u64 pages_migrated;
+	__u64 pages_dropped;
+	__u64 pages_failed;
+	__u64 huge_split;
+	__u64 huge_moved;
+};
+
+#define RAMSLICE_IOC_MAGIC	0xba
+
+/*
+ * The size is in the structure, not in the number, so that a structure that
+ * grows keeps its number. SNAPSHOT, INFO and ZONE need read permission on the
+ * file, REQUEST needs write permission.
+ *
+ * poll() reports EPOLLIN when a slice changed its state since the file was
+ * opened or last read; read() of 8 bytes returns the number of state changes
+ * so far as a __u64 (without waiting if O_NONBLOCK: -EAGAIN).
+ */
+#define RAMSLICE_IOC_INFO	_IO(RAMSLICE_IOC_MAGIC, 0)
+#define RAMSLICE_IOC_ZONE	_IO(RAMSLICE_IOC_MAGIC, 1)
+#define RAMSLICE_IOC_SNAPSHOT	_IO(RAMSLICE_IOC_MAGIC, 2)
+#define RAMSLICE_IOC_REQUEST	_IO(RAMSLICE_IOC_MAGIC, 3)
+
+#endif /* _UAPI_LINUX_RAMSLICE_H */

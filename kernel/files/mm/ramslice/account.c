@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Counters per pageblock, fed by hooks in mm.
+ *
+ * They live in struct mem_section_usage, beside the migrate types, which is
+ * there before the first page of a section is freed: at boot, with deferred
+ * initialisation and with memory hotplug alike. Each counter is defined so
+ * that verify.c can derive it from page flags and mappings alone.
+ */
+
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include "internal.h"
+
+/*
+ * A mapped or dirty part of a folio is counted without knowing which pages it
+ * is made of, which is exact as long as such folios fit into a pageblock.
+ */
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+static_assert(HPAGE_PMD_ORDER <= pageblock_order);
+#endif
+
+struct ramslice_block *ramslice_block(unsigned long pfn)
+{
+	struct mem_section_usage *usage = __pfn_to_section(pfn)->usage;
+
+	return &usage->ramslice[(pfn & ~PAGE_SECTION_MASK) >> pageblock_order];
+}
+
+/**
+ * ramslice_account_range - spread a change over the pageblocks of a range
+ * @pfn: first page frame
+ * @span: page frames of the range
+ * @c: the counter, other than RAMSLICE_FREE
+ * @nr_pages: the change: plus or minus @span, or, in a range that does not
+ *	      leave its pageblock, a part of it
+ */
+void ramslice_account_range(unsigned long pfn, unsigned long span,
+			    enum ramslice_counter c, long nr_pages)
+{
+	unsigned long in_block = pageblock_nr_pages -
+				 (pfn & (pageblock_nr_pages - 1));
+
+	if (likely(span <= in_block)) {
+		atomic_add(nr_pages, &ramslice_block(pfn)->count[c]);
+		return;
+	}
+
+	while (span) {
+		unsigned long n = min(span, in_block);
+
+		atomic_add(nr_pages < 0 ? -(int)n : (int)n,
+			   &ramslice_block(pfn)->count[c]);
+		pfn += n;
+		span -= n;
+		in_block = pageblock_nr_pages;
+	}
+}
+
+static void account_folio(struct folio *folio, enum ramslice_counter c,
+			  long nr_pages)
+{
+	ramslice_account_range(folio_pfn(folio), folio_nr_pages(folio), c,
+			       nr_pages);
+}
+
+/* Under zone->lock, so that no locked operation is needed. */
+void __ramslice_account_free(unsigned long pfn, long nr_pages)
+{
+	unsigned long span = abs(nr_pages);
+
+	while (span) {
+		unsigned long n = min(span, pageblock_nr_pages -
+				      (pfn & (pageblock_nr_pages - 1)));
+		atomic_t *count = &ramslice_block(pfn)->count[RAMSLICE_FREE];
+
+		atomic_set(count, atomic_read(count) +
+				  (nr_pages < 0 ? -(int)n : (int)n));
+		pfn += n;
+		span -= n;
+	}
+}
+
+void __ramslice_account_stat(struct folio *folio, enum node_stat_item item,
+			     long nr_pages)
+{
+	enum ramslice_counter c;
+
+	switch (item) {
+	case NR_ANON_MAPPED:
+		c = RAMSLICE_ANON_MAPPED;
+		break;
+	case NR_FILE_MAPPED:
+		c = RAMSLICE_FILE_MAPPED;
+		break;
+	case NR_FILE_PAGES:
+		c = RAMSLICE_FILE;
+		break;
+	case NR_SHMEM:
+		c = RAMSLICE_SHMEM;
+		break;
+	case NR_FILE_DIRTY:
+		c = RAMSLICE_DIRTY;
+		break;
+	case NR_WRITEBACK:
+		c = RAMSLICE_WRITEBACK;
+		break;
+	default:
+		return;
+	}
+	account_folio(folio, c, nr_pages);
+}
+EXPORT_SYMBOL_GPL(__ramslice_account_stat);
+
+void __ramslice_account_lru(struct folio *folio, bool add)
+{
+	long nr_pages = folio_nr_pages(folio);
+
+	if (!add)
+		nr_pages = -nr_pages;
+	account_folio(folio, folio_is_file_lru(folio) ? RAMSLICE_LRU_FILE :
+						      RAMSLICE_LRU_ANON,
+		      nr_pages);
+	if (folio_order(folio) >= pageblock_order)
+		account_folio(folio, RAMSLICE_HUGE, nr_pages);
+}
+
+void __ramslice_account_split(struct folio *folio, unsigned int new_order)
+{
+	if (folio_order(folio) >= pageblock_order &&
+	    new_order < pageblock_order)
+		account_folio(folio, RAMSLICE_HUGE, -folio_nr_pages(folio));
+}
+
+void __ramslice_account_migrate(struct folio *dst, struct folio *src,
+				bool dirty)
+{
+	long nr_pages = folio_nr_pages(src);
+
+	/* The swap cache is not page cache here, see verify.c */
+	if (!folio_test_swapcache(src)) {
+		account_folio(src, RAMSLICE_FILE, -nr_pages);
+		account_folio(dst, RAMSLICE_FILE, nr_pages);
+		if (folio_test_swapbacked(src)) {
+			account_folio(src, RAMSLICE_SHMEM, -nr_pages);
+			account_folio(dst, RAMSLICE_SHMEM, nr_pages);
+		}
+	}
+	if (dirty) {
+		account_folio(src, RAMSLICE_DIRTY, -nr_pages);
+		account_folio(dst, RAMSLICE_DIRTY, nr_pages);
+	}
+}
+
+void __ramslice_account_collapse(struct folio *dst, struct folio *src,
+				 bool is_shmem)
+{
+	long nr_pages = folio_nr_pages(src);
+
+	account_folio(src, RAMSLICE_FILE, -nr_pages);
+	account_folio(dst, RAMSLICE_FILE, nr_pages);
+	if (is_shmem) {
+		account_folio(src, RAMSLICE_SHMEM, -nr_pages);
+		account_folio(dst, RAMSLICE_SHMEM, nr_pages);
+	}
+}
+
+/**
+ * ramslice_count_slice - the counters of a slice
+ * @id: the slice
+ * @counters: filled with pages, never negative
+ */
+void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
+{
+	int sum[RAMSLICE_NR_COUNTERS] = {};
+	unsigned long pfn;
+	unsigned int n, c;
+
+	for_each_slice_block(id, n, pfn) {
+		struct ramslice_block *block;
+
+		if (!pfn_to_online_page(pfn))
+			continue;
+		block = ramslice_block(pfn);
+		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
+			sum[c] += atomic_read(&block->count[c]);
+	}
+	for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
+		counters[c] = max(sum[c], 0);
+}

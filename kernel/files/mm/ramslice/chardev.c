@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /dev/ramslice: consistent snapshots, requests that return their own outcome,
+ * and poll for state changes. The structures: include/uapi/linux/ramslice.h.
+ */
+
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/poll.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include "internal.h"
+
+/* Sizes of the structures' first version: no caller may pass less. */
+#define INFO_SIZE_V1		112
+#define ZONE_SIZE_V1		96
+#define SNAPSHOT_SIZE_V1	40
+#define REQUEST_SIZE_V1		128
+#define SLICE_SIZE_V1		72
+
+static_assert(sizeof(struct ramslice_info) == INFO_SIZE_V1);
+static_assert(sizeof(struct ramslice_zone_info) == ZONE_SIZE_V1);
+static_assert(sizeof(struct ramslice_snapshot) == SNAPSHOT_SIZE_V1);
+static_assert(sizeof(struct ramslice_request) == REQUEST_SIZE_V1);
+static_assert(sizeof(struct ramslice_slice_info) == SLICE_SIZE_V1);
+
+/* State changes that this opener has seen. */
+struct opener {
+	u64 seen_seq;
+};
+
+/* Reads a structure that begins with its size; the caller's may be newer. */
+static int get_struct(void *dst, size_t ksize, size_t min_size,
+		      const void __user *src, u32 *usize)
+{
+	if (get_user(*usize, (const u32 __user *)src))
+		return -EFAULT;
+	if (*usize < min_size || *usize > PAGE_SIZE)
+		return -EINVAL;
+	return copy_struct_from_user(dst, ksize, src, *usize);
+}
+
+/* Writes it back, as much as the caller has room for; size stays theirs. */
+static int put_struct(void __user *dst, const void *src, size_t ksize,
+		      u32 usize)
+{
+	return copy_to_user(dst, src, min_t(size_t, ksize, usize)) ? -EFAULT : 0;
+}
+
+static u64 read_seq(void)
+{
+	u64 seq;
+
+	spin_lock_irq(&ramslice_lock);
+	seq = ramslice_event_seq;
+	spin_unlock_irq(&ramslice_lock);
+	return seq;
+}
+
+static long ioc_info(void __user *arg)
+{
+	struct ramslice_zone *rz;
+	struct ramslice_info info;
+	unsigned int i;
+	u32 usize;
+	int err = get_struct(&info, sizeof(info), INFO_SIZE_V1, arg, &usize);
+
+	if (err)
+		return err;
+	memset(&info, 0, sizeof(info));
+	info.size = usize;
+	info.abi_version = RAMSLICE_ABI_VERSION;
+	info.page_bytes = PAGE_SIZE;
+	info.pageblock_bytes = pageblock_nr_pages << PAGE_SHIFT;
+	info.chunk_bytes = (u64)RAMSLICE_CHUNK_PAGES << PAGE_SHIFT;
+	info.nr_zones = ramslice_nr_zones();
+	info.event_seq = read_seq();
+
+	down_read(&ramslice_table_sem);
+	info.slice_bytes = ramslice_slice_bytes();
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		info.nr_slices += rz->nr_slices;
+		info.managed_pages += zone_managed_pages(rz->zone);
+		info.free_pages += zone_page_state(rz->zone, NR_FREE_PAGES);
+		info.offline_pages += ramslice_zone_wakeable_pages(rz->zone);
+		info.quarantined_pages += rz->nr_quarantined_pages;
+	}
+	up_read(&ramslice_table_sem);
+	strscpy(info.power_driver, ramslice_power_name());
+	return put_struct(arg, &info, sizeof(info), usize);
+}
+
+static long ioc_zone(void __user *arg)
+{
+	struct ramslice_zone_info zi;
+	struct ramslice_zone *rz;
+	struct ramslice_slice *s;
+	u32 usize, index, id;
+	int err = get_struct(&zi, sizeof(zi), ZONE_SIZE_V1, arg, &usize);
+
+	if (err)
+		return err;
+	index = zi.index;
+	rz = ramslice_zone_by_index(index);
+	if (!rz)
+		return -ENOENT;
+
+	memset(&zi, 0, sizeof(zi));
+	zi.size = usize;
+	zi.index = index;
+	zi.node = zone_to_nid(rz->zone);
+	zi.zone = zone_idx(rz->zone);
+	strscpy(zi.name, rz->zone->name);
+	down_read(&ramslice_table_sem);
+	for_each_zone_slice(rz, id, s) {
+		u32 counters[RAMSLICE_NR_COUNTERS];
+
+		if (s->state != RAMSLICE_ONLINE)
+			continue;
+		ramslice_count_slice(id, counters);
+		zi.nr_empty += counters[RAMSLICE_FREE] == s->nr_pages;
+	}
+	spin_lock_irq(&ramslice_lock);
+	zi.nr_slices = rz->nr_slices;
+	zi.nr_offline = rz->nr[RAMSLICE_OFFLINE];
+	zi.nr_quarantined = rz->nr[RAMSLICE_QUARANTINED];
+	zi.woken_by_demand = rz->woken_by_demand;
+	spin_unlock_irq(&ramslice_lock);
+	up_read(&ramslice_table_sem);
+	zi.managed_pages = zone_managed_pages(rz->zone);
+	zi.free_pages = zone_page_state(rz->zone, NR_FREE_PAGES);
+	zi.offline_pages = ramslice_zone_wakeable_pages(rz->zone);
+	zi.awake_reserve_pages = ramslice_awake_reserve(rz->zone);
+	zi.low_wmark_pages = low_wmark_pages(rz->zone);
+	return put_struct(arg, &zi, sizeof(zi), usize);
+}
+
+/* States of all slices at one moment. Under table_sem. */
+static u32 fill_states(struct ramslice_slice_info *rows, u64 *seq)
+{
+	u32 id, nr = 0;
+
+	spin_lock_irq(&ramslice_lock);
+	*seq = ramslice_event_seq;
+	for (id = 0; id < ramslice_nr_ids; id++) {
+		const struct ramslice_slice *s = &ramslice_slices[id];
+		struct ramslice_slice_info *row = &rows[nr];
+
+		if (!s->rz)
+			continue;
+		row->id = id;
+		row->state = s->state;
+		row->reason = s->reason;
+		row->node = zone_to_nid(s->rz->zone);
+		row->zone = zone_idx(s->rz->zone);
+		row->nr_pages = s->nr_pages;
+		if (s->unreclaimable)
+			row->flags |= RAMSLICE_SLICE_UNRECLAIMABLE;
+		if (s->nr_fails && time_before(jiffies, s->retry_at)) {
+			row->flags |= RAMSLICE_SLICE_BACKOFF;
+			row->retry_ms = jiffies_to_msecs(s->retry_at - jiffies);
+		}
+		nr++;
+	}
+	spin_unlock_irq(&ramslice_lock);
+	return nr;
+}
+
+static void fill_counters(struct ramslice_slice_info *row)
+{
+	bool poisoned = row->flags & (RAMSLICE_SLICE_UNRECLAIMABLE |
+				      RAMSLICE_SLICE_BACKOFF);
+
+	ramslice_count_slice(row->id, row->counters);
+	row->price = ramslice_price_counters(&ramslice_prices, row->nr_pages,
+					     row->counters, poisoned);
+	if (row->state == RAMSLICE_ONLINE &&
+	    ramslice_has_unmovable(row->nr_pages, row->counters))
+		row->flags |= RAMSLICE_SLICE_UNMOVABLE;
+}
+
+static u32 count_rows(void)
+{
+	u32 id, nr = 0;
+
+	for (id = 0; id < ramslice_nr_ids; id++)
+		nr += !!ramslice_slices[id].rz;
+	return nr;
+}
+
+static int put_rows(struct ramslice_snapshot *snap,
+		    const struct ramslice_slice_info *rows, u32 nr)
+{
+	u32 bytes = min_t(u32, snap->entry_size, sizeof(*rows));
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		void __user *to = u64_to_user_ptr(snap->slices) +
+				  (size_t)i * snap->entry_size;
+
+		if (copy_to_user(to, &rows[i], bytes))
+			return -EFAULT;
+	}
+	return 0;
+}
+
+static long ioc_snapshot(void __user *arg)
+{
+	struct ramslice_slice_info *rows;
+	struct ramslice_snapshot snap;
+	u32 usize, nr, i;
+	int err = get_struct(&snap, sizeof(snap), SNAPSHOT_SIZE_V1, arg,
+			     &usize);
+
+	if (err)
+		return err;
+	if (snap.flags || snap.entry_size < SLICE_SIZE_V1 ||
+	    snap.entry_size > PAGE_SIZE)
+		return -EINVAL;
+
+	/* The first to look has memory reserved at boot found, if it can */
+	if (mutex_trylock(&ramslice_mutex)) {
+		ramslice_classify(false);
+		mutex_unlock(&ramslice_mutex);
+	}
+
+	down_read(&ramslice_table_sem);
+	nr = count_rows();
+	if (nr > snap.nr) {
+		up_read(&ramslice_table_sem);
+		snap.nr = nr;
+		err = put_struct(arg, &snap, sizeof(snap), usize);
+		return err ?: -ENOSPC;
+	}
+	rows = kvcalloc(max(nr, 1U), sizeof(*rows), GFP_KERNEL);
+	if (!rows) {
+		up_read(&ramslice_table_sem);
+		return -ENOMEM;
+	}
+	snap.time_ns = ktime_get_ns();
+	fill_states(rows, &snap.event_seq);
+	for (i = 0; i < nr; i++)
+		fill_counters(&rows[i]);
+	up_read(&ramslice_table_sem);
+
+	err = put_rows(&snap, rows, nr);
+	kvfree(rows);
+	if (err)
+		return err;
+	snap.nr = nr;
+	snap.entry_size = min_t(u32, snap.entry_size, sizeof(*rows));
+	return put_struct(arg, &snap, sizeof(snap), usize);
+}
+
+static bool request_valid(const struct ramslice_request *req)
+{
+	bool by_id = req->op == RAMSLICE_OP_OFFLINE ||
+		     req->op == RAMSLICE_OP_ONLINE;
+
+	if (req->op >= RAMSLICE_NR_OPS || req->flags & ~RAMSLICE_REQ_FLAGS ||
+	    req->reserved || !req->max_slices)
+		return false;
+	if (by_id)
+		return req->node == RAMSLICE_ANY && req->zone == RAMSLICE_ANY;
+	if (req->id)
+		return false;
+	return (req->node == RAMSLICE_ANY ||
+		(req->node >= 0 && req->node < MAX_NUMNODES)) &&
+	       (req->zone == RAMSLICE_ANY ||
+		(req->zone >= 0 && req->zone < MAX_NR_ZONES));
+}
+
+static long ioc_request(void __user *arg)
+{
+	struct ramslice_request req, in;
+	u32 usize;
+	int err = get_struct(&in, sizeof(in), REQUEST_SIZE_V1, arg, &usize);
+
+	if (err)
+		return err;
+	if (!request_valid(&in))
+		return -EINVAL;
+
+	req = (struct ramslice_request) {
+		.size = usize,
+		.op = in.op,
+		.flags = in.flags,
+		.id = in.id,
+		.node = in.node,
+		.zone = in.zone,
+		.budget = in.budget,
+		.max_slices = in.max_slices,
+		.deadline_ms = in.deadline_ms,
+	};
+	err = ramslice_request(&req);
+	return err ?: put_struct(arg, &req, sizeof(req), usize);
+}
+
+static long ramslice_ioctl(struct file *file, unsigned int cmd,
+			   unsigned long arg)
+{
+	void __user *uarg = (void __user *)arg;
+
+	if (cmd == RAMSLICE_IOC_REQUEST)
+		return file->f_mode & FMODE_WRITE ? ioc_request(uarg) : -EBADF;
+	if (!(file->f_mode & FMODE_READ))
+		return -EBADF;
+
+	switch (cmd) {
+	case RAMSLICE_IOC_INFO:
+		return ioc_info(uarg);
+	case RAMSLICE_IOC_ZONE:
+		return ioc_zone(uarg);
+	case RAMSLICE_IOC_SNAPSHOT:
+		return ioc_snapshot(uarg);
+	default:
+		return -ENOTTY;
+	}
+}
+
+static ssize_t ramslice_read(struct file *file, char __user *buf, size_t len,
+			     loff_t *pos)
+{
+	struct opener *o = file->private_data;
+	u64 seq;
+
+	if (len < sizeof(seq))
+		return -EINVAL;
+	seq = read_seq();
+	if (seq == READ_ONCE(o->seen_seq)) {
+		if (file->f_flags & O_NONBLOCK)
+			return -EAGAIN;
+		if (wait_event_interruptible(ramslice_wait,
+				(seq = read_seq()) != READ_ONCE(o->seen_seq)))
+			return -ERESTARTSYS;
+	}
+	if (copy_to_user(buf, &seq, sizeof(seq)))
+		return -EFAULT;
+	WRITE_ONCE(o->seen_seq, seq);
+	return sizeof(seq);
+}
+
+static __poll_t ramslice_poll(struct file *file, poll_table *wait)
+{
+	struct opener *o = file->private_data;
+
+	poll_wait(file, &ramslice_wait, wait);
+	return read_seq() != READ_ONCE(o->seen_seq) ? EPOLLIN | EPOLLRDNORM : 0;
+}
+
+static int ramslice_open(struct inode *inode, struct file *file)
+{
+	struct opener *o = kmalloc(sizeof(*o), GFP_KERNEL);
+
+	if (!o)
+		return -ENOMEM;
+	o->seen_seq = read_seq();
+	file->private_data = o;
+	return stream_open(inode, file);
+}
+
+static int ramslice_release(struct inode *inode, struct file *file)
+{
+	kfree(file->private_data);
+	return 0;
+}
+
+static const struct file_operations ramslice_fops = {
+	.owner		= THIS_MODULE,
+	.open		= ramslice_open,
+	.release	= ramslice_release,
+	.read		= ramslice_read,
+	.poll		= ramslice_poll,
+	.unlocked_ioctl	= ramslice_ioctl,
+	.compat_ioctl	= compat_ptr_ioctl,
+};
+
+/* Root only; who else may open it is for udev to say. */
+static struct miscdevice ramslice_misc = {
+	.minor	= MISC_DYNAMIC_MINOR,
+	.name	= "ramslice",
+	.fops	= &ramslice_fops,
+	.mode	= 0600,
+};
+
+int __init ramslice_chardev_init(void)
+{
+	return misc_register(&ramslice_misc);
+}

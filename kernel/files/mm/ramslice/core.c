@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Boot: the command line, the static key, and bringing up the parts in order.
+ */
+
+#include <linux/init.h>
+#include <linux/kernel.h>
+#include "internal.h"
+
+DEFINE_STATIC_KEY_FALSE(ramslice_key);
+EXPORT_SYMBOL_GPL(ramslice_key);
+
+static bool off __initdata = !IS_ENABLED(CONFIG_RAMSLICE_DEFAULT_ON);
+static u64 boot_slice_bytes __initdata;
+
+/* ramslice=off, ramslice=on, or the size of a slice: ramslice=64M */
+static int __init parse_param(char *arg)
+{
+	char *end;
+
+	if (!arg)
+		return -EINVAL;
+	if (!strcmp(arg, "off")) {
+		off = true;
+		return 0;
+	}
+	if (strcmp(arg, "on")) {
+		boot_slice_bytes = memparse(arg, &end);
+		if (*end || !boot_slice_bytes) {
+			boot_slice_bytes = 0;
+			pr_warn("ramslice: \"%s\" on the command line is neither off, on, nor a size\n",
+				arg);
+			return -EINVAL;
+		}
+	}
+	off = false;
+	return 0;
+}
+early_param("ramslice", parse_param);
+
+/*
+ * The counters must not miss a page, so they count from before the first one
+ * is freed; called by mm_core_init().
+ */
+void __init ramslice_init_early(void)
+{
+	if (!off)
+		static_branch_enable(&ramslice_key);
+}
+
+static int __init ramslice_init(void)
+{
+	int err;
+
+	if (!ramslice_enabled())
+		return ramslice_sysfs_init();
+
+	err = ramslice_geometry_init(boot_slice_bytes);
+	if (!err)
+		err = ramslice_wake_init();
+	if (!err)
+		err = ramslice_sysfs_init();
+	if (!err)
+		err = ramslice_debugfs_init();
+	if (!err)
+		err = ramslice_chardev_init();
+	if (err)
+		pr_err("ramslice: not available: %d\n", err);
+	else
+		pr_info("ramslice: %u zones, slices of %llu MiB\n",
+			ramslice_nr_zones(), ramslice_slice_bytes() >> 20);
+	return err;
+}
+late_initcall(ramslice_init);

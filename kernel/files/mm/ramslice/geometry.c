@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Which pageblocks make up which slice, and the table of slices.
+ */
+
+#include <linux/memblock.h>
+#include <linux/memory.h>
+#include <linux/memory_hotplug.h>
+#include <linux/page-isolation.h>
+#include <linux/sizes.h>
+#include "internal.h"
+
+#define RAMSLICE_DEFAULT_BYTES	SZ_64M
+/* Enough for 1 PiB in slices of 64 MiB. */
+#define RAMSLICE_MAX_IDS	(1U << 24)
+
+DEFINE_MUTEX(ramslice_mutex);
+DECLARE_RWSEM(ramslice_table_sem);
+
+struct ramslice_geometry ramslice_geom = {
+	.nr_blocks = RAMSLICE_DEFAULT_BYTES >> (PAGE_SHIFT + pageblock_order),
+};
+
+/* The table; replaced under all three locks. */
+struct ramslice_slice *ramslice_slices;
+u32 ramslice_nr_ids;
+
+static struct ramslice_zone *zones[MAX_NUMNODES][MAX_NR_ZONES];
+static bool classified;
+
+unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
+				  u32 id, unsigned int n)
+{
+	return ((unsigned long)id * geom->nr_blocks + n) << pageblock_order;
+}
+
+/**
+ * ramslice_geom_chunk - the blocks from one on that wake together
+ * @geom: the geometry
+ * @id: the slice
+ * @n: index of a block in the slice
+ * @pfn: set to its first page frame
+ *
+ * Return: blocks, contiguous and within an aligned chunk; 0 past the last.
+ */
+unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
+				 unsigned int n, unsigned long *pfn)
+{
+	unsigned long next, end;
+	unsigned int nr = 1;
+
+	if (n >= geom->nr_blocks)
+		return 0;
+	*pfn = ramslice_geom_block(geom, id, n);
+	end = ALIGN(*pfn + 1, RAMSLICE_CHUNK_PAGES);
+	for (next = *pfn + pageblock_nr_pages;
+	     next < end && n + nr < geom->nr_blocks &&
+	     ramslice_geom_block(geom, id, n + nr) == next;
+	     next += pageblock_nr_pages)
+		nr++;
+	return nr;
+}
+
+u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
+			unsigned long pfn)
+{
+	return (pfn >> pageblock_order) / geom->nr_blocks;
+}
+
+u64 ramslice_slice_bytes(void)
+{
+	return (u64)ramslice_geom.nr_blocks << (pageblock_order + PAGE_SHIFT);
+}
+
+/* Safe in any context: zones appear once and stay. */
+struct ramslice_zone *ramslice_zone_of(const struct zone *zone)
+{
+	return READ_ONCE(zones[zone_to_nid((struct zone *)zone)][zone_idx(zone)]);
+}
+
+unsigned int ramslice_nr_zones(void)
+{
+	unsigned int nr = 0;
+	struct zone *zone;
+
+	for_each_populated_zone(zone)
+		nr += !!ramslice_zone_of(zone);
+	return nr;
+}
+
+struct ramslice_zone *ramslice_zone_by_index(unsigned int index)
+{
+	struct zone *zone;
+
+	for_each_populated_zone(zone) {
+		struct ramslice_zone *rz = ramslice_zone_of(zone);
+
+		if (rz && !index--)
+			return rz;
+	}
+	return NULL;
+}
+
+/* The slice of a number, NULL if no memory has it. Needs one of the locks. */
+struct ramslice_slice *ramslice_slice(u32 id)
+{
+	if (id >= ramslice_nr_ids || !ramslice_slices[id].rz)
+		return NULL;
+	return &ramslice_slices[id];
+}
+
+static struct ramslice_zone *get_zone(struct zone *zone)
+{
+	struct ramslice_zone *rz = ramslice_zone_of(zone);
+
+	if (rz)
+		return rz;
+	rz = kzalloc(sizeof(*rz), GFP_KERNEL);
+	if (!rz)
+		return NULL;
+	rz->zone = zone;
+	rz->waking_id = RAMSLICE_NO_ID;
+	WRITE_ONCE(zones[zone_to_nid(zone)][zone_idx(zone)], rz);
+	return rz;
+}
+
+/* Fills in what a slice is by the memory that its blocks have. */
+static int probe_slice(u32 id, struct ramslice_slice *s)
+{
+	struct zone *zone = NULL;
+	unsigned int n;
+	unsigned long pfn;
+
+	s->reason = RAMSLICE_REASON_NONE;
+	s->unreclaimable = false;
+	s->nr_pages = 0;
+
+	for_each_slice_block(id, n, pfn) {
+		struct page *first = pfn_to_online_page(pfn);
+		struct page *last =
+			pfn_to_online_page(pfn + pageblock_nr_pages - 1);
+
+		if (!first || !last) {
+			s->reason = RAMSLICE_REASON_HOLE;
+			s->unreclaimable = true;
+			if (!first)
+				continue;
+		}
+		if (!zone)
+			zone = page_zone(first);
+		if (page_zone(first) != zone ||
+		    (last && page_zone(last) != zone) ||
+		    !zone_spans_pfn(zone, pfn) ||
+		    !zone_spans_pfn(zone, pfn + pageblock_nr_pages - 1)) {
+			s->reason = RAMSLICE_REASON_ZONE_END;
+			s->unreclaimable = true;
+		}
+		s->nr_pages += pageblock_nr_pages;
+	}
+	if (!zone)
+		return 0;
+	s->rz = get_zone(zone);
+	return s->rz ? 0 : -ENOMEM;
+}
+
+/* Zone ranges and counts, from the table. Under ramslice_lock. */
+static void index_zones(void)
+{
+	struct zone *zone;
+	u32 id;
+
+	for_each_populated_zone(zone) {
+		struct ramslice_zone *rz = ramslice_zone_of(zone);
+
+		if (!rz)
+			continue;
+		memset(rz->nr, 0, sizeof(rz->nr));
+		rz->nr_slices = 0;
+		rz->first_id = U32_MAX;
+		rz->end_id = 0;
+	}
+	for (id = 0; id < ramslice_nr_ids; id++) {
+		struct ramslice_zone *rz = ramslice_slices[id].rz;
+
+		if (!rz)
+			continue;
+		rz->nr[ramslice_slices[id].state]++;
+		rz->nr_slices++;
+		rz->first_id = min(rz->first_id, id);
+		rz->end_id = id + 1;
+	}
+}
+
+/**
+ * ramslice_rebuild - make the table of slices anew from the memory there is
+ *
+ * Slices that are not online keep their state: their memory is still there.
+ *
+ * Context: ramslice_mutex held. May sleep.
+ * Return: 0 or -ENOMEM, with the old table in place.
+ */
+int ramslice_rebuild(void)
+{
+	unsigned long pages = (unsigned long)ramslice_geom.nr_blocks <<
+			      pageblock_order;
+	u32 nr_ids = min_t(unsigned long, DIV_ROUND_UP(max_pfn, pages),
+			   RAMSLICE_MAX_IDS);
+	struct ramslice_slice *table, *old;
+	u32 id;
+
+	lockdep_assert_held(&ramslice_mutex);
+
+	/* Empty slots stay NULL; at least one, so that NULL means "none yet" */
+	table = kvcalloc(max(nr_ids, 1U), sizeof(*table), GFP_KERNEL);
+	if (!table)
+		return -ENOMEM;
+	for (id = 0; id < nr_ids; id++) {
+		if (probe_slice(id, &table[id])) {
+			kvfree(table);
+			return -ENOMEM;
+		}
+		cond_resched();
+	}
+
+	down_write(&ramslice_table_sem);
+	spin_lock_irq(&ramslice_lock);
+	old = ramslice_slices;
+	for (id = 0; old && id < min(nr_ids, ramslice_nr_ids); id++) {
+		if (old[id].state != RAMSLICE_ONLINE)
+			table[id] = old[id];
+	}
+	ramslice_slices = table;
+	ramslice_nr_ids = nr_ids;
+	index_zones();
+	ramslice_event_seq++;
+	spin_unlock_irq(&ramslice_lock);
+	up_write(&ramslice_table_sem);
+
+	classified = false;
+	kvfree(old);
+	return 0;
+}
+
+static bool all_online(void)
+{
+	u32 id;
+
+	for (id = 0; id < ramslice_nr_ids; id++) {
+		if (ramslice_slices[id].state != RAMSLICE_ONLINE)
+			return false;
+	}
+	return true;
+}
+
+/**
+ * ramslice_set_slice_bytes - change the size of slices
+ * @bytes: the new size
+ *
+ * Context: Process context; takes ramslice_mutex.
+ * Return: 0; -EINVAL if @bytes is no multiple of a pageblock or larger than
+ * the memory; -EBUSY while a request runs or a slice is not online; -ENOMEM.
+ */
+int ramslice_set_slice_bytes(u64 bytes)
+{
+	struct ramslice_geometry old;
+	u64 block_bytes = (u64)pageblock_nr_pages << PAGE_SHIFT;
+	int err;
+
+	if (!bytes || bytes & (block_bytes - 1) ||
+	    bytes >> PAGE_SHIFT > max_pfn)
+		return -EINVAL;
+
+	if (!mutex_trylock(&ramslice_mutex))
+		return -EBUSY;
+	if (!all_online()) {
+		err = -EBUSY;
+		goto unlock;
+	}
+	down_write(&ramslice_table_sem);
+	old = ramslice_geom;
+	ramslice_geom.nr_blocks = div64_u64(bytes, block_bytes);
+	up_write(&ramslice_table_sem);
+	err = ramslice_rebuild();
+	if (err) {
+		down_write(&ramslice_table_sem);
+		ramslice_geom = old;
+		up_write(&ramslice_table_sem);
+	}
+unlock:
+	mutex_unlock(&ramslice_mutex);
+	return err;
+}
+
+/**
+ * ramslice_classify - find the slices that hold memory reserved at boot
+ * @again: even if done before
+ *
+ * Left until somebody asks, when what boot gives back has been given back.
+ *
+ * Context: ramslice_mutex held. May sleep.
+ */
+void ramslice_classify(bool again)
+{
+	u32 id;
+
+	lockdep_assert_held(&ramslice_mutex);
+	if (classified && !again)
+		return;
+
+	for (id = 0; id < ramslice_nr_ids; id++) {
+		struct ramslice_slice *s = ramslice_slice(id);
+		struct ramslice_census c;
+
+		if (!s || s->state != RAMSLICE_ONLINE)
+			continue;
+		if (s->unreclaimable && s->reason != RAMSLICE_REASON_BOOT)
+			continue;
+		ramslice_find_reserved(id, &c);
+		spin_lock_irq(&ramslice_lock);
+		if (c.reason != RAMSLICE_REASON_NONE) {
+			s->unreclaimable = true;
+			s->reason = c.reason;
+		} else if (s->reason == RAMSLICE_REASON_BOOT) {
+			s->unreclaimable = false;
+			s->reason = RAMSLICE_REASON_NONE;
+		}
+		spin_unlock_irq(&ramslice_lock);
+		cond_resched();
+	}
+	classified = true;
+}
+
+#ifdef CONFIG_MEMORY_HOTPLUG
+/*
+ * Memory comes and goes. A block that goes must be awake: hotplug takes its
+ * pages from the allocator.
+ */
+static int memory_callback(struct notifier_block *nb, unsigned long action,
+			   void *arg)
+{
+	struct memory_notify *mn = arg;
+
+	switch (action) {
+	case MEM_GOING_OFFLINE:
+		/* Nothing may go offline under it from now on */
+		mutex_lock(&ramslice_mutex);
+		__ramslice_wake_range(mn->start_pfn,
+				      mn->start_pfn + mn->nr_pages);
+		mutex_unlock(&ramslice_mutex);
+		break;
+	case MEM_ONLINE:
+	case MEM_OFFLINE:
+		mutex_lock(&ramslice_mutex);
+		if (ramslice_rebuild())
+			pr_warn("ramslice: no memory for the table of slices; added memory is not used\n");
+		mutex_unlock(&ramslice_mutex);
+		break;
+	}
+	return NOTIFY_OK;
+}
+
+static int __init hotplug_init(void)
+{
+	hotplug_memory_notifier(memory_callback, DEFAULT_CALLBACK_PRI);
+	return 0;
+}
+#else
+static int __init hotplug_init(void)
+{
+	return 0;
+}
+#endif
+
+int __init ramslice_geometry_init(u64 boot_bytes)
+{
+	u64 block_bytes = (u64)pageblock_nr_pages << PAGE_SHIFT;
+	int err;
+
+	if (boot_bytes & (block_bytes - 1) || boot_bytes >> PAGE_SHIFT > max_pfn) {
+		pr_warn("ramslice: slice size %llu on the command line is not a multiple of %llu bytes or exceeds memory; using %u\n",
+			boot_bytes, block_bytes, RAMSLICE_DEFAULT_BYTES);
+		boot_bytes = 0;
+	}
+	if (boot_bytes)
+		ramslice_geom.nr_blocks = div64_u64(boot_bytes, block_bytes);
+
+	mutex_lock(&ramslice_mutex);
+	err = ramslice_rebuild();
+	mutex_unlock(&ramslice_mutex);
+	return err ?: hotplug_init();
+}

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the parts of ramslice share.
+ *
+ *   account.c   counters per pageblock, fed by hooks all over mm
+ *   verify.c    recounts them from page flags and mappings
+ *   geometry.c  which pageblocks make up which slice
+ *   state.c     the states of a slice and their legal changes
+ *   census.c    walks one slice: what is in it, what blocks it
+ *   price.c     what emptying costs (pure arithmetic)
+ *   reserve.c   destinations, dearest first
+ *   target.c    page frames of destinations (Algorithm 3.2)
+ *   offline.c   emptying one slice (Algorithm 3.1)
+ *   request.c   requests: one slice, many within a budget
+ *   wake.c      waking: on request, on demand, ahead of need
+ *   power.c     power drivers
+ *   debugfs.c, cmd.c, sysfs.c, chardev.c   the interfaces
+ *
+ * Locks, outermost first:
+ *   ramslice_mutex	one request that empties slices at a time; geometry;
+ *			power driver registration
+ *   ramslice_table_sem	the table of slices and the geometry stay while read
+ *   ramslice_lock	states of slices and everything derived from them;
+ *			taken by allocations, hence with interrupts off and
+ *			never held over anything that allocates
+ *   zone->lock		free lists and migrate types
+ */
+#ifndef __MM_RAMSLICE_INTERNAL_H
+#define __MM_RAMSLICE_INTERNAL_H
+
+#include <linux/mm.h>
+#include <linux/mmzone.h>
+#include <linux/mutex.h>
+#include <linux/ramslice.h>
+#include <linux/ramslice_power.h>
+#include <linux/rwsem.h>
+#include <linux/spinlock.h>
+#include <linux/wait.h>
+
+/* Slices wake in chunks of this many pageblocks: 4 MiB on x86-64. */
+#define RAMSLICE_CHUNK_BLOCKS	2U
+#define RAMSLICE_CHUNK_PAGES	(RAMSLICE_CHUNK_BLOCKS * pageblock_nr_pages)
+
+/* A request gives up after this long unless it says otherwise. */
+#define RAMSLICE_DEADLINE_MS	60000U
+
+/* A slice that failed is left alone: first this long, doubling each time. */
+#define RAMSLICE_BACKOFF_MIN_MS	1000U
+#define RAMSLICE_BACKOFF_MAX_MS	(10U * 60 * 1000)
+
+struct ramslice_zone;
+
+/**
+ * struct ramslice_geometry - the map from pageblocks to slices
+ * @nr_blocks: pageblocks in a slice
+ *
+ * Slices are numbered by physical address. Everything else asks the functions
+ * below which blocks a slice has, so that a strided map needs no other change.
+ */
+struct ramslice_geometry {
+	unsigned int nr_blocks;
+};
+
+unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
+				  u32 id, unsigned int n);
+unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
+				 unsigned int n, unsigned long *pfn);
+u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
+			unsigned long pfn);
+
+/**
+ * struct ramslice_slice - one slice
+ * @rz: the zone it belongs to; NULL if it has no memory
+ * @state: enum ramslice_state
+ * @reason: enum ramslice_reason: why it cannot be emptied, or did not work
+ * @unreclaimable: @reason is for good
+ * @powered: while RAMSLICE_WAKING: the power driver has finished
+ * @nr_fails: attempts that failed in a row
+ * @power_state: state of the power driver it is in while offline
+ * @nr_pages: page frames with memory
+ * @claimed: while RAMSLICE_WAKING: blocks taken for release
+ * @released: while RAMSLICE_WAKING: blocks given to the allocator
+ * @retry_at: jiffies before which it is not tried again, if @nr_fails
+ *
+ * All under ramslice_lock; @reason, @nr_fails and @retry_at change under
+ * ramslice_mutex, too.
+ */
+struct ramslice_slice {
+	struct ramslice_zone *rz;
+	u8 state;
+	u8 reason;
+	bool unreclaimable;
+	bool powered;
+	u8 nr_fails;
+	u8 power_state;
+	u32 nr_pages;
+	u32 claimed;
+	u32 released;
+	unsigned long retry_at;
+};
+
+/* What has been done; for the debugfs file and for requests. */
+struct ramslice_work {
+	u64 pages_migrated;
+	u64 pages_dropped;
+	u64 pages_failed;
+	u64 huge_moved;
+	u64 huge_split;
+	u64 target_free;	/* page frames taken from free lists */
+	u64 target_cache;	/* page frames gained by dropping cache */
+	u64 blocks_isolated;
+};
+
+/* Statistics of a zone since they were reset. Under ramslice_lock. */
+struct ramslice_stats {
+	struct ramslice_work work;
+	u64 offline_tried;
+	u64 offline_done;
+	u64 online_request;
+	u64 online_demand;
+	u64 aborted_pressure;
+	u64 price_predicted;
+	u64 price_measured;
+};
+
+/**
+ * struct ramslice_zone - what ramslice keeps for a zone; never freed
+ * @zone: the zone
+ * @first_id: its first slice
+ * @end_id: one after its last slice; zones of other nodes may lie between
+ * @nr: slices by state
+ * @nr_slices: slices of this zone
+ * @waking_id: a slice in RAMSLICE_WAKING with blocks left, or RAMSLICE_NO_ID
+ * @emptying: a slice of this zone is being emptied
+ * @pressure: memory was wanted since; whoever empties gives up
+ * @kicked: the wake thread should look here
+ * @nr_quarantined_pages: lost
+ * @woken_by_demand: slices woken by allocations
+ * @stats: statistics
+ * @result: outcome of the last debugfs command, 0 or a negative errno
+ * @result_reason: enum ramslice_reason with it
+ * @result_done: slices it changed
+ */
+struct ramslice_zone {
+	struct zone *zone;
+	u32 first_id;
+	u32 end_id;
+	u32 nr[RAMSLICE_NR_STATES];
+	u32 nr_slices;
+	u32 waking_id;
+	bool emptying;
+	bool pressure;
+	bool kicked;
+	unsigned long nr_quarantined_pages;
+	u64 woken_by_demand;
+	struct ramslice_stats stats;
+	int result;
+	u8 result_reason;
+	u32 result_done;
+};
+
+#define RAMSLICE_NO_ID	U32_MAX
+
+extern struct mutex ramslice_mutex;
+extern struct rw_semaphore ramslice_table_sem;
+extern spinlock_t ramslice_lock;
+extern wait_queue_head_t ramslice_wait;
+extern u64 ramslice_event_seq;
+extern struct ramslice_geometry ramslice_geom;
+extern struct ramslice_slice *ramslice_slices;
+extern u32 ramslice_nr_ids;
+
+/* --- geometry.c --- */
+int ramslice_set_slice_bytes(u64 bytes);
+u64 ramslice_slice_bytes(void);
+int ramslice_rebuild(void);
+int ramslice_geometry_init(u64 boot_bytes);
+void ramslice_classify(bool again);
+struct ramslice_zone *ramslice_zone_of(const struct zone *zone);
+struct ramslice_zone *ramslice_zone_by_index(unsigned int index);
+unsigned int ramslice_nr_zones(void);
+struct ramslice_slice *ramslice_slice(u32 id);
+
+/* Slices of a zone; @id is a u32, @s the slice. */
+#define for_each_zone_slice(rz, id, s)					\
+	for ((id) = (rz)->first_id;					\
+	     (id) < (rz)->end_id && ((s) = &ramslice_slices[id]);	\
+	     (id)++)							\
+		if ((s)->rz == (rz))
+
+/* First pfn of every pageblock of a slice; @n is an unsigned int. */
+#define for_each_slice_block(id, n, pfn)				\
+	for ((n) = 0;							\
+	     (n) < ramslice_geom.nr_blocks &&				\
+	     ((pfn) = ramslice_geom_block(&ramslice_geom, id, n), true);\
+	     (n)++)
+
+/*
+ * Runs of pageblocks that make up the chunks of a slice: from block @n, @nr
+ * blocks, the first at @pfn. A chunk does not leave an aligned
+ * RAMSLICE_CHUNK_PAGES.
+ */
+#define for_each_slice_chunk(id, n, nr, pfn)				\
+	for ((n) = 0;							\
+	     ((nr) = ramslice_geom_chunk(&ramslice_geom, id, n, &(pfn)));\
+	     (n) += (nr))
+
+/* --- account.c --- */
+struct ramslice_block *ramslice_block(unsigned long pfn);
+void ramslice_account_range(unsigned long pfn, unsigned long span,
+			    enum ramslice_counter c, long nr_pages);
+void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);
+
+/* --- verify.c --- */
+struct seq_file;
+int ramslice_verify(struct seq_file *m);
+
+/* --- state.c --- */
+bool ramslice_state_legal(enum ramslice_state from, enum ramslice_state to);
+bool ramslice_set_state(u32 id, enum ramslice_state to);
+const char *ramslice_state_name(enum ramslice_state state);
+const char *ramslice_reason_name(enum ramslice_reason reason);
+
+/* --- price.c --- */
+/**
+ * struct ramslice_prices - Table 3.2, in units of 100 cycles
+ */
+struct ramslice_prices {
+	u64 isolate_slice;
+	u64 isolate_page;	/* per 1024 page frames */
+	u64 drop_page;
+	u64 migrate_page;
+	u64 migrate_mapping;
+	u64 alloc_buddy;
+	u64 alloc_cache;
+	u64 unreclaimable;
+};
+
+#define RAMSLICE_PRICES_DEFAULT {					\
+	.isolate_slice	 = 695,						\
+	.isolate_page	 = 303,						\
+	.drop_page	 = 39,						\
+	.migrate_page	 = 100,						\
+	.migrate_mapping = 29,						\
+	.alloc_buddy	 = 1,						\
+	.alloc_cache	 = 25,						\
+	.unreclaimable	 = 1000000000ULL,				\
+}
+
+extern struct ramslice_prices ramslice_prices;
+
+u64 ramslice_price_base(const struct ramslice_prices *p, u64 nr_pages);
+u64 ramslice_price_content(const struct ramslice_prices *p, u64 nr_drop,
+			   u64 nr_move, u64 nr_maps);
+u64 ramslice_price_targets(const struct ramslice_prices *p, u64 nr_free,
+			   u64 nr_cache);
+u64 ramslice_price_counters(const struct ramslice_prices *p, u64 nr_pages,
+			    const u32 counters[RAMSLICE_NR_COUNTERS],
+			    bool poisoned);
+u64 ramslice_price_work(const struct ramslice_prices *p,
+			const struct ramslice_work *work, u64 nr_maps);
+u64 ramslice_nr_drop(const u32 counters[RAMSLICE_NR_COUNTERS]);
+u64 ramslice_nr_move(const u32 counters[RAMSLICE_NR_COUNTERS]);
+bool ramslice_has_unmovable(u64 nr_pages,
+			    const u32 counters[RAMSLICE_NR_COUNTERS]);
+
+/* --- census.c --- */
+/**
+ * struct ramslice_census - one slice, page by page
+ * @nr_pages: page frames with memory
+ * @nr_free: in the allocator, per-CPU lists included
+ * @nr_drop: clean unmapped page cache
+ * @nr_move: to be migrated
+ * @nr_maps: mappings of these
+ * @nr_huge: of these, in folios of a pageblock
+ * @nr_blocking: pages that can be neither dropped nor moved
+ * @reason: why the first of these cannot, or RAMSLICE_REASON_NONE
+ * @pfn: the first of these
+ */
+struct ramslice_census {
+	unsigned long nr_pages;
+	unsigned long nr_free;
+	unsigned long nr_drop;
+	unsigned long nr_move;
+	unsigned long nr_maps;
+	unsigned long nr_huge;
+	unsigned long nr_blocking;
+	enum ramslice_reason reason;
+	unsigned long pfn;
+};
+
+void ramslice_find_reserved(u32 id, struct ramslice_census *c);
+void ramslice_take_census(u32 id, struct ramslice_census *c, bool stop_early);
+bool ramslice_folio_droppable(struct folio *folio);
+enum ramslice_reason ramslice_page_blocks(struct page *page);
+
+/* --- reserve.c --- */
+/**
+ * struct ramslice_candidate - a slice and its price
+ */
+struct ramslice_candidate {
+	u64 price;
+	u32 id;
+	u32 nr_free;
+	u32 nr_cache;
+};
+
+/**
+ * struct ramslice_reserve - slices that may receive pages, dearest first
+ * @c: the slices, ascending by price, so that the dearest is the last
+ * @nr: their number
+ * @next: the destination that is scanned is @c[@next - 1]; dearer ones are full
+ * @low: slices before this one are sources already used
+ */
+struct ramslice_reserve {
+	struct ramslice_candidate *c;
+	u32 nr;
+	u32 next;
+	u32 low;
+};
+
+int ramslice_reserve_build(struct ramslice_reserve *r,
+			   struct ramslice_zone *rz);
+void ramslice_reserve_free(struct ramslice_reserve *r);
+void ramslice_reserve_sort(struct ramslice_candidate *c, size_t nr);
+bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
+			  u64 nr_move, bool use_cache, u64 *nr_free,
+			  u64 *nr_cache);
+
+/* --- target.c --- */
+/**
+ * struct ramslice_target - page frames for migration (Algorithm 3.2)
+ * @reserve: where they come from
+ * @rz: the zone
+ * @source: slice that is being emptied, never a destination
+ * @block: next pageblock to scan in the current destination
+ * @free: page frames at hand, by order; out of the allocator
+ * @nr_free: their number
+ * @use_cache: drop clean page cache of destinations for more
+ * @dry: nothing left to find
+ * @work: where to count
+ */
+struct ramslice_target {
+	struct ramslice_reserve *reserve;
+	struct ramslice_zone *rz;
+	u32 source;
+	unsigned int block;
+	struct list_head free[NR_PAGE_ORDERS];
+	unsigned long nr_free;
+	bool use_cache;
+	bool dry;
+	struct ramslice_work *work;
+};
+
+void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
+			  struct ramslice_reserve *reserve, bool use_cache,
+			  struct ramslice_work *work);
+void ramslice_target_room(u32 id, u64 *nr_free, u64 *nr_cache);
+void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages);
+void ramslice_target_release(struct ramslice_target *t);
+struct folio *ramslice_target_alloc(struct folio *src, unsigned long private);
+void ramslice_target_free(struct folio *dst, unsigned long private);
+
+/* --- offline.c --- */
+/**
+ * struct ramslice_run - a request under way
+ * @rz: zone it works on at the moment
+ * @target: destinations
+ * @deadline: jiffies
+ * @work: what it has done so far
+ * @reason: why it stopped, or why the last slice failed
+ */
+struct ramslice_run {
+	struct ramslice_zone *rz;
+	struct ramslice_target target;
+	unsigned long deadline;
+	struct ramslice_work work;
+	enum ramslice_reason reason;
+};
+
+int ramslice_offline_slice(struct ramslice_run *run, u32 id);
+unsigned long ramslice_awake_reserve(struct zone *zone);
+bool ramslice_spares(struct zone *zone, unsigned long nr_pages);
+
+/* --- request.c --- */
+int ramslice_request(struct ramslice_request *req);
+int ramslice_request_reinit(struct ramslice_zone *rz);
+int ramslice_request_release(struct ramslice_zone *rz);
+int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m);
+extern bool ramslice_dummy_mode;
+
+/* --- wake.c --- */
+int ramslice_wake_slice(u32 id, bool by_demand);
+int ramslice_wake_zone(struct ramslice_zone *rz);
+int ramslice_wake_all(void);
+void ramslice_give_back(u32 id);
+void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
+			 unsigned int nr_blocks);
+int ramslice_wake_init(void);
+bool ramslice_inhibited(void);
+extern struct task_struct *ramslice_requester;
+
+/* --- power.c --- */
+int ramslice_power_off(u32 id, u8 *power_state);
+int ramslice_power_wake(u32 id, u8 power_state);
+void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages);
+bool ramslice_power_wake_sleeps(void);
+const char *ramslice_power_name(void);
+
+/* --- interfaces --- */
+/**
+ * struct ramslice_cmd - a parsed debugfs command
+ * @op: what to do
+ * @per_slice: --per-slice
+ * @budget: first argument of offline_batch
+ * @max_slices: its second
+ * @id: argument of offline_index and online_index
+ */
+struct ramslice_cmd {
+	enum {
+		RAMSLICE_CMD_OFFLINE_BATCH,
+		RAMSLICE_CMD_OFFLINE_INDEX,
+		RAMSLICE_CMD_ONLINE_INDEX,
+		RAMSLICE_CMD_OFFLINE_FREE,
+		RAMSLICE_CMD_ONLINE_ALL,
+		RAMSLICE_CMD_REINIT,
+		RAMSLICE_CMD_RELEASE,
+	} op;
+	bool per_slice;
+	u64 budget;
+	u32 max_slices;
+	u32 id;
+};
+
+int ramslice_parse_cmd(char *line, struct ramslice_cmd *cmd);
+int ramslice_sysfs_init(void);
+int ramslice_debugfs_init(void);
+int ramslice_chardev_init(void);
+
+#endif /* __MM_RAMSLICE_INTERNAL_H */

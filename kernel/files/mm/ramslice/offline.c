@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Emptying one slice and switching it off (Algorithm 3.1).
+ *
+ * Isolation is transient. Once every page frame of the slice is proved to be
+ * free, its blocks leave the buddy allocator, their pages become PageOffline
+ * and the blocks get their migrate types back. Whatever goes wrong before
+ * that leaves the slice online with every page usable.
+ */
+
+#include <linux/memory_hotplug.h>
+#include <linux/migrate.h>
+#include <linux/page-isolation.h>
+#include <linux/pagemap.h>
+#include <linux/sched/signal.h>
+#include <linux/swap.h>
+#include <trace/events/ramslice.h>
+#include "../internal.h"
+#include "internal.h"
+
+/* Folios to migrate in one go, so that TLB flushes are shared. */
+#define MIGRATE_BATCH	512U
+/* Walks over a slice before giving up on pages that stay. */
+#define MAX_PASSES	8
+
+/**
+ * ramslice_awake_reserve - pages of a zone that stay awake
+ * @zone: the zone
+ *
+ * Enough that allocations which cannot wait find memory while slices wake:
+ * the high watermark, below which waking starts, the reserve kept from
+ * allocations that could go to higher zones, and a chunk.
+ */
+unsigned long ramslice_awake_reserve(struct zone *zone)
+{
+	unsigned long lowmem = 0;
+	int i;
+
+	for (i = 0; i < MAX_NR_ZONES; i++)
+		lowmem = max_t(unsigned long, lowmem, zone->lowmem_reserve[i]);
+	return high_wmark_pages(zone) + lowmem + RAMSLICE_CHUNK_PAGES;
+}
+
+/**
+ * ramslice_spares - can a zone give up free pages without touching the reserve?
+ * @zone: the zone
+ * @nr_pages: how many
+ */
+bool ramslice_spares(struct zone *zone, unsigned long nr_pages)
+{
+	/* A chunk more, so that the next allocations do not wake it again */
+	return zone_page_state(zone, NR_FREE_PAGES) >=
+	       nr_pages + ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES;
+}
+
+/* Why the run must end now, if it must. */
+static int check_run(struct ramslice_run *run)
+{
+	if (READ_ONCE(run->rz->pressure) || ramslice_inhibited()) {
+		run->reason = RAMSLICE_REASON_PRESSURE;
+		return -EAGAIN;
+	}
+	if (signal_pending(current)) {
+		run->reason = RAMSLICE_REASON_SIGNAL;
+		return -EINTR;
+	}
+	if (time_after(jiffies, run->deadline)) {
+		run->reason = RAMSLICE_REASON_DEADLINE;
+		return -ETIMEDOUT;
+	}
+	return 0;
+}
+
+/* Gives the first @nr blocks back with the migrate type that each had. */
+static void undo_isolation(u32 id, unsigned int nr)
+{
+	unsigned long pfn;
+	unsigned int n;
+
+	for_each_slice_block(id, n, pfn) {
+		if (n == nr)
+			break;
+		undo_isolate_page_range(pfn, pfn + pageblock_nr_pages,
+					ramslice_block(pfn)->saved_type);
+	}
+}
+
+static int isolate(struct ramslice_run *run, u32 id)
+{
+	unsigned long pfn;
+	unsigned int n;
+
+	for_each_slice_block(id, n, pfn) {
+		int type = get_pageblock_migratetype(pfn_to_page(pfn));
+
+		if (!migratetype_is_mergeable(type)) {
+			run->reason = is_migrate_isolate(type) ?
+				      RAMSLICE_REASON_ISOLATED :
+				      is_migrate_cma(type) ?
+				      RAMSLICE_REASON_CMA :
+				      RAMSLICE_REASON_HIGHATOMIC;
+			goto undo;
+		}
+		/*
+		 * Flags 0: unlike MEMORY_OFFLINE, this takes no exception for
+		 * poisoned pages and other people's PageOffline.
+		 */
+		ramslice_block(pfn)->saved_type = type;
+		if (start_isolate_page_range(pfn, pfn + pageblock_nr_pages,
+					     type, 0, GFP_KERNEL)) {
+			run->reason = RAMSLICE_REASON_UNMOVABLE;
+			goto undo;
+		}
+		run->work.blocks_isolated++;
+	}
+	return 0;
+
+undo:
+	undo_isolation(id, n);
+	return -EBUSY;
+}
+
+static bool all_free(u32 id)
+{
+	unsigned long pfn;
+	unsigned int n;
+
+	for_each_slice_block(id, n, pfn) {
+		if (atomic_read(&ramslice_block(pfn)->count[RAMSLICE_FREE]) !=
+		    pageblock_nr_pages)
+			return false;
+	}
+	return true;
+}
+
+static bool drop(struct folio *folio)
+{
+	bool dropped = false;
+
+	if (!folio_trylock(folio))
+		return false;
+	if (ramslice_folio_droppable(folio))
+		dropped = mapping_evict_folio(folio_mapping(folio), folio);
+	folio_unlock(folio);
+	return dropped;
+}
+
+/* Sends a list on its way; what does not move goes back where it was. */
+static void migrate(struct ramslice_run *run, struct list_head *list,
+		    unsigned long nr_pages)
+{
+	unsigned int moved = 0;
+
+	if (list_empty(list))
+		return;
+	if (migrate_pages(list, ramslice_target_alloc, ramslice_target_free,
+			  (unsigned long)&run->target, MIGRATE_SYNC,
+			  MR_CONTIG_RANGE, &moved))
+		putback_movable_pages(list);
+	run->work.pages_migrated += moved;
+	if (moved < nr_pages)
+		run->work.pages_failed += nr_pages - moved;
+}
+
+/*
+ * One walk: drops what can be dropped and migrates the rest in batches.
+ * Returns 0 even if pages stay: the next walk meets them again.
+ */
+static int clear_pass(struct ramslice_run *run, u32 id)
+{
+	unsigned long start, pfn, nr_pages = 0;
+	unsigned int n, nr_folios = 0;
+	LIST_HEAD(list);
+	int err = 0;
+
+	for_each_slice_block(id, n, start) {
+		unsigned long end = start + pageblock_nr_pages;
+
+		for (pfn = start; pfn < end; pfn++) {
+			struct page *page = pfn_to_page(pfn);
+			enum ramslice_reason reason;
+			struct folio *folio;
+			unsigned long nr;
+
+			if (PageBuddy(page)) {
+				unsigned int order = buddy_order_unsafe(page);
+
+				if (order && order <= MAX_PAGE_ORDER)
+					pfn += (1UL << order) - 1;
+				continue;
+			}
+			folio = folio_get_nontail_page(page);
+			if (!folio) {
+				reason = PageTail(page) ? RAMSLICE_REASON_NONE :
+					 ramslice_page_blocks(page);
+				if (reason == RAMSLICE_REASON_NONE)
+					continue;
+				run->reason = reason;
+				err = -EBUSY;
+				goto out;
+			}
+
+			nr = folio_nr_pages(folio);
+			if (folio_order(folio) > pageblock_order)
+				reason = RAMSLICE_REASON_GIGANTIC;
+			else if (folio_test_hugetlb(folio))
+				reason = RAMSLICE_REASON_HUGETLB;
+			else if (folio_test_lru(folio))
+				reason = folio_test_hwpoison(folio) ?
+					 RAMSLICE_REASON_HWPOISON :
+					 folio_maybe_dma_pinned(folio) ?
+					 RAMSLICE_REASON_PINNED :
+					 RAMSLICE_REASON_NONE;
+			else if (__folio_test_movable(folio))
+				reason = RAMSLICE_REASON_NONE;
+			else
+				reason = ramslice_page_blocks(page);
+
+			if (reason != RAMSLICE_REASON_NONE) {
+				folio_put(folio);
+				run->reason = reason;
+				err = -EBUSY;
+				goto out;
+			}
+			if (folio_test_lru(folio) &&
+			    ramslice_folio_droppable(folio) && drop(folio)) {
+				run->work.pages_dropped += nr;
+			} else if (isolate_folio_to_list(folio, &list)) {
+				if (folio_order(folio) == pageblock_order)
+					run->work.huge_moved++;
+				nr_pages += nr;
+				nr_folios++;
+			}
+			folio_put(folio);
+			pfn += nr - 1;
+
+			if (nr_folios >= MIGRATE_BATCH) {
+				migrate(run, &list, nr_pages);
+				nr_pages = 0;
+				nr_folios = 0;
+				err = check_run(run);
+				if (err)
+					goto out;
+				if (run->target.dry && !run->target.nr_free) {
+					run->reason = RAMSLICE_REASON_NO_ROOM;
+					err = -ENOSPC;
+					goto out;
+				}
+			}
+		}
+		err = check_run(run);
+		if (err)
+			goto out;
+		cond_resched();
+	}
+	migrate(run, &list, nr_pages);
+	return 0;
+
+out:
+	if (!list_empty(&list))
+		putback_movable_pages(&list);
+	return err;
+}
+
+static int clear(struct ramslice_run *run, u32 id)
+{
+	int pass, err;
+
+	for (pass = 0; pass < MAX_PASSES; pass++) {
+		u64 before = run->work.pages_migrated + run->work.pages_dropped;
+
+		err = clear_pass(run, id);
+		if (err)
+			return err;
+
+		/* What was freed meanwhile may be in per-CPU lists */
+		if (!all_free(id))
+			drain_all_pages(run->rz->zone);
+		if (all_free(id))
+			return 0;
+
+		if (run->target.dry && !run->target.nr_free) {
+			run->reason = RAMSLICE_REASON_NO_ROOM;
+			return -ENOSPC;
+		}
+		/* Nothing moved: wait for writeback, or for a reference to go */
+		if (before == run->work.pages_migrated +
+			      run->work.pages_dropped) {
+			lru_add_drain_all();
+			if (pass >= 2)
+				schedule_timeout_killable(HZ / 50 + 1);
+		}
+		err = check_run(run);
+		if (err)
+			return err;
+	}
+	run->reason = RAMSLICE_REASON_MIGRATION;
+	return -EBUSY;
+}
+
+/* Is every page frame of the slice free and isolated? */
+static bool isolated_free(u32 id)
+{
+	unsigned long pfn;
+	unsigned int n, nr;
+
+	for_each_slice_chunk(id, n, nr, pfn) {
+		if (test_pages_isolated(pfn, pfn + nr * pageblock_nr_pages, 0))
+			return false;
+	}
+	return true;
+}
+
+/* Takes free and isolated blocks out of the allocator. False: they were not. */
+static bool take_blocks(struct zone *zone, unsigned long start,
+			unsigned long end)
+{
+	unsigned long pfn;
+
+	spin_lock_irq(&zone->lock);
+	for (pfn = start; pfn < end; ) {
+		struct page *page = pfn_to_page(pfn);
+
+		if (!PageBuddy(page) ||
+		    pfn + (1UL << buddy_order(page)) > end) {
+			spin_unlock_irq(&zone->lock);
+			return false;
+		}
+		pfn += 1UL << buddy_order(page);
+	}
+	for (pfn = start; pfn < end; ) {
+		struct page *page = pfn_to_page(pfn);
+		unsigned int order = buddy_order(page);
+
+		/* No watermark is asked for of an isolated block */
+		__isolate_free_page(page, order);
+		pfn += 1UL << order;
+	}
+	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE, end - start);
+	spin_unlock_irq(&zone->lock);
+	return true;
+}
+
+/* Page frames that nobody has a reference to and nobody can get one to. */
+static void set_offline(unsigned long start, unsigned long end)
+{
+	unsigned long pfn;
+
+	/* Freeing undoes this when the block wakes: poison, owner, mapping */
+	for (pfn = start; pfn < end; pfn += pageblock_nr_pages)
+		post_alloc_hook(pfn_to_page(pfn), pageblock_order,
+				__GFP_MOVABLE);
+	for (pfn = start; pfn < end; pfn++)
+		__SetPageOffline(pfn_to_page(pfn));
+}
+
+/* From isolated to PageOffline, or, if that fails, to online. */
+static int take(struct ramslice_run *run, u32 id)
+{
+	struct zone *zone = run->rz->zone;
+	unsigned long pfn, end;
+	unsigned int n, nr, taken = 0;
+
+	/* Those who read memory by address (kcore) look away from here on */
+	page_offline_begin();
+	for_each_slice_chunk(id, n, nr, pfn) {
+		end = pfn + nr * pageblock_nr_pages;
+		if (!take_blocks(zone, pfn, end))
+			break;
+		set_offline(pfn, end);
+		taken = n + nr;
+	}
+	page_offline_end();
+	undo_isolation(id, ramslice_geom.nr_blocks);
+	if (taken == ramslice_geom.nr_blocks)
+		return 0;
+
+	for_each_slice_chunk(id, n, nr, pfn) {
+		if (n >= taken)
+			break;
+		ramslice_give_chunk(zone, pfn, nr);
+	}
+	run->reason = RAMSLICE_REASON_MIGRATION;
+	return -EBUSY;
+}
+
+static void set_emptying(struct ramslice_run *run, u32 id, bool on)
+{
+	spin_lock_irq(&ramslice_lock);
+	if (on) {
+		run->rz->pressure = false;
+		run->rz->emptying = ramslice_set_state(id, RAMSLICE_EMPTYING);
+	} else {
+		run->rz->emptying = false;
+	}
+	spin_unlock_irq(&ramslice_lock);
+}
+
+static void end_emptying(struct ramslice_run *run, u32 id,
+			 enum ramslice_state state)
+{
+	spin_lock_irq(&ramslice_lock);
+	run->rz->emptying = false;
+	WARN_ON_ONCE(!ramslice_set_state(id, state));
+	spin_unlock_irq(&ramslice_lock);
+	/* Those who wait for the isolated pages */
+	wake_up_all(&ramslice_wait);
+}
+
+/**
+ * ramslice_offline_slice - empty a slice and switch it off
+ * @run: the request; its target search has been set up
+ * @id: the slice, found to be reclaimable and worth its price
+ *
+ * Context: ramslice_mutex held. May sleep.
+ * Return: 0, or with @run->reason set and the slice online: -EBUSY if a page
+ * stays, -ENOSPC if destinations are full, -EAGAIN if memory was wanted
+ * meanwhile, -EINTR, -ETIMEDOUT, or -EIO if the power driver refused.
+ */
+int ramslice_offline_slice(struct ramslice_run *run, u32 id)
+{
+	struct ramslice_slice *s = &ramslice_slices[id];
+	u8 power_state = 0;
+	int err;
+
+	lockdep_assert_held(&ramslice_mutex);
+
+	set_emptying(run, id, true);
+	if (s->state != RAMSLICE_EMPTYING) {
+		run->reason = RAMSLICE_REASON_STATE;
+		return -EBUSY;
+	}
+
+	err = isolate(run, id);
+	if (err)
+		goto online;
+
+	run->target.source = id;
+	if (!all_free(id)) {
+		drain_all_pages(run->rz->zone);
+		err = clear(run, id);
+		if (err)
+			goto undo;
+	}
+
+	/* The allocator's own view has the last word */
+	err = -EBUSY;
+	if (!isolated_free(id)) {
+		run->reason = RAMSLICE_REASON_MIGRATION;
+		goto undo;
+	}
+	err = check_run(run);
+	if (err)
+		goto undo;
+
+	err = take(run, id);
+	if (err)
+		goto online;
+
+	if (ramslice_power_off(id, &power_state)) {
+		ramslice_give_back(id);
+		run->reason = RAMSLICE_REASON_POWER;
+		err = -EIO;
+		goto online;
+	}
+	s->power_state = power_state;
+	run->target.source = RAMSLICE_NO_ID;
+	end_emptying(run, id, RAMSLICE_OFFLINE);
+	return 0;
+
+undo:
+	undo_isolation(id, ramslice_geom.nr_blocks);
+online:
+	run->target.source = RAMSLICE_NO_ID;
+	end_emptying(run, id, RAMSLICE_ONLINE);
+	return err;
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Power drivers: one at a time, exchanged only while every slice is awake.
+ */
+
+#include <linux/module.h>
+#include <linux/slab.h>
+#include "internal.h"
+
+/* Changes under ramslice_mutex and ramslice_lock, with nothing offline. */
+static const struct ramslice_power_driver *driver;
+
+/* Extents of a slice, for the driver: contiguous geometry has one. */
+static unsigned int extents_of(u32 id, struct ramslice_extent *e)
+{
+	e->pfn = ramslice_geom_block(&ramslice_geom, id, 0);
+	e->nr_pages = (unsigned long)ramslice_geom.nr_blocks *
+		      pageblock_nr_pages;
+	return 1;
+}
+
+const char *ramslice_power_name(void)
+{
+	const struct ramslice_power_driver *drv = READ_ONCE(driver);
+
+	return drv ? drv->name : "none";
+}
+
+/* Called under ramslice_lock or with slices offline, so that it stays. */
+bool ramslice_power_wake_sleeps(void)
+{
+	return driver && !driver->states[0].atomic_wake;
+}
+
+int ramslice_power_off(u32 id, u8 *power_state)
+{
+	struct ramslice_extent e;
+
+	*power_state = 0;
+	if (!driver)
+		return 0;
+	return driver->off(id, &e, extents_of(id, &e), *power_state);
+}
+
+int ramslice_power_wake(u32 id, u8 power_state)
+{
+	struct ramslice_extent e;
+	int err;
+
+	if (!driver)
+		return 0;
+	err = driver->wake(id, &e, extents_of(id, &e), power_state);
+	if (err)
+		pr_err("ramslice: slice %u did not wake (%s: %d): quarantined, %llu bytes lost\n",
+		       id, driver->name, err, ramslice_slice_bytes());
+	return err;
+}
+
+void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages)
+{
+	if (driver && driver->check)
+		driver->check(id, pfn, nr_pages);
+}
+
+/* Exchanges drivers; with slices awake, nobody can be inside one. */
+static int exchange(const struct ramslice_power_driver *drv,
+		    const struct ramslice_power_driver *old)
+{
+	struct ramslice_zone *rz;
+	unsigned int i;
+	int err = 0;
+
+	lockdep_assert_held(&ramslice_mutex);
+
+	spin_lock_irq(&ramslice_lock);
+	if (driver != old)
+		err = old ? -ENOENT : -EBUSY;
+	for (i = 0; !err && (rz = ramslice_zone_by_index(i)); i++) {
+		if (rz->nr[RAMSLICE_OFFLINE] || rz->nr[RAMSLICE_WAKING] ||
+		    rz->nr[RAMSLICE_EMPTYING])
+			err = -EBUSY;
+	}
+	if (!err)
+		WRITE_ONCE(driver, drv);
+	spin_unlock_irq(&ramslice_lock);
+	return err;
+}
+
+/**
+ * ramslice_register_power_driver - make a power driver known
+ * @drv: the driver; must stay until unregistered
+ *
+ * Slices that are offline without a driver are woken first.
+ *
+ * Context: May sleep.
+ * Return: 0; -EINVAL if something is missing; -EBUSY if there is a driver;
+ * -ENODEV if ramslice is off.
+ */
+int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
+{
+	int err;
+
+	if (!ramslice_enabled() || !ramslice_slices)
+		return -ENODEV;
+	if (!drv->name || strlen(drv->name) > 31 || !drv->nr_states ||
+	    !drv->states || !drv->off || !drv->wake)
+		return -EINVAL;
+
+	mutex_lock(&ramslice_mutex);
+	if (driver) {
+		err = -EBUSY;
+	} else {
+		ramslice_wake_all();
+		err = exchange(drv, NULL);
+	}
+	mutex_unlock(&ramslice_mutex);
+	if (!err)
+		pr_info("ramslice: power driver %s, %s wake within %u us\n",
+			drv->name,
+			drv->states[0].atomic_wake ? "atomic" : "sleeping",
+			drv->states[0].exit_latency_us);
+	return err;
+}
+EXPORT_SYMBOL_GPL(ramslice_register_power_driver);
+
+/**
+ * ramslice_unregister_power_driver - withdraw a power driver
+ * @drv: the driver
+ *
+ * Wakes every slice. Those that do not wake are quarantined and need the
+ * driver no more.
+ *
+ * Context: May sleep.
+ * Return: 0, or -ENOENT if it is not registered.
+ */
+int ramslice_unregister_power_driver(const struct ramslice_power_driver *drv)
+{
+	int err;
+
+	mutex_lock(&ramslice_mutex);
+	do {
+		ramslice_wake_all();
+		err = exchange(NULL, drv);
+	} while (err == -EBUSY);
+	mutex_unlock(&ramslice_mutex);
+	return err;
+}
+EXPORT_SYMBOL_GPL(ramslice_unregister_power_driver);

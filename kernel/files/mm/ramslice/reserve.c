@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The reserve: slices that may receive pages, dearest first.
+ *
+ * The paper keeps a red-black tree that it builds anew for each request. As
+ * nothing is inserted meanwhile, a sorted array does the same: sources are
+ * taken from its cheap end, destinations from its dear end, and when the two
+ * meet, memory is compact.
+ */
+
+#include <linux/slab.h>
+#include <linux/sort.h>
+#include "internal.h"
+
+static int by_price(const void *a, const void *b)
+{
+	const struct ramslice_candidate *x = a, *y = b;
+
+	if (x->price != y->price)
+		return x->price < y->price ? -1 : 1;
+	/* Of equals the higher address is emptied: the kernel grows from below */
+	return x->id > y->id ? -1 : x->id < y->id;
+}
+
+/* Ascending by price; of equal prices, the higher address first. */
+void ramslice_reserve_sort(struct ramslice_candidate *c, size_t nr)
+{
+	sort(c, nr, sizeof(*c), by_price, NULL);
+}
+
+static bool poisoned(const struct ramslice_slice *s)
+{
+	return s->unreclaimable ||
+	       (s->nr_fails && time_before(jiffies, s->retry_at));
+}
+
+/**
+ * ramslice_reserve_build - order a zone's slices by price
+ * @r: the reserve, to be freed with ramslice_reserve_free()
+ * @rz: the zone
+ *
+ * Takes in every online slice: the full ones are no destinations, but sources.
+ *
+ * Context: ramslice_mutex held. May sleep.
+ * Return: 0 or -ENOMEM.
+ */
+int ramslice_reserve_build(struct ramslice_reserve *r,
+			   struct ramslice_zone *rz)
+{
+	struct ramslice_slice *s;
+	u32 id;
+
+	memset(r, 0, sizeof(*r));
+	r->c = kvmalloc_array(max(rz->nr_slices, 1U), sizeof(*r->c),
+			      GFP_KERNEL);
+	if (!r->c)
+		return -ENOMEM;
+
+	for_each_zone_slice(rz, id, s) {
+		u32 counters[RAMSLICE_NR_COUNTERS];
+
+		if (s->state != RAMSLICE_ONLINE || r->nr == rz->nr_slices)
+			continue;
+		ramslice_count_slice(id, counters);
+		r->c[r->nr++] = (struct ramslice_candidate) {
+			.id = id,
+			.price = ramslice_price_counters(&ramslice_prices,
+							 s->nr_pages, counters,
+							 poisoned(s)),
+			.nr_free = counters[RAMSLICE_FREE],
+			.nr_cache = ramslice_nr_drop(counters),
+		};
+	}
+	ramslice_reserve_sort(r->c, r->nr);
+	r->next = r->nr;
+	return 0;
+}
+
+void ramslice_reserve_free(struct ramslice_reserve *r)
+{
+	kvfree(r->c);
+	memset(r, 0, sizeof(*r));
+}
+
+/**
+ * ramslice_reserve_has - is there room for the pages of a slice?
+ * @r: the reserve
+ * @source: the slice
+ * @nr_move: its pages
+ * @use_cache: clean cache of destinations may be dropped
+ * @nr_free: set to the page frames that would come from free lists
+ * @nr_cache: set to those that would come from cache
+ *
+ * By the counters as they are now, dearest first, as the search will go.
+ */
+bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
+			  u64 nr_move, bool use_cache, u64 *nr_free,
+			  u64 *nr_cache)
+{
+	u32 i;
+
+	*nr_free = 0;
+	*nr_cache = 0;
+	for (i = r->next; nr_move && i-- > r->low; ) {
+		u64 free, cache, n;
+
+		if (r->c[i].id == source)
+			continue;
+		ramslice_target_room(r->c[i].id, &free, &cache);
+		n = min(free, nr_move);
+		*nr_free += n;
+		nr_move -= n;
+		if (!use_cache)
+			continue;
+		n = min(cache, nr_move);
+		*nr_cache += n;
+		nr_move -= n;
+	}
+	return !nr_move;
+}

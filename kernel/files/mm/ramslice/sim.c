@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A simulated memory controller, and an example of a power driver.
+ *
+ * Switching a slice off scrambles its memory, as losing power would. When it
+ * wakes, each chunk is compared before it is used again: if anybody wrote to
+ * it meanwhile, that is a violation, counted and reported.
+ */
+
+#include <linux/atomic.h>
+#include <linux/delay.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/random.h>
+#include <linux/ramslice_power.h>
+
+static bool sleeping;
+module_param(sleeping, bool, 0444);
+MODULE_PARM_DESC(sleeping, "waking sleeps");
+
+static unsigned int off_delay_us;
+module_param(off_delay_us, uint, 0644);
+MODULE_PARM_DESC(off_delay_us, "time that switching off takes");
+
+static unsigned int wake_delay_us;
+module_param(wake_delay_us, uint, 0644);
+MODULE_PARM_DESC(wake_delay_us, "time that waking takes");
+
+static unsigned int fail_off;
+module_param(fail_off, uint, 0644);
+MODULE_PARM_DESC(fail_off, "refuse to switch off this many slices");
+
+static unsigned int fail_wake;
+module_param(fail_wake, uint, 0644);
+MODULE_PARM_DESC(fail_wake, "fail to wake this many slices");
+
+static unsigned long violations;
+module_param(violations, ulong, 0444);
+MODULE_PARM_DESC(violations, "words found written to while off");
+
+static u64 seed;
+
+/* What a page frame holds while it is off. */
+static u64 pattern(unsigned long pfn)
+{
+	return (seed ^ pfn) * 0x9e3779b97f4a7c15ULL | 1;
+}
+
+static bool take_one(unsigned int *counter)
+{
+	if (!READ_ONCE(*counter))
+		return false;
+	WRITE_ONCE(*counter, *counter - 1);
+	return true;
+}
+
+static int sim_off(u32 id, const struct ramslice_extent *extents,
+		   unsigned int nr, unsigned int state)
+{
+	unsigned long i;
+
+	if (take_one(&fail_off))
+		return -EIO;
+	if (off_delay_us)
+		usleep_range(off_delay_us, off_delay_us + 50);
+	for (; nr--; extents++) {
+		for (i = 0; i < extents->nr_pages; i++) {
+			unsigned long pfn = extents->pfn + i;
+
+			memset64(page_address(pfn_to_page(pfn)), pattern(pfn),
+				 PAGE_SIZE / sizeof(u64));
+			if (!(i % 1024))
+				cond_resched();
+		}
+	}
+	return 0;
+}
+
+static int sim_wake(u32 id, const struct ramslice_extent *extents,
+		    unsigned int nr, unsigned int state)
+{
+	if (wake_delay_us && sleeping)
+		fsleep(wake_delay_us);
+	else if (wake_delay_us)
+		udelay(wake_delay_us);
+	return take_one(&fail_wake) ? -EIO : 0;
+}
+
+static void sim_check(u32 id, unsigned long pfn, unsigned long nr_pages)
+{
+	unsigned long end = pfn + nr_pages;
+	unsigned int i;
+
+	for (; pfn < end; pfn++) {
+		const u64 *word = page_address(pfn_to_page(pfn));
+		u64 expected = pattern(pfn);
+
+		for (i = 0; i < PAGE_SIZE / sizeof(u64); i++) {
+			if (likely(word[i] == expected))
+				continue;
+			if (!violations++)
+				pr_err("ramslice_sim: violation: slice %u was written to while off: pfn %lu offset %zu holds %llx\n",
+				       id, pfn, i * sizeof(u64), word[i]);
+		}
+	}
+}
+
+static struct ramslice_power_state sim_state = {
+	.name = "scrambled",
+	.entry_latency_us = 100,
+	.exit_latency_us = 100,
+};
+
+static const struct ramslice_power_driver sim_driver = {
+	.name = "sim",
+	.owner = THIS_MODULE,
+	.states = &sim_state,
+	.nr_states = 1,
+	.off = sim_off,
+	.wake = sim_wake,
+	.check = sim_check,
+};
+
+static int __init sim_init(void)
+{
+	seed = get_random_u64();
+	sim_state.atomic_wake = !sleeping;
+	sim_state.exit_latency_us = max(wake_delay_us, 100U);
+	return ramslice_register_power_driver(&sim_driver);
+}
+module_init(sim_init);
+
+static void __exit sim_exit(void)
+{
+	ramslice_unregister_power_driver(&sim_driver);
+}
+module_exit(sim_exit);
+
+MODULE_DESCRIPTION("ramslice: simulated memory controller");
+MODULE_LICENSE("GPL");

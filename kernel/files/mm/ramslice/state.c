@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The states of a slice and their legal changes, all in one place.
+ */
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/ramslice.h>
+#include "internal.h"
+
+DEFINE_SPINLOCK(ramslice_lock);
+DECLARE_WAIT_QUEUE_HEAD(ramslice_wait);
+
+/* State changes so far. Under ramslice_lock. */
+u64 ramslice_event_seq;
+
+static const u8 legal[RAMSLICE_NR_STATES] = {
+	/* a request isolates its blocks */
+	[RAMSLICE_ONLINE]	= BIT(RAMSLICE_EMPTYING),
+	/* given up; or empty, out of the allocator and with the driver */
+	[RAMSLICE_EMPTYING]	= BIT(RAMSLICE_ONLINE) | BIT(RAMSLICE_OFFLINE),
+	/* somebody wants it */
+	[RAMSLICE_OFFLINE]	= BIT(RAMSLICE_WAKING),
+	/* all chunks released; or the driver failed */
+	[RAMSLICE_WAKING]	= BIT(RAMSLICE_ONLINE) |
+				  BIT(RAMSLICE_QUARANTINED),
+	/* for good */
+	[RAMSLICE_QUARANTINED]	= 0,
+};
+
+static const char * const state_names[RAMSLICE_NR_STATES] = {
+	[RAMSLICE_ONLINE]	= "online",
+	[RAMSLICE_EMPTYING]	= "emptying",
+	[RAMSLICE_OFFLINE]	= "offline",
+	[RAMSLICE_WAKING]	= "waking",
+	[RAMSLICE_QUARANTINED]	= "quarantined",
+};
+
+static const char * const reason_names[RAMSLICE_NR_REASONS] = {
+	[RAMSLICE_REASON_NONE]		  = "none",
+	[RAMSLICE_REASON_HOLE]		  = "hole",
+	[RAMSLICE_REASON_ZONE_END]	  = "zone-end",
+	[RAMSLICE_REASON_BOOT]		  = "boot",
+	[RAMSLICE_REASON_QUARANTINED]	  = "quarantined",
+	[RAMSLICE_REASON_SLAB]		  = "slab",
+	[RAMSLICE_REASON_PAGETABLE]	  = "pagetable",
+	[RAMSLICE_REASON_PINNED]	  = "pinned",
+	[RAMSLICE_REASON_WRITEBACK]	  = "writeback",
+	[RAMSLICE_REASON_HUGETLB]	  = "hugetlb",
+	[RAMSLICE_REASON_GIGANTIC]	  = "gigantic",
+	[RAMSLICE_REASON_CMA]		  = "cma",
+	[RAMSLICE_REASON_HIGHATOMIC]	  = "highatomic",
+	[RAMSLICE_REASON_HWPOISON]	  = "hwpoison",
+	[RAMSLICE_REASON_FOREIGN_OFFLINE] = "foreign-offline",
+	[RAMSLICE_REASON_ISOLATED]	  = "isolated",
+	[RAMSLICE_REASON_UNMOVABLE]	  = "unmovable",
+	[RAMSLICE_REASON_NO_ROOM]	  = "no-room",
+	[RAMSLICE_REASON_OVER_BUDGET]	  = "over-budget",
+	[RAMSLICE_REASON_AWAKE_RESERVE]	  = "awake-reserve",
+	[RAMSLICE_REASON_BACKOFF]	  = "backoff",
+	[RAMSLICE_REASON_PRESSURE]	  = "pressure",
+	[RAMSLICE_REASON_DEADLINE]	  = "deadline",
+	[RAMSLICE_REASON_SIGNAL]	  = "signal",
+	[RAMSLICE_REASON_STATE]		  = "state",
+	[RAMSLICE_REASON_POWER]		  = "power",
+	[RAMSLICE_REASON_MIGRATION]	  = "migration",
+};
+
+const char *ramslice_state_name(enum ramslice_state state)
+{
+	return state < RAMSLICE_NR_STATES ? state_names[state] : "?";
+}
+
+const char *ramslice_reason_name(enum ramslice_reason reason)
+{
+	return reason < RAMSLICE_NR_REASONS ? reason_names[reason] : "?";
+}
+
+bool ramslice_state_legal(enum ramslice_state from, enum ramslice_state to)
+{
+	return from < RAMSLICE_NR_STATES && to < RAMSLICE_NR_STATES &&
+	       (legal[from] & BIT(to));
+}
+
+/**
+ * ramslice_set_state - change the state of a slice
+ * @id: the slice
+ * @to: the new state
+ *
+ * Context: ramslice_lock held.
+ * Return: false, with nothing changed, if the change is not legal.
+ */
+bool ramslice_set_state(u32 id, enum ramslice_state to)
+{
+	struct ramslice_slice *s = &ramslice_slices[id];
+	enum ramslice_state from = s->state;
+
+	lockdep_assert_held(&ramslice_lock);
+
+	if (!ramslice_state_legal(from, to))
+		return false;
+
+	s->rz->nr[from]--;
+	s->rz->nr[to]++;
+	s->state = to;
+	ramslice_event_seq++;
+	trace_ramslice_state(id, from, to);
+	wake_up_interruptible_all(&ramslice_wait);
+	return true;
+}

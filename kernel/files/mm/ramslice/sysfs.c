@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Configuration in /sys/kernel/mm/ramslice: one value for each file. See
+ * Documentation/ABI/testing/sysfs-kernel-mm-ramslice.
+ */
+
+#include <linux/kobject.h>
+#include <linux/sysfs.h>
+#include "internal.h"
+
+static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr,
+			    char *buf)
+{
+	return sysfs_emit(buf, "%d\n", ramslice_enabled());
+}
+static struct kobj_attribute enabled_attr = __ATTR_RO(enabled);
+
+static ssize_t slice_bytes_show(struct kobject *kobj,
+				struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%llu\n", ramslice_slice_bytes());
+}
+
+static ssize_t slice_bytes_store(struct kobject *kobj,
+				 struct kobj_attribute *attr, const char *buf,
+				 size_t len)
+{
+	u64 bytes;
+	int err = kstrtou64(buf, 0, &bytes);
+
+	if (!err)
+		err = ramslice_set_slice_bytes(bytes);
+	return err ?: len;
+}
+static struct kobj_attribute slice_bytes_attr = __ATTR_RW(slice_bytes);
+
+static ssize_t power_driver_show(struct kobject *kobj,
+				 struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", ramslice_power_name());
+}
+static struct kobj_attribute power_driver_attr = __ATTR_RO(power_driver);
+
+static struct attribute *attrs[] = {
+	&enabled_attr.attr,
+	&slice_bytes_attr.attr,
+	&power_driver_attr.attr,
+	NULL
+};
+
+static const struct attribute_group group = {
+	.attrs = attrs,
+};
+
+/* Prices up to this leave room for a slice's worth of pages in 64 bits. */
+#define MAX_PRICE	1000000000000ULL
+
+#define PRICE_ATTR(_name)						\
+static ssize_t _name##_show(struct kobject *kobj,			\
+			    struct kobj_attribute *attr, char *buf)	\
+{									\
+	return sysfs_emit(buf, "%llu\n",				\
+			  READ_ONCE(ramslice_prices._name));		\
+}									\
+static ssize_t _name##_store(struct kobject *kobj,			\
+			     struct kobj_attribute *attr,		\
+			     const char *buf, size_t len)		\
+{									\
+	u64 value;							\
+	int err = kstrtou64(buf, 10, &value);				\
+									\
+	if (err)							\
+		return err;						\
+	if (value > MAX_PRICE)						\
+		return -ERANGE;						\
+	WRITE_ONCE(ramslice_prices._name, value);			\
+	return len;							\
+}									\
+static struct kobj_attribute _name##_attr = __ATTR_RW(_name)
+
+PRICE_ATTR(isolate_slice);
+PRICE_ATTR(isolate_page);
+PRICE_ATTR(drop_page);
+PRICE_ATTR(migrate_page);
+PRICE_ATTR(migrate_mapping);
+PRICE_ATTR(alloc_buddy);
+PRICE_ATTR(alloc_cache);
+PRICE_ATTR(unreclaimable);
+
+static struct attribute *price_attrs[] = {
+	&isolate_slice_attr.attr,
+	&isolate_page_attr.attr,
+	&drop_page_attr.attr,
+	&migrate_page_attr.attr,
+	&migrate_mapping_attr.attr,
+	&alloc_buddy_attr.attr,
+	&alloc_cache_attr.attr,
+	&unreclaimable_attr.attr,
+	NULL
+};
+
+static const struct attribute_group price_group = {
+	.name = "price",
+	.attrs = price_attrs,
+};
+
+static struct attribute *off_attrs[] = {
+	&enabled_attr.attr,
+	NULL
+};
+
+static const struct attribute_group off_group = {
+	.attrs = off_attrs,
+};
+
+/* With ramslice off, "enabled" says so and nothing else is there. */
+int __init ramslice_sysfs_init(void)
+{
+	struct kobject *kobj = kobject_create_and_add("ramslice", mm_kobj);
+	int err;
+
+	if (!kobj)
+		return -ENOMEM;
+	if (!ramslice_enabled())
+		return sysfs_create_group(kobj, &off_group);
+	err = sysfs_create_group(kobj, &group);
+	return err ?: sysfs_create_group(kobj, &price_group);
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Page frames for migration, from the dearest slices (Algorithm 3.2).
+ *
+ * Free pages come block by block: all of a pageblock's under one hold of the
+ * zone lock, as compaction does. They stay in the orders that they had, to be
+ * split only as needed, and what is left goes back. Clean page cache of the
+ * destinations is dropped for more if the request allows that.
+ */
+
+#include <linux/migrate.h>
+#include <linux/pagemap.h>
+#include <linux/swap.h>
+#include <trace/events/ramslice.h>
+#include "../internal.h"
+#include "internal.h"
+
+/* Page frames to have at hand after a search. */
+#define TARGET_BATCH	512UL
+
+void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
+			  struct ramslice_reserve *reserve, bool use_cache,
+			  struct ramslice_work *work)
+{
+	unsigned int order;
+
+	memset(t, 0, sizeof(*t));
+	t->rz = rz;
+	t->reserve = reserve;
+	t->source = RAMSLICE_NO_ID;
+	t->use_cache = use_cache;
+	t->work = work;
+	for (order = 0; order < NR_PAGE_ORDERS; order++)
+		INIT_LIST_HEAD(&t->free[order]);
+}
+
+/*
+ * Movable pages go into movable pageblocks only: elsewhere they would stand
+ * in the way of the kernel's own allocations, which would then spread.
+ */
+static struct ramslice_block *target_block(unsigned long pfn)
+{
+	struct page *page = pfn_to_online_page(pfn);
+
+	if (!page || get_pageblock_migratetype(page) != MIGRATE_MOVABLE)
+		return NULL;
+	return ramslice_block(pfn);
+}
+
+/**
+ * ramslice_target_room - what a slice could take, by its counters
+ * @id: the slice
+ * @nr_free: set to the free page frames
+ * @nr_cache: set to those that dropping clean page cache would give
+ */
+void ramslice_target_room(u32 id, u64 *nr_free, u64 *nr_cache)
+{
+	unsigned long pfn;
+	unsigned int n;
+
+	*nr_free = 0;
+	*nr_cache = 0;
+	for_each_slice_block(id, n, pfn) {
+		struct ramslice_block *block = target_block(pfn);
+		u32 counters[RAMSLICE_NR_COUNTERS];
+		unsigned int c;
+
+		if (!block)
+			continue;
+		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
+			counters[c] = max(atomic_read(&block->count[c]), 0);
+		*nr_free += counters[RAMSLICE_FREE];
+		*nr_cache += ramslice_nr_drop(counters);
+	}
+}
+
+/* Takes the free pages of a block out of the allocator. False: no more. */
+static bool take_block(struct ramslice_target *t, u32 id, unsigned long start,
+		       unsigned int min_order)
+{
+	unsigned long pfn = start, end = start + pageblock_nr_pages;
+	struct zone *zone = t->rz->zone;
+	bool more = true;
+
+	spin_lock_irq(&zone->lock);
+	while (pfn < end) {
+		struct page *page = pfn_to_page(pfn);
+		unsigned int order;
+
+		if (!PageBuddy(page)) {
+			pfn++;
+			continue;
+		}
+		order = buddy_order(page);
+		/* A block shared with the neighbour is not ours to take */
+		if (order < min_order ||
+		    ramslice_geom_slice(&ramslice_geom,
+					pfn + (1UL << order) - 1) != id) {
+			pfn += 1UL << order;
+			continue;
+		}
+		/* Minds the watermark: what the others need stays */
+		if (!__isolate_free_page(page, order)) {
+			more = false;
+			break;
+		}
+		set_page_private(page, order);
+		list_add_tail(&page->lru, &t->free[order]);
+		t->nr_free += 1UL << order;
+		t->work->target_free += 1UL << order;
+		pfn += 1UL << order;
+	}
+	spin_unlock_irq(&zone->lock);
+	return more;
+}
+
+static unsigned long drop_block(struct ramslice_target *t, unsigned long start)
+{
+	unsigned long pfn, end = start + pageblock_nr_pages, dropped = 0;
+
+	for (pfn = start; pfn < end; pfn++) {
+		struct page *page = pfn_to_page(pfn);
+		struct folio *folio;
+		long nr;
+
+		/* A glance without a reference first */
+		if (!PageLRU(page) || PageTail(page))
+			continue;
+		folio = folio_get_nontail_page(page);
+		if (!folio)
+			continue;
+		if (!ramslice_folio_droppable(folio) ||
+		    folio_test_active(folio) || !folio_trylock(folio)) {
+			folio_put(folio);
+			continue;
+		}
+		nr = folio_nr_pages(folio);
+		if (ramslice_folio_droppable(folio) &&
+		    mapping_evict_folio(folio_mapping(folio), folio))
+			dropped += nr;
+		folio_unlock(folio);
+		folio_put(folio);
+	}
+	if (dropped) {
+		/* From this CPU's list to where take_block() looks */
+		drain_local_pages(t->rz->zone);
+		t->work->pages_dropped += dropped;
+		t->work->target_cache += dropped;
+	}
+	return dropped;
+}
+
+/* The destination to scan, or RAMSLICE_NO_ID if there is none left. */
+static u32 destination(struct ramslice_target *t)
+{
+	struct ramslice_reserve *r = t->reserve;
+
+	while (r->next > r->low) {
+		u32 id = r->c[r->next - 1].id;
+
+		if (id != t->source && t->block < ramslice_geom.nr_blocks &&
+		    READ_ONCE(ramslice_slices[id].state) == RAMSLICE_ONLINE)
+			return id;
+		/* The source's place will be empty anyway */
+		r->next--;
+		t->block = 0;
+	}
+	t->dry = true;
+	return RAMSLICE_NO_ID;
+}
+
+/**
+ * ramslice_target_fill - have page frames at hand
+ * @t: the search
+ * @nr_pages: how many; fewer if there are no more, and then @t->dry is set
+ */
+void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
+{
+	while (t->nr_free < nr_pages && !t->dry) {
+		u32 id = destination(t);
+		struct ramslice_block *block;
+		unsigned long before = t->nr_free, dropped = 0, pfn;
+
+		if (id == RAMSLICE_NO_ID)
+			break;
+		pfn = ramslice_geom_block(&ramslice_geom, id, t->block++);
+		block = target_block(pfn);
+		if (!block)
+			continue;
+		if (t->use_cache)
+			dropped = drop_block(t, pfn);
+		if (!dropped && atomic_read(&block->count[RAMSLICE_FREE]) <= 0)
+			continue;
+		if (!take_block(t, id, pfn, 0))
+			t->dry = true;
+		trace_ramslice_target(id, pfn, t->nr_free - before, dropped);
+	}
+}
+
+/* A wholly free block for a huge page, leaving small ones where they are. */
+static void fill_huge(struct ramslice_target *t)
+{
+	struct ramslice_reserve *r = t->reserve;
+	unsigned long pfn;
+	unsigned int n;
+	u32 i;
+
+	for (i = r->next; i-- > r->low; ) {
+		u32 id = r->c[i].id;
+
+		if (id == t->source ||
+		    READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
+			continue;
+		for_each_slice_block(id, n, pfn) {
+			struct ramslice_block *block = target_block(pfn);
+			unsigned long before = t->nr_free;
+
+			if (!block || atomic_read(&block->count[RAMSLICE_FREE]) <
+				      pageblock_nr_pages)
+				continue;
+			if (!take_block(t, id, pfn, pageblock_order))
+				return;
+			if (t->nr_free > before)
+				return;
+		}
+	}
+}
+
+static struct page *pop(struct ramslice_target *t, unsigned int order)
+{
+	unsigned int high;
+
+	for (high = order; high < NR_PAGE_ORDERS; high++) {
+		struct page *page;
+
+		page = list_first_entry_or_null(&t->free[high], struct page,
+						lru);
+		if (!page)
+			continue;
+		list_del(&page->lru);
+		set_page_private(page, 0);
+		t->nr_free -= 1UL << order;
+		while (high > order) {
+			struct page *half;
+
+			high--;
+			half = page + (1UL << high);
+			set_page_private(half, high);
+			list_add(&half->lru, &t->free[high]);
+		}
+		return page;
+	}
+	return NULL;
+}
+
+/**
+ * ramslice_target_alloc - new_folio_t for migrate_pages()
+ * @src: the folio to be migrated
+ * @private: the struct ramslice_target
+ *
+ * Return: a folio in a destination, or NULL; a large folio is then split by
+ * migrate_pages() and comes again in parts.
+ */
+struct folio *ramslice_target_alloc(struct folio *src, unsigned long private)
+{
+	struct ramslice_target *t = (struct ramslice_target *)private;
+	unsigned int order = folio_order(src);
+	struct page *page;
+
+	page = pop(t, order);
+	if (!page && order >= pageblock_order) {
+		fill_huge(t);
+		page = pop(t, order);
+	} else if (!page) {
+		ramslice_target_fill(t, TARGET_BATCH);
+		page = pop(t, order);
+	}
+	if (!page) {
+		t->work->huge_split += order >= pageblock_order;
+		return NULL;
+	}
+
+	post_alloc_hook(page, order, __GFP_MOVABLE);
+	set_page_refcounted(page);
+	if (order)
+		prep_compound_page(page, order);
+	return page_rmappable_folio(page);
+}
+
+/* free_folio_t for migrate_pages(): it did not need the folio after all. */
+void ramslice_target_free(struct folio *dst, unsigned long private)
+{
+	struct ramslice_target *t = (struct ramslice_target *)private;
+	unsigned int order = folio_order(dst);
+	struct page *page = &dst->page;
+
+	if (!folio_put_testzero(dst))
+		return;
+	if (!free_pages_prepare(page, order))
+		return;
+	set_page_private(page, order);
+	list_add(&page->lru, &t->free[order]);
+	t->nr_free += 1UL << order;
+}
+
+/**
+ * ramslice_target_release - give back what was not used
+ * @t: the search, which may go on afterwards
+ */
+void ramslice_target_release(struct ramslice_target *t)
+{
+	unsigned int order;
+
+	for (order = 0; order < NR_PAGE_ORDERS; order++) {
+		struct page *page, *next;
+
+		list_for_each_entry_safe(page, next, &t->free[order], lru) {
+			list_del(&page->lru);
+			set_page_private(page, 0);
+			post_alloc_hook(page, order, __GFP_MOVABLE);
+			set_page_refcounted(page);
+			__free_pages(page, order);
+		}
+	}
+	t->work->target_free -= min_t(u64, t->nr_free, t->work->target_free);
+	t->nr_free = 0;
+}

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the lab's programs share: paths, flavours, errors, the host's abilities."""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = Path(
+    os.environ.get("RAMSLICE_CACHE")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ramslice"
+)
+OUT = ROOT / "out"
+
+# Flavour -> (patched?, fragments beside the numbered ones).
+FLAVOURS = {
+    "plain": (True, ["ramslice.config"]),
+    "debug": (True, ["ramslice.config", "debug.config"]),
+    "stock": (False, []),
+}
+
+
+def die(message, status=1):
+    """Ends the program with one clear line."""
+    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def read_lock():
+    """kernel/base.lock as a dictionary."""
+    text = (ROOT / "kernel/base.lock").read_text()
+    return dict(re.findall(r"^(\w+) *= *(.*)$", text, re.M))
+
+
+def run(argv, **options):
+    """Runs a quiet helper; its output is shown only when it fails."""
+    done = subprocess.run(
+        [str(a) for a in argv], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+    )
+    if done.returncode:
+        die(f"{' '.join(map(str, argv))} failed:\n{done.stdout}")
+    return done.stdout
+
+
+def need_space(path, gib):
+    """Preflight: free disk space where the cache lives."""
+    path.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(path).free / 2**30
+    if free < gib:
+        die(f"{path} has {free:.1f} GiB free, {gib} GiB are needed (RAMSLICE_CACHE names another place)")
+
+
+def kvm_usable():
+    """KVM needs both the CPU's extension and the device; the device alone may be a leftover."""
+    flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    if not flags or not {"svm", "vmx"} & set(flags[1].split()):
+        return False
+    return os.access("/dev/kvm", os.R_OK | os.W_OK)
+
+
+@contextlib.contextmanager
+def locked(name):
+    """One builder at a time per cache; a second one says that it waits."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{name}.lock", "w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another run that holds {CACHE / name}.lock", flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel's source trees: Debian's as it is, and a copy with our overlay and patches."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from common import CACHE, ROOT, die, need_space, read_lock, run
+
+OVERLAY = ROOT / "kernel/files"
+PATCHES = ROOT / "kernel/patches"
+
+
+def series():
+    """The patches, in order."""
+    listing = PATCHES / "series"
+    if not listing.exists():
+        return []
+    lines = (line.split("#")[0].strip() for line in listing.read_text().splitlines())
+    return [PATCHES / line for line in lines if line]
+
+
+def overlay():
+    """The overlay's files, relative to the kernel tree."""
+    return sorted(p.relative_to(OVERLAY) for p in OVERLAY.rglob("*") if p.is_file())
+
+
+class Source:
+    """One release of Debian's source package and the trees made from it."""
+
+    def __init__(self):
+        lock = read_lock()
+        self.tarball = Path(lock["tarball"])
+        if not self.tarball.exists():
+            die(f"{self.tarball} is missing: run 'make setup', which installs {lock['package']}")
+        with open(self.tarball, "rb") as stream:
+            self.sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        self.recorded = self.sha256 == lock["sha256"]
+        self.package = lock["version"]
+        if not self.recorded:
+            self.package = run(["dpkg-query", "-W", "-f", "${Version}", lock["package"]])
+        self.lock = lock
+        self.home = CACHE / "trees" / self.sha256[:12]
+        self.pristine = self.home / "pristine"
+        self.patched = self.home / "patched"
+
+    def describe(self):
+        """One line that names the source in use, and says when it is not the recorded one."""
+        text = f"Debian {self.lock['package']} {self.package}"
+        if not self.recorded:
+            text += f" (recorded: {self.lock['version']}; used because the series applies)"
+        return text
+
+    def extract(self):
+        """Unpacks Debian's source once; trees of other releases go, to bound the cache."""
+        if self.pristine.exists():
+            return
+        need_space(CACHE, 12)
+        print(f"unpacking {self.tarball} (about 15 s)", flush=True)
+        for other in (CACHE / "trees").glob("*"):
+            if other != self.home:
+                shutil.rmtree(other)
+        fresh = self.home / "unpacking"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        run(["tar", "-xJf", self.tarball, "--strip-components=1", "-C", fresh])
+        head = (fresh / "Makefile").read_text()[:400]
+        version = ".".join(re.search(rf"^{k} = (\d+)", head, re.M)[1] for k in ("VERSION", "PATCHLEVEL"))
+        if not self.lock["linux"].startswith(version + "."):
+            die(f"{self.tarball} holds Linux {version}, the series is for {self.lock['linux']}")
+        fresh.rename(self.pristine)
+
+    def changed_files(self):
+        """Path -> content of every file that the patches and the overlay give (None: deleted)."""
+        with tempfile.TemporaryDirectory(prefix="ramslice-patch-") as scratch:
+            scratch = Path(scratch)
+            touched = set()
+            for patch in series():
+                touched |= self._apply(patch, scratch)
+            result = {}
+            for name in touched:
+                path = scratch / name
+                result[name] = (path.read_bytes(), path.stat().st_mode & 0o777) if path.exists() else None
+        for name in overlay():
+            path = OVERLAY / name
+            if str(name) in result:
+                die(f"kernel/files/{name}: a patch of the series touches this file too")
+            if (self.pristine / name).exists():
+                die(f"kernel/files/{name}: {self.describe_base()} has this file; change it with a patch")
+            result[str(name)] = (path.read_bytes(), path.stat().st_mode & 0o777)
+        return result
+
+    def _apply(self, patch, scratch):
+        """Applies one patch to copies of the files it names, without fuzz; returns their names."""
+        if not patch.exists():
+            die(f"kernel/patches/series names {patch.name}, which does not exist")
+        names = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", patch.read_text(errors="replace"), re.M))
+        for name in names:
+            copy = scratch / name
+            if not copy.exists() and (self.pristine / name).exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(self.pristine / name, copy)
+        done = subprocess.run(
+            ["patch", "-p1", "-N", "-F0", "-t", "-r-", "--no-backup-if-mismatch", "-d", scratch, "-i", patch],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        if done.returncode:
+            current, failed = "?", []
+            for line in done.stdout.splitlines():
+                if match := re.match(r"patching file (\S+)|\|\+\+\+ b/(\S+)", line):
+                    current = match[1] or match[2]
+                if re.search(r"FAILED|malformed|already exists|hunks? ignored", line):
+                    failed.append(current)
+            where = ", ".join(dict.fromkeys(failed)) or "see below"
+            die(f"{patch.name} does not apply to {self.describe_base()}: {where}\n{done.stdout.rstrip()}")
+        return names
+
+    def describe_base(self):
+        return f"{self.lock['package']} {self.package}"
+
+    def sync(self):
+        """Brings the patched tree up to date; returns the names whose content changed.
+
+        Files that stay the same keep their modification time, so that make rebuilds only what it must.
+        """
+        if not self.patched.exists():
+            fresh = self.home / "copying"
+            shutil.rmtree(fresh, ignore_errors=True)
+            run(["cp", "-a", self.pristine, fresh])
+            fresh.rename(self.patched)
+        manifest = self.home / "patched.json"
+        before = set(json.loads(manifest.read_text())) if manifest.exists() else set()
+        wanted = self.changed_files()
+        # Recorded before the first write: after an interruption everything touched is looked at again.
+        manifest.write_text(json.dumps(sorted(before | set(wanted))))
+        for name in before - set(wanted):
+            path = self.pristine / name
+            wanted[name] = (path.read_bytes(), path.stat().st_mode & 0o777) if path.exists() else None
+        changed = [name for name, content in sorted(wanted.items()) if _put(self.patched / name, content)]
+        return changed
+
+
+def _put(path, content):
+    """Writes a file only if it differs; None deletes it. True if something changed."""
+    if content is None:
+        if not path.exists():
+            return False
+        path.unlink()
+        return True
+    data, mode = content
+    if path.exists() and path.read_bytes() == data and path.stat().st_mode & 0o777 == mode:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    path.chmod(mode)
+    return True
