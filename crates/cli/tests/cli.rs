@@ -1,5 +1,7 @@
 //! The program from outside: output, exit status and JSON, over a saved machine.
 //!
+//! `data/guest-8g.json` is made up, not measured: every state and several reasons occur in it.
+//!
 //! Expected outputs are in `expects/`. After a change that is meant to be seen, write them anew
 //! with `RAMSLICE_UPDATE_EXPECTS=1 cargo test -p ramslice-cli` and read the difference.
 

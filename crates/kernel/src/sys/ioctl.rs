@@ -49,3 +49,25 @@ pub(crate) fn request(fd: impl AsFd, arg: &mut uapi::Request) -> io::Result<()> 
     // pattern is a valid `Request`. That it moves memory about is not visible to this process.
     unsafe { ioctl(fd, Updater::<REQUEST, _>::new(arg)) }.map_err(Into::into)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On most architectures `_IO(type, nr)` is the type above the number, nothing else.
+    #[test]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+    fn ioctl_numbers_carry_no_size() {
+        assert_eq!([INFO, ZONE, SNAPSHOT, REQUEST], [0xba00, 0xba01, 0xba02, 0xba03]);
+    }
+
+    #[test]
+    fn another_file_refuses_the_ioctls() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let error = info(&file, &mut uapi::Info::default()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
+        let (result, head) = snapshot(&file, &mut [uapi::SliceInfo::default(); 3]);
+        assert!(result.is_err());
+        assert_eq!((head.nr, head.entry_size), (3, uapi::SliceInfo::SIZE));
+    }
+}

@@ -8,8 +8,6 @@
 
 #include <linux/types.h>
 
-struct module;
-
 /**
  * struct ramslice_extent - a run of page frames of a slice
  * @pfn: the first
@@ -41,7 +39,6 @@ struct ramslice_power_state {
 /**
  * struct ramslice_power_driver - a power driver
  * @name: for people, at most 31 characters
- * @owner: the module
  * @states: what it offers; slices go to the first
  * @nr_states: at least 1
  * @off: the extents are unused from now until wake(). May sleep. An error
@@ -55,7 +52,6 @@ struct ramslice_power_state {
  */
 struct ramslice_power_driver {
 	const char *name;
-	struct module *owner;
 	const struct ramslice_power_state *states;
 	unsigned int nr_states;
 	int (*off)(u32 id, const struct ramslice_extent *extents,

@@ -7,7 +7,9 @@
 #define _LINUX_RAMSLICE_TYPES_H
 
 #include <linux/types.h>
-#include <uapi/linux/ramslice.h>
+
+/* RAMSLICE_NR_COUNTERS, which account.c checks; all of mm includes this file. */
+#define RAMSLICE_BLOCK_COUNTERS	10
 
 /**
  * struct ramslice_block - what a pageblock holds
@@ -20,7 +22,7 @@
  * readers clamp.
  */
 struct ramslice_block {
-	atomic_t count[RAMSLICE_NR_COUNTERS];
+	atomic_t count[RAMSLICE_BLOCK_COUNTERS];
 	u32 saved_type;
 };
 

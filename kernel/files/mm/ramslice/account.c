@@ -16,6 +16,7 @@
  * A mapped or dirty part of a folio is counted without knowing which pages it
  * is made of, which is exact as long as such folios fit into a pageblock.
  */
+static_assert(RAMSLICE_BLOCK_COUNTERS == RAMSLICE_NR_COUNTERS);
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
 static_assert(HPAGE_PMD_ORDER <= pageblock_order);
 #endif

@@ -219,7 +219,8 @@ static long ioc_snapshot(void __user *arg)
 		return -EINVAL;
 
 	/* The first to look has memory reserved at boot found, if it can */
-	if (mutex_trylock(&ramslice_mutex)) {
+	if (!ramslice_request_busy()) {
+		mutex_lock(&ramslice_mutex);
 		ramslice_classify(false);
 		mutex_unlock(&ramslice_mutex);
 	}
@@ -254,9 +255,13 @@ static long ioc_snapshot(void __user *arg)
 
 static bool request_valid(const struct ramslice_request *req)
 {
+	bool wakes = req->op == RAMSLICE_OP_ONLINE ||
+		     req->op == RAMSLICE_OP_ONLINE_ALL;
 	bool by_id = req->op == RAMSLICE_OP_OFFLINE ||
 		     req->op == RAMSLICE_OP_ONLINE;
 
+	if (wakes && req->flags)
+		return false;
 	if (req->op >= RAMSLICE_NR_OPS || req->flags & ~RAMSLICE_REQ_FLAGS ||
 	    req->reserved || !req->max_slices)
 		return false;

@@ -5,6 +5,7 @@
  * use /dev/ramslice.
  */
 
+#include <linux/dcache.h>
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -108,7 +109,7 @@ static int all_show(struct seq_file *m, void *unused)
 			   ramslice_reason_name(s->reason), s->nr_pages,
 			   ramslice_price_counters(&ramslice_prices,
 						   s->nr_pages, counters,
-						   s->unreclaimable));
+						   ramslice_poisoned(s)));
 		show_counters(m, wide);
 	}
 	up_read(&ramslice_table_sem);
@@ -321,7 +322,9 @@ int __init ramslice_debugfs_init(void)
 
 		snprintf(name, sizeof(name), "node%d", zone_to_nid(rz->zone));
 		node = debugfs_lookup(name, root);
-		if (!node)
+		if (node)
+			dput(node);
+		else
 			node = debugfs_create_dir(name, root);
 		dir = debugfs_create_dir(rz->zone->name, node);
 		debugfs_create_file("nr_slices", 0400, dir, rz,

@@ -119,7 +119,6 @@ static struct ramslice_zone *get_zone(struct zone *zone)
 	if (!rz)
 		return NULL;
 	rz->zone = zone;
-	rz->waking_id = RAMSLICE_NO_ID;
 	WRITE_ONCE(zones[zone_to_nid(zone)][zone_idx(zone)], rz);
 	return rz;
 }
@@ -191,39 +190,59 @@ static void index_zones(void)
 	}
 }
 
-/**
- * ramslice_rebuild - make the table of slices anew from the memory there is
- *
- * Slices that are not online keep their state: their memory is still there.
- *
- * Context: ramslice_mutex held. May sleep.
- * Return: 0 or -ENOMEM, with the old table in place.
- */
-int ramslice_rebuild(void)
+/* Makes the table for the geometry; NULL if there is no memory for it. */
+static struct ramslice_slice *make_table(u32 *nr_ids)
 {
 	unsigned long pages = (unsigned long)ramslice_geom.nr_blocks <<
 			      pageblock_order;
-	u32 nr_ids = min_t(unsigned long, DIV_ROUND_UP(max_pfn, pages),
-			   RAMSLICE_MAX_IDS);
-	struct ramslice_slice *table, *old;
+	struct ramslice_slice *table;
 	u32 id;
 
-	lockdep_assert_held(&ramslice_mutex);
-
-	/* Empty slots stay NULL; at least one, so that NULL means "none yet" */
-	table = kvcalloc(max(nr_ids, 1U), sizeof(*table), GFP_KERNEL);
-	if (!table)
-		return -ENOMEM;
-	for (id = 0; id < nr_ids; id++) {
+	*nr_ids = min_t(unsigned long, DIV_ROUND_UP(max_pfn, pages),
+			RAMSLICE_MAX_IDS);
+	/* At least one slot, so that NULL means "none yet" */
+	table = kvcalloc(max(*nr_ids, 1U), sizeof(*table), GFP_KERNEL);
+	for (id = 0; table && id < *nr_ids; id++) {
 		if (probe_slice(id, &table[id])) {
 			kvfree(table);
-			return -ENOMEM;
+			return NULL;
 		}
 		cond_resched();
 	}
+	return table;
+}
+
+/*
+ * Makes the table of slices anew from the memory there is. Slices that are not
+ * online keep their state: their memory is still there.
+ *
+ * Context: ramslice_mutex held. May sleep.
+ * Return: 0, or -ENOMEM with the old table and geometry in place.
+ */
+static int rebuild(const struct ramslice_geometry *geom)
+{
+	struct ramslice_geometry old_geom = ramslice_geom;
+	struct ramslice_slice *table, *old;
+	u32 id, nr_ids;
+
+	lockdep_assert_held(&ramslice_mutex);
 
 	down_write(&ramslice_table_sem);
+	ramslice_geom = *geom;
+	table = make_table(&nr_ids);
+	if (!table) {
+		ramslice_geom = old_geom;
+		up_write(&ramslice_table_sem);
+		return -ENOMEM;
+	}
+
 	spin_lock_irq(&ramslice_lock);
+	/* Allocations release chunks under no lock but this */
+	while (!ramslice_wake_idle()) {
+		spin_unlock_irq(&ramslice_lock);
+		schedule_timeout_uninterruptible(1);
+		spin_lock_irq(&ramslice_lock);
+	}
 	old = ramslice_slices;
 	for (id = 0; old && id < min(nr_ids, ramslice_nr_ids); id++) {
 		if (old[id].state != RAMSLICE_ONLINE)
@@ -235,8 +254,10 @@ int ramslice_rebuild(void)
 	ramslice_event_seq++;
 	spin_unlock_irq(&ramslice_lock);
 	up_write(&ramslice_table_sem);
+	wake_up_interruptible_all(&ramslice_wait);
 
 	classified = false;
+	ramslice_request_forget();
 	kvfree(old);
 	return 0;
 }
@@ -262,7 +283,7 @@ static bool all_online(void)
  */
 int ramslice_set_slice_bytes(u64 bytes)
 {
-	struct ramslice_geometry old;
+	struct ramslice_geometry geom;
 	u64 block_bytes = (u64)pageblock_nr_pages << PAGE_SHIFT;
 	int err;
 
@@ -270,22 +291,15 @@ int ramslice_set_slice_bytes(u64 bytes)
 	    bytes >> PAGE_SHIFT > max_pfn)
 		return -EINVAL;
 
-	if (!mutex_trylock(&ramslice_mutex))
+	if (ramslice_request_busy())
 		return -EBUSY;
+	mutex_lock(&ramslice_mutex);
 	if (!all_online()) {
 		err = -EBUSY;
 		goto unlock;
 	}
-	down_write(&ramslice_table_sem);
-	old = ramslice_geom;
-	ramslice_geom.nr_blocks = div64_u64(bytes, block_bytes);
-	up_write(&ramslice_table_sem);
-	err = ramslice_rebuild();
-	if (err) {
-		down_write(&ramslice_table_sem);
-		ramslice_geom = old;
-		up_write(&ramslice_table_sem);
-	}
+	geom.nr_blocks = div64_u64(bytes, block_bytes);
+	err = rebuild(&geom);
 unlock:
 	mutex_unlock(&ramslice_mutex);
 	return err;
@@ -351,7 +365,7 @@ static int memory_callback(struct notifier_block *nb, unsigned long action,
 	case MEM_ONLINE:
 	case MEM_OFFLINE:
 		mutex_lock(&ramslice_mutex);
-		if (ramslice_rebuild())
+		if (rebuild(&ramslice_geom))
 			pr_warn("ramslice: no memory for the table of slices; added memory is not used\n");
 		mutex_unlock(&ramslice_mutex);
 		break;
@@ -385,7 +399,7 @@ int __init ramslice_geometry_init(u64 boot_bytes)
 		ramslice_geom.nr_blocks = div64_u64(boot_bytes, block_bytes);
 
 	mutex_lock(&ramslice_mutex);
-	err = ramslice_rebuild();
+	err = rebuild(&ramslice_geom);
 	mutex_unlock(&ramslice_mutex);
 	return err ?: hotplug_init();
 }

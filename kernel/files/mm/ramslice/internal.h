@@ -36,6 +36,7 @@
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
+#include <uapi/linux/ramslice.h>
 
 /* Slices wake in chunks of this many pageblocks: 4 MiB on x86-64. */
 #define RAMSLICE_CHUNK_BLOCKS	2U
@@ -130,7 +131,6 @@ struct ramslice_stats {
  * @end_id: one after its last slice; zones of other nodes may lie between
  * @nr: slices by state
  * @nr_slices: slices of this zone
- * @waking_id: a slice in RAMSLICE_WAKING with blocks left, or RAMSLICE_NO_ID
  * @emptying: a slice of this zone is being emptied
  * @pressure: memory was wanted since; whoever empties gives up
  * @kicked: the wake thread should look here
@@ -147,7 +147,6 @@ struct ramslice_zone {
 	u32 end_id;
 	u32 nr[RAMSLICE_NR_STATES];
 	u32 nr_slices;
-	u32 waking_id;
 	bool emptying;
 	bool pressure;
 	bool kicked;
@@ -173,7 +172,7 @@ extern u32 ramslice_nr_ids;
 /* --- geometry.c --- */
 int ramslice_set_slice_bytes(u64 bytes);
 u64 ramslice_slice_bytes(void);
-int ramslice_rebuild(void);
+bool ramslice_poisoned(const struct ramslice_slice *s);
 int ramslice_geometry_init(u64 boot_bytes);
 void ramslice_classify(bool again);
 struct ramslice_zone *ramslice_zone_of(const struct zone *zone);
@@ -320,7 +319,7 @@ struct ramslice_reserve {
 };
 
 int ramslice_reserve_build(struct ramslice_reserve *r,
-			   struct ramslice_zone *rz);
+			   struct ramslice_zone *rz, bool ignore_backoff);
 void ramslice_reserve_free(struct ramslice_reserve *r);
 void ramslice_reserve_sort(struct ramslice_candidate *c, size_t nr);
 bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
@@ -368,6 +367,9 @@ void ramslice_target_free(struct folio *dst, unsigned long private);
  * @target: destinations
  * @deadline: jiffies
  * @work: what it has done so far
+ * @driver_ns: CPU time that the power driver took, which is not the price's
+ * @dry_moved: dry run: page frames of destinations already spoken for
+ * @dry_offline: dry run: page frames that would be offline by now
  * @reason: why it stopped, or why the last slice failed
  */
 struct ramslice_run {
@@ -375,6 +377,9 @@ struct ramslice_run {
 	struct ramslice_target target;
 	unsigned long deadline;
 	struct ramslice_work work;
+	u64 driver_ns;
+	u64 dry_moved;
+	u64 dry_offline;
 	enum ramslice_reason reason;
 };
 
@@ -386,17 +391,20 @@ bool ramslice_spares(struct zone *zone, unsigned long nr_pages);
 int ramslice_request(struct ramslice_request *req);
 int ramslice_request_reinit(struct ramslice_zone *rz);
 int ramslice_request_release(struct ramslice_zone *rz);
+void ramslice_request_forget(void);
+bool ramslice_request_busy(void);
 int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m);
 extern bool ramslice_dummy_mode;
 
 /* --- wake.c --- */
 int ramslice_wake_slice(u32 id, bool by_demand);
-int ramslice_wake_zone(struct ramslice_zone *rz);
-int ramslice_wake_all(void);
+u32 ramslice_wake_zone(struct ramslice_zone *rz, u32 *nr_failed);
+void ramslice_wake_all(void);
 void ramslice_give_back(u32 id);
 void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 			 unsigned int nr_blocks);
 int ramslice_wake_init(void);
+bool ramslice_wake_idle(void);
 bool ramslice_inhibited(void);
 extern struct task_struct *ramslice_requester;
 

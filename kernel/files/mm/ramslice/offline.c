@@ -12,6 +12,7 @@
 #include <linux/migrate.h>
 #include <linux/page-isolation.h>
 #include <linux/pagemap.h>
+#include <linux/sched/cputime.h>
 #include <linux/sched/signal.h>
 #include <linux/swap.h>
 #include <trace/events/ramslice.h>
@@ -226,8 +227,6 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 			    ramslice_folio_droppable(folio) && drop(folio)) {
 				run->work.pages_dropped += nr;
 			} else if (isolate_folio_to_list(folio, &list)) {
-				if (folio_order(folio) == pageblock_order)
-					run->work.huge_moved++;
 				nr_pages += nr;
 				nr_folios++;
 			}
@@ -262,6 +261,32 @@ out:
 	return err;
 }
 
+/* What it was that did not move, after all attempts. */
+static enum ramslice_reason why_stuck(u32 id)
+{
+	unsigned long start, pfn;
+	unsigned int n;
+
+	for_each_slice_block(id, n, start) {
+		for (pfn = start; pfn < start + pageblock_nr_pages; pfn++) {
+			struct page *page = pfn_to_page(pfn);
+			bool writeback;
+			struct folio *folio;
+
+			if (PageBuddy(page))
+				continue;
+			folio = folio_get_nontail_page(page);
+			if (!folio)
+				continue;
+			writeback = folio_test_writeback(folio);
+			folio_put(folio);
+			if (writeback)
+				return RAMSLICE_REASON_WRITEBACK;
+		}
+	}
+	return RAMSLICE_REASON_MIGRATION;
+}
+
 static int clear(struct ramslice_run *run, u32 id)
 {
 	int pass, err;
@@ -294,7 +319,7 @@ static int clear(struct ramslice_run *run, u32 id)
 		if (err)
 			return err;
 	}
-	run->reason = RAMSLICE_REASON_MIGRATION;
+	run->reason = why_stuck(id);
 	return -EBUSY;
 }
 
@@ -422,6 +447,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 	struct ramslice_slice *s = &ramslice_slices[id];
 	u8 power_state = 0;
 	int err;
+	u64 ns;
 
 	lockdep_assert_held(&ramslice_mutex);
 
@@ -457,7 +483,10 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 	if (err)
 		goto online;
 
-	if (ramslice_power_off(id, &power_state)) {
+	ns = task_sched_runtime(current);
+	err = ramslice_power_off(id, &power_state);
+	run->driver_ns += task_sched_runtime(current) - ns;
+	if (err) {
 		ramslice_give_back(id);
 		run->reason = RAMSLICE_REASON_POWER;
 		err = -EIO;

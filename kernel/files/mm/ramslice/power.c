@@ -51,7 +51,7 @@ int ramslice_power_wake(u32 id, u8 power_state)
 		return 0;
 	err = driver->wake(id, &e, extents_of(id, &e), power_state);
 	if (err)
-		pr_err("ramslice: slice %u did not wake (%s: %d): quarantined, %llu bytes lost\n",
+		printk_deferred(KERN_ERR "ramslice: slice %u did not wake (%s: %d): quarantined, %llu bytes lost\n",
 		       id, driver->name, err, ramslice_slice_bytes());
 	return err;
 }

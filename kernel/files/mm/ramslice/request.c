@@ -27,6 +27,9 @@
 /* Who empties slices at the moment; see wake.c. */
 struct task_struct *ramslice_requester;
 
+/* Bit 0: a request that empties slices is under way. */
+static unsigned long busy;
+
 /* Debugfs: ignore prices, migrate into an empty slice picked at random. */
 bool ramslice_dummy_mode;
 
@@ -168,36 +171,44 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 	*spent = 0;
 	req->last_id = id;
 	if (c->reason != RAMSLICE_REASON_NONE) {
-		note_failure(s, c->reason);
+		if (!(req->flags & RAMSLICE_REQ_DRY_RUN))
+			note_failure(s, c->reason);
 		return c->reason;
 	}
 
-	if (!ramslice_reserve_has(run->target.reserve, id, c->nr_move,
+	if (!ramslice_reserve_has(run->target.reserve, id,
+				  c->nr_move + run->dry_moved,
 				  run->target.use_cache, &nr_free, &nr_cache)) {
 		/* What earlier searches found may still be at hand */
-		if (nr_free + nr_cache + run->target.nr_free < c->nr_move)
+		if (nr_free + nr_cache + run->target.nr_free <
+		    c->nr_move + run->dry_moved)
 			return RAMSLICE_REASON_NO_ROOM;
 	}
+	nr_free -= min(nr_free, run->dry_moved);
 	price = census_price(c) +
 		ramslice_price_targets(&ramslice_prices, nr_free, nr_cache);
 	trace_ramslice_price(id, price, budget, c->nr_drop, c->nr_move,
 			     c->nr_maps);
 	if (price > budget && !ramslice_dummy_mode)
 		return RAMSLICE_REASON_OVER_BUDGET;
-	if (!ramslice_spares(run->rz->zone, c->nr_free + nr_free))
+	if (!ramslice_spares(run->rz->zone, c->nr_free + nr_free +
+					    run->dry_offline))
 		return RAMSLICE_REASON_AWAKE_RESERVE;
 
 	req->price_predicted += price;
 	if (req->flags & RAMSLICE_REQ_DRY_RUN) {
 		*spent = price;
+		run->dry_moved += c->nr_move;
+		run->dry_offline += s->nr_pages - c->nr_drop;
 		req->nr_done++;
 		return RAMSLICE_REASON_NONE;
 	}
 
 	run->reason = RAMSLICE_REASON_NONE;
+	run->driver_ns = 0;
 	ns = task_sched_runtime(current);
 	err = ramslice_offline_slice(run, id);
-	ns = task_sched_runtime(current) - ns;
+	ns = task_sched_runtime(current) - ns - run->driver_ns;
 	req->price_measured += cpu_price(ns);
 	done = work_since(&run->work, &before);
 	*spent = err ? ramslice_price_work(&ramslice_prices, &done,
@@ -326,7 +337,8 @@ static enum ramslice_reason compact_zone(struct ramslice_zone *rz,
 	struct ramslice_run run;
 
 	drain_all_pages(rz->zone);
-	if (ramslice_reserve_build(&reserve, rz))
+	if (ramslice_reserve_build(&reserve, rz,
+				   req->flags & RAMSLICE_REQ_IGNORE_BACKOFF))
 		return RAMSLICE_REASON_NO_ROOM;
 	dummy = (struct ramslice_reserve) { .c = &dummy_slot };
 	run_init(&run, rz, &reserve, req, deadline);
@@ -356,7 +368,9 @@ static enum ramslice_reason compact_zone(struct ramslice_zone *rz,
 		if (!settle_front(&reserve, reserve.low, &walked, &census))
 			continue;
 		if (census.reason != RAMSLICE_REASON_NONE) {
-			note_failure(&ramslice_slices[id], census.reason);
+			if (!(req->flags & RAMSLICE_REQ_DRY_RUN))
+				note_failure(&ramslice_slices[id],
+					     census.reason);
 			reserve.low++;
 			continue;
 		}
@@ -451,7 +465,7 @@ static enum ramslice_reason offline_one(struct ramslice_request *req,
 	drain_all_pages(s->rz->zone);
 	if (kept.rz == s->rz && kept.reserve.c)
 		reserve = &kept.reserve;
-	else if (ramslice_reserve_build(&own, s->rz))
+	else if (ramslice_reserve_build(&own, s->rz, false))
 		return RAMSLICE_REASON_NO_ROOM;
 	run_init(&run, s->rz, reserve, req, deadline);
 	census_of(req->id, &census);
@@ -508,8 +522,10 @@ static int emptying_request(struct ramslice_request *req)
 	unsigned long deadline = jiffies + msecs_to_jiffies(ms);
 	int err = 0;
 
-	if (!mutex_trylock(&ramslice_mutex))
+	/* Others hold the mutex, too, but not for long */
+	if (test_and_set_bit_lock(0, &busy))
 		return -EBUSY;
+	mutex_lock(&ramslice_mutex);
 	if (ramslice_inhibited()) {
 		err = -EBUSY;
 		goto unlock;
@@ -530,12 +546,14 @@ static int emptying_request(struct ramslice_request *req)
 	WRITE_ONCE(ramslice_requester, NULL);
 unlock:
 	mutex_unlock(&ramslice_mutex);
+	clear_bit_unlock(0, &busy);
 	return err;
 }
 
 static int waking_request(struct ramslice_request *req)
 {
 	struct ramslice_zone *rz;
+	bool found = false;
 	unsigned int i;
 	int ret;
 
@@ -564,19 +582,21 @@ static int waking_request(struct ramslice_request *req)
 	}
 
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		u32 nr_failed = 0;
+
 		if (!zone_wanted(req, rz))
 			continue;
+		found = true;
 		down_read(&ramslice_table_sem);
-		ret = ramslice_wake_zone(rz);
+		req->nr_done += ramslice_wake_zone(rz, &nr_failed);
 		up_read(&ramslice_table_sem);
-		if (ret < 0) {
-			req->status = -ret;
+		if (nr_failed) {
+			req->nr_failed += nr_failed;
+			req->status = EIO;
 			req->reason = RAMSLICE_REASON_QUARANTINED;
-		} else {
-			req->nr_done += ret;
 		}
 	}
-	return 0;
+	return found ? 0 : -ENOENT;
 }
 
 /**
@@ -602,16 +622,22 @@ int ramslice_request(struct ramslice_request *req)
 
 /* --- what only the debugfs commands need --------------------------------- */
 
+/* The reserve that debugfs keeps is of the old table. Under ramslice_mutex. */
+void ramslice_request_forget(void)
+{
+	ramslice_reserve_free(&kept.reserve);
+	kept.rz = NULL;
+}
+
 /* Builds the reserve for offline_index, and looks at boot memory again. */
 int ramslice_request_reinit(struct ramslice_zone *rz)
 {
 	int err;
 
-	if (!mutex_trylock(&ramslice_mutex))
-		return -EBUSY;
+	mutex_lock(&ramslice_mutex);
 	ramslice_classify(true);
 	ramslice_reserve_free(&kept.reserve);
-	err = ramslice_reserve_build(&kept.reserve, rz);
+	err = ramslice_reserve_build(&kept.reserve, rz, false);
 	kept.rz = err ? NULL : rz;
 	mutex_unlock(&ramslice_mutex);
 	return err;
@@ -620,14 +646,17 @@ int ramslice_request_reinit(struct ramslice_zone *rz)
 /* Forgets the reserve. Page frames go back at the end of each request. */
 int ramslice_request_release(struct ramslice_zone *rz)
 {
-	if (!mutex_trylock(&ramslice_mutex))
-		return -EBUSY;
-	if (kept.rz == rz) {
-		ramslice_reserve_free(&kept.reserve);
-		kept.rz = NULL;
-	}
+	mutex_lock(&ramslice_mutex);
+	if (kept.rz == rz)
+		ramslice_request_forget();
 	mutex_unlock(&ramslice_mutex);
 	return 0;
+}
+
+/* A request that empties slices is under way. */
+bool ramslice_request_busy(void)
+{
+	return test_bit(0, &busy);
 }
 
 int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m)
@@ -635,9 +664,8 @@ int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m)
 	struct ramslice_reserve r;
 	u32 i;
 
-	if (!mutex_trylock(&ramslice_mutex))
-		return -EBUSY;
-	if (ramslice_reserve_build(&r, rz)) {
+	mutex_lock(&ramslice_mutex);
+	if (ramslice_reserve_build(&r, rz, false)) {
 		mutex_unlock(&ramslice_mutex);
 		return -ENOMEM;
 	}

@@ -28,16 +28,40 @@ void ramslice_reserve_sort(struct ramslice_candidate *c, size_t nr)
 	sort(c, nr, sizeof(*c), by_price, NULL);
 }
 
-static bool poisoned(const struct ramslice_slice *s)
+/* Known to be unreclaimable, or left alone for a while: set P of Eq 3.3. */
+bool ramslice_poisoned(const struct ramslice_slice *s)
 {
 	return s->unreclaimable ||
 	       (s->nr_fails && time_before(jiffies, s->retry_at));
+}
+
+/* A few pages off the LRU lists may be in per-CPU lists and LRU batches. */
+#define MAX_STRAGGLERS	512
+
+/*
+ * Pages neither free nor on the LRU lists make a slice unreclaimable, by the
+ * counters. A few of them are worth a look whether they really are unmovable;
+ * if not, they are counted as if they were where they will be.
+ */
+static void count_stragglers(u32 id, const struct ramslice_slice *s,
+			     u32 counters[RAMSLICE_NR_COUNTERS])
+{
+	u32 nr = s->nr_pages - counters[RAMSLICE_FREE] -
+		 counters[RAMSLICE_LRU_ANON] - counters[RAMSLICE_LRU_FILE];
+	struct ramslice_census c;
+
+	if (nr > MAX_STRAGGLERS || s->unreclaimable)
+		return;
+	ramslice_take_census(id, &c, true);
+	if (c.reason == RAMSLICE_REASON_NONE)
+		counters[RAMSLICE_LRU_ANON] += nr;
 }
 
 /**
  * ramslice_reserve_build - order a zone's slices by price
  * @r: the reserve, to be freed with ramslice_reserve_free()
  * @rz: the zone
+ * @ignore_backoff: slices that failed lately count like any other
  *
  * Takes in every online slice: the full ones are no destinations, but sources.
  *
@@ -45,7 +69,7 @@ static bool poisoned(const struct ramslice_slice *s)
  * Return: 0 or -ENOMEM.
  */
 int ramslice_reserve_build(struct ramslice_reserve *r,
-			   struct ramslice_zone *rz)
+			   struct ramslice_zone *rz, bool ignore_backoff)
 {
 	struct ramslice_slice *s;
 	u32 id;
@@ -62,11 +86,15 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 		if (s->state != RAMSLICE_ONLINE || r->nr == rz->nr_slices)
 			continue;
 		ramslice_count_slice(id, counters);
+		if (ramslice_has_unmovable(s->nr_pages, counters))
+			count_stragglers(id, s, counters);
 		r->c[r->nr++] = (struct ramslice_candidate) {
 			.id = id,
 			.price = ramslice_price_counters(&ramslice_prices,
 							 s->nr_pages, counters,
-							 poisoned(s)),
+							 ignore_backoff ?
+							 s->unreclaimable :
+							 ramslice_poisoned(s)),
 			.nr_free = counters[RAMSLICE_FREE],
 			.nr_cache = ramslice_nr_drop(counters),
 		};

@@ -113,7 +113,6 @@ static struct ramslice_power_state sim_state = {
 
 static const struct ramslice_power_driver sim_driver = {
 	.name = "sim",
-	.owner = THIS_MODULE,
 	.states = &sim_state,
 	.nr_states = 1,
 	.off = sim_off,

@@ -54,8 +54,10 @@ static const struct attribute_group group = {
 
 /* Prices up to this leave room for a slice's worth of pages in 64 bits. */
 #define MAX_PRICE	1000000000000ULL
+/* Less would not set unreclaimable slices apart from dear ones. */
+#define MIN_OFFSET	1000000ULL
 
-#define PRICE_ATTR(_name)						\
+#define PRICE_ATTR(_name, _min)						\
 static ssize_t _name##_show(struct kobject *kobj,			\
 			    struct kobj_attribute *attr, char *buf)	\
 {									\
@@ -71,21 +73,21 @@ static ssize_t _name##_store(struct kobject *kobj,			\
 									\
 	if (err)							\
 		return err;						\
-	if (value > MAX_PRICE)						\
+	if (value > MAX_PRICE || value < (_min))			\
 		return -ERANGE;						\
 	WRITE_ONCE(ramslice_prices._name, value);			\
 	return len;							\
 }									\
 static struct kobj_attribute _name##_attr = __ATTR_RW(_name)
 
-PRICE_ATTR(isolate_slice);
-PRICE_ATTR(isolate_page);
-PRICE_ATTR(drop_page);
-PRICE_ATTR(migrate_page);
-PRICE_ATTR(migrate_mapping);
-PRICE_ATTR(alloc_buddy);
-PRICE_ATTR(alloc_cache);
-PRICE_ATTR(unreclaimable);
+PRICE_ATTR(isolate_slice, 0);
+PRICE_ATTR(isolate_page, 0);
+PRICE_ATTR(drop_page, 0);
+PRICE_ATTR(migrate_page, 0);
+PRICE_ATTR(migrate_mapping, 0);
+PRICE_ATTR(alloc_buddy, 0);
+PRICE_ATTR(alloc_cache, 0);
+PRICE_ATTR(unreclaimable, MIN_OFFSET);
 
 static struct attribute *price_attrs[] = {
 	&isolate_slice_attr.attr,

@@ -130,7 +130,7 @@ static unsigned long drop_block(struct ramslice_target *t, unsigned long start)
 		if (!folio)
 			continue;
 		if (!ramslice_folio_droppable(folio) ||
-		    folio_test_active(folio) || !folio_trylock(folio)) {
+		    !folio_trylock(folio)) {
 			folio_put(folio);
 			continue;
 		}
@@ -282,6 +282,7 @@ struct folio *ramslice_target_alloc(struct folio *src, unsigned long private)
 
 	post_alloc_hook(page, order, __GFP_MOVABLE);
 	set_page_refcounted(page);
+	t->work->huge_moved += order >= pageblock_order;
 	if (order)
 		prep_compound_page(page, order);
 	return page_rmappable_folio(page);
@@ -294,6 +295,7 @@ void ramslice_target_free(struct folio *dst, unsigned long private)
 	unsigned int order = folio_order(dst);
 	struct page *page = &dst->page;
 
+	t->work->huge_moved -= order >= pageblock_order;
 	if (!folio_put_testzero(dst))
 		return;
 	if (!free_pages_prepare(page, order))

@@ -176,7 +176,7 @@ static bool verify_block(struct seq_file *m, unsigned long pfn,
  * @m: gets a line for each difference and one with the verdict
  *
  * Context: May sleep; takes ramslice_mutex and freezes user space meanwhile.
- * Return: 0, -EBUSY if a request runs or user space does not freeze.
+ * Return: 0, or -EBUSY if user space does not freeze.
  */
 int ramslice_verify(struct seq_file *m)
 {
@@ -184,8 +184,7 @@ int ramslice_verify(struct seq_file *m)
 	struct zone *zone;
 	int err;
 
-	if (!mutex_trylock(&ramslice_mutex))
-		return -EBUSY;
+	mutex_lock(&ramslice_mutex);
 	err = freeze_processes();
 	if (err) {
 		mutex_unlock(&ramslice_mutex);

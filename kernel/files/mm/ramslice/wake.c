@@ -24,11 +24,21 @@
 
 static DECLARE_WAIT_QUEUE_HEAD(wake_thread_wait);
 
+/* Chunks and slices in somebody's hands. Under ramslice_lock. */
+static unsigned int in_flight;
+
 /* Who is inside a power driver, under ramslice_lock; see may_wake(). */
 static struct task_struct *waker;
 
 /* Set while nothing may go offline: reboot, suspend. */
 static bool inhibited;
+
+/* The table of slices may be exchanged. Under ramslice_lock. */
+bool ramslice_wake_idle(void)
+{
+	lockdep_assert_held(&ramslice_lock);
+	return !in_flight;
+}
 
 bool ramslice_inhibited(void)
 {
@@ -47,22 +57,33 @@ void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 			 unsigned int nr_blocks)
 {
 	unsigned long i, end = pfn + nr_blocks * pageblock_nr_pages;
+	unsigned int order = pageblock_order;
 	unsigned long flags;
 
-	for (i = pfn; i < end; i++)
+	for (i = pfn; i < end; i++) {
 		__ClearPageOffline(pfn_to_page(i));
+		/* A memory error struck meanwhile: that page stays away */
+		if (PageHWPoison(pfn_to_page(i)))
+			order = 0;
+	}
 
 	/*
 	 * Contents were lost. This restores what the allocator assumes of free
 	 * pages: zeroes with init_on_free, the pattern with page_poison.
 	 */
-	for (i = pfn; i < end; i += pageblock_nr_pages)
-		free_pages_prepare(pfn_to_page(i), pageblock_order);
+	for (i = pfn; i < end; i += 1UL << order) {
+		if (order || !PageHWPoison(pfn_to_page(i)))
+			free_pages_prepare(pfn_to_page(i), order);
+	}
 
 	spin_lock_irqsave(&zone->lock, flags);
-	for (i = pfn; i < end; i += pageblock_nr_pages)
-		__putback_isolated_page(pfn_to_page(i), pageblock_order,
-			get_pageblock_migratetype(pfn_to_page(i)));
+	for (i = pfn; i < end; i += 1UL << order) {
+		struct page *page = pfn_to_page(i);
+
+		if (order || !PageHWPoison(page))
+			__putback_isolated_page(page, order,
+					get_pageblock_migratetype(page));
+	}
 	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE,
 			      -(long)(end - pfn));
 	spin_unlock_irqrestore(&zone->lock, flags);
@@ -113,8 +134,10 @@ static bool start_waking(u32 id)
 	s->claimed = 0;
 	s->released = 0;
 	s->powered = false;
-	if (ramslice_power_wake_sleeps())
+	if (ramslice_power_wake_sleeps()) {
+		in_flight++;
 		return true;
+	}
 
 	waker = current;
 	s->powered = !ramslice_power_wake(id, s->power_state);
@@ -123,7 +146,6 @@ static bool start_waking(u32 id)
 		quarantine(id);
 		return false;
 	}
-	s->rz->waking_id = id;
 	return true;
 }
 
@@ -133,14 +155,29 @@ static void finish_power(u32 id)
 	int err = ramslice_power_wake(id, s->power_state);
 
 	spin_lock_irq(&ramslice_lock);
-	if (err) {
+	if (err)
 		quarantine(id);
-	} else {
+	else
 		s->powered = true;
-		s->rz->waking_id = id;
-	}
+	in_flight--;
 	spin_unlock_irq(&ramslice_lock);
 	wake_up_all(&ramslice_wait);
+}
+
+/* A slice that has power and blocks that nobody claimed. */
+static u32 first_waking(struct ramslice_zone *rz)
+{
+	struct ramslice_slice *s;
+	u32 id;
+
+	if (!rz->nr[RAMSLICE_WAKING])
+		return RAMSLICE_NO_ID;
+	for_each_zone_slice(rz, id, s) {
+		if (s->state == RAMSLICE_WAKING && s->powered &&
+		    s->claimed < ramslice_geom.nr_blocks)
+			return id;
+	}
+	return RAMSLICE_NO_ID;
 }
 
 static u32 first_offline(struct ramslice_zone *rz)
@@ -176,10 +213,11 @@ static bool claim_from(u32 id, struct chunk *c)
 	c->id = id;
 	c->nr_blocks = ramslice_geom_chunk(&ramslice_geom, id, s->claimed,
 					   &c->pfn);
+	if (!c->nr_blocks)
+		return false;
 	s->claimed += c->nr_blocks;
-	if (s->claimed == ramslice_geom.nr_blocks && s->rz->waking_id == id)
-		s->rz->waking_id = RAMSLICE_NO_ID;
-	return c->nr_blocks;
+	in_flight++;
+	return true;
 }
 
 /* Claims a chunk anywhere in a zone, waking a slice if none is on its way. */
@@ -188,8 +226,9 @@ static bool claim(struct ramslice_zone *rz, struct chunk *c, bool by_demand)
 	u32 id;
 
 	lockdep_assert_held(&ramslice_lock);
-	if (rz->waking_id != RAMSLICE_NO_ID && claim_from(rz->waking_id, c))
-		return true;
+	id = first_waking(rz);
+	if (id != RAMSLICE_NO_ID)
+		return claim_from(id, c);
 	if (ramslice_power_wake_sleeps())
 		return false;
 	while ((id = first_offline(rz)) != RAMSLICE_NO_ID) {
@@ -217,6 +256,7 @@ static void release(const struct chunk *c, bool by_demand)
 			     by_demand);
 
 	spin_lock_irqsave(&ramslice_lock, flags);
+	in_flight--;
 	s->released += c->nr_blocks;
 	if (s->released == ramslice_geom.nr_blocks) {
 		WARN_ON_ONCE(!ramslice_set_state(c->id, RAMSLICE_ONLINE));
@@ -230,7 +270,7 @@ static void release(const struct chunk *c, bool by_demand)
  * @id: the slice
  * @by_demand: for the statistics
  *
- * Context: May sleep.
+ * Context: May sleep. The table must stay: ramslice_mutex or table_sem held.
  * Return: 0; -EINVAL if it is neither offline nor waking; -EIO if it did not
  * wake and is quarantined.
  */
@@ -280,45 +320,46 @@ int ramslice_wake_slice(u32 id, bool by_demand)
 /**
  * ramslice_wake_zone - wake every slice of a zone
  * @rz: the zone
+ * @nr_failed: increased by the slices that did not wake, or NULL
  *
  * Context: May sleep.
- * Return: slices woken, or -EIO if one of them did not wake.
+ * Return: slices woken.
  */
-int ramslice_wake_zone(struct ramslice_zone *rz)
+u32 ramslice_wake_zone(struct ramslice_zone *rz, u32 *nr_failed)
 {
-	int nr = 0, err = 0;
+	u32 nr = 0;
 
 	for (;;) {
 		u32 id;
 
 		spin_lock_irq(&ramslice_lock);
-		id = rz->waking_id != RAMSLICE_NO_ID ? rz->waking_id :
-		     first_offline(rz);
+		id = first_waking(rz);
+		if (id == RAMSLICE_NO_ID)
+			id = first_offline(rz);
 		spin_unlock_irq(&ramslice_lock);
 		if (id == RAMSLICE_NO_ID)
-			return err ?: nr;
-		if (ramslice_wake_slice(id, false) == -EIO)
-			err = -EIO;
-		else
+			return nr;
+		switch (ramslice_wake_slice(id, false)) {
+		case 0:
 			nr++;
+			break;
+		case -EIO:
+			if (nr_failed)
+				(*nr_failed)++;
+			break;
+		}
 	}
 }
 
-int ramslice_wake_all(void)
+void ramslice_wake_all(void)
 {
 	struct ramslice_zone *rz;
 	unsigned int i;
-	int nr = 0, err = 0;
 
-	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
-		int ret = ramslice_wake_zone(rz);
-
-		if (ret < 0)
-			err = ret;
-		else
-			nr += ret;
-	}
-	return err ?: nr;
+	down_read(&ramslice_table_sem);
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
+		ramslice_wake_zone(rz, NULL);
+	up_read(&ramslice_table_sem);
 }
 
 void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
@@ -561,10 +602,11 @@ static void finish_waking(struct ramslice_zone *rz)
 	for (;;) {
 		struct chunk c;
 		bool claimed;
+		u32 id;
 
 		spin_lock_irq(&ramslice_lock);
-		claimed = rz->waking_id != RAMSLICE_NO_ID &&
-			  claim_from(rz->waking_id, &c);
+		id = first_waking(rz);
+		claimed = id != RAMSLICE_NO_ID && claim_from(id, &c);
 		spin_unlock_irq(&ramslice_lock);
 		if (!claimed)
 			return;

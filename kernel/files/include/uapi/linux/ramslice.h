@@ -125,9 +125,11 @@ struct ramslice_info {
  * @managed_pages:  out: pages the allocator manages, awake or not
  * @free_pages:     out: free and awake
  * @offline_pages:  out: free, but in offline slices
- * @awake_reserve_pages: out: what stays awake: the floor under @free_pages
+ * @awake_reserve_pages: out: what stays awake: slices go offline only while
+ *                  @free_pages stays above it, and wake to reach it again
  * @low_wmark_pages: out: below this, allocations wake slices themselves
- * @woken_by_demand: out: slices woken by allocations since boot
+ * @woken_by_demand: out: slices woken since boot without a request: by
+ *                  allocations, ahead of them, and for memory hotplug
  */
 struct ramslice_zone_info {
 	__u32 size;
@@ -161,9 +163,11 @@ struct ramslice_zone_info {
  * @node:      NUMA node
  * @zone:      zone number within the node
  * @nr_pages:  page frames with memory
- * @price:     Eq 3.3, in units of 100 cycles, each mapped page counted once
+ * @price:     Eq 3.3, in units of 100 cycles, each mapped page counted once.
+ *             Holds the offset for unreclaimable slices if any of @flags is set
  * @counters:  enum ramslice_counter, in pages
  * @retry_ms:  time until a slice that failed is tried again
+ * @reserved:  0
  */
 struct ramslice_slice_info {
 	__u32 id;
@@ -237,20 +241,23 @@ enum ramslice_op {
  * @reason:          out: enum ramslice_reason that goes with it
  * @nr_done:         out: slices that changed as asked (dry run: would)
  * @nr_failed:       out: slices tried in vain; they are charged for
- * @last_id:         out: slice that was worked on last
+ * @last_id:         out: slice that was worked on last; ~0U if none was
  * @elapsed_ns:      out: wall-clock time
  * @price_predicted: out: sum of the prices (Eq 3.4) of the slices tried
  * @price_measured:  out: CPU time spent, in units of 100 cycles
  * @pages_migrated:  out
  * @pages_dropped:   out: clean cache dropped, sources and destinations
  * @pages_failed:    out: pages that could not be moved
- * @huge_split:      out: huge pages split for want of room
- * @huge_moved:      out: huge pages moved whole
+ * @huge_split:      out: folios of a pageblock split for want of room
+ * @huge_moved:      out: folios of a pageblock moved whole
+ * @reserved:        must be 0
  *
  * The ioctl returns 0 when the request was valid and was carried out, even
  * if it ended early: @status and @reason tell how. Invalid requests return
  * -EINVAL (field out of range), -E2BIG, -ENOENT (no such slice, node or
- * zone), -EBUSY (another request is running) and change nothing.
+ * zone), -EBUSY (another request is running, or the system is suspending or
+ * shutting down) and change nothing. A dry run fills @nr_done and
+ * @price_predicted only.
  */
 struct ramslice_request {
 	__u32 size;

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tests of the reserve's order: one and the same for the same candidates, in
+ * whatever order they come; and of room where no candidate is looked at.
+ */
+
+#include <kunit/test.h>
+#include <linux/prandom.h>
+#include "../internal.h"
+
+#define NR_MANY		8192
+#define NR_SHUFFLES	8
+#define SEED		0x51ceULL
+
+static void shuffle(struct rnd_state *rnd, struct ramslice_candidate *c,
+		    size_t nr)
+{
+	size_t i;
+
+	for (i = nr; i > 1; i--)
+		swap(c[i - 1], c[prandom_u32_state(rnd) % i]);
+}
+
+/* Few prices, so that many are equal; they differ in low and high bits. */
+static u64 price_of(u32 id)
+{
+	static const u64 prices[] = {
+		0, 1, 5543, 1000000000ULL, 1000005543ULL,
+		U32_MAX, 1ULL << 32, (1ULL << 32) + 5543, S64_MAX, U64_MAX,
+	};
+
+	return prices[id * 7 % ARRAY_SIZE(prices)];
+}
+
+static void fill(struct ramslice_candidate *c, size_t nr)
+{
+	u32 id;
+
+	for (id = 0; id < nr; id++) {
+		c[id] = (struct ramslice_candidate) {
+			.price = price_of(id),
+			.id = id,
+			.nr_free = id + 1,
+			.nr_cache = ~id,
+		};
+	}
+}
+
+/* Index of the first candidate that must not follow its predecessor, or @nr. */
+static size_t first_unordered(const struct ramslice_candidate *c, size_t nr)
+{
+	size_t i;
+
+	for (i = 1; i < nr; i++) {
+		if (c[i - 1].price > c[i].price ||
+		    (c[i - 1].price == c[i].price && c[i - 1].id <= c[i].id))
+			return i;
+	}
+	return nr;
+}
+
+static void cheapest_is_first_and_dearest_last(struct kunit *test)
+{
+	struct ramslice_candidate c[] = {
+		{ .price = 1ULL << 32, .id = 0 },
+		{ .price = 0, .id = 1 },
+		{ .price = U64_MAX, .id = 2 },
+		{ .price = 5543, .id = 3 },
+		{ .price = 1000005543, .id = 4 },
+	};
+
+	ramslice_reserve_sort(c, ARRAY_SIZE(c));
+	KUNIT_EXPECT_EQ(test, c[0].id, 1);
+	KUNIT_EXPECT_EQ(test, c[1].id, 3);
+	KUNIT_EXPECT_EQ(test, c[2].id, 4);
+	KUNIT_EXPECT_EQ(test, c[3].id, 0);
+	KUNIT_EXPECT_EQ(test, c[4].id, 2);
+}
+
+static void of_equal_prices_the_higher_id_is_first(struct kunit *test)
+{
+	struct ramslice_candidate c[] = {
+		{ .price = 5543, .id = 7 },
+		{ .price = 5543, .id = U32_MAX - 1 },
+		{ .price = 5543, .id = 0 },
+		{ .price = 5542, .id = 3 },
+		{ .price = 5543, .id = 8 },
+	};
+
+	ramslice_reserve_sort(c, ARRAY_SIZE(c));
+	KUNIT_EXPECT_EQ(test, c[0].id, 3);
+	KUNIT_EXPECT_EQ(test, c[1].id, U32_MAX - 1);
+	KUNIT_EXPECT_EQ(test, c[2].id, 8);
+	KUNIT_EXPECT_EQ(test, c[3].id, 7);
+	KUNIT_EXPECT_EQ(test, c[4].id, 0);
+}
+
+static void none_and_one_are_sorted(struct kunit *test)
+{
+	struct ramslice_candidate c = { .price = 5543, .id = 3, .nr_free = 9 };
+
+	ramslice_reserve_sort(&c, 0);
+	ramslice_reserve_sort(&c, 1);
+	KUNIT_EXPECT_EQ(test, c.price, 5543);
+	KUNIT_EXPECT_EQ(test, c.id, 3);
+	KUNIT_EXPECT_EQ(test, c.nr_free, 9);
+}
+
+static void every_permutation_sorts_to_the_same(struct kunit *test)
+{
+	size_t size = NR_MANY * sizeof(struct ramslice_candidate);
+	struct ramslice_candidate *first, *again;
+	struct rnd_state rnd;
+	unsigned int i;
+
+	first = kunit_kmalloc(test, size, GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, first);
+	again = kunit_kmalloc(test, size, GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, again);
+
+	fill(first, NR_MANY);
+	memcpy(again, first, size);
+	ramslice_reserve_sort(first, NR_MANY);
+	KUNIT_EXPECT_EQ(test, first_unordered(first, NR_MANY), NR_MANY);
+
+	prandom_seed_state(&rnd, SEED);
+	for (i = 0; i < NR_SHUFFLES; i++) {
+		shuffle(&rnd, again, NR_MANY);
+		KUNIT_EXPECT_LT(test, first_unordered(again, NR_MANY), NR_MANY);
+		ramslice_reserve_sort(again, NR_MANY);
+		KUNIT_EXPECT_MEMEQ(test, first, again, size);
+	}
+}
+
+static void candidates_stay_whole(struct kunit *test)
+{
+	bool seen[64] = {};
+	struct ramslice_candidate *c;
+	struct rnd_state rnd;
+	unsigned int i;
+
+	c = kunit_kmalloc_array(test, ARRAY_SIZE(seen), sizeof(*c), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, c);
+
+	fill(c, ARRAY_SIZE(seen));
+	prandom_seed_state(&rnd, SEED);
+	shuffle(&rnd, c, ARRAY_SIZE(seen));
+	ramslice_reserve_sort(c, ARRAY_SIZE(seen));
+	for (i = 0; i < ARRAY_SIZE(seen); i++) {
+		u32 id = c[i].id;
+
+		KUNIT_ASSERT_LT(test, id, ARRAY_SIZE(seen));
+		KUNIT_EXPECT_FALSE_MSG(test, seen[id], "%u is there twice", id);
+		seen[id] = true;
+		KUNIT_EXPECT_EQ(test, c[i].price, price_of(id));
+		KUNIT_EXPECT_EQ(test, c[i].nr_free, id + 1);
+		KUNIT_EXPECT_EQ(test, c[i].nr_cache, ~id);
+	}
+}
+
+static void nothing_to_move_needs_no_room(struct kunit *test)
+{
+	struct ramslice_reserve r = {};
+	u64 nr_free = 1, nr_cache = 1;
+
+	KUNIT_EXPECT_TRUE(test, ramslice_reserve_has(&r, 0, 0, true, &nr_free,
+						     &nr_cache));
+	KUNIT_EXPECT_EQ(test, nr_free, 0);
+	KUNIT_EXPECT_EQ(test, nr_cache, 0);
+}
+
+static void empty_reserve_has_no_room(struct kunit *test)
+{
+	struct ramslice_reserve r = {};
+	u64 nr_free = 1, nr_cache = 1;
+
+	KUNIT_EXPECT_FALSE(test, ramslice_reserve_has(&r, 0, 1, true, &nr_free,
+						      &nr_cache));
+	KUNIT_EXPECT_EQ(test, nr_free, 0);
+	KUNIT_EXPECT_EQ(test, nr_cache, 0);
+}
+
+static void source_is_no_room_for_its_own_pages(struct kunit *test)
+{
+	struct ramslice_candidate c = { .id = 0, .nr_free = 1000 };
+	struct ramslice_reserve r = { .c = &c, .nr = 1, .next = 1 };
+	u64 nr_free = 1, nr_cache = 1;
+
+	KUNIT_EXPECT_FALSE(test, ramslice_reserve_has(&r, 0, 1, true, &nr_free,
+						      &nr_cache));
+	KUNIT_EXPECT_EQ(test, nr_free, 0);
+	KUNIT_EXPECT_EQ(test, nr_cache, 0);
+}
+
+static void used_sources_and_full_slices_are_no_room(struct kunit *test)
+{
+	struct ramslice_candidate c[] = {
+		{ .id = 1, .nr_free = 1000 },	/* a source before */
+		{ .id = 2, .nr_free = 1000 },	/* found full */
+	};
+	struct ramslice_reserve r = {
+		.c = c,
+		.nr = ARRAY_SIZE(c),
+		.next = 1,
+		.low = 1,
+	};
+	u64 nr_free = 1, nr_cache = 1;
+
+	KUNIT_EXPECT_FALSE(test, ramslice_reserve_has(&r, 0, 1, true, &nr_free,
+						      &nr_cache));
+	KUNIT_EXPECT_EQ(test, nr_free, 0);
+	KUNIT_EXPECT_EQ(test, nr_cache, 0);
+}
+
+static struct kunit_case reserve_cases[] = {
+	KUNIT_CASE(cheapest_is_first_and_dearest_last),
+	KUNIT_CASE(of_equal_prices_the_higher_id_is_first),
+	KUNIT_CASE(none_and_one_are_sorted),
+	KUNIT_CASE(every_permutation_sorts_to_the_same),
+	KUNIT_CASE(candidates_stay_whole),
+	KUNIT_CASE(nothing_to_move_needs_no_room),
+	KUNIT_CASE(empty_reserve_has_no_room),
+	KUNIT_CASE(source_is_no_room_for_its_own_pages),
+	KUNIT_CASE(used_sources_and_full_slices_are_no_room),
+	{}
+};
+
+static struct kunit_suite reserve_suite = {
+	.name = "ramslice_reserve",
+	.test_cases = reserve_cases,
+};
+
+kunit_test_suite(reserve_suite);

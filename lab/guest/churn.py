@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Slices go offline and come back at random under loads that know every byte they own.
+
+Runs in a guest. The simulated controller scrambles every slice that goes offline and tells if anybody wrote to
+it. Half of memory belongs to loads of all kinds; now and then a surge wants more than is awake. Two threads
+send requests at the same time, one that mostly empties and one that mostly wakes. Prints a summary as a line
+of JSON; the status is 1 if anything was wrong, or if too little happened to prove anything.
+"""
+
+import argparse
+import collections
+import errno
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+
+import ramslice_dev as rs
+from workload import Failed, Load
+
+# Shares of the memory that the loads get. A fork load needs up to three times what it asks for.
+SHARES = {"anon": 20, "anon-thp": 18, "file": 14, "shmem": 12, "mlock": 8, "fork": 6, "swap": 16}
+SIM = "/sys/module/ramslice_sim/parameters/"
+
+
+class Chaos:
+    """Two threads of random requests, with a count of what came of them."""
+
+    def __init__(self, seed, until):
+        self.until = until
+        self.seed = seed
+        self.lock = threading.Lock()
+        self.counts = collections.Counter()
+        self.reasons = collections.Counter()
+        self.broken = []
+        self.threads = [
+            threading.Thread(target=self.run, args=(0, {
+                "offline": 30, "compact": 30, "offline_free": 8, "mglru": 1, "compact_memory": 1, "drop_caches": 1,
+            })),
+            threading.Thread(target=self.run, args=(1, {
+                "online": 30, "online_all": 2, "surge": 3, "offline": 5, "snapshot": 10, "census": 3,
+            })),
+        ]
+
+    def run(self, number, weights):
+        rng = random.Random(self.seed * 2 + number)
+        with rs.Device() as device:
+            while time.monotonic() < self.until:
+                name = rng.choices(list(weights), list(weights.values()))[0]
+                try:
+                    getattr(self, name)(device, rng)
+                except OSError as error:
+                    # Another request runs; everything else is a fault.
+                    if error.errno != errno.EBUSY:
+                        self.broken.append(f"{name}: {error!r}")
+                        return
+                    self.count(f"{name} busy")
+                except Exception as error:
+                    self.broken.append(f"{name}: {error!r}")
+                    return
+                time.sleep(rng.expovariate(20))
+
+    def start(self):
+        for thread in self.threads:
+            thread.start()
+
+    def join(self):
+        for thread in self.threads:
+            thread.join()
+
+    def count(self, what, nr=1):
+        with self.lock:
+            self.counts[what] += nr
+
+    def send(self, device, op, **fields):
+        req = device.request(op, **fields)
+        self.count(op)
+        if req.nr_done and not req.flags & rs.DRY_RUN:
+            self.count("slices offlined" if op in ("offline", "compact", "offline_free") else "slices onlined",
+                       req.nr_done)
+        for what in ("pages_migrated", "pages_dropped", "pages_failed", "huge_moved", "huge_split", "nr_failed"):
+            self.count(what, getattr(req, what))
+        if req.reason:
+            with self.lock:
+                self.reasons[f"{op}: {req.why()}"] += 1
+        return req
+
+    def pick(self, device, rng, state):
+        ids = [row.id for row in device.snapshot() if row.state == state and not row.flags & rs.UNRECLAIMABLE]
+        return rng.choice(ids) if ids else None
+
+    def offline(self, device, rng):
+        id = self.pick(device, rng, rs.ONLINE)
+        if id is not None:
+            self.send(device, "offline", id=id, flags=rng.choice([0, rs.IGNORE_BACKOFF, rs.KEEP_CACHE]),
+                      deadline_ms=rng.choice([0, 0, 50, 1000]))
+
+    def online(self, device, rng):
+        id = self.pick(device, rng, rs.OFFLINE)
+        if id is not None:
+            self.send(device, "online", id=id)
+
+    def compact(self, device, rng):
+        self.send(device, "compact", budget=rng.choice([rs.UNLIMITED, int(10 ** rng.uniform(3, 7))]),
+                  max_slices=rng.choice([rs.ALL_SLICES, 1, 3]), flags=rng.randrange(16),
+                  deadline_ms=rng.choice([0, 0, 100, 2000]))
+
+    def offline_free(self, device, _):
+        self.send(device, "offline_free", flags=rs.IGNORE_BACKOFF)
+
+    def online_all(self, device, _):
+        self.send(device, "online_all")
+
+    def snapshot(self, device, _):
+        device.snapshot()
+        self.count("snapshots")
+
+    def census(self, *_):
+        for folder in rs.zone_folders():
+            (folder / "all").read_text()
+        self.count("debugfs reads")
+
+    def surge(self, _, rng):
+        """More memory, at once, than is awake."""
+        share = rng.uniform(0.05, 0.2)
+        load = Load("anon", max(8, int(rs.meminfo("MemTotal") / 1024 * share)), seed_option(rng))
+        try:
+            load.wait_ready().end()
+        finally:
+            load.kill()
+        self.count("surges")
+
+    def mglru(self, _, rng):
+        rs.set_mglru(rng.random() < 0.5)
+        self.count("lru switched")
+
+    def compact_memory(self, *_):
+        rs.write("/proc/sys/vm/compact_memory", 1)
+
+    def drop_caches(self, *_):
+        rs.write("/proc/sys/vm/drop_caches", 1)
+
+
+def seed_option(rng):
+    return f"--seed={rng.randrange(1, 2**32)}"
+
+
+def start_loads(rng, share, folder, pause_ms):
+    megabytes = rs.meminfo("MemTotal") / 1024 * share
+    loads = []
+    for mode, weight in SHARES.items():
+        mb = max(8, int(megabytes * weight / 106))
+        loads.append(Load(mode, mb, seed_option(rng), "--pause-ms", pause_ms, folder=folder))
+    return loads
+
+
+def by_demand(device):
+    return sum(zone.woken_by_demand for zone in device.zones())
+
+
+def settle(device, problems):
+    """What must hold when nothing is under way any more."""
+    stuck = [row for row in device.snapshot() if row.state not in (rs.ONLINE, rs.OFFLINE)]
+    if stuck:
+        problems.append(f"slices stuck: {stuck}")
+    problems += not_true("with slices offline")
+    req = device.request("online_all")
+    left = sum(zone.nr_offline for zone in device.zones())
+    if req.status or left or device.info().offline_pages:
+        problems.append(f"online_all: {req}, {left} slices left, {device.info()}")
+    problems += not_true("with all slices online")
+
+
+def not_true(when):
+    try:
+        rs.verify()
+    except rs.NotTrue as error:
+        return [f"the books are not true {when}: {error}"]
+    return []
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60, help="of churn, beside setting up (default 60)")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is random but the timing (default 1)")
+    parser.add_argument("--share", type=float, default=0.5, help="of memory that the loads get (default 0.5)")
+    parser.add_argument("--min-slices", type=int, help="slices that must go offline, and be woken (default by time)")
+    args = parser.parse_args()
+    at_least = args.min_slices if args.min_slices is not None else max(5, int(args.seconds / 3))
+
+    rng = random.Random(args.seed)
+    rs.debugfs()
+    rs.swap_on_zram(512)
+    folder = rs.file_system()
+    if not folder:
+        sys.exit("churn.py: no disk: start the guest with --disk 1G")
+    subprocess.run(["modprobe", "ramslice_sim"], check=True)
+    before = {"total": rs.meminfo("MemTotal"), "oom": rs.vmstat("oom_kill")}
+
+    problems = []
+    results = []
+    with rs.Device() as device:
+        driver = device.info().power_driver.decode()
+        if driver != "sim":
+            sys.exit(f"churn.py: the power driver is {driver}, not sim")
+        loads = start_loads(rng, args.share, folder, pause_ms=50)
+        began = time.monotonic()
+        try:
+            for load in loads:
+                load.wait_ready()
+            filled = time.monotonic()
+            chaos = Chaos(args.seed, filled + args.seconds)
+            chaos.start()
+            chaos.join()
+            for load in loads:
+                try:
+                    results.append(load.end())
+                except Failed as error:
+                    problems.append(str(error))
+        finally:
+            for load in loads:
+                load.kill()
+        problems += chaos.broken
+        demand = by_demand(device)
+        settle(device, problems)
+
+    violations = int(rs.read(SIM + "violations"))
+    if violations:
+        problems.append(f"{violations} words were written to in slices that were off")
+    if rs.meminfo("MemTotal") != before["total"]:
+        problems.append(f"MemTotal was {before['total']} and is {rs.meminfo('MemTotal')}")
+    if rs.vmstat("oom_kill") != before["oom"]:
+        problems.append(f"{rs.vmstat('oom_kill') - before['oom']} processes were killed for want of memory")
+    woken = chaos.counts["slices onlined"] + demand
+    for what, nr in {"went offline": chaos.counts["slices offlined"], "were woken": woken}.items():
+        if nr < at_least:
+            problems.append(f"{nr} slices {what}, fewer than {at_least}: this proves nothing")
+    if not demand:
+        problems.append("no slice was woken by demand: this proves nothing about it")
+    if subprocess.run(["modprobe", "-r", "ramslice_sim"]).returncode:
+        problems.append("the power driver does not unload")
+
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    print(json.dumps({
+        "problems": len(problems), "seconds": args.seconds, "filled_s": round(filled - began, 1), "seed": args.seed,
+        "violations": violations, "woken_by_demand": demand,
+        "rounds": {result["mode"]: result["rounds"] for result in results},
+        "counts": dict(sorted(chaos.counts.items())), "reasons": dict(chaos.reasons.most_common()),
+    }))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What tests inside a guest share: a runner, workloads in memory, the kernel's figures, the simulated controller."""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import pickle
+import re
+import struct
+import subprocess
+import sys
+import time
+import traceback
+import unittest
+from pathlib import Path
+
+import ramslice_dev as dev
+
+PAGE = 4096
+MIB = 1 << 20
+MAP_NORESERVE = 0x4000
+SIM = Path("/sys/module/ramslice_sim/parameters")
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Result(unittest.TextTestResult):
+    """Prints what must hold, as a sentence."""
+
+    def getDescription(self, test):
+        case, name = test.id().split(".")[-2:]
+        first, _, detail = name.partition(" ")
+        return f"{case}: {first.removeprefix('test_').replace('_', ' ')} {detail}".rstrip()
+
+
+def main():
+    """Runs the tests named on the command line, or all. The status is 77 if every one of them was skipped."""
+    if not os.environ.get("RAMSLICE_IN_VM"):
+        sys.exit(f"{sys.argv[0]}: runs inside a guest only: lab/vm -- {sys.argv[0]}")
+    runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2, resultclass=Result, failfast="-f" in sys.argv)
+    names = [name for name in sys.argv[1:] if not name.startswith("-")]
+    loader = unittest.TestLoader()
+    module = sys.modules["__main__"]
+    suite = loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)
+    result = runner.run(suite)
+    if not result.wasSuccessful() or not result.testsRun:
+        sys.exit(1)
+    sys.exit(77 if len(result.skipped) == result.testsRun else 0)
+
+
+# --- slices ------------------------------------------------------------------------------------------------------
+
+
+def states(device):
+    return {s.id: s.state for s in device.snapshot()}
+
+
+def ids(device, state):
+    return [s.id for s in device.snapshot() if s.state == state]
+
+
+def empty_ids(device):
+    """Slices that are online and hold nothing."""
+    return [s.id for s in device.snapshot() if s.state == dev.ONLINE and s.counter("free") == s.nr_pages]
+
+
+def compact(device, most=dev.ALL_SLICES):
+    """Switches off what can be switched off; returns the number of slices that are off then."""
+    for _ in range(5):
+        req = device.request("compact", wait_busy=10, flags=dev.IGNORE_BACKOFF, max_slices=most)
+        if not req.nr_done or most != dev.ALL_SLICES:
+            break
+    return len(ids(device, dev.OFFLINE))
+
+
+def wake(device):
+    """Wakes everything, and has free what needs not be kept, so that tests begin alike."""
+    device.request("online_all")
+    os.sync()
+    dev.write("/proc/sys/vm/drop_caches", 3)
+
+
+def woken_by_demand(device):
+    return sum(zone.woken_by_demand for zone in device.zones())
+
+
+# --- the kernel's figures ----------------------------------------------------------------------------------------
+
+
+def vmstat():
+    return dev.table("/proc/vmstat")
+
+
+def meminfo():
+    """In kB."""
+    return dev.table("/proc/meminfo")
+
+
+def zoneinfo():
+    """/proc/zoneinfo of populated zones: {(node, zone): {"free": pages, "managed": pages, "protection": [...]}}."""
+    zones = {}
+    for part in re.split(r"^Node ", dev.read("/proc/zoneinfo"), flags=re.M)[1:]:
+        node, name = re.match(r"(\d+), zone\s+(\w+)", part).groups()
+        body = part.split("  pages free", 1)[1]
+        zone = {"free": int(body.split(None, 1)[0])}
+        zone |= {key: int(value) for key, value in re.findall(r"^ +(\w+) +(\d+)$", body, re.M)}
+        protection = re.search(r"protection: \((.*)\)", body)
+        zone["protection"] = [int(n) for n in protection[1].split(",")] if protection else []
+        if zone["managed"]:
+            zones[int(node), name] = zone
+    return zones
+
+
+def buddyinfo():
+    """Free pages by the free lists: {(node, zone): pages}."""
+    zones = {}
+    for line in dev.read("/proc/buddyinfo").splitlines():
+        node, name, counts = re.match(r"Node (\d+), zone\s+(\w+)\s+(.*)", line).groups()
+        zones[int(node), name] = sum(int(n) << order for order, n in enumerate(counts.split()))
+    return zones
+
+
+class KernelLog:
+    """Lines of the kernel log from now on."""
+
+    def __init__(self):
+        self.fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.lseek(self.fd, 0, os.SEEK_END)
+
+    def lines(self):
+        lines = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                lines.append(os.read(self.fd, 8192).decode(errors="replace").split(";", 1)[1].splitlines()[0])
+        return lines
+
+    def close(self):
+        os.close(self.fd)
+
+
+def until(condition, seconds=5.0):
+    """Waits for something to become true; returns what it became."""
+    end = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return value
+
+
+# --- memory to hold ----------------------------------------------------------------------------------------------
+
+
+class Memory:
+    """Anonymous memory whose pages begin with a mark and hold zeroes else."""
+
+    CHUNK = 2 * MIB
+
+    def __init__(self, mib, huge=False):
+        self.bytes = mib * MIB
+        self.map = mmap.mmap(-1, self.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        self.map.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.map.close()
+
+    def touch(self, mark=1, start=0, end=None):
+        end = self.bytes if end is None else end
+        self.map[start:end:PAGE] = bytes([mark]) * ((end - start) // PAGE)
+        return self
+
+    def lock(self):
+        """Locks it, which brings in what is not there yet."""
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        if libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(self.bytes)):
+            raise OSError(ctypes.get_errno(), "mlock")
+
+    def punch(self, run=64 << 10):
+        """Frees every second run, so that what is left is scattered."""
+        for start in range(0, self.bytes, 2 * run):
+            self.map.madvise(mmap.MADV_DONTNEED, start, run)
+
+    def wrong_at(self, mark=1):
+        """Offset of the first page that is not as it was left, or None. Freed pages have no mark."""
+        zeroes = bytes(PAGE)
+        page = bytes([mark]) + zeroes[1:]
+        whole = page * (self.CHUNK // PAGE)
+        for start in range(0, self.bytes, self.CHUNK):
+            chunk = self.map[start:start + self.CHUNK]
+            if chunk == whole[:len(chunk)]:
+                continue
+            for offset in range(0, len(chunk), PAGE):
+                if chunk[offset:offset + PAGE] not in (page, zeroes):
+                    return start + offset
+        return None
+
+
+class Child:
+    """A forked process that carries out a generator step by step; step() returns what it yields."""
+
+    def __init__(self, generator, *arguments):
+        command, self.commands = os.pipe()
+        self.replies, reply = os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(command)
+            os.close(reply)
+            return
+        status = 1
+        try:
+            os.close(self.commands)
+            os.close(self.replies)
+            steps = generator(*arguments)
+            while os.read(command, 1):
+                try:
+                    message = True, next(steps, None)
+                except BaseException:
+                    message = False, traceback.format_exc()
+                data = pickle.dumps(message)
+                os.write(reply, struct.pack("I", len(data)) + data)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+    def start(self):
+        """Begins the next step without waiting for it."""
+        os.write(self.commands, b".")
+        return self
+
+    def result(self):
+        header = os.read(self.replies, 4)
+        if len(header) < 4:
+            raise AssertionError(f"the child ended with status {os.waitpid(self.pid, 0)[1]:#x}")
+        good, value = pickle.loads(os.read(self.replies, struct.unpack("I", header)[0]))
+        if not good:
+            raise AssertionError(f"the child failed:\n{value}")
+        return value
+
+    def step(self):
+        return self.start().result()
+
+    def end(self):
+        """Has it end, with all its memory gone when this returns."""
+        os.close(self.commands)
+        os.close(self.replies)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+# --- the simulated controller ------------------------------------------------------------------------------------
+
+
+def load_sim(**parameters):
+    subprocess.run(["modprobe", "ramslice_sim", *(f"{k}={v}" for k, v in parameters.items())], check=True)
+
+
+def unload_sim():
+    subprocess.run(["rmmod", "ramslice_sim"], check=True)
+
+
+def violations():
+    return int(dev.read(SIM / "violations"))
+
+
+@contextlib.contextmanager
+def simulator(**parameters):
+    """The simulated controller while it is needed; its parameters' folder."""
+    load_sim(**parameters)
+    try:
+        yield SIM
+    finally:
+        unload_sim()

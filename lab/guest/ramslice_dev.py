@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel's interfaces, for tests that run inside a guest: /dev/ramslice, debugfs, sysfs, swap and files.
+
+The structures repeat include/uapi/linux/ramslice.h, names of states and reasons are read from there. The kernel
+refuses structures that are shorter than its first version's, and longer ones with bytes it does not know.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import select
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+DEBUGFS = Path("/sys/kernel/debug")
+SYSFS = Path("/sys/kernel/mm/ramslice")
+GUEST_PROGRAMS = Path(os.environ.get("RAMSLICE_CACHE", "/nonexistent")) / "guest"
+
+HEADER = Path(__file__).resolve().parents[2] / "kernel/files/include/uapi/linux/ramslice.h"
+
+
+def _enum(name):
+    """Names of an enumeration in the header, in order: RAMSLICE_REASON_ZONE_END is "zone-end"."""
+    body = re.search(rf"enum {name} {{(.*?)}};", HEADER.read_text(), re.S)[1]
+    found = {int(n): word for word, n in re.findall(r"^\tRAMSLICE_(\w+)\s*= (\d+),", body, re.M)}
+    prefix = {"ramslice_reason": "REASON_", "ramslice_op": "OP_"}.get(name, "")
+    return [found[n].removeprefix(prefix).lower() for n in range(len(found))]
+
+
+STATES = _enum("ramslice_state")
+ONLINE, EMPTYING, OFFLINE, WAKING, QUARANTINED = range(5)
+REASONS = [name.replace("_", "-") for name in _enum("ramslice_reason")]
+COUNTERS = _enum("ramslice_counter")
+OPS = {name: number for number, name in enumerate(_enum("ramslice_op"))}
+PER_SLICE, KEEP_CACHE, IGNORE_BACKOFF, DRY_RUN = 1, 2, 4, 8
+UNRECLAIMABLE, BACKOFF, UNMOVABLE = 1, 2, 4
+UNLIMITED = 2**64 - 1
+ALL_SLICES = 2**32 - 1
+ANY = -1
+
+u8, u16, u32, u64 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
+s16, s32 = ctypes.c_int16, ctypes.c_int32
+
+
+class Struct(ctypes.Structure):
+    """A structure of the interface; prints its fields."""
+
+    def dict(self):
+        values = {name: getattr(self, name) for name, *_ in self._fields_}
+        return {
+            name: value.decode() if isinstance(value, bytes) else list(value) if hasattr(value, "__len__") else value
+            for name, value in values.items()
+        }
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in self.dict().items())})"
+
+
+class Info(Struct):
+    _fields_ = [
+        ("size", u32), ("abi_version", u32), ("page_bytes", u32), ("pageblock_bytes", u32), ("slice_bytes", u64),
+        ("chunk_bytes", u64), ("nr_slices", u32), ("nr_zones", u32), ("event_seq", u64), ("managed_pages", u64),
+        ("free_pages", u64), ("offline_pages", u64), ("quarantined_pages", u64), ("power_driver", ctypes.c_char * 32),
+    ]
+
+
+class Zone(Struct):
+    _fields_ = [
+        ("size", u32), ("index", u32), ("node", s32), ("zone", u32), ("name", ctypes.c_char * 16),
+        ("nr_slices", u32), ("nr_empty", u32), ("nr_offline", u32), ("nr_quarantined", u32), ("managed_pages", u64),
+        ("free_pages", u64), ("offline_pages", u64), ("awake_reserve_pages", u64), ("low_wmark_pages", u64),
+        ("woken_by_demand", u64),
+    ]
+
+
+class Slice(Struct):
+    _fields_ = [
+        ("id", u32), ("state", u8), ("reason", u8), ("flags", u16), ("node", s16), ("zone", u16), ("nr_pages", u32),
+        ("price", u64), ("counters", u32 * len(COUNTERS)), ("retry_ms", u32), ("reserved", u32),
+    ]
+
+    def counter(self, name):
+        return self.counters[COUNTERS.index(name)]
+
+
+class Snapshot(Struct):
+    _fields_ = [
+        ("size", u32), ("entry_size", u32), ("nr", u32), ("flags", u32), ("slices", u64), ("event_seq", u64),
+        ("time_ns", u64),
+    ]
+
+
+class Request(Struct):
+    _fields_ = [
+        ("size", u32), ("op", u32), ("flags", u32), ("id", u32), ("node", s32), ("zone", s32), ("budget", u64),
+        ("max_slices", u32), ("deadline_ms", u32), ("status", u32), ("reason", u32), ("nr_done", u32),
+        ("nr_failed", u32), ("last_id", u32), ("reserved", u32), ("elapsed_ns", u64), ("price_predicted", u64),
+        ("price_measured", u64), ("pages_migrated", u64), ("pages_dropped", u64), ("pages_failed", u64),
+        ("huge_split", u64), ("huge_moved", u64),
+    ]
+
+    def why(self):
+        return REASONS[self.reason] if self.reason < len(REASONS) else f"reason {self.reason}"
+
+
+def _io(number):
+    return 0xBA << 8 | number
+
+
+IOC_INFO, IOC_ZONE, IOC_SNAPSHOT, IOC_REQUEST = map(_io, range(4))
+
+
+class Device:
+    """An open /dev/ramslice."""
+
+    def __init__(self, flags=os.O_RDWR):
+        self.fd = os.open("/dev/ramslice", flags | os.O_CLOEXEC)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        os.close(self.fd)
+
+    def _call(self, number, what):
+        if not what.size:
+            what.size = ctypes.sizeof(what)
+        fcntl.ioctl(self.fd, number, what)
+        return what
+
+    def info(self):
+        return self._call(IOC_INFO, Info())
+
+    def zones(self):
+        return [self._call(IOC_ZONE, Zone(index=i)) for i in range(self.info().nr_zones)]
+
+    def snapshot(self):
+        """All slices at one moment, as a list of Slice."""
+        nr = self.info().nr_slices
+        while True:
+            rows = (Slice * max(nr, 1))()
+            snap = Snapshot(entry_size=ctypes.sizeof(Slice), nr=nr, slices=ctypes.addressof(rows))
+            try:
+                self._call(IOC_SNAPSHOT, snap)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                nr = snap.nr
+                continue
+            return list(rows[:snap.nr])
+
+    def request(self, op, wait_busy=0.0, **fields):
+        """Carries out a request and returns it with its outcome; invalid ones raise OSError.
+
+        While another request runs, the kernel says EBUSY: this tries again for wait_busy seconds.
+        """
+        req = Request(op=OPS[op], node=ANY, zone=ANY, budget=UNLIMITED, max_slices=ALL_SLICES)
+        for name, value in fields.items():
+            if not hasattr(req, name):
+                raise TypeError(f"struct ramslice_request has no field {name}")
+            setattr(req, name, value)
+        until = time.monotonic() + wait_busy
+        while True:
+            try:
+                return self._call(IOC_REQUEST, req)
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+
+    def wait_event(self, timeout):
+        """Number of state changes so far, as soon as it is news to this opener; None if time runs out."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        if not poll.poll(timeout * 1000):
+            return None
+        return struct.unpack("Q", os.read(self.fd, 8))[0]
+
+
+def debugfs():
+    """The debugfs tree, mounted if need be."""
+    if not os.path.ismount(DEBUGFS):
+        subprocess.run(["mount", "-t", "debugfs", "debugfs", DEBUGFS], check=True)
+    return DEBUGFS / "ramslice"
+
+
+def zone_folders():
+    """Debugfs directories, one for each zone."""
+    return sorted(p.parent for p in debugfs().glob("node*/*/all"))
+
+
+def command(folder, line):
+    """Writes a debugfs command; a failure raises the OSError that the kernel answered with."""
+    fd = os.open(folder / "cmd", os.O_WRONLY)
+    try:
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+
+
+class NotTrue(AssertionError):
+    """The counters differ from what they count."""
+
+
+def verify(tries=20):
+    """Has the kernel recount everything; returns its verdict, raises NotTrue if it is not "true"."""
+    path = debugfs() / "verify"
+    for left in reversed(range(tries)):
+        try:
+            text = path.read_text()
+            break
+        except OSError as error:
+            # A request runs, or a process did not freeze in time.
+            if error.errno != errno.EBUSY or not left:
+                raise
+            time.sleep(0.2)
+    if not text.splitlines() or not text.splitlines()[-1].startswith("true:"):
+        raise NotTrue(text)
+    return text.strip()
+
+
+def write(path, text):
+    """Writes a kernel file in one call."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, str(text).encode())
+    finally:
+        os.close(fd)
+
+
+def read(path):
+    return Path(path).read_text().strip()
+
+
+def table(path):
+    """A kernel file of lines "name: number" or "name number" as a dictionary."""
+    rows = (line.replace(":", " ").split() for line in read(path).splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) >= 2 and row[1].isdigit()}
+
+
+def meminfo(name):
+    return table("/proc/meminfo")[name]
+
+
+def vmstat(name):
+    return table("/proc/vmstat")[name]
+
+
+def set_mglru(on):
+    """Switches between the two LRU implementations."""
+    write("/sys/kernel/mm/lru_gen/enabled", "y" if on else "n")
+
+
+def swap_on_zram(megabytes):
+    """Swap in compressed memory, which allocates pages itself while it frees others."""
+    if not Path("/dev/zram0").exists():
+        subprocess.run(["modprobe", "zram"], check=False)
+    write("/sys/block/zram0/disksize", f"{megabytes}M")
+    for line in (["mkswap", "/dev/zram0"], ["swapon", "/dev/zram0"]):
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+
+
+def file_system(folder="/mnt", disk="/dev/vda"):
+    """An empty ext4 on the scratch disk; returns its folder, or None if the guest has no disk."""
+    if not Path(disk).exists():
+        return None
+    subprocess.run(["mkfs.ext4", "-q", "-F", disk], check=True)
+    subprocess.run(["mount", disk, folder], check=True)
+    return folder
+
+
+def program(name):
+    """A compiled guest program."""
+    path = GUEST_PROGRAMS / name
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: run lab/guest-build on the host")
+    return str(path)
