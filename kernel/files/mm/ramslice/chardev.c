@@ -219,8 +219,7 @@ static long ioc_snapshot(void __user *arg)
 		return -EINVAL;
 
 	/* The first to look has memory reserved at boot found, if it can */
-	if (!ramslice_request_busy()) {
-		mutex_lock(&ramslice_mutex);
+	if (mutex_trylock(&ramslice_mutex)) {
 		ramslice_classify(false);
 		mutex_unlock(&ramslice_mutex);
 	}

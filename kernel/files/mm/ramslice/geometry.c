@@ -293,7 +293,8 @@ int ramslice_set_slice_bytes(u64 bytes)
 
 	if (ramslice_request_busy())
 		return -EBUSY;
-	mutex_lock(&ramslice_mutex);
+	if (mutex_lock_interruptible(&ramslice_mutex))
+		return -ERESTARTSYS;
 	if (!all_online()) {
 		err = -EBUSY;
 		goto unlock;
@@ -349,19 +350,37 @@ void ramslice_classify(bool again)
  * Memory comes and goes. A block that goes must be awake: hotplug takes its
  * pages from the allocator.
  */
+static bool range_awake(unsigned long pfn, unsigned long end)
+{
+	for (; pfn < end; pfn += pageblock_nr_pages) {
+		struct ramslice_slice *s =
+			ramslice_slice(ramslice_geom_slice(&ramslice_geom, pfn));
+
+		if (s && s->state != RAMSLICE_ONLINE)
+			return false;
+	}
+	return true;
+}
+
 static int memory_callback(struct notifier_block *nb, unsigned long action,
 			   void *arg)
 {
 	struct memory_notify *mn = arg;
+	unsigned long end = mn->start_pfn + mn->nr_pages;
+	int err = 0;
 
 	switch (action) {
 	case MEM_GOING_OFFLINE:
-		/* Nothing may go offline under it from now on */
+		/*
+		 * Its blocks are isolated by now, so that nothing goes offline
+		 * under it again. A quarantined slice has no memory to offer.
+		 */
 		mutex_lock(&ramslice_mutex);
-		__ramslice_wake_range(mn->start_pfn,
-				      mn->start_pfn + mn->nr_pages);
+		__ramslice_wake_range(mn->start_pfn, end);
+		if (!range_awake(mn->start_pfn, end))
+			err = -EBUSY;
 		mutex_unlock(&ramslice_mutex);
-		break;
+		return notifier_from_errno(err);
 	case MEM_ONLINE:
 	case MEM_OFFLINE:
 		mutex_lock(&ramslice_mutex);

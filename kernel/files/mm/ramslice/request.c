@@ -21,8 +21,8 @@
 #include "../internal.h"
 #include "internal.h"
 
-/* Cheapest slices in a row without room for them, before a zone is given up. */
-#define MAX_NO_ROOM	16
+/* Cheapest slices in a row that do not fit, before a zone is given up. */
+#define MAX_MISSES	16
 
 /* Who empties slices at the moment; see wake.c. */
 struct task_struct *ramslice_requester;
@@ -329,7 +329,8 @@ static enum ramslice_reason compact_zone(struct ramslice_zone *rz,
 					 unsigned long deadline, u64 *budget)
 {
 	enum ramslice_reason reason = RAMSLICE_REASON_NONE;
-	unsigned int no_room = 0;
+	enum ramslice_reason missed = RAMSLICE_REASON_NONE;
+	unsigned int misses = 0;
 	struct ramslice_reserve reserve, dummy;
 	struct ramslice_candidate dummy_slot;
 	struct ramslice_census census;
@@ -382,24 +383,24 @@ static enum ramslice_reason compact_zone(struct ramslice_zone *rz,
 		if (!(req->flags & RAMSLICE_REQ_PER_SLICE) &&
 		    *budget != RAMSLICE_UNLIMITED)
 			*budget -= min(*budget, spent);
-		if (reason == RAMSLICE_REASON_NO_ROOM) {
-			if (++no_room < MAX_NO_ROOM)
-				reason = RAMSLICE_REASON_NONE;
-			else
-				break;
-		} else if (reason == RAMSLICE_REASON_OVER_BUDGET ||
-			   reason == RAMSLICE_REASON_AWAKE_RESERVE ||
-			   is_final(reason)) {
+		if (reason == RAMSLICE_REASON_OVER_BUDGET || is_final(reason))
 			break;
+		/* A dearer slice may have less to move, or be less empty */
+		if (reason == RAMSLICE_REASON_NO_ROOM ||
+		    reason == RAMSLICE_REASON_AWAKE_RESERVE) {
+			missed = reason;
+			if (++misses == MAX_MISSES)
+				break;
 		} else {
-			no_room = 0;
-			reason = RAMSLICE_REASON_NONE;
+			missed = RAMSLICE_REASON_NONE;
+			misses = 0;
 		}
+		reason = RAMSLICE_REASON_NONE;
 		cond_resched();
 	}
-	/* Sources met destinations: compact */
-	if (reason == RAMSLICE_REASON_NONE && no_room)
-		reason = RAMSLICE_REASON_NO_ROOM;
+	/* Nothing else stopped it: sources met destinations */
+	if (reason == RAMSLICE_REASON_NONE)
+		reason = missed;
 
 	run_end(&run, req);
 	ramslice_reserve_free(&reserve);
@@ -525,7 +526,11 @@ static int emptying_request(struct ramslice_request *req)
 	/* Others hold the mutex, too, but not for long */
 	if (test_and_set_bit_lock(0, &busy))
 		return -EBUSY;
-	mutex_lock(&ramslice_mutex);
+	/* Interruptible, so that verify.c can freeze those who wait for it */
+	if (mutex_lock_interruptible(&ramslice_mutex)) {
+		clear_bit_unlock(0, &busy);
+		return -ERESTARTSYS;
+	}
 	if (ramslice_inhibited()) {
 		err = -EBUSY;
 		goto unlock;
@@ -634,7 +639,8 @@ int ramslice_request_reinit(struct ramslice_zone *rz)
 {
 	int err;
 
-	mutex_lock(&ramslice_mutex);
+	if (mutex_lock_interruptible(&ramslice_mutex))
+		return -ERESTARTSYS;
 	ramslice_classify(true);
 	ramslice_reserve_free(&kept.reserve);
 	err = ramslice_reserve_build(&kept.reserve, rz, false);
@@ -646,7 +652,8 @@ int ramslice_request_reinit(struct ramslice_zone *rz)
 /* Forgets the reserve. Page frames go back at the end of each request. */
 int ramslice_request_release(struct ramslice_zone *rz)
 {
-	mutex_lock(&ramslice_mutex);
+	if (mutex_lock_interruptible(&ramslice_mutex))
+		return -ERESTARTSYS;
 	if (kept.rz == rz)
 		ramslice_request_forget();
 	mutex_unlock(&ramslice_mutex);
@@ -664,7 +671,8 @@ int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m)
 	struct ramslice_reserve r;
 	u32 i;
 
-	mutex_lock(&ramslice_mutex);
+	if (mutex_lock_interruptible(&ramslice_mutex))
+		return -ERESTARTSYS;
 	if (ramslice_reserve_build(&r, rz, false)) {
 		mutex_unlock(&ramslice_mutex);
 		return -ENOMEM;

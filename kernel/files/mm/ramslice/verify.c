@@ -184,7 +184,8 @@ int ramslice_verify(struct seq_file *m)
 	struct zone *zone;
 	int err;
 
-	mutex_lock(&ramslice_mutex);
+	if (mutex_lock_interruptible(&ramslice_mutex))
+		return -ERESTARTSYS;
 	err = freeze_processes();
 	if (err) {
 		mutex_unlock(&ramslice_mutex);

@@ -383,7 +383,6 @@ unsigned long ramslice_wakeable_pages(void)
 {
 	return global_zone_page_state(NR_RAMSLICE_OFFLINE);
 }
-EXPORT_SYMBOL_GPL(ramslice_wakeable_pages);
 
 unsigned long ramslice_node_wakeable_pages(int nid)
 {
