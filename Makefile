@@ -24,7 +24,7 @@ test: ## Runs all tests, or some: make test STAGES="20 30"
 check: setup ## Checks style and spelling: rustfmt, clippy, checkpatch, codespell
 	@lab/check
 
-soak: setup ## Stresses the debug kernel for hours
+soak: setup ## Stresses the debug kernel for half an hour and keeps a summary
 	@lab/soak
 
 shell: setup ## Opens a shell in a virtual machine: make shell KERNEL=debug

@@ -12,6 +12,7 @@ import mmap
 import os
 import random
 import resource
+import socket
 import struct
 import subprocess
 import threading
@@ -28,6 +29,7 @@ BURST = 300
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 MADV_PAGEOUT = 21
 F_SETPIPE_SZ = 1031
+SO_SNDBUFFORCE = 32
 # What must not move while something can be woken.
 STILL = [
     "pswpout", "pgsteal_kswapd", "pgsteal_direct", "pgscan_kswapd", "pgscan_direct", "allocstall_normal",
@@ -35,10 +37,23 @@ STILL = [
 ]
 
 
+def write_file(path, mib):
+    block = os.urandom(PAGE) * (MIB // PAGE)
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(mib):
+            file.write(block)
+
+
+def read_file(path):
+    with open(path, "rb", buffering=0) as file:
+        while file.read(MIB):
+            pass
+
+
 def setUpModule():
     dev.swap_on_zram(512)
     dev.write("/proc/sys/vm/swappiness", 200)
-    dev.file_system("/mnt")
+    subprocess.run(["mkfs.ext4", "-q", "-F", "/dev/vda"], check=True)
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 
 
@@ -64,9 +79,22 @@ class Test(unittest.TestCase):
         info = self.device.info()
         self.assertLess(info.free_pages * PAGE, BURST * MIB * 2 // 3, "too much stayed awake for this test to tell")
         self.assertGreater(info.offline_pages * PAGE, 2 * BURST * MIB)
-        self.before = harness.vmstat()
         self.nr_offline = nr
+        self.begin()
+
+    def begin(self):
+        self.before = harness.vmstat()
         self.woken_before = harness.woken_by_demand(self.device)
+
+    def use_disk(self):
+        """The file system, for one test: its buffers cannot move, and would keep slices awake."""
+        subprocess.run(["mount", "/dev/vda", "/mnt"], check=True)
+        self.addCleanup(subprocess.run, ["umount", "/mnt"], check=True)
+
+    def use_defrag(self, word):
+        old = dev.read(THP / "defrag").split("[")[1].split("]")[0]
+        self.addCleanup(dev.write, THP / "defrag", old)
+        dev.write(THP / "defrag", word)
 
     def moved(self, names=STILL):
         after = harness.vmstat()
@@ -82,6 +110,12 @@ class Test(unittest.TestCase):
         self.assertGreaterEqual(self.woken(), needed / 3)
         self.assertLessEqual(self.woken(), needed + 4)
 
+    def assert_few_woken(self, what, still=("pswpout", "oom_kill")):
+        """Two slices may wake in passing: for tables, buffers and inodes."""
+        print(f"({what}: {self.woken()} woken) ", end="", flush=True)
+        self.assertLessEqual(self.woken(), 2)
+        self.assertEqual(self.moved(still), {})
+
 
 class Demand(Test):
     def test_anonymous_memory(self):
@@ -90,9 +124,7 @@ class Demand(Test):
             self.assert_served_by_waking()
 
     def test_anonymous_memory_in_huge_pages_that_may_wait(self):
-        old = dev.read(THP / "defrag").split("[")[1].split("]")[0]
-        self.addCleanup(dev.write, THP / "defrag", old)
-        dev.write(THP / "defrag", "always")
+        self.use_defrag("always")
         with Memory(BURST, huge=True) as memory:
             self.assertIsNone(memory.touch().wrong_at())
             self.assert_served_by_waking()
@@ -105,7 +137,7 @@ class Demand(Test):
 
     def test_tmpfs(self):
         self.addCleanup(os.unlink, "/dev/shm/burst")
-        self.write("/dev/shm/burst", BURST)
+        write_file("/dev/shm/burst", BURST)
         self.assert_served_by_waking()
 
     def test_shared_memory_through_a_mapping(self):
@@ -113,17 +145,9 @@ class Demand(Test):
             shared[::PAGE] = b"\1" * (BURST * MIB // PAGE)
             self.assert_served_by_waking()
 
-    def test_writing_a_file(self):
-        self.addCleanup(os.unlink, "/mnt/burst")
-        self.write("/mnt/burst", BURST)
-        self.assert_served_by_waking()
 
-    @staticmethod
-    def write(path, mib):
-        block = os.urandom(4096) * 256
-        with open(path, "wb", buffering=0) as file:
-            for _ in range(mib):
-                file.write(block)
+class KernelDemand(Test):
+    """Leaves kernel pages behind here and there, which keep slices awake for the tests that follow."""
 
     def test_what_the_kernel_must_have_at_once(self):
         """A BPF trie allocates its nodes without sleeping (GFP_NOWAIT), from a single page to 64 KiB."""
@@ -167,32 +191,19 @@ class Demand(Test):
             os.close(fd)
 
     def test_slabs(self):
-        """Message queues: each message is objects of a page or less."""
+        """Unread messages are objects of a page or less."""
         slab = harness.meminfo()["Slab"]
-        nr = (BURST << 10) // 64
-        sockets = []
-        for _ in range(nr // 16):
-            import socket
-            pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-            sockets.append(pair)
-            if len(sockets) > 200:
-                break
-        block = bytes(3000)
-        for one, _ in sockets:
-            one.setblocking(False)
-            one.setsockopt(1, 32, 4 << 20)  # SO_SNDBUFFORCE
-            with_room = True
-            for _ in range(480):
-                try:
-                    one.send(block)
-                except BlockingIOError:
-                    break
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(BURST // 2)]
+        for sender, _ in pairs:
+            sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 4 * MIB)
+            for _ in range(500):
+                sender.send(bytes(3000))
         grown = (harness.meminfo()["Slab"] - slab) // 1024
-        self.assertGreater(grown, BURST // 2)
+        self.assertGreater(grown, BURST * 2 // 3)
         self.assert_served_by_waking(grown)
-        for pair in sockets:
-            for one in pair:
-                one.close()
+        for pair in pairs:
+            for end in pair:
+                end.close()
 
 
 class Fork(Test):
@@ -213,104 +224,107 @@ class Fork(Test):
                 self.assert_served_by_waking()
 
 
-class Refault(Test):
-    """Files that were in the cache, were evicted by reclaim, and are wanted again."""
-
+class Files(Test):
     compact_first = False
+    NAME = "/mnt/file"
 
     def setUp(self):
         super().setUp()
-        self.file = open("/mnt/refault", "w+b", buffering=0)
-        self.addCleanup(os.unlink, "/mnt/refault")
-        self.addCleanup(self.file.close)
-        block = os.urandom(MIB)
-        for _ in range(BURST):
-            self.file.write(block)
-        os.fsync(self.file.fileno())
-        with self.mapping() as view:
-            self.assertEqual(sum(view[::PAGE]), block[::PAGE].__iter__ and BURST * sum(block[::PAGE]))
-            # Reclaim leaves shadows behind, by which pages that come back are known
-            view.madvise(MADV_PAGEOUT)
-        self.assertLess(harness.meminfo()["Cached"], BURST * 1024 // 2, "it is still in the cache")
-        self.compact()
+        self.use_disk()
 
-    def mapping(self):
-        return mmap.mmap(self.file.fileno(), 0, prot=mmap.PROT_READ)
-
-    def assert_refaulted(self):
-        self.assertGreater(self.moved(["workingset_refault_file"])["workingset_refault_file"], BURST * 256 // 2)
-        self.assert_served_by_waking()
-
-    def test_reading_it_again(self):
-        self.file.seek(0)
-        while self.file.read(MIB):
-            pass
-        self.assert_refaulted()
-
-    def test_faulting_it_in_again(self):
+    def evict(self):
+        """As reclaim does it: with shadows left behind, by which pages that come back are known."""
         with self.mapping() as view:
             sum(view[::PAGE])
-        self.assert_refaulted()
+            view.madvise(MADV_PAGEOUT)
+        self.assertLess(harness.meminfo()["Cached"], BURST * 1024 // 2, "it is still in the cache")
 
-    def test_faulting_it_in_again_at_random(self):
-        with self.mapping() as view:
-            view.madvise(mmap.MADV_RANDOM)
-            pages = list(range(0, len(view), 4 * PAGE))
-            random.Random(1).shuffle(pages)
-            for offset in pages:
-                view[offset]
-        self.assertEqual(self.moved(), {})
-        self.assertGreaterEqual(self.moved(["workingset_refault_file"])["workingset_refault_file"], len(pages) * 9 // 10)
-
-
-class NoDemand(Test):
-    compact_first = False
-    # Slices that may wake in passing: for tables, buffers and inodes.
-    FEW = 2
-
-    def tell(self, what):
-        print(f"({what}: {self.woken()} slices woken) ", end="", flush=True)
-
-    def file(self, mib):
-        """A file that no page of was ever read."""
-        self.addCleanup(os.unlink, "/mnt/stream")
-        Demand.write("/mnt/stream", mib)
-        self.addCleanup(subprocess.run, ["sync"], check=True)
+    def forget(self):
+        """As if the file had never been read."""
         subprocess.run(["umount", "/mnt"], check=True)
         subprocess.run(["mount", "/dev/vda", "/mnt"], check=True)
 
-    def test_streaming_a_file_recycles_cache(self):
-        self.file(2 * BURST)
+    def mapping(self):
+        with open(self.NAME, "rb") as file:
+            return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+
+    def refaulted(self):
+        return self.moved(["workingset_refault_file"]).get("workingset_refault_file", 0)
+
+    # --- demand ---
+
+    def test_writing_a_file_wakes(self):
         self.compact()
-        with open("/mnt/stream", "rb", buffering=0) as file:
-            while file.read(MIB):
-                pass
-        self.tell("read")
-        self.assertLessEqual(self.woken(), self.FEW)
-        self.assertEqual(self.moved(["pswpout", "oom_kill"]), {})
+        write_file(self.NAME, BURST)
+        self.assert_served_by_waking()
+
+    def test_reading_what_was_evicted_wakes(self):
+        write_file(self.NAME, BURST)
+        self.forget()
+        self.evict()
+        self.compact()
+        read_file(self.NAME)
+        self.assertGreater(self.refaulted(), BURST * 256 * 3 // 4)
+        self.assert_served_by_waking()
+
+    def test_faulting_in_what_was_evicted_wakes(self):
+        write_file(self.NAME, BURST)
+        self.forget()
+        self.evict()
+        self.compact()
+        with self.mapping() as view:
+            sum(view[::PAGE])
+        self.assertGreater(self.refaulted(), BURST * 256 * 3 // 4)
+        self.assert_served_by_waking()
+
+    def test_faulting_it_in_page_by_page_wakes(self):
+        write_file(self.NAME, BURST)
+        self.forget()
+        self.evict()
+        self.compact()
+        with self.mapping() as view:
+            view.madvise(mmap.MADV_RANDOM)
+            pages = list(range(0, len(view), PAGE))
+            random.Random(1).shuffle(pages)
+            for offset in pages:
+                view[offset]
+        self.assertGreater(self.refaulted(), len(pages) * 9 // 10)
+        self.assert_served_by_waking()
+
+    # --- no demand ---
+
+    def test_streaming_a_file_recycles_cache(self):
+        write_file(self.NAME, 2 * BURST)
+        self.forget()
+        self.compact()
+        read_file(self.NAME)
+        self.assert_few_woken("read")
 
     def test_streaming_through_a_mapping_recycles_cache(self):
-        self.file(2 * BURST)
+        write_file(self.NAME, 2 * BURST)
+        self.forget()
         self.compact()
-        with open("/mnt/stream", "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+        with self.mapping() as view:
             view.madvise(mmap.MADV_SEQUENTIAL)
             for start in range(0, len(view), 8 * MIB):
                 sum(view[start:start + 8 * MIB:PAGE])
                 view.madvise(mmap.MADV_DONTNEED, start, 8 * MIB)
-        self.tell("mapped")
-        self.assertLessEqual(self.woken(), self.FEW)
-        self.assertEqual(self.moved(["pswpout", "oom_kill"]), {})
+        self.assert_few_woken("mapped")
 
     def test_streaming_leaves_memory_in_use_alone(self):
-        self.file(2 * BURST)
+        write_file(self.NAME, 2 * BURST)
+        self.forget()
         with Memory(100) as memory:
             memory.touch()
             self.compact()
-            with open("/mnt/stream", "rb", buffering=0) as file:
-                while file.read(MIB):
-                    pass
-            self.assertEqual(self.moved(["pswpout", "pswpin", "oom_kill"]), {})
+            read_file(self.NAME)
+            self.assert_few_woken("read")
             self.assertIsNone(memory.wrong_at())
+            self.assertEqual(self.moved(["pswpin"]), {})
+
+
+class NoDemand(Test):
+    compact_first = False
 
     def test_a_control_group_at_its_limit_is_not_the_machine(self):
         group = Path("/sys/fs/cgroup/limited")
@@ -329,35 +343,28 @@ class NoDemand(Test):
         with Child(child) as limited:
             self.assertIsNone(limited.step())
             self.assertLess(limited.step(), 2 * 40 * MIB)
-            self.tell("cgroup")
-            self.assertLessEqual(self.woken(), self.FEW)
             # It swapped, which is what was asked for
             self.assertIn("pswpout", self.moved())
-            self.assertEqual(self.moved(["oom_kill", "pgsteal_kswapd"]), {})
+            self.assertEqual(self.moved(["pgsteal_kswapd"]), {})
+            self.assert_few_woken("by the group", ["oom_kill"])
 
     def test_a_huge_page_alone_is_not_worth_a_slice(self):
-        old = dev.read(THP / "defrag").split("[")[1].split("]")[0]
-        self.addCleanup(dev.write, THP / "defrag", old)
         for defrag in ("never", "defer"):
             with self.subTest(defrag=defrag):
-                dev.write(THP / "defrag", defrag)
+                self.use_defrag(defrag)
                 self.huge_faults_fall_back()
 
     def huge_faults_fall_back(self):
         """Faults until huge pages fall back, with plenty free in scattered pages and some slices off."""
         harness.wake(self.device)
-        off = self.device.request("offline_free", max_slices=8)
-        self.assertEqual(off.nr_done, 8)
-        scattered = Memory(512)
-        scattered.touch().punch(PAGE * 4)
-        free = harness.meminfo()["MemFree"] // 1024 - harness.meminfo()["RamsliceOffline"] // 1024
-        # All but what is scattered and the reserve
-        bulk = Memory((free - 256 - 150) // 2 * 2, huge=True)
-        try:
-            bulk.touch()
-            self.before = harness.vmstat()
-            self.woken_before = harness.woken_by_demand(self.device)
-            with Memory(2 * 150, huge=True) as memory:
+        self.assertEqual(self.device.request("offline_free", max_slices=8).nr_done, 8)
+        with Memory(512) as scattered:
+            scattered.touch().punch(4 * PAGE)
+            awake = self.device.info().free_pages * PAGE // MIB
+            # All but what is scattered and a rest for the first huge pages
+            with Memory((awake - 256 - 150) // 2 * 2, huge=True) as bulk, Memory(300, huge=True) as memory:
+                bulk.touch()
+                self.begin()
                 for start in range(0, memory.bytes, 2 * MIB):
                     memory.touch(1, start, start + 2 * MIB)
                     if self.moved(["thp_fault_fallback"]).get("thp_fault_fallback", 0) >= 10:
@@ -366,9 +373,6 @@ class NoDemand(Test):
                     self.fail(f"no huge page fell back: {self.moved(['thp_fault_alloc', 'thp_fault_fallback'])}")
                 self.assertEqual(self.woken(), 0)
                 self.assertEqual(len(harness.ids(self.device, dev.OFFLINE)), 8)
-        finally:
-            scattered.map.close()
-            bulk.map.close()
 
 
 class Afterwards(Test):
@@ -423,23 +427,38 @@ class Races(Test):
             self.assertEqual(status == errno.EAGAIN, why == "pressure")
 
     def test_a_slice_in_flight_comes_back_when_memory_is_wanted(self):
-        """All that is left awake is in the slice that is being emptied, slowly."""
-        with harness.simulator(off_delay_us=300_000) as parameters:
-            done = []
-            worker = threading.Thread(target=lambda: done.append(self.device.request("compact")))
-            begin = harness.vmstat()
-            with dev.Device(os.O_RDONLY) as reader, Memory(1500) as memory:
-                worker.start()
-                self.assertTrue(harness.until(lambda: harness.ids(reader, dev.OFFLINE)))
+        """Nothing else is off: all that could help is in the slice that is being emptied."""
+        outcomes = []
+        before = harness.vmstat()
+        awake = self.device.info().free_pages * PAGE // MIB
+        with Memory(awake - 180) as memory:
+            memory.touch()
+            stop = threading.Event()
+            churn = threading.Thread(target=self.churn, args=(stop,))
+            churn.start()
+            try:
+                full = [s.id for s in self.device.snapshot() if s.counter("anon_mapped") == s.nr_pages]
+                self.assertGreater(len(full), 20)
+                for number in full[:20]:
+                    done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+                    outcomes.append((done.status, done.why()))
+                    self.device.request("online_all")
+                    if done.why() == "pressure":
+                        self.assertEqual(done.status, errno.EAGAIN)
+                        self.assertEqual(harness.states(self.device)[number], dev.ONLINE)
+            finally:
+                stop.set()
+                churn.join()
+            self.assertIsNone(memory.wrong_at())
+        self.assertIn((errno.EAGAIN, "pressure"), outcomes)
+        self.assertEqual(harness.vmstat()["oom_kill"], before["oom_kill"])
+
+    @staticmethod
+    def churn(stop):
+        """Wants all that is free, again and again."""
+        while not stop.is_set():
+            with Memory(120) as memory:
                 memory.touch()
-                dev.write(parameters / "off_delay_us", 0)
-                worker.join()
-                self.assertIsNone(memory.wrong_at())
-            end = harness.vmstat()
-            self.assertEqual({n: end[n] - begin[n] for n in ("oom_kill", "pswpout") if end[n] != begin[n]}, {})
-            print(f"({done[0].nr_done} done, {done[0].why()}) ", end="", flush=True)
-            self.device.request("online_all")
-            self.assertEqual(harness.violations(), 0)
 
 
 if __name__ == "__main__":

@@ -99,8 +99,8 @@ reasons! {
         "stop the direct I/O, RDMA, VFIO or io_uring buffers that pin them, then try again";
     8 Writeback "writeback" "its pages were being written to storage for too long"
         "try again when the disk is less busy, or run `sync` first";
-    9 Hugetlb "hugetlb" "it holds hugetlb pages that could not move"
-        "shrink the pool in /proc/sys/vm/nr_hugepages, or leave room for another of these pages";
+    9 Hugetlb "hugetlb" "it holds hugetlb pages, which this version does not move"
+        "shrink the pool in /proc/sys/vm/nr_hugepages";
     10 Gigantic "gigantic" "it holds a folio larger than a pageblock"
         "release 1 GiB hugetlb pages, or place them elsewhere at boot";
     11 Cma "cma" "it lies in a CMA area"

@@ -18,7 +18,7 @@
  */
 static_assert(RAMSLICE_BLOCK_COUNTERS == RAMSLICE_NR_COUNTERS);
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
-static_assert(HPAGE_PMD_ORDER <= pageblock_order);
+static_assert(pageblock_order >= HPAGE_PMD_ORDER);
 #endif
 
 struct ramslice_block *ramslice_block(unsigned long pfn)

@@ -322,6 +322,13 @@ static long ramslice_ioctl(struct file *file, unsigned int cmd,
 	}
 }
 
+/* Has anything changed since @o read last? @seq is what there is now. */
+static bool seq_moved(const struct opener *o, u64 *seq)
+{
+	*seq = read_seq();
+	return *seq != READ_ONCE(o->seen_seq);
+}
+
 static ssize_t ramslice_read(struct file *file, char __user *buf, size_t len,
 			     loff_t *pos)
 {
@@ -330,12 +337,10 @@ static ssize_t ramslice_read(struct file *file, char __user *buf, size_t len,
 
 	if (len < sizeof(seq))
 		return -EINVAL;
-	seq = read_seq();
-	if (seq == READ_ONCE(o->seen_seq)) {
+	if (!seq_moved(o, &seq)) {
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
-		if (wait_event_interruptible(ramslice_wait,
-				(seq = read_seq()) != READ_ONCE(o->seen_seq)))
+		if (wait_event_interruptible(ramslice_wait, seq_moved(o, &seq)))
 			return -ERESTARTSYS;
 	}
 	if (copy_to_user(buf, &seq, sizeof(seq)))

@@ -7,11 +7,11 @@
 #include <linux/kernel.h>
 #include "internal.h"
 
-DEFINE_STATIC_KEY_FALSE(ramslice_key);
-EXPORT_SYMBOL_GPL(ramslice_key);
-
 static bool off __initdata = !IS_ENABLED(CONFIG_RAMSLICE_DEFAULT_ON);
 static u64 boot_slice_bytes __initdata;
+
+DEFINE_STATIC_KEY_FALSE(ramslice_key);
+EXPORT_SYMBOL_GPL(ramslice_key);
 
 /* ramslice=off, ramslice=on, or the size of a slice: ramslice=64M */
 static int __init parse_param(char *arg)

@@ -3,6 +3,7 @@
  * Which pageblocks make up which slice, and the table of slices.
  */
 
+#include <linux/bits.h>
 #include <linux/memblock.h>
 #include <linux/memory.h>
 #include <linux/memory_hotplug.h>
@@ -12,8 +13,9 @@
 
 #define RAMSLICE_DEFAULT_BYTES	SZ_64M
 /* Enough for 1 PiB in slices of 64 MiB. */
-#define RAMSLICE_MAX_IDS	(1U << 24)
+#define RAMSLICE_MAX_IDS	BIT(24)
 
+/* Requests that empty slices, the geometry, the power driver: internal.h. */
 DEFINE_MUTEX(ramslice_mutex);
 DECLARE_RWSEM(ramslice_table_sem);
 

@@ -397,8 +397,9 @@ int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m);
 extern bool ramslice_dummy_mode;
 
 /* --- wake.c --- */
-int ramslice_wake_slice(u32 id, bool by_demand);
-u32 ramslice_wake_zone(struct ramslice_zone *rz, u32 *nr_failed);
+int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
+int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
+		       u32 *nr_woken, u32 *nr_failed);
 void ramslice_wake_all(void);
 void ramslice_give_back(u32 id);
 void ramslice_give_chunk(struct zone *zone, unsigned long pfn,

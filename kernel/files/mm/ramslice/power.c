@@ -52,7 +52,7 @@ int ramslice_power_wake(u32 id, u8 power_state)
 	err = driver->wake(id, &e, extents_of(id, &e), power_state);
 	if (err)
 		printk_deferred(KERN_ERR "ramslice: slice %u did not wake (%s: %d): quarantined, %llu bytes lost\n",
-		       id, driver->name, err, ramslice_slice_bytes());
+				id, driver->name, err, ramslice_slice_bytes());
 	return err;
 }
 

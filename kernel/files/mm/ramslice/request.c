@@ -399,8 +399,9 @@ static enum ramslice_reason compact_zone(struct ramslice_zone *rz,
 		cond_resched();
 	}
 	/* Nothing else stopped it: sources met destinations */
-	if (reason == RAMSLICE_REASON_NONE)
-		reason = missed;
+	if (reason == RAMSLICE_REASON_NONE && req->nr_done < req->max_slices)
+		reason = missed == RAMSLICE_REASON_NONE ?
+			 RAMSLICE_REASON_UNMOVABLE : missed;
 
 	run_end(&run, req);
 	ramslice_reserve_free(&reserve);
@@ -517,10 +518,15 @@ static int each_zone(struct ramslice_request *req, unsigned long deadline)
 	return found ? 0 : -ENOENT;
 }
 
+static unsigned long request_deadline(const struct ramslice_request *req)
+{
+	return jiffies + msecs_to_jiffies(req->deadline_ms ?:
+					  RAMSLICE_DEADLINE_MS);
+}
+
 static int emptying_request(struct ramslice_request *req)
 {
-	unsigned int ms = req->deadline_ms ?: RAMSLICE_DEADLINE_MS;
-	unsigned long deadline = jiffies + msecs_to_jiffies(ms);
+	unsigned long deadline = request_deadline(req);
 	int err = 0;
 
 	/* Others hold the mutex, too, but not for long */
@@ -555,53 +561,70 @@ unlock:
 	return err;
 }
 
-static int waking_request(struct ramslice_request *req)
+static enum ramslice_reason wake_reason(int err)
+{
+	switch (err) {
+	case 0:
+		return RAMSLICE_REASON_NONE;
+	case -EINTR:
+		return RAMSLICE_REASON_SIGNAL;
+	case -ETIMEDOUT:
+		return RAMSLICE_REASON_DEADLINE;
+	case -EIO:
+		return RAMSLICE_REASON_QUARANTINED;
+	default:
+		return RAMSLICE_REASON_STATE;
+	}
+}
+
+static int wake_one(struct ramslice_request *req, unsigned long deadline)
+{
+	int err;
+
+	if (!ramslice_slice(req->id))
+		return -ENOENT;
+	req->last_id = req->id;
+	err = ramslice_wake_slice(req->id, false, deadline);
+	req->nr_done = !err;
+	req->nr_failed = err == -EIO;
+	req->reason = wake_reason(err);
+	/* "Not in that state" is -EBUSY, as for emptying */
+	req->status = err == -EINVAL ? EBUSY : -err;
+	return 0;
+}
+
+static int wake_zones(struct ramslice_request *req, unsigned long deadline)
 {
 	struct ramslice_zone *rz;
 	bool found = false;
 	unsigned int i;
-	int ret;
+	int err = 0;
 
-	if (req->op == RAMSLICE_OP_ONLINE) {
-		down_read(&ramslice_table_sem);
-		if (!ramslice_slice(req->id))
-			ret = -ENOENT;
-		else
-			ret = ramslice_wake_slice(req->id, false);
-		up_read(&ramslice_table_sem);
-
-		req->last_id = req->id;
-		if (ret == -EINVAL) {
-			req->status = EBUSY;
-			req->reason = RAMSLICE_REASON_STATE;
-			return 0;
-		}
-		if (ret == -EIO) {
-			req->status = EIO;
-			req->reason = RAMSLICE_REASON_QUARANTINED;
-			req->nr_failed = 1;
-			return 0;
-		}
-		req->nr_done = !ret;
-		return ret;
-	}
-
-	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
-		u32 nr_failed = 0;
-
+	for (i = 0; !err && (rz = ramslice_zone_by_index(i)); i++) {
 		if (!zone_wanted(req, rz))
 			continue;
 		found = true;
-		down_read(&ramslice_table_sem);
-		req->nr_done += ramslice_wake_zone(rz, &nr_failed);
-		up_read(&ramslice_table_sem);
-		if (nr_failed) {
-			req->nr_failed += nr_failed;
-			req->status = EIO;
-			req->reason = RAMSLICE_REASON_QUARANTINED;
-		}
+		err = ramslice_wake_zone(rz, deadline, &req->nr_done,
+					 &req->nr_failed);
 	}
+	if (!err && req->nr_failed)
+		err = -EIO;
+	req->reason = wake_reason(err);
+	req->status = -err;
 	return found ? 0 : -ENOENT;
+}
+
+static int waking_request(struct ramslice_request *req)
+{
+	/* 0 would mean none */
+	unsigned long deadline = request_deadline(req) ?: 1;
+	int err;
+
+	down_read(&ramslice_table_sem);
+	err = req->op == RAMSLICE_OP_ONLINE ? wake_one(req, deadline) :
+					      wake_zones(req, deadline);
+	up_read(&ramslice_table_sem);
+	return err;
 }
 
 /**

@@ -13,6 +13,7 @@ static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr,
 {
 	return sysfs_emit(buf, "%d\n", ramslice_enabled());
 }
+
 static struct kobj_attribute enabled_attr = __ATTR_RO(enabled);
 
 static ssize_t slice_bytes_show(struct kobject *kobj,
@@ -32,6 +33,7 @@ static ssize_t slice_bytes_store(struct kobject *kobj,
 		err = ramslice_set_slice_bytes(bytes);
 	return err ?: len;
 }
+
 static struct kobj_attribute slice_bytes_attr = __ATTR_RW(slice_bytes);
 
 static ssize_t power_driver_show(struct kobject *kobj,
@@ -39,6 +41,7 @@ static ssize_t power_driver_show(struct kobject *kobj,
 {
 	return sysfs_emit(buf, "%s\n", ramslice_power_name());
 }
+
 static struct kobj_attribute power_driver_attr = __ATTR_RO(power_driver);
 
 static struct attribute *attrs[] = {

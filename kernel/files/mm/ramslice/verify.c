@@ -152,7 +152,7 @@ static bool verify_block(struct seq_file *m, unsigned long pfn,
 		if (try) {
 			lru_add_drain_all();
 			drain_all_pages(NULL);
-			msleep(10);
+			fsleep(10 * USEC_PER_MSEC);
 		}
 		recount(pfn, count);
 		if (compare(pfn, count) == RAMSLICE_NR_COUNTERS)

@@ -16,6 +16,7 @@
 #include <linux/kthread.h>
 #include <linux/reboot.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/suspend.h>
 #include <linux/swap.h>
 #include <trace/events/ramslice.h>
@@ -82,7 +83,7 @@ void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 
 		if (order || !PageHWPoison(page))
 			__putback_isolated_page(page, order,
-					get_pageblock_migratetype(page));
+						get_pageblock_migratetype(page));
 	}
 	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE,
 			      -(long)(end - pfn));
@@ -265,20 +266,37 @@ static void release(const struct chunk *c, bool by_demand)
 	spin_unlock_irqrestore(&ramslice_lock, flags);
 }
 
+/* Waits for those who have power or chunks of the slice in hand. */
+static int wait_awake(const struct ramslice_slice *s, unsigned long deadline)
+{
+	long left = (long)(deadline - jiffies);
+
+	if (!deadline) {
+		wait_event(ramslice_wait,
+			   READ_ONCE(s->state) != RAMSLICE_WAKING);
+		return 0;
+	}
+	left = wait_event_interruptible_timeout(ramslice_wait,
+			READ_ONCE(s->state) != RAMSLICE_WAKING, max(left, 0L));
+	return left < 0 ? -EINTR : left ? 0 : -ETIMEDOUT;
+}
+
 /**
  * ramslice_wake_slice - wake a slice and wait until it is online
  * @id: the slice
  * @by_demand: for the statistics
+ * @deadline: jiffies at which to stop waiting, also for a signal; 0: never
  *
  * Context: May sleep. The table must stay: ramslice_mutex or table_sem held.
  * Return: 0; -EINVAL if it is neither offline nor waking; -EIO if it did not
- * wake and is quarantined.
+ * wake and is quarantined; -EINTR or -ETIMEDOUT if others are still at it.
  */
-int ramslice_wake_slice(u32 id, bool by_demand)
+int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 {
 	bool sleeps = false, started = false;
 	struct ramslice_slice *s;
 	struct chunk c;
+	int err;
 
 	spin_lock_irq(&ramslice_lock);
 	s = ramslice_slice(id);
@@ -312,22 +330,26 @@ int ramslice_wake_slice(u32 id, bool by_demand)
 		release(&c, by_demand);
 		cond_resched();
 	}
-	/* Others may have power or chunks of it in hand */
-	wait_event(ramslice_wait, READ_ONCE(s->state) != RAMSLICE_WAKING);
+	err = wait_awake(s, deadline);
+	if (err)
+		return err;
 	return READ_ONCE(s->state) == RAMSLICE_QUARANTINED ? -EIO : 0;
 }
 
 /**
  * ramslice_wake_zone - wake every slice of a zone
  * @rz: the zone
- * @nr_failed: increased by the slices that did not wake, or NULL
+ * @deadline: as for ramslice_wake_slice()
+ * @nr_woken: increased by the slices woken
+ * @nr_failed: increased by the slices that did not wake
  *
  * Context: May sleep.
- * Return: slices woken.
+ * Return: 0, -EINTR or -ETIMEDOUT.
  */
-u32 ramslice_wake_zone(struct ramslice_zone *rz, u32 *nr_failed)
+int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
+		       u32 *nr_woken, u32 *nr_failed)
 {
-	u32 nr = 0;
+	int err;
 
 	for (;;) {
 		u32 id;
@@ -338,27 +360,29 @@ u32 ramslice_wake_zone(struct ramslice_zone *rz, u32 *nr_failed)
 			id = first_offline(rz);
 		spin_unlock_irq(&ramslice_lock);
 		if (id == RAMSLICE_NO_ID)
-			return nr;
-		switch (ramslice_wake_slice(id, false)) {
-		case 0:
-			nr++;
-			break;
-		case -EIO:
-			if (nr_failed)
-				(*nr_failed)++;
-			break;
-		}
+			return 0;
+		if (deadline && signal_pending(current))
+			return -EINTR;
+		if (deadline && time_after(jiffies, deadline))
+			return -ETIMEDOUT;
+		err = ramslice_wake_slice(id, false, deadline);
+		if (err == -EINTR || err == -ETIMEDOUT)
+			return err;
+		/* -EINVAL: somebody else has woken it first */
+		*nr_woken += !err;
+		*nr_failed += err == -EIO;
 	}
 }
 
 void ramslice_wake_all(void)
 {
+	u32 nr_woken = 0, nr_failed = 0;
 	struct ramslice_zone *rz;
 	unsigned int i;
 
 	down_read(&ramslice_table_sem);
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
-		ramslice_wake_zone(rz, NULL);
+		ramslice_wake_zone(rz, 0, &nr_woken, &nr_failed);
 	up_read(&ramslice_table_sem);
 }
 
@@ -372,7 +396,7 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
 	     id <= last && id < ramslice_nr_ids; id++) {
 		if (READ_ONCE(ramslice_slices[id].state) == RAMSLICE_OFFLINE ||
 		    READ_ONCE(ramslice_slices[id].state) == RAMSLICE_WAKING)
-			ramslice_wake_slice(id, true);
+			ramslice_wake_slice(id, true, 0);
 	}
 	up_read(&ramslice_table_sem);
 }
