@@ -121,6 +121,7 @@ static struct ramslice_zone *get_zone(struct zone *zone)
 	if (!rz)
 		return NULL;
 	rz->zone = zone;
+	rz->recycle_at = jiffies;
 	WRITE_ONCE(zones[zone_to_nid(zone)][zone_idx(zone)], rz);
 	return rz;
 }

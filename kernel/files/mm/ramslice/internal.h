@@ -134,6 +134,7 @@ struct ramslice_stats {
  * @emptying: a slice of this zone is being emptied
  * @pressure: memory was wanted since; whoever empties gives up
  * @kicked: the wake thread should look here
+ * @recycle_at: jiffies before which streams do not look for cache to recycle
  * @nr_quarantined_pages: lost
  * @woken_by_demand: slices woken by allocations
  * @stats: statistics
@@ -150,6 +151,7 @@ struct ramslice_zone {
 	bool emptying;
 	bool pressure;
 	bool kicked;
+	unsigned long recycle_at;
 	unsigned long nr_quarantined_pages;
 	u64 woken_by_demand;
 	struct ramslice_stats stats;
@@ -406,6 +408,7 @@ void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 			 unsigned int nr_blocks);
 int ramslice_wake_init(void);
 bool ramslice_wake_idle(void);
+void ramslice_drain_local(struct zone *zone);
 bool ramslice_inhibited(void);
 extern struct task_struct *ramslice_requester;
 

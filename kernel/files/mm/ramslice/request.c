@@ -323,6 +323,26 @@ static void run_end(struct ramslice_run *run, struct ramslice_request *req)
 	spin_unlock_irq(&ramslice_lock);
 }
 
+/* Says of the slices that stay because of what they hold what that is. */
+static void explain_rest(const struct ramslice_reserve *r)
+{
+	struct ramslice_census c;
+	u32 i;
+
+	for (i = r->low; i < r->nr; i++) {
+		struct ramslice_slice *s = &ramslice_slices[r->c[i].id];
+
+		if (s->unreclaimable || s->nr_fails ||
+		    r->c[i].price < ramslice_prices.unreclaimable)
+			continue;
+		ramslice_take_census(r->c[i].id, &c, true);
+		spin_lock_irq(&ramslice_lock);
+		s->reason = c.reason;
+		spin_unlock_irq(&ramslice_lock);
+		cond_resched();
+	}
+}
+
 /* The cheapest slices of a zone, until something says stop. */
 static enum ramslice_reason compact_zone(struct ramslice_zone *rz,
 					 struct ramslice_request *req,
@@ -404,6 +424,7 @@ static enum ramslice_reason compact_zone(struct ramslice_zone *rz,
 			 RAMSLICE_REASON_UNMOVABLE : missed;
 
 	run_end(&run, req);
+	explain_rest(&reserve);
 	ramslice_reserve_free(&reserve);
 	return reason;
 }

@@ -142,8 +142,7 @@ static unsigned long drop_block(struct ramslice_target *t, unsigned long start)
 		folio_put(folio);
 	}
 	if (dropped) {
-		/* From this CPU's list to where take_block() looks */
-		drain_local_pages(t->rz->zone);
+		ramslice_drain_local(t->rz->zone);
 		t->work->pages_dropped += dropped;
 		t->work->target_cache += dropped;
 	}

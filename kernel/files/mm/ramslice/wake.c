@@ -23,6 +23,9 @@
 #include "../internal.h"
 #include "internal.h"
 
+/* Pages that a stream recycles in one go. */
+#define RECYCLE_BATCH	256UL
+
 static DECLARE_WAIT_QUEUE_HEAD(wake_thread_wait);
 
 /* Chunks and slices in somebody's hands. Under ramslice_lock. */
@@ -39,6 +42,14 @@ bool ramslice_wake_idle(void)
 {
 	lockdep_assert_held(&ramslice_lock);
 	return !in_flight;
+}
+
+/* From this CPU's list to the free lists, where everybody sees it. */
+void ramslice_drain_local(struct zone *zone)
+{
+	migrate_disable();
+	drain_local_pages(zone);
+	migrate_enable();
 }
 
 bool ramslice_inhibited(void)
@@ -277,7 +288,9 @@ static int wait_awake(const struct ramslice_slice *s, unsigned long deadline)
 		return 0;
 	}
 	left = wait_event_interruptible_timeout(ramslice_wait,
-			READ_ONCE(s->state) != RAMSLICE_WAKING, max(left, 0L));
+						READ_ONCE(s->state) !=
+						RAMSLICE_WAKING,
+						max(left, 0L));
 	return left < 0 ? -EINTR : left ? 0 : -ETIMEDOUT;
 }
 
@@ -522,17 +535,30 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
  * Reading ahead does not wake memory: it recycles clean page cache. It starts
  * at a level above the one that the wake thread fills to, so that what the
  * thread woke for others is not eaten by a stream.
+ *
+ * What it reclaims goes through this CPU's list to where it is counted, or the
+ * next page would recycle again. If there is little left to recycle, it lets
+ * things be for a while: then the stream gets on like everybody else.
  */
 void __ramslice_recycle(struct zone *zone, gfp_t gfp)
 {
-	if (!ramslice_zone_wakeable_pages(zone) ||
+	struct ramslice_zone *rz = ramslice_zone_of(zone);
+	unsigned long nr;
+
+	if (!rz || !ramslice_zone_wakeable_pages(zone) ||
 	    !gfpflags_allow_blocking(gfp) || (current->flags & PF_MEMALLOC))
 		return;
 	if (zone_page_state(zone, NR_FREE_PAGES) >
 	    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES)
 		return;
-	ramslice_recycle_cache(zone->zone_pgdat, gfp, zone_idx(zone),
-			       SWAP_CLUSTER_MAX);
+	if (time_before(jiffies, READ_ONCE(rz->recycle_at)))
+		return;
+
+	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, zone_idx(zone),
+				    RECYCLE_BATCH);
+	if (nr < RECYCLE_BATCH / 2)
+		WRITE_ONCE(rz->recycle_at, jiffies + HZ / 10);
+	ramslice_drain_local(zone);
 }
 
 bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
