@@ -541,6 +541,8 @@ class Ioctls(Test):
             {"max_slices": 0}, one | {"max_slices": 0}, {"id": 1}, {"op": dev.OPS["online_all"], "id": 1},
             {"node": -2}, {"node": 2**31 - 1}, {"zone": -2}, {"zone": 1000}, one | {"node": 0}, one | {"zone": 0},
             one | {"reserved": 1}, one | {"flags": 0x20},
+            # Waking knows no flags
+            {"op": dev.OPS["online_all"], "flags": dev.KEEP_CACHE}, {"op": dev.OPS["online"], "flags": dev.DRY_RUN},
         ):
             with self.refused(errno.EINVAL, str(fields)):
                 self.call(dev.IOC_REQUEST, bytearray(self.request(**fields)))
@@ -760,6 +762,38 @@ class Interrupted(Test):
             self.assertLess(done.elapsed_ns, 3e9)
         dev.write(self.delay, 0)
         self.sane()
+
+
+class InterruptedWaking(Test):
+    """The same for waking, with a controller that takes its time."""
+
+    def setUp(self):
+        super().setUp()
+        parameters = self.enterContext(harness.simulator(sleeping=1))
+        self.addCleanup(lambda: self.assertEqual(harness.violations(), 0))
+        self.delay = parameters / "wake_delay_us"
+        self.addCleanup(dev.write, self.delay, 0)
+        self.device.request("compact", max_slices=20)
+        dev.write(self.delay, 100_000)
+
+    def check(self, done, status, why):
+        self.assertEqual((done.status, done.why()), (status, why))
+        self.assertLess(done.elapsed_ns, 2e9)
+        self.assertGreater(len(harness.ids(self.device, dev.OFFLINE)), 5)
+        self.assertGreater(done.nr_done, 0)
+        dev.write(self.delay, 0)
+        self.device.request("online_all")
+        self.assertEqual(set(harness.states(self.device).values()), {dev.ONLINE})
+        dev.verify()
+
+    def test_a_deadline_ends_it(self):
+        self.check(self.device.request("online_all", deadline_ms=300), errno.ETIMEDOUT, "deadline")
+
+    def test_a_signal_ends_it(self):
+        old = signal.signal(signal.SIGALRM, lambda *_: None)
+        self.addCleanup(signal.signal, signal.SIGALRM, old)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        self.check(self.device.request("online_all"), errno.EINTR, "signal")
 
 
 class InterruptedMigration(Test):

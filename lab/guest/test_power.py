@@ -357,7 +357,7 @@ class Quarantine(unittest.TestCase):
             if driver:
                 harness.load_sim()
             for op in ("online", "offline"):
-                done = self.device.request(op, id=lost, flags=dev.IGNORE_BACKOFF)
+                done = self.device.request(op, id=lost)
                 self.assertEqual(done.status, errno.EBUSY)
                 self.assertEqual(done.why(), "state" if op == "online" else "quarantined")
             self.device.request("online_all")

@@ -11,8 +11,10 @@
  *   reserve.c   destinations, dearest first
  *   target.c    page frames of destinations (Algorithm 3.2)
  *   offline.c   emptying one slice (Algorithm 3.1)
- *   request.c   requests: one slice, many within a budget
- *   wake.c      waking: on request, on demand, ahead of need
+ *   compact.c   which slices to empty: one, or many within a budget
+ *   request.c   requests and their outcome
+ *   wake.c      waking, whoever asks
+ *   demand.c    who asks when memory runs low
  *   power.c     power drivers
  *   debugfs.c, cmd.c, sysfs.c, chardev.c   the interfaces
  *
@@ -389,6 +391,18 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id);
 unsigned long ramslice_awake_reserve(struct zone *zone);
 bool ramslice_spares(struct zone *zone, unsigned long nr_pages);
 
+/* --- compact.c --- */
+enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
+					   struct ramslice_request *req,
+					   unsigned long deadline, u64 *budget);
+enum ramslice_reason ramslice_offline_free_zone(struct ramslice_zone *rz,
+						struct ramslice_request *req,
+						unsigned long deadline);
+enum ramslice_reason ramslice_offline_one(struct ramslice_request *req,
+					  unsigned long deadline,
+					  struct ramslice_reserve *kept);
+bool ramslice_is_final(enum ramslice_reason reason);
+
 /* --- request.c --- */
 int ramslice_request(struct ramslice_request *req);
 int ramslice_request_reinit(struct ramslice_zone *rz);
@@ -399,6 +413,22 @@ int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m);
 extern bool ramslice_dummy_mode;
 
 /* --- wake.c --- */
+/**
+ * struct ramslice_chunk - blocks claimed for release
+ */
+struct ramslice_chunk {
+	u32 id;
+	unsigned long pfn;
+	unsigned int nr_blocks;
+};
+
+bool ramslice_claim_chunk(struct ramslice_zone *rz, struct ramslice_chunk *c,
+			  bool by_demand);
+bool ramslice_claim_begun_chunk(struct ramslice_zone *rz,
+				struct ramslice_chunk *c);
+void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand);
+bool ramslice_wake_sleeping(struct ramslice_zone *rz);
+bool ramslice_may_wake(void);
 int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       u32 *nr_woken, u32 *nr_failed);
@@ -408,9 +438,12 @@ void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 			 unsigned int nr_blocks);
 int ramslice_wake_init(void);
 bool ramslice_wake_idle(void);
-void ramslice_drain_local(struct zone *zone);
 bool ramslice_inhibited(void);
 extern struct task_struct *ramslice_requester;
+
+/* --- demand.c --- */
+int ramslice_demand_init(void);
+void ramslice_drain_local(struct zone *zone);
 
 /* --- power.c --- */
 int ramslice_power_off(u32 id, u8 *power_state);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Waking slices: on request, on demand and ahead of need.
+ * Waking slices, whoever asks: requests, demand (demand.c), memory hotplug,
+ * suspend and reboot.
  *
  * A slice wakes in two steps. Under ramslice_lock it leaves RAMSLICE_OFFLINE
  * and, if the power driver wakes atomically, gets its power back. Then its
@@ -8,12 +9,10 @@
  * outside it, by as many as want memory. No step allocates. A driver that
  * sleeps is called by whoever may sleep: the wake thread or a request.
  *
- * Demand comes from get_page_from_freelist(), with any lock held that permits
- * an allocation; hence ramslice_lock never encloses anything that allocates.
+ * Allocations wake slices with any lock held that permits an allocation; hence
+ * ramslice_lock never encloses anything that allocates.
  */
 
-#include <linux/freezer.h>
-#include <linux/kthread.h>
 #include <linux/reboot.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -22,11 +21,6 @@
 #include <trace/events/ramslice.h>
 #include "../internal.h"
 #include "internal.h"
-
-/* Pages that a stream recycles in one go. */
-#define RECYCLE_BATCH	256UL
-
-static DECLARE_WAIT_QUEUE_HEAD(wake_thread_wait);
 
 /* Chunks and slices in somebody's hands. Under ramslice_lock. */
 static unsigned int in_flight;
@@ -42,14 +36,6 @@ bool ramslice_wake_idle(void)
 {
 	lockdep_assert_held(&ramslice_lock);
 	return !in_flight;
-}
-
-/* From this CPU's list to the free lists, where everybody sees it. */
-void ramslice_drain_local(struct zone *zone)
-{
-	migrate_disable();
-	drain_local_pages(zone);
-	migrate_enable();
 }
 
 bool ramslice_inhibited(void)
@@ -206,17 +192,8 @@ static u32 first_offline(struct ramslice_zone *rz)
 	return RAMSLICE_NO_ID;
 }
 
-/**
- * struct chunk - blocks claimed for release
- */
-struct chunk {
-	u32 id;
-	unsigned long pfn;
-	unsigned int nr_blocks;
-};
-
 /* Claims the next chunk of a waking slice. Under ramslice_lock. */
-static bool claim_from(u32 id, struct chunk *c)
+static bool claim_from(u32 id, struct ramslice_chunk *c)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
 
@@ -232,15 +209,34 @@ static bool claim_from(u32 id, struct chunk *c)
 	return true;
 }
 
-/* Claims a chunk anywhere in a zone, waking a slice if none is on its way. */
-static bool claim(struct ramslice_zone *rz, struct chunk *c, bool by_demand)
+/* Claims a chunk of a slice that is on its way. Under ramslice_lock. */
+bool ramslice_claim_begun_chunk(struct ramslice_zone *rz,
+				struct ramslice_chunk *c)
+{
+	u32 id = first_waking(rz);
+
+	return id != RAMSLICE_NO_ID && claim_from(id, c);
+}
+
+/**
+ * ramslice_claim_chunk - claim a chunk anywhere in a zone
+ * @rz: the zone
+ * @c: the chunk, to be given to ramslice_release_chunk()
+ * @by_demand: for the statistics
+ *
+ * Wakes a slice if none is on its way and the driver does that atomically.
+ *
+ * Context: ramslice_lock held.
+ * Return: false if there is none.
+ */
+bool ramslice_claim_chunk(struct ramslice_zone *rz, struct ramslice_chunk *c,
+			  bool by_demand)
 {
 	u32 id;
 
 	lockdep_assert_held(&ramslice_lock);
-	id = first_waking(rz);
-	if (id != RAMSLICE_NO_ID)
-		return claim_from(id, c);
+	if (ramslice_claim_begun_chunk(rz, c))
+		return true;
 	if (ramslice_power_wake_sleeps())
 		return false;
 	while ((id = first_offline(rz)) != RAMSLICE_NO_ID) {
@@ -257,7 +253,8 @@ static bool claim(struct ramslice_zone *rz, struct chunk *c, bool by_demand)
 	return false;
 }
 
-static void release(const struct chunk *c, bool by_demand)
+/* Gives a claimed chunk to the allocator. Context: any but NMI. */
+void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand)
 {
 	struct ramslice_slice *s = &ramslice_slices[c->id];
 	unsigned long flags;
@@ -275,6 +272,39 @@ static void release(const struct chunk *c, bool by_demand)
 		wake_up_all(&ramslice_wait);
 	}
 	spin_unlock_irqrestore(&ramslice_lock, flags);
+}
+
+/**
+ * ramslice_wake_sleeping - wake a slice whose driver sleeps for that
+ * @rz: the zone
+ *
+ * Context: May sleep.
+ * Return: false if the driver does not sleep or there is nothing to wake.
+ */
+bool ramslice_wake_sleeping(struct ramslice_zone *rz)
+{
+	bool started = false;
+	u32 id;
+
+	spin_lock_irq(&ramslice_lock);
+	if (ramslice_power_wake_sleeps()) {
+		id = first_offline(rz);
+		started = id != RAMSLICE_NO_ID && start_waking(id);
+	}
+	if (started) {
+		rz->woken_by_demand++;
+		rz->stats.online_demand++;
+	}
+	spin_unlock_irq(&ramslice_lock);
+	if (started)
+		finish_power(id);
+	return started;
+}
+
+/* Not from inside a power driver, which must not allocate, but might. */
+bool ramslice_may_wake(void)
+{
+	return READ_ONCE(waker) != current && !in_nmi();
 }
 
 /* Waits for those who have power or chunks of the slice in hand. */
@@ -308,7 +338,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 {
 	bool sleeps = false, started = false;
 	struct ramslice_slice *s;
-	struct chunk c;
+	struct ramslice_chunk c;
 	int err;
 
 	spin_lock_irq(&ramslice_lock);
@@ -340,7 +370,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 		spin_unlock_irq(&ramslice_lock);
 		if (!claimed)
 			break;
-		release(&c, by_demand);
+		ramslice_release_chunk(&c, by_demand);
 		cond_resched();
 	}
 	err = wait_awake(s, deadline);
@@ -414,290 +444,6 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
 	up_read(&ramslice_table_sem);
 }
 
-/* --- demand ------------------------------------------------------------- */
-
-unsigned long ramslice_wakeable_pages(void)
-{
-	return global_zone_page_state(NR_RAMSLICE_OFFLINE);
-}
-
-unsigned long ramslice_node_wakeable_pages(int nid)
-{
-	return sum_zone_node_page_state(nid, NR_RAMSLICE_OFFLINE);
-}
-
-unsigned long ramslice_zone_wakeable_pages(struct zone *zone)
-{
-	return zone_page_state(zone, NR_RAMSLICE_OFFLINE);
-}
-
-static void kick(struct ramslice_zone *rz)
-{
-	if (READ_ONCE(rz->kicked))
-		return;
-	WRITE_ONCE(rz->kicked, true);
-	wake_up(&wake_thread_wait);
-}
-
-/*
- * A large order that its caller would like but does well without: it neither
- * reclaims nor is it urgent (THP faults, slab and network buffers).
- */
-static bool opportunistic(gfp_t gfp, unsigned int order)
-{
-	return order && !(gfp & (__GFP_DIRECT_RECLAIM | __GFP_HIGH)) &&
-	       (gfp & __GFP_NOWARN) &&
-	       (gfp & (__GFP_NORETRY | __GFP_NOMEMALLOC));
-}
-
-/* Not from inside a power driver, which must not allocate, but might. */
-static bool may_wake(void)
-{
-	return READ_ONCE(waker) != current && !in_nmi();
-}
-
-/*
- * Isolated pages of a slice that is being emptied are as good as free: have
- * the request give up, and wait for that where the allocation may sleep.
- */
-static bool take_from_emptying(struct ramslice_zone *rz, gfp_t gfp)
-{
-	if (!READ_ONCE(rz->emptying) || READ_ONCE(ramslice_requester) == current)
-		return false;
-	WRITE_ONCE(rz->pressure, true);
-	if (!gfpflags_allow_blocking(gfp) || (current->flags & PF_MEMALLOC))
-		return false;
-	return wait_event_timeout(ramslice_wait, !READ_ONCE(rz->emptying),
-				  HZ / 10) > 0;
-}
-
-bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
-		       unsigned long mark, int highest_zoneidx,
-		       unsigned int alloc_flags)
-{
-	struct ramslice_zone *rz = ramslice_zone_of(zone);
-	unsigned long flags;
-	struct chunk c;
-	bool claimed;
-
-	if (!rz || (!ramslice_zone_wakeable_pages(zone) &&
-		    !READ_ONCE(rz->emptying)))
-		return false;
-	if (opportunistic(gfp, order) || !may_wake())
-		return false;
-
-	spin_lock_irqsave(&ramslice_lock, flags);
-	/*
-	 * Somebody else may have woken enough for the two of us. By the
-	 * allocation's own measure: by any other, it would come back here for
-	 * ever.
-	 */
-	if (mark != ULONG_MAX &&
-	    zone_watermark_ok(zone, order, mark, highest_zoneidx,
-			      alloc_flags)) {
-		spin_unlock_irqrestore(&ramslice_lock, flags);
-		return true;
-	}
-	claimed = claim(rz, &c, true);
-	spin_unlock_irqrestore(&ramslice_lock, flags);
-
-	if (claimed) {
-		release(&c, true);
-		return true;
-	}
-	kick(rz);
-	if (ramslice_zone_wakeable_pages(zone) &&
-	    gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC)) {
-		/* The driver sleeps: the thread is at it */
-		unsigned long before = zone_page_state(zone, NR_FREE_PAGES);
-
-		if (wait_event_timeout(ramslice_wait,
-				       zone_page_state(zone, NR_FREE_PAGES) >
-				       before, HZ) > 0)
-			return true;
-	}
-	return take_from_emptying(rz, gfp);
-}
-
-void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
-{
-	struct ramslice_zone *rz = ramslice_zone_of(zone);
-
-	if (!rz || opportunistic(gfp, order) || (gfp & __GFP_NOWAKE))
-		return;
-	if (READ_ONCE(rz->emptying) && READ_ONCE(ramslice_requester) != current)
-		WRITE_ONCE(rz->pressure, true);
-	if (ramslice_zone_wakeable_pages(zone))
-		kick(rz);
-}
-
-/*
- * Reading ahead does not wake memory: it recycles clean page cache. It starts
- * at a level above the one that the wake thread fills to, so that what the
- * thread woke for others is not eaten by a stream.
- *
- * What it reclaims goes through this CPU's list to where it is counted, or the
- * next page would recycle again. If there is little left to recycle, it lets
- * things be for a while: then the stream gets on like everybody else.
- */
-void __ramslice_recycle(struct zone *zone, gfp_t gfp)
-{
-	struct ramslice_zone *rz = ramslice_zone_of(zone);
-	unsigned long nr;
-
-	if (!rz || !ramslice_zone_wakeable_pages(zone) ||
-	    !gfpflags_allow_blocking(gfp) || (current->flags & PF_MEMALLOC))
-		return;
-	if (zone_page_state(zone, NR_FREE_PAGES) >
-	    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES)
-		return;
-	if (time_before(jiffies, READ_ONCE(rz->recycle_at)))
-		return;
-
-	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, zone_idx(zone),
-				    RECYCLE_BATCH);
-	if (nr < RECYCLE_BATCH / 2)
-		WRITE_ONCE(rz->recycle_at, jiffies + HZ / 10);
-	ramslice_drain_local(zone);
-}
-
-bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
-			      int highest_zoneidx)
-{
-	pg_data_t *pgdat = zone->zone_pgdat;
-	bool demand = !opportunistic(gfp, order) && !(gfp & __GFP_NOWAKE);
-	bool spare = false;
-	int i;
-
-	for (i = 0; i <= highest_zoneidx; i++) {
-		struct zone *z = pgdat->node_zones + i;
-		struct ramslice_zone *rz;
-
-		if (!managed_zone(z) || !ramslice_zone_wakeable_pages(z))
-			continue;
-		rz = ramslice_zone_of(z);
-		if (!rz)
-			continue;
-		spare = true;
-		if (demand)
-			kick(rz);
-	}
-	return spare;
-}
-
-/* Wakes chunks until the zone has its awake reserve. May sleep. */
-static bool fill_reserve(struct ramslice_zone *rz)
-{
-	bool woke = false;
-
-	while (zone_page_state(rz->zone, NR_FREE_PAGES) <
-	       ramslice_awake_reserve(rz->zone)) {
-		bool claimed, sleeps = false;
-		struct chunk c;
-		u32 id;
-
-		spin_lock_irq(&ramslice_lock);
-		claimed = claim(rz, &c, true);
-		if (!claimed && ramslice_power_wake_sleeps()) {
-			id = first_offline(rz);
-			sleeps = id != RAMSLICE_NO_ID && start_waking(id);
-			if (sleeps) {
-				rz->woken_by_demand++;
-				rz->stats.online_demand++;
-			}
-		}
-		spin_unlock_irq(&ramslice_lock);
-
-		if (sleeps) {
-			finish_power(id);
-			continue;
-		}
-		if (!claimed)
-			break;
-		release(&c, true);
-		woke = true;
-		cond_resched();
-	}
-	/* The allocator need not look at us again before it sinks below high */
-	if (woke && zone_watermark_ok(rz->zone, 0, high_wmark_pages(rz->zone),
-				      MAX_NR_ZONES - 1, 0))
-		clear_bit(ZONE_BELOW_HIGH, &rz->zone->flags);
-	if (woke)
-		wake_up_all(&ramslice_wait);
-	return woke;
-}
-
-bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx)
-{
-	bool woke = false;
-	int i;
-
-	for (i = 0; i <= highest_zoneidx; i++) {
-		struct zone *zone = pgdat->node_zones + i;
-		struct ramslice_zone *rz;
-
-		if (!managed_zone(zone) || !ramslice_zone_wakeable_pages(zone))
-			continue;
-		rz = ramslice_zone_of(zone);
-		if (rz)
-			woke |= fill_reserve(rz);
-	}
-	return woke;
-}
-
-/* Finishes slices that were begun by demand: their power is on anyway. */
-static void finish_waking(struct ramslice_zone *rz)
-{
-	for (;;) {
-		struct chunk c;
-		bool claimed;
-		u32 id;
-
-		spin_lock_irq(&ramslice_lock);
-		id = first_waking(rz);
-		claimed = id != RAMSLICE_NO_ID && claim_from(id, &c);
-		spin_unlock_irq(&ramslice_lock);
-		if (!claimed)
-			return;
-		release(&c, true);
-		cond_resched();
-	}
-}
-
-static bool any_kicked(void)
-{
-	struct ramslice_zone *rz;
-	unsigned int i;
-
-	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
-		if (READ_ONCE(rz->kicked))
-			return true;
-	}
-	return false;
-}
-
-static int wake_thread(void *unused)
-{
-	/* As for kswapd: this is what others wait for */
-	current->flags |= PF_MEMALLOC;
-
-	while (!kthread_should_stop()) {
-		struct ramslice_zone *rz;
-		unsigned int i;
-
-		wait_event_interruptible(wake_thread_wait,
-					 any_kicked() || kthread_should_stop());
-		for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
-			if (!READ_ONCE(rz->kicked))
-				continue;
-			WRITE_ONCE(rz->kicked, false);
-			fill_reserve(rz);
-			finish_waking(rz);
-		}
-	}
-	return 0;
-}
-
 /* --- when the system goes down ------------------------------------------- */
 
 /* Lets nothing go offline any more, and wakes what is. */
@@ -742,11 +488,6 @@ static int pm_callback(struct notifier_block *nb, unsigned long action,
 
 int __init ramslice_wake_init(void)
 {
-	struct task_struct *task;
-
-	task = kthread_run(wake_thread, NULL, "kslicewaked");
-	if (IS_ERR(task))
-		return PTR_ERR(task);
 	register_reboot_notifier(&reboot_nb);
 	pm_notifier(pm_callback, 0);
 	return 0;

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Demand: what mm asks of ramslice when memory runs low.
+ *
+ * Called from get_page_from_freelist(), with any lock held that permits an
+ * allocation, and from reclaim. An allocation that fails a watermark gets a
+ * chunk at once; between the high and the low watermark a thread wakes memory
+ * ahead of need. What is no demand (reading ahead, huge pages that are merely
+ * welcome) recycles clean page cache or goes without.
+ */
+
+#include <linux/kthread.h>
+#include <linux/swap.h>
+#include "../internal.h"
+#include "internal.h"
+
+/* Pages that a stream recycles in one go. */
+#define RECYCLE_BATCH	256UL
+
+static DECLARE_WAIT_QUEUE_HEAD(wake_thread_wait);
+
+/* From this CPU's list to the free lists, where everybody sees it. */
+void ramslice_drain_local(struct zone *zone)
+{
+	migrate_disable();
+	drain_local_pages(zone);
+	migrate_enable();
+}
+
+unsigned long ramslice_wakeable_pages(void)
+{
+	return global_zone_page_state(NR_RAMSLICE_OFFLINE);
+}
+
+unsigned long ramslice_node_wakeable_pages(int nid)
+{
+	return sum_zone_node_page_state(nid, NR_RAMSLICE_OFFLINE);
+}
+
+unsigned long ramslice_zone_wakeable_pages(struct zone *zone)
+{
+	return zone_page_state(zone, NR_RAMSLICE_OFFLINE);
+}
+
+static void kick(struct ramslice_zone *rz)
+{
+	if (READ_ONCE(rz->kicked))
+		return;
+	WRITE_ONCE(rz->kicked, true);
+	wake_up(&wake_thread_wait);
+}
+
+/*
+ * A large order that its caller would like but does well without: it neither
+ * reclaims nor is it urgent (THP faults, slab and network buffers).
+ */
+static bool opportunistic(gfp_t gfp, unsigned int order)
+{
+	return order && !(gfp & (__GFP_DIRECT_RECLAIM | __GFP_HIGH)) &&
+	       (gfp & __GFP_NOWARN) &&
+	       (gfp & (__GFP_NORETRY | __GFP_NOMEMALLOC));
+}
+
+/*
+ * Isolated pages of a slice that is being emptied are as good as free: have
+ * the request give up, and wait for that where the allocation may sleep.
+ */
+static bool take_from_emptying(struct ramslice_zone *rz, gfp_t gfp)
+{
+	if (!READ_ONCE(rz->emptying) || READ_ONCE(ramslice_requester) == current)
+		return false;
+	WRITE_ONCE(rz->pressure, true);
+	if (!gfpflags_allow_blocking(gfp) || (current->flags & PF_MEMALLOC))
+		return false;
+	return wait_event_timeout(ramslice_wait, !READ_ONCE(rz->emptying),
+				  HZ / 10) > 0;
+}
+
+bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
+		       unsigned long mark, int highest_zoneidx,
+		       unsigned int alloc_flags)
+{
+	struct ramslice_zone *rz = ramslice_zone_of(zone);
+	unsigned long flags;
+	struct ramslice_chunk c;
+	bool claimed;
+
+	if (!rz || (!ramslice_zone_wakeable_pages(zone) &&
+		    !READ_ONCE(rz->emptying)))
+		return false;
+	if (opportunistic(gfp, order) || !ramslice_may_wake())
+		return false;
+
+	spin_lock_irqsave(&ramslice_lock, flags);
+	/*
+	 * Somebody else may have woken enough for the two of us. By the
+	 * allocation's own measure: by any other, it would come back here for
+	 * ever.
+	 */
+	if (mark != ULONG_MAX &&
+	    zone_watermark_ok(zone, order, mark, highest_zoneidx,
+			      alloc_flags)) {
+		spin_unlock_irqrestore(&ramslice_lock, flags);
+		return true;
+	}
+	claimed = ramslice_claim_chunk(rz, &c, true);
+	spin_unlock_irqrestore(&ramslice_lock, flags);
+
+	if (claimed) {
+		ramslice_release_chunk(&c, true);
+		return true;
+	}
+	kick(rz);
+	if (ramslice_zone_wakeable_pages(zone) &&
+	    gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC)) {
+		/* The driver sleeps: the thread is at it */
+		unsigned long before = zone_page_state(zone, NR_FREE_PAGES);
+
+		if (wait_event_timeout(ramslice_wait,
+				       zone_page_state(zone, NR_FREE_PAGES) >
+				       before, HZ) > 0)
+			return true;
+	}
+	return take_from_emptying(rz, gfp);
+}
+
+void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
+{
+	struct ramslice_zone *rz = ramslice_zone_of(zone);
+
+	if (!rz || opportunistic(gfp, order) || (gfp & __GFP_NOWAKE))
+		return;
+	if (READ_ONCE(rz->emptying) && READ_ONCE(ramslice_requester) != current)
+		WRITE_ONCE(rz->pressure, true);
+	if (ramslice_zone_wakeable_pages(zone))
+		kick(rz);
+}
+
+/*
+ * Reading ahead does not wake memory: it recycles clean page cache. It starts
+ * at a level above the one that the wake thread fills to, so that what the
+ * thread woke for others is not eaten by a stream.
+ *
+ * What it reclaims goes through this CPU's list to where it is counted, or the
+ * next page would recycle again. If there is little left to recycle, it lets
+ * things be for a while: then the stream gets on like everybody else.
+ */
+void __ramslice_recycle(struct zone *zone, gfp_t gfp)
+{
+	struct ramslice_zone *rz = ramslice_zone_of(zone);
+	unsigned long nr;
+
+	if (!rz || !ramslice_zone_wakeable_pages(zone) ||
+	    !gfpflags_allow_blocking(gfp) || (current->flags & PF_MEMALLOC))
+		return;
+	if (zone_page_state(zone, NR_FREE_PAGES) >
+	    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES)
+		return;
+	if (time_before(jiffies, READ_ONCE(rz->recycle_at)))
+		return;
+
+	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, zone_idx(zone),
+				    RECYCLE_BATCH);
+	if (nr < RECYCLE_BATCH / 2)
+		WRITE_ONCE(rz->recycle_at, jiffies + HZ / 10);
+	ramslice_drain_local(zone);
+}
+
+bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
+			      int highest_zoneidx)
+{
+	pg_data_t *pgdat = zone->zone_pgdat;
+	bool demand = !opportunistic(gfp, order) && !(gfp & __GFP_NOWAKE);
+	bool spare = false;
+	int i;
+
+	for (i = 0; i <= highest_zoneidx; i++) {
+		struct zone *z = pgdat->node_zones + i;
+		struct ramslice_zone *rz;
+
+		if (!managed_zone(z) || !ramslice_zone_wakeable_pages(z))
+			continue;
+		rz = ramslice_zone_of(z);
+		if (!rz)
+			continue;
+		spare = true;
+		if (demand)
+			kick(rz);
+	}
+	return spare;
+}
+
+/* Wakes chunks until the zone has its awake reserve. May sleep. */
+static bool fill_reserve(struct ramslice_zone *rz)
+{
+	bool woke = false;
+
+	while (zone_page_state(rz->zone, NR_FREE_PAGES) <
+	       ramslice_awake_reserve(rz->zone)) {
+		struct ramslice_chunk c;
+		bool claimed;
+
+		spin_lock_irq(&ramslice_lock);
+		claimed = ramslice_claim_chunk(rz, &c, true);
+		spin_unlock_irq(&ramslice_lock);
+
+		if (!claimed && ramslice_wake_sleeping(rz))
+			continue;
+		if (!claimed)
+			break;
+		ramslice_release_chunk(&c, true);
+		woke = true;
+		cond_resched();
+	}
+	/* The allocator need not look at us again before it sinks below high */
+	if (woke && zone_watermark_ok(rz->zone, 0, high_wmark_pages(rz->zone),
+				      MAX_NR_ZONES - 1, 0))
+		clear_bit(ZONE_BELOW_HIGH, &rz->zone->flags);
+	if (woke)
+		wake_up_all(&ramslice_wait);
+	return woke;
+}
+
+bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx)
+{
+	bool woke = false;
+	int i;
+
+	for (i = 0; i <= highest_zoneidx; i++) {
+		struct zone *zone = pgdat->node_zones + i;
+		struct ramslice_zone *rz;
+
+		if (!managed_zone(zone) || !ramslice_zone_wakeable_pages(zone))
+			continue;
+		rz = ramslice_zone_of(zone);
+		if (rz)
+			woke |= fill_reserve(rz);
+	}
+	return woke;
+}
+
+/* Finishes slices that were begun by demand: their power is on anyway. */
+static void finish_waking(struct ramslice_zone *rz)
+{
+	for (;;) {
+		struct ramslice_chunk c;
+		bool claimed;
+
+		spin_lock_irq(&ramslice_lock);
+		claimed = ramslice_claim_begun_chunk(rz, &c);
+		spin_unlock_irq(&ramslice_lock);
+		if (!claimed)
+			return;
+		ramslice_release_chunk(&c, true);
+		cond_resched();
+	}
+}
+
+static bool any_kicked(void)
+{
+	struct ramslice_zone *rz;
+	unsigned int i;
+
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		if (READ_ONCE(rz->kicked))
+			return true;
+	}
+	return false;
+}
+
+static int wake_thread(void *unused)
+{
+	/* As for kswapd: this is what others wait for */
+	current->flags |= PF_MEMALLOC;
+
+	while (!kthread_should_stop()) {
+		struct ramslice_zone *rz;
+		unsigned int i;
+
+		wait_event_interruptible(wake_thread_wait,
+					 any_kicked() || kthread_should_stop());
+		for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+			if (!READ_ONCE(rz->kicked))
+				continue;
+			WRITE_ONCE(rz->kicked, false);
+			fill_reserve(rz);
+			finish_waking(rz);
+		}
+	}
+	return 0;
+}
+
+int __init ramslice_demand_init(void)
+{
+	return PTR_ERR_OR_ZERO(kthread_run(wake_thread, NULL, "kslicewaked"));
+}
