@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What tests inside a guest share: a runner, workloads in memory, the kernel's figures, the simulated controller."""
+"""What tests inside a guest share: a runner, memory to hold, the kernel's figures, the simulated controller."""
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import pickle
@@ -278,3 +279,67 @@ def simulator(**parameters):
         yield SIM
     finally:
         unload_sim()
+
+
+# --- what test cases have in common -------------------------------------------------------------------------------
+
+
+class Test(unittest.TestCase):
+    """Begins with every slice awake."""
+
+    def setUp(self):
+        self.device = dev.Device()
+        self.addCleanup(self.device.close)
+        wake(self.device)
+        # The zone with all but the first few megabytes
+        self.folder = max(dev.zone_folders(), key=lambda folder: int(dev.read(folder / "nr_slices")))
+
+    def row(self, number):
+        """The slice's row in a snapshot."""
+        return next(s for s in self.device.snapshot() if s.id == number)
+
+    def empty(self, nr=1):
+        """Slices that hold nothing, of the middle, where nothing else goes on."""
+        found = empty_ids(self.device)
+        self.assertGreaterEqual(len(found), nr)
+        return found[len(found) // 2:][:nr]
+
+    def unreclaimable(self):
+        """A slice of the zone that can never be emptied."""
+        zone = next(z for z in self.device.zones() if z.name.decode() == self.folder.name)
+        return next(s.id for s in self.device.snapshot() if s.flags & dev.UNRECLAIMABLE and s.zone == zone.zone)
+
+    def movable(self):
+        """A slice in use that can be emptied."""
+        for s in reversed(self.device.snapshot()):
+            if s.counter("anon_mapped") < 1024:
+                continue
+            if self.device.request("offline", id=s.id, flags=dev.DRY_RUN | dev.IGNORE_BACKOFF).nr_done:
+                return s.id
+        self.fail("no slice with anonymous memory alone")
+
+    def settings(self):
+        """What a refused request must leave alone."""
+        return {
+            "states": states(self.device), "result": dev.read(self.folder / "result"),
+            "dummy_mode": dev.read(dev.debugfs() / "dummy_mode"), "slice_bytes": dev.read(dev.SYSFS / "slice_bytes"),
+            "prices": {path.name: dev.read(path) for path in (dev.SYSFS / "price").iterdir()},
+        }
+
+    @contextlib.contextmanager
+    def refused(self, number, what=""):
+        """The block fails with this errno and changes nothing."""
+        before = self.settings()
+        with self.subTest(what, errno=errno.errorcode[number]):
+            try:
+                yield
+            except OSError as error:
+                self.assertEqual(errno.errorcode[error.errno], errno.errorcode[number], what)
+            else:
+                self.fail(f"accepted: {what}")
+            self.assertEqual(self.settings(), before, f"changed something: {what}")
+
+    def assert_sane(self):
+        """Nothing is halfway, and the counters equal what they count."""
+        self.assertLessEqual(set(states(self.device).values()), {dev.ONLINE, dev.OFFLINE, dev.QUARANTINED})
+        dev.verify()

@@ -16,8 +16,6 @@ import socket
 import struct
 import subprocess
 import threading
-import time
-import unittest
 from pathlib import Path
 
 import harness
@@ -57,22 +55,20 @@ def setUpModule():
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 
 
-class Test(unittest.TestCase):
+class Test(harness.Test):
     """Begins with most of memory offline, and ends with the books true."""
 
     compact_first = True
 
     def setUp(self):
-        self.device = dev.Device()
-        self.addCleanup(self.device.close)
-        harness.wake(self.device)
+        super().setUp()
         self.addCleanup(self.check_end)
         if self.compact_first:
             self.compact()
 
     def check_end(self):
         self.device.request("online_all")
-        dev.verify()
+        self.assert_sane()
 
     def compact(self):
         nr = harness.compact(self.device)

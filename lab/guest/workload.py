@@ -25,6 +25,8 @@ class Load:
             [str(word) for word in [*line, "--announce"]], start_new_session=True, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if quiet else None,
         )
+        # The test itself comes first, however many loads there are for each CPU.
+        os.setpriority(os.PRIO_PROCESS, self.process.pid, 10)
 
     def wait_ready(self):
         """Until everything has been written once."""

@@ -75,6 +75,8 @@ static int each_zone(struct ramslice_request *req, unsigned long deadline)
 		if (ramslice_is_final(r))
 			break;
 	}
+	if (req->nr_done == req->max_slices)
+		reason = RAMSLICE_REASON_NONE;
 	req->reason = reason;
 	/* A budget or room that is used up is how such a request ends */
 	req->status = ramslice_is_final(reason) ? -status_of(reason) : 0;
