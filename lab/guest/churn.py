@@ -215,6 +215,9 @@ def main():
             chaos = Chaos(args.seed, filled + args.seconds)
             chaos.start()
             chaos.join()
+            churned = time.monotonic()
+            for load in loads:
+                load.process.terminate()
             for load in loads:
                 try:
                     results.append(load.end())
@@ -223,6 +226,7 @@ def main():
         finally:
             for load in loads:
                 load.kill()
+        ended = time.monotonic()
         problems += chaos.broken
         demand = by_demand(device)
         settle(device, problems)
@@ -246,7 +250,8 @@ def main():
     for problem in problems:
         print(f"FAILED: {problem}")
     print(json.dumps({
-        "problems": len(problems), "seconds": args.seconds, "filled_s": round(filled - began, 1), "seed": args.seed,
+        "problems": len(problems), "seconds": args.seconds, "seed": args.seed, "share": args.share,
+        "fill_s": round(filled - began), "end_s": round(ended - churned), "settle_s": round(time.monotonic() - ended),
         "violations": violations, "woken_by_demand": demand,
         "rounds": {result["mode"]: result["rounds"] for result in results},
         "counts": dict(sorted(chaos.counts.items())), "reasons": dict(chaos.reasons.most_common()),

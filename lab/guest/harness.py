@@ -27,7 +27,15 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Result(unittest.TextTestResult):
-    """Prints what must hold, as a sentence."""
+    """Prints what must hold, as a sentence, and how long that took to find out."""
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.began = time.monotonic()
+
+    def addSuccess(self, test):
+        self.stream.write(f"{time.monotonic() - self.began:.1f} s ")
+        super().addSuccess(test)
 
     def getDescription(self, test):
         case, name = test.id().split(".")[-2:]

@@ -9,6 +9,7 @@
  * is exact and few slices are walked.
  */
 
+#include <linux/overflow.h>
 #include <linux/random.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/signal.h>
@@ -99,8 +100,9 @@ static u64 census_price(const struct ramslice_census *c)
 		    ramslice_price_content(&ramslice_prices, c->nr_drop,
 					   c->nr_move, c->nr_maps);
 
-	if (c->reason != RAMSLICE_REASON_NONE)
-		price += ramslice_prices.unreclaimable;
+	if (c->reason != RAMSLICE_REASON_NONE &&
+	    check_add_overflow(price, ramslice_prices.unreclaimable, &price))
+		price = U64_MAX;
 	return price;
 }
 
@@ -291,11 +293,10 @@ static void explain_rest(const struct ramslice_reserve *r)
 	struct ramslice_census c;
 	u32 i;
 
-	for (i = r->low; i < r->nr; i++) {
+	for (i = 0; i < r->nr; i++) {
 		struct ramslice_slice *s = &ramslice_slices[r->c[i].id];
 
-		if (s->unreclaimable || s->nr_fails ||
-		    r->c[i].price < ramslice_prices.unreclaimable)
+		if (!r->c[i].stuck || s->unreclaimable || s->nr_fails)
 			continue;
 		ramslice_take_census(r->c[i].id, &c, true);
 		spin_lock_irq(&ramslice_lock);
@@ -347,9 +348,13 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 			reason = RAMSLICE_REASON_DEADLINE;
 			break;
 		}
-		/* From here on, all are unreclaimable */
-		if (reserve.c[reserve.low].price >= ramslice_prices.unreclaimable)
-			break;
+		if (reserve.c[reserve.low].stuck) {
+			/* The dear end: from here on, all are */
+			if (reserve.c[reserve.next - 1].stuck)
+				break;
+			reserve.low++;
+			continue;
+		}
 		id = reserve.c[reserve.low].id;
 		reason = refuse(&ramslice_slices[id], req->flags);
 		if (reason != RAMSLICE_REASON_NONE) {

@@ -300,12 +300,18 @@ enum ramslice_reason ramslice_page_blocks(struct page *page);
 /* --- reserve.c --- */
 /**
  * struct ramslice_candidate - a slice and its price
+ * @price: Eq 3.3
+ * @id: the slice
+ * @nr_free: free pages
+ * @nr_cache: clean unmapped page cache
+ * @stuck: cannot be emptied, so that @price has the offset in it
  */
 struct ramslice_candidate {
 	u64 price;
 	u32 id;
 	u32 nr_free;
 	u32 nr_cache;
+	bool stuck;
 };
 
 /**

@@ -10,9 +10,25 @@
  */
 
 #include <linux/math64.h>
+#include <linux/overflow.h>
 #include "internal.h"
 
 struct ramslice_prices ramslice_prices = RAMSLICE_PRICES_DEFAULT;
+
+/* Prices and counts are anybody's: what does not fit is as dear as can be. */
+static u64 add(u64 a, u64 b)
+{
+	u64 sum;
+
+	return check_add_overflow(a, b, &sum) ? U64_MAX : sum;
+}
+
+static u64 times(u64 price, u64 nr)
+{
+	u64 product;
+
+	return check_mul_overflow(price, nr, &product) ? U64_MAX : product;
+}
 
 /**
  * ramslice_price_base - cost that does not depend on the content (Eq 3.1)
@@ -21,7 +37,8 @@ struct ramslice_prices ramslice_prices = RAMSLICE_PRICES_DEFAULT;
  */
 u64 ramslice_price_base(const struct ramslice_prices *p, u64 nr_pages)
 {
-	return p->isolate_slice + div_u64(p->isolate_page * nr_pages, 1024);
+	return add(p->isolate_slice,
+		   div_u64(times(p->isolate_page, nr_pages), 1024));
 }
 
 /**
@@ -34,8 +51,9 @@ u64 ramslice_price_base(const struct ramslice_prices *p, u64 nr_pages)
 u64 ramslice_price_content(const struct ramslice_prices *p, u64 nr_drop,
 			   u64 nr_move, u64 nr_maps)
 {
-	return p->drop_page * nr_drop + p->migrate_page * nr_move +
-	       p->migrate_mapping * nr_maps;
+	return add(times(p->drop_page, nr_drop),
+		   add(times(p->migrate_page, nr_move),
+		       times(p->migrate_mapping, nr_maps)));
 }
 
 /**
@@ -47,7 +65,8 @@ u64 ramslice_price_content(const struct ramslice_prices *p, u64 nr_drop,
 u64 ramslice_price_targets(const struct ramslice_prices *p, u64 nr_free,
 			   u64 nr_cache)
 {
-	return p->alloc_buddy * nr_free + p->alloc_cache * nr_cache;
+	return add(times(p->alloc_buddy, nr_free),
+		   times(p->alloc_cache, nr_cache));
 }
 
 /* Clean unmapped page cache; a lower bound where pages are dirty and mapped. */
@@ -90,12 +109,13 @@ u64 ramslice_price_counters(const struct ramslice_prices *p, u64 nr_pages,
 {
 	u64 maps = (u64)counters[RAMSLICE_ANON_MAPPED] +
 		   counters[RAMSLICE_FILE_MAPPED];
-	u64 price = ramslice_price_base(p, nr_pages) +
-		    ramslice_price_content(p, ramslice_nr_drop(counters),
-					   ramslice_nr_move(counters), maps);
+	u64 price = add(ramslice_price_base(p, nr_pages),
+			ramslice_price_content(p, ramslice_nr_drop(counters),
+					       ramslice_nr_move(counters),
+					       maps));
 
 	if (poisoned || ramslice_has_unmovable(nr_pages, counters))
-		price += p->unreclaimable;
+		price = add(price, p->unreclaimable);
 	return price;
 }
 
@@ -114,9 +134,9 @@ u64 ramslice_price_work(const struct ramslice_prices *p,
 
 	if (!nr_pages)
 		return 0;
-	return ramslice_price_base(p, nr_pages) +
-	       ramslice_price_content(p, work->pages_dropped,
-				      work->pages_migrated, nr_maps) +
-	       ramslice_price_targets(p, work->target_free,
-				      work->target_cache);
+	return add(ramslice_price_base(p, nr_pages),
+		   add(ramslice_price_content(p, work->pages_dropped,
+					      work->pages_migrated, nr_maps),
+		       ramslice_price_targets(p, work->target_free,
+					      work->target_cache)));
 }

@@ -82,21 +82,24 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 
 	for_each_zone_slice(rz, id, s) {
 		u32 counters[RAMSLICE_NR_COUNTERS];
+		bool poisoned;
 
 		if (s->state != RAMSLICE_ONLINE || r->nr == rz->nr_slices)
 			continue;
 		ramslice_count_slice(id, counters);
 		if (ramslice_has_unmovable(s->nr_pages, counters))
 			count_stragglers(id, s, counters);
+		poisoned = ignore_backoff ? s->unreclaimable :
+					    ramslice_poisoned(s);
 		r->c[r->nr++] = (struct ramslice_candidate) {
 			.id = id,
 			.price = ramslice_price_counters(&ramslice_prices,
 							 s->nr_pages, counters,
-							 ignore_backoff ?
-							 s->unreclaimable :
-							 ramslice_poisoned(s)),
+							 poisoned),
 			.nr_free = counters[RAMSLICE_FREE],
 			.nr_cache = ramslice_nr_drop(counters),
+			.stuck = poisoned ||
+				 ramslice_has_unmovable(s->nr_pages, counters),
 		};
 	}
 	ramslice_reserve_sort(r->c, r->nr);

@@ -55,7 +55,7 @@ static const struct attribute_group group = {
 	.attrs = attrs,
 };
 
-/* Prices up to this leave room for a slice's worth of pages in 64 bits. */
+/* No operation on a page costs more; sums saturate, see price.c. */
 #define MAX_PRICE	1000000000000ULL
 /* Less would not set unreclaimable slices apart from dear ones. */
 #define MIN_OFFSET	1000000ULL
