@@ -29,10 +29,12 @@ SIM = "/sys/module/ramslice_sim/parameters/"
 class Chaos:
     """Two threads of random requests, with a count of what came of them."""
 
-    def __init__(self, seed, until):
+    def __init__(self, seed, until, loads):
         self.until = until
         self.seed = seed
+        self.loads = loads
         self.lock = threading.Lock()
+        self.at_work = [threading.Lock(), threading.Lock()]
         self.counts = collections.Counter()
         self.reasons = collections.Counter()
         self.broken = []
@@ -41,7 +43,7 @@ class Chaos:
                 "offline": 30, "compact": 30, "offline_free": 8, "mglru": 1, "compact_memory": 1, "drop_caches": 1,
             })),
             threading.Thread(target=self.run, args=(1, {
-                "online": 30, "online_all": 2, "surge": 3, "offline": 5, "snapshot": 10, "census": 3,
+                "online": 30, "online_all": 2, "surge": 4, "offline": 5, "snapshot": 10, "census": 3,
             })),
         ]
 
@@ -51,7 +53,8 @@ class Chaos:
             while time.monotonic() < self.until:
                 name = rng.choices(list(weights), list(weights.values()))[0]
                 try:
-                    getattr(self, name)(device, rng)
+                    with self.at_work[number]:
+                        getattr(self, name)(device, rng)
                 except OSError as error:
                     # Another request runs; everything else is a fault.
                     if error.errno != errno.EBUSY:
@@ -134,7 +137,13 @@ class Chaos:
         self.count("surges")
 
     def mglru(self, _, rng):
-        rs.set_mglru(rng.random() < 0.5)
+        """Switches static keys: QEMU before 8.1 may crash a CPU that runs code while another patches it."""
+        with self.at_work[1]:
+            for load in self.loads:
+                load.hold()
+            rs.set_mglru(rng.random() < 0.5)
+            for load in self.loads:
+                load.resume()
         self.count("lru switched")
 
     def compact_memory(self, *_):
@@ -189,7 +198,7 @@ def main():
     parser.add_argument("--share", type=float, default=0.5, help="of memory that the loads get (default 0.5)")
     parser.add_argument("--min-slices", type=int, help="slices that must go offline, and be woken (default by time)")
     args = parser.parse_args()
-    at_least = args.min_slices if args.min_slices is not None else max(5, int(args.seconds / 3))
+    at_least = args.min_slices if args.min_slices is not None else max(5, int(args.seconds / 6))
 
     rng = random.Random(args.seed)
     rs.debugfs()
@@ -212,7 +221,7 @@ def main():
             for load in loads:
                 load.wait_ready()
             filled = time.monotonic()
-            chaos = Chaos(args.seed, filled + args.seconds)
+            chaos = Chaos(args.seed, filled + args.seconds, loads)
             chaos.start()
             chaos.join()
             churned = time.monotonic()
