@@ -190,6 +190,7 @@ class Memory:
         """Frees every second run, so that what is left is scattered."""
         for start in range(0, self.bytes, 2 * run):
             self.map.madvise(mmap.MADV_DONTNEED, start, run)
+        return self
 
     def wrong_at(self, mark=1):
         """Offset of the first page that is not as it was left, or None. Freed pages have no mark."""

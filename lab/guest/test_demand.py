@@ -23,7 +23,7 @@ import ramslice_dev as dev
 from harness import MIB, PAGE, Child, Memory
 
 # Size of files in MiB: far more than compaction leaves awake.
-FILE = 300
+FILE = 400
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 MADV_PAGEOUT = 21
 F_SETPIPE_SZ = 1031
@@ -82,11 +82,6 @@ class Test(harness.Test):
     def begin(self):
         self.before = harness.vmstat()
         self.woken_before = harness.woken_by_demand(self.device)
-
-    def use_disk(self):
-        """The file system, for one test: its buffers cannot move, and would keep slices awake."""
-        subprocess.run(["mount", "/dev/vda", "/mnt"], check=True)
-        self.addCleanup(subprocess.run, ["umount", "/mnt"], check=True)
 
     def use_defrag(self, word):
         old = dev.read(THP / "defrag").split("[")[1].split("]")[0]
@@ -224,84 +219,68 @@ class Fork(Test):
 
 
 class Files(Test):
+    """A file on disk, several times what stays awake."""
+
     compact_first = False
     NAME = "/mnt/file"
 
+    @classmethod
+    def setUpClass(cls):
+        subprocess.run(["mount", "/dev/vda", "/mnt"], check=True)
+        write_file(cls.NAME, FILE)
+        subprocess.run(["umount", "/mnt"], check=True)
+
     def setUp(self):
         super().setUp()
-        self.use_disk()
-
-    def evict(self):
-        """As reclaim does it: with shadows left behind, by which pages that come back are known."""
-        with self.mapping() as view:
-            sum(view[::PAGE])
-            view.madvise(MADV_PAGEOUT)
-        self.assertLess(harness.meminfo()["Cached"], FILE * 1024 // 2, "it is still in the cache")
-
-    def forget(self):
-        """As if the file had never been read."""
-        subprocess.run(["umount", "/mnt"], check=True)
+        # For one test only: its buffers cannot move, and would keep slices awake
         subprocess.run(["mount", "/dev/vda", "/mnt"], check=True)
+        self.addCleanup(subprocess.run, ["umount", "/mnt"], check=True)
 
     def mapping(self):
         with open(self.NAME, "rb") as file:
             return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 
-    def refaulted(self):
-        return self.moved(["workingset_refault_file"]).get("workingset_refault_file", 0)
+    def evict(self):
+        """Reads it and evicts it as reclaim does: shadows are left, by which pages that come back are known."""
+        with self.mapping() as view:
+            sum(view[::PAGE])
+            view.madvise(MADV_PAGEOUT)
+        self.assertLess(harness.meminfo()["Cached"], FILE * 1024 // 2, "it is still in the cache")
 
-    # --- demand ---
-
-    def test_writing_a_file_wakes(self):
-        self.compact()
-        write_file(self.NAME, FILE)
+    def assert_refaulted(self):
+        count = self.moved(["workingset_refault_file"]).get("workingset_refault_file", 0)
+        self.assertGreater(count, FILE * 256 * 3 // 4)
         self.assert_served_by_waking(FILE)
 
     def test_reading_what_was_evicted_wakes(self):
-        write_file(self.NAME, FILE)
-        self.forget()
         self.evict()
         self.compact()
         read_file(self.NAME)
-        self.assertGreater(self.refaulted(), FILE * 256 * 3 // 4)
-        self.assert_served_by_waking(FILE)
+        self.assert_refaulted()
 
     def test_faulting_in_what_was_evicted_wakes(self):
-        write_file(self.NAME, FILE)
-        self.forget()
         self.evict()
         self.compact()
         with self.mapping() as view:
             sum(view[::PAGE])
-        self.assertGreater(self.refaulted(), FILE * 256 * 3 // 4)
-        self.assert_served_by_waking(FILE)
+        self.assert_refaulted()
 
-    def test_faulting_it_in_page_by_page_wakes(self):
-        write_file(self.NAME, FILE)
-        self.forget()
-        self.evict()
+    def test_writing_a_file_wakes(self):
         self.compact()
-        with self.mapping() as view:
-            view.madvise(mmap.MADV_RANDOM)
-            pages = list(range(0, len(view), PAGE))
-            random.Random(1).shuffle(pages)
-            for offset in pages:
-                view[offset]
-        self.assertGreater(self.refaulted(), len(pages) * 9 // 10)
+        write_file("/mnt/other", FILE)
         self.assert_served_by_waking(FILE)
+        os.unlink("/mnt/other")
 
-    # --- no demand ---
-
-    def test_streaming_a_file_recycles_cache(self):
-        write_file(self.NAME, 2 * FILE)
-        self.forget()
-        self.compact()
-        read_file(self.NAME)
-        self.assert_few_woken("read")
+    def test_streaming_a_file_recycles_cache_and_nothing_else(self):
+        with Memory(100) as memory:
+            memory.touch()
+            self.compact()
+            read_file(self.NAME)
+            self.assert_few_woken("read")
+            self.assertEqual(self.moved(["pswpin", "workingset_refault_file"]), {})
+            self.assertIsNone(memory.wrong_at())
 
     def test_streaming_through_a_mapping_recycles_cache(self):
-        write_file(self.NAME, 2 * FILE)
-        self.forget()
         self.compact()
         with self.mapping() as view:
             view.madvise(mmap.MADV_SEQUENTIAL)
@@ -309,17 +288,6 @@ class Files(Test):
                 sum(view[start:start + 8 * MIB:PAGE])
                 view.madvise(mmap.MADV_DONTNEED, start, 8 * MIB)
         self.assert_few_woken("mapped")
-
-    def test_streaming_leaves_memory_in_use_alone(self):
-        write_file(self.NAME, 2 * FILE)
-        self.forget()
-        with Memory(100) as memory:
-            memory.touch()
-            self.compact()
-            read_file(self.NAME)
-            self.assert_few_woken("read")
-            self.assertIsNone(memory.wrong_at())
-            self.assertEqual(self.moved(["pswpin"]), {})
 
 
 class NoDemand(Test):
@@ -334,7 +302,7 @@ class NoDemand(Test):
 
         def child():
             dev.write(group / "cgroup.procs", os.getpid())
-            with Memory(self.burst) as memory:
+            with Memory(160) as memory:
                 yield memory.touch().wrong_at()
                 yield int(dev.read(group / "memory.current"))
 
@@ -348,28 +316,24 @@ class NoDemand(Test):
             self.assert_few_woken("by the group", ["oom_kill"])
 
     def test_a_huge_page_alone_is_not_worth_a_slice(self):
-        for defrag in ("never", "defer"):
-            with self.subTest(defrag=defrag):
-                self.use_defrag(defrag)
-                self.huge_faults_fall_back()
-
-    def huge_faults_fall_back(self):
-        """Faults until huge pages fall back, with plenty free in scattered pages and some slices off."""
-        harness.wake(self.device)
+        """Huge faults, with plenty free in scattered pages and some slices off, until they fall back."""
         self.assertEqual(self.device.request("offline_free", max_slices=8).nr_done, 8)
         with Memory(512) as scattered, Memory(1500, huge=True) as memory:
             scattered.touch().punch(4 * PAGE)
-            self.begin()
             zone = max(self.device.zones(), key=lambda zone: zone.free_pages)
-            for start in range(0, memory.bytes, 2 * MIB):
-                memory.touch(1, start, start + 2 * MIB)
-                if self.moved(["thp_fault_fallback"]).get("thp_fault_fallback", 0) >= 10:
-                    break
-            free = next(z.free_pages for z in self.device.zones() if z.index == zone.index)
-            self.assertGreater(free, zone.awake_reserve_pages, "the test used up the small pages, too")
-            self.assertGreater(self.moved(["thp_fault_alloc"])["thp_fault_alloc"], 100)
-            self.assertEqual(self.woken(), 0)
-            self.assertEqual(len(harness.ids(self.device, dev.OFFLINE)), 8)
+            starts = iter(range(0, memory.bytes, 8 * MIB))
+            for defrag in ("never", "defer"):
+                self.use_defrag(defrag)
+                self.begin()
+                fallbacks = 0
+                while fallbacks < 10 and (start := next(starts, None)) is not None:
+                    memory.touch(1, start, start + 8 * MIB)
+                    fallbacks = self.moved(["thp_fault_fallback"]).get("thp_fault_fallback", 0)
+                free = next(z.free_pages for z in self.device.zones() if z.index == zone.index)
+                self.assertGreater(free, zone.awake_reserve_pages, "the test used up the small pages, too")
+                self.assertGreaterEqual(fallbacks, 10)
+                self.assertEqual(self.woken(), 0)
+                self.assertEqual(len(harness.ids(self.device, dev.OFFLINE)), 8)
 
 
 class Afterwards(Test):
@@ -397,17 +361,15 @@ class Races(Test):
 
     def test_a_burst_in_the_midst_of_compaction(self):
         outcomes = []
-        with Memory(800) as memory:
-            memory.touch()
+        with Memory(400) as memory:
             for attempt in range(3):
                 harness.wake(self.device)
-                memory.touch()
-                memory.punch(16 << 10)
+                memory.touch().punch()
                 before = harness.vmstat()
                 done = []
                 worker = threading.Thread(target=lambda: done.append(self.device.request(
                     "compact", flags=dev.IGNORE_BACKOFF)))
-                with dev.Device(os.O_RDONLY) as reader, Memory(900) as burst:
+                with dev.Device(os.O_RDONLY) as reader, Memory(700) as burst:
                     worker.start()
                     harness.until(lambda: len(harness.ids(reader, dev.OFFLINE)) > 20 + 6 * attempt)
                     burst.touch()
@@ -434,9 +396,13 @@ class Races(Test):
         zone = max(self.device.zones(), key=lambda zone: zone.free_pages)
         # The request needs room for the slice, the reserve and two chunks, and there is little more
         room = 128 + zone.awake_reserve_pages * PAGE // MIB + 8 + 16
-        with Memory(zone.free_pages * PAGE // MIB - room) as memory:
+        bulk = (zone.free_pages * PAGE // MIB - room - 600) // 2 * 2
+        with Memory(bulk, huge=True) as huge, Memory(600) as memory:
+            huge.touch()
             memory.touch()
-            full = [s.id for s in self.device.snapshot() if s.counter("anon_mapped") > s.nr_pages * 9 // 10]
+            full = [s.id for s in self.device.snapshot()
+                    if s.counter("anon_mapped") > s.nr_pages * 9 // 10 and s.counter("huge") < s.nr_pages // 10]
+            self.assertTrue(full)
             for number in full:
                 status, why = self.offline_and_want(number)
                 self.assertEqual(status == errno.EAGAIN, why == "pressure")
