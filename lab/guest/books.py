@@ -103,7 +103,10 @@ def khugepaged(seconds):
     for name, value in scan.items():
         rs.write(THP / "khugepaged" / name, value)
     try:
+        collapses = rs.vmstat("thp_collapse_alloc")
         loaded("anon-thp", 128, seconds=2 * seconds, huge=512)
+        if rs.vmstat("thp_collapse_alloc") == collapses:
+            raise Failed("khugepaged collapsed nothing")
     finally:
         for name, value in before.items():
             rs.write(THP / "khugepaged" / name, value)

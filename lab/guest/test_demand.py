@@ -319,7 +319,7 @@ class NoDemand(Test):
         """Huge faults, with plenty free in scattered pages and some slices off, until they fall back."""
         self.assertEqual(self.device.request("offline_free", max_slices=8).nr_done, 8)
         with Memory(512) as scattered, Memory(1500, huge=True) as memory:
-            scattered.touch().punch(4 * PAGE)
+            scattered.touch().punch()
             zone = max(self.device.zones(), key=lambda zone: zone.free_pages)
             starts = iter(range(0, memory.bytes, 8 * MIB))
             for defrag in ("never", "defer"):
@@ -362,14 +362,14 @@ class Races(Test):
     def test_a_burst_in_the_midst_of_compaction(self):
         outcomes = []
         with Memory(400) as memory:
-            for attempt in range(3):
+            for attempt in range(2):
                 harness.wake(self.device)
                 memory.touch().punch()
                 before = harness.vmstat()
                 done = []
                 worker = threading.Thread(target=lambda: done.append(self.device.request(
                     "compact", flags=dev.IGNORE_BACKOFF)))
-                with dev.Device(os.O_RDONLY) as reader, Memory(700) as burst:
+                with dev.Device(os.O_RDONLY) as reader, Memory(500) as burst:
                     worker.start()
                     harness.until(lambda: len(harness.ids(reader, dev.OFFLINE)) > 20 + 6 * attempt)
                     burst.touch()
