@@ -12,11 +12,13 @@ import argparse
 import collections
 import errno
 import json
+import os
 import random
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import ramslice_dev as rs
 from workload import Failed, Load
@@ -27,20 +29,23 @@ SIM = "/sys/module/ramslice_sim/parameters/"
 
 
 class Chaos:
-    """Two threads of random requests, with a count of what came of them."""
+    """Two threads of random requests, with a count of what came of them.
+
+    None of them switches static keys (MGLRU, tracepoints): QEMU before 8.1 may crash or stop a CPU that runs code
+    while another one patches it.
+    """
 
     def __init__(self, seed, until, loads):
         self.until = until
         self.seed = seed
         self.loads = loads
         self.lock = threading.Lock()
-        self.at_work = [threading.Lock(), threading.Lock()]
         self.counts = collections.Counter()
         self.reasons = collections.Counter()
         self.broken = []
         self.threads = [
             threading.Thread(target=self.run, args=(0, {
-                "offline": 30, "compact": 30, "offline_free": 8, "mglru": 1, "compact_memory": 1, "drop_caches": 1,
+                "offline": 30, "compact": 30, "offline_free": 8, "compact_memory": 1, "drop_caches": 1,
             })),
             threading.Thread(target=self.run, args=(1, {
                 "online": 30, "online_all": 2, "surge": 4, "offline": 5, "snapshot": 10, "census": 3,
@@ -53,8 +58,7 @@ class Chaos:
             while time.monotonic() < self.until:
                 name = rng.choices(list(weights), list(weights.values()))[0]
                 try:
-                    with self.at_work[number]:
-                        getattr(self, name)(device, rng)
+                    getattr(self, name)(device, rng)
                 except OSError as error:
                     # Another request runs; everything else is a fault.
                     if error.errno != errno.EBUSY:
@@ -136,21 +140,31 @@ class Chaos:
             load.kill()
         self.count("surges")
 
-    def mglru(self, _, rng):
-        """Switches static keys: QEMU before 8.1 may crash a CPU that runs code while another patches it."""
-        with self.at_work[1]:
-            for load in self.loads:
-                load.hold()
-            rs.set_mglru(rng.random() < 0.5)
-            for load in self.loads:
-                load.resume()
-        self.count("lru switched")
-
     def compact_memory(self, *_):
         rs.write("/proc/sys/vm/compact_memory", 1)
 
     def drop_caches(self, *_):
         rs.write("/proc/sys/vm/drop_caches", 1)
+
+
+def watch(limit):
+    """Ends a test that hangs, having said where every task is."""
+    def expire():
+        print(f"FAILED: no end after {limit:g} s", flush=True)
+        for task in sorted(Path("/proc").glob("[0-9]*/task/[0-9]*"), key=lambda t: int(t.name)):
+            try:
+                stat = (task / "stat").read_text()
+                name, state = stat[stat.index("(") + 1:stat.rindex(")")], stat[stat.rindex(")") + 2]
+                frames = [line.split("] ")[-1] for line in (task / "stack").read_text().splitlines()]
+            except OSError:
+                continue
+            if state != "I":
+                print(f"  {task.name} {name} {state}: {' < '.join(frames)}", flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(limit, expire)
+    timer.daemon = True
+    timer.start()
 
 
 def seed_option(rng):
@@ -200,6 +214,7 @@ def main():
     args = parser.parse_args()
     at_least = args.min_slices if args.min_slices is not None else max(5, int(args.seconds / 6))
 
+    watch(args.seconds + 400)
     rng = random.Random(args.seed)
     rs.debugfs()
     rs.swap_on_zram(512)

@@ -111,7 +111,8 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 		return true;
 	}
 	kick(rz);
-	if (ramslice_zone_wakeable_pages(zone) &&
+	if (ramslice_power_wake_sleeps() &&
+	    ramslice_zone_wakeable_pages(zone) &&
 	    gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC)) {
 		/* The driver sleeps: the thread is at it */
 		unsigned long before = zone_page_state(zone, NR_FREE_PAGES);
