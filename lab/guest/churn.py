@@ -35,10 +35,11 @@ class Chaos:
     while another one patches it.
     """
 
-    def __init__(self, seed, until, loads):
-        self.until = until
+    def __init__(self, seed, seconds, at_least):
+        self.until = time.monotonic() + seconds
+        self.latest = self.until + 2 * seconds
+        self.at_least = at_least
         self.seed = seed
-        self.loads = loads
         self.lock = threading.Lock()
         self.counts = collections.Counter()
         self.reasons = collections.Counter()
@@ -55,7 +56,7 @@ class Chaos:
     def run(self, number, weights):
         rng = random.Random(self.seed * 2 + number)
         with rs.Device() as device:
-            while time.monotonic() < self.until:
+            while not self.finished(device):
                 name = rng.choices(list(weights), list(weights.values()))[0]
                 try:
                     getattr(self, name)(device, rng)
@@ -69,6 +70,14 @@ class Chaos:
                     self.broken.append(f"{name}: {error!r}")
                     return
                 time.sleep(rng.expovariate(20))
+
+    def finished(self, device):
+        """Time is up; on a slow machine, longer, until enough has happened."""
+        now = time.monotonic()
+        if now < self.until:
+            return False
+        offlined, woken = self.counts["slices offlined"], self.counts["slices onlined"] + by_demand(device)
+        return now > self.latest or self.broken or min(offlined, woken) >= self.at_least
 
     def start(self):
         for thread in self.threads:
@@ -207,16 +216,19 @@ def not_true(when):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60, help="of churn, beside setting up (default 60)")
+    parser.add_argument("--seconds", type=float, default=60,
+                        help="of churn (default 60); up to three times as long until enough has happened")
     parser.add_argument("--seed", type=int, default=1, help="of all that is random but the timing (default 1)")
     parser.add_argument("--share", type=float, default=0.5, help="of memory that the loads get (default 0.5)")
+    parser.add_argument("--lru", choices=["classic", "mglru"], default="classic")
     parser.add_argument("--min-slices", type=int, help="slices that must go offline, and be woken (default by time)")
     args = parser.parse_args()
     at_least = args.min_slices if args.min_slices is not None else max(5, int(args.seconds / 6))
 
-    watch(args.seconds + 400)
+    watch(3 * args.seconds + 300)
     rng = random.Random(args.seed)
     rs.debugfs()
+    rs.set_mglru(args.lru == "mglru")
     rs.swap_on_zram(512)
     folder = rs.file_system()
     if not folder:
@@ -236,7 +248,7 @@ def main():
             for load in loads:
                 load.wait_ready()
             filled = time.monotonic()
-            chaos = Chaos(args.seed, filled + args.seconds, loads)
+            chaos = Chaos(args.seed, args.seconds, at_least)
             chaos.start()
             chaos.join()
             churned = time.monotonic()
@@ -274,8 +286,8 @@ def main():
     for problem in problems:
         print(f"FAILED: {problem}")
     print(json.dumps({
-        "problems": len(problems), "seconds": args.seconds, "seed": args.seed, "share": args.share,
-        "fill_s": round(filled - began), "end_s": round(ended - churned), "settle_s": round(time.monotonic() - ended),
+        "problems": len(problems), "seconds": args.seconds, "seed": args.seed, "share": args.share, "lru": args.lru,
+        "fill_s": round(filled - began), "churn_s": round(churned - filled), "end_s": round(ended - churned), "settle_s": round(time.monotonic() - ended),
         "violations": violations, "woken_by_demand": demand,
         "rounds": {result["mode"]: result["rounds"] for result in results},
         "counts": dict(sorted(chaos.counts.items())), "reasons": dict(chaos.reasons.most_common()),
