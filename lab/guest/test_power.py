@@ -41,9 +41,9 @@ class Test(harness.Test):
         self.assertEqual(self.device.info().power_driver, b"none")
 
     def compact(self):
-        """Most of memory goes offline."""
+        """What is not in use goes offline: most of memory, less of a debug kernel's."""
         nr = harness.compact(self.device)
-        self.assertGreater(nr, self.device.info().nr_slices // 2)
+        self.assertGreater(nr, self.device.info().nr_slices // 3)
         return nr
 
 
