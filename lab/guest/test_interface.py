@@ -137,6 +137,17 @@ class Commands(Zone):
         self.assertEqual(self.result()[0], 0)
         self.assertEqual(self.result()[2], self.number("nr_offline"))
 
+    def test_slices_that_stay_because_of_kernel_pages_say_which(self):
+        self.command("offline_batch inf inf")
+        tried = 0
+        for s in self.device.snapshot():
+            unmovable = s.nr_pages - s.counter("free") - s.counter("lru_anon") - s.counter("lru_file")
+            # A few may be in per-CPU lists
+            if s.state == dev.ONLINE and unmovable > s.nr_pages // 16:
+                tried += 1
+                self.assertIn(dev.REASONS[s.reason], ("boot", "hole", "zone-end", "slab", "pagetable", "unmovable"), s)
+        self.assertGreater(tried, 0)
+
     def test_offline_batch_keeps_to_the_limit_of_slices(self):
         self.command("offline_batch inf 2")
         self.assertEqual(self.number("nr_offline"), 2)
