@@ -29,7 +29,7 @@ SIM = "/sys/module/ramslice_sim/parameters/"
 
 
 class Chaos:
-    """Two threads of random requests, with a count of what came of them.
+    """Threads of random requests and surges, with a count of what came of them.
 
     None of them switches static keys (MGLRU, tracepoints): QEMU before 8.1 may crash or stop a CPU that runs code
     while another one patches it.
@@ -44,17 +44,14 @@ class Chaos:
         self.counts = collections.Counter()
         self.reasons = collections.Counter()
         self.broken = []
-        self.threads = [
-            threading.Thread(target=self.run, args=(0, {
-                "offline": 30, "compact": 30, "offline_free": 8, "compact_memory": 1, "drop_caches": 1,
-            })),
-            threading.Thread(target=self.run, args=(1, {
-                "online": 30, "online_all": 2, "surge": 4, "offline": 5, "snapshot": 10, "census": 3,
-            })),
-        ]
+        self.threads = [threading.Thread(target=self.run, args=(number, *what)) for number, what in enumerate([
+            (20, {"offline": 30, "compact": 30, "offline_free": 8, "compact_memory": 1, "drop_caches": 1}),
+            (20, {"online": 30, "online_all": 2, "offline": 5, "snapshot": 10, "census": 3}),
+            (0.3, {"surge": 1}),
+        ])]
 
-    def run(self, number, weights):
-        rng = random.Random(self.seed * 2 + number)
+    def run(self, number, per_second, weights):
+        rng = random.Random(self.seed * 3 + number)
         with rs.Device() as device:
             while not self.finished(device):
                 name = rng.choices(list(weights), list(weights.values()))[0]
@@ -69,7 +66,7 @@ class Chaos:
                 except Exception as error:
                     self.broken.append(f"{name}: {error!r}")
                     return
-                time.sleep(rng.expovariate(20))
+                time.sleep(rng.expovariate(per_second))
 
     def finished(self, device):
         """Time is up; on a slow machine, longer, until enough has happened."""
@@ -287,7 +284,8 @@ def main():
         print(f"FAILED: {problem}")
     print(json.dumps({
         "problems": len(problems), "seconds": args.seconds, "seed": args.seed, "share": args.share, "lru": args.lru,
-        "fill_s": round(filled - began), "churn_s": round(churned - filled), "end_s": round(ended - churned), "settle_s": round(time.monotonic() - ended),
+        "fill_s": round(filled - began), "churn_s": round(churned - filled), "end_s": round(ended - churned),
+        "settle_s": round(time.monotonic() - ended),
         "violations": violations, "woken_by_demand": demand,
         "rounds": {result["mode"]: result["rounds"] for result in results},
         "counts": dict(sorted(chaos.counts.items())), "reasons": dict(chaos.reasons.most_common()),
