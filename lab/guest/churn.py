@@ -29,11 +29,7 @@ SIM = "/sys/module/ramslice_sim/parameters/"
 
 
 class Chaos:
-    """Threads of random requests and surges, with a count of what came of them.
-
-    None of them switches static keys (MGLRU, tracepoints): QEMU before 8.1 may crash or stop a CPU that runs code
-    while another one patches it.
-    """
+    """Threads of random requests, surges and changes of LRU, with a count of what came of them."""
 
     def __init__(self, seed, seconds, at_least):
         self.until = time.monotonic() + seconds
@@ -47,7 +43,7 @@ class Chaos:
         self.threads = [threading.Thread(target=self.run, args=(number, *what)) for number, what in enumerate([
             (20, {"offline": 30, "compact": 30, "offline_free": 8, "compact_memory": 1, "drop_caches": 1}),
             (20, {"online": 30, "online_all": 2, "offline": 5, "snapshot": 10, "census": 3}),
-            (0.3, {"surge": 1}),
+            (0.3, {"surge": 3, "switch_lru": 1}),
         ])]
 
     def run(self, number, per_second, weights):
@@ -135,6 +131,10 @@ class Chaos:
         for folder in rs.zone_folders():
             (folder / "all").read_text()
         self.count("debugfs reads")
+
+    def switch_lru(self, _, rng):
+        rs.set_mglru(rng.random() < 0.5)
+        self.count("changes of LRU")
 
     def surge(self, _, rng):
         """More memory, at once, than is awake."""
