@@ -14,7 +14,7 @@ use ramslice_types::Backend;
 use serde_json::Value;
 
 fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests").join(path)
 }
 
 fn fixture() -> PathBuf {

@@ -75,7 +75,8 @@ fn parse(text: &str) -> Header {
 }
 
 fn header() -> Header {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/files/include/uapi/linux/ramslice.h");
+    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+        .join("../../kernel/files/include/uapi/linux/ramslice.h");
     parse(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 

@@ -304,7 +304,8 @@ mod tests {
     use super::*;
 
     fn machine() -> Machine {
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/guest-8g.json");
+        let fixture =
+            Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
         ReplayBackend::open(&fixture).unwrap().machine().unwrap()
     }
 
