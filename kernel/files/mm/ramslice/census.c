@@ -44,7 +44,7 @@ enum ramslice_reason ramslice_page_blocks(struct page *page)
 	if (PageTable(page))
 		return RAMSLICE_REASON_PAGETABLE;
 	if (PageHuge(page))
-		return RAMSLICE_REASON_HUGETLB;
+		return RAMSLICE_REASON_GIGANTIC;
 	if (!page_count(page))
 		return RAMSLICE_REASON_NONE;
 	/* Anonymous, page cache or movable: somebody else has it just now */
@@ -91,10 +91,14 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 	if (!folio) {
 		if (PageTail(page)) {
 			if (!(pfn & (pageblock_nr_pages - 1)))
-				block(c, pfn, 1, PageHuge(page) ?
-				      RAMSLICE_REASON_HUGETLB :
-				      RAMSLICE_REASON_GIGANTIC);
+				block(c, pfn, 1, RAMSLICE_REASON_GIGANTIC);
 			return 1;
+		}
+		/* Free in its pool, which will want another one for it */
+		if (ramslice_hugetlb_page(pageblock_start_pfn(pfn))) {
+			c->nr_move += left;
+			c->nr_huge += left;
+			return left;
 		}
 		reason = ramslice_page_blocks(page);
 		if (reason != RAMSLICE_REASON_NONE)
@@ -105,12 +109,9 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 	}
 
 	nr = min_t(unsigned long, folio_nr_pages(folio), left);
-	if (folio_test_hugetlb(folio)) {
-		block(c, pfn, nr, folio_order(folio) > pageblock_order ?
-		      RAMSLICE_REASON_GIGANTIC : RAMSLICE_REASON_HUGETLB);
-	} else if (folio_order(folio) > pageblock_order) {
+	if (folio_order(folio) > pageblock_order) {
 		block(c, pfn, nr, RAMSLICE_REASON_GIGANTIC);
-	} else if (folio_test_lru(folio)) {
+	} else if (folio_test_lru(folio) || folio_test_hugetlb(folio)) {
 		if (folio_test_hwpoison(folio)) {
 			block(c, pfn, nr, RAMSLICE_REASON_HWPOISON);
 		} else if (folio_maybe_dma_pinned(folio)) {

@@ -57,6 +57,8 @@ static int __init ramslice_init(void)
 
 	err = ramslice_geometry_init(boot_slice_bytes);
 	if (!err)
+		err = ramslice_call_init();
+	if (!err)
 		err = ramslice_demand_init();
 	if (!err)
 		err = ramslice_wake_init();

@@ -265,7 +265,7 @@ static int rebuild(const struct ramslice_geometry *geom)
 	return 0;
 }
 
-static bool all_online(void)
+bool ramslice_all_online(void)
 {
 	u32 id;
 
@@ -298,7 +298,7 @@ int ramslice_set_slice_bytes(u64 bytes)
 		return -EBUSY;
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
-	if (!all_online()) {
+	if (!ramslice_all_online()) {
 		err = -EBUSY;
 		goto unlock;
 	}

@@ -15,7 +15,10 @@
  *   request.c   requests and their outcome
  *   wake.c      waking, whoever asks
  *   demand.c    who asks when memory runs low
+ *   hugetlb.c   the hugetlb pool's pages, which leave by ways of their own
  *   power.c     power drivers
+ *   call.c      calls of those that sleep
+ *   strict.c    slices that are off leave the direct map
  *   debugfs.c, cmd.c, sysfs.c, chardev.c   the interfaces
  *
  * Locks, outermost first:
@@ -176,6 +179,7 @@ extern u32 ramslice_nr_ids;
 /* --- geometry.c --- */
 int ramslice_set_slice_bytes(u64 bytes);
 u64 ramslice_slice_bytes(void);
+bool ramslice_all_online(void);
 bool ramslice_poisoned(const struct ramslice_slice *s);
 int ramslice_geometry_init(u64 boot_bytes);
 void ramslice_classify(bool again);
@@ -377,7 +381,6 @@ void ramslice_target_free(struct folio *dst, unsigned long private);
  * @target: destinations
  * @deadline: jiffies
  * @work: what it has done so far
- * @driver_ns: CPU time that the power driver took, which is not the price's
  * @dry_moved: dry run: page frames of destinations already spoken for
  * @dry_offline: dry run: page frames that would be offline by now
  * @reason: why it stopped, or why the last slice failed
@@ -387,7 +390,6 @@ struct ramslice_run {
 	struct ramslice_target target;
 	unsigned long deadline;
 	struct ramslice_work work;
-	u64 driver_ns;
 	u64 dry_moved;
 	u64 dry_offline;
 	enum ramslice_reason reason;
@@ -418,6 +420,27 @@ bool ramslice_request_busy(void);
 int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m);
 extern bool ramslice_dummy_mode;
 
+/* --- hugetlb.c --- */
+bool ramslice_hugetlb_page(unsigned long pfn);
+void ramslice_hugetlb_clear(u32 id, struct ramslice_work *work);
+
+/* --- call.c --- */
+struct ramslice_call;
+extern unsigned int ramslice_call_timeout_ms;
+
+struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state);
+void ramslice_call_start(struct ramslice_call *call);
+int ramslice_call_off(u32 id, u8 *power_state);
+bool ramslice_calls_busy(void);
+int ramslice_call_init(void);
+
+/* --- strict.c --- */
+bool ramslice_is_strict(void);
+int ramslice_set_strict(bool on);
+int ramslice_strict_split(u32 id);
+void ramslice_strict_unmap(u32 id);
+void ramslice_strict_map(u32 id);
+
 /* --- wake.c --- */
 /**
  * struct ramslice_chunk - blocks claimed for release
@@ -440,6 +463,8 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       u32 *nr_woken, u32 *nr_failed);
 void ramslice_wake_all(void);
 void ramslice_give_back(u32 id);
+void ramslice_lose(u32 id);
+void ramslice_wake_answered(u32 id, int err);
 void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 			 unsigned int nr_blocks);
 int ramslice_wake_init(void);
@@ -450,12 +475,14 @@ extern struct task_struct *ramslice_requester;
 /* --- demand.c --- */
 int ramslice_demand_init(void);
 void ramslice_drain_local(struct zone *zone);
+void ramslice_kick(struct ramslice_zone *rz);
 
 /* --- power.c --- */
 int ramslice_power_off(u32 id, u8 *power_state);
 int ramslice_power_wake(u32 id, u8 power_state);
 void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages);
 bool ramslice_power_wake_sleeps(void);
+unsigned int ramslice_power_latency_us(void);
 const char *ramslice_power_name(void);
 
 /* --- interfaces --- */

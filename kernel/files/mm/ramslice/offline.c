@@ -12,7 +12,6 @@
 #include <linux/migrate.h>
 #include <linux/page-isolation.h>
 #include <linux/pagemap.h>
-#include <linux/sched/cputime.h>
 #include <linux/sched/signal.h>
 #include <linux/swap.h>
 #include <trace/events/ramslice.h>
@@ -174,9 +173,13 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 	LIST_HEAD(list);
 	int err = 0;
 
+	ramslice_hugetlb_clear(id, &run->work);
 	for_each_slice_block(id, n, start) {
 		unsigned long end = start + pageblock_nr_pages;
 
+		/* Met again in the next walk, if it stays */
+		if (ramslice_hugetlb_page(start))
+			continue;
 		for (pfn = start; pfn < end; pfn++) {
 			struct page *page = pfn_to_page(pfn);
 			enum ramslice_reason reason;
@@ -204,8 +207,6 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 			nr = folio_nr_pages(folio);
 			if (folio_order(folio) > pageblock_order)
 				reason = RAMSLICE_REASON_GIGANTIC;
-			else if (folio_test_hugetlb(folio))
-				reason = RAMSLICE_REASON_HUGETLB;
 			else if (folio_test_lru(folio))
 				reason = folio_test_hwpoison(folio) ?
 					 RAMSLICE_REASON_HWPOISON :
@@ -268,6 +269,8 @@ static enum ramslice_reason why_stuck(u32 id)
 	unsigned int n;
 
 	for_each_slice_block(id, n, start) {
+		if (ramslice_hugetlb_page(start))
+			return RAMSLICE_REASON_HUGETLB;
 		for (pfn = start; pfn < start + pageblock_nr_pages; pfn++) {
 			struct page *page = pfn_to_page(pfn);
 			bool writeback;
@@ -426,6 +429,8 @@ static void end_emptying(struct ramslice_run *run, u32 id,
 {
 	spin_lock_irq(&ramslice_lock);
 	run->rz->emptying = false;
+	if (state == RAMSLICE_QUARANTINED)
+		ramslice_lose(id);
 	WARN_ON_ONCE(!ramslice_set_state(id, state));
 	spin_unlock_irq(&ramslice_lock);
 	/* Those who wait for the isolated pages */
@@ -440,14 +445,14 @@ static void end_emptying(struct ramslice_run *run, u32 id,
  * Context: ramslice_mutex held. May sleep.
  * Return: 0, or with @run->reason set and the slice online: -EBUSY if a page
  * stays, -ENOSPC if destinations are full, -EAGAIN if memory was wanted
- * meanwhile, -EINTR, -ETIMEDOUT, or -EIO if the power driver refused.
+ * meanwhile, -EINTR, -ETIMEDOUT, or -EIO if the power driver refused. If it
+ * did not answer, the slice is quarantined.
  */
 int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
 	u8 power_state = 0;
 	int err;
-	u64 ns;
 
 	lockdep_assert_held(&ramslice_mutex);
 
@@ -483,15 +488,27 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 	if (err)
 		goto online;
 
-	ns = task_sched_runtime(current);
-	err = ramslice_power_off(id, &power_state);
-	run->driver_ns += task_sched_runtime(current) - ns;
+	err = ramslice_strict_split(id);
+	if (err) {
+		ramslice_give_back(id);
+		run->reason = RAMSLICE_REASON_NO_ROOM;
+		goto online;
+	}
+	err = ramslice_call_off(id, &power_state);
+	if (err == -ETIMEDOUT) {
+		/* On or off, nobody knows */
+		run->target.source = RAMSLICE_NO_ID;
+		run->reason = RAMSLICE_REASON_POWER;
+		end_emptying(run, id, RAMSLICE_QUARANTINED);
+		return -EIO;
+	}
 	if (err) {
 		ramslice_give_back(id);
 		run->reason = RAMSLICE_REASON_POWER;
 		err = -EIO;
 		goto online;
 	}
+	ramslice_strict_unmap(id);
 	s->power_state = power_state;
 	run->target.source = RAMSLICE_NO_ID;
 	end_emptying(run, id, RAMSLICE_OFFLINE);

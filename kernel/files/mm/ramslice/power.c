@@ -29,7 +29,17 @@ const char *ramslice_power_name(void)
 /* Called under ramslice_lock or with slices offline, so that it stays. */
 bool ramslice_power_wake_sleeps(void)
 {
-	return driver && !driver->states[0].atomic_wake;
+	return ramslice_is_strict() ||
+	       (driver && !driver->states[0].atomic_wake);
+}
+
+/* Longest time that the driver says a call takes. */
+unsigned int ramslice_power_latency_us(void)
+{
+	const struct ramslice_power_driver *drv = READ_ONCE(driver);
+
+	return drv ? max(drv->states[0].entry_latency_us,
+			 drv->states[0].exit_latency_us) : 0;
 }
 
 int ramslice_power_off(u32 id, u8 *power_state)
@@ -128,7 +138,7 @@ EXPORT_SYMBOL_GPL(ramslice_register_power_driver);
  * @drv: the driver
  *
  * Wakes every slice. Those that do not wake are quarantined and need the
- * driver no more.
+ * driver no more. Waits for calls that hang, however long.
  *
  * Context: May sleep.
  * Return: 0, or -ENOENT if it is not registered.
@@ -140,6 +150,8 @@ int ramslice_unregister_power_driver(const struct ramslice_power_driver *drv)
 	mutex_lock(&ramslice_mutex);
 	do {
 		ramslice_wake_all();
+		/* Its code must stay until the last call has returned */
+		wait_event_idle(ramslice_wait, !ramslice_calls_busy());
 		err = exchange(NULL, drv);
 	} while (err == -EBUSY);
 	mutex_unlock(&ramslice_mutex);

@@ -34,6 +34,18 @@ static unsigned int fail_wake;
 module_param(fail_wake, uint, 0644);
 MODULE_PARM_DESC(fail_wake, "fail to wake this many slices");
 
+static unsigned int hang_off;
+module_param(hang_off, uint, 0644);
+MODULE_PARM_DESC(hang_off, "hang in switching off this many slices");
+
+static unsigned int hang_wake;
+module_param(hang_wake, uint, 0644);
+MODULE_PARM_DESC(hang_wake, "hang in waking this many slices, if that sleeps");
+
+static bool hanging = true;
+module_param(hanging, bool, 0644);
+MODULE_PARM_DESC(hanging, "0 has the calls that hang return");
+
 static unsigned long violations;
 module_param(violations, ulong, 0444);
 MODULE_PARM_DESC(violations, "words found written to while off");
@@ -54,6 +66,14 @@ static bool take_one(unsigned int *counter)
 	return true;
 }
 
+static void hang(unsigned int *counter)
+{
+	if (!take_one(counter))
+		return;
+	while (READ_ONCE(hanging))
+		msleep(10);
+}
+
 static int sim_off(u32 id, const struct ramslice_extent *extents,
 		   unsigned int nr, unsigned int state)
 {
@@ -61,6 +81,7 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 
 	if (take_one(&fail_off))
 		return -EIO;
+	hang(&hang_off);
 	if (off_delay_us)
 		usleep_range(off_delay_us, off_delay_us + 50);
 	for (; nr--; extents++) {
@@ -79,6 +100,8 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 static int sim_wake(u32 id, const struct ramslice_extent *extents,
 		    unsigned int nr, unsigned int state)
 {
+	if (sleeping)
+		hang(&hang_wake);
 	if (wake_delay_us && sleeping)
 		fsleep(wake_delay_us);
 	else if (wake_delay_us)
