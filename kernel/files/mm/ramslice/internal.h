@@ -461,7 +461,7 @@ bool ramslice_may_wake(void);
 int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       u32 *nr_woken, u32 *nr_failed);
-void ramslice_wake_all(void);
+u32 ramslice_wake_all(void);
 void ramslice_give_back(u32 id);
 void ramslice_lose(u32 id);
 void ramslice_wake_answered(u32 id, int err);
