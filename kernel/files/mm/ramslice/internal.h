@@ -299,6 +299,7 @@ struct ramslice_census {
 void ramslice_find_reserved(u32 id, struct ramslice_census *c);
 void ramslice_take_census(u32 id, struct ramslice_census *c, bool stop_early);
 bool ramslice_folio_droppable(struct folio *folio);
+enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
 enum ramslice_reason ramslice_page_blocks(struct page *page);
 
 /* --- reserve.c --- */
