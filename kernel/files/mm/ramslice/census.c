@@ -8,6 +8,7 @@
 #include <linux/migrate.h>
 #include <linux/page-isolation.h>
 #include <linux/pagemap.h>
+#include <linux/secretmem.h>
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
@@ -51,6 +52,42 @@ enum ramslice_reason ramslice_page_blocks(struct page *page)
 	if (READ_ONCE(page->mapping))
 		return RAMSLICE_REASON_NONE;
 	return RAMSLICE_REASON_UNMOVABLE;
+}
+
+/* Memory that nobody but its owner may touch (memfd_secret). */
+static bool is_secret(struct folio *folio)
+{
+	struct address_space *mapping;
+	bool secret;
+
+	/* All of it is unevictable, as little else is */
+	if (!folio_test_unevictable(folio) || folio_test_anon(folio) ||
+	    !folio_trylock(folio))
+		return false;
+	/* It stays the folio's while that is locked */
+	mapping = folio_mapping(folio);
+	secret = mapping && (secretmem_mapping(mapping) ||
+			     mapping_inaccessible(mapping));
+	folio_unlock(folio);
+	return secret;
+}
+
+/**
+ * ramslice_folio_blocks - why a user's folio cannot be moved
+ * @folio: a folio on the LRU lists, or of the hugetlb pool, that the caller
+ *         has a reference to
+ *
+ * Return: the reason, or RAMSLICE_REASON_NONE.
+ */
+enum ramslice_reason ramslice_folio_blocks(struct folio *folio)
+{
+	if (folio_test_hwpoison(folio))
+		return RAMSLICE_REASON_HWPOISON;
+	if (folio_maybe_dma_pinned(folio))
+		return RAMSLICE_REASON_PINNED;
+	if (is_secret(folio))
+		return RAMSLICE_REASON_UNMOVABLE;
+	return RAMSLICE_REASON_NONE;
 }
 
 static void block(struct ramslice_census *c, unsigned long pfn,
@@ -112,10 +149,9 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 	if (folio_order(folio) > pageblock_order) {
 		block(c, pfn, nr, RAMSLICE_REASON_GIGANTIC);
 	} else if (folio_test_lru(folio) || folio_test_hugetlb(folio)) {
-		if (folio_test_hwpoison(folio)) {
-			block(c, pfn, nr, RAMSLICE_REASON_HWPOISON);
-		} else if (folio_maybe_dma_pinned(folio)) {
-			block(c, pfn, nr, RAMSLICE_REASON_PINNED);
+		reason = ramslice_folio_blocks(folio);
+		if (reason != RAMSLICE_REASON_NONE) {
+			block(c, pfn, nr, reason);
 		} else if (ramslice_folio_droppable(folio)) {
 			c->nr_drop += nr;
 		} else {

@@ -299,6 +299,7 @@ struct ramslice_census {
 void ramslice_find_reserved(u32 id, struct ramslice_census *c);
 void ramslice_take_census(u32 id, struct ramslice_census *c, bool stop_early);
 bool ramslice_folio_droppable(struct folio *folio);
+enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
 enum ramslice_reason ramslice_page_blocks(struct page *page);
 
 /* --- reserve.c --- */
@@ -461,7 +462,7 @@ bool ramslice_may_wake(void);
 int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       u32 *nr_woken, u32 *nr_failed);
-void ramslice_wake_all(void);
+u32 ramslice_wake_all(void);
 void ramslice_give_back(u32 id);
 void ramslice_lose(u32 id);
 void ramslice_wake_answered(u32 id, int err);

@@ -208,11 +208,7 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 			if (folio_order(folio) > pageblock_order)
 				reason = RAMSLICE_REASON_GIGANTIC;
 			else if (folio_test_lru(folio))
-				reason = folio_test_hwpoison(folio) ?
-					 RAMSLICE_REASON_HWPOISON :
-					 folio_maybe_dma_pinned(folio) ?
-					 RAMSLICE_REASON_PINNED :
-					 RAMSLICE_REASON_NONE;
+				reason = ramslice_folio_blocks(folio);
 			else if (__folio_test_movable(folio))
 				reason = RAMSLICE_REASON_NONE;
 			else
@@ -265,6 +261,7 @@ out:
 /* What it was that did not move, after all attempts. */
 static enum ramslice_reason why_stuck(u32 id)
 {
+	enum ramslice_reason reason = RAMSLICE_REASON_MIGRATION;
 	unsigned long start, pfn;
 	unsigned int n;
 
@@ -282,12 +279,16 @@ static enum ramslice_reason why_stuck(u32 id)
 			if (!folio)
 				continue;
 			writeback = folio_test_writeback(folio);
+			/* Ours, and those of mappings and caches; or more */
+			if (folio_test_lru(folio) && folio_ref_count(folio) >
+			    folio_expected_ref_count(folio) + 1)
+				reason = RAMSLICE_REASON_PINNED;
 			folio_put(folio);
 			if (writeback)
 				return RAMSLICE_REASON_WRITEBACK;
 		}
 	}
-	return RAMSLICE_REASON_MIGRATION;
+	return reason;
 }
 
 static int clear(struct ramslice_run *run, u32 id)

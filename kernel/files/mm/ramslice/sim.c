@@ -12,6 +12,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/random.h>
+#include <linux/reboot.h>
 #include <linux/ramslice_power.h>
 
 static bool sleeping;
@@ -51,6 +52,9 @@ module_param(violations, ulong, 0444);
 MODULE_PARM_DESC(violations, "words found written to while off");
 
 static u64 seed;
+
+/* Slices that are off as far as the controller knows. */
+static atomic_t nr_off = ATOMIC_INIT(0);
 
 /* What a page frame holds while it is off. */
 static u64 pattern(unsigned long pfn)
@@ -94,6 +98,7 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 				cond_resched();
 		}
 	}
+	atomic_inc(&nr_off);
 	return 0;
 }
 
@@ -106,7 +111,10 @@ static int sim_wake(u32 id, const struct ramslice_extent *extents,
 		fsleep(wake_delay_us);
 	else if (wake_delay_us)
 		udelay(wake_delay_us);
-	return take_one(&fail_wake) ? -EIO : 0;
+	if (take_one(&fail_wake))
+		return -EIO;
+	atomic_dec(&nr_off);
+	return 0;
 }
 
 static void sim_check(u32 id, unsigned long pfn, unsigned long nr_pages)
@@ -143,17 +151,38 @@ static const struct ramslice_power_driver sim_driver = {
 	.check = sim_check,
 };
 
+/* What is off when the machine restarts stays off: the next kernel trips over it. */
+static int restart_callback(struct notifier_block *nb, unsigned long action,
+			    void *unused)
+{
+	pr_info("ramslice_sim: %d slices off at restart\n",
+		atomic_read(&nr_off));
+	return NOTIFY_DONE;
+}
+
+/* After ramslice's own */
+static struct notifier_block restart_nb = {
+	.notifier_call = restart_callback,
+	.priority = -1,
+};
+
 static int __init sim_init(void)
 {
+	int err;
+
 	seed = get_random_u64();
 	sim_state.atomic_wake = !sleeping;
 	sim_state.exit_latency_us = max(wake_delay_us, 100U);
-	return ramslice_register_power_driver(&sim_driver);
+	err = ramslice_register_power_driver(&sim_driver);
+	if (!err)
+		register_reboot_notifier(&restart_nb);
+	return err;
 }
 module_init(sim_init);
 
 static void __exit sim_exit(void)
 {
+	unregister_reboot_notifier(&restart_nb);
 	ramslice_unregister_power_driver(&sim_driver);
 }
 module_exit(sim_exit);

@@ -467,7 +467,8 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 	}
 }
 
-void ramslice_wake_all(void)
+/* Every slice of every zone; returns the number that woke. May sleep. */
+u32 ramslice_wake_all(void)
 {
 	u32 nr_woken = 0, nr_failed = 0;
 	struct ramslice_zone *rz;
@@ -477,6 +478,7 @@ void ramslice_wake_all(void)
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
 		ramslice_wake_zone(rz, 0, &nr_woken, &nr_failed);
 	up_read(&ramslice_table_sem);
+	return nr_woken;
 }
 
 void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
@@ -497,20 +499,24 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
 /* --- when the system goes down ------------------------------------------- */
 
 /* Lets nothing go offline any more, and wakes what is. */
-static void inhibit(void)
+static void inhibit(const char *what)
 {
+	u32 nr_woken;
+
 	WRITE_ONCE(inhibited, true);
 	/* A request under way sees the flag and gives up */
 	mutex_lock(&ramslice_mutex);
 	mutex_unlock(&ramslice_mutex);
-	ramslice_wake_all();
+	nr_woken = ramslice_wake_all();
+	if (nr_woken)
+		pr_info("ramslice: %u slices woken before %s\n", nr_woken, what);
 }
 
 /* The next kernel, or the firmware, knows nothing of slices. */
 static int reboot_callback(struct notifier_block *nb, unsigned long action,
 			   void *unused)
 {
-	inhibit();
+	inhibit("restart");
 	return NOTIFY_DONE;
 }
 
@@ -525,7 +531,7 @@ static int pm_callback(struct notifier_block *nb, unsigned long action,
 	case PM_HIBERNATION_PREPARE:
 	case PM_SUSPEND_PREPARE:
 	case PM_RESTORE_PREPARE:
-		inhibit();
+		inhibit("sleep");
 		break;
 	case PM_POST_HIBERNATION:
 	case PM_POST_SUSPEND:
