@@ -140,20 +140,49 @@ static int holes_off(u32 id, const struct ramslice_extent *extents,
 	return ask("off", id, extents, nr, &count, &pfn);
 }
 
-/* Under locks of the allocator's callers: the console has to wait. */
+/* What waking found, until it can be said: under talk_lock. */
+static struct {
+	u64 nr_pages;
+	u64 pfn;
+	u32 id;
+} found;
+
 static int holes_wake(u32 id, const struct ramslice_extent *extents,
 		      unsigned int nr, unsigned int state)
 {
+	unsigned long flags;
 	u64 count, pfn;
 	int err;
 
 	err = ask("wake", id, extents, nr, &count, &pfn);
 	if (err || !count)
 		return err;
+	spin_lock_irqsave(&talk_lock, flags);
 	violations += count;
-	printk_deferred(KERN_ERR "ramslice_holes: violation: slice %u was touched while off: %llu pages, the first pfn %llu\n",
-			id, count, pfn);
+	found.nr_pages = count;
+	found.pfn = pfn;
+	found.id = id;
+	spin_unlock_irqrestore(&talk_lock, flags);
 	return 0;
+}
+
+/* Called after waking, without the locks under which nothing is printed. */
+static void holes_check(u32 id, unsigned long pfn, unsigned long nr_pages)
+{
+	unsigned long flags;
+	u64 nr, first;
+
+	if (likely(!READ_ONCE(found.nr_pages)))
+		return;
+	spin_lock_irqsave(&talk_lock, flags);
+	nr = found.nr_pages;
+	first = found.pfn;
+	id = found.id;
+	found.nr_pages = 0;
+	spin_unlock_irqrestore(&talk_lock, flags);
+	if (nr)
+		pr_err("ramslice_holes: violation: slice %u was touched while off: %llu pages, the first pfn %llu\n",
+		       id, nr, first);
 }
 
 static const struct ramslice_power_state holes_state = {
@@ -169,6 +198,7 @@ static const struct ramslice_power_driver holes_driver = {
 	.nr_states = 1,
 	.off = holes_off,
 	.wake = holes_wake,
+	.check = holes_check,
 };
 
 /* --- questions between off and wake --------------------------------------- */
