@@ -279,7 +279,7 @@ static int rebuild(const struct ramslice_geometry *geom)
 	return 0;
 }
 
-bool ramslice_all_online(void)
+static bool all_online(void)
 {
 	u32 id;
 
@@ -312,7 +312,7 @@ int ramslice_set_slice_bytes(u64 bytes)
 		return -EBUSY;
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
-	if (!ramslice_all_online()) {
+	if (!all_online()) {
 		err = -EBUSY;
 		goto unlock;
 	}

@@ -181,7 +181,6 @@ extern u32 ramslice_nr_ids;
 /* --- geometry.c --- */
 int ramslice_set_slice_bytes(u64 bytes);
 u64 ramslice_slice_bytes(void);
-bool ramslice_all_online(void);
 bool ramslice_poisoned(const struct ramslice_slice *s);
 int ramslice_geometry_init(u64 boot_bytes);
 void ramslice_classify(bool again);
@@ -494,6 +493,7 @@ void ramslice_kick(struct ramslice_zone *rz);
 int ramslice_power_off(u32 id, u8 *power_state);
 int ramslice_power_wake(u32 id, u8 power_state);
 void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages);
+bool ramslice_power_idle(void);
 bool ramslice_power_wake_sleeps(void);
 unsigned int ramslice_power_latency_us(void);
 const char *ramslice_power_name(void);
