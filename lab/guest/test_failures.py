@@ -8,14 +8,12 @@ Wants slices of 16 MiB. What hangs is lost memory, so each test says what it los
 import errno
 import os
 import signal
-import subprocess
 import threading
 import time
-from pathlib import Path
 
 import harness
 import ramslice_dev as dev
-from harness import MIB, PAGE, Memory
+from harness import PAGE, Memory
 
 # More than compaction leaves awake, in MiB.
 BURST = 250
