@@ -6,7 +6,9 @@ import contextlib
 import ctypes
 import mmap
 import os
+import signal
 import struct
+import time
 from pathlib import Path
 
 import harness
@@ -24,6 +26,7 @@ BUDDY, KPF_HUGE, HWPOISON, KPF_THP, KPF_OFFLINE = 10, 17, 19, 22, 23
 SYS_MBIND, SYS_MOVE_PAGES = 237, 279
 MPOL_BIND, MPOL_INTERLEAVE = 2, 3
 SYS_MLOCK2, MLOCK_ONFAULT = 325, 1
+MADV_HWPOISON = 100
 
 
 def system_call(number, *arguments):
@@ -101,6 +104,17 @@ class Known:
         mask = ctypes.c_ulong(sum(1 << node for node in nodes))
         system_call(SYS_MBIND, ctypes.c_void_p(self.address), ctypes.c_ulong(self.bytes), mode, ctypes.byref(mask),
                     ctypes.c_ulong(64), 0)
+
+    def poison(self, page):
+        """Has the page's memory break; the signal says that this process has lost it."""
+        told = []
+        old = signal.signal(signal.SIGBUS, lambda *_: told.append(True))
+        self.map.madvise(MADV_HWPOISON, page * PAGE, PAGE)
+        # Python's own handler runs between two instructions
+        time.sleep(0.01)
+        signal.signal(signal.SIGBUS, old)
+        if not told:
+            raise AssertionError("no signal came")
 
     def smaps(self, name):
         """In kB: a line of /proc/self/smaps for this memory."""

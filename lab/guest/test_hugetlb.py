@@ -177,7 +177,7 @@ class Pool(Test):
             number = self.holding(memory)[0]
             size = self.row(number).nr_pages
             page = next(page for page, pfn in enumerate(memory.pfns()) if pfn // size == number)
-            memory.map.madvise(100, page * PAGE, PAGE)
+            memory.poison(page)
             first = page // 512 * 512
             self.assert_cheap(self.assert_stays(number, "hwpoison"))
             self.assertIsNone(memory.wrong_at(n for n in range(memory.nr) if not first <= n < first + 512))

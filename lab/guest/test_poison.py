@@ -17,7 +17,7 @@ from hard import Known, Test, by_slice, page_flags, system_call
 from harness import MIB, PAGE, libc
 
 MEMORY = Path("/sys/devices/system/memory")
-MADV_HWPOISON, MADV_SOFT_OFFLINE = 100, 101
+MADV_SOFT_OFFLINE = 101
 SYS_MEMFD_SECRET = 447
 KPF_LRU, KPF_RESERVED = 5, 32
 
@@ -27,10 +27,13 @@ def poisoned(pfn):
 
 
 class Poison(Test):
-    def lose(self, memory, page, advice=MADV_HWPOISON):
-        """The page's memory breaks; what is there from now on is for others to find out."""
+    def lose(self, memory, page, soft=False):
+        """The page's memory breaks, or is about to; returns its frame."""
         pfn = memory.pfns()[page]
-        memory.map.madvise(advice, page * PAGE, PAGE)
+        if soft:
+            memory.map.madvise(MADV_SOFT_OFFLINE, page * PAGE, PAGE)
+        else:
+            memory.poison(page)
         self.assertTrue(poisoned(pfn))
         return pfn
 
@@ -78,7 +81,7 @@ class Poison(Test):
             number = self.holding(memory)[0]
             size = self.row(number).nr_pages
             page = [page for page, pfn in enumerate(memory.pfns()) if pfn // size == number][-100]
-            self.lose(memory, page, MADV_SOFT_OFFLINE)
+            self.lose(memory, page, soft=True)
             self.assertIsNone(memory.wrong_at())
             self.assert_cheap(self.assert_stays(number, "hwpoison"))
             self.assertIsNone(memory.wrong_at())
