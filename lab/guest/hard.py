@@ -25,7 +25,7 @@ BUDDY, KPF_HUGE, HWPOISON, KPF_THP, KPF_OFFLINE = 10, 17, 19, 22, 23
 
 SYS_MBIND, SYS_MOVE_PAGES = 237, 279
 MPOL_BIND, MPOL_INTERLEAVE = 2, 3
-SYS_MLOCK2, MLOCK_ONFAULT = 325, 1
+MCL_CURRENT, MCL_ONFAULT = 1, 4
 MADV_HWPOISON = 100
 
 
@@ -165,7 +165,7 @@ def no_free_block(spare=64):
     """Every free page is in a run of 64 KiB at most, in half of all memory: no block for a huge page anywhere.
 
     First all but a little is taken and every second run given back, then huge faults take the blocks that are left.
-    What is taken is locked, and compaction told to let that be, so that it makes no new ones.
+    All that the process has is locked, and compaction told to let that be, so that it makes no new ones.
     """
     defrag = Path("/sys/kernel/mm/transparent_hugepage/defrag")
     dev.write("/proc/sys/vm/drop_caches", 3)
@@ -180,10 +180,11 @@ def no_free_block(spare=64):
                 break
         else:
             raise AssertionError("there are free blocks still")
-        for memory in (scattered, rest):
-            address = ctypes.addressof(ctypes.c_char.from_buffer(memory.map))
-            system_call(SYS_MLOCK2, ctypes.c_void_p(address), ctypes.c_ulong(memory.bytes), MLOCK_ONFAULT)
-        yield scattered
+        libc.mlockall(MCL_CURRENT | MCL_ONFAULT)
+        try:
+            yield scattered
+        finally:
+            libc.munlockall()
 
 
 # --- control groups ----------------------------------------------------------------------------------------------

@@ -96,6 +96,25 @@ class Nodes(Test):
             self.assertTrue(all(self.off_by_node().values()))
             self.assert_kept(memories, before)
 
+    def test_pages_of_the_hugetlb_pool_stay_on_their_node(self):
+        """Those in use, and the free ones, which are replaced."""
+        pools = [Path(f"/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB") for node in (0, 1)]
+        for path in pools:
+            self.addCleanup(dev.write, path / "nr_hugepages", 0)
+            dev.write(path / "nr_hugepages", 6)
+
+        def figures():
+            return [{name: dev.read(path / f"{name}_hugepages") for name in ("nr", "free", "surplus")} for path in pools]
+
+        with Known(12, hugetlb=True) as memory:
+            nodes, before = memory.nodes(), figures()
+            moved = 0
+            for number in by_slice(self.device, hard.blocks_with(self.device, hard.KPF_HUGE)):
+                moved += self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF).huge_moved
+            self.assertGreater(moved, 3)
+            self.assertEqual((memory.nodes(), figures()), (nodes, before))
+            self.assertIsNone(memory.wrong_at())
+
     def test_a_full_node_is_not_helped_out_by_the_other(self):
         """No room on its own node: the slice stays, though the other node is empty."""
         with self.memories() as memories:

@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import struct
+import time
 
 import harness
 import ramslice_dev as dev
@@ -190,27 +191,39 @@ class Pins(Test):
         os.ftruncate(file, SIZE << 20)
         size = self.device.info().slice_bytes // PAGE
         outcomes = []
+        wanted = mmap.mmap(-1, PAGE)
         with Known(SIZE, file=file) as memory:
-            for _ in range(6):
-                number, pages = self.pages_to_hold(memory)
-
-                def child():
-                    rings = [Ring(memory, page) for page in pages[::8]]
+            def child():
+                # What it needs itself is there before a slice is chosen
+                sum(memory.map[::PAGE])
+                yield
+                while True:
+                    number, = struct.unpack_from("Q", wanted)
+                    pages = [page for page, pfn in enumerate(memory.pfns()) if pfn and pfn // size == number][::8]
+                    rings = [Ring(memory, page) for page in pages]
                     pfns = memory.pfns()
-                    yield [pfns[page] for page in pages[::8]]
+                    yield [pfns[page] for page in pages]
                     for ring in rings:
                         ring.release()
+                    yield
 
-                with harness.Child(child) as pinner:
+            with harness.Child(child) as pinner:
+                pinner.step()
+                for attempt in range(8):
+                    number, _ = self.pages_to_hold(memory)
+                    struct.pack_into("Q", wanted, 0, number)
                     pinner.start()
+                    # Sometimes it is the first
+                    time.sleep(0.1 * attempt)
                     done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
                     pinned = [pfn for pfn in pinner.result() if pfn // size == number]
                     state = self.row(number).state
                     self.assertEqual(state == dev.OFFLINE, done.status == 0)
                     self.assertFalse(state == dev.OFFLINE and pinned, pinned)
                     outcomes.append(done.why())
-                self.device.request("online_all")
-                self.assertIsNone(memory.wrong_at())
+                    pinner.step()
+                    self.device.request("online_all")
+                    self.assertIsNone(memory.wrong_at())
         print(f"({outcomes}) ", end="", flush=True)
 
 

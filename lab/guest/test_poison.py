@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Memory errors, secret memory, locked memory, and what boot reserved: moved or refused, each as documented.
 
-Wants 1 GiB and slices of 16 MiB.
+Wants 640 MiB and slices of 16 MiB.
 """
 
 import ctypes
