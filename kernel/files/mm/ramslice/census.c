@@ -8,87 +8,9 @@
 #include <linux/migrate.h>
 #include <linux/page-isolation.h>
 #include <linux/pagemap.h>
-#include <linux/secretmem.h>
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
-
-/**
- * ramslice_folio_droppable - is this clean unmapped page cache?
- * @folio: a folio that the caller has a reference to
- */
-bool ramslice_folio_droppable(struct folio *folio)
-{
-	return !folio_test_swapbacked(folio) && !folio_test_anon(folio) &&
-	       !folio_mapped(folio) && !folio_test_dirty(folio) &&
-	       !folio_test_writeback(folio) && !folio_test_unevictable(folio) &&
-	       folio_mapping(folio);
-}
-
-/**
- * ramslice_page_blocks - why a page can be neither dropped nor moved
- * @page: a page that is neither free nor on the LRU lists
- *
- * Return: the reason, or RAMSLICE_REASON_NONE if it is on its way somewhere
- * (in a per-CPU list, isolated by somebody, in an LRU batch).
- */
-enum ramslice_reason ramslice_page_blocks(struct page *page)
-{
-	if (PageReserved(page))
-		return RAMSLICE_REASON_BOOT;
-	if (PageHWPoison(page))
-		return RAMSLICE_REASON_HWPOISON;
-	if (PageOffline(page))
-		return RAMSLICE_REASON_FOREIGN_OFFLINE;
-	if (PageSlab(page))
-		return RAMSLICE_REASON_SLAB;
-	if (PageTable(page))
-		return RAMSLICE_REASON_PAGETABLE;
-	if (PageHuge(page))
-		return RAMSLICE_REASON_GIGANTIC;
-	if (!page_count(page))
-		return RAMSLICE_REASON_NONE;
-	/* Anonymous, page cache or movable: somebody else has it just now */
-	if (READ_ONCE(page->mapping))
-		return RAMSLICE_REASON_NONE;
-	return RAMSLICE_REASON_UNMOVABLE;
-}
-
-/* Memory that nobody but its owner may touch (memfd_secret). */
-static bool is_secret(struct folio *folio)
-{
-	struct address_space *mapping;
-	bool secret;
-
-	/* All of it is unevictable, as little else is */
-	if (!folio_test_unevictable(folio) || folio_test_anon(folio) ||
-	    !folio_trylock(folio))
-		return false;
-	/* It stays the folio's while that is locked */
-	mapping = folio_mapping(folio);
-	secret = mapping && (secretmem_mapping(mapping) ||
-			     mapping_inaccessible(mapping));
-	folio_unlock(folio);
-	return secret;
-}
-
-/**
- * ramslice_folio_blocks - why a user's folio cannot be moved
- * @folio: a folio on the LRU lists, or of the hugetlb pool, that the caller
- *         has a reference to
- *
- * Return: the reason, or RAMSLICE_REASON_NONE.
- */
-enum ramslice_reason ramslice_folio_blocks(struct folio *folio)
-{
-	if (folio_test_hwpoison(folio))
-		return RAMSLICE_REASON_HWPOISON;
-	if (folio_maybe_dma_pinned(folio))
-		return RAMSLICE_REASON_PINNED;
-	if (is_secret(folio))
-		return RAMSLICE_REASON_UNMOVABLE;
-	return RAMSLICE_REASON_NONE;
-}
 
 static void block(struct ramslice_census *c, unsigned long pfn,
 		  unsigned long nr_pages, enum ramslice_reason reason)
@@ -126,67 +48,69 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 	 */
 	folio = folio_get_nontail_page(page);
 	if (!folio) {
-		if (PageTail(page)) {
-			if (!(pfn & (pageblock_nr_pages - 1)))
-				block(c, pfn, 1, RAMSLICE_REASON_GIGANTIC);
-			return 1;
-		}
 		/* Free in its pool, which will want another one for it */
 		if (ramslice_hugetlb_page(pageblock_start_pfn(pfn))) {
 			c->nr_move += left;
 			c->nr_huge += left;
 			return left;
 		}
-		reason = ramslice_page_blocks(page);
+		reason = ramslice_frame_blocks(page);
 		if (reason != RAMSLICE_REASON_NONE)
 			block(c, pfn, 1, reason);
-		else
+		else if (!PageTail(page))
 			c->nr_free++;
 		return 1;
 	}
 
 	nr = min_t(unsigned long, folio_nr_pages(folio), left);
-	if (folio_order(folio) > pageblock_order) {
-		block(c, pfn, nr, RAMSLICE_REASON_GIGANTIC);
-	} else if (folio_test_lru(folio) || folio_test_hugetlb(folio)) {
-		reason = ramslice_folio_blocks(folio);
-		if (reason != RAMSLICE_REASON_NONE) {
-			block(c, pfn, nr, reason);
-		} else if (ramslice_folio_droppable(folio)) {
-			c->nr_drop += nr;
-		} else {
-			c->nr_move += nr;
+	reason = ramslice_folio_blocks(folio);
+	if (reason != RAMSLICE_REASON_NONE) {
+		block(c, pfn, nr, reason);
+	} else if (folio_test_lru(folio) && ramslice_folio_droppable(folio)) {
+		c->nr_drop += nr;
+	} else {
+		c->nr_move += nr;
+		if (folio_test_lru(folio) || folio_test_hugetlb(folio)) {
 			c->nr_maps += folio_mapcount(folio);
 			if (folio_order(folio) == pageblock_order)
 				c->nr_huge += nr;
 		}
-	} else if (__folio_test_movable(folio)) {
-		c->nr_move += nr;
-	} else {
-		reason = ramslice_page_blocks(page);
-		if (reason != RAMSLICE_REASON_NONE)
-			block(c, pfn, nr, reason);
-		else
-			c->nr_move += nr;
 	}
 	folio_put(folio);
 	return nr;
 }
 
-static enum ramslice_reason block_reason(struct page *page)
+static void count_block(struct ramslice_census *c, unsigned long start,
+			bool stop_early)
 {
-	switch (get_pageblock_migratetype(page)) {
-	case MIGRATE_ISOLATE:
-		return RAMSLICE_REASON_ISOLATED;
-#ifdef CONFIG_CMA
-	case MIGRATE_CMA:
-		return RAMSLICE_REASON_CMA;
-#endif
-	case MIGRATE_HIGHATOMIC:
-		return RAMSLICE_REASON_HIGHATOMIC;
-	default:
-		return RAMSLICE_REASON_NONE;
+	unsigned long pfn, end = start + pageblock_nr_pages;
+	enum ramslice_reason reason;
+
+	reason = ramslice_type_blocks(get_pageblock_migratetype(pfn_to_page(start)));
+	if (reason != RAMSLICE_REASON_NONE)
+		block(c, start, 1, reason);
+	for (pfn = start; pfn < end; ) {
+		if (stop_early && c->reason != RAMSLICE_REASON_NONE)
+			return;
+		pfn += count_page(c, pfn, end - pfn);
 	}
+	c->nr_pages += pageblock_nr_pages;
+}
+
+/**
+ * ramslice_find_blocker - why a pageblock could not be isolated
+ * @pfn: its first page frame
+ *
+ * Return: what stands in the way, or RAMSLICE_REASON_UNMOVABLE if that has
+ * gone since, or is for the allocator alone to know.
+ */
+enum ramslice_reason ramslice_find_blocker(unsigned long pfn)
+{
+	struct ramslice_census c = {};
+
+	count_block(&c, pfn, true);
+	return c.reason == RAMSLICE_REASON_NONE ? RAMSLICE_REASON_UNMOVABLE :
+						  c.reason;
 }
 
 /**
@@ -199,28 +123,20 @@ static enum ramslice_reason block_reason(struct page *page)
  */
 void ramslice_take_census(u32 id, struct ramslice_census *c, bool stop_early)
 {
-	unsigned long start, pfn, end;
+	const struct zone *zone = ramslice_slices[id].rz->zone;
+	unsigned long start;
 	unsigned int n;
 
 	memset(c, 0, sizeof(*c));
 	for_each_slice_block(id, n, start) {
-		enum ramslice_reason reason;
+		enum ramslice_reason reason = ramslice_block_probe(zone, start);
 
-		if (!pfn_to_online_page(start)) {
-			block(c, start, 1, RAMSLICE_REASON_HOLE);
-			continue;
-		}
-		reason = block_reason(pfn_to_page(start));
 		if (reason != RAMSLICE_REASON_NONE)
 			block(c, start, 1, reason);
-
-		end = start + pageblock_nr_pages;
-		for (pfn = start; pfn < end; ) {
-			if (stop_early && c->reason != RAMSLICE_REASON_NONE)
-				return;
-			pfn += count_page(c, pfn, end - pfn);
-		}
-		c->nr_pages += pageblock_nr_pages;
+		else
+			count_block(c, start, stop_early);
+		if (stop_early && c->reason != RAMSLICE_REASON_NONE)
+			return;
 		cond_resched();
 	}
 }

@@ -30,8 +30,8 @@ struct opener {
 };
 
 /* Reads a structure that begins with its size; the caller's may be newer. */
-static int get_struct(void *dst, size_t ksize, size_t min_size,
-		      const void __user *src, u32 *usize)
+int ramslice_get_struct(void *dst, size_t ksize, size_t min_size,
+			const void __user *src, u32 *usize)
 {
 	if (get_user(*usize, (const u32 __user *)src))
 		return -EFAULT;
@@ -41,8 +41,8 @@ static int get_struct(void *dst, size_t ksize, size_t min_size,
 }
 
 /* Writes it back, as much as the caller has room for; size stays theirs. */
-static int put_struct(void __user *dst, const void *src, size_t ksize,
-		      u32 usize)
+int ramslice_put_struct(void __user *dst, const void *src, size_t ksize,
+			u32 usize)
 {
 	return copy_to_user(dst, src, min_t(size_t, ksize, usize)) ? -EFAULT : 0;
 }
@@ -63,7 +63,8 @@ static long ioc_info(void __user *arg)
 	struct ramslice_info info;
 	unsigned int i;
 	u32 usize;
-	int err = get_struct(&info, sizeof(info), INFO_SIZE_V1, arg, &usize);
+	int err = ramslice_get_struct(&info, sizeof(info), INFO_SIZE_V1, arg,
+				      &usize);
 
 	if (err)
 		return err;
@@ -87,7 +88,7 @@ static long ioc_info(void __user *arg)
 	}
 	up_read(&ramslice_table_sem);
 	strscpy(info.power_driver, ramslice_power_name());
-	return put_struct(arg, &info, sizeof(info), usize);
+	return ramslice_put_struct(arg, &info, sizeof(info), usize);
 }
 
 static long ioc_zone(void __user *arg)
@@ -96,7 +97,8 @@ static long ioc_zone(void __user *arg)
 	struct ramslice_zone *rz;
 	struct ramslice_slice *s;
 	u32 usize, index, id;
-	int err = get_struct(&zi, sizeof(zi), ZONE_SIZE_V1, arg, &usize);
+	int err = ramslice_get_struct(&zi, sizeof(zi), ZONE_SIZE_V1, arg,
+				      &usize);
 
 	if (err)
 		return err;
@@ -132,7 +134,7 @@ static long ioc_zone(void __user *arg)
 	zi.offline_pages = ramslice_zone_wakeable_pages(rz->zone);
 	zi.awake_reserve_pages = ramslice_awake_reserve(rz->zone);
 	zi.low_wmark_pages = low_wmark_pages(rz->zone);
-	return put_struct(arg, &zi, sizeof(zi), usize);
+	return ramslice_put_struct(arg, &zi, sizeof(zi), usize);
 }
 
 /* States of all slices at one moment. Under table_sem. */
@@ -209,8 +211,8 @@ static long ioc_snapshot(void __user *arg)
 	struct ramslice_slice_info *rows;
 	struct ramslice_snapshot snap;
 	u32 usize, nr, i;
-	int err = get_struct(&snap, sizeof(snap), SNAPSHOT_SIZE_V1, arg,
-			     &usize);
+	int err = ramslice_get_struct(&snap, sizeof(snap), SNAPSHOT_SIZE_V1,
+				      arg, &usize);
 
 	if (err)
 		return err;
@@ -229,7 +231,7 @@ static long ioc_snapshot(void __user *arg)
 	if (nr > snap.nr) {
 		up_read(&ramslice_table_sem);
 		snap.nr = nr;
-		err = put_struct(arg, &snap, sizeof(snap), usize);
+		err = ramslice_put_struct(arg, &snap, sizeof(snap), usize);
 		return err ?: -ENOSPC;
 	}
 	rows = kvcalloc(max(nr, 1U), sizeof(*rows), GFP_KERNEL);
@@ -249,7 +251,7 @@ static long ioc_snapshot(void __user *arg)
 		return err;
 	snap.nr = nr;
 	snap.entry_size = min_t(u32, snap.entry_size, sizeof(*rows));
-	return put_struct(arg, &snap, sizeof(snap), usize);
+	return ramslice_put_struct(arg, &snap, sizeof(snap), usize);
 }
 
 static bool request_valid(const struct ramslice_request *req)
@@ -278,7 +280,8 @@ static long ioc_request(void __user *arg)
 {
 	struct ramslice_request req, in;
 	u32 usize;
-	int err = get_struct(&in, sizeof(in), REQUEST_SIZE_V1, arg, &usize);
+	int err = ramslice_get_struct(&in, sizeof(in), REQUEST_SIZE_V1, arg,
+				      &usize);
 
 	if (err)
 		return err;
@@ -297,7 +300,7 @@ static long ioc_request(void __user *arg)
 		.deadline_ms = in.deadline_ms,
 	};
 	err = ramslice_request(&req);
-	return err ?: put_struct(arg, &req, sizeof(req), usize);
+	return err ?: ramslice_put_struct(arg, &req, sizeof(req), usize);
 }
 
 static long ramslice_ioctl(struct file *file, unsigned int cmd,
@@ -317,6 +320,8 @@ static long ramslice_ioctl(struct file *file, unsigned int cmd,
 		return ioc_zone(uarg);
 	case RAMSLICE_IOC_SNAPSHOT:
 		return ioc_snapshot(uarg);
+	case RAMSLICE_IOC_PAGES:
+		return ramslice_ioc_pages(uarg);
 	default:
 		return -ENOTTY;
 	}

@@ -81,6 +81,14 @@ static enum ramslice_reason refuse(const struct ramslice_slice *s, u32 flags)
 	return RAMSLICE_REASON_NONE;
 }
 
+/* Says so where whoever traces sees it, too; @pfn is the page, 0 if none. */
+static enum ramslice_reason refused(u32 id, enum ramslice_reason reason,
+				    unsigned long pfn)
+{
+	trace_ramslice_refuse(id, reason, pfn);
+	return reason;
+}
+
 static void census_of(u32 id, struct ramslice_census *c)
 {
 	u32 counters[RAMSLICE_NR_COUNTERS];
@@ -137,7 +145,7 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 	if (c->reason != RAMSLICE_REASON_NONE) {
 		if (!(req->flags & RAMSLICE_REQ_DRY_RUN))
 			note_failure(s, c->reason);
-		return c->reason;
+		return refused(id, c->reason, c->pfn);
 	}
 
 	if (!ramslice_reserve_has(run->target.reserve, id,
@@ -146,7 +154,7 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 		/* What earlier searches found may still be at hand */
 		if (nr_free + nr_cache + run->target.nr_free <
 		    c->nr_move + run->dry_moved)
-			return RAMSLICE_REASON_NO_ROOM;
+			return refused(id, RAMSLICE_REASON_NO_ROOM, 0);
 	}
 	nr_free -= min(nr_free, run->dry_moved);
 	price = census_price(c) +
@@ -154,10 +162,10 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 	trace_ramslice_price(id, price, budget, c->nr_drop, c->nr_move,
 			     c->nr_maps);
 	if (price > budget && !ramslice_dummy_mode)
-		return RAMSLICE_REASON_OVER_BUDGET;
+		return refused(id, RAMSLICE_REASON_OVER_BUDGET, 0);
 	if (!ramslice_spares(run->rz->zone, c->nr_free + nr_free +
 					    run->dry_offline))
-		return RAMSLICE_REASON_AWAKE_RESERVE;
+		return refused(id, RAMSLICE_REASON_AWAKE_RESERVE, 0);
 
 	req->price_predicted += price;
 	if (req->flags & RAMSLICE_REQ_DRY_RUN) {
@@ -357,6 +365,7 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 		id = reserve.c[reserve.low].id;
 		reason = refuse(&ramslice_slices[id], req->flags);
 		if (reason != RAMSLICE_REASON_NONE) {
+			refused(id, reason, 0);
 			reserve.low++;
 			reason = RAMSLICE_REASON_NONE;
 			continue;
@@ -367,6 +376,7 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 			if (!(req->flags & RAMSLICE_REQ_DRY_RUN))
 				note_failure(&ramslice_slices[id],
 					     census.reason);
+			refused(id, census.reason, census.pfn);
 			reserve.low++;
 			continue;
 		}
@@ -475,7 +485,7 @@ enum ramslice_reason ramslice_offline_one(struct ramslice_request *req,
 	req->last_id = req->id;
 	reason = refuse(s, req->flags);
 	if (reason != RAMSLICE_REASON_NONE)
-		return reason;
+		return refused(req->id, reason, 0);
 
 	lru_add_drain_all();
 	drain_all_pages(s->rz->zone);

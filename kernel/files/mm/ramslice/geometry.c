@@ -126,6 +126,28 @@ static struct ramslice_zone *get_zone(struct zone *zone)
 	return rz;
 }
 
+/**
+ * ramslice_block_probe - can a pageblock be part of a slice of a zone?
+ * @zone: the zone
+ * @pfn: the first page frame of the block
+ *
+ * Return: RAMSLICE_REASON_NONE, RAMSLICE_REASON_HOLE or RAMSLICE_REASON_ZONE_END.
+ */
+enum ramslice_reason ramslice_block_probe(const struct zone *zone,
+					  unsigned long pfn)
+{
+	unsigned long end = pfn + pageblock_nr_pages - 1;
+	struct page *first = pfn_to_online_page(pfn);
+	struct page *last = pfn_to_online_page(end);
+
+	if (!first || !last)
+		return RAMSLICE_REASON_HOLE;
+	if (page_zone(first) != zone || page_zone(last) != zone ||
+	    !zone_spans_pfn(zone, pfn) || !zone_spans_pfn(zone, end))
+		return RAMSLICE_REASON_ZONE_END;
+	return RAMSLICE_REASON_NONE;
+}
+
 /* Fills in what a slice is by the memory that its blocks have. */
 static int probe_slice(u32 id, struct ramslice_slice *s)
 {
@@ -139,25 +161,17 @@ static int probe_slice(u32 id, struct ramslice_slice *s)
 
 	for_each_slice_block(id, n, pfn) {
 		struct page *first = pfn_to_online_page(pfn);
-		struct page *last =
-			pfn_to_online_page(pfn + pageblock_nr_pages - 1);
+		enum ramslice_reason reason = RAMSLICE_REASON_HOLE;
 
-		if (!first || !last) {
-			s->reason = RAMSLICE_REASON_HOLE;
-			s->unreclaimable = true;
-			if (!first)
-				continue;
+		if (first) {
+			zone = zone ?: page_zone(first);
+			s->nr_pages += pageblock_nr_pages;
+			reason = ramslice_block_probe(zone, pfn);
 		}
-		if (!zone)
-			zone = page_zone(first);
-		if (page_zone(first) != zone ||
-		    (last && page_zone(last) != zone) ||
-		    !zone_spans_pfn(zone, pfn) ||
-		    !zone_spans_pfn(zone, pfn + pageblock_nr_pages - 1)) {
-			s->reason = RAMSLICE_REASON_ZONE_END;
+		if (reason != RAMSLICE_REASON_NONE) {
+			s->reason = reason;
 			s->unreclaimable = true;
 		}
-		s->nr_pages += pageblock_nr_pages;
 	}
 	if (!zone)
 		return 0;
@@ -265,7 +279,7 @@ static int rebuild(const struct ramslice_geometry *geom)
 	return 0;
 }
 
-bool ramslice_all_online(void)
+static bool all_online(void)
 {
 	u32 id;
 
@@ -298,7 +312,7 @@ int ramslice_set_slice_bytes(u64 bytes)
 		return -EBUSY;
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
-	if (!ramslice_all_online()) {
+	if (!all_online()) {
 		err = -EBUSY;
 		goto unlock;
 	}

@@ -6,7 +6,9 @@
  *   verify.c    recounts them from page flags and mappings
  *   geometry.c  which pageblocks make up which slice
  *   state.c     the states of a slice and their legal changes
+ *   class.c     what a page is, and why it may keep its slice on
  *   census.c    walks one slice: what is in it, what blocks it
+ *   pages.c     tells user space what is in a slice, page by page
  *   price.c     what emptying costs (pure arithmetic)
  *   reserve.c   destinations, dearest first
  *   target.c    page frames of destinations (Algorithm 3.2)
@@ -179,7 +181,6 @@ extern u32 ramslice_nr_ids;
 /* --- geometry.c --- */
 int ramslice_set_slice_bytes(u64 bytes);
 u64 ramslice_slice_bytes(void);
-bool ramslice_all_online(void);
 bool ramslice_poisoned(const struct ramslice_slice *s);
 int ramslice_geometry_init(u64 boot_bytes);
 void ramslice_classify(bool again);
@@ -187,6 +188,8 @@ struct ramslice_zone *ramslice_zone_of(const struct zone *zone);
 struct ramslice_zone *ramslice_zone_by_index(unsigned int index);
 unsigned int ramslice_nr_zones(void);
 struct ramslice_slice *ramslice_slice(u32 id);
+enum ramslice_reason ramslice_block_probe(const struct zone *zone,
+					  unsigned long pfn);
 
 /* Slices of a zone; @id is a u32, @s the slice. */
 #define for_each_zone_slice(rz, id, s)					\
@@ -298,9 +301,17 @@ struct ramslice_census {
 
 void ramslice_find_reserved(u32 id, struct ramslice_census *c);
 void ramslice_take_census(u32 id, struct ramslice_census *c, bool stop_early);
+enum ramslice_reason ramslice_find_blocker(unsigned long pfn);
+
+/* --- class.c --- */
 bool ramslice_folio_droppable(struct folio *folio);
 enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
-enum ramslice_reason ramslice_page_blocks(struct page *page);
+enum ramslice_reason ramslice_frame_blocks(struct page *page);
+enum ramslice_reason ramslice_type_blocks(int type);
+enum ramslice_page_class ramslice_page_class(struct page *page, bool held);
+
+/* --- pages.c --- */
+long ramslice_ioc_pages(void __user *arg);
 
 /* --- reserve.c --- */
 /**
@@ -482,6 +493,7 @@ void ramslice_kick(struct ramslice_zone *rz);
 int ramslice_power_off(u32 id, u8 *power_state);
 int ramslice_power_wake(u32 id, u8 power_state);
 void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages);
+bool ramslice_power_idle(void);
 bool ramslice_power_wake_sleeps(void);
 unsigned int ramslice_power_latency_us(void);
 const char *ramslice_power_name(void);
@@ -515,5 +527,9 @@ int ramslice_parse_cmd(char *line, struct ramslice_cmd *cmd);
 int ramslice_sysfs_init(void);
 int ramslice_debugfs_init(void);
 int ramslice_chardev_init(void);
+int ramslice_get_struct(void *dst, size_t ksize, size_t min_size,
+			const void __user *src, u32 *usize);
+int ramslice_put_struct(void __user *dst, const void *src, size_t ksize,
+			u32 usize);
 
 #endif /* __MM_RAMSLICE_INTERNAL_H */

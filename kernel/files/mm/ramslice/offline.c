@@ -93,14 +93,9 @@ static int isolate(struct ramslice_run *run, u32 id)
 	for_each_slice_block(id, n, pfn) {
 		int type = get_pageblock_migratetype(pfn_to_page(pfn));
 
-		if (!migratetype_is_mergeable(type)) {
-			run->reason = is_migrate_isolate(type) ?
-				      RAMSLICE_REASON_ISOLATED :
-				      is_migrate_cma(type) ?
-				      RAMSLICE_REASON_CMA :
-				      RAMSLICE_REASON_HIGHATOMIC;
+		run->reason = ramslice_type_blocks(type);
+		if (run->reason != RAMSLICE_REASON_NONE)
 			goto undo;
-		}
 		/*
 		 * Flags 0: unlike MEMORY_OFFLINE, this takes no exception for
 		 * poisoned pages and other people's PageOffline.
@@ -108,7 +103,7 @@ static int isolate(struct ramslice_run *run, u32 id)
 		ramslice_block(pfn)->saved_type = type;
 		if (start_isolate_page_range(pfn, pfn + pageblock_nr_pages,
 					     type, 0, GFP_KERNEL)) {
-			run->reason = RAMSLICE_REASON_UNMOVABLE;
+			run->reason = ramslice_find_blocker(pfn);
 			goto undo;
 		}
 		run->work.blocks_isolated++;
@@ -195,8 +190,7 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 			}
 			folio = folio_get_nontail_page(page);
 			if (!folio) {
-				reason = PageTail(page) ? RAMSLICE_REASON_NONE :
-					 ramslice_page_blocks(page);
+				reason = ramslice_frame_blocks(page);
 				if (reason == RAMSLICE_REASON_NONE)
 					continue;
 				run->reason = reason;
@@ -205,15 +199,7 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 			}
 
 			nr = folio_nr_pages(folio);
-			if (folio_order(folio) > pageblock_order)
-				reason = RAMSLICE_REASON_GIGANTIC;
-			else if (folio_test_lru(folio))
-				reason = ramslice_folio_blocks(folio);
-			else if (__folio_test_movable(folio))
-				reason = RAMSLICE_REASON_NONE;
-			else
-				reason = ramslice_page_blocks(page);
-
+			reason = ramslice_folio_blocks(folio);
 			if (reason != RAMSLICE_REASON_NONE) {
 				folio_put(folio);
 				run->reason = reason;

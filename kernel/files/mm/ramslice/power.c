@@ -72,12 +72,25 @@ void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages)
 		driver->check(id, pfn, nr_pages);
 }
 
+/* No slice is off, or on its way there or back. Under ramslice_lock. */
+bool ramslice_power_idle(void)
+{
+	struct ramslice_zone *rz;
+	unsigned int i;
+
+	lockdep_assert_held(&ramslice_lock);
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		if (rz->nr[RAMSLICE_OFFLINE] || rz->nr[RAMSLICE_WAKING] ||
+		    rz->nr[RAMSLICE_EMPTYING])
+			return false;
+	}
+	return true;
+}
+
 /* Exchanges drivers; with slices awake, nobody can be inside one. */
 static int exchange(const struct ramslice_power_driver *drv,
 		    const struct ramslice_power_driver *old)
 {
-	struct ramslice_zone *rz;
-	unsigned int i;
 	int err = 0;
 
 	lockdep_assert_held(&ramslice_mutex);
@@ -85,11 +98,8 @@ static int exchange(const struct ramslice_power_driver *drv,
 	spin_lock_irq(&ramslice_lock);
 	if (driver != old)
 		err = old ? -ENOENT : -EBUSY;
-	for (i = 0; !err && (rz = ramslice_zone_by_index(i)); i++) {
-		if (rz->nr[RAMSLICE_OFFLINE] || rz->nr[RAMSLICE_WAKING] ||
-		    rz->nr[RAMSLICE_EMPTYING])
-			err = -EBUSY;
-	}
+	else if (!ramslice_power_idle())
+		err = -EBUSY;
 	if (!err)
 		WRITE_ONCE(driver, drv);
 	spin_unlock_irq(&ramslice_lock);

@@ -87,7 +87,7 @@ void ramslice_strict_map(u32 id)
  * @on: on or off
  *
  * Context: Process context; takes ramslice_mutex.
- * Return: 0; -EBUSY while a request runs or a slice is not online;
+ * Return: 0; -EBUSY while a request runs or a slice is off or on its way;
  * -EOPNOTSUPP if this architecture cannot.
  */
 int ramslice_set_strict(bool on)
@@ -101,7 +101,7 @@ int ramslice_set_strict(bool on)
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
 	spin_lock_irq(&ramslice_lock);
-	if (ramslice_all_online())
+	if (ramslice_power_idle())
 		WRITE_ONCE(strict, on);
 	else
 		err = -EBUSY;

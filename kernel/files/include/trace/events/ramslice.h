@@ -16,6 +16,36 @@
 		{ RAMSLICE_WAKING,	"waking" },		\
 		{ RAMSLICE_QUARANTINED,	"quarantined" })
 
+#define show_ramslice_reason(reason)				\
+	__print_symbolic(reason,				\
+		{ RAMSLICE_REASON_NONE, "none" }, \
+		{ RAMSLICE_REASON_HOLE, "hole" }, \
+		{ RAMSLICE_REASON_ZONE_END, "zone-end" }, \
+		{ RAMSLICE_REASON_BOOT, "boot" }, \
+		{ RAMSLICE_REASON_QUARANTINED, "quarantined" }, \
+		{ RAMSLICE_REASON_SLAB, "slab" }, \
+		{ RAMSLICE_REASON_PAGETABLE, "pagetable" }, \
+		{ RAMSLICE_REASON_PINNED, "pinned" }, \
+		{ RAMSLICE_REASON_WRITEBACK, "writeback" }, \
+		{ RAMSLICE_REASON_HUGETLB, "hugetlb" }, \
+		{ RAMSLICE_REASON_GIGANTIC, "gigantic" }, \
+		{ RAMSLICE_REASON_CMA, "cma" }, \
+		{ RAMSLICE_REASON_HIGHATOMIC, "highatomic" }, \
+		{ RAMSLICE_REASON_HWPOISON, "hwpoison" }, \
+		{ RAMSLICE_REASON_FOREIGN_OFFLINE, "foreign-offline" }, \
+		{ RAMSLICE_REASON_ISOLATED, "isolated" }, \
+		{ RAMSLICE_REASON_UNMOVABLE, "unmovable" }, \
+		{ RAMSLICE_REASON_NO_ROOM, "no-room" }, \
+		{ RAMSLICE_REASON_OVER_BUDGET, "over-budget" }, \
+		{ RAMSLICE_REASON_AWAKE_RESERVE, "awake-reserve" }, \
+		{ RAMSLICE_REASON_BACKOFF, "backoff" }, \
+		{ RAMSLICE_REASON_PRESSURE, "pressure" }, \
+		{ RAMSLICE_REASON_DEADLINE, "deadline" }, \
+		{ RAMSLICE_REASON_SIGNAL, "signal" }, \
+		{ RAMSLICE_REASON_STATE, "state" }, \
+		{ RAMSLICE_REASON_POWER, "power" }, \
+		{ RAMSLICE_REASON_MIGRATION, "migration" })
+
 TRACE_EVENT(ramslice_state,
 
 	TP_PROTO(u32 id, u8 from, u8 to),
@@ -91,9 +121,32 @@ TRACE_EVENT(ramslice_offline,
 		__entry->dropped = dropped;
 	),
 
-	TP_printk("id=%u error=%d reason=%u migrated=%llu dropped=%llu",
-		  __entry->id, __entry->error, __entry->reason,
+	TP_printk("id=%u error=%d reason=%s migrated=%llu dropped=%llu",
+		  __entry->id, __entry->error,
+		  show_ramslice_reason(__entry->reason),
 		  __entry->migrated, __entry->dropped)
+);
+
+TRACE_EVENT(ramslice_refuse,
+
+	TP_PROTO(u32 id, u8 reason, unsigned long pfn),
+
+	TP_ARGS(id, reason, pfn),
+
+	TP_STRUCT__entry(
+		__field(u32, id)
+		__field(u8, reason)
+		__field(unsigned long, pfn)
+	),
+
+	TP_fast_assign(
+		__entry->id = id;
+		__entry->reason = reason;
+		__entry->pfn = pfn;
+	),
+
+	TP_printk("id=%u reason=%s pfn=0x%lx", __entry->id,
+		  show_ramslice_reason(__entry->reason), __entry->pfn)
 );
 
 TRACE_EVENT(ramslice_target,

@@ -285,12 +285,127 @@ struct ramslice_request {
 	__u64 huge_moved;
 };
 
+/* What a page frame is used for. */
+enum ramslice_page_class {
+	RAMSLICE_PAGE_FREE	= 0,  /* in the allocator's free lists */
+	RAMSLICE_PAGE_TRANSIT	= 1,  /* free in a per-CPU list, or on its way; see below */
+	RAMSLICE_PAGE_ANON	= 2,  /* anonymous memory */
+	RAMSLICE_PAGE_FILE	= 3,  /* page cache of a file or block device */
+	RAMSLICE_PAGE_SHMEM	= 4,  /* tmpfs and shared memory */
+	RAMSLICE_PAGE_SWAP	= 5,  /* in the swap cache alone */
+	RAMSLICE_PAGE_MOVABLE	= 6,  /* of a driver that can move it: zsmalloc, balloon */
+	RAMSLICE_PAGE_HUGETLB	= 7,
+	RAMSLICE_PAGE_SLAB	= 8,
+	RAMSLICE_PAGE_PAGETABLE	= 9,
+	RAMSLICE_PAGE_KERNEL	= 10, /* any other allocation of the kernel */
+	RAMSLICE_PAGE_RESERVED	= 11, /* reserved at boot */
+	RAMSLICE_PAGE_HWPOISON	= 12, /* taken out of use after a memory error */
+	RAMSLICE_PAGE_FOREIGN	= 13, /* PageOffline of another owner: balloon, virtio-mem */
+	RAMSLICE_PAGE_HOLE	= 14, /* no memory */
+	RAMSLICE_PAGE_OFF	= 15, /* in this slice, which is switched off or lost */
+	RAMSLICE_NR_PAGE_CLASSES,
+};
+
+/*
+ * Nothing tells the pages of an allocation without __GFP_COMP after its first
+ * from pages on their way: they are RAMSLICE_PAGE_TRANSIT, too.
+ */
+
+/* Flags of a run of pages. */
+#define RAMSLICE_RUN_DROP	(1U << 0) /* clean unmapped cache: would be dropped, not moved */
+#define RAMSLICE_RUN_LRU	(1U << 1) /* on the LRU lists */
+#define RAMSLICE_RUN_DIRTY	(1U << 2)
+#define RAMSLICE_RUN_WRITEBACK	(1U << 3)
+#define RAMSLICE_RUN_BUFFERS	(1U << 4) /* its file system keeps data with it, such as buffer heads */
+#define RAMSLICE_RUN_SWAPCACHE	(1U << 5)
+#define RAMSLICE_RUN_UNEVICTABLE (1U << 6) /* not to be reclaimed */
+#define RAMSLICE_RUN_MLOCKED	(1U << 7)
+#define RAMSLICE_RUN_KSM	(1U << 8)
+#define RAMSLICE_RUN_PINNED	(1U << 9) /* pinned for DMA, as far as can be told */
+#define RAMSLICE_RUN_HWPOISON	(1U << 10) /* a page of it has a memory error */
+
+/**
+ * struct ramslice_page_run - neighbouring page frames that are alike
+ * @pfn:        the first page frame
+ * @nr_pages:   page frames
+ * @flags:      RAMSLICE_RUN_*
+ * @inode:      of FILE and SHMEM: the file's inode; 0 for the block device
+ *              @dev_major, @dev_minor itself, and if it could not be told
+ * @cgroup:     inode of the memory cgroup charged for it, or 0
+ * @dev_major:  of FILE and SHMEM: device that the inode is of, as in stat();
+ *              0, 0 if it could not be told
+ * @dev_minor:  its minor number
+ * @nr_maps:    mappings, of each folio in the run
+ * @extra_refs: references of each folio beyond those of its mappings, its
+ *              cache and its file system, where these can be told
+ * @page_class: enum ramslice_page_class
+ * @reason:     enum ramslice_reason: why a request would be refused for them;
+ *              RAMSLICE_REASON_NONE if they are free, can be dropped or moved
+ * @order:      the folios or free blocks that the run consists of have
+ *              2^order page frames each; larger ones may be cut by the slice
+ * @reserved8:  0
+ * @reserved:   0
+ */
+struct ramslice_page_run {
+	__u64 pfn;
+	__u32 nr_pages;
+	__u32 flags;
+	__u64 inode;
+	__u64 cgroup;
+	__u32 dev_major;
+	__u32 dev_minor;
+	__u32 nr_maps;
+	__u32 extra_refs;
+	__u8  page_class;
+	__u8  reason;
+	__u8  order;
+	__u8  reserved8;
+	__u32 reserved;
+};
+
+/**
+ * struct ramslice_pages - what a slice holds, page by page
+ * @size:       in: bytes of this structure
+ * @id:         in: the slice
+ * @entry_size: in: bytes between runs; out: bytes the kernel filled of each
+ * @nr:         in: runs that fit at @runs, at least 1; out: runs written
+ * @runs:       in: address of an array of struct ramslice_page_run
+ * @first:      in: page frame of the slice to begin with, 0 for the first;
+ *              out: where to go on. Equal to @nr_pages when all was told
+ * @nr_pages:   out: page frames of the slice, holes included
+ * @flags:      in: must be 0
+ * @state:      out: enum ramslice_state
+ * @reason:     out: enum ramslice_reason of the slice, as in the snapshot
+ * @reserved:   must be 0
+ *
+ * Runs are in the order of the slice's page frames and leave none out. They
+ * are read without stopping the system: each was true at some moment of the
+ * call. The kernel may write fewer runs than fit; call again with @first as
+ * it was returned. A slice that is offline or quarantined has one run.
+ *
+ * Needs CAP_SYS_ADMIN, for runs show where in memory everybody's files are.
+ * Fails with -EPERM without it, with -ENOENT if there is no such slice.
+ */
+struct ramslice_pages {
+	__u32 size;
+	__u32 id;
+	__u32 entry_size;
+	__u32 nr;
+	__u64 runs;
+	__u32 first;
+	__u32 nr_pages;
+	__u32 flags;
+	__u32 state;
+	__u32 reason;
+	__u32 reserved;
+};
+
 #define RAMSLICE_IOC_MAGIC	0xba
 
 /*
  * The size is in the structure, not in the number, so that a structure that
  * grows keeps its number. SNAPSHOT, INFO and ZONE need read permission on the
- * file, REQUEST needs write permission.
+ * file, PAGES CAP_SYS_ADMIN as well; REQUEST needs write permission.
  *
  * poll() reports EPOLLIN when a slice changed its state since the file was
  * opened or last read; read() of 8 bytes returns the number of state changes
@@ -300,5 +415,6 @@ struct ramslice_request {
 #define RAMSLICE_IOC_ZONE	_IO(RAMSLICE_IOC_MAGIC, 1)
 #define RAMSLICE_IOC_SNAPSHOT	_IO(RAMSLICE_IOC_MAGIC, 2)
 #define RAMSLICE_IOC_REQUEST	_IO(RAMSLICE_IOC_MAGIC, 3)
+#define RAMSLICE_IOC_PAGES	_IO(RAMSLICE_IOC_MAGIC, 4)
 
 #endif /* _UAPI_LINUX_RAMSLICE_H */

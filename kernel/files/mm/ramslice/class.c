@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a page is used for, and why it may keep its slice on: the one opinion
+ * that the census, emptying and /dev/ramslice share.
+ */
+
+#include <linux/hugetlb.h>
+#include <linux/migrate.h>
+#include <linux/page-isolation.h>
+#include <linux/pagemap.h>
+#include <linux/secretmem.h>
+#include <linux/swap.h>
+#include "../internal.h"
+#include "internal.h"
+
+/**
+ * ramslice_folio_droppable - is this clean unmapped page cache?
+ * @folio: a folio that the caller has a reference to
+ */
+bool ramslice_folio_droppable(struct folio *folio)
+{
+	return !folio_test_swapbacked(folio) && !folio_test_anon(folio) &&
+	       !folio_mapped(folio) && !folio_test_dirty(folio) &&
+	       !folio_test_writeback(folio) && !folio_test_unevictable(folio) &&
+	       folio_mapping(folio);
+}
+
+/* The same of a page that is neither free nor on the LRU lists. */
+static enum ramslice_reason page_blocks(struct page *page)
+{
+	if (PageReserved(page))
+		return RAMSLICE_REASON_BOOT;
+	if (PageHWPoison(page))
+		return RAMSLICE_REASON_HWPOISON;
+	if (PageOffline(page))
+		return RAMSLICE_REASON_FOREIGN_OFFLINE;
+	if (PageSlab(page))
+		return RAMSLICE_REASON_SLAB;
+	if (PageTable(page))
+		return RAMSLICE_REASON_PAGETABLE;
+	if (PageHuge(page))
+		return folio_order(page_folio(page)) > pageblock_order ?
+		       RAMSLICE_REASON_GIGANTIC : RAMSLICE_REASON_NONE;
+	if (!page_count(page))
+		return RAMSLICE_REASON_NONE;
+	/* Anonymous, page cache or movable: somebody else has it just now */
+	if (READ_ONCE(page->mapping))
+		return RAMSLICE_REASON_NONE;
+	return RAMSLICE_REASON_UNMOVABLE;
+}
+
+/* Memory that nobody but its owner may touch (memfd_secret). */
+static bool is_secret(struct folio *folio)
+{
+	struct address_space *mapping;
+	bool secret;
+
+	/* All of it is unevictable, as little else is */
+	if (!folio_test_unevictable(folio) || folio_test_anon(folio) ||
+	    !folio_trylock(folio))
+		return false;
+	/* It stays the folio's while that is locked */
+	mapping = folio_mapping(folio);
+	secret = mapping && (secretmem_mapping(mapping) ||
+			     mapping_inaccessible(mapping));
+	folio_unlock(folio);
+	return secret;
+}
+
+/**
+ * ramslice_folio_blocks - why a folio can be neither dropped nor moved
+ * @folio: a folio that the caller has a reference to
+ *
+ * Return: the reason, or RAMSLICE_REASON_NONE if it can, or is on its way
+ * somewhere (isolated by somebody, in an LRU batch).
+ */
+enum ramslice_reason ramslice_folio_blocks(struct folio *folio)
+{
+	if (folio_order(folio) > pageblock_order)
+		return RAMSLICE_REASON_GIGANTIC;
+	if (folio_test_lru(folio) || folio_test_hugetlb(folio)) {
+		if (folio_contain_hwpoisoned_page(folio))
+			return RAMSLICE_REASON_HWPOISON;
+		if (folio_maybe_dma_pinned(folio))
+			return RAMSLICE_REASON_PINNED;
+		if (is_secret(folio))
+			return RAMSLICE_REASON_UNMOVABLE;
+		return RAMSLICE_REASON_NONE;
+	}
+	if (__folio_test_movable(folio))
+		return RAMSLICE_REASON_NONE;
+	return page_blocks(&folio->page);
+}
+
+/**
+ * ramslice_frame_blocks - why a page frame that nobody can get may not go
+ * @page: a page that is not in the buddy allocator; no reference could be had
+ *
+ * Tails are met with their head, unless that lies in an earlier pageblock.
+ *
+ * Return: the reason, or RAMSLICE_REASON_NONE if it is free, or a tail.
+ */
+enum ramslice_reason ramslice_frame_blocks(struct page *page)
+{
+	if (!PageTail(page))
+		return page_blocks(page);
+	return pageblock_aligned(page_to_pfn(page)) ? RAMSLICE_REASON_GIGANTIC :
+						      RAMSLICE_REASON_NONE;
+}
+
+/**
+ * ramslice_type_blocks - why pageblocks of a migrate type are not isolated
+ * @type: the migrate type
+ */
+enum ramslice_reason ramslice_type_blocks(int type)
+{
+	if (is_migrate_isolate(type))
+		return RAMSLICE_REASON_ISOLATED;
+	if (is_migrate_cma(type))
+		return RAMSLICE_REASON_CMA;
+	if (!migratetype_is_mergeable(type))
+		return RAMSLICE_REASON_HIGHATOMIC;
+	return RAMSLICE_REASON_NONE;
+}
+
+/**
+ * ramslice_page_class - what a page is used for
+ * @page: no tail if @held, not in the buddy allocator
+ * @held: the caller has a reference
+ */
+enum ramslice_page_class ramslice_page_class(struct page *page, bool held)
+{
+	struct folio *folio = (struct folio *)page;
+
+	if (PageReserved(page))
+		return RAMSLICE_PAGE_RESERVED;
+	/* Pages in a balloon are PageOffline, too */
+	if (held && __folio_test_movable(folio))
+		return RAMSLICE_PAGE_MOVABLE;
+	if (PageOffline(page))
+		return RAMSLICE_PAGE_FOREIGN;
+	if (PageSlab(page))
+		return RAMSLICE_PAGE_SLAB;
+	if (PageTable(page))
+		return RAMSLICE_PAGE_PAGETABLE;
+	if (PageHuge(page))
+		return RAMSLICE_PAGE_HUGETLB;
+	/* Without a reference the rest would not be of one moment */
+	if (!held)
+		return PageHWPoison(page) ? RAMSLICE_PAGE_HWPOISON :
+					    RAMSLICE_PAGE_TRANSIT;
+	if (folio_test_anon(folio))
+		return RAMSLICE_PAGE_ANON;
+	if (folio_test_swapcache(folio))
+		return RAMSLICE_PAGE_SWAP;
+	if (READ_ONCE(folio->mapping))
+		return folio_test_swapbacked(folio) ? RAMSLICE_PAGE_SHMEM :
+						      RAMSLICE_PAGE_FILE;
+	return PageHWPoison(page) ? RAMSLICE_PAGE_HWPOISON :
+				    RAMSLICE_PAGE_KERNEL;
+}
