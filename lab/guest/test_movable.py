@@ -28,7 +28,7 @@ def others(row):
 class Compressed(Test):
     """A compressed disk: zsmalloc's pages are on no list, and its objects lie across their boundaries."""
 
-    MIB = 96
+    MIB = 64
 
     def setUp(self):
         super().setUp()
@@ -88,7 +88,7 @@ class Compressed(Test):
 class Balloon(Test):
     """Pages that the hypervisor took."""
 
-    MIB = 256
+    MIB = 160
 
     @classmethod
     def setUpClass(cls):

@@ -10,6 +10,8 @@ import contextlib
 import fcntl
 import os
 import re
+import tempfile
+from pathlib import Path
 
 import hard
 import harness
@@ -58,19 +60,17 @@ class Types(Test):
     def setUp(self):
         super().setUp()
         if not Types.mixed:
-            self.mix()
             Types.mixed = True
+            self.mix()
 
     def mix(self):
         """Leaves blocks behind that were used for the kernel's pages and objects, and are free now."""
         before = sums()
-        # Names that are not there, long enough to be objects of their own
-        name = "x" * 200
-        for number in range(12000):
-            try:
-                os.stat(f"/mnt/{name}{number:08}")
-            except FileNotFoundError:
-                pass
+        # Names long enough to be objects of their own, of one file
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            Path(folder, "file").touch()
+            for number in range(24000):
+                os.link(f"{folder}/file", f"{folder}/{number:0200}")
         with pipes(160):
             pass
         for _ in range(3):
@@ -151,7 +151,7 @@ class Types(Test):
     def test_a_change_would_be_noticed(self):
         """Pages for the kernel's own use take movable blocks over."""
         before = hard.block_types(self.device)
-        with pipes(200):
+        with pipes(400):
             after = hard.block_types(self.device)
         self.assertNotEqual(before, after)
 
