@@ -181,8 +181,8 @@ def beside(args, folder):
         f"-chardev socket,id=holes,path={shlex.quote(str(path))},server=off",
         f"-device isa-serial,chardev=holes,iobase={PORT:#x},irq=3,index=1",
     ]
-    # The guest's own serial driver leaves the second port alone.
-    args.append.append("8250.nr_uarts=1")
+    # The guest's own serial driver leaves it alone.
+    args.append.append(f"reserve={PORT:#x},8")
     yield
     report = host.report()
     print(f"holes: {json.dumps(report)}", file=sys.stderr, flush=True)

@@ -23,7 +23,6 @@
 
 #include <linux/delay.h>
 #include <linux/io.h>
-#include <linux/ioport.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/random.h>
@@ -31,7 +30,6 @@
 #include <linux/serial_reg.h>
 #include <linux/spinlock.h>
 
-#define UART_PORTS	8
 #define POLL_US		5
 
 static unsigned short port = 0x2f8;
@@ -262,9 +260,12 @@ static int __init holes_init(void)
 {
 	int err;
 
-	if (!request_region(port, UART_PORTS, "ramslice_holes"))
-		return -EBUSY;
-	/* Eight bits, no interrupts, empty queues */
+	/*
+	 * The command line (reserve=0x2f8,8) keeps other drivers away from the
+	 * port, and us from requesting it.
+	 *
+	 * Eight bits, no interrupts, empty queues.
+	 */
 	outb(0, port + UART_IER);
 	outb(UART_LCR_WLEN8, port + UART_LCR);
 	outb(UART_FCR_ENABLE_FIFO | UART_FCR_CLEAR_RCVR | UART_FCR_CLEAR_XMIT,
@@ -275,18 +276,13 @@ static int __init holes_init(void)
 	err = check_map(GFP_KERNEL | GFP_DMA32);
 	if (!err)
 		err = check_map(GFP_KERNEL);
-	if (!err)
-		err = ramslice_register_power_driver(&holes_driver);
-	if (err)
-		release_region(port, UART_PORTS);
-	return err;
+	return err ? : ramslice_register_power_driver(&holes_driver);
 }
 module_init(holes_init);
 
 static void __exit holes_exit(void)
 {
 	ramslice_unregister_power_driver(&holes_driver);
-	release_region(port, UART_PORTS);
 }
 module_exit(holes_exit);
 
