@@ -253,7 +253,10 @@ fn a_missing_sysfs_file_is_named_and_not_created() {
 fn the_pages_of_a_slice_are_collected_over_several_calls() {
     let (_dir, _, backend) = with_fake(Fake { page_runs: 2500, ..Fake::default() });
     let contents = backend.unwrap().contents(SliceId(7), Detail::default()).unwrap();
-    assert_eq!((contents.slice, contents.state, contents.reason), (SliceId(7), SliceState::Online, Reason::Slab));
+    assert_eq!(
+        (contents.slice, contents.state, contents.reason),
+        (SliceId(7), SliceState::Online, Reason::Slab)
+    );
     assert_eq!(contents.runs.len(), 2500);
     assert_eq!(contents.frames(), ramslice_types::Pages(5000));
     assert!(contents.runs.windows(2).all(|pair| pair[0].end() == pair[1].pfn));

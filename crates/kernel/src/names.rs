@@ -211,13 +211,15 @@ mod tests {
         fs::create_dir_all(paths.proc.join("17")).unwrap();
         fs::create_dir_all(paths.proc.join("not-a-process")).unwrap();
         fs::write(paths.proc.join("17/maps"), "1-2 r--p 00000000 08:01 77    /lib/x\n").unwrap();
-        fs::write(paths.proc.join("partitions"), "major minor  #blocks  name\n\n 254  0  1024 vda\n").unwrap();
+        fs::write(paths.proc.join("partitions"), "major minor  #blocks  name\n\n 254  0  1024 vda\n")
+            .unwrap();
         fs::create_dir_all(paths.cgroups.join("user.slice/a")).unwrap();
         let inode = fs::metadata(paths.cgroups.join("user.slice/a")).unwrap().ino();
         let file = FileId { device: DeviceNumber { major: 8, minor: 1 }, inode: 77 };
         let disk = FileId { device: DeviceNumber { major: 254, minor: 0 }, inode: 0 };
         let gone = FileId { inode: 78, ..file };
-        let mut found = contents(vec![run(Some(file), Some(inode)), run(Some(disk), None), run(Some(gone), Some(1))]);
+        let mut found =
+            contents(vec![run(Some(file), Some(inode)), run(Some(disk), None), run(Some(gone), Some(1))]);
         Names::new(&paths).add(&mut found, Detail::default());
         assert_eq!(found.file_name(file), "/lib/x");
         assert_eq!(found.file_name(disk), "/dev/vda");
@@ -235,7 +237,8 @@ mod tests {
         fs::create_dir_all(data.join("below")).unwrap();
         fs::write(data.join("below/file"), "x").unwrap();
         let meta = fs::metadata(data.join("below/file")).unwrap();
-        let device = DeviceNumber { major: rustix::fs::major(meta.dev()), minor: rustix::fs::minor(meta.dev()) };
+        let device =
+            DeviceNumber { major: rustix::fs::major(meta.dev()), minor: rustix::fs::minor(meta.dev()) };
         let line = format!("1 2 {device} / {} rw - ext4 /dev/x rw\n", data.display());
         fs::write(paths.proc.join("self/mountinfo"), line).unwrap();
         let file = FileId { device, inode: meta.ino() };

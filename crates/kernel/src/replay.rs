@@ -11,8 +11,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Budget, Bytes, Contents, Counters, Detail, ErrorKind, Info, Machine, Op, Outcome, Pages, Price,
-    PriceParameter, Reason, Request, SCHEMA_VERSION, Slice, SliceId, SliceState, Snapshot, Zone,
+    Backend, BackendError, Budget, Bytes, Contents, Counters, Detail, ErrorKind, Info, Machine, Op, Outcome,
+    Pages, Price, PriceParameter, Reason, Request, SCHEMA_VERSION, Slice, SliceId, SliceState, Snapshot,
+    Zone,
 };
 use rustix::io::Errno;
 

@@ -183,11 +183,17 @@ fn no_struct_has_padding_that_another_compiler_could_place_elsewhere() {
 
 #[test]
 fn every_define_agrees_with_the_header() {
-    let ours: BTreeMap<String, u64> =
-        [uapi::SLICE_FLAGS, uapi::REQUEST_FLAGS, uapi::RUN_FLAGS, uapi::LIMITS, uapi::WILDCARDS, uapi::IOCTLS]
-            .iter()
-            .flat_map(|list| owned(list))
-            .collect();
+    let ours: BTreeMap<String, u64> = [
+        uapi::SLICE_FLAGS,
+        uapi::REQUEST_FLAGS,
+        uapi::RUN_FLAGS,
+        uapi::LIMITS,
+        uapi::WILDCARDS,
+        uapi::IOCTLS,
+    ]
+    .iter()
+    .flat_map(|list| owned(list))
+    .collect();
     let theirs: BTreeMap<String, u64> =
         header().defines.iter().map(|(name, text)| (name.clone(), evaluate(text))).collect();
     assert_eq!(theirs, ours);

@@ -189,7 +189,8 @@ mod tests {
     fn what_stays_comes_first_and_nothing_is_left_out() {
         let contents = contents();
         let holdings = Holdings::of(&contents);
-        let order: Vec<(Fate, Pages)> = holdings.groups.iter().map(|group| (group.fate, group.pages)).collect();
+        let order: Vec<(Fate, Pages)> =
+            holdings.groups.iter().map(|group| (group.fate, group.pages)).collect();
         assert_eq!(
             order,
             [

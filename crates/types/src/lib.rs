@@ -22,7 +22,8 @@ mod units;
 pub use backend::{Backend, BackendError, ErrorKind};
 pub use census::{Census, StateCount};
 pub use contents::{
-    CgroupName, Contents, Detail, DeviceNumber, Fate, FileId, FileName, PageClass, PageFlag, PageFlags, PageRun,
+    CgroupName, Contents, Detail, DeviceNumber, Fate, FileId, FileName, PageClass, PageFlag, PageFlags,
+    PageRun,
 };
 pub use counters::{Composition, Counters, Kind};
 pub use holdings::{Group, Holding, Holdings};

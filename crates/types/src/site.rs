@@ -116,9 +116,10 @@ impl Site {
 
     /// The function that says most: the first that does not belong to the allocator itself.
     pub fn caller(&self) -> &str {
-        let telling = self.stack.iter().map(|line| line.split('+').next().unwrap_or(line)).find(|name| {
-            !ALLOCATOR.iter().any(|prefix| name.trim_start_matches('_').starts_with(prefix))
-        });
+        let telling =
+            self.stack.iter().map(|line| line.split('+').next().unwrap_or(line)).find(|name| {
+                !ALLOCATOR.iter().any(|prefix| name.trim_start_matches('_').starts_with(prefix))
+            });
         telling.or(self.stack.first().map(String::as_str)).unwrap_or("unknown")
     }
 }
