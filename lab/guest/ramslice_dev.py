@@ -35,9 +35,12 @@ STATES = _enum("ramslice_state")
 ONLINE, EMPTYING, OFFLINE, WAKING, QUARANTINED = range(5)
 REASONS = [name.replace("_", "-") for name in _enum("ramslice_reason")]
 COUNTERS = _enum("ramslice_counter")
+CLASSES = [name.removeprefix("PAGE_").lower() for name in _enum("ramslice_page_class")]
 OPS = {name: number for number, name in enumerate(_enum("ramslice_op"))}
 PER_SLICE, KEEP_CACHE, IGNORE_BACKOFF, DRY_RUN = 1, 2, 4, 8
 UNRECLAIMABLE, BACKOFF, UNMOVABLE = 1, 2, 4
+# Flags of a run of pages
+DROP, LRU, DIRTY, WRITEBACK, BUFFERS, SWAPCACHE, UNEVICTABLE, MLOCKED, KSM, PINNED, RUN_HWPOISON = (1 << n for n in range(11))
 UNLIMITED = 2**64 - 1
 ALL_SLICES = 2**32 - 1
 ANY = -1
@@ -107,11 +110,32 @@ class Request(Struct):
         return REASONS[self.reason] if self.reason < len(REASONS) else f"reason {self.reason}"
 
 
+class Run(Struct):
+    _fields_ = [
+        ("pfn", u64), ("nr_pages", u32), ("flags", u32), ("inode", u64), ("cgroup", u64), ("dev_major", u32),
+        ("dev_minor", u32), ("nr_maps", u32), ("extra_refs", u32), ("page_class", u8), ("reason", u8), ("order", u8),
+        ("reserved8", u8), ("reserved", u32),
+    ]
+
+    def what(self):
+        return CLASSES[self.page_class]
+
+    def why(self):
+        return REASONS[self.reason]
+
+
+class Pages(Struct):
+    _fields_ = [
+        ("size", u32), ("id", u32), ("entry_size", u32), ("nr", u32), ("runs", u64), ("first", u32), ("nr_pages", u32),
+        ("flags", u32), ("state", u32), ("reason", u32), ("reserved", u32),
+    ]
+
+
 def _io(number):
     return 0xBA << 8 | number
 
 
-IOC_INFO, IOC_ZONE, IOC_SNAPSHOT, IOC_REQUEST = map(_io, range(4))
+IOC_INFO, IOC_ZONE, IOC_SNAPSHOT, IOC_REQUEST, IOC_PAGES = map(_io, range(5))
 
 
 class Device:
@@ -155,6 +179,18 @@ class Device:
                 nr = snap.nr
                 continue
             return list(rows[:snap.nr])
+
+    def pages(self, number, room=1024):
+        """What a slice holds, as a list of Run, in as many calls as it takes."""
+        runs, first = [], 0
+        while True:
+            rows = (Run * room)()
+            head = self._call(IOC_PAGES, Pages(id=number, entry_size=ctypes.sizeof(Run), nr=room, first=first,
+                                               runs=ctypes.addressof(rows)))
+            runs += list(rows[:head.nr])
+            if head.first >= head.nr_pages:
+                return runs
+            first = head.first
 
     def request(self, op, wait_busy=0.0, **fields):
         """Carries out a request and returns it with its outcome; invalid ones raise OSError.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{compact, completions, man, map, offline, online, slices, status, watch};
+use crate::commands::{compact, completions, explain, man, map, offline, online, slices, status, watch};
 
 const LONG_ABOUT: &str = "\
 See and steer which DRAM slices are in use.
@@ -27,6 +27,7 @@ Examples:
   ramslice offline 64-71,80          switch these slices off
   ramslice online --all              switch everything on again
   ramslice map --png memory.png      a picture of physical memory
+  ramslice explain --all             what keeps slices on, and what to empty next
   ramslice status --json > now.json  save it; look at it later with --from now.json
 
 Prices and budgets are in units of 100 CPU cycles.
@@ -110,8 +111,10 @@ pub(crate) enum Command {
     Status(status::Args),
     /// List the slices
     Slices(slices::Args),
-    /// Draw physical memory, on the terminal or as a PNG
+    /// Draw physical memory, or one slice page by page, on the terminal or as a PNG
     Map(map::Args),
+    /// Say what keeps a slice on, and what would have to happen for it to be empty
+    Explain(explain::Args),
     /// Empty slices and switch them off
     Offline(offline::Args),
     /// Switch slices on again

@@ -32,6 +32,11 @@ fn run(args: &[&str]) -> Output {
     command(args).arg("--from").arg(fixture()).output().unwrap()
 }
 
+/// Runs over the fixture with the pages of some slices.
+fn run_pages(args: &[&str]) -> Output {
+    command(args).arg("--from").arg(here("data/guest-pages.json")).output().unwrap()
+}
+
 fn json(args: &[&str]) -> Value {
     let output = run(args);
     serde_json::from_slice(&output.stdout)
@@ -39,7 +44,7 @@ fn json(args: &[&str]) -> Value {
 }
 
 /// Compares what a command prints with `expects/NAME.txt`.
-fn expect(name: &str, args: &[&str]) {
+fn expect(name: &str, args: &[&str], run: impl Fn(&[&str]) -> Output) {
     let output = run(args);
     let text = format!(
         "$ ramslice {}\n{}{}[exit {}]\n",
@@ -85,8 +90,62 @@ fn commands_print_what_is_expected() {
         ("compact-dry", vec!["compact", "--dry-run", "--json"]),
         ("watch", vec!["watch", "--count", "1"]),
     ] {
-        expect(name, &args);
+        expect(name, &args, run);
     }
+}
+
+#[test]
+fn explanations_are_what_is_expected() {
+    for (name, args) in [
+        ("explain-slab", vec!["explain", "2"]),
+        ("explain-pinned", vec!["explain", "13"]),
+        ("explain-movable", vec!["explain", "5", "--limit", "1"]),
+        ("explain-boot", vec!["explain", "1"]),
+        ("explain-off", vec!["explain", "6,133"]),
+        ("explain-all", vec!["explain", "--all"]),
+        ("explain-not-saved", vec!["explain", "0"]),
+        ("explain-unknown", vec!["explain", "99"]),
+        ("explain-nothing", vec!["explain"]),
+        ("map-slice", vec!["map", "2"]),
+        ("map-slice-color", vec!["map", "13", "--color", "always", "--width", "60"]),
+    ] {
+        expect(name, &args, run_pages);
+    }
+}
+
+#[test]
+fn an_explanation_in_json_has_everything_that_the_text_has() {
+    let parse = |output: Output| serde_json::from_slice::<Value>(&output.stdout).unwrap();
+    let document = parse(run_pages(&["explain", "2", "--json"]));
+    let slice = &document["slices"][0];
+    let text = String::from_utf8(run_pages(&["explain", "2"]).stdout).unwrap().replace('\n', " ");
+    assert!(text.contains(slice["plain_words"].as_str().unwrap()), "{text}");
+    assert_eq!(slice["groups"][0]["class"], "slab");
+    assert_eq!(slice["sites"][0]["processes"][0]["name"], "updatedb");
+    assert_eq!((slice["page_owner"].as_str(), slice["price_100cycles"].as_u64()), (Some("on"), None));
+    let held: u64 =
+        slice["groups"].as_array().unwrap().iter().map(|group| group["pages"].as_u64().unwrap()).sum();
+    assert_eq!(held, 16384);
+
+    let document = parse(run_pages(&["explain", "--all", "--json"]));
+    let stuck: Vec<u64> =
+        document["stuck"].as_array().unwrap().iter().map(|row| row["slice"].as_u64().unwrap()).collect();
+    assert_eq!(stuck, [1, 2, 13]);
+    assert_eq!(document["next"][0]["slice"], 12);
+    assert_eq!(document["slices_unknown"], 1);
+}
+
+#[test]
+fn a_saved_machine_keeps_the_pages_it_was_saved_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("saved.json");
+    fs::write(&saved, run_pages(&["status", "--json", "--pages", "2,13"]).stdout).unwrap();
+    let again = ReplayBackend::open(&saved).unwrap().machine().unwrap();
+    assert_eq!(again.contents.iter().map(|contents| contents.slice.0).collect::<Vec<_>>(), [2, 13]);
+    let before = ReplayBackend::open(&here("data/guest-pages.json")).unwrap().machine().unwrap();
+    assert!(again.contents.iter().all(|contents| before.contents.contains(contents)));
+    let output = run(&["status", "--pages", "2"]);
+    assert_eq!(output.status.code(), Some(2), "--pages is for --json");
 }
 
 #[test]
@@ -129,7 +188,22 @@ fn every_json_document_has_its_version_and_command() {
 #[test]
 fn numbers_in_json_are_named_with_their_unit() {
     const UNITS: [&str; 5] = ["_bytes", "_pages", "_us", "_ms", "_100cycles"];
-    const PLAIN: [&str; 18] = [
+    const PLAIN: [&str; 33] = [
+        "pages",
+        "pid",
+        "slices_online",
+        "slices_empty",
+        "slices_unknown",
+        "pfn",
+        "first_pfn",
+        "order",
+        "orders",
+        "mappings",
+        "extra_references",
+        "inode",
+        "cgroup_inode",
+        "slice",
+        "allocations",
         "schema_version",
         "abi_version",
         "event_seq",
@@ -165,6 +239,9 @@ fn numbers_in_json_are_named_with_their_unit() {
         }
     }
     walk("", &json(&["status", "--json"]));
+    for args in [&["explain", "2", "--json"][..], &["explain", "--all", "--json"], &["map", "2", "--json"]] {
+        walk("", &serde_json::from_slice(&run_pages(args).stdout).unwrap());
+    }
 }
 
 #[test]
@@ -182,6 +259,8 @@ fn a_png_is_written_and_its_size_told() {
     let output = run(&["map", "--png", path.to_str().unwrap(), "--width", "800"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("800 x "));
     assert!(fs::read(&path).unwrap().starts_with(b"\x89PNG"));
+    let output = run_pages(&["map", "2", "--png", path.to_str().unwrap(), "--width", "900"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("900 x "));
     let missing = run(&["map", "--png", "/nonexistent/map.png"]);
     assert_eq!(missing.status.code(), Some(1));
     let text = String::from_utf8_lossy(&missing.stderr).into_owned();

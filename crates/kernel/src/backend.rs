@@ -6,14 +6,18 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Bytes, Info, Op, Outcome, Price, PriceParameter, Request, Snapshot, Zone,
+    Backend, BackendError, Bytes, Contents, Detail, Info, Op, Outcome, Price, PriceParameter, Request,
+    SliceId, Snapshot, Zone,
 };
 use rustix::io::Errno;
 use tracing::debug;
 
+use crate::contents;
 use crate::convert;
 use crate::device::Device;
 use crate::error::{Access, Error};
+use crate::names::Names;
+use crate::page_owner;
 use crate::paths::Paths;
 use crate::sysfs;
 use crate::uapi;
@@ -29,6 +33,7 @@ pub struct KernelBackend {
     paths: Paths,
     device: Box<dyn Device>,
     pageblock_bytes: Bytes,
+    names: Names,
 }
 
 impl KernelBackend {
@@ -44,7 +49,8 @@ impl KernelBackend {
     }
 
     fn with_device(paths: Paths, device: Box<dyn Device>) -> Result<Self, Error> {
-        let mut backend = Self { paths, device, pageblock_bytes: Bytes::ZERO };
+        let names = Names::new(&paths);
+        let mut backend = Self { paths, device, pageblock_bytes: Bytes::ZERO, names };
         let info = backend.raw_info()?;
         let (kernel, tool) = (info.abi_version, uapi::RAMSLICE_ABI_VERSION);
         if kernel != tool {
@@ -132,6 +138,27 @@ impl Backend for KernelBackend {
 
     fn snapshot(&self) -> Result<Snapshot, BackendError> {
         Ok(self.read_snapshot()?)
+    }
+
+    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+        let mut contents = contents::read(&*self.device, slice).map_err(|source| match source {
+            contents::Failed::State(state) => Error::UnknownState { slice, state },
+            contents::Failed::Io(source) if is(&source, Errno::NOENT) => {
+                Error::NotFound { what: format!("slice {slice}") }
+            }
+            contents::Failed::Io(source) if is(&source, Errno::PERM) => {
+                Error::PagesPermission { path: self.paths.device.clone() }
+            }
+            contents::Failed::Io(source) if is(&source, Errno::NOTTY) => {
+                Error::NoPages { path: self.paths.device.clone() }
+            }
+            contents::Failed::Io(source) => self.device_error("PAGES", source),
+        })?;
+        self.names.add(&mut contents, detail);
+        if detail.sites {
+            contents.sites = page_owner::sites(&self.paths.page_owner, &contents.suspects())?;
+        }
+        Ok(contents)
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {

@@ -18,6 +18,9 @@ struct Fake {
     snapshots: Mutex<u32>,
     requests: Mutex<Vec<uapi::Request>>,
     request_error: Option<Errno>,
+    /// Runs of two pages that PAGES tells of any slice.
+    page_runs: u32,
+    pages_error: Option<Errno>,
 }
 
 impl Device for std::sync::Arc<Fake> {
@@ -44,6 +47,21 @@ impl Device for std::sync::Arc<Fake> {
         }
         rows[..self.rows.len()].copy_from_slice(&self.rows);
         (Ok(()), head)
+    }
+
+    fn pages(&self, id: u32, first: u32, runs: &mut [uapi::PageRun]) -> io::Result<uapi::PagesHead> {
+        if let Some(errno) = self.pages_error {
+            return Err(errno.into());
+        }
+        // No more than a thousand at once, as a kernel may choose.
+        let nr = (self.page_runs - first / 2).min(1000);
+        for (run, at) in runs.iter_mut().zip(0..nr) {
+            let pfn = u64::from(id * 10_000 + first + 2 * at);
+            *run = uapi::PageRun { pfn, nr_pages: 2, nr_maps: at, ..uapi::PageRun::default() };
+        }
+        let reason = uapi::RAMSLICE_REASON_SLAB;
+        let nr_pages = 2 * self.page_runs;
+        Ok(uapi::PagesHead { id, nr, first: first + 2 * nr, nr_pages, reason, ..uapi::PagesHead::default() })
     }
 
     fn request(&self, arg: &mut uapi::Request) -> io::Result<()> {
@@ -229,4 +247,32 @@ fn a_missing_sysfs_file_is_named_and_not_created() {
     let error = backend.set_slice_bytes(Bytes(64 << 20)).unwrap_err().to_string();
     assert!(error.contains("slice_bytes"), "{error}");
     assert!(!backend.paths.sysfs.join("slice_bytes").exists());
+}
+
+#[test]
+fn the_pages_of_a_slice_are_collected_over_several_calls() {
+    let (_dir, _, backend) = with_fake(Fake { page_runs: 2500, ..Fake::default() });
+    let contents = backend.unwrap().contents(SliceId(7), Detail::default()).unwrap();
+    assert_eq!(
+        (contents.slice, contents.state, contents.reason),
+        (SliceId(7), SliceState::Online, Reason::Slab)
+    );
+    assert_eq!(contents.runs.len(), 2500);
+    assert_eq!(contents.frames(), ramslice_types::Pages(5000));
+    assert!(contents.runs.windows(2).all(|pair| pair[0].end() == pair[1].pfn));
+    assert_eq!(contents.sites, None);
+}
+
+#[test]
+fn a_refusal_to_show_pages_names_its_cause() {
+    for (errno, kind, text) in [
+        (Errno::PERM, ErrorKind::Permission, "only root"),
+        (Errno::NOTTY, ErrorKind::Unsupported, "older than these tools"),
+        (Errno::NOENT, ErrorKind::NotFound, "no slice 7"),
+    ] {
+        let (_dir, _, backend) = with_fake(Fake { pages_error: Some(errno), ..Fake::default() });
+        let error = backend.unwrap().contents(SliceId(7), Detail::default()).unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert!(error.to_string().contains(text), "{error}");
+    }
 }

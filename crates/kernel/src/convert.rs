@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ramslice_types as types;
 use ramslice_types::{
-    Bytes, Counters, NodeId, Op, Pages, Price, Reason, SliceId, SliceState, ZoneIndex, ZoneNumber,
+    Bytes, Counters, DeviceNumber, FileId, NodeId, Op, PageClass, PageFlags, Pages, Pfn, Price, Reason,
+    SliceId, SliceState, ZoneIndex, ZoneNumber,
 };
 
 use crate::error::Error;
@@ -83,6 +84,26 @@ pub(crate) fn slice(raw: &uapi::SliceInfo) -> Result<types::Slice, Error> {
         },
         retry_ms: raw.retry_ms,
     })
+}
+
+pub(crate) fn run(raw: &uapi::PageRun) -> types::PageRun {
+    let class = PageClass::from_raw(raw.page_class);
+    let device = DeviceNumber { major: raw.dev_major, minor: raw.dev_minor };
+    let cached = matches!(class, PageClass::File | PageClass::Shmem);
+    // Device 0:0 is the kernel's way to say that it could not look.
+    let told = cached && (raw.dev_major, raw.dev_minor) != (0, 0);
+    types::PageRun {
+        pfn: Pfn(raw.pfn),
+        pages: Pages(raw.nr_pages.into()),
+        class,
+        reason: Reason::from_raw(raw.reason.into()),
+        flags: PageFlags::from_raw(raw.flags),
+        order: raw.order.into(),
+        mappings: raw.nr_maps,
+        extra_references: raw.extra_refs,
+        file: told.then_some(FileId { device, inode: raw.inode }),
+        cgroup_inode: (raw.cgroup != 0).then_some(raw.cgroup),
+    }
 }
 
 pub(crate) fn request(request: &types::Request) -> uapi::Request {

@@ -143,6 +143,26 @@ pub enum Error {
         /// The kernel's number.
         state: u8,
     },
+    /// Pages are shown to root only.
+    #[error("{path}: only root may see what is where in memory (CAP_SYS_ADMIN): use sudo", path = .path.display())]
+    PagesPermission {
+        /// The device.
+        path: PathBuf,
+    },
+    /// The kernel has no ioctl for pages.
+    #[error("{path}: this kernel's ramslice cannot tell the pages of a slice; it is older than these tools", path = .path.display())]
+    NoPages {
+        /// The device.
+        path: PathBuf,
+    },
+    /// `page_owner` could not be read.
+    #[error("reading {path} failed", path = .path.display())]
+    PageOwner {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// A sysfs file could not be read or written.
     #[error("{access} {path} failed", path = .path.display())]
     File {
@@ -193,11 +213,12 @@ impl Error {
     /// What kind of failure it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotSupported { .. } | Self::AbiVersion { .. } | Self::UnknownState { .. } => {
-                ErrorKind::Unsupported
-            }
+            Self::NotSupported { .. }
+            | Self::AbiVersion { .. }
+            | Self::UnknownState { .. }
+            | Self::NoPages { .. } => ErrorKind::Unsupported,
             Self::Disabled { .. } => ErrorKind::Disabled,
-            Self::Permission { .. } => ErrorKind::Permission,
+            Self::Permission { .. } | Self::PagesPermission { .. } => ErrorKind::Permission,
             Self::Busy { .. } | Self::SizeBusy { .. } => ErrorKind::Busy,
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::Refused { .. } | Self::SizeInvalid { .. } => ErrorKind::Invalid,
@@ -205,6 +226,7 @@ impl Error {
             Self::NoDevice { .. }
             | Self::Device { .. }
             | Self::Unstable { .. }
+            | Self::PageOwner { .. }
             | Self::File { .. }
             | Self::NotANumber { .. } => ErrorKind::Failed,
         }

@@ -6,9 +6,12 @@
 //! test compares with the C header; unsafe code is confined to [`sys`].
 
 mod backend;
+mod contents;
 mod convert;
 mod device;
 mod error;
+mod names;
+mod page_owner;
 mod paths;
 mod replay;
 pub mod sys;

@@ -11,6 +11,12 @@ pub struct Paths {
     pub sysfs: PathBuf,
     /// The list of groups, to name the one that may use the device.
     pub groups: PathBuf,
+    /// Who allocated each page; there only if the kernel keeps account of that.
+    pub page_owner: PathBuf,
+    /// The process file system, for the names of mapped files and for mount points.
+    pub proc: PathBuf,
+    /// The cgroup file system.
+    pub cgroups: PathBuf,
 }
 
 impl Paths {
@@ -25,6 +31,9 @@ impl Paths {
             device: root.join("dev/ramslice"),
             sysfs: root.join("sys/kernel/mm/ramslice"),
             groups: root.join("etc/group"),
+            page_owner: root.join("sys/kernel/debug/page_owner"),
+            proc: root.join("proc"),
+            cgroups: root.join("sys/fs/cgroup"),
         }
     }
 }

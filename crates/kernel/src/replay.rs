@@ -11,8 +11,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Budget, Bytes, Counters, ErrorKind, Info, Machine, Op, Outcome, Pages, Price,
-    PriceParameter, Reason, Request, SCHEMA_VERSION, Slice, SliceId, SliceState, Snapshot, Zone,
+    Backend, BackendError, Budget, Bytes, Contents, Counters, Detail, ErrorKind, Info, Machine, Op, Outcome,
+    Pages, Price, PriceParameter, Reason, Request, SCHEMA_VERSION, Slice, SliceId, SliceState, Snapshot,
+    Zone,
 };
 use rustix::io::Errno;
 
@@ -64,6 +65,21 @@ impl Backend for ReplayBackend {
 
     fn snapshot(&self) -> Result<Snapshot, BackendError> {
         Ok(self.lock().snapshot.clone())
+    }
+
+    fn contents(&self, slice: SliceId, _detail: Detail) -> Result<Contents, BackendError> {
+        let machine = self.lock();
+        machine.contents.iter().find(|contents| contents.slice == slice).cloned().ok_or_else(|| {
+            let message = format!(
+                "the saved machine does not tell the pages of slice {slice}: save it with \
+                 `ramslice status --json --pages {slice}`"
+            );
+            BackendError::new(ErrorKind::NotFound, message)
+        })
+    }
+
+    fn machine(&self) -> Result<Machine, BackendError> {
+        Ok(self.lock().clone())
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
@@ -383,6 +399,7 @@ mod tests {
             zones: vec![zone],
             snapshot: Snapshot { event_seq: 0, time: Duration::ZERO, slices },
             price_parameters: [].into(),
+            contents: Vec::new(),
         })
     }
 

@@ -121,6 +121,40 @@ constants! { OPS, u32 {
     RAMSLICE_NR_OPS = 5,
 }}
 
+constants! { PAGE_CLASSES, u8 {
+    RAMSLICE_PAGE_FREE = 0,
+    RAMSLICE_PAGE_TRANSIT = 1,
+    RAMSLICE_PAGE_ANON = 2,
+    RAMSLICE_PAGE_FILE = 3,
+    RAMSLICE_PAGE_SHMEM = 4,
+    RAMSLICE_PAGE_SWAP = 5,
+    RAMSLICE_PAGE_MOVABLE = 6,
+    RAMSLICE_PAGE_HUGETLB = 7,
+    RAMSLICE_PAGE_SLAB = 8,
+    RAMSLICE_PAGE_PAGETABLE = 9,
+    RAMSLICE_PAGE_KERNEL = 10,
+    RAMSLICE_PAGE_RESERVED = 11,
+    RAMSLICE_PAGE_HWPOISON = 12,
+    RAMSLICE_PAGE_FOREIGN = 13,
+    RAMSLICE_PAGE_HOLE = 14,
+    RAMSLICE_PAGE_OFF = 15,
+    RAMSLICE_NR_PAGE_CLASSES = 16,
+}}
+
+constants! { RUN_FLAGS, u32 {
+    RAMSLICE_RUN_DROP = 1 << 0,
+    RAMSLICE_RUN_LRU = 1 << 1,
+    RAMSLICE_RUN_DIRTY = 1 << 2,
+    RAMSLICE_RUN_WRITEBACK = 1 << 3,
+    RAMSLICE_RUN_BUFFERS = 1 << 4,
+    RAMSLICE_RUN_SWAPCACHE = 1 << 5,
+    RAMSLICE_RUN_UNEVICTABLE = 1 << 6,
+    RAMSLICE_RUN_MLOCKED = 1 << 7,
+    RAMSLICE_RUN_KSM = 1 << 8,
+    RAMSLICE_RUN_PINNED = 1 << 9,
+    RAMSLICE_RUN_HWPOISON = 1 << 10,
+}}
+
 constants! { SLICE_FLAGS, u16 {
     RAMSLICE_SLICE_UNRECLAIMABLE = 1 << 0,
     RAMSLICE_SLICE_BACKOFF = 1 << 1,
@@ -151,6 +185,7 @@ constants! { IOCTLS, u8 {
     RAMSLICE_IOC_ZONE = 1,
     RAMSLICE_IOC_SNAPSHOT = 2,
     RAMSLICE_IOC_REQUEST = 3,
+    RAMSLICE_IOC_PAGES = 4,
 }}
 
 structs! {
@@ -242,5 +277,37 @@ structs! {
         pages_failed: u64,
         huge_split: u64,
         huge_moved: u64,
+    }
+    /// Neighbouring page frames that are alike.
+    PageRun = "ramslice_page_run", 56 bytes {
+        pfn: u64,
+        nr_pages: u32,
+        flags: u32,
+        inode: u64,
+        cgroup: u64,
+        dev_major: u32,
+        dev_minor: u32,
+        nr_maps: u32,
+        extra_refs: u32,
+        page_class: u8,
+        reason: u8,
+        order: u8,
+        reserved8: u8,
+        reserved: u32,
+    }
+
+    /// What a slice holds, page by page.
+    PagesHead = "ramslice_pages", 48 bytes {
+        size: u32,
+        id: u32,
+        entry_size: u32,
+        nr: u32,
+        runs: u64,
+        first: u32,
+        nr_pages: u32,
+        flags: u32,
+        state: u32,
+        reason: u32,
+        reserved: u32,
     }
 }

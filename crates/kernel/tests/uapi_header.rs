@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ramslice_kernel::uapi;
-use ramslice_types::{Reason, SliceState};
+use ramslice_types::{PageClass, PageFlag, Reason, SliceState};
 
 /// What the header declares.
 #[derive(Default)]
@@ -135,6 +135,7 @@ fn every_enum_agrees_with_the_header() {
         ("ramslice_reason".to_owned(), owned(uapi::REASONS)),
         ("ramslice_counter".to_owned(), owned(uapi::COUNTERS)),
         ("ramslice_op".to_owned(), owned(uapi::OPS)),
+        ("ramslice_page_class".to_owned(), owned(uapi::PAGE_CLASSES)),
     ]);
     assert_eq!(header().enums, ours);
 }
@@ -182,11 +183,17 @@ fn no_struct_has_padding_that_another_compiler_could_place_elsewhere() {
 
 #[test]
 fn every_define_agrees_with_the_header() {
-    let ours: BTreeMap<String, u64> =
-        [uapi::SLICE_FLAGS, uapi::REQUEST_FLAGS, uapi::LIMITS, uapi::WILDCARDS, uapi::IOCTLS]
-            .iter()
-            .flat_map(|list| owned(list))
-            .collect();
+    let ours: BTreeMap<String, u64> = [
+        uapi::SLICE_FLAGS,
+        uapi::REQUEST_FLAGS,
+        uapi::RUN_FLAGS,
+        uapi::LIMITS,
+        uapi::WILDCARDS,
+        uapi::IOCTLS,
+    ]
+    .iter()
+    .flat_map(|list| owned(list))
+    .collect();
     let theirs: BTreeMap<String, u64> =
         header().defines.iter().map(|(name, text)| (name.clone(), evaluate(text))).collect();
     assert_eq!(theirs, ours);
@@ -212,6 +219,31 @@ fn every_state_of_the_header_has_its_name() {
         }
         let state = SliceState::from_raw(u8::try_from(*value).unwrap()).expect("a state");
         assert_eq!(name.strip_prefix("RAMSLICE_").unwrap().to_ascii_lowercase(), state.name());
+    }
+}
+
+#[test]
+fn classes_and_flags_of_pages_have_the_headers_numbers() {
+    let lower = |name: &str, prefix| name.strip_prefix(prefix).unwrap().to_ascii_lowercase();
+    assert_eq!(uapi::RUN_FLAGS.len(), PageFlag::ALL.len());
+    for (bit, (name, value)) in uapi::RUN_FLAGS.iter().enumerate() {
+        assert_eq!(*value, 1 << bit);
+        let ours = serde_json::to_string(&PageFlag::ALL[bit]).unwrap().replace(['"', '-'], "");
+        assert_eq!(lower(name, "RAMSLICE_RUN_"), ours);
+    }
+    assert_eq!(uapi::PAGE_CLASSES.len(), PageClass::ALL.len() + 1, "all but NR_PAGE_CLASSES");
+    let named = [
+        ("FREE", PageClass::Free),
+        ("ANON", PageClass::Anonymous),
+        ("SWAP", PageClass::SwapCache),
+        ("PAGETABLE", PageClass::PageTable),
+        ("KERNEL", PageClass::Kernel),
+        ("OFF", PageClass::Off),
+    ];
+    for (name, class) in named {
+        let name = format!("RAMSLICE_PAGE_{name}");
+        let (_, value) = uapi::PAGE_CLASSES.iter().find(|(known, _)| *known == name).unwrap();
+        assert_eq!(PageClass::from_raw(u8::try_from(*value).unwrap()), class);
     }
 }
 

@@ -4,10 +4,11 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::contents::{Contents, Detail};
 use crate::machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
 use crate::price::PriceParameter;
 use crate::request::{Outcome, Request};
-use crate::units::{Bytes, Price};
+use crate::units::{Bytes, Price, SliceId};
 
 /// What kind of failure it was, for callers that act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +77,11 @@ pub trait Backend: Send + Sync {
     /// All slices at one moment.
     fn snapshot(&self) -> Result<Snapshot, BackendError>;
 
+    /// What a slice holds, page by page, with the names that `detail` asks for.
+    ///
+    /// Pages change meanwhile: each run was true at some moment of the call.
+    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError>;
+
     /// Carries out a request and waits for its end.
     ///
     /// `Ok` means that it was valid and was tried; [`Outcome`] tells how it went.
@@ -111,6 +117,7 @@ pub trait Backend: Send + Sync {
                 .into_iter()
                 .filter_map(|parameter| Some((parameter, self.price_parameter(parameter).ok()?)))
                 .collect(),
+            contents: Vec::new(),
         })
     }
 }

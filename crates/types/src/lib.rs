@@ -7,22 +7,31 @@
 
 mod backend;
 mod census;
+mod contents;
 mod counters;
+mod holdings;
 mod machine;
 mod parse;
 mod price;
 mod reason;
 mod request;
+mod site;
 mod slice;
 mod units;
 
 pub use backend::{Backend, BackendError, ErrorKind};
 pub use census::{Census, StateCount};
+pub use contents::{
+    CgroupName, Contents, Detail, DeviceNumber, Fate, FileId, FileName, PageClass, PageFlag, PageFlags,
+    PageRun,
+};
 pub use counters::{Composition, Counters, Kind};
+pub use holdings::{Group, Holding, Holdings};
 pub use machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
 pub use parse::{ParseError, SliceRanges, parse_bytes, parse_duration};
 pub use price::{Budget, PriceParameter};
 pub use reason::Reason;
 pub use request::{Op, Outcome, Request};
+pub use site::{Allocation, Site, SiteProcess};
 pub use slice::{Slice, SliceState};
-pub use units::{Bytes, NodeId, Pages, Price, SliceId, ZoneIndex, ZoneNumber, duration_us};
+pub use units::{Bytes, NodeId, Pages, Pfn, Price, SliceId, ZoneIndex, ZoneNumber, duration_us};

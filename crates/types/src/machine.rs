@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::contents::Contents;
 use crate::price::PriceParameter;
 use crate::slice::Slice;
 use crate::units::{Bytes, NodeId, Pages, Price, ZoneIndex, ZoneNumber, duration_us};
@@ -127,6 +128,9 @@ pub struct Machine {
     /// The price model's parameters, where they could be read.
     #[serde(default, rename = "price_parameters_100cycles")]
     pub price_parameters: BTreeMap<PriceParameter, Price>,
+    /// What some of the slices hold, page by page: saved only when asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contents: Vec<Contents>,
 }
 
 impl Machine {

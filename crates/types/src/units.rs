@@ -27,6 +27,10 @@ id! {
     SliceId(u32)
 }
 id! {
+    /// A page frame: a physical address divided by the page size.
+    Pfn(u64)
+}
+id! {
     /// A NUMA node.
     NodeId(i32)
 }

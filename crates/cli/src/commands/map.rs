@@ -5,9 +5,10 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use ramslice_types::{Bytes, Census, Composition, Machine, SliceId, SliceState};
+use ramslice_types::{Backend, Bytes, Census, Composition, Machine, SliceId, SliceState};
 use serde::Serialize;
 
+use super::map_slice;
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
 use crate::render::{Glyph, legend, mosaic, png};
@@ -22,8 +23,13 @@ the slice on. Slices that are off are dark and hatched, one that is being emptie
 
 Without colours, letters stand for the kinds: # unmovable, o movable, + freeable, . free, / offline.
 
+With a slice, a cell is a page or a few of them, and its letter or colour says what they are used for; \
+the legend explains those that occur. If any page of a cell keeps the slice on, the cell shows that.
+
 Examples:
   ramslice map
+  ramslice map 37                          slice 37 page by page
+  ramslice map 37 --png slice.png
   ramslice map --png memory.png --width 1600 --title 'After compaction'
   ramslice map --from now.json --png then.png";
 
@@ -31,6 +37,9 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Args {
+    /// Draw this slice page by page
+    #[arg(value_name = "SLICE")]
+    slice: Option<u32>,
     /// Write a PNG to this file
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
@@ -38,8 +47,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(40..=8192))]
     width: Option<u32>,
     /// Heading of the PNG
-    #[arg(long, value_name = "TEXT", default_value = "Physical memory by slice")]
-    title: String,
+    #[arg(long, value_name = "TEXT", help = "Heading of the PNG [default: says what it shows]")]
+    title: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -51,8 +60,9 @@ struct Body<'a> {
     tiles: Vec<Tile>,
 }
 
+/// A picture that was written.
 #[derive(Serialize)]
-struct Written<'a> {
+pub(super) struct Written<'a> {
     path: &'a PathBuf,
     width_pixels: u32,
     height_pixels: u32,
@@ -67,30 +77,59 @@ struct Tile {
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    let machine = context.backend()?.machine()?;
-    let picture = match &args.png {
-        None => None,
-        Some(path) => {
-            let options = png::Options { width: args.width.unwrap_or(1200), title: args.title.clone() };
-            let picture = png::draw(&machine, &options)?;
-            let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-            let mut file = BufWriter::new(file);
-            picture
-                .write(&mut file)
-                .and_then(|()| Ok(file.flush()?))
-                .with_context(|| format!("writing {}", path.display()))?;
-            Some(Written { path, width_pixels: picture.width, height_pixels: picture.height })
-        }
-    };
-    match picture {
+    let backend = context.backend()?;
+    match args.slice {
+        Some(id) => map_slice::run(&*backend, SliceId(id), args, context, out),
+        None => machine(&*backend, args, context, out),
+    }
+}
+
+impl Args {
+    /// What a PNG is to look like.
+    pub(super) fn options(&self, title: &str) -> png::Options {
+        let title = self.title.clone().unwrap_or_else(|| title.to_owned());
+        png::Options { width: self.width.unwrap_or(1200), title }
+    }
+
+    /// Columns of a picture on the terminal.
+    pub(super) fn columns(&self, context: &Context) -> u16 {
+        self.width.map_or(context.screen.width, |width| width as u16)
+    }
+
+    /// Writes the picture where --png says, if it does.
+    pub(super) fn write_png(
+        &self,
+        draw: impl FnOnce() -> Result<png::Picture>,
+    ) -> Result<Option<Written<'_>>> {
+        let Some(path) = &self.png else { return Ok(None) };
+        let picture = draw()?;
+        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        let mut file = BufWriter::new(file);
+        picture
+            .write(&mut file)
+            .and_then(|()| Ok(file.flush()?))
+            .with_context(|| format!("writing {}", path.display()))?;
+        Ok(Some(Written { path, width_pixels: picture.width, height_pixels: picture.height }))
+    }
+}
+
+impl Written<'_> {
+    /// A line that says so.
+    pub(super) fn tell(&self, out: &mut dyn Write) -> Result<()> {
+        let (path, width, height) = (self.path.display(), self.width_pixels, self.height_pixels);
+        Ok(writeln!(out, "wrote {path}, {width} x {height} pixels")?)
+    }
+}
+
+fn machine(backend: &dyn Backend, args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let machine = backend.machine()?;
+    let written = args.write_png(|| png::draw(&machine, &args.options("Physical memory by slice")))?;
+    match written {
         png if context.json() => write_json(out, "map", body(&machine, png))?,
-        Some(png) => {
-            let (path, width, height) = (png.path.display(), png.width_pixels, png.height_pixels);
-            writeln!(out, "wrote {path}, {width} x {height} pixels")?;
-        }
+        Some(png) => png.tell(out)?,
         None => {
             let screen = &context.screen;
-            let width = args.width.map_or(screen.width, |width| width as u16);
+            let width = args.columns(context);
             for line in mosaic(&machine, screen, width, MAX_ROWS) {
                 writeln!(out, "{}", Glyph::line(screen, &line))?;
             }

@@ -2,9 +2,13 @@
 
 pub(crate) mod compact;
 pub(crate) mod completions;
+pub(crate) mod explain;
+mod explain_all;
+mod explain_words;
 mod interrupt;
 pub(crate) mod man;
 pub(crate) mod map;
+mod map_slice;
 pub(crate) mod offline;
 pub(crate) mod online;
 mod outcome;
@@ -27,6 +31,7 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Status(args) => status::run(&args, context, out),
         Command::Slices(args) => slices::run(&args, context, out),
         Command::Map(args) => map::run(&args, context, out),
+        Command::Explain(args) => explain::run(&args, context, out),
         Command::Offline(args) => offline::run(&args, context, out),
         Command::Online(args) => online::run(&args, context, out),
         Command::Compact(args) => compact::run(&args, context, out),

@@ -3,7 +3,10 @@
 mod bar;
 mod canvas;
 mod grid;
+mod look;
 mod mosaic;
+mod page_map;
+pub(crate) mod page_png;
 mod palette;
 pub(crate) mod png;
 mod screen;
@@ -11,6 +14,7 @@ mod table;
 
 pub(crate) use bar::{bar, legend};
 pub(crate) use mosaic::{Glyph, mosaic};
+pub(crate) use page_map::{page_legend, page_map};
 pub(crate) use palette::Rgb;
 #[cfg(test)]
 pub(crate) use palette::ascii;

@@ -23,7 +23,7 @@ pub(crate) struct Glyph {
 }
 
 impl Glyph {
-    fn plain(ch: char) -> Self {
+    pub(super) fn plain(ch: char) -> Self {
         Self { ch, fg: None, bg: None }
     }
 

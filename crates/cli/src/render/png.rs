@@ -12,19 +12,19 @@ use super::canvas::{Anchor, Canvas, Rect, Type};
 use super::grid::{Grid, Row, address};
 use super::palette::{Rgb, color, ink};
 
-const PAPER: Rgb = Rgb(0xff, 0xff, 0xff);
-const TEXT: Rgb = Rgb(0x1b, 0x20, 0x27);
-const FAINT: Rgb = Rgb(0x66, 0x70, 0x7b);
-const EDGE: Rgb = Rgb(0xb9, 0xc2, 0xcb);
+pub(super) const PAPER: Rgb = Rgb(0xff, 0xff, 0xff);
+pub(super) const TEXT: Rgb = Rgb(0x1b, 0x20, 0x27);
+pub(super) const FAINT: Rgb = Rgb(0x66, 0x70, 0x7b);
+pub(super) const EDGE: Rgb = Rgb(0xb9, 0xc2, 0xcb);
 /// The frame of a slice that is being emptied.
 const BUSY: Rgb = Rgb(0xf2, 0xc1, 0x2e);
 
-const MARGIN: f32 = 28.0;
+pub(super) const MARGIN: f32 = 28.0;
 const AXIS: f32 = 74.0;
 const ZONES: f32 = 112.0;
 const HEAD: f32 = 84.0;
 const GAP_ROW: f32 = 26.0;
-const SWATCH: f32 = 14.0;
+pub(super) const SWATCH: f32 = 14.0;
 
 /// What a picture may look like.
 #[derive(Debug, Clone)]
@@ -46,6 +46,12 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
+    /// What was drawn.
+    pub(super) fn of(canvas: Canvas) -> Self {
+        let (width, height, rgb) = canvas.into_rgb();
+        Self { width, height, rgb }
+    }
+
     /// Writes it as a PNG.
     pub(crate) fn write(&self, to: impl Write) -> Result<()> {
         let mut encoder = png::Encoder::new(to, self.width, self.height);
@@ -152,8 +158,7 @@ pub(crate) fn draw(machine: &Machine, options: &Options) -> Result<Picture> {
     }
     foot.draw(&mut canvas, &small, (left, y), wide);
 
-    let (width, height, rgb) = canvas.into_rgb();
-    Ok(Picture { width, height, rgb })
+    Ok(Picture::of(canvas))
 }
 
 fn subtitle(machine: &Machine, census: &Census) -> String {

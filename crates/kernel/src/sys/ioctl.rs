@@ -1,4 +1,4 @@
-//! The four ioctls of `/dev/ramslice`, each typed by its structure.
+//! The ioctls of `/dev/ramslice`, each typed by its structure.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,6 +12,7 @@ const INFO: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_INFO
 const ZONE: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_ZONE);
 const SNAPSHOT: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_SNAPSHOT);
 const REQUEST: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_REQUEST);
+const PAGES: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_PAGES);
 
 pub(crate) fn info(fd: impl AsFd, arg: &mut uapi::Info) -> io::Result<()> {
     arg.size = uapi::Info::SIZE;
@@ -50,6 +51,28 @@ pub(crate) fn request(fd: impl AsFd, arg: &mut uapi::Request) -> io::Result<()> 
     unsafe { ioctl(fd, Updater::<REQUEST, _>::new(arg)) }.map_err(Into::into)
 }
 
+/// Fills `runs` with those of slice `id` from its page frame `first` on; the head says how many.
+pub(crate) fn pages(
+    fd: impl AsFd,
+    (id, first): (u32, u32),
+    runs: &mut [uapi::PageRun],
+) -> io::Result<uapi::PagesHead> {
+    let mut arg = uapi::PagesHead {
+        size: uapi::PagesHead::SIZE,
+        id,
+        entry_size: uapi::PageRun::SIZE,
+        nr: u32::try_from(runs.len()).unwrap_or(u32::MAX),
+        runs: runs.as_mut_ptr().expose_provenance() as u64,
+        first,
+        ..uapi::PagesHead::default()
+    };
+    // SAFETY: PAGES reads and writes at most `size` bytes of `arg`, and at most `nr` runs of
+    // `entry_size` bytes at `runs`, which is no more than `runs`, borrowed for as long; every
+    // bit pattern is a valid `PagesHead` or `PageRun`.
+    unsafe { ioctl(fd, Updater::<PAGES, _>::new(&mut arg)) }?;
+    Ok(arg)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,7 +81,8 @@ mod tests {
     #[test]
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
     fn ioctl_numbers_carry_no_size() {
-        assert_eq!([INFO, ZONE, SNAPSHOT, REQUEST], [0xba00, 0xba01, 0xba02, 0xba03]);
+        let numbers = [INFO, ZONE, SNAPSHOT, REQUEST, PAGES];
+        assert_eq!(numbers, [0xba00, 0xba01, 0xba02, 0xba03, 0xba04]);
     }
 
     #[test]

@@ -1,0 +1,378 @@
+//! `ramslice explain`: what keeps slices on, whose it is, and what would have to happen.
+
+use std::io::Write;
+
+use anyhow::Result;
+use ramslice_types::{
+    Bytes, Contents, Detail, Fate, FileId, Group, Holding, Holdings, Machine, Price, Reason, Site, Slice,
+    SliceId, SliceRanges,
+};
+use serde::Serialize;
+
+use super::explain_all;
+use super::explain_words::{PAGE_OWNER_OFF, plain_words};
+use super::outcome::resolve;
+use crate::context::{Context, write_json};
+use crate::exit::{Exit, UsageError};
+use crate::render::{Align, Screen, Table};
+
+const HELP: &str = "\
+The first sentence says what would have to happen for the slice to be empty. The table below it sums up \
+the slice's pages: what they are used for; whether they stay, would be moved or would be dropped; and the \
+reason why a request is refused because of them. The kernel asks the same question when it empties a \
+slice, so the reasons are those of `ramslice offline` and `ramslice compact`.
+
+Files are told by the names under which processes have them mapped, else by device and inode; \
+--find-files searches the file systems for the others, which takes long on large ones. Memory of \
+programs is told by cgroup.
+
+Who allocated the pages that stay is known if the kernel was booted with page_owner=on \
+(CONFIG_PAGE_OWNER): the call stacks, most pages first, with the processes that ran into them. It costs \
+memory and time, so distributions leave it off.
+
+Pages change meanwhile: this is a view, not a promise. Root only, as it shows where everybody's files are.
+
+Examples:
+  ramslice explain 37                      why slice 37 cannot be emptied
+  ramslice explain 37 --find-files         with the names of files that no process has mapped
+  ramslice explain --all                   every slice that stays on, and what to empty next
+  ramslice explain --all --json | jq '.reasons'
+  ramslice map 37                          the same slice page by page
+  ramslice status --json --pages stuck > now.json; ramslice explain --all --from now.json";
+
+/// Say what keeps a slice on, and what would have to happen for it to be empty.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// Slices by id: 12, 3-7 or 3-7,12
+    #[arg(value_name = "SLICES", required_unless_present = "all", conflicts_with = "all")]
+    slices: Vec<SliceRanges>,
+    /// Every slice that is online and cannot be emptied, and what would be cheapest to empty next
+    #[arg(long)]
+    all: bool,
+    /// Search file systems for the names of files that no process has mapped
+    #[arg(long)]
+    find_files: bool,
+    /// Show at most this many files, cgroups and allocation sites
+    #[arg(long, value_name = "N", default_value = "10")]
+    limit: usize,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    page_bytes: Bytes,
+    slice_bytes: Bytes,
+    slices: Vec<SliceBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct SliceBody<'a> {
+    slice: SliceId,
+    zone_name: String,
+    node: i32,
+    start_bytes: u64,
+    state: ramslice_types::SliceState,
+    /// The slice's own reason, as in a snapshot.
+    reason: Reason,
+    retry_ms: u32,
+    /// Absent if it cannot be emptied.
+    price_100cycles: Option<Price>,
+    plain_words: String,
+    advice: Vec<AdviceBody>,
+    groups: &'a [Group],
+    files: Vec<FileBody<'a>>,
+    cgroups: Vec<CgroupBody>,
+    page_owner: &'static str,
+    sites: &'a [Site],
+}
+
+#[derive(Serialize)]
+struct AdviceBody {
+    reason: Reason,
+    sentence: String,
+    advice: String,
+}
+
+#[derive(Serialize)]
+struct FileBody<'a> {
+    name: String,
+    #[serde(flatten)]
+    holding: &'a Holding<FileId>,
+}
+
+#[derive(Serialize)]
+struct CgroupBody {
+    name: String,
+    inode: u64,
+    pages: ramslice_types::Pages,
+    staying_pages: ramslice_types::Pages,
+}
+
+/// A slice with all that is known of it.
+struct Explained<'a> {
+    slice: &'a Slice,
+    contents: Contents,
+    holdings: Holdings,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let backend = context.backend()?;
+    let machine = backend.machine()?;
+    if args.all {
+        return explain_all::run(&*backend, &machine, args.limit, context, out);
+    }
+    let ids = resolve(&args.slices, &machine.snapshot.slices)?;
+    if ids.is_empty() {
+        return Err(UsageError("name a slice, or --all".to_owned()).into());
+    }
+    let detail = Detail { sites: true, find_files: args.find_files };
+    let mut found = Vec::new();
+    for id in ids {
+        let contents = backend.contents(id, detail)?;
+        let slice = machine.snapshot.slices.iter().find(|slice| slice.id == id);
+        let slice = slice.expect("resolve() checked it");
+        found.push(Explained { slice, holdings: Holdings::of(&contents), contents });
+    }
+    if context.json() {
+        let slices = found.iter().map(|one| body(&machine, one, args.limit)).collect();
+        let (page_bytes, slice_bytes) = (machine.info.page_bytes, machine.info.slice_bytes);
+        write_json(out, "explain", Body { page_bytes, slice_bytes, slices })?;
+        return Ok(Exit::Ok);
+    }
+    for (at, one) in found.iter().enumerate() {
+        if at > 0 {
+            writeln!(out)?;
+        }
+        text(&machine, one, args.limit, &context.screen, out)?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn body<'a>(machine: &Machine, one: &'a Explained<'_>, limit: usize) -> SliceBody<'a> {
+    let Explained { slice, contents, holdings } = one;
+    let reasons = holdings.reasons();
+    SliceBody {
+        slice: slice.id,
+        zone_name: machine.zone_name(slice),
+        node: slice.node.0,
+        start_bytes: slice.addresses(machine.info.slice_bytes).start,
+        state: contents.state,
+        reason: contents.reason,
+        retry_ms: slice.retry_ms,
+        price_100cycles: reasons.is_empty().then(|| explain_all::price(machine, slice)),
+        plain_words: plain_words(machine, slice, contents, holdings),
+        advice: reasons
+            .iter()
+            .map(|&(reason, _)| AdviceBody {
+                reason,
+                sentence: reason.sentence(),
+                advice: reason.advice().to_owned(),
+            })
+            .collect(),
+        groups: &holdings.groups,
+        files: holdings
+            .files
+            .iter()
+            .take(limit)
+            .map(|holding| FileBody { name: contents.file_name(holding.owner), holding })
+            .collect(),
+        cgroups: holdings
+            .cgroups
+            .iter()
+            .take(limit)
+            .map(|holding| CgroupBody {
+                name: contents.cgroup_name(holding.owner),
+                inode: holding.owner,
+                pages: holding.pages,
+                staying_pages: holding.staying,
+            })
+            .collect(),
+        page_owner: if contents.sites.is_some() { "on" } else { "off" },
+        sites: contents.sites.as_deref().map_or(&[], |sites| &sites[..sites.len().min(limit)]),
+    }
+}
+
+fn text(
+    machine: &Machine,
+    one: &Explained<'_>,
+    limit: usize,
+    screen: &Screen,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let Explained { slice, contents, holdings } = one;
+    let addresses = slice.addresses(machine.info.slice_bytes);
+    let title = format!(
+        "Slice {}: {:010x}-{:010x}, node {} {}, {}",
+        slice.id,
+        addresses.start,
+        addresses.end.saturating_sub(1),
+        slice.node,
+        machine.zone_name(slice),
+        contents.state
+    );
+    writeln!(out, "{}", screen.bold(&title))?;
+    writeln!(out)?;
+    wrapped(&plain_words(machine, slice, contents, holdings), "", screen, out)?;
+    writeln!(out)?;
+    group_table(holdings).write(out, screen)?;
+
+    let reasons = holdings.reasons();
+    if !reasons.is_empty() {
+        heading("What helps", screen, out)?;
+        for (reason, _) in reasons {
+            wrapped(&format!("{reason}: {}; {}", reason.sentence(), reason.advice()), "  ", screen, out)?;
+        }
+    }
+    if !holdings.files.is_empty() {
+        heading("Files with pages in it", screen, out)?;
+        file_table(contents, holdings, limit).write(out, screen)?;
+        more(holdings.files.len(), limit, out)?;
+    }
+    if !holdings.cgroups.is_empty() {
+        heading("Cgroups with pages in it", screen, out)?;
+        cgroup_table(contents, holdings, limit).write(out, screen)?;
+        more(holdings.cgroups.len(), limit, out)?;
+    }
+    if contents.suspects().is_empty() {
+        return Ok(());
+    }
+    let what = if contents.blocking().next().is_some() { "what stays" } else { "what it holds" };
+    sites(contents.sites.as_deref(), what, limit, screen, out)
+}
+
+pub(super) fn heading(text: &str, screen: &Screen, out: &mut dyn Write) -> Result<()> {
+    writeln!(out)?;
+    Ok(writeln!(out, "{}", screen.bold(text))?)
+}
+
+/// Words that there is more than was shown.
+pub(super) fn more(all: usize, shown: usize, out: &mut dyn Write) -> Result<()> {
+    if all > shown {
+        writeln!(out, "and {} more (--limit {all})", all - shown)?;
+    }
+    Ok(())
+}
+
+fn group_table(holdings: &Holdings) -> Table {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("pages", Right),
+        ("what", Left),
+        ("fate", Left),
+        ("reason", Left),
+        ("mapped", Right),
+        ("mlocked", Right),
+        ("unwritten", Right),
+        ("pinned", Right),
+        ("first page", Left),
+    ]);
+    let some = |pages: ramslice_types::Pages| if pages.0 == 0 { String::new() } else { pages.to_string() };
+    for group in &holdings.groups {
+        let reason = if group.reason == Reason::None { String::new() } else { group.reason.code() };
+        table.row(vec![
+            group.pages.to_string(),
+            group.class.name().to_owned(),
+            if group.fate.name() == group.class.name() {
+                String::new()
+            } else {
+                group.fate.name().to_owned()
+            },
+            reason,
+            some(group.mapped),
+            some(group.mlocked),
+            some(group.unwritten),
+            some(group.pinned),
+            if group.fate == Fate::Stays { format!("pfn {:#x}", group.first_pfn.0) } else { String::new() },
+        ]);
+    }
+    table
+}
+
+fn file_table(contents: &Contents, holdings: &Holdings, limit: usize) -> Table {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("pages", Right),
+        ("stay", Right),
+        ("mapped", Right),
+        ("mlocked", Right),
+        ("file", Left),
+    ]);
+    for holding in holdings.files.iter().take(limit) {
+        table.row(vec![
+            holding.pages.to_string(),
+            holding.staying.to_string(),
+            holding.mapped.to_string(),
+            holding.mlocked.to_string(),
+            contents.file_name(holding.owner),
+        ]);
+    }
+    table
+}
+
+fn cgroup_table(contents: &Contents, holdings: &Holdings, limit: usize) -> Table {
+    let mut table = Table::new(&[("pages", Align::Right), ("stay", Align::Right), ("cgroup", Align::Left)]);
+    for holding in holdings.cgroups.iter().take(limit) {
+        table.row(vec![
+            holding.pages.to_string(),
+            holding.staying.to_string(),
+            contents.cgroup_name(holding.owner),
+        ]);
+    }
+    table
+}
+
+/// Allocation sites, or how to learn of them.
+pub(super) fn sites(
+    sites: Option<&[Site]>,
+    what: &str,
+    limit: usize,
+    screen: &Screen,
+    out: &mut dyn Write,
+) -> Result<()> {
+    heading(&format!("Who allocated {what}"), screen, out)?;
+    let Some(sites) = sites else {
+        return wrapped(PAGE_OWNER_OFF, "", screen, out);
+    };
+    if sites.is_empty() {
+        writeln!(out, "page_owner has no record of these pages.")?;
+    }
+    for site in sites.iter().take(limit) {
+        let orders: Vec<String> = site.orders.iter().map(ToString::to_string).collect();
+        let processes: Vec<String> = site
+            .processes
+            .iter()
+            .take(4)
+            .map(|process| format!("{} ({})", process.name, process.pages))
+            .collect();
+        let also = if site.processes.len() > 4 { ", ..." } else { "" };
+        let line = format!(
+            "{} pages in {} allocation{} of order {} by {}{also}; {}",
+            site.pages,
+            site.allocations,
+            if site.allocations == 1 { "" } else { "s" },
+            orders.join(", "),
+            processes.join(", "),
+            site.gfp.join(" "),
+        );
+        wrapped(&line, "  ", screen, out)?;
+        wrapped(&site.stack.join(" < "), "      ", screen, out)?;
+    }
+    more(sites.len(), limit, out)
+}
+
+/// Text broken at blanks, each line after `indent`.
+pub(super) fn wrapped(text: &str, indent: &str, screen: &Screen, out: &mut dyn Write) -> Result<()> {
+    let width = usize::from(screen.width).min(100).max(indent.len() + 20);
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && indent.len() + line.chars().count() + 1 + word.chars().count() > width {
+            writeln!(out, "{indent}{line}")?;
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    Ok(writeln!(out, "{indent}{line}")?)
+}

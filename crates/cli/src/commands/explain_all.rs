@@ -1,0 +1,297 @@
+//! `ramslice explain --all`: every slice that stays on, why, and what to empty next.
+
+use std::io::Write;
+
+use anyhow::Result;
+use ramslice_types::{
+    Backend, Contents, Detail, ErrorKind, Fate, Holdings, Machine, PageClass, Pages, Price, PriceParameter,
+    Reason, Site, Slice, SliceId, SliceState,
+};
+use serde::Serialize;
+
+use super::explain::{heading, sites, wrapped};
+use super::explain_words::count;
+use super::outcome::slices as nr_slices;
+use crate::context::{Context, write_json};
+use crate::exit::Exit;
+use crate::render::{Align, Screen, Table};
+
+/// Candidates that are named.
+const NEXT: usize = 5;
+
+/// A slice that is online and cannot be emptied.
+#[derive(Serialize)]
+struct Stuck {
+    slice: SliceId,
+    zone_name: String,
+    /// The reason most of its pages stay for.
+    reason: Reason,
+    staying_pages: Pages,
+    movable_pages: Pages,
+    freeable_pages: Pages,
+    classes: Vec<ClassCount>,
+}
+
+#[derive(Serialize)]
+struct ClassCount {
+    class: PageClass,
+    reason: Reason,
+    staying_pages: Pages,
+}
+
+/// Slices and pages that stay for one reason.
+#[derive(Serialize)]
+struct ReasonCount {
+    reason: Reason,
+    slices: u32,
+    staying_pages: Pages,
+}
+
+/// A slice that could be emptied.
+#[derive(Serialize)]
+struct Candidate {
+    slice: SliceId,
+    price_100cycles: Price,
+    movable_pages: Pages,
+    freeable_pages: Pages,
+    /// It failed lately; time until it is tried again.
+    retry_ms: u32,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    slices_online: u32,
+    slices_empty: u32,
+    slices_unknown: u32,
+    reasons: Vec<ReasonCount>,
+    stuck: Vec<Stuck>,
+    next: Vec<Candidate>,
+    page_owner: &'static str,
+    sites: &'a [Site],
+}
+
+/// What emptying costs by the counters, without the offset for what seems unreclaimable.
+pub(super) fn price(machine: &Machine, slice: &Slice) -> Price {
+    let offset = machine.price_parameters.get(&PriceParameter::Unreclaimable);
+    match (slice.finite_price(), offset) {
+        (None, Some(&offset)) if slice.price > offset => slice.price - offset,
+        _ => slice.price,
+    }
+}
+
+pub(super) fn run(
+    backend: &dyn Backend,
+    machine: &Machine,
+    limit: usize,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<Exit> {
+    let mut body = Body {
+        slices_online: 0,
+        slices_empty: 0,
+        slices_unknown: 0,
+        reasons: Vec::new(),
+        stuck: Vec::new(),
+        next: Vec::new(),
+        page_owner: "off",
+        sites: &[],
+    };
+    let mut owners: Vec<Vec<Site>> = Vec::new();
+    for slice in machine.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Online) {
+        body.slices_online += 1;
+        if slice.is_empty() {
+            body.slices_empty += 1;
+            continue;
+        }
+        let contents = match backend.contents(slice.id, Detail::default()) {
+            Ok(contents) => contents,
+            // Saved without the pages of this one, or gone with its memory.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                body.slices_unknown += 1;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let holdings = Holdings::of(&contents);
+        if contents.blocking().next().is_none() {
+            body.next.push(candidate(machine, slice, &holdings));
+            continue;
+        }
+        add_reasons(&mut body.reasons, &holdings);
+        body.stuck.push(stuck(machine, slice, &holdings));
+        owners.extend(sites_of(backend, &contents)?);
+    }
+    body.reasons
+        .sort_by_key(|count| (std::cmp::Reverse((count.slices, count.staying_pages)), count.reason.raw()));
+    body.next.sort_by_key(|candidate| (candidate.price_100cycles, candidate.slice));
+    body.next.truncate(NEXT);
+    let known = !owners.is_empty();
+    let merged = Site::merge(owners.iter().map(Vec::as_slice));
+    if known {
+        body.page_owner = "on";
+        body.sites = &merged;
+    }
+    if context.json() {
+        body.sites = &body.sites[..body.sites.len().min(limit)];
+        write_json(out, "explain", &body)?;
+    } else {
+        text(&body, known.then_some(&merged[..]), limit, &context.screen, out)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Read apart from the pages: only slices that stay on are worth it.
+fn sites_of(backend: &dyn Backend, contents: &Contents) -> Result<Option<Vec<Site>>> {
+    let detail = Detail { sites: true, ..Detail::default() };
+    Ok(backend.contents(contents.slice, detail)?.sites)
+}
+
+fn candidate(machine: &Machine, slice: &Slice, holdings: &Holdings) -> Candidate {
+    Candidate {
+        slice: slice.id,
+        price_100cycles: price(machine, slice),
+        movable_pages: holdings.pages(Fate::Moves),
+        freeable_pages: holdings.pages(Fate::Dropped),
+        retry_ms: if slice.backoff { slice.retry_ms } else { 0 },
+    }
+}
+
+fn add_reasons(reasons: &mut Vec<ReasonCount>, holdings: &Holdings) {
+    for (reason, pages) in holdings.reasons() {
+        match reasons.iter_mut().find(|count| count.reason == reason) {
+            Some(count) => {
+                count.slices += 1;
+                count.staying_pages += pages;
+            }
+            None => reasons.push(ReasonCount { reason, slices: 1, staying_pages: pages }),
+        }
+    }
+}
+
+fn stuck(machine: &Machine, slice: &Slice, holdings: &Holdings) -> Stuck {
+    Stuck {
+        slice: slice.id,
+        zone_name: machine.zone_name(slice),
+        reason: holdings.reasons().first().map_or(Reason::None, |&(reason, _)| reason),
+        staying_pages: holdings.pages(Fate::Stays),
+        movable_pages: holdings.pages(Fate::Moves),
+        freeable_pages: holdings.pages(Fate::Dropped),
+        classes: holdings
+            .staying()
+            .map(|group| ClassCount { class: group.class, reason: group.reason, staying_pages: group.pages })
+            .collect(),
+    }
+}
+
+fn text(
+    body: &Body<'_>,
+    owners: Option<&[Site]>,
+    limit: usize,
+    screen: &Screen,
+    out: &mut dyn Write,
+) -> Result<()> {
+    use Align::{Left, Right};
+    let few = body.stuck.iter().filter(|stuck| stuck.staying_pages.0 <= 8).count();
+    let mut words = format!(
+        "{} of {} that are online cannot be emptied",
+        body.stuck.len(),
+        nr_slices(body.slices_online)
+    );
+    if few > 0 {
+        words.push_str(&format!(", {few} of them for no more than 8 pages"));
+    }
+    let are = if body.slices_empty == 1 { "is" } else { "are" };
+    words.push_str(&format!("; {} {are} empty.", body.slices_empty));
+    if body.slices_empty > 0 {
+        words.push_str(" `ramslice offline --empty` switches what is empty off.");
+    }
+    if body.slices_unknown > 0 {
+        words.push_str(&format!(
+            " Of {} the pages are not known: save them with `ramslice status --json --pages all`.",
+            nr_slices(body.slices_unknown)
+        ));
+    }
+    wrapped(&words, "", screen, out)?;
+
+    if !body.reasons.is_empty() {
+        heading("Why", screen, out)?;
+        let mut table =
+            Table::new(&[("reason", Left), ("slices", Right), ("pages that stay", Right), ("", Left)]);
+        for count in &body.reasons {
+            table.row(vec![
+                count.reason.code(),
+                count.slices.to_string(),
+                count.staying_pages.to_string(),
+                count.reason.sentence(),
+            ]);
+        }
+        table.write(out, screen)?;
+
+        heading("Slices that stay on", screen, out)?;
+        stuck_table(&body.stuck).write(out, screen)?;
+    }
+    if !body.next.is_empty() {
+        heading("Cheapest to empty next", screen, out)?;
+        next_table(&body.next).write(out, screen)?;
+    }
+    if !body.stuck.is_empty() {
+        sites(owners, "what stays, over all slices", limit, screen, out)?;
+    }
+    Ok(())
+}
+
+fn stuck_table(stuck: &[Stuck]) -> Table {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("slice", Right),
+        ("zone", Left),
+        ("reason", Left),
+        ("stay", Right),
+        ("move", Right),
+        ("drop", Right),
+        ("what stays", Left),
+    ]);
+    for one in stuck {
+        let classes: Vec<String> = one
+            .classes
+            .iter()
+            .map(|class| match class.class {
+                // Movable by its class; the reason tells why it is not.
+                PageClass::Anonymous | PageClass::File | PageClass::Shmem | PageClass::Free => {
+                    format!("{} {} ({})", class.staying_pages, class.class, class.reason)
+                }
+                _ => format!("{} {}", class.staying_pages, class.class),
+            })
+            .collect();
+        table.row(vec![
+            one.slice.to_string(),
+            one.zone_name.clone(),
+            one.reason.code(),
+            one.staying_pages.to_string(),
+            one.movable_pages.to_string(),
+            one.freeable_pages.to_string(),
+            classes.join(", "),
+        ]);
+    }
+    table
+}
+
+fn next_table(next: &[Candidate]) -> Table {
+    use Align::{Left, Right};
+    let mut table =
+        Table::new(&[("slice", Right), ("price", Right), ("move", Right), ("drop", Right), ("", Left)]);
+    for one in next {
+        let note = match one.retry_ms {
+            0 => String::new(),
+            ms => format!("failed lately, retry in {} s", ms.div_ceil(1000)),
+        };
+        table.row(vec![
+            one.slice.to_string(),
+            one.price_100cycles.to_string(),
+            count(one.movable_pages.0),
+            count(one.freeable_pages.0),
+            note,
+        ]);
+    }
+    table
+}

@@ -1,0 +1,171 @@
+//! What would have to happen for a slice to be empty, as a person would say it.
+
+use ramslice_types::{Contents, Fate, Group, Holdings, Machine, PageClass, Reason, Slice, SliceState};
+
+use super::explain_all::price;
+
+/// Said where allocation sites would be.
+pub(super) const PAGE_OWNER_OFF: &str = "Not known: page_owner is off. Boot with `page_owner=on` on the \
+     kernel command line (the kernel needs CONFIG_PAGE_OWNER, and debugfs mounted) and look again.";
+
+/// The state of a slice and what would change it, in one or two sentences.
+pub(super) fn plain_words(
+    machine: &Machine,
+    slice: &Slice,
+    contents: &Contents,
+    holdings: &Holdings,
+) -> String {
+    let id = slice.id;
+    match contents.state {
+        SliceState::Offline => {
+            return format!("It is off: it was emptied already. `ramslice online {id}` switches it on.");
+        }
+        SliceState::Quarantined => {
+            return "It is lost until reboot: the power driver could not wake it. The kernel log says more."
+                .to_owned();
+        }
+        SliceState::Waking => return "It is being switched on at this moment.".to_owned(),
+        SliceState::Emptying => return "It is being emptied at this moment.".to_owned(),
+        SliceState::Online => {}
+    }
+    let work = work(holdings);
+    let staying: Vec<&Group> = holdings.staying().collect();
+    if staying.is_empty() {
+        let command = format!("`ramslice offline {id}`");
+        let mut words = match &work {
+            None => format!("Nothing stands in the way: it is empty. {command} switches it off"),
+            Some(work) => format!("Nothing stands in the way: {work}. {command} does that"),
+        };
+        words.push_str(&format!(" at a price of {} (units of 100 cycles).", price(machine, slice)));
+        if slice.unreclaimable {
+            words = format!(
+                "The kernel holds it for impossible to empty ({}: {}), although none of its pages says so now.",
+                slice.reason,
+                slice.reason.sentence()
+            );
+        } else if slice.backoff {
+            words.push_str(&format!(
+                " It failed lately ({}: {}) and is left alone for another {} s, unless --ignore-backoff is given.",
+                slice.reason,
+                slice.reason.sentence(),
+                slice.retry_ms.div_ceil(1000)
+            ));
+        }
+        return words;
+    }
+    let needs: Vec<String> = needs(holdings);
+    let hopeless = holdings.reasons().iter().any(|&(reason, _)| for_good(reason));
+    let begin = if hopeless { "It can never be emptied: " } else { "To empty it, " };
+    let mut words = format!("{begin}{}.", list(&needs));
+    if let Some(work) = work {
+        words.push_str(&format!(" The rest is no obstacle: {work}."));
+    }
+    words
+}
+
+/// What would be moved and dropped, if anything.
+fn work(holdings: &Holdings) -> Option<String> {
+    let parts: Vec<String> = [(Fate::Moves, "moved"), (Fate::Dropped, "dropped")]
+        .into_iter()
+        .map(|(fate, verb)| (holdings.pages(fate).0, verb))
+        .filter(|&(pages, _)| pages > 0)
+        .map(|(pages, verb)| format!("{} would be {verb}", count(pages)))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(" and "))
+}
+
+fn for_good(reason: Reason) -> bool {
+    matches!(reason, Reason::Boot | Reason::Hole | Reason::ZoneEnd | Reason::Cma)
+}
+
+/// A clause for each reason, most pages first.
+fn needs(holdings: &Holdings) -> Vec<String> {
+    holdings
+        .reasons()
+        .into_iter()
+        .map(|(reason, pages)| {
+            let of: Vec<&str> = holdings
+                .staying()
+                .filter(|group| group.reason == reason)
+                .map(|group| if group.class == PageClass::Free { "free memory" } else { group.class.name() })
+                .collect();
+            clause(reason, pages.0, &of.join(", "))
+        })
+        .collect()
+}
+
+/// What has to happen with `pages` pages of `what` that stay for `reason`.
+fn clause(reason: Reason, pages: u64, what: &str) -> String {
+    let have = if pages == 1 { "has" } else { "have" };
+    let are = if pages == 1 { "is" } else { "are" };
+    let pages = count(pages);
+    match reason {
+        Reason::Hole => format!("{pages} of its address range {are} no memory"),
+        Reason::ZoneEnd => format!("{pages} of it {are} in another zone or past a zone's end"),
+        Reason::Boot => format!("{pages} {are} reserved at boot"),
+        Reason::Slab => format!("{pages} of slab objects {have} to be freed by the kernel"),
+        Reason::PageTable => {
+            format!("the processes that {pages} of page tables belong to have to end or unmap")
+        }
+        Reason::Pinned => format!("{pages} of {what} {have} to be released by whoever pinned them"),
+        Reason::Writeback => format!("{pages} of {what} {have} to reach storage"),
+        Reason::Hugetlb => format!("{pages} {have} to leave the hugetlb pool"),
+        Reason::Gigantic => format!("{pages} of a folio larger than a pageblock ({what}) {have} to be freed"),
+        Reason::Cma => format!("{pages} {are} part of a CMA area"),
+        Reason::HighAtomic => {
+            format!("the allocator has to give up its reserve for atomic allocations, {pages}")
+        }
+        Reason::HwPoison => format!("{pages} with a memory error {have} to go, with the memory module"),
+        Reason::ForeignOffline => format!("the balloon or virtio-mem has to give back {pages}"),
+        Reason::Isolated => {
+            format!("whoever isolated {pages} has to finish: memory hotplug or a contiguous allocation")
+        }
+        Reason::Unmovable => format!("{pages} of {what} {have} to be freed by the kernel"),
+        other => format!("{pages} of {what} {have} to go ({other}: {})", other.sentence()),
+    }
+}
+
+/// `1 page`, `2 pages`.
+pub(super) fn count(pages: u64) -> String {
+    if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }
+}
+
+/// `a`, `a, and b`, `a, b, and c`.
+fn list(parts: &[String]) -> String {
+    match parts {
+        [] => String::new(),
+        [only] => only.clone(),
+        [init @ .., last] => format!("{}, and {last}", init.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_that_pages_can_have_has_a_clause_of_its_own() {
+        for &reason in Reason::ALL.iter().take_while(|reason| **reason != Reason::NoRoom) {
+            if reason == Reason::Quarantined {
+                continue;
+            }
+            let words = clause(reason, 3, "anonymous memory");
+            assert!(!words.contains(&reason.sentence()), "{reason}: {words}");
+            assert!(words.contains("3 pages"), "{reason}: {words}");
+        }
+    }
+
+    #[test]
+    fn one_page_is_one_page() {
+        assert!(
+            clause(Reason::Pinned, 1, "page cache").starts_with("1 page of page cache has to be released")
+        );
+    }
+
+    #[test]
+    fn clauses_are_joined_as_in_speech() {
+        let of = |parts: &[&str]| list(&parts.iter().map(|&part| part.to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["a"]), "a");
+        assert_eq!(of(&["a", "b", "c"]), "a, b, and c");
+    }
+}

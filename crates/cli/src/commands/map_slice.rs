@@ -1,0 +1,67 @@
+//! `ramslice map SLICE`: one slice page by page.
+
+use std::io::Write;
+
+use anyhow::Result;
+use ramslice_types::{Backend, Bytes, Contents, Detail, Holdings, SliceId, SliceRanges};
+use serde::Serialize;
+
+use super::explain::wrapped;
+use super::explain_words::plain_words;
+use super::map::{Args, Written};
+use super::outcome::resolve;
+use crate::context::{Context, write_json};
+use crate::exit::Exit;
+use crate::render::{Glyph, page_legend, page_map, page_png};
+
+/// Lines that a terminal picture should not exceed.
+const MAX_ROWS: usize = 32;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    page_bytes: Bytes,
+    slice_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    png: Option<Written<'a>>,
+    contents: &'a Contents,
+}
+
+pub(super) fn run(
+    backend: &dyn Backend,
+    id: SliceId,
+    args: &Args,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<Exit> {
+    let machine = backend.machine()?;
+    let named: SliceRanges = id.to_string().parse().expect("an id is a list of slices");
+    resolve(&[named], &machine.snapshot.slices)?;
+    let contents = backend.contents(id, Detail::default())?;
+    let info = &machine.info;
+    let png = args.write_png(|| {
+        let options = args.options(&format!("Slice {id}, page by page"));
+        page_png::draw(&machine, &contents, &options)
+    })?;
+    if context.json() {
+        let (page_bytes, slice_bytes) = (info.page_bytes, info.slice_bytes);
+        write_json(out, "map", Body { page_bytes, slice_bytes, png, contents: &contents })?;
+    } else if let Some(png) = png {
+        png.tell(out)?;
+    } else {
+        let screen = &context.screen;
+        let width = args.columns(context);
+        if let Some(slice) = machine.snapshot.slices.iter().find(|slice| slice.id == id) {
+            let words = plain_words(&machine, slice, &contents, &Holdings::of(&contents));
+            wrapped(&format!("Slice {id}: {words}"), "", screen, out)?;
+            writeln!(out)?;
+        }
+        for line in page_map(&contents, info.page_bytes, screen, width, MAX_ROWS) {
+            writeln!(out, "{}", Glyph::line(screen, &line))?;
+        }
+        writeln!(out)?;
+        for line in page_legend(&contents, screen, width) {
+            writeln!(out, "{}", Glyph::line(screen, &line))?;
+        }
+    }
+    Ok(Exit::Ok)
+}

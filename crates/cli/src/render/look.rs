@@ -1,0 +1,268 @@
+//! One colour and one letter per use of a page, when a slice is drawn page by page.
+
+use ramslice_types::{Contents, Fate, PageClass, PageRun, Pages, Reason};
+
+use super::palette::Rgb;
+
+/// What a page looks like: what it is used for, or what keeps it where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Look {
+    /// Pinned, or with references that keep it where it is.
+    Pinned,
+    /// Slab objects.
+    Slab,
+    /// Page tables.
+    PageTable,
+    /// Other memory of the kernel.
+    Kernel,
+    /// Reserved at boot.
+    Reserved,
+    /// hugetlb pages and folios larger than a pageblock, where they stay.
+    Huge,
+    /// With a memory error.
+    Poisoned,
+    /// Given away by a balloon or virtio-mem.
+    Foreign,
+    /// In a block that is not to be emptied: CMA, atomic reserve, isolated, another zone.
+    Barred,
+    /// Anonymous memory.
+    Anonymous,
+    /// Page cache that would be moved.
+    File,
+    /// tmpfs and shared memory.
+    Shmem,
+    /// Swap cache, zsmalloc, balloon, hugetlb: whatever else would be moved.
+    OtherMoved,
+    /// Page cache that would be dropped.
+    Dropped,
+    /// In per-CPU lists and the like.
+    Transit,
+    /// Free.
+    Free,
+    /// Switched off.
+    Off,
+    /// No memory.
+    Hole,
+}
+
+impl Look {
+    /// All, from what keeps a slice on to what is not there.
+    pub(crate) const ALL: [Self; 18] = [
+        Self::Pinned,
+        Self::Slab,
+        Self::PageTable,
+        Self::Kernel,
+        Self::Reserved,
+        Self::Huge,
+        Self::Poisoned,
+        Self::Foreign,
+        Self::Barred,
+        Self::Anonymous,
+        Self::File,
+        Self::Shmem,
+        Self::OtherMoved,
+        Self::Dropped,
+        Self::Transit,
+        Self::Free,
+        Self::Off,
+        Self::Hole,
+    ];
+
+    /// The look of a run.
+    pub(crate) fn of(run: &PageRun) -> Self {
+        match (run.fate(), run.class, run.reason) {
+            (_, PageClass::Off, _) => Self::Off,
+            (_, PageClass::Hole, _) => Self::Hole,
+            (Fate::Stays, _, Reason::HwPoison) => Self::Poisoned,
+            (Fate::Stays, _, Reason::Pinned) => Self::Pinned,
+            (Fate::Stays, _, Reason::Hugetlb | Reason::Gigantic) => Self::Huge,
+            (Fate::Stays, PageClass::Slab, _) => Self::Slab,
+            (Fate::Stays, PageClass::PageTable, _) => Self::PageTable,
+            (Fate::Stays, PageClass::Kernel, _) => Self::Kernel,
+            (Fate::Stays, PageClass::Reserved, _) => Self::Reserved,
+            (Fate::Stays, PageClass::Foreign, _) => Self::Foreign,
+            (Fate::Stays, ..) => Self::Barred,
+            (Fate::Dropped, ..) => Self::Dropped,
+            (_, PageClass::Free, _) => Self::Free,
+            (_, PageClass::Transit, _) => Self::Transit,
+            (_, PageClass::Anonymous, _) => Self::Anonymous,
+            (_, PageClass::File, _) => Self::File,
+            (_, PageClass::Shmem, _) => Self::Shmem,
+            _ => Self::OtherMoved,
+        }
+    }
+
+    /// Words for the legend.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Pinned => "pinned",
+            Self::Slab => "slab",
+            Self::PageTable => "page table",
+            Self::Kernel => "other kernel memory",
+            Self::Reserved => "reserved at boot",
+            Self::Huge => "hugetlb, gigantic",
+            Self::Poisoned => "memory error",
+            Self::Foreign => "given away",
+            Self::Barred => "barred block",
+            Self::Anonymous => "anonymous",
+            Self::File => "page cache",
+            Self::Shmem => "tmpfs, shared",
+            Self::OtherMoved => "other movable",
+            Self::Dropped => "cache to drop",
+            Self::Transit => "in transit",
+            Self::Free => "free",
+            Self::Off => "off",
+            Self::Hole => "no memory",
+        }
+    }
+
+    /// The letter where there is no colour: capitals keep the slice on.
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::Pinned => 'P',
+            Self::Slab => 'S',
+            Self::PageTable => 'T',
+            Self::Kernel => 'K',
+            Self::Reserved => 'R',
+            Self::Huge => 'H',
+            Self::Poisoned => 'X',
+            Self::Foreign => 'B',
+            Self::Barred => '#',
+            Self::Anonymous => 'a',
+            Self::File => 'f',
+            Self::Shmem => 's',
+            Self::OtherMoved => 'o',
+            Self::Dropped => '+',
+            Self::Transit => ',',
+            Self::Free => '.',
+            Self::Off => '/',
+            Self::Hole => ' ',
+        }
+    }
+
+    /// The colour: what stays is warm or dark, what moves is blue or green, what is free is grey.
+    pub(crate) fn color(self) -> Rgb {
+        match self {
+            Self::Pinned => Rgb(0xc4, 0x12, 0x30),
+            Self::Slab => Rgb(0xd5, 0x5e, 0x00),
+            Self::PageTable => Rgb(0xf0, 0xa2, 0x1c),
+            Self::Kernel => Rgb(0x8a, 0x3b, 0x12),
+            Self::Reserved => Rgb(0x4e, 0x34, 0x2e),
+            Self::Huge => Rgb(0x8e, 0x3f, 0x86),
+            Self::Poisoned => Rgb(0x00, 0x00, 0x00),
+            Self::Foreign => Rgb(0xd9, 0x8c, 0xb3),
+            Self::Barred => Rgb(0xb8, 0xa1, 0x00),
+            Self::Anonymous => Rgb(0x1f, 0x66, 0xae),
+            Self::File => Rgb(0x3a, 0x9b, 0xd9),
+            Self::Shmem => Rgb(0x00, 0x80, 0x74),
+            Self::OtherMoved => Rgb(0x5b, 0x5f, 0xc7),
+            Self::Dropped => Rgb(0xa5, 0xd6, 0xf2),
+            Self::Transit => Rgb(0xc4, 0xcb, 0xd2),
+            Self::Free => Rgb(0xe9, 0xec, 0xf0),
+            Self::Off => Rgb(0x24, 0x2a, 0x33),
+            Self::Hole => Rgb(0xff, 0xff, 0xff),
+        }
+    }
+
+    /// Whether it keeps the slice on.
+    pub(crate) fn stays(self) -> bool {
+        self <= Self::Barred
+    }
+}
+
+/// The looks that occur, with their pages, in the order of [`Look::ALL`].
+pub(crate) fn tally(contents: &Contents) -> Vec<(Look, Pages)> {
+    Look::ALL
+        .into_iter()
+        .map(|look| {
+            let pages = contents.runs.iter().filter(|run| Look::of(run) == look).map(|run| run.pages).sum();
+            (look, pages)
+        })
+        .filter(|&(_, pages)| pages > Pages::ZERO)
+        .collect()
+}
+
+/// Cells of `per_cell` pages: what keeps the slice on wins, else the most frequent.
+pub(crate) fn cells(contents: &Contents, per_cell: u64) -> Vec<Look> {
+    let pages: Vec<Look> = contents
+        .runs
+        .iter()
+        .flat_map(|run| std::iter::repeat_n(Look::of(run), run.pages.0 as usize))
+        .collect();
+    pages
+        .chunks(per_cell.max(1) as usize)
+        .map(|cell| {
+            let count = |look: &Look| cell.iter().filter(|other| *other == look).count();
+            let weigh = |look: &Look| (look.stays(), count(look), std::cmp::Reverse(*look));
+            cell.iter().copied().max_by_key(weigh).unwrap_or(Look::Hole)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramslice_types::{PageFlags, Pfn, SliceId, SliceState};
+
+    fn contents(runs: &[(u64, PageClass, Reason)]) -> Contents {
+        let mut pfn = 0;
+        let runs = runs
+            .iter()
+            .map(|&(pages, class, reason)| {
+                pfn += pages;
+                PageRun {
+                    pfn: Pfn(pfn - pages),
+                    pages: Pages(pages),
+                    class,
+                    reason,
+                    flags: PageFlags::default(),
+                    order: 0,
+                    mappings: 0,
+                    extra_references: 0,
+                    file: None,
+                    cgroup_inode: None,
+                }
+            })
+            .collect();
+        let (slice, state, reason) = (SliceId(3), SliceState::Online, Reason::None);
+        Contents { slice, state, reason, runs, files: vec![], cgroups: vec![], sites: None }
+    }
+
+    #[test]
+    fn a_single_page_that_stays_is_seen_in_its_cell() {
+        let contents = contents(&[
+            (63, PageClass::Anonymous, Reason::None),
+            (1, PageClass::Anonymous, Reason::Pinned),
+            (40, PageClass::Free, Reason::None),
+            (24, PageClass::Anonymous, Reason::None),
+        ]);
+        assert_eq!(cells(&contents, 64), [Look::Pinned, Look::Free]);
+        assert_eq!(cells(&contents, 1).len(), 128);
+        assert_eq!(tally(&contents)[0], (Look::Pinned, Pages(1)));
+    }
+
+    #[test]
+    fn letters_and_colours_are_distinct() {
+        let mut letters: Vec<char> = Look::ALL.iter().map(|look| look.letter()).collect();
+        letters.sort_unstable();
+        assert!(letters.windows(2).all(|pair| pair[0] != pair[1]));
+        for (at, a) in Look::ALL.iter().enumerate() {
+            for b in &Look::ALL[at + 1..] {
+                let (Rgb(r, g, u), Rgb(x, y, z)) = (a.color(), b.color());
+                let far =
+                    [(r, x), (g, y), (u, z)].iter().map(|&(p, q)| u32::from(p.abs_diff(q))).sum::<u32>();
+                assert!(far >= 24, "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_looks_that_stay_come_first() {
+        assert!(Look::ALL.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(
+            Look::ALL
+                .iter()
+                .all(|look| look.stays() == (look.letter().is_uppercase() || look.letter() == '#'))
+        );
+    }
+}

@@ -1,0 +1,462 @@
+//! What a slice holds, page by page, as the kernel tells it: nothing here is summed up yet.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::parse::ParseError;
+use crate::reason::Reason;
+use crate::site::Site;
+use crate::slice::SliceState;
+use crate::units::{Pages, Pfn, SliceId};
+
+/// What a page frame is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PageClass {
+    /// In the allocator's free lists.
+    Free,
+    /// No owner to be seen: in a per-CPU list, or on its way.
+    Transit,
+    /// Anonymous memory of processes.
+    Anonymous,
+    /// Page cache of a file or block device.
+    File,
+    /// tmpfs and shared memory.
+    Shmem,
+    /// In the swap cache alone.
+    SwapCache,
+    /// Of a driver that can move it: zsmalloc, balloon.
+    MovableOps,
+    /// Of the hugetlb pool.
+    Hugetlb,
+    /// Objects of the kernel.
+    Slab,
+    /// Page tables.
+    PageTable,
+    /// Any other allocation of the kernel.
+    Kernel,
+    /// Reserved at boot.
+    Reserved,
+    /// Out of use after a memory error.
+    HwPoison,
+    /// Given away by a balloon or virtio-mem.
+    Foreign,
+    /// No memory.
+    Hole,
+    /// In a slice that is off or lost.
+    Off,
+}
+
+impl PageClass {
+    /// All classes, in the kernel's order.
+    pub const ALL: [Self; 16] = [
+        Self::Free,
+        Self::Transit,
+        Self::Anonymous,
+        Self::File,
+        Self::Shmem,
+        Self::SwapCache,
+        Self::MovableOps,
+        Self::Hugetlb,
+        Self::Slab,
+        Self::PageTable,
+        Self::Kernel,
+        Self::Reserved,
+        Self::HwPoison,
+        Self::Foreign,
+        Self::Hole,
+        Self::Off,
+    ];
+
+    /// What the kernel's number means; classes that a newer kernel may have are kernel memory.
+    pub fn from_raw(raw: u8) -> Self {
+        Self::ALL.get(usize::from(raw)).copied().unwrap_or(Self::Kernel)
+    }
+
+    /// Words for it, in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Transit => "in transit",
+            Self::Anonymous => "anonymous memory",
+            Self::File => "page cache",
+            Self::Shmem => "tmpfs, shared memory",
+            Self::SwapCache => "swap cache",
+            Self::MovableOps => "zsmalloc or balloon",
+            Self::Hugetlb => "hugetlb pool",
+            Self::Slab => "slab",
+            Self::PageTable => "page tables",
+            Self::Kernel => "other kernel memory",
+            Self::Reserved => "reserved at boot",
+            Self::HwPoison => "memory error",
+            Self::Foreign => "given away",
+            Self::Hole => "no memory",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl fmt::Display for PageClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What becomes of pages when their slice is to be empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fate {
+    /// They keep the slice on.
+    Stays,
+    /// They are migrated.
+    Moves,
+    /// They are dropped.
+    Dropped,
+    /// There is nothing to do.
+    Free,
+    /// The slice is off, or there is no memory.
+    Gone,
+}
+
+impl Fate {
+    /// The word for it, in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stays => "stays",
+            Self::Moves => "would be moved",
+            Self::Dropped => "would be dropped",
+            Self::Free => "free",
+            Self::Gone => "off",
+        }
+    }
+}
+
+/// A property of the pages of a run; the number is the bit in the kernel's flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PageFlag {
+    /// Clean unmapped cache: dropped, not moved.
+    Drop,
+    /// On the LRU lists.
+    Lru,
+    /// Not yet written to storage.
+    Dirty,
+    /// Being written to storage.
+    Writeback,
+    /// Its file system keeps data with it.
+    Buffers,
+    /// In the swap cache.
+    SwapCache,
+    /// Not to be reclaimed.
+    Unevictable,
+    /// Locked by mlock().
+    Mlocked,
+    /// Shared by KSM.
+    Ksm,
+    /// Pinned for DMA.
+    Pinned,
+    /// With a memory error.
+    HwPoison,
+}
+
+impl PageFlag {
+    /// All flags, in the order of the kernel's bits.
+    pub const ALL: [Self; 11] = [
+        Self::Drop,
+        Self::Lru,
+        Self::Dirty,
+        Self::Writeback,
+        Self::Buffers,
+        Self::SwapCache,
+        Self::Unevictable,
+        Self::Mlocked,
+        Self::Ksm,
+        Self::Pinned,
+        Self::HwPoison,
+    ];
+}
+
+/// A set of [`PageFlag`]; in JSON, the list of their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct PageFlags(u32);
+
+impl PageFlags {
+    /// The kernel's bits; those it does not know are left out.
+    pub fn from_raw(raw: u32) -> Self {
+        Self(raw & ((1 << PageFlag::ALL.len()) - 1))
+    }
+
+    /// Whether `flag` is in it.
+    pub fn has(self, flag: PageFlag) -> bool {
+        self.0 & (1 << flag as u32) != 0
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl FromIterator<PageFlag> for PageFlags {
+    fn from_iter<I: IntoIterator<Item = PageFlag>>(iter: I) -> Self {
+        Self(iter.into_iter().fold(0, |bits, flag| bits | 1 << flag as u32))
+    }
+}
+
+impl Serialize for PageFlags {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(PageFlag::ALL.into_iter().filter(|&flag| self.has(flag)))
+    }
+}
+
+impl<'de> Deserialize<'de> for PageFlags {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Vec::<PageFlag>::deserialize(from)?.into_iter().collect())
+    }
+}
+
+/// A device number; `8:1` in JSON and in messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceNumber {
+    /// The major number.
+    pub major: u32,
+    /// The minor number.
+    pub minor: u32,
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for DeviceNumber {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let parse = || {
+            let (major, minor) = text.split_once(':')?;
+            Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
+        };
+        parse().ok_or_else(|| ParseError::new(text, "a device number", "write major:minor, as in 8:1"))
+    }
+}
+
+impl Serialize for DeviceNumber {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for DeviceNumber {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A file as the kernel tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileId {
+    /// The file system's device.
+    pub device: DeviceNumber,
+    /// The inode; 0 is the block device itself.
+    pub inode: u64,
+}
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.inode {
+            0 => f.pad(&format!("block device {}", self.device)),
+            inode => f.pad(&format!("inode {inode} of device {}", self.device)),
+        }
+    }
+}
+
+/// Neighbouring page frames that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageRun {
+    /// The first.
+    pub pfn: Pfn,
+    /// How many.
+    pub pages: Pages,
+    /// What they are used for.
+    pub class: PageClass,
+    /// Why they keep the slice on; [`Reason::None`] if they do not.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub reason: Reason,
+    /// Their properties.
+    #[serde(default, skip_serializing_if = "PageFlags::is_empty")]
+    pub flags: PageFlags,
+    /// The folios or free blocks of the run have 2^order pages.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub order: u32,
+    /// Mappings of each folio.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mappings: u32,
+    /// References of each folio that nothing accounts for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub extra_references: u32,
+    /// Whose cache they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileId>,
+    /// Inode of the cgroup that is charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup_inode: Option<u64>,
+}
+
+fn is_none(reason: &Reason) -> bool {
+    *reason == Reason::None
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl PageRun {
+    /// What becomes of them.
+    pub fn fate(&self) -> Fate {
+        match self.class {
+            PageClass::Off => Fate::Gone,
+            _ if self.reason != Reason::None => Fate::Stays,
+            PageClass::Free | PageClass::Transit => Fate::Free,
+            PageClass::Hole => Fate::Gone,
+            _ if self.flags.has(PageFlag::Drop) => Fate::Dropped,
+            _ => Fate::Moves,
+        }
+    }
+
+    /// One past the last page frame.
+    pub fn end(&self) -> Pfn {
+        Pfn(self.pfn.0 + self.pages.0)
+    }
+
+    /// Folios in the run; one that is cut counts as one.
+    pub fn folios(&self) -> u64 {
+        self.pages.0.div_ceil(1 << self.order.min(63))
+    }
+
+    /// Mappings of all its folios.
+    pub fn all_mappings(&self) -> u64 {
+        u64::from(self.mappings) * self.folios()
+    }
+}
+
+/// A path that leads to a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileName {
+    /// The file.
+    #[serde(flatten)]
+    pub file: FileId,
+    /// One of its paths.
+    pub path: PathBuf,
+}
+
+/// The path of a cgroup below the cgroup file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupName {
+    /// Its inode.
+    pub inode: u64,
+    /// Its path; `/` is the root.
+    pub path: PathBuf,
+}
+
+/// What to find out beside the pages themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Detail {
+    /// Read page_owner for who allocated the pages that stay, or all if none does.
+    pub sites: bool,
+    /// Search whole file systems for the paths of files that no process has mapped.
+    pub find_files: bool,
+}
+
+/// What a slice holds, page by page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contents {
+    /// The slice.
+    pub slice: SliceId,
+    /// Its state.
+    pub state: SliceState,
+    /// The slice's own reason, as in a snapshot.
+    pub reason: Reason,
+    /// Its pages in order; none is left out.
+    pub runs: Vec<PageRun>,
+    /// Names of files among the runs, where they were found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileName>,
+    /// Names of cgroups among the runs, where they were found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cgroups: Vec<CgroupName>,
+    /// Who allocated what stays, most pages first; absent while page_owner is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sites: Option<Vec<Site>>,
+}
+
+impl Contents {
+    /// Page frames of the slice.
+    pub fn frames(&self) -> Pages {
+        self.runs.iter().map(|run| run.pages).sum()
+    }
+
+    /// Runs that keep the slice on.
+    pub fn blocking(&self) -> impl Iterator<Item = &PageRun> {
+        self.runs.iter().filter(|run| run.fate() == Fate::Stays)
+    }
+
+    /// Runs whose allocation sites are of interest: what stays, or all if nothing does.
+    pub fn suspects(&self) -> Vec<&PageRun> {
+        let blocking: Vec<&PageRun> = self.blocking().collect();
+        if !blocking.is_empty() {
+            return blocking;
+        }
+        self.runs.iter().filter(|run| matches!(run.fate(), Fate::Moves | Fate::Dropped)).collect()
+    }
+
+    /// The files among the runs.
+    pub fn file_ids(&self) -> BTreeSet<FileId> {
+        self.runs.iter().filter_map(|run| run.file).collect()
+    }
+
+    /// A file's path, or what the kernel knows of it.
+    pub fn file_name(&self, id: FileId) -> String {
+        let found = self.files.iter().find(|name| name.file == id);
+        found.map_or_else(|| id.to_string(), |name| name.path.display().to_string())
+    }
+
+    /// A cgroup's path, or its inode.
+    pub fn cgroup_name(&self, inode: u64) -> String {
+        let found = self.cgroups.iter().find(|name| name.inode == inode);
+        found.map_or_else(|| format!("cgroup with inode {inode}"), |name| name.path.display().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_a_list_of_names_in_json() {
+        let flags = PageFlags::from_raw(0b10_0000_0110);
+        assert_eq!(serde_json::to_string(&flags).unwrap(), r#"["lru","dirty","pinned"]"#);
+        assert_eq!(serde_json::from_str::<PageFlags>(r#"["lru","dirty","pinned"]"#).unwrap(), flags);
+        assert!(flags.has(PageFlag::Pinned) && !flags.has(PageFlag::Drop));
+    }
+
+    #[test]
+    fn flags_of_a_newer_kernel_are_left_out() {
+        assert_eq!(PageFlags::from_raw(1 << 31), PageFlags::default());
+        assert_eq!(PageClass::from_raw(200), PageClass::Kernel);
+    }
+
+    #[test]
+    fn device_numbers_lead_back_from_their_text() {
+        let device = DeviceNumber { major: 254, minor: 16 };
+        assert_eq!(device.to_string().parse(), Ok(device));
+        for text in ["", "8", "8:", ":1", "a:b", "8:1:2"] {
+            assert!(text.parse::<DeviceNumber>().is_err(), "{text}");
+        }
+    }
+}
