@@ -255,7 +255,8 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "seed", required_argument, NULL, 's' },    { "first", required_argument, NULL, 'f' },
 		{ "count", required_argument, NULL, 'c' },   { "processes", required_argument, NULL, 'p' },
-		{ "module", required_argument, NULL, 'm' },  { "verbose", no_argument, NULL, 'v' },
+		{ "module", required_argument, NULL, 'm' },  { "slow", required_argument, NULL, 'w' },
+		{ "verbose", no_argument, NULL, 'v' },
 		{}
 	};
 	uint64_t first = 0, nr = 1000;
@@ -280,6 +281,9 @@ int main(int argc, char **argv)
 		case 'm':
 			module_path = optarg;
 			break;
+		case 'w':
+			slow = strtoul(optarg, NULL, 0);
+			break;
 		case 'v':
 			verbose = true;
 			break;
@@ -287,8 +291,8 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (!module_path || !procs || procs > MAX_PROCS) {
-		fprintf(stderr, "usage: fuzz --module FILE.ko [--seed N] [--first N] [--count N] [--processes N] [--verbose]\n");
+	if (!module_path || !slow || !procs || procs > MAX_PROCS) {
+		fprintf(stderr, "usage: fuzz --module FILE.ko [--seed N] [--first N] [--count N] [--processes N] [--slow N] [--verbose]\n");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);

@@ -54,6 +54,8 @@ struct shared {
 static struct shared *shared;
 static uint64_t seed, input;
 static bool verbose;
+/* How much slower than usual the kernel is: deadlines and signals come as much later. */
+static unsigned int slow = 1;
 
 /* --- numbers -------------------------------------------------------------- */
 
@@ -172,7 +174,8 @@ static bool judge(enum target t, int err, const struct errs *must, const struct 
 /* Has a signal interrupt what blocks, again and again, every so many us; 0: no more. */
 static void interrupt_every(unsigned int us)
 {
-	struct itimerval timer = { { 0, us }, { 0, us } };
+	const struct timeval every = { (uint64_t)us * slow / 1000000, (uint64_t)us * slow % 1000000 };
+	const struct itimerval timer = { every, every };
 
 	setitimer(ITIMER_REAL, &timer, NULL);
 }

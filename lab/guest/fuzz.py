@@ -110,7 +110,7 @@ def leaks():
 def portion(args, module, first, count):
     """Runs the fuzzer on some numbers; its report, or None."""
     line = [rs.program("fuzz"), "--seed", args.seed, "--first", first, "--count", count, "--processes", args.processes,
-            "--module", module]
+            "--module", module, "--slow", 10 if os.environ.get("RAMSLICE_FLAVOUR") == "debug" else 1]
     done = subprocess.Popen([str(word) for word in line], stdout=subprocess.PIPE, text=True, errors="replace")
     report = None
     for text in done.stdout:

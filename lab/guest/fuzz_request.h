@@ -156,7 +156,7 @@ static void fuzz_request(enum target t)
 		 (one_in(4) ? RAMSLICE_OP_ONLINE_ALL : RAMSLICE_OP_ONLINE) : PICK(emptying);
 	req.budget = one_in(2) ? RAMSLICE_UNLIMITED : rnd() >> below(64);
 	req.max_slices = one_in(8) ? RAMSLICE_ALL_SLICES : 1 + below(3);
-	req.deadline_ms = one_in(10) ? 0 : 1 + below(40);
+	req.deadline_ms = one_in(10) ? 0 : (1 + below(40)) * slow;
 	if (req.op == RAMSLICE_OP_OFFLINE || req.op == RAMSLICE_OP_ONLINE)
 		req.id = below(hint_ids + 1);
 	else if (one_in(3))
