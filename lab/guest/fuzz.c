@@ -256,7 +256,7 @@ int main(int argc, char **argv)
 		{ "seed", required_argument, NULL, 's' },    { "first", required_argument, NULL, 'f' },
 		{ "count", required_argument, NULL, 'c' },   { "processes", required_argument, NULL, 'p' },
 		{ "module", required_argument, NULL, 'm' },  { "slow", required_argument, NULL, 'w' },
-		{ "verbose", no_argument, NULL, 'v' },
+		{ "control", no_argument, NULL, 'x' },	     { "verbose", no_argument, NULL, 'v' },
 		{}
 	};
 	uint64_t first = 0, nr = 1000;
@@ -284,6 +284,9 @@ int main(int argc, char **argv)
 		case 'w':
 			slow = strtoul(optarg, NULL, 0);
 			break;
+		case 'x':
+			control = true;
+			break;
 		case 'v':
 			verbose = true;
 			break;
@@ -292,7 +295,8 @@ int main(int argc, char **argv)
 		}
 	}
 	if (!module_path || !slow || !procs || procs > MAX_PROCS) {
-		fprintf(stderr, "usage: fuzz --module FILE.ko [--seed N] [--first N] [--count N] [--processes N] [--slow N] [--verbose]\n");
+		fprintf(stderr, "usage: fuzz --module FILE.ko [--seed N] [--first N] [--count N] [--processes N] [--slow N] "
+				"[--control] [--verbose]\n");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);

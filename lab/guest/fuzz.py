@@ -107,11 +107,21 @@ def leaks():
     return KMEMLEAK.read_text().strip()
 
 
-def portion(args, module, first, count):
-    """Runs the fuzzer on some numbers; its report, or None."""
+def fuzzer(args, module, first, count, *more):
     line = [rs.program("fuzz"), "--seed", args.seed, "--first", first, "--count", count, "--processes", args.processes,
-            "--module", module, "--slow", 10 if os.environ.get("RAMSLICE_FLAVOUR") == "debug" else 1]
-    done = subprocess.Popen([str(word) for word in line], stdout=subprocess.PIPE, text=True, errors="replace")
+            "--module", module, "--slow", 10 if os.environ.get("RAMSLICE_FLAVOUR") == "debug" else 1, *more]
+    return [str(word) for word in line]
+
+
+def notices_bugs(args, module):
+    """The control: told that a bad address must be no error, it has to find bugs."""
+    done = subprocess.run(fuzzer(args, module, 0, 200, "--control"), text=True, errors="replace", stdout=subprocess.PIPE)
+    return done.returncode == 1 and "BUG: " in done.stdout
+
+
+def portion(args, module, first, count):
+    """Runs the fuzzer on some numbers; its status, and its report or None."""
+    done = subprocess.Popen(fuzzer(args, module, first, count), stdout=subprocess.PIPE, text=True, errors="replace")
     report = None
     for text in done.stdout:
         if text.startswith("{"):
@@ -160,6 +170,8 @@ def main():
     first, end, before = args.first, args.first + args.inputs, None
     with rs.Device() as device:
         settings = Settings()
+        if not notices_bugs(args, module):
+            problems.add("the fuzzer does not notice what is not documented")
         while first < end and not problems:
             count = min(args.portion, end - first)
             status, report = portion(args, module, first, count)
