@@ -524,6 +524,18 @@ struct ramslice_cmd {
 };
 
 int ramslice_parse_cmd(char *line, struct ramslice_cmd *cmd);
+
+/**
+ * struct ramslice_boot - what the kernel command line says
+ * @off: ramslice is off
+ * @slice_bytes: size of a slice; 0: the default
+ */
+struct ramslice_boot {
+	bool off;
+	u64 slice_bytes;
+};
+
+int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot);
 int ramslice_sysfs_init(void);
 int ramslice_debugfs_init(void);
 int ramslice_chardev_init(void);

@@ -19,12 +19,29 @@ static bool sleeping;
 module_param(sleeping, bool, 0444);
 MODULE_PARM_DESC(sleeping, "waking sleeps");
 
+/*
+ * Nothing interrupts a power driver, and an atomic wake spins with interrupts
+ * off: a mistyped delay must not cost more than a moment. udelay() would not
+ * even wait for longer ones.
+ */
+#define MAX_DELAY_US	200000
+
+static int set_delay(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, 0, MAX_DELAY_US);
+}
+
+static const struct kernel_param_ops delay_ops = {
+	.set = set_delay,
+	.get = param_get_uint,
+};
+
 static unsigned int off_delay_us;
-module_param(off_delay_us, uint, 0644);
+module_param_cb(off_delay_us, &delay_ops, &off_delay_us, 0644);
 MODULE_PARM_DESC(off_delay_us, "time that switching off takes");
 
 static unsigned int wake_delay_us;
-module_param(wake_delay_us, uint, 0644);
+module_param_cb(wake_delay_us, &delay_ops, &wake_delay_us, 0644);
 MODULE_PARM_DESC(wake_delay_us, "time that waking takes");
 
 static unsigned int fail_off;
