@@ -9,8 +9,8 @@
  *   fault THREADS MB N   N rounds of: each thread maps MB, touches every page,
  *                        unmaps; ticks per page and round
  *   fork MB N            N rounds of: fork with MB touched, child exits
- *   fill MB              takes MB of memory; each page gets a mark
- *   punch SEED           frees every second page of it, at random
+ *   fill MB              takes MB of memory, in small pages; each gets a mark
+ *   punch SEED           frees half of it, in runs of 1 to 16 pages at random
  *   free                 frees all of it
  *   census PFN NR N      what N ranges of NR page frames hold: own pages, pages on
  *                        LRU lists, free ones, others
@@ -18,7 +18,9 @@
  *   moved                pages that are elsewhere now, and that have a wrong mark
  *   offline ID, online ID, compact MAX   requests to /dev/ramslice
  *   write PATH TEXT      writes a kernel file in one call
- *   huge PFN NR          touches a huge page; is it in these page frames?
+ *   soak PFN             takes all free huge pages from this page frame on
+ *   huge PFN NR          touches a huge page; is it in these page frames? Then
+ *                        frees this and all that soak took
  *   walk ON              another thread reads all of the memory, on the last CPU
  *
  * What is timed runs beside a process of the lowest priority that never sleeps,
@@ -54,10 +56,12 @@
 #define MIB		(1UL << 20)
 #define HUGE		(2 * MIB)
 #define MAX_THREADS	8
+#define MAX_HUGE	2048
 #define PM_PRESENT	(1ULL << 63)
 #define PM_PFN		((1ULL << 55) - 1)
 #define KPF_LRU		(1ULL << 5)
 #define KPF_BUDDY	(1ULL << 10)
+#define KPF_THP		(1ULL << 22)
 #define MARK(i)		(0x51ce000000000000ULL | (i))
 
 static unsigned char *mem;
@@ -273,6 +277,17 @@ static void release(void)
 	mem = NULL;
 }
 
+static void split(void)
+{
+	FILE *file = fopen("/sys/kernel/debug/split_huge_pages", "w");
+
+	if (!file)
+		die("split_huge_pages");
+	fprintf(file, "%d,%p,%p", getpid(), (void *)mem, (void *)(mem + nr_pages * PAGE));
+	if (fclose(file))
+		die("split_huge_pages");
+}
+
 static void fill(unsigned long mb)
 {
 	size_t i;
@@ -285,9 +300,12 @@ static void fill(unsigned long mb)
 	places = calloc(nr_pages, sizeof(*places));
 	if (mem == MAP_FAILED || !kept || !places)
 		die("memory");
-	if (madvise(mem, nr_pages * PAGE, MADV_NOHUGEPAGE) ||
-	    madvise(mem, nr_pages * PAGE, MADV_POPULATE_WRITE))
+	/* Taking huge pages and splitting them is several times faster */
+	if (madvise(mem, nr_pages * PAGE, MADV_HUGEPAGE) ||
+	    madvise(mem, nr_pages * PAGE, MADV_POPULATE_WRITE) ||
+	    madvise(mem, nr_pages * PAGE, MADV_NOHUGEPAGE))
 		die("populate");
+	split();
 	memset(kept, 1, nr_pages);
 	for (i = 0; i < nr_pages; i++)
 		*(uint64_t *)(mem + i * PAGE) = MARK(i);
@@ -297,11 +315,12 @@ static void fill(unsigned long mb)
 static void punch(uint64_t seed)
 {
 	size_t i, first, nr = 0;
+	bool on = false;
 
 	random_state = seed * 0x9e3779b97f4a7c15ULL + 1;
-	for (i = 0; i < nr_pages; i++)
-		if (kept[i] && random64() >> 63)
-			kept[i] = 0;
+	for (i = 0; i < nr_pages; i = first)
+		for (first = i + 1 + random64() % 16, on = !on; i < first && i < nr_pages; i++)
+			kept[i] = on;
 	for (i = 0; i < nr_pages; i = first) {
 		for (first = i; first < nr_pages && kept[first] == kept[i]; first++)
 			;
@@ -356,15 +375,16 @@ static void census(uint64_t pfn, size_t nr, size_t ranges)
 			own[(pfns[i] - pfn) / nr]++;
 	printf("[");
 	for (range = 0; range < ranges; range++) {
-		size_t lru = 0, idle = 0;
+		size_t lru = 0, idle = 0, thp = 0;
 
 		read_at("/proc/kpageflags", flags, nr, pfn + range * nr);
 		for (i = 0; i < nr; i++) {
 			lru += !!(flags[i] & KPF_LRU);
 			idle += !!(flags[i] & KPF_BUDDY);
+			thp += !!(flags[i] & KPF_THP);
 		}
-		printf("%s{\"pfn\": %zu, \"own\": %zu, \"lru\": %zu, \"free\": %zu, \"rest\": %zd}",
-		       range ? ", " : "", (size_t)pfn + range * nr, own[range], lru, idle,
+		printf("%s{\"pfn\": %zu, \"own\": %zu, \"lru\": %zu, \"free\": %zu, \"huge\": %zu, \"rest\": %zd}",
+		       range ? ", " : "", (size_t)pfn + range * nr, own[range], lru, idle, thp,
 		       (ssize_t)(nr - lru - idle));
 	}
 	printf("]\n");
@@ -428,25 +448,57 @@ static void write_file(const char *path, const char *text)
 	close(fd);
 }
 
-/* The first page from memory that has just come: no other huge page is free. */
-static void huge(uint64_t pfn, size_t nr)
+static unsigned char *huge_map[MAX_HUGE];
+static unsigned int nr_huge;
+
+/* Touches a huge page; its page frame, or 0 if it became a small one. */
+static uint64_t touch_huge(uint64_t *passed)
 {
 	unsigned char *map = mmap(NULL, 2 * HUGE, PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	unsigned char *p = (unsigned char *)(((uintptr_t)map + HUGE - 1) & ~(HUGE - 1));
-	uint64_t found, before, total;
+	uint64_t entries[2], before;
 
 	if (map == MAP_FAILED || madvise(p, HUGE, MADV_HUGEPAGE))
 		die("huge");
 	before = ticks();
 	*(volatile unsigned char *)p = 1;
-	total = ticks() - before;
-	read_at("/proc/self/pagemap", &found, 1, (uintptr_t)p / PAGE);
-	found &= PM_PFN;
+	*passed = ticks() - before;
+	read_at("/proc/self/pagemap", entries, 2, (uintptr_t)p / PAGE);
+	huge_map[nr_huge++] = map;
+	return entries[1] & PM_PRESENT ? entries[0] & PM_PFN : 0;
+}
+
+static void release_huge(void)
+{
+	while (nr_huge)
+		munmap(huge_map[--nr_huge], 2 * HUGE);
+}
+
+/* Takes all huge pages there are from this page frame on. */
+static void soak(uint64_t pfn)
+{
+	uint64_t passed, found;
+
+	do {
+		found = touch_huge(&passed);
+	} while (found >= pfn && nr_huge < MAX_HUGE - 1);
+	printf("{\"huge\": %u}\n", nr_huge);
+}
+
+/* The first page from memory that has just come: no other huge page is free. */
+static void huge(uint64_t pfn, size_t nr)
+{
+	uint64_t passed, found;
+
+	do {
+		found = touch_huge(&passed);
+		/* Others may just have freed one */
+	} while (found && (found < pfn || found >= pfn + nr) && nr_huge < MAX_HUGE);
 	printf("{\"inside\": %s, \"pfn\": %llu, \"ticks\": %llu}\n",
 	       found >= pfn && found < pfn + nr ? "true" : "false",
-	       (unsigned long long)found, (unsigned long long)total);
-	munmap(map, 2 * HUGE);
+	       (unsigned long long)found, (unsigned long long)passed);
+	release_huge();
 }
 
 static atomic_bool walking;
@@ -529,6 +581,8 @@ int main(int argc, char **argv)
 			request(RAMSLICE_OP_COMPACT, 0, a);
 		else if (!strcmp(word, "write") && sscanf(line, "%*s %255s %255s", path, text) == 2)
 			write_file(path, text);
+		else if (!strcmp(word, "soak"))
+			soak(a);
 		else if (!strcmp(word, "huge"))
 			huge(a, b);
 		else if (!strcmp(word, "walk"))

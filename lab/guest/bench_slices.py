@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,7 +79,7 @@ def movable_mib():
 
 
 def half_full(bench, seed):
-    """All of ZONE_MOVABLE in one program's hands, then every second page free."""
+    """All of ZONE_MOVABLE in one program's hands, then half of it free."""
     os.sync()
     dev.write("/proc/sys/vm/drop_caches", 3)
     bench("free")
@@ -86,19 +87,24 @@ def half_full(bench, seed):
     bench("punch", seed)
 
 
-def ranges(bench, mib, start=HIGH, nr=1):
+def ranges(bench, mib, start, nr=1):
     """What nr ranges of this size hold."""
     return bench("census", start >> 12, mib * PAGES, nr)
 
 
+def foreign(row):
+    """Pages that are not the program's."""
+    return row["lru"] - row["own"] + row["rest"]
+
+
 def usable(row):
-    """Nearly everything in it is the program's."""
-    return row["own"] > 0.97 * row["lru"] and row["rest"] < 0.02 * (row["lru"] + row["free"])
+    """Nearly everything in it is the program's, and in small pages."""
+    return foreign(row) < 0.02 * (row["lru"] + row["free"]) and not row["huge"]
 
 
 @contextlib.contextmanager
 def verified(bench):
-    """No page may lose its contents."""
+    """No page may lose its contents. Yields what says, at the end, how many pages were moved."""
     bench("snap")
     report = {}
     yield report
@@ -125,87 +131,91 @@ def no_compaction():
     dev.write(thp / "defrag", "never")
 
 
-def block_file(address, name="state"):
-    size = int(dev.read(MEMORY / "block_size_bytes"), 16)
-    return MEMORY / f"memory{address // size}" / name
-
-
 def block_mib():
     return int(dev.read(MEMORY / "block_size_bytes"), 16) // MIB
 
 
-def empty_ours(bench, mib, row):
-    """Empties a slice; how much work that was for how many pages."""
-    with verified(bench) as report:
-        migrated = -dev.vmstat("pgmigrate_success")
-        answer = good(bench("offline", row["pfn"] // (mib * PAGES)), f"slice at {row['pfn']:#x}")
-        migrated += dev.vmstat("pgmigrate_success")
-    return answer | report | {"had_to_move": row["lru"], "migrated": migrated}
+def block_file(pfn):
+    return MEMORY / f"memory{pfn // PAGES // block_mib()}" / "state"
 
 
-def empty_stock(bench, row, mib):
-    """Takes blocks away by memory hotplug, one after the other."""
-    ticks = 0
-    with verified(bench) as report:
-        migrated = -dev.vmstat("pgmigrate_success")
-        for address in range(row["pfn"] << 12, (row["pfn"] << 12) + mib * MIB, block_mib() * MIB):
-            ticks += good(bench("write", block_file(address), "offline"), f"block at {address:#x}")["ticks"]
-        migrated += dev.vmstat("pgmigrate_success")
-    return report | {"ticks": ticks, "had_to_move": row["lru"], "migrated": migrated}
+def empty_range(bench, mib, row):
+    """Empties a slice, or, on the stock kernel, blocks one after the other; what work that was for how many pages."""
+    migrated = -dev.vmstat("pgmigrate_success")
+    if PATCHED:
+        ticks = good(bench("offline", row["pfn"] // (mib * PAGES)), f"slice at {row['pfn']:#x}")["ticks"]
+    else:
+        blocks = range(row["pfn"], row["pfn"] + mib * PAGES, block_mib() * PAGES)
+        ticks = sum(good(bench("write", block_file(pfn), "offline"), f"block at {pfn:#x}")["ticks"] for pfn in blocks)
+    return {"ticks": ticks, "had_to_move": row["lru"], "migrated": migrated + dev.vmstat("pgmigrate_success")} | row
 
 
-def wake(bench, row, mib, command):
-    """Brings back what is off, with its first page."""
-    answer = good(command(), "waking")
-    first = bench("huge", row["pfn"], mib * PAGES)
-    if not first["inside"]:
-        sys.exit(f"the first page came from elsewhere: {first}")
-    return {"ticks": answer["ticks"], "first_page_ticks": first["ticks"]}
+def wake_range(bench, mib, pfn):
+    """Brings back what is off; one block or slice."""
+    if PATCHED:
+        return good(bench("online", pfn // (mib * PAGES)), "waking")
+    return good(bench("write", block_file(pfn), "online_movable"), "onlining")
 
 
 def empty(quick):
-    """Small slices, a slice of 1 GiB, and waking 128 MiB; on the stock kernel, blocks instead."""
+    """A slice of 1 GiB, small slices, and waking 128 MiB; on the stock kernel, blocks instead."""
     no_compaction()
+    dev.debugfs()
     found = {"small": [], "large": [], "wake": []}
+    size = 64 if PATCHED else block_mib()
     with Bench() as bench:
         half_full(bench, random.getrandbits(32))
-        size = 64 if PATCHED else block_mib()
-        small = [row for row in ranges(bench, size, HIGH + 1024 * MIB, 512 // size) if usable(row)]
-        if not small:
-            sys.exit("no range is the program's alone")
-        for row in random.sample(small, min(len(small), 2 if quick else 512 // size // 2)):
-            row, = ranges(bench, size, row["pfn"] << 12)
-            found["small"].append(empty_ours(bench, size, row) if PATCHED else empty_stock(bench, row, size))
-        # Waking, with the same amount of memory on both sides
-        size = block_mib()
-        if PATCHED:
-            good_ids = [s.id for s in dev.Device().snapshot() if s.state == dev.OFFLINE]
-            for number in good_ids:
-                good(bench("online", number), "waking")
-            set_slices(size)
-        else:
-            for row in small:
-                if dev.read(block_file(row["pfn"] << 12)) == "offline":
-                    good(bench("write", block_file(row["pfn"] << 12), "online_movable"), "onlining")
-        for row in ranges(bench, size, HIGH + 1024 * MIB, 512 // size)[:1 if quick else 3]:
+        with verified(bench) as found["check"]:
+            two = sorted(ranges(bench, 1024, HIGH, 2), key=foreign)
+            found["census"] = two
+            small = [row for row in ranges(bench, size, two[1]["pfn"] << 12, 1024 // size) if usable(row)]
+            if not small:
+                sys.exit("no range is the program's alone")
+            for row in random.sample(small, min(len(small), 2 if quick else 512 // size)):
+                found["small"].append(empty_range(bench, size, row))
+            for row in found["small"]:
+                wake_range(bench, size, row["pfn"])
+            # Waking, with the same amount of memory on both sides
+            size = block_mib()
             if PATCHED:
-                number = row["pfn"] // (size * PAGES)
-                good(bench("offline", number), "slice")
-                found["wake"].append(wake(bench, row, size, lambda: bench("online", number)))
-            else:
-                state = block_file(row["pfn"] << 12)
-                good(bench("write", state, "offline"), "block")
-                found["wake"].append(wake(bench, row, size, lambda: bench("write", state, "online_movable")))
-        if PATCHED:
-            set_slices(1024)
-        row, = ranges(bench, 1024)
-        if not usable(row):
-            sys.exit(f"the gigabyte holds something else: {row}")
-        found["large"].append(empty_ours(bench, 1024, row) if PATCHED else empty_stock(bench, row, 1024))
+                set_slices(size)
+            blocks = [row for row in ranges(bench, size, two[1]["pfn"] << 12, 1024 // size) if usable(row)]
+            for row in random.sample(blocks, min(len(blocks), 1 if quick else 2)):
+                empty_range(bench, size, row)
+                bench("soak", HIGH >> 12)
+                answer = wake_range(bench, size, row["pfn"])
+                first = bench("huge", row["pfn"], size * PAGES)
+                if not first["inside"]:
+                    sys.exit(f"the first page came from elsewhere: {first}")
+                found["wake"].append({"ticks": answer["ticks"], "first_page_ticks": first["ticks"]})
+            if PATCHED:
+                set_slices(1024)
+            row, = ranges(bench, 1024, two[0]["pfn"] << 12)
+            found["large"].append(empty_range(bench, 1024, row))
     return found
 
 
-PARTS = {"loops": loops, "empty": empty}
+def profile(folder):
+    """Where the instructions go while a slice of 1 GiB is emptied; perf's data go to the folder."""
+    dev.debugfs()
+    dev.write("/proc/sys/kernel/kptr_restrict", 0)
+    if PATCHED:
+        set_slices(1024)
+    with Bench() as bench:
+        half_full(bench, random.getrandbits(32))
+        row = min(ranges(bench, 1024, HIGH, 2), key=foreign)
+        perf = subprocess.Popen(["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock:k", "-F", "8000", "-m", "4096",
+                                 "-o", "/tmp/perf.data"], stderr=subprocess.DEVNULL)
+        harness.until(Path("/tmp/perf.data").exists, 20)
+        found = empty_range(bench, 1024, row)
+        perf.send_signal(signal.SIGINT)
+        perf.wait()
+    (folder / "perf.data").write_bytes(Path("/tmp/perf.data").read_bytes())
+    (folder / "kallsyms").write_text(Path("/proc/kallsyms").read_text())
+    return found
+
+
+PARTS = {"loops": loops, "empty": empty, "profile": profile}
 
 
 def main():
@@ -214,7 +224,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("parts", nargs="+", choices=PARTS)
     args = parser.parse_args()
-    found = {part: PARTS[part](args.quick) for part in args.parts}
+    found = {part: PARTS[part](args.out.parent if part == "profile" else args.quick) for part in args.parts}
     args.out.write_text(json.dumps(found) + "\n")
 
 

@@ -393,6 +393,8 @@ struct ramslice_run {
 	enum ramslice_reason reason;
 };
 
+extern u32 ramslice_migrate_batch;
+
 int ramslice_offline_slice(struct ramslice_run *run, u32 id);
 unsigned long ramslice_awake_reserve(struct zone *zone);
 bool ramslice_spares(struct zone *zone, unsigned long nr_pages);
@@ -487,5 +489,6 @@ int ramslice_parse_cmd(char *line, struct ramslice_cmd *cmd);
 int ramslice_sysfs_init(void);
 int ramslice_debugfs_init(void);
 int ramslice_chardev_init(void);
+u32 ramslice_fill_rows(struct ramslice_slice_info *rows, u64 *seq);
 
 #endif /* __MM_RAMSLICE_INTERNAL_H */
