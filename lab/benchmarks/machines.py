@@ -32,6 +32,7 @@ class Boot:
     script: str  # in lab/guest
     parts: list
     number: int = 0
+    folder: Path = None  # what it left, once it ran
 
 
 def lab_kernel():
@@ -59,7 +60,9 @@ def code(flavour):
 
 
 def image(flavour):
-    """The flavour's image, built if need be."""
+    """The flavour's image, built if need be. RAMSLICE_IMAGE_PLAIN and the like name others, as kept in the cache."""
+    if other := os.environ.get(f"RAMSLICE_IMAGE_{flavour.upper()}"):
+        return Path(other)
     built = subprocess.run([ROOT / "lab/kernel", "--path", flavour], stdout=subprocess.PIPE, text=True)
     if built.returncode:
         sys.exit(built.returncode)
@@ -67,16 +70,17 @@ def image(flavour):
 
 
 def describe(images):
-    """What an entry says of its kernels."""
+    """What an entry says of its kernels. Of an image that was named by hand, nobody knows from which code it is."""
     return {
-        flavour: {"image": path.name, "code": code(flavour), "release": json.loads((path / "info.json").read_text())["release"],
+        flavour: {"image": path.name, "code": None if f"RAMSLICE_IMAGE_{flavour.upper()}" in os.environ else code(flavour),
+                  "release": json.loads((path / "info.json").read_text())["release"],
                   "config_sha256": hashlib.sha256((path / "config").read_bytes()).hexdigest()[:16]}
         for flavour, path in images.items()
     }
 
 
 def _run(boot, images, folder, quick):
-    folder = folder / f"{boot.number:03d}-{boot.arm}"
+    boot.folder = folder = folder / f"{boot.number:03d}-{boot.arm}"
     folder.mkdir(parents=True)
     result = folder / "result.json"
     line = [ROOT / "lab/vm", "--quiet", "--kernel", boot.flavour, *boot.words, "--rw", folder, "--console", folder / "console",

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -195,6 +196,80 @@ def empty(quick):
     return found
 
 
+def shootdowns():
+    """TLB shoot-down interrupts so far, on all CPUs."""
+    line, = (line for line in dev.read("/proc/interrupts").splitlines() if line.strip().startswith("TLB:"))
+    return sum(int(word) for word in line.split()[1:] if word.isdigit())
+
+
+def together(quick):
+    """Several slices emptied in one request, or blocks one after the other: what moves more than once."""
+    dev.debugfs()
+    rows = []
+    size, nr = block_mib(), 6
+    with Bench("idle") as bench:
+        for _ in range(1 if quick else 5):
+            if PATCHED:
+                dev.Device().request("online_all")
+                set_slices(size)
+            half_full(bench, random.getrandbits(32))
+            before = ranges(bench, size, HIGH, 2560 // size)
+            bench("snap")
+            migrated = -dev.vmstat("pgmigrate_success")
+            if PATCHED:
+                good(bench("compact", nr), "compaction")
+                off = {s.id for s in dev.Device().snapshot() if s.state == dev.OFFLINE}
+                done = [row for row in before if row["pfn"] // PAGES // size in off]
+            else:
+                # Those with the least to move, in order of address: the most favourable choice
+                done = sorted(sorted((r for r in before if usable(r)), key=lambda r: r["lru"])[:nr], key=lambda r: r["pfn"])
+                for row in done:
+                    good(bench("write", block_file(row["pfn"]), "offline"), f"block at {row['pfn']:#x}")
+            migrated += dev.vmstat("pgmigrate_success")
+            report = bench("moved")
+            if report["wrong"] or not done:
+                sys.exit(f"emptied {len(done)}, {report['wrong']} pages have wrong contents")
+            rows.append({"emptied": len(done), "had_to_move": sum(row["lru"] for row in done), "migrated": migrated} | report)
+            for row in [] if PATCHED else done:
+                wake_range(bench, size, row["pfn"])
+    return rows
+
+
+def tlb(quick):
+    """Interrupts that flush another CPU's TLB, by the number of folios migrated in one go."""
+    found = {}
+    with Bench("idle") as bench:
+        half_full(bench, random.getrandbits(32))
+        for batch in (512, 1) * (1 if quick else 5):
+            dev.write(dev.debugfs() / "migrate_batch", batch)
+            row = max((r for r in ranges(bench, 64, HIGH + 512 * MIB, 16) if usable(r)), key=lambda r: r["lru"])
+            bench("walk", 1)
+            interrupts = -shootdowns()
+            answer = good(bench("offline", row["pfn"] // (64 * PAGES)), "slice")
+            interrupts += shootdowns()
+            walks = bench("walk", 0)["walks"]
+            found.setdefault(str(batch), []).append({"interrupts": interrupts, "migrated": answer["migrated"], "walks": walks})
+            good(bench("online", row["pfn"] // (64 * PAGES)), "waking")
+    return found
+
+
+def memory(_):
+    """What the kernel says that it has and uses right after boot."""
+    info, zones = harness.meminfo(), harness.zoneinfo()
+    found = {name: info[name] for name in ("MemTotal", "MemFree", "Slab", "Percpu", "VmallocUsed", "KernelStack")}
+    return found | {"managed": sum(zone["managed"] for zone in zones.values()),
+                    "present": sum(zone["present"] for zone in zones.values())}
+
+
+def snapshot(_):
+    """The KUnit test that takes a snapshot of 8192 slices and puts them in order prints what that took."""
+    dev.debugfs()
+    text = dev.read("/sys/kernel/debug/kunit/ramslice_snapshot/results")
+    if "not ok" in text:
+        sys.exit(text)
+    return [{"snapshot_ns": int(a), "order_ns": int(b)} for a, b in re.findall(r"snapshot_ns (\d+) order_ns (\d+)", text)]
+
+
 def profile(folder):
     """Where the instructions go while a slice of 1 GiB is emptied; perf's data go to the folder."""
     dev.debugfs()
@@ -215,7 +290,8 @@ def profile(folder):
     return found
 
 
-PARTS = {"loops": loops, "empty": empty, "profile": profile}
+PARTS = {"loops": loops, "empty": empty, "profile": profile, "together": together, "tlb": tlb, "memory": memory,
+         "snapshot": snapshot}
 
 
 def main():
