@@ -73,6 +73,8 @@ unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
 				  u32 id, unsigned int n);
 unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
 				 unsigned int n, unsigned long *pfn);
+unsigned int ramslice_geom_run(const struct ramslice_geometry *geom, u32 id,
+			       unsigned int n, unsigned long *pfn);
 u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 			unsigned long pfn);
 
@@ -216,7 +218,14 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 	     (n) += (nr))
 
 /* --- account.c --- */
-struct ramslice_block *ramslice_block(unsigned long pfn);
+/* The counters of a page frame that has memory; its section's stay in place. */
+static __always_inline struct ramslice_block *ramslice_block(unsigned long pfn)
+{
+	struct mem_section_usage *usage = __pfn_to_section(pfn)->usage;
+
+	return &usage->ramslice[(pfn & ~PAGE_SECTION_MASK) >> pageblock_order];
+}
+
 void ramslice_account_range(unsigned long pfn, unsigned long span,
 			    enum ramslice_counter c, long nr_pages);
 void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);
@@ -407,6 +416,8 @@ struct ramslice_run {
 	enum ramslice_reason reason;
 };
 
+extern u32 ramslice_migrate_batch;
+
 int ramslice_offline_slice(struct ramslice_run *run, u32 id);
 unsigned long ramslice_awake_reserve(struct zone *zone);
 bool ramslice_spares(struct zone *zone, unsigned long nr_pages);
@@ -543,5 +554,6 @@ int ramslice_get_struct(void *dst, size_t ksize, size_t min_size,
 			const void __user *src, u32 *usize);
 int ramslice_put_struct(void __user *dst, const void *src, size_t ksize,
 			u32 usize);
+u32 ramslice_fill_rows(struct ramslice_slice_info *rows, u64 *seq);
 
 #endif /* __MM_RAMSLICE_INTERNAL_H */
