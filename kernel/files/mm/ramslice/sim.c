@@ -92,7 +92,7 @@ static void hang(unsigned int *counter)
 	if (!take_one(counter))
 		return;
 	while (READ_ONCE(hanging))
-		msleep(10);
+		msleep(20);
 }
 
 static int sim_off(u32 id, const struct ramslice_extent *extents,
