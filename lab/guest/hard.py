@@ -170,8 +170,8 @@ def no_free_block(spare=64):
     defrag = Path("/sys/kernel/mm/transparent_hugepage/defrag")
     dev.write("/proc/sys/vm/drop_caches", 3)
     free = dev.meminfo("MemFree") // 1024
-    with setting(defrag, "never"), setting("/proc/sys/vm/compact_unevictable_allowed", 0), harness.Memory((free - spare) // 2 * 2) as scattered, \
-            harness.Memory(8 * spare, huge=True) as rest:
+    with setting(defrag, "never"), setting("/proc/sys/vm/compact_unevictable_allowed", 0), \
+            harness.Memory((free - spare) // 2 * 2) as scattered, harness.Memory(8 * spare, huge=True) as rest:
         scattered.touch().punch()
         before = dev.vmstat("thp_fault_fallback")
         for start in range(0, rest.bytes, HUGE):

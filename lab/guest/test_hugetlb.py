@@ -12,7 +12,7 @@ from pathlib import Path
 import hard
 import harness
 import ramslice_dev as dev
-from hard import HUGE, KPF_HUGE, Group, Known, Test, by_slice
+from hard import KPF_HUGE, Group, Known, Test, by_slice
 from harness import MIB, PAGE
 
 POOLS = Path("/sys/kernel/mm/hugepages")

@@ -33,7 +33,8 @@ class Nodes(Test):
         """Memory of one node, of the other, and of both by turns."""
         with contextlib.ExitStack() as stack:
             found = {}
-            kinds = ("node 0", hard.MPOL_BIND, [0]), ("node 1", hard.MPOL_BIND, [1]), ("both", hard.MPOL_INTERLEAVE, [0, 1])
+            kinds = [("node 0", hard.MPOL_BIND, [0]), ("node 1", hard.MPOL_BIND, [1]),
+                     ("both", hard.MPOL_INTERLEAVE, [0, 1])]
             for seed, (name, mode, nodes) in enumerate(kinds):
                 memory = stack.enter_context(Known(32, seed=seed + 1, fill=False))
                 memory.bind(mode, nodes)
@@ -104,7 +105,8 @@ class Nodes(Test):
             dev.write(path / "nr_hugepages", 6)
 
         def figures():
-            return [{name: dev.read(path / f"{name}_hugepages") for name in ("nr", "free", "surplus")} for path in pools]
+            names = "nr", "free", "surplus"
+            return [{name: dev.read(path / f"{name}_hugepages") for name in names} for path in pools]
 
         with Known(12, hugetlb=True) as memory:
             nodes, before = memory.nodes(), figures()
