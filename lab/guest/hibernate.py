@@ -9,9 +9,9 @@ machine off. The last line it prints is its verdict.
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
-import traceback
 
 import harness
 import ramslice_dev as dev
@@ -38,10 +38,11 @@ def hibernate(device, holes):
     dev.write(f"{POWER}/disk", "test_resume")
     dev.write(f"{POWER}/state", "disk")
 
+    # The machine as it was when the image was made: it knows nothing of writing and reading that
     lines = log.lines()
-    for text in ("Image created", "Image restored successfully"):
-        print(*(line for line in lines if text in line), sep="\n", flush=True)
-    check(any("Image restored" in line or "Image loading done" in line for line in lines), "\n".join(lines[-40:]))
+    check(any("Need to copy" in line for line in lines), "no image was made")
+    check(not any("Image saving" in line for line in lines), "the image was not restored")
+    print("hibernate: restored", flush=True)
     check(not harness.ids(device, dev.OFFLINE), "slices were off when the image was made, or are off again")
     check(set(harness.states(device).values()) == {dev.ONLINE}, f"states: {harness.states(device)}")
     check(not any("violation" in line for line in lines), "\n".join(lines))
@@ -63,15 +64,19 @@ def main():
     subprocess.run(["swapon", DISK], check=True)
     subprocess.run(["modprobe", "ramslice_holes"], check=True)
     dev.debugfs()
-    # What is needed afterwards must be here by then; exceptions and their printing, too
-    traceback.format_exc()
+    # Who asks for a file afterwards waits for ever, and cannot be frozen for the check of the counters
+    for process in dev.Path("/proc").glob("[0-9]*"):
+        if "udevd" in dev.read(process / "comm"):
+            os.kill(int(process.name), signal.SIGKILL)
+    # What is needed afterwards must be here by then
     if harness.libc.mlockall(MCL_CURRENT | MCL_FUTURE):
         raise OSError(ctypes.get_errno(), "mlockall")
     try:
         hibernate(dev.Device(), dev.Path("/sys/module/ramslice_holes/parameters"))
         print("hibernate: true", flush=True)
-    except BaseException:
-        print(f"hibernate: failed: {traceback.format_exc()}", flush=True)
+    except BaseException as error:
+        # A backtrace would read source files
+        print(f"hibernate: failed: {error!r}", flush=True)
     harness.time.sleep(0.5)
     harness.libc.reboot(RB_POWER_OFF)
 
