@@ -19,7 +19,8 @@ def minutes(seconds):
 def build(argv, label, log, expected, env):
     """Runs argv with its output in the file log; returns (steps done, seconds).
 
-    expected is the number of steps of the last such build. Exits with the errors when the build fails.
+    expected is the number of steps of the last such build; beyond it, nothing is said of what is left. Exits with
+    the errors when the build fails.
     """
     start = last = time.monotonic()
     steps, tty = 0, sys.stdout.isatty()
@@ -35,9 +36,10 @@ def build(argv, label, log, expected, env):
             if now - last < (0.5 if tty else 15):
                 continue
             last, gone = now, now - start
-            share = min(steps / max(expected, 1), 0.99)
-            left = minutes(gone / share - gone) if share > 0.02 else "?"
-            text = f"{label}: {share:4.0%}  {steps} steps, {minutes(gone)} gone, {left} left"
+            text = f"{label}: {steps} steps, {minutes(gone)} gone"
+            share = steps / max(expected, 1)
+            if 0.02 < share < 1:
+                text += f", {share:.0%}, about {minutes(gone / share - gone)} left"
             print(f"\r\033[K{text}" if tty else text, end="" if tty else "\n", flush=True)
         status = process.wait()
     gone = time.monotonic() - start

@@ -249,7 +249,11 @@ class Child:
         header = os.read(self.replies, 4)
         if len(header) < 4:
             raise AssertionError(f"the child ended with status {os.waitpid(self.pid, 0)[1]:#x}")
-        good, value = pickle.loads(os.read(self.replies, struct.unpack("I", header)[0]))
+        data, left = b"", struct.unpack("I", header)[0]
+        # More than a pipe holds comes in parts
+        while len(data) < left:
+            data += os.read(self.replies, left - len(data))
+        good, value = pickle.loads(data)
         if not good:
             raise AssertionError(f"the child failed:\n{value}")
         return value

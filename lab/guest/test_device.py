@@ -341,6 +341,15 @@ class Interrupted(harness.Test):
         dev.write(self.delay, 150_000)
         self.addCleanup(dev.write, self.delay, 0)
 
+    def test_delays_that_nobody_wants_to_wait_for_are_refused(self):
+        # Nothing interrupts a driver; the last would have meant 71 minutes
+        for text in ("200001", "4294967246", "4294967295", "-1", "1e3", ""):
+            with self.assertRaises(OSError) as caught:
+                dev.write(self.delay, text or "\n")
+            self.assertEqual(caught.exception.errno, errno.EINVAL, text)
+            self.assertEqual(dev.read(self.delay), "150000")
+        dev.write(self.delay, 200_000)
+
     def test_a_second_writer_is_told_to_wait_and_readers_are_not(self):
         outcome = []
         first = threading.Thread(target=lambda: outcome.append(self.device.request("compact", max_slices=6)))

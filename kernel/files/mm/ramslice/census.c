@@ -48,6 +48,12 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 	 */
 	folio = folio_get_nontail_page(page);
 	if (!folio) {
+		/* Free in its pool, which will want another one for it */
+		if (ramslice_hugetlb_page(pageblock_start_pfn(pfn))) {
+			c->nr_move += left;
+			c->nr_huge += left;
+			return left;
+		}
 		reason = ramslice_frame_blocks(page);
 		if (reason != RAMSLICE_REASON_NONE)
 			block(c, pfn, 1, reason);
@@ -64,7 +70,7 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 		c->nr_drop += nr;
 	} else {
 		c->nr_move += nr;
-		if (folio_test_lru(folio)) {
+		if (folio_test_lru(folio) || folio_test_hugetlb(folio)) {
 			c->nr_maps += folio_mapcount(folio);
 			if (folio_order(folio) == pageblock_order)
 				c->nr_huge += nr;

@@ -8,6 +8,7 @@
 #include <linux/migrate.h>
 #include <linux/page-isolation.h>
 #include <linux/pagemap.h>
+#include <linux/secretmem.h>
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
@@ -39,13 +40,31 @@ static enum ramslice_reason page_blocks(struct page *page)
 		return RAMSLICE_REASON_PAGETABLE;
 	if (PageHuge(page))
 		return folio_order(page_folio(page)) > pageblock_order ?
-		       RAMSLICE_REASON_GIGANTIC : RAMSLICE_REASON_HUGETLB;
+		       RAMSLICE_REASON_GIGANTIC : RAMSLICE_REASON_NONE;
 	if (!page_count(page))
 		return RAMSLICE_REASON_NONE;
 	/* Anonymous, page cache or movable: somebody else has it just now */
 	if (READ_ONCE(page->mapping))
 		return RAMSLICE_REASON_NONE;
 	return RAMSLICE_REASON_UNMOVABLE;
+}
+
+/* Memory that nobody but its owner may touch (memfd_secret). */
+static bool is_secret(struct folio *folio)
+{
+	struct address_space *mapping;
+	bool secret;
+
+	/* All of it is unevictable, as little else is */
+	if (!folio_test_unevictable(folio) || folio_test_anon(folio) ||
+	    !folio_trylock(folio))
+		return false;
+	/* It stays the folio's while that is locked */
+	mapping = folio_mapping(folio);
+	secret = mapping && (secretmem_mapping(mapping) ||
+			     mapping_inaccessible(mapping));
+	folio_unlock(folio);
+	return secret;
 }
 
 /**
@@ -59,13 +78,13 @@ enum ramslice_reason ramslice_folio_blocks(struct folio *folio)
 {
 	if (folio_order(folio) > pageblock_order)
 		return RAMSLICE_REASON_GIGANTIC;
-	if (folio_test_hugetlb(folio))
-		return RAMSLICE_REASON_HUGETLB;
-	if (folio_test_lru(folio)) {
+	if (folio_test_lru(folio) || folio_test_hugetlb(folio)) {
 		if (folio_contain_hwpoisoned_page(folio))
 			return RAMSLICE_REASON_HWPOISON;
 		if (folio_maybe_dma_pinned(folio))
 			return RAMSLICE_REASON_PINNED;
+		if (is_secret(folio))
+			return RAMSLICE_REASON_UNMOVABLE;
 		return RAMSLICE_REASON_NONE;
 	}
 	if (__folio_test_movable(folio))

@@ -177,10 +177,9 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 	}
 
 	run->reason = RAMSLICE_REASON_NONE;
-	run->driver_ns = 0;
 	ns = task_sched_runtime(current);
 	err = ramslice_offline_slice(run, id);
-	ns = task_sched_runtime(current) - ns - run->driver_ns;
+	ns = task_sched_runtime(current) - ns;
 	req->price_measured += cpu_price(ns);
 	done = work_since(&run->work, &before);
 	*spent = err ? ramslice_price_work(&ramslice_prices, &done,

@@ -7,8 +7,9 @@
 #include <linux/kernel.h>
 #include "internal.h"
 
-static bool off __initdata = !IS_ENABLED(CONFIG_RAMSLICE_DEFAULT_ON);
-static u64 boot_slice_bytes __initdata;
+static struct ramslice_boot boot __initdata = {
+	.off = !IS_ENABLED(CONFIG_RAMSLICE_DEFAULT_ON),
+};
 
 DEFINE_STATIC_KEY_FALSE(ramslice_key);
 EXPORT_SYMBOL_GPL(ramslice_key);
@@ -16,25 +17,15 @@ EXPORT_SYMBOL_GPL(ramslice_key);
 /* ramslice=off, ramslice=on, or the size of a slice: ramslice=64M */
 static int __init parse_param(char *arg)
 {
-	char *end;
+	int err;
 
 	if (!arg)
 		return -EINVAL;
-	if (!strcmp(arg, "off")) {
-		off = true;
-		return 0;
-	}
-	if (strcmp(arg, "on")) {
-		boot_slice_bytes = memparse(arg, &end);
-		if (*end || !boot_slice_bytes) {
-			boot_slice_bytes = 0;
-			pr_warn("ramslice: \"%s\" on the command line is neither off, on, nor a size\n",
-				arg);
-			return -EINVAL;
-		}
-	}
-	off = false;
-	return 0;
+	err = ramslice_parse_boot(arg, &boot);
+	if (err)
+		pr_warn("ramslice: \"%s\" on the command line is neither off, on, nor a size\n",
+			arg);
+	return err;
 }
 early_param("ramslice", parse_param);
 
@@ -44,7 +35,7 @@ early_param("ramslice", parse_param);
  */
 void __init ramslice_init_early(void)
 {
-	if (!off)
+	if (!boot.off)
 		static_branch_enable(&ramslice_key);
 }
 
@@ -55,7 +46,9 @@ static int __init ramslice_init(void)
 	if (!ramslice_enabled())
 		return ramslice_sysfs_init();
 
-	err = ramslice_geometry_init(boot_slice_bytes);
+	err = ramslice_geometry_init(boot.slice_bytes);
+	if (!err)
+		err = ramslice_call_init();
 	if (!err)
 		err = ramslice_demand_init();
 	if (!err)

@@ -42,7 +42,8 @@ unsigned long ramslice_zone_wakeable_pages(struct zone *zone)
 	return zone_page_state(zone, NR_RAMSLICE_OFFLINE);
 }
 
-static void kick(struct ramslice_zone *rz)
+/* Has the wake thread look at a zone. Context: any but NMI. */
+void ramslice_kick(struct ramslice_zone *rz)
 {
 	if (READ_ONCE(rz->kicked))
 		return;
@@ -90,6 +91,9 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 		return false;
 	if (opportunistic(gfp, order) || !ramslice_may_wake())
 		return false;
+	/* Emptying a slice is not worth waking one: a huge page of the pool */
+	if (order && READ_ONCE(ramslice_requester) == current)
+		return false;
 
 	spin_lock_irqsave(&ramslice_lock, flags);
 	/*
@@ -110,7 +114,7 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 		ramslice_release_chunk(&c, true);
 		return true;
 	}
-	kick(rz);
+	ramslice_kick(rz);
 	if (ramslice_power_wake_sleeps() &&
 	    ramslice_zone_wakeable_pages(zone) &&
 	    gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC)) {
@@ -134,7 +138,7 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 	if (READ_ONCE(rz->emptying) && READ_ONCE(ramslice_requester) != current)
 		WRITE_ONCE(rz->pressure, true);
 	if (ramslice_zone_wakeable_pages(zone))
-		kick(rz);
+		ramslice_kick(rz);
 }
 
 /*
@@ -186,7 +190,7 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 			continue;
 		spare = true;
 		if (demand)
-			kick(rz);
+			ramslice_kick(rz);
 	}
 	return spare;
 }

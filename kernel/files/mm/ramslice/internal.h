@@ -17,7 +17,10 @@
  *   request.c   requests and their outcome
  *   wake.c      waking, whoever asks
  *   demand.c    who asks when memory runs low
+ *   hugetlb.c   the hugetlb pool's pages, which leave by ways of their own
  *   power.c     power drivers
+ *   call.c      calls of those that sleep
+ *   strict.c    slices that are off leave the direct map
  *   debugfs.c, cmd.c, sysfs.c, chardev.c   the interfaces
  *
  * Locks, outermost first:
@@ -70,6 +73,8 @@ unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
 				  u32 id, unsigned int n);
 unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
 				 unsigned int n, unsigned long *pfn);
+unsigned int ramslice_geom_run(const struct ramslice_geometry *geom, u32 id,
+			       unsigned int n, unsigned long *pfn);
 u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 			unsigned long pfn);
 
@@ -213,7 +218,14 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 	     (n) += (nr))
 
 /* --- account.c --- */
-struct ramslice_block *ramslice_block(unsigned long pfn);
+/* The counters of a page frame that has memory; its section's stay in place. */
+static __always_inline struct ramslice_block *ramslice_block(unsigned long pfn)
+{
+	struct mem_section_usage *usage = __pfn_to_section(pfn)->usage;
+
+	return &usage->ramslice[(pfn & ~PAGE_SECTION_MASK) >> pageblock_order];
+}
+
 void ramslice_account_range(unsigned long pfn, unsigned long span,
 			    enum ramslice_counter c, long nr_pages);
 void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);
@@ -390,7 +402,6 @@ void ramslice_target_free(struct folio *dst, unsigned long private);
  * @target: destinations
  * @deadline: jiffies
  * @work: what it has done so far
- * @driver_ns: CPU time that the power driver took, which is not the price's
  * @dry_moved: dry run: page frames of destinations already spoken for
  * @dry_offline: dry run: page frames that would be offline by now
  * @reason: why it stopped, or why the last slice failed
@@ -400,11 +411,12 @@ struct ramslice_run {
 	struct ramslice_target target;
 	unsigned long deadline;
 	struct ramslice_work work;
-	u64 driver_ns;
 	u64 dry_moved;
 	u64 dry_offline;
 	enum ramslice_reason reason;
 };
+
+extern u32 ramslice_migrate_batch;
 
 int ramslice_offline_slice(struct ramslice_run *run, u32 id);
 unsigned long ramslice_awake_reserve(struct zone *zone);
@@ -431,6 +443,27 @@ bool ramslice_request_busy(void);
 int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m);
 extern bool ramslice_dummy_mode;
 
+/* --- hugetlb.c --- */
+bool ramslice_hugetlb_page(unsigned long pfn);
+void ramslice_hugetlb_clear(u32 id, struct ramslice_work *work);
+
+/* --- call.c --- */
+struct ramslice_call;
+extern unsigned int ramslice_call_timeout_ms;
+
+struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state);
+void ramslice_call_start(struct ramslice_call *call);
+int ramslice_call_off(u32 id, u8 *power_state);
+bool ramslice_calls_busy(void);
+int ramslice_call_init(void);
+
+/* --- strict.c --- */
+bool ramslice_is_strict(void);
+int ramslice_set_strict(bool on);
+int ramslice_strict_split(u32 id);
+void ramslice_strict_unmap(u32 id);
+void ramslice_strict_map(u32 id);
+
 /* --- wake.c --- */
 /**
  * struct ramslice_chunk - blocks claimed for release
@@ -451,8 +484,10 @@ bool ramslice_may_wake(void);
 int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       u32 *nr_woken, u32 *nr_failed);
-void ramslice_wake_all(void);
+u32 ramslice_wake_all(void);
 void ramslice_give_back(u32 id);
+void ramslice_lose(u32 id);
+void ramslice_wake_answered(u32 id, int err);
 void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 			 unsigned int nr_blocks);
 int ramslice_wake_init(void);
@@ -463,12 +498,15 @@ extern struct task_struct *ramslice_requester;
 /* --- demand.c --- */
 int ramslice_demand_init(void);
 void ramslice_drain_local(struct zone *zone);
+void ramslice_kick(struct ramslice_zone *rz);
 
 /* --- power.c --- */
 int ramslice_power_off(u32 id, u8 *power_state);
 int ramslice_power_wake(u32 id, u8 power_state);
 void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages);
+bool ramslice_power_idle(void);
 bool ramslice_power_wake_sleeps(void);
+unsigned int ramslice_power_latency_us(void);
 const char *ramslice_power_name(void);
 
 /* --- interfaces --- */
@@ -497,6 +535,18 @@ struct ramslice_cmd {
 };
 
 int ramslice_parse_cmd(char *line, struct ramslice_cmd *cmd);
+
+/**
+ * struct ramslice_boot - what the kernel command line says
+ * @off: ramslice is off
+ * @slice_bytes: size of a slice; 0: the default
+ */
+struct ramslice_boot {
+	bool off;
+	u64 slice_bytes;
+};
+
+int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot);
 int ramslice_sysfs_init(void);
 int ramslice_debugfs_init(void);
 int ramslice_chardev_init(void);
@@ -504,5 +554,6 @@ int ramslice_get_struct(void *dst, size_t ksize, size_t min_size,
 			const void __user *src, u32 *usize);
 int ramslice_put_struct(void __user *dst, const void *src, size_t ksize,
 			u32 usize);
+u32 ramslice_fill_rows(struct ramslice_slice_info *rows, u64 *seq);
 
 #endif /* __MM_RAMSLICE_INTERNAL_H */

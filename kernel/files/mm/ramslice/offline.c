@@ -12,15 +12,14 @@
 #include <linux/migrate.h>
 #include <linux/page-isolation.h>
 #include <linux/pagemap.h>
-#include <linux/sched/cputime.h>
 #include <linux/sched/signal.h>
 #include <linux/swap.h>
 #include <trace/events/ramslice.h>
 #include "../internal.h"
 #include "internal.h"
 
-/* Folios to migrate in one go, so that TLB flushes are shared. */
-#define MIGRATE_BATCH	512U
+/* Folios to migrate in one go, so that TLB flushes are shared. In debugfs. */
+u32 ramslice_migrate_batch = 512;
 /* Walks over a slice before giving up on pages that stay. */
 #define MAX_PASSES	8
 
@@ -169,9 +168,13 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 	LIST_HEAD(list);
 	int err = 0;
 
+	ramslice_hugetlb_clear(id, &run->work);
 	for_each_slice_block(id, n, start) {
 		unsigned long end = start + pageblock_nr_pages;
 
+		/* Met again in the next walk, if it stays */
+		if (ramslice_hugetlb_page(start))
+			continue;
 		for (pfn = start; pfn < end; pfn++) {
 			struct page *page = pfn_to_page(pfn);
 			enum ramslice_reason reason;
@@ -213,7 +216,7 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 			folio_put(folio);
 			pfn += nr - 1;
 
-			if (nr_folios >= MIGRATE_BATCH) {
+			if (nr_folios >= READ_ONCE(ramslice_migrate_batch)) {
 				migrate(run, &list, nr_pages);
 				nr_pages = 0;
 				nr_folios = 0;
@@ -244,10 +247,13 @@ out:
 /* What it was that did not move, after all attempts. */
 static enum ramslice_reason why_stuck(u32 id)
 {
+	enum ramslice_reason reason = RAMSLICE_REASON_MIGRATION;
 	unsigned long start, pfn;
 	unsigned int n;
 
 	for_each_slice_block(id, n, start) {
+		if (ramslice_hugetlb_page(start))
+			return RAMSLICE_REASON_HUGETLB;
 		for (pfn = start; pfn < start + pageblock_nr_pages; pfn++) {
 			struct page *page = pfn_to_page(pfn);
 			bool writeback;
@@ -259,12 +265,16 @@ static enum ramslice_reason why_stuck(u32 id)
 			if (!folio)
 				continue;
 			writeback = folio_test_writeback(folio);
+			/* Ours, and those of mappings and caches; or more */
+			if (folio_test_lru(folio) && folio_ref_count(folio) >
+			    folio_expected_ref_count(folio) + 1)
+				reason = RAMSLICE_REASON_PINNED;
 			folio_put(folio);
 			if (writeback)
 				return RAMSLICE_REASON_WRITEBACK;
 		}
 	}
-	return RAMSLICE_REASON_MIGRATION;
+	return reason;
 }
 
 static int clear(struct ramslice_run *run, u32 id)
@@ -406,6 +416,8 @@ static void end_emptying(struct ramslice_run *run, u32 id,
 {
 	spin_lock_irq(&ramslice_lock);
 	run->rz->emptying = false;
+	if (state == RAMSLICE_QUARANTINED)
+		ramslice_lose(id);
 	WARN_ON_ONCE(!ramslice_set_state(id, state));
 	spin_unlock_irq(&ramslice_lock);
 	/* Those who wait for the isolated pages */
@@ -420,14 +432,14 @@ static void end_emptying(struct ramslice_run *run, u32 id,
  * Context: ramslice_mutex held. May sleep.
  * Return: 0, or with @run->reason set and the slice online: -EBUSY if a page
  * stays, -ENOSPC if destinations are full, -EAGAIN if memory was wanted
- * meanwhile, -EINTR, -ETIMEDOUT, or -EIO if the power driver refused.
+ * meanwhile, -EINTR, -ETIMEDOUT, or -EIO if the power driver refused. If it
+ * did not answer, the slice is quarantined.
  */
 int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
 	u8 power_state = 0;
 	int err;
-	u64 ns;
 
 	lockdep_assert_held(&ramslice_mutex);
 
@@ -463,15 +475,27 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 	if (err)
 		goto online;
 
-	ns = task_sched_runtime(current);
-	err = ramslice_power_off(id, &power_state);
-	run->driver_ns += task_sched_runtime(current) - ns;
+	err = ramslice_strict_split(id);
+	if (err) {
+		ramslice_give_back(id);
+		run->reason = RAMSLICE_REASON_NO_ROOM;
+		goto online;
+	}
+	err = ramslice_call_off(id, &power_state);
+	if (err == -ETIMEDOUT) {
+		/* On or off, nobody knows */
+		run->target.source = RAMSLICE_NO_ID;
+		run->reason = RAMSLICE_REASON_POWER;
+		end_emptying(run, id, RAMSLICE_QUARANTINED);
+		return -EIO;
+	}
 	if (err) {
 		ramslice_give_back(id);
 		run->reason = RAMSLICE_REASON_POWER;
 		err = -EIO;
 		goto online;
 	}
+	ramslice_strict_unmap(id);
 	s->power_state = power_state;
 	run->target.source = RAMSLICE_NO_ID;
 	end_emptying(run, id, RAMSLICE_OFFLINE);

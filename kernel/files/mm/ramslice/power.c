@@ -29,7 +29,17 @@ const char *ramslice_power_name(void)
 /* Called under ramslice_lock or with slices offline, so that it stays. */
 bool ramslice_power_wake_sleeps(void)
 {
-	return driver && !driver->states[0].atomic_wake;
+	return ramslice_is_strict() ||
+	       (driver && !driver->states[0].atomic_wake);
+}
+
+/* Longest time that the driver says a call takes. */
+unsigned int ramslice_power_latency_us(void)
+{
+	const struct ramslice_power_driver *drv = READ_ONCE(driver);
+
+	return drv ? max(drv->states[0].entry_latency_us,
+			 drv->states[0].exit_latency_us) : 0;
 }
 
 int ramslice_power_off(u32 id, u8 *power_state)
@@ -62,12 +72,25 @@ void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages)
 		driver->check(id, pfn, nr_pages);
 }
 
+/* No slice is off, or on its way there or back. Under ramslice_lock. */
+bool ramslice_power_idle(void)
+{
+	struct ramslice_zone *rz;
+	unsigned int i;
+
+	lockdep_assert_held(&ramslice_lock);
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		if (rz->nr[RAMSLICE_OFFLINE] || rz->nr[RAMSLICE_WAKING] ||
+		    rz->nr[RAMSLICE_EMPTYING])
+			return false;
+	}
+	return true;
+}
+
 /* Exchanges drivers; with slices awake, nobody can be inside one. */
 static int exchange(const struct ramslice_power_driver *drv,
 		    const struct ramslice_power_driver *old)
 {
-	struct ramslice_zone *rz;
-	unsigned int i;
 	int err = 0;
 
 	lockdep_assert_held(&ramslice_mutex);
@@ -75,11 +98,8 @@ static int exchange(const struct ramslice_power_driver *drv,
 	spin_lock_irq(&ramslice_lock);
 	if (driver != old)
 		err = old ? -ENOENT : -EBUSY;
-	for (i = 0; !err && (rz = ramslice_zone_by_index(i)); i++) {
-		if (rz->nr[RAMSLICE_OFFLINE] || rz->nr[RAMSLICE_WAKING] ||
-		    rz->nr[RAMSLICE_EMPTYING])
-			err = -EBUSY;
-	}
+	else if (!ramslice_power_idle())
+		err = -EBUSY;
 	if (!err)
 		WRITE_ONCE(driver, drv);
 	spin_unlock_irq(&ramslice_lock);
@@ -128,7 +148,7 @@ EXPORT_SYMBOL_GPL(ramslice_register_power_driver);
  * @drv: the driver
  *
  * Wakes every slice. Those that do not wake are quarantined and need the
- * driver no more.
+ * driver no more. Waits for calls that hang, however long.
  *
  * Context: May sleep.
  * Return: 0, or -ENOENT if it is not registered.
@@ -140,6 +160,8 @@ int ramslice_unregister_power_driver(const struct ramslice_power_driver *drv)
 	mutex_lock(&ramslice_mutex);
 	do {
 		ramslice_wake_all();
+		/* Its code must stay until the last call has returned */
+		wait_event_idle(ramslice_wait, !ramslice_calls_busy());
 		err = exchange(NULL, drv);
 	} while (err == -EBUSY);
 	mutex_unlock(&ramslice_mutex);

@@ -38,10 +38,25 @@ bool ramslice_poisoned(const struct ramslice_slice *s)
 /* A few pages off the LRU lists may be in per-CPU lists and LRU batches. */
 #define MAX_STRAGGLERS	512
 
+/* What the kernel cannot move is elsewhere, unless it had to be here. */
+static bool all_movable(u32 id)
+{
+	unsigned long pfn;
+	unsigned int n;
+
+	for_each_slice_block(id, n, pfn) {
+		if (get_pageblock_migratetype(pfn_to_page(pfn)) !=
+		    MIGRATE_MOVABLE)
+			return false;
+	}
+	return true;
+}
+
 /*
  * Pages neither free nor on the LRU lists make a slice unreclaimable, by the
- * counters. A few of them are worth a look whether they really are unmovable;
- * if not, they are counted as if they were where they will be.
+ * counters. A few of them, or many where only movable ones should be
+ * (hugetlb, zsmalloc, balloon), are worth a look whether they really are
+ * unmovable; if not, they are counted as if they were where they will be.
  */
 static void count_stragglers(u32 id, const struct ramslice_slice *s,
 			     u32 counters[RAMSLICE_NR_COUNTERS])
@@ -50,7 +65,7 @@ static void count_stragglers(u32 id, const struct ramslice_slice *s,
 		 counters[RAMSLICE_LRU_ANON] - counters[RAMSLICE_LRU_FILE];
 	struct ramslice_census c;
 
-	if (nr > MAX_STRAGGLERS || s->unreclaimable)
+	if (s->unreclaimable || (nr > MAX_STRAGGLERS && !all_movable(id)))
 		return;
 	ramslice_take_census(id, &c, true);
 	if (c.reason == RAMSLICE_REASON_NONE)

@@ -12,18 +12,36 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/random.h>
+#include <linux/reboot.h>
 #include <linux/ramslice_power.h>
 
 static bool sleeping;
 module_param(sleeping, bool, 0444);
 MODULE_PARM_DESC(sleeping, "waking sleeps");
 
+/*
+ * Nothing interrupts a power driver, and an atomic wake spins with interrupts
+ * off: a mistyped delay must not cost more than a moment. udelay() would not
+ * even wait for longer ones.
+ */
+#define MAX_DELAY_US	200000
+
+static int set_delay(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, 0, MAX_DELAY_US);
+}
+
+static const struct kernel_param_ops delay_ops = {
+	.set = set_delay,
+	.get = param_get_uint,
+};
+
 static unsigned int off_delay_us;
-module_param(off_delay_us, uint, 0644);
+module_param_cb(off_delay_us, &delay_ops, &off_delay_us, 0644);
 MODULE_PARM_DESC(off_delay_us, "time that switching off takes");
 
 static unsigned int wake_delay_us;
-module_param(wake_delay_us, uint, 0644);
+module_param_cb(wake_delay_us, &delay_ops, &wake_delay_us, 0644);
 MODULE_PARM_DESC(wake_delay_us, "time that waking takes");
 
 static unsigned int fail_off;
@@ -34,11 +52,26 @@ static unsigned int fail_wake;
 module_param(fail_wake, uint, 0644);
 MODULE_PARM_DESC(fail_wake, "fail to wake this many slices");
 
+static unsigned int hang_off;
+module_param(hang_off, uint, 0644);
+MODULE_PARM_DESC(hang_off, "hang in switching off this many slices");
+
+static unsigned int hang_wake;
+module_param(hang_wake, uint, 0644);
+MODULE_PARM_DESC(hang_wake, "hang in waking this many slices, if that sleeps");
+
+static bool hanging = true;
+module_param(hanging, bool, 0644);
+MODULE_PARM_DESC(hanging, "0 has the calls that hang return");
+
 static unsigned long violations;
 module_param(violations, ulong, 0444);
 MODULE_PARM_DESC(violations, "words found written to while off");
 
 static u64 seed;
+
+/* Slices that are off as far as the controller knows. */
+static atomic_t nr_off = ATOMIC_INIT(0);
 
 /* What a page frame holds while it is off. */
 static u64 pattern(unsigned long pfn)
@@ -54,6 +87,14 @@ static bool take_one(unsigned int *counter)
 	return true;
 }
 
+static void hang(unsigned int *counter)
+{
+	if (!take_one(counter))
+		return;
+	while (READ_ONCE(hanging))
+		msleep(10);
+}
+
 static int sim_off(u32 id, const struct ramslice_extent *extents,
 		   unsigned int nr, unsigned int state)
 {
@@ -61,6 +102,7 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 
 	if (take_one(&fail_off))
 		return -EIO;
+	hang(&hang_off);
 	if (off_delay_us)
 		usleep_range(off_delay_us, off_delay_us + 50);
 	for (; nr--; extents++) {
@@ -73,17 +115,23 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 				cond_resched();
 		}
 	}
+	atomic_inc(&nr_off);
 	return 0;
 }
 
 static int sim_wake(u32 id, const struct ramslice_extent *extents,
 		    unsigned int nr, unsigned int state)
 {
+	if (sleeping)
+		hang(&hang_wake);
 	if (wake_delay_us && sleeping)
 		fsleep(wake_delay_us);
 	else if (wake_delay_us)
 		udelay(wake_delay_us);
-	return take_one(&fail_wake) ? -EIO : 0;
+	if (take_one(&fail_wake))
+		return -EIO;
+	atomic_dec(&nr_off);
+	return 0;
 }
 
 static void sim_check(u32 id, unsigned long pfn, unsigned long nr_pages)
@@ -120,17 +168,38 @@ static const struct ramslice_power_driver sim_driver = {
 	.check = sim_check,
 };
 
+/* What is off when the machine restarts stays off: the next kernel trips over it. */
+static int restart_callback(struct notifier_block *nb, unsigned long action,
+			    void *unused)
+{
+	pr_info("ramslice_sim: %d slices off at restart\n",
+		atomic_read(&nr_off));
+	return NOTIFY_DONE;
+}
+
+/* After ramslice's own */
+static struct notifier_block restart_nb = {
+	.notifier_call = restart_callback,
+	.priority = -1,
+};
+
 static int __init sim_init(void)
 {
+	int err;
+
 	seed = get_random_u64();
 	sim_state.atomic_wake = !sleeping;
 	sim_state.exit_latency_us = max(wake_delay_us, 100U);
-	return ramslice_register_power_driver(&sim_driver);
+	err = ramslice_register_power_driver(&sim_driver);
+	if (!err)
+		register_reboot_notifier(&restart_nb);
+	return err;
 }
 module_init(sim_init);
 
 static void __exit sim_exit(void)
 {
+	unregister_reboot_notifier(&restart_nb);
 	ramslice_unregister_power_driver(&sim_driver);
 }
 module_exit(sim_exit);

@@ -16,8 +16,10 @@ u64 ramslice_event_seq;
 static const u8 legal[RAMSLICE_NR_STATES] = {
 	/* a request isolates its blocks */
 	[RAMSLICE_ONLINE]	= BIT(RAMSLICE_EMPTYING),
-	/* given up; or empty, out of the allocator and with the driver */
-	[RAMSLICE_EMPTYING]	= BIT(RAMSLICE_ONLINE) | BIT(RAMSLICE_OFFLINE),
+	/* given up; empty and with the driver; or lost in the driver */
+	[RAMSLICE_EMPTYING]	= BIT(RAMSLICE_ONLINE) |
+				  BIT(RAMSLICE_OFFLINE) |
+				  BIT(RAMSLICE_QUARANTINED),
 	/* somebody wants it */
 	[RAMSLICE_OFFLINE]	= BIT(RAMSLICE_WAKING),
 	/* all chunks released; or the driver failed */

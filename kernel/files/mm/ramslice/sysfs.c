@@ -36,6 +36,53 @@ static ssize_t slice_bytes_store(struct kobject *kobj,
 
 static struct kobj_attribute slice_bytes_attr = __ATTR_RW(slice_bytes);
 
+static ssize_t strict_show(struct kobject *kobj, struct kobj_attribute *attr,
+			   char *buf)
+{
+	return sysfs_emit(buf, "%d\n", ramslice_is_strict());
+}
+
+static ssize_t strict_store(struct kobject *kobj, struct kobj_attribute *attr,
+			    const char *buf, size_t len)
+{
+	bool on;
+	int err = kstrtobool(buf, &on);
+
+	if (!err)
+		err = ramslice_set_strict(on);
+	return err ?: len;
+}
+
+static struct kobj_attribute strict_attr = __ATTR_RW(strict);
+
+/* A driver that is slow is no driver that hangs. */
+#define MIN_TIMEOUT_MS	100
+#define MAX_TIMEOUT_MS	(60 * 60 * MSEC_PER_SEC)
+
+static ssize_t driver_timeout_ms_show(struct kobject *kobj,
+				      struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(ramslice_call_timeout_ms));
+}
+
+static ssize_t driver_timeout_ms_store(struct kobject *kobj,
+				       struct kobj_attribute *attr,
+				       const char *buf, size_t len)
+{
+	unsigned int ms;
+	int err = kstrtouint(buf, 10, &ms);
+
+	if (err)
+		return err;
+	if (ms < MIN_TIMEOUT_MS || ms > MAX_TIMEOUT_MS)
+		return -ERANGE;
+	WRITE_ONCE(ramslice_call_timeout_ms, ms);
+	return len;
+}
+
+static struct kobj_attribute driver_timeout_ms_attr =
+	__ATTR_RW(driver_timeout_ms);
+
 static ssize_t power_driver_show(struct kobject *kobj,
 				 struct kobj_attribute *attr, char *buf)
 {
@@ -48,6 +95,8 @@ static struct attribute *attrs[] = {
 	&enabled_attr.attr,
 	&slice_bytes_attr.attr,
 	&power_driver_attr.attr,
+	&driver_timeout_ms_attr.attr,
+	&strict_attr.attr,
 	NULL
 };
 

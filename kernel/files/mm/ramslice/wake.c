@@ -98,14 +98,13 @@ void ramslice_give_back(u32 id)
 		ramslice_give_chunk(zone, pfn, nr);
 }
 
-/* A slice that does not wake is lost memory. Under ramslice_lock. */
-static void quarantine(u32 id)
+/* Counts a slice as lost memory. Under ramslice_lock; takes zone->lock. */
+void ramslice_lose(u32 id)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
 	struct zone *zone = s->rz->zone;
 	unsigned long flags;
 
-	ramslice_set_state(id, RAMSLICE_QUARANTINED);
 	s->unreclaimable = true;
 	s->reason = RAMSLICE_REASON_QUARANTINED;
 	s->rz->nr_quarantined_pages += s->nr_pages;
@@ -118,21 +117,34 @@ static void quarantine(u32 id)
 				  -(long)s->nr_pages);
 }
 
+/* A slice that does not wake. Under ramslice_lock. */
+static void quarantine(u32 id)
+{
+	ramslice_set_state(id, RAMSLICE_QUARANTINED);
+	ramslice_lose(id);
+}
+
 /*
  * Starts waking a slice. With a driver that wakes atomically, it has power
- * when this returns; else the caller has to call finish_power() without the
- * lock. Under ramslice_lock.
+ * when this returns; else there is a @call, to be started without the lock.
+ * Under ramslice_lock.
  */
-static bool start_waking(u32 id)
+static bool start_waking(u32 id, struct ramslice_call **call)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
 
+	*call = NULL;
+	if (ramslice_power_wake_sleeps() && s->state == RAMSLICE_OFFLINE) {
+		*call = ramslice_call_prepare(id, false, s->power_state);
+		if (!*call)
+			return false;
+	}
 	if (!ramslice_set_state(id, RAMSLICE_WAKING))
 		return false;
 	s->claimed = 0;
 	s->released = 0;
 	s->powered = false;
-	if (ramslice_power_wake_sleeps()) {
+	if (*call) {
 		in_flight++;
 		return true;
 	}
@@ -147,19 +159,34 @@ static bool start_waking(u32 id)
 	return true;
 }
 
-static void finish_power(u32 id)
+/* The driver has answered, or never will. Under ramslice_lock. */
+void ramslice_wake_answered(u32 id, int err)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
-	int err = ramslice_power_wake(id, s->power_state);
 
-	spin_lock_irq(&ramslice_lock);
-	if (err)
-		quarantine(id);
-	else
-		s->powered = true;
+	lockdep_assert_held(&ramslice_lock);
 	in_flight--;
-	spin_unlock_irq(&ramslice_lock);
-	wake_up_all(&ramslice_wait);
+	if (err) {
+		quarantine(id);
+		return;
+	}
+	s->powered = true;
+	/* Whoever wanted it may have gone: the thread gives out its chunks */
+	ramslice_kick(s->rz);
+}
+
+/* Safe without a hold on the table: the slice may be gone. */
+static bool power_pending(u32 id)
+{
+	struct ramslice_slice *s;
+	unsigned long flags;
+	bool pending;
+
+	spin_lock_irqsave(&ramslice_lock, flags);
+	s = ramslice_slice(id);
+	pending = s && s->state == RAMSLICE_WAKING && !s->powered;
+	spin_unlock_irqrestore(&ramslice_lock, flags);
+	return pending;
 }
 
 /* A slice that has power and blocks that nobody claimed. */
@@ -240,7 +267,9 @@ bool ramslice_claim_chunk(struct ramslice_zone *rz, struct ramslice_chunk *c,
 	if (ramslice_power_wake_sleeps())
 		return false;
 	while ((id = first_offline(rz)) != RAMSLICE_NO_ID) {
-		if (!start_waking(id))
+		struct ramslice_call *call;
+
+		if (!start_waking(id, &call))
 			continue;
 		if (by_demand) {
 			rz->woken_by_demand++;
@@ -278,27 +307,35 @@ void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand)
  * ramslice_wake_sleeping - wake a slice whose driver sleeps for that
  * @rz: the zone
  *
+ * Waits for it twice as long as the driver says that it takes, so that after
+ * one that hangs the next gets its turn.
+ *
  * Context: May sleep.
  * Return: false if the driver does not sleep or there is nothing to wake.
  */
 bool ramslice_wake_sleeping(struct ramslice_zone *rz)
 {
+	struct ramslice_call *call = NULL;
 	bool started = false;
 	u32 id;
 
 	spin_lock_irq(&ramslice_lock);
 	if (ramslice_power_wake_sleeps()) {
 		id = first_offline(rz);
-		started = id != RAMSLICE_NO_ID && start_waking(id);
+		started = id != RAMSLICE_NO_ID && start_waking(id, &call);
 	}
 	if (started) {
 		rz->woken_by_demand++;
 		rz->stats.online_demand++;
 	}
 	spin_unlock_irq(&ramslice_lock);
-	if (started)
-		finish_power(id);
-	return started;
+	if (!started)
+		return false;
+	ramslice_call_start(call);
+	wait_event_timeout(ramslice_wait, !power_pending(id),
+			   usecs_to_jiffies(2 * ramslice_power_latency_us()) +
+			   HZ / 10);
+	return true;
 }
 
 /* Not from inside a power driver, which must not allocate, but might. */
@@ -307,19 +344,25 @@ bool ramslice_may_wake(void)
 	return READ_ONCE(waker) != current && !in_nmi();
 }
 
-/* Waits for those who have power or chunks of the slice in hand. */
-static int wait_awake(const struct ramslice_slice *s, unsigned long deadline)
+/* Is it still waking, with nothing to claim? */
+static bool in_others_hands(const struct ramslice_slice *s)
+{
+	return READ_ONCE(s->state) == RAMSLICE_WAKING &&
+	       (!READ_ONCE(s->powered) ||
+		READ_ONCE(s->claimed) == ramslice_geom.nr_blocks);
+}
+
+/* Waits for the driver, and for those who have chunks of the slice in hand. */
+static int wait_others(const struct ramslice_slice *s, unsigned long deadline)
 {
 	long left = (long)(deadline - jiffies);
 
 	if (!deadline) {
-		wait_event(ramslice_wait,
-			   READ_ONCE(s->state) != RAMSLICE_WAKING);
+		wait_event(ramslice_wait, !in_others_hands(s));
 		return 0;
 	}
 	left = wait_event_interruptible_timeout(ramslice_wait,
-						READ_ONCE(s->state) !=
-						RAMSLICE_WAKING,
+						!in_others_hands(s),
 						max(left, 0L));
 	return left < 0 ? -EINTR : left ? 0 : -ETIMEDOUT;
 }
@@ -332,14 +375,15 @@ static int wait_awake(const struct ramslice_slice *s, unsigned long deadline)
  *
  * Context: May sleep. The table must stay: ramslice_mutex or table_sem held.
  * Return: 0; -EINVAL if it is neither offline nor waking; -EIO if it did not
- * wake and is quarantined; -EINTR or -ETIMEDOUT if others are still at it.
+ * wake and is quarantined; -EINTR or -ETIMEDOUT if others are still at it;
+ * -EBUSY if the power driver hangs in too many calls.
  */
 int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 {
-	bool sleeps = false, started = false;
+	struct ramslice_call *call = NULL;
 	struct ramslice_slice *s;
 	struct ramslice_chunk c;
-	int err;
+	int err = 0;
 
 	spin_lock_irq(&ramslice_lock);
 	s = ramslice_slice(id);
@@ -348,35 +392,41 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 		spin_unlock_irq(&ramslice_lock);
 		return -EINVAL;
 	}
-	if (s->state == RAMSLICE_OFFLINE) {
-		sleeps = ramslice_power_wake_sleeps();
-		started = start_waking(id);
-		if (started && by_demand) {
+	if (s->state == RAMSLICE_OFFLINE && start_waking(id, &call)) {
+		if (by_demand) {
 			s->rz->woken_by_demand++;
 			s->rz->stats.online_demand++;
-		} else if (started) {
+		} else {
 			s->rz->stats.online_request++;
 		}
 	}
 	spin_unlock_irq(&ramslice_lock);
-	if (started && sleeps)
-		finish_power(id);
+	if (call)
+		ramslice_call_start(call);
 
-	for (;;) {
+	while (!err && READ_ONCE(s->state) == RAMSLICE_WAKING) {
 		bool claimed;
 
 		spin_lock_irq(&ramslice_lock);
 		claimed = claim_from(id, &c);
 		spin_unlock_irq(&ramslice_lock);
-		if (!claimed)
-			break;
-		ramslice_release_chunk(&c, by_demand);
+		if (claimed)
+			ramslice_release_chunk(&c, by_demand);
+		else
+			err = wait_others(s, deadline);
 		cond_resched();
 	}
-	err = wait_awake(s, deadline);
 	if (err)
 		return err;
-	return READ_ONCE(s->state) == RAMSLICE_QUARANTINED ? -EIO : 0;
+	switch (READ_ONCE(s->state)) {
+	case RAMSLICE_QUARANTINED:
+		return -EIO;
+	case RAMSLICE_OFFLINE:
+		/* As many drivers' calls as there can be are hanging */
+		return -EBUSY;
+	default:
+		return 0;
+	}
 }
 
 /**
@@ -409,7 +459,7 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		if (deadline && time_after(jiffies, deadline))
 			return -ETIMEDOUT;
 		err = ramslice_wake_slice(id, false, deadline);
-		if (err == -EINTR || err == -ETIMEDOUT)
+		if (err == -EINTR || err == -ETIMEDOUT || err == -EBUSY)
 			return err;
 		/* -EINVAL: somebody else has woken it first */
 		*nr_woken += !err;
@@ -417,7 +467,8 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 	}
 }
 
-void ramslice_wake_all(void)
+/* Every slice of every zone; returns the number that woke. May sleep. */
+u32 ramslice_wake_all(void)
 {
 	u32 nr_woken = 0, nr_failed = 0;
 	struct ramslice_zone *rz;
@@ -427,6 +478,7 @@ void ramslice_wake_all(void)
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
 		ramslice_wake_zone(rz, 0, &nr_woken, &nr_failed);
 	up_read(&ramslice_table_sem);
+	return nr_woken;
 }
 
 void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
@@ -447,20 +499,24 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
 /* --- when the system goes down ------------------------------------------- */
 
 /* Lets nothing go offline any more, and wakes what is. */
-static void inhibit(void)
+static void inhibit(const char *what)
 {
+	u32 nr_woken;
+
 	WRITE_ONCE(inhibited, true);
 	/* A request under way sees the flag and gives up */
 	mutex_lock(&ramslice_mutex);
 	mutex_unlock(&ramslice_mutex);
-	ramslice_wake_all();
+	nr_woken = ramslice_wake_all();
+	if (nr_woken)
+		pr_info("ramslice: %u slices woken before %s\n", nr_woken, what);
 }
 
 /* The next kernel, or the firmware, knows nothing of slices. */
 static int reboot_callback(struct notifier_block *nb, unsigned long action,
 			   void *unused)
 {
-	inhibit();
+	inhibit("restart");
 	return NOTIFY_DONE;
 }
 
@@ -475,7 +531,7 @@ static int pm_callback(struct notifier_block *nb, unsigned long action,
 	case PM_HIBERNATION_PREPARE:
 	case PM_SUSPEND_PREPARE:
 	case PM_RESTORE_PREPARE:
-		inhibit();
+		inhibit("sleep");
 		break;
 	case PM_POST_HIBERNATION:
 	case PM_POST_SUSPEND:

@@ -15,7 +15,7 @@
 static const char * const intended[] = {
 	/*			     oeowq */
 	[RAMSLICE_ONLINE]	  = ".x...",
-	[RAMSLICE_EMPTYING]	  = "x.x..",
+	[RAMSLICE_EMPTYING]	  = "x.x.x",
 	[RAMSLICE_OFFLINE]	  = "...x.",
 	[RAMSLICE_WAKING]	  = "x...x",
 	[RAMSLICE_QUARANTINED]	  = ".....",

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Calls of power drivers that may sleep: in a worker, and bounded in time.
+ *
+ * Whoever needs a slice waits for it as long as it likes and no longer. A
+ * driver that does not answer within ramslice_call_timeout_ms loses the
+ * slice: it is quarantined, and what the driver says later is of no interest
+ * any more. Waking allocates nothing, hence the fixed number of calls.
+ */
+
+#include <linux/sched/mm.h>
+#include <linux/timer.h>
+#include <linux/workqueue.h>
+#include "internal.h"
+
+/* Calls under way at the same time, those included that hang for ever. */
+#define MAX_CALLS	64
+
+/**
+ * struct ramslice_call - one call of the power driver
+ * @work: what runs it
+ * @timer: what gives it up
+ * @until: jiffies when @timer does
+ * @id: the slice
+ * @power_state: state of the driver to enter or to leave
+ * @off: power off, else wake
+ * @state: who looks after the slot; under ramslice_lock, like all the rest
+ * @err: what the driver returned, once CALL_ANSWERED
+ */
+struct ramslice_call {
+	struct work_struct work;
+	struct timer_list timer;
+	unsigned long until;
+	u32 id;
+	u8 power_state;
+	bool off;
+	enum {
+		CALL_FREE,
+		CALL_RUNNING,	/* the worker has it */
+		CALL_ANSWERED,	/* power off: the request looks at @err */
+		CALL_LATE,	/* given up; the worker still has it */
+	} state;
+	int err;
+};
+
+unsigned int ramslice_call_timeout_ms = 30000;
+
+static struct ramslice_call calls[MAX_CALLS];
+static struct workqueue_struct *workers;
+
+static void run_call(struct work_struct *work)
+{
+	struct ramslice_call *call = container_of(work, struct ramslice_call,
+						  work);
+	unsigned int flags = memalloc_noreclaim_save();
+	bool late;
+	int err;
+
+	if (call->off) {
+		err = ramslice_power_off(call->id, &call->power_state);
+	} else {
+		err = ramslice_power_wake(call->id, call->power_state);
+		if (!err)
+			ramslice_strict_map(call->id);
+	}
+
+	spin_lock_irq(&ramslice_lock);
+	timer_delete(&call->timer);
+	late = call->state == CALL_LATE;
+	call->err = err;
+	if (call->off && !late) {
+		call->state = CALL_ANSWERED;
+	} else {
+		call->state = CALL_FREE;
+		if (!late)
+			ramslice_wake_answered(call->id, err);
+	}
+	spin_unlock_irq(&ramslice_lock);
+
+	if (late)
+		pr_warn("ramslice: the power driver answered for slice %u after it was given up\n",
+			call->id);
+	wake_up_all(&ramslice_wait);
+	memalloc_noreclaim_restore(flags);
+}
+
+static void give_up(struct timer_list *timer)
+{
+	struct ramslice_call *call = from_timer(call, timer, timer);
+	unsigned long flags;
+	bool hung;
+
+	spin_lock_irqsave(&ramslice_lock, flags);
+	hung = call->state == CALL_RUNNING &&
+	       time_after_eq(jiffies, call->until);
+	if (hung) {
+		call->state = CALL_LATE;
+		if (!call->off)
+			ramslice_wake_answered(call->id, -ETIMEDOUT);
+	}
+	spin_unlock_irqrestore(&ramslice_lock, flags);
+	if (!hung)
+		return;
+	pr_err("ramslice: slice %u: the power driver does not answer (%s)\n",
+	       call->id, call->off ? "power off" : "wake");
+	wake_up_all(&ramslice_wait);
+}
+
+/**
+ * ramslice_call_prepare - have a call ready
+ * @id: the slice
+ * @off: power off, else wake
+ * @power_state: state of the driver to leave when waking
+ *
+ * Context: ramslice_lock held.
+ * Return: the call, to be given to ramslice_call_start(); NULL if as many as
+ * there can be are hanging.
+ */
+struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
+{
+	unsigned int i;
+
+	lockdep_assert_held(&ramslice_lock);
+	for (i = 0; i < MAX_CALLS; i++) {
+		struct ramslice_call *call = &calls[i];
+
+		if (call->state != CALL_FREE)
+			continue;
+		call->id = id;
+		call->off = off;
+		call->power_state = power_state;
+		call->state = CALL_RUNNING;
+		return call;
+	}
+	return NULL;
+}
+
+/* Sends a call on its way, without ramslice_lock. */
+void ramslice_call_start(struct ramslice_call *call)
+{
+	unsigned int ms = max(READ_ONCE(ramslice_call_timeout_ms),
+			      2 * ramslice_power_latency_us() / 1000);
+
+	call->until = jiffies + msecs_to_jiffies(ms);
+	mod_timer(&call->timer, call->until);
+	queue_work(workers, &call->work);
+}
+
+/**
+ * ramslice_call_off - hand an empty slice to the power driver
+ * @id: the slice
+ * @power_state: set to the state of the driver that it is in
+ *
+ * Context: May sleep, no longer than ramslice_call_timeout_ms.
+ * Return: 0; what the driver returned; -ETIMEDOUT if it did not answer, so
+ * that nobody knows what became of the slice; -EBUSY if too many calls hang.
+ */
+int ramslice_call_off(u32 id, u8 *power_state)
+{
+	struct ramslice_call *call;
+	int err = -ETIMEDOUT;
+
+	spin_lock_irq(&ramslice_lock);
+	call = ramslice_call_prepare(id, true, 0);
+	spin_unlock_irq(&ramslice_lock);
+	if (!call)
+		return -EBUSY;
+	ramslice_call_start(call);
+	wait_event(ramslice_wait, READ_ONCE(call->state) != CALL_RUNNING);
+
+	spin_lock_irq(&ramslice_lock);
+	if (call->state == CALL_ANSWERED) {
+		err = call->err;
+		*power_state = call->power_state;
+		call->state = CALL_FREE;
+	}
+	spin_unlock_irq(&ramslice_lock);
+	return err;
+}
+
+/* Somebody is inside the power driver, or will be. */
+bool ramslice_calls_busy(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < MAX_CALLS; i++) {
+		if (READ_ONCE(calls[i].state) != CALL_FREE)
+			return true;
+	}
+	return false;
+}
+
+int __init ramslice_call_init(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < MAX_CALLS; i++) {
+		INIT_WORK(&calls[i].work, run_call);
+		timer_setup(&calls[i].timer, give_up, 0);
+	}
+	workers = alloc_workqueue("ramslice_power",
+				  WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	return workers ? 0 : -ENOMEM;
+}

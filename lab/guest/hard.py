@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What tests of pages that are hard to move share: memory of known bytes, where it is, and what a request did to it."""
+
+import collections
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import struct
+import time
+from pathlib import Path
+
+import harness
+import ramslice_dev as dev
+from harness import MIB, PAGE, libc
+
+HUGE = 2 * MIB
+MAP_HUGETLB = 0x40000
+GROUPS = Path("/sys/fs/cgroup")
+TRACING = Path("/sys/kernel/tracing")
+
+# Bits of /proc/kpageflags
+BUDDY, KPF_HUGE, HWPOISON, KPF_THP, KPF_OFFLINE = 10, 17, 19, 22, 23
+
+SYS_MBIND, SYS_MOVE_PAGES = 237, 279
+MPOL_BIND, MPOL_INTERLEAVE = 2, 3
+MCL_CURRENT, MCL_ONFAULT = 1, 4
+MADV_HWPOISON = 100
+
+
+def system_call(number, *arguments):
+    """A system call that Python has no name for; raises OSError."""
+    done = libc.syscall(ctypes.c_long(number), *arguments)
+    if done < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"system call {number}")
+    return done
+
+
+# --- memory ------------------------------------------------------------------------------------------------------
+
+
+class Known:
+    """Memory of which every page holds bytes of its own, wherever it comes from."""
+
+    def __init__(self, mib, huge=False, hugetlb=False, file=None, seed=1, fill=True):
+        self.bytes = mib * MIB
+        self.seed = seed
+        if file is not None:
+            self.map = mmap.mmap(file, self.bytes, flags=mmap.MAP_SHARED)
+        else:
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (MAP_HUGETLB if hugetlb else 0)
+            self.map = mmap.mmap(-1, self.bytes, flags=flags)
+            if not hugetlb:
+                self.map.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
+        self.nr = self.bytes // PAGE
+        if fill:
+            self.fill()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.map.close()
+
+    @property
+    def address(self):
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+
+    def expected(self, page):
+        return struct.pack("<QQ", self.seed ^ 0x5a5a5a5a5a5a5a5a, page) * (PAGE // 16)
+
+    def fill(self, start=0, end=None):
+        for page in range(start, self.nr if end is None else end):
+            self.map[page * PAGE:(page + 1) * PAGE] = self.expected(page)
+        return self
+
+    def wrong_at(self, pages=None):
+        """The first page that does not hold its bytes, or None."""
+        for page in range(self.nr) if pages is None else pages:
+            if self.map[page * PAGE:(page + 1) * PAGE] != self.expected(page):
+                return page
+        return None
+
+    def pfns(self):
+        """Page frame of each page, or None where there is none."""
+        with open("/proc/self/pagemap", "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), 8 * self.nr, self.address // PAGE * 8)
+        entries = struct.unpack(f"{len(data) // 8}Q", data)
+        return [entry & (1 << 55) - 1 if entry >> 63 else None for entry in entries]
+
+    def nodes(self):
+        """NUMA node of each page; a negative errno where there is none."""
+        pages = (ctypes.c_void_p * self.nr)(*range(self.address, self.address + self.bytes, PAGE))
+        status = (ctypes.c_int * self.nr)()
+        system_call(SYS_MOVE_PAGES, 0, ctypes.c_ulong(self.nr), pages, None, status, 0)
+        return list(status)
+
+    def bind(self, mode, nodes):
+        """Has pages that come in from now on be of these nodes."""
+        mask = ctypes.c_ulong(sum(1 << node for node in nodes))
+        system_call(SYS_MBIND, ctypes.c_void_p(self.address), ctypes.c_ulong(self.bytes), mode, ctypes.byref(mask),
+                    ctypes.c_ulong(64), 0)
+
+    def poison(self, page):
+        """Has the page's memory break; the signal says that this process has lost it."""
+        told = []
+        old = signal.signal(signal.SIGBUS, lambda *_: told.append(True))
+        self.map.madvise(MADV_HWPOISON, page * PAGE, PAGE)
+        # Python's own handler runs between two instructions
+        time.sleep(0.01)
+        signal.signal(signal.SIGBUS, old)
+        if not told:
+            raise AssertionError("no signal came")
+
+    def smaps(self, name):
+        """In kB: a line of /proc/self/smaps for this memory."""
+        begin, inside = f"{self.address:x}-", False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if "-" in line.split(None, 1)[0] and not line.split(None, 1)[0].endswith(":"):
+                inside = line.startswith(begin)
+            elif inside and line.startswith(f"{name}:"):
+                return int(line.split()[1])
+        raise KeyError(name)
+
+
+def by_slice(device, pfns):
+    """Slices that hold these page frames: {slice: number of frames}, the most first."""
+    size = device.info().slice_bytes // PAGE
+    return dict(collections.Counter(pfn // size for pfn in pfns if pfn is not None).most_common())
+
+
+def page_flags(pfn, nr=1):
+    """Words of /proc/kpageflags; fewer where memory ends."""
+    with open("/proc/kpageflags", "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), 8 * nr, pfn * 8)
+        return struct.unpack(f"{len(data) // 8}Q", data)
+
+
+def blocks_with(device, bit):
+    """First page frame of each pageblock whose first page has this flag."""
+    per_block = device.info().pageblock_bytes // PAGE
+    per_slice = device.info().slice_bytes // PAGE
+    return [pfn for row in device.snapshot() for pfn in range(row.id * per_slice, (row.id + 1) * per_slice, per_block)
+            if page_flags(pfn)[0] >> bit & 1]
+
+
+@contextlib.contextmanager
+def setting(path, value):
+    """A kernel file that has this value for a while."""
+    text = dev.read(path)
+    old = text.split("[")[1].split("]")[0] if "[" in text else text
+    dev.write(path, value)
+    try:
+        yield
+    finally:
+        dev.write(path, old)
+
+
+@contextlib.contextmanager
+def no_free_block(spare=64):
+    """Every free page is in a run of 64 KiB at most, in half of all memory: no block for a huge page anywhere.
+
+    First all but a little is taken and every second run given back, then huge faults take the blocks that are left.
+    All that the process has is locked, and compaction told to let that be, so that it makes no new ones.
+    """
+    defrag = Path("/sys/kernel/mm/transparent_hugepage/defrag")
+    dev.write("/proc/sys/vm/drop_caches", 3)
+    free = dev.meminfo("MemFree") // 1024
+    with setting(defrag, "never"), setting("/proc/sys/vm/compact_unevictable_allowed", 0), harness.Memory((free - spare) // 2 * 2) as scattered, \
+            harness.Memory(8 * spare, huge=True) as rest:
+        scattered.touch().punch()
+        before = dev.vmstat("thp_fault_fallback")
+        for start in range(0, rest.bytes, HUGE):
+            rest.touch(1, start, start + HUGE)
+            if dev.vmstat("thp_fault_fallback") > before + 4:
+                break
+        else:
+            raise AssertionError("there are free blocks still")
+        libc.mlockall(MCL_CURRENT | MCL_ONFAULT)
+        try:
+            yield scattered
+        finally:
+            libc.munlockall()
+
+
+# --- control groups ----------------------------------------------------------------------------------------------
+
+
+class Group:
+    """A control group with these controllers, and a child process in it."""
+
+    def __init__(self, name, controllers="+memory"):
+        dev.write(GROUPS / "cgroup.subtree_control", controllers)
+        self.path = GROUPS / name
+        self.path.mkdir()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        # What was freed may be charged for another moment
+        harness.until(lambda: not dev.read(self.path / "cgroup.procs"))
+        self.path.rmdir()
+
+    def enter(self):
+        dev.write(self.path / "cgroup.procs", os.getpid())
+
+    def read(self, name):
+        return dev.read(self.path / name)
+
+    def number(self, name):
+        return int(self.read(name))
+
+    def table(self, name):
+        return dev.table(self.path / name)
+
+
+# --- migrate types -----------------------------------------------------------------------------------------------
+
+
+def block_types(device):
+    """Migrate type of every pageblock, by its first page frame: {pfn: type}.
+
+    /proc/pagetypeinfo asks for each block's type in turn and prints sums; a probe there sees each answer.
+    """
+    if not os.path.ismount(TRACING):
+        raise FileNotFoundError(f"{TRACING} is not mounted")
+    per_block = device.info().pageblock_bytes // PAGE
+    dev.write(TRACING / "kprobe_events", "r64:hard/type get_pfnblock_flags_mask pfn=$arg2:u64 type=$retval:u64")
+    try:
+        dev.write(TRACING / "buffer_size_kb", 4096)
+        dev.write(TRACING / "events/hard/type/filter", f"common_pid == {os.getpid()}")
+        dev.write(TRACING / "trace", "")
+        dev.write(TRACING / "events/hard/type/enable", 1)
+        try:
+            dev.read("/proc/pagetypeinfo")
+        finally:
+            dev.write(TRACING / "events/hard/type/enable", 0)
+        types = {}
+        for line in (TRACING / "trace").read_text().splitlines():
+            if "pfn=" not in line:
+                continue
+            pfn, kind = (int(line.split(f" {name}=")[1].split()[0]) for name in ("pfn", "type"))
+            types[pfn // per_block * per_block] = kind
+        return types
+    finally:
+        dev.write(TRACING / "kprobe_events", "-:hard/type")
+
+
+# --- what test cases have in common --------------------------------------------------------------------------------
+
+
+class Test(harness.Test):
+    """Slices that are off lose their contents; ends with every slice awake, nothing violated and the books true."""
+
+    def setUp(self):
+        super().setUp()
+        harness.load_sim()
+        self.addCleanup(self.check_end)
+
+    def check_end(self):
+        self.device.request("online_all")
+        self.assert_sane()
+        self.assertEqual(harness.violations(), 0)
+        harness.unload_sim()
+
+    def holding(self, memory, op="offline"):
+        """Slices with the memory's pages that could be emptied, those with the most first."""
+        found = [number for number in by_slice(self.device, memory.pfns())
+                 if self.device.request(op, id=number, flags=dev.DRY_RUN | dev.IGNORE_BACKOFF).nr_done]
+        self.assertTrue(found, "no slice with this memory can be emptied")
+        return found
+
+    def assert_goes(self, number, **fields):
+        done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF, **fields)
+        self.assertEqual((done.status, done.why(), done.nr_done), (0, "none", 1), done)
+        self.assertEqual(self.row(number).state, dev.OFFLINE)
+        return done
+
+    def assert_stays(self, number, *reasons):
+        """Refused for one of these reasons; all other slices are as they were.
+
+        The slice tells it, too, if it lies in what it holds, and not in a lack of room elsewhere.
+        """
+        before = harness.states(self.device)
+        done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+        self.assertIn(done.why(), reasons, done)
+        self.assertNotEqual(done.status, 0)
+        self.assertEqual(done.nr_done, 0)
+        if done.why() not in ("no-room", "awake-reserve"):
+            self.assertEqual(dev.REASONS[self.row(number).reason], done.why())
+        self.assertEqual(harness.states(self.device), before)
+        return done
+
+    def assert_cheap(self, done):
+        """Refused before anything was done."""
+        self.assertEqual((done.pages_migrated, done.pages_dropped, done.pages_failed, done.huge_moved), (0, 0, 0, 0))
+        self.assertEqual((done.price_predicted, done.price_measured), (0, 0))

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Writes a hibernation image with slices off, and restores it: everything is awake then, and true.
+
+Wants lab/vm --holes and --disk, and slices of 16 MiB. The devices of the root file system do not survive that their
+machine sleeps: nothing here reads a file of theirs afterwards, and in the end it is this program that switches the
+machine off. The last line it prints is its verdict.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+import traceback
+
+import harness
+import ramslice_dev as dev
+from harness import Memory
+
+DISK = "/dev/vda"
+POWER = "/sys/power"
+MCL_CURRENT, MCL_FUTURE = 1, 2
+RB_POWER_OFF = 0x4321FEDC
+
+
+def check(good, text):
+    if not good:
+        raise AssertionError(text)
+
+
+def hibernate(device, holes):
+    memory = Memory(96).touch(5)
+    harness.compact(device)
+    off = harness.ids(device, dev.OFFLINE)
+    check(len(off) > device.info().nr_slices // 3, f"only {len(off)} slices off")
+    print(f"hibernate: {len(off)} slices off", flush=True)
+    log = harness.KernelLog()
+    dev.write(f"{POWER}/disk", "test_resume")
+    dev.write(f"{POWER}/state", "disk")
+
+    lines = log.lines()
+    for text in ("Image created", "Image restored successfully"):
+        print(*(line for line in lines if text in line), sep="\n", flush=True)
+    check(any("Image restored" in line or "Image loading done" in line for line in lines), "\n".join(lines[-40:]))
+    check(not harness.ids(device, dev.OFFLINE), "slices were off when the image was made, or are off again")
+    check(set(harness.states(device).values()) == {dev.ONLINE}, f"states: {harness.states(device)}")
+    check(not any("violation" in line for line in lines), "\n".join(lines))
+    check(memory.wrong_at(5) is None, f"wrong at {memory.wrong_at(5)}")
+    print("hibernate:", dev.verify(), flush=True)
+    # And it goes on
+    harness.compact(device)
+    check(len(harness.ids(device, dev.OFFLINE)) > device.info().nr_slices // 3, "nothing goes off any more")
+    check(memory.wrong_at(5) is None, f"wrong at {memory.wrong_at(5)}")
+    done = device.request("online_all")
+    check((done.status, done.nr_failed) == (0, 0), repr(done))
+    check(dev.read(holes / "violations") == "0", dev.read(holes / "violations"))
+
+
+def main():
+    if not os.environ.get("RAMSLICE_IN_VM"):
+        sys.exit("hibernate.py: runs inside a guest only")
+    subprocess.run(["mkswap", DISK], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["swapon", DISK], check=True)
+    subprocess.run(["modprobe", "ramslice_holes"], check=True)
+    dev.debugfs()
+    # What is needed afterwards must be here by then; exceptions and their printing, too
+    traceback.format_exc()
+    if harness.libc.mlockall(MCL_CURRENT | MCL_FUTURE):
+        raise OSError(ctypes.get_errno(), "mlockall")
+    try:
+        hibernate(dev.Device(), dev.Path("/sys/module/ramslice_holes/parameters"))
+        print("hibernate: true", flush=True)
+    except BaseException:
+        print(f"hibernate: failed: {traceback.format_exc()}", flush=True)
+    harness.time.sleep(0.5)
+    harness.libc.reboot(RB_POWER_OFF)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs tests of the kernel's own and says how each ended, on any of our kernels.
+
+Runs in a guest, with an empty disk. The tests come as JSON on the command line: name, seconds, huge pages, command.
+With --slices-off, the simulated controller is loaded and all that can be is switched off before each test. Prints
+one line of JSON: for each test its status and the lines of its report, without what differs from run to run.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import harness
+import ramslice_dev as rs
+
+SKIP = 4
+TAP = re.compile(r"^\s*(?P<not>not )?ok\s+(\d+\s*)?(-\s*)?(?P<name>.*?)\s*(#\s*(?P<why>SKIP|XFAIL|TODO)\b.*)?$", re.I)
+# Tests with a format of their own: uffd-unit-tests, and mem-on-off-test.sh when it leaves something out
+TESTING = re.compile(r"^Testing (?P<name>.*)\.\.\. (?P<result>done|skipped|failed)")
+
+LEFT_OUT = re.compile(r"^skip (all|extra) tests: (?P<why>.*)")
+
+
+def without_chance(text):
+    """Addresses, times and amounts differ from run to run."""
+    text = re.sub(r"0x[0-9a-f]+", "ADDRESS", text)
+    text = re.sub(r"\b\d+(\.\d+)? ?(ns|us|ms|s|seconds?|MiB/s|MB/s)\b", "TIME", text)
+    return re.sub(r"\b\d{5,}\b", "NUMBER", text)
+
+
+def report(output):
+    """The verdicts in a test's output, in order: ["ok: name", ...]."""
+    lines = []
+    for line in output.splitlines():
+        if match := TAP.match(line):
+            verdict = "not ok" if match["not"] else (match["why"] or "ok").lower()
+            lines.append(f"{verdict}: {without_chance(match['name'])}")
+        elif match := TESTING.match(line):
+            lines.append(f"{match['result']}: {without_chance(match['name'])}")
+        elif match := LEFT_OUT.match(line):
+            lines.append(f"skip: {match['why']}")
+    return lines
+
+
+def huge_pages(number):
+    """The pool as the test wants it; the test says itself if that is too little."""
+    path = "/proc/sys/vm/nr_hugepages"
+    if int(rs.read(path)) != number:
+        rs.write(path, number)
+    return int(rs.read(path))
+
+
+def run(test, folder):
+    """Runs one test; its status, report, and output."""
+    where = folder / "mm"
+    command = test["command"]
+    if "/" in command[0] and not command[0].startswith("./"):
+        inner, name = command[0].split("/")
+        where, command = folder / inner, [f"./{name}", *command[1:]]
+    began = time.monotonic()
+    process = subprocess.Popen(command, cwd=where, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        output = process.communicate(timeout=test["seconds"])[0]
+        status = {0: "pass", SKIP: "skip"}.get(process.returncode, f"fail ({process.returncode})")
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output = process.communicate()[0]
+        status = "time-out"
+    text = output.decode(errors="replace")
+    return {"status": status, "report": report(text), "seconds": round(time.monotonic() - began, 1)}, text
+
+
+class SlicesOff:
+    """Has most of the free memory switched off when a test begins."""
+
+    def __init__(self):
+        harness.load_sim()
+        self.device = rs.Device()
+        self.shares = []
+        self.problems = []
+
+    def before(self, name):
+        harness.compact(self.device)
+        info = self.device.info()
+        self.shares.append(info.offline_pages / (info.offline_pages + info.free_pages))
+        if self.shares[-1] < 0.5:
+            self.problems.append(f"before {name}, only {self.shares[-1]:.0%} of free memory was off: this proves little")
+
+    def end(self):
+        demand = harness.woken_by_demand(self.device)
+        done = self.device.request("online_all")
+        if done.status:
+            self.problems.append(f"not everything wakes: {done}")
+        if harness.violations():
+            self.problems.append(f"{harness.violations()} words were written to in slices that were off")
+        if not demand:
+            self.problems.append("no slice was woken by demand: this proves nothing")
+        return {"share_off": [round(share, 2) for share in self.shares], "woken_by_demand": demand}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--built", type=Path, required=True, help="folder with the built tests")
+    parser.add_argument("--slices-off", action="store_true")
+    parser.add_argument("--output", type=Path, help="folder for the tests' output")
+    parser.add_argument("tests", help="JSON")
+    args = parser.parse_args()
+
+    rs.debugfs()
+    disk = rs.file_system()
+    if not disk:
+        sys.exit("selftests.py: no disk: start the guest with --disk 1G")
+    rs.swap_on_zram(512)
+    folder = Path(disk) / "selftests"
+    shutil.copytree(args.built, folder)
+    os.chmod(disk, 0o755)
+    off = SlicesOff() if args.slices_off else None
+    results, problems = {}, []
+    for test in json.loads(args.tests):
+        huge_pages(0)
+        rs.write("/proc/sys/vm/drop_caches", 3)
+        if off:
+            off.before(test["name"])
+        got = huge_pages(test["huge"])
+        result, text = run(test, folder)
+        results[test["name"]] = result
+        if got != test["huge"]:
+            problems.append(f"{test['name']}: {got} of {test['huge']} huge pages")
+        if args.output:
+            (args.output / f"{test['name']}.txt").write_text(text)
+        print(f"{test['name']}: {result['status']}, {len(result['report'])} verdicts, {result['seconds']} s", flush=True)
+    huge_pages(0)
+    more = off.end() if off else {}
+    problems += off.problems if off else []
+    if Path("/dev/ramslice").exists():
+        try:
+            rs.verify()
+        except rs.NotTrue as error:
+            problems.append(f"the books are not true: {error}")
+    print(json.dumps({"results": results, "problems": problems, **more}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

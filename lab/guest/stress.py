@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""stress-ng's stressors of memory, mappings, processes and file systems while slices go offline and come back.
+
+Runs in a guest. Each turn takes one stressor of each group, at random by the seed, and runs them side by side for
+some seconds, with what they can verify verified; threads of random requests go on all the time, as in churn.py.
+Prints a summary as a line of JSON; the status is 1 if anything was wrong, or if too little happened.
+"""
+
+import argparse
+import collections
+import json
+import random
+import re
+import subprocess
+import sys
+import time
+
+import ramslice_dev as rs
+from churn import SIM, Chaos, by_demand, settle, watch
+
+# stress-ng has classes "vm" and "filesystem"; those of mappings and of processes are parts of others.
+MAPPINGS = ["mmap", "mmapaddr", "mmapfixed", "mmapfork", "mmaphuge", "mmapmany", "mremap", "mprotect", "munmap", "msync",
+            "msyncmany", "mlock", "mlockmany", "stackmmap", "remap", "pagemove", "vma", "mmapcow"]
+PROCESSES = ["fork", "vfork", "clone", "forkheavy", "daemon", "zombie", "session", "exec", "spawn", "pthread", "vforkmany"]
+
+EXCLUDED = {
+    "bigheap": "grows until the kernel kills it, however much memory there is",
+    "brk": "the same",
+    "stack": "the same",
+    "mlockmany": "the same, with memory that cannot be swapped",
+    "env": "the same, with its environment",
+    "mmapmany": "holds as many page tables as memory takes, which no slice can be emptied of",
+    "vforkmany": "starts processes until there is no memory for another one",
+    "forkheavy": "holds as many resources of the kernel as it gets; nothing is left to empty",
+    "madvise": "poisons pages for good, as if memory were broken; power tests have that",
+    "swap": "swaps the machine's swap off while others need it",
+    "watchdog": "there is no /dev/watchdog",
+    "binderfs": "needs CONFIG_ANDROID_BINDERFS",
+    "verity": "needs CONFIG_FS_VERITY",
+    "userfaultfd": "verifies times that an emulated machine does not keep",
+    "bind-mount": "needs a file system that it may bind over itself without end",
+    "chattr": "needs attributes that ext4 refuses to some of its files, and counts that as a failure",
+    "procfs": "reads /proc/kcore for as long as it lasts; proofs have that",
+    "hdd": "fills the scratch disk",
+    "fallocate": "the same",
+    "iomix": "the same",
+}
+
+
+class Stressors:
+    """What there is, by group, without what is excluded."""
+
+    def __init__(self):
+        vm, files = self.members("vm"), self.members("filesystem")
+        known = set(self.members("os")) | set(self.members("scheduler")) | set(vm) | set(files)
+        self.groups = {
+            "vm": [name for name in vm if name not in MAPPINGS],
+            "mmap": [name for name in MAPPINGS if name in known],
+            "fork": [name for name in PROCESSES if name in known],
+            "filesystem": files,
+        }
+        for group, names in self.groups.items():
+            self.groups[group] = [name for name in names if name not in EXCLUDED]
+            if not self.groups[group]:
+                sys.exit(f"stress.py: stress-ng has no stressor of the group {group}")
+
+    @staticmethod
+    def members(name):
+        done = subprocess.run(["stress-ng", "--class", f"{name}?"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.stdout.partition("stressors:")[2].split()
+
+    def pick(self, rng):
+        return [rng.choice(names) for names in self.groups.values()]
+
+
+def turn(names, seconds, folder, rng):
+    """Runs some stressors side by side; what went wrong, or None."""
+    line = ["stress-ng", "--verify", "--timeout", f"{seconds:g}s", "--temp-path", folder, "--seed", rng.getrandbits(32),
+            "--no-oom-adjust", "--oomable", "--vm-bytes", "64M", "--mmap-bytes", "64M", "--malloc-bytes", "48M",
+            "--shm-bytes", "32M"]
+    for name in names:
+        line += [f"--{name}", 1]
+    try:
+        done = subprocess.run([str(word) for word in line], text=True, errors="replace", stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=seconds + 300)
+    except subprocess.TimeoutExpired:
+        return f"{' '.join(names)}: no end {seconds + 300:g} s after the start"
+    # 0 well, 3 no resources for it, 4 not on this machine
+    failed = [text for text in done.stdout.splitlines() if re.search(r"fail|error: ", text)]
+    if done.returncode not in (0, 3, 4):
+        return f"{' '.join(names)}: status {done.returncode}\n  " + "\n  ".join(failed or done.stdout.splitlines()[-8:])
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60, help="(default 60)")
+    parser.add_argument("--turn", type=float, default=15, help="seconds that a choice of stressors gets (default 15)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="*", help="these stressors, all the time")
+    parser.add_argument("--list", action="store_true", help="say what runs and what is left out, and why")
+    args = parser.parse_args()
+
+    stressors = Stressors()
+    if args.list:
+        for group, names in stressors.groups.items():
+            print(f"{group}: {' '.join(names)}")
+        for name, reason in EXCLUDED.items():
+            print(f"left out: {name}: {reason}")
+        return 0
+
+    watch(3 * args.seconds + 900)
+    rng = random.Random(args.seed)
+    rs.debugfs()
+    rs.swap_on_zram(512)
+    folder = rs.file_system()
+    if not folder:
+        sys.exit("stress.py: no disk: start the guest with --disk 2G")
+    subprocess.run(["modprobe", "ramslice_sim"], check=True)
+    before = {"total": rs.meminfo("MemTotal"), "oom": rs.vmstat("oom_kill")}
+
+    problems, ran = [], collections.Counter()
+    at_least = max(3, int(args.seconds / 20))
+    with rs.Device() as device:
+        chaos = Chaos(args.seed, args.seconds, at_least)
+        began = time.monotonic()
+        chaos.start()
+        while not chaos.finished(device) and not problems:
+            names = args.only or stressors.pick(rng)
+            oom = rs.vmstat("oom_kill")
+            if failed := turn(names, args.turn, folder, rng):
+                problems.append(failed)
+            if rs.vmstat("oom_kill") != oom:
+                problems.append(f"{' '.join(names)}: {rs.vmstat('oom_kill') - oom} processes were killed for want of memory")
+            ran.update(names)
+        # Requests go on for as long as the stressors do
+        chaos.until = chaos.latest = 0
+        chaos.join()
+        ended = time.monotonic()
+        problems += chaos.broken
+        demand = by_demand(device)
+        settle(device, problems)
+
+    violations = int(rs.read(SIM + "violations"))
+    if violations:
+        problems.append(f"{violations} words were written to in slices that were off")
+    if rs.meminfo("MemTotal") != before["total"]:
+        problems.append(f"MemTotal was {before['total']} and is {rs.meminfo('MemTotal')}")
+    if chaos.counts["slices offlined"] < at_least:
+        problems.append(f"{chaos.counts['slices offlined']} slices went offline, fewer than {at_least}: this proves nothing")
+    if subprocess.run(["modprobe", "-r", "ramslice_sim"]).returncode:
+        problems.append("the power driver does not unload")
+
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    print(json.dumps({
+        "problems": len(problems), "seconds": round(ended - began), "seed": args.seed, "violations": violations,
+        "woken_by_demand": demand, "stressors": dict(sorted(ran.items())), "counts": dict(sorted(chaos.counts.items())),
+        "reasons": dict(chaos.reasons.most_common()),
+    }))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Waking fails: drivers that hang, memory that cannot be had, and strict mode, in which every wake sleeps.
+
+Wants slices of 16 MiB. What hangs is lost memory, so each test says what it loses.
+"""
+
+import errno
+import os
+import signal
+import threading
+import time
+
+import harness
+import ramslice_dev as dev
+from harness import PAGE, Memory
+
+# More than compaction leaves awake, in MiB.
+BURST = 250
+FAULTS = [dev.DEBUGFS / "fail_page_alloc", dev.DEBUGFS / "failslab"]
+
+
+class Test(harness.Test):
+    """Ends with no driver, every slice that is not lost awake, and the books true."""
+
+    def setUp(self):
+        super().setUp()
+        self.log = harness.KernelLog()
+        self.addCleanup(self.log.close)
+        self.lost = len(harness.ids(self.device, dev.QUARANTINED))
+        self.total = harness.meminfo()["MemTotal"]
+        self.addCleanup(self.check_end)
+
+    def check_end(self):
+        if harness.SIM.exists():
+            dev.write(harness.SIM / "hanging", 0)
+            self.device.request("online_all")
+            self.assertEqual(harness.violations(), 0)
+            harness.unload_sim()
+        self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+        self.assert_sane()
+
+    def check_lost(self, nr):
+        """This many slices are lost since, and that is all that is lost."""
+        size = self.device.info().slice_bytes
+        self.assertEqual(len(harness.ids(self.device, dev.QUARANTINED)), self.lost + nr)
+        self.assertEqual(self.total - harness.meminfo()["MemTotal"], nr * size // 1024)
+        self.assertEqual(self.device.info().quarantined_pages * PAGE, (self.lost + nr) * size)
+
+    def offline(self, nr=1):
+        numbers = self.empty(nr)
+        for number in numbers:
+            self.assertEqual(self.device.request("offline", id=number).status, 0)
+        return numbers
+
+    def burst(self):
+        """Needs more than is awake. Nothing may be swapped or killed for it."""
+        before = harness.vmstat()
+        with Memory(BURST) as memory:
+            self.assertIsNone(memory.touch().wrong_at())
+        after = harness.vmstat()
+        for name in ("pswpout", "oom_kill"):
+            self.assertEqual(after[name], before[name], name)
+
+
+class Hanging(Test):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(dev.write, dev.SYSFS / "driver_timeout_ms", dev.read(dev.SYSFS / "driver_timeout_ms"))
+
+    def load(self, timeout_ms, **parameters):
+        dev.write(dev.SYSFS / "driver_timeout_ms", timeout_ms)
+        harness.load_sim(**parameters)
+
+    def test_a_slice_is_lost_when_switching_it_off_hangs(self):
+        self.load(500, hang_off=1)
+        number, other = self.empty(2)
+        done = self.device.request("offline", id=number)
+        self.assertEqual((done.status, done.why(), done.nr_done, done.nr_failed), (errno.EIO, "power", 0, 1))
+        self.check_lost(1)
+        self.assertTrue(any("does not answer (power off)" in line for line in self.log.lines()))
+        # The next one is none the worse
+        self.assertEqual(self.device.request("offline", id=other).status, 0)
+        # And an answer comes too late
+        dev.write(harness.SIM / "hanging", 0)
+        self.assertTrue(harness.until(lambda: any("after it was given up" in line for line in self.log.lines())))
+        self.assertEqual(self.row(number).state, dev.QUARANTINED)
+        self.check_lost(1)
+
+    def test_a_slice_is_lost_when_waking_it_hangs(self):
+        self.load(500, sleeping=1, hang_wake=1)
+        number, other = self.offline(2)
+        done = self.device.request("online", id=number)
+        self.assertEqual((done.status, done.why(), done.nr_failed), (errno.EIO, "quarantined", 1))
+        self.check_lost(1)
+        self.assertEqual(self.device.request("online", id=other).status, 0)
+        dev.write(harness.SIM / "hanging", 0)
+        self.assertTrue(harness.until(lambda: any("after it was given up" in line for line in self.log.lines())))
+        self.assertEqual(self.row(number).state, dev.QUARANTINED)
+
+    def test_a_request_gives_up_at_its_deadline_and_the_slice_wakes_later(self):
+        self.load(60_000, sleeping=1, hang_wake=1)
+        number, = self.offline()
+        done = self.device.request("online", id=number, deadline_ms=300)
+        self.assertEqual((done.status, done.why()), (errno.ETIMEDOUT, "deadline"))
+        self.assertEqual(self.row(number).state, dev.WAKING)
+        dev.write(harness.SIM / "hanging", 0)
+        self.assertTrue(harness.until(lambda: self.row(number).state == dev.ONLINE))
+        self.check_lost(0)
+
+    def test_a_signal_ends_a_request_that_waits_for_the_driver(self):
+        self.load(60_000, sleeping=1, hang_wake=1)
+        number, = self.offline()
+        pid = os.fork()
+        if not pid:
+            with dev.Device() as device:
+                device.request("online", id=number)
+            os._exit(0)
+        self.assertTrue(harness.until(lambda: self.row(number).state == dev.WAKING))
+        os.kill(pid, signal.SIGTERM)
+        self.assertTrue(harness.until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid))
+        dev.write(harness.SIM / "hanging", 0)
+        self.assertTrue(harness.until(lambda: self.row(number).state == dev.ONLINE))
+        self.check_lost(0)
+
+    def test_demand_goes_on_with_the_next_slice(self):
+        self.load(500, sleeping=1)
+        harness.compact(self.device)
+        dev.write(harness.SIM / "hang_wake", 2)
+        self.burst()
+        self.assertEqual(int(dev.read(harness.SIM / "hang_wake")), 0)
+        self.assertTrue(harness.until(lambda: not harness.ids(self.device, dev.WAKING)))
+        self.check_lost(2)
+
+    def test_unloading_waits_for_a_call_that_hangs(self):
+        self.load(500, sleeping=1, hang_wake=1)
+        number, = self.offline()
+        self.device.request("online", id=number)
+        remover = threading.Thread(target=harness.unload_sim)
+        remover.start()
+        time.sleep(1.5)
+        self.assertTrue(remover.is_alive())
+        dev.write(harness.SIM / "hanging", 0)
+        remover.join()
+        self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
+        self.check_lost(1)
+
+    def test_the_time_limit_has_limits(self):
+        for value, number in (("99", errno.ERANGE), ("3600001", errno.ERANGE), ("-1", errno.EINVAL),
+                              ("1s", errno.EINVAL), ("", errno.EINVAL)):
+            with self.assertRaises(OSError, msg=value) as caught:
+                dev.write(dev.SYSFS / "driver_timeout_ms", value or "\n")
+            self.assertEqual(caught.exception.errno, number, value)
+
+
+class Strict(Test):
+    """Offline slices are not in the direct map, and come back into it."""
+
+    def setUp(self):
+        super().setUp()
+        dev.write(dev.SYSFS / "strict", 1)
+        self.addCleanup(dev.write, dev.SYSFS / "strict", 0)
+        self.addCleanup(self.device.request, "online_all")
+
+    def test_slices_come_back_on_request_and_on_demand(self):
+        for driver in (False, True):
+            with self.subTest(driver=driver):
+                if driver:
+                    harness.load_sim()
+                self.assertGreater(harness.compact(self.device), self.device.info().nr_slices // 3)
+                self.burst()
+                harness.compact(self.device)
+                done = self.device.request("online_all")
+                self.assertEqual((done.status, done.nr_failed), (0, 0))
+                with Memory(BURST, huge=True) as memory:
+                    self.assertIsNone(memory.touch().wrong_at())
+                self.check_lost(0)
+
+    def test_it_changes_only_while_everything_is_awake(self):
+        number, = self.offline()
+        for value in (0, 1):
+            with self.assertRaises(OSError) as caught:
+                dev.write(dev.SYSFS / "strict", value)
+            self.assertEqual(caught.exception.errno, errno.EBUSY)
+        self.assertEqual(dev.read(dev.SYSFS / "strict"), "1")
+        self.device.request("online", id=number)
+        dev.write(dev.SYSFS / "strict", 0)
+        self.assertEqual(dev.read(dev.SYSFS / "strict"), "0")
+        with self.assertRaises(OSError) as caught:
+            dev.write(dev.SYSFS / "strict", "perhaps")
+        self.assertEqual(caught.exception.errno, errno.EINVAL)
+
+    def test_a_wake_that_fails_costs_the_slice(self):
+        harness.load_sim()
+        number, = self.offline()
+        dev.write(harness.SIM / "fail_wake", 1)
+        done = self.device.request("online", id=number)
+        self.assertEqual((done.status, done.why()), (errno.EIO, "quarantined"))
+        self.check_lost(1)
+
+
+class NoMemory(Test):
+    """Waking allocates nothing: it works while every allocation of the task fails (debug kernel)."""
+
+    def setUp(self):
+        super().setUp()
+        for folder in FAULTS:
+            if not folder.exists():
+                self.skipTest(f"{folder} is missing: the kernel has no fault injection")
+            for name, value in (("task-filter", "Y"), ("probability", 100), ("times", -1), ("verbose", 0),
+                                ("interval", 0)):
+                dev.write(folder / name, value)
+            for name in ("ignore-gfp-wait", "ignore-gfp-highmem"):
+                if (folder / name).exists():
+                    dev.write(folder / name, "N")
+        if (FAULTS[0] / "min-order").exists():
+            dev.write(FAULTS[0] / "min-order", 0)
+        for folder in FAULTS:
+            self.addCleanup(dev.write, folder / "probability", 0)
+
+    def with_failures(self, op, **fields):
+        """Carries out a request with all of this task's allocations failing."""
+        path = f"/proc/self/task/{threading.get_native_id()}/make-it-fail"
+        fd = os.open(path, os.O_WRONLY)
+        try:
+            os.write(fd, b"1")
+            return self.device.request(op, **fields)
+        finally:
+            os.pwrite(fd, b"0", 0)
+            os.close(fd)
+
+    def test_slices_wake_while_allocations_fail(self):
+        for driver in (False, True):
+            if driver:
+                harness.load_sim()
+            numbers = self.offline(3)
+            done = self.with_failures("online", id=numbers[0])
+            self.assertEqual((done.status, done.nr_done), (0, 1))
+            done = self.with_failures("online_all")
+            self.assertEqual((done.status, done.nr_failed), (0, 0))
+        self.check_lost(0)
+
+    def test_the_failures_are_real(self):
+        done = self.with_failures("compact", max_slices=1)
+        self.assertEqual((done.nr_done, done.why()), (0, "no-room"))
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The machine changes under offline slices: memory and CPUs come and go, it suspends, the power driver leaves.
+
+Wants 1536 MiB with movablecore=1G, slices of 32 MiB, two CPUs and a disk.
+"""
+
+import errno
+import os
+import re
+import threading
+import time
+from pathlib import Path
+
+import harness
+import ramslice_dev as dev
+from hard import Known, Test, setting
+from harness import MIB
+from workload import Load
+
+MEMORY = Path("/sys/devices/system/memory")
+CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
+PM = Path("/sys/power")
+
+
+class Blocks(Test):
+    """A memory block (128 MiB) is unplugged under slices that are off, and plugged in again."""
+
+    def setUp(self):
+        super().setUp()
+        old = dev.read(dev.SYSFS / "slice_bytes")
+        self.addCleanup(dev.write, dev.SYSFS / "slice_bytes", old)
+        self.addCleanup(self.device.request, "online_all")
+        self.block = int(dev.read(MEMORY / "block_size_bytes"), 16)
+
+    def movable_blocks(self):
+        return [path for path in sorted(MEMORY.glob("memory[0-9]*"), key=lambda path: int(path.name[6:]))
+                if "Movable" in dev.read(path / "valid_zones")]
+
+    def under(self, path):
+        """Slices that the block has a part in."""
+        start, size = int(dev.read(path / "phys_index"), 16) * self.block, self.device.info().slice_bytes
+        return set(range(start // size, (start + self.block - 1) // size + 1))
+
+    def unplug_under_slices(self, slice_mib):
+        dev.write(dev.SYSFS / "slice_bytes", slice_mib * MIB)
+        with Known(48) as memory:
+            harness.compact(self.device)
+            nr_slices, total = self.device.info().nr_slices, dev.meminfo("MemTotal")
+            off = set(harness.ids(self.device, dev.OFFLINE))
+            block = next(path for path in self.movable_blocks() if self.under(path) <= off)
+            touched = self.under(block)
+            woken = harness.woken_by_demand(self.device)
+            dev.write(block / "state", "offline")
+            self.assertEqual(dev.read(block / "state"), "offline")
+            # They woke first, and were all that did
+            self.assertEqual(harness.woken_by_demand(self.device) - woken, len(touched))
+            self.assertEqual(off - set(harness.ids(self.device, dev.OFFLINE)), touched)
+            self.assertEqual(dev.meminfo("MemTotal"), total - self.block // 1024)
+            rows = {row.id: row for row in self.device.snapshot()}
+            for number in touched:
+                if slice_mib * MIB <= self.block:
+                    self.assertNotIn(number, rows)
+                else:
+                    self.assertEqual(dev.REASONS[rows[number].reason], "hole")
+                    done = self.device.request("offline", id=number)
+                    self.assertEqual((done.status, done.why()), (errno.EBUSY, "hole"))
+            self.assert_sane()
+            # It goes on without that memory
+            harness.compact(self.device)
+            self.assertFalse(touched & set(harness.ids(self.device, dev.OFFLINE)))
+            self.assertIsNone(memory.wrong_at())
+
+            dev.write(block / "state", "online_movable")
+            self.assertEqual(self.device.info().nr_slices, nr_slices)
+            self.assertEqual(dev.meminfo("MemTotal"), total)
+            self.assertEqual({self.row(number).state for number in touched}, {dev.ONLINE})
+            for number in touched:
+                self.assert_goes(number)
+            self.device.request("online_all")
+            self.assertIsNone(memory.wrong_at())
+
+    def test_with_slices_smaller_than_the_block(self):
+        self.unplug_under_slices(32)
+
+    def test_with_slices_as_large_as_the_block(self):
+        self.unplug_under_slices(128)
+
+    def test_with_slices_larger_than_the_block(self):
+        self.unplug_under_slices(256)
+
+    def test_a_block_that_is_in_use_comes_with_its_contents(self):
+        """Its pages go elsewhere, where slices wake for them."""
+        with Known(64) as memory:
+            harness.compact(self.device)
+            size = self.device.info().slice_bytes
+            used = {pfn * harness.PAGE // size for pfn in memory.pfns()}
+            block = next(path for path in self.movable_blocks() if self.under(path) & used)
+            dev.write(block / "state", "offline")
+            self.assertIsNone(memory.wrong_at())
+            dev.write(block / "state", "online_movable")
+            self.assertIsNone(memory.wrong_at())
+
+
+class Cpus(Test):
+    def test_a_cpu_goes_and_comes_while_slices_do(self):
+        loads = [Load("anon", 64), Load("shmem", 32), Load("fork", 24)]
+        for load in loads:
+            self.addCleanup(load.kill)
+        for load in loads:
+            load.wait_ready()
+        self.addCleanup(dev.write, CPU1, 1)
+        stop, toggled, failed = threading.Event(), [], []
+
+        def toggle():
+            try:
+                while not stop.is_set():
+                    for value in (0, 1):
+                        dev.write(CPU1, value)
+                        toggled.append(value)
+                        time.sleep(0.2)
+            except OSError as error:
+                failed.append(error)
+
+        worker = threading.Thread(target=toggle)
+        worker.start()
+        try:
+            off = on = 0
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                off += self.device.request("compact", flags=dev.IGNORE_BACKOFF, deadline_ms=5000).nr_done
+                on += self.device.request("online_all").nr_done
+        finally:
+            stop.set()
+            worker.join()
+        dev.write(CPU1, 1)
+        print(f"({len(toggled)} changes of the CPU, {off} slices off, {on} on) ", end="", flush=True)
+        self.assertEqual(failed, [])
+        self.assertGreater(min(len(toggled), off, on), 5)
+        for load in loads:
+            load.end()
+
+
+class Suspend(Test):
+    """As far as the root file system, which is the host's, can follow: tasks are frozen and thawed."""
+
+    def test_slices_wake_before_and_may_go_again_afterwards(self):
+        delay = Path("/sys/module/suspend/parameters/pm_test_delay")
+        log = harness.KernelLog()
+        self.addCleanup(log.close)
+        with Known(48) as memory, setting(PM / "pm_test", "freezer"), setting(delay, 1):
+            for state in ("freeze", "mem"):
+                if state not in dev.read(PM / "state").split():
+                    self.fail(f"no {state} in {PM / 'state'}")
+                nr = harness.compact(self.device)
+                self.assertGreater(nr, 8)
+                dev.write(PM / "state", state)
+                self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+                woken = re.search(r"ramslice: (\d+) slices woken before sleep", "\n".join(log.lines()))
+                self.assertGreaterEqual(int(woken[1]), nr - 2)
+                self.assertIsNone(memory.wrong_at())
+                self.assert_sane()
+
+    def test_a_request_under_way_gives_up(self):
+        """Suspend waits for it, not it for suspend."""
+        dev.write(harness.SIM / "off_delay_us", 200_000)
+        delay = Path("/sys/module/suspend/parameters/pm_test_delay")
+        outcome = []
+        with setting(PM / "pm_test", "freezer"), setting(delay, 1), dev.Device(os.O_RDONLY) as reader:
+            worker = threading.Thread(target=lambda: outcome.append(
+                self.device.request("compact", flags=dev.IGNORE_BACKOFF)))
+            worker.start()
+            self.assertTrue(harness.until(lambda: len(harness.ids(reader, dev.OFFLINE)) >= 2))
+            dev.write(PM / "state", "freeze")
+            worker.join()
+            self.assertEqual(harness.ids(reader, dev.OFFLINE), [])
+        self.assertIn(outcome[0].why(), ("pressure", "signal"))
+        self.assertGreater(harness.compact(self.device, most=2), 0)
+
+
+class Unload(Test):
+    def setUp(self):
+        super().setUp()
+        # check_end unloads it
+        self.addCleanup(self.reload)
+
+    def reload(self):
+        if not harness.SIM.exists():
+            harness.load_sim()
+
+    def test_with_slices_off_and_memory_in_use(self):
+        with Known(64) as memory:
+            for _ in range(3):
+                self.assertGreater(harness.compact(self.device), 8)
+                log = harness.KernelLog()
+                harness.unload_sim()
+                self.assertFalse([line for line in log.lines() if "violation" in line])
+                log.close()
+                self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+                self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
+                self.assertIsNone(memory.wrong_at())
+                # Without a driver it goes on, and a driver that comes finds everything awake
+                self.assertGreater(harness.compact(self.device, most=4), 0)
+                harness.load_sim()
+                self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+            self.assertIsNone(memory.wrong_at())
+
+    def test_while_requests_run_and_memory_is_wanted(self):
+        dev.write(harness.SIM / "off_delay_us", 20_000)
+        outcome = []
+        with Known(48) as memory:
+            worker = threading.Thread(target=lambda: outcome.append(
+                self.device.request("compact", flags=dev.IGNORE_BACKOFF)))
+            with dev.Device(os.O_RDONLY) as reader:
+                worker.start()
+                self.assertTrue(harness.until(lambda: len(harness.ids(reader, dev.OFFLINE)) >= 2))
+                log = harness.KernelLog()
+                remover = threading.Thread(target=harness.unload_sim)
+                remover.start()
+                with harness.Memory(600) as burst:
+                    self.assertIsNone(burst.touch().wrong_at())
+                    worker.join()
+                    remover.join()
+                    self.assertIsNone(burst.wrong_at())
+                self.assertFalse([line for line in log.lines() if "violation" in line])
+                log.close()
+            self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
+            self.assertIsNone(memory.wrong_at())
+        self.assertEqual(len(outcome), 1)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Pages that move in ways of their own: compressed memory, the balloon's, huge pages.
+
+Wants 1536 MiB with movablecore=1G, slices of 16 MiB, and QEMU's monitor (qmp.py) with a balloon.
+"""
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+
+import hard
+import harness
+import ramslice_dev as dev
+from hard import Known, Test, by_slice
+from harness import MIB, PAGE
+from qmp import Monitor
+
+ZRAM = "/dev/zram0"
+
+
+def others(row):
+    """Pages of a slice that are neither free nor on the lists of reclaim."""
+    return row.nr_pages - row.counter("free") - row.counter("lru_anon") - row.counter("lru_file")
+
+
+class Compressed(Test):
+    """A compressed disk: zsmalloc's pages are on no list, and its objects lie across their boundaries."""
+
+    MIB = 64
+
+    def setUp(self):
+        super().setUp()
+        subprocess.run(["modprobe", "-q", "zram"], check=False)
+        dev.write("/sys/block/zram0/disksize", f"{self.MIB}M")
+        self.addCleanup(dev.write, "/sys/block/zram0/reset", 1)
+        # Pages compress to different sizes, down to not at all
+        noise = os.urandom(8 * PAGE)
+        with open(ZRAM, "wb", buffering=0) as disk:
+            for number in range(self.MIB):
+                disk.write(self.megabyte(noise, number))
+        self.noise, self.blank = noise, set()
+        os.sync()
+        self.assert_right()
+        self.slices = [row.id for row in self.device.snapshot() if row.zone == 3 and others(row) > 1024]
+        self.assertGreaterEqual(len(self.slices), 2)
+
+    def megabyte(self, noise, number):
+        pages = []
+        for page in range(256):
+            random = (page * 37 + number * 11) % PAGE
+            start = (page * 101 + number * 7) % (7 * PAGE)
+            pages.append(noise[start:start + random] + bytes([number]) * (PAGE - random))
+        return b"".join(pages)
+
+    def assert_right(self):
+        dev.write("/proc/sys/vm/drop_caches", 1)
+        with open(ZRAM, "rb", buffering=0) as disk:
+            for number in range(self.MIB):
+                expected = bytes(MIB) if number in self.blank else self.megabyte(self.noise, number)
+                self.assertEqual(disk.read(MIB), expected, f"megabyte {number}")
+
+    def test_slices_full_of_it_are_emptied_by_name(self):
+        before = dev.vmstat("nr_zspages")
+        for number in self.slices[:3]:
+            done = self.assert_goes(number)
+            self.assertGreater(done.pages_migrated, 1024)
+        self.assert_right()
+        self.assertLessEqual(abs(dev.vmstat("nr_zspages") - before), 64)
+
+    def test_compaction_packs_them_too(self):
+        """Seen from the counters alone, these slices look as if they were full of what cannot move."""
+        with open(ZRAM, "r+b", buffering=0) as disk:
+            for number in range(0, self.MIB, 2):
+                disk.seek(number * MIB)
+                disk.write(bytes(MIB))
+                self.blank.add(number)
+        os.sync()
+        used = {row.id: others(row) for row in self.device.snapshot() if row.zone == 3 and others(row) > 512}
+        done = self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+        off = set(harness.ids(self.device, dev.OFFLINE))
+        print(f"({len(off & set(used))} of {len(used)} went) ", end="", flush=True)
+        self.assertTrue(off & set(used), (done, used))
+        self.assert_right()
+
+
+class Balloon(Test):
+    """Pages that the hypervisor took."""
+
+    MIB = 160
+
+    @classmethod
+    def setUpClass(cls):
+        cls.monitor = Monitor()
+        cls.all = cls.monitor.command("query-memory-size-summary")["base-memory"]
+
+    @classmethod
+    def tearDownClass(cls):
+        os.close(cls.monitor.fd)
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.inflate, 0)
+        self.inflate(self.MIB)
+        self.inflated = self.in_balloon()
+        self.assertGreater(len(self.inflated), self.MIB * 200)
+
+    def inflate(self, mib):
+        """Has the balloon take this much, and waits until it has."""
+        self.monitor.command("balloon", value=self.all - mib * MIB)
+        want = self.all - mib * MIB
+        self.assertTrue(harness.until(
+            lambda: abs(self.monitor.command("query-balloon")["actual"] - want) < MIB, 120))
+
+    def in_balloon(self):
+        """Page frames that are PageOffline, of slices that are online: the balloon's."""
+        found = []
+        for row in self.device.snapshot():
+            if row.state == dev.ONLINE:
+                flags = hard.page_flags(row.id * row.nr_pages, row.nr_pages)
+                found += [row.id * row.nr_pages + n for n, word in enumerate(flags) if word >> hard.KPF_OFFLINE & 1]
+        return found
+
+    def test_slices_with_its_pages_are_emptied_by_name(self):
+        with Known(32) as memory:
+            moved = dev.vmstat("balloon_migrate")
+            full = [number for number, nr in by_slice(self.device, self.inflated).items()
+                    if nr > 1024 and self.row(number).zone == 3][:3]
+            self.assertTrue(full)
+            for number in full:
+                self.assertGreater(self.assert_goes(number).pages_migrated, 1024)
+            self.assertGreater(dev.vmstat("balloon_migrate"), moved + 1024)
+            self.assertEqual(len(self.in_balloon()), len(self.inflated))
+            self.assertIsNone(memory.wrong_at())
+
+    def test_compaction_packs_them_and_the_balloon_deflates_afterwards(self):
+        with Known(32) as memory:
+            # Every second megabyte of it goes back: there is something to pack
+            before = by_slice(self.device, self.inflated)
+            self.inflate(self.MIB // 2)
+            held = len(self.in_balloon())
+            done = self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+            off = set(harness.ids(self.device, dev.OFFLINE))
+            self.assertTrue(off & set(before), done)
+            self.assertEqual(len(self.in_balloon()), held)
+            self.assertGreater(sum(zone.nr_offline for zone in self.device.zones()), 20)
+            self.inflate(0)
+            self.assertEqual(self.in_balloon(), [])
+            self.assertIsNone(memory.wrong_at())
+
+
+class HugePages(Test):
+    def test_anonymous_ones_move_whole(self):
+        with Known(64, huge=True) as memory:
+            huge = memory.smaps("AnonHugePages")
+            self.assertGreater(huge, 32 * 1024)
+            for number in self.holding(memory)[:3]:
+                done = self.assert_goes(number)
+                self.assertGreater(done.huge_moved, 0)
+                self.assertEqual(done.huge_split, 0)
+                self.assertEqual(memory.smaps("AnonHugePages"), huge)
+            self.assertIsNone(memory.wrong_at())
+            # By many at once, too
+            done = self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+            self.assertEqual(done.huge_split, 0, done)
+            self.assertEqual(memory.smaps("AnonHugePages"), huge)
+            self.assertIsNone(memory.wrong_at())
+
+    @contextlib.contextmanager
+    def tmpfs(self):
+        folder = Path("/tmp/huge")
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "huge=always", "tmpfs", folder], check=True)
+        try:
+            with open(folder / "file", "w+b") as file:
+                file.truncate(48 * MIB)
+                with Known(48, file=file.fileno()) as memory:
+                    yield memory
+        finally:
+            subprocess.run(["umount", folder], check=True)
+            folder.rmdir()
+
+    def test_those_of_tmpfs_move_whole(self):
+        with self.tmpfs() as memory:
+            huge, mapped = dev.meminfo("ShmemHugePages"), memory.smaps("ShmemPmdMapped")
+            self.assertGreater(huge, 32 * 1024)
+            self.assertGreater(mapped, 0)
+            for number in self.holding(memory)[:2]:
+                done = self.assert_goes(number)
+                self.assertGreater(done.huge_moved, 0)
+                self.assertEqual(done.huge_split, 0)
+                self.assertEqual(dev.meminfo("ShmemHugePages"), huge)
+                self.assertEqual(memory.smaps("ShmemPmdMapped"), mapped)
+            self.assertIsNone(memory.wrong_at())
+
+    def test_they_are_split_where_no_block_is_free(self):
+        with Known(48, huge=True) as memory:
+            huge = memory.smaps("AnonHugePages")
+            number = self.holding(memory)[0]
+            with hard.no_free_block() as scattered:
+                done = self.assert_goes(number)
+                self.assertGreater(done.huge_split, 0)
+                self.assertEqual(done.huge_moved, 0)
+                self.assertLess(memory.smaps("AnonHugePages"), huge)
+                self.assertIsNone(memory.wrong_at())
+                self.assertIsNone(scattered.wrong_at())
+
+
+if __name__ == "__main__":
+    harness.main()

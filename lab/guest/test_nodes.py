@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""NUMA and control groups: emptying moves no page to another node, and nothing in a group's books or to its limit.
+
+Wants two nodes of 512 MiB with a CPU each, and slices of 16 MiB.
+"""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import hard
+import harness
+import ramslice_dev as dev
+from hard import Group, Known, Test, by_slice
+from harness import MIB, PAGE
+
+
+def maps_nodes(memory):
+    """Pages of each node by the second opinion, numa_maps: {node: pages}."""
+    for line in Path("/proc/self/numa_maps").read_text().splitlines():
+        words = line.split()
+        if int(words[0], 16) == memory.address:
+            return {int(word[1:].split("=")[0]): int(word.split("=")[1]) for word in words[2:]
+                    if word[0] == "N" and word[1].isdigit()}
+    raise KeyError(hex(memory.address))
+
+
+class Nodes(Test):
+    @contextlib.contextmanager
+    def memories(self):
+        """Memory of one node, of the other, and of both by turns."""
+        with contextlib.ExitStack() as stack:
+            found = {}
+            kinds = ("node 0", hard.MPOL_BIND, [0]), ("node 1", hard.MPOL_BIND, [1]), ("both", hard.MPOL_INTERLEAVE, [0, 1])
+            for seed, (name, mode, nodes) in enumerate(kinds):
+                memory = stack.enter_context(Known(32, seed=seed + 1, fill=False))
+                memory.bind(mode, nodes)
+                memory.fill()
+                found[name] = memory
+                self.assertEqual(set(memory.nodes()), set(nodes))
+            yield found
+
+    def places(self, memories):
+        return {name: (memory.nodes(), maps_nodes(memory)) for name, memory in memories.items()}
+
+    def assert_kept(self, memories, before):
+        for name, (nodes, sums) in self.places(memories).items():
+            with self.subTest(name):
+                self.assertEqual(nodes, before[name][0])
+                self.assertEqual(sums, before[name][1])
+                self.assertIsNone(memories[name].wrong_at())
+
+    def off_by_node(self):
+        nodes = {0: 0, 1: 0}
+        for zone in self.device.zones():
+            nodes[zone.node] += zone.nr_offline
+        return nodes
+
+    def test_slices_emptied_by_name(self):
+        with self.memories() as memories:
+            before = self.places(memories)
+            for name, memory in memories.items():
+                for number in self.holding(memory)[:2]:
+                    pfns = memory.pfns()
+                    self.assertGreater(self.assert_goes(number).pages_migrated, 100)
+                    self.assertNotEqual(memory.pfns(), pfns)
+                self.device.request("online_all")
+            self.assert_kept(memories, before)
+
+    def test_compaction_of_one_node_leaves_the_other_alone(self):
+        for node in (1, 0):
+            with self.subTest(node=node), self.memories() as memories:
+                before = self.places(memories)
+                other = {name: memory.pfns() for name, memory in memories.items()}
+                done = self.device.request("compact", node=node, flags=dev.IGNORE_BACKOFF)
+                self.assertEqual(done.status, 0)
+                off = self.off_by_node()
+                self.assertGreater(off[node], 8)
+                self.assertEqual(off[1 - node], 0)
+                # Not one page of the other node's was so much as moved
+                for name, memory in memories.items():
+                    for nid, old, new in zip(before[name][0], other[name], memory.pfns()):
+                        self.assertTrue(nid == node or old == new)
+                self.assert_kept(memories, before)
+                done = self.device.request("online_all", node=1 - node)
+                self.assertEqual((done.nr_done, self.off_by_node()[node]), (0, off[node]))
+                self.device.request("online_all", node=node)
+                self.assertEqual(self.off_by_node(), {0: 0, 1: 0})
+
+    def test_compaction_of_both(self):
+        with self.memories() as memories:
+            before = self.places(memories)
+            self.assertGreater(harness.compact(self.device), 16)
+            self.assertTrue(all(self.off_by_node().values()))
+            self.assert_kept(memories, before)
+
+    def test_pages_of_the_hugetlb_pool_stay_on_their_node(self):
+        """Those in use, and the free ones, which are replaced."""
+        pools = [Path(f"/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB") for node in (0, 1)]
+        for path in pools:
+            self.addCleanup(dev.write, path / "nr_hugepages", 0)
+            dev.write(path / "nr_hugepages", 6)
+
+        def figures():
+            return [{name: dev.read(path / f"{name}_hugepages") for name in ("nr", "free", "surplus")} for path in pools]
+
+        with Known(12, hugetlb=True) as memory:
+            nodes, before = memory.nodes(), figures()
+            moved = 0
+            for number in by_slice(self.device, hard.blocks_with(self.device, hard.KPF_HUGE)):
+                moved += self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF).huge_moved
+            self.assertGreater(moved, 3)
+            self.assertEqual((memory.nodes(), figures()), (nodes, before))
+            self.assertIsNone(memory.wrong_at())
+
+    def test_a_full_node_is_not_helped_out_by_the_other(self):
+        """No room on its own node: the slice stays, though the other node is empty."""
+        with self.memories() as memories:
+            numbers = self.holding(memories["node 1"])[:4]
+            free = max(zone.free_pages for zone in self.device.zones() if zone.node == 1) * PAGE // MIB
+            with Known(free - 40, fill=False) as filler:
+                filler.bind(hard.MPOL_BIND, [1])
+                filler.map[::PAGE] = b"\1" * filler.nr
+                self.assertEqual(set(filler.nodes()), {1})
+                before = self.places(memories)
+                for number in numbers:
+                    self.assert_stays(number, "no-room", "awake-reserve")
+                self.device.request("compact", node=1, flags=dev.IGNORE_BACKOFF)
+                self.assert_kept(memories, before)
+                self.assertEqual(set(filler.nodes()), {1})
+
+
+class Groups(Test):
+    def grown(self, group, before):
+        """Events of the group since."""
+        after = group.table("memory.events")
+        return {name: after[name] - value for name, value in before.items() if after[name] != value}
+
+    STAT = ("anon", "file", "shmem", "file_mapped", "anon_thp", "unevictable", "kernel", "pagetables")
+
+    def books(self, group):
+        stat = group.table("memory.stat")
+        found = {name: stat[name] for name in self.STAT}
+        # A page that moves may change lists
+        found["lru anon"] = stat["active_anon"] + stat["inactive_anon"]
+        return found
+
+    def test_a_group_just_below_its_limit(self):
+        """Its pages move, with its charges, and the limit is never met."""
+        with Group("tight") as group:
+            def child():
+                group.enter()
+                file = os.memfd_create("shared")
+                os.ftruncate(file, 8 * MIB)
+                with Known(40) as small, Known(16, huge=True, seed=2) as huge, Known(8, file=file, seed=3) as shared:
+                    memories = small, huge, shared
+                    yield [pfn for memory in memories for pfn in memory.pfns()]
+                    yield [memory.wrong_at() for memory in memories], [p for m in memories for p in m.pfns()]
+
+            with harness.Child(child) as inside:
+                pfns = inside.step()
+                # Nothing runs in the group now: no charge but those of pages that move. A request empties LRU batches,
+                # whose pages are on no list
+                self.device.request("compact", flags=dev.DRY_RUN, max_slices=1)
+                current = self.settled(group)
+                dev.write(group.path / "memory.max", current + 4 * PAGE)
+                events, books = group.table("memory.events"), self.books(group)
+                self.assertGreaterEqual(books["anon"] + books["shmem"], 60 * MIB)
+                emptied = 0
+                for number in by_slice(self.device, pfns):
+                    done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+                    emptied += done.nr_done
+                self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+                self.assertGreaterEqual(emptied, 2)
+                self.assertEqual(self.grown(group, events), {})
+                self.assertTrue(harness.until(lambda: self.books(group) == books, 20), (books, self.books(group)))
+                self.assertEqual(self.settled(group), current)
+                # What it takes to look at it
+                dev.write(group.path / "memory.max", "max")
+                wrong, now = inside.step()
+                self.assertEqual(wrong, [None, None, None])
+                self.assertGreater(len(set(pfns) - set(now)), 4096)
+
+    @staticmethod
+    def settled(group):
+        seen = [group.number("memory.current")]
+        for _ in range(100):
+            time.sleep(0.1)
+            seen.append(group.number("memory.current"))
+            if len(set(seen[-5:])) == 1 and len(seen) > 5:
+                break
+        return seen[-1]
+
+    def test_a_group_that_is_busy_below_its_limit(self):
+        """While it works on what it has, its slices are emptied again and again."""
+        with Group("busy") as group:
+            def child():
+                group.enter()
+                with Known(80) as memory:
+                    yield memory.pfns()
+                    end = time.monotonic() + 8
+                    rounds = 0
+                    while time.monotonic() < end:
+                        if memory.wrong_at(range(rounds % 16, memory.nr, 16)) is not None:
+                            break
+                        memory.fill(rounds % 4 * 1024, rounds % 4 * 1024 + 1024)
+                        rounds += 1
+                    yield memory.wrong_at(), rounds
+
+            with harness.Child(child) as inside:
+                pfns = inside.step()
+                current = self.settled(group)
+                dev.write(group.path / "memory.max", current + 64 * PAGE)
+                events = group.table("memory.events")
+                inside.start()
+                moved = 0
+                end = time.monotonic() + 7
+                while time.monotonic() < end:
+                    for number in by_slice(self.device, pfns):
+                        moved += self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF).pages_migrated
+                    self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+                    self.device.request("online_all")
+                wrong, rounds = inside.result()
+                self.assertIsNone(wrong)
+                self.assertGreater(rounds, 1)
+                self.assertGreater(moved, 1000)
+                self.assertEqual(self.grown(group, events), {})
+
+    def test_the_limit_would_be_noticed(self):
+        """The same group meets its limit when it takes more."""
+        with Group("control") as group:
+            def child():
+                group.enter()
+                with Known(8) as memory:
+                    yield memory.wrong_at()
+                    with Known(2, seed=2) as more:
+                        yield more.wrong_at()
+
+            dev.write(group.path / "memory.high", "max")
+            with harness.Child(child) as inside:
+                inside.step()
+                dev.write(group.path / "memory.max", self.settled(group) + 16 * PAGE)
+                dev.write(group.path / "memory.oom.group", 1)
+                events = group.table("memory.events")
+                with contextlib.suppress(AssertionError):
+                    inside.step()
+                self.assertGreater(self.grown(group, events).get("max", 0), 0)
+
+
+if __name__ == "__main__":
+    harness.main()

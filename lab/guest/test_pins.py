@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Pinned pages: their slice is refused at once and for nothing, all others go on, and it goes once they are let go.
+
+Wants 1 GiB and slices of 16 MiB, without ZONE_MOVABLE, from which long-term pins move pages away.
+"""
+
+import ctypes
+import fcntl
+import mmap
+import os
+import struct
+import time
+
+import harness
+import ramslice_dev as dev
+from hard import Known, Test, by_slice, system_call
+from harness import PAGE
+
+SIZE = 64
+SYS_VMSPLICE, SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 278, 425, 427
+SPLICE_F_GIFT = 8
+REGISTER_BUFFERS, UNREGISTER_BUFFERS = 0, 1
+PIN_START = 1 << 30 | 24 << 16 | ord("g") << 8 | 7
+PIN_STOP = ord("g") << 8 | 8
+PIN_READ = 1 << 30 | 8 << 16 | ord("g") << 8 | 9
+PIN_WRITE, PIN_FAST = 1, 2
+
+
+class Vector(ctypes.Structure):
+    """struct iovec"""
+
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+class GupTest:
+    """Pins memory for long, as RDMA does (mm/gup_test.c)."""
+
+    def __init__(self, memory, page, nr=1, flags=PIN_WRITE):
+        self.nr = nr
+        self.fd = os.open(dev.debugfs().parent / "gup_test", os.O_RDWR)
+        fcntl.ioctl(self.fd, PIN_START, struct.pack("QQIxxxx", memory.address + page * PAGE, nr * PAGE, flags))
+
+    def read(self):
+        """The pages' bytes, through the pin."""
+        with mmap.mmap(-1, self.nr * PAGE) as copy:
+            address = ctypes.addressof(ctypes.c_char.from_buffer(copy))
+            fcntl.ioctl(self.fd, PIN_READ, struct.pack("Q", address))
+            return copy[:]
+
+    def release(self):
+        fcntl.ioctl(self.fd, PIN_STOP)
+        os.close(self.fd)
+
+
+class Ring:
+    """An io_uring with a registered buffer."""
+
+    def __init__(self, memory, page, nr=1):
+        self.fd = system_call(SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(120))
+        vector = Vector(memory.address + page * PAGE, nr * PAGE)
+        self.register(REGISTER_BUFFERS, ctypes.byref(vector), 1)
+
+    def register(self, code, argument, nr):
+        system_call(SYS_IO_URING_REGISTER, self.fd, code, argument, nr)
+
+    def release(self):
+        self.register(UNREGISTER_BUFFERS, None, 0)
+        os.close(self.fd)
+
+
+class Pipe:
+    """A pipe with pages of the process in it."""
+
+    def __init__(self, memory, page, nr=1, flags=0):
+        self.out, into = os.pipe()
+        vector = Vector(memory.address + page * PAGE, nr * PAGE)
+        self.nr = nr
+        assert system_call(SYS_VMSPLICE, into, ctypes.byref(vector), 1, flags) == nr * PAGE
+        os.close(into)
+
+    def read(self):
+        return b"".join(os.read(self.out, PAGE) for _ in range(self.nr))
+
+    def release(self):
+        os.close(self.out)
+
+
+class Pins(Test):
+    def refused_while_held(self, memory, take, early=True):
+        """take(memory, page) holds a page of a slice that could be emptied else; the outcome of the refusal."""
+        number, pages = self.pages_to_hold(memory)
+        # Not the first page that a walk meets
+        page = pages[len(pages) * 2 // 3]
+        before = memory.pfns()
+        held = take(memory, page)
+        self.assertEqual(memory.pfns()[page], before[page])
+        done = self.assert_stays(number, "pinned")
+        if early:
+            self.assert_cheap(done)
+            self.assertEqual(memory.pfns(), before)
+        self.assertEqual(memory.pfns()[page], before[page])
+        self.assertIsNone(memory.wrong_at())
+        self.others_go(number, memory)
+        self.assertEqual(memory.pfns()[page], before[page])
+        if hasattr(held, "read"):
+            # Who holds it and who maps it see the same
+            memory.map[page * PAGE] = 77
+            self.assertEqual(held.read(), memory.map[page * PAGE:(page + 1) * PAGE])
+            memory.fill(page, page + 1)
+        held.release()
+        self.device.request("online_all")
+        self.assert_goes(number)
+        self.assertNotEqual(memory.pfns()[page], before[page])
+        self.assertIsNone(memory.wrong_at())
+
+    def pages_to_hold(self, memory):
+        """A slice that could be emptied, and the pages of memory in it."""
+        number = self.holding(memory)[0]
+        size = self.row(number).nr_pages
+        pages = [page for page, pfn in enumerate(memory.pfns()) if pfn // size == number]
+        self.assertGreater(len(pages), 64)
+        return number, pages
+
+    def others_go(self, number, memory):
+        """Compaction passes over the slice, and says of it what holds it if it came to it."""
+        done = self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+        self.assertEqual(done.status, 0)
+        self.assertGreater(done.nr_done, self.device.info().nr_slices // 4)
+        row = self.row(number)
+        self.assertEqual((row.state, dev.REASONS[row.reason]), (dev.ONLINE, "pinned"))
+        self.assertIsNone(memory.wrong_at())
+
+    def test_a_long_term_pin(self):
+        for flags in (PIN_WRITE, PIN_WRITE | PIN_FAST, 0):
+            with self.subTest(flags=flags), Known(SIZE) as memory:
+                self.refused_while_held(memory, lambda memory, page: GupTest(memory, page, flags=flags))
+            harness.wake(self.device)
+
+    def test_a_long_term_pin_of_a_page_in_a_huge_page(self):
+        with Known(SIZE, huge=True) as memory:
+            self.assertGreater(memory.smaps("AnonHugePages"), SIZE * 1024 // 2)
+            self.refused_while_held(memory, GupTest)
+
+    def test_a_long_term_pin_of_shared_memory(self):
+        file = os.memfd_create("shared")
+        self.addCleanup(os.close, file)
+        os.ftruncate(file, SIZE << 20)
+        with Known(SIZE, file=file) as memory:
+            self.refused_while_held(memory, GupTest)
+
+    def test_a_buffer_registered_with_io_uring(self):
+        with Known(SIZE) as memory:
+            self.refused_while_held(memory, Ring)
+
+    def test_pages_in_a_pipe(self):
+        """A plain reference: it may be gone in a moment, so that the request tries, and then says what it met."""
+        for flags in (0, SPLICE_F_GIFT):
+            with self.subTest(flags=flags), Known(SIZE) as memory:
+                self.refused_while_held(memory, lambda memory, page: Pipe(memory, page, flags=flags), early=False)
+            harness.wake(self.device)
+
+    def test_many_pins_in_many_slices(self):
+        """Each of these slices stays, each of the others may go, and asking all of them moved nothing in them."""
+        with Known(SIZE) as memory, Known(16, seed=2) as other:
+            slices = by_slice(self.device, memory.pfns())
+            held = [Ring(memory, page) for page in range(0, memory.nr, 256)]
+            before = memory.pfns()
+            for number in slices:
+                done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+                self.assertNotEqual(done.status, 0)
+                self.assert_cheap(done)
+            self.assertEqual(memory.pfns(), before)
+            done = self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+            self.assertGreater(done.nr_done, 0)
+            for number in slices:
+                self.assertEqual(self.row(number).state, dev.ONLINE)
+            self.assertEqual(memory.pfns(), before)
+            for ring in held:
+                ring.release()
+            self.device.request("online_all")
+            self.assertIsNone(memory.wrong_at())
+            self.assertIsNone(other.wrong_at())
+            self.assert_goes(self.holding(memory)[0])
+            self.assertIsNone(memory.wrong_at())
+
+    def test_a_process_that_pins_while_its_slice_is_emptied(self):
+        """Either the slice goes and the pin is elsewhere, or the pin was first and the slice stays; never both."""
+        file = os.memfd_create("shared")
+        self.addCleanup(os.close, file)
+        os.ftruncate(file, SIZE << 20)
+        size = self.device.info().slice_bytes // PAGE
+        outcomes = []
+        wanted = mmap.mmap(-1, PAGE)
+        with Known(SIZE, file=file) as memory:
+            def child():
+                # What it needs itself is there before a slice is chosen
+                sum(memory.map[::PAGE])
+                yield
+                while True:
+                    number, = struct.unpack_from("Q", wanted)
+                    pages = [page for page, pfn in enumerate(memory.pfns()) if pfn and pfn // size == number][::8]
+                    rings = [Ring(memory, page) for page in pages]
+                    pfns = memory.pfns()
+                    yield [pfns[page] for page in pages]
+                    for ring in rings:
+                        ring.release()
+                    yield
+
+            with harness.Child(child) as pinner:
+                pinner.step()
+                for attempt in range(8):
+                    number, _ = self.pages_to_hold(memory)
+                    struct.pack_into("Q", wanted, 0, number)
+                    pinner.start()
+                    # Sometimes it is the first
+                    time.sleep(0.1 * attempt)
+                    done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+                    pinned = [pfn for pfn in pinner.result() if pfn // size == number]
+                    state = self.row(number).state
+                    self.assertEqual(state == dev.OFFLINE, done.status == 0)
+                    self.assertFalse(state == dev.OFFLINE and pinned, pinned)
+                    outcomes.append(done.why())
+                    pinner.step()
+                    self.device.request("online_all")
+                    self.assertIsNone(memory.wrong_at())
+        print(f"({outcomes}) ", end="", flush=True)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Each pageblock has the same migrate type before its slice is emptied, while it is off, and when it is awake again.
+
+Wants 1 GiB and slices of 4 MiB, which are two blocks: what is left of the kernel's pages then keeps few of them.
+"""
+
+import collections
+import contextlib
+import fcntl
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import hard
+import harness
+import ramslice_dev as dev
+from hard import Known, Test
+from harness import MIB, PAGE
+
+F_SETPIPE_SZ = 1031
+MIGRATE_UNMOVABLE, MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_ISOLATE = 0, 1, 2, 5
+NAMES = {MIGRATE_UNMOVABLE: "Unmovable", MIGRATE_MOVABLE: "Movable", MIGRATE_RECLAIMABLE: "Reclaimable"}
+
+
+def sums():
+    """Blocks of each type as /proc/pagetypeinfo prints them, over all zones: {name: blocks}."""
+    text = dev.read("/proc/pagetypeinfo")
+    found = collections.Counter()
+    for head, *rows in (part.splitlines() for part in text.split("Number of blocks type")[1:]):
+        for row in rows:
+            if "zone" not in row:
+                break
+            for name, number in zip(head.split(), re.split(r"zone\s+\w+\s+", row)[1].split()):
+                found[name] += int(number)
+    return {name: nr for name, nr in found.items() if nr}
+
+
+@contextlib.contextmanager
+def pipes(mib):
+    """The kernel's own pages: what is in pipes."""
+    held, block = [], bytes(MIB)
+    try:
+        for _ in range(mib):
+            out, into = os.pipe2(os.O_NONBLOCK)
+            held += [out, into]
+            fcntl.fcntl(into, F_SETPIPE_SZ, MIB)
+            if os.write(into, block) != MIB:
+                raise AssertionError("a pipe took less")
+        yield
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+class Types(Test):
+    mixed = False
+
+    def setUp(self):
+        super().setUp()
+        if not Types.mixed:
+            Types.mixed = True
+            self.mix()
+
+    def mix(self):
+        """Leaves blocks behind that were used for the kernel's pages and objects, and are free now."""
+        before = sums()
+        # Names long enough to be objects of their own, of one file
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            Path(folder, "file").touch()
+            for number in range(24000):
+                os.link(f"{folder}/file", f"{folder}/{number:0200}")
+        with pipes(160):
+            pass
+        for _ in range(3):
+            dev.write("/proc/sys/vm/drop_caches", 3)
+        after = sums()
+        self.assertGreater(after["Unmovable"], before["Unmovable"] + 20, (before, after))
+        self.assertGreater(after["Reclaimable"], before.get("Reclaimable", 0), (before, after))
+
+    def blocks_of(self, number, types):
+        row = self.row(number)
+        return {pfn: types[pfn] for pfn in types if pfn // row.nr_pages == number}
+
+    def emptied(self):
+        """Slices switched off, one by one, starting with those whose blocks are of many types."""
+        types = hard.block_types(self.device)
+        kinds = {row.id: set(self.blocks_of(row.id, types).values()) for row in self.device.snapshot()}
+        for number in sorted(kinds, key=lambda number: -len(kinds[number])):
+            self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+        return {number: kinds[number] for number in harness.ids(self.device, dev.OFFLINE)}
+
+    def test_types_are_kept_all_along(self):
+        with Known(96) as memory:
+            before, sums_before = hard.block_types(self.device), sums()
+            # The probe has seen every block, and sees what is printed
+            seen = collections.Counter(NAMES.get(kind, kind) for kind in before.values())
+            self.assertEqual({name: nr for name, nr in seen.items()}, sums_before)
+
+            emptied = self.emptied()
+            mixed = [number for number, kinds in emptied.items() if len(kinds) > 1 or MIGRATE_MOVABLE not in kinds]
+            every = {kind for kinds in emptied.values() for kind in kinds}
+            print(f"({len(emptied)} slices off, {len(mixed)} with blocks that are not movable) ", end="", flush=True)
+            self.assertEqual(every, {MIGRATE_UNMOVABLE, MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE})
+            self.assertGreaterEqual(len(mixed), 3)
+
+            off = hard.block_types(self.device)
+            self.assert_same(before, off, emptied)
+            self.assertNotIn(MIGRATE_ISOLATE, off.values())
+            self.device.request("online_all")
+            self.assert_same(before, hard.block_types(self.device), emptied)
+            self.assertIsNone(memory.wrong_at())
+
+    def test_types_are_kept_by_what_fails(self):
+        """Refused by the driver at the end, or for a page that stays: no block is left isolated or changed."""
+        dev.write(harness.SIM / "fail_off", 4)
+        before = hard.block_types(self.device)
+        kinds = {row.id: set(self.blocks_of(row.id, before).values()) for row in self.device.snapshot()}
+        mixed = [number for number in harness.empty_ids(self.device) if kinds[number] != {MIGRATE_MOVABLE}]
+        self.assertGreaterEqual(len(mixed), 4)
+        for number in mixed[:4]:
+            done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+            self.assertEqual(done.why(), "power")
+        self.assert_same(before, hard.block_types(self.device), mixed[:4])
+        for row in self.device.snapshot():
+            if row.flags & dev.UNMOVABLE:
+                self.device.request("offline", id=row.id, flags=dev.IGNORE_BACKOFF, deadline_ms=1000)
+        self.device.request("online_all")
+        after = hard.block_types(self.device)
+        self.assertNotIn(MIGRATE_ISOLATE, after.values())
+
+    def test_types_are_kept_when_demand_wakes(self):
+        """Blocks of one kind may be taken over for another when they are used; those nobody used may not."""
+        before = hard.block_types(self.device)
+        emptied = self.emptied()
+        info = self.device.info()
+        with harness.Memory(info.free_pages * PAGE // MIB + 64) as memory:
+            self.assertIsNone(memory.touch().wrong_at())
+            woken = [number for number in emptied if self.row(number).state == dev.ONLINE]
+            self.assertTrue(woken)
+            after = hard.block_types(self.device)
+            free = [number for number in woken if number in harness.empty_ids(self.device)]
+            self.assert_same(before, after, free + [n for n in emptied if n not in woken])
+        self.assertNotIn(MIGRATE_ISOLATE, after.values())
+
+    def assert_same(self, before, after, numbers):
+        for number in numbers:
+            self.assertEqual(self.blocks_of(number, before), self.blocks_of(number, after), f"slice {number}")
+
+    def test_a_change_would_be_noticed(self):
+        """Pages for the kernel's own use take movable blocks over."""
+        before = hard.block_types(self.device)
+        with pipes(400):
+            after = hard.block_types(self.device)
+        self.assertNotEqual(before, after)
+
+
+if __name__ == "__main__":
+    harness.main()
