@@ -316,7 +316,7 @@ enum ramslice_page_class {
 #define RAMSLICE_RUN_LRU	(1U << 1) /* on the LRU lists */
 #define RAMSLICE_RUN_DIRTY	(1U << 2)
 #define RAMSLICE_RUN_WRITEBACK	(1U << 3)
-#define RAMSLICE_RUN_BUFFERS	(1U << 4) /* its file system keeps data with it, such as buffer heads */
+#define RAMSLICE_RUN_BUFFERS	(1U << 4) /* with data of its file system */
 #define RAMSLICE_RUN_SWAPCACHE	(1U << 5)
 #define RAMSLICE_RUN_UNEVICTABLE (1U << 6) /* not to be reclaimed */
 #define RAMSLICE_RUN_MLOCKED	(1U << 7)
