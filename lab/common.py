@@ -3,6 +3,8 @@
 
 import contextlib
 import fcntl
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -74,3 +76,47 @@ def locked(name):
             print(f"waiting for another run that holds {CACHE / name}.lock", flush=True)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def image(flavour):
+    """The directory of the image that lab/vm is going to boot; RAMSLICE_IMAGE names another one."""
+    if os.environ.get("RAMSLICE_IMAGE"):
+        return Path(os.environ["RAMSLICE_IMAGE"])
+    built = subprocess.run([ROOT / "lab/kernel", "--path", flavour], stdout=subprocess.PIPE, text=True)
+    if built.returncode:
+        sys.exit(built.returncode)
+    return Path(built.stdout.strip())
+
+
+def provenance(kernel, flavour):
+    """What a kept summary says of the kernel that it is about."""
+    info = json.loads((kernel / "info.json").read_text())
+    return {
+        "kernel": {"flavour": flavour, "release": info["release"], "source": info["source"], "image": kernel.name},
+        "config_sha256": hashlib.sha256((kernel / "config").read_bytes()).hexdigest(),
+    }
+
+
+def put_json(path, what):
+    """Writes a file that is there at once or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(json.dumps(what, indent=2) + "\n")
+    os.replace(fresh, path)
+
+
+def stream_vm(command, on_json):
+    """Runs a guest, its output to ours but lines that are a JSON object to on_json; returns its status."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
+    try:
+        for line in process.stdout:
+            if line.startswith("{"):
+                with contextlib.suppress(ValueError):
+                    on_json(json.loads(line))
+                    continue
+            print(line, end="", flush=True)
+        return process.wait()
+    finally:
+        # Whoever ends us ends the guest.
+        process.terminate()
+        process.wait()

@@ -3,8 +3,9 @@
  * What the parts of the fuzzer share: numbers drawn from a seed, memory with
  * an edge, and the verdict on what the kernel answered.
  *
- * An input is a function of the seed and its number alone, so that it can be
- * had again. Each is made right first and, mostly, spoilt in a way or two.
+ * An input is a function of the seed and its number, so that it can be had
+ * again; only how many slices there are at the moment enters, too. Each is
+ * made right first and, mostly, spoilt in a way or two.
  * Whoever makes it says what may come of it, by the documentation: "must" holds
  * the errors of which one has to come, "may" those that the moment can bring
  * (another request runs, a signal). Anything else is a bug.

@@ -167,7 +167,17 @@ def main():
     total = collections.Counter()
     answers = collections.defaultdict(collections.Counter)
     began = time.monotonic()
-    first, end, before = args.first, args.first + args.inputs, None
+    first, end, before, after = args.first, args.first + args.inputs, None, {}
+
+    def summary():
+        """What is known so far."""
+        return {
+            "seed": args.seed, "first": args.first, "next": first, "inputs": first - args.first,
+            "processes": args.processes, "seconds": round(time.monotonic() - began), "problems": list(problems), **total,
+            "growth_kb": {name: after[name] - before[name] for name in after},
+            "answers": {target: dict(errors.most_common()) for target, errors in answers.items()},
+        }
+
     with rs.Device() as device:
         settings = Settings()
         if not notices_bugs(args, module):
@@ -188,8 +198,7 @@ def main():
             after = footprint(device, loads)
             # The first portion fills caches
             before = before or after
-            print(json.dumps({"next": first, "seconds": round(time.monotonic() - began), "problems": len(problems),
-                              **total, "growth_kb": {name: after[name] - before[name] for name in before}}), flush=True)
+            print(json.dumps(summary()), flush=True)
         for load in loads:
             try:
                 load.end()
@@ -209,12 +218,8 @@ def main():
     for name, limit in slack.items():
         if after[name] - before[name] > limit:
             problems.add(f"{name}: {before[name]} kB after the first portion, {after[name]} kB at the end")
-    print(json.dumps({
-        "done": True, "seed": args.seed, "first": args.first, "next": first, "inputs": first - args.first,
-        "processes": args.processes, "seconds": round(time.monotonic() - began), "problems": list(problems), **total,
-        "kmemleak": "not in this kernel" if not leak_checker else "leaks" if found else "nothing",
-        "growth_kb": {name: after[name] - before[name] for name in before},
-        "answers": {target: dict(errors.most_common()) for target, errors in answers.items()},
+    print(json.dumps(summary() | {
+        "done": True, "kmemleak": "not in this kernel" if not leak_checker else "leaks" if found else "nothing",
     }), flush=True)
     return 1 if problems else 0
 
