@@ -41,9 +41,9 @@ class Zone(harness.Test):
 
 
 class DebugfsTree(Zone):
-    def test_the_root_holds_dummy_mode_verify_and_the_nodes(self):
+    def test_the_root_holds_two_settings_verify_and_the_nodes(self):
         nodes = {f"node{zone.node}" for zone in self.device.zones()}
-        self.assertEqual(set(os.listdir(dev.debugfs())), {"dummy_mode", "verify"} | nodes)
+        self.assertEqual(set(os.listdir(dev.debugfs())), {"dummy_mode", "migrate_batch", "verify"} | nodes)
 
     def test_every_zone_with_slices_has_exactly_the_files_of_table_3_3(self):
         expected = {(f"node{zone.node}", zone.name.decode()) for zone in self.device.zones()}

@@ -314,6 +314,7 @@ int __init ramslice_debugfs_init(void)
 	unsigned int i;
 
 	debugfs_create_bool("dummy_mode", 0600, root, &ramslice_dummy_mode);
+	debugfs_create_u32("migrate_batch", 0600, root, &ramslice_migrate_batch);
 	debugfs_create_file("verify", 0400, root, NULL, &verify_fops);
 
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {

@@ -393,6 +393,8 @@ struct ramslice_run {
 	enum ramslice_reason reason;
 };
 
+extern u32 ramslice_migrate_batch;
+
 int ramslice_offline_slice(struct ramslice_run *run, u32 id);
 unsigned long ramslice_awake_reserve(struct zone *zone);
 bool ramslice_spares(struct zone *zone, unsigned long nr_pages);

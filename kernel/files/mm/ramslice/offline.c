@@ -19,8 +19,8 @@
 #include "../internal.h"
 #include "internal.h"
 
-/* Folios to migrate in one go, so that TLB flushes are shared. */
-#define MIGRATE_BATCH	512U
+/* Folios to migrate in one go, so that TLB flushes are shared. In debugfs. */
+u32 ramslice_migrate_batch = 512;
 /* Walks over a slice before giving up on pages that stay. */
 #define MAX_PASSES	8
 
@@ -233,7 +233,7 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 			folio_put(folio);
 			pfn += nr - 1;
 
-			if (nr_folios >= MIGRATE_BATCH) {
+			if (nr_folios >= READ_ONCE(ramslice_migrate_batch)) {
 				migrate(run, &list, nr_pages);
 				nr_pages = 0;
 				nr_folios = 0;
