@@ -179,6 +179,23 @@ static void fill_counters(struct ramslice_slice_info *row)
 		row->flags |= RAMSLICE_SLICE_UNMOVABLE;
 }
 
+/**
+ * ramslice_fill_rows - a row for each slice
+ * @rows: zeroed, as many as there are slices
+ * @seq: set to the number of state changes so far
+ *
+ * Context: ramslice_table_sem held. May sleep.
+ * Return: the number of rows.
+ */
+u32 ramslice_fill_rows(struct ramslice_slice_info *rows, u64 *seq)
+{
+	u32 nr = fill_states(rows, seq), i;
+
+	for (i = 0; i < nr; i++)
+		fill_counters(&rows[i]);
+	return nr;
+}
+
 static u32 count_rows(void)
 {
 	u32 id, nr = 0;
@@ -208,7 +225,7 @@ static long ioc_snapshot(void __user *arg)
 {
 	struct ramslice_slice_info *rows;
 	struct ramslice_snapshot snap;
-	u32 usize, nr, i;
+	u32 usize, nr;
 	int err = get_struct(&snap, sizeof(snap), SNAPSHOT_SIZE_V1, arg,
 			     &usize);
 
@@ -238,9 +255,7 @@ static long ioc_snapshot(void __user *arg)
 		return -ENOMEM;
 	}
 	snap.time_ns = ktime_get_ns();
-	fill_states(rows, &snap.event_seq);
-	for (i = 0; i < nr; i++)
-		fill_counters(&rows[i]);
+	ramslice_fill_rows(rows, &snap.event_seq);
 	up_read(&ramslice_table_sem);
 
 	err = put_rows(&snap, rows, nr);

@@ -489,5 +489,6 @@ int ramslice_parse_cmd(char *line, struct ramslice_cmd *cmd);
 int ramslice_sysfs_init(void);
 int ramslice_debugfs_init(void);
 int ramslice_chardev_init(void);
+u32 ramslice_fill_rows(struct ramslice_slice_info *rows, u64 *seq);
 
 #endif /* __MM_RAMSLICE_INTERNAL_H */
