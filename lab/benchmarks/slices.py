@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Slices: what accounting, emptying, waking and ordering cost, against the same kernel without the patches.
 
-Each part boots both kernels in random order and returns entries and the images that they are about. One boot is one
-sample: what happens twice in a boot is averaged first.
+Each part boots both kernels in random order and returns entries and the images that they are about.
 """
 
 import json
@@ -21,30 +20,20 @@ SCRIPT = "bench_slices.py"
 COUNTER_BYTES = 44
 
 
-def samples(args, usual=10):
-    return 2 if args.quick else usual
+def samples(args, usual):
+    return 1 if args.quick else usual
 
 
 def images_of(*flavours):
     return {flavour: machines.image(flavour) for flavour in flavours}
 
 
-def pick(found, *keys):
-    """For each boot, the mean of the figures under these keys."""
+def medians(found, key, together=3):
+    """Medians of so many rounds each: an interrupt more or less is not what is measured."""
     values = []
     for figures in found:
-        for key in keys:
-            figures = figures[key]
-        values.append(statistics.fmean(figures) if isinstance(figures, list) else figures)
-    return values
-
-
-def medians(found, *keys):
-    values = []
-    for figures in found:
-        for key in keys:
-            figures = figures[key]
-        values.append(statistics.median(figures))
+        rounds = figures["loops"][key]
+        values += [statistics.median(rounds[n:n + together]) for n in range(0, len(rounds), together)]
     return values
 
 
@@ -79,27 +68,23 @@ def loops(args):
     new = []
     for cpus in (1, 2):
         boots = [Boot(arm, flavour, [*LOOPS, "--cpus", str(cpus), *words], SCRIPT, ["loops"])
-                 for arm, (flavour, words) in arms.items() for _ in range(samples(args))]
+                 for arm, (flavour, words) in arms.items() for _ in range(samples(args, 3))]
         found = machines.run(boots, images, f"loops-{cpus}", args.quick, args.jobs, args.seed)
         for arm in arms:
             if cpus == 1:
                 check_clock(found[arm])
         for arm, margin in (("off", 0.002), ("on", 0.01)):
-            new.append(compared(f"fault-{cpus}-{arm}", "ratio of instructions per page", medians(found[arm], "loops", "fault"),
-                                medians(found["stock"], "loops", "fault"), margin))
+            new.append(compared(f"fault-{cpus}-{arm}", "ratio of instructions per page", medians(found[arm], "fault"),
+                                medians(found["stock"], "fault"), margin))
             if cpus == 1:
-                new.append(compared(f"fork-{arm}", "ratio of instructions", medians(found[arm], "loops", "fork"),
-                                    medians(found["stock"], "loops", "fork"), margin))
+                new.append(compared(f"fork-{arm}", "ratio of instructions", medians(found[arm], "fork"),
+                                    medians(found["stock"], "fork"), margin))
     return new, images
 
 
-def per_page(found, *keys):
-    """Ticks per page that had to move, for each boot."""
-    values = []
-    for figures in found:
-        rows = figures[keys[0]][keys[1]]
-        values.append(sum(r["ticks"] for r in rows) / sum(r["had_to_move"] for r in rows))
-    return values
+def per_page(rows):
+    """Ticks per page that had to move."""
+    return sum(r["ticks"] for r in rows) / sum(r["had_to_move"] for r in rows)
 
 
 def empty(args):
@@ -107,18 +92,27 @@ def empty(args):
     images = images_of("plain", "stock")
     boots = [Boot(arm, flavour, [*MOVABLE, ICOUNT, "--cpus", "1", *words], SCRIPT, ["empty"])
              for arm, flavour, words in (("ours", "plain", ["--append", "ramslice=64M"]), ("hotplug", "stock", []))
-             for _ in range(samples(args))]
+             for _ in range(samples(args, 3))]
     found = machines.run(boots, images, "empty", args.quick, args.jobs, args.seed)
     unit = "ratio of instructions per page that had to move"
-    new = [compared(name, unit, per_page(found["ours"], "empty", size), per_page(found["hotplug"], "empty", size))
-           for name, size in (("empty-64m", "small"), ("empty-1g", "large"))]
+    rounds = {arm: [r for figures in found[arm] for r in figures["empty"]] for arm in found}
 
-    def to_first_page(figures):
-        return statistics.fmean(r["ticks"] + r["first_page_ticks"] for r in figures["empty"]["wake"])
+    def to_first_page(arm):
+        return [w["ticks"] + w["first_page_ticks"] for r in rounds[arm] for w in r["wake"]]
 
-    new.append(compared("wake", "ratio of instructions", [to_first_page(f) for f in found["ours"]],
-                        [to_first_page(f) for f in found["hotplug"]]))
-    return new, images
+    def migrations(arm):
+        return statistics.fmean(r["large"]["migrated"] / r["large"]["had_to_move"] for r in rounds[arm])
+
+    def lone(arm):
+        return [per_page(r["small"]) for r in rounds[arm]]
+
+    def large(arm):
+        return [per_page([r["large"]]) for r in rounds[arm]]
+
+    entry = compared("empty-1g", unit, large("ours"), large("hotplug"))
+    entry["beside"] = {f"migrations per page, {arm}": migrations(arm) for arm in rounds}
+    return [compared("empty-64m", unit, lone("ours"), lone("hotplug")), entry,
+            compared("wake", "ratio of instructions", to_first_page("ours"), to_first_page("hotplug"))], images
 
 
 def together(args):
@@ -172,9 +166,9 @@ def memory(args):
     found = machines.run(boots, images, "memory", args.quick, args.jobs, args.seed)
 
     def managed(arm):
-        return pick(found[arm], "memory", "managed")
+        return [figures["memory"]["managed"] for figures in found[arm]]
 
-    present = pick(found["plain"], "memory", "present")[0]
+    present = found["plain"][0]["memory"]["present"]
     theirs = statistics.fmean(managed("stock"))
     value = plain("memory", "per cent of RAM", [100 * (theirs - ours) / present for ours in managed("plain")])
     # Code and data of the kernel image are in this; the counters alone:

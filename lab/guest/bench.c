@@ -16,7 +16,8 @@
  *                        LRU lists, free ones, others
  *   snap                 remembers where each page is
  *   moved                pages that are elsewhere now, and that have a wrong mark
- *   offline ID, online ID, compact MAX   requests to /dev/ramslice
+ *   offline ID, online ID, compact MAX, compact_dry MAX
+ *                        requests to /dev/ramslice
  *   write PATH TEXT      writes a kernel file in one call
  *   soak PFN             takes all free huge pages from this page frame on
  *   huge PFN NR          touches a huge page; is it in these page frames? Then
@@ -415,11 +416,11 @@ static void moved(void)
 
 /* --- requests --------------------------------------------------------------- */
 
-static void request(unsigned int op, unsigned int id, unsigned int most)
+static void request(unsigned int op, unsigned int id, unsigned int most, unsigned int flags)
 {
 	struct ramslice_request req = {
 		.size = sizeof(req), .op = op, .id = id, .node = RAMSLICE_ANY, .zone = RAMSLICE_ANY,
-		.flags = op == RAMSLICE_OP_ONLINE ? 0 : RAMSLICE_REQ_IGNORE_BACKOFF,
+		.flags = flags,
 		.budget = RAMSLICE_UNLIMITED, .max_slices = most,
 	};
 	int fd = open("/dev/ramslice", O_RDWR | O_CLOEXEC), err;
@@ -574,11 +575,13 @@ int main(int argc, char **argv)
 		else if (!strcmp(word, "moved"))
 			moved();
 		else if (!strcmp(word, "offline"))
-			request(RAMSLICE_OP_OFFLINE, a, 1);
+			request(RAMSLICE_OP_OFFLINE, a, 1, RAMSLICE_REQ_IGNORE_BACKOFF);
 		else if (!strcmp(word, "online"))
-			request(RAMSLICE_OP_ONLINE, a, 1);
+			request(RAMSLICE_OP_ONLINE, a, 1, 0);
 		else if (!strcmp(word, "compact"))
-			request(RAMSLICE_OP_COMPACT, 0, a);
+			request(RAMSLICE_OP_COMPACT, 0, a, RAMSLICE_REQ_IGNORE_BACKOFF);
+		else if (!strcmp(word, "compact_dry"))
+			request(RAMSLICE_OP_COMPACT, 0, a, RAMSLICE_REQ_DRY_RUN);
 		else if (!strcmp(word, "write") && sscanf(line, "%*s %255s %255s", path, text) == 2)
 			write_file(path, text);
 		else if (!strcmp(word, "soak"))

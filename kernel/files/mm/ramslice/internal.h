@@ -330,6 +330,7 @@ long ramslice_ioc_pages(void __user *arg);
  * @nr_free: free pages
  * @nr_cache: clean unmapped page cache
  * @stuck: cannot be emptied, so that @price has the offset in it
+ * @node: while they are put in order
  */
 struct ramslice_candidate {
 	u64 price;
@@ -337,6 +338,7 @@ struct ramslice_candidate {
 	u32 nr_free;
 	u32 nr_cache;
 	bool stuck;
+	struct list_head node;
 };
 
 /**
