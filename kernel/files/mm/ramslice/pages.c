@@ -367,12 +367,13 @@ long ramslice_ioc_pages(void __user *arg)
 	if (!w.runs)
 		return -ENOMEM;
 
-	/* Memory that is unplugged takes its struct pages along */
-	get_online_mems();
+	/*
+	 * Memory that is unplugged takes its struct pages along, but not before
+	 * the table was made anew without it, which waits for us.
+	 */
 	down_read(&ramslice_table_sem);
 	err = walk_slice(&w, &pages);
 	up_read(&ramslice_table_sem);
-	put_online_mems();
 
 	if (!err)
 		err = put_runs(&pages, &w);
