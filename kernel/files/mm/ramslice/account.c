@@ -184,12 +184,10 @@ void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
 			continue;
 		block = ramslice_block(pfn);
 		for (end = block + nr; block < end; block++) {
-			/*
-			 * Unrolled, and without volatile reads, the sums stay
-			 * in registers: an instruction for each counter.
-			 */
+			/* Unrolled, the sums stay in registers */
 #pragma GCC unroll 10
 			for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
+				/* Not volatile: one instruction for each */
 				sum[c] += data_race(block->count[c].counter);
 		}
 	}

@@ -50,7 +50,7 @@ void ramslice_reserve_sort(struct ramslice_candidate *c, size_t nr)
 	list_sort(NULL, &list, by_node);
 	to = sorted;
 	list_for_each_entry(from, &list, node)
-		*to++ = *from;
+		memcpy(to++, from, sizeof(*to));
 	memcpy(c, sorted, array_size(nr, sizeof(*c)));
 	kvfree(sorted);
 }
