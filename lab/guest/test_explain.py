@@ -99,7 +99,7 @@ class Slice(Test):
     def test_an_empty_slice_and_one_that_is_off(self):
         number, = self.empty()
         self.assertIn("Nothing stands in the way: it is empty.", self.one(number)["plain_words"])
-        self.device.request("offline", id=number)
+        self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
         self.assertIn("It is off", self.one(number)["plain_words"])
 
 
