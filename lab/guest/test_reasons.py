@@ -71,7 +71,7 @@ class Test(harness.Test):
 
     def trace(self, number, request):
         """Carries out a request; its outcome, and the reasons that the tracepoints told of the slice."""
-        dev.write(TRACING / "trace", "")
+        (TRACING / "trace").write_text("")
         for event in ("ramslice_refuse", "ramslice_offline"):
             dev.write(TRACING / "events/ramslice" / event / "enable", 1)
         try:
@@ -152,7 +152,7 @@ class Pages(Test):
 
     def test_a_slice_that_is_off_is_one_run(self):
         number, = self.empty()
-        self.assertEqual(self.device.request("offline", id=number).status, 0)
+        self.assertEqual(self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF).status, 0)
         run, = self.device.pages(number)
         self.assertEqual((run.what(), run.why(), run.nr_pages), ("off", "none", self.block))
 
@@ -382,7 +382,7 @@ class Geometry(Test):
     def test_zone_end(self):
         # What lies before the end is of the first zone, and has reasons of its own
         beyond = [run for run in self.device.pages(0) if run.why() == "zone-end"]
-        self.assertEqual(sum(run.nr_pages for run in beyond) * PAGE, 16 * MIB)
+        self.assertIn(sum(run.nr_pages for run in beyond) * PAGE, range(16 * MIB, 20 * MIB))
         self.refused_for_content(0, "zone-end")
 
 
@@ -421,7 +421,7 @@ class Requests(Test):
 
     def test_state(self):
         number, = self.empty()
-        self.device.request("offline", id=number)
+        self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
         done, traced = self.trace(number, lambda: self.device.request("offline", id=number))
         self.assertEqual((done.status, done.why(), traced), (errno.EBUSY, "state", ["state"]))
 
