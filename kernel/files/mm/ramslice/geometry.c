@@ -63,6 +63,28 @@ unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
 	return nr;
 }
 
+/**
+ * ramslice_geom_run - neighbouring blocks from one on
+ * @geom: the geometry
+ * @id: the slice
+ * @n: index of a block in the slice
+ * @pfn: set to its first page frame
+ *
+ * Return: blocks, contiguous and within a section of memory; 0 past the last.
+ */
+unsigned int ramslice_geom_run(const struct ramslice_geometry *geom, u32 id,
+			       unsigned int n, unsigned long *pfn)
+{
+	unsigned long in_section;
+
+	if (n >= geom->nr_blocks)
+		return 0;
+	*pfn = ramslice_geom_block(geom, id, n);
+	in_section = (PAGES_PER_SECTION - (*pfn & ~PAGE_SECTION_MASK)) >>
+		     pageblock_order;
+	return min_t(unsigned long, geom->nr_blocks - n, in_section);
+}
+
 u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 			unsigned long pfn)
 {

@@ -68,6 +68,8 @@ unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
 				  u32 id, unsigned int n);
 unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
 				 unsigned int n, unsigned long *pfn);
+unsigned int ramslice_geom_run(const struct ramslice_geometry *geom, u32 id,
+			       unsigned int n, unsigned long *pfn);
 u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 			unsigned long pfn);
 
@@ -209,7 +211,14 @@ struct ramslice_slice *ramslice_slice(u32 id);
 	     (n) += (nr))
 
 /* --- account.c --- */
-struct ramslice_block *ramslice_block(unsigned long pfn);
+/* The counters of a page frame that has memory; its section's stay in place. */
+static __always_inline struct ramslice_block *ramslice_block(unsigned long pfn)
+{
+	struct mem_section_usage *usage = __pfn_to_section(pfn)->usage;
+
+	return &usage->ramslice[(pfn & ~PAGE_SECTION_MASK) >> pageblock_order];
+}
+
 void ramslice_account_range(unsigned long pfn, unsigned long span,
 			    enum ramslice_counter c, long nr_pages);
 void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);

@@ -163,6 +163,27 @@ static void past_the_last_block_is_no_chunk(struct kunit *test)
 	}
 }
 
+static void runs_tile_the_slice_and_stay_within_sections(struct kunit *test)
+{
+	struct ramslice_geometry geom = geometry(test);
+	unsigned int i, n, nr;
+
+	for (i = 0; i < ARRAY_SIZE(ids); i++) {
+		unsigned long pfn, next = ramslice_geom_block(&geom, ids[i], 0);
+
+		for (n = 0; (nr = ramslice_geom_run(&geom, ids[i], n, &pfn));
+		     n += nr) {
+			KUNIT_ASSERT_LE(test, nr, geom.nr_blocks - n);
+			KUNIT_ASSERT_EQ(test, pfn, next);
+			next = pfn + nr * pageblock_nr_pages;
+			KUNIT_ASSERT_EQ(test, pfn_to_section_nr(pfn),
+					pfn_to_section_nr(next - 1));
+		}
+		KUNIT_EXPECT_EQ(test, n, geom.nr_blocks);
+		KUNIT_EXPECT_EQ(test, next, end_of(&geom, ids[i]));
+	}
+}
+
 static struct kunit_case geometry_cases[] = {
 	KUNIT_CASE_PARAM(page_frames_lead_back_to_their_slice, size_gen_params),
 	KUNIT_CASE_PARAM(blocks_are_numbered_by_address_without_gaps,
@@ -172,6 +193,8 @@ static struct kunit_case geometry_cases[] = {
 	KUNIT_CASE_PARAM(chunks_never_leave_an_aligned_chunk, size_gen_params),
 	KUNIT_CASE_PARAM(chunks_are_as_large_as_can_be, size_gen_params),
 	KUNIT_CASE_PARAM(past_the_last_block_is_no_chunk, size_gen_params),
+	KUNIT_CASE_PARAM(runs_tile_the_slice_and_stay_within_sections,
+			 size_gen_params),
 	{}
 };
 
