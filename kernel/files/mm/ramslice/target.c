@@ -114,6 +114,17 @@ static bool take_block(struct ramslice_target *t, u32 id, unsigned long start,
 	return more;
 }
 
+/* By its counters: looking for cache page by page costs as much as a page. */
+static bool has_cache(const struct ramslice_block *block)
+{
+	u32 counters[RAMSLICE_NR_COUNTERS];
+	unsigned int c;
+
+	for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
+		counters[c] = max(atomic_read(&block->count[c]), 0);
+	return ramslice_nr_drop(counters);
+}
+
 static unsigned long drop_block(struct ramslice_target *t, unsigned long start)
 {
 	unsigned long pfn, end = start + pageblock_nr_pages, dropped = 0;
@@ -186,7 +197,7 @@ void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
 		block = target_block(pfn);
 		if (!block)
 			continue;
-		if (t->use_cache)
+		if (t->use_cache && has_cache(block))
 			dropped = drop_block(t, pfn);
 		if (!dropped && atomic_read(&block->count[RAMSLICE_FREE]) <= 0)
 			continue;
