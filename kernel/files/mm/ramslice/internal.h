@@ -314,6 +314,7 @@ enum ramslice_reason ramslice_page_blocks(struct page *page);
  * @nr_free: free pages
  * @nr_cache: clean unmapped page cache
  * @stuck: cannot be emptied, so that @price has the offset in it
+ * @node: while they are put in order
  */
 struct ramslice_candidate {
 	u64 price;
@@ -321,6 +322,7 @@ struct ramslice_candidate {
 	u32 nr_free;
 	u32 nr_cache;
 	bool stuck;
+	struct list_head node;
 };
 
 /**
