@@ -14,7 +14,7 @@ help: ## Shows this list
 	@echo "ramslice: packs used memory into few DRAM slices, so that the empty ones can be powered off."; echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo test check soak shell series
+.PHONY: demo test check soak bench bench-all shell series
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/demo
 
@@ -26,6 +26,12 @@ check: setup ## Checks style and spelling: rustfmt, clippy, checkpatch, codespel
 
 soak: setup ## Stresses the debug kernel for half an hour and keeps a summary
 	@lab/soak
+
+bench: setup ## Measures what slices cost, against the unpatched kernel
+	@lab/bench slices
+
+bench-all: setup ## Runs every benchmark suite
+	@lab/bench
 
 shell: setup ## Opens a shell in a virtual machine: make shell KERNEL=debug
 	@lab/vm --kernel $(KERNEL) --interactive

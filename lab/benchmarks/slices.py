@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Slices: what accounting, emptying, waking and ordering cost, against the same kernel without the patches.
+
+Each part boots both kernels in random order and returns entries and the images that they are about.
+"""
+
+import json
+import statistics
+import subprocess
+
+from common import CACHE, OUT, ROOT
+from . import flame, machines, stats
+from .machines import ICOUNT, Boot
+
+# All of the kernel's own memory lies below 4 GiB, the movable zone above.
+MOVABLE = ["--mem", "4608M", "--append", "movablecore=2560M"]
+LOOPS = ["--mem", "1G", ICOUNT]
+SCRIPT = "bench_slices.py"
+# struct ramslice_block, one for each pageblock of 2 MiB
+COUNTER_BYTES = 44
+
+
+def samples(args, usual):
+    return 1 if args.quick else usual
+
+
+def images_of(*flavours):
+    return {flavour: machines.image(flavour) for flavour in flavours}
+
+
+def medians(found, key, together=3):
+    """Medians of so many rounds each: an interrupt more or less is not what is measured."""
+    values = []
+    for figures in found:
+        rounds = figures["loops"][key]
+        values += [statistics.median(rounds[n:n + together]) for n in range(0, len(rounds), together)]
+    return values
+
+
+def compared(name, unit, ours, theirs, margin=None, **more):
+    """An entry that is a ratio."""
+    value, ci95 = stats.ratio(ours, theirs)
+    entry = {"name": name, "value": value, "unit": unit, "values": ours, "baseline": theirs,
+             "n": min(len(ours), len(theirs)), "ci95": ci95} | more
+    if margin:
+        entry["equivalence"] = {"margin": margin, "p": stats.equivalent(ours, theirs, margin)}
+    return entry
+
+
+def plain(name, unit, values, **more):
+    """An entry that is a mean."""
+    value, ci95 = stats.mean(values)
+    return {"name": name, "value": value, "unit": unit, "values": values, "n": len(values), "ci95": ci95} | more
+
+
+def check_clock(found):
+    """The time stamp counter must count instructions, or nothing here means anything."""
+    for figures in found:
+        seen = figures["loops"]["calibrate"]
+        if not 0.999 < seen["ticks"] / seen["instructions"] < 1.01:
+            raise SystemExit(f"the guest's clock does not count instructions: {seen}")
+
+
+def loops(args):
+    """Page faults and fork: ramslice off and on, against stock."""
+    arms = {"stock": ("stock", []), "off": ("plain", ["--append", "ramslice=off"]), "on": ("plain", ["--append", "ramslice=on"])}
+    images = images_of("plain", "stock")
+    new = []
+    for cpus in (1, 2):
+        boots = [Boot(arm, flavour, [*LOOPS, "--cpus", str(cpus), *words], SCRIPT, ["loops"])
+                 for arm, (flavour, words) in arms.items() for _ in range(samples(args, 3))]
+        found = machines.run(boots, images, f"loops-{cpus}", args.quick, args.jobs, args.seed)
+        for arm in arms:
+            if cpus == 1:
+                check_clock(found[arm])
+        for arm, margin in (("off", 0.002), ("on", 0.01)):
+            new.append(compared(f"fault-{cpus}-{arm}", "ratio of instructions per page", medians(found[arm], "fault"),
+                                medians(found["stock"], "fault"), margin))
+            if cpus == 1:
+                new.append(compared(f"fork-{arm}", "ratio of instructions", medians(found[arm], "fork"),
+                                    medians(found["stock"], "fork"), margin))
+    return new, images
+
+
+def per_page(rows):
+    """Ticks per page that had to move."""
+    return sum(r["ticks"] for r in rows) / sum(r["had_to_move"] for r in rows)
+
+
+def empty(args):
+    """Emptying half full slices and waking them, against memory hotplug."""
+    images = images_of("plain", "stock")
+    boots = [Boot(arm, flavour, [*MOVABLE, ICOUNT, "--cpus", "1", *words], SCRIPT, ["empty"])
+             for arm, flavour, words in (("ours", "plain", ["--append", "ramslice=64M"]), ("hotplug", "stock", []))
+             for _ in range(samples(args, 3))]
+    found = machines.run(boots, images, "empty", args.quick, args.jobs, args.seed)
+    unit = "ratio of instructions per page that had to move"
+    rounds = {arm: [r for figures in found[arm] for r in figures["empty"]] for arm in found}
+
+    def to_first_page(arm):
+        return [w["ticks"] + w["first_page_ticks"] for r in rounds[arm] for w in r["wake"]]
+
+    def migrations(arm):
+        return statistics.fmean(r["large"]["migrated"] / r["large"]["had_to_move"] for r in rounds[arm])
+
+    def lone(arm):
+        return [per_page(r["small"]) for r in rounds[arm]]
+
+    def large(arm):
+        return [per_page([r["large"]]) for r in rounds[arm]]
+
+    entry = compared("empty-1g", unit, large("ours"), large("hotplug"))
+    entry["beside"] = {f"migrations per page, {arm}": migrations(arm) for arm in rounds}
+    return [compared("empty-64m", unit, lone("ours"), lone("hotplug")), entry,
+            compared("wake", "ratio of instructions", to_first_page("ours"), to_first_page("hotplug"))], images
+
+
+def together(args):
+    """Several slices emptied in one request, against blocks one after the other: migrations per page."""
+    images = images_of("plain", "stock")
+    boots = [Boot(arm, flavour, [*MOVABLE, "--cpus", "2"], SCRIPT, ["together"])
+             for arm, flavour in (("ours", "plain"), ("hotplug", "stock")) for _ in range(1 if args.quick else 2)]
+    found = machines.run(boots, images, "together", args.quick, 1, args.seed)
+
+    def per_page(arm):
+        return [r["migrated"] / r["had_to_move"] for figures in found[arm] for r in figures["together"]]
+
+    value = plain("migrations", "migrations per page that had to move", per_page("ours"))
+    value["beside"] = {"stock hotplug": stats.mean(per_page("hotplug"))[0]}
+    return [value], images
+
+
+def tlb(args):
+    """TLB shoot-down interrupts per migrated page, in lists of 512 and one by one."""
+    images = images_of("plain")
+    boots = [Boot("ours", "plain", [*MOVABLE, "--append", "ramslice=64M", "--cpus", "2"], SCRIPT, ["tlb"])
+             for _ in range(1 if args.quick else 2)]
+    found = machines.run(boots, images, "tlb", args.quick, 1, args.seed)["ours"]
+
+    def per_page(batch):
+        return [r["interrupts"] / r["migrated"] for figures in found for r in figures["tlb"][batch]]
+
+    value = plain("shootdowns", "interrupts per migrated page", per_page("512"))
+    value["beside"] = {"lists of one, as in the thesis": stats.mean(per_page("1"))[0]}
+    return [value], images
+
+
+def snapshot(args):
+    """A snapshot and the order of 8192 slices of 64 MiB, under KUnit."""
+    images = images_of("plain")
+    words = ["--mem", "1G", "--cpus", "1", ICOUNT, "--append", "kunit.enable=1 kunit.filter_glob=ramslice_snapshot"]
+    found = machines.run([Boot("ours", "plain", words, SCRIPT, ["snapshot"]) for _ in range(1 if args.quick else 2)],
+                         images, "snapshot", args.quick, args.jobs, args.seed)["ours"]
+    rows = [row for figures in found for row in figures["snapshot"]]
+    value = plain("snapshot", "ms at 1 GIPS", [(r["snapshot_ns"] + r["order_ns"]) / 1e6 for r in rows])
+    value["beside"] = {name: statistics.fmean(r[f"{name}_ns"] for r in rows) / 1e6 for name in ("snapshot", "order")}
+    return [value], images
+
+
+def memory(args):
+    """Memory for bookkeeping, as a share of RAM: what the patched kernel lacks right after boot."""
+    images = images_of("plain", "stock")
+    words = ["--mem", "2G", "--cpus", "1", ICOUNT]
+    boots = [Boot(flavour, flavour, words, SCRIPT, ["memory"]) for flavour in ("plain", "stock")
+             for _ in range(1 if args.quick else 3)]
+    found = machines.run(boots, images, "memory", args.quick, args.jobs, args.seed)
+
+    def managed(arm):
+        return [figures["memory"]["managed"] for figures in found[arm]]
+
+    present = found["plain"][0]["memory"]["present"]
+    theirs = statistics.fmean(managed("stock"))
+    value = plain("memory", "per cent of RAM", [100 * (theirs - ours) / present for ours in managed("plain")])
+    # Code and data of the kernel image are in this; the counters alone:
+    value["beside"] = {"counters, by their size": 100 * COUNTER_BYTES / (2 << 20)}
+    return [value], images
+
+
+def latencies(folder, names):
+    """Rows of histogram.py for the windows' files."""
+    line = [CACHE / "venv/bin/python", ROOT / "lab/benchmarks/histogram.py", *(folder / name for name in names)]
+    return json.loads(subprocess.run([str(w) for w in line], check=True, stdout=subprocess.PIPE).stdout)
+
+
+def redis(args):
+    """Latency of Redis while its pages migrate, against not migrating and against hotplug of the same pages."""
+    images = images_of("plain", "stock")
+    boots = [Boot(arm, flavour, ["--mem", "5632M", "--append", "movablecore=3584M", "--cpus", "2"], "bench_redis.py", [])
+             for arm, flavour in (("ours", "plain"), ("hotplug", "stock"))]
+    found = machines.run(boots, images, "redis", args.quick, 1, args.seed)
+    windows = {}
+    for boot in boots:
+        rows = found[boot.arm][0]["windows"]
+        for note, row in zip(rows, latencies(boot.folder, [note["file"] for note in rows]), strict=True):
+            windows.setdefault((boot.arm, note["migrating"]), []).append(row)
+    new = []
+    for name, key in (("redis-mean", "mean_us"), ("redis-p99", "p99_us")):
+        moving, still = ([row[key] for row in windows["ours", migrating]] for migrating in (True, False))
+        entry = compared(name, "ratio of latencies", moving, still)
+        entry["n"] = len(moving) + len(still)
+        entry["beside"] = {"stock hotplug, migrating over not": stats.ratio(
+            [row[key] for row in windows["hotplug", True]], [row[key] for row in windows["hotplug", False]])[0]}
+        new.append(entry)
+    return new, images
+
+
+def flames(args):
+    """Flame graphs of emptying a slice of 1 GiB and of the search for destinations; no figures."""
+    images = images_of("plain")
+    boot = Boot("ours", "plain", [*MOVABLE, ICOUNT, "--cpus", "1", "--append", "ramslice=64M"], SCRIPT, ["profile"])
+    machines.run([boot], images, "flames", args.quick, 1, args.seed)
+    flame.draw(boot.folder, OUT / "bench")
+    return [], images
+
+
+PARTS = {"loops": loops, "empty": empty, "snapshot": snapshot, "together": together, "tlb": tlb, "memory": memory, "redis": redis,
+         "flames": flames}

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The slices suite inside the guest: carries out the parts that are named and writes what it measured.
+
+Usage: bench_slices.py OUT.json [--quick] PART...
+
+Figures are raw: ticks (instructions, if QEMU counts them), pages, interrupts. What they mean is worked out outside.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import harness
+import ramslice_dev as dev
+
+MIB = 1 << 20
+PAGES = MIB // 4096
+# Memory below 4 GiB is the kernel's; above lies ZONE_MOVABLE, by movablecore=.
+HIGH = 4 << 30
+MEMORY = Path("/sys/devices/system/memory")
+PATCHED = Path("/dev/ramslice").exists()
+
+
+class Bench:
+    """A running bench program; calling it gives a command and returns the answer."""
+
+    def __init__(self, *words):
+        # The lowest of priorities competes with no one: bench itself runs at the normal one.
+        self.process = subprocess.Popen([dev.program("bench"), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
+
+    def __call__(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"bench ended at {words}, status {self.process.wait()}")
+        return json.loads(line)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+# --- loops ---------------------------------------------------------------------------------------------------------
+
+
+def loops(quick):
+    """Page faults by as many threads as there are CPUs, and, on one CPU, fork."""
+    cpus = os.cpu_count()
+    with Bench("idle") as bench:
+        found = {"calibrate": bench("calibrate", 10_000_000)}
+        bench("fault", cpus, 16, 2)
+        found["fault"] = bench("fault", cpus, 16, 6 if quick else 12)["per_page"]
+        if cpus == 1:
+            bench("fork", 32, 2)
+            found["fork"] = bench("fork", 32, 6 if quick else 12)["per_fork"]
+    return found
+
+
+# --- memory to be moved --------------------------------------------------------------------------------------------
+
+
+def movable_mib():
+    zone = harness.zoneinfo().get((0, "Movable"))
+    if not zone:
+        sys.exit("no ZONE_MOVABLE: movablecore= is missing")
+    return zone["free"] // PAGES
+
+
+def half_full(bench, seed):
+    """All of ZONE_MOVABLE in one program's hands, then half of it free."""
+    os.sync()
+    dev.write("/proc/sys/vm/drop_caches", 3)
+    bench("free")
+    bench("fill", movable_mib() * 97 // 100)
+    bench("punch", seed)
+
+
+def ranges(bench, mib, start, nr=1):
+    """What nr ranges of this size hold."""
+    return bench("census", start >> 12, mib * PAGES, nr)
+
+
+def foreign(row):
+    """Pages that are not the program's."""
+    return row["lru"] - row["own"] + row["rest"]
+
+
+def usable(row):
+    """Nearly everything in it is the program's, and in small pages."""
+    return foreign(row) < 0.02 * (row["lru"] + row["free"]) and not row["huge"]
+
+
+@contextlib.contextmanager
+def verified(bench):
+    """No page may lose its contents. Yields what says, at the end, how many pages were moved."""
+    bench("snap")
+    report = {}
+    yield report
+    report |= bench("moved")
+    if report["wrong"]:
+        sys.exit(f"{report['wrong']} pages have wrong contents")
+
+
+def good(answer, what):
+    if answer["error"]:
+        reason = answer.get("reason")
+        sys.exit(f"{what}: {os.strerror(answer['error'])}" + (f" ({dev.REASONS[reason]})" if reason else ""))
+    return answer
+
+
+def set_slices(mib):
+    dev.write("/sys/kernel/mm/ramslice/slice_bytes", mib * MIB)
+
+
+def no_compaction():
+    """A huge page comes from what is free as a whole, or not at all."""
+    thp = Path("/sys/kernel/mm/transparent_hugepage")
+    dev.write(thp / "enabled", "madvise")
+    dev.write(thp / "defrag", "never")
+
+
+def block_mib():
+    return int(dev.read(MEMORY / "block_size_bytes"), 16) // MIB
+
+
+def block_file(pfn):
+    return MEMORY / f"memory{pfn // PAGES // block_mib()}" / "state"
+
+
+def empty_range(bench, mib, row):
+    """Empties a slice, or, on the stock kernel, blocks one after the other; what work that was for how many pages."""
+    migrated = -dev.vmstat("pgmigrate_success")
+    if PATCHED:
+        ticks = good(bench("offline", row["pfn"] // (mib * PAGES)), f"slice at {row['pfn']:#x}")["ticks"]
+    else:
+        blocks = range(row["pfn"], row["pfn"] + mib * PAGES, block_mib() * PAGES)
+        ticks = sum(good(bench("write", block_file(pfn), "offline"), f"block at {pfn:#x}")["ticks"] for pfn in blocks)
+    return {"ticks": ticks, "had_to_move": row["lru"], "migrated": migrated + dev.vmstat("pgmigrate_success")} | row
+
+
+def wake_range(bench, mib, pfn):
+    """Brings back what is off; one block or slice."""
+    if PATCHED:
+        return good(bench("online", pfn // (mib * PAGES)), "waking")
+    return good(bench("write", block_file(pfn), "online_movable"), "onlining")
+
+
+def empty(quick):
+    """Rounds of: a slice of 1 GiB, small slices, and waking 128 MiB; on the stock kernel, blocks instead."""
+    no_compaction()
+    dev.debugfs()
+    with Bench() as bench:
+        return [empty_round(bench, quick) for _ in range(1 if quick else 4)]
+
+
+def empty_round(bench, quick):
+    found = {"small": [], "wake": []}
+    size = 64 if PATCHED else block_mib()
+    if PATCHED:
+        set_slices(size)
+        # The first request of a geometry looks for memory reserved at boot: not a slice's cost
+        good(bench("compact_dry", 1), "dry run")
+    half_full(bench, random.getrandbits(32))
+    with verified(bench) as found["check"]:
+        two = sorted(ranges(bench, 1024, HIGH, 2), key=foreign)
+        small = [row for row in ranges(bench, size, two[1]["pfn"] << 12, 1024 // size) if usable(row)]
+        if not small:
+            sys.exit(f"no range is the program's alone: {two}")
+        for row in random.sample(small, min(len(small), 256 // size)):
+            found["small"].append(empty_range(bench, size, row))
+        for row in found["small"]:
+            wake_range(bench, size, row["pfn"])
+        # Waking, with the same amount of memory on both sides
+        size = block_mib()
+        if PATCHED:
+            set_slices(size)
+        blocks = [row for row in ranges(bench, size, two[1]["pfn"] << 12, 1024 // size) if usable(row)]
+        for row in random.sample(blocks, min(len(blocks), 1 if quick else 2)):
+            empty_range(bench, size, row)
+            bench("soak", HIGH >> 12)
+            answer = wake_range(bench, size, row["pfn"])
+            first = bench("huge", row["pfn"], size * PAGES)
+            if not first["inside"]:
+                sys.exit(f"the first page came from elsewhere: {first}")
+            found["wake"].append({"ticks": answer["ticks"], "first_page_ticks": first["ticks"]})
+        if PATCHED:
+            set_slices(1024)
+            good(bench("compact_dry", 1), "dry run")
+        row, = ranges(bench, 1024, two[0]["pfn"] << 12)
+        found["large"] = empty_range(bench, 1024, row)
+        for pfn in range(row["pfn"], row["pfn"] + 1024 * PAGES, (1024 if PATCHED else size) * PAGES):
+            wake_range(bench, 1024 if PATCHED else size, pfn)
+    return found
+
+
+def shootdowns():
+    """TLB shoot-down interrupts so far, on all CPUs."""
+    line, = (line for line in dev.read("/proc/interrupts").splitlines() if line.strip().startswith("TLB:"))
+    return sum(int(word) for word in line.split()[1:] if word.isdigit())
+
+
+def together(quick):
+    """Several slices emptied in one request, or blocks one after the other: what moves more than once."""
+    dev.debugfs()
+    rows = []
+    size, nr = block_mib(), 6
+    with Bench("idle") as bench:
+        for _ in range(1 if quick else 5):
+            if PATCHED:
+                dev.Device().request("online_all")
+                set_slices(size)
+            half_full(bench, random.getrandbits(32))
+            before = ranges(bench, size, HIGH, 2560 // size)
+            bench("snap")
+            migrated = -dev.vmstat("pgmigrate_success")
+            if PATCHED:
+                good(bench("compact", nr), "compaction")
+                off = {s.id for s in dev.Device().snapshot() if s.state == dev.OFFLINE}
+                done = [row for row in before if row["pfn"] // PAGES // size in off]
+            else:
+                # Those with the least to move, in order of address: the most favourable choice
+                done = sorted(sorted((r for r in before if usable(r)), key=lambda r: r["lru"])[:nr], key=lambda r: r["pfn"])
+                for row in done:
+                    good(bench("write", block_file(row["pfn"]), "offline"), f"block at {row['pfn']:#x}")
+            migrated += dev.vmstat("pgmigrate_success")
+            report = bench("moved")
+            if report["wrong"] or not done:
+                sys.exit(f"emptied {len(done)}, {report['wrong']} pages have wrong contents")
+            rows.append({"emptied": len(done), "had_to_move": sum(row["lru"] for row in done), "migrated": migrated} | report)
+            for row in [] if PATCHED else done:
+                wake_range(bench, size, row["pfn"])
+    return rows
+
+
+def tlb(quick):
+    """Interrupts that flush another CPU's TLB, by the number of folios migrated in one go."""
+    found = {}
+    with Bench("idle") as bench:
+        half_full(bench, random.getrandbits(32))
+        for batch in (512, 1) * (1 if quick else 5):
+            dev.write(dev.debugfs() / "migrate_batch", batch)
+            row = max((r for r in ranges(bench, 64, HIGH + 512 * MIB, 16) if usable(r)), key=lambda r: r["lru"])
+            bench("walk", 1)
+            interrupts = -shootdowns()
+            answer = good(bench("offline", row["pfn"] // (64 * PAGES)), "slice")
+            interrupts += shootdowns()
+            walks = bench("walk", 0)["walks"]
+            found.setdefault(str(batch), []).append({"interrupts": interrupts, "migrated": answer["migrated"], "walks": walks})
+            good(bench("online", row["pfn"] // (64 * PAGES)), "waking")
+    return found
+
+
+def memory(_):
+    """What the kernel says that it has and uses right after boot."""
+    info, zones = harness.meminfo(), harness.zoneinfo()
+    found = {name: info[name] for name in ("MemTotal", "MemFree", "Slab", "Percpu", "VmallocUsed", "KernelStack")}
+    return found | {"managed": sum(zone["managed"] for zone in zones.values()),
+                    "present": sum(zone["present"] for zone in zones.values())}
+
+
+def snapshot(_):
+    """The KUnit test that takes a snapshot of 8192 slices and puts them in order prints what that took."""
+    dev.debugfs()
+    text = dev.read("/sys/kernel/debug/kunit/ramslice_snapshot/results")
+    if "not ok" in text:
+        sys.exit(text)
+    return [{"snapshot_ns": int(a), "order_ns": int(b)} for a, b in re.findall(r"snapshot_ns (\d+) order_ns (\d+)", text)]
+
+
+def profile(folder):
+    """Where the instructions go while a slice of 1 GiB is emptied; perf's data go to the folder."""
+    dev.debugfs()
+    dev.write("/proc/sys/kernel/kptr_restrict", 0)
+    if PATCHED:
+        set_slices(1024)
+    with Bench() as bench:
+        half_full(bench, random.getrandbits(32))
+        row = min(ranges(bench, 1024, HIGH, 2), key=foreign)
+        perf = subprocess.Popen(["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock:k", "-F", "8000", "-m", "4096",
+                                 "-o", "/tmp/perf.data"], stderr=subprocess.DEVNULL)
+        harness.until(Path("/tmp/perf.data").exists, 20)
+        found = empty_range(bench, 1024, row)
+        perf.send_signal(signal.SIGINT)
+        perf.wait()
+    (folder / "perf.data").write_bytes(Path("/tmp/perf.data").read_bytes())
+    (folder / "kallsyms").write_text(Path("/proc/kallsyms").read_text())
+    return found
+
+
+PARTS = {"loops": loops, "empty": empty, "profile": profile, "together": together, "tlb": tlb, "memory": memory,
+         "snapshot": snapshot}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("parts", nargs="+", choices=PARTS)
+    args = parser.parse_args()
+    found = {part: PARTS[part](args.out.parent if part == "profile" else args.quick) for part in args.parts}
+    args.out.write_text(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()
