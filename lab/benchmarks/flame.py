@@ -7,7 +7,7 @@ import subprocess
 from common import CACHE, die
 
 INFERNO = CACHE / "inferno"
-VERSION = "0.12.3"
+VERSION = "0.12.8"
 GRAPHS = {
     # name: (title, frame that the graph begins with)
     "emptying": ("Emptying a half full slice of 1 GiB", "ramslice_offline_slice"),
@@ -20,7 +20,7 @@ def install():
     if (INFERNO / "bin/inferno-flamegraph").exists():
         return
     print(f"installing inferno {VERSION}")
-    line = f"source lab/env && cargo install --quiet --locked --root {INFERNO} inferno --version {VERSION}"
+    line = f"source lab/env && cargo install --quiet --locked --no-default-features --features cli --root {INFERNO} inferno --version {VERSION}"
     if subprocess.run(["bash", "-c", line]).returncode:
         die("cargo could not install inferno: is there a network?")
 
