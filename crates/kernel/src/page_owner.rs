@@ -68,7 +68,7 @@ fn read_range(
     }
 }
 
-/// One record, as print_page_owner() in mm/page_owner.c writes it.
+/// One record, as `print_page_owner()` in `mm/page_owner.c` writes it.
 fn parse(text: &str) -> Option<Allocation> {
     let mut lines = text.lines();
     let head = lines.next()?.strip_prefix("Page allocated via order ")?;

@@ -153,7 +153,7 @@ pub enum PageFlag {
     SwapCache,
     /// Not to be reclaimed.
     Unevictable,
-    /// Locked by mlock().
+    /// Locked by `mlock()`.
     Mlocked,
     /// Shared by KSM.
     Ksm,
@@ -367,7 +367,7 @@ pub struct CgroupName {
 /// What to find out beside the pages themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Detail {
-    /// Read page_owner for who allocated the pages that stay, or all if none does.
+    /// Read `page_owner` for who allocated the pages that stay, or all if none does.
     pub sites: bool,
     /// Search whole file systems for the paths of files that no process has mapped.
     pub find_files: bool,
@@ -390,7 +390,7 @@ pub struct Contents {
     /// Names of cgroups among the runs, where they were found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupName>,
-    /// Who allocated what stays, most pages first; absent while page_owner is off.
+    /// Who allocated what stays, most pages first; absent while `page_owner` is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sites: Option<Vec<Site>>,
 }

@@ -28,7 +28,7 @@ pub struct Group {
     /// Of these in folios that are mapped.
     #[serde(rename = "mapped_pages")]
     pub mapped: Pages,
-    /// Of these locked by mlock().
+    /// Of these locked by `mlock()`.
     #[serde(rename = "mlocked_pages")]
     pub mlocked: Pages,
     /// Of these dirty or being written.
@@ -51,7 +51,7 @@ pub struct Holding<T> {
     /// Of these, mapped.
     #[serde(rename = "mapped_pages")]
     pub mapped: Pages,
-    /// Of these, locked by mlock().
+    /// Of these, locked by `mlock()`.
     #[serde(rename = "mlocked_pages")]
     pub mlocked: Pages,
 }

@@ -1,4 +1,4 @@
-//! Who allocated pages: records of page_owner, grouped by call stack.
+//! Who allocated pages: records of `page_owner`, grouped by call stack.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Pages, Pfn};
 
-/// One allocation that page_owner remembers.
+/// One allocation that `page_owner` remembers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
     /// Its first page frame.
@@ -124,7 +124,7 @@ impl Site {
     }
 }
 
-/// Functions between page_owner and whoever wanted memory.
+/// Functions between `page_owner` and whoever wanted memory.
 const ALLOCATOR: &[&str] = &[
     "set_page_owner",
     "post_alloc_hook",

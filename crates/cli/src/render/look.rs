@@ -248,9 +248,9 @@ mod tests {
         assert!(letters.windows(2).all(|pair| pair[0] != pair[1]));
         for (at, a) in Look::ALL.iter().enumerate() {
             for b in &Look::ALL[at + 1..] {
-                let (Rgb(r, g, u), Rgb(x, y, z)) = (a.color(), b.color());
-                let far =
-                    [(r, x), (g, y), (u, z)].iter().map(|&(p, q)| u32::from(p.abs_diff(q))).sum::<u32>();
+                let parts = |Rgb(red, green, blue): Rgb| [red, green, blue];
+                let pairs = parts(a.color()).into_iter().zip(parts(b.color()));
+                let far = pairs.map(|(one, other)| u32::from(one.abs_diff(other))).sum::<u32>();
                 assert!(far >= 24, "{a:?} {b:?}");
             }
         }

@@ -94,7 +94,7 @@ fn subtitle(machine: &Machine, contents: &Contents, per_cell: u64) -> String {
         1 => "1 page keeps it on".to_owned(),
         pages => format!("{pages} pages keep it on"),
     };
-    format!("{}, {}  ·  a square is {each}  ·  {keep}", machine.info.slice_bytes, contents.state,)
+    format!("{}, {}  ·  a square is {each}  ·  {keep}", machine.info.slice_bytes, contents.state)
 }
 
 /// Entries of the legend with their widths, broken into lines.
