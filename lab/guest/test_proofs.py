@@ -99,6 +99,11 @@ class Test(harness.Test):
         self.assertEqual(done.status, 0, done.why())
 
 
+def switches(pid):
+    """How often a thread went to sleep."""
+    return dev.table(f"/proc/{pid}/status")["voluntary_ctxt_switches"]
+
+
 class Undisturbed(Test):
     """Everybody who goes through memory by address or by page frame keeps away from what is off."""
 
@@ -151,7 +156,7 @@ class Undisturbed(Test):
                     if segment.is_ram:
                         ram += len(data)
                         if start <= segment.physical + at < end:
-                            self.assertEqual(data, bytes(len(data)))
+                            self.assertEqual(data.count(0), len(data), "state %d" % self.row(self.slice).state)
                             zeroes += len(data)
             self.assertGreaterEqual(ram // 1024, harness.meminfo()["MemTotal"])
             self.assertEqual(zeroes, end - start)
@@ -217,8 +222,7 @@ class Undisturbed(Test):
                 pid = int(dev.read(kdamond / "pid"))
                 time.sleep(4)
                 self.assertTrue(Path(f"/proc/{pid}").exists(), "DAMON ended early")
-                slept = dev.table(f"/proc/{pid}/status")["voluntary_ctxt_switches"]
-                self.assertGreater(slept, 100, "DAMON took few samples")
+                self.assertGreater(switches(pid), 100, "DAMON took few samples")
             finally:
                 dev.write(kdamond / "state", "off")
 
@@ -228,11 +232,14 @@ class Undisturbed(Test):
         self.addCleanup(dev.write, path, dev.read(path))
         with self.nobody_touches(), Memory(64) as memory:
             memory.touch().punch()
-            before = harness.vmstat()
-            dev.write(path, 100)
-            for name in ("compact_daemon_migrate_scanned", "compact_migrate_scanned"):
-                self.assertTrue(harness.until(lambda: harness.vmstat()[name] > before[name], 30), f"{name} stands still")
-                dev.write("/proc/sys/vm/compact_memory", 1)
+            daemon = subprocess.check_output(["pgrep", "-o", "kcompactd"], text=True).strip()
+            for who, how in ((daemon, lambda: dev.write(path, 100)),
+                             (None, lambda: dev.write("/proc/sys/vm/compact_memory", 1))):
+                before = harness.vmstat()["compact_migrate_scanned"], switches(daemon)
+                how()
+                self.assertTrue(harness.until(lambda: harness.vmstat()["compact_migrate_scanned"] > before[0], 30))
+                if who:
+                    self.assertGreater(switches(daemon), before[1], "kcompactd slept on")
             self.assertIsNone(memory.wrong_at())
 
     def test_page_frame_scanners(self):

@@ -77,6 +77,9 @@ static int receive_line(unsigned long *left_us)
 {
 	size_t len = 0;
 
+	/* No patience at all: not even with an answer that is there already */
+	if (!*left_us)
+		return -EIO;
 	for (;;) {
 		char c;
 
