@@ -14,12 +14,15 @@ help: ## Shows this list
 	@echo "ramslice: packs used memory into few DRAM slices, so that the empty ones can be powered off."; echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo test check soak bench bench-all shell series
+.PHONY: demo test test-long check soak bench bench-all shell series
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/demo
 
 test: ## Runs all tests, or some: make test STAGES="20 30"
 	@lab/test $(STAGES)
+
+test-long: setup ## Runs the long campaigns, or some: make test-long STAGES="82"
+	@lab/test --long $(STAGES)
 
 check: setup ## Checks style and spelling: rustfmt, clippy, checkpatch, codespell
 	@lab/check
