@@ -43,7 +43,7 @@ class Chaos:
         self.threads = [threading.Thread(target=self.run, args=(number, *what)) for number, what in enumerate([
             (20, {"offline": 30, "compact": 30, "offline_free": 8, "compact_memory": 1, "drop_caches": 1}),
             (20, {"online": 30, "online_all": 2, "offline": 5, "snapshot": 10, "census": 3}),
-            (0.3, {"surge": 3, "switch_lru": 1}),
+            (0.5, {"surge": 3, "switch_lru": 1}),
         ])]
 
     def run(self, number, per_second, weights):
@@ -69,8 +69,9 @@ class Chaos:
         now = time.monotonic()
         if now < self.until:
             return False
-        offlined, woken = self.counts["slices offlined"], self.counts["slices onlined"] + by_demand(device)
-        return now > self.latest or self.broken or min(offlined, woken) >= self.at_least
+        demand = by_demand(device)
+        offlined, woken = self.counts["slices offlined"], self.counts["slices onlined"] + demand
+        return now > self.latest or self.broken or (demand and min(offlined, woken) >= self.at_least)
 
     def start(self):
         for thread in self.threads:
@@ -136,10 +137,12 @@ class Chaos:
         rs.set_mglru(rng.random() < 0.5)
         self.count("changes of LRU")
 
-    def surge(self, _, rng):
-        """More memory, at once, than is awake."""
-        share = rng.uniform(0.05, 0.2)
-        load = Load("anon", max(8, int(rs.meminfo("MemTotal") / 1024 * share)), seed_option(rng))
+    def surge(self, device, rng):
+        """More memory, at once, than is awake, if that much is to be had."""
+        info = device.info()
+        awake, off = (pages * info.page_bytes >> 20 for pages in (info.free_pages, info.offline_pages))
+        mebibytes = max(8, int(rs.meminfo("MemTotal") / 1024 * rng.uniform(0.05, 0.2)))
+        load = Load("anon", max(mebibytes, min(awake + 48, (awake + off) * 6 // 10)), seed_option(rng))
         try:
             load.wait_ready().end()
         finally:
