@@ -69,9 +69,7 @@ class Chaos:
         now = time.monotonic()
         if now < self.until:
             return False
-        demand = by_demand(device)
-        offlined, woken = self.counts["slices offlined"], self.counts["slices onlined"] + demand
-        return now > self.latest or self.broken or (demand and min(offlined, woken) >= self.at_least)
+        return now > self.latest or self.broken or min(self.counts["slices offlined"], self.woken(device)) >= self.at_least
 
     def start(self):
         for thread in self.threads:
@@ -80,6 +78,14 @@ class Chaos:
     def join(self):
         for thread in self.threads:
             thread.join()
+
+    def woken(self, device):
+        return self.counts["slices onlined"] + by_demand(device)
+
+    def demand(self, device):
+        """A surge while nobody else wakes anything: after join()."""
+        self.send(device, "compact", flags=rs.IGNORE_BACKOFF)
+        self.surge(device, random.Random(self.seed))
 
     def count(self, what, nr=1):
         with self.lock:
@@ -138,11 +144,11 @@ class Chaos:
         self.count("changes of LRU")
 
     def surge(self, device, rng):
-        """More memory, at once, than is awake, if that much is to be had."""
+        """More memory, at once, than is awake, if that is not too much of it."""
         info = device.info()
         awake, off = (pages * info.page_bytes >> 20 for pages in (info.free_pages, info.offline_pages))
-        mebibytes = max(8, int(rs.meminfo("MemTotal") / 1024 * rng.uniform(0.05, 0.2)))
-        load = Load("anon", max(mebibytes, min(awake + 48, (awake + off) * 6 // 10)), seed_option(rng))
+        limit = min(rs.meminfo("MemTotal") // 1024 // 4, (awake + off) * 6 // 10)
+        load = Load("anon", max(8, min(awake + 48, limit)), seed_option(rng))
         try:
             load.wait_ready().end()
         finally:
@@ -174,6 +180,33 @@ def watch(limit):
     timer = threading.Timer(limit, expire)
     timer.daemon = True
     timer.start()
+
+
+def standing():
+    """What loads and requests must leave as it is."""
+    return {"MemTotal": rs.meminfo("MemTotal"), "oom_kill": rs.vmstat("oom_kill")}
+
+
+def judge(chaos, device, before, problems):
+    """What must hold at the end, when the loads have gone: appends what does not. Unloads the power driver."""
+    problems += chaos.broken
+    if not problems:
+        chaos.demand(device)
+    demand, woken = by_demand(device), chaos.woken(device)
+    settle(device, problems)
+
+    if violations := int(rs.read(SIM + "violations")):
+        problems.append(f"{violations} words were written to in slices that were off")
+    problems += [f"{name} was {before[name]} and is {now}" for name, now in standing().items() if now != before[name]]
+    for what, nr in {"went offline": chaos.counts["slices offlined"], "were woken": woken}.items():
+        if nr < chaos.at_least:
+            problems.append(f"{nr} slices {what}, fewer than {chaos.at_least}: this proves nothing")
+    if not demand:
+        problems.append("no slice was woken by demand: this proves nothing about it")
+    if subprocess.run(["modprobe", "-r", "ramslice_sim"]).returncode:
+        problems.append("the power driver does not unload")
+    return {"violations": violations, "woken_by_demand": demand, "counts": dict(sorted(chaos.counts.items())),
+            "reasons": dict(chaos.reasons.most_common())}
 
 
 def seed_option(rng):
@@ -234,7 +267,7 @@ def main():
     if not folder:
         sys.exit("churn.py: no disk: start the guest with --disk 1G")
     subprocess.run(["modprobe", "ramslice_sim"], check=True)
-    before = {"total": rs.meminfo("MemTotal"), "oom": rs.vmstat("oom_kill")}
+    before = standing()
 
     problems = []
     results = []
@@ -263,25 +296,7 @@ def main():
             for load in loads:
                 load.kill()
         ended = time.monotonic()
-        problems += chaos.broken
-        demand = by_demand(device)
-        settle(device, problems)
-
-    violations = int(rs.read(SIM + "violations"))
-    if violations:
-        problems.append(f"{violations} words were written to in slices that were off")
-    if rs.meminfo("MemTotal") != before["total"]:
-        problems.append(f"MemTotal was {before['total']} and is {rs.meminfo('MemTotal')}")
-    if rs.vmstat("oom_kill") != before["oom"]:
-        problems.append(f"{rs.vmstat('oom_kill') - before['oom']} processes were killed for want of memory")
-    woken = chaos.counts["slices onlined"] + demand
-    for what, nr in {"went offline": chaos.counts["slices offlined"], "were woken": woken}.items():
-        if nr < at_least:
-            problems.append(f"{nr} slices {what}, fewer than {at_least}: this proves nothing")
-    if not demand:
-        problems.append("no slice was woken by demand: this proves nothing about it")
-    if subprocess.run(["modprobe", "-r", "ramslice_sim"]).returncode:
-        problems.append("the power driver does not unload")
+        verdict = judge(chaos, device, before, problems)
 
     for problem in problems:
         print(f"FAILED: {problem}")
@@ -289,9 +304,7 @@ def main():
         "problems": len(problems), "seconds": args.seconds, "seed": args.seed, "share": args.share, "lru": args.lru,
         "fill_s": round(filled - began), "churn_s": round(churned - filled), "end_s": round(ended - churned),
         "settle_s": round(time.monotonic() - ended),
-        "violations": violations, "woken_by_demand": demand,
-        "rounds": {result["mode"]: result["rounds"] for result in results},
-        "counts": dict(sorted(chaos.counts.items())), "reasons": dict(chaos.reasons.most_common()),
+        "rounds": {result["mode"]: result["rounds"] for result in results}, **verdict,
     }))
     return 1 if problems else 0
 

@@ -17,7 +17,7 @@ import sys
 import time
 
 import ramslice_dev as rs
-from churn import SIM, Chaos, by_demand, settle, watch
+from churn import Chaos, judge, standing, watch
 
 # stress-ng has classes "vm" and "filesystem"; those of mappings and of processes are parts of others.
 MAPPINGS = ["mmap", "mmapaddr", "mmapfixed", "mmapfork", "mmaphuge", "mmapmany", "mremap", "mprotect", "munmap", "msync",
@@ -118,7 +118,7 @@ def main():
     if not folder:
         sys.exit("stress.py: no disk: start the guest with --disk 2G")
     subprocess.run(["modprobe", "ramslice_sim"], check=True)
-    before = {"total": rs.meminfo("MemTotal"), "oom": rs.vmstat("oom_kill")}
+    before = standing()
 
     problems, ran = [], collections.Counter()
     at_least = max(3, int(args.seconds / 20))
@@ -138,26 +138,13 @@ def main():
         chaos.until = chaos.latest = 0
         chaos.join()
         ended = time.monotonic()
-        problems += chaos.broken
-        demand = by_demand(device)
-        settle(device, problems)
-
-    violations = int(rs.read(SIM + "violations"))
-    if violations:
-        problems.append(f"{violations} words were written to in slices that were off")
-    if rs.meminfo("MemTotal") != before["total"]:
-        problems.append(f"MemTotal was {before['total']} and is {rs.meminfo('MemTotal')}")
-    if chaos.counts["slices offlined"] < at_least:
-        problems.append(f"{chaos.counts['slices offlined']} slices went offline, fewer than {at_least}: this proves nothing")
-    if subprocess.run(["modprobe", "-r", "ramslice_sim"]).returncode:
-        problems.append("the power driver does not unload")
+        verdict = judge(chaos, device, before, problems)
 
     for problem in problems:
         print(f"FAILED: {problem}")
     print(json.dumps({
-        "problems": len(problems), "seconds": round(ended - began), "seed": args.seed, "violations": violations,
-        "woken_by_demand": demand, "stressors": dict(sorted(ran.items())), "counts": dict(sorted(chaos.counts.items())),
-        "reasons": dict(chaos.reasons.most_common()),
+        "problems": len(problems), "seconds": round(ended - began), "seed": args.seed,
+        "stressors": dict(sorted(ran.items())), **verdict,
     }))
     return 1 if problems else 0
 
