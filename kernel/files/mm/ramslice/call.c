@@ -53,6 +53,7 @@ static void run_call(struct work_struct *work)
 	struct ramslice_call *call = container_of(work, struct ramslice_call,
 						  work);
 	unsigned int flags = memalloc_noreclaim_save();
+	u32 id = call->id;
 	bool late;
 	int err;
 
@@ -79,7 +80,7 @@ static void run_call(struct work_struct *work)
 
 	if (late)
 		pr_warn("ramslice: the power driver answered for slice %u after it was given up\n",
-			call->id);
+			id);
 	wake_up_all(&ramslice_wait);
 	memalloc_noreclaim_restore(flags);
 }
@@ -88,11 +89,15 @@ static void give_up(struct timer_list *timer)
 {
 	struct ramslice_call *call = from_timer(call, timer, timer);
 	unsigned long flags;
-	bool hung;
+	bool hung, off;
+	u32 id;
 
 	spin_lock_irqsave(&ramslice_lock, flags);
 	hung = call->state == CALL_RUNNING &&
 	       time_after_eq(jiffies, call->until);
+	/* Given up, the slot is free as soon as the driver answers */
+	id = call->id;
+	off = call->off;
 	if (hung) {
 		call->state = CALL_LATE;
 		if (!call->off)
@@ -102,7 +107,7 @@ static void give_up(struct timer_list *timer)
 	if (!hung)
 		return;
 	pr_err("ramslice: slice %u: the power driver does not answer (%s)\n",
-	       call->id, call->off ? "power off" : "wake");
+	       id, off ? "power off" : "wake");
 	wake_up_all(&ramslice_wait);
 }
 
@@ -152,7 +157,7 @@ void ramslice_call_start(struct ramslice_call *call)
  * @power_state: set to the state of the driver that it is in
  *
  * Context: May sleep, no longer than ramslice_call_timeout_ms.
- * Return: 0; what the driver returned; -ETIMEDOUT if it did not answer, so
+ * Return: 0; -EIO if the driver refused; -ETIMEDOUT if it did not answer, so
  * that nobody knows what became of the slice; -EBUSY if too many calls hang.
  */
 int ramslice_call_off(u32 id, u8 *power_state)
@@ -170,7 +175,7 @@ int ramslice_call_off(u32 id, u8 *power_state)
 
 	spin_lock_irq(&ramslice_lock);
 	if (call->state == CALL_ANSWERED) {
-		err = call->err;
+		err = call->err ? -EIO : 0;
 		*power_state = call->power_state;
 		call->state = CALL_FREE;
 	}

@@ -100,8 +100,9 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 {
 	unsigned long i;
 
+	/* As hardware would that was asked in vain: no reason to lose a slice */
 	if (take_one(&fail_off))
-		return -EIO;
+		return -ETIMEDOUT;
 	hang(&hang_off);
 	if (off_delay_us)
 		usleep_range(off_delay_us, off_delay_us + 50);
