@@ -140,6 +140,9 @@ class Hanging(Test):
         remover.start()
         time.sleep(1.5)
         self.assertTrue(remover.is_alive())
+        # Nobody else waits with it
+        other, = self.empty()
+        self.assertEqual(self.device.request("offline", id=other).status, 0)
         dev.write(harness.SIM / "hanging", 0)
         remover.join()
         self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")

@@ -148,7 +148,8 @@ EXPORT_SYMBOL_GPL(ramslice_register_power_driver);
  * @drv: the driver
  *
  * Wakes every slice. Those that do not wake are quarantined and need the
- * driver no more. Waits for calls that hang, however long.
+ * driver no more. Waits for calls that hang, however long, but holds nobody
+ * else up meanwhile.
  *
  * Context: May sleep.
  * Return: 0, or -ENOENT if it is not registered.
@@ -157,14 +158,14 @@ int ramslice_unregister_power_driver(const struct ramslice_power_driver *drv)
 {
 	int err;
 
-	mutex_lock(&ramslice_mutex);
 	do {
-		ramslice_wake_all();
 		/* Its code must stay until the last call has returned */
 		wait_event_idle(ramslice_wait, !ramslice_calls_busy());
-		err = exchange(NULL, drv);
+		mutex_lock(&ramslice_mutex);
+		ramslice_wake_all();
+		err = ramslice_calls_busy() ? -EBUSY : exchange(NULL, drv);
+		mutex_unlock(&ramslice_mutex);
 	} while (err == -EBUSY);
-	mutex_unlock(&ramslice_mutex);
 	return err;
 }
 EXPORT_SYMBOL_GPL(ramslice_unregister_power_driver);
