@@ -25,24 +25,40 @@ bool ramslice_hugetlb_page(unsigned long pfn)
 	       folio_order(page_folio(page)) == pageblock_order;
 }
 
-/* Puts a page of the pool that is in use on @list, or replaces a free one. */
-static bool take_out(unsigned long pfn, struct list_head *list)
+/* Replaces a free page of the pool. False if it stays. */
+static bool replace(unsigned long pfn)
 {
-	return !isolate_or_dissolve_huge_page(pfn_to_page(pfn), list);
+	LIST_HEAD(list);
+
+	if (isolate_or_dissolve_huge_page(pfn_to_page(pfn), &list))
+		return false;
+	if (list_empty(&list))
+		return true;
+	/* Somebody took it meanwhile */
+	putback_movable_pages(&list);
+	return false;
+}
+
+static bool is_free(unsigned long pfn)
+{
+	return ramslice_hugetlb_page(pfn) && !page_count(pfn_to_page(pfn));
 }
 
 /**
- * ramslice_hugetlb_clear - have the pages of the pool leave a slice
- * @id: the slice, isolated
+ * ramslice_hugetlb_clear - have a page of the pool leave its pageblock
+ * @pfn: its first page frame, isolated
+ * @only_free: leave one that is in use where it is
  * @work: where to count
  *
- * The free ones go first: they might be taken as destinations.
+ * Free ones must go first: they might be taken as destinations.
  *
  * Context: May sleep.
  */
-void ramslice_hugetlb_clear(u32 id, struct ramslice_work *work)
+void ramslice_hugetlb_clear(unsigned long pfn, bool only_free,
+			    struct ramslice_work *work)
 {
-	int nid = zone_to_nid(ramslice_slices[id].rz->zone);
+	struct page *page = pfn_to_page(pfn);
+	int nid = page_to_nid(page);
 	nodemask_t nodes = nodemask_of_node(nid);
 	struct migration_target_control mtc = {
 		.nid = nid,
@@ -51,30 +67,29 @@ void ramslice_hugetlb_clear(u32 id, struct ramslice_work *work)
 			    __GFP_THISNODE,
 		.reason = MR_CONTIG_RANGE,
 	};
-	unsigned int n, moved = 0;
-	unsigned long pfn, nr;
+	unsigned int moved = 0;
 	LIST_HEAD(list);
 
-	for_each_slice_block(id, n, pfn) {
-		if (ramslice_hugetlb_page(pfn) &&
-		    !page_count(pfn_to_page(pfn)) && take_out(pfn, &list)) {
+	if (is_free(pfn)) {
+		if (replace(pfn)) {
 			work->pages_migrated += pageblock_nr_pages;
 			work->huge_moved++;
 		}
+		return;
 	}
-	for_each_slice_block(id, n, pfn) {
-		if (ramslice_hugetlb_page(pfn) &&
-		    !folio_maybe_dma_pinned(page_folio(pfn_to_page(pfn))))
-			take_out(pfn, &list);
-	}
-	nr = list_count_nodes(&list) * pageblock_nr_pages;
-	if (!nr)
+	if (only_free || folio_maybe_dma_pinned(page_folio(page)) ||
+	    isolate_or_dissolve_huge_page(page, &list) || list_empty(&list))
 		return;
 	if (migrate_pages(&list, alloc_migration_target, NULL,
 			  (unsigned long)&mtc, MIGRATE_SYNC, MR_CONTIG_RANGE,
-			  &moved))
+			  &moved)) {
 		putback_movable_pages(&list);
+		work->pages_failed += pageblock_nr_pages;
+		return;
+	}
 	work->pages_migrated += moved;
-	work->huge_moved += moved >> pageblock_order;
-	work->pages_failed += nr - moved;
+	work->huge_moved++;
+	/* Its contents are elsewhere; the pool may have got it back */
+	if (is_free(pfn))
+		replace(pfn);
 }

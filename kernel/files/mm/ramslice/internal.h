@@ -447,7 +447,8 @@ extern bool ramslice_dummy_mode;
 
 /* --- hugetlb.c --- */
 bool ramslice_hugetlb_page(unsigned long pfn);
-void ramslice_hugetlb_clear(u32 id, struct ramslice_work *work);
+void ramslice_hugetlb_clear(unsigned long pfn, bool only_free,
+			    struct ramslice_work *work);
 
 /* --- call.c --- */
 struct ramslice_call;

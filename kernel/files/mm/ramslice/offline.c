@@ -168,13 +168,25 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 	LIST_HEAD(list);
 	int err = 0;
 
-	ramslice_hugetlb_clear(id, &run->work);
+	for_each_slice_block(id, n, start) {
+		if (!ramslice_hugetlb_page(start))
+			continue;
+		ramslice_hugetlb_clear(start, true, &run->work);
+		err = check_run(run);
+		if (err)
+			return err;
+	}
 	for_each_slice_block(id, n, start) {
 		unsigned long end = start + pageblock_nr_pages;
 
 		/* Met again in the next walk, if it stays */
-		if (ramslice_hugetlb_page(start))
+		if (ramslice_hugetlb_page(start)) {
+			ramslice_hugetlb_clear(start, false, &run->work);
+			err = check_run(run);
+			if (err)
+				goto out;
 			continue;
+		}
 		for (pfn = start; pfn < end; pfn++) {
 			struct page *page = pfn_to_page(pfn);
 			enum ramslice_reason reason;
