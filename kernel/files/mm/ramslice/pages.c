@@ -117,18 +117,6 @@ static u32 folio_flags_of(struct folio *folio)
 	return flags;
 }
 
-/* References that nobody accounts for; @own of them are the caller's. */
-static u32 extra_refs(struct folio *folio, int own)
-{
-	int known = own + folio_mapcount(folio);
-
-	if (folio_test_swapcache(folio))
-		known += folio_nr_pages(folio);
-	else if (!folio_test_anon(folio))
-		known += folio_nr_pages(folio) + folio_test_private(folio);
-	return max(folio_ref_count(folio) - known, 0);
-}
-
 /* The lock keeps the inode, unlike the reference. */
 static void name_file(struct ramslice_page_run *run, struct folio *folio)
 {
@@ -167,7 +155,9 @@ static void describe_folio(struct ramslice_page_run *run, struct folio *folio)
 	case RAMSLICE_PAGE_SWAP:
 		run->flags = folio_flags_of(folio);
 		run->nr_maps = folio_mapcount(folio);
-		run->extra_refs = extra_refs(folio, 1);
+		/* But for ours */
+		run->extra_refs = max(folio_ref_count(folio) - 1 -
+				      folio_expected_ref_count(folio), 0);
 		if (run->page_class != RAMSLICE_PAGE_ANON)
 			name_file(run, folio);
 		break;
