@@ -81,8 +81,8 @@ void ramslice_hugetlb_clear(unsigned long pfn, bool only_free,
 	    isolate_or_dissolve_huge_page(page, &list) || list_empty(&list))
 		return;
 	if (migrate_pages(&list, alloc_migration_target, NULL,
-			  (unsigned long)&mtc, MIGRATE_SYNC, MR_CONTIG_RANGE,
-			  &moved)) {
+			  (unsigned long)&mtc, MIGRATE_SYNC_LIGHT,
+			  MR_CONTIG_RANGE, &moved)) {
 		putback_movable_pages(&list);
 		work->pages_failed += pageblock_nr_pages;
 		return;

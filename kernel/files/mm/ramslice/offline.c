@@ -148,8 +148,9 @@ static void migrate(struct ramslice_run *run, struct list_head *list,
 
 	if (list_empty(list))
 		return;
+	/* Light: who waits for I/O here hears of no deadline and no signal */
 	if (migrate_pages(list, ramslice_target_alloc, ramslice_target_free,
-			  (unsigned long)&run->target, MIGRATE_SYNC,
+			  (unsigned long)&run->target, MIGRATE_SYNC_LIGHT,
 			  MR_CONTIG_RANGE, &moved))
 		putback_movable_pages(list);
 	run->work.pages_migrated += moved;
@@ -289,6 +290,16 @@ static enum ramslice_reason why_stuck(u32 id)
 	return reason;
 }
 
+/* A while, but not past the deadline: longer for a disk than for a CPU. */
+static void wait_for_stuck(struct ramslice_run *run, u32 id)
+{
+	bool disk = why_stuck(id) == RAMSLICE_REASON_WRITEBACK;
+	long left = run->deadline - jiffies;
+
+	schedule_timeout_interruptible(clamp(left, 1L,
+					     disk ? HZ / 10 : HZ / 50 + 1L));
+}
+
 static int clear(struct ramslice_run *run, u32 id)
 {
 	int pass, err;
@@ -310,12 +321,12 @@ static int clear(struct ramslice_run *run, u32 id)
 			run->reason = RAMSLICE_REASON_NO_ROOM;
 			return -ENOSPC;
 		}
-		/* Nothing moved: wait for writeback, or for a reference to go */
+		/* Nothing moved */
 		if (before == run->work.pages_migrated +
 			      run->work.pages_dropped) {
 			lru_add_drain_all();
 			if (pass >= 2)
-				schedule_timeout_killable(HZ / 50 + 1);
+				wait_for_stuck(run, id);
 		}
 		err = check_run(run);
 		if (err)
