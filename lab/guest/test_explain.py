@@ -34,12 +34,15 @@ class Test(test_reasons.Test):
 
 
 class Slice(Test):
+    def slab_pages(self, number):
+        return sum(run.nr_pages for run in self.device.pages(number) if run.what() == "slab")
+
     def test_a_pinned_page_is_named(self):
         with Memory(4) as memory:
             memory.touch()
             pin = test_reasons.Pin(memory)
             self.addCleanup(pin.release)
-            number = self.holding("pinned")[0]
+            number = next(number for number in self.holding("pinned") if self.reasons(number) == {"pinned"})
             told = self.one(number)
             group, = [group for group in told["groups"] if group["reason"] == "pinned"]
             self.assertEqual((group["fate"], group["class"]), ("stays", "anonymous"))
@@ -55,11 +58,10 @@ class Slice(Test):
 
     def test_slab_is_named_with_who_allocated_it(self):
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            before = set(self.holding("slab"))
+            before = {number: self.slab_pages(number) for number in self.online()}
             for n in range(12000):
                 os.close(os.open(f"{folder}/{n}", os.O_CREAT | os.O_WRONLY))
-            number = max(set(self.holding("slab")) - before, key=lambda number: sum(
-                run.nr_pages for run in self.device.pages(number) if run.what() == "slab"))
+            number = max(self.holding("slab"), key=lambda number: self.slab_pages(number) - before[number])
             told = self.one(number)
             self.assertIn("of slab objects have to be freed by the kernel", told["plain_words"])
             slab = sum(group["pages"] for group in told["groups"] if group["class"] == "slab")
@@ -77,11 +79,13 @@ class Slice(Test):
             file.flush()
             mapped = mmap.mmap(file.fileno(), 4 * MIB)
             test_reasons.lock(mapped)
-            inode = os.fstat(file.fileno()).st_ino
+            stat = os.fstat(file.fileno())
+            inode = stat.st_ino
             number = max((s.id for s in self.device.snapshot() if not s.flags & dev.UNRECLAIMABLE), key=lambda number: sum(
                 run.nr_pages for run in self.device.pages(number) if run.inode == inode and run.flags & dev.MLOCKED))
             told = self.one(number)
-            mine = [known for known in told["files"] if known["owner"]["inode"] == inode]
+            owner = {"device": f"{os.major(stat.st_dev)}:{os.minor(stat.st_dev)}", "inode": inode}
+            mine = [known for known in told["files"] if known["owner"] == owner]
             self.assertEqual([known["name"] for known in mine], [file.name])
             self.assertGreater(mine[0]["mlocked_pages"], 0)
             self.assertIn(file.name, explain("explain", number))
@@ -105,8 +109,9 @@ class Slice(Test):
 
 class All(Test):
     def test_every_slice_that_cannot_be_emptied_is_listed_and_no_other(self):
-        with Memory(4) as memory:
+        with Memory(4) as memory, Memory(64) as loose:
             memory.touch()
+            loose.touch()
             pin = test_reasons.Pin(memory)
             self.addCleanup(pin.release)
             stuck = {number for number in self.online() if any(run.reason for run in self.device.pages(number))}
@@ -119,6 +124,7 @@ class All(Test):
             self.assertLessEqual(len(told["next"]), 5)
             prices = [row["price_100cycles"] for row in told["next"]]
             self.assertEqual(prices, sorted(prices))
+            self.assertTrue(told["next"])
             # The first of them can be had
             done = self.device.request("offline", id=told["next"][0]["slice"], flags=dev.IGNORE_BACKOFF)
             self.assertEqual(done.status, 0, done)

@@ -195,13 +195,16 @@ class HugePages(Test):
             self.assertIsNone(memory.wrong_at())
 
     def test_they_are_split_where_no_block_is_free(self):
-        with Known(48, huge=True) as memory:
-            huge = memory.smaps("AnonHugePages")
-            number = self.holding(memory)[0]
+        with Known(64, huge=True) as memory:
             with hard.no_free_block() as scattered:
-                done = self.assert_goes(number)
-                self.assertGreater(done.huge_split, 0)
-                self.assertEqual(done.huge_moved, 0)
+                # Some blocks come free while the first ones are emptied: clean cache is dropped for them
+                for number in self.holding(memory):
+                    huge = memory.smaps("AnonHugePages")
+                    done = self.assert_goes(number)
+                    if done.huge_split:
+                        break
+                else:
+                    self.fail("there was a free block for each of them")
                 self.assertLess(memory.smaps("AnonHugePages"), huge)
                 self.assertIsNone(memory.wrong_at())
                 self.assertIsNone(scattered.wrong_at())

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Every refusal says why: each reason is brought about, and told alike by request, snapshot, tracepoint and pages.
 
-Pages and Content want slices of 2 MiB (a pageblock), cma=, and a 1 GiB page reserved at boot; Geometry and Requests
-slices of 32 MiB and memory that is no multiple of that; Foreign a virtio-mem device that is plugged in part. Reasons
-that other tests bring about: quarantined and power (test_power), pressure (test_demand), deadline and signal
-(test_device).
+Pages and Content want slices of 2 MiB (a pageblock), CMA, and a 1 GiB page reserved at boot; Geometry and Requests
+slices of 32 MiB and memory that is no multiple of that; Foreign a virtio-mem device that is plugged in part; SlowDisk
+a disk that takes seconds. Reasons that other tests bring about: quarantined and power (test_power), pressure
+(test_demand), deadline and signal (test_device).
 """
 
 import ctypes
@@ -17,13 +17,16 @@ import re
 import struct
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
+import hard
 import harness
 import ramslice_dev as dev
 from harness import MIB, PAGE, Child, Memory
 
-TRACING = Path("/sys/kernel/tracing")
+KPF_LOCKED, KPF_LRU, KPF_WRITEBACK = 0, 5, 8
+SYNC_FILE_RANGE_WRITE = 2
 GUP_TEST = Path("/sys/kernel/debug/gup_test")
 # _IOW('g', 7, struct pin_longterm_test), _IO('g', 8)
 PIN_START, PIN_STOP = 1 << 30 | 24 << 16 | ord("g") << 8 | 7, ord("g") << 8 | 8
@@ -71,14 +74,14 @@ class Test(harness.Test):
 
     def trace(self, number, request):
         """Carries out a request; its outcome, and the reasons that the tracepoints told of the slice."""
-        (TRACING / "trace").write_text("")
+        (hard.TRACING / "trace").write_text("")
         for event in ("ramslice_refuse", "ramslice_offline"):
-            dev.write(TRACING / "events/ramslice" / event / "enable", 1)
+            dev.write(hard.TRACING / "events/ramslice" / event / "enable", 1)
         try:
             done = request()
-            lines = dev.read(TRACING / "trace").splitlines()
+            lines = dev.read(hard.TRACING / "trace").splitlines()
         finally:
-            dev.write(TRACING / "events/ramslice/enable", 0)
+            dev.write(hard.TRACING / "events/ramslice/enable", 0)
         told = re.compile(rf"ramslice_(?:refuse|offline): id={number} .*reason=([\w-]+)")
         return done, [match[1] for line in lines if (match := told.search(line))]
 
@@ -92,6 +95,13 @@ class Test(harness.Test):
         row = self.row(number)
         self.assertEqual(row.state, dev.ONLINE)
         return row
+
+    def reasons(self, number):
+        """All that stands in the way of a slice."""
+        return {run.why() for run in self.device.pages(number) if run.reason}
+
+    def blocked(self, number):
+        return bool(self.reasons(number))
 
     def refused_for_content(self, number, why):
         """As above for what it holds: the row keeps the reason, and it is left alone for a while."""
@@ -263,14 +273,16 @@ class Content(Test):
     def test_pinned(self):
         with Memory(4) as memory:
             memory.touch()
+            # Pages that are in a CPU's batch still tell nothing of themselves
+            dev.write("/proc/sys/vm/compact_memory", 1)
             pin = Pin(memory)
             self.addCleanup(pin.release)
             runs = {number: [run for run in self.device.pages(number) if run.flags & dev.PINNED]
                     for number in self.online()}
             runs = {number: found for number, found in runs.items() if found}
             self.assertEqual(sum(run.nr_pages for found in runs.values() for run in found), 1024)
-            # In the first block of memory, before the zone begins, they have another reason first
-            runs.pop(0, None)
+            # Where no slice can be emptied anyway, all pages have that reason
+            runs = {number: found for number, found in runs.items() if not self.row(number).flags & dev.UNRECLAIMABLE}
             self.assertEqual({(run.what(), run.why()) for found in runs.values() for run in found}, {("anon", "pinned")})
             self.assertTrue(all(run.extra_refs for found in runs.values() for run in found))
             number, = self.holding("pinned", runs)[:1]
@@ -299,9 +311,6 @@ class Content(Test):
                 os.close(end)
             self.emptied(found[0])
             self.assertIsNone(memory.wrong_at())
-
-    def blocked(self, number):
-        return any(run.reason for run in self.device.pages(number))
 
     def test_hwpoison(self):
         subprocess.run(["modprobe", "hwpoison-inject"], check=False)
@@ -334,7 +343,7 @@ class Content(Test):
     def test_cma(self):
         found = self.holding("cma")
         if not found:
-            self.skipTest("no CMA area: cma=")
+            self.skipTest("no CMA area: hugetlb_cma=")
         # Free as it may be
         self.assertTrue(any(run.what() == "free" for run in self.device.pages(found[0])))
         self.refused_for_content(found[0], "cma")
@@ -372,6 +381,69 @@ class Content(Test):
                 self.emptied(free[0])
                 return
             self.skipTest("no memory block with pinned, free and no unmovable pages")
+
+
+class SlowDisk(Test):
+    """Pages of files that a disk is busy with: ext4, "slow" as its serial number, some seconds for a megabyte."""
+
+    def setUp(self):
+        super().setUp()
+        serials = {path.parent.name: dev.read(path) for path in Path("/sys/block").glob("vd*/serial")}
+        name = next((name for name, serial in serials.items() if serial == "slow"), None)
+        if not name:
+            self.skipTest("no disk with the serial number slow")
+        self.folder = tempfile.mkdtemp(dir="/tmp")
+        subprocess.run(["mount", f"/dev/{name}", self.folder], check=True)
+        self.addCleanup(subprocess.run, ["umount", self.folder], check=True)
+
+    def open(self, name, flags):
+        fd = os.open(f"{self.folder}/{name}", flags)
+        self.addCleanup(os.close, fd)
+        return fd
+
+    def busy(self, bit):
+        """Slices with a page of this flag of /proc/kpageflags on the lists of reclaim, and nothing in the way."""
+        wanted = 1 << bit | 1 << KPF_LRU
+        found = []
+        for number in self.online():
+            flags = hard.page_flags(number * self.block, self.block)
+            if any(flag & wanted == wanted for flag in flags) and not self.blocked(number):
+                found.append(number)
+        return found
+
+    def refused_for_now(self, why, bit, wait):
+        """With and without a deadline, long before the disk is done; afterwards it goes."""
+        found = self.busy(bit)
+        self.assertTrue(found)
+        for number in found:
+            done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF, deadline_ms=60)
+            # The disk may be done with the first ones
+            if done.status:
+                break
+        self.assertIn(done.why(), ("deadline", why), done)
+        self.refuse(number, why)
+        self.assertIn(number, self.busy(bit), "the disk was done before the request")
+        wait()
+        # Metadata that go with it may be on their way still
+        self.assertTrue(harness.until(lambda: not self.device.request(
+            "offline", id=number, flags=dev.IGNORE_BACKOFF).status, seconds=60))
+        self.device.request("online", id=number)
+
+    def test_writeback(self):
+        fd = self.open("written", os.O_CREAT | os.O_RDWR)
+        os.write(fd, bytes(16 * MIB))
+        begin = harness.libc.sync_file_range
+        self.assertEqual(begin(fd, ctypes.c_int64(0), ctypes.c_int64(16 * MIB), SYNC_FILE_RANGE_WRITE), 0)
+        self.refused_for_now("writeback", KPF_WRITEBACK, lambda: os.fsync(fd))
+
+    def test_migration(self):
+        """A page that is being read is locked until it is there."""
+        fd = self.open("read", os.O_RDONLY)
+        reader = threading.Thread(target=os.pread, args=(fd, 8 * MIB, 0))
+        reader.start()
+        self.addCleanup(reader.join)
+        self.assertTrue(harness.until(lambda: self.busy(KPF_LOCKED)))
+        self.refused_for_now("migration", KPF_LOCKED, reader.join)
 
 
 class Geometry(Test):
@@ -434,7 +506,7 @@ class Requests(Test):
             self.assertEqual(dev.REASONS[self.row(number).reason], "power")
 
     def test_every_reason_has_a_name_in_the_tracepoint(self):
-        shown = dev.read(TRACING / "events/ramslice/ramslice_refuse/format")
+        shown = dev.read(hard.TRACING / "events/ramslice/ramslice_refuse/format")
         for name in dev.REASONS:
             self.assertIn(f'"{name}"', shown)
 
