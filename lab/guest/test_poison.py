@@ -174,7 +174,8 @@ class Special(Test):
             before = self.locked()
             for number in self.holding(memory)[:3]:
                 pfns = memory.pfns()
-                self.assertGreater(self.assert_goes(number).pages_migrated, 512)
+                own = by_slice(self.device, pfns)[number]
+                self.assertGreaterEqual(self.assert_goes(number).pages_migrated, own)
                 self.assertNotEqual(memory.pfns(), pfns)
                 self.assertNotIn(None, memory.pfns())
                 self.assertEqual(memory.smaps("Locked"), memory.bytes // 1024)
