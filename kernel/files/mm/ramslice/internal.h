@@ -488,15 +488,19 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       u32 *nr_woken, u32 *nr_failed);
 u32 ramslice_wake_all(void);
-void ramslice_give_back(u32 id);
 void ramslice_lose(u32 id);
 void ramslice_wake_answered(u32 id, int err);
-void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
-			 unsigned int nr_blocks);
 int ramslice_wake_init(void);
 bool ramslice_wake_idle(void);
 bool ramslice_inhibited(void);
 extern struct task_struct *ramslice_requester;
+
+/* --- frames.c --- */
+bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,
+			 unsigned int nr_blocks);
+void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
+			 unsigned int nr_blocks);
+void ramslice_give_back(u32 id);
 
 /* --- demand.c --- */
 int ramslice_demand_init(void);

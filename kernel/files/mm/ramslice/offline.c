@@ -349,63 +349,18 @@ static bool isolated_free(u32 id)
 	return true;
 }
 
-/* Takes free and isolated blocks out of the allocator. False: they were not. */
-static bool take_blocks(struct zone *zone, unsigned long start,
-			unsigned long end)
-{
-	unsigned long pfn;
-
-	spin_lock_irq(&zone->lock);
-	for (pfn = start; pfn < end; ) {
-		struct page *page = pfn_to_page(pfn);
-
-		if (!PageBuddy(page) ||
-		    pfn + (1UL << buddy_order(page)) > end) {
-			spin_unlock_irq(&zone->lock);
-			return false;
-		}
-		pfn += 1UL << buddy_order(page);
-	}
-	for (pfn = start; pfn < end; ) {
-		struct page *page = pfn_to_page(pfn);
-		unsigned int order = buddy_order(page);
-
-		/* No watermark is asked for of an isolated block */
-		__isolate_free_page(page, order);
-		pfn += 1UL << order;
-	}
-	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE, end - start);
-	spin_unlock_irq(&zone->lock);
-	return true;
-}
-
-/* Page frames that nobody has a reference to and nobody can get one to. */
-static void set_offline(unsigned long start, unsigned long end)
-{
-	unsigned long pfn;
-
-	/* Freeing undoes this when the block wakes: poison, owner, mapping */
-	for (pfn = start; pfn < end; pfn += pageblock_nr_pages)
-		post_alloc_hook(pfn_to_page(pfn), pageblock_order,
-				__GFP_MOVABLE);
-	for (pfn = start; pfn < end; pfn++)
-		__SetPageOffline(pfn_to_page(pfn));
-}
-
 /* From isolated to PageOffline, or, if that fails, to online. */
 static int take(struct ramslice_run *run, u32 id)
 {
 	struct zone *zone = run->rz->zone;
-	unsigned long pfn, end;
 	unsigned int n, nr, taken = 0;
+	unsigned long pfn;
 
 	/* Those who read memory by address (kcore) look away from here on */
 	page_offline_begin();
 	for_each_slice_chunk(id, n, nr, pfn) {
-		end = pfn + nr * pageblock_nr_pages;
-		if (!take_blocks(zone, pfn, end))
+		if (!ramslice_take_chunk(zone, pfn, nr))
 			break;
-		set_offline(pfn, end);
 		taken = n + nr;
 	}
 	page_offline_end();

@@ -43,61 +43,6 @@ bool ramslice_inhibited(void)
 	return READ_ONCE(inhibited);
 }
 
-/**
- * ramslice_give_chunk - make offline blocks free pages again
- * @zone: their zone
- * @pfn: the first
- * @nr_blocks: pageblocks
- *
- * Context: any but NMI. Takes zone->lock.
- */
-void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
-			 unsigned int nr_blocks)
-{
-	unsigned long i, end = pfn + nr_blocks * pageblock_nr_pages;
-	unsigned int order = pageblock_order;
-	unsigned long flags;
-
-	for (i = pfn; i < end; i++) {
-		__ClearPageOffline(pfn_to_page(i));
-		/* A memory error struck meanwhile: that page stays away */
-		if (PageHWPoison(pfn_to_page(i)))
-			order = 0;
-	}
-
-	/*
-	 * Contents were lost. This restores what the allocator assumes of free
-	 * pages: zeroes with init_on_free, the pattern with page_poison.
-	 */
-	for (i = pfn; i < end; i += 1UL << order) {
-		if (order || !PageHWPoison(pfn_to_page(i)))
-			free_pages_prepare(pfn_to_page(i), order);
-	}
-
-	spin_lock_irqsave(&zone->lock, flags);
-	for (i = pfn; i < end; i += 1UL << order) {
-		struct page *page = pfn_to_page(i);
-
-		if (order || !PageHWPoison(page))
-			__putback_isolated_page(page, order,
-						get_pageblock_migratetype(page));
-	}
-	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE,
-			      -(long)(end - pfn));
-	spin_unlock_irqrestore(&zone->lock, flags);
-}
-
-/* Every block of a slice that was taken but not switched off. */
-void ramslice_give_back(u32 id)
-{
-	struct zone *zone = ramslice_slices[id].rz->zone;
-	unsigned long pfn;
-	unsigned int n, nr;
-
-	for_each_slice_chunk(id, n, nr, pfn)
-		ramslice_give_chunk(zone, pfn, nr);
-}
-
 /* Counts a slice as lost memory. Under ramslice_lock; takes zone->lock. */
 void ramslice_lose(u32 id)
 {

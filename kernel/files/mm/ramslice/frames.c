@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Page frames leave the allocator when their slice goes offline, and come back
+ * when it wakes.
+ *
+ * While they are away they are PageOffline and nobody has a reference. What
+ * others keep book of (page owner, allocation tags, KASAN) or have marked (free
+ * memory that is poisoned, or zeroed, or not mapped) is as for pages that were
+ * allocated and are freed again.
+ */
+
+#include <linux/alloc_tag.h>
+#include <linux/kasan.h>
+#include <linux/mm.h>
+#include <linux/page_owner.h>
+#include <linux/page_table_check.h>
+#include "../internal.h"
+#include "internal.h"
+
+/* Out of the free lists. False, and nothing is done, if they were not free. */
+static bool unlink_blocks(struct zone *zone, unsigned long start,
+			  unsigned long end)
+{
+	unsigned long pfn;
+
+	lockdep_assert_held(&zone->lock);
+	for (pfn = start; pfn < end; ) {
+		struct page *page = pfn_to_page(pfn);
+
+		if (!PageBuddy(page) ||
+		    pfn + (1UL << buddy_order(page)) > end)
+			return false;
+		pfn += 1UL << buddy_order(page);
+	}
+	for (pfn = start; pfn < end; ) {
+		struct page *page = pfn_to_page(pfn);
+		unsigned int order = buddy_order(page);
+
+		/* No watermark is asked for of an isolated block */
+		__isolate_free_page(page, order);
+		pfn += 1UL << order;
+	}
+	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE, end - start);
+	return true;
+}
+
+/**
+ * ramslice_take_chunk - take free and isolated blocks out of the allocator
+ * @zone: their zone
+ * @pfn: the first
+ * @nr_blocks: pageblocks
+ *
+ * Context: May sleep. Between page_offline_begin() and page_offline_end(), so
+ * that those who read memory by address know. Takes zone->lock.
+ * Return: false if they were not free; nothing is done then.
+ */
+bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,
+			 unsigned int nr_blocks)
+{
+	unsigned long i, end = pfn + nr_blocks * pageblock_nr_pages;
+	bool taken;
+
+	spin_lock_irq(&zone->lock);
+	taken = unlink_blocks(zone, pfn, end);
+	spin_unlock_irq(&zone->lock);
+	if (!taken)
+		return false;
+
+	/* Freeing undoes this when the block wakes: poison, owner, mapping */
+	for (i = pfn; i < end; i += pageblock_nr_pages)
+		post_alloc_hook(pfn_to_page(i), pageblock_order,
+				__GFP_MOVABLE);
+	for (i = pfn; i < end; i++)
+		__SetPageOffline(pfn_to_page(i));
+	return true;
+}
+
+/*
+ * Does anybody keep book of free pages, check them, or have marks in them? If
+ * not, freeing a page that nobody used changes nothing.
+ */
+static bool free_pages_differ(void)
+{
+#ifdef CONFIG_PAGE_OWNER
+	if (static_branch_unlikely(&page_owner_inited))
+		return true;
+#endif
+#ifdef CONFIG_PAGE_TABLE_CHECK
+	if (!static_branch_likely(&page_table_check_disabled))
+		return true;
+#endif
+	return static_branch_unlikely(&check_pages_enabled) ||
+	       want_init_on_free() || page_poisoning_enabled_static() ||
+	       debug_pagealloc_enabled_static() ||
+	       mem_alloc_profiling_enabled() || kasan_enabled() ||
+	       IS_ENABLED(CONFIG_KMSAN);
+}
+
+/* __ClearPageOffline() for a block, in half the instructions. */
+static void clear_offline(struct page *first)
+{
+	struct page *page;
+
+	for (page = first; page < first + pageblock_nr_pages; page++) {
+		VM_WARN_ON_ONCE_PAGE(!PageOffline(page), page);
+		page->page_type = UINT_MAX;
+	}
+}
+
+/* On most machines no page ever was. */
+static bool any_poisoned(void)
+{
+	return IS_ENABLED(CONFIG_MEMORY_FAILURE) &&
+	       atomic_long_read(&num_poisoned_pages);
+}
+
+/**
+ * ramslice_give_chunk - make offline blocks free pages again
+ * @zone: their zone
+ * @pfn: the first
+ * @nr_blocks: pageblocks
+ *
+ * Somebody may wait for them: a few instructions for each page.
+ *
+ * Context: any but NMI. Takes zone->lock.
+ */
+void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
+			 unsigned int nr_blocks)
+{
+	unsigned long i, end = pfn + nr_blocks * pageblock_nr_pages;
+	unsigned int order = pageblock_order;
+	unsigned long flags;
+
+	for (i = pfn; i < end; i += pageblock_nr_pages)
+		clear_offline(pfn_to_page(i));
+	/* A memory error struck meanwhile: that page stays away */
+	if (any_poisoned()) {
+		for (i = pfn; i < end && order; i++) {
+			if (PageHWPoison(pfn_to_page(i)))
+				order = 0;
+		}
+	}
+
+	/*
+	 * Contents were lost. This restores what the allocator assumes of free
+	 * pages: zeroes with init_on_free, the pattern with page_poison.
+	 */
+	if (free_pages_differ()) {
+		for (i = pfn; i < end; i += 1UL << order) {
+			if (order || !PageHWPoison(pfn_to_page(i)))
+				free_pages_prepare(pfn_to_page(i), order);
+		}
+	}
+
+	spin_lock_irqsave(&zone->lock, flags);
+	for (i = pfn; i < end; i += 1UL << order) {
+		struct page *page = pfn_to_page(i);
+
+		if (order || !PageHWPoison(page))
+			__putback_isolated_page(page, order,
+						get_pageblock_migratetype(page));
+	}
+	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE,
+			      -(long)(end - pfn));
+	spin_unlock_irqrestore(&zone->lock, flags);
+}
+
+/* Every block of a slice that was taken but not switched off. */
+void ramslice_give_back(u32 id)
+{
+	struct zone *zone = ramslice_slices[id].rz->zone;
+	unsigned long pfn;
+	unsigned int n, nr;
+
+	for_each_slice_chunk(id, n, nr, pfn)
+		ramslice_give_chunk(zone, pfn, nr);
+}
