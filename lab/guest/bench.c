@@ -20,8 +20,7 @@
  *                        requests to /dev/ramslice
  *   write PATH TEXT      writes a kernel file in one call
  *   soak PFN             takes all free huge pages from this page frame on
- *   huge PFN NR          touches a huge page; is it in these page frames? Then
- *                        frees this and all that soak took
+ *   unsoak               frees all that soak took
  *   walk ON              another thread reads all of the memory, on the last CPU
  *
  * What is timed runs beside a process of the lowest priority that never sleeps,
@@ -453,53 +452,39 @@ static unsigned char *huge_map[MAX_HUGE];
 static unsigned int nr_huge;
 
 /* Touches a huge page; its page frame, or 0 if it became a small one. */
-static uint64_t touch_huge(uint64_t *passed)
+static uint64_t touch_huge(void)
 {
 	unsigned char *map = mmap(NULL, 2 * HUGE, PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	unsigned char *p = (unsigned char *)(((uintptr_t)map + HUGE - 1) & ~(HUGE - 1));
-	uint64_t entries[2], before;
+	uint64_t entries[2];
 
 	if (map == MAP_FAILED || madvise(p, HUGE, MADV_HUGEPAGE))
 		die("huge");
-	before = ticks();
 	*(volatile unsigned char *)p = 1;
-	*passed = ticks() - before;
 	read_at("/proc/self/pagemap", entries, 2, (uintptr_t)p / PAGE);
 	huge_map[nr_huge++] = map;
 	return entries[1] & PM_PRESENT ? entries[0] & PM_PFN : 0;
 }
 
-static void release_huge(void)
+static void unsoak(void)
 {
+	unsigned int nr = nr_huge;
+
 	while (nr_huge)
 		munmap(huge_map[--nr_huge], 2 * HUGE);
+	printf("{\"huge\": %u}\n", nr);
 }
 
 /* Takes all huge pages there are from this page frame on. */
 static void soak(uint64_t pfn)
 {
-	uint64_t passed, found;
+	uint64_t found;
 
 	do {
-		found = touch_huge(&passed);
+		found = touch_huge();
 	} while (found >= pfn && nr_huge < MAX_HUGE - 1);
 	printf("{\"huge\": %u}\n", nr_huge);
-}
-
-/* The first page from memory that has just come: no other huge page is free. */
-static void huge(uint64_t pfn, size_t nr)
-{
-	uint64_t passed, found;
-
-	do {
-		found = touch_huge(&passed);
-		/* Others may just have freed one */
-	} while (found && (found < pfn || found >= pfn + nr) && nr_huge < MAX_HUGE);
-	printf("{\"inside\": %s, \"pfn\": %llu, \"ticks\": %llu}\n",
-	       found >= pfn && found < pfn + nr ? "true" : "false",
-	       (unsigned long long)found, (unsigned long long)passed);
-	release_huge();
 }
 
 static atomic_bool walking;
@@ -586,8 +571,8 @@ int main(int argc, char **argv)
 			write_file(path, text);
 		else if (!strcmp(word, "soak"))
 			soak(a);
-		else if (!strcmp(word, "huge"))
-			huge(a, b);
+		else if (!strcmp(word, "unsoak"))
+			unsoak();
 		else if (!strcmp(word, "walk"))
 			set_walking(a);
 		else
