@@ -84,8 +84,8 @@ class Chaos:
 
     def demand(self, device):
         """A surge while nobody else wakes anything: after join()."""
-        self.send(device, "compact", flags=rs.IGNORE_BACKOFF)
-        self.surge(device, random.Random(self.seed))
+        self.send(device, "compact", flags=rs.IGNORE_BACKOFF, deadline_ms=60000)
+        self.surge(device, random.Random(self.seed), share=0.7)
 
     def count(self, what, nr=1):
         with self.lock:
@@ -143,12 +143,12 @@ class Chaos:
         rs.set_mglru(rng.random() < 0.5)
         self.count("changes of LRU")
 
-    def surge(self, device, rng):
-        """More memory, at once, than is awake, if that is not too much of it."""
+    def surge(self, device, rng, share=0.25):
+        """More memory, at once, than is awake, if that is not more than a share of all."""
         info = device.info()
         awake, off = (pages * info.page_bytes >> 20 for pages in (info.free_pages, info.offline_pages))
-        limit = min(rs.meminfo("MemTotal") // 1024 // 4, (awake + off) * 6 // 10)
-        load = Load("anon", max(8, min(awake + 48, limit)), seed_option(rng))
+        limit = min(rs.meminfo("MemTotal") / 1024 * share, (awake + off) * 0.7)
+        load = Load("anon", max(8, int(min(awake + 48, limit))), seed_option(rng))
         try:
             load.wait_ready().end()
         finally:

@@ -232,7 +232,8 @@ class Undisturbed(Test):
         """By request and by kcompactd."""
         path = "/proc/sys/vm/compaction_proactiveness"
         self.addCleanup(dev.write, path, dev.read(path))
-        with self.nobody_touches(), Memory(64) as memory:
+        # Enough in pieces, of what is awake, for kcompactd to find work
+        with self.nobody_touches(), Memory(144) as memory:
             memory.touch().punch()
             daemon = subprocess.check_output(["pgrep", "-o", "kcompactd"], text=True).strip()
             for who, how in ((daemon, lambda: dev.write(path, 100)),
