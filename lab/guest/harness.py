@@ -317,6 +317,15 @@ class Test(unittest.TestCase):
         self.assertGreaterEqual(len(found), nr)
         return found[len(found) // 2:][:nr]
 
+    def burst(self, mib):
+        """Memory is touched, more than is awake: nothing is swapped out or killed for it."""
+        before = vmstat()
+        with Memory(mib) as memory:
+            self.assertIsNone(memory.touch().wrong_at())
+        after = vmstat()
+        for name in ("pswpout", "oom_kill"):
+            self.assertEqual(after[name], before[name], name)
+
     def unreclaimable(self):
         """A slice of the zone that can never be emptied."""
         zone = next(z for z in self.device.zones() if z.name.decode() == self.folder.name)

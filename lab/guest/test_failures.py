@@ -53,15 +53,6 @@ class Test(harness.Test):
             self.assertEqual(self.device.request("offline", id=number).status, 0)
         return numbers
 
-    def burst(self):
-        """Needs more than is awake. Nothing may be swapped or killed for it."""
-        before = harness.vmstat()
-        with Memory(BURST) as memory:
-            self.assertIsNone(memory.touch().wrong_at())
-        after = harness.vmstat()
-        for name in ("pswpout", "oom_kill"):
-            self.assertEqual(after[name], before[name], name)
-
 
 class Hanging(Test):
     def setUp(self):
@@ -127,7 +118,7 @@ class Hanging(Test):
         self.load(500, sleeping=1)
         harness.compact(self.device)
         dev.write(harness.SIM / "hang_wake", 2)
-        self.burst()
+        self.burst(BURST)
         self.assertEqual(int(dev.read(harness.SIM / "hang_wake")), 0)
         self.assertTrue(harness.until(lambda: not harness.ids(self.device, dev.WAKING)))
         self.check_lost(2)
@@ -171,7 +162,7 @@ class Strict(Test):
                 if driver:
                     harness.load_sim()
                 self.assertGreater(harness.compact(self.device), self.device.info().nr_slices // 3)
-                self.burst()
+                self.burst(BURST)
                 harness.compact(self.device)
                 done = self.device.request("online_all")
                 self.assertEqual((done.status, done.nr_failed), (0, 0))
