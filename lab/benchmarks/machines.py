@@ -83,8 +83,8 @@ def _run(boot, images, folder, quick):
     boot.folder = folder = folder / f"{boot.number:03d}-{boot.arm}"
     folder.mkdir(parents=True)
     result = folder / "result.json"
-    line = [ROOT / "lab/vm", "--quiet", "--kernel", boot.flavour, *boot.words, "--rw", folder, "--console", folder / "console",
-            "--", "python3", f"lab/guest/{boot.script}", result, *(["--quick"] if quick else []), *boot.parts]
+    line = [ROOT / "lab/vm", "--quiet", "--timeout", 3600, "--kernel", boot.flavour, *boot.words, "--rw", folder,
+            "--console", folder / "console", "--", "python3", f"lab/guest/{boot.script}", result, *(["--quick"] if quick else []), *boot.parts]
     began = time.monotonic()
     done = subprocess.run([str(word) for word in line], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])})
