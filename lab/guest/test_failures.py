@@ -118,7 +118,7 @@ class Hanging(Test):
         self.load(500, sleeping=1)
         harness.compact(self.device)
         dev.write(harness.SIM / "hang_wake", 2)
-        self.burst(BURST)
+        self.serve(BURST)
         self.assertEqual(int(dev.read(harness.SIM / "hang_wake")), 0)
         self.assertTrue(harness.until(lambda: not harness.ids(self.device, dev.WAKING)))
         self.check_lost(2)
@@ -162,7 +162,7 @@ class Strict(Test):
                 if driver:
                     harness.load_sim()
                 self.assertGreater(harness.compact(self.device), self.device.info().nr_slices // 3)
-                self.burst(BURST)
+                self.serve(BURST)
                 harness.compact(self.device)
                 done = self.device.request("online_all")
                 self.assertEqual((done.status, done.nr_failed), (0, 0))
