@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Hugetlb: pages in use and free ones move with the pool as it was; what has no room, and gigantic pages, stay.
 
-Pool wants 1 GiB and slices of 16 MiB. Gigantic wants 6 GiB (its page has to find room beside holes and boot memory), slices of 64 MiB, hugepagesz=1G and a CPU that has them.
+Pool wants 1 GiB and slices of 16 MiB. Gigantic wants 6 GiB (its page has to find room beside holes and boot memory),
+slices of 64 MiB, hugepagesz=1G and a CPU that has them.
 """
 
 import contextlib
