@@ -251,6 +251,20 @@ def block_types(device):
         dev.write(TRACING / "kprobe_events", "-:hard/type")
 
 
+@contextlib.contextmanager
+def traced(event):
+    """Listens to a tracepoint in a buffer of its own; yields what returns the lines so far."""
+    instance = TRACING / "instances" / event.replace("/", "-")
+    instance.mkdir()
+    try:
+        dev.write(instance / "buffer_size_kb", 4096)
+        dev.write(instance / "events" / event / "enable", 1)
+        yield lambda: [line for line in dev.read(instance / "trace").splitlines() if not line.startswith("#")]
+    finally:
+        dev.write(instance / "events/enable", 0)
+        instance.rmdir()
+
+
 # --- what test cases have in common --------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import hard
 import harness
 import ramslice_dev as dev
 from harness import MIB, PAGE, Memory
@@ -97,11 +98,6 @@ class Test(harness.Test):
     def online(self, number):
         done = self.device.request("online", id=number)
         self.assertEqual(done.status, 0, done.why())
-
-
-def switches(pid):
-    """How often a thread went to sleep."""
-    return dev.table(f"/proc/{pid}/status")["voluntary_ctxt_switches"]
 
 
 class Undisturbed(Test):
@@ -224,7 +220,8 @@ class Undisturbed(Test):
                 pid = int(dev.read(kdamond / "pid"))
                 time.sleep(4)
                 self.assertTrue(Path(f"/proc/{pid}").exists(), "DAMON ended early")
-                self.assertGreater(switches(pid), 100, "DAMON took few samples")
+                slept = dev.table(f"/proc/{pid}/status")["voluntary_ctxt_switches"]
+                self.assertGreater(slept, 100, "DAMON took few samples")
             finally:
                 dev.write(kdamond / "state", "off")
 
@@ -235,14 +232,13 @@ class Undisturbed(Test):
         # Enough in pieces, of what is awake, for kcompactd to find work
         with self.nobody_touches(), Memory(144) as memory:
             memory.touch().punch()
-            daemon = subprocess.check_output(["pgrep", "-o", "kcompactd"], text=True).strip()
-            for who, how in ((daemon, lambda: dev.write(path, 100)),
-                             (None, lambda: dev.write("/proc/sys/vm/compact_memory", 1))):
-                before = harness.vmstat()["compact_migrate_scanned"], switches(daemon)
-                how()
-                self.assertTrue(harness.until(lambda: harness.vmstat()["compact_migrate_scanned"] > before[0], 30))
-                if who:
-                    self.assertTrue(harness.until(lambda: switches(daemon) > before[1], 30), "kcompactd slept on")
+            for who, how in (("kcompactd", lambda: dev.write(path, 100)),
+                             ("python3", lambda: dev.write("/proc/sys/vm/compact_memory", 1))):
+                with hard.traced("compaction/mm_compaction_begin") as lines:
+                    before = harness.vmstat()["compact_migrate_scanned"]
+                    how()
+                    self.assertTrue(harness.until(lambda: any(who in line for line in lines()), 30), f"{who} did not compact")
+                    self.assertTrue(harness.until(lambda: harness.vmstat()["compact_migrate_scanned"] > before, 30))
             self.assertIsNone(memory.wrong_at())
 
     def test_page_frame_scanners(self):

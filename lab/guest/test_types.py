@@ -57,19 +57,13 @@ def pipes(mib):
 @contextlib.contextmanager
 def takeovers():
     """Blocks that allocations make another type's meanwhile: [(first page frame, pages, type)], filled in at the end."""
-    taken, instance = [], hard.TRACING / "instances/takeovers"
-    instance.mkdir()
-    try:
-        dev.write(instance / "buffer_size_kb", 4096)
-        dev.write(instance / "events/kmem/mm_page_alloc_extfrag/enable", 1)
+    taken = []
+    with hard.traced("kmem/mm_page_alloc_extfrag") as lines:
         yield taken
-        for line in dev.read(instance / "trace").splitlines():
+        for line in lines():
             if line.endswith("change_ownership=1"):
                 told = dict(word.split("=") for word in line.split() if "=" in word)
                 taken.append((int(told["pfn"], 0), 1 << int(told["fallback_order"]), int(told["alloc_migratetype"])))
-    finally:
-        dev.write(instance / "events/enable", 0)
-        instance.rmdir()
 
 
 class Types(Test):
