@@ -52,6 +52,19 @@ def present(fd, start, end):
     return total, first
 
 
+def absent(fd, start, end):
+    """Which parts of a range of a file are holes: [(start, end)]."""
+    found = []
+    while start < end:
+        hole = os.lseek(fd, start, os.SEEK_HOLE)
+        if hole >= end:
+            break
+        _, data = present(fd, hole, end)
+        start = end if data is None else data
+        found.append((hole, start))
+    return found
+
+
 class Memory:
     """A guest's memory: a file in RAM that goes with the processes that hold it."""
 
@@ -150,9 +163,13 @@ class Host(threading.Thread):
         """How it ended, once the guest has."""
         touched, pfn = self.do_touched(0, [])
         kib, of_kib = self.do_present(0, [])
+        untouched = [hole for ranges in self.off.values() for start, end in ranges
+                     for hole in absent(self.memory.fd, start, end)]
         return self.figures | {
             "off": sorted(self.off), "off_touched": touched, "first_touched_pfn": pfn, "present_kib": kib,
             "memory_kib": of_kib,
+            # The first few: pfn, pages
+            "off_untouched": [(self.memory.pfn(start), (end - start) // PAGE) for start, end in untouched[:8]],
         }
 
 
