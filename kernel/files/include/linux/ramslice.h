@@ -43,7 +43,7 @@ void __ramslice_account_collapse(struct folio *dst, struct folio *src,
  * @pfn: the first page
  * @nr_pages: their number, negative if they left
  *
- * The range may span pageblocks. Context: zone->lock held.
+ * Up to a pageblock's number, all are of one. Context: zone->lock held.
  */
 static __always_inline void ramslice_account_free(unsigned long pfn,
 						  long nr_pages)

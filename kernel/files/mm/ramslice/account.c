@@ -10,6 +10,7 @@
 
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
+#include <linux/unaligned.h>
 #include "internal.h"
 
 /*
@@ -51,77 +52,91 @@ void ramslice_account_range(unsigned long pfn, unsigned long span,
 	}
 }
 
-static void account_folio(struct folio *folio, enum ramslice_counter c,
-			  long nr_pages)
+/* Most folios are pages. */
+static __always_inline void account_page(struct folio *folio,
+					 enum ramslice_counter c, int nr)
 {
-	/* Most folios are pages */
-	if (likely(!folio_test_large(folio))) {
-		atomic_add(nr_pages, &ramslice_block(folio_pfn(folio))->count[c]);
-		return;
-	}
-	ramslice_account_range(folio_pfn(folio), folio_nr_pages(folio), c,
-			       nr_pages);
+	atomic_add(nr, &ramslice_block(folio_pfn(folio))->count[c]);
+}
+
+static __always_inline void account_folio(struct folio *folio,
+					  enum ramslice_counter c,
+					  long nr_pages)
+{
+	if (likely(!folio_test_large(folio)))
+		account_page(folio, c, nr_pages);
+	else
+		ramslice_account_range(folio_pfn(folio), folio_nr_pages(folio),
+				       c, nr_pages);
 }
 
 /* Under zone->lock, so that no locked operation is needed. */
+static __always_inline void add_free(unsigned long pfn, int nr_pages)
+{
+	atomic_t *count = &ramslice_block(pfn)->count[RAMSLICE_FREE];
+
+	atomic_set(count, atomic_read(count) + nr_pages);
+}
+
 void __ramslice_account_free(unsigned long pfn, long nr_pages)
 {
-	unsigned long span = abs(nr_pages);
+	long block = pageblock_nr_pages;
 
-	while (span) {
-		unsigned long n = min(span, pageblock_nr_pages -
-				      (pfn & (pageblock_nr_pages - 1)));
-		atomic_t *count = &ramslice_block(pfn)->count[RAMSLICE_FREE];
+	if (likely(nr_pages <= block && nr_pages >= -block)) {
+		add_free(pfn, nr_pages);
+		return;
+	}
+	/* A larger range may begin within a block, but ends where one does */
+	while (nr_pages) {
+		long n = block - (pfn & (block - 1));
 
-		atomic_set(count, atomic_read(count) +
-				  (nr_pages < 0 ? -(int)n : (int)n));
+		add_free(pfn, nr_pages < 0 ? -n : n);
 		pfn += n;
-		span -= n;
+		nr_pages += nr_pages < 0 ? n : -n;
 	}
 }
+
+/* One more than the counter that a node's counter feeds. */
+static const u8 counter_of[NR_VM_NODE_STAT_ITEMS] = {
+	[NR_ANON_MAPPED]	= 1 + RAMSLICE_ANON_MAPPED,
+	[NR_FILE_MAPPED]	= 1 + RAMSLICE_FILE_MAPPED,
+	[NR_FILE_PAGES]		= 1 + RAMSLICE_FILE,
+	[NR_SHMEM]		= 1 + RAMSLICE_SHMEM,
+	[NR_FILE_DIRTY]		= 1 + RAMSLICE_DIRTY,
+	[NR_WRITEBACK]		= 1 + RAMSLICE_WRITEBACK,
+};
 
 void __ramslice_account_stat(struct folio *folio, enum node_stat_item item,
 			     long nr_pages)
 {
-	enum ramslice_counter c;
+	u8 c = counter_of[item];
 
-	switch (item) {
-	case NR_ANON_MAPPED:
-		c = RAMSLICE_ANON_MAPPED;
-		break;
-	case NR_FILE_MAPPED:
-		c = RAMSLICE_FILE_MAPPED;
-		break;
-	case NR_FILE_PAGES:
-		c = RAMSLICE_FILE;
-		break;
-	case NR_SHMEM:
-		c = RAMSLICE_SHMEM;
-		break;
-	case NR_FILE_DIRTY:
-		c = RAMSLICE_DIRTY;
-		break;
-	case NR_WRITEBACK:
-		c = RAMSLICE_WRITEBACK;
-		break;
-	default:
-		return;
-	}
-	account_folio(folio, c, nr_pages);
+	if (c)
+		account_folio(folio, c - 1, nr_pages);
 }
 EXPORT_SYMBOL_GPL(__ramslice_account_stat);
 
-void __ramslice_account_lru(struct folio *folio, bool add)
+static noinline void account_lru_large(struct folio *folio,
+				       enum ramslice_counter c, bool add)
 {
 	long nr_pages = folio_nr_pages(folio);
 
 	if (!add)
 		nr_pages = -nr_pages;
-	account_folio(folio, folio_is_file_lru(folio) ? RAMSLICE_LRU_FILE :
-						      RAMSLICE_LRU_ANON,
-		      nr_pages);
+	account_folio(folio, c, nr_pages);
 	if (folio_order(folio) >= pageblock_order)
 		account_folio(folio, RAMSLICE_HUGE, nr_pages);
+}
+
+void __ramslice_account_lru(struct folio *folio, bool add)
+{
+	enum ramslice_counter c = folio_is_file_lru(folio) ?
+				  RAMSLICE_LRU_FILE : RAMSLICE_LRU_ANON;
+
+	if (likely(!folio_test_large(folio)))
+		account_page(folio, c, add ? 1 : -1);
+	else
+		account_lru_large(folio, c, add);
 }
 
 void __ramslice_account_split(struct folio *folio, unsigned int new_order)
@@ -164,6 +179,18 @@ void __ramslice_account_collapse(struct folio *dst, struct folio *src,
 	}
 }
 
+/*
+ * Counters are added up two at a time: as none is below zero, or only for a
+ * moment, none borrows from its neighbour, or only a page, for that moment.
+ */
+#define NR_PAIRS	(RAMSLICE_NR_COUNTERS / 2)
+static_assert(RAMSLICE_NR_COUNTERS % 2 == 0);
+
+union counter_pair {
+	u64 both;
+	s32 count[2];
+};
+
 /**
  * ramslice_count_slice - the counters of a slice
  * @id: the slice
@@ -171,8 +198,8 @@ void __ramslice_account_collapse(struct folio *dst, struct folio *src,
  */
 void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
 {
-	int sum[RAMSLICE_NR_COUNTERS] = {};
-	unsigned int n, c, nr;
+	union counter_pair sum[NR_PAIRS] = {};
+	unsigned int n, i, nr;
 	unsigned long pfn;
 
 	for (n = 0; (nr = ramslice_geom_run(&ramslice_geom, id, n, &pfn));
@@ -185,12 +212,13 @@ void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
 		block = ramslice_block(pfn);
 		for (end = block + nr; block < end; block++) {
 			/* Unrolled, the sums stay in registers */
-#pragma GCC unroll 10
-			for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
+#pragma GCC unroll 5
+			for (i = 0; i < NR_PAIRS; i++)
 				/* Not volatile: one instruction for each */
-				sum[c] += data_race(block->count[c].counter);
+				sum[i].both += data_race(get_unaligned(
+					(const u64 *)&block->count[2 * i]));
 		}
 	}
-	for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
-		counters[c] = max(sum[c], 0);
+	for (i = 0; i < RAMSLICE_NR_COUNTERS; i++)
+		counters[i] = max(sum[i / 2].count[i % 2], 0);
 }

@@ -218,12 +218,19 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 	     (n) += (nr))
 
 /* --- account.c --- */
-/* The counters of a page frame that has memory; its section's stay in place. */
+/*
+ * The counters of a page frame that has memory; its section's stay in place.
+ * As every page that is touched comes by several times, this does without
+ * __pfn_to_section(), which looks first whether there is such a section.
+ */
 static __always_inline struct ramslice_block *ramslice_block(unsigned long pfn)
 {
-	struct mem_section_usage *usage = __pfn_to_section(pfn)->usage;
+	unsigned long nr = pfn_to_section_nr(pfn);
+	const struct mem_section *section =
+		&mem_section[SECTION_NR_TO_ROOT(nr)][nr & SECTION_ROOT_MASK];
 
-	return &usage->ramslice[(pfn & ~PAGE_SECTION_MASK) >> pageblock_order];
+	return &section->usage->ramslice[(pfn & ~PAGE_SECTION_MASK) >>
+					 pageblock_order];
 }
 
 void ramslice_account_range(unsigned long pfn, unsigned long span,
