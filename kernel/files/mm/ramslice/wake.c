@@ -326,6 +326,7 @@ static int wait_others(const struct ramslice_slice *s, unsigned long deadline)
 int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 {
 	struct ramslice_call *call = NULL;
+	enum ramslice_state state;
 	struct ramslice_slice *s;
 	struct ramslice_chunk c;
 	int err = 0;
@@ -363,7 +364,11 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 	}
 	if (err)
 		return err;
-	switch (READ_ONCE(s->state)) {
+	/* Not before the change is booked everywhere: that is, locked */
+	spin_lock_irq(&ramslice_lock);
+	state = s->state;
+	spin_unlock_irq(&ramslice_lock);
+	switch (state) {
 	case RAMSLICE_QUARANTINED:
 		return -EIO;
 	case RAMSLICE_OFFLINE:
