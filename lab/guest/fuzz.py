@@ -107,6 +107,16 @@ def leaks():
     return KMEMLEAK.read_text().strip()
 
 
+def notices_leaks():
+    """The control: objects that a module allocates and forgets are found."""
+    subprocess.run(["modprobe", "ramslice_touch"], check=True)
+    rs.write(rs.debugfs().parent / "ramslice_touch/leak", 10)
+    subprocess.run(["rmmod", "ramslice_touch"], check=True)
+    found = "unreferenced object" in leaks()
+    kmemleak("clear")
+    return found
+
+
 def fuzzer(args, module, first, count, *more):
     line = [rs.program("fuzz"), "--seed", args.seed, "--first", first, "--count", count, "--processes", args.processes,
             "--module", module, "--slow", 10 if os.environ.get("RAMSLICE_FLAVOUR") == "debug" else 1, *more]
@@ -163,6 +173,8 @@ def main():
         kmemleak("scan=off")
         leaks()
         kmemleak("clear")
+        if not notices_leaks():
+            problems.add("kmemleak does not notice what leaks")
 
     total = collections.Counter()
     answers = collections.defaultdict(collections.Counter)

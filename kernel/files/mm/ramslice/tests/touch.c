@@ -4,7 +4,8 @@
  *
  * A line "WAY PFN" written to /sys/kernel/debug/ramslice_touch/touch does it;
  * reading that file lists the ways. No way looks at whose page it is, or takes
- * a reference: it is for tests only, and taints the kernel.
+ * a reference: it is for tests only, and taints the kernel. A number written to
+ * "leak" beside it is how many objects are allocated and forgotten.
  */
 
 #include <linux/bio.h>
@@ -15,6 +16,7 @@
 #include <linux/mutex.h>
 #include <linux/panic.h>
 #include <linux/seq_file.h>
+#include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 
@@ -213,11 +215,26 @@ static const struct file_operations touch_fops = {
 	.release = single_release,
 };
 
+static int leak_set(void *unused, u64 nr)
+{
+	if (nr > 1000)
+		return -EINVAL;
+	while (nr--) {
+		void *object = kmalloc(128, GFP_KERNEL);
+
+		/* Not to be optimised away */
+		OPTIMIZER_HIDE_VAR(object);
+	}
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(leak_fops, NULL, leak_set, "%llu\n");
+
 static int __init touch_init(void)
 {
 	add_taint(TAINT_TEST, LOCKDEP_STILL_OK);
 	folder = debugfs_create_dir("ramslice_touch", NULL);
 	debugfs_create_file("touch", 0600, folder, NULL, &touch_fops);
+	debugfs_create_file_unsafe("leak", 0200, folder, NULL, &leak_fops);
 	return 0;
 }
 module_init(touch_init);
