@@ -9,6 +9,7 @@ use crate::machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
 use crate::price::PriceParameter;
 use crate::request::{Outcome, Request};
 use crate::units::{Bytes, Price, SliceId};
+use crate::work::Work;
 
 /// What kind of failure it was, for callers that act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -103,6 +104,14 @@ pub trait Backend: Send + Sync {
 
     /// Changes a parameter of the price model.
     fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError>;
+
+    /// What was done for slices since boot, for those who work out what it cost.
+    ///
+    /// A saved machine does not tell.
+    fn work(&self) -> Result<Work, BackendError> {
+        let message = "this system does not tell what it has done for slices so far";
+        Err(BackendError::new(ErrorKind::Unsupported, message))
+    }
 
     /// One look at everything, as saved by `ramslice status --json`.
     ///

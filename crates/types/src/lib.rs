@@ -12,12 +12,14 @@ mod counters;
 mod holdings;
 mod machine;
 mod parse;
+mod physical;
 mod price;
 mod reason;
 mod request;
 mod site;
 mod slice;
 mod units;
+mod work;
 
 pub use backend::{Backend, BackendError, ErrorKind};
 pub use census::{Census, StateCount};
@@ -29,9 +31,14 @@ pub use counters::{Composition, Counters, Kind};
 pub use holdings::{Group, Holding, Holdings};
 pub use machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
 pub use parse::{ParseError, SliceRanges, parse_bytes, parse_duration};
+pub use physical::{
+    Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, Quantity, Ratio, Seconds, Times, Watts,
+    WattsPerGib,
+};
 pub use price::{Budget, PriceParameter};
 pub use reason::Reason;
 pub use request::{Op, Outcome, Request};
 pub use site::{Allocation, Site, SiteProcess};
 pub use slice::{Slice, SliceState};
 pub use units::{Bytes, NodeId, Pages, Pfn, Price, SliceId, ZoneIndex, ZoneNumber, duration_us};
+pub use work::Work;

@@ -1,0 +1,256 @@
+//! The ledger: takes samples of a machine and keeps whole numbers; joules are worked out from their sums.
+//!
+//! Because only sums of whole numbers are kept, it makes no difference how a time is cut into samples.
+
+use std::ops::Add;
+use std::time::Duration;
+
+use ramslice_types::{Bytes, Slice, SliceId, SliceState, Snapshot, Work};
+use thiserror::Error;
+
+use crate::ranges::Ranges;
+
+/// A machine at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// When, on the machine's own clock, whatever that shows.
+    pub time: Duration,
+    /// State changes so far.
+    pub event_seq: u64,
+    /// The size of a slice.
+    pub slice_bytes: Bytes,
+    /// The state of each slice.
+    pub states: Vec<(SliceId, SliceState)>,
+    /// What was done so far.
+    pub work: Work,
+}
+
+impl Sample {
+    /// From a snapshot, and counters that were read next to it.
+    pub fn new(snapshot: &Snapshot, slice_bytes: Bytes, work: Work) -> Self {
+        let state = |slice: &Slice| (slice.id, slice.state);
+        Self {
+            time: snapshot.time,
+            event_seq: snapshot.event_seq,
+            slice_bytes,
+            states: snapshot.slices.iter().map(state).collect(),
+            work,
+        }
+    }
+
+    /// Bytes of slices that are off; in whole aligned units of `unit` bytes, if there is a unit.
+    pub(crate) fn off_bytes(&self, unit: Option<Bytes>) -> u64 {
+        self.ranges(|state| state == SliceState::Offline).whole(unit.unwrap_or_default().0).bytes()
+    }
+
+    fn ranges(&self, wanted: impl Fn(SliceState) -> bool) -> Ranges {
+        let size = self.slice_bytes.0;
+        let range = |id: SliceId| {
+            let start = u64::from(id.0).saturating_mul(size);
+            start..start.saturating_add(size)
+        };
+        Ranges::of(self.states.iter().filter(|(_, state)| wanted(*state)).map(|(id, _)| range(*id)).collect())
+    }
+}
+
+/// A sample that does not follow the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum LedgerError {
+    /// Its time is earlier.
+    #[error("a sample was taken at {now:?}, before the one at {before:?}: samples must be in order of time")]
+    TimeWentBack {
+        /// The time of the last sample.
+        before: Duration,
+        /// The time of this one.
+        now: Duration,
+    },
+    /// Its number of state changes is smaller: another boot.
+    #[error("state changes went back from {before} to {now}: the samples are not of one boot")]
+    EventsWentBack {
+        /// Those of the last sample.
+        before: u64,
+        /// Those of this one.
+        now: u64,
+    },
+}
+
+/// Sums over the samples so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Time between the first and the last, on the machine's clock, in microseconds.
+    pub elapsed_us: u64,
+    /// Times between two samples.
+    pub steps: u64,
+    /// Bytes off in whole units of the hardware, times microseconds: at least this much.
+    pub off_low_byte_us: u128,
+    /// At most this much.
+    pub off_high_byte_us: u128,
+    /// Bytes that went off, each time again: at least this much.
+    pub entered_low_bytes: u64,
+    /// At most this much.
+    pub entered_high_bytes: u64,
+    /// Bytes of slices whose emptying was tried.
+    pub tried_bytes: u64,
+    /// Bytes of slices that woke.
+    pub woken_bytes: u64,
+    /// What was done.
+    pub work: Work,
+    /// How often counters were smaller than before, so that what was done in between is not known.
+    pub resets: u64,
+}
+
+impl Add for Tally {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            elapsed_us: self.elapsed_us + other.elapsed_us,
+            steps: self.steps + other.steps,
+            off_low_byte_us: self.off_low_byte_us + other.off_low_byte_us,
+            off_high_byte_us: self.off_high_byte_us + other.off_high_byte_us,
+            entered_low_bytes: self.entered_low_bytes + other.entered_low_bytes,
+            entered_high_bytes: self.entered_high_bytes + other.entered_high_bytes,
+            tried_bytes: self.tried_bytes + other.tried_bytes,
+            woken_bytes: self.woken_bytes + other.woken_bytes,
+            work: self.work.plus(&other.work),
+            resets: self.resets + other.resets,
+        }
+    }
+}
+
+impl Tally {
+    /// The time, on the machine's clock.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_micros(self.elapsed_us)
+    }
+}
+
+/// The ledger under way.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    granule: Option<Bytes>,
+    last: Option<Sample>,
+    tally: Tally,
+}
+
+impl Ledger {
+    /// An empty one. `granule` is what the hardware switches as one; without it, at least nothing and at most all that
+    /// is off counts.
+    pub fn new(granule: Option<Bytes>) -> Self {
+        Self { granule, last: None, tally: Tally::default() }
+    }
+
+    /// Adds what happened between the last sample and this one.
+    ///
+    /// A slice counts as off at least where it is off in both samples, at most where it is in either; changes that
+    /// nobody saw, told by the number of state changes, widen that.
+    ///
+    /// # Errors
+    /// If the sample is older than the last, or of another boot; the ledger stays as it was.
+    pub fn add(&mut self, sample: Sample) -> Result<(), LedgerError> {
+        if let Some(last) = &self.last {
+            self.tally = self.tally + step(last, &sample, self.granule)?;
+        }
+        self.last = Some(sample);
+        Ok(())
+    }
+
+    /// The sums so far.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The last sample.
+    pub fn last(&self) -> Option<&Sample> {
+        self.last.as_ref()
+    }
+}
+
+fn step(last: &Sample, now: &Sample, granule: Option<Bytes>) -> Result<Tally, LedgerError> {
+    if now.time < last.time {
+        return Err(LedgerError::TimeWentBack { before: last.time, now: now.time });
+    }
+    if now.event_seq < last.event_seq {
+        return Err(LedgerError::EventsWentBack { before: last.event_seq, now: now.event_seq });
+    }
+    let elapsed_us = u64::try_from((now.time - last.time).as_micros()).unwrap_or(u64::MAX);
+    let unit = granule.unwrap_or_default().0;
+    let off = |sample: &Sample| sample.ranges(|state| state == SliceState::Offline);
+    let (before, after) = (off(last), off(now));
+    let both = before.both(&after).whole(unit);
+    // A unit may have been off as a whole in between, though at no end were all of its slices.
+    let possible = before.either(&after).either(&passed_by(last, now)).whole(unit);
+    // A slice that was off, on and off again, or the other way round, changed its state twice at least.
+    let unseen = (now.event_seq - last.event_seq).saturating_sub(fewest_changes(last, now)) / 2;
+    let spare = unseen.saturating_mul(unit.max(now.slice_bytes.0).max(last.slice_bytes.0));
+    let all = now.ranges(|_| true).either(&last.ranges(|_| true)).bytes();
+    let low = if granule.is_some() { both.bytes().saturating_sub(spare) } else { 0 };
+    let high = possible.bytes().saturating_add(spare).min(all);
+    let entered = after.whole(unit).bytes() - both.bytes();
+    let perhaps = (possible.bytes() - before.whole(unit).bytes()).saturating_add(spare);
+    let (work, resets) = match now.work.since(&last.work) {
+        Some(work) => (work, 0),
+        None => (Work::default(), 1),
+    };
+    Ok(Tally {
+        elapsed_us,
+        steps: 1,
+        off_low_byte_us: u128::from(low) * u128::from(elapsed_us),
+        off_high_byte_us: u128::from(high) * u128::from(elapsed_us),
+        entered_low_bytes: if granule.is_some() { entered } else { 0 },
+        entered_high_bytes: perhaps,
+        tried_bytes: work.tried_slices.saturating_mul(now.slice_bytes.0),
+        woken_bytes: work.woken_slices.saturating_mul(now.slice_bytes.0),
+        work,
+        resets,
+    })
+}
+
+/// Slices of both samples: id, state in the one, state in the other.
+fn pairs<'a>(
+    last: &'a Sample,
+    now: &'a Sample,
+) -> impl Iterator<Item = (SliceId, SliceState, SliceState)> + 'a {
+    let mut before = last.states.iter().peekable();
+    let same = last.slice_bytes == now.slice_bytes;
+    now.states.iter().filter(move |_| same).filter_map(move |(id, state)| {
+        while before.next_if(|(other, _)| other < id).is_some() {}
+        let (_, was) = before.next_if(|(other, _)| other == id)?;
+        Some((*id, *was, *state))
+    })
+}
+
+/// Slices that were off in between, seen so in neither sample.
+fn passed_by(last: &Sample, now: &Sample) -> Ranges {
+    use SliceState::{Emptying, Online, Quarantined, Waking};
+    let passed = |was, is| matches!((was, is), (Online | Emptying, Waking | Quarantined));
+    let found: Vec<SliceId> =
+        pairs(last, now).filter(|(_, was, is)| passed(*was, *is)).map(|(id, ..)| id).collect();
+    let only =
+        Sample { states: found.into_iter().map(|id| (id, SliceState::Offline)).collect(), ..now.clone() };
+    only.ranges(|_| true)
+}
+
+/// The fewest state changes that lead from one sample to the other.
+fn fewest_changes(last: &Sample, now: &Sample) -> u64 {
+    let place = |state| match state {
+        SliceState::Online => Some(0),
+        SliceState::Emptying => Some(1),
+        SliceState::Offline => Some(2),
+        SliceState::Waking => Some(3),
+        SliceState::Quarantined => None,
+    };
+    pairs(last, now)
+        .map(|(_, was, is)| match (place(was), place(is)) {
+            _ if was == is => 0,
+            // Given up.
+            (Some(1), Some(0)) => 1,
+            (Some(from), Some(to)) => (to + 4 - from) % 4,
+            _ => 1,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;

@@ -1,0 +1,154 @@
+//! The ledger counts what was off for sure, and what may have been.
+
+use proptest::prelude::*;
+use ramslice_types::Pages;
+
+use super::*;
+use SliceState::{Emptying, Offline, Online, Waking};
+
+const MIB: u64 = 1 << 20;
+
+fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> Sample {
+    Sample {
+        time: Duration::from_secs(second),
+        event_seq,
+        slice_bytes: Bytes(MIB),
+        states: (0..).map(SliceId).zip(states.iter().copied()).collect(),
+        work: Work::default(),
+    }
+}
+
+fn mib_seconds(tally: &Tally) -> (u128, u128) {
+    let unit = u128::from(MIB) * 1_000_000;
+    (tally.off_low_byte_us / unit, tally.off_high_byte_us / unit)
+}
+
+fn kept(granule_mib: u64, samples: &[Sample]) -> Tally {
+    let mut ledger = Ledger::new(Some(Bytes(granule_mib * MIB)));
+    samples.iter().for_each(|sample| ledger.add(sample.clone()).unwrap());
+    *ledger.tally()
+}
+
+#[test]
+fn a_slice_counts_surely_where_both_samples_have_it_off() {
+    let tally =
+        kept(1, &[sample(0, 4, &[Offline, Offline, Online]), sample(10, 8, &[Offline, Online, Offline])]);
+    assert_eq!(mib_seconds(&tally), (10, 30));
+    assert_eq!((tally.entered_low_bytes, tally.entered_high_bytes), (MIB, MIB));
+}
+
+#[test]
+fn slices_count_only_in_whole_aligned_units_of_the_hardware() {
+    let off = [Online, Offline, Offline, Online, Offline, Offline];
+    let tally = kept(2, &[sample(0, 0, &off), sample(10, 0, &off)]);
+    assert_eq!(mib_seconds(&tally), (20, 20), "slices 1 and 2 lie in two units, 4 and 5 in one");
+    let tally = kept(4, &[sample(0, 0, &off), sample(10, 0, &off)]);
+    assert_eq!(mib_seconds(&tally), (0, 0));
+}
+
+#[test]
+fn an_unknown_unit_makes_everything_and_nothing_possible() {
+    let mut ledger = Ledger::new(None);
+    ledger.add(sample(0, 0, &[Offline; 3])).unwrap();
+    ledger.add(sample(10, 0, &[Offline; 3])).unwrap();
+    assert_eq!(mib_seconds(ledger.tally()), (0, 30));
+}
+
+#[test]
+fn changes_that_nobody_saw_widen_the_figure() {
+    let off = [Offline, Offline, Offline, Online, Online];
+    // Four changes: one slice woke and went off again, perhaps.
+    let tally = kept(1, &[sample(0, 10, &off), sample(10, 14, &off)]);
+    assert_eq!(mib_seconds(&tally), (10, 50));
+    // Two changes that are seen widen nothing further.
+    let seen = [Offline, Offline, Offline, Offline, Online];
+    let tally = kept(1, &[sample(0, 10, &off), sample(10, 12, &seen)]);
+    assert_eq!(mib_seconds(&tally), (30, 40));
+}
+
+#[test]
+fn a_slice_on_its_way_saves_nothing() {
+    let tally = kept(1, &[sample(0, 0, &[Emptying, Waking]), sample(10, 0, &[Emptying, Waking])]);
+    assert_eq!(mib_seconds(&tally), (0, 0));
+}
+
+#[test]
+fn samples_out_of_order_or_of_another_boot_are_refused_and_change_nothing() {
+    let mut ledger = Ledger::new(None);
+    ledger.add(sample(10, 5, &[Online])).unwrap();
+    let before = *ledger.tally();
+    assert!(matches!(ledger.add(sample(9, 5, &[Online])), Err(LedgerError::TimeWentBack { .. })));
+    assert!(matches!(ledger.add(sample(11, 4, &[Online])), Err(LedgerError::EventsWentBack { .. })));
+    assert_eq!((*ledger.tally(), ledger.last().unwrap().event_seq), (before, 5));
+}
+
+#[test]
+fn counters_that_were_set_back_are_noticed() {
+    let with = |second, migrated| Sample {
+        work: Work { migrated_pages: Pages(migrated), ..Work::default() },
+        ..sample(second, 0, &[Online])
+    };
+    let tally = kept(1, &[with(0, 100), with(1, 150), with(2, 10), with(3, 15)]);
+    assert_eq!((tally.work.migrated_pages, tally.resets), (Pages(55), 1));
+}
+
+/// What really happened: states at each second, one change at a time where they differ.
+fn history() -> impl Strategy<Value = Vec<Vec<SliceState>>> {
+    let step = (0usize..4, any::<bool>());
+    (prop::collection::vec(step, 1..40), prop::collection::vec(0usize..4, 4)).prop_map(|(steps, first)| {
+        let cycle = [Online, Emptying, Offline, Waking];
+        let mut places: Vec<usize> = first;
+        let mut states = vec![places.iter().map(|place| cycle[*place]).collect::<Vec<_>>()];
+        for (slice, moves) in steps {
+            if moves {
+                places[slice] = (places[slice] + 1) % 4;
+            }
+            states.push(places.iter().map(|place| cycle[*place]).collect());
+        }
+        states
+    })
+}
+
+proptest! {
+    /// A ledger that sees only some of the moments holds what one that sees all of them counts.
+    #[test]
+    fn what_was_really_off_lies_in_the_figure(states in history(), seen in prop::collection::vec(any::<bool>(), 41), unit in 1u64..3) {
+        let mut seq = 0;
+        let samples: Vec<Sample> = states
+            .iter()
+            .enumerate()
+            .map(|(second, now)| {
+                seq += u64::from(second > 0 && states[second - 1] != *now);
+                sample(second as u64, seq, now)
+            })
+            .collect();
+        // Each state lasts from its sample to the next.
+        let truth: u128 = samples[..samples.len() - 1]
+            .iter()
+            .map(|sample| u128::from(sample.off_bytes(Some(Bytes(unit * MIB)))) * 1_000_000)
+            .sum();
+        let last = samples.len() - 1;
+        let some: Vec<Sample> = samples
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at == 0 || *at == last || seen[*at])
+            .map(|(_, sample)| sample.clone())
+            .collect();
+        let tally = kept(unit, &some);
+        prop_assert!(tally.off_low_byte_us <= truth && truth <= tally.off_high_byte_us,
+            "{} <= {} <= {}", tally.off_low_byte_us, truth, tally.off_high_byte_us);
+    }
+
+    /// Sums of parts are the sum of the whole.
+    #[test]
+    fn it_makes_no_difference_where_a_ledger_is_cut(states in history(), cut in any::<prop::sample::Index>()) {
+        let samples: Vec<Sample> = states
+            .iter()
+            .enumerate()
+            .map(|(second, now)| sample(second as u64, 4 * second as u64, now))
+            .collect();
+        let at = cut.index(samples.len());
+        let (one, other) = (kept(1, &samples[..=at]), kept(1, &samples[at..]));
+        prop_assert_eq!(one + other, kept(1, &samples));
+    }
+}

@@ -1,0 +1,262 @@
+//! DRAM profiles: what the power states of a memory system save, and what a reference machine pays for packing.
+//!
+//! A profile is a TOML file; `profiles/template.toml` documents every field. Each number carries its unit and its
+//! source, or says that nothing is known of it, with the source that leaves it out. Nothing has a default.
+//!
+//! # How a state saves
+//!
+//! With a share `x` of the memory off, the memory draws, for each GiB that there is,
+//!
+//! ```text
+//! power(x) = background - all_on - (saving - all_on) * x   >=   floor        background >= saving + floor
+//! ```
+//!
+//! `background` is drawn by memory that is on and idle. `floor` is what the state draws with everything off, so that half
+//! of the memory off never means half of the power. `all_on` is what the mode saves with nothing off at all: partial
+//! self-refresh does so by being self-refresh. Packing has no part in that, so the ledger counts
+//!
+//! ```text
+//! saved = (saving - all_on) * GiB off * seconds
+//! ```
+//!
+//! Where a file gives no `saving`, it is `background - floor`; where it gives both, their sum may not exceed the
+//! background. For a state that only works while all of the memory rests, the low end is 0, because nobody tells how
+//! long it rests.
+
+mod builtin;
+mod check;
+mod quantity;
+mod raw;
+
+use ramslice_types::{
+    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, JoulesPerCycle, PriceParameter, Ratio, Seconds, Watts,
+    WattsPerGib,
+};
+use serde::Serialize;
+use thiserror::Error;
+
+pub use builtin::{TEMPLATE, builtin, builtin_names, builtin_text};
+
+use crate::interval::Interval;
+
+/// A profile that is refused: where, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{file}:{line}: {message}")]
+pub struct ProfileError {
+    /// The file's name as it was given.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong there, and what is allowed.
+    pub message: String,
+}
+
+/// A figure with its source; without a value if the source does not tell.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sourced<T> {
+    /// The figure, unless it is unknown.
+    #[serde(skip)]
+    pub value: Option<T>,
+    /// As the file has it, with the unit: `9.19 mW/GiB`, `0.53 to 22.95 mW/GiB`, `unknown`.
+    pub written: String,
+    /// Where it is from, or who leaves it out.
+    pub source: String,
+}
+
+/// What the powers of a profile are given for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scale {
+    /// For each GiB.
+    PerGib,
+    /// For a module of this capacity.
+    PerModule(Sourced<Interval<Gibibytes>>),
+    /// As a share of this power.
+    OfFull(Sourced<Interval<WattsPerGib>>),
+}
+
+/// A power as the profile gives it, and for each GiB if the scale is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Power {
+    /// In the profile's own unit: W/GiB, W of a module, or a share of full power.
+    pub own: Interval<Ratio>,
+    /// For each GiB.
+    pub per_gib: Option<Interval<WattsPerGib>>,
+}
+
+/// How long it takes to enter or leave a state.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Latency {
+    /// At least this long.
+    pub low: Seconds,
+    /// At most this long, if the source gives a limit.
+    pub high: Option<Seconds>,
+}
+
+/// What becomes of the contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retention {
+    /// They are still there afterwards.
+    Kept,
+    /// They are gone.
+    Lost,
+}
+
+/// When a state saves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applies {
+    /// While the rest of the memory is in use.
+    InUse,
+    /// Only while all of the memory rests.
+    AllIdle,
+}
+
+/// What the hardware switches as one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Granularity {
+    /// The unit of the hardware: a rank, an eighth of one, a channel.
+    pub what: String,
+    /// Its size, and the alignment it wants, if known.
+    pub bytes: Sourced<Bytes>,
+}
+
+/// A power state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    /// Its name within the profile.
+    pub name: String,
+    /// What it is.
+    pub title: String,
+    /// Saved for each GiB off; see the formula of this module.
+    pub saving: Sourced<Power>,
+    /// Whether `saving` was worked out from background and floor.
+    pub saving_derived: bool,
+    /// Drawn for each GiB with everything off.
+    pub floor: Sourced<Power>,
+    /// Saved with nothing off; not due to packing.
+    pub all_on: Option<Sourced<Power>>,
+    /// What the hardware switches as one.
+    pub granularity: Granularity,
+    /// Time to enter it.
+    pub entry_latency: Sourced<Latency>,
+    /// Time to leave it.
+    pub exit_latency: Sourced<Latency>,
+    /// Power while leaving it, where that is another than the background.
+    pub exit_power: Option<Sourced<Power>>,
+    /// Contents kept or lost.
+    pub retention: Sourced<Retention>,
+    /// When it saves.
+    pub applies: Sourced<Applies>,
+    /// Standards that have it.
+    pub standards: Option<Sourced<Vec<String>>>,
+}
+
+/// A machine whose prices are known: the reference for counted operations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    /// What machine it is.
+    pub name: String,
+    /// Its memory.
+    pub memory: Sourced<Interval<Gibibytes>>,
+    /// The frequency at which its cycles are counted.
+    pub frequency: Sourced<Interval<Hertz>>,
+    /// Extra power while a CPU empties slices.
+    pub compacting_power: Sourced<Interval<Watts>>,
+    /// Power of the whole machine.
+    pub platform_power: Sourced<Interval<Watts>>,
+    /// Instructions of accounting for a page that is allocated, mapped, unmapped and freed.
+    pub accounting: Sourced<Interval<Ratio>>,
+    /// Instructions to wake a GiB.
+    pub waking: Sourced<Interval<Ratio>>,
+    /// Cycles that such an instruction takes.
+    pub cycles_per_instruction: Sourced<Interval<Ratio>>,
+    /// CPU work to read a dropped page again.
+    pub refault_cpu: Sourced<Interval<Cycles>>,
+    /// Energy of storage, in J for each GiB read again.
+    pub refault_storage: Sourced<Interval<Ratio>>,
+    /// The price model, in cycles, by the kernel's parameters.
+    pub prices: Vec<(PriceParameter, Sourced<Interval<Cycles>>)>,
+    /// By how much the price model is off, in cycles for each GiB whose emptying was tried.
+    pub price_error: Sourced<Interval<Cycles>>,
+}
+
+/// A memory system.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// Its name: what `--profile` takes.
+    pub name: String,
+    /// What it is.
+    pub title: String,
+    /// The file, or the name of a built-in one.
+    pub file: String,
+    /// What its powers are given for.
+    pub scale: Scale,
+    /// Power of memory that is on and idle.
+    pub background: Sourced<Power>,
+    /// The state that is taken when none is named.
+    pub default_state: String,
+    /// Its states, in the order of the file; names differ.
+    pub states: Vec<State>,
+    /// The reference machine.
+    pub machine: Option<Machine>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+impl Profile {
+    /// Reads a profile from the text of a file; `file` is its name, for messages.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line and what is allowed.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
+        check::profile(text, file)
+    }
+
+    /// The state of this name.
+    pub fn state(&self, name: &str) -> Option<&State> {
+        self.states.iter().find(|state| state.name == name)
+    }
+}
+
+impl State {
+    /// Saved by packing for each GiB off: without what the mode saves anyway.
+    ///
+    /// Nothing if the profile's scale is unknown.
+    pub fn saving_by_packing(&self) -> Option<Interval<WattsPerGib>> {
+        let saving = self.saving.value?.per_gib?;
+        let own = match &self.all_on {
+            None => saving,
+            Some(all_on) => (saving - all_on.value?.per_gib?).at_least_zero(),
+        };
+        let always = self.applies.value == Some(Applies::InUse);
+        Some(if always { own } else { own.or_nothing() })
+    }
+
+    /// The share of the background that is saved with everything off.
+    pub fn share(&self, background: &Power) -> Option<Interval<Ratio>> {
+        self.saving.value?.own.per(background.own)
+    }
+}
+
+impl Machine {
+    /// Energy of a cycle that a CPU spends on packing: extra power divided by frequency.
+    pub fn energy_per_cycle(&self) -> Option<Interval<JoulesPerCycle>> {
+        self.compacting_power.value?.per(self.frequency.value?)
+    }
+
+    /// The price of an operation.
+    pub fn price(&self, parameter: PriceParameter) -> Option<Interval<Cycles>> {
+        self.prices.iter().find(|(name, _)| *name == parameter)?.1.value
+    }
+
+    /// How much memory must be off for how long, until emptying it once has paid: work divided by saving.
+    pub fn break_even(
+        &self,
+        work: Interval<Cycles>,
+        saving: Interval<WattsPerGib>,
+    ) -> Option<Interval<GibSeconds>> {
+        self.energy_per_cycle()?.times(work).per(saving)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,557 @@
+//! The statement: joules saved, invested and net, each as an interval, with what each figure rests on.
+
+use std::collections::BTreeMap;
+
+use ramslice_types::{
+    Bytes, Cycles, GibSeconds, Gibibytes, Joules, JoulesPerCycle, Price, PriceParameter, Quantity, Ratio,
+    Seconds, Watts,
+};
+use serde::Serialize;
+
+use crate::clock::{Clock, gib};
+use crate::interval::Interval;
+use crate::ledger::{Sample, Tally};
+use crate::meter::Measured;
+use crate::profile::{Machine, Profile, State};
+use crate::verdict::{Grounds, Verdict, digits, percent, range, verdict};
+
+/// What packing costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Term {
+    /// CPU work to empty slices, failed attempts included.
+    Emptying,
+    /// CPU work to wake them.
+    Waking,
+    /// Counting what each pageblock holds, all the time.
+    Accounting,
+    /// Reading dropped cache again: CPU and storage.
+    Refaults,
+    /// Entering and leaving the power state.
+    Transitions,
+    /// Work that took longer, with the whole machine on.
+    RunTime,
+}
+
+impl Term {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Emptying => "emptying",
+            Self::Waking => "waking",
+            Self::Accounting => "accounting",
+            Self::Refaults => "refaults",
+            Self::Transitions => "transitions",
+            Self::RunTime => "run time",
+        }
+    }
+}
+
+/// One cost.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    /// Which.
+    pub term: Term,
+    /// How much; nothing if it could not be counted.
+    pub joules: Option<Interval<Joules>>,
+    /// What the figure rests on, or why there is none.
+    pub basis: String,
+    /// Of a cost without a figure: what must hold for a net above 0 to stay above 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gain_only_if: Option<String>,
+}
+
+/// What the hardware switches as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Granule {
+    /// As the profile has it; nothing if its source does not tell.
+    OfProfile(Option<Bytes>),
+    /// Taken instead, for a machine in the proportions of a larger one.
+    Assumed(Bytes),
+}
+
+impl Granule {
+    /// Its size.
+    pub fn bytes(self) -> Option<Bytes> {
+        match self {
+            Self::OfProfile(bytes) => bytes,
+            Self::Assumed(bytes) => Some(bytes),
+        }
+    }
+}
+
+/// What a statement is made with, beside the sums.
+#[derive(Debug, Clone)]
+pub struct Settings<'a> {
+    /// The memory system.
+    pub profile: &'a Profile,
+    /// Its power state.
+    pub state: &'a State,
+    /// The clock of the samples.
+    pub clock: &'a Clock,
+    /// What the hardware switches as one; the ledger must have been kept with the same.
+    pub granule: Granule,
+    /// By how much the work took longer, as a share of the time; from a comparison with a run without.
+    pub runtime_change: Option<Interval<Ratio>>,
+    /// The price model's parameters of the kernel that was watched.
+    pub kernel_prices: &'a BTreeMap<PriceParameter, Price>,
+    /// Size of a page there.
+    pub page_bytes: Bytes,
+    /// Its memory.
+    pub memory: Bytes,
+    /// What a meter says of the same time.
+    pub measured: Option<&'a Measured>,
+}
+
+/// A meter's figure beside the model's.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Reconciled {
+    /// What was measured: the machine, the memory.
+    pub what: &'static str,
+    /// By the meter.
+    pub meter_joules: Joules,
+    /// By the profile.
+    pub model_joules: Interval<Joules>,
+    /// Whether the profile fits. Memory that is used may draw more than one that is idle.
+    pub agrees: bool,
+}
+
+/// Where the joules went.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Statement {
+    /// The time, in real seconds.
+    pub time_seconds: Interval<Seconds>,
+    /// Memory that was off in whole units of the hardware, times real seconds.
+    pub off_gib_seconds: Interval<GibSeconds>,
+    /// Saved by it.
+    pub saved_joules: Interval<Joules>,
+    /// The costs.
+    pub lines: Vec<Line>,
+    /// The sum of those that have a figure.
+    pub invested_joules: Interval<Joules>,
+    /// Saved less invested.
+    pub net_joules: Interval<Joules>,
+    /// Drawn by the whole machine.
+    pub machine_joules: Option<Interval<Joules>>,
+    /// Net as a share of that; it may be below 0.
+    pub net_share: Option<Interval<Ratio>>,
+    /// What the figures rest on, one sentence each.
+    pub basis: Vec<String>,
+    /// Meter and model.
+    pub reconciled: Vec<Reconciled>,
+    /// In a word and a sentence.
+    pub verdict: Verdict,
+}
+
+/// What is saved at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Now {
+    /// Bytes in slices that are off.
+    pub off_bytes: Bytes,
+    /// Of these, in whole units of the hardware; nothing if their size is unknown.
+    pub whole_units_bytes: Option<Bytes>,
+    /// Power that they save; nothing if the profile's powers are only relative.
+    pub saved_watts: Option<Interval<Watts>>,
+}
+
+/// What a machine saves at the moment of a sample, as long as it stays as it is.
+pub fn now(sample: &Sample, state: &State, granule: Granule) -> Now {
+    let off = |unit: Option<Bytes>| Bytes(sample.off_bytes(unit));
+    let (off_bytes, whole) = (off(None), granule.bytes().map(|unit| off(Some(unit))));
+    let memory = Interval::between(gib(whole.map_or(0, |bytes| bytes.0)), gib(whole.unwrap_or(off_bytes).0));
+    let saved_watts = state.saving_by_packing().map(|saving| saving.times(memory));
+    Now { off_bytes, whole_units_bytes: whole, saved_watts }
+}
+
+impl Statement {
+    /// Works out the joules; nothing if the profile's powers are only relative.
+    pub fn new(tally: &Tally, settings: &Settings<'_>) -> Option<Self> {
+        let saving = settings.state.saving_by_packing()?;
+        let clock = settings.clock;
+        let time = clock.seconds(tally.elapsed());
+        // The ends belong together: low with low, whatever the factor.
+        let ends = [tally.off_low_byte_us, tally.off_high_byte_us].map(|byte_us| clock.gib_seconds(byte_us));
+        let off = Interval::between(ends[0].low(), ends[1].high());
+        let saved = saving.times(off);
+        let machine_joules = machine_energy(settings, time);
+        let costs = Costs { tally, settings };
+        let mut lines = vec![
+            costs.emptying(),
+            costs.waking(),
+            costs.accounting(),
+            costs.refaults(),
+            costs.transitions(),
+            costs.run_time(machine_joules),
+        ];
+        let invested = lines.iter().filter_map(|line| line.joules).fold(Interval::zero(), |sum, j| sum + j);
+        let net = saved - invested;
+        for line in lines.iter_mut().filter(|line| line.joules.is_none()) {
+            line.gain_only_if = costs.condition(line.term, net.low(), machine_joules);
+        }
+        let net_share = machine_joules.and_then(|all| net.per(all));
+        let uncounted: Vec<_> = lines
+            .iter()
+            .filter(|line| line.joules.is_none())
+            .map(|line| (line.term, line.gain_only_if.clone()))
+            .collect();
+        let emulated = !clock.is_real();
+        let verdict = verdict(&Grounds { net, share: net_share, uncounted: &uncounted, emulated });
+        Some(Self {
+            time_seconds: time,
+            off_gib_seconds: off,
+            saved_joules: saved,
+            lines,
+            invested_joules: invested,
+            net_joules: net,
+            machine_joules,
+            net_share,
+            basis: basis(tally, settings, time),
+            reconciled: reconcile(settings, time, saved),
+            verdict,
+        })
+    }
+}
+
+/// What the whole machine drew: by the meter, else by the profile.
+fn machine_energy(settings: &Settings<'_>, time: Interval<Seconds>) -> Option<Interval<Joules>> {
+    if let Some(joules) = settings.measured.and_then(|measured| measured.machine_joules) {
+        return Some(Interval::exactly(joules));
+    }
+    Some(settings.profile.machine.as_ref()?.platform_power.value?.times(time))
+}
+
+fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec<String> {
+    let mut basis = Vec::new();
+    let shown = digits(tally.elapsed().as_secs_f64());
+    basis.push(match settings.clock {
+        Clock::Real => format!("time: {shown} s, real"),
+        Clock::Emulated(slower) => format!(
+            "time: {shown} s of an emulated machine, divided by {} ({}), are {}",
+            plain(slower.factor()),
+            slower.source(),
+            range(time),
+        ),
+    });
+    basis.push(match (&settings.profile.machine, settings.clock) {
+        (None, _) => "costs: none can be counted, for the profile names no machine".to_owned(),
+        (Some(machine), Clock::Real) => {
+            format!("costs: the CPU time that the kernel measured, at the power of: {}", machine.name)
+        }
+        (Some(machine), Clock::Emulated(_)) => {
+            format!("costs: operations that the kernel counted, at the prices of: {}", machine.name)
+        }
+    });
+    let unit = &settings.state.granularity;
+    basis.push(match settings.granule {
+        Granule::Assumed(bytes) => format!(
+            "granularity: {bytes} assumed, as if the hardware switched that; the profile says {} ({})",
+            unit.bytes.written, unit.what
+        ),
+        Granule::OfProfile(Some(bytes)) => {
+            format!("granularity: only whole aligned units of {bytes} count ({})", unit.what)
+        }
+        Granule::OfProfile(None) => format!(
+            "granularity: unknown ({}), so perhaps nothing of what was off saved: {}",
+            unit.what, unit.bytes.source
+        ),
+    });
+    basis.push(match settings.measured {
+        Some(measured) => {
+            format!(
+                "savings are a model's; the machine's energy is measured ({})",
+                measured.machine_domains.join(" + ")
+            )
+        }
+        None => "all figures are a model's: no meter was read".to_owned(),
+    });
+    basis
+}
+
+fn plain(value: Interval<Ratio>) -> String {
+    range(value).trim_end().to_owned()
+}
+
+fn reconcile(settings: &Settings<'_>, time: Interval<Seconds>, saved: Interval<Joules>) -> Vec<Reconciled> {
+    let Some(measured) = settings.measured else { return Vec::new() };
+    let mut found = Vec::new();
+    let platform = settings.profile.machine.as_ref().and_then(|machine| machine.platform_power.value);
+    if let (Some(meter), Some(power)) = (measured.machine_joules, platform) {
+        let model = power.times(time);
+        found.push(Reconciled {
+            what: "machine",
+            meter_joules: meter,
+            model_joules: model,
+            agrees: model.contains(meter),
+        });
+    }
+    let background = settings.profile.background.value.and_then(|power| power.per_gib);
+    if let (Some(meter), Some(power)) = (measured.dram_joules, background) {
+        let all = power.times(Interval::exactly(gib(settings.memory.0)).times(time));
+        let model = (all - saved).at_least_zero();
+        // The background is that of idle memory: reading and writing add to it.
+        found.push(Reconciled {
+            what: "memory",
+            meter_joules: meter,
+            model_joules: model,
+            agrees: meter >= model.low(),
+        });
+    }
+    found
+}
+
+/// Works out costs.
+struct Costs<'a> {
+    tally: &'a Tally,
+    settings: &'a Settings<'a>,
+}
+
+const NO_MACHINE: &str = "the profile names no machine";
+const SET_BACK: &str = "the kernel's statistics were set back meanwhile, so that not all is known";
+
+fn counted(term: Term, joules: Interval<Joules>, basis: impl Into<String>) -> Line {
+    Line { term, joules: Some(joules), basis: basis.into(), gain_only_if: None }
+}
+
+fn uncounted(term: Term, why: impl Into<String>) -> Line {
+    Line { term, joules: None, basis: why.into(), gain_only_if: None }
+}
+
+impl Costs<'_> {
+    /// The machine and the energy of its cycles.
+    fn cpu(&self) -> Result<(&Machine, Interval<JoulesPerCycle>), String> {
+        let machine = self.settings.profile.machine.as_ref().ok_or(NO_MACHINE)?;
+        let energy = machine.energy_per_cycle();
+        Ok((machine, energy.ok_or("the profile's machine has no compacting_power or frequency")?))
+    }
+
+    /// `Err` says why there is no figure.
+    fn line(term: Term, found: Result<(Interval<Joules>, String), String>) -> Line {
+        match found {
+            Ok((joules, basis)) => counted(term, joules, basis),
+            Err(why) => uncounted(term, why),
+        }
+    }
+
+    fn complete(&self) -> Result<(), String> {
+        if self.tally.resets > 0 { Err(SET_BACK.to_owned()) } else { Ok(()) }
+    }
+
+    fn emptying(&self) -> Line {
+        let found = || {
+            self.complete()?;
+            let work = &self.tally.work;
+            if work.tried_slices == 0 && work.price_measured == Price::ZERO {
+                return Ok((Interval::zero(), "no slice was emptied".to_owned()));
+            }
+            let (machine, energy) = self.cpu()?;
+            let (cycles, how) = match self.settings.clock {
+                Clock::Real => {
+                    let cycles = Cycles(work.price_measured.cycles() as f64);
+                    (Interval::exactly(cycles), "measured")
+                }
+                Clock::Emulated(_) => (self.reference_cycles(machine)?, "for the operations counted"),
+            };
+            let basis = format!(
+                "{} slices, {} pages moved, {} dropped: {} {how}, {}",
+                work.tried_slices,
+                work.migrated_pages,
+                work.dropped_pages,
+                range(cycles),
+                range(energy)
+            );
+            Ok((energy.times(cycles), basis))
+        };
+        Self::line(Term::Emptying, found())
+    }
+
+    /// What the counted operations cost on the reference machine.
+    ///
+    /// Nobody counts mappings: none at least. At most one for each page, or what the kernel's own prices tell, which
+    /// count each mapping; they only do if they are the reference machine's.
+    fn reference_cycles(&self, machine: &Machine) -> Result<Interval<Cycles>, String> {
+        use PriceParameter as P;
+        let price = |parameter: P| {
+            machine.price(parameter).ok_or_else(|| format!("the profile has no price {}", parameter.name()))
+        };
+        for (parameter, _) in &machine.prices {
+            let (kernel, profile) = (self.settings.kernel_prices.get(parameter), price(*parameter)?);
+            let kernel =
+                kernel.ok_or_else(|| format!("the kernel's price {} could not be read", parameter.name()))?;
+            if !profile.contains(Cycles(kernel.cycles() as f64)) {
+                return Err(format!(
+                    "the kernel's price {} is {} cycles, not the reference machine's {}, so that mappings are not known",
+                    parameter.name(),
+                    kernel.cycles(),
+                    range(profile)
+                ));
+            }
+        }
+        let work = &self.tally.work;
+        let tried_pages = Bytes(self.tally.tried_bytes).pages(self.settings.page_bytes);
+        let mut sum = Interval::zero();
+        for (parameter, number) in [
+            (P::IsolateSlice, work.tried_slices as f64),
+            (P::IsolatePage, tried_pages.0 as f64 / 1024.0),
+            (P::DropPage, work.dropped_pages.saturating_sub(work.target_cache_pages).0 as f64),
+            (P::MigratePage, work.migrated_pages.0 as f64),
+            (P::AllocBuddy, work.target_free_pages.0 as f64),
+            (P::AllocCache, work.target_cache_pages.0 as f64),
+        ] {
+            sum = sum + price(parameter)?.scaled(number);
+        }
+        let mapped = sum + price(P::MigrateMapping)?.scaled(work.migrated_pages.0 as f64);
+        let predicted = work.price_predicted.cycles() as f64;
+        let most = Interval::between(sum.low(), Cycles(mapped.high().0.max(predicted)));
+        let error = machine.price_error.value.ok_or("the profile does not tell the error of its prices")?;
+        let error = error.scaled(gib(self.tally.tried_bytes).0);
+        Ok((most + Interval::between(Cycles(-error.high().0), error.high())).at_least_zero())
+    }
+
+    fn waking(&self) -> Line {
+        let found = || {
+            self.complete()?;
+            if self.tally.woken_bytes == 0 {
+                return Ok((Interval::zero(), "no slice woke".to_owned()));
+            }
+            let (machine, energy) = self.cpu()?;
+            let each = self.instructions(machine, machine.waking.value, "waking")?;
+            let woken = gib(self.tally.woken_bytes);
+            let basis = format!("{} slices", self.tally.work.woken_slices);
+            Ok((energy.times(each.scaled(woken.0)), basis))
+        };
+        Self::line(Term::Waking, found())
+    }
+
+    /// Cycles for instructions.
+    fn instructions(
+        &self,
+        machine: &Machine,
+        number: Option<Interval<Ratio>>,
+        what: &str,
+    ) -> Result<Interval<Cycles>, String> {
+        let number = number.ok_or_else(|| format!("the profile does not tell the instructions of {what}"))?;
+        let each = machine.cycles_per_instruction.value;
+        let each = each.ok_or("the profile does not tell cycles_per_instruction")?;
+        Ok(Interval::exactly(Cycles(1.0)).times(number.times(each)))
+    }
+
+    fn accounting(&self) -> Line {
+        let found = || {
+            self.complete()?;
+            let (faults, pages) =
+                (self.tally.work.page_faults as f64, self.tally.work.allocated_pages.0 as f64);
+            if faults == 0.0 && pages == 0.0 {
+                return Ok((Interval::zero(), "no page was touched".to_owned()));
+            }
+            let (machine, energy) = self.cpu()?;
+            let each = self.instructions(machine, machine.accounting.value, "accounting")?;
+            // A fault may find its page, and pages are allocated without a fault.
+            let number = Interval::between(Ratio(faults), Ratio(pages));
+            let basis = format!(
+                "{} page faults, {} pages allocated, {} each",
+                self.tally.work.page_faults,
+                self.tally.work.allocated_pages,
+                range(each)
+            );
+            Ok((energy.times(each.times(number)), basis))
+        };
+        Self::line(Term::Accounting, found())
+    }
+
+    fn refaults(&self) -> Line {
+        let found = || {
+            self.complete()?;
+            let dropped = self.tally.work.dropped_pages;
+            if dropped.0 == 0 {
+                return Ok((Interval::zero(), "no cache was dropped".to_owned()));
+            }
+            let (machine, energy) = self.cpu()?;
+            let why = |field: &str, source: &str| {
+                format!(
+                    "up to {dropped} dropped pages may have been read again; {field} is unknown: {source}"
+                )
+            };
+            let cpu =
+                machine.refault_cpu.value.ok_or_else(|| why("refault_cpu", &machine.refault_cpu.source))?;
+            let storage = machine.refault_storage.value;
+            let storage = storage.ok_or_else(|| why("refault_storage", &machine.refault_storage.source))?;
+            let read = gib(dropped.bytes(self.settings.page_bytes).0);
+            let storage = Interval::exactly(Joules(read.0)).times(storage);
+            let all = energy.times(cpu.scaled(dropped.0 as f64)) + storage;
+            // A page that was dropped is read again once or never, until it is dropped again.
+            Ok((all.or_nothing(), format!("none to all of {dropped} dropped pages read again")))
+        };
+        Self::line(Term::Refaults, found())
+    }
+
+    fn transitions(&self) -> Line {
+        let found = || {
+            let (low, high) = (gib(self.tally.entered_low_bytes), gib(self.tally.entered_high_bytes));
+            if high.0 == 0.0 {
+                return Ok((Interval::zero(), "nothing was switched off".to_owned()));
+            }
+            let state = self.settings.state;
+            let mut lost = Interval::zero();
+            for (name, latency) in [("entry", &state.entry_latency), ("exit", &state.exit_latency)] {
+                let time = latency.value.and_then(|latency| latency.limited());
+                let time = time.ok_or_else(|| {
+                    format!("the {name} latency is {}: {}", latency.written, latency.source)
+                })?;
+                lost = lost + time;
+            }
+            let memory = Interval::between(low, high);
+            let saving = state.saving_by_packing().ok_or("the profile's powers are only relative")?;
+            let mut all = saving.times(memory.times(lost));
+            let exit = state.exit_power.as_ref().and_then(|power| power.value?.per_gib);
+            let back = state.exit_latency.value.and_then(|latency| latency.limited());
+            if let (Some(power), Some(back)) = (exit, back) {
+                let idle = self.settings.profile.background.value.and_then(|power| power.per_gib);
+                let more = power - idle.ok_or("the background is unknown")?;
+                all = all + more.at_least_zero().times(memory.times(back));
+            }
+            Ok((all, format!("{} GiB switched off, each time again", plain_gib(memory))))
+        };
+        Self::line(Term::Transitions, found())
+    }
+
+    fn run_time(&self, machine_joules: Option<Interval<Joules>>) -> Line {
+        let found = || {
+            let change = self.settings.runtime_change;
+            let change = change.ok_or("not measured: that takes a run of the same work without packing")?;
+            let all = machine_joules.ok_or("the power of the whole machine is unknown")?;
+            Ok((
+                all.times(change),
+                format!("{} of the time, as stated, with the whole machine on", percent(change)),
+            ))
+        };
+        Self::line(Term::RunTime, found())
+    }
+
+    /// What a cost without a figure may reach until it has eaten up a net above 0.
+    fn condition(&self, term: Term, net: Joules, machine: Option<Interval<Joules>>) -> Option<String> {
+        if net.0 <= 0.0 {
+            return None;
+        }
+        match term {
+            Term::Refaults => {
+                let each = net.0 / self.tally.work.dropped_pages.0.max(1) as f64;
+                let each = range(Interval::exactly(Joules(each)));
+                Some(format!("each of the dropped pages costs less than {each} to read again"))
+            }
+            Term::RunTime if self.settings.runtime_change.is_none() => {
+                let share = net.0 / machine?.high().get();
+                Some(format!("the work took less than {} % longer", digits(share * 100.0)))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn plain_gib(memory: Interval<Gibibytes>) -> String {
+    let (low, high) = (digits(memory.low().0), digits(memory.high().0));
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
+#[cfg(test)]
+#[path = "statement_tests.rs"]
+mod tests;

@@ -1,0 +1,345 @@
+//! Statements: what is counted, what is not, and that net is saved less invested.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use ramslice_types::{Pages, Work};
+
+use super::*;
+use crate::clock::TimeFactor;
+use crate::profile::{TEMPLATE, builtin};
+use crate::verdict::Sign;
+
+const PAGE: Bytes = Bytes(4096);
+const GIB: u64 = 1 << 30;
+
+/// The kernel's default prices: those of the thesis.
+fn default_prices() -> BTreeMap<PriceParameter, Price> {
+    use PriceParameter as P;
+    [
+        (P::IsolateSlice, 695),
+        (P::IsolatePage, 303),
+        (P::DropPage, 39),
+        (P::MigratePage, 100),
+        (P::MigrateMapping, 29),
+        (P::AllocBuddy, 1),
+        (P::AllocCache, 25),
+    ]
+    .map(|(parameter, price)| (parameter, Price(price)))
+    .into()
+}
+
+fn slower(factor: f64) -> Clock {
+    Clock::Emulated(TimeFactor::new(Interval::exactly(Ratio(factor)), "stated").unwrap())
+}
+
+/// A GiB off for so many seconds, and what it took.
+fn off_for(seconds: u64, work: Work) -> Tally {
+    let byte_us = u128::from(GIB) * u128::from(seconds) * 1_000_000;
+    Tally {
+        elapsed_us: seconds * 1_000_000,
+        steps: 1,
+        off_low_byte_us: byte_us,
+        off_high_byte_us: byte_us,
+        tried_bytes: work.tried_slices * GIB,
+        woken_bytes: work.woken_slices * GIB,
+        work,
+        ..Tally::default()
+    }
+}
+
+struct Case {
+    profile: Profile,
+    clock: Clock,
+    prices: BTreeMap<PriceParameter, Price>,
+    runtime_change: Option<Interval<Ratio>>,
+    measured: Option<Measured>,
+}
+
+impl Case {
+    fn new(profile: Profile, clock: Clock) -> Self {
+        let runtime_change = Some(Interval::zero());
+        Self { profile, clock, prices: default_prices(), runtime_change, measured: None }
+    }
+
+    fn thesis(clock: Clock) -> Self {
+        Self::new(builtin("thesis-parc").unwrap().unwrap(), clock)
+    }
+
+    /// A profile in which nothing is unknown.
+    fn template(clock: Clock) -> Self {
+        Self::new(Profile::parse(TEMPLATE, "template.toml").unwrap(), clock)
+    }
+
+    fn state(&self, tally: &Tally) -> Statement {
+        let state = self.profile.state(&self.profile.default_state).unwrap();
+        let settings = Settings {
+            profile: &self.profile,
+            state,
+            clock: &self.clock,
+            granule: Granule::OfProfile(state.granularity.bytes.value),
+            runtime_change: self.runtime_change,
+            kernel_prices: &self.prices,
+            page_bytes: PAGE,
+            memory: Bytes(8 * GIB),
+            measured: self.measured.as_ref(),
+        };
+        Statement::new(tally, &settings).unwrap()
+    }
+}
+
+fn line(statement: &Statement, term: Term) -> &Line {
+    statement.lines.iter().find(|line| line.term == term).unwrap()
+}
+
+fn near(value: Joules, expected: f64) {
+    assert!((value.0 - expected).abs() <= expected.abs() * 1e-9 + 1e-12, "{value:?} is not {expected}");
+}
+
+#[test]
+fn a_slice_of_the_thesis_pays_after_just_under_a_minute() {
+    // 184.3 million measured cycles are 0.485 J.
+    let work = Work { tried_slices: 1, price_measured: Price(1_843_000), ..Work::default() };
+    let case = Case::thesis(Clock::Real);
+    let early = case.state(&off_for(52, work));
+    assert_eq!(early.verdict.sign, Sign::Loss, "{}", early.verdict.sentence);
+    let late = case.state(&off_for(53, work));
+    assert_eq!(late.verdict.sign, Sign::Gain, "{}", late.verdict.sentence);
+    near(late.saved_joules.low(), 53.0 * 0.009_19);
+    near(late.invested_joules.high(), 0.485);
+}
+
+#[test]
+fn the_published_interval_leaves_the_same_work_undecided() {
+    let work = Work { tried_slices: 1, price_measured: Price(1000), ..Work::default() };
+    let mut case = Case::thesis(Clock::Real);
+    let modes = builtin("ddr5-modes").unwrap().unwrap();
+    case.profile.states = modes.states;
+    let statement = case.state(&off_for(1000, work));
+    assert_eq!(statement.verdict.sign, Sign::Undecided);
+    assert!(statement.net_joules.contains_zero());
+}
+
+#[test]
+fn without_a_machine_no_cost_is_counted_and_no_gain_claimed() {
+    let case = Case::new(builtin("rdram").unwrap().unwrap(), Clock::Real);
+    let work = Work { tried_slices: 1, price_measured: Price(1000), page_faults: 5, ..Work::default() };
+    let statement = case.state(&off_for(1000, work));
+    assert_eq!(line(&statement, Term::Emptying).joules, None);
+    assert_eq!(line(&statement, Term::Accounting).joules, None);
+    assert!(statement.net_joules.low().0 > 0.0);
+    assert_eq!(statement.verdict.sign, Sign::Undecided, "{}", statement.verdict.sentence);
+}
+
+#[test]
+fn a_profile_with_relative_powers_has_no_joules() {
+    let case = Case::new(builtin("mobile-states").unwrap().unwrap(), Clock::Real);
+    let state = &case.profile.states[0];
+    let settings = Settings {
+        profile: &case.profile,
+        state,
+        clock: &case.clock,
+        granule: Granule::OfProfile(None),
+        runtime_change: None,
+        kernel_prices: &case.prices,
+        page_bytes: PAGE,
+        memory: Bytes(GIB),
+        measured: None,
+    };
+    assert_eq!(Statement::new(&off_for(10, Work::default()), &settings), None);
+}
+
+#[test]
+fn emulated_time_and_cycles_are_never_taken_for_real_ones() {
+    let work = Work {
+        tried_slices: 2,
+        migrated_pages: Pages(1000),
+        dropped_pages: Pages(0),
+        target_free_pages: Pages(1000),
+        price_predicted: Price(131_000),
+        price_measured: Price(999_999_999),
+        ..Work::default()
+    };
+    let real = Case::thesis(Clock::Real).state(&off_for(150, work));
+    let emulated = Case::thesis(slower(15.0)).state(&off_for(150, work));
+    near(emulated.saved_joules.high(), real.saved_joules.high().0 / 15.0);
+    near(Joules(emulated.time_seconds.high().0), 10.0);
+    // Operations at prices: 2 slices, 2 x 262144 page frames, 1000 moved, 1000 taken; prices err by 25.95 M a GiB.
+    let fixed = 2.0 * 69500.0 + 512.0 * 30300.0 + 1000.0 * 10000.0 + 1000.0 * 100.0;
+    let most = (fixed + 1000.0 * 2900.0_f64).max(13_100_000.0) + 2.0 * 25_950_000.0;
+    let emptying = line(&emulated, Term::Emptying).joules.unwrap();
+    near(emptying.high(), most * 10.0 / 3.8e9);
+    near(emptying.low(), 0.0);
+    assert!(emulated.basis[0].contains("divided by 15.0 (stated)"), "{:?}", emulated.basis);
+    assert!(emulated.basis[1].contains("Ryzen"), "{:?}", emulated.basis);
+    assert!(emulated.verdict.sentence.contains("reference machine"));
+    // What the emulated kernel measured is nowhere in it.
+    let other = Work { price_measured: Price(1), ..work };
+    assert_eq!(Case::thesis(slower(15.0)).state(&off_for(150, other)), emulated);
+}
+
+#[test]
+fn prices_that_are_not_the_reference_machines_count_no_mappings() {
+    let work = Work { tried_slices: 1, migrated_pages: Pages(10), ..Work::default() };
+    let mut case = Case::thesis(slower(15.0));
+    case.prices.insert(PriceParameter::DropPage, Price(40));
+    let statement = case.state(&off_for(150, work));
+    let line = line(&statement, Term::Emptying);
+    assert_eq!(line.joules, None);
+    assert!(line.basis.contains("drop_page is 4000 cycles"), "{}", line.basis);
+}
+
+#[test]
+fn dropped_pages_that_nobody_can_price_take_the_gain_away() {
+    let work = Work { dropped_pages: Pages(1000), ..Work::default() };
+    let statement = Case::thesis(Clock::Real).state(&off_for(1000, work));
+    assert_eq!(line(&statement, Term::Refaults).joules, None);
+    assert_eq!(statement.verdict.sign, Sign::Undecided);
+    // 9.19 J for 1000 pages.
+    assert!(statement.verdict.sentence.contains("less than 9.19 mJ"), "{}", statement.verdict.sentence);
+    let priced = Case::template(Clock::Real).state(&off_for(1000, work));
+    let refaults = line(&priced, Term::Refaults).joules.unwrap();
+    near(refaults.low(), 0.0);
+    near(refaults.high(), 1000.0 * (20000.0 * 10.0 / 3e9 + 5.0 / 262_144.0));
+}
+
+#[test]
+fn accounting_counts_faults_and_allocations_as_an_interval() {
+    let work = Work { page_faults: 2_000_000, allocated_pages: Pages(3_000_000), ..Work::default() };
+    let statement = Case::thesis(Clock::Real).state(&off_for(10, work));
+    let accounting = line(&statement, Term::Accounting).joules.unwrap();
+    near(accounting.low(), 0.0);
+    near(accounting.high(), 3e6 * 240.0 * 1.9 * 10.0 / 3.8e9);
+}
+
+#[test]
+fn a_longer_run_costs_the_whole_machines_power() {
+    let mut case = Case::thesis(Clock::Real);
+    case.runtime_change = Some(Interval::new(Ratio(0.001), Ratio(0.002)).unwrap());
+    let statement = case.state(&off_for(100, Work::default()));
+    let longer = line(&statement, Term::RunTime).joules.unwrap();
+    near(longer.low(), 0.001 * 10.0 * 100.0);
+    near(longer.high(), 0.002 * 20.0 * 100.0);
+    case.runtime_change = None;
+    let unmeasured = case.state(&off_for(100, Work::default()));
+    assert_eq!(unmeasured.verdict.sign, Sign::Undecided);
+    assert!(unmeasured.verdict.sentence.contains("% longer"), "{}", unmeasured.verdict.sentence);
+}
+
+#[test]
+fn a_latency_without_limit_cannot_be_counted_once_something_went_off() {
+    let mut case = Case::thesis(Clock::Real);
+    case.profile.states = builtin("ddr5-modes").unwrap().unwrap().states;
+    case.profile.default_state = "channel-off".to_owned();
+    let none = case.state(&off_for(10, Work::default()));
+    assert_eq!(line(&none, Term::Transitions).joules, Some(Interval::zero()));
+    let tally = Tally { entered_low_bytes: GIB, entered_high_bytes: GIB, ..off_for(10, Work::default()) };
+    let some = case.state(&tally);
+    assert_eq!(line(&some, Term::Transitions).joules, None);
+    case.profile.default_state = "parc".to_owned();
+    let parc = line(&case.state(&tally), Term::Transitions).joules.unwrap();
+    near(parc.high(), 0.009_19 * 28e-9);
+}
+
+#[test]
+fn counters_that_were_set_back_make_costs_unknown() {
+    let tally = Tally { resets: 1, ..off_for(1000, Work::default()) };
+    let statement = Case::thesis(Clock::Real).state(&tally);
+    assert_eq!(line(&statement, Term::Emptying).joules, None);
+    assert_eq!(statement.verdict.sign, Sign::Undecided);
+}
+
+#[test]
+fn a_meter_is_laid_beside_the_model_and_gives_the_share() {
+    let mut case = Case::thesis(Clock::Real);
+    let measured = |machine, dram| Measured {
+        machine_joules: Some(Joules(machine)),
+        machine_domains: vec!["psys".to_owned()],
+        dram_joules: Some(Joules(dram)),
+    };
+    case.measured = Some(measured(1500.0, 100.0));
+    let fits = case.state(&off_for(100, Work::default()));
+    assert!(fits.reconciled.iter().all(|one| one.agrees), "{:?}", fits.reconciled);
+    near(Joules(fits.net_share.unwrap().high().0), 0.919 / 1500.0);
+    case.measured = Some(measured(5000.0, 10.0));
+    let differs = case.state(&off_for(100, Work::default()));
+    assert_eq!(differs.reconciled.len(), 2);
+    assert!(differs.reconciled.iter().all(|one| !one.agrees), "{:?}", differs.reconciled);
+    case.measured = None;
+    let modelled = case.state(&off_for(100, Work::default()));
+    assert!(modelled.basis.iter().any(|text| text.contains("no meter")));
+}
+
+#[test]
+fn the_scale_of_the_thesis_comes_out() {
+    // Section 4.3.1: 40.8 J in the 2136 s that make 19.1 mW of them, at 10 W.
+    let time = Duration::from_secs(2136);
+    let energy = Interval::exactly(Watts(10.0)).times(Clock::Real.seconds(time));
+    let share: Interval<Ratio> = Interval::exactly(Joules(40.8)).per(energy).unwrap();
+    assert!((share.low().0 * 100.0 - 0.19).abs() < 0.005);
+}
+
+fn works() -> impl Strategy<Value = Work> {
+    let number = || 0u64..2_000_000;
+    (0u64..9, 0u64..9, number(), number(), number(), number(), number(), number()).prop_map(
+        |(tried_slices, woken_slices, migrated, dropped, predicted, measured, page_faults, allocated)| Work {
+            tried_slices,
+            woken_slices,
+            migrated_pages: Pages(migrated),
+            dropped_pages: Pages(dropped),
+            target_free_pages: Pages(migrated / 2),
+            target_cache_pages: Pages(dropped / 2),
+            price_predicted: Price(predicted),
+            price_measured: Price(measured),
+            page_faults,
+            allocated_pages: Pages(allocated),
+            ..Work::default()
+        },
+    )
+}
+
+fn tallies() -> impl Strategy<Value = Tally> {
+    (works(), 1u64..10_000, 0u64..100).prop_map(|(work, seconds, more)| {
+        let tally = off_for(seconds, work);
+        Tally { off_high_byte_us: tally.off_low_byte_us + u128::from(more) * u128::from(GIB), ..tally }
+    })
+}
+
+proptest! {
+    /// The books balance: what was saved is what was invested and what is left, end by end.
+    #[test]
+    fn net_is_saved_less_invested_exactly(tally in tallies(), emulated in any::<bool>(), template in any::<bool>()) {
+        let clock = if emulated { slower(15.0) } else { Clock::Real };
+        let case = if template { Case::template(clock) } else { Case::thesis(clock) };
+        let statement = case.state(&tally);
+        let (mut low, mut high) = (0.0, 0.0);
+        for joules in statement.lines.iter().filter_map(|line| line.joules) {
+            low += joules.low().0;
+            high += joules.high().0;
+        }
+        prop_assert_eq!((statement.invested_joules.low().0, statement.invested_joules.high().0), (low, high));
+        prop_assert_eq!(statement.net_joules.low().0, statement.saved_joules.low().0 - high);
+        prop_assert_eq!(statement.net_joules.high().0, statement.saved_joules.high().0 - low);
+        if statement.net_joules.contains_zero() {
+            prop_assert_eq!(statement.verdict.sign, Sign::Undecided);
+        }
+        if statement.verdict.sign == Sign::Gain {
+            prop_assert!(statement.net_joules.low().0 > 0.0);
+            prop_assert!(statement.lines.iter().all(|line| line.joules.is_some()));
+        }
+    }
+
+    /// More work never makes packing look better.
+    #[test]
+    fn more_work_never_earns_more(tally in tallies(), more in works()) {
+        let case = Case::template(Clock::Real);
+        let dearer = Tally {
+            work: tally.work.plus(&more),
+            tried_bytes: tally.tried_bytes + more.tried_slices * GIB,
+            woken_bytes: tally.woken_bytes + more.woken_slices * GIB,
+            ..tally
+        };
+        let (cheap, dear) = (case.state(&tally).net_joules, case.state(&dearer).net_joules);
+        prop_assert!(dear.low() <= cheap.low() && dear.high() <= cheap.high());
+    }
+}
