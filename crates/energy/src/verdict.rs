@@ -82,7 +82,7 @@ pub(crate) fn verdict(grounds: &Grounds<'_>) -> Verdict {
 }
 
 /// `1.20 to 3.40 J`, with the prefix of the larger end.
-pub(crate) fn range<Q: Quantity>(value: Interval<Q>) -> String {
+pub fn range<Q: Quantity>(value: Interval<Q>) -> String {
     let (low, high) = (value.low().get(), value.high().get());
     let (factor, prefix) = prefix(low.abs().max(high.abs()));
     let (low_text, high_text) = (digits(low * factor), digits(high * factor));
@@ -93,7 +93,7 @@ pub(crate) fn range<Q: Quantity>(value: Interval<Q>) -> String {
 }
 
 /// `0.012 to 0.034 %`.
-pub(crate) fn percent(share: Interval<Ratio>) -> String {
+pub fn percent(share: Interval<Ratio>) -> String {
     let (low, high) = (digits(share.low().0 * 100.0), digits(share.high().0 * 100.0));
     if low == high { format!("{low} %") } else { format!("{low} to {high} %") }
 }

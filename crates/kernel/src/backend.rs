@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ramslice_types::{
     Backend, BackendError, Bytes, Contents, Detail, Info, Op, Outcome, Price, PriceParameter, Request,
-    SliceId, Snapshot, Zone,
+    SliceId, Snapshot, Work, Zone,
 };
 use rustix::io::Errno;
 use tracing::debug;
@@ -21,6 +21,7 @@ use crate::page_owner;
 use crate::paths::Paths;
 use crate::sysfs;
 use crate::uapi;
+use crate::work;
 
 /// How often a snapshot is tried again when the number of slices has changed meanwhile.
 const SNAPSHOT_TRIES: u32 = 8;
@@ -195,6 +196,10 @@ impl Backend for KernelBackend {
 
     fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
         Ok(self.write(&price_file(parameter), value.0)?)
+    }
+
+    fn work(&self) -> Result<Work, BackendError> {
+        Ok(work::read(&self.paths)?)
     }
 }
 

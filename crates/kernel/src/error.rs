@@ -163,6 +163,24 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The statistics in debugfs are not there.
+    #[error(
+        "{path} is missing, so that what was done for slices is not known: mount debugfs with \
+         `mount -t debugfs debugfs /sys/kernel/debug`",
+        path = .path.display()
+    )]
+    NoStatistics {
+        /// The missing directory.
+        path: PathBuf,
+    },
+    /// A file of counters lacks one.
+    #[error("{path} has no counter `{name}`: the kernel does not match these tools", path = .path.display())]
+    NoCounter {
+        /// The file.
+        path: PathBuf,
+        /// The counter.
+        name: &'static str,
+    },
     /// A sysfs file could not be read or written.
     #[error("{access} {path} failed", path = .path.display())]
     File {
@@ -216,7 +234,9 @@ impl Error {
             Self::NotSupported { .. }
             | Self::AbiVersion { .. }
             | Self::UnknownState { .. }
-            | Self::NoPages { .. } => ErrorKind::Unsupported,
+            | Self::NoPages { .. }
+            | Self::NoStatistics { .. }
+            | Self::NoCounter { .. } => ErrorKind::Unsupported,
             Self::Disabled { .. } => ErrorKind::Disabled,
             Self::Permission { .. } | Self::PagesPermission { .. } => ErrorKind::Permission,
             Self::Busy { .. } | Self::SizeBusy { .. } => ErrorKind::Busy,

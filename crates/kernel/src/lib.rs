@@ -6,6 +6,7 @@
 //! test compares with the C header; unsafe code is confined to [`sys`].
 
 mod backend;
+mod clock;
 mod contents;
 mod convert;
 mod device;
@@ -13,12 +14,16 @@ mod error;
 mod names;
 mod page_owner;
 mod paths;
+mod powercap;
 mod replay;
 pub mod sys;
 mod sysfs;
 pub mod uapi;
+mod work;
 
 pub use backend::KernelBackend;
+pub use clock::Processor;
 pub use error::{Access, Error, ReplayError};
 pub use paths::Paths;
+pub use powercap::{PowerDomain, power_domains};
 pub use replay::ReplayBackend;

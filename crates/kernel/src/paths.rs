@@ -15,6 +15,10 @@ pub struct Paths {
     pub page_owner: PathBuf,
     /// The process file system, for the names of mapped files and for mount points.
     pub proc: PathBuf,
+    /// What was done for slices, in debugfs; root only.
+    pub statistics: PathBuf,
+    /// Energy meters.
+    pub powercap: PathBuf,
     /// The cgroup file system.
     pub cgroups: PathBuf,
 }
@@ -33,6 +37,8 @@ impl Paths {
             groups: root.join("etc/group"),
             page_owner: root.join("sys/kernel/debug/page_owner"),
             proc: root.join("proc"),
+            statistics: root.join("sys/kernel/debug/ramslice"),
+            powercap: root.join("sys/class/powercap"),
             cgroups: root.join("sys/fs/cgroup"),
         }
     }

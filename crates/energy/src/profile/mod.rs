@@ -27,6 +27,7 @@ mod builtin;
 mod check;
 mod quantity;
 mod raw;
+mod rows;
 
 use ramslice_types::{
     Bytes, Cycles, GibSeconds, Gibibytes, Hertz, JoulesPerCycle, PriceParameter, Ratio, Seconds, Watts,
@@ -36,6 +37,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub use builtin::{TEMPLATE, builtin, builtin_names, builtin_text};
+pub use rows::Row;
 
 use crate::interval::Interval;
 
