@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{compact, completions, explain, man, map, offline, online, slices, status, watch};
+use crate::commands::{
+    compact, completions, energy, explain, man, map, offline, online, profiles, slices, status, watch,
+};
 
 const LONG_ABOUT: &str = "\
 See and steer which DRAM slices are in use.
@@ -28,6 +30,8 @@ Examples:
   ramslice online --all              switch everything on again
   ramslice map --png memory.png      a picture of physical memory
   ramslice explain --all             what keeps slices on, and what to empty next
+  ramslice energy --profile thesis-parc
+                                     what packing costs and saves in joules
   ramslice status --json > now.json  save it; look at it later with --from now.json
 
 Prices and budgets are in units of 100 CPU cycles.
@@ -123,6 +127,10 @@ pub(crate) enum Command {
     Compact(compact::Args),
     /// Watch slices change, live
     Watch(watch::Args),
+    /// Tell what packing costs and saves in joules, live
+    Energy(energy::Args),
+    /// List and check profiles of memory systems
+    Profiles(profiles::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Print the manual page, or write all of them

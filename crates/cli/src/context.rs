@@ -28,6 +28,11 @@ impl Context {
         self.global.json
     }
 
+    /// Whether a saved machine is looked at.
+    pub(crate) fn saved(&self) -> bool {
+        self.global.from.is_some()
+    }
+
     /// Opens the running kernel, or the file given with --from.
     pub(crate) fn backend(&self) -> Result<Box<dyn Backend>> {
         Ok(match &self.global.from {

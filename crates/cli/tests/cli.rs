@@ -89,6 +89,16 @@ fn commands_print_what_is_expected() {
         ("compact-most", vec!["compact", "--max-slices", "2", "--zone", "Normal"]),
         ("compact-dry", vec!["compact", "--dry-run", "--json"]),
         ("watch", vec!["watch", "--count", "1"]),
+        ("profiles", vec!["profiles"]),
+        ("profiles-rdram", vec!["profiles", "rdram"]),
+        ("profiles-parc", vec!["profiles", "thesis-parc"]),
+        ("profiles-unknown", vec!["profiles", "ddr9"]),
+        ("energy-moment", vec!["energy", "--profile", "thesis-parc"]),
+        ("energy-slice", vec!["energy", "--profile", "thesis-parc", "--granularity", "slice"]),
+        ("energy-undecided", vec!["energy", "--profile", "ddr5-modes", "--granularity", "slice"]),
+        ("energy-relative", vec!["energy", "--profile", "ddr4-states"]),
+        ("energy-no-state", vec!["energy", "--profile", "rdram", "--state", "off"]),
+        ("energy-for", vec!["energy", "--profile", "rdram", "--for", "10s"]),
     ] {
         expect(name, &args, run);
     }
@@ -177,6 +187,8 @@ fn every_json_document_has_its_version_and_command() {
         vec!["online", "--all"],
         vec!["compact"],
         vec!["watch", "--count", "1"],
+        vec!["profiles"],
+        vec!["energy", "--profile", "rdram"],
     ] {
         let document = json(&[args.as_slice(), &["--json"]].concat());
         assert_eq!(document["schema_version"], 1, "{args:?}");
@@ -281,6 +293,53 @@ fn without_ramslice_there_is_one_line_and_status_2() {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(text.contains("has no ramslice") && text.contains("make shell"), "{text}");
     }
+}
+
+#[test]
+fn a_profile_that_is_wrong_is_refused_by_file_and_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.toml");
+    let name = path.to_str().unwrap();
+    let template = String::from_utf8(run(&["profiles", "--template"]).stdout).unwrap();
+    fs::write(&path, &template).unwrap();
+    let right = run(&["profiles", name]);
+    assert_eq!(right.status.code(), Some(0), "{}", String::from_utf8_lossy(&right.stderr));
+    let line = template.lines().position(|line| line.starts_with("floor = ")).unwrap() + 1;
+    fs::write(&path, template.replace("floor = { low = 71", "floor = { low = 76")).unwrap();
+    for args in [&["profiles", name][..], &["energy", "--profile", name]] {
+        let wrong = run(args);
+        assert_eq!(wrong.status.code(), Some(1), "{args:?}");
+        assert!(wrong.stdout.is_empty());
+        let text = String::from_utf8(wrong.stderr).unwrap();
+        assert!(text.contains(&format!("{name}:{line}: floor of state `off` is inverted")), "{text}");
+    }
+    let copy = run(&["profiles", "rdram", "--toml"]).stdout;
+    assert_eq!(copy, fs::read(here("../../../profiles/rdram.toml")).unwrap());
+}
+
+#[test]
+fn profiles_in_json_have_every_figure_with_unit_and_source() {
+    let document = json(&["profiles", "ddr5-modes", "--json"]);
+    let figures = document["figures"].as_array().unwrap();
+    assert!(figures.iter().all(|figure| !figure["source"].as_str().unwrap().is_empty()));
+    let parc = figures
+        .iter()
+        .find(|figure| figure["state"] == "parc" && figure["field"] == "saving")
+        .expect("PARC has a saving");
+    assert_eq!((parc["unit"].as_str(), parc["low"].as_f64()), (Some("W/GiB"), Some(0.0)));
+    assert!((parc["high"].as_f64().unwrap() - 0.009_19).abs() < 1e-12);
+    let all = json(&["profiles", "--json"]);
+    assert_eq!(all["profiles"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn what_one_moment_saves_is_an_interval_in_json() {
+    let document = json(&["energy", "--profile", "thesis-parc", "--granularity", "slice", "--json"]);
+    // 79 slices of 64 MiB at 9.19 mW/GiB.
+    let (low, high) = (&document["saved_watts"]["low"], &document["saved_watts"]["high"]);
+    assert!((low.as_f64().unwrap() - 79.0 / 16.0 * 0.009_19).abs() < 1e-9, "{document}");
+    assert_eq!(low, high);
+    assert_eq!(document["granularity_assumed"], true);
 }
 
 #[test]

@@ -21,5 +21,5 @@ pub use profile::{
     Applies, Granularity, Latency, Machine, Power, Profile, ProfileError, Retention, Row, Scale, Sourced,
     State, TEMPLATE, builtin, builtin_names, builtin_text,
 };
-pub use statement::{Granule, Line, Reconciled, Settings, Statement, Term, now};
+pub use statement::{Granule, Line, Now, Reconciled, Settings, Statement, Term, now};
 pub use verdict::{Sign, Verdict, percent, range};

@@ -99,6 +99,8 @@ pub struct Settings<'a> {
     pub page_bytes: Bytes,
     /// Its memory.
     pub memory: Bytes,
+    /// The name of its power driver.
+    pub power_driver: &'a str,
     /// What a meter says of the same time.
     pub measured: Option<&'a Measured>,
 }
@@ -240,6 +242,10 @@ fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec
         (Some(machine), Clock::Emulated(_)) => {
             format!("costs: operations that the kernel counted, at the prices of: {}", machine.name)
         }
+    });
+    basis.push(match settings.power_driver {
+        "none" => "power driver: none, so nothing was switched; figures are as if one had".to_owned(),
+        name => format!("power driver: {name}; savings hold if it brings this memory into this state"),
     });
     let unit = &settings.state.granularity;
     basis.push(match settings.granule {

@@ -82,6 +82,7 @@ impl Case {
             kernel_prices: &self.prices,
             page_bytes: PAGE,
             memory: Bytes(8 * GIB),
+            power_driver: "none",
             measured: self.measured.as_ref(),
         };
         Statement::new(tally, &settings).unwrap()
@@ -144,6 +145,7 @@ fn a_profile_with_relative_powers_has_no_joules() {
         kernel_prices: &case.prices,
         page_bytes: PAGE,
         memory: Bytes(GIB),
+        power_driver: "simulated",
         measured: None,
     };
     assert_eq!(Statement::new(&off_for(10, Work::default()), &settings), None);

@@ -2,6 +2,8 @@
 
 pub(crate) mod compact;
 pub(crate) mod completions;
+pub(crate) mod energy;
+mod energy_show;
 pub(crate) mod explain;
 mod explain_all;
 mod explain_words;
@@ -12,6 +14,7 @@ mod map_slice;
 pub(crate) mod offline;
 pub(crate) mod online;
 mod outcome;
+pub(crate) mod profiles;
 pub(crate) mod slices;
 pub(crate) mod status;
 pub(crate) mod watch;
@@ -36,6 +39,8 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Online(args) => online::run(&args, context, out),
         Command::Compact(args) => compact::run(&args, context, out),
         Command::Watch(args) => watch::run(&args, context, out),
+        Command::Energy(args) => energy::run(&args, context, out),
+        Command::Profiles(args) => profiles::run(&args, context, out),
         Command::Completions(args) => completions::run(&args, context, out),
         Command::Man(args) => man::run(&args, context, out),
     }

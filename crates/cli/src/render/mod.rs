@@ -2,6 +2,7 @@
 
 mod bar;
 mod canvas;
+mod fill;
 mod grid;
 mod look;
 mod mosaic;
@@ -13,6 +14,7 @@ mod screen;
 mod table;
 
 pub(crate) use bar::{bar, legend};
+pub(crate) use fill::fill;
 pub(crate) use mosaic::{Glyph, mosaic};
 pub(crate) use page_map::{page_legend, page_map};
 pub(crate) use palette::Rgb;

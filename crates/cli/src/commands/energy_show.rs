@@ -1,0 +1,205 @@
+//! How `ramslice energy` shows a statement: lines while it runs, a table at the end, JSON.
+
+use std::io::Write;
+
+use anyhow::Result;
+use ramslice_energy::{Clock, Granule, Interval, Now, Statement, Tally, percent, range};
+use ramslice_types::{Bytes, Quantity, Ratio, Work};
+use serde::Serialize;
+
+use super::energy::Plan;
+use crate::context::{Context, write_json, write_json_line};
+use crate::render::{Align, Table, fill};
+
+/// What a statement was made with.
+pub(super) struct View<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) granule: Granule,
+    pub(super) tally: &'a Tally,
+}
+
+#[derive(Serialize)]
+struct Head<'a> {
+    profile: &'a str,
+    state: &'a str,
+    /// `real` or `emulated`.
+    clock: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_factor: Option<Interval<Ratio>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granularity_bytes: Option<Bytes>,
+    granularity_assumed: bool,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    #[serde(rename = "final")]
+    last: bool,
+    /// On the machine's own clock.
+    elapsed_us: u64,
+    samples: u64,
+    work: Work,
+    #[serde(flatten)]
+    statement: &'a Statement,
+}
+
+#[derive(Serialize)]
+struct Moment<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    #[serde(flatten)]
+    now: &'a Now,
+}
+
+fn head(plan: &Plan, granule: Granule) -> Head<'_> {
+    let (clock, time_factor) = match &plan.clock {
+        Clock::Real => ("real", None),
+        Clock::Emulated(factor) => ("emulated", Some(factor.factor())),
+    };
+    Head {
+        profile: &plan.profile.name,
+        state: &plan.state.name,
+        clock,
+        time_factor,
+        granularity_bytes: granule.bytes(),
+        granularity_assumed: matches!(granule, Granule::Assumed(_)),
+    }
+}
+
+impl View<'_> {
+    /// Writes a line while the ledger runs, and everything when it is over.
+    pub(super) fn write(
+        &self,
+        statement: &Statement,
+        over: bool,
+        context: &Context,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        if context.json() {
+            let body = Body {
+                head: head(self.plan, self.granule),
+                last: over,
+                elapsed_us: self.tally.elapsed_us,
+                samples: self.tally.steps + 1,
+                work: self.tally.work,
+                statement,
+            };
+            return write_json_line(out, "energy", body);
+        }
+        if over { self.report(statement, context, out) } else { self.line(statement, out) }
+    }
+
+    fn line(&self, statement: &Statement, out: &mut dyn Write) -> Result<()> {
+        let shown = self.tally.elapsed().as_secs_f64();
+        let time = match self.plan.clock {
+            Clock::Real => format!("{shown:.1} s"),
+            Clock::Emulated(_) => format!("{shown:.1} emulated s"),
+        };
+        Ok(writeln!(
+            out,
+            "{time}: saved {}, invested {}, net {}",
+            range(statement.saved_joules),
+            range(statement.invested_joules),
+            range(statement.net_joules)
+        )?)
+    }
+
+    fn report(&self, statement: &Statement, context: &Context, out: &mut dyn Write) -> Result<()> {
+        let screen = &context.screen;
+        let width = usize::from(screen.width);
+        let (profile, state) = (&self.plan.profile, &self.plan.state);
+        let title = format!("{}, state {}: {}", profile.name, state.name, profile.title);
+        writeln!(out, "{}", fill(&title, width, 2))?;
+        writeln!(out)?;
+        table(statement).write(out, screen)?;
+        writeln!(out)?;
+        let mut note = |text: &str| writeln!(out, "{}", fill(text, width, 2));
+        note(&format!(
+            "saved: {} off x {} saved by packing",
+            range(statement.off_gib_seconds),
+            state.saving_by_packing().map(range).unwrap_or_default()
+        ))?;
+        for line in &statement.lines {
+            note(&format!("{}: {}", line.term.name(), line.basis))?;
+        }
+        for text in &statement.basis {
+            note(text)?;
+        }
+        for one in &statement.reconciled {
+            let fits = if one.agrees { "fits" } else { "DOES NOT FIT: the profile is not of this machine" };
+            note(&format!(
+                "meter, {}: {}; the profile says {}: {fits}",
+                one.what,
+                range(Interval::exactly(one.meter_joules)),
+                range(one.model_joules)
+            ))?;
+        }
+        writeln!(out)?;
+        Ok(writeln!(out, "{}", screen.bold(&fill(&statement.verdict.sentence, width, 0)))?)
+    }
+}
+
+fn table(statement: &Statement) -> Table {
+    let mut table = Table::new(&[("", Align::Left), ("low", Align::Right), ("high", Align::Right)]);
+    let mut row = |name: &str, joules: Option<Interval<ramslice_types::Joules>>| {
+        let end = |value| range(Interval::exactly(value));
+        let (low, high) = joules.map_or(("unknown".to_owned(), "unknown".to_owned()), |joules| {
+            (end(joules.low()), end(joules.high()))
+        });
+        table.row(vec![name.to_owned(), low, high]);
+    };
+    row("saved", Some(statement.saved_joules));
+    for line in &statement.lines {
+        row(&format!("  {}", line.term.name()), line.joules);
+    }
+    let all = statement.lines.iter().all(|line| line.joules.is_some());
+    row(if all { "invested" } else { "invested, as far as known" }, Some(statement.invested_joules));
+    row(if all { "net" } else { "net, as far as known" }, Some(statement.net_joules));
+    row("the whole machine", statement.machine_joules);
+    let share = statement.net_share;
+    let end =
+        |share: Option<Ratio>| share.map_or("unknown".to_owned(), |share| percent(Interval::exactly(share)));
+    table.row(vec![
+        "net, of the whole machine".to_owned(),
+        end(share.map(|share| share.low())),
+        end(share.map(|share| share.high())),
+    ]);
+    table
+}
+
+/// Writes what one moment saves.
+pub(super) fn moment(
+    now: &Now,
+    plan: &Plan,
+    granule: Granule,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<()> {
+    if context.json() {
+        return write_json(out, "energy", Moment { head: head(plan, granule), now });
+    }
+    let width = usize::from(context.screen.width);
+    let mut note = |text: &str| writeln!(out, "{}", fill(text, width, 2));
+    let (profile, state) = (&plan.profile, &plan.state);
+    note(&format!("{}, state {}: {}", profile.name, state.name, profile.title))?;
+    let unit = &state.granularity;
+    note(&match (granule, now.whole_units_bytes) {
+        (Granule::Assumed(size), Some(whole)) => {
+            format!("{} off, {whole} in whole aligned units of {size}, as assumed", now.off_bytes)
+        }
+        (Granule::OfProfile(Some(size)), Some(whole)) => {
+            format!("{} off, {whole} in whole aligned units of {size} ({})", now.off_bytes, unit.what)
+        }
+        _ => {
+            format!("{} off; how much the hardware switches as one ({}) is unknown", now.off_bytes, unit.what)
+        }
+    })?;
+    let saved = now.saved_watts.map_or_else(|| "unknown".to_owned(), range);
+    let undecided = now.saved_watts.is_some_and(|saved| saved.contains_zero() && saved.high().get() > 0.0);
+    let undecided = if undecided { ", undecided" } else { "" };
+    note(&format!("saves {saved}{undecided}, by a model, as long as nothing changes"))?;
+    note("what it cost to get there is not known from one moment: see `ramslice energy --help`")?;
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! The live ledger over a machine that a test moves, and what may be typed.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ramslice_energy::Profile as EnergyProfile;
+use ramslice_kernel::ReplayBackend;
+use ramslice_types::{
+    BackendError, Contents, Detail, Info, Outcome, Pages, Price, PriceParameter, Request, SliceId, Snapshot,
+    Zone,
+};
+use serde_json::Value;
+
+use super::*;
+use crate::args::{Global, When};
+
+/// A saved machine whose time passes by a second with each snapshot, and which works meanwhile.
+struct Moving {
+    saved: ReplayBackend,
+    seconds: AtomicU64,
+}
+
+impl Moving {
+    fn new() -> Self {
+        let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
+        Self { saved: ReplayBackend::open(&path).unwrap(), seconds: AtomicU64::new(0) }
+    }
+}
+
+impl Backend for Moving {
+    fn info(&self) -> Result<Info, BackendError> {
+        self.saved.info()
+    }
+
+    fn zones(&self) -> Result<Vec<Zone>, BackendError> {
+        self.saved.zones()
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+        let second = self.seconds.fetch_add(1, Ordering::Relaxed);
+        Ok(Snapshot { time: Duration::from_secs(second), ..self.saved.snapshot()? })
+    }
+
+    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+        self.saved.contents(slice, detail)
+    }
+
+    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        self.saved.request(request)
+    }
+
+    fn wait_event(&self, _timeout: Duration) -> Result<Option<u64>, BackendError> {
+        Ok(None)
+    }
+
+    fn slice_bytes(&self) -> Result<Bytes, BackendError> {
+        self.saved.slice_bytes()
+    }
+
+    fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
+        self.saved.set_slice_bytes(size)
+    }
+
+    fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
+        self.saved.price_parameter(parameter)
+    }
+
+    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+        self.saved.set_price_parameter(parameter, value)
+    }
+
+    fn work(&self) -> Result<Work, BackendError> {
+        let done = self.seconds.load(Ordering::Relaxed);
+        Ok(Work { migrated_pages: Pages(100 * done), tried_slices: done, ..Work::default() })
+    }
+}
+
+fn args() -> Args {
+    Args {
+        profile: "thesis-parc".to_owned(),
+        state: None,
+        every: Duration::from_millis(1),
+        duration: Some(Duration::from_millis(20)),
+        time_factor: None,
+        granularity: Some(Size::Slice),
+        runtime_change: None,
+    }
+}
+
+fn watched(args: &Args, json: bool, clock: Clock) -> String {
+    let global = Global { json, color: When::Never, verbose: 0, from: None };
+    let (context, backend) = (Context::new(global), Moving::new());
+    let plan = Plan::new(args, clock).unwrap();
+    let mut out = Vec::new();
+    interruptible(|interrupt| Watch::new(&backend, &plan, None)?.run(args, interrupt, &context, &mut out))
+        .unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn the_ledger_follows_the_machine_and_ends_with_everything() {
+    let text = watched(&args(), true, Clock::Real);
+    let documents: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = documents.last().unwrap();
+    assert_eq!(last["final"], true);
+    assert!(documents[..documents.len() - 1].iter().all(|document| document["final"] == false));
+    let steps = last["samples"].as_u64().unwrap() - 1;
+    assert_eq!(last["elapsed_us"].as_u64().unwrap(), steps * 1_000_000);
+    assert_eq!(last["work"]["migrated_pages"].as_u64().unwrap(), steps * 100);
+    // 79 slices of 64 MiB are off all the time.
+    let saved = last["saved_joules"]["low"].as_f64().unwrap();
+    assert!((saved - steps as f64 * 79.0 / 16.0 * 0.009_19).abs() < 1e-9, "{saved}");
+    assert_eq!(last["verdict"]["sign"], "undecided", "the change of run time is not known");
+}
+
+/// Numbers of the ledger carry their unit in the name of a field above them.
+#[test]
+fn numbers_of_the_ledger_are_named_with_their_unit() {
+    const UNITS: [&str; 10] = [
+        "joules",
+        "_joules",
+        "_seconds",
+        "_share",
+        "_bytes",
+        "_pages",
+        "_us",
+        "_100cycles",
+        "_slices",
+        "time_factor",
+    ];
+    const PLAIN: [&str; 3] = ["schema_version", "samples", "page_faults"];
+    fn walk(names: &mut Vec<String>, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    names.push(name.clone());
+                    walk(names, value);
+                    names.pop();
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| walk(names, item)),
+            Value::Number(_) => {
+                let known = names.iter().any(|name| UNITS.iter().any(|unit| name.ends_with(unit)));
+                assert!(known || PLAIN.contains(&names.last().unwrap().as_str()), "{names:?} has no unit");
+            }
+            _ => {}
+        }
+    }
+    let text = watched(&args(), true, Clock::Real);
+    walk(&mut Vec::new(), &serde_json::from_str(text.lines().last().unwrap()).unwrap());
+}
+
+#[test]
+fn the_report_names_what_it_rests_on_and_ends_with_the_verdict() {
+    let factor = TimeFactor::new(Interval::exactly(Ratio(15.0)), "--time-factor").unwrap();
+    let text = watched(&args(), false, Clock::Emulated(factor));
+    for words in
+        ["emulated s: saved", "divided by 15.0 (--time-factor)", "Ryzen", "as if the hardware", "no meter"]
+    {
+        assert!(text.contains(words), "no `{words}` in\n{text}");
+    }
+    let last = text.trim_end().rsplit("\n\n").next().unwrap();
+    assert!(last.starts_with("Undecided: "), "{text}");
+}
+
+#[test]
+fn emulated_seconds_need_a_factor() {
+    let emulated = Processor::Emulated("TCGTCGTCGTCG".to_owned());
+    let error = clock(None, &emulated).unwrap_err();
+    assert!(error.is::<UsageError>() && error.to_string().contains("--time-factor"), "{error}");
+    assert!(clock(None, &Processor::Unknown).is_err());
+    assert!(matches!(clock(Some("12..18".parse().unwrap()), &emulated), Ok(Clock::Emulated(_))));
+    assert!(matches!(clock(None, &Processor::Virtual("KVMKVMKVM".to_owned())), Ok(Clock::Real)));
+    assert!(matches!(clock(None, &Processor::Real), Ok(Clock::Real)));
+    assert!(clock(Some("0".parse().unwrap()), &emulated).is_err());
+}
+
+#[test]
+fn ranges_and_percentages_are_read_or_refused() {
+    let range = |text: &str| text.parse::<Range>().map(|range| (range.0.low().0, range.0.high().0));
+    assert_eq!(range("15"), Ok((15.0, 15.0)));
+    assert_eq!(range("12..18"), Ok((12.0, 18.0)));
+    for text in ["", "18..12", "a", "1..", "nan", "1..inf"] {
+        assert!(range(text).is_err(), "{text}");
+    }
+    let percent = "-0.1..0.2%".parse::<Percent>().unwrap().0;
+    assert!((percent.low().0 + 0.001).abs() < 1e-15 && (percent.high().0 - 0.002).abs() < 1e-15);
+    assert!("-100%".parse::<Percent>().is_err());
+    assert!("0".parse::<Size>().is_err() && "big".parse::<Size>().is_err());
+    assert!(matches!("slice".parse(), Ok(Size::Slice)));
+}
+
+#[test]
+fn every_profile_that_gives_joules_can_be_planned_with() {
+    for name in ramslice_energy::builtin_names() {
+        let profile: EnergyProfile = ramslice_energy::builtin(name).unwrap().unwrap();
+        let args = Args { profile: name.to_owned(), ..args() };
+        let gives = profile.state(&profile.default_state).unwrap().saving_by_packing().is_some();
+        assert_eq!(Plan::new(&args, Clock::Real).is_ok(), gives, "{name}");
+    }
+}

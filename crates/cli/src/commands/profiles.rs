@@ -1,0 +1,238 @@
+//! `ramslice profiles`: memory systems, what their power states save, and where each figure is from.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use ramslice_energy::{Profile, ProfileError, Row, State, TEMPLATE, builtin_names, builtin_text, percent};
+use serde::Serialize;
+
+use crate::context::{Context, write_json};
+use crate::exit::{Exit, UsageError};
+use crate::render::{Align, Table, fill};
+
+const HELP: &str = "\
+A profile says what the power states of a memory system save, each figure with its unit and its \
+source, and what packing costs on a reference machine. `ramslice energy` works out joules with it. \
+With a FILE, the file is checked: what is wrong is named with its line and what is allowed, and the \
+exit status is 1.
+
+Examples:
+  ramslice profiles                            those that come with ramslice
+  ramslice profiles ddr5-modes                 one, with the source of each figure
+  ramslice profiles --template > mine.toml     begin one of your own
+  ramslice profiles thesis-parc --toml > mine.toml
+  ramslice profiles mine.toml                  check it";
+
+/// List and check profiles of memory systems.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// One that comes with ramslice, or the path of a file
+    #[arg(value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// Print the file as it is, comments included
+    #[arg(long, requires = "profile", conflicts_with = "json")]
+    toml: bool,
+    /// Print a commented template
+    #[arg(long, conflicts_with_all = ["profile", "json"])]
+    template: bool,
+}
+
+/// The text of a profile, and the name for messages.
+fn text(name: &str) -> Result<(String, String)> {
+    if let Some(text) = builtin_text(name) {
+        return Ok((text.to_owned(), format!("profiles/{name}.toml")));
+    }
+    let path = Path::new(name);
+    let like_a_name = !name.contains(['/', '.']);
+    if like_a_name && !path.exists() {
+        let names: Vec<&str> = builtin_names().collect();
+        let message =
+            format!("there is no profile `{name}`: name one of {}, or the path of a file", names.join(", "));
+        return Err(UsageError(message).into());
+    }
+    let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
+    Ok((text, name.to_owned()))
+}
+
+/// Finds a profile by name or path, and checks it.
+pub(super) fn load(name: &str) -> Result<Profile> {
+    let (text, file) = text(name)?;
+    Ok(Profile::parse(&text, &file)?)
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    title: String,
+    default_state: String,
+    states: Vec<String>,
+    gives_joules: bool,
+}
+
+#[derive(Serialize)]
+struct List {
+    profiles: Vec<Listed>,
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    title: &'a str,
+    file: &'a str,
+    default_state: &'a str,
+    states: Vec<ShownState<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<&'a str>,
+    notes: &'a [String],
+    figures: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct ShownState<'a> {
+    name: &'a str,
+    title: &'a str,
+    granularity_of: &'a str,
+    gives_joules: bool,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    if args.template {
+        write!(out, "{TEMPLATE}")?;
+        return Ok(Exit::Ok);
+    }
+    match &args.profile {
+        None => list(context, out)?,
+        Some(name) if args.toml => write!(out, "{}", text(name)?.0)?,
+        Some(name) => show(&load(name)?, context, out)?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn gives_joules(profile: &Profile) -> bool {
+    profile.states.iter().any(|state| state.saving_by_packing().is_some())
+}
+
+fn list(context: &Context, out: &mut dyn Write) -> Result<()> {
+    let all: Result<Vec<(&'static str, Profile)>, ProfileError> = builtin_names()
+        .filter_map(|name| Some((name, ramslice_energy::builtin(name)?)))
+        .map(|(name, profile)| Ok((name, profile?)))
+        .collect();
+    let all = all?;
+    if context.json() {
+        let listed = |(name, profile): &(&'static str, Profile)| Listed {
+            name,
+            title: profile.title.clone(),
+            default_state: profile.default_state.clone(),
+            states: profile.states.iter().map(|state| state.name.clone()).collect(),
+            gives_joules: gives_joules(profile),
+        };
+        return write_json(out, "profiles", List { profiles: all.iter().map(listed).collect() });
+    }
+    let mut table = Table::new(&[
+        ("profile", Align::Left),
+        ("states", Align::Right),
+        ("joules", Align::Left),
+        ("what it is", Align::Left),
+    ]);
+    for (name, profile) in &all {
+        let joules = match (gives_joules(profile), &profile.machine) {
+            (false, _) => "no: relative",
+            (true, None) => "savings only",
+            (true, Some(_)) => "yes",
+        };
+        table.row(vec![
+            (*name).to_owned(),
+            profile.states.len().to_string(),
+            joules.to_owned(),
+            profile.title.clone(),
+        ]);
+    }
+    Ok(table.write(out, &context.screen)?)
+}
+
+/// Numbers the sources in the order they come.
+#[derive(Default)]
+struct Sources(Vec<String>);
+
+impl Sources {
+    fn number(&mut self, source: &str) -> String {
+        let at = self.0.iter().position(|known| known == source).unwrap_or_else(|| {
+            self.0.push(source.to_owned());
+            self.0.len() - 1
+        });
+        format!("[{}]", at + 1)
+    }
+}
+
+fn show(profile: &Profile, context: &Context, out: &mut dyn Write) -> Result<()> {
+    let rows = profile.rows();
+    if context.json() {
+        fn state(state: &State) -> ShownState<'_> {
+            ShownState {
+                name: &state.name,
+                title: &state.title,
+                granularity_of: &state.granularity.what,
+                gives_joules: state.saving_by_packing().is_some(),
+            }
+        }
+        let shown = Shown {
+            name: &profile.name,
+            title: &profile.title,
+            file: &profile.file,
+            default_state: &profile.default_state,
+            states: profile.states.iter().map(state).collect(),
+            machine: profile.machine.as_ref().map(|machine| machine.name.as_str()),
+            notes: &profile.notes,
+            figures: rows,
+        };
+        return write_json(out, "profiles", shown);
+    }
+    let screen = &context.screen;
+    let width = usize::from(screen.width);
+    let prose = |text: &str, indent| fill(text, width, indent);
+    writeln!(out, "{}", screen.bold(&prose(&format!("{}: {}", profile.name, profile.title), 2)))?;
+    writeln!(out, "{}: right, {} figures, each with its source", profile.file, rows.len())?;
+    let mut sources = Sources::default();
+    let mut write_rows = |out: &mut dyn Write, state: Option<&str>, machine: bool| -> Result<()> {
+        let general = ["background", "module_capacity", "full_power"];
+        for row in rows.iter().filter(|row| row.state.as_deref() == state) {
+            if state.is_none() && machine == general.contains(&row.field.as_str()) {
+                continue;
+            }
+            let number = sources.number(&row.source);
+            writeln!(out, "  {:<24}{:<32}{number}", row.field, row.written)?;
+        }
+        Ok(())
+    };
+    writeln!(out)?;
+    write_rows(out, None, false)?;
+    for state in &profile.states {
+        let default = if state.name == profile.default_state { " (default)" } else { "" };
+        writeln!(out)?;
+        writeln!(out, "{}", prose(&format!("state {}{default}: {}", state.name, state.title), 2))?;
+        write_rows(out, Some(&state.name), false)?;
+        writeln!(out, "  {:<24}{}", "switched as one", state.granularity.what)?;
+        if let Some(share) = profile.background.value.and_then(|background| state.share(&background)) {
+            writeln!(out, "  {:<24}{} of the background", "saves", percent(share))?;
+        }
+    }
+    if let Some(machine) = &profile.machine {
+        writeln!(out)?;
+        writeln!(out, "{}", prose(&format!("machine: {}", machine.name), 2))?;
+        write_rows(out, None, true)?;
+    }
+    if !profile.notes.is_empty() {
+        writeln!(out)?;
+    }
+    for note in &profile.notes {
+        writeln!(out, "{}", prose(&format!("* {note}"), 2))?;
+    }
+    writeln!(out)?;
+    for (at, source) in sources.0.iter().enumerate() {
+        writeln!(out, "{}", prose(&format!("[{}] {source}", at + 1), 5))?;
+    }
+    Ok(())
+}
