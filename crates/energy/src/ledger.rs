@@ -167,13 +167,13 @@ impl Ledger {
 }
 
 fn step(last: &Sample, now: &Sample, granule: Option<Bytes>) -> Result<Tally, LedgerError> {
-    if now.time < last.time {
+    let Some(elapsed) = now.time.checked_sub(last.time) else {
         return Err(LedgerError::TimeWentBack { before: last.time, now: now.time });
-    }
+    };
     if now.event_seq < last.event_seq {
         return Err(LedgerError::EventsWentBack { before: last.event_seq, now: now.event_seq });
     }
-    let elapsed_us = u64::try_from((now.time - last.time).as_micros()).unwrap_or(u64::MAX);
+    let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
     let unit = granule.unwrap_or_default().0;
     let off = |sample: &Sample| sample.ranges(|state| state == SliceState::Offline);
     let (before, after) = (off(last), off(now));

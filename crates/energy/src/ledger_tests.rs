@@ -25,7 +25,9 @@ fn mib_seconds(tally: &Tally) -> (u128, u128) {
 
 fn kept(granule_mib: u64, samples: &[Sample]) -> Tally {
     let mut ledger = Ledger::new(Some(Bytes(granule_mib * MIB)));
-    samples.iter().for_each(|sample| ledger.add(sample.clone()).unwrap());
+    for sample in samples {
+        ledger.add(sample.clone()).unwrap();
+    }
     *ledger.tally()
 }
 

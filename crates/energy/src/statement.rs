@@ -420,7 +420,7 @@ impl Costs<'_> {
                 return Ok((Interval::zero(), "no slice woke".to_owned()));
             }
             let (machine, energy) = self.cpu()?;
-            let each = self.instructions(machine, machine.waking.value, "waking")?;
+            let each = Self::instructions(machine, machine.waking.value, "waking")?;
             let woken = gib(self.tally.woken_bytes);
             let basis = format!("{} slices", self.tally.work.woken_slices);
             Ok((energy.times(each.scaled(woken.0)), basis))
@@ -430,7 +430,6 @@ impl Costs<'_> {
 
     /// Cycles for instructions.
     fn instructions(
-        &self,
         machine: &Machine,
         number: Option<Interval<Ratio>>,
         what: &str,
@@ -450,7 +449,7 @@ impl Costs<'_> {
                 return Ok((Interval::zero(), "no page was touched".to_owned()));
             }
             let (machine, energy) = self.cpu()?;
-            let each = self.instructions(machine, machine.accounting.value, "accounting")?;
+            let each = Self::instructions(machine, machine.accounting.value, "accounting")?;
             // A fault may find its page, and pages are allocated without a fault.
             let number = Interval::between(Ratio(faults), Ratio(pages));
             let basis = format!(

@@ -320,8 +320,8 @@ proptest! {
             high += joules.high().0;
         }
         prop_assert_eq!((statement.invested_joules.low().0, statement.invested_joules.high().0), (low, high));
-        prop_assert_eq!(statement.net_joules.low().0, statement.saved_joules.low().0 - high);
-        prop_assert_eq!(statement.net_joules.high().0, statement.saved_joules.high().0 - low);
+        prop_assert_eq!(statement.net_joules.low(), statement.saved_joules.low() - Joules(high));
+        prop_assert_eq!(statement.net_joules.high(), statement.saved_joules.high() - Joules(low));
         if statement.net_joules.contains_zero() {
             prop_assert_eq!(statement.verdict.sign, Sign::Undecided);
         }

@@ -12,7 +12,7 @@ use crate::statement::Term;
 pub enum Sign {
     /// Everything was counted, and the whole interval is above 0.
     Gain,
-    /// The whole interval is below 0, whatever was not counted.
+    /// The whole interval is below 0. What was not counted are costs: they only add to that.
     Loss,
     /// The interval spans 0, or something that may outweigh it was not counted.
     Undecided,
@@ -61,6 +61,10 @@ pub(crate) fn verdict(grounds: &Grounds<'_>) -> Verdict {
         };
         let sentence = format!("Packing lost energy: net {joules}{share}{more}{model}.");
         return Verdict { sign: Sign::Loss, sentence };
+    }
+    if net.low() == net.high() && net.contains_zero() {
+        let sentence = format!("Undecided: the net is 0 J{model}.");
+        return Verdict { sign: Sign::Undecided, sentence };
     }
     if net.contains_zero() {
         let sentence = format!("Undecided: the net lies between {joules}{share}, which includes 0{model}.");
@@ -113,15 +117,14 @@ fn prefix(value: f64) -> (f64, &'static str) {
 
 /// Three digits that count.
 pub(crate) fn digits(value: f64) -> String {
-    let text = match value.abs() {
-        v if v == 0.0 => return "0".to_owned(),
+    match value.abs() {
+        0.0 => "0".to_owned(),
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
         v if v >= 0.9995 => format!("{value:.2}"),
         v if v >= 0.0005 => format!("{value:.3}"),
         _ => format!("{value:.1e}"),
-    };
-    text
+    }
 }
 
 #[cfg(test)]
@@ -157,6 +160,8 @@ mod tests {
             assert_eq!(verdict.sign, sign, "{low} {high}");
             assert_eq!(verdict.sentence.starts_with("Undecided"), sign == Sign::Undecided);
         }
+        assert!(judge(net(0.0, 0.0), &[]).sentence.contains("the net is 0 J"));
+        assert!(judge(net(-1.0, 2.0), &[]).sentence.contains("between -1.00 and 2.00 J, which"));
     }
 
     #[test]

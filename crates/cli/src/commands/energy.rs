@@ -40,6 +40,7 @@ Examples:
   ramslice energy --profile thesis-parc --for 10m
   ramslice energy --profile mine.toml --runtime-change 0..0.2%
   ramslice energy --profile thesis-parc --time-factor 12..18 --granularity slice
+  ramslice energy --profile ddr5-modes --machine thesis-parc
   ramslice energy --profile ddr5-modes --state pasr --json | tail -n 1 | jq .verdict
   ramslice energy --profile thesis-parc --from now.json";
 
@@ -53,6 +54,9 @@ pub(crate) struct Args {
     /// The power state [default: the profile's]
     #[arg(long, value_name = "NAME")]
     state: Option<String>,
+    /// Take the machine that costs are counted for from another profile
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: Option<String>,
     /// Print the figures so far this often
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     every: Duration,
@@ -134,7 +138,14 @@ pub(super) struct Plan {
 
 impl Plan {
     fn new(args: &Args, clock: Clock) -> Result<Self> {
-        let profile = profiles::load(&args.profile)?;
+        let mut profile = profiles::load(&args.profile)?;
+        if let Some(other) = &args.machine {
+            let Profile { file, machine, .. } = profiles::load(other)?;
+            if machine.is_none() {
+                return Err(UsageError(format!("{file} names no machine, whose costs could be taken")).into());
+            }
+            profile.machine = machine;
+        }
         let name = args.state.as_ref().unwrap_or(&profile.default_state);
         let Some(state) = profile.state(name).cloned() else {
             let names: Vec<&str> = profile.states.iter().map(|state| state.name.as_str()).collect();

@@ -79,6 +79,7 @@ fn args() -> Args {
     Args {
         profile: "thesis-parc".to_owned(),
         state: None,
+        machine: None,
         every: Duration::from_millis(1),
         duration: Some(Duration::from_millis(20)),
         time_factor: None,
@@ -198,4 +199,17 @@ fn every_profile_that_gives_joules_can_be_planned_with() {
         let gives = profile.state(&profile.default_state).unwrap().saving_by_packing().is_some();
         assert_eq!(Plan::new(&args, Clock::Real).is_ok(), gives, "{name}");
     }
+}
+
+#[test]
+fn a_profile_without_a_machine_can_take_anothers() {
+    let with = |machine: &str| Args {
+        profile: "ddr5-modes".to_owned(),
+        machine: Some(machine.to_owned()),
+        ..args()
+    };
+    let plan = Plan::new(&with("thesis-parc"), Clock::Real).unwrap();
+    assert!(plan.profile.machine.unwrap().name.contains("Ryzen"));
+    let error = Plan::new(&with("rdram"), Clock::Real).err().unwrap();
+    assert!(error.is::<UsageError>() && error.to_string().contains("rdram.toml names no machine"), "{error}");
 }

@@ -59,8 +59,8 @@ pub(super) fn profile(text: &str, name: &str) -> Result<Profile, ProfileError> {
 
 /// Names are typed at a prompt.
 fn word_like(file: &File<'_>, what: &str, name: &Spanned<String>) -> Result<(), ProfileError> {
-    let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if name.get_ref().is_empty() || !name.get_ref().chars().all(fine) {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.get_ref().is_empty() || !name.get_ref().chars().all(allowed) {
         let message = format!("{what} is `{}`: it is made of a-z, 0-9 and -", name.get_ref());
         return Err(file.error(&name.span(), message));
     }

@@ -120,7 +120,6 @@ impl File<'_> {
     }
 
     /// The number in the file's unit, with the unit's factor; nothing if unknown.
-    #[expect(clippy::type_complexity, reason = "low end, high end, factor; nowhere else")]
     fn number(
         &self,
         what: &str,

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`ramslice energy` counts what the kernel did, and takes no emulated second for a real one.
+
+RAMSLICE_PROGRAM is the program.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+import harness
+import ramslice_dev as dev
+
+PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+CLOCKS = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
+EVER = "3600s"
+
+
+def run(*words):
+    return subprocess.run([PROGRAM, *words], text=True, capture_output=True)
+
+
+class Ledger:
+    """`ramslice energy` while something happens; the documents that it printed."""
+
+    def __init__(self, *words):
+        command = [PROGRAM, "energy", "--json", "--every", "500ms", "--for", EVER, "--granularity", "slice", *words]
+        self.process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
+        self.documents = []
+
+    def __enter__(self):
+        # What happens after its first document is counted.
+        self.documents.append(json.loads(self.process.stdout.readline()))
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGINT)
+        rest, _ = self.process.communicate()
+        self.documents += [json.loads(line) for line in rest.splitlines()]
+        self.last = self.documents[-1]
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        subprocess.run(["modprobe", "ramslice_sim"], check=True)
+        self.addCleanup(subprocess.run, ["modprobe", "-r", "ramslice_sim"])
+        dev.debugfs()
+
+    def line(self, document, term):
+        return next(line for line in document["lines"] if line["term"] == term)
+
+
+class Clock(Test):
+    def test_emulated_seconds_need_a_factor(self):
+        if "kvm-clock" in dev.read(CLOCKS):
+            self.skipTest("hardware virtualisation: seconds are real")
+        told = run("energy", "--profile", "thesis-parc", "--for", "1s")
+        self.assertEqual((told.returncode, told.stdout), (2, ""))
+        self.assertIn("emulated (TCGTCGTCGTCG)", told.stderr)
+        self.assertIn("--time-factor", told.stderr)
+
+    def test_a_factor_divides_the_time_and_is_named(self):
+        with Ledger("--profile", "thesis-parc", "--time-factor", "10..20") as ledger:
+            pass
+        seconds, shown = ledger.last["time_seconds"], ledger.last["elapsed_us"] / 1e6
+        self.assertAlmostEqual(seconds["low"], shown / 20)
+        self.assertAlmostEqual(seconds["high"], shown / 10)
+        self.assertEqual((ledger.last["clock"], ledger.last["final"]), ("emulated", True))
+        self.assertIn("divided by 10.0 to 20.0 (--time-factor)", ledger.last["basis"][0])
+
+
+class Work(Test):
+    def test_what_a_compaction_did_is_counted_and_priced(self):
+        with Ledger("--profile", "thesis-parc", "--time-factor", "15") as ledger:
+            done = json.loads(run("compact", "--json").stdout)["outcome"]
+        self.assertGreater(done["slices_done"], 0)
+        work, last = ledger.last["work"], ledger.last
+        self.assertEqual(work["emptied_slices"], done["slices_done"])
+        self.assertEqual(work["migrated_pages"], done["migrated_pages"])
+        self.assertEqual(work["dropped_pages"], done["dropped_pages"])
+        self.assertEqual(work["price_predicted_100cycles"], done["price_predicted_100cycles"])
+        # The fixed part of each slice at least, at 10 W and 3.8 GHz.
+        self.assertGreater(self.line(last, "emptying")["joules"]["high"], work["tried_slices"] * 69500 * 10 / 3.8e9)
+        self.assertGreater(last["saved_joules"]["high"], 0)
+        saved, invested, net = last["saved_joules"], last["invested_joules"], last["net_joules"]
+        self.assertEqual(net["low"], saved["low"] - invested["high"])
+        self.assertEqual(net["high"], saved["high"] - invested["low"])
+        self.assertGreater(work["page_faults"], 0)
+
+    def test_statistics_that_are_set_back_leave_the_cost_unknown(self):
+        run("compact")
+        with Ledger("--profile", "thesis-parc", "--time-factor", "15") as ledger:
+            for folder in dev.zone_folders():
+                dev.write(folder / "stats", "0")
+        emptying = self.line(ledger.last, "emptying")
+        self.assertIsNone(emptying["joules"])
+        self.assertIn("set back", emptying["basis"])
+        self.assertNotEqual(ledger.last["verdict"]["sign"], "gain")
+
+    def test_prices_that_are_not_the_profiles_leave_the_cost_unknown(self):
+        price = "/sys/kernel/mm/ramslice/price/drop_page"
+        before = dev.read(price)
+        self.addCleanup(dev.write, price, before)
+        dev.write(price, "40")
+        run("online", "--all")
+        with Ledger("--profile", "thesis-parc", "--time-factor", "15") as ledger:
+            run("offline", "--empty")
+        emptying = self.line(ledger.last, "emptying")
+        self.assertIsNone(emptying["joules"])
+        self.assertIn("drop_page is 4000 cycles", emptying["basis"])
+
+    def test_slices_that_stay_off_save_for_as_long(self):
+        run("compact")
+        info = json.loads(run("status", "--json").stdout)["info"]
+        with Ledger("--profile", "thesis-parc", "--time-factor", "15") as ledger:
+            pass
+        most = info["offline_pages"] * info["page_bytes"] / 2**30 * ledger.last["time_seconds"]["high"]
+        off = ledger.last["off_gib_seconds"]
+        self.assertGreater(off["low"], 0)
+        self.assertLessEqual(off["low"], most * 1.001)
+
+
+if __name__ == "__main__":
+    harness.main()
