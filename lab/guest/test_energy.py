@@ -39,8 +39,10 @@ class Ledger:
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGINT)
         rest, _ = self.process.communicate()
+        assert self.process.returncode == 0, self.process.returncode
         self.documents += [json.loads(line) for line in rest.splitlines()]
         self.last = self.documents[-1]
+        assert self.last["final"], "Ctrl-C ends it with everything"
 
 
 class Test(unittest.TestCase):

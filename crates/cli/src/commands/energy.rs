@@ -316,8 +316,9 @@ impl<'a> Watch<'a> {
                 self.backend.wait_event(next)?;
                 std::thread::sleep(MIN_STEP.min(next));
             }
-            self.sample()?;
+            // Before the sample: the last one must see all that was done before Ctrl-C.
             let over = interrupt.requested() || args.duration.is_some_and(|all| start.elapsed() >= all);
+            self.sample()?;
             let due = printed.elapsed() >= args.every;
             if !over && !due {
                 continue;
