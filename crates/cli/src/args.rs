@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    compact, completions, energy, explain, man, map, offline, online, profiles, slices, status, watch,
+    compact, completions, energy, explain, fragment, man, map, offline, online, profiles, record, slices,
+    status, watch,
 };
 
 const LONG_ABOUT: &str = "\
@@ -84,13 +85,14 @@ pub(crate) struct Global {
     /// Tell on stderr what is read and written; twice for more
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,
-    /// Look at a machine saved by `ramslice status --json` instead of this one
+    /// Look at a machine saved by `ramslice status --json`, or at a recording, instead of this one
     #[arg(
         long,
         global = true,
         value_name = "FILE",
         help_heading = "Global options",
-        long_help = "Look at a machine saved by `ramslice status --json` instead of this one. Commands \
+        long_help = "Look at a machine saved by `ramslice status --json`, or at the last sample of a \
+                     directory made by `ramslice record`, instead of this one. Commands \
                      that change something do so on the copy in memory, by simpler rules than the \
                      kernel's; the file stays as it is"
     )]
@@ -127,6 +129,10 @@ pub(crate) enum Command {
     Compact(compact::Args),
     /// Watch slices change, live
     Watch(watch::Args),
+    /// Record slices, events and statistics over time
+    Record(record::Args),
+    /// Fill memory with a known mix of pages, and hold it
+    Fragment(fragment::Args),
     /// Tell what packing costs and saves in joules, live
     Energy(energy::Args),
     /// List and check profiles of memory systems

@@ -1,10 +1,12 @@
 //! What every command needs: the backend and the way to write.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use anyhow::Result;
 use ramslice_kernel::{KernelBackend, ReplayBackend};
-use ramslice_types::{Backend, BackendError, SCHEMA_VERSION};
+use ramslice_record::{ReadError, Recording};
+use ramslice_types::{Backend, BackendError, ErrorKind, SCHEMA_VERSION};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -28,18 +30,28 @@ impl Context {
         self.global.json
     }
 
-    /// Whether a saved machine is looked at.
-    pub(crate) fn saved(&self) -> bool {
-        self.global.from.is_some()
+    /// The file or directory given with --from.
+    pub(crate) fn saved(&self) -> Option<&Path> {
+        self.global.from.as_deref()
     }
 
-    /// Opens the running kernel, or the file given with --from.
+    /// Opens the running kernel, or what was given with --from.
     pub(crate) fn backend(&self) -> Result<Box<dyn Backend>> {
         Ok(match &self.global.from {
+            Some(dir) if dir.is_dir() => {
+                let machine = Recording::open(dir).and_then(|recording| recording.last_machine());
+                Box::new(ReplayBackend::new(machine.map_err(not_replayable)?))
+            }
             Some(path) => Box::new(ReplayBackend::open(path).map_err(BackendError::from)?),
             None => Box::new(KernelBackend::open().map_err(BackendError::from)?),
         })
     }
+}
+
+/// A recording of another version, or none at all, is unsupported as a saved file would be.
+fn not_replayable(error: ReadError) -> BackendError {
+    let kind = if matches!(error, ReadError::Io { .. }) { ErrorKind::Failed } else { ErrorKind::Unsupported };
+    BackendError::new(kind, error)
 }
 
 /// The head of every JSON document.

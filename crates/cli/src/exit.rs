@@ -5,20 +5,29 @@ use std::process::ExitCode;
 
 use ramslice_types::{BackendError, ErrorKind};
 
+use crate::commands::NotStarted;
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// It did what was asked.
-    Ok = 0,
+    Ok,
     /// Something was refused or failed.
-    Refused = 1,
+    Refused,
     /// It cannot be asked: wrong usage, or a kernel without ramslice.
-    Usage = 2,
+    Usage,
+    /// A command that it ran ended with this status.
+    Command(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Ok => 0,
+            Exit::Refused => 1,
+            Exit::Usage => 2,
+            Exit::Command(status) => status,
+        })
     }
 }
 
@@ -36,6 +45,9 @@ impl std::error::Error for UsageError {}
 
 /// The exit code that goes with an error.
 pub(crate) fn of_error(error: &anyhow::Error) -> Exit {
+    if let Some(error) = error.downcast_ref::<NotStarted>() {
+        return Exit::Command(error.status());
+    }
     let unsupported = error
         .downcast_ref::<BackendError>()
         .is_some_and(|error| matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Disabled));

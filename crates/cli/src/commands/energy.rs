@@ -197,7 +197,7 @@ fn clock(factor: Option<Range>, processor: &Processor) -> Result<Clock> {
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    if context.saved() {
+    if context.saved().is_some() {
         if args.duration.is_some() || args.time_factor.is_some() || args.runtime_change.is_some() {
             let message = "a saved machine is one moment, in which no time passes: leave out --for, \
                            --time-factor and --runtime-change";

@@ -1,5 +1,6 @@
 //! One file per command: its arguments, its help, what it does.
 
+mod child;
 pub(crate) mod compact;
 pub(crate) mod completions;
 pub(crate) mod energy;
@@ -7,6 +8,7 @@ mod energy_show;
 pub(crate) mod explain;
 mod explain_all;
 mod explain_words;
+pub(crate) mod fragment;
 mod interrupt;
 pub(crate) mod man;
 pub(crate) mod map;
@@ -15,10 +17,13 @@ pub(crate) mod offline;
 pub(crate) mod online;
 mod outcome;
 pub(crate) mod profiles;
+pub(crate) mod record;
 pub(crate) mod slices;
 pub(crate) mod status;
 pub(crate) mod watch;
 mod watch_screen;
+
+pub(crate) use child::NotStarted;
 
 use std::io::Write;
 
@@ -41,6 +46,8 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Watch(args) => watch::run(&args, context, out),
         Command::Energy(args) => energy::run(&args, context, out),
         Command::Profiles(args) => profiles::run(&args, context, out),
+        Command::Record(args) => record::run(&args, context, out),
+        Command::Fragment(args) => fragment::run(&args, context, out),
         Command::Completions(args) => completions::run(&args, context, out),
         Command::Man(args) => man::run(&args, context, out),
     }

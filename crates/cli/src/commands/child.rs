@@ -1,0 +1,145 @@
+//! A command that runs while something else goes on: its signals, its end, its exit status.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+/// What ends the program itself, and is passed on.
+const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+/// What is only passed on.
+const PASSED: [i32; 2] = [SIGUSR1, SIGUSR2];
+
+/// Why waiting is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// The time has passed, or something happened that others look after.
+    Time,
+    /// A signal asks the program to end.
+    Signal,
+    /// The command has ended, with this exit status as a shell has it.
+    Ended(u8),
+}
+
+/// Signals, and perhaps a command that gets them too.
+pub(crate) struct Companion {
+    child: Option<Child>,
+    signals: Receiver<Origin>,
+}
+
+impl Companion {
+    /// Handles signals from now on and starts `command`, unless it is empty.
+    ///
+    /// Starts a thread: nothing may fork afterwards but through [`std::process`].
+    pub(crate) fn start(command: &[String]) -> Result<Self> {
+        let (send, signals) = mpsc::channel();
+        let wanted = ENDING.iter().chain(&PASSED).chain(&[SIGCHLD]);
+        let mut caught = SignalsInfo::<WithOrigin>::new(wanted).context("handling signals")?;
+        std::thread::spawn(move || caught.forever().try_for_each(|origin| send.send(origin)));
+        let child = match command {
+            [] => None,
+            [program, args @ ..] => Some(
+                Command::new(program).args(args).spawn().map_err(|source| NotStarted::of(program, source))?,
+            ),
+        };
+        Ok(Self { child, signals })
+    }
+
+    /// Waits for a signal, for the command's end, or for `time`.
+    pub(crate) fn wait(&mut self, time: Duration) -> Result<Wake> {
+        // What ended before is told first: its SIGCHLD may have been taken for another's.
+        if let Some(status) = self.ended()? {
+            return Ok(Wake::Ended(status));
+        }
+        match self.signals.recv_timeout(time) {
+            Ok(origin) if origin.signal == SIGCHLD => Ok(self.ended()?.map_or(Wake::Time, Wake::Ended)),
+            Ok(origin) => {
+                if !self.pass_on(&origin) && ENDING.contains(&origin.signal) {
+                    return Ok(Wake::Signal);
+                }
+                Ok(Wake::Time)
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(Wake::Time),
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(time);
+                Ok(Wake::Time)
+            }
+        }
+    }
+
+    /// Asks the command to end, if it still runs, and waits for it.
+    pub(crate) fn end(&mut self) -> Result<Option<u8>> {
+        let Some(child) = &mut self.child else { return Ok(None) };
+        if child.try_wait().context("waiting for the command")?.is_none() {
+            send(child, Signal::TERM);
+        }
+        Ok(Some(status_of(child.wait().context("waiting for the command")?)))
+    }
+
+    /// Waits until the command has ended by itself, passing signals on.
+    pub(crate) fn outlast(&mut self) -> Result<Option<u8>> {
+        while self.child.is_some() {
+            if let Wake::Ended(status) = self.wait(Duration::from_hours(1))? {
+                return Ok(Some(status));
+            }
+        }
+        Ok(None)
+    }
+
+    fn ended(&mut self) -> Result<Option<u8>> {
+        let Some(child) = &mut self.child else { return Ok(None) };
+        Ok(child.try_wait().context("waiting for the command")?.map(status_of))
+    }
+
+    /// Whether there is a command that gets the signal.
+    fn pass_on(&self, origin: &Origin) -> bool {
+        let Some(child) = &self.child else { return false };
+        // From a terminal it went to all of its processes, the command among them.
+        let from_terminal = origin.cause == Cause::Kernel;
+        if !from_terminal && let Some(signal) = Signal::from_named_raw(origin.signal) {
+            send(child, signal);
+        }
+        true
+    }
+}
+
+/// To a child that was not waited for yet: its id cannot be another's.
+fn send(child: &Child, signal: Signal) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended meanwhile; then there is nobody to tell.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// As a shell tells it: 128 and the signal's number if one ended it.
+fn status_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    u8::try_from(code).unwrap_or(1)
+}
+
+/// The command could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot run `{program}`")]
+pub(crate) struct NotStarted {
+    program: String,
+    source: io::Error,
+}
+
+impl NotStarted {
+    fn of(program: &str, source: io::Error) -> Self {
+        Self { program: program.to_owned(), source }
+    }
+
+    /// As a shell has it: 127 if there is no such program, else 126.
+    pub(crate) fn status(&self) -> u8 {
+        if self.source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+    }
+}

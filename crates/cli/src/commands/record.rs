@@ -1,0 +1,325 @@
+//! `ramslice record`: slices, events and statistics over time, as Parquet files.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use ramslice_record::{Ended, EventsSource, Findings, Options, Recorder, Recording, Sources, Summary};
+use ramslice_types::{Backend, parse_duration};
+use serde::Serialize;
+
+use super::child::{Companion, Wake};
+use crate::context::{Context, write_json};
+use crate::exit::Exit;
+
+const HELP: &str = "\
+Writes a directory with a directory for each table:
+
+  snapshots  a row per slice and sample: state, reason, price, counters
+  zones      a row per zone and sample
+  samples    a row per sample: clocks, totals, what taking it took
+  events     changes of state, wakes and their cause, prices, outcomes of attempts
+  meminfo    a row per line of /proc/meminfo and sample
+  vmstat     a row per line of /proc/vmstat and sample
+
+Each holds Parquet files, part-000000.parquet and so on. A part is complete, synced and in place \
+at most 30 s after its first row: a kill loses what came later, nothing else. DuckDB and pandas read them as \
+they are. Column names carry the unit; file metadata says what was recorded, where and how.
+
+With a COMMAND the recording lasts as long as it; signals go to the command, and its exit status is \
+that of the recording. Without one, Ctrl-C ends it. The kernel's trace events need root; without them, changes \
+of state are found by comparing snapshots. On a kernel without ramslice, --statistics-only still records memory's figures.
+
+`ramslice --from DIR` shows the last sample of a recording with any command.
+
+Examples:
+  ramslice record                             into recording-<time>, until Ctrl-C
+  ramslice record -o build -- make -j8        as long as the build takes
+  ramslice record -o night --every 10s --for 8h
+  ramslice record --check build               is it whole? what is in it?
+  duckdb -c \"SELECT boottime_us, sum(free_pages) FROM 'build/snapshots/*.parquet' GROUP BY 1 ORDER BY 1\"";
+
+/// Record slices, events and statistics over time.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// The directory to make [default: recording-<time in UTC>]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Take a sample this often
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    every: Duration,
+    /// End after this time; a COMMAND that still runs gets SIGTERM
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    lasting: Option<Duration>,
+    /// Write a part at least this often, at most 30 s
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_part)]
+    part: Duration,
+    /// Continue the recording that is in DIR, if it is of this boot
+    #[arg(long, requires = "output")]
+    append: bool,
+    /// No slices: the statistics of a kernel that may not have ramslice
+    #[arg(long)]
+    statistics_only: bool,
+    /// Do not record: read the recording in DIR, check every row, and sum up
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["output", "every", "lasting", "part", "append", "statistics_only", "command"]
+    )]
+    check: Option<PathBuf>,
+    /// With --check, count parts that are not whole instead of failing
+    #[arg(long, requires = "check")]
+    skip_broken: bool,
+    /// The command to record, after --
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn parse_part(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    if time > Duration::from_secs(30) {
+        return Err(format!("`{text}` is too long: a part is written at least every 30 s"));
+    }
+    Ok(time)
+}
+
+/// How long the loop may sleep: trace events are collected that often, lest their buffer overflow.
+const TICK: Duration = Duration::from_millis(500);
+
+#[derive(Serialize)]
+struct Body<'a> {
+    directory: &'a Path,
+    events_source: &'static str,
+    parts: u32,
+    ended: &'a Ended,
+}
+
+#[derive(Serialize)]
+struct CheckBody<'a> {
+    directory: &'a Path,
+    about: &'a ramslice_record::About,
+    ended: Option<&'a Ended>,
+    findings: &'a Findings,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    if let Some(dir) = &args.check {
+        return check(dir, args.skip_broken, context, out);
+    }
+    let backend = if args.statistics_only { None } else { Some(context.backend()?) };
+    let backend = backend.as_deref();
+    let dir = args.output.clone().unwrap_or_else(default_name);
+    let saved = context.saved();
+    let options = Options {
+        dir: dir.clone(),
+        every: args.every,
+        part_age: args.part,
+        append: args.append,
+        command: args.command.clone(),
+        source: saved.map_or_else(|| "running kernel".to_owned(), |path| path.display().to_string()),
+        // This machine's figures beside another's slices would only mislead.
+        statistics: saved.is_none() || args.statistics_only,
+    };
+    let sources =
+        Sources { tracefs: Sources::system().tracefs.filter(|_| saved.is_none()), ..Sources::system() };
+    let recorder = Recorder::start(options, &sources, backend)?;
+    let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
+    if recorder.events_source() == EventsSource::Poll && saved.is_none() {
+        eprintln!("ramslice: no trace events (root and tracefs are needed): states are compared instead");
+    }
+
+    let over = AtomicBool::new(false);
+    let (summary, status) = std::thread::scope(|scope| {
+        let (tell, changed) = std::sync::mpsc::channel();
+        if let (Some(backend), EventsSource::Poll) = (backend, recorder.events_source()) {
+            let over = &over;
+            scope.spawn(move || watch(backend, over, &tell));
+        }
+        let result = supervise(args, recorder, &changed, progress);
+        over.store(true, Ordering::Relaxed);
+        result
+    })?;
+
+    if context.json() {
+        let (events_source, parts) = (summary.events_source.name(), summary.parts);
+        write_json(out, "record", Body { directory: &dir, events_source, parts, ended: &summary.ended })?;
+    } else if args.command.is_empty() {
+        writeln!(out, "{}", report(&dir, &summary))?;
+    } else {
+        // stdout is the command's.
+        eprintln!("ramslice: {}", report(&dir, &summary));
+    }
+    Ok(status.map_or(Exit::Ok, Exit::Command))
+}
+
+/// Says when a state changed.
+fn watch(backend: &dyn Backend, over: &AtomicBool, changes: &std::sync::mpsc::Sender<()>) {
+    while !over.load(Ordering::Relaxed) {
+        match backend.wait_event(TICK) {
+            Ok(Some(_)) if changes.send(()).is_err() => return,
+            Ok(_) => {}
+            // Samples go on and compare states, too.
+            Err(_) => return,
+        }
+    }
+}
+
+/// Records until the command, the time or a signal ends it.
+fn supervise(
+    args: &Args,
+    mut recorder: Recorder<'_>,
+    changed: &std::sync::mpsc::Receiver<()>,
+    progress: bool,
+) -> Result<(Summary, Option<u8>)> {
+    let begun = Instant::now();
+    // A sample of the state before, whatever the command does first.
+    let mut patience = recorder.tick()?;
+    let mut companion = match Companion::start(&args.command) {
+        Ok(companion) => companion,
+        Err(error) => {
+            recorder.finish("error", None)?;
+            return Err(error);
+        }
+    };
+    let mut first = (!args.command.is_empty()).then(|| format!("command began: {}", args.command.join(" ")));
+    let mut shown = None;
+    let ended = loop {
+        let left = args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            break Ok(("time", companion.end()?));
+        }
+        let time = patience.min(TICK).min(left.unwrap_or(TICK));
+        match companion.wait(time)? {
+            Wake::Ended(status) => break Ok(("command", Some(status))),
+            Wake::Signal => break Ok(("signal", None)),
+            Wake::Time => {}
+        }
+        let step = (|| {
+            first.take().map_or(Ok(()), |text| recorder.note(text))?;
+            if changed.try_iter().count() > 0 {
+                recorder.changed()?;
+            }
+            recorder.tick()
+        })();
+        match step {
+            Ok(next) => patience = next,
+            Err(error) => break Err(error),
+        }
+        if progress && shown != Some(recorder.counts()) {
+            shown = Some(recorder.counts());
+            let (samples, events) = recorder.counts();
+            eprint!("\r\x1b[Krecording: {samples} samples, {events} events; Ctrl-C ends");
+        }
+    };
+    if progress {
+        eprint!("\r\x1b[K");
+    }
+    match ended {
+        Ok((reason, status)) => {
+            if let Some(status) = status {
+                recorder.note(format!("command ended: status {status}"))?;
+            }
+            Ok((recorder.finish(reason, status.map(i32::from))?, status))
+        }
+        Err(error) => {
+            // A build is worth more than its recording: it goes on, and the failure is told at its end.
+            if !args.command.is_empty() {
+                eprintln!(
+                    "ramslice: the recording broke off, the command goes on: {:#}",
+                    anyhow::anyhow!("{error}")
+                );
+            }
+            let status = companion.outlast()?;
+            let written = recorder.finish("error", status.map(i32::from));
+            // The thread that writes knows why; what asked it only knows that it is gone.
+            Err(written.err().unwrap_or(error)).context("the recording broke off")
+        }
+    }
+}
+
+fn report(dir: &Path, summary: &Summary) -> String {
+    let ended = &summary.ended;
+    let mut text = format!("{}: {} samples, {} events", dir.display(), ended.samples, ended.events);
+    if ended.missed_samples > 0 {
+        text.push_str(&format!(", {} samples missed", ended.missed_samples));
+    }
+    if ended.lost_events > 0 {
+        text.push_str(&format!(", {} events lost", ended.lost_events));
+    }
+    format!("{text}; {} parts of each table", summary.parts)
+}
+
+fn check(dir: &Path, skip_broken: bool, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let recording = if skip_broken { Recording::open_skipping_broken(dir)? } else { Recording::open(dir)? };
+    let findings = recording.check()?;
+    let (about, ended) = (recording.about(), recording.ended());
+    if context.json() {
+        write_json(out, "record", CheckBody { directory: dir, about, ended, findings: &findings })?;
+        return Ok(Exit::Ok);
+    }
+    let ending = match ended {
+        Some(ended) => format!("ended by {}", ended.reason),
+        None => "not ended: it goes on, or was killed".to_owned(),
+    };
+    let seconds = findings.span_us as f64 / 1e6;
+    writeln!(out, "{}: {seconds:.1} s on Linux {}, {ending}", dir.display(), about.kernel_release)?;
+    for (table, rows) in &findings.rows {
+        writeln!(out, "  {table:<10} {rows:>10} rows in {} parts", findings.parts[table])?;
+    }
+    for (count, what) in [
+        (findings.temporary_files, "files that were not finished, passed over"),
+        (findings.broken_parts, "parts that are not whole, skipped"),
+        (findings.missing_parts, "parts missing"),
+        (findings.missing_samples, "samples missing"),
+        (findings.missed_samples, "samples that came too late to be taken"),
+        (findings.incomplete_samples, "samples whose slices are not all there"),
+        (findings.lost_events, "events that the kernel had no room for"),
+        (findings.events_out_of_order, "events a little out of order"),
+    ] {
+        if count > 0 {
+            writeln!(out, "  {count} {what}")?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// `recording-20261121T210000`.
+fn default_name() -> PathBuf {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    format!("recording-{}", calendar(seconds)).into()
+}
+
+/// Seconds since 1970 as a date and time of day in UTC, by the usual count of days from March.
+fn calendar(seconds: u64) -> String {
+    let (days, time) = (seconds / 86_400, seconds % 86_400);
+    let day = days + 719_468;
+    let (era, day_of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}", time / 3600, time / 60 % 60, time % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(calendar(0), "19700101T000000");
+        assert_eq!(calendar(951_782_400), "20000229T000000");
+        assert_eq!(calendar(1_795_294_799), "20261121T205959");
+    }
+
+    #[test]
+    fn parts_are_at_most_half_a_minute_old() {
+        assert_eq!(parse_part("30s"), Ok(Duration::from_secs(30)));
+        assert!(parse_part("31s").unwrap_err().contains("30 s"));
+    }
+}

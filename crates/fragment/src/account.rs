@@ -1,0 +1,206 @@
+//! What is really there: read back from the kernel, not from what was tried.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// Base pages of each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Pages3 {
+    /// To be freed.
+    pub free_pages: u64,
+    /// Anonymous.
+    pub anon_pages: u64,
+    /// Of the file.
+    pub file_pages: u64,
+}
+
+/// What was made and what of it is there.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Account {
+    /// Size of a base page.
+    pub page_bytes: u64,
+    /// Steps walked; each decides for one page of each kind, or for one huge page's worth.
+    pub steps: u64,
+    /// Size of what a step decides about.
+    pub step_bytes: u64,
+    /// Pages that were touched. In huge pages, all pages of one that was touched.
+    pub touched: Pages3,
+    /// Of the area to be freed, pages that were there when it was freed, by pagemap.
+    pub freed_pages: u64,
+    /// Anonymous pages that are there, by pagemap.
+    pub anon_present_pages: u64,
+    /// Anonymous pages that are in swap, by pagemap.
+    pub anon_swapped_pages: u64,
+    /// Of the anonymous pages, those in huge pages, by smaps.
+    pub anon_huge_pages: u64,
+    /// Processes that map the anonymous pages.
+    pub processes: u64,
+    /// How many processes map an anonymous page on average: resident over proportional set size, by smaps.
+    pub mappings_per_anon_page: Option<f64>,
+    /// File pages in the page cache, by mincore. Nobody maps them.
+    pub file_present_pages: u64,
+    /// The kernel's page tables of this process; each of the others has about as many.
+    pub page_table_bytes: u64,
+    /// The same in equal parts of the walk, first to last: a gradient shows here.
+    pub bins: Vec<Bin>,
+}
+
+/// A part of the walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Bin {
+    /// Its first step.
+    pub first_step: u64,
+    /// Its number of steps.
+    pub steps: u64,
+    /// Pages that were touched.
+    pub touched: Pages3,
+    /// Anonymous pages that are there.
+    pub anon_present_pages: u64,
+    /// File pages in the page cache.
+    pub file_present_pages: u64,
+}
+
+/// Bits of an entry of `/proc/PID/pagemap`.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+
+/// Whether each page of a range of addresses is there, or in swap.
+pub(crate) struct Resident {
+    entries: Vec<u64>,
+}
+
+impl Resident {
+    pub(crate) fn read(addresses: &Range<usize>, page_bytes: usize) -> Result<Self, Error> {
+        let path = Path::new("/proc/self/pagemap");
+        let failed = |source| Error::File { action: "reading", path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let pages = (addresses.end - addresses.start) / page_bytes;
+        let mut bytes = vec![0; pages * 8];
+        file.read_exact_at(&mut bytes, (addresses.start / page_bytes * 8) as u64).map_err(failed)?;
+        let entries = bytes.as_chunks().0.iter().map(|&entry| u64::from_ne_bytes(entry)).collect();
+        Ok(Self { entries })
+    }
+
+    /// Pages there among these, by position.
+    pub(crate) fn present(&self, pages: Range<usize>) -> u64 {
+        self.entries[pages].iter().filter(|&&entry| entry & PRESENT != 0).count() as u64
+    }
+
+    pub(crate) fn all_present(&self) -> u64 {
+        self.present(0..self.entries.len())
+    }
+
+    pub(crate) fn swapped(&self) -> u64 {
+        self.entries.iter().filter(|&&entry| entry & PRESENT == 0 && entry & SWAPPED != 0).count() as u64
+    }
+}
+
+/// One mapping in `/proc/self/smaps`, in KiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Smaps {
+    /// Resident.
+    pub(crate) rss: u64,
+    /// Resident, shared among those who map it.
+    pub(crate) pss: u64,
+    /// Resident in huge pages.
+    pub(crate) huge: u64,
+}
+
+impl Smaps {
+    /// Of the mapping at exactly these addresses.
+    pub(crate) fn read(addresses: &Range<usize>) -> Result<Self, Error> {
+        let path = Path::new("/proc/self/smaps");
+        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+            action: "reading",
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::find(&text, addresses).ok_or_else(|| Error::Missing { path: path.to_owned(), name: "the area" })
+    }
+
+    fn find(text: &str, addresses: &Range<usize>) -> Option<Self> {
+        let head = format!("{:x}-{:x} ", addresses.start, addresses.end);
+        let mut lines = text.lines().skip_while(|line| !line.starts_with(&head));
+        lines.next()?;
+        let mut found = Self::default();
+        for line in lines {
+            // Names of figures have no space before their colon; the next mapping begins with its addresses.
+            let Some((name, rest)) = line.split_once(':').filter(|(name, _)| !name.contains(' ')) else {
+                break;
+            };
+            let value = || rest.split_whitespace().next().and_then(|word| word.parse().ok());
+            match name {
+                "Rss" => found.rss = value()?,
+                "Pss" => found.pss = value()?,
+                "AnonHugePages" => found.huge = value()?,
+                _ => {}
+            }
+        }
+        Some(found)
+    }
+
+    /// How many processes map a page on average.
+    pub(crate) fn mappings(&self) -> Option<f64> {
+        (self.pss > 0).then(|| self.rss as f64 / self.pss as f64)
+    }
+}
+
+/// A figure in KiB from a file of lines as `MemAvailable:  123 kB`.
+pub(crate) fn kib(path: &str, name: &'static str) -> Result<u64, Error> {
+    let path = Path::new(path);
+    let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+        action: "reading",
+        path: path.to_owned(),
+        source,
+    })?;
+    let found = text.lines().find_map(|line| {
+        let rest = line.strip_prefix(name)?.strip_prefix(':')?;
+        rest.split_whitespace().next()?.parse().ok()
+    });
+    found.ok_or_else(|| Error::Missing { path: path.to_owned(), name })
+}
+
+/// The file's pages in the cache, by position.
+pub(crate) fn cached(file: &File, bytes: usize, page_bytes: usize) -> Result<Vec<bool>, Error> {
+    if bytes == 0 {
+        return Ok(Vec::new());
+    }
+    let pages = crate::sys::cached(file, bytes, page_bytes).map_err(Error::system("mincore"))?;
+    Ok(pages.into_iter().map(|page| page & 1 != 0).collect())
+}
+
+/// How many are set.
+pub(crate) fn count(pages: &[bool]) -> u64 {
+    pages.iter().filter(|&&page| page).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+7f00-7f80 rw-p 00000000 00:00 0 \n\
+Size:   4 kB\nRss:   400 kB\nPss:   100 kB\nPss_Dirty:  1 kB\nAnonHugePages:  200 kB\nVmFlags: rd wr mr\n\
+8000-9000 r--p 00000000 00:00 0   /a: b\nRss:   1 kB\nPss:  1 kB\n";
+
+    #[test]
+    fn figures_are_those_of_the_mapping_alone() {
+        let found = Smaps::find(SMAPS, &(0x7f00..0x7f80)).unwrap();
+        assert_eq!(found, Smaps { rss: 400, pss: 100, huge: 200 });
+        assert_eq!(found.mappings(), Some(4.0));
+        assert_eq!(Smaps::find(SMAPS, &(0x8000..0x9000)).unwrap().rss, 1);
+        assert_eq!(Smaps::find(SMAPS, &(0x7f00..0x9000)), None);
+    }
+
+    #[test]
+    fn this_process_has_memory_available() {
+        assert!(kib("/proc/meminfo", "MemAvailable").unwrap() > 0);
+        assert!(matches!(kib("/proc/meminfo", "MemNowhere"), Err(Error::Missing { .. })));
+    }
+}

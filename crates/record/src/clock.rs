@@ -1,0 +1,33 @@
+//! The clocks: one that goes on during suspend, and the calendar, read together.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::row::Wall;
+
+/// The same moment on two clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clocks {
+    /// `CLOCK_BOOTTIME`, in microseconds.
+    pub boottime_us: i64,
+    /// `CLOCK_REALTIME`.
+    pub realtime: Wall,
+}
+
+impl Clocks {
+    /// Now.
+    pub fn now() -> Self {
+        Self {
+            boottime_us: microseconds(clock_gettime(ClockId::Boottime)),
+            realtime: Wall(microseconds(clock_gettime(ClockId::Realtime))),
+        }
+    }
+
+    /// What the calendar said at another moment, if nobody set it in between.
+    pub fn realtime_at(&self, boottime_us: i64) -> Wall {
+        Wall(self.realtime.0 - (self.boottime_us - boottime_us))
+    }
+}
+
+fn microseconds(time: Timespec) -> i64 {
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1000
+}

@@ -1,0 +1,501 @@
+//! The reader: opens a recording, checks it, and gives its rows back.
+//!
+//! What is wrong is an error that names file and row: another version, a missing column, another type or unit, a
+//! part that is not whole, a value that cannot be, duplicates, times that run backwards. What is only missing
+//! is counted in [`Findings`]: temporary files, parts and samples that a kill took along, samples that came too late.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{Schema, SchemaRef};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::errors::ParquetError;
+use serde::Serialize;
+
+use crate::about::{About, Ended};
+use crate::error::ReadError;
+use crate::part;
+use crate::row::Row;
+use crate::rows::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
+use crate::{SCHEMA_VERSION, replay::Machines};
+
+/// By how much events of two CPUs may be out of order; they are counted.
+const EVENT_DISORDER_US: i64 = 5_000_000;
+
+/// A recording on disk.
+#[derive(Debug)]
+pub struct Recording {
+    dir: PathBuf,
+    about: About,
+    ended: Option<Ended>,
+    parts: BTreeMap<Table, BTreeMap<u32, PathBuf>>,
+    temporaries: u64,
+    broken: Vec<PathBuf>,
+}
+
+/// What a check of a whole recording found; nothing here is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Findings {
+    /// Rows by table.
+    pub rows: BTreeMap<&'static str, u64>,
+    /// Parts by table.
+    pub parts: BTreeMap<&'static str, u64>,
+    /// Files that were not finished; readers pass them over, the next recorder removes them.
+    pub temporary_files: u64,
+    /// Parts that are not whole and were skipped, as asked for.
+    pub broken_parts: u64,
+    /// Numbers of parts that a table lacks although others have them, or higher ones.
+    pub missing_parts: u64,
+    /// Numbers between the first and the last sample that are not there.
+    pub missing_samples: u64,
+    /// Samples that were due and not taken.
+    pub missed_samples: u64,
+    /// Samples whose slices are not all there, and slices of no sample: not replayed.
+    pub incomplete_samples: u64,
+    /// Events that the kernel had no room for.
+    pub lost_events: u64,
+    /// Events that are a little earlier than the one before.
+    pub events_out_of_order: u64,
+    /// The highest number of a sample in any table; -1 without any.
+    pub last_sample: i64,
+    /// The highest number of an event; -1 without any.
+    pub last_event: i64,
+    /// From the first to the last sample.
+    pub span_us: i64,
+}
+
+/// A row and where it is.
+#[derive(Debug, Clone)]
+pub struct Located<R> {
+    /// The row.
+    pub row: R,
+    /// The part.
+    pub path: Arc<Path>,
+    /// Its position in the part, from 0 on.
+    pub at: u64,
+}
+
+impl<R> Located<R> {
+    pub(crate) fn error(&self, what: impl Into<String>) -> ReadError {
+        ReadError::Row { path: self.path.to_path_buf(), row: self.at, what: what.into() }
+    }
+}
+
+impl Recording {
+    /// Opens the recording in `dir`; every part must be whole and of this version.
+    pub fn open(dir: &Path) -> Result<Self, ReadError> {
+        Self::open_with(dir, false)
+    }
+
+    /// The same, but parts that are not whole Parquet files are skipped and counted.
+    pub fn open_skipping_broken(dir: &Path) -> Result<Self, ReadError> {
+        Self::open_with(dir, true)
+    }
+
+    fn open_with(dir: &Path, skip: bool) -> Result<Self, ReadError> {
+        let (mut parts, mut temporaries, mut broken) = (BTreeMap::new(), 0, Vec::new());
+        let mut about = None;
+        for table in Table::ALL {
+            let path = dir.join(table.name());
+            if !path.is_dir() {
+                let missing = format!("directory `{table}`");
+                return Err(ReadError::NotARecording { path: dir.to_owned(), missing });
+            }
+            let mut numbers: BTreeMap<u32, PathBuf> = BTreeMap::new();
+            for entry in fs::read_dir(&path).map_err(|source| ReadError::io(&path, source))? {
+                let entry = entry.map_err(|source| ReadError::io(&path, source))?;
+                let name = entry.file_name();
+                let Some(name) = name.to_str() else { continue };
+                temporaries += u64::from(part::is_temporary(name));
+                if let Some(number) = part::number(name) {
+                    numbers.insert(number, entry.path());
+                }
+            }
+            let mut whole = BTreeMap::new();
+            for (number, path) in numbers {
+                match Part::open(&path, table, number) {
+                    Ok(part) => {
+                        about.get_or_insert(part.about);
+                        whole.insert(number, path);
+                    }
+                    Err(ReadError::Broken { path, .. } | ReadError::Damaged { path }) if skip => {
+                        broken.push(path);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            parts.insert(table, whole);
+        }
+        let Some(about) = about else {
+            return Err(ReadError::NotARecording { path: dir.to_owned(), missing: "part".to_owned() });
+        };
+        let ended = ended(&dir.join(part::MANIFEST))?;
+        Ok(Self { dir: dir.to_owned(), about, ended, parts, temporaries, broken })
+    }
+
+    /// What it says of itself; of several runs that were appended, the first.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// How it ended; `None` while it goes on and after a kill.
+    pub fn ended(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Parts that were skipped because they are not whole.
+    pub fn broken(&self) -> &[PathBuf] {
+        &self.broken
+    }
+
+    /// The number that no part has yet.
+    pub(crate) fn next_part(&self) -> u32 {
+        self.parts.values().filter_map(|parts| parts.keys().next_back()).max().map_or(0, |last| last + 1)
+    }
+
+    /// The rows of a table, in order.
+    pub fn rows<R: Row>(&self) -> Rows<R> {
+        self.rows_of(0..u32::MAX)
+    }
+
+    /// Those in some of the parts.
+    pub(crate) fn rows_of<R: Row>(&self, numbers: Range<u32>) -> Rows<R> {
+        let parts: Vec<_> =
+            self.parts[&R::TABLE].range(numbers).map(|(&n, path)| (n, path.clone())).collect();
+        Rows {
+            parts: parts.into_iter(),
+            open: None,
+            last: None,
+            disorder: 0,
+            failed: false,
+            row: PhantomData,
+        }
+    }
+
+    /// The machine at each sample that has slices, first to last.
+    pub fn machines(&self) -> Machines<'_> {
+        Machines::new(self, 0..u32::MAX)
+    }
+
+    /// The machine at the last sample that has slices, without reading the parts before.
+    pub fn last_machine(&self) -> Result<ramslice_types::Machine, ReadError> {
+        for &number in self.parts[&Table::Samples].keys().rev() {
+            if let Some(machine) = Machines::new(self, number..number + 1).last().transpose()? {
+                return Ok(machine);
+            }
+        }
+        Err(ReadError::Empty { path: self.dir.clone() })
+    }
+
+    /// Reads and checks everything.
+    pub fn check(&self) -> Result<Findings, ReadError> {
+        let mut found = Findings {
+            temporary_files: self.temporaries,
+            broken_parts: self.broken.len() as u64,
+            last_sample: -1,
+            last_event: -1,
+            ..Findings::default()
+        };
+        let end = self.next_part();
+        for (table, parts) in &self.parts {
+            found.parts.insert(table.name(), parts.len() as u64);
+            found.missing_parts += u64::from(end) - parts.len() as u64;
+        }
+        found.missing_parts = found.missing_parts.saturating_sub(found.broken_parts);
+
+        let mut slices: BTreeMap<i64, i64> = BTreeMap::new();
+        found.count::<Slice>(self.rows(), |row| *slices.entry(row.sample).or_default() += 1)?;
+        let mut seen = [slices.keys().next_back().copied(), None, None, None];
+        found.count::<Zone>(self.rows(), |row| seen[1] = Some(row.sample))?;
+        found.count::<Meminfo>(self.rows(), |row| seen[2] = Some(row.sample))?;
+        found.count::<Vmstat>(self.rows(), |row| seen[3] = Some(row.sample))?;
+        let (mut dropped, mut last_event) = (0, -1);
+        found.count::<Event>(self.rows(), |row| {
+            dropped += row.lost_events.unwrap_or(0).unsigned_abs();
+            last_event = row.event;
+        })?;
+        (found.lost_events, found.last_event) = (dropped, last_event);
+
+        let (mut first, mut last) = (None, None);
+        let (mut missed, mut incomplete) = (0, 0);
+        found.count::<Sample>(self.rows(), |row| {
+            first.get_or_insert((row.sample, row.boottime_us));
+            last = Some((row.sample, row.boottime_us));
+            missed += row.missed_samples.unsigned_abs();
+            incomplete += u64::from(slices.remove(&row.sample).unwrap_or(0) != row.nr_slices.unwrap_or(0));
+        })?;
+        found.missed_samples = missed;
+        found.incomplete_samples = incomplete + slices.len() as u64;
+        if let (Some((first, from)), Some((last, to))) = (first, last) {
+            found.missing_samples = (last - first).unsigned_abs() + 1 - found.rows["samples"];
+            found.span_us = to - from;
+            seen[2] = seen[2].max(Some(last));
+        }
+        found.last_sample = seen.into_iter().flatten().max().unwrap_or(-1);
+        Ok(found)
+    }
+}
+
+impl Findings {
+    fn count<R: Row>(&mut self, mut rows: Rows<R>, mut each: impl FnMut(&R)) -> Result<(), ReadError> {
+        let mut count = 0;
+        for located in rows.by_ref() {
+            each(&located?.row);
+            count += 1;
+        }
+        self.events_out_of_order += rows.disorder;
+        self.rows.insert(R::TABLE.name(), count);
+        Ok(())
+    }
+}
+
+fn ended(manifest: &Path) -> Result<Option<Ended>, ReadError> {
+    let text = match fs::read_to_string(manifest) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(ReadError::io(manifest, source)),
+    };
+    let wrong = |_| ReadError::Metadata { path: manifest.to_owned(), key: "ended".to_owned() };
+    let mut value: serde_json::Value = serde_json::from_str(&text).map_err(wrong)?;
+    serde_json::from_value(value["ended"].take()).map_err(wrong)
+}
+
+/// A part whose description and columns are as they should be.
+struct Part {
+    about: About,
+    /// Which columns of the file are those of the row type, in its order.
+    columns: Vec<usize>,
+    builder: ParquetRecordBatchReaderBuilder<File>,
+}
+
+impl Part {
+    fn open(path: &Path, table: Table, number: u32) -> Result<Self, ReadError> {
+        if !part::is_intact(path).map_err(|source| ReadError::io(path, source))? {
+            return Err(ReadError::Damaged { path: path.to_owned() });
+        }
+        let file = File::open(path).map_err(|source| ReadError::io(path, source))?;
+        let broken = |source| ReadError::Broken { path: path.to_owned(), source };
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(broken)?;
+        let about = describe(path, table, number, &builder)?;
+        let columns = columns(path, table, builder.schema())?;
+        Ok(Self { about, columns, builder })
+    }
+}
+
+fn describe(
+    path: &Path,
+    table: Table,
+    number: u32,
+    builder: &ParquetRecordBatchReaderBuilder<File>,
+) -> Result<About, ReadError> {
+    let metadata = builder.metadata().file_metadata().key_value_metadata();
+    let mut fields = serde_json::Map::new();
+    for pair in metadata.into_iter().flatten() {
+        if let (Some(name), Some(value)) = (pair.key.strip_prefix(part::PREFIX), &pair.value) {
+            let wrong = |_| ReadError::Metadata { path: path.to_owned(), key: pair.key.clone() };
+            fields.insert(name.to_owned(), serde_json::from_str(value).map_err(wrong)?);
+        }
+    }
+    let wrong =
+        |key: &str| ReadError::Metadata { path: path.to_owned(), key: format!("{}{key}", part::PREFIX) };
+    let version = fields.get("schema_version").and_then(serde_json::Value::as_u64);
+    let version = version.ok_or_else(|| wrong("schema_version"))? as u32;
+    if version != SCHEMA_VERSION {
+        return Err(ReadError::Version { path: path.to_owned(), found: version, known: SCHEMA_VERSION });
+    }
+    let name = fields.get("table").and_then(|name| name.as_str()).ok_or_else(|| wrong("table"))?;
+    let part = fields.get("part").and_then(serde_json::Value::as_u64).ok_or_else(|| wrong("part"))?;
+    if name != table.name() || part != u64::from(number) {
+        return Err(ReadError::Misplaced { path: path.to_owned(), found: format!("part {part} of {name}") });
+    }
+    serde_json::from_value(fields.into()).map_err(|error| {
+        // serde names the field that is missing or wrong.
+        let text = error.to_string();
+        wrong(text.split('`').nth(1).unwrap_or("*"))
+    })
+}
+
+/// Where the columns of a table are in a file; columns of newer versions are passed over.
+fn columns(path: &Path, table: Table, found: &Schema) -> Result<Vec<usize>, ReadError> {
+    let (path, unit) = (path.to_owned(), |field: &arrow_schema::Field| field.metadata().get("unit").cloned());
+    let mut columns = Vec::new();
+    for wanted in table.fields() {
+        let column = wanted.name().clone();
+        let Some((at, field)) = found.column_with_name(&column) else {
+            let stem = stem(&column);
+            let similar = found.fields().iter().find(|field| {
+                field.name() != &column
+                    && !stem.is_empty()
+                    && field.name().starts_with(stem)
+                    && table.fields().iter().all(|known| known.name() != field.name())
+            });
+            let hint =
+                similar.map(|field| format!("; `{}` is not the same", field.name())).unwrap_or_default();
+            return Err(ReadError::MissingColumn { path, column, hint });
+        };
+        if field.data_type() != wanted.data_type() {
+            let (found, expected) = (field.data_type().to_string(), wanted.data_type().to_string());
+            return Err(ReadError::Type { path, column, found, expected });
+        }
+        if let (Some(found), Some(expected)) = (unit(field), unit(&wanted))
+            && found != expected
+        {
+            return Err(ReadError::Type { path, column, found: format!("in {found}"), expected });
+        }
+        columns.push(at);
+    }
+    Ok(columns)
+}
+
+/// A name without its unit.
+fn stem(column: &str) -> &str {
+    column.rfind('_').map_or("", |at| &column[..=at])
+}
+
+/// The rows of a table, checked one by one; ends after the first error.
+pub struct Rows<R> {
+    parts: std::vec::IntoIter<(u32, PathBuf)>,
+    open: Option<OpenPart>,
+    /// Key and time of the row before.
+    last: Option<((i64, i64), i64)>,
+    /// Rows that are a little earlier than the one before.
+    disorder: u64,
+    failed: bool,
+    row: PhantomData<R>,
+}
+
+struct OpenPart {
+    path: Arc<Path>,
+    columns: Vec<usize>,
+    batches: ParquetRecordBatchReader,
+    batch: Option<RecordBatch>,
+    /// Next row in the batch, and rows in the batches before.
+    at: usize,
+    before: u64,
+}
+
+impl<R: Row> Iterator for Rows<R> {
+    type Item = Result<Located<R>, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let result = self.advance().transpose();
+        self.failed = matches!(result, Some(Err(_)));
+        result
+    }
+}
+
+impl<R: Row> Rows<R> {
+    fn advance(&mut self) -> Result<Option<Located<R>>, ReadError> {
+        loop {
+            if self.open.is_none() {
+                let Some((number, path)) = self.parts.next() else { return Ok(None) };
+                self.open = Some(OpenPart::open::<R>(&path, number)?);
+            }
+            let Some(open) = &mut self.open else { continue };
+            match open.row()? {
+                Some(located) => {
+                    self.check(&located)?;
+                    return Ok(Some(located));
+                }
+                None => self.open = None,
+            }
+        }
+    }
+
+    fn check(&mut self, located: &Located<R>) -> Result<(), ReadError> {
+        if let Some(what) = located.row.wrong() {
+            return Err(located.error(what));
+        }
+        let (key, time) = (located.row.key(), located.row.boottime_us());
+        if let Some((before, earlier)) = self.last {
+            if key == before {
+                return Err(located.error(format!("{} is there twice", name_of::<R>(key))));
+            }
+            if key < before {
+                let (now, before) = (name_of::<R>(key), name_of::<R>(before));
+                return Err(
+                    located.error(format!("{now} comes after {before}: out of order, or there twice"))
+                );
+            }
+            if time < earlier {
+                let by = earlier - time;
+                if R::TABLE != Table::Events || by > EVENT_DISORDER_US {
+                    return Err(located.error(format!("boottime_us runs backwards, by {by} us")));
+                }
+                self.disorder += 1;
+            }
+            // Events that lag do not move the clock back.
+            self.last = Some((key, time.max(earlier)));
+        } else {
+            self.last = Some((key, time));
+        }
+        Ok(())
+    }
+}
+
+/// What a key stands for, in messages.
+fn name_of<R: Row>((first, second): (i64, i64)) -> String {
+    match R::TABLE {
+        Table::Samples => format!("sample {first}"),
+        Table::Events => format!("event {first}"),
+        Table::Snapshots => format!("slice {second} of sample {first}"),
+        Table::Zones => format!("zone {second} of sample {first}"),
+        Table::Meminfo | Table::Vmstat => format!("line {second} of sample {first}"),
+    }
+}
+
+impl OpenPart {
+    fn open<R: Row>(path: &Path, number: u32) -> Result<Self, ReadError> {
+        let part = Part::open(path, R::TABLE, number)?;
+        let broken = |source| ReadError::Broken { path: path.to_owned(), source };
+        let batches = part.builder.build().map_err(broken)?;
+        Ok(Self { path: path.into(), columns: part.columns, batches, batch: None, at: 0, before: 0 })
+    }
+
+    fn row<R: Row>(&mut self) -> Result<Option<Located<R>>, ReadError> {
+        loop {
+            if let Some(batch) = &self.batch {
+                if self.at < batch.num_rows() {
+                    let (row, at) = (R::get(batch, self.at), self.before + self.at as u64);
+                    self.at += 1;
+                    return Ok(Some(Located { row, path: Arc::clone(&self.path), at }));
+                }
+                self.before += batch.num_rows() as u64;
+                (self.batch, self.at) = (None, 0);
+            }
+            let Some(batch) = self.batches.next() else { return Ok(None) };
+            let broken = |source| ReadError::Broken { path: self.path.to_path_buf(), source };
+            let batch = batch.map_err(|error| broken(ParquetError::from(error)))?;
+            let batch = batch.project(&self.columns).map_err(|error| broken(ParquetError::from(error)))?;
+            self.no_nulls::<R>(&batch)?;
+            self.batch = Some(batch);
+        }
+    }
+
+    /// Files of other writers may have nulls where a row has a value.
+    fn no_nulls<R: Row>(&self, batch: &RecordBatch) -> Result<(), ReadError> {
+        let wanted: SchemaRef = crate::row::schema::<R>();
+        for (field, column) in wanted.fields().iter().zip(batch.columns()) {
+            if !field.is_nullable()
+                && let Some(at) = (0..column.len()).find(|&at| column.null_count() > 0 && column.is_null(at))
+            {
+                let (path, row) = (self.path.to_path_buf(), self.before + at as u64);
+                return Err(ReadError::Row { path, row, what: format!("`{}` has no value", field.name()) });
+            }
+        }
+        Ok(())
+    }
+}

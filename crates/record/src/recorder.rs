@@ -1,0 +1,491 @@
+//! The recorder: looks at the machine when it is time, and hands rows to the thread that writes.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ramslice_types::{Backend, Info, PriceParameter, SliceId, SliceState, Snapshot};
+use rustix::fs::FlockOperation;
+use tracing::info;
+
+use crate::about::{About, Ended};
+use crate::clock::Clocks;
+use crate::error::WriteError;
+use crate::figures::{self, Figure};
+use crate::part;
+use crate::reader::Recording;
+use crate::row::Word;
+use crate::rows::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
+use crate::trace::Trace;
+use crate::writer::{Batch, Writer};
+
+/// How long rows may wait before they are a synced part: well below half a minute, for the disk's part of it.
+const MOST_AGE: Duration = Duration::from_secs(30);
+
+/// What to record, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the recording goes; made if missing.
+    pub dir: PathBuf,
+    /// How often a sample is due.
+    pub every: Duration,
+    /// How old rows may become before they are written; at most 30 s.
+    pub part_age: Duration,
+    /// Continue a recording of the same boot.
+    pub append: bool,
+    /// The command whose run is recorded, for the description.
+    pub command: Vec<String>,
+    /// What is looked at, for the description.
+    pub source: String,
+    /// Also `/proc/meminfo` and `/proc/vmstat`; of a saved machine they would be another's.
+    pub statistics: bool,
+}
+
+/// Where the kernel's files are; elsewhere in tests.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// The root that `proc` and `sys` are below.
+    pub root: PathBuf,
+    /// tracefs; `None` not to trace.
+    pub tracefs: Option<PathBuf>,
+}
+
+impl Sources {
+    /// Those of the running system; tracefs where it is mounted.
+    pub fn system() -> Self {
+        let mounts = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
+        Self { root: "/".into(), tracefs: mounts.into_iter().find(|path| path.join("instances").is_dir()) }
+    }
+}
+
+/// Where events come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventsSource {
+    /// The kernel's trace events: all of them, with cause and outcome.
+    Trace,
+    /// Comparing states whenever the kernel says that one changed: states in between may be missed.
+    Poll,
+    /// There are no slices.
+    None,
+}
+
+impl EventsSource {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Poll => "poll",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What a recording amounts to.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// How it ended.
+    pub ended: Ended,
+    /// Parts of each table.
+    pub parts: u32,
+    /// Where events came from.
+    pub events_source: EventsSource,
+}
+
+/// A recording in the making.
+pub struct Recorder<'a> {
+    backend: Option<&'a dyn Backend>,
+    options: Options,
+    root: PathBuf,
+    trace: Option<Trace>,
+    events_source: EventsSource,
+    writer: Writer,
+    states: Vec<(SliceId, SliceState)>,
+    /// Number of the next sample and of the next event.
+    next: (i64, i64),
+    due: Instant,
+    missed_since: i64,
+    missed: i64,
+    lost: i64,
+    /// Held until the end, so that nobody else writes there.
+    _lock: File,
+}
+
+impl<'a> Recorder<'a> {
+    /// Begins: makes the directory, cleans what a kill left there, and starts to trace.
+    ///
+    /// Without a backend there are no slices to record, only the statistics.
+    pub fn start(
+        options: Options,
+        sources: &Sources,
+        backend: Option<&'a dyn Backend>,
+    ) -> Result<Self, WriteError> {
+        let lock = claim(&options.dir)?;
+        let mut about = About::of_system(&sources.root);
+        let (number, next) = continued(&options, &about)?;
+        clean(&options.dir)?;
+        let trace = match (backend, &sources.tracefs) {
+            (Some(_), Some(tracefs)) => Trace::start(tracefs)
+                .inspect_err(|error| info!(%error, "no trace events: comparing states instead"))
+                .ok(),
+            _ => None,
+        };
+        let events_source = match (&trace, backend) {
+            (Some(_), _) => EventsSource::Trace,
+            (None, Some(_)) => EventsSource::Poll,
+            (None, None) => EventsSource::None,
+        };
+        about.source.clone_from(&options.source);
+        about.command.clone_from(&options.command);
+        about.interval_us = u64::try_from(options.every.as_micros()).unwrap_or(u64::MAX);
+        events_source.name().clone_into(&mut about.events_source);
+        let mut states = Vec::new();
+        if let Some(backend) = backend {
+            about.geometry = Some(backend.info()?);
+            about.price_parameters_100cycles = PriceParameter::ALL
+                .into_iter()
+                .filter_map(|parameter| Some((parameter, backend.price_parameter(parameter).ok()?)))
+                .collect();
+            states = states_of(&backend.snapshot()?);
+        }
+        part::write_json(
+            &options.dir.join(part::MANIFEST),
+            &serde_json::json!({ "about": about, "ended": null }),
+        )?;
+        let age = options.part_age.min(MOST_AGE);
+        let writer = Writer::start(options.dir.clone(), number, age, about);
+        let root = sources.root.clone();
+        let due = Instant::now();
+        let mut recorder = Self {
+            backend,
+            options,
+            root,
+            trace,
+            events_source,
+            writer,
+            states,
+            next,
+            due,
+            missed_since: 0,
+            missed: 0,
+            lost: 0,
+            _lock: lock,
+        };
+        recorder.note("recording began")?;
+        Ok(recorder)
+    }
+
+    /// Where events come from.
+    pub fn events_source(&self) -> EventsSource {
+        self.events_source
+    }
+
+    /// Samples and events so far.
+    pub fn counts(&self) -> (i64, i64) {
+        self.next
+    }
+
+    /// Collects events, and takes a sample if one is due; says how long to wait for the next.
+    pub fn tick(&mut self) -> Result<Duration, WriteError> {
+        let now = Instant::now();
+        if now >= self.due {
+            self.sample()?;
+            // Whole intervals that passed meanwhile are not made up for: their moments are gone.
+            self.due += self.options.every;
+            let now = Instant::now();
+            while self.due + self.options.every <= now {
+                self.due += self.options.every;
+                self.missed_since += 1;
+            }
+        } else if self.trace.is_some() {
+            self.drain()?;
+        }
+        Ok(self.due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Records what states changed since the last time, for a machine that cannot trace.
+    pub fn changed(&mut self) -> Result<(), WriteError> {
+        let (Some(backend), EventsSource::Poll) = (self.backend, self.events_source) else { return Ok(()) };
+        let snapshot = backend.snapshot()?;
+        self.compare(&snapshot)
+    }
+
+    /// Adds a remark of the recorder's own.
+    pub fn note(&mut self, text: impl Into<Word>) -> Result<(), WriteError> {
+        // In order: what the kernel has said came before.
+        self.drain()?;
+        let now = Clocks::now();
+        let (boottime_us, realtime_us) = (now.boottime_us, now.realtime);
+        let (source, kind, text) = ("recorder".into(), "note".into(), Some(text.into()));
+        self.events(vec![Event { boottime_us, realtime_us, source, kind, text, ..Event::default() }])
+    }
+
+    /// Takes a last sample and ends.
+    pub fn finish(mut self, reason: &str, command_status: Option<i32>) -> Result<Summary, WriteError> {
+        let mut result = self.sample();
+        if result.is_ok() {
+            result = self.note(format!("recording ended: {reason}"));
+        }
+        self.trace = None;
+        // What was recorded is written in any case; the first error is the one to tell.
+        let parts = self.writer.finish();
+        if let Err(error) = result
+            && !matches!(error, WriteError::Ended)
+        {
+            return Err(error);
+        }
+        let parts = parts?;
+        let ended = Ended {
+            boottime_us: Clocks::now().boottime_us,
+            reason: reason.to_owned(),
+            command_status,
+            samples: self.next.0,
+            missed_samples: self.missed,
+            events: self.next.1,
+            lost_events: self.lost,
+        };
+        let path = self.options.dir.join(part::MANIFEST);
+        let mut manifest: serde_json::Value =
+            fs::read_to_string(&path).map_err(|source| WriteError::io("reading", &path, source)).and_then(
+                |text| serde_json::from_str(&text).map_err(|e| WriteError::io("reading", &path, e.into())),
+            )?;
+        manifest["ended"] = serde_json::json!(ended);
+        part::write_json(&path, &manifest)?;
+        Ok(Summary { ended, parts, events_source: self.events_source })
+    }
+
+    fn sample(&mut self) -> Result<(), WriteError> {
+        self.drain()?;
+        let begun = Instant::now();
+        let now = Clocks::now();
+        let mut batch = Batch::default();
+        let (sample, boottime_us, realtime_us) = (self.next.0, now.boottime_us, now.realtime);
+        let mut row = Sample { sample, boottime_us, realtime_us, ..Sample::default() };
+        if let Some(backend) = self.backend {
+            let (snapshot, info) = stable(backend)?;
+            let geometry = |zone| zone_row(zone, &row);
+            batch.zones = backend.zones()?.iter().map(geometry).collect();
+            batch.slices = snapshot.slices.iter().map(|slice| slice_row(slice, &row)).collect();
+            fill(&mut row, &snapshot, &info);
+            if self.events_source == EventsSource::Poll {
+                self.compare(&snapshot)?;
+            }
+        }
+        if self.options.statistics {
+            let figures = figures::meminfo(&self.root.join("proc/meminfo"))?;
+            batch.meminfo =
+                (0..).zip(figures).map(|(line, figure)| meminfo_row(line, figure, &row)).collect();
+            let figures = figures::vmstat(&self.root.join("proc/vmstat"))?;
+            batch.vmstat = (0..).zip(figures).map(|(line, figure)| vmstat_row(line, figure, &row)).collect();
+        }
+        row.sampling_us = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
+        row.missed_samples = std::mem::take(&mut self.missed_since);
+        self.missed += row.missed_samples;
+        batch.samples.push(row);
+        self.next.0 += 1;
+        self.writer.send(batch)
+    }
+
+    fn drain(&mut self) -> Result<(), WriteError> {
+        let Some(trace) = &mut self.trace else { return Ok(()) };
+        let events = trace.drain(&Clocks::now());
+        self.lost += events.iter().filter_map(|event| event.lost_events).sum::<i64>();
+        self.events(events)
+    }
+
+    fn events(&mut self, mut events: Vec<Event>) -> Result<(), WriteError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        for event in &mut events {
+            event.event = self.next.1;
+            self.next.1 += 1;
+        }
+        self.writer.send(Batch { events, ..Batch::default() })
+    }
+
+    /// Events of what differs from the states last seen.
+    fn compare(&mut self, snapshot: &Snapshot) -> Result<(), WriteError> {
+        let states = states_of(snapshot);
+        let before = std::mem::replace(&mut self.states, states);
+        let now = Clocks::now();
+        let changed = |&(id, to): &(SliceId, SliceState)| {
+            let at = before.binary_search_by_key(&id, |&(id, _)| id).ok()?;
+            let from = before[at].1;
+            (from != to).then(|| Event {
+                boottime_us: now.boottime_us,
+                realtime_us: now.realtime,
+                source: "poll".into(),
+                kind: "state".into(),
+                slice_id: Some(id.0.into()),
+                from_state: Some(from.name().into()),
+                to_state: Some(to.name().into()),
+                ..Event::default()
+            })
+        };
+        let events = self.states.iter().filter_map(changed).collect();
+        self.events(events)
+    }
+}
+
+/// A snapshot and the slice size that it has: one may change between two calls.
+fn stable(backend: &dyn Backend) -> Result<(Snapshot, Info), WriteError> {
+    let mut info = backend.info()?;
+    loop {
+        let snapshot = backend.snapshot()?;
+        let after = backend.info()?;
+        if after.slice_bytes == info.slice_bytes {
+            return Ok((snapshot, after));
+        }
+        info = after;
+    }
+}
+
+fn states_of(snapshot: &Snapshot) -> Vec<(SliceId, SliceState)> {
+    snapshot.slices.iter().map(|slice| (slice.id, slice.state)).collect()
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn fill(row: &mut Sample, snapshot: &Snapshot, info: &Info) {
+    row.monotonic_us = Some(i64::try_from(snapshot.time.as_micros()).unwrap_or(i64::MAX));
+    row.event_seq = Some(signed(snapshot.event_seq));
+    row.slice_bytes = Some(signed(info.slice_bytes.0));
+    row.nr_slices = i64::try_from(snapshot.slices.len()).ok();
+    row.managed_pages = Some(signed(info.managed_pages.0));
+    row.free_pages = Some(signed(info.free_pages.0));
+    row.offline_pages = Some(signed(info.offline_pages.0));
+    row.quarantined_pages = Some(signed(info.quarantined_pages.0));
+}
+
+fn zone_row(zone: &ramslice_types::Zone, at: &Sample) -> Zone {
+    let small = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    Zone {
+        sample: at.sample,
+        boottime_us: at.boottime_us,
+        realtime_us: at.realtime_us,
+        zone_index: small(zone.index.0),
+        node: zone.node.0,
+        zone: small(zone.zone.0),
+        name: zone.name.clone().into(),
+        nr_slices: small(zone.nr_slices),
+        nr_empty: small(zone.nr_empty),
+        nr_offline: small(zone.nr_offline),
+        nr_quarantined: small(zone.nr_quarantined),
+        managed_pages: signed(zone.managed_pages.0),
+        free_pages: signed(zone.free_pages.0),
+        offline_pages: signed(zone.offline_pages.0),
+        awake_reserve_pages: signed(zone.awake_reserve_pages.0),
+        low_wmark_pages: signed(zone.low_wmark_pages.0),
+        woken_by_demand: signed(zone.woken_by_demand),
+    }
+}
+
+fn slice_row(slice: &ramslice_types::Slice, at: &Sample) -> Slice {
+    let counters = &slice.counters;
+    Slice {
+        sample: at.sample,
+        boottime_us: at.boottime_us,
+        realtime_us: at.realtime_us,
+        slice_id: slice.id.0.into(),
+        state: slice.state.name().into(),
+        reason: match slice.reason {
+            ramslice_types::Reason::None => "none".into(),
+            reason => reason.code().into(),
+        },
+        unreclaimable: slice.unreclaimable,
+        backoff: slice.backoff,
+        unmovable: slice.unmovable,
+        node: slice.node.0,
+        zone: i32::try_from(slice.zone.0).unwrap_or(i32::MAX),
+        present_pages: signed(slice.present.0),
+        price_100cycles: signed(slice.price.0),
+        retry_ms: slice.retry_ms.into(),
+        free_pages: signed(counters.free.0),
+        lru_anon_pages: signed(counters.lru_anon.0),
+        lru_file_pages: signed(counters.lru_file.0),
+        anon_mapped_pages: signed(counters.anon_mapped.0),
+        file_mapped_pages: signed(counters.file_mapped.0),
+        file_pages: signed(counters.file.0),
+        shmem_pages: signed(counters.shmem.0),
+        dirty_pages: signed(counters.dirty.0),
+        writeback_pages: signed(counters.writeback.0),
+        huge_pages: signed(counters.huge.0),
+    }
+}
+
+fn meminfo_row(line: i32, figure: Figure, at: &Sample) -> Meminfo {
+    let (sample, boottime_us, realtime_us) = (at.sample, at.boottime_us, at.realtime_us);
+    let (name, value, unit) = (figure.name.into(), figure.value, figure.unit.into());
+    Meminfo { sample, boottime_us, realtime_us, line, name, value, unit }
+}
+
+fn vmstat_row(line: i32, figure: Figure, at: &Sample) -> Vmstat {
+    let (sample, boottime_us, realtime_us) = (at.sample, at.boottime_us, at.realtime_us);
+    let (name, value, unit) = (figure.name.into(), figure.value, figure.unit.into());
+    Vmstat { sample, boottime_us, realtime_us, line, name, value, unit }
+}
+
+/// Makes the directory and keeps others from it.
+fn claim(dir: &Path) -> Result<File, WriteError> {
+    let fresh = !dir.join(part::MANIFEST).exists();
+    if fresh && dir.exists() {
+        let mut names = fs::read_dir(dir).map_err(|source| WriteError::io("reading", dir, source))?;
+        // A recorder killed in its first moments leaves these.
+        let ours = |name: &str| {
+            name == part::LOCK
+                || part::is_temporary(name)
+                || Table::ALL.iter().any(|table| table.name() == name)
+        };
+        if names.any(|entry| entry.is_ok_and(|entry| !entry.file_name().to_str().is_some_and(ours))) {
+            return Err(WriteError::Foreign { path: dir.to_owned() });
+        }
+    }
+    for path in std::iter::once(dir.to_owned()).chain(Table::ALL.map(|table| dir.join(table.name()))) {
+        fs::create_dir_all(&path).map_err(|source| WriteError::io("creating", &path, source))?;
+    }
+    // The names of the tables' directories, and the recording's own.
+    part::sync_dir(dir)?;
+    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+    part::sync_dir(above.unwrap_or(Path::new(".")))?;
+    let path = dir.join(part::LOCK);
+    let lock = File::create(&path).map_err(|source| WriteError::io("creating", &path, source))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(WriteError::InUse { path: dir.to_owned() }),
+        Err(error) => Err(WriteError::io("locking", &path, error.into())),
+    }
+}
+
+/// The next part's number, and the next sample's and event's.
+fn continued(options: &Options, about: &About) -> Result<(u32, (i64, i64)), WriteError> {
+    let path = options.dir.clone();
+    if !path.join(part::MANIFEST).exists() {
+        return Ok((0, (0, 0)));
+    }
+    if !options.append {
+        return Err(WriteError::Exists { path });
+    }
+    let wrong = |source| WriteError::Append { path: path.clone(), source: Box::new(source) };
+    let recording = Recording::open(&path).map_err(wrong)?;
+    if recording.about().boot_id != about.boot_id {
+        return Err(WriteError::OtherBoot { path });
+    }
+    let findings = recording.check().map_err(wrong)?;
+    Ok((recording.next_part(), (findings.last_sample + 1, findings.last_event + 1)))
+}
+
+/// Removes what a killed recorder was about to rename.
+fn clean(dir: &Path) -> Result<(), WriteError> {
+    for path in std::iter::once(dir.to_owned()).chain(Table::ALL.map(|table| dir.join(table.name()))) {
+        let entries = fs::read_dir(&path).map_err(|source| WriteError::io("reading", &path, source))?;
+        for entry in entries.flatten() {
+            if entry.file_name().to_str().is_some_and(part::is_temporary) {
+                let path = entry.path();
+                fs::remove_file(&path).map_err(|source| WriteError::io("removing", &path, source))?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Samples as machines: what the commands and the simulator look at.
+
+use std::iter::Peekable;
+use std::ops::Range;
+
+use ramslice_types::{
+    Bytes, Counters, Info, Machine, NodeId, Pages, Price, Reason, SliceId, SliceState, Snapshot, ZoneIndex,
+    ZoneNumber,
+};
+use std::time::Duration;
+
+use crate::error::ReadError;
+use crate::reader::{Located, Recording, Rows};
+use crate::rows::{Sample, Slice, Zone};
+
+/// The machine at each sample that has slices; see [`Recording::machines`].
+///
+/// A sample whose slices are not all there is skipped and counted.
+pub struct Machines<'a> {
+    recording: &'a Recording,
+    samples: Rows<Sample>,
+    slices: Peekable<Rows<Slice>>,
+    zones: Peekable<Rows<Zone>>,
+    skipped: u64,
+}
+
+impl<'a> Machines<'a> {
+    pub(crate) fn new(recording: &'a Recording, parts: Range<u32>) -> Self {
+        Self {
+            recording,
+            samples: recording.rows_of(parts.clone()),
+            slices: recording.rows_of(parts.clone()).peekable(),
+            zones: recording.rows_of(parts).peekable(),
+            skipped: 0,
+        }
+    }
+
+    /// Samples so far that could not be given back whole.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    fn machine(&mut self, sample: &Located<Sample>) -> Result<Option<Machine>, ReadError> {
+        let number = sample.row.sample;
+        let slices = rows_of(&mut self.slices, number, |row: &Slice| row.sample)?;
+        let zones = rows_of(&mut self.zones, number, |row: &Zone| row.sample)?;
+        let (Some(geometry), Some(wanted)) = (&self.recording.about().geometry, sample.row.nr_slices) else {
+            return Ok(None);
+        };
+        if u64::try_from(wanted) != Ok(slices.len() as u64) || zones.is_empty() {
+            self.skipped += 1;
+            return Ok(None);
+        }
+        let value = |column: Option<i64>, name: &str| {
+            let value = column.ok_or_else(|| sample.error(format!("`{name}` has no value")))?;
+            u64::try_from(value).map_err(|_| sample.error(format!("{name} is {value}: below zero")))
+        };
+        let row = &sample.row;
+        let event_seq = value(row.event_seq, "event_seq")?;
+        let info = Info {
+            slice_bytes: Bytes(value(row.slice_bytes, "slice_bytes")?),
+            nr_slices: slices.len() as u32,
+            nr_zones: zones.len() as u32,
+            event_seq,
+            managed_pages: Pages(value(row.managed_pages, "managed_pages")?),
+            free_pages: Pages(value(row.free_pages, "free_pages")?),
+            offline_pages: Pages(value(row.offline_pages, "offline_pages")?),
+            quarantined_pages: Pages(value(row.quarantined_pages, "quarantined_pages")?),
+            ..geometry.clone()
+        };
+        let time = Duration::from_micros(value(row.monotonic_us, "monotonic_us")?);
+        let slices = slices.iter().map(slice).collect::<Result<_, _>>()?;
+        Ok(Some(Machine {
+            schema_version: ramslice_types::SCHEMA_VERSION,
+            info,
+            zones: zones.iter().map(zone).collect::<Result<_, _>>()?,
+            snapshot: Snapshot { event_seq, time, slices },
+            price_parameters: self.recording.about().price_parameters_100cycles.clone(),
+            contents: Vec::new(),
+        }))
+    }
+}
+
+impl Iterator for Machines<'_> {
+    type Item = Result<Machine, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let sample = match self.samples.next()? {
+                Ok(sample) => sample,
+                Err(error) => return Some(Err(error)),
+            };
+            match self.machine(&sample) {
+                Ok(Some(machine)) => return Some(Ok(machine)),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// The rows of sample `number`; those of earlier samples, which nobody wants any more, go.
+fn rows_of<R: crate::Row>(
+    rows: &mut Peekable<Rows<R>>,
+    number: i64,
+    sample: impl Fn(&R) -> i64,
+) -> Result<Vec<Located<R>>, ReadError> {
+    let mut found = Vec::new();
+    while let Some(next) = rows.next_if(|next| next.as_ref().map_or(true, |row| sample(&row.row) <= number)) {
+        let next = next?;
+        if sample(&next.row) == number {
+            found.push(next);
+        }
+    }
+    Ok(found)
+}
+
+/// Checked conversions of one row.
+struct Cells<'a, R>(&'a Located<R>);
+
+impl<R> Cells<'_, R> {
+    fn narrow<T: TryFrom<i64>>(&self, name: &str, value: i64) -> Result<T, ReadError> {
+        T::try_from(value).map_err(|_| self.0.error(format!("{name} is {value}: out of range")))
+    }
+
+    fn pages(&self, name: &str, value: i64) -> Result<Pages, ReadError> {
+        self.narrow(name, value).map(Pages)
+    }
+}
+
+fn slice(located: &Located<Slice>) -> Result<ramslice_types::Slice, ReadError> {
+    let (row, cells) = (&located.row, Cells(located));
+    let state: SliceState = row.state.parse().map_err(|error| located.error(format!("state: {error}")))?;
+    let reason = serde_json::Value::String(row.reason.to_string());
+    let reason: Reason =
+        serde_json::from_value(reason).map_err(|error| located.error(format!("reason: {error}")))?;
+    Ok(ramslice_types::Slice {
+        id: SliceId(cells.narrow("slice_id", row.slice_id)?),
+        state,
+        reason,
+        unreclaimable: row.unreclaimable,
+        backoff: row.backoff,
+        unmovable: row.unmovable,
+        node: NodeId(row.node),
+        zone: ZoneNumber(cells.narrow("zone", row.zone.into())?),
+        present: cells.pages("present_pages", row.present_pages)?,
+        price: Price(cells.narrow("price_100cycles", row.price_100cycles)?),
+        counters: Counters {
+            free: cells.pages("free_pages", row.free_pages)?,
+            lru_anon: cells.pages("lru_anon_pages", row.lru_anon_pages)?,
+            lru_file: cells.pages("lru_file_pages", row.lru_file_pages)?,
+            anon_mapped: cells.pages("anon_mapped_pages", row.anon_mapped_pages)?,
+            file_mapped: cells.pages("file_mapped_pages", row.file_mapped_pages)?,
+            file: cells.pages("file_pages", row.file_pages)?,
+            shmem: cells.pages("shmem_pages", row.shmem_pages)?,
+            dirty: cells.pages("dirty_pages", row.dirty_pages)?,
+            writeback: cells.pages("writeback_pages", row.writeback_pages)?,
+            huge: cells.pages("huge_pages", row.huge_pages)?,
+        },
+        retry_ms: cells.narrow("retry_ms", row.retry_ms)?,
+    })
+}
+
+fn zone(located: &Located<Zone>) -> Result<ramslice_types::Zone, ReadError> {
+    let (row, cells) = (&located.row, Cells(located));
+    Ok(ramslice_types::Zone {
+        index: ZoneIndex(cells.narrow("zone_index", row.zone_index.into())?),
+        node: NodeId(row.node),
+        zone: ZoneNumber(cells.narrow("zone", row.zone.into())?),
+        name: row.name.to_string(),
+        nr_slices: cells.narrow("nr_slices", row.nr_slices.into())?,
+        nr_empty: cells.narrow("nr_empty", row.nr_empty.into())?,
+        nr_offline: cells.narrow("nr_offline", row.nr_offline.into())?,
+        nr_quarantined: cells.narrow("nr_quarantined", row.nr_quarantined.into())?,
+        managed_pages: cells.pages("managed_pages", row.managed_pages)?,
+        free_pages: cells.pages("free_pages", row.free_pages)?,
+        offline_pages: cells.pages("offline_pages", row.offline_pages)?,
+        awake_reserve_pages: cells.pages("awake_reserve_pages", row.awake_reserve_pages)?,
+        low_wmark_pages: cells.pages("low_wmark_pages", row.low_wmark_pages)?,
+        woken_by_demand: cells.narrow("woken_by_demand", row.woken_by_demand)?,
+    })
+}

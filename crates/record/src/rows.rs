@@ -1,0 +1,349 @@
+//! The tables: a struct for each, whose fields are the columns.
+//!
+//! Quantities are signed 64-bit numbers although none is negative: queries subtract them.
+//! Prices above `i64::MAX` are kept as `i64::MAX`.
+
+use std::fmt;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::Field;
+use std::sync::Arc;
+
+use crate::row::{Cell, Row, Wall, Word, field, schema};
+
+/// The tables of a recording, in the order in which a flush writes them.
+///
+/// Samples come last: where there is a row of that table, there are the rows that belong to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// [`Slice`]: one row per slice and sample.
+    Snapshots,
+    /// [`Zone`]: one row per zone and sample.
+    Zones,
+    /// [`Event`]: what happened between samples.
+    Events,
+    /// [`Meminfo`]: `/proc/meminfo` at each sample.
+    Meminfo,
+    /// [`Vmstat`]: `/proc/vmstat` at each sample.
+    Vmstat,
+    /// [`Sample`]: one row per sample.
+    Samples,
+}
+
+impl Table {
+    /// All of them, in the order in which a flush writes them.
+    pub const ALL: [Self; 6] =
+        [Self::Snapshots, Self::Zones, Self::Events, Self::Meminfo, Self::Vmstat, Self::Samples];
+
+    /// The name of its directory.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Snapshots => "snapshots",
+            Self::Zones => "zones",
+            Self::Events => "events",
+            Self::Meminfo => "meminfo",
+            Self::Vmstat => "vmstat",
+            Self::Samples => "samples",
+        }
+    }
+
+    /// Its columns.
+    pub fn fields(self) -> Vec<Field> {
+        match self {
+            Self::Snapshots => Slice::fields(),
+            Self::Zones => Zone::fields(),
+            Self::Events => Event::fields(),
+            Self::Meminfo => Meminfo::fields(),
+            Self::Vmstat => Vmstat::fields(),
+            Self::Samples => Sample::fields(),
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+macro_rules! table {
+    (
+        $(#[$doc:meta])*
+        $row:ident in $table:ident, key $key:expr, wrong $wrong:expr;
+        $($(#[$about:meta])* $name:ident: $ty:ty,)+
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        pub struct $row {
+            $($(#[$about])* pub $name: $ty,)+
+        }
+
+        impl Row for $row {
+            const TABLE: Table = Table::$table;
+
+            fn fields() -> Vec<Field> {
+                vec![$(field::<$ty>(stringify!($name))),+]
+            }
+
+            fn batch(rows: &[Self]) -> RecordBatch {
+                let columns: Vec<ArrayRef> = vec![$(<$ty as Cell>::column(rows.iter().map(|row| &row.$name))),+];
+                // Columns of one length and of the schema's types: both come from the same fields.
+                RecordBatch::try_new(Arc::clone(&schema::<Self>()), columns).expect("columns match their schema")
+            }
+
+            fn get(batch: &RecordBatch, at: usize) -> Self {
+                let mut columns = batch.columns().iter();
+                let mut next = || columns.next().expect("as many columns as fields");
+                Self { $($name: <$ty as Cell>::cell(next(), at)),+ }
+            }
+
+            fn key(&self) -> (i64, i64) {
+                let key: fn(&Self) -> (i64, i64) = $key;
+                key(self)
+            }
+
+            fn boottime_us(&self) -> i64 {
+                self.boottime_us
+            }
+
+            fn wrong(&self) -> Option<String> {
+                let wrong: fn(&Self) -> Option<String> = $wrong;
+                wrong(self)
+            }
+        }
+    };
+}
+
+fn negative(values: &[(&str, i64)]) -> Option<String> {
+    values.iter().find(|(_, value)| *value < 0).map(|(name, value)| format!("{name} is {value}: below zero"))
+}
+
+table! {
+    /// One look at the machine. Columns of the kernel's slices are null on a kernel without ramslice.
+    Sample in Samples, key |row| (row.sample, 0), wrong |row| negative(&[("sampling_us", row.sampling_us)]);
+    /// Its number, from 0 on.
+    sample: i64,
+    /// When it was begun, on the clock that goes on during suspend.
+    boottime_us: i64,
+    /// The same moment by the calendar.
+    realtime_us: Wall,
+    /// When the kernel took the snapshot, on its monotonic clock.
+    monotonic_us: Option<i64>,
+    /// How long it took.
+    sampling_us: i64,
+    /// Samples that were due since the last one and came too late.
+    missed_samples: i64,
+    /// State changes of slices since boot.
+    event_seq: Option<i64>,
+    /// The size of a slice, which may change.
+    slice_bytes: Option<i64>,
+    /// Rows of the table of snapshots that belong to it.
+    nr_slices: Option<i64>,
+    /// Pages of all zones.
+    managed_pages: Option<i64>,
+    /// Free and awake.
+    free_pages: Option<i64>,
+    /// Free, but in slices that are off.
+    offline_pages: Option<i64>,
+    /// Lost to slices that did not wake.
+    quarantined_pages: Option<i64>,
+}
+
+table! {
+    /// One zone at one sample.
+    Zone in Zones, key |row| (row.sample, row.zone_index.into()), wrong |row| {
+        negative(&[("managed_pages", row.managed_pages), ("free_pages", row.free_pages)])
+    };
+    /// The sample it belongs to.
+    sample: i64,
+    /// When, as in the sample.
+    boottime_us: i64,
+    /// When, as in the sample.
+    realtime_us: Wall,
+    /// Its position among all zones.
+    zone_index: i32,
+    /// Its NUMA node.
+    node: i32,
+    /// Its number within the node.
+    zone: i32,
+    /// Its name, as in `Normal`.
+    name: Word,
+    /// Slices that belong to it.
+    nr_slices: i32,
+    /// Of these online and wholly free.
+    nr_empty: i32,
+    /// Of these off.
+    nr_offline: i32,
+    /// Of these quarantined.
+    nr_quarantined: i32,
+    /// Pages the allocator manages, awake or not.
+    managed_pages: i64,
+    /// Free and awake.
+    free_pages: i64,
+    /// Free, but off.
+    offline_pages: i64,
+    /// What is never switched off.
+    awake_reserve_pages: i64,
+    /// Below this, allocations wake slices themselves.
+    low_wmark_pages: i64,
+    /// Slices woken by allocations since boot.
+    woken_by_demand: i64,
+}
+
+table! {
+    /// One slice at one sample; the columns are those of `ramslice slices --json`.
+    Slice in Snapshots, key |row| (row.sample, row.slice_id), wrong |row| {
+        // Counters are read without a lock: only what cannot be at any moment is wrong.
+        negative(&[("slice_id", row.slice_id), ("present_pages", row.present_pages),
+            ("free_pages", row.free_pages), ("price_100cycles", row.price_100cycles)])
+    };
+    /// The sample it belongs to.
+    sample: i64,
+    /// When, as in the sample.
+    boottime_us: i64,
+    /// When, as in the sample.
+    realtime_us: Wall,
+    /// Its physical address divided by the slice size.
+    slice_id: i64,
+    /// online, emptying, offline, waking or quarantined.
+    state: Word,
+    /// Why it cannot be emptied, or `none`.
+    reason: Word,
+    /// It can never be emptied.
+    unreclaimable: bool,
+    /// It failed lately and is left alone.
+    backoff: bool,
+    /// Its counters show pages off the LRU.
+    unmovable: bool,
+    /// Its NUMA node.
+    node: i32,
+    /// Its zone within the node.
+    zone: i32,
+    /// Page frames with memory.
+    present_pages: i64,
+    /// What emptying it is expected to cost; if one of the flags is set, a place in an order only.
+    price_100cycles: i64,
+    /// Time until it is tried again, if `backoff`.
+    retry_ms: i64,
+    /// In the buddy allocator's lists.
+    free_pages: i64,
+    /// On the anonymous LRU lists, with tmpfs.
+    lru_anon_pages: i64,
+    /// On the file LRU lists.
+    lru_file_pages: i64,
+    /// Anonymous, mapped at least once.
+    anon_mapped_pages: i64,
+    /// File or tmpfs, mapped at least once.
+    file_mapped_pages: i64,
+    /// All page cache, with tmpfs.
+    file_pages: i64,
+    /// tmpfs and shared memory.
+    shmem_pages: i64,
+    /// Waiting to be written.
+    dirty_pages: i64,
+    /// Being written.
+    writeback_pages: i64,
+    /// Of those on the LRU lists, in folios of a pageblock.
+    huge_pages: i64,
+}
+
+table! {
+    /// Something that happened. Columns that do not belong to its kind are null.
+    ///
+    /// `state`: a slice changed from one state to another. `wake`: a chunk of a slice was given to the allocator,
+    /// `by_demand` or on request. `price`: a slice came up, with its price and what the request had left. `offline`:
+    /// an attempt to empty a slice ended, with its errno and what it moved. `refuse`: a slice was refused, with the
+    /// reason. `lost`: events that nobody could record; `lost_events` says how many. `note`: the recorder's own, in
+    /// `text`.
+    Event in Events, key |row| (row.event, 0), wrong |row| {
+        (!EVENT_KINDS.contains(&row.kind.as_ref())).then(|| format!("`{}` is not a kind of event", row.kind))
+    };
+    /// Its number, from 0 on, in the order of recording. Times of two CPUs may be out of that order.
+    event: i64,
+    /// When, on the clock that goes on during suspend.
+    boottime_us: i64,
+    /// When, by the calendar.
+    realtime_us: Wall,
+    /// trace: the kernel said so; poll: seen by comparing states; recorder: its own.
+    source: Word,
+    /// What kind of event.
+    kind: Word,
+    /// The slice.
+    slice_id: Option<i64>,
+    /// state: before.
+    from_state: Option<Word>,
+    /// state: after.
+    to_state: Option<Word>,
+    /// offline, refuse: why.
+    reason: Option<Word>,
+    /// wake: because memory was wanted, rather than on request.
+    by_demand: Option<bool>,
+    /// wake: the size of the chunk.
+    nr_pages: Option<i64>,
+    /// offline: pages moved.
+    migrated_pages: Option<i64>,
+    /// offline: pages dropped; price: pages to drop.
+    dropped_pages: Option<i64>,
+    /// price: pages to move.
+    movable_pages: Option<i64>,
+    /// price: mappings of these.
+    mappings: Option<i64>,
+    /// price: what emptying it is expected to cost.
+    price_100cycles: Option<i64>,
+    /// price: what the request had left; null without a limit.
+    budget_100cycles: Option<i64>,
+    /// offline: 0, or what stopped it.
+    error_errno: Option<i32>,
+    /// wake, refuse: the first or the offending page frame.
+    pfn: Option<i64>,
+    /// The thread during which it happened: who made a request, or who wanted memory; mostly the kernel's own,
+    /// which wakes ahead of need.
+    pid: Option<i64>,
+    /// That thread's name.
+    task: Option<Word>,
+    /// lost: how many.
+    lost_events: Option<i64>,
+    /// note: what the recorder has to say.
+    text: Option<Word>,
+}
+
+/// The kinds of [`Event`].
+pub const EVENT_KINDS: [&str; 7] = ["state", "wake", "price", "offline", "refuse", "lost", "note"];
+
+table! {
+    /// One line of `/proc/meminfo` at one sample.
+    Meminfo in Meminfo, key |row| (row.sample, row.line.into()), wrong |_| None;
+    /// The sample it belongs to.
+    sample: i64,
+    /// When, as in the sample.
+    boottime_us: i64,
+    /// When, as in the sample.
+    realtime_us: Wall,
+    /// The line's position in the file.
+    line: i32,
+    /// The kernel's name.
+    name: Word,
+    /// In `unit`.
+    value: i64,
+    /// bytes or count.
+    unit: Word,
+}
+
+table! {
+    /// One line of `/proc/vmstat` at one sample.
+    Vmstat in Vmstat, key |row| (row.sample, row.line.into()), wrong |_| None;
+    /// The sample it belongs to.
+    sample: i64,
+    /// When, as in the sample.
+    boottime_us: i64,
+    /// When, as in the sample.
+    realtime_us: Wall,
+    /// The line's position in the file.
+    line: i32,
+    /// The kernel's name.
+    name: Word,
+    /// In `unit`.
+    value: i64,
+    /// bytes, or count: events, or pages where the name begins with `nr_`.
+    unit: Word,
+}

@@ -1,0 +1,293 @@
+//! The kernel's trace events, through an instance of tracefs of our own: nobody else's tracing is touched.
+//!
+//! Events carry the boot-time clock. `ramslice_target` is left out: it says where room was found, page by page.
+
+use std::borrow::Cow;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use ramslice_types::SliceState;
+use tracing::{debug, warn};
+
+use crate::clock::Clocks;
+use crate::row::Word;
+use crate::rows::Event;
+
+/// The events that are recorded.
+const EVENTS: [&str; 5] =
+    ["ramslice_state", "ramslice_chunk", "ramslice_price", "ramslice_offline", "ramslice_refuse"];
+/// Instances are `ramslice-record-PID`.
+const INSTANCE: &str = "ramslice-record-";
+/// For each CPU: some ten thousand events, between two looks.
+const BUFFER_KIB: &str = "2048";
+
+/// An instance of tracefs; it goes with the value, or with the next recorder's start after a kill.
+pub(crate) struct Trace {
+    instance: PathBuf,
+    pipe: File,
+    /// A line of which the rest is to come.
+    partial: Vec<u8>,
+}
+
+impl Trace {
+    /// Begins to trace; fails without tracefs, without permission, or on a kernel without these events.
+    pub(crate) fn start(tracefs: &Path) -> io::Result<Self> {
+        let instances = tracefs.join("instances");
+        clean(&instances);
+        let instance = instances.join(format!("{INSTANCE}{}", std::process::id()));
+        fs::create_dir(&instance)?;
+        match Self::open(&instance) {
+            Ok(pipe) => Ok(Self { instance, pipe, partial: Vec::new() }),
+            Err(error) => {
+                let _ = fs::remove_dir(&instance);
+                Err(error)
+            }
+        }
+    }
+
+    fn open(instance: &Path) -> io::Result<File> {
+        let write = |name: &str, text: &str| fs::write(instance.join(name), text);
+        write("trace_clock", "boot")?;
+        write("buffer_size_kb", BUFFER_KIB)?;
+        let pipe = OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+            .open(instance.join("trace_pipe"))?;
+        for event in EVENTS {
+            write(&format!("events/ramslice/{event}/enable"), "1")?;
+        }
+        Ok(pipe)
+    }
+
+    /// What happened since the last time, oldest first.
+    pub(crate) fn drain(&mut self, now: &Clocks) -> Vec<Event> {
+        let mut chunk = vec![0; 64 << 10];
+        loop {
+            match self.pipe.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(read) => self.partial.extend_from_slice(&chunk[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    warn!(%error, "reading trace events failed");
+                    break;
+                }
+            }
+        }
+        let end = self.partial.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let rest = self.partial.split_off(end);
+        let text = std::mem::replace(&mut self.partial, rest);
+        String::from_utf8_lossy(&text).lines().filter_map(|line| parse(line, now)).collect()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let _ = fs::write(self.instance.join("tracing_on"), "0");
+        // An instance whose pipe is open is busy: this handle gives way to one that keeps nothing.
+        if let Ok(null) = File::open("/dev/null") {
+            drop(std::mem::replace(&mut self.pipe, null));
+        }
+        if let Err(error) = fs::remove_dir(&self.instance) {
+            debug!(%error, instance = %self.instance.display(), "the trace instance stays");
+        }
+    }
+}
+
+/// Removes instances whose recorder was killed.
+fn clean(instances: &Path) {
+    let Ok(entries) = fs::read_dir(instances) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(INSTANCE)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// A line of `trace_pipe`; `None` of one that is not ours.
+fn parse(line: &str, now: &Clocks) -> Option<Event> {
+    if let Some((_, rest)) = line.split_once("[LOST ") {
+        let lost = rest.split_whitespace().next()?.parse().ok()?;
+        let (boottime_us, realtime_us) = (now.boottime_us, now.realtime);
+        let (source, kind) = (Word::from("trace"), Word::from("lost"));
+        return Some(Event {
+            boottime_us,
+            realtime_us,
+            source,
+            kind,
+            lost_events: Some(lost),
+            ..Event::default()
+        });
+    }
+    // `   comm-123   [001] d..2.  12.345678: ramslice_state: id=3 online -> emptying`; a comm may hold anything.
+    let at = EVENTS.iter().filter_map(|event| line.rfind(&format!(": {event}: "))).max()?;
+    let (head, payload) = (&line[..at], &line[at + 2..]);
+    let (name, payload) = payload.split_once(": ")?;
+    let (task, rest) = head.rsplit_once(" [")?;
+    let (task, pid) = task.trim().rsplit_once('-')?;
+    let boottime_us = microseconds(rest.split_whitespace().last()?)?;
+    let event = Event {
+        boottime_us,
+        realtime_us: now.realtime_at(boottime_us),
+        source: "trace".into(),
+        pid: pid.parse().ok(),
+        task: Some(task.to_owned().into()),
+        ..Event::default()
+    };
+    payload_of(name, payload, event)
+}
+
+fn payload_of(name: &str, payload: &str, event: Event) -> Option<Event> {
+    let text =
+        |key: &str| payload.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    let number = |key: &str| text(key).and_then(decimal_or_hexadecimal);
+    let event = Event { slice_id: number("id"), ..event };
+    Some(match name {
+        "ramslice_state" => {
+            let (from, to) = payload.split_once(' ')?.1.split_once(" -> ")?;
+            Event { kind: "state".into(), from_state: Some(word(from)), to_state: Some(word(to)), ..event }
+        }
+        "ramslice_chunk" => Event {
+            kind: "wake".into(),
+            by_demand: text("by_demand").map(|flag| flag == "1"),
+            nr_pages: number("nr_pages"),
+            pfn: number("pfn"),
+            ..event
+        },
+        "ramslice_price" => Event {
+            kind: "price".into(),
+            price_100cycles: number("price"),
+            // Without a limit the kernel has the largest number there is.
+            budget_100cycles: number("budget").filter(|&budget| budget != i64::MAX),
+            dropped_pages: number("drop"),
+            movable_pages: number("move"),
+            mappings: number("maps"),
+            ..event
+        },
+        "ramslice_offline" => Event {
+            kind: "offline".into(),
+            // The kernel's own numbers are negative.
+            error_errno: text("error").and_then(|error| error.trim_start_matches('-').parse().ok()),
+            reason: text("reason").map(word),
+            migrated_pages: number("migrated"),
+            dropped_pages: number("dropped"),
+            ..event
+        },
+        "ramslice_refuse" => Event {
+            kind: "refuse".into(),
+            reason: text("reason").map(word),
+            pfn: number("pfn").filter(|&pfn| pfn != 0),
+            ..event
+        },
+        _ => return None,
+    })
+}
+
+/// Numbers that do not fit are the largest that does.
+fn decimal_or_hexadecimal(text: &str) -> Option<i64> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.ok().map(|number| i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// States and reasons: known words need no memory of their own.
+fn word(text: &str) -> Word {
+    SliceState::ALL
+        .iter()
+        .map(|state| state.name())
+        .find(|name| *name == text)
+        .map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed)
+}
+
+/// `12.345678`, in whole microseconds.
+fn microseconds(text: &str) -> Option<i64> {
+    let (seconds, fraction) = text.split_once('.')?;
+    if fraction.len() != 6 {
+        return None;
+    }
+    Some(seconds.parse::<i64>().ok()?.checked_mul(1_000_000)? + fraction.parse::<i64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::{Row, Wall};
+
+    fn parsed(line: &str) -> Event {
+        let now = Clocks { boottime_us: 20_000_000, realtime: Wall(1_000_020_000_000) };
+        let event = parse(line, &now).unwrap_or_else(|| panic!("{line}"));
+        assert_eq!(event.wrong(), None, "{line}");
+        event
+    }
+
+    #[test]
+    fn a_change_of_state_has_its_time_and_its_thread() {
+        let line =
+            "  kworker/u4:1-H [x]-77      [001] d..2.    12.345678: ramslice_state: id=3 online -> emptying";
+        let event = parsed(line);
+        assert_eq!((event.boottime_us, event.realtime_us), (12_345_678, Wall(1_000_012_345_678)));
+        assert_eq!((event.pid, event.task.as_deref()), (Some(77), Some("kworker/u4:1-H [x]")));
+        assert_eq!(event.slice_id, Some(3));
+        assert_eq!(
+            (event.from_state.as_deref(), event.to_state.as_deref()),
+            (Some("online"), Some("emptying"))
+        );
+    }
+
+    #[test]
+    fn a_wake_tells_its_cause() {
+        let head =
+            "          <idle>-0       [000] d.s2.   1.000001: ramslice_chunk: id=7 pfn=0x38000 nr_pages=1024";
+        let demand = parsed(&format!("{head} by_demand=1"));
+        assert_eq!((demand.kind.as_ref(), demand.by_demand, demand.pfn), ("wake", Some(true), Some(0x38000)));
+        assert_eq!((demand.nr_pages, demand.pid), (Some(1024), Some(0)));
+        assert_eq!(parsed(&format!("{head} by_demand=0")).by_demand, Some(false));
+    }
+
+    #[test]
+    fn attempts_tell_price_outcome_and_reason() {
+        let head = "   ramslice-1234    [001] .....   5.000000: ";
+        let price = parsed(&format!(
+            "{head}ramslice_price: id=2 price=900 budget=18446744073709551615 drop=1 move=2 maps=3"
+        ));
+        assert_eq!(
+            (price.price_100cycles, price.budget_100cycles, price.mappings),
+            (Some(900), None, Some(3))
+        );
+        let outcome =
+            parsed(&format!("{head}ramslice_offline: id=2 error=-16 reason=pinned migrated=5 dropped=6"));
+        assert_eq!((outcome.error_errno, outcome.reason.as_deref()), (Some(16), Some("pinned")));
+        assert_eq!((outcome.migrated_pages, outcome.dropped_pages), (Some(5), Some(6)));
+        let refused = parsed(&format!("{head}ramslice_refuse: id=2 reason=slab pfn=0x10"));
+        assert_eq!((refused.reason.as_deref(), refused.pfn), (Some("slab"), Some(16)));
+    }
+
+    #[test]
+    fn lost_events_are_counted_and_other_lines_left_alone() {
+        assert_eq!(parsed("CPU:1 [LOST 345 EVENTS]").lost_events, Some(345));
+        let now = Clocks::now();
+        for line in ["", "x", "a-1 [000] d..2. 1.000000: sched_switch: x", "a-1 ramslice_state: id=3"] {
+            assert_eq!(parse(line, &now), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn half_a_line_waits_for_its_other_half() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let line = "a-1 [000] d..2. 1.000000: ramslice_state: id=3 waking -> online\n";
+        fs::write(&path, &line[..40]).unwrap();
+        let pipe = File::open(&path).unwrap();
+        let mut trace = Trace { instance: dir.path().join("none"), pipe, partial: Vec::new() };
+        assert_eq!(trace.drain(&Clocks::now()), []);
+        let mut more = OpenOptions::new().append(true).open(&path).unwrap();
+        io::Write::write_all(&mut more, &line.as_bytes()[40..]).unwrap();
+        assert_eq!(trace.drain(&Clocks::now()).len(), 1);
+    }
+}

@@ -1,0 +1,121 @@
+//! The thread that writes: it gathers rows and writes a part of every table before they grow old.
+//!
+//! Sampling does not wait for the disk. When the disk is slower than the recording for long, the
+//! queue is full and sampling does wait; the samples missed meanwhile are counted.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::about::About;
+use crate::error::WriteError;
+use crate::part;
+use crate::rows::{Event, Meminfo, Sample, Slice, Vmstat, Zone};
+
+/// Rows that wait to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) zones: Vec<Zone>,
+    pub(crate) slices: Vec<Slice>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) meminfo: Vec<Meminfo>,
+    pub(crate) vmstat: Vec<Vmstat>,
+}
+
+impl Batch {
+    fn rows(&self) -> usize {
+        self.samples.len()
+            + self.zones.len()
+            + self.slices.len()
+            + self.events.len()
+            + self.meminfo.len()
+            + self.vmstat.len()
+    }
+
+    fn append(&mut self, mut other: Self) {
+        self.samples.append(&mut other.samples);
+        self.zones.append(&mut other.zones);
+        self.slices.append(&mut other.slices);
+        self.events.append(&mut other.events);
+        self.meminfo.append(&mut other.meminfo);
+        self.vmstat.append(&mut other.vmstat);
+    }
+
+    /// One part of every table, samples last: see [`crate::rows::Table`].
+    fn write(&self, dir: &Path, number: u32, about: &About) -> Result<(), WriteError> {
+        part::write(dir, number, about, &self.slices)?;
+        part::write(dir, number, about, &self.zones)?;
+        part::write(dir, number, about, &self.events)?;
+        part::write(dir, number, about, &self.meminfo)?;
+        part::write(dir, number, about, &self.vmstat)?;
+        part::write(dir, number, about, &self.samples)
+    }
+}
+
+/// Batches that may wait while the disk is busy.
+const QUEUE: usize = 16;
+/// A part is written at this many rows, however young: about 200 MiB while it is encoded.
+const MOST_ROWS: usize = 1 << 20;
+
+/// The thread's other end.
+pub(crate) struct Writer {
+    batches: SyncSender<Batch>,
+    thread: JoinHandle<Result<u32, WriteError>>,
+}
+
+impl Writer {
+    /// Begins with part `number`; rows wait for at most `age` before they are written.
+    pub(crate) fn start(dir: PathBuf, number: u32, age: Duration, about: About) -> Self {
+        let (batches, queue) = sync_channel(QUEUE);
+        let thread = std::thread::spawn(move || work(&dir, number, age, &about, &queue));
+        Self { batches, thread }
+    }
+
+    /// Hands rows over; fails if the thread has ended with an error, which [`finish`](Self::finish) tells.
+    pub(crate) fn send(&self, batch: Batch) -> Result<(), WriteError> {
+        self.batches.send(batch).map_err(|_| WriteError::Ended)
+    }
+
+    /// Writes what is left; the number of parts there are then.
+    pub(crate) fn finish(self) -> Result<u32, WriteError> {
+        drop(self.batches);
+        self.thread.join().unwrap_or(Err(WriteError::Ended))
+    }
+}
+
+fn work(
+    dir: &Path,
+    mut number: u32,
+    age: Duration,
+    about: &About,
+    queue: &Receiver<Batch>,
+) -> Result<u32, WriteError> {
+    // Empty parts first: whoever opens the recording at once finds every table.
+    Batch::default().write(dir, number, about)?;
+    number += 1;
+    let mut waiting = Batch::default();
+    let mut due: Option<Instant> = None;
+    loop {
+        let patience = due.map_or(age, |due| due.saturating_duration_since(Instant::now()));
+        let over = match queue.recv_timeout(patience) {
+            Ok(batch) => {
+                due.get_or_insert_with(|| Instant::now() + age);
+                waiting.append(batch);
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        };
+        let old = due.is_some_and(|due| Instant::now() >= due);
+        if waiting.rows() > 0 && (over || old || waiting.rows() >= MOST_ROWS) {
+            std::mem::take(&mut waiting).write(dir, number, about)?;
+            number += 1;
+            due = None;
+        }
+        if over {
+            return Ok(number);
+        }
+    }
+}
