@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Opens a recording with DuckDB, by nothing but the names of its files, and compares sums with what a test expects.
+
+Usage: lab/check_recording.py DIR    DIR/recording is the recording, DIR/expected.json are the sums
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import duckdb
+
+# What must be, as one value each; the tables are views by their names.
+QUERIES = {
+    "samples": "SELECT count(*) FROM samples",
+    "slices": "SELECT count(DISTINCT slice_id) FROM snapshots",
+    "state_events": "SELECT count(*) FROM events WHERE kind = 'state'",
+    "slices_done": "SELECT count(*) FROM events WHERE kind = 'offline' AND error_errno = 0",
+    "migrated_pages": "SELECT sum(migrated_pages) FROM events WHERE kind = 'offline'",
+    "offline_pages": "SELECT sum(present_pages) FROM snapshots WHERE state = 'offline' "
+                     "AND sample = (SELECT max(sample) FROM samples)",
+    "slices_woken_by_demand": "SELECT max(total) - min(total) FROM "
+                              "(SELECT sum(woken_by_demand) AS total FROM zones GROUP BY sample)",
+    "mem_total_bytes": "SELECT max(value) FROM meminfo WHERE name = 'MemTotal' AND unit = 'bytes'",
+}
+# What must be true of any recording.
+TRUTHS = {
+    "a wake by demand has its thread":
+        "SELECT count(*) > 0 AND bool_and(task IS NOT NULL AND pid IS NOT NULL) FROM events WHERE by_demand",
+    "zones add up to the totals":
+        "SELECT count(*) = 1 AND bool_and(s.offline_pages = z.offline_pages AND s.managed_pages = z.managed_pages) "
+        "FROM samples s JOIN (SELECT sample, sum(offline_pages) AS offline_pages, sum(managed_pages) AS managed_pages "
+        "FROM zones GROUP BY 1) z USING (sample) WHERE sample = (SELECT max(sample) FROM samples)",
+    "times are of the calendar": "SELECT bool_and(realtime_us > TIMESTAMPTZ '2020-01-01') FROM samples",
+    "vmstat counts on": "SELECT max(value) > min(value) FROM vmstat WHERE name = 'pgfault'",
+    "every file says its version":
+        "SELECT count(DISTINCT file_name) > 12 AND bool_and(decode(value) = '1') "
+        "FROM parquet_kv_metadata('{}/*/*.parquet') WHERE decode(key) = 'ramslice.schema_version'",
+}
+
+
+def main():
+    folder = Path(sys.argv[1])
+    recording, expected = folder / "recording", json.loads((folder / "expected.json").read_text())
+    database = duckdb.connect()
+    for table in ("samples", "snapshots", "zones", "events", "meminfo", "vmstat"):
+        database.execute(f"CREATE VIEW {table} AS SELECT * FROM '{recording}/{table}/*.parquet'")
+    failed = 0
+    if missing := set(QUERIES) ^ set(expected):
+        sys.exit(f"queries and expected sums do not match: {', '.join(sorted(missing))}")
+    for name, query in QUERIES.items():
+        value, = database.execute(query).fetchone()
+        failed += value != expected[name]
+        print(f"{'ok' if value == expected[name] else 'FAILED'}: {name} is {value}, expected {expected[name]}")
+    for name, query in TRUTHS.items():
+        value, = database.execute(query.format(recording)).fetchone()
+        failed += value is not True
+        print(f"{'ok' if value is True else 'FAILED'}: {name}")
+    sys.exit(min(failed, 1))
+
+
+if __name__ == "__main__":
+    main()

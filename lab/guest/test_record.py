@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`ramslice record` and `ramslice fragment` against the kernel's own figures.
+
+RAMSLICE_PROGRAM is the program. Wants slices of 32 MiB and an empty disk. With RAMSLICE_RESULTS, the recording and
+what its tables must add up to are left in that directory, for another reader to look at.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import harness
+import ramslice_dev as dev
+from harness import PAGE
+
+PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+RESULTS = os.environ.get("RAMSLICE_RESULTS")
+FOLDER = Path("/mnt")
+TRACING = Path("/sys/kernel/tracing")
+
+
+def ramslice(*words, **options):
+    return subprocess.run([PROGRAM, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE, **options).stdout
+
+
+def sums(device, *names):
+    """Counters over all slices, in pages; those in per-CPU lists, tens of MiB after much was freed, count as free."""
+    slices = device.snapshot()
+    counters = {name: sum(s.counter(name) for s in slices) for name in names}
+    if "free" in counters:
+        counters["free"] += sum(map(int, re.findall(r"^ +count: +(\d+)$", dev.read("/proc/zoneinfo"), re.M)))
+    return counters
+
+
+class Test(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not os.path.ismount(TRACING):
+            subprocess.run(["mount", "-t", "tracefs", "tracefs", TRACING], check=True)
+        if not os.path.ismount(FOLDER):
+            dev.file_system()
+        cls.device = dev.Device()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.device.close()
+
+    def setUp(self):
+        harness.wake(self.device)
+
+
+class Recording(Test):
+    WORK = """
+import json, subprocess, sys
+import harness, ramslice_dev as dev
+with dev.Device() as device:
+    first = device.request("compact", flags=dev.IGNORE_BACKOFF)
+    free = 4 * device.info().free_pages // 1024
+    # More than is awake: demand wakes slices
+    with harness.Memory(free + 150) as memory:
+        memory.touch()
+    second = device.request("compact", flags=dev.IGNORE_BACKOFF)
+    json.dump([r.dict() for r in (first, second)], open(sys.argv[1], "w"))
+"""
+
+    def test_a_recording_adds_up_to_what_the_kernel_says(self):
+        folder, outcome = FOLDER / "recording", FOLDER / "outcome.json"
+        before = self.device.info().event_seq
+        woken = harness.woken_by_demand(self.device)
+        ramslice("record", "-o", folder, "--every", "500ms", "--part", "2s",
+                 "--", sys.executable, "-c", self.WORK, outcome,
+                 env=os.environ | {"PYTHONPATH": os.path.dirname(os.path.abspath(__file__))})
+        info, slices = self.device.info(), self.device.snapshot()
+        woken = harness.woken_by_demand(self.device) - woken
+        requests = json.loads(outcome.read_text())
+        self.assertGreater(woken, 0)
+        self.assertGreater(min(r["nr_done"] for r in requests), 0)
+        self.assertEqual(list(TRACING.glob("instances/ramslice-*")), [])
+
+        checked = json.loads(ramslice("record", "--json", "--check", folder))
+        about, findings = checked["about"], checked["findings"]
+        self.assertEqual(about["events_source"], "trace")
+        self.assertEqual(about["kernel_release"], os.uname().release)
+        self.assertEqual(about["kernel_command_line"], dev.read("/proc/cmdline").strip())
+        self.assertTrue(about["platform"]["virtual"])
+        self.assertEqual(about["geometry"]["slice_bytes"], info.slice_bytes)
+        for name in ("missing_parts", "missing_samples", "incomplete_samples", "lost_events", "temporary_files"):
+            self.assertEqual(findings[name], 0, name)
+        self.assertEqual(findings["rows"]["snapshots"], len(slices) * findings["rows"]["samples"])
+
+        # The last sample is the machine as it is now: nothing has changed a state since.
+        last = json.loads(ramslice("status", "--json", "--from", folder))
+        self.assertEqual(last["snapshot"]["event_seq"], info.event_seq)
+        self.assertEqual({s["id"]: s["state"] for s in last["snapshot"]["slices"]},
+                         {s.id: ("offline" if s.state == dev.OFFLINE else "online") for s in slices})
+        self.assertEqual(last["info"]["offline_pages"], info.offline_pages)
+
+        if RESULTS:
+            expected = {
+                "state_events": info.event_seq - before,
+                "offline_pages": info.offline_pages,
+                "slices_woken_by_demand": woken,
+                "slices_done": sum(r["nr_done"] for r in requests),
+                "migrated_pages": sum(r["pages_migrated"] for r in requests),
+                "samples": findings["rows"]["samples"],
+                "slices": len(slices),
+                "mem_total_bytes": harness.meminfo()["MemTotal"] * 1024,
+            }
+            shutil.copytree(folder, Path(RESULTS) / "recording")
+            (Path(RESULTS) / "expected.json").write_text(json.dumps(expected))
+
+    def test_a_killed_recorder_leaves_no_trace_behind_for_the_next(self):
+        folder = FOLDER / "killed"
+        process = subprocess.Popen([PROGRAM, "record", "-o", folder, "--every", "100ms", "--part", "200ms"])
+        self.assertTrue(harness.until(lambda: len(list(folder.glob("samples/part-*"))) >= 3, 60))
+        instance = TRACING / f"instances/ramslice-record-{process.pid}"
+        self.assertTrue(instance.exists())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        findings = json.loads(ramslice("record", "--json", "--check", folder))["findings"]
+        self.assertGreater(findings["rows"]["samples"], 0)
+        ramslice("record", "--append", "-o", folder, "--for", "300ms", "--every", "100ms")
+        self.assertFalse(instance.exists())
+        findings = json.loads(ramslice("record", "--json", "--check", folder))["findings"]
+        self.assertEqual(findings["temporary_files"], 0)
+
+
+class Fragments(Test):
+    def made(self, *words):
+        """A state that is held until the test ends, and its account."""
+        process = subprocess.Popen([PROGRAM, "fragment", "--json", "--dir", FOLDER, *map(str, words)],
+                                   stdout=subprocess.PIPE, text=True)
+
+        def end():
+            process.terminate()
+            self.assertEqual(process.wait(), 0)
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line == "}\n":
+                self.addCleanup(process.stdout.close)
+                self.addCleanup(end)
+                return json.loads("".join(lines))["made"]
+        self.fail(f"no account, status {process.wait()}")
+
+    def test_the_census_has_what_the_account_says(self):
+        names = ("free", "lru_anon", "lru_file", "anon_mapped")
+        # Once before, for the program's own file to be in the cache
+        ramslice("fragment", "--dir", FOLDER, "--memory", "1M", "--free", "1", "--anon", "1", "--file", "1",
+                 "--map-count", "2", "--for", "10ms")
+        before = sums(self.device, *names)
+        made = self.made("--memory", "400M", "--free", "0.5", "--anon", "0.3", "--file", "0.2", "--map-count", "3")
+        after = sums(self.device, *names)
+        # The program's own memory is neither here nor there: 6 MiB.
+        near = 6 << 8
+        self.assertGreater(made["freed_pages"], 10 * near)
+        for name, pages in (("lru_anon", made["anon_present_pages"]), ("anon_mapped", made["anon_present_pages"]),
+                            ("lru_file", made["file_present_pages"]),
+                            ("free", -made["anon_present_pages"] - made["file_present_pages"])):
+            self.assertAlmostEqual(after[name] - before[name], pages, delta=near, msg=name)
+        self.assertGreater(made["anon_present_pages"], 10 * near)
+        self.assertGreater(made["file_present_pages"], 10 * near)
+        self.assertAlmostEqual(made["mappings_per_anon_page"], 3, delta=0.01)
+        # What it freed lies between what it kept: hardly a slice of those it filled is empty.
+        kept = [s for s in self.device.snapshot() if s.counter("lru_anon") * 5 > s.nr_pages]
+        self.assertGreaterEqual(len(kept), 400 // 32 - 4)
+        for s in kept:
+            self.assertLess(s.counter("lru_anon") + s.counter("lru_file"), s.nr_pages * 4 // 5, s.id)
+
+    def test_a_gradient_gives_slices_from_nearly_empty_to_nearly_full(self):
+        made = self.made("--memory", "400M", "--free", "1..0", "--anon", "0..1")
+        slices = self.device.snapshot()
+        shares = sorted(s.counter("lru_anon") / s.nr_pages for s in slices if s.counter("free") < s.nr_pages)
+        self.assertGreater(shares[-1], 0.8)
+        # In between, too: of tenths from 0.1 to 0.8, most are met.
+        met = {int(10 * share) for share in shares if 0.1 <= share < 0.8}
+        self.assertGreaterEqual(len(met), 4, shares)
+        self.assertEqual(made["touched"]["file_pages"], 0)
+
+    def test_an_aged_machine_has_hardly_an_empty_slice(self):
+        killed = harness.vmstat()["oom_kill"]
+        empty = len(harness.empty_ids(self.device))
+        made = self.made("--recipe", "aged")
+        self.assertEqual(harness.vmstat()["oom_kill"], killed)
+        self.assertGreater(empty, 15)
+        self.assertLess(len(harness.empty_ids(self.device)), empty // 3)
+        # About half of what it touched is free again, and there are lots of it
+        touched = sum(made["touched"].values())
+        self.assertAlmostEqual(made["freed_pages"] / touched, 0.5, delta=0.1)
+        self.assertGreater(harness.meminfo()["MemFree"], harness.meminfo()["MemTotal"] // 3)
+
+    def test_what_is_freed_at_the_end_is_free(self):
+        before = sums(self.device, "lru_anon")["lru_anon"]
+        ramslice("fragment", "--dir", FOLDER, "--memory", "200M", "--anon", "1", "--map-count", "4", "--for", "100ms")
+        self.assertLess(sums(self.device, "lru_anon")["lru_anon"] - before, 2 << 8)
+
+    def test_memory_files_are_refused(self):
+        done = subprocess.run([PROGRAM, "fragment", "--memory", "10M", "--file", "1", "--dir", "/tmp"],
+                              stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is on tmpfs", done.stderr)
+
+
+if __name__ == "__main__":
+    assert PAGE == 4096
+    harness.main()
