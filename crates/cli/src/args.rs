@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    compact, completions, energy, explain, fragment, man, map, offline, online, profiles, record, slices,
-    status, watch,
+    compact, completions, doctor, energy, explain, fragment, man, map, offline, online, profiles, record,
+    slices, status, watch,
 };
 
 const LONG_ABOUT: &str = "\
@@ -94,7 +94,7 @@ pub(crate) struct Global {
         long_help = "Look at a machine saved by `ramslice status --json`, or at the last sample of a \
                      directory made by `ramslice record`, instead of this one. Commands \
                      that change something do so on the copy in memory, by simpler rules than the \
-                     kernel's; the file stays as it is"
+                     kernel's; the file stays as it is. `ramslice doctor` takes a directory instead, made with --capture"
     )]
     pub(crate) from: Option<PathBuf>,
 }
@@ -121,6 +121,8 @@ pub(crate) enum Command {
     Map(map::Args),
     /// Say what keeps a slice on, and what would have to happen for it to be empty
     Explain(explain::Args),
+    /// Say what this machine could power down at all
+    Doctor(doctor::Args),
     /// Empty slices and switch them off
     Offline(offline::Args),
     /// Switch slices on again

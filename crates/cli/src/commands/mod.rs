@@ -3,6 +3,7 @@
 mod child;
 pub(crate) mod compact;
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod energy;
 mod energy_show;
 pub(crate) mod explain;
@@ -40,6 +41,7 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Slices(args) => slices::run(&args, context, out),
         Command::Map(args) => map::run(&args, context, out),
         Command::Explain(args) => explain::run(&args, context, out),
+        Command::Doctor(args) => doctor::run(&args, context, out),
         Command::Offline(args) => offline::run(&args, context, out),
         Command::Online(args) => online::run(&args, context, out),
         Command::Compact(args) => compact::run(&args, context, out),

@@ -1,0 +1,162 @@
+//! Where two inputs cannot both be right. Neither is corrected: the disagreement becomes a gap.
+
+use ramslice_types::Bytes;
+
+use crate::findings::{Findings, Gap, GapKind};
+use crate::gather::{DMI_TABLE, MEMINFO, MPST, SRAT, TELLS_MPST, TELLS_SMBIOS};
+use crate::interleave::sets;
+use crate::range::{Range, covered, merged};
+
+/// Tables round sizes; a larger difference is a contradiction.
+const TOLERANCE: u64 = 64;
+
+/// Whether the two differ by more than a 64th of the larger one.
+fn differ(a: Bytes, b: Bytes) -> bool {
+    a.0.abs_diff(b.0) > a.0.max(b.0) / TOLERANCE
+}
+
+/// Sizes of all modules; `None` if there is none or one has no size.
+pub(crate) fn module_bytes(findings: &Findings) -> Option<Bytes> {
+    let sizes: Option<Vec<Bytes>> = findings.modules().map(|module| module.size_bytes).collect();
+    sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.into_iter().sum())
+}
+
+/// Addresses that arrays are mapped to; `None` without any.
+pub(crate) fn mapped_bytes(findings: &Findings) -> Option<Bytes> {
+    let mappings = &findings.smbios.as_ref()?.array_mappings;
+    let ranges: Vec<Range> = mappings.iter().map(|mapping| mapping.range).collect();
+    (!ranges.is_empty()).then(|| covered(&ranges))
+}
+
+/// CXL memory that has addresses.
+pub(crate) fn cxl_bytes(findings: &Findings) -> Bytes {
+    findings.cxl.iter().filter(|memory| memory.region).filter_map(|memory| memory.size_bytes).sum()
+}
+
+/// Adds a gap for each contradiction.
+pub(crate) fn check(findings: &mut Findings) {
+    let mut gaps = Vec::new();
+    let mut contradiction = |input, path: &str, tells, detail: String| {
+        gaps.push(Gap::new(GapKind::Contradictory, input, path, tells).because(detail));
+    };
+    let modules = module_bytes(findings);
+    if let (Some(modules), Some(mapped)) = (modules, mapped_bytes(findings))
+        && differ(modules, mapped)
+    {
+        let detail = format!("modules have {modules} (type 17), but addresses are for {mapped} (type 19)");
+        contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
+    }
+    if let Some(smbios) = &findings.smbios {
+        for array in smbios.arrays.iter().filter(|array| array.system_memory) {
+            let members = || smbios.devices.iter().filter(|device| device.array == array.handle);
+            let sum: Bytes = members().filter_map(|device| device.size_bytes).sum();
+            if let Some(capacity) = array.capacity_bytes.filter(|&capacity| sum > capacity) {
+                let detail =
+                    format!("an array for at most {capacity} (type 16) has modules of {sum} (type 17)");
+                contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
+            }
+            if members().count() > usize::from(array.sockets) {
+                let detail =
+                    format!("an array with {} sockets has {} modules", array.sockets, members().count());
+                contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
+            }
+        }
+        let unknown = smbios
+            .device_mappings
+            .iter()
+            .filter(|mapping| !smbios.devices.iter().any(|device| device.handle == mapping.device));
+        if let count @ 1.. = unknown.count() {
+            let detail = format!("{count} mappings (type 20) are of modules that are not there (type 17)");
+            contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);
+        }
+    }
+    if let (Some(modules), Some(managed)) = (modules, findings.mem_total_bytes) {
+        let there = modules + cxl_bytes(findings);
+        if managed > there {
+            let detail = format!("the kernel manages {managed}, but modules have {there}");
+            contradiction("memory size", MEMINFO, "how much memory there is", detail);
+        } else if managed.0 < there.0 / 2 {
+            let detail = format!("the kernel manages only {managed} of {there}");
+            contradiction("memory size", MEMINFO, "how much memory there is", detail);
+        }
+    }
+    let seen: Option<Vec<Bytes>> = findings.edac.iter().map(|module| module.size_bytes).collect();
+    if let (Some(modules), Some(seen)) = (modules, seen.filter(|seen| !seen.is_empty())) {
+        let seen: Bytes = seen.into_iter().sum();
+        if differ(modules, seen) {
+            let detail = format!("modules have {modules} (SMBIOS), but memory controllers see {seen} (EDAC)");
+            contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
+        }
+    }
+    let domains = domains(findings);
+    let sets = sets(findings);
+    let alone: Vec<&str> = sets
+        .iter()
+        .filter(|set| set.says_interleaved && set.modules.len() == 1)
+        .map(|set| set.modules[0].as_str())
+        .collect();
+    if let [first, ..] = alone.as_slice() {
+        let detail = format!(
+            "{} modules ({first} is the first) have a place in an interleave, but nobody shares their addresses \
+             (type 20)",
+            alone.len()
+        );
+        contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);
+    }
+    for set in sets {
+        let size: Bytes = set.sizes.iter().copied().sum();
+        let span = covered(&set.ranges);
+        if set.sizes.len() == set.modules.len() && differ(size, span) {
+            let detail = format!("addresses of {span} are mapped to modules of {size} (type 20 and 17)");
+            contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);
+        }
+        let touched = domains.iter().filter(|domain| {
+            domain.ranges.iter().any(|range| set.ranges.iter().any(|other| other.overlaps(*range)))
+        });
+        if let count @ 2.. = touched.count() {
+            let detail = format!("modules interleaved with each other (type 20) are in {count} domains");
+            contradiction("interleaving", SRAT, "which addresses belong to which socket", detail);
+        }
+    }
+    if let (Some(srat), Some(managed)) = (&findings.srat, findings.mem_total_bytes) {
+        let ranges: Vec<Range> = srat.memory.iter().map(|memory| memory.range).collect();
+        if !ranges.is_empty() && covered(&ranges) < managed {
+            let detail = format!("domains have {}, but the kernel manages {managed}", covered(&ranges));
+            contradiction("SRAT", SRAT, "which addresses belong to which socket", detail);
+        }
+    }
+    if let Some(mpst) = &findings.mpst {
+        let nodes: Vec<Range> = mpst.nodes.iter().flat_map(|node| node.ranges.clone()).collect();
+        let most = [modules, findings.mem_total_bytes].into_iter().flatten().max();
+        if let Some(most) = most.filter(|&most| covered(&nodes) > most && differ(covered(&nodes), most)) {
+            let detail = format!("power nodes have {}, but there is memory of {most}", covered(&nodes));
+            contradiction("MPST", MPST, TELLS_MPST, detail);
+        }
+        for node in &mpst.nodes {
+            if node.deepest().is_some_and(|state| state.saving_mw().is_none()) {
+                let detail = format!("node {} saves more than 100%", node.id);
+                contradiction("MPST", MPST, TELLS_MPST, detail);
+            }
+        }
+        if let Some((one, other)) = mpst.nesting().crossing {
+            let detail = format!("nodes {one} and {other} share a part of their addresses");
+            contradiction("MPST", MPST, TELLS_MPST, detail);
+        }
+    }
+    findings.gaps.append(&mut gaps);
+}
+
+/// A domain of the SRAT that has memory which is there.
+pub(crate) struct Domain {
+    pub(crate) ranges: Vec<Range>,
+}
+
+/// Domains by number. Ranges for memory that may be added later do not count.
+pub(crate) fn domains(findings: &Findings) -> Vec<Domain> {
+    let memory = findings.srat.iter().flat_map(|srat| &srat.memory);
+    let mut by_number = std::collections::BTreeMap::<u32, Vec<Range>>::new();
+    for affinity in memory.filter(|affinity| !affinity.non_volatile && !affinity.hot_pluggable) {
+        by_number.entry(affinity.domain).or_default().push(affinity.range);
+    }
+    by_number.into_values().map(|ranges| Domain { ranges: merged(ranges) }).collect()
+}

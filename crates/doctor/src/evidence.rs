@@ -1,0 +1,216 @@
+//! The findings as lines for a person: where, what it says, what follows.
+
+use ramslice_types::Bytes;
+use serde::Serialize;
+
+use crate::acpi::PowerNode;
+use crate::checks::{domains, mapped_bytes};
+use crate::findings::{Findings, Virtual};
+use crate::gather::{DMI_TABLE, HMAT, MEMINFO, MPST, SRAT};
+use crate::interleave::sets;
+use crate::layout::{Group, Layout};
+use crate::range::covered;
+use crate::smbios::MemoryDevice;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// The input.
+    pub input: &'static str,
+    /// Where it was read.
+    pub path: String,
+    /// What it says.
+    pub says: String,
+    /// What follows from it.
+    pub so: String,
+}
+
+/// All that was found, in the order of its weight.
+pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
+    let mut out = Vec::new();
+    let mut add = |input, path: &str, says: String, so: &str| {
+        let path = format!("/{}", path.trim_start_matches('/'));
+        out.push(Evidence { input, path, says, so: so.to_owned() });
+    };
+    let machine = &findings.virtual_machine;
+    for sign in &machine.signs {
+        let so = match (sign.virtual_machine, machine.is) {
+            (_, Virtual::Contradictory) => "signs disagree",
+            (Some(true), _) => "virtual machine",
+            (Some(false), _) => "no virtual machine",
+            (None, _) => "no sign of a virtual machine",
+        };
+        add("machine", &sign.path, sign.says.clone(), so);
+    }
+    if let Some(tree) = &findings.device_tree {
+        let model = tree.model.clone().or_else(|| tree.compatible.first().cloned());
+        add("machine", "sys/firmware/devicetree/base", model.unwrap_or_default(), "board");
+    }
+    for way in &findings.give_back {
+        let so = if way.by_itself {
+            "free memory goes back by itself"
+        } else {
+            "goes back when the hypervisor asks"
+        };
+        add("give back", &way.path, way.name.to_owned(), so);
+    }
+    if let Some(total) = findings.mem_total_bytes {
+        let available = findings.mem_available_bytes;
+        let so = available.map_or_else(String::new, |bytes| format!("{bytes} available at this moment"));
+        add("memory", MEMINFO, format!("{total} managed by the kernel"), &so);
+    }
+    smbios(findings, &mut add);
+    if let Some(mpst) = &findings.mpst {
+        let usable = mpst.units().count();
+        let sizes: Bytes = mpst.units().map(PowerNode::size).sum();
+        let says = format!("{} power nodes; {usable} of {sizes} can be powered down", mpst.nodes.len());
+        add(
+            "power nodes",
+            MPST,
+            says,
+            if usable > 0 { "firmware can do it" } else { "nothing to power down" },
+        );
+    }
+    if findings.srat.is_some() {
+        let domains = domains(findings);
+        let sizes: Vec<String> = domains.iter().map(|domain| covered(&domain.ranges).to_string()).collect();
+        let so = if domains.len() > 1 { "not interleaved over sockets" } else { "interleaving stays open" };
+        add("domains", SRAT, format!("{} of memory: {}", domains.len(), sizes.join(", ")), so);
+    }
+    if let Some(hmat) = &findings.hmat {
+        for cache in &hmat.caches {
+            let says = format!("{} of memory-side cache before domain {}", cache.size_bytes, cache.domain);
+            add("kinds of memory", HMAT, says, "that DRAM has no addresses: not to be packed");
+        }
+        if hmat.caches.is_empty() {
+            let says = format!(
+                "{} memory domains; tables of latency or bandwidth: {}",
+                hmat.domains.len(),
+                hmat.latency_tables
+            );
+            add("kinds of memory", HMAT, says, "no DRAM is a cache of other memory");
+        }
+    }
+    for memory in &findings.cxl {
+        let size = memory.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
+        let ways = memory.interleave_ways.unwrap_or(1);
+        let granularity = memory.interleave_granularity_bytes;
+        let every = granularity.map_or_else(String::new, |bytes| format!(" every {bytes}"));
+        let says = if ways > 1 { format!("{size}, over {ways} devices{every}") } else { size };
+        let so = if memory.region { "DRAM of its own" } else { "part of a region, or not in use" };
+        add("CXL", &format!("sys/bus/cxl/devices/{}", memory.name), says, so);
+    }
+    for device in &findings.dax {
+        let says = device.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
+        add("DAX", &format!("sys/bus/dax/devices/{}", device.name), says, "set aside: not to be packed");
+    }
+    for module in &findings.edac {
+        let size = module.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
+        let kind = module.type_name.as_deref().unwrap_or("unknown type");
+        let place = module.location.as_deref().unwrap_or("unknown place");
+        add(
+            "EDAC",
+            &format!("sys/devices/system/edac/mc/{}", module.name),
+            format!("{size} of {kind}"),
+            place,
+        );
+    }
+    let by_nodes = findings.mpst.as_ref().is_some_and(|mpst| mpst.units().next().is_some());
+    if machine.is != Virtual::Yes && !by_nodes {
+        let alike = |group: &Group| (group.size_bytes, group.parts, group.part);
+        for groups in together(layout.groups.iter().collect(), |group| alike(group)) {
+            let first = groups[0];
+            let parts =
+                if first.parts > 1 { format!(", at most {} parts", first.parts) } else { String::new() };
+            let names = names(groups.iter().map(|group| group.name.clone()));
+            let each = if groups.len() > 1 { " each" } else { "" };
+            add("layout", DMI_TABLE, format!("{}{parts}{each}: {names}", first.size_bytes), first.part);
+        }
+    }
+    if let Some(hotplug) = &findings.hotplug {
+        let block = hotplug.block_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
+        let says = format!("{} blocks of {block}", hotplug.blocks);
+        add("memory hotplug", "sys/devices/system/memory", says, "what any kernel could take away");
+    }
+    if let Some(ramslice) = &findings.ramslice {
+        let size = ramslice.slice_bytes.map_or_else(String::new, |size| format!(", slices of {size}"));
+        let driver = ramslice.power_driver.as_deref().unwrap_or("none");
+        let on = if ramslice.enabled == Some(true) { "on" } else { "off" };
+        let so = if ramslice.real_driver().is_some() { "can power down" } else { "powers nothing down" };
+        add("ramslice", "sys/kernel/mm/ramslice", format!("{on}{size}, power driver {driver}"), so);
+    }
+    out
+}
+
+fn smbios(findings: &Findings, add: &mut impl FnMut(&'static str, &str, String, &str)) {
+    let Some(smbios) = &findings.smbios else { return };
+    let alike =
+        |module: &MemoryDevice| (module.size_bytes, module.type_name, module.ranks, module.persistent);
+    for modules in together(smbios.devices.iter().collect(), |module| alike(module)) {
+        let first = modules[0];
+        let ranks = match first.ranks {
+            None => "ranks not told".to_owned(),
+            Some(1) => "1 rank".to_owned(),
+            Some(ranks) => format!("{ranks} ranks"),
+        };
+        let so = match (first.persistent, first.dram.parts_of_a_rank()) {
+            (true, _) => "no DRAM: not counted",
+            (_, 1) => "powers down by whole ranks",
+            _ => "may power down parts of a rank",
+        };
+        let each = if modules.len() > 1 { " each" } else { "" };
+        let names = names(modules.iter().map(|module| module.name()));
+        add("module", DMI_TABLE, format!("{first}, {ranks}{each}: {names}"), so);
+    }
+    if smbios.empty_sockets > 0 {
+        add("module", DMI_TABLE, format!("{} sockets are empty", smbios.empty_sockets), "");
+    }
+    if let Some(mapped) = mapped_bytes(findings) {
+        let widths = smbios.array_mappings.iter().filter_map(|mapping| mapping.partition_width);
+        let so = match widths.max() {
+            Some(width @ 2..) => format!("{width} modules form a row, says type 19: likely interleaved"),
+            _ => "says nothing of interleaving".to_owned(),
+        };
+        let says = format!("{mapped} in {} ranges (type 19)", smbios.array_mappings.len());
+        add("addresses", DMI_TABLE, says, &so);
+    }
+    for set in sets(findings) {
+        let range = set.ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let says = format!("{range} (type 20): {}", names(set.modules.iter().cloned()));
+        let so =
+            if set.modules.len() > 1 { "interleaved: powered down together" } else { "a module by itself" };
+        add("addresses", DMI_TABLE, says, so);
+    }
+    if !smbios.errors.is_empty() {
+        add(
+            "module",
+            DMI_TABLE,
+            format!("{} memory errors (type 18)", smbios.errors.len()),
+            "replace before saving",
+        );
+    }
+}
+
+/// Names beyond this many are only counted.
+const NAMES_TOLD: usize = 8;
+
+/// `A1, A2, A3`, or the first of them and how many more.
+fn names(all: impl Iterator<Item = String>) -> String {
+    let mut all: Vec<String> = all.collect();
+    let more = all.len().saturating_sub(NAMES_TOLD);
+    all.truncate(NAMES_TOLD);
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    all.join(", ") + &tail
+}
+
+/// Those that are alike in one list each, in the order of the first of them.
+fn together<T: Copy, K: PartialEq>(items: Vec<T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
+    let mut out: Vec<Vec<T>> = Vec::new();
+    for item in items {
+        match out.iter_mut().find(|list| key(&list[0]) == key(&item)) {
+            Some(list) => list.push(item),
+            None => out.push(vec![item]),
+        }
+    }
+    out
+}

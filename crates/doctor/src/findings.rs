@@ -1,0 +1,265 @@
+//! What was found, input by input, and what was not.
+
+use ramslice_types::Bytes;
+use serde::Serialize;
+
+use crate::acpi::{Hmat, Mpst, Srat};
+use crate::range::Range;
+use crate::root::Problem;
+use crate::smbios::{DramKind, Smbios};
+
+/// Everything that the inputs say. What an input would have said but did not is in `gaps`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Findings {
+    /// Memory that the kernel manages (`/proc/meminfo`).
+    pub mem_total_bytes: Option<Bytes>,
+    /// Of it, what could be used without swapping.
+    pub mem_available_bytes: Option<Bytes>,
+    /// The unit of slice sizes, as far as it can be told from outside: the size of a huge page.
+    pub pageblock_bytes: Option<Bytes>,
+    /// SMBIOS types 0, 1 and 16 to 20.
+    pub smbios: Option<Smbios>,
+    /// Memory power nodes.
+    pub mpst: Option<Mpst>,
+    /// Ranges and their domains.
+    pub srat: Option<Srat>,
+    /// Kinds of memory.
+    pub hmat: Option<Hmat>,
+    /// Virtual machine or not, and who says so.
+    pub virtual_machine: VirtualMachine,
+    /// By what memory can be given back to a hypervisor.
+    pub give_back: Vec<GiveBack>,
+    /// Modules as drivers of memory controllers see them.
+    pub edac: Vec<EdacModule>,
+    /// CXL memory.
+    pub cxl: Vec<CxlMemory>,
+    /// Memory that is set aside for direct access.
+    pub dax: Vec<DaxDevice>,
+    /// The board, where firmware gives a device tree.
+    pub device_tree: Option<DeviceTree>,
+    /// Memory hotplug.
+    pub hotplug: Option<Hotplug>,
+    /// The running kernel's ramslice.
+    pub ramslice: Option<Ramslice>,
+    /// What was absent, unreadable, damaged or contradictory; a report has them at its top.
+    #[serde(skip)]
+    pub gaps: Vec<Gap>,
+}
+
+/// Virtual machine or not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct VirtualMachine {
+    /// The conclusion.
+    pub is: Virtual,
+    /// The hypervisor, if it gives its name.
+    pub hypervisor: Option<String>,
+    /// Who says what.
+    pub signs: Vec<Sign>,
+}
+
+/// The conclusion from all signs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Virtual {
+    /// A hypervisor is between us and the DRAM.
+    Yes,
+    /// There is none.
+    No,
+    /// Signs disagree.
+    Contradictory,
+    /// No sign either way.
+    #[default]
+    Unknown,
+}
+
+/// One sign.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Sign {
+    /// Where.
+    pub path: String,
+    /// What it says.
+    pub says: String,
+    /// For or against a virtual machine; `None` if it says neither.
+    pub virtual_machine: Option<bool>,
+    /// It decides; others are names that could be chosen freely.
+    pub decides: bool,
+}
+
+/// A way to give memory back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GiveBack {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it was found.
+    pub path: String,
+    /// Free memory goes back without the hypervisor asking.
+    pub by_itself: bool,
+}
+
+/// A module as EDAC sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EdacModule {
+    /// Memory controller and module, as in `mc0/dimm1`.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: Option<Bytes>,
+    /// Its type, in EDAC's words.
+    pub type_name: Option<String>,
+    /// What that means for powering down.
+    pub dram: DramKind,
+    /// Its place, as in `channel 0 slot 1`.
+    pub location: Option<String>,
+}
+
+/// A CXL region or memory device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CxlMemory {
+    /// Its name, as in `region0` or `mem0`.
+    pub name: String,
+    /// It is a region, which has addresses; a device alone has not.
+    pub region: bool,
+    /// Its volatile memory.
+    pub size_bytes: Option<Bytes>,
+    /// Devices that its addresses alternate over.
+    pub interleave_ways: Option<u64>,
+    /// After how many bytes they do.
+    pub interleave_granularity_bytes: Option<Bytes>,
+}
+
+/// Memory set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DaxDevice {
+    /// Its name, as in `dax0.0`.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: Option<Bytes>,
+    /// Its driver: `kmem` makes it the kernel's memory.
+    pub target_node: Option<String>,
+}
+
+/// The board.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeviceTree {
+    /// Its name.
+    pub model: Option<String>,
+    /// What it is compatible with, most special first.
+    pub compatible: Vec<String>,
+}
+
+/// Memory hotplug.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Hotplug {
+    /// Unit in which a kernel without ramslice takes memory away.
+    pub block_bytes: Option<Bytes>,
+    /// Blocks that have memory.
+    pub blocks: usize,
+    /// Addresses with memory, to a block.
+    pub ranges: Vec<Range>,
+}
+
+/// ramslice in the running kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ramslice {
+    /// Whether it is on.
+    pub enabled: Option<bool>,
+    /// Size of a slice.
+    pub slice_bytes: Option<Bytes>,
+    /// Name of the power driver.
+    pub power_driver: Option<String>,
+}
+
+impl Ramslice {
+    /// Drivers that stand in for hardware: the simulated controller, and the one that holes a guest's memory.
+    const STAND_INS: [&'static str; 2] = ["sim", "holes"];
+
+    /// The power driver, unless there is none or it stands in for hardware.
+    pub fn real_driver(&self) -> Option<&str> {
+        let name = self.power_driver.as_deref()?;
+        (self.enabled == Some(true) && name != "none" && !Self::STAND_INS.contains(&name)).then_some(name)
+    }
+}
+
+/// Why an input is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GapKind {
+    /// Two inputs cannot both be right.
+    Contradictory,
+    /// It is there, but a part of it makes no sense.
+    Damaged,
+    /// It is there, but not for this user.
+    Permission,
+    /// It is there, but reading failed.
+    Unreadable,
+    /// It is not there.
+    Absent,
+    /// It is there, but leaves open what matters here.
+    Silent,
+}
+
+impl GapKind {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Contradictory => "contradictory",
+            Self::Damaged => "damaged",
+            Self::Permission => "permission denied",
+            Self::Unreadable => "unreadable",
+            Self::Absent => "absent",
+            Self::Silent => "not told",
+        }
+    }
+}
+
+impl From<Problem> for GapKind {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::Absent => Self::Absent,
+            Problem::Permission => Self::Permission,
+            Problem::Unreadable => Self::Unreadable,
+        }
+    }
+}
+
+/// Something that was not told.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Gap {
+    /// What kind.
+    pub kind: GapKind,
+    /// The input.
+    pub input: &'static str,
+    /// Where it would have been, from the root.
+    pub path: String,
+    /// What is wrong; empty if the kind says it all.
+    pub detail: String,
+    /// What it would have told.
+    pub would_tell: &'static str,
+    /// It could have made the verdict narrower.
+    pub widens: bool,
+}
+
+impl Gap {
+    /// A gap without more to say.
+    pub fn new(kind: GapKind, input: &'static str, path: &str, would_tell: &'static str) -> Self {
+        Self { kind, input, path: format!("/{path}"), detail: String::new(), would_tell, widens: false }
+    }
+
+    /// The same with what is wrong.
+    #[must_use]
+    pub fn because(self, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..self }
+    }
+}
+
+impl Findings {
+    /// Modules that are DRAM.
+    pub fn modules(&self) -> impl Iterator<Item = &crate::smbios::MemoryDevice> {
+        self.smbios.iter().flat_map(|smbios| &smbios.devices).filter(|device| !device.persistent)
+    }
+
+    /// Whether something said that its input is damaged or contradictory.
+    pub fn is_doubtful(&self, input: &str) -> bool {
+        let doubtful = |kind| matches!(kind, GapKind::Contradictory | GapKind::Damaged);
+        self.gaps.iter().any(|gap| gap.input == input && doubtful(gap.kind))
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads every input below a root. Nothing is concluded here, and nothing that is missing goes unsaid.
+
+use ramslice_types::Bytes;
+
+use crate::acpi;
+use crate::bytes::Flaw;
+use crate::findings::{Findings, Gap, GapKind};
+use crate::root::Root;
+use crate::smbios;
+use crate::{machine, sysfs};
+
+pub(crate) const DMI_TABLE: &str = "sys/firmware/dmi/tables/DMI";
+pub(crate) const CPUINFO: &str = "proc/cpuinfo";
+pub(crate) const MEMINFO: &str = "proc/meminfo";
+pub(crate) const MPST: &str = "sys/firmware/acpi/tables/MPST";
+pub(crate) const SRAT: &str = "sys/firmware/acpi/tables/SRAT";
+pub(crate) const HMAT: &str = "sys/firmware/acpi/tables/HMAT";
+const HUGE_PAGE: &str = "sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
+
+/// Damage beyond this many places is only counted.
+const FLAWS_TOLD: usize = 3;
+
+/// Reads everything.
+pub(crate) fn gather(root: &Root) -> Findings {
+    let mut out = Findings::default();
+    meminfo(root, &mut out);
+    let (text, tells) = (HUGE_PAGE, "the unit of slice sizes (2 MiB is taken)");
+    match root.text(text).map(|text| text.parse().ok().filter(|&bytes| bytes > 0)) {
+        Ok(Some(bytes)) => out.pageblock_bytes = Some(Bytes(bytes)),
+        Ok(None) => out.gaps.push(Gap::new(GapKind::Damaged, "huge pages", text, tells)),
+        Err(problem) => out.gaps.push(Gap::new(problem.into(), "huge pages", text, tells)),
+    }
+    out.smbios = table(root, &mut out.gaps, "SMBIOS", DMI_TABLE, TELLS_SMBIOS, |bytes| {
+        let (smbios, flaws) = smbios::parse(bytes);
+        (Some(smbios), flaws)
+    });
+    out.mpst = table(root, &mut out.gaps, "MPST", MPST, TELLS_MPST, acpi::parse_mpst);
+    out.srat = table(root, &mut out.gaps, "SRAT", SRAT, TELLS_SRAT, acpi::parse_srat);
+    out.hmat = table(root, &mut out.gaps, "HMAT", HMAT, TELLS_HMAT, acpi::parse_hmat);
+    sysfs::edac(root, &mut out);
+    sysfs::cxl(root, &mut out);
+    sysfs::dax(root, &mut out);
+    sysfs::hotplug(root, &mut out);
+    sysfs::ramslice(root, &mut out);
+    machine::device_tree(root, &mut out);
+    machine::virtual_machine(root, &mut out);
+    machine::give_back(root, &mut out);
+    out
+}
+
+pub(crate) const TELLS_SMBIOS: &str =
+    "which modules there are, of what kind, with how many ranks, and how addresses are interleaved over them";
+pub(crate) const TELLS_MPST: &str =
+    "which address ranges the firmware can power down as one, and what that saves";
+const TELLS_SRAT: &str = "which addresses belong to which socket or memory device";
+const TELLS_HMAT: &str = "whether DRAM is a cache in front of other memory";
+const TELLS_MEMINFO: &str = "how much memory there is and how much of it is in use";
+
+/// Reads a firmware table, and tells what is wrong with it.
+fn table<T>(
+    root: &Root,
+    gaps: &mut Vec<Gap>,
+    input: &'static str,
+    path: &str,
+    would_tell: &'static str,
+    parse: impl Fn(&[u8]) -> (Option<T>, Vec<Flaw>),
+) -> Option<T> {
+    let gap = |kind| Gap::new(kind, input, path, would_tell);
+    match root.bytes(path) {
+        Err(problem) => {
+            gaps.push(gap(problem.into()));
+            None
+        }
+        Ok(bytes) => {
+            let (parsed, flaws) = parse(&bytes);
+            let more = flaws.len().saturating_sub(FLAWS_TOLD);
+            let mut told: Vec<String> = flaws.iter().take(FLAWS_TOLD).map(Flaw::to_string).collect();
+            if more > 0 {
+                told.push(format!("{more} more"));
+            }
+            if !told.is_empty() {
+                gaps.push(gap(GapKind::Damaged).because(told.join("; ")));
+            }
+            parsed
+        }
+    }
+}
+
+fn meminfo(root: &Root, out: &mut Findings) {
+    let gap = |kind| Gap::new(kind, "meminfo", MEMINFO, TELLS_MEMINFO);
+    let text = match root.text(MEMINFO) {
+        Ok(text) => text,
+        Err(problem) => return out.gaps.push(gap(problem.into())),
+    };
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        kib.checked_mul(1024).map(Bytes)
+    };
+    out.mem_total_bytes = field("MemTotal");
+    out.mem_available_bytes = field("MemAvailable");
+    if out.mem_total_bytes.is_none() {
+        out.gaps.push(gap(GapKind::Damaged).because("it has no line `MemTotal: N kB`"));
+    }
+}

@@ -1,0 +1,200 @@
+//! Into which parts memory falls for the hardware: what shares addresses, and what can be powered down of it.
+
+use ramslice_types::Bytes;
+use serde::Serialize;
+
+use crate::checks::{cxl_bytes, domains, mapped_bytes, module_bytes};
+use crate::findings::{Findings, Gap, GapKind};
+use crate::gather::{DMI_TABLE, TELLS_SMBIOS};
+use crate::interleave::{Set, sets};
+use crate::range::{Range, covered};
+use crate::smbios::{DramKind, MemoryDevice};
+
+/// Ranks of a module that does not tell: more than any module has for itself.
+const MOST_RANKS: u64 = 8;
+
+/// Memory whose addresses are spread over the same modules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Group {
+    /// Words for it, as in `2 interleaved modules`.
+    pub name: String,
+    /// Modules in it.
+    pub modules: usize,
+    /// Its memory.
+    pub size_bytes: Bytes,
+    /// Its addresses, where a table tells.
+    pub ranges: Vec<Range>,
+    /// Into how many parts it can fall for powering down, at most.
+    pub parts: u64,
+    /// What such a part is.
+    pub part: &'static str,
+}
+
+impl Group {
+    /// The smallest part of it that can be powered down.
+    pub fn unit(&self) -> Bytes {
+        Bytes(self.size_bytes.0 / self.parts.max(1))
+    }
+}
+
+/// The machine's memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Layout {
+    /// The least that is there, by any input; `None` if nothing tells.
+    pub low_total_bytes: Option<Bytes>,
+    /// The most that is there, by any input.
+    pub high_total_bytes: Option<Bytes>,
+    /// Its parts.
+    pub groups: Vec<Group>,
+    /// The parts come from type 20; else they are the finest that is possible.
+    pub interleaving_known: bool,
+}
+
+impl Layout {
+    /// The most that could be powered down: all but one unit, which the kernel itself needs.
+    ///
+    /// The kernel is at low addresses. Where no table tells which part has these, it is the smallest one.
+    pub fn most(&self) -> Option<Bytes> {
+        let total = self.high_total_bytes?;
+        let units = || self.groups.iter().filter(|group| group.size_bytes > Bytes::ZERO);
+        let stays = if units().all(|group| !group.ranges.is_empty()) {
+            units().min_by_key(|group| group.ranges.first().copied()).map(Group::unit)
+        } else {
+            units().map(Group::unit).min()
+        };
+        let alone = units().count() == 1 && units().all(|group| group.parts <= 1);
+        Some(if alone { Bytes::ZERO } else { total.saturating_sub(stays?) })
+    }
+
+    /// The smallest part that can be powered down.
+    pub fn unit(&self) -> Option<&Group> {
+        self.groups.iter().filter(|group| group.size_bytes > Bytes::ZERO).min_by_key(|group| group.unit())
+    }
+}
+
+/// Works the parts out. What had to be left open becomes a gap.
+pub(crate) fn layout(findings: &Findings) -> (Layout, Vec<Gap>) {
+    let mut gaps = Vec::new();
+    let mut silent = |detail: &str| {
+        gaps.push(Gap::new(GapKind::Silent, "SMBIOS", DMI_TABLE, TELLS_SMBIOS).because(detail));
+    };
+    let modules: Vec<&MemoryDevice> = findings.modules().collect();
+    let sets = if findings.is_doubtful("interleaving") { Vec::new() } else { sets(findings) };
+    let mut out = Layout { interleaving_known: !sets.is_empty() || modules.len() == 1, ..Layout::default() };
+    if !sets.is_empty() {
+        out.groups = sets.iter().map(|set| of_set(set, &modules)).collect();
+    } else if module_bytes(findings).is_some() {
+        if modules.len() > 1 {
+            silent(
+                "how addresses are interleaved over modules: no usable structures of type 20. Firmware usually \
+                 interleaves what it can; no table says so",
+            );
+        }
+        out.groups = modules.iter().map(|module| of_modules(&[module])).collect();
+    } else if !findings.edac.is_empty() {
+        silent("how addresses are interleaved over modules: EDAC does not tell");
+        out.groups = findings.edac.iter().map(of_edac).collect();
+    } else if let Some(total) = findings.mem_total_bytes {
+        silent("modules and their kind: the finest that any DRAM has is taken, an eighth");
+        let domains = domains(findings);
+        let ranges = |at: usize| {
+            domains.get(at).map_or_else(Vec::new, |domain: &crate::checks::Domain| domain.ranges.clone())
+        };
+        out.groups = (0..domains.len().max(1))
+            .map(|at| {
+                let size_bytes = if domains.len() > 1 { covered(&ranges(at)) } else { total };
+                let (name, part) = ("memory of unknown kind".to_owned(), "an eighth of it");
+                Group { name, modules: 0, size_bytes, ranges: ranges(at), parts: 8, part }
+            })
+            .collect();
+    }
+    let ranks_matter = |module: &&MemoryDevice| module.dram.parts_of_a_rank() == 1 && module.ranks.is_none();
+    if modules.iter().any(ranks_matter) {
+        silent("how many ranks the modules have; from 1 to 8 is possible");
+    }
+    if modules.iter().any(|module| module.dram == DramKind::Unknown) {
+        silent("what kind of DRAM this is; whether less than a rank can be powered down is open");
+    }
+    for memory in findings.cxl.iter().filter(|memory| memory.region) {
+        out.groups.push(Group {
+            name: format!("CXL {}", memory.name),
+            modules: usize::try_from(memory.interleave_ways.unwrap_or(1)).unwrap_or(1),
+            size_bytes: memory.size_bytes.unwrap_or_default(),
+            ranges: Vec::new(),
+            parts: 1,
+            part: "a CXL region",
+        });
+    }
+    totals(findings, &mut out);
+    (out, gaps)
+}
+
+/// The least and the most that inputs give.
+fn totals(findings: &Findings, out: &mut Layout) {
+    let cxl = cxl_bytes(findings);
+    let seen: Bytes = findings.edac.iter().filter_map(|module| module.size_bytes).sum();
+    let of_firmware: Vec<Bytes> =
+        [module_bytes(findings), mapped_bytes(findings), (seen > Bytes::ZERO).then_some(seen)]
+            .into_iter()
+            .flatten()
+            .map(|size| size + cxl)
+            .collect();
+    let doubtful = findings.is_doubtful("memory size");
+    // What firmware keeps for itself is missing from the kernel's figure, so this one only counts in need.
+    let all = of_firmware.iter().copied().chain(findings.mem_total_bytes);
+    (out.low_total_bytes, out.high_total_bytes) = match of_firmware.first() {
+        Some(&first) if !doubtful => (Some(first), Some(first)),
+        _ => (all.clone().min(), all.max()),
+    };
+}
+
+fn of_set(set: &Set, modules: &[&MemoryDevice]) -> Group {
+    let members: Vec<&MemoryDevice> =
+        modules.iter().copied().filter(|module| set.handles.contains(&module.handle)).collect();
+    Group { ranges: set.ranges.clone(), size_bytes: covered(&set.ranges), ..of_modules(&members) }
+}
+
+/// Modules that share addresses. Ranks need not be interleaved even if modules are, so as many parts are
+/// possible as the modules have ranks.
+fn of_modules(modules: &[&MemoryDevice]) -> Group {
+    let kind = modules.first().map_or("memory", |module| module.type_name);
+    let segments = modules.iter().map(|module| module.dram.parts_of_a_rank()).max().unwrap_or(1);
+    let ranks = modules.iter().map(|module| module.ranks.map_or(MOST_RANKS, u64::from)).max().unwrap_or(1);
+    let (parts, part) = match (segments, ranks) {
+        (1, 1) => (1, if modules.len() == 1 { "a module" } else { "all interleaved modules together" }),
+        (1, ranks) => {
+            (ranks, if modules.len() == 1 { "a rank" } else { "a rank of each interleaved module" })
+        }
+        (segments, _) => {
+            let one = "an eighth of the module's rows";
+            (
+                segments,
+                if modules.len() == 1 { one } else { "an eighth of the rows of all interleaved modules" },
+            )
+        }
+    };
+    let name = match modules {
+        [only] => only.name(),
+        _ => format!("{} interleaved modules ({kind})", modules.len()),
+    };
+    let size_bytes = modules.iter().filter_map(|module| module.size_bytes).sum();
+    Group { name, modules: modules.len(), size_bytes, ranges: Vec::new(), parts, part }
+}
+
+fn of_edac(module: &crate::findings::EdacModule) -> Group {
+    let segments = module.dram.parts_of_a_rank();
+    let rank = module.name.contains("rank");
+    let (parts, part) = match (segments, rank) {
+        (1, true) => (1, "a rank"),
+        (1, false) => (MOST_RANKS, "a rank"),
+        (segments, _) => (segments, "an eighth of the module's rows"),
+    };
+    Group {
+        name: module.name.clone(),
+        modules: 1,
+        size_bytes: module.size_bytes.unwrap_or_default(),
+        ranges: Vec::new(),
+        parts,
+        part,
+    }
+}

@@ -1,0 +1,189 @@
+//! What kind of machine it is: virtual or not, its board, and how memory goes back to a hypervisor.
+
+use crate::findings::{DeviceTree, Findings, Gap, GapKind, GiveBack, Sign, Virtual, VirtualMachine};
+use crate::gather::{CPUINFO, DMI_TABLE};
+use crate::root::{Problem, Root};
+
+const DEVICE_TREE: &str = "sys/firmware/devicetree/base";
+const DMI_ID: &str = "sys/class/dmi/id";
+const XEN: &str = "sys/hypervisor/type";
+const VIRTIO: &str = "sys/bus/virtio/devices";
+const TELLS_VIRTUAL: &str = "whether this is a virtual machine, whose DRAM is the hypervisor's";
+
+/// Makers and products that are virtual machines, by the beginning of a DMI text.
+const VIRTUAL_NAMES: [(&str, &str); 17] = [
+    ("KVM", "KVM"),
+    ("OpenStack", "OpenStack"),
+    ("KubeVirt", "KubeVirt"),
+    ("Amazon EC2", "Amazon EC2"),
+    ("QEMU", "QEMU"),
+    ("VMware", "VMware"),
+    ("VMW", "VMware"),
+    ("innotek GmbH", "VirtualBox"),
+    ("VirtualBox", "VirtualBox"),
+    ("Xen", "Xen"),
+    ("Bochs", "Bochs"),
+    ("Parallels", "Parallels"),
+    ("BHYVE", "bhyve"),
+    ("Hyper-V", "Hyper-V"),
+    ("Apple Virtualization", "Apple"),
+    ("Google Compute Engine", "Google Compute Engine"),
+    // Microsoft's own name for its guests; its laptops have others.
+    ("Virtual Machine", "Hyper-V"),
+];
+
+/// The board, if firmware gives a device tree. Machines with ACPI have none, so its absence is no gap there.
+pub(crate) fn device_tree(root: &Root, out: &mut Findings) {
+    let model = root.text(&format!("{DEVICE_TREE}/model"));
+    let compatible = root.bytes(&format!("{DEVICE_TREE}/compatible"));
+    let names = |bytes: Vec<u8>| -> Vec<String> {
+        let texts = bytes.split(|&byte| byte == 0).filter(|text| !text.is_empty());
+        texts.map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    };
+    match (model, compatible) {
+        (Err(Problem::Absent), Err(Problem::Absent)) => {
+            if out.smbios.is_none() && out.srat.is_none() {
+                let tells = "what board this is";
+                out.gaps.push(Gap::new(GapKind::Absent, "device tree", DEVICE_TREE, tells));
+            }
+        }
+        (model, compatible) => {
+            let compatible = compatible.map(names).unwrap_or_default();
+            out.device_tree = Some(DeviceTree { model: model.ok(), compatible });
+        }
+    }
+}
+
+/// Collects the signs and concludes.
+pub(crate) fn virtual_machine(root: &Root, out: &mut Findings) {
+    let mut signs = Vec::new();
+    let mut hypervisor = None;
+    processor(root, out, &mut signs);
+    if let Ok(text) = root.text(XEN) {
+        hypervisor = Some(text.clone());
+        signs.push(sign(XEN, format!("a hypervisor of type {text}"), Some(true), true));
+    }
+    if let Ok(text) = root.text(&format!("{DEVICE_TREE}/hypervisor/compatible")) {
+        let path = format!("{DEVICE_TREE}/hypervisor/compatible");
+        signs.push(sign(&path, format!("a hypervisor compatible with {text}"), Some(true), true));
+    }
+    for name in out.device_tree.iter().flat_map(|tree| &tree.compatible) {
+        if name == "linux,dummy-virt" || name.starts_with("qemu,") {
+            signs.push(sign(DEVICE_TREE, format!("a virtual board, {name}"), Some(true), true));
+        }
+    }
+    let mut texts = Vec::new();
+    for file in ["sys_vendor", "product_name", "board_vendor", "bios_vendor"] {
+        let path = format!("{DMI_ID}/{file}");
+        texts.extend(root.text(&path).ok().map(|text| (path, text)));
+    }
+    if let Some(smbios) = &out.smbios {
+        if smbios.virtual_machine {
+            signs.push(sign(DMI_TABLE, "the firmware says that it is virtual".to_owned(), Some(true), true));
+        }
+        if texts.is_empty() {
+            let strings = [&smbios.manufacturer, &smbios.product, &smbios.firmware_vendor];
+            texts.extend(strings.into_iter().flatten().map(|text| (DMI_TABLE.to_owned(), text.clone())));
+        }
+    }
+    if texts.is_empty() {
+        out.gaps.push(Gap::new(GapKind::Absent, "DMI names", DMI_ID, TELLS_VIRTUAL));
+    }
+    // Whole machines that clouds rent have the cloud's name, too.
+    let metal = texts.iter().any(|(_, text)| text.contains(".metal"));
+    for (path, text) in &texts {
+        let known = VIRTUAL_NAMES.iter().find(|(start, _)| text.starts_with(start));
+        if let Some((_, name)) = known.filter(|_| !metal) {
+            hypervisor.get_or_insert_with(|| (*name).to_owned());
+            signs.push(sign(path, format!("`{text}`, a name of virtual machines"), Some(true), false));
+        }
+    }
+    if let (Some((path, text)), true) =
+        (texts.first(), signs.iter().all(|sign| sign.virtual_machine != Some(true)))
+    {
+        signs.push(sign(path, format!("`{text}`, no name of virtual machines"), None, false));
+    }
+    let says = |yes: bool, decides: bool| {
+        signs.iter().any(|sign| sign.virtual_machine == Some(yes) && (sign.decides || !decides))
+    };
+    let is = match (says(true, true), says(true, false), says(false, true)) {
+        (true, _, false) | (_, true, false) => Virtual::Yes,
+        (false, false, true) => Virtual::No,
+        (_, true, true) => Virtual::Contradictory,
+        _ => Virtual::Unknown,
+    };
+    if is == Virtual::Contradictory {
+        let detail = "the processor denies a hypervisor, other signs are for one";
+        let gap = Gap::new(GapKind::Contradictory, "virtual machine", CPUINFO, TELLS_VIRTUAL);
+        out.gaps.push(gap.because(detail));
+    }
+    out.virtual_machine = VirtualMachine { is, hypervisor, signs };
+}
+
+fn sign(path: &str, says: String, virtual_machine: Option<bool>, decides: bool) -> Sign {
+    Sign { path: format!("/{path}"), says, virtual_machine, decides }
+}
+
+/// The hypervisor flag of x86 processors.
+fn processor(root: &Root, out: &mut Findings, signs: &mut Vec<Sign>) {
+    let gap = |kind| Gap::new(kind, "cpuinfo", CPUINFO, TELLS_VIRTUAL);
+    match root.text(CPUINFO) {
+        Err(problem) => out.gaps.push(gap(problem.into())),
+        Ok(text) => {
+            let flags = text.lines().find_map(|line| {
+                let (name, flags) = line.split_once(':')?;
+                (name.trim() == "flags").then_some(flags)
+            });
+            match flags {
+                None => {
+                    out.gaps
+                        .push(gap(GapKind::Silent).because("this architecture has no hypervisor flag there"));
+                }
+                Some(flags) => {
+                    let guest = flags.split_whitespace().any(|flag| flag == "hypervisor");
+                    let says = if guest { "the hypervisor flag is set" } else { "no hypervisor flag" };
+                    signs.push(sign(CPUINFO, says.to_owned(), Some(guest), true));
+                }
+            }
+        }
+    }
+}
+
+/// Devices and drivers by which memory goes back.
+pub(crate) fn give_back(root: &Root, out: &mut Findings) {
+    // Device numbers and feature bits: virtio specification 1.3, sections 5, 5.5.3 and 5.15.
+    for name in root.list(VIRTIO).unwrap_or_default() {
+        let path = format!("{VIRTIO}/{name}");
+        let device = root.text(&format!("{path}/device")).unwrap_or_default();
+        match device.as_str() {
+            "0x0005" => {
+                let features = root.text(&format!("{path}/features")).unwrap_or_default();
+                let reporting = features.as_bytes().get(5) == Some(&b'1');
+                let name = if reporting {
+                    "virtio balloon with free page reporting"
+                } else {
+                    "virtio balloon without free page reporting"
+                };
+                out.give_back.push(GiveBack { name, path: format!("/{path}"), by_itself: reporting });
+            }
+            "0x0018" => {
+                let (name, path) = ("virtio-mem", format!("/{path}"));
+                out.give_back.push(GiveBack { name, path, by_itself: false });
+            }
+            _ => {}
+        }
+    }
+    for (name, path) in [
+        ("Xen balloon", "sys/devices/system/xen_memory/xen_memory0"),
+        ("Hyper-V balloon", "sys/bus/vmbus/drivers/hv_balloon"),
+        ("VMware balloon", "sys/module/vmw_balloon"),
+    ] {
+        if root.has(path) {
+            out.give_back.push(GiveBack { name, path: format!("/{path}"), by_itself: false });
+        }
+    }
+    if out.virtual_machine.is != Virtual::No && out.give_back.is_empty() {
+        let tells = "by what this guest could give memory back";
+        out.gaps.push(Gap::new(GapKind::Absent, "balloon or virtio-mem", VIRTIO, tells));
+    }
+}

@@ -1,0 +1,277 @@
+//! Reading below a root: the running system, or a captured tree that somebody else made.
+//!
+//! Links are followed inside the root only, nothing but regular files is opened for reading, and a file
+//! has a largest size: a captured tree is not trusted.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tracing::debug;
+
+/// Larger files are not read. The largest SMBIOS tables known are below 64 KiB; `/proc/cpuinfo` of a large
+/// server has some MiB.
+const LARGEST: u64 = 16 << 20;
+/// In a captured tree: what the capture could not read.
+pub(crate) const NOTES: &str = "ramslice-capture.json";
+/// Version of that file.
+pub(crate) const NOTES_VERSION: u32 = 1;
+
+/// Why a file or directory gave nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Problem {
+    /// It is not there.
+    Absent,
+    /// It is there, but not for this user.
+    Permission,
+    /// It is there, but reading it failed.
+    Unreadable,
+}
+
+/// A root that cannot be used.
+#[derive(Debug, Error)]
+pub enum RootError {
+    /// It cannot be opened.
+    #[error("{path} cannot be read as a directory", path = .path.display())]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The notes of a capture are damaged.
+    #[error("{path} is not what `ramslice doctor --capture` writes", path = .path.display())]
+    Notes {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// The notes are of another version.
+    #[error("{path} has schema_version {found}, these tools know {known}: capture again", path = .path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The version that is known.
+        known: u32,
+    },
+    /// A file of a capture cannot be written.
+    #[error("writing {path} failed", path = .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A capture would mix with something else.
+    #[error("{path} is not empty: a capture needs a directory of its own", path = .path.display())]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// What files alone do not keep of a machine, so that looking at it later is like looking at the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Notes {
+    /// Version of these notes.
+    pub(crate) schema_version: u32,
+    /// Files that were there but could not be read, without the leading slash.
+    #[serde(default)]
+    pub(crate) problems: BTreeMap<String, Problem>,
+    /// Directories and the names in them: empty ones get lost in archives, and some names are all that is
+    /// wanted of what they stand for.
+    #[serde(default)]
+    pub(crate) directories: BTreeMap<String, Vec<String>>,
+}
+
+/// What was read, for a capture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// A file.
+    File(Vec<u8>),
+    /// A directory and the names in it.
+    Directory(Vec<String>),
+    /// Neither.
+    Problem(Problem),
+}
+
+/// A root to read below.
+#[derive(Debug)]
+pub struct Root {
+    directory: OwnedFd,
+    notes: Notes,
+    seen: RefCell<BTreeMap<String, Seen>>,
+}
+
+impl Root {
+    /// The running system with `/`, or a captured tree.
+    pub fn open(path: &Path) -> Result<Self, RootError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| RootError::Open { path: path.to_owned(), source: errno.into() })?;
+        let root = Self { directory, notes: Notes::default(), seen: RefCell::default() };
+        let Ok(text) = root.bytes(NOTES) else { return Ok(root) };
+        let notes: Notes = serde_json::from_slice(&text)
+            .map_err(|source| RootError::Notes { path: path.join(NOTES), source })?;
+        if notes.schema_version != NOTES_VERSION {
+            let (path, found) = (path.join(NOTES), notes.schema_version);
+            return Err(RootError::Version { path, found, known: NOTES_VERSION });
+        }
+        root.seen.borrow_mut().clear();
+        Ok(Self { notes, ..root })
+    }
+
+    /// A file's contents. Paths are relative, as in `proc/meminfo`.
+    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Problem> {
+        let result = self.noted(path).and_then(|()| self.read(path));
+        debug!(path, bytes = result.as_ref().map_or(0, Vec::len), ok = result.is_ok(), "read");
+        let seen = result.clone().map_or_else(Seen::Problem, Seen::File);
+        self.seen.borrow_mut().insert(path.to_owned(), seen);
+        result
+    }
+
+    /// A file's text, without blanks around it.
+    pub fn text(&self, path: &str) -> Result<String, Problem> {
+        let bytes = self.bytes(path)?;
+        Ok(String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ', '\n', '\t']).to_owned())
+    }
+
+    /// The names in a directory, sorted so that numbers are in order.
+    pub fn list(&self, path: &str) -> Result<Vec<String>, Problem> {
+        let result = self.noted(path).and_then(|()| match self.notes.directories.get(path) {
+            Some(names) => Ok(names.clone()),
+            None => self.entries(path),
+        });
+        debug!(path, entries = result.as_ref().map_or(0, Vec::len), ok = result.is_ok(), "list");
+        let seen = result.clone().map_or_else(Seen::Problem, Seen::Directory);
+        self.seen.borrow_mut().insert(path.to_owned(), seen);
+        result
+    }
+
+    /// Whether there is such a directory.
+    pub fn has(&self, path: &str) -> bool {
+        self.list(path).is_ok()
+    }
+
+    /// Everything that was looked at so far.
+    pub(crate) fn seen(&self) -> BTreeMap<String, Seen> {
+        self.seen.borrow().clone()
+    }
+
+    fn noted(&self, path: &str) -> Result<(), Problem> {
+        self.notes.problems.get(path).map_or(Ok(()), |&problem| Err(problem))
+    }
+
+    fn open_at(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Problem> {
+        // NONBLOCK: a pipe that somebody left in the tree must not hang us.
+        let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        rustix::fs::openat2(&self.directory, path, flags, Mode::empty(), resolve).map_err(problem)
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, Problem> {
+        let file = self.open_at(path, OFlags::NOCTTY)?;
+        let stat = rustix::fs::fstat(&file).map_err(problem)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Problem::Unreadable);
+        }
+        let mut bytes = Vec::new();
+        File::from(file).take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| {
+            error.raw_os_error().map_or(Problem::Unreadable, |raw| problem(Errno::from_raw_os_error(raw)))
+        })?;
+        if bytes.len() as u64 > LARGEST { Err(Problem::Unreadable) } else { Ok(bytes) }
+    }
+
+    fn entries(&self, path: &str) -> Result<Vec<String>, Problem> {
+        let directory = self.open_at(path, OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(directory).map_err(problem)? {
+            let name = entry.map_err(problem)?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort_by_key(|name| {
+            (name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned(), name.len(), name.clone())
+        });
+        Ok(names)
+    }
+}
+
+fn problem(errno: Errno) -> Problem {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::NXIO => Problem::Absent,
+        Errno::ACCESS | Errno::PERM => Problem::Permission,
+        _ => Problem::Unreadable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn links_do_not_lead_out_of_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, secret) = (dir.path().join("tree"), dir.path().join("secret"));
+        fs::create_dir(&tree).unwrap();
+        fs::write(&secret, "secret").unwrap();
+        std::os::unix::fs::symlink(&secret, tree.join("absolute")).unwrap();
+        std::os::unix::fs::symlink("../secret", tree.join("relative")).unwrap();
+        fs::write(tree.join("inside"), "a\n").unwrap();
+        std::os::unix::fs::symlink("/inside", tree.join("link")).unwrap();
+        let root = Root::open(&tree).unwrap();
+        assert_eq!(root.text("absolute"), Err(Problem::Absent));
+        assert_eq!(root.text("relative"), Err(Problem::Absent));
+        assert_eq!(root.text("link").as_deref(), Ok("a"));
+    }
+
+    #[test]
+    fn a_pipe_or_a_directory_is_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        fs::create_dir(dir.path().join("directory")).unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        assert_eq!(root.bytes("pipe"), Err(Problem::Unreadable));
+        assert_eq!(root.bytes("directory"), Err(Problem::Unreadable));
+        assert_eq!(root.bytes("nothing"), Err(Problem::Absent));
+        assert_eq!(root.bytes("pipe/below"), Err(Problem::Absent));
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        File::create(dir.path().join("large")).unwrap().set_len(LARGEST + 1).unwrap();
+        assert_eq!(Root::open(dir.path()).unwrap().bytes("large"), Err(Problem::Unreadable));
+    }
+
+    #[test]
+    fn refused_is_not_absent() {
+        assert_eq!(problem(Errno::ACCESS), Problem::Permission);
+        assert_eq!(problem(Errno::PERM), Problem::Permission);
+        assert_eq!(problem(Errno::NOENT), Problem::Absent);
+        assert_eq!(problem(Errno::IO), Problem::Unreadable);
+    }
+
+    #[test]
+    fn names_with_numbers_are_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["memory10", "memory9", "auto"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert_eq!(Root::open(dir.path()).unwrap().list("").unwrap_or_default(), Vec::<String>::new());
+        assert_eq!(Root::open(dir.path()).unwrap().list(".").unwrap(), ["auto", "memory9", "memory10"]);
+    }
+}

@@ -1,0 +1,178 @@
+//! What drivers and subsystems of the running kernel say: EDAC, CXL, DAX, memory hotplug, ramslice.
+
+use ramslice_types::Bytes;
+
+use crate::findings::{CxlMemory, DaxDevice, EdacModule, Findings, Gap, GapKind, Hotplug, Ramslice};
+use crate::range::{Range, merged};
+use crate::root::{Problem, Root};
+use crate::smbios::DramKind;
+
+const EDAC: &str = "sys/devices/system/edac/mc";
+const CXL: &str = "sys/bus/cxl/devices";
+const DAX: &str = "sys/bus/dax/devices";
+const MEMORY: &str = "sys/devices/system/memory";
+const RAMSLICE: &str = "sys/kernel/mm/ramslice";
+
+/// A number: decimal, or hexadecimal with 0x.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A file with a size; `None` if it is absent, a gap if it cannot be understood.
+fn size(root: &Root, out: &mut Findings, input: &'static str, path: &str, unit: u64) -> Option<Bytes> {
+    let tells = "the size of this memory";
+    match root.text(path) {
+        Ok(text) => match number(&text).and_then(|count| count.checked_mul(unit)) {
+            Some(bytes) => Some(Bytes(bytes)),
+            None => {
+                let detail = format!("it should hold a number but reads `{}`", text.escape_debug());
+                out.gaps.push(Gap::new(GapKind::Damaged, input, path, tells).because(detail));
+                None
+            }
+        },
+        Err(Problem::Absent) => None,
+        Err(problem) => {
+            out.gaps.push(Gap::new(problem.into(), input, path, tells));
+            None
+        }
+    }
+}
+
+/// Whether `name` is `prefix` and a number.
+fn numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix)
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Modules by memory controller.
+pub(crate) fn edac(root: &Root, out: &mut Findings) {
+    let tells = "how many channels and modules the memory controllers see";
+    let controllers = match root.list(EDAC) {
+        Ok(names) => names,
+        Err(problem) => return out.gaps.push(Gap::new(problem.into(), "EDAC", EDAC, tells)),
+    };
+    for controller in controllers.iter().filter(|name| numbered(name, "mc")) {
+        let directory = format!("{EDAC}/{controller}");
+        for module in root.list(&directory).unwrap_or_default() {
+            if !numbered(&module, "dimm") && !numbered(&module, "rank") {
+                continue;
+            }
+            let path = format!("{directory}/{module}");
+            let size_bytes = size(root, out, "EDAC", &format!("{path}/size"), 1 << 20);
+            let type_name = root.text(&format!("{path}/dimm_mem_type")).ok();
+            out.edac.push(EdacModule {
+                name: format!("{controller}/{module}"),
+                size_bytes,
+                dram: type_name.as_deref().map_or(DramKind::Unknown, edac_kind),
+                type_name,
+                location: root.text(&format!("{path}/dimm_location")).ok(),
+            });
+        }
+    }
+    if out.edac.is_empty() {
+        let detail = "no driver for this machine's memory controllers is loaded";
+        out.gaps.push(Gap::new(GapKind::Absent, "EDAC", EDAC, tells).because(detail));
+    }
+}
+
+/// EDAC's words for types of memory (`edac_mem_types` in Linux's `drivers/edac/edac_mc.c`).
+fn edac_kind(words: &str) -> DramKind {
+    match words {
+        _ if words.contains("Low-Power-DDR5") => DramKind::LpDdr5,
+        _ if words.contains("Low-Power-DDR") => DramKind::LpDdr,
+        _ if words.contains("DDR2") || words.contains("DDR3") => DramKind::DdrWithOptionalPasr,
+        _ if words.contains("DDR") => DramKind::Ddr,
+        _ => DramKind::Unknown,
+    }
+}
+
+/// CXL regions and memory devices.
+pub(crate) fn cxl(root: &Root, out: &mut Findings) {
+    let names = match root.list(CXL) {
+        Ok(names) => names,
+        Err(problem) => {
+            let tells = "CXL memory, which has DRAM and interleaving of its own";
+            return out.gaps.push(Gap::new(problem.into(), "CXL", CXL, tells));
+        }
+    };
+    for name in names {
+        let path = format!("{CXL}/{name}");
+        let (region, file) = match () {
+            () if numbered(&name, "region") => (true, "size"),
+            () if numbered(&name, "mem") => (false, "ram/size"),
+            () => continue,
+        };
+        let size_bytes = size(root, out, "CXL", &format!("{path}/{file}"), 1);
+        let interleave_ways =
+            size(root, out, "CXL", &format!("{path}/interleave_ways"), 1).map(|ways| ways.0);
+        let interleave_granularity_bytes =
+            size(root, out, "CXL", &format!("{path}/interleave_granularity"), 1);
+        out.cxl.push(CxlMemory { name, region, size_bytes, interleave_ways, interleave_granularity_bytes });
+    }
+}
+
+/// Memory set aside for direct access.
+pub(crate) fn dax(root: &Root, out: &mut Findings) {
+    let names = match root.list(DAX) {
+        Ok(names) => names,
+        Err(problem) => {
+            let tells = "memory that is set aside and that nobody may pack";
+            return out.gaps.push(Gap::new(problem.into(), "DAX", DAX, tells));
+        }
+    };
+    for name in names.into_iter().filter(|name| name.starts_with("dax")) {
+        let size_bytes = size(root, out, "DAX", &format!("{DAX}/{name}/size"), 1);
+        let target_node = root.text(&format!("{DAX}/{name}/target_node")).ok();
+        out.dax.push(DaxDevice { name, size_bytes, target_node });
+    }
+}
+
+/// Memory blocks.
+pub(crate) fn hotplug(root: &Root, out: &mut Findings) {
+    let tells = "whether a kernel without ramslice could take memory away, and in what units";
+    let names = match root.list(MEMORY) {
+        Ok(names) => names,
+        Err(problem) => return out.gaps.push(Gap::new(problem.into(), "memory hotplug", MEMORY, tells)),
+    };
+    let path = format!("{MEMORY}/block_size_bytes");
+    let block = match root.text(&path) {
+        // Hexadecimal without 0x.
+        Ok(text) => u64::from_str_radix(text.trim_start_matches("0x"), 16).ok().filter(|&bytes| bytes > 0),
+        Err(_) => None,
+    };
+    if block.is_none() {
+        out.gaps
+            .push(Gap::new(GapKind::Damaged, "memory hotplug", &path, tells).because("no size of a block"));
+    }
+    let numbers: Vec<u64> =
+        names.iter().filter_map(|name| name.strip_prefix("memory")?.parse().ok()).collect();
+    let range = |number: &u64| Range::sized(number.checked_mul(block?)?, block?);
+    out.hotplug = Some(Hotplug {
+        block_bytes: block.map(Bytes),
+        blocks: numbers.len(),
+        ranges: merged(numbers.iter().filter_map(range).collect()),
+    });
+}
+
+/// The running kernel's ramslice. These files hold one value each, and a captured tree has no other way.
+pub(crate) fn ramslice(root: &Root, out: &mut Findings) {
+    let path = |name: &str| format!("{RAMSLICE}/{name}");
+    let tells = "the slices and the power driver of the running kernel";
+    let enabled = match root.text(&path("enabled")) {
+        Ok(text) => match text.as_str() {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        },
+        Err(problem) => return out.gaps.push(Gap::new(problem.into(), "ramslice", &path("enabled"), tells)),
+    };
+    let power_driver = root.text(&path("power_driver")).ok();
+    let slice_bytes = size(root, out, "ramslice", &path("slice_bytes"), 1);
+    if enabled.is_none() || (enabled == Some(true) && power_driver.is_none()) {
+        out.gaps.push(Gap::new(GapKind::Damaged, "ramslice", RAMSLICE, tells));
+    }
+    out.ramslice = Some(Ramslice { enabled, slice_bytes, power_driver });
+}
