@@ -201,9 +201,10 @@ fn plan(args: &Args) -> Result<Plan> {
 
 /// Until the command ends, the time has passed, or a signal comes.
 fn hold(args: &Args, stop: &AtomicBool, terminal: bool) -> Result<Exit> {
-    // While memory was filled, a signal was caught by the flag alone: then the command does not begin.
+    // Until now a signal was caught by the flag alone. The state is there: what was asked for is done, unless a
+    // command was to see it.
     if stop.load(Ordering::Relaxed) {
-        return Ok(Exit::Refused);
+        return Ok(if args.command.is_empty() { Exit::Ok } else { Exit::Refused });
     }
     let mut companion = Companion::start(&args.command)?;
     if terminal && args.command.is_empty() {
