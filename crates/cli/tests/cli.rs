@@ -1,30 +1,20 @@
 //! The program from outside: output, exit status and JSON, over a saved machine.
 //!
 //! `data/guest-8g.json` is made up, not measured: every state and several reasons occur in it.
-//!
-//! Expected outputs are in `expects/`. After a change that is meant to be seen, write them anew
-//! with `RAMSLICE_UPDATE_EXPECTS=1 cargo test -p ramslice-cli` and read the difference.
+
+mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
+use common::{command, expect, here};
 use ramslice_kernel::ReplayBackend;
 use ramslice_types::Backend;
 use serde_json::Value;
 
-fn here(path: &str) -> PathBuf {
-    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests").join(path)
-}
-
 fn fixture() -> PathBuf {
     here("data/guest-8g.json")
-}
-
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ramslice"));
-    command.args(args).env_remove("COLORTERM").env("TERM", "xterm").stdin(Stdio::null());
-    command
 }
 
 /// Runs over the fixture.
@@ -41,30 +31,6 @@ fn json(args: &[&str]) -> Value {
     let output = run(args);
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{args:?}: {error}\n{}", String::from_utf8_lossy(&output.stdout)))
-}
-
-/// Compares what a command prints with `expects/NAME.txt`.
-fn expect(name: &str, args: &[&str], run: impl Fn(&[&str]) -> Output) {
-    let output = run(args);
-    let text = format!(
-        "$ ramslice {}\n{}{}[exit {}]\n",
-        args.join(" "),
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-        output.status.code().unwrap(),
-    );
-    let path = here("expects").join(format!("{name}.txt"));
-    if std::env::var_os("RAMSLICE_UPDATE_EXPECTS").is_some() {
-        fs::write(&path, text).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        text == expected,
-        "{} differs from what is printed now:\n{text}\n\
-         If that is right: RAMSLICE_UPDATE_EXPECTS=1 cargo test -p ramslice-cli",
-        path.display()
-    );
 }
 
 #[test]
@@ -160,11 +126,11 @@ fn a_saved_machine_keeps_the_pages_it_was_saved_with() {
 
 #[test]
 fn every_expected_output_has_a_command() {
-    let source = fs::read_to_string(here("cli.rs")).unwrap();
+    let source = ["cli.rs", "doctor.rs"].map(|file| fs::read_to_string(here(file)).unwrap()).concat();
     for entry in fs::read_dir(here("expects")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let name = name.strip_suffix(".txt").expect("only expected outputs");
-        assert!(source.contains(&format!("(\"{name}\"")), "expects/{name}.txt is left over");
+        assert!(source.contains(&format!("\"{name}\"")), "expects/{name}.txt is left over");
     }
 }
 

@@ -1,33 +1,21 @@
 //! `ramslice doctor` from outside: what it prints, its exit status, its JSON, its captures.
 //!
 //! Machines are made by the same code as in the tests of `ramslice-doctor`; `data/doctor-guest` is a capture of
-//! a real guest. Expected outputs are in `expects-doctor/`: see `cli.rs` for how to write them anew.
+//! a real guest. Expected outputs are `expects/doctor-*`.
 
+mod common;
 #[path = "../../doctor/tests/tables/mod.rs"]
 mod tables;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output};
 
+use common::{command, here};
 use serde_json::Value;
 use tables::{DDR4, Dmi, GIB, LPDDR5, Machine, Node, mpst};
 
-fn here(path: &str) -> PathBuf {
-    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests").join(path)
-}
-
 fn doctor(from: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ramslice"))
-        .arg("doctor")
-        .args(args)
-        .arg("--from")
-        .arg(from)
-        .env_remove("COLORTERM")
-        .env("TERM", "xterm")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+    command(&[&["doctor"], args].concat()).arg("--from").arg(from).output().unwrap()
 }
 
 fn json(from: &Path, args: &[&str]) -> Value {
@@ -65,39 +53,25 @@ fn unreadable() -> Machine {
     Machine::physical(15 * GIB).file("ramslice-capture.json", notes)
 }
 
-/// Compares what is printed with `expects-doctor/NAME.txt`.
+/// Compares what is printed of a machine with `expects/NAME.txt`.
 fn expect(name: &str, from: &Path, args: &[&str]) {
-    let output = doctor(from, args);
-    let text = format!(
-        "$ ramslice {}\n{}{}[exit {}]\n",
-        [&["doctor"], args].concat().join(" "),
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-        output.status.code().unwrap(),
-    );
-    let path = here("expects-doctor").join(format!("{name}.txt"));
-    if std::env::var_os("RAMSLICE_UPDATE_EXPECTS").is_some() {
-        fs::write(&path, text).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        text == expected,
-        "{} differs from what is printed now:\n{text}\n\
-         If that is right: RAMSLICE_UPDATE_EXPECTS=1 cargo test -p ramslice-cli",
-        path.display()
-    );
+    let line = [&["doctor"], args].concat();
+    common::expect(name, &line, |line| command(line).arg("--from").arg(from).output().unwrap());
 }
 
 #[test]
 fn verdicts_are_what_is_expected() {
-    expect("laptop", laptop().path(), &["--mw-per-gib", "0-9.19"]);
-    expect("open", Machine::physical(15 * GIB).dmi(modules(LPDDR5)).path(), &["--mw-per-gib", "0-9.19"]);
-    expect("interleaved", interleaved().path(), &[]);
-    expect("contradictory", contradictory().path(), &[]);
-    expect("unreadable", unreadable().path(), &[]);
-    expect("guest", &here("data/doctor-guest"), &[]);
-    expect("empty", Machine::new().path(), &[]);
+    expect("doctor-laptop", laptop().path(), &["--mw-per-gib", "0-9.19"]);
+    expect(
+        "doctor-open",
+        Machine::physical(15 * GIB).dmi(modules(LPDDR5)).path(),
+        &["--mw-per-gib", "0-9.19"],
+    );
+    expect("doctor-interleaved", interleaved().path(), &[]);
+    expect("doctor-contradictory", contradictory().path(), &[]);
+    expect("doctor-unreadable", unreadable().path(), &[]);
+    expect("doctor-guest", &here("data/doctor-guest"), &[]);
+    expect("doctor-empty", Machine::new().path(), &[]);
 }
 
 #[test]
@@ -198,16 +172,6 @@ fn a_capture_is_written_and_looked_at_again() {
     let document = json(machine.path(), &["--capture", dir.path().join("two").to_str().unwrap()]);
     assert_eq!(document["unreadable"], Value::Array(Vec::new()));
     assert!(document["files"].as_array().unwrap().len() > 3);
-}
-
-#[test]
-fn every_expected_output_has_a_machine() {
-    let source = fs::read_to_string(here("doctor.rs")).unwrap();
-    for entry in fs::read_dir(here("expects-doctor")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let name = name.strip_suffix(".txt").expect("only expected outputs");
-        assert!(source.contains(&format!("expect(\"{name}\"")), "expects-doctor/{name}.txt is left over");
-    }
 }
 
 #[test]
