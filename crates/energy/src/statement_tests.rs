@@ -208,10 +208,14 @@ fn dropped_pages_that_nobody_can_price_take_the_gain_away() {
 #[test]
 fn accounting_counts_faults_and_allocations_as_an_interval() {
     let work = Work { page_faults: 2_000_000, allocated_pages: Pages(3_000_000), ..Work::default() };
-    let statement = Case::thesis(Clock::Real).state(&off_for(10, work));
+    let case = Case::thesis(Clock::Real);
+    let machine = case.profile.machine.as_ref().unwrap();
+    let [instructions, cycles] =
+        [&machine.accounting, &machine.cycles_per_instruction].map(|figure| figure.value.unwrap().high().0);
+    let statement = case.state(&off_for(10, work));
     let accounting = line(&statement, Term::Accounting).joules.unwrap();
     near(accounting.low(), 0.0);
-    near(accounting.high(), 3e6 * 240.0 * 1.9 * 10.0 / 3.8e9);
+    near(accounting.high(), 3e6 * instructions * cycles * 10.0 / 3.8e9);
 }
 
 #[test]
