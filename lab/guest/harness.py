@@ -97,6 +97,15 @@ def woken_by_demand(device):
 # --- the kernel's figures ----------------------------------------------------------------------------------------
 
 
+def processes():
+    """{pid: name} of those that run; who ends meanwhile is left out."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found[int(path.parent.name)] = path.read_text().strip()
+    return found
+
+
 def vmstat():
     return dev.table("/proc/vmstat")
 

@@ -7,6 +7,7 @@ machine sleeps: nothing here reads a file of theirs afterwards, and in the end i
 machine off. The last line it prints is its verdict.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -65,9 +66,10 @@ def main():
     subprocess.run(["modprobe", "ramslice_holes"], check=True)
     dev.debugfs()
     # Who asks for a file afterwards waits for ever, and cannot be frozen for the check of the counters
-    for process in dev.Path("/proc").glob("[0-9]*"):
-        if "udevd" in dev.read(process / "comm"):
-            os.kill(int(process.name), signal.SIGKILL)
+    for pid, name in harness.processes().items():
+        if "udevd" in name:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     # What is needed afterwards must be here by then
     if harness.libc.mlockall(MCL_CURRENT | MCL_FUTURE):
         raise OSError(ctypes.get_errno(), "mlockall")
