@@ -232,12 +232,13 @@ class Undisturbed(Test):
         # Enough in pieces, of what is awake, for kcompactd to find work
         with self.nobody_touches(), Memory(144) as memory:
             memory.touch().punch()
-            for who, how in (("kcompactd", lambda: dev.write(path, 100)),
-                             ("python3", lambda: dev.write("/proc/sys/vm/compact_memory", 1))):
+            kcompactd, = (pid for pid, name in harness.processes().items() if name == "kcompactd0")
+            for who, how in ((kcompactd, lambda: dev.write(path, 100)),
+                             (os.getpid(), lambda: dev.write("/proc/sys/vm/compact_memory", 1))):
                 with hard.traced("compaction/mm_compaction_begin") as lines:
                     before = harness.vmstat()["compact_migrate_scanned"]
                     how()
-                    self.assertTrue(harness.until(lambda: any(who in line for line in lines()), 30), f"{who} did not compact")
+                    self.assertTrue(harness.until(lambda: any(f"-{who} " in line for line in lines()), 30), f"{who} did not compact")
                     self.assertTrue(harness.until(lambda: harness.vmstat()["compact_migrate_scanned"] > before, 30))
             self.assertIsNone(memory.wrong_at())
 
