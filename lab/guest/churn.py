@@ -111,7 +111,7 @@ class Chaos:
     def offline(self, device, rng):
         id = self.pick(device, rng, rs.ONLINE)
         if id is not None:
-            self.send(device, "offline", id=id, flags=rng.choice([0, rs.IGNORE_BACKOFF, rs.KEEP_CACHE]),
+            self.send(device, "offline", id=id, flags=rng.choice([0, rs.IGNORE_BACKOFF, rs.KEEP_CACHE, rs.AUTO_CACHE]),
                       deadline_ms=rng.choice([0, 0, 50, 1000]))
 
     def online(self, device, rng):

@@ -57,9 +57,10 @@ static void spoil_request(struct ramslice_request *req)
 static void request_errors(const struct ramslice_request *req, struct errs *must, struct errs *may)
 {
 	bool by_id = req->op == RAMSLICE_OP_OFFLINE || req->op == RAMSLICE_OP_ONLINE;
+	unsigned int both = RAMSLICE_REQ_KEEP_CACHE | RAMSLICE_REQ_AUTO_CACHE;
 
 	if (req->op >= RAMSLICE_NR_OPS || req->flags & ~RAMSLICE_REQ_FLAGS || req->reserved || !req->max_slices ||
-	    (is_waking(req) && req->flags))
+	    (req->flags & both) == both || (is_waking(req) && req->flags))
 		add_err(must, EINVAL);
 	if (by_id) {
 		if (req->node != RAMSLICE_ANY || req->zone != RAMSLICE_ANY)
@@ -162,7 +163,8 @@ static void fuzz_request(enum target t)
 	else if (one_in(3))
 		req.zone = below(3);
 	if (!is_waking(&req))
-		req.flags = below(8) | (t == T_DRY_RUN || t == T_REQUEST_BAD ? RAMSLICE_REQ_DRY_RUN : 0);
+		req.flags = below(8) | (one_in(4) ? RAMSLICE_REQ_AUTO_CACHE : 0) |
+			    (t == T_DRY_RUN || t == T_REQUEST_BAD ? RAMSLICE_REQ_DRY_RUN : 0);
 	if (t == T_REQUEST_BAD) {
 		spoil_request(&req);
 		if (one_in(3))

@@ -37,7 +37,7 @@ REASONS = [name.replace("_", "-") for name in _enum("ramslice_reason")]
 COUNTERS = _enum("ramslice_counter")
 CLASSES = [name.removeprefix("page_") for name in _enum("ramslice_page_class")]
 OPS = {name: number for number, name in enumerate(_enum("ramslice_op"))}
-PER_SLICE, KEEP_CACHE, IGNORE_BACKOFF, DRY_RUN = 1, 2, 4, 8
+PER_SLICE, KEEP_CACHE, IGNORE_BACKOFF, DRY_RUN, AUTO_CACHE = 1, 2, 4, 8, 16
 UNRECLAIMABLE, BACKOFF, UNMOVABLE = 1, 2, 4
 # Flags of a run of pages
 DROP, LRU, DIRTY, WRITEBACK, BUFFERS, SWAPCACHE, UNEVICTABLE, MLOCKED, KSM, PINNED, RUN_HWPOISON = (1 << n for n in range(11))

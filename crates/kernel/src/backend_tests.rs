@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 
-use ramslice_types::{ErrorKind, Reason, SliceId, SliceState};
+use ramslice_types::{CacheChoice, ErrorKind, Reason, SliceId, SliceState};
 use tempfile::TempDir;
 
 use super::*;
@@ -183,7 +183,7 @@ fn an_unknown_state_is_an_error_but_an_unknown_reason_is_shown() {
 fn a_request_reaches_the_kernel_with_its_limits_and_brings_the_outcome_back() {
     let (_dir, fake, backend) = with_fake(Fake::default());
     let request = Request {
-        keep_cache: true,
+        cache: CacheChoice::Keep,
         max_slices: Some(3),
         deadline: Some(Duration::from_micros(10)),
         ..Request::new(Op::Compact)
@@ -196,6 +196,8 @@ fn a_request_reaches_the_kernel_with_its_limits_and_brings_the_outcome_back() {
     assert_eq!((outcome.reason, outcome.slices_done), (Reason::OverBudget, 3));
     assert_eq!(outcome.elapsed, Duration::from_millis(2));
     assert_eq!(outcome.last_slice, Some(SliceId(12)));
+    let flags = CacheChoice::ALL.map(|cache| convert::request(&Request { cache, ..Request::default() }).flags);
+    assert_eq!(flags, [0, uapi::RAMSLICE_REQ_KEEP_CACHE, uapi::RAMSLICE_REQ_AUTO_CACHE]);
     let idle = uapi::Request { last_id: u32::MAX, ..uapi::Request::default() };
     assert_eq!(convert::outcome(&idle).last_slice, None);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ramslice_types as types;
 use ramslice_types::{
-    Bytes, Counters, DeviceNumber, FileId, NodeId, Op, PageClass, PageFlags, Pages, Pfn, Price, Reason,
+    Bytes, CacheChoice, Counters, DeviceNumber, FileId, NodeId, Op, PageClass, PageFlags, Pages, Pfn, Price, Reason,
     SliceId, SliceState, ZoneIndex, ZoneNumber,
 };
 
@@ -119,7 +119,8 @@ pub(crate) fn request(request: &types::Request) -> uapi::Request {
         size: uapi::Request::SIZE,
         op,
         flags: flag(request.per_slice, uapi::RAMSLICE_REQ_PER_SLICE)
-            | flag(request.keep_cache, uapi::RAMSLICE_REQ_KEEP_CACHE)
+            | flag(request.cache == CacheChoice::Keep, uapi::RAMSLICE_REQ_KEEP_CACHE)
+            | flag(request.cache == CacheChoice::Auto, uapi::RAMSLICE_REQ_AUTO_CACHE)
             | flag(request.ignore_backoff, uapi::RAMSLICE_REQ_IGNORE_BACKOFF)
             | flag(request.dry_run, uapi::RAMSLICE_REQ_DRY_RUN),
         id,

@@ -37,7 +37,7 @@ pub use physical::{
 };
 pub use price::{Budget, PriceParameter};
 pub use reason::Reason;
-pub use request::{Op, Outcome, Request};
+pub use request::{CacheChoice, Op, Outcome, Request};
 pub use site::{Allocation, Site, SiteProcess};
 pub use slice::{Slice, SliceState};
 pub use units::{Bytes, NodeId, Pages, Pfn, Price, SliceId, ZoneIndex, ZoneNumber, duration_us};

@@ -116,7 +116,7 @@ reasons! {
     16 Unmovable "unmovable" "it holds memory of the kernel that cannot move"
         "page_owner=on on the kernel command line names who allocated it";
     17 NoRoom "no-room" "the slices that stay on have no room for its pages"
-        "free memory, or allow dropping cache (leave out --keep-cache)";
+        "free memory, or allow dropping cache (--cache drop)";
     18 OverBudget "over-budget" "emptying it costs more than the budget"
         "raise --budget, or wait until it empties by itself";
     19 AwakeReserve "awake-reserve" "switching it off would leave too little free memory awake"

@@ -1,9 +1,12 @@
 //! What can be asked of a backend, and how it went.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::parse::ParseError;
 use crate::price::Budget;
 use crate::reason::Reason;
 use crate::units::{NodeId, Pages, Price, SliceId, ZoneNumber, duration_us};
@@ -37,6 +40,50 @@ impl Op {
     }
 }
 
+/// What becomes of clean unmapped page cache that is in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheChoice {
+    /// It is dropped, in sources, and in destinations that have no room else.
+    #[default]
+    Drop,
+    /// It is moved, and in destinations it stays where it is.
+    Keep,
+    /// What was used lately is kept, the rest dropped.
+    Auto,
+}
+
+impl CacheChoice {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Drop, Self::Keep, Self::Auto];
+
+    /// The word for it, on command lines and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Keep => "keep",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+impl fmt::Display for CacheChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for CacheChoice {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|choice| choice.name() == text)
+            .ok_or_else(|| ParseError::new(text, "a choice for page cache", "drop, keep or auto"))
+    }
+}
+
 /// A request. The default compacts everything without a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Request {
@@ -50,8 +97,8 @@ pub struct Request {
     pub budget: Budget,
     /// The budget holds for each slice rather than for all.
     pub per_slice: bool,
-    /// Do not drop cache of destinations for room.
-    pub keep_cache: bool,
+    /// What becomes of page cache.
+    pub cache: CacheChoice,
     /// Try slices that failed lately, too.
     pub ignore_backoff: bool,
     /// Price only: nothing is moved.

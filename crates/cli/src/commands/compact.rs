@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ramslice_kernel::sys::Interrupt;
 use ramslice_types::{
-    Backend, Budget, Bytes, Info, NodeId, Op, Outcome, Pages, Reason, Request, SliceId, SliceState, Snapshot,
+    Backend, Budget, Bytes, CacheChoice, Info, NodeId, Op, Outcome, Pages, Reason, Request, SliceId, SliceState, Snapshot,
     parse_duration,
 };
 use serde::Serialize;
@@ -32,7 +32,7 @@ Examples:
   ramslice compact --budget 2M              spend at most 200 million cycles
   ramslice compact --budget 20k --per-slice any number of slices, but only cheap ones
   ramslice compact --max-slices 1           one more slice
-  ramslice compact --keep-cache             rather stop than drop cache to make room";
+  ramslice compact --cache auto             drop only the cache that was not used lately";
 
 /// Pack memory: empty the cheapest slices within a budget.
 #[derive(Debug, clap::Args)]
@@ -56,9 +56,9 @@ pub(crate) struct Args {
     /// Stop after this time [kernel's default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
-    /// Do not drop cache in other slices to make room
-    #[arg(long)]
-    keep_cache: bool,
+    /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used lately
+    #[arg(long, value_name = "CHOICE", default_value_t)]
+    cache: CacheChoice,
     /// Try slices that failed lately, too
     #[arg(long)]
     ignore_backoff: bool,
@@ -108,7 +108,7 @@ fn request(args: &Args, backend: &dyn Backend) -> Result<Request> {
         zone,
         budget: args.budget,
         per_slice: args.per_slice,
-        keep_cache: args.keep_cache,
+        cache: args.cache,
         ignore_backoff: args.ignore_backoff,
         dry_run: args.dry_run,
         max_slices: args.max_slices,

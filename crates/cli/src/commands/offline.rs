@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_types::{Op, Request, SliceRanges, parse_duration};
+use ramslice_types::{CacheChoice, Op, Request, SliceRanges, parse_duration};
 
 use super::outcome::{each, resolve};
 use crate::context::Context;
@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// All slices that are empty already
     #[arg(long, conflicts_with = "slices")]
     empty: bool,
+    /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used lately
+    #[arg(long, value_name = "CHOICE", default_value_t)]
+    cache: CacheChoice,
     /// Give up on a slice after this time [kernel's default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
@@ -40,8 +43,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let backend = context.backend()?;
-    let request =
-        |op| Request { deadline: args.deadline, ignore_backoff: args.ignore_backoff, ..Request::new(op) };
+    let request = |op| Request {
+        cache: args.cache,
+        deadline: args.deadline,
+        ignore_backoff: args.ignore_backoff,
+        ..Request::new(op)
+    };
     let requests = if args.empty {
         vec![(None, request(Op::OfflineFree))]
     } else {

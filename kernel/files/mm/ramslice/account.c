@@ -191,6 +191,12 @@ union counter_pair {
 	s32 count[2];
 };
 
+/* Not volatile: one instruction for each. */
+static __always_inline u64 read_pair(const atomic_t *pair)
+{
+	return data_race(get_unaligned((const u64 *)pair));
+}
+
 /**
  * ramslice_count_slice - the counters of a slice
  * @id: the slice
@@ -214,9 +220,7 @@ void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
 			/* Unrolled, the sums stay in registers */
 #pragma GCC unroll 5
 			for (i = 0; i < NR_PAIRS; i++)
-				/* Not volatile: one instruction for each */
-				sum[i].both += data_race(get_unaligned(
-					(const u64 *)&block->count[2 * i]));
+				sum[i].both += read_pair(&block->count[2 * i]);
 		}
 	}
 	for (i = 0; i < RAMSLICE_NR_COUNTERS; i++)

@@ -24,7 +24,7 @@ static void block(struct ramslice_census *c, unsigned long pfn,
 
 /* Returns the number of page frames to go on by, at least 1. */
 static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
-				unsigned long left)
+				unsigned long left, enum ramslice_cache cache)
 {
 	struct page *page = pfn_to_page(pfn);
 	enum ramslice_reason reason;
@@ -66,7 +66,7 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 	reason = ramslice_folio_blocks(folio);
 	if (reason != RAMSLICE_REASON_NONE) {
 		block(c, pfn, nr, reason);
-	} else if (folio_test_lru(folio) && ramslice_folio_droppable(folio)) {
+	} else if (folio_test_lru(folio) && ramslice_folio_goes(folio, cache)) {
 		c->nr_drop += nr;
 	} else {
 		c->nr_move += nr;
@@ -81,7 +81,7 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 }
 
 static void count_block(struct ramslice_census *c, unsigned long start,
-			bool stop_early)
+			enum ramslice_cache cache, bool stop_early)
 {
 	unsigned long pfn, end = start + pageblock_nr_pages;
 	enum ramslice_reason reason;
@@ -92,7 +92,7 @@ static void count_block(struct ramslice_census *c, unsigned long start,
 	for (pfn = start; pfn < end; ) {
 		if (stop_early && c->reason != RAMSLICE_REASON_NONE)
 			return;
-		pfn += count_page(c, pfn, end - pfn);
+		pfn += count_page(c, pfn, end - pfn, cache);
 	}
 	c->nr_pages += pageblock_nr_pages;
 }
@@ -108,7 +108,7 @@ enum ramslice_reason ramslice_find_blocker(unsigned long pfn)
 {
 	struct ramslice_census c = {};
 
-	count_block(&c, pfn, true);
+	count_block(&c, pfn, RAMSLICE_CACHE_DROP, true);
 	return c.reason == RAMSLICE_REASON_NONE ? RAMSLICE_REASON_UNMOVABLE :
 						  c.reason;
 }
@@ -117,11 +117,13 @@ enum ramslice_reason ramslice_find_blocker(unsigned long pfn)
  * ramslice_take_census - walk a slice
  * @id: the slice, in state RAMSLICE_ONLINE
  * @c: the result
+ * @cache: what becomes of clean unmapped page cache
  * @stop_early: stop at the first page that blocks
  *
  * Context: ramslice_mutex held. May sleep.
  */
-void ramslice_take_census(u32 id, struct ramslice_census *c, bool stop_early)
+void ramslice_take_census(u32 id, struct ramslice_census *c,
+			  enum ramslice_cache cache, bool stop_early)
 {
 	const struct zone *zone = ramslice_slices[id].rz->zone;
 	unsigned long start;
@@ -134,7 +136,7 @@ void ramslice_take_census(u32 id, struct ramslice_census *c, bool stop_early)
 		if (reason != RAMSLICE_REASON_NONE)
 			block(c, start, 1, reason);
 		else
-			count_block(c, start, stop_early);
+			count_block(c, start, cache, stop_early);
 		if (stop_early && c->reason != RAMSLICE_REASON_NONE)
 			return;
 		cond_resched();

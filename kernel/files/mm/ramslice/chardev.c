@@ -275,10 +275,12 @@ static bool request_valid(const struct ramslice_request *req)
 		     req->op == RAMSLICE_OP_ONLINE_ALL;
 	bool by_id = req->op == RAMSLICE_OP_OFFLINE ||
 		     req->op == RAMSLICE_OP_ONLINE;
+	u32 both = RAMSLICE_REQ_KEEP_CACHE | RAMSLICE_REQ_AUTO_CACHE;
 
 	if (wakes && req->flags)
 		return false;
 	if (req->op >= RAMSLICE_NR_OPS || req->flags & ~RAMSLICE_REQ_FLAGS ||
+	    (req->flags & both) == both ||
 	    req->reserved || !req->max_slices)
 		return false;
 	if (by_id)

@@ -13,18 +13,6 @@
 #include "../internal.h"
 #include "internal.h"
 
-/**
- * ramslice_folio_droppable - is this clean unmapped page cache?
- * @folio: a folio that the caller has a reference to
- */
-bool ramslice_folio_droppable(struct folio *folio)
-{
-	return !folio_test_swapbacked(folio) && !folio_test_anon(folio) &&
-	       !folio_mapped(folio) && !folio_test_dirty(folio) &&
-	       !folio_test_writeback(folio) && !folio_test_unevictable(folio) &&
-	       folio_mapping(folio);
-}
-
 /* The same of a page that is neither free nor on the LRU lists. */
 static enum ramslice_reason page_blocks(struct page *page)
 {

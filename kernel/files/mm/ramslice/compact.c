@@ -89,7 +89,8 @@ static enum ramslice_reason refused(u32 id, enum ramslice_reason reason,
 	return reason;
 }
 
-static void census_of(u32 id, struct ramslice_census *c)
+static void census_of(u32 id, struct ramslice_census *c,
+		      enum ramslice_cache cache)
 {
 	u32 counters[RAMSLICE_NR_COUNTERS];
 	struct ramslice_slice *s = &ramslice_slices[id];
@@ -99,7 +100,7 @@ static void census_of(u32 id, struct ramslice_census *c)
 		*c = (struct ramslice_census) { .nr_pages = s->nr_pages,
 						.nr_free = s->nr_pages };
 	else
-		ramslice_take_census(id, c, true);
+		ramslice_take_census(id, c, cache, true);
 }
 
 static u64 census_price(const struct ramslice_census *c)
@@ -150,7 +151,8 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 
 	if (!ramslice_reserve_has(run->target.reserve, id,
 				  c->nr_move + run->dry_moved,
-				  run->target.use_cache, &nr_free, &nr_cache)) {
+				  run->target.cache != RAMSLICE_CACHE_KEEP,
+				  &nr_free, &nr_cache)) {
 		/* What earlier searches found may still be at hand */
 		if (nr_free + nr_cache + run->target.nr_free <
 		    c->nr_move + run->dry_moved)
@@ -209,6 +211,7 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 
 /* Walks the candidate at the front and puts it where its price belongs. */
 static bool settle_front(struct ramslice_reserve *r, u32 front, u32 *walked,
+			 enum ramslice_cache cache,
 			 struct ramslice_census *census)
 {
 	struct ramslice_candidate c = r->c[front];
@@ -216,7 +219,7 @@ static bool settle_front(struct ramslice_reserve *r, u32 front, u32 *walked,
 
 	if (*walked == c.id)
 		return true;
-	census_of(c.id, census);
+	census_of(c.id, census, cache);
 	c.price = census_price(census);
 	*walked = c.id;
 
@@ -266,8 +269,7 @@ static void run_init(struct ramslice_run *run, struct ramslice_zone *rz,
 	memset(run, 0, sizeof(*run));
 	run->rz = rz;
 	run->deadline = deadline;
-	ramslice_target_init(&run->target, rz, reserve,
-			     !(req->flags & RAMSLICE_REQ_KEEP_CACHE),
+	ramslice_target_init(&run->target, rz, reserve, ramslice_cache_of(req),
 			     &run->work);
 }
 
@@ -305,7 +307,7 @@ static void explain_rest(const struct ramslice_reserve *r)
 
 		if (!r->c[i].stuck || s->unreclaimable || s->nr_fails)
 			continue;
-		ramslice_take_census(r->c[i].id, &c, true);
+		ramslice_take_census(r->c[i].id, &c, RAMSLICE_CACHE_DROP, true);
 		spin_lock_irq(&ramslice_lock);
 		s->reason = c.reason;
 		spin_unlock_irq(&ramslice_lock);
@@ -337,7 +339,7 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 	struct ramslice_run run;
 
 	drain_all_pages(rz->zone);
-	if (ramslice_reserve_build(&reserve, rz,
+	if (ramslice_reserve_build(&reserve, rz, ramslice_cache_of(req),
 				   req->flags & RAMSLICE_REQ_IGNORE_BACKOFF))
 		return RAMSLICE_REASON_NO_ROOM;
 	dummy = (struct ramslice_reserve) { .c = &dummy_slot };
@@ -370,7 +372,8 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 			reason = RAMSLICE_REASON_NONE;
 			continue;
 		}
-		if (!settle_front(&reserve, reserve.low, &walked, &census))
+		if (!settle_front(&reserve, reserve.low, &walked,
+				  run.target.cache, &census))
 			continue;
 		if (census.reason != RAMSLICE_REASON_NONE) {
 			if (!(req->flags & RAMSLICE_REQ_DRY_RUN))
@@ -491,10 +494,11 @@ enum ramslice_reason ramslice_offline_one(struct ramslice_request *req,
 	drain_all_pages(s->rz->zone);
 	if (kept)
 		reserve = kept;
-	else if (ramslice_reserve_build(&own, s->rz, false))
+	else if (ramslice_reserve_build(&own, s->rz, ramslice_cache_of(req),
+					false))
 		return RAMSLICE_REASON_NO_ROOM;
 	run_init(&run, s->rz, reserve, req, deadline);
-	census_of(req->id, &census);
+	census_of(req->id, &census, run.target.cache);
 	if (ramslice_dummy_mode) {
 		dummy = (struct ramslice_reserve) { .c = &dummy_slot };
 		pick_dummy(&run, reserve, &dummy, req->id);

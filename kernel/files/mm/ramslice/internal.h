@@ -7,6 +7,7 @@
  *   geometry.c  which pageblocks make up which slice
  *   state.c     the states of a slice and their legal changes
  *   class.c     what a page is, and why it may keep its slice on
+ *   cache.c     which clean page cache is dropped, and which is moved
  *   census.c    walks one slice: what is in it, what blocks it
  *   pages.c     tells user space what is in a slice, page by page
  *   price.c     what emptying costs (pure arithmetic)
@@ -290,12 +291,28 @@ u64 ramslice_nr_move(const u32 counters[RAMSLICE_NR_COUNTERS]);
 bool ramslice_has_unmovable(u64 nr_pages,
 			    const u32 counters[RAMSLICE_NR_COUNTERS]);
 
+/* --- cache.c --- */
+/* What becomes of clean unmapped page cache that is in the way. */
+enum ramslice_cache {
+	RAMSLICE_CACHE_DROP,	/* dropped */
+	RAMSLICE_CACHE_KEEP,	/* moved, and left where it is in destinations */
+	RAMSLICE_CACHE_AUTO,	/* what was used lately kept, the rest dropped */
+};
+
+enum ramslice_cache ramslice_cache_of(const struct ramslice_request *req);
+void ramslice_cache_prices(struct ramslice_prices *prices,
+			   enum ramslice_cache cache);
+bool ramslice_folio_droppable(struct folio *folio);
+bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache);
+bool ramslice_drop_folio(struct folio *folio, enum ramslice_cache cache);
+void ramslice_age_folio(struct folio *folio);
+
 /* --- census.c --- */
 /**
  * struct ramslice_census - one slice, page by page
  * @nr_pages: page frames with memory
  * @nr_free: in the allocator, per-CPU lists included
- * @nr_drop: clean unmapped page cache
+ * @nr_drop: clean unmapped page cache to be dropped
  * @nr_move: to be migrated
  * @nr_maps: mappings of these
  * @nr_huge: of these, in folios of a pageblock
@@ -316,11 +333,11 @@ struct ramslice_census {
 };
 
 void ramslice_find_reserved(u32 id, struct ramslice_census *c);
-void ramslice_take_census(u32 id, struct ramslice_census *c, bool stop_early);
+void ramslice_take_census(u32 id, struct ramslice_census *c,
+			  enum ramslice_cache cache, bool stop_early);
 enum ramslice_reason ramslice_find_blocker(unsigned long pfn);
 
 /* --- class.c --- */
-bool ramslice_folio_droppable(struct folio *folio);
 enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
 enum ramslice_reason ramslice_frame_blocks(struct page *page);
 enum ramslice_reason ramslice_type_blocks(int type);
@@ -363,7 +380,8 @@ struct ramslice_reserve {
 };
 
 int ramslice_reserve_build(struct ramslice_reserve *r,
-			   struct ramslice_zone *rz, bool ignore_backoff);
+			   struct ramslice_zone *rz, enum ramslice_cache cache,
+			   bool ignore_backoff);
 void ramslice_reserve_free(struct ramslice_reserve *r);
 void ramslice_reserve_sort(struct ramslice_candidate *c, size_t nr);
 bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
@@ -379,7 +397,7 @@ bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
  * @block: next pageblock to scan in the current destination
  * @free: page frames at hand, by order; out of the allocator
  * @nr_free: their number
- * @use_cache: drop clean page cache of destinations for more
+ * @cache: what of their clean page cache may be dropped for more
  * @dry: nothing left to find
  * @work: where to count
  */
@@ -390,13 +408,14 @@ struct ramslice_target {
 	unsigned int block;
 	struct list_head free[NR_PAGE_ORDERS];
 	unsigned long nr_free;
-	bool use_cache;
+	enum ramslice_cache cache;
 	bool dry;
 	struct ramslice_work *work;
 };
 
 void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
-			  struct ramslice_reserve *reserve, bool use_cache,
+			  struct ramslice_reserve *reserve,
+			  enum ramslice_cache cache,
 			  struct ramslice_work *work);
 void ramslice_target_room(u32 id, u64 *nr_free, u64 *nr_cache);
 void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages);

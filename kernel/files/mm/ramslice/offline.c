@@ -128,18 +128,6 @@ static bool all_free(u32 id)
 	return true;
 }
 
-static bool drop(struct folio *folio)
-{
-	bool dropped = false;
-
-	if (!folio_trylock(folio))
-		return false;
-	if (ramslice_folio_droppable(folio))
-		dropped = mapping_evict_folio(folio_mapping(folio), folio);
-	folio_unlock(folio);
-	return dropped;
-}
-
 /* Sends a list on its way; what does not move goes back where it was. */
 static void migrate(struct ramslice_run *run, struct list_head *list,
 		    unsigned long nr_pages)
@@ -220,9 +208,11 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 				goto out;
 			}
 			if (folio_test_lru(folio) &&
-			    ramslice_folio_droppable(folio) && drop(folio)) {
+			    ramslice_drop_folio(folio, run->target.cache)) {
 				run->work.pages_dropped += nr;
 			} else if (isolate_folio_to_list(folio, &list)) {
+				if (run->target.cache == RAMSLICE_CACHE_AUTO)
+					ramslice_age_folio(folio);
 				nr_pages += nr;
 				nr_folios++;
 			}

@@ -6,6 +6,7 @@
 #include <linux/sched/signal.h>
 #include <linux/seq_file.h>
 #include <linux/swap.h>
+#include <trace/events/ramslice.h>
 #include "internal.h"
 
 /* Who empties slices at the moment; see wake.c. */
@@ -211,6 +212,7 @@ int ramslice_request(struct ramslice_request *req)
 	else
 		err = emptying_request(req);
 	req->elapsed_ns = ktime_get_ns() - start;
+	trace_ramslice_request(req, err);
 	return err;
 }
 
@@ -232,7 +234,8 @@ int ramslice_request_reinit(struct ramslice_zone *rz)
 		return -ERESTARTSYS;
 	ramslice_classify(true);
 	ramslice_reserve_free(&kept.reserve);
-	err = ramslice_reserve_build(&kept.reserve, rz, false);
+	err = ramslice_reserve_build(&kept.reserve, rz, RAMSLICE_CACHE_DROP,
+				     false);
 	kept.rz = err ? NULL : rz;
 	mutex_unlock(&ramslice_mutex);
 	return err;
@@ -262,7 +265,7 @@ int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m)
 
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
-	if (ramslice_reserve_build(&r, rz, false)) {
+	if (ramslice_reserve_build(&r, rz, RAMSLICE_CACHE_DROP, false)) {
 		mutex_unlock(&ramslice_mutex);
 		return -ENOMEM;
 	}

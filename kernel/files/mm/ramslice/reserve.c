@@ -94,7 +94,7 @@ static void count_stragglers(u32 id, const struct ramslice_slice *s,
 
 	if (s->unreclaimable || (nr > MAX_STRAGGLERS && !all_movable(id)))
 		return;
-	ramslice_take_census(id, &c, true);
+	ramslice_take_census(id, &c, RAMSLICE_CACHE_DROP, true);
 	if (c.reason == RAMSLICE_REASON_NONE)
 		counters[RAMSLICE_LRU_ANON] += nr;
 }
@@ -103,6 +103,7 @@ static void count_stragglers(u32 id, const struct ramslice_slice *s,
  * ramslice_reserve_build - order a zone's slices by price
  * @r: the reserve, to be freed with ramslice_reserve_free()
  * @rz: the zone
+ * @cache: what becomes of clean unmapped page cache
  * @ignore_backoff: slices that failed lately count like any other
  *
  * Takes in every online slice: the full ones are no destinations, but sources.
@@ -111,12 +112,15 @@ static void count_stragglers(u32 id, const struct ramslice_slice *s,
  * Return: 0 or -ENOMEM.
  */
 int ramslice_reserve_build(struct ramslice_reserve *r,
-			   struct ramslice_zone *rz, bool ignore_backoff)
+			   struct ramslice_zone *rz, enum ramslice_cache cache,
+			   bool ignore_backoff)
 {
+	struct ramslice_prices prices = ramslice_prices;
 	struct ramslice_slice *s;
 	u32 id;
 
 	memset(r, 0, sizeof(*r));
+	ramslice_cache_prices(&prices, cache);
 	r->c = kvmalloc_array(max(rz->nr_slices, 1U), sizeof(*r->c),
 			      GFP_KERNEL);
 	if (!r->c)
@@ -135,9 +139,8 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 					    ramslice_poisoned(s);
 		r->c[r->nr++] = (struct ramslice_candidate) {
 			.id = id,
-			.price = ramslice_price_counters(&ramslice_prices,
-							 s->nr_pages, counters,
-							 poisoned),
+			.price = ramslice_price_counters(&prices, s->nr_pages,
+							 counters, poisoned),
 			.nr_free = counters[RAMSLICE_FREE],
 			.nr_cache = ramslice_nr_drop(counters),
 			.stuck = poisoned ||

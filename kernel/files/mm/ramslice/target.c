@@ -19,7 +19,8 @@
 #define TARGET_BATCH	512UL
 
 void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
-			  struct ramslice_reserve *reserve, bool use_cache,
+			  struct ramslice_reserve *reserve,
+			  enum ramslice_cache cache,
 			  struct ramslice_work *work)
 {
 	unsigned int order;
@@ -28,7 +29,7 @@ void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
 	t->rz = rz;
 	t->reserve = reserve;
 	t->source = RAMSLICE_NO_ID;
-	t->use_cache = use_cache;
+	t->cache = cache;
 	t->work = work;
 	for (order = 0; order < NR_PAGE_ORDERS; order++)
 		INIT_LIST_HEAD(&t->free[order]);
@@ -140,16 +141,9 @@ static unsigned long drop_block(struct ramslice_target *t, unsigned long start)
 		folio = folio_get_nontail_page(page);
 		if (!folio)
 			continue;
-		if (!ramslice_folio_droppable(folio) ||
-		    !folio_trylock(folio)) {
-			folio_put(folio);
-			continue;
-		}
 		nr = folio_nr_pages(folio);
-		if (ramslice_folio_droppable(folio) &&
-		    mapping_evict_folio(folio_mapping(folio), folio))
+		if (ramslice_drop_folio(folio, t->cache))
 			dropped += nr;
-		folio_unlock(folio);
 		folio_put(folio);
 	}
 	if (dropped) {
@@ -197,7 +191,7 @@ void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
 		block = target_block(pfn);
 		if (!block)
 			continue;
-		if (t->use_cache && has_cache(block))
+		if (t->cache != RAMSLICE_CACHE_KEEP && has_cache(block))
 			dropped = drop_block(t, pfn);
 		if (!dropped && atomic_read(&block->count[RAMSLICE_FREE]) <= 0)
 			continue;

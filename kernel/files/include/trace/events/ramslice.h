@@ -46,6 +46,14 @@
 		{ RAMSLICE_REASON_POWER, "power" }, \
 		{ RAMSLICE_REASON_MIGRATION, "migration" })
 
+#define show_ramslice_op(op)					\
+	__print_symbolic(op,					\
+		{ RAMSLICE_OP_OFFLINE, "offline" }, \
+		{ RAMSLICE_OP_ONLINE, "online" }, \
+		{ RAMSLICE_OP_COMPACT, "compact" }, \
+		{ RAMSLICE_OP_OFFLINE_FREE, "offline-free" }, \
+		{ RAMSLICE_OP_ONLINE_ALL, "online-all" })
+
 TRACE_EVENT(ramslice_state,
 
 	TP_PROTO(u32 id, u8 from, u8 to),
@@ -197,6 +205,55 @@ TRACE_EVENT(ramslice_chunk,
 
 	TP_printk("id=%u pfn=0x%lx nr_pages=%lu by_demand=%d", __entry->id,
 		  __entry->pfn, __entry->nr_pages, __entry->by_demand)
+);
+
+TRACE_EVENT(ramslice_request,
+
+	TP_PROTO(const struct ramslice_request *req, int error),
+
+	TP_ARGS(req, error),
+
+	TP_STRUCT__entry(
+		__field(u32, op)
+		__field(u32, flags)
+		__field(int, error)
+		__field(u32, status)
+		__field(u32, reason)
+		__field(u32, id)
+		__field(u32, nr_done)
+		__field(u32, nr_failed)
+		__field(u64, budget)
+		__field(u64, predicted)
+		__field(u64, measured)
+		__field(u64, migrated)
+		__field(u64, dropped)
+		__field(u64, elapsed_ns)
+	),
+
+	TP_fast_assign(
+		__entry->op = req->op;
+		__entry->flags = req->flags;
+		__entry->error = error;
+		__entry->status = req->status;
+		__entry->reason = req->reason;
+		__entry->id = req->last_id;
+		__entry->nr_done = req->nr_done;
+		__entry->nr_failed = req->nr_failed;
+		__entry->budget = req->budget;
+		__entry->predicted = req->price_predicted;
+		__entry->measured = req->price_measured;
+		__entry->migrated = req->pages_migrated;
+		__entry->dropped = req->pages_dropped;
+		__entry->elapsed_ns = req->elapsed_ns;
+	),
+
+	TP_printk("op=%s flags=0x%x error=%d status=%u reason=%s id=%d done=%u failed=%u budget=%llu predicted=%llu measured=%llu migrated=%llu dropped=%llu elapsed_ns=%llu",
+		  show_ramslice_op(__entry->op), __entry->flags,
+		  __entry->error, __entry->status,
+		  show_ramslice_reason(__entry->reason), (int)__entry->id,
+		  __entry->nr_done, __entry->nr_failed, __entry->budget,
+		  __entry->predicted, __entry->measured, __entry->migrated,
+		  __entry->dropped, __entry->elapsed_ns)
 );
 
 #endif /* _TRACE_RAMSLICE_H */

@@ -332,6 +332,45 @@ static void work_costs_what_was_done(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ramslice_price_work(&defaults, &work, 30), 10093);
 }
 
+/* Whichever pages are used, the price by counters does not exceed the exact one. */
+static void choice_of_cache_gives_a_lower_bound(struct kunit *test)
+{
+	static const struct {
+		enum ramslice_cache cache;
+		u64 drop, move, expected;
+	} cases[] = {
+		{ RAMSLICE_CACHE_DROP, 39, 100, 39 },
+		{ RAMSLICE_CACHE_KEEP, 39, 100, 100 },
+		{ RAMSLICE_CACHE_AUTO, 39, 100, 39 },
+		{ RAMSLICE_CACHE_DROP, 100, 39, 100 },
+		{ RAMSLICE_CACHE_KEEP, 100, 39, 39 },
+		{ RAMSLICE_CACHE_AUTO, 100, 39, 39 },
+	};
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct ramslice_prices p = defaults, expected = defaults;
+
+		p.drop_page = cases[i].drop;
+		p.migrate_page = cases[i].move;
+		expected = p;
+		expected.drop_page = cases[i].expected;
+		ramslice_cache_prices(&p, cases[i].cache);
+		KUNIT_EXPECT_MEMEQ(test, &p, &expected, sizeof(p));
+	}
+}
+
+static void flags_name_the_choice_of_cache(struct kunit *test)
+{
+	struct ramslice_request req = { .flags = RAMSLICE_REQ_DRY_RUN };
+
+	KUNIT_EXPECT_EQ(test, ramslice_cache_of(&req), RAMSLICE_CACHE_DROP);
+	req.flags = RAMSLICE_REQ_KEEP_CACHE;
+	KUNIT_EXPECT_EQ(test, ramslice_cache_of(&req), RAMSLICE_CACHE_KEEP);
+	req.flags = RAMSLICE_REQ_AUTO_CACHE | RAMSLICE_REQ_PER_SLICE;
+	KUNIT_EXPECT_EQ(test, ramslice_cache_of(&req), RAMSLICE_CACHE_AUTO);
+}
+
 static struct kunit_case price_cases[] = {
 	KUNIT_CASE(defaults_are_those_of_table_3_2),
 	KUNIT_CASE(empty_slice_of_64m_costs_5543),
@@ -351,6 +390,8 @@ static struct kunit_case price_cases[] = {
 	KUNIT_CASE(dearest_prices_do_not_overflow_for_16g),
 	KUNIT_CASE(work_without_isolated_blocks_costs_nothing),
 	KUNIT_CASE(work_costs_what_was_done),
+	KUNIT_CASE(choice_of_cache_gives_a_lower_bound),
+	KUNIT_CASE(flags_name_the_choice_of_cache),
 	{}
 };
 

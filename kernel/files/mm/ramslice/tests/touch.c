@@ -5,7 +5,9 @@
  * A line "WAY PFN" written to /sys/kernel/debug/ramslice_touch/touch does it;
  * reading that file lists the ways. No way looks at whose page it is, or takes
  * a reference: it is for tests only, and taints the kernel. A number written to
- * "leak" beside it is how many objects are allocated and forgotten.
+ * "leak" beside it is how many objects are allocated and forgotten, one written
+ * to "atomic" how many blocks of ATOMIC_ORDER are held that came from atomic
+ * allocations.
  */
 
 #include <linux/bio.h>
@@ -29,6 +31,13 @@ MODULE_PARM_DESC(disk, "disk whose first sectors device accesses use");
 /* Made by "map", without a reference to the page. Under touch_mutex. */
 static u64 *mapping;
 static unsigned long mapped_pfn;
+
+/* Order 3 is what network drivers ask for. */
+#define ATOMIC_ORDER	3
+#define MAX_ATOMIC	64
+
+static struct page *atomics[MAX_ATOMIC];
+static unsigned int nr_atomics;
 
 static DEFINE_MUTEX(touch_mutex);
 static struct dentry *folder;
@@ -229,12 +238,37 @@ static int leak_set(void *unused, u64 nr)
 }
 DEFINE_DEBUGFS_ATTRIBUTE(leak_fops, NULL, leak_set, "%llu\n");
 
+static int atomic_nr_set(void *unused, u64 nr)
+{
+	int err = 0;
+
+	if (nr > MAX_ATOMIC)
+		return -EINVAL;
+	mutex_lock(&touch_mutex);
+	while (nr_atomics > nr)
+		__free_pages(atomics[--nr_atomics], ATOMIC_ORDER);
+	while (nr_atomics < nr) {
+		struct page *page = alloc_pages(GFP_ATOMIC | __GFP_NOWARN,
+						ATOMIC_ORDER);
+
+		if (!page) {
+			err = -ENOMEM;
+			break;
+		}
+		atomics[nr_atomics++] = page;
+	}
+	mutex_unlock(&touch_mutex);
+	return err;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(atomic_fops, NULL, atomic_nr_set, "%llu\n");
+
 static int __init touch_init(void)
 {
 	add_taint(TAINT_TEST, LOCKDEP_STILL_OK);
 	folder = debugfs_create_dir("ramslice_touch", NULL);
 	debugfs_create_file("touch", 0600, folder, NULL, &touch_fops);
 	debugfs_create_file_unsafe("leak", 0200, folder, NULL, &leak_fops);
+	debugfs_create_file_unsafe("atomic", 0200, folder, NULL, &atomic_fops);
 	return 0;
 }
 module_init(touch_init);
@@ -242,6 +276,7 @@ module_init(touch_init);
 static void __exit touch_exit(void)
 {
 	debugfs_remove(folder);
+	atomic_nr_set(NULL, 0);
 	vunmap(mapping);
 }
 module_exit(touch_exit);

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What becomes of clean page cache that is in the way: dropped, kept and moved,
+ * or one or the other by what the kernel knows of its use.
+ *
+ * Used lately is what reclaim calls active, and what was part of the working
+ * set before and has been read since. Cache that AUTO drops leaves a shadow
+ * behind, so that the kernel notices when it comes back, and makes it active:
+ * what was dropped in error is kept the next time. What is moved grows old by
+ * a step, as it would on reclaim's lists, which do not turn while memory is
+ * plenty: so it is dropped in the end unless it is used again.
+ */
+
+#include <linux/memcontrol.h>
+#include <linux/mm_inline.h>
+#include <linux/pagemap.h>
+#include <linux/swap.h>
+#include "../internal.h"
+#include "internal.h"
+
+/* What a request wants done with it. */
+enum ramslice_cache ramslice_cache_of(const struct ramslice_request *req)
+{
+	if (req->flags & RAMSLICE_REQ_KEEP_CACHE)
+		return RAMSLICE_CACHE_KEEP;
+	return req->flags & RAMSLICE_REQ_AUTO_CACHE ? RAMSLICE_CACHE_AUTO :
+						      RAMSLICE_CACHE_DROP;
+}
+
+/**
+ * ramslice_cache_prices - prices with which counters alone give a lower bound
+ * @prices: changed into these
+ * @cache: what becomes of clean unmapped page cache
+ *
+ * Which of it was used lately the counters do not say.
+ */
+void ramslice_cache_prices(struct ramslice_prices *prices,
+			   enum ramslice_cache cache)
+{
+	if (cache == RAMSLICE_CACHE_KEEP)
+		prices->drop_page = prices->migrate_page;
+	else if (cache == RAMSLICE_CACHE_AUTO)
+		prices->drop_page = min(prices->drop_page,
+					prices->migrate_page);
+}
+
+/**
+ * ramslice_folio_droppable - is this clean unmapped page cache?
+ * @folio: a folio that the caller has a reference to
+ */
+bool ramslice_folio_droppable(struct folio *folio)
+{
+	return !folio_test_swapbacked(folio) && !folio_test_anon(folio) &&
+	       !folio_mapped(folio) && !folio_test_dirty(folio) &&
+	       !folio_test_writeback(folio) && !folio_test_unevictable(folio) &&
+	       folio_mapping(folio);
+}
+
+static bool folio_active(struct folio *folio)
+{
+	bool active = folio_test_active(folio);
+#ifdef CONFIG_LRU_GEN
+	int gen = folio_lru_gen(folio);
+
+	/* Generations have no flag for it; the reference keeps the folio's */
+	if (!active && gen >= 0) {
+		rcu_read_lock();
+		active = lru_gen_is_active(folio_lruvec(folio), gen);
+		rcu_read_unlock();
+	}
+#endif
+	return active;
+}
+
+/**
+ * ramslice_folio_goes - is it to be dropped, rather than moved?
+ * @folio: a folio on the LRU lists that the caller has a reference to
+ * @cache: what becomes of clean unmapped page cache
+ */
+bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache)
+{
+	if (cache == RAMSLICE_CACHE_KEEP || !ramslice_folio_droppable(folio))
+		return false;
+	if (cache == RAMSLICE_CACHE_DROP)
+		return true;
+	return !folio_active(folio) && !(folio_test_workingset(folio) &&
+					 folio_test_referenced(folio));
+}
+
+/**
+ * ramslice_drop_folio - drop a folio if it is to go
+ * @folio: a folio on the LRU lists that the caller has a reference to
+ * @cache: what becomes of clean unmapped page cache
+ *
+ * Return: whether it has left the page cache.
+ */
+bool ramslice_drop_folio(struct folio *folio, enum ramslice_cache cache)
+{
+	bool dropped = false;
+
+	if (!ramslice_folio_goes(folio, cache) || !folio_trylock(folio))
+		return false;
+	if (ramslice_folio_goes(folio, cache))
+		dropped = cache == RAMSLICE_CACHE_AUTO ?
+			  ramslice_evict_folio(folio) :
+			  mapping_evict_folio(folio_mapping(folio), folio);
+	folio_unlock(folio);
+	return dropped;
+}
+
+/**
+ * ramslice_age_folio - have cache that is moved grow old by a step
+ * @folio: a folio that the caller has isolated from the LRU lists
+ */
+void ramslice_age_folio(struct folio *folio)
+{
+	if (!ramslice_folio_droppable(folio))
+		return;
+	if (folio_test_referenced(folio)) {
+		folio_clear_referenced(folio);
+	} else if (folio_test_active(folio)) {
+		/* As reclaim does: it was part of the working set */
+		folio_clear_active(folio);
+		folio_set_workingset(folio);
+	}
+}

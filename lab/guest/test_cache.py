@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What becomes of page cache when slices are emptied: dropped, kept, or chosen by use; with either LRU.
+
+Wants lab/vm --disk. A file that was read once and one that was read twice lie in the same slices.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+from pathlib import Path
+
+import harness
+import ramslice_dev as dev
+from harness import MIB, PAGE, libc
+
+MIB_OF_EACH = 48
+
+
+class File:
+    """A file of known contents on the scratch disk."""
+
+    def __init__(self, folder, name):
+        self.path = Path(folder, name)
+        self.bytes = MIB_OF_EACH * MIB
+        self.data = os.urandom(MIB)
+        with open(self.path, "wb") as file:
+            for _ in range(MIB_OF_EACH):
+                file.write(self.data)
+            os.fsync(file.fileno())
+        self.inode = self.path.stat().st_ino
+
+    def read(self):
+        """Reads it whole, in order; is it as it was written?"""
+        with open(self.path, "rb", buffering=0) as file:
+            return [file.read(MIB) == self.data for _ in range(MIB_OF_EACH)] == [True] * MIB_OF_EACH
+
+    def cached(self):
+        """Pages in the page cache."""
+        with open(self.path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_WRITE,
+                                                      flags=mmap.MAP_PRIVATE) as view:
+            vector = (ctypes.c_ubyte * (self.bytes // PAGE))()
+            anchor = ctypes.c_char.from_buffer(view)
+            failed = libc.mincore(ctypes.c_void_p(ctypes.addressof(anchor)), ctypes.c_size_t(self.bytes), vector)
+            del anchor
+            if failed:
+                raise OSError(ctypes.get_errno(), "mincore")
+            return sum(entry & 1 for entry in vector)
+
+
+class Cache(harness.Test):
+    mglru = False
+
+    @classmethod
+    def setUpClass(cls):
+        dev.set_mglru(cls.mglru)
+        folder = Path("/mnt")
+        if not os.path.ismount(folder) and not dev.file_system(str(folder)):
+            raise FileNotFoundError("no disk")
+        cls.once, cls.twice = File(folder, "once"), File(folder, "twice")
+
+    def setUp(self):
+        super().setUp()
+        dev.write("/proc/sys/vm/drop_caches", 3)
+        self.assertEqual((self.once.cached(), self.twice.cached()), (0, 0))
+        self.twice.read()
+        self.twice.read()
+        self.once.read()
+
+    def tearDown(self):
+        self.assertTrue(self.once.read() and self.twice.read())
+        self.device.request("online_all")
+        self.assert_sane()
+
+    def pages_of(self, number):
+        """Pages that the slice holds of either file; None if something else would have to be moved, or stays."""
+        found = {self.once.inode: 0, self.twice.inode: 0}
+        for run in self.device.pages(number):
+            if run.what() == "file" and run.inode in found:
+                found[run.inode] += run.nr_pages
+            elif run.reason or run.what() not in ("free", "transit"):
+                return None
+        return found[self.once.inode], found[self.twice.inode]
+
+    def slice_of(self, file, least=512):
+        """A slice of this file's pages, and of nothing but theirs."""
+        index = (self.once, self.twice).index(file)
+        for s in self.device.snapshot():
+            if s.counter("file") >= least and (pages := self.pages_of(s.id)) and pages[index] >= least:
+                return s.id, pages
+        self.fail("no slice with such pages alone")
+
+    def empty_of(self, number, flags=0):
+        """Empties the slice: (dropped there and in destinations, moved)."""
+        done = self.device.request("offline", id=number, flags=flags | dev.IGNORE_BACKOFF)
+        self.assertEqual((done.status, done.why(), done.nr_done), (0, "none", 1), done)
+        return done.pages_dropped, done.pages_migrated
+
+    def cached(self):
+        return self.once.cached(), self.twice.cached()
+
+    def test_drop_spares_nothing(self):
+        for file in (self.once, self.twice):
+            number, pages = self.slice_of(file)
+            before = self.cached()
+            self.assertEqual(self.empty_of(number), (sum(pages), 0))
+            # Nothing was to be moved, so that there is no destination
+            self.assertEqual(self.cached(), tuple(b - p for b, p in zip(before, pages)))
+
+    def test_keep_spares_all(self):
+        before = self.cached()
+        for file in (self.once, self.twice):
+            number, pages = self.slice_of(file)
+            self.assertEqual(self.empty_of(number, dev.KEEP_CACHE), (0, sum(pages)))
+        self.assertEqual(self.cached(), before)
+
+    def test_auto_spares_what_was_used(self):
+        for file in (self.once, self.twice):
+            number, pages = self.slice_of(file)
+            before = self.cached()
+            dropped, moved = self.empty_of(number, dev.AUTO_CACHE)
+            self.assertEqual(moved, pages[1])
+            self.assertGreaterEqual(dropped, pages[0])
+            self.assertEqual(self.cached(), (before[0] - dropped, before[1]))
+
+    def test_auto_learns_from_what_comes_back(self):
+        number, pages = self.slice_of(self.once)
+        refaults = harness.vmstat()["workingset_refault_file"]
+        away = self.once.cached()
+        self.empty_of(number, dev.AUTO_CACHE)
+        away -= self.once.cached()
+        self.assertGreaterEqual(away, pages[0])
+        self.once.read()
+        # A few may count late
+        self.assertGreater(harness.vmstat()["workingset_refault_file"] - refaults, away * 9 // 10)
+        # Of the file's pages, those that came back stay from now on, wherever they are
+        dropped = moved = 0
+        for s in self.device.snapshot():
+            if s.state == dev.ONLINE and s.counter("file") and (held := self.pages_of(s.id)) and held[0]:
+                done = self.device.request("offline", id=s.id, flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF)
+                dropped, moved = dropped + done.pages_dropped, moved + done.pages_migrated
+        self.assertGreater(moved, away // 2)
+        self.assertGreaterEqual(self.once.cached(), away * 9 // 10)
+        self.assertGreater(dropped, 0)
+
+    def test_what_was_dropped_without_a_choice_is_new_when_it_comes_back(self):
+        number, pages = self.slice_of(self.once)
+        refaults = harness.vmstat()["workingset_refault_file"]
+        self.assertEqual(self.empty_of(number)[0], sum(pages))
+        self.once.read()
+        self.assertEqual(harness.vmstat()["workingset_refault_file"], refaults)
+
+    def test_what_is_moved_and_not_used_again_goes_in_the_end(self):
+        number, pages = self.slice_of(self.twice)
+        self.assertEqual(self.empty_of(number, dev.AUTO_CACHE)[1], pages[1])
+        cached = self.twice.cached()
+        for _ in range(12):
+            # Where they are now, and again, until none are left but those in slices that stay
+            for s in self.device.snapshot():
+                if s.state == dev.ONLINE and s.counter("file") and (held := self.pages_of(s.id)) and held[1]:
+                    self.device.request("offline", id=s.id, flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF)
+                    self.device.request("online_all")
+        self.assertLess(self.twice.cached(), cached - pages[1] // 2)
+
+    def test_a_dry_run_counts_as_it_would_and_ages_nothing(self):
+        number, pages = self.slice_of(self.twice)
+        prices = {}
+        for name, flags in (("drop", 0), ("keep", dev.KEEP_CACHE), ("auto", dev.AUTO_CACHE)):
+            for _ in range(3):
+                done = self.device.request("offline", id=number, flags=flags | dev.DRY_RUN | dev.IGNORE_BACKOFF)
+                self.assertEqual(done.nr_done, 1)
+            prices[name] = done.price_predicted
+        self.assertLess(prices["drop"], prices["auto"])
+        self.assertLess(prices["drop"], prices["keep"])
+        self.assertEqual(self.empty_of(number, dev.AUTO_CACHE)[1], pages[1])
+
+    def test_one_choice_at_a_time(self):
+        with self.refused(errno.EINVAL):
+            self.device.request("compact", flags=dev.KEEP_CACHE | dev.AUTO_CACHE)
+
+    def test_compacting_by_choice(self):
+        """Of many slices at once; room may be short, so that some of the used goes with old age, but none is lost."""
+        dropped = {}
+        for name, flags in (("keep", dev.KEEP_CACHE), ("auto", dev.AUTO_CACHE), ("drop", 0)):
+            done = self.device.request("compact", flags=flags | dev.IGNORE_BACKOFF)
+            self.assertEqual(done.status, 0, done.why())
+            self.assertGreater(done.nr_done, 0)
+            dropped[name] = done.pages_dropped
+            if name == "auto":
+                self.assertGreater(self.twice.cached(), self.once.cached())
+            self.device.request("online_all")
+        self.assertEqual(dropped["keep"], 0)
+        self.assertGreater(dropped["auto"], 0)
+
+
+class CacheMglru(Cache):
+    mglru = True
+
+
+if __name__ == "__main__":
+    harness.main()
