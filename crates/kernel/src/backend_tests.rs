@@ -196,7 +196,8 @@ fn a_request_reaches_the_kernel_with_its_limits_and_brings_the_outcome_back() {
     assert_eq!((outcome.reason, outcome.slices_done), (Reason::OverBudget, 3));
     assert_eq!(outcome.elapsed, Duration::from_millis(2));
     assert_eq!(outcome.last_slice, Some(SliceId(12)));
-    let flags = CacheChoice::ALL.map(|cache| convert::request(&Request { cache, ..Request::default() }).flags);
+    let flags =
+        CacheChoice::ALL.map(|cache| convert::request(&Request { cache, ..Request::default() }).flags);
     assert_eq!(flags, [0, uapi::RAMSLICE_REQ_KEEP_CACHE, uapi::RAMSLICE_REQ_AUTO_CACHE]);
     let idle = uapi::Request { last_id: u32::MAX, ..uapi::Request::default() };
     assert_eq!(convert::outcome(&idle).last_slice, None);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ramslice_types as types;
 use ramslice_types::{
-    Bytes, CacheChoice, Counters, DeviceNumber, FileId, NodeId, Op, PageClass, PageFlags, Pages, Pfn, Price, Reason,
-    SliceId, SliceState, ZoneIndex, ZoneNumber,
+    Bytes, CacheChoice, Counters, DeviceNumber, FileId, NodeId, Op, PageClass, PageFlags, Pages, Pfn, Price,
+    Reason, SliceId, SliceState, ZoneIndex, ZoneNumber,
 };
 
 use crate::error::Error;

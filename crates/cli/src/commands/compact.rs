@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ramslice_kernel::sys::Interrupt;
 use ramslice_types::{
-    Backend, Budget, Bytes, CacheChoice, Info, NodeId, Op, Outcome, Pages, Reason, Request, SliceId, SliceState, Snapshot,
-    parse_duration,
+    Backend, Budget, Bytes, CacheChoice, Info, NodeId, Op, Outcome, Pages, Reason, Request, SliceId,
+    SliceState, Snapshot, parse_duration,
 };
 use serde::Serialize;
 

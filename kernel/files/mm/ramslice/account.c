@@ -191,9 +191,9 @@ union counter_pair {
 	s32 count[2];
 };
 
-/* Not volatile: one instruction for each. */
 static __always_inline u64 read_pair(const atomic_t *pair)
 {
+	/* Not volatile: one instruction for each */
 	return data_race(get_unaligned((const u64 *)pair));
 }
 

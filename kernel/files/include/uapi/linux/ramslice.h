@@ -220,7 +220,7 @@ enum ramslice_op {
 #define RAMSLICE_REQ_KEEP_CACHE		(1U << 1) /* drop no page cache, move it */
 #define RAMSLICE_REQ_IGNORE_BACKOFF	(1U << 2) /* try slices that failed lately, too */
 #define RAMSLICE_REQ_DRY_RUN		(1U << 3) /* price only: nothing is moved */
-#define RAMSLICE_REQ_AUTO_CACHE		(1U << 4) /* drop cache that was not used lately, move the rest */
+#define RAMSLICE_REQ_AUTO_CACHE		(1U << 4) /* move cache used lately, drop the rest */
 #define RAMSLICE_REQ_FLAGS		0x1fU
 
 #define RAMSLICE_UNLIMITED		(~0ULL)
