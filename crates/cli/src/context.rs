@@ -35,12 +35,19 @@ impl Context {
         self.global.from.as_deref()
     }
 
+    /// The recording given with --from, if it is one.
+    pub(crate) fn recording(&self) -> Result<Option<Recording>> {
+        let dir = self.saved().filter(|path| path.is_dir());
+        Ok(dir.map(Recording::open).transpose().map_err(not_replayable)?)
+    }
+
     /// Opens the running kernel, or what was given with --from.
     pub(crate) fn backend(&self) -> Result<Box<dyn Backend>> {
         Ok(match &self.global.from {
             Some(dir) if dir.is_dir() => {
                 let machine = Recording::open(dir).and_then(|recording| recording.last_machine());
-                Box::new(ReplayBackend::new(machine.map_err(not_replayable)?))
+                let (machine, work) = machine.map_err(not_replayable)?;
+                Box::new(ReplayBackend::with_work(machine, work))
             }
             Some(path) => Box::new(ReplayBackend::open(path).map_err(BackendError::from)?),
             None => Box::new(KernelBackend::open().map_err(BackendError::from)?),
@@ -49,7 +56,7 @@ impl Context {
 }
 
 /// A recording of another version, or none at all, is unsupported as a saved file would be.
-fn not_replayable(error: ReadError) -> BackendError {
+pub(crate) fn not_replayable(error: ReadError) -> BackendError {
     let kind = if matches!(error, ReadError::Io { .. }) { ErrorKind::Failed } else { ErrorKind::Unsupported };
     BackendError::new(kind, error)
 }

@@ -23,12 +23,19 @@ use crate::error::ReplayError;
 pub struct ReplayBackend {
     machine: Mutex<Machine>,
     changed: Condvar,
+    /// What was done for slices, where that was saved, too.
+    work: Mutex<Option<ramslice_types::Work>>,
 }
 
 impl ReplayBackend {
     /// Replays `machine`.
     pub fn new(machine: Machine) -> Self {
-        Self { machine: Mutex::new(machine), changed: Condvar::new() }
+        Self::with_work(machine, None)
+    }
+
+    /// Replays `machine`, which also tells what had been done for slices by then.
+    pub fn with_work(machine: Machine, work: Option<ramslice_types::Work>) -> Self {
+        Self { machine: Mutex::new(machine), changed: Condvar::new(), work: Mutex::new(work) }
     }
 
     /// Reads what `ramslice status --json` wrote.
@@ -52,6 +59,25 @@ impl ReplayBackend {
         // A panic elsewhere leaves the machine as it was: changes are made on a copy.
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn done(&self) -> MutexGuard<'_, Option<ramslice_types::Work>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds what a request did.
+fn count(done: &mut ramslice_types::Work, request: &Request, outcome: &Outcome) {
+    if matches!(request.op, Op::Online(_) | Op::OnlineAll) {
+        done.woken_slices += u64::from(outcome.slices_done);
+        return;
+    }
+    done.tried_slices += u64::from(outcome.slices_done + outcome.slices_failed);
+    done.emptied_slices += u64::from(outcome.slices_done);
+    done.migrated_pages += outcome.migrated;
+    done.target_free_pages += outcome.migrated;
+    done.dropped_pages += outcome.dropped;
+    done.price_predicted += outcome.price_predicted;
+    done.price_measured += outcome.price_measured;
 }
 
 impl Backend for ReplayBackend {
@@ -78,6 +104,12 @@ impl Backend for ReplayBackend {
         })
     }
 
+    fn work(&self) -> Result<ramslice_types::Work, BackendError> {
+        let message =
+            "the saved machine does not tell what was done for slices: a recording made by root does";
+        self.done().ok_or_else(|| BackendError::new(ErrorKind::Unsupported, message))
+    }
+
     fn machine(&self) -> Result<Machine, BackendError> {
         Ok(self.lock().clone())
     }
@@ -88,6 +120,9 @@ impl Backend for ReplayBackend {
         work.run()?;
         if !request.dry_run {
             *machine = work.machine;
+            if let Some(done) = self.done().as_mut() {
+                count(done, request, &work.outcome);
+            }
             self.changed.notify_all();
         }
         Ok(work.outcome)

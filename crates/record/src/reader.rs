@@ -11,17 +11,18 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_array::{Array, ArrayRef, RecordBatch, new_null_array};
+use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::errors::ParquetError;
+use ramslice_types::{Machine, Work};
 use serde::Serialize;
 
 use crate::about::{About, Ended};
 use crate::error::ReadError;
 use crate::part;
 use crate::row::Row;
-use crate::rows::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
+use crate::rows::{Event, LATER_COLUMNS, Meminfo, Sample, Slice, Table, Vmstat, Zone};
 use crate::{SCHEMA_VERSION, replay::Machines};
 
 /// By how much events of two CPUs may be out of order; they are counted.
@@ -187,11 +188,13 @@ impl Recording {
         Machines::new(self, 0..u32::MAX)
     }
 
-    /// The machine at the last sample that has slices, without reading the parts before.
-    pub fn last_machine(&self) -> Result<ramslice_types::Machine, ReadError> {
+    /// The machine at the last sample that has slices, and what was done until then if that is known, without reading
+    /// the parts before.
+    pub fn last_machine(&self) -> Result<(Machine, Option<Work>), ReadError> {
         for &number in self.parts[&Table::Samples].keys().rev() {
-            if let Some(machine) = Machines::new(self, number..number + 1).last().transpose()? {
-                return Ok(machine);
+            let mut machines = Machines::new(self, number..number + 1);
+            if let Some(machine) = machines.by_ref().last().transpose()? {
+                return Ok((machine, machines.work().ok()));
             }
         }
         Err(ReadError::Empty { path: self.dir.clone() })
@@ -270,11 +273,14 @@ fn ended(manifest: &Path) -> Result<Option<Ended>, ReadError> {
     serde_json::from_value(value["ended"].take()).map_err(wrong)
 }
 
+/// For each column of a row type where it is in a file; `None` of one that older versions do not write.
+type Columns = Vec<Option<usize>>;
+
 /// A part whose description and columns are as they should be.
 struct Part {
     about: About,
     /// Which columns of the file are those of the row type, in its order.
-    columns: Vec<usize>,
+    columns: Columns,
     builder: ParquetRecordBatchReaderBuilder<File>,
 }
 
@@ -326,12 +332,16 @@ fn describe(
 }
 
 /// Where the columns of a table are in a file; columns of newer versions are passed over.
-fn columns(path: &Path, table: Table, found: &Schema) -> Result<Vec<usize>, ReadError> {
+fn columns(path: &Path, table: Table, found: &Schema) -> Result<Columns, ReadError> {
     let (path, unit) = (path.to_owned(), |field: &arrow_schema::Field| field.metadata().get("unit").cloned());
     let mut columns = Vec::new();
     for wanted in table.fields() {
         let column = wanted.name().clone();
         let Some((at, field)) = found.column_with_name(&column) else {
+            if table == Table::Samples && LATER_COLUMNS.contains(&column.as_str()) {
+                columns.push(None);
+                continue;
+            }
             let stem = stem(&column);
             let similar = found.fields().iter().find(|field| {
                 field.name() != &column
@@ -352,7 +362,7 @@ fn columns(path: &Path, table: Table, found: &Schema) -> Result<Vec<usize>, Read
         {
             return Err(ReadError::Type { path, column, found: format!("in {found}"), expected });
         }
-        columns.push(at);
+        columns.push(Some(at));
     }
     Ok(columns)
 }
@@ -376,7 +386,7 @@ pub struct Rows<R> {
 
 struct OpenPart {
     path: Arc<Path>,
-    columns: Vec<usize>,
+    columns: Columns,
     batches: ParquetRecordBatchReader,
     batch: Option<RecordBatch>,
     /// Next row in the batch, and rows in the batches before.
@@ -479,10 +489,28 @@ impl OpenPart {
             let Some(batch) = self.batches.next() else { return Ok(None) };
             let broken = |source| ReadError::Broken { path: self.path.to_path_buf(), source };
             let batch = batch.map_err(|error| broken(ParquetError::from(error)))?;
-            let batch = batch.project(&self.columns).map_err(|error| broken(ParquetError::from(error)))?;
+            let batch = self.wanted::<R>(&batch).map_err(|error| broken(ParquetError::from(error)))?;
             self.no_nulls::<R>(&batch)?;
             self.batch = Some(batch);
         }
+    }
+
+    /// The columns of the row type; those that are not there as nulls.
+    fn wanted<R: Row>(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let schema: SchemaRef = crate::row::schema::<R>();
+        let column = |(field, at): (&FieldRef, &Option<usize>)| match at {
+            Some(at) => Arc::clone(batch.column(*at)),
+            None => new_null_array(field.data_type(), batch.num_rows()),
+        };
+        let columns: Vec<ArrayRef> = schema.fields().iter().zip(&self.columns).map(column).collect();
+        let fields: Vec<Field> = schema
+            .fields()
+            .iter()
+            .zip(&columns)
+            // Nulls where there must be none are told afterwards, by row.
+            .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
+            .collect();
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
     }
 
     /// Files of other writers may have nulls where a row has a value.

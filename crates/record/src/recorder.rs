@@ -4,14 +4,14 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ramslice_types::{Backend, Info, PriceParameter, SliceId, SliceState, Snapshot};
+use ramslice_types::{Backend, Info, PriceParameter, SliceId, SliceState, Snapshot, Work};
 use rustix::fs::FlockOperation;
 use tracing::info;
 
 use crate::about::{About, Ended};
 use crate::clock::Clocks;
 use crate::error::WriteError;
-use crate::figures::{self, Figure};
+use crate::figures;
 use crate::part;
 use crate::reader::Recording;
 use crate::row::Word;
@@ -266,16 +266,17 @@ impl<'a> Recorder<'a> {
             batch.zones = backend.zones()?.iter().map(geometry).collect();
             batch.slices = snapshot.slices.iter().map(|slice| slice_row(slice, &row)).collect();
             fill(&mut row, &snapshot, &info);
+            // Next to the snapshot. Only root may read them: without, the columns stay null.
+            if let Ok(work) = backend.work() {
+                fill_work(&mut row, &work);
+            }
             if self.events_source == EventsSource::Poll {
                 self.compare(&snapshot)?;
             }
         }
         if self.options.statistics {
-            let figures = figures::meminfo(&self.root.join("proc/meminfo"))?;
-            batch.meminfo =
-                (0..).zip(figures).map(|(line, figure)| meminfo_row(line, figure, &row)).collect();
-            let figures = figures::vmstat(&self.root.join("proc/vmstat"))?;
-            batch.vmstat = (0..).zip(figures).map(|(line, figure)| vmstat_row(line, figure, &row)).collect();
+            batch.meminfo = Meminfo::of(figures::meminfo(&self.root.join("proc/meminfo"))?, &row);
+            batch.vmstat = Vmstat::of(figures::vmstat(&self.root.join("proc/vmstat"))?, &row);
         }
         row.sampling_us = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
         row.missed_samples = std::mem::take(&mut self.missed_since);
@@ -359,6 +360,20 @@ fn fill(row: &mut Sample, snapshot: &Snapshot, info: &Info) {
     row.quarantined_pages = Some(signed(info.quarantined_pages.0));
 }
 
+fn fill_work(row: &mut Sample, work: &Work) {
+    row.tried_slices = Some(signed(work.tried_slices));
+    row.emptied_slices = Some(signed(work.emptied_slices));
+    row.woken_slices = Some(signed(work.woken_slices));
+    row.migrated_pages = Some(signed(work.migrated_pages.0));
+    row.dropped_pages = Some(signed(work.dropped_pages.0));
+    row.target_free_pages = Some(signed(work.target_free_pages.0));
+    row.target_cache_pages = Some(signed(work.target_cache_pages.0));
+    row.price_predicted_100cycles = Some(signed(work.price_predicted.0));
+    row.price_measured_100cycles = Some(signed(work.price_measured.0));
+    row.page_faults = Some(signed(work.page_faults));
+    row.allocated_pages = Some(signed(work.allocated_pages.0));
+}
+
 fn zone_row(zone: &ramslice_types::Zone, at: &Sample) -> Zone {
     let small = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
     Zone {
@@ -413,18 +428,6 @@ fn slice_row(slice: &ramslice_types::Slice, at: &Sample) -> Slice {
         writeback_pages: signed(counters.writeback.0),
         huge_pages: signed(counters.huge.0),
     }
-}
-
-fn meminfo_row(line: i32, figure: Figure, at: &Sample) -> Meminfo {
-    let (sample, boottime_us, realtime_us) = (at.sample, at.boottime_us, at.realtime_us);
-    let (name, value, unit) = (figure.name.into(), figure.value, figure.unit.into());
-    Meminfo { sample, boottime_us, realtime_us, line, name, value, unit }
-}
-
-fn vmstat_row(line: i32, figure: Figure, at: &Sample) -> Vmstat {
-    let (sample, boottime_us, realtime_us) = (at.sample, at.boottime_us, at.realtime_us);
-    let (name, value, unit) = (figure.name.into(), figure.value, figure.unit.into());
-    Vmstat { sample, boottime_us, realtime_us, line, name, value, unit }
 }
 
 /// Makes the directory and keeps others from it.

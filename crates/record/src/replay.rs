@@ -4,8 +4,8 @@ use std::iter::Peekable;
 use std::ops::Range;
 
 use ramslice_types::{
-    Bytes, Counters, Info, Machine, NodeId, Pages, Price, Reason, SliceId, SliceState, Snapshot, ZoneIndex,
-    ZoneNumber,
+    Bytes, Counters, Info, Machine, NodeId, Pages, Price, Reason, SliceId, SliceState, Snapshot, Work,
+    ZoneIndex, ZoneNumber,
 };
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub struct Machines<'a> {
     slices: Peekable<Rows<Slice>>,
     zones: Peekable<Rows<Zone>>,
     skipped: u64,
+    /// The sample of the machine last given.
+    last: Option<Located<Sample>>,
 }
 
 impl<'a> Machines<'a> {
@@ -32,12 +34,51 @@ impl<'a> Machines<'a> {
             slices: recording.rows_of(parts.clone()).peekable(),
             zones: recording.rows_of(parts).peekable(),
             skipped: 0,
+            last: None,
         }
     }
 
     /// Samples so far that could not be given back whole.
     pub fn skipped(&self) -> u64 {
         self.skipped
+    }
+
+    /// When the machine last given was sampled, on the clock that goes on during suspend.
+    pub fn boottime_us(&self) -> Option<i64> {
+        self.last.as_ref().map(|sample| sample.row.boottime_us)
+    }
+
+    /// What had been done for slices when the machine last given was sampled.
+    ///
+    /// # Errors
+    /// By file and row, if the recording does not tell, and before the first machine.
+    pub fn work(&self) -> Result<Work, ReadError> {
+        let Some(sample) = &self.last else {
+            return Err(ReadError::Empty { path: self.recording.dir().to_owned() });
+        };
+        let row = &sample.row;
+        let value = |column: Option<i64>, name: &str| {
+            let value = column.ok_or_else(|| {
+                sample.error(format!(
+                    "`{name}` has no value: what the kernel had done by then was not recorded; recorders of an \
+                     older version, without root, or of a saved machine do not"
+                ))
+            })?;
+            Cells(sample).narrow::<u64>(name, value)
+        };
+        Ok(Work {
+            tried_slices: value(row.tried_slices, "tried_slices")?,
+            emptied_slices: value(row.emptied_slices, "emptied_slices")?,
+            woken_slices: value(row.woken_slices, "woken_slices")?,
+            migrated_pages: Pages(value(row.migrated_pages, "migrated_pages")?),
+            dropped_pages: Pages(value(row.dropped_pages, "dropped_pages")?),
+            target_free_pages: Pages(value(row.target_free_pages, "target_free_pages")?),
+            target_cache_pages: Pages(value(row.target_cache_pages, "target_cache_pages")?),
+            price_predicted: Price(value(row.price_predicted_100cycles, "price_predicted_100cycles")?),
+            price_measured: Price(value(row.price_measured_100cycles, "price_measured_100cycles")?),
+            page_faults: value(row.page_faults, "page_faults")?,
+            allocated_pages: Pages(value(row.allocated_pages, "allocated_pages")?),
+        })
     }
 
     fn machine(&mut self, sample: &Located<Sample>) -> Result<Option<Machine>, ReadError> {
@@ -91,7 +132,10 @@ impl Iterator for Machines<'_> {
                 Err(error) => return Some(Err(error)),
             };
             match self.machine(&sample) {
-                Ok(Some(machine)) => return Some(Ok(machine)),
+                Ok(Some(machine)) => {
+                    self.last = Some(sample);
+                    return Some(Ok(machine));
+                }
                 Ok(None) => {}
                 Err(error) => return Some(Err(error)),
             }

@@ -9,6 +9,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::Field;
 use std::sync::Arc;
 
+use crate::figures::Figure;
 use crate::row::{Cell, Row, Wall, Word, field, schema};
 
 /// The tables of a recording, in the order in which a flush writes them.
@@ -147,7 +148,44 @@ table! {
     offline_pages: Option<i64>,
     /// Lost to slices that did not wake.
     quarantined_pages: Option<i64>,
+    /// Slices whose emptying was tried, since boot; null, as the next ones, where the kernel does not tell.
+    tried_slices: Option<i64>,
+    /// Of these emptied and switched off.
+    emptied_slices: Option<i64>,
+    /// Slices woken, on request or on demand.
+    woken_slices: Option<i64>,
+    /// Pages moved to other slices.
+    migrated_pages: Option<i64>,
+    /// Clean cache dropped, in sources and destinations.
+    dropped_pages: Option<i64>,
+    /// Destinations taken from free memory.
+    target_free_pages: Option<i64>,
+    /// Destinations gained by dropping cache.
+    target_cache_pages: Option<i64>,
+    /// Sum of the prices of the slices tried, by the kernel's parameters.
+    price_predicted_100cycles: Option<i64>,
+    /// CPU time of emptying, on the kernel's own clock.
+    price_measured_100cycles: Option<i64>,
+    /// Page faults of all processes.
+    page_faults: Option<i64>,
+    /// Pages taken from the allocator.
+    allocated_pages: Option<i64>,
 }
+
+/// Columns of [`Sample`] that recordings made before there were any do not have: they read as null.
+pub(crate) const LATER_COLUMNS: [&str; 11] = [
+    "tried_slices",
+    "emptied_slices",
+    "woken_slices",
+    "migrated_pages",
+    "dropped_pages",
+    "target_free_pages",
+    "target_cache_pages",
+    "price_predicted_100cycles",
+    "price_measured_100cycles",
+    "page_faults",
+    "allocated_pages",
+];
 
 table! {
     /// One zone at one sample.
@@ -310,40 +348,48 @@ table! {
 /// The kinds of [`Event`].
 pub const EVENT_KINDS: [&str; 7] = ["state", "wake", "price", "offline", "refuse", "lost", "note"];
 
-table! {
-    /// One line of `/proc/meminfo` at one sample.
-    Meminfo in Meminfo, key |row| (row.sample, row.line.into()), wrong |_| None;
-    /// The sample it belongs to.
-    sample: i64,
-    /// When, as in the sample.
-    boottime_us: i64,
-    /// When, as in the sample.
-    realtime_us: Wall,
-    /// The line's position in the file.
-    line: i32,
-    /// The kernel's name.
-    name: Word,
-    /// In `unit`.
-    value: i64,
-    /// bytes or count.
-    unit: Word,
+/// A table of the lines of a file of names and numbers.
+macro_rules! lines {
+    ($(#[$doc:meta])* $row:ident) => {
+        table! {
+            $(#[$doc])*
+            $row in $row, key |row| (row.sample, row.line.into()), wrong |_| None;
+            /// The sample it belongs to.
+            sample: i64,
+            /// When, as in the sample.
+            boottime_us: i64,
+            /// When, as in the sample.
+            realtime_us: Wall,
+            /// The line's position in the file.
+            line: i32,
+            /// The kernel's name.
+            name: Word,
+            /// In `unit`.
+            value: i64,
+            /// bytes, or count: events, or pages where the name begins with `nr_`.
+            unit: Word,
+        }
+
+        impl $row {
+            /// The lines of the file at a sample.
+            pub(crate) fn of(figures: Vec<Figure>, at: &Sample) -> Vec<Self> {
+                let (sample, boottime_us, realtime_us) = (at.sample, at.boottime_us, at.realtime_us);
+                let row = |(line, figure): (i32, Figure)| {
+                    let (name, value, unit) = (figure.name.into(), figure.value, figure.unit.into());
+                    Self { sample, boottime_us, realtime_us, line, name, value, unit }
+                };
+                (0..).zip(figures).map(row).collect()
+            }
+        }
+    };
 }
 
-table! {
+lines! {
+    /// One line of `/proc/meminfo` at one sample.
+    Meminfo
+}
+
+lines! {
     /// One line of `/proc/vmstat` at one sample.
-    Vmstat in Vmstat, key |row| (row.sample, row.line.into()), wrong |_| None;
-    /// The sample it belongs to.
-    sample: i64,
-    /// When, as in the sample.
-    boottime_us: i64,
-    /// When, as in the sample.
-    realtime_us: Wall,
-    /// The line's position in the file.
-    line: i32,
-    /// The kernel's name.
-    name: Word,
-    /// In `unit`.
-    value: i64,
-    /// bytes, or count: events, or pages where the name begins with `nr_`.
-    unit: Word,
+    Vmstat
 }

@@ -15,7 +15,7 @@ use parquet::file::properties::WriterProperties;
 use ramslice_kernel::ReplayBackend;
 use ramslice_record::rows::{Event, Meminfo, Sample, Slice, Vmstat};
 use ramslice_record::{Options, ReadError, Recorder, Recording, Sources, Table, WriteError};
-use ramslice_types::{Backend, Op, Request, SliceId};
+use ramslice_types::{Backend, Op, Pages, Request, SliceId, Work};
 use tempfile::TempDir;
 
 fn backend() -> ReplayBackend {
@@ -152,7 +152,7 @@ fn what_is_recorded_is_read_back() {
     let recording = Recording::open(&dir).unwrap();
     let read: Vec<_> = recording.machines().map(Result::unwrap).collect();
     assert_eq!(read, machines);
-    assert_eq!(recording.last_machine().unwrap(), machines[3]);
+    assert_eq!(recording.last_machine().unwrap(), (machines[3].clone(), None));
 
     let about = recording.about();
     assert_eq!(about.command, ["make", "-j2"]);
@@ -462,4 +462,55 @@ fn damage_is_an_error_wherever_it_is() {
     assert_eq!(recording.check().unwrap().broken_parts, 1);
     fs::write(&part, bytes).unwrap();
     assert_eq!(Recording::open(&dir).unwrap().check().unwrap().broken_parts, 0);
+}
+
+/// A machine that counts what is done to it, from what it had done when it was saved.
+fn working() -> (ReplayBackend, Work) {
+    let before = Work { page_faults: 7, allocated_pages: Pages(9), ..Work::default() };
+    (ReplayBackend::with_work(backend().machine().unwrap(), Some(before)), before)
+}
+
+#[test]
+fn what_was_done_is_recorded_with_each_sample() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("recording");
+    let (backend, before) = working();
+    let mut recorder = Recorder::start(options(&dir), &sources(), Some(&backend)).unwrap();
+    recorder.tick().unwrap();
+    let request = Request { ignore_backoff: true, ..Request::new(Op::Offline(SliceId(24))) };
+    let outcome = backend.request(&request).unwrap();
+    recorder.finish("signal", None).unwrap();
+
+    let recording = Recording::open(&dir).unwrap();
+    let mut machines = recording.machines();
+    machines.next().unwrap().unwrap();
+    assert_eq!(machines.work().unwrap(), before);
+    machines.next().unwrap().unwrap();
+    let work = machines.work().unwrap();
+    assert_eq!((work.tried_slices, work.emptied_slices), (1, 1));
+    assert_eq!((work.migrated_pages, work.price_measured), (outcome.migrated, outcome.price_measured));
+    assert_eq!(recording.last_machine().unwrap().1, Some(work));
+}
+
+#[test]
+fn recordings_made_before_work_was_recorded_are_read_but_do_not_tell_it() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("recording");
+    record(&dir, &working().0, 1, false);
+    let part = full_part(&dir, Table::Samples);
+    for path in fs::read_dir(dir.join("samples")).unwrap().map(|entry| entry.unwrap().path()) {
+        if builder(&path).metadata().file_metadata().num_rows() > 0 {
+            rewrite(&path, |columns, _| {
+                columns.retain(|(field, _)| field.name() != "emptied_slices");
+            });
+        }
+    }
+    let recording = Recording::open(&dir).unwrap();
+    recording.check().unwrap();
+    assert_eq!(recording.last_machine().unwrap().1, None);
+    let mut machines = recording.machines();
+    machines.next().unwrap().unwrap();
+    let text = machines.work().unwrap_err().to_string();
+    let place = format!("{}, row 0: `emptied_slices` has no value", part.display());
+    assert!(text.starts_with(&place) && text.contains("older version"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `ramslice energy`: the ledger of what packing costs and saves, live.
+//! `ramslice energy`: the ledger of what packing costs and saves, live and over a recording.
 
 use std::io::Write;
 use std::str::FromStr;
@@ -6,18 +6,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ramslice_energy::{
-    Clock, Granule, Interval, Ledger, MeterReading, MeterTally, Profile, Sample, Settings, State, Statement,
-    TimeFactor, now,
+    Clock, Granule, Interval, Ledger, Measured, MeterReading, MeterTally, Profile, Sample, Settings, State,
+    Statement, Tally, TimeFactor, now,
 };
 use ramslice_kernel::sys::Interrupt;
 use ramslice_kernel::{Paths, Processor, power_domains};
 use ramslice_types::{Backend, Bytes, Machine, Ratio, Work, parse_bytes, parse_duration};
 
 use super::interrupt::interruptible;
-use super::{energy_show, profiles};
+use super::{energy_recording, energy_show, profiles};
 use crate::context::Context;
 use crate::exit::{Exit, UsageError};
 
+/// How often figures are printed while a machine is watched.
+const EVERY: Duration = Duration::from_secs(5);
 /// Between two samples at least, however many slices change.
 const MIN_STEP: Duration = Duration::from_millis(100);
 
@@ -33,8 +35,11 @@ kernel counted, at the prices of the profile's machine, and --time-factor must s
 slower the machine is: the time of a program here, divided by its time on the profile's machine.
 
 Where the hardware has a meter (RAPL), the machine's energy is read from it and laid beside the \
-profile's. Root only: the counters are in debugfs. Ctrl-C ends it with the report. With --from, \
-there is one moment: what it saves as long as nothing changes.
+profile's. Root only: the counters are in debugfs. Ctrl-C ends it with the report.
+
+With --from and a recording, the ledger runs over its samples, on its clock: --every is then time of \
+the recording, and only the report is printed without it. With --from and a saved machine, there is \
+one moment: what it saves as long as nothing changes.
 
 Examples:
   ramslice energy --profile thesis-parc --for 10m
@@ -42,9 +47,10 @@ Examples:
   ramslice energy --profile thesis-parc --time-factor 12..18 --granularity slice
   ramslice energy --profile ddr5-modes --machine thesis-parc
   ramslice energy --profile ddr5-modes --state pasr --json | tail -n 1 | jq .verdict
+  ramslice energy --profile thesis-parc --from build --every 1m
   ramslice energy --profile thesis-parc --from now.json";
 
-/// Tell what packing costs and saves in joules, live.
+/// Tell what packing costs and saves in joules, live or over a recording.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Args {
@@ -57,15 +63,15 @@ pub(crate) struct Args {
     /// Take the machine that costs are counted for from another profile
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
-    /// Print the figures so far this often
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
-    every: Duration,
+    /// Print the figures so far this often [default: 5s, of a recording only the report]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(super) every: Option<Duration>,
     /// End after this time [default: at Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
-    duration: Option<Duration>,
+    pub(super) duration: Option<Duration>,
     /// How many times slower than the profile's machine this emulated one is: 15 or 12..18
     #[arg(long, value_name = "FACTOR")]
-    time_factor: Option<Range>,
+    pub(super) time_factor: Option<Range>,
     /// Assume that the hardware switches units of this size, as in 64M, or `slice`
     #[arg(long, value_name = "SIZE|slice")]
     granularity: Option<Size>,
@@ -76,7 +82,7 @@ pub(crate) struct Args {
 
 /// `15` or `12..18`.
 #[derive(Debug, Clone, Copy)]
-struct Range(Interval<Ratio>);
+pub(super) struct Range(Interval<Ratio>);
 
 impl FromStr for Range {
     type Err = String;
@@ -137,7 +143,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn new(args: &Args, clock: Clock) -> Result<Self> {
+    pub(super) fn new(args: &Args, clock: Clock) -> Result<Self> {
         let mut profile = profiles::load(&args.profile)?;
         if let Some(other) = &args.machine {
             let Profile { file, machine, .. } = profiles::load(other)?;
@@ -171,10 +177,33 @@ impl Plan {
             Some(Size::Bytes(bytes)) => Granule::Assumed(bytes),
         }
     }
+
+    /// What the sums of a ledger of `machine` come to.
+    pub(super) fn statement(
+        &self,
+        tally: &Tally,
+        machine: &Machine,
+        measured: Option<&Measured>,
+    ) -> Option<Statement> {
+        let info = &machine.info;
+        let settings = Settings {
+            profile: &self.profile,
+            state: &self.state,
+            clock: &self.clock,
+            granule: self.granule(info.slice_bytes),
+            runtime_change: self.runtime_change,
+            kernel_prices: &machine.price_parameters,
+            page_bytes: info.page_bytes,
+            memory: info.managed_pages.bytes(info.page_bytes),
+            power_driver: &info.power_driver,
+            measured,
+        };
+        Statement::new(tally, &settings)
+    }
 }
 
-/// The clock of this machine; an error if its seconds may not be real and nobody says how slow it is.
-fn clock(factor: Option<Range>, processor: &Processor) -> Result<Clock> {
+/// The clock of `machine`; an error if its seconds may not be real and nobody says how slow it is.
+pub(super) fn clock(factor: Option<Range>, processor: &Processor, machine: &str) -> Result<Clock> {
     if let Some(Range(factor)) = factor {
         let factor =
             TimeFactor::new(factor, "--time-factor").map_err(|error| UsageError(error.to_string()))?;
@@ -183,10 +212,10 @@ fn clock(factor: Option<Range>, processor: &Processor) -> Result<Clock> {
     let what = match processor {
         Processor::Real | Processor::Virtual(_) => return Ok(Clock::Real),
         Processor::Emulated(name) => {
-            format!("this machine is emulated ({name}), so its seconds are not real ones")
+            format!("{machine} is emulated ({name}), so its seconds are not real ones")
         }
         Processor::Unknown => {
-            "whether this machine is emulated cannot be told on its architecture".to_owned()
+            format!("whether {machine} is emulated cannot be told")
         }
     };
     let message = format!(
@@ -197,6 +226,10 @@ fn clock(factor: Option<Range>, processor: &Processor) -> Result<Clock> {
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    if let Some(recording) = context.recording()? {
+        energy_recording::run(args, &recording, context, out)?;
+        return Ok(Exit::Ok);
+    }
     if context.saved().is_some() {
         if args.duration.is_some() || args.time_factor.is_some() || args.runtime_change.is_some() {
             let message = "a saved machine is one moment, in which no time passes: leave out --for, \
@@ -210,7 +243,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         energy_show::moment(&now(&sample, &plan.state, granule), &plan, granule, context, out)?;
         return Ok(Exit::Ok);
     }
-    let plan = Plan::new(args, clock(args.time_factor, &Processor::here())?)?;
+    let plan = Plan::new(args, clock(args.time_factor, &Processor::here(), "this machine")?)?;
     let backend = context.backend()?;
     let meter = Meter::find(&plan.clock);
     interruptible(|interrupt| {
@@ -282,20 +315,7 @@ impl<'a> Watch<'a> {
 
     fn statement(&self) -> Option<Statement> {
         let measured = self.meter.as_ref().and_then(|meter| meter.tally.measured());
-        let info = &self.machine.info;
-        let settings = Settings {
-            profile: &self.plan.profile,
-            state: &self.plan.state,
-            clock: &self.plan.clock,
-            granule: self.granule,
-            runtime_change: self.plan.runtime_change,
-            kernel_prices: &self.machine.price_parameters,
-            page_bytes: info.page_bytes,
-            memory: info.managed_pages.bytes(info.page_bytes),
-            power_driver: &info.power_driver,
-            measured: measured.as_ref(),
-        };
-        Statement::new(self.ledger.tally(), &settings)
+        self.plan.statement(self.ledger.tally(), &self.machine, measured.as_ref())
     }
 
     /// Samples at each change and at least as often as figures are printed, until the time is over or Ctrl-C.
@@ -311,7 +331,8 @@ impl<'a> Watch<'a> {
         self.sample()?;
         loop {
             let left = args.duration.map_or(Duration::MAX, |all| all.saturating_sub(start.elapsed()));
-            let next = args.every.saturating_sub(printed.elapsed()).min(left);
+            let every = args.every.unwrap_or(EVERY);
+            let next = every.saturating_sub(printed.elapsed()).min(left);
             if !next.is_zero() {
                 self.backend.wait_event(next)?;
                 std::thread::sleep(MIN_STEP.min(next));
@@ -319,7 +340,7 @@ impl<'a> Watch<'a> {
             // Before the sample: the last one must see all that was done before Ctrl-C.
             let over = interrupt.requested() || args.duration.is_some_and(|all| start.elapsed() >= all);
             self.sample()?;
-            let due = printed.elapsed() >= args.every;
+            let due = printed.elapsed() >= every;
             if !over && !due {
                 continue;
             }

@@ -80,7 +80,7 @@ fn args() -> Args {
         profile: "thesis-parc".to_owned(),
         state: None,
         machine: None,
-        every: Duration::from_millis(1),
+        every: Some(Duration::from_millis(1)),
         duration: Some(Duration::from_millis(20)),
         time_factor: None,
         granularity: Some(Size::Slice),
@@ -167,13 +167,13 @@ fn the_report_names_what_it_rests_on_and_ends_with_the_verdict() {
 #[test]
 fn emulated_seconds_need_a_factor() {
     let emulated = Processor::Emulated("TCGTCGTCGTCG".to_owned());
-    let error = clock(None, &emulated).unwrap_err();
+    let error = clock(None, &emulated, "this machine").unwrap_err();
     assert!(error.is::<UsageError>() && error.to_string().contains("--time-factor"), "{error}");
-    assert!(clock(None, &Processor::Unknown).is_err());
-    assert!(matches!(clock(Some("12..18".parse().unwrap()), &emulated), Ok(Clock::Emulated(_))));
-    assert!(matches!(clock(None, &Processor::Virtual("KVMKVMKVM".to_owned())), Ok(Clock::Real)));
-    assert!(matches!(clock(None, &Processor::Real), Ok(Clock::Real)));
-    assert!(clock(Some("0".parse().unwrap()), &emulated).is_err());
+    assert!(clock(None, &Processor::Unknown, "it").is_err());
+    assert!(matches!(clock(Some("12..18".parse().unwrap()), &emulated, "it"), Ok(Clock::Emulated(_))));
+    assert!(matches!(clock(None, &Processor::Virtual("KVMKVMKVM".to_owned()), "it"), Ok(Clock::Real)));
+    assert!(matches!(clock(None, &Processor::Real, "it"), Ok(Clock::Real)));
+    assert!(clock(Some("0".parse().unwrap()), &emulated, "it").is_err());
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub(crate) mod compact;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod energy;
+mod energy_recording;
 mod energy_show;
 pub(crate) mod explain;
 mod explain_all;
