@@ -102,6 +102,26 @@ with dev.Device() as device:
                          {s.id: ("offline" if s.state == dev.OFFLINE else "online") for s in slices})
         self.assertEqual(last["info"]["offline_pages"], info.offline_pages)
 
+        # So is what the kernel did, which the ledger over the recording adds up; what is on demand is not a request's.
+        ledger = json.loads(ramslice("energy", "--json", "--profile", "thesis-parc", "--granularity", "slice",
+                                     "--time-factor", "15", "--from", folder))
+        work = ledger["work"]
+        self.assertEqual(work["emptied_slices"], sum(r["nr_done"] for r in requests))
+        self.assertEqual(work["migrated_pages"], sum(r["pages_migrated"] for r in requests))
+        self.assertEqual(work["price_measured_100cycles"], sum(r["price_measured"] for r in requests))
+        self.assertGreater(work["woken_slices"], 0)
+        self.assertGreater(work["page_faults"], 150 * 256)
+        self.assertEqual(ledger["clock"], "emulated" if about["platform"]["emulated"] else ledger["clock"])
+        without = subprocess.run([PROGRAM, "energy", "--profile", "thesis-parc", "--from", folder], text=True,
+                                 stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
+        self.assertEqual(without.returncode, 2 if about["platform"]["emulated"] else 0, without.stderr)
+
+        # A report of it has what needs no profile, and what root alone records.
+        page = FOLDER / "report.html"
+        report = json.loads(ramslice("report", "--json", folder, "-o", page))
+        self.assertEqual([f["id"] for f in report["figures"] if f["drawn"]], ["utilisation", "occupation", "slices"])
+        self.assertIn('class="compaction"', page.read_text())
+
         if RESULTS:
             expected = {
                 "state_events": info.event_seq - before,

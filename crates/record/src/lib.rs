@@ -30,6 +30,7 @@ pub use recorder::{EventsSource, Options, Recorder, Sources, Summary};
 pub use replay::Machines;
 pub use row::{Row, Wall};
 pub use rows::Table;
+pub use writer::Batch;
 
 /// Version of the tables. Raised when a column goes or changes its meaning; readers skip columns
 /// that they do not know.

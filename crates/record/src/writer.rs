@@ -3,28 +3,46 @@
 //! Sampling does not wait for the disk. When the disk is slower than the recording for long, the
 //! queue is full and sampling does wait; the samples missed meanwhile are counted.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::about::About;
+use crate::about::{About, Ended};
 use crate::error::WriteError;
 use crate::part;
-use crate::rows::{Event, Meminfo, Sample, Slice, Vmstat, Zone};
+use crate::rows::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
 
 /// Rows that wait to be written.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) samples: Vec<Sample>,
-    pub(crate) zones: Vec<Zone>,
-    pub(crate) slices: Vec<Slice>,
-    pub(crate) events: Vec<Event>,
-    pub(crate) meminfo: Vec<Meminfo>,
-    pub(crate) vmstat: Vec<Vmstat>,
+pub struct Batch {
+    /// Samples.
+    pub samples: Vec<Sample>,
+    /// Zones of these.
+    pub zones: Vec<Zone>,
+    /// Slices of these.
+    pub slices: Vec<Slice>,
+    /// Events.
+    pub events: Vec<Event>,
+    /// Lines of `/proc/meminfo`.
+    pub meminfo: Vec<Meminfo>,
+    /// Lines of `/proc/vmstat`.
+    pub vmstat: Vec<Vmstat>,
 }
 
 impl Batch {
+    /// Writes rows that are all at hand as a recording of one part, which ended as `ended` says.
+    ///
+    /// For programs that have rows from elsewhere than a machine: simulations, and tests. The directory must not exist.
+    pub fn write_recording(&self, dir: &Path, about: &About, ended: &Ended) -> Result<(), WriteError> {
+        for path in std::iter::once(dir.to_owned()).chain(Table::ALL.map(|table| dir.join(table.name()))) {
+            fs::create_dir(&path).map_err(|source| WriteError::io("creating", &path, source))?;
+        }
+        self.write(dir, 0, about)?;
+        part::write_json(&dir.join(part::MANIFEST), &serde_json::json!({ "about": about, "ended": ended }))
+    }
+
     fn rows(&self) -> usize {
         self.samples.len()
             + self.zones.len()
