@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     compact, completions, doctor, energy, explain, fragment, man, map, offline, online, profiles, record,
-    slices, status, watch,
+    report, slices, status, watch,
 };
 
 const LONG_ABOUT: &str = "\
@@ -133,9 +133,11 @@ pub(crate) enum Command {
     Watch(watch::Args),
     /// Record slices, events and statistics over time
     Record(record::Args),
+    /// Draw what runs did: one page, CSV, pictures
+    Report(report::Args),
     /// Fill memory with a known mix of pages, and hold it
     Fragment(fragment::Args),
-    /// Tell what packing costs and saves in joules, live
+    /// Tell what packing costs and saves in joules, live or over a recording
     Energy(energy::Args),
     /// List and check profiles of memory systems
     Profiles(profiles::Args),

@@ -56,13 +56,13 @@ Examples:
 pub(crate) struct Args {
     /// The memory system: a name from `ramslice profiles`, or a file
     #[arg(long, value_name = "NAME|FILE")]
-    profile: String,
+    pub(super) profile: String,
     /// The power state [default: the profile's]
     #[arg(long, value_name = "NAME")]
-    state: Option<String>,
+    pub(super) state: Option<String>,
     /// Take the machine that costs are counted for from another profile
     #[arg(long, value_name = "NAME|FILE")]
-    machine: Option<String>,
+    pub(super) machine: Option<String>,
     /// Print the figures so far this often [default: 5s, of a recording only the report]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) every: Option<Duration>,
@@ -74,10 +74,10 @@ pub(crate) struct Args {
     pub(super) time_factor: Option<Range>,
     /// Assume that the hardware switches units of this size, as in 64M, or `slice`
     #[arg(long, value_name = "SIZE|slice")]
-    granularity: Option<Size>,
+    pub(super) granularity: Option<Size>,
     /// By how much the work took longer than without packing: 0.1% or 0..0.2%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
-    runtime_change: Option<Percent>,
+    pub(super) runtime_change: Option<Percent>,
 }
 
 /// `15` or `12..18`.
@@ -97,7 +97,7 @@ impl FromStr for Range {
 
 /// `0.1%` or `0..0.2%`.
 #[derive(Debug, Clone, Copy)]
-struct Percent(Interval<Ratio>);
+pub(super) struct Percent(Interval<Ratio>);
 
 impl FromStr for Percent {
     type Err = String;
@@ -113,7 +113,7 @@ impl FromStr for Percent {
 
 /// A size, or that of a slice.
 #[derive(Debug, Clone, Copy)]
-enum Size {
+pub(super) enum Size {
     Slice,
     Bytes(Bytes),
 }

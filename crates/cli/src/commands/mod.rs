@@ -20,6 +20,9 @@ pub(crate) mod online;
 mod outcome;
 pub(crate) mod profiles;
 pub(crate) mod record;
+pub(crate) mod report;
+mod report_read;
+mod report_recording;
 pub(crate) mod slices;
 pub(crate) mod status;
 pub(crate) mod watch;
@@ -50,6 +53,7 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Energy(args) => energy::run(&args, context, out),
         Command::Profiles(args) => profiles::run(&args, context, out),
         Command::Record(args) => record::run(&args, context, out),
+        Command::Report(args) => report::run(&args, context, out),
         Command::Fragment(args) => fragment::run(&args, context, out),
         Command::Completions(args) => completions::run(&args, context, out),
         Command::Man(args) => man::run(&args, context, out),

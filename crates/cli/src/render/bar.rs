@@ -3,8 +3,8 @@
 use ramslice_types::{Bytes, Composition, Kind};
 
 use super::mosaic::{Glyph, apportion};
-use super::palette::{ascii, color, ink};
 use super::screen::{Depth, Screen};
+use ramslice_report::palette::{ascii, color, ink};
 
 /// Between the entries of a legend.
 const GAP: &str = "   ";

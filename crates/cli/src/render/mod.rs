@@ -8,7 +8,6 @@ mod look;
 mod mosaic;
 mod page_map;
 pub(crate) mod page_png;
-mod palette;
 pub(crate) mod png;
 mod screen;
 mod table;
@@ -17,8 +16,8 @@ pub(crate) use bar::{bar, legend};
 pub(crate) use fill::fill;
 pub(crate) use mosaic::{Glyph, mosaic};
 pub(crate) use page_map::{page_legend, page_map};
-pub(crate) use palette::Rgb;
+pub(crate) use ramslice_report::palette::Rgb;
 #[cfg(test)]
-pub(crate) use palette::ascii;
+pub(crate) use ramslice_report::palette::ascii;
 pub(crate) use screen::{Depth, Screen};
 pub(crate) use table::{Align, Table};

@@ -6,8 +6,8 @@
 use ramslice_types::{Composition, Kind, Machine, Pages, Slice};
 
 use super::grid::{Grid, Row, address};
-use super::palette::{Rgb, ascii, color, ink};
 use super::screen::{Depth, Screen};
+use ramslice_report::palette::{Rgb, ascii, color, ink};
 
 /// Columns of the addresses on the left.
 const AXIS: u16 = 10;

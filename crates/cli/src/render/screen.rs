@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal};
 
 use ratatui::crossterm::terminal;
 
-use super::palette::Rgb;
 use crate::args::When;
+use ramslice_report::palette::Rgb;
 
 /// Columns where there is no terminal to ask.
 const DEFAULT_WIDTH: u16 = 100;

@@ -7,19 +7,32 @@ use ramslice_types::Kind;
 
 /// A colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rgb(pub(crate) u8, pub(crate) u8, pub(crate) u8);
+pub struct Rgb(
+    /// Red.
+    pub u8,
+    /// Green.
+    pub u8,
+    /// Blue.
+    pub u8,
+);
 
 impl Rgb {
     /// `share` of `over`, the rest of `self`.
-    pub(crate) fn mix(self, over: Self, share: f32) -> Self {
+    #[must_use]
+    pub fn mix(self, over: Self, share: f32) -> Self {
         let channel = |below: u8, above: u8| {
             (f32::from(below) + (f32::from(above) - f32::from(below)) * share.clamp(0.0, 1.0)).round() as u8
         };
         Self(channel(self.0, over.0), channel(self.1, over.1), channel(self.2, over.2))
     }
 
+    /// As in CSS: `#1f66ae`.
+    pub fn css(self) -> String {
+        format!("#{:02x}{:02x}{:02x}", self.0, self.1, self.2)
+    }
+
     /// The nearest of the 6x6x6 cube and the greys of a 256-colour terminal.
-    pub(crate) fn ansi256(self) -> u8 {
+    pub fn ansi256(self) -> u8 {
         let level = |channel: u8| match channel {
             0..48 => 0,
             48..115 => 1,
@@ -43,7 +56,7 @@ impl Rgb {
 }
 
 /// The colour of a kind.
-pub(crate) fn color(kind: Kind) -> Rgb {
+pub fn color(kind: Kind) -> Rgb {
     match kind {
         Kind::Unmovable => Rgb(0xd5, 0x5e, 0x00),
         Kind::Movable => Rgb(0x1f, 0x66, 0xae),
@@ -57,7 +70,7 @@ pub(crate) fn color(kind: Kind) -> Rgb {
 }
 
 /// What is drawn over it: the hatching of kinds that are not in use.
-pub(crate) fn ink(kind: Kind) -> Rgb {
+pub fn ink(kind: Kind) -> Rgb {
     match kind {
         Kind::Offline => Rgb(0x4a, 0x54, 0x63),
         Kind::Quarantined => Rgb(0xe9, 0xb8, 0xe4),
@@ -67,7 +80,7 @@ pub(crate) fn ink(kind: Kind) -> Rgb {
 }
 
 /// The letter of a kind where there is no colour.
-pub(crate) fn ascii(kind: Kind) -> char {
+pub fn ascii(kind: Kind) -> char {
     match kind {
         Kind::Unmovable => '#',
         Kind::Movable => 'o',

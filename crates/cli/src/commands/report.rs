@@ -1,0 +1,172 @@
+//! `ramslice report`: figures of runs as one page, as CSV and as pictures.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use ramslice_report::{Figure, Head, Renderer, figures, page};
+use serde::Serialize;
+
+use super::energy;
+use super::report_read::{Reader, names};
+use crate::context::{Context, write_json};
+use crate::exit::{Exit, UsageError};
+
+const HELP: &str = "\
+Makes one HTML page that needs nothing else: no network, no other files, no fonts. It is light or \
+dark as the reader's system is, and fits a telephone. Every figure has its data with it, as CSV.
+
+A RUN is
+  a directory made by `ramslice record`: memory over time, each slice, and joules with --profile
+  a file of `ramslice calibrate -o FILE`: prices and what slices really cost
+  a file of `ramslice energy --json`, or a case study's summary: joules by setting
+  a file NAME.csv with boottime_us,latency_us: when requests were sent and how long they took
+and NAME=RUN gives it a name. A figure whose data no run has says what it lacks and how to get it.
+
+Examples:
+  ramslice report build -o build.html
+  ramslice report nothing=r1 '4M=r2' unlimited=r3 --profile thesis-parc --granularity slice -o budgets.html
+  ramslice report samples.json -o prices.html --png figures --csv figures";
+
+/// Draw what runs did: one page, CSV, pictures.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// Recordings and files of results, each with a name before it if wanted
+    #[arg(required = true, value_name = "[NAME=]RUN")]
+    runs: Vec<String>,
+    /// The page
+    #[arg(short, long, value_name = "FILE.html")]
+    output: PathBuf,
+    /// Also write each figure's data there
+    #[arg(long, value_name = "DIR")]
+    csv: Option<PathBuf>,
+    /// Also draw each figure there
+    #[arg(long, value_name = "DIR")]
+    png: Option<PathBuf>,
+    /// The heading [default: from the runs]
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// The memory system by which recordings' joules are counted: a name from `ramslice profiles`, or a file
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// Its power state, as for `ramslice energy`
+    #[arg(long, value_name = "NAME", requires = "profile")]
+    state: Option<String>,
+    /// The profile with the machine that costs are counted for, as for `ramslice energy`
+    #[arg(long, value_name = "NAME|FILE", requires = "profile")]
+    machine: Option<String>,
+    /// How many times slower than the profile's machine the recorded ones were, if emulated
+    #[arg(long, value_name = "FACTOR", requires = "profile")]
+    time_factor: Option<energy::Range>,
+    /// Assume that the hardware switches units of this size
+    #[arg(long, value_name = "SIZE|slice", requires = "profile")]
+    granularity: Option<energy::Size>,
+}
+
+impl Args {
+    /// What the ledger over a recording is asked for; nothing without a profile.
+    fn ledger(&self) -> Option<energy::Args> {
+        Some(energy::Args {
+            profile: self.profile.clone()?,
+            state: self.state.clone(),
+            machine: self.machine.clone(),
+            every: None,
+            duration: None,
+            time_factor: self.time_factor,
+            granularity: self.granularity,
+            runtime_change: None,
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    output: &'a Path,
+    size_bytes: usize,
+    figures: Vec<Listed<'a>>,
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    id: &'a str,
+    title: &'a str,
+    drawn: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    how_to_get_it: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    csv: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    png: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    if context.saved().is_some() {
+        let message = "name the runs to report on after `report`, not with --from";
+        return Err(UsageError(message.to_owned()).into());
+    }
+    let mut reader = Reader::new(args.ledger());
+    for (name, path) in names(&args.runs)? {
+        reader.read(&name, &path)?;
+    }
+    let (runs, about) = reader.finish();
+    let title = args.title.clone().unwrap_or_else(|| {
+        let names: Vec<&str> = about.iter().map(|(name, _)| name.as_str()).collect();
+        format!("ramslice: {}", names.join(", "))
+    });
+    let made_by = format!("ramslice {}", env!("CARGO_PKG_VERSION"));
+    let figures = figures(&runs);
+    let html = page(&Head { title, made_by, runs: about }, &figures);
+    fs::write(&args.output, &html).with_context(|| format!("writing {}", args.output.display()))?;
+    let listed = figures.iter().zip(files(args, &figures)?).map(|(figure, (csv, png))| Listed {
+        id: &figure.id,
+        title: &figure.title,
+        drawn: figure.lacks().is_none(),
+        missing: figure.lacks().map(|(what, _)| what),
+        how_to_get_it: figure.lacks().map(|(_, how)| how),
+        csv,
+        png,
+    });
+    let listed: Vec<_> = listed.collect();
+    if context.json() {
+        write_json(out, "report", Body { output: &args.output, size_bytes: html.len(), figures: listed })?;
+        return Ok(Exit::Ok);
+    }
+    let drawn = listed.iter().filter(|figure| figure.drawn).count();
+    writeln!(out, "{}: {drawn} of {} figures", args.output.display(), listed.len())?;
+    for figure in listed {
+        if let Some(what) = figure.missing {
+            writeln!(out, "  not drawn: {}: {what}", figure.title)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Writes the figures' other files; where they are.
+fn files(args: &Args, figures: &[Figure]) -> Result<Vec<(Option<PathBuf>, Option<PathBuf>)>> {
+    for dir in [&args.csv, &args.png].into_iter().flatten() {
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    }
+    let write = |path: PathBuf, bytes: &[u8]| -> Result<PathBuf> {
+        fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    };
+    let renderer = args.png.as_ref().map(|_| Renderer::default());
+    let mut found = Vec::new();
+    for figure in figures {
+        let csv = match (&args.csv, figure.csv()) {
+            (Some(dir), Some(text)) => Some(write(dir.join(format!("{}.csv", figure.id)), text.as_bytes())?),
+            _ => None,
+        };
+        let picture = renderer.as_ref().map(|renderer| renderer.png(figure)).transpose()?.flatten();
+        let png = match (&args.png, picture) {
+            (Some(dir), Some(bytes)) => Some(write(dir.join(format!("{}.png", figure.id)), &bytes)?),
+            _ => None,
+        };
+        found.push((csv, png));
+    }
+    Ok(found)
+}

@@ -1,0 +1,347 @@
+//! Reads the runs that a report is about: what kind each is, and what its figures need.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use ramslice_report::{Budget, Energy, Latencies, Priced, Prices, Range, Runs, Verdict};
+use ramslice_types::{SCHEMA_VERSION, Work};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{energy, report_recording};
+use crate::exit::UsageError;
+
+const KINDS: &str = "a directory made by `ramslice record`, a file of `ramslice calibrate -o` or of `ramslice energy \
+                     --json`, a case study's summary, or a .csv of latencies";
+
+/// `NAME=RUN` or `RUN`, which is then called as its file is.
+pub(super) fn names(runs: &[String]) -> Result<Vec<(String, PathBuf)>> {
+    let mut used = BTreeSet::new();
+    let mut found = Vec::new();
+    for run in runs {
+        // A path may have an equals sign in it.
+        let (name, path) = match run.split_once('=') {
+            Some((name, path)) if !Path::new(run).exists() => (name.to_owned(), PathBuf::from(path)),
+            _ => {
+                let path = PathBuf::from(run);
+                let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
+                (stem.map_or_else(|| run.clone(), |stem| stem.to_string_lossy().into_owned()), path)
+            }
+        };
+        if !used.insert(name.clone()) {
+            let message =
+                format!("two runs are called `{name}`: name them apart, as in first={}", path.display());
+            return Err(UsageError(message).into());
+        }
+        found.push((name, path));
+    }
+    Ok(found)
+}
+
+/// Gathers runs.
+pub(super) struct Reader {
+    ledger: Option<energy::Args>,
+    runs: Runs,
+    about: Vec<(String, String)>,
+    /// Boots of the recordings, for the latencies of the same.
+    boots: Vec<String>,
+}
+
+impl Reader {
+    pub(super) fn new(ledger: Option<energy::Args>) -> Self {
+        Self { ledger, runs: Runs::default(), about: Vec::new(), boots: Vec::new() }
+    }
+
+    /// Reads one, whatever it is.
+    pub(super) fn read(&mut self, name: &str, path: &Path) -> Result<()> {
+        let about = if path.is_dir() {
+            let found = report_recording::read(name, path, self.ledger.as_ref())?;
+            self.runs.recorded.push(found.recorded);
+            self.runs.energy.extend(found.energy);
+            self.boots.push(found.boot_id);
+            found.about
+        } else {
+            let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+            if path.extension().is_some_and(|extension| extension == "csv") {
+                let run = latencies(name, path, &text)?;
+                let about = format!("{} requests and what they took", run.requests.len());
+                self.runs.latencies.push(run);
+                about
+            } else {
+                self.document(name, path, &text)?
+            }
+        };
+        self.about.push((name.to_owned(), about));
+        Ok(())
+    }
+
+    fn document(&mut self, name: &str, path: &Path, text: &str) -> Result<String> {
+        // The last of several documents, one to a line, has the sums of all.
+        let mut documents = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        let mut last = None;
+        for document in &mut documents {
+            last = Some(document.with_context(|| format!("{} is not JSON, or damaged", path.display()))?);
+        }
+        let unknown = || UsageError(format!("{} is not a run: a run is {KINDS}", path.display()));
+        let document = last.ok_or_else(unknown)?;
+        let has = |key: &str| document.get(key).is_some();
+        if has("case") && has("runs") {
+            let study: Study = parse(path, document)?;
+            let count = study.runs.len();
+            let several = study.runs.iter().map(|run| &run.start).collect::<BTreeSet<_>>().len() > 1;
+            for (at, run) in study.runs.into_iter().enumerate() {
+                let start = if several { format!(" {}", run.start) } else { String::new() };
+                let label = format!("{name}{start} {} {}", run.setting, run.seed);
+                let budget = match run.setting.as_str() {
+                    "nothing" => Budget::None,
+                    "unlimited" => Budget::Unlimited,
+                    setting => Budget::Policy(setting.to_owned()),
+                };
+                let share = (run.slice_seconds.off > 0.0)
+                    .then(|| run.slice_seconds.attainable / run.slice_seconds.off);
+                let one = run.energy.into_energy(label, budget, share);
+                self.runs.energy.push(one.with_context(|| format!("{}, run {}", path.display(), at + 1))?);
+            }
+            return Ok(format!("case study {}, {count} runs", study.case));
+        }
+        version(path, &document)?;
+        if has("samples") && has("price_parameters_100cycles") {
+            let saved: Saved = parse(path, document)?;
+            let kernel = saved.kernel_release;
+            let samples: Vec<Priced> = saved.samples.into_iter().map(Into::into).collect();
+            let about = format!("{} slices with the cost of emptying them, Linux {kernel}", samples.len());
+            self.runs.prices.push(Prices { name: name.to_owned(), samples });
+            return Ok(about);
+        }
+        if document.get("command").and_then(Value::as_str) == Some("energy") && has("net_joules") {
+            let ledger: Ledger = parse(path, document)?;
+            let budget =
+                if ledger.work.tried_slices == 0 { Budget::None } else { Budget::Policy(name.to_owned()) };
+            self.runs.energy.push(
+                ledger
+                    .into_energy(name.to_owned(), budget, None)
+                    .with_context(|| path.display().to_string())?,
+            );
+            return Ok("joules".to_owned());
+        }
+        Err(unknown().into())
+    }
+
+    /// All of them, and what each is.
+    pub(super) fn finish(mut self) -> (Runs, Vec<(String, String)>) {
+        // Latencies tell no boot: they belong to recordings of one boot, whose clock is theirs.
+        let one_boot = self.boots.windows(2).all(|pair| pair[0] == pair[1]);
+        let spans: Vec<(f64, f64)> = self
+            .runs
+            .recorded
+            .iter()
+            .filter(|_| one_boot)
+            .flat_map(|run| {
+                run.compactions.iter().map(|(from, to)| (from + run.begun_seconds, to + run.begun_seconds))
+            })
+            .collect();
+        for run in &mut self.runs.latencies {
+            run.compactions.clone_from(&spans);
+        }
+        (self.runs, self.about)
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(path: &Path, document: Value) -> Result<T> {
+    let mut track = String::new();
+    // Which of many elements is wrong: serde says it only of text, by line; here the element is named.
+    for key in ["samples", "runs"] {
+        if let Some(items) = document.get(key).and_then(Value::as_array) {
+            for (at, item) in items.iter().enumerate() {
+                let result = match key {
+                    "samples" => serde_json::from_value::<Sample>(item.clone()).err(),
+                    _ => serde_json::from_value::<Run>(item.clone()).err(),
+                };
+                if let Some(error) = result {
+                    track = format!(", {key}[{at}]: {error}");
+                    break;
+                }
+            }
+        }
+    }
+    serde_json::from_value(document).map_err(|error| {
+        let what = if track.is_empty() { format!(": {error}") } else { track };
+        anyhow::anyhow!("{}{what}", path.display())
+    })
+}
+
+fn version(path: &Path, document: &Value) -> Result<()> {
+    match document.get("schema_version").and_then(Value::as_u64) {
+        Some(found) if found == u64::from(SCHEMA_VERSION) => Ok(()),
+        Some(found) => {
+            let message =
+                format!("{} has schema_version {found}, this program knows {SCHEMA_VERSION}", path.display());
+            Err(UsageError(message).into())
+        }
+        None => Err(UsageError(format!("{} is not a run: a run is {KINDS}", path.display())).into()),
+    }
+}
+
+/// What `ramslice calibrate -o` saves, as far as figures need it.
+#[derive(Deserialize)]
+struct Saved {
+    kernel_release: String,
+    samples: Vec<Sample>,
+}
+
+#[derive(Deserialize)]
+struct Sample {
+    /// `program`, or an object that says how memory was filled.
+    origin: Value,
+    label: String,
+    frames_pages: u64,
+    drop_pages: u64,
+    move_pages: u64,
+    mappings: u64,
+    price_predicted_100cycles: u64,
+    price_measured_100cycles: u64,
+}
+
+impl From<Sample> for Priced {
+    fn from(sample: Sample) -> Self {
+        Self {
+            held_out: sample.origin == "program",
+            label: sample.label,
+            frames_pages: sample.frames_pages,
+            drop_pages: sample.drop_pages,
+            move_pages: sample.move_pages,
+            mappings: sample.mappings,
+            predicted_cycles: sample.price_predicted_100cycles as f64 * 100.0,
+            measured_cycles: sample.price_measured_100cycles as f64 * 100.0,
+        }
+    }
+}
+
+/// A case study's summary.
+#[derive(Deserialize)]
+struct Study {
+    case: String,
+    runs: Vec<Run>,
+}
+
+#[derive(Deserialize)]
+struct Run {
+    start: String,
+    setting: String,
+    seed: u64,
+    slice_seconds: SliceSeconds,
+    energy: Ledger,
+}
+
+#[derive(Deserialize)]
+struct SliceSeconds {
+    off: f64,
+    attainable: f64,
+}
+
+/// What `ramslice energy --json` prints, as far as figures need it.
+#[derive(Deserialize)]
+struct Ledger {
+    profile: String,
+    state: String,
+    clock: String,
+    work: Work,
+    saved_joules: Ends,
+    invested_joules: Ends,
+    net_joules: Ends,
+    #[serde(default)]
+    lines: Vec<Line>,
+    verdict: Sentence,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+struct Ends {
+    low: f64,
+    high: f64,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    term: String,
+    joules: Option<Ends>,
+}
+
+#[derive(Deserialize)]
+struct Sentence {
+    sign: String,
+}
+
+impl Ledger {
+    /// `attainable` is the limit as a multiple of what was saved.
+    fn into_energy(self, name: String, budget: Budget, attainable: Option<f64>) -> Result<Energy> {
+        let range = |ends: Ends| -> Result<Range> {
+            let (low, high) = (ends.low, ends.high);
+            anyhow::ensure!(low <= high, "an interval from {low} to {high} J runs backwards");
+            Ok(Range { low, high })
+        };
+        let saved = range(self.saved_joules)?;
+        Ok(Energy {
+            name,
+            budget,
+            saved,
+            attainable: attainable.map(|share| Range { low: saved.low * share, high: saved.high * share }),
+            invested: range(self.invested_joules)?,
+            net: range(self.net_joules)?,
+            verdict: match self.verdict.sign.as_str() {
+                "gain" => Verdict::Gain,
+                "loss" => Verdict::Loss,
+                _ => Verdict::Undecided,
+            },
+            uncounted: self
+                .lines
+                .iter()
+                .filter(|line| line.joules.is_none())
+                .map(|line| line.term.replace('_', " "))
+                .collect(),
+            basis: format!("By the profile {}, state {}; {} seconds.", self.profile, self.state, self.clock),
+        })
+    }
+}
+
+/// Times of requests: `boottime_us,latency_us`.
+fn latencies(name: &str, path: &Path, text: &str) -> Result<Latencies> {
+    const COLUMNS: [&str; 2] = ["boottime_us", "latency_us"];
+    let place = |line: usize| format!("{}:{}", path.display(), line + 1);
+    let mut lines = text.lines().enumerate();
+    let head: Vec<&str> =
+        lines.next().map_or(Vec::new(), |(_, line)| line.split(',').map(str::trim).collect());
+    let column = |name: &str| {
+        head.iter().position(|found| *found == name).ok_or_else(|| {
+            UsageError(format!(
+                "{} has no column `{name}`: the first line names {}",
+                place(0),
+                COLUMNS.join(",")
+            ))
+        })
+    };
+    let (when, took) = (column(COLUMNS[0])?, column(COLUMNS[1])?);
+    let mut requests: Vec<(f64, f64)> = Vec::new();
+    for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+        let cells: Vec<&str> = line.split(',').collect();
+        let cell = |at: usize| -> Result<f64> {
+            let text = cells.get(at).map_or("", |cell| cell.trim());
+            let value: f64 =
+                text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0).with_context(
+                    || format!("{}: {} is `{text}`, not microseconds", place(number), head[at]),
+                )?;
+            Ok(value)
+        };
+        requests.push((cell(when)? / 1e6, cell(took)? / 1e3));
+    }
+    if requests.is_empty() {
+        return Err(UsageError(format!("{} has no requests", path.display())).into());
+    }
+    requests.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(Latencies { name: name.to_owned(), requests, compactions: Vec::new() })
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

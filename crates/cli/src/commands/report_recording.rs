@@ -1,0 +1,211 @@
+//! What figures need of a recording: the machine over time, when it was emptying slices, and joules.
+
+use std::path::Path;
+
+use anyhow::Result;
+use ramslice_energy::{Ledger, Sample, Sign};
+use ramslice_record::rows::Event;
+use ramslice_record::{ReadError, Recording};
+use ramslice_report::{Budget, Energy, Moment, Range, Recorded, Verdict};
+use ramslice_types::{Composition, Kind, Machine, Pages, Slice, SliceState, Work};
+
+use super::energy::{self, Plan};
+use super::energy_recording::clock_of;
+use crate::context::not_replayable;
+
+/// Events closer than this are of one request.
+const GAP_US: i64 = 500_000;
+
+/// A recording, read.
+pub(super) struct Found {
+    pub(super) recorded: Recorded,
+    pub(super) energy: Option<Energy>,
+    pub(super) about: String,
+    pub(super) boot_id: String,
+}
+
+/// Reads `dir`; with `ledger`, its joules are counted, too.
+pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Result<Found> {
+    let recording = Recording::open(dir).map_err(not_replayable)?;
+    let plan = match ledger {
+        Some(args) => Some(Plan::new(args, clock_of(args, &recording)?)?),
+        None => None,
+    };
+    let mut machines = recording.machines();
+    let mut moments = Vec::new();
+    let mut joules: Option<Joules> = None;
+    let mut begun_us = None;
+    let mut first: Option<Machine> = None;
+    while let Some(machine) = machines.next().transpose().map_err(not_replayable)? {
+        let now_us = machines.boottime_us().unwrap_or_default();
+        let begun = *begun_us.get_or_insert(now_us);
+        moments.push(moment(&machine, (now_us - begun) as f64 / 1e6));
+        if let Some(plan) = &plan {
+            let work = machines.work().map_err(not_replayable)?;
+            joules.get_or_insert_with(|| Joules::new(plan, &machine)).add(&machine, work)?;
+        }
+        first.get_or_insert(machine);
+    }
+    if machines.skipped() > 0 {
+        tracing::warn!(
+            "{}: {} samples are not whole and were passed over",
+            dir.display(),
+            machines.skipped()
+        );
+    }
+    let (Some(first), Some(begun_us)) = (first, begun_us) else {
+        return Err(not_replayable(ReadError::Empty { path: dir.to_owned() }).into());
+    };
+    let (compactions, budget) = requests(&recording, begun_us)?;
+    let energy = match (&plan, joules) {
+        (Some(plan), Some(joules)) => joules.energy(name, plan, &first, budget),
+        _ => None,
+    };
+    let description = recording.about();
+    let emulated = description.platform.emulated == Some(true);
+    let seconds = moments.last().map_or(0.0, |moment| moment.seconds);
+    let command = match description.command.as_slice() {
+        [] => "recording".to_owned(),
+        words => format!("recording of `{}`", words.join(" ")),
+    };
+    let info = &first.info;
+    let about = format!(
+        "{command}, {seconds:.0} {}seconds, {} slices of {}, Linux {}",
+        if emulated { "emulated " } else { "" },
+        info.nr_slices,
+        info.slice_bytes,
+        description.kernel_release
+    );
+    let recorded = Recorded {
+        name: name.to_owned(),
+        emulated,
+        slice_bytes: info.slice_bytes,
+        page_bytes: info.page_bytes,
+        moments,
+        compactions,
+        begun_seconds: begun_us as f64 / 1e6,
+    };
+    Ok(Found { recorded, energy, about, boot_id: description.boot_id.clone() })
+}
+
+fn moment(machine: &Machine, seconds: f64) -> Moment {
+    let frames = machine.info.slice_pages();
+    let mut pages = Composition::default();
+    let mut holding_slices = 0;
+    let kind = |slice: &Slice| {
+        let parts = slice.composition(frames);
+        pages += parts;
+        let used = parts.used() > Pages::ZERO;
+        holding_slices += u64::from(used);
+        // Kinds are in the order of what is hardest to get rid of; a hole hides nothing.
+        let found = Kind::ALL.into_iter().find(|&kind| kind != Kind::Hole && parts.get(kind) > Pages::ZERO);
+        (slice.id.0, found.unwrap_or(Kind::Hole))
+    };
+    let slices = machine.snapshot.slices.iter().map(kind).collect();
+    Moment { seconds, pages, slice_bytes: machine.info.slice_bytes, holding_slices, slices }
+}
+
+/// When slices were being emptied, in seconds since the first sample, and what requests were allowed.
+fn requests(recording: &Recording, begun_us: i64) -> Result<(Vec<(f64, f64)>, Budget)> {
+    let mut spans: Vec<(i64, i64)> = Vec::new();
+    let mut most: Option<i64> = None;
+    let mut unlimited = false;
+    for event in recording.rows::<Event>() {
+        let event = event.map_err(not_replayable)?.row;
+        match event.kind.as_ref() {
+            "price" => {
+                unlimited |= event.budget_100cycles.is_none();
+                // What is left grows smaller: the most is what there was at first.
+                most = most.max(event.budget_100cycles);
+            }
+            "offline" => {}
+            "state" if event.to_state.as_deref() == Some(SliceState::Emptying.name()) => {}
+            _ => continue,
+        }
+        let at = event.boottime_us;
+        match spans.last_mut() {
+            Some((_, until)) if at - *until <= GAP_US => *until = at.max(*until),
+            _ => spans.push((at, at)),
+        }
+    }
+    let second = |at: i64| (at - begun_us) as f64 / 1e6;
+    let budget = match most {
+        _ if unlimited => Budget::Unlimited,
+        Some(budget) => Budget::Cycles(budget as f64 * 100.0),
+        None if spans.is_empty() => Budget::None,
+        None => Budget::Policy("not traced".to_owned()),
+    };
+    Ok((spans.into_iter().map(|(from, to)| (second(from), second(to))).collect(), budget))
+}
+
+/// Two ledgers: of the machine as it was, and as it would have been packed.
+struct Joules {
+    was: Ledger,
+    packed: Ledger,
+}
+
+impl Joules {
+    fn new(plan: &Plan, machine: &Machine) -> Self {
+        let granule = plan.granule(machine.info.slice_bytes).bytes();
+        Self { was: Ledger::new(granule), packed: Ledger::new(granule) }
+    }
+
+    fn add(&mut self, machine: &Machine, work: Work) -> Result<()> {
+        let bytes = machine.info.slice_bytes;
+        self.was.add(Sample::new(&machine.snapshot, bytes, work))?;
+        Ok(self.packed.add(packed(machine))?)
+    }
+
+    fn energy(&self, name: &str, plan: &Plan, first: &Machine, budget: Budget) -> Option<Energy> {
+        let range = |joules: ramslice_energy::Interval<ramslice_types::Joules>| Range {
+            low: joules.low().0,
+            high: joules.high().0,
+        };
+        if self.was.tally().steps == 0 {
+            return None;
+        }
+        let statement = plan.statement(self.was.tally(), first, None)?;
+        let limit = plan.statement(self.packed.tally(), first, None)?;
+        let uncounted = statement.lines.iter().filter(|line| line.joules.is_none());
+        let clock = if plan.clock.is_real() {
+            "real seconds"
+        } else {
+            "emulated seconds, divided by `--time-factor`"
+        };
+        Some(Energy {
+            name: name.to_owned(),
+            budget,
+            saved: range(statement.saved_joules),
+            attainable: Some(range(limit.saved_joules)),
+            invested: range(statement.invested_joules),
+            net: range(statement.net_joules),
+            verdict: match statement.verdict.sign {
+                Sign::Gain => Verdict::Gain,
+                Sign::Loss => Verdict::Loss,
+                Sign::Undecided => Verdict::Undecided,
+            },
+            uncounted: uncounted.map(|line| line.term.name().to_owned()).collect(),
+            basis: format!("By the profile {}, state {}; {clock}.", plan.profile.name, plan.state.name),
+        })
+    }
+}
+
+/// The machine with what cannot be dropped in as few slices as possible, at the lowest addresses, and the others off.
+fn packed(machine: &Machine) -> Sample {
+    let frames = machine.info.slice_pages();
+    let mut stays = Pages::ZERO;
+    for slice in &machine.snapshot.slices {
+        let parts = slice.composition(frames);
+        stays += parts.unmovable + parts.movable;
+    }
+    let mut sample = Sample::new(&machine.snapshot, machine.info.slice_bytes, Work::default());
+    // Nothing changes unseen in a machine that never was.
+    sample.event_seq = 0;
+    for ((_, state), slice) in sample.states.iter_mut().zip(&machine.snapshot.slices) {
+        if *state != SliceState::Quarantined {
+            *state = if stays > Pages::ZERO { SliceState::Online } else { SliceState::Offline };
+            stays = stays - slice.present;
+        }
+    }
+    sample
+}

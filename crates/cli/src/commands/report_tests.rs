@@ -1,0 +1,111 @@
+//! Reading of runs: what is wrong is told by file and place.
+
+use std::path::Path;
+
+use super::*;
+
+fn wrong(text: &str) -> String {
+    format!("{:#}", latencies("l", Path::new("l.csv"), text).unwrap_err())
+}
+
+#[test]
+fn latencies_are_sorted_and_what_is_wrong_is_named_by_line() {
+    let found =
+        latencies("l", Path::new("l.csv"), "latency_us,boottime_us\n3000,2000000\n1500,1000000\n\n").unwrap();
+    assert_eq!(found.requests, [(1.0, 1.5), (2.0, 3.0)]);
+    assert_eq!(wrong("boottime_us,latency_us\n1,2\n3,x\n"), "l.csv:3: latency_us is `x`, not microseconds");
+    assert_eq!(wrong("boottime_us,latency_us\n1\n"), "l.csv:2: latency_us is ``, not microseconds");
+    assert!(wrong("boottime_us,latency_us\n1,-2\n").contains("l.csv:2"));
+    assert!(wrong("boottime_us,latency_ms\n1,2\n").contains("no column `latency_us`"));
+    assert!(wrong("boottime_us,latency_us\n").contains("has no requests"));
+}
+
+fn document(text: &str) -> Result<(Runs, Vec<(String, String)>)> {
+    let mut reader = Reader::new(None);
+    let about = reader.document("d", Path::new("d.json"), text)?;
+    reader.about.push(("d".to_owned(), about));
+    Ok(reader.finish())
+}
+
+fn refused(text: &str) -> String {
+    format!("{:#}", document(text).unwrap_err())
+}
+
+const SAMPLE: &str = r#"{"origin": {"artificial": {"mapped": 2}}, "label": "x", "slices": 1, "frames_pages": 8192,
+    "free_pages": 8092, "drop_pages": 0, "move_pages": 100, "mappings": 200, "price_predicted_100cycles": 5,
+    "price_measured_100cycles": 6, "keep_cache": false}"#;
+
+#[test]
+fn samples_of_a_calibration_are_read_and_a_damaged_one_is_named() {
+    let file = |sample: &str| {
+        format!(
+            r#"{{"schema_version": 1, "kernel_release": "6.12", "price_parameters_100cycles": {{}},
+                "samples": [{SAMPLE}, {sample}]}}"#
+        )
+    };
+    let program = SAMPLE.replace(r#"{"artificial": {"mapped": 2}}"#, r#""program""#);
+    let (runs, about) = document(&file(&program)).unwrap();
+    let samples = &runs.prices[0].samples;
+    assert_eq!(samples.iter().map(|one| one.held_out).collect::<Vec<_>>(), [false, true]);
+    assert!((samples[0].measured_cycles - 600.0).abs() < 1e-9);
+    assert!(about[0].1.starts_with("2 slices with"));
+    let damaged = file(&SAMPLE.replace("\"mappings\": 200", "\"mappings\": -1"));
+    assert!(refused(&damaged).starts_with("d.json, samples[1]: invalid value"), "{}", refused(&damaged));
+    let newer = file(&program).replacen("\"schema_version\": 1", "\"schema_version\": 9", 1);
+    assert!(refused(&newer).contains("schema_version 9, this program knows 1"));
+    let text = file(&program);
+    assert!(refused(&text[..text.len() / 2]).contains("d.json is not JSON, or damaged"));
+}
+
+const LEDGER: &str = r#"{"schema_version": 1, "command": "energy", "profile": "p", "state": "s", "clock": "real",
+    "work": {"tried_slices": 1, "emptied_slices": 1, "woken_slices": 0, "migrated_pages": 0, "dropped_pages": 0,
+    "target_free_pages": 0, "target_cache_pages": 0, "price_predicted_100cycles": 0, "price_measured_100cycles": 0,
+    "page_faults": 0, "allocated_pages": 0}, "saved_joules": {"low": 1, "high": 2},
+    "invested_joules": {"low": 0.5, "high": 1}, "net_joules": {"low": 0, "high": 1.5},
+    "lines": [{"term": "run_time", "joules": null}], "verdict": {"sign": "undecided", "sentence": ""}}"#;
+
+#[test]
+fn the_last_document_of_a_ledger_counts() {
+    let early = LEDGER.replace("\"high\": 2", "\"high\": 1").replace('\n', "");
+    let (runs, _) = document(&format!("{early}\n{LEDGER}")).unwrap();
+    let one = &runs.energy[0];
+    assert!((one.saved.high - 2.0).abs() < 1e-9 && one.verdict == Verdict::Undecided);
+    assert_eq!(one.uncounted, ["run time"]);
+    let backwards = LEDGER.replace("\"high\": 1.5", "\"high\": -1.5");
+    assert!(refused(&backwards).contains("runs backwards"));
+}
+
+#[test]
+fn a_case_study_tells_its_settings() {
+    let run = |setting: &str, seed: &str| {
+        format!(
+            r#"{{"start": "fresh", "setting": "{setting}", "seed": {seed},
+                "slice_seconds": {{"off": 2, "attainable": 4}}, "energy": {LEDGER}}}"#
+        )
+    };
+    let study = |runs: &str| format!(r#"{{"case": "compile", "runs": [{runs}]}}"#);
+    let (runs, about) =
+        document(&study(&[run("nothing", "1"), run("ours", "1"), run("unlimited", "2")].join(","))).unwrap();
+    let budgets: Vec<_> = runs.energy.iter().map(|one| one.budget.clone()).collect();
+    assert_eq!(budgets, [Budget::None, Budget::Policy("ours".to_owned()), Budget::Unlimited]);
+    assert!((runs.energy[0].attainable.unwrap().high - 4.0).abs() < 1e-9);
+    assert_eq!(about[0].1, "case study compile, 3 runs");
+    let text = refused(&study(&[run("ours", "1"), run("ours", "\"x\"")].join(",")));
+    assert!(text.starts_with("d.json, runs[1]: invalid type"), "{text}");
+}
+
+#[test]
+fn other_files_are_refused_with_what_a_run_may_be() {
+    for text in ["", "{}", "[1]", r#"{"schema_version": 1, "command": "status"}"#] {
+        assert!(refused(text).contains("d.json is not a run: a run is a directory"), "{text}");
+    }
+}
+
+#[test]
+fn runs_are_called_as_their_files_or_as_said() {
+    let of = |runs: &[&str]| names(&runs.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let found = of(&["/no/such/build", "4M=x.json"]).unwrap();
+    assert_eq!(found[0].0, "build");
+    assert_eq!(found[1], ("4M".to_owned(), "x.json".into()));
+    assert!(of(&["a/x", "b/x"]).unwrap_err().to_string().contains("two runs are called `x`"));
+}

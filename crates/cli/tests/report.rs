@@ -1,0 +1,171 @@
+//! `ramslice report` and `ramslice energy` over a recording, from outside, on recordings of a machine that never was.
+
+mod common;
+#[path = "../../record/tests/common/made_up.rs"]
+mod made_up;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use common::{command, expect};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn recording(name: &str, budget: Option<i64>) -> (TempDir, PathBuf) {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join(name);
+    made_up::write(&dir, budget).unwrap();
+    (home, dir)
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn report(more: &[&str], runs: &[&Path], to: &Path) -> Output {
+    command(&["report"]).args(runs).arg("-o").arg(to).args(more).output().unwrap()
+}
+
+#[test]
+fn the_ledger_runs_over_a_recording() {
+    let (home, dir) = recording("r", None);
+    let from = |args: &[&str]| command(args).arg("--from").arg(&dir).output().unwrap();
+    let terms = ["--granularity", "slice", "--time-factor", "15"];
+    let with = |more: &[&'static str]| [&["energy", "--profile", "thesis-parc"], &terms[..], more].concat();
+    expect("energy-recording", &with(&[]), from);
+    // Emulated seconds are never taken for real ones.
+    expect("energy-recording-clock", &["energy", "--profile", "thesis-parc"], from);
+    expect("energy-recording-for", &with(&["--for", "1m"]), from);
+
+    // Cutting the time into pieces changes nothing.
+    let output = from(&with(&["--json", "--every", "30s"]));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let elapsed: Vec<u64> =
+        documents.iter().map(|one| one["elapsed_us"].as_u64().unwrap() / 1_000_000).collect();
+    assert_eq!(elapsed, [30, 60, 90, 120, 120]);
+    assert_eq!(documents[3]["net_joules"], documents[4]["net_joules"]);
+    assert_eq!((&documents[3]["final"], &documents[4]["final"]), (&Value::from(false), &Value::from(true)));
+    let work = &documents[4]["work"];
+    assert!(
+        work["emptied_slices"].as_u64().unwrap() > 20 && work["migrated_pages"].as_u64().unwrap() > 10_000
+    );
+    drop(home);
+}
+
+#[test]
+fn a_recording_that_does_not_tell_what_was_done_is_refused_by_file_and_row() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("r");
+    let saved = common::here("data/guest-8g.json");
+    let mut record = command(&["record", "--for", "30ms", "--every", "5ms", "-o"]);
+    assert!(record.arg(&dir).arg("--from").arg(saved).output().unwrap().status.success());
+    let output = command(&["energy", "--profile", "thesis-parc", "--time-factor", "15", "--from"])
+        .arg(&dir)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("/samples/part-") && text.contains("row 0: `tried_slices` has no value"), "{text}");
+}
+
+#[test]
+fn a_report_is_one_page_with_its_data_and_pictures() {
+    let (home, first) = recording("unlimited", None);
+    let (_other, second) = recording("nothing", Some(0));
+    let page = home.path().join("report.html");
+    let run = |args: &[&str]| {
+        command(args)
+            .args([&first, &second])
+            .args(["-o", "report.html"])
+            .current_dir(home.path())
+            .output()
+            .unwrap()
+    };
+    let terms = ["--profile", "thesis-parc", "--granularity", "slice", "--time-factor", "12..18"];
+    let output = run(&[&["report", "--json", "--csv", "csv"], &terms[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let html = fs::read_to_string(&page).unwrap();
+    assert_eq!(document["size_bytes"].as_u64().unwrap(), html.len() as u64);
+    for figure in document["figures"].as_array().unwrap() {
+        let id = figure["id"].as_str().unwrap();
+        assert!(html.contains(&format!("<figure id=\"{id}\">")), "{id}");
+        if figure["drawn"] == true {
+            let csv = fs::read_to_string(home.path().join(figure["csv"].as_str().unwrap())).unwrap();
+            assert!(csv.lines().count() > 1, "{id}");
+        } else {
+            assert!(html.contains(figure["missing"].as_str().unwrap()), "{id}");
+        }
+    }
+    // What packing saved lies below what was to be had, and nothing was invested where nothing was emptied.
+    let energy = fs::read_to_string(home.path().join("csv/energy.csv")).unwrap();
+    let cells = |run: &str| -> Vec<f64> {
+        let line = energy.lines().find(|line| line.starts_with(run)).unwrap();
+        line.split(',').skip(2).take(8).map(|cell| cell.parse().unwrap()).collect()
+    };
+    let (packed, nothing) = (cells("unlimited,"), cells("nothing,"));
+    assert!(packed[0] > 0.0 && packed[1] <= packed[3], "{packed:?}");
+    assert!(nothing[1].abs() < 1e-12 && nothing[3] > 0.0, "{nothing:?}");
+    assert!(energy.contains("\nunlimited,unlimited,") && energy.contains("\nnothing,0,"), "{energy}");
+    // The other data are those of the machine.
+    let used = fs::read_to_string(home.path().join("csv/utilisation-1.csv")).unwrap();
+    assert_eq!(used.lines().count(), 122);
+    expect("report", &["report"], run);
+}
+
+#[test]
+fn pictures_are_drawn_without_a_browser() {
+    let (home, dir) = recording("r", None);
+    let output = report(
+        &["--json", "--png", home.path().join("png").to_str().unwrap()],
+        &[&dir],
+        &home.path().join("r.html"),
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let figures = document["figures"].as_array().unwrap();
+    let pictures: Vec<_> = figures.iter().filter_map(|figure| figure["png"].as_str()).collect();
+    assert_eq!(pictures.len(), 3, "{pictures:?}");
+    for path in pictures {
+        let png = fs::read(path).unwrap();
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 5000, "{path}");
+    }
+}
+
+#[test]
+fn damaged_runs_are_named_by_file() {
+    let (home, dir) = recording("r", None);
+    let page = home.path().join("report.html");
+    let part = dir.join("snapshots/part-000000.parquet");
+    let bytes = fs::read(&part).unwrap();
+    fs::write(&part, &bytes[..bytes.len() / 2]).unwrap();
+    let output = report(&[], &[&dir], &page);
+    assert_ne!(output.status.code(), Some(0));
+    assert!(
+        stderr(&output).contains("snapshots/part-000000.parquet is not a whole Parquet file"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!page.exists());
+
+    let cases = [
+        ("samples.json", "{\"schema_version\": 1", "samples.json is not JSON, or damaged"),
+        ("other.json", "{\"schema_version\": 1}", "other.json is not a run: a run is a directory"),
+        (
+            "times.csv",
+            "boottime_us,latency_us\n1,2\nx,2\n",
+            "times.csv:3: boottime_us is `x`, not microseconds",
+        ),
+    ];
+    for (name, text, expected) in cases {
+        let path = home.path().join(name);
+        fs::write(&path, text).unwrap();
+        let output = report(&[], &[&path], &page);
+        assert_ne!(output.status.code(), Some(0), "{name}");
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+    let output = report(&[], &[&home.path().join("none")], &page);
+    assert!(stderr(&output).contains("reading ") && stderr(&output).contains("none"), "{}", stderr(&output));
+}

@@ -1,0 +1,83 @@
+//! A figure: drawn, or with what it lacks; and all figures of a report.
+
+use crate::chart::Look;
+use crate::csv::Csv;
+use crate::data::Runs;
+use crate::figures::{energy, latency, net, occupation, operations, prices, residuals, slices, utilisation};
+
+type Draw = Box<dyn Fn(Look) -> String>;
+
+/// What a figure shows.
+pub(crate) enum Content {
+    /// A drawing and its data.
+    Drawn { draw: Draw, csv: Csv },
+    /// Nothing, because something is missing.
+    Missing { what: String, how: String },
+}
+
+/// One figure.
+pub struct Figure {
+    /// Names its files and its place on the page: letters, digits and hyphens.
+    pub id: String,
+    /// The heading.
+    pub title: String,
+    /// What it shows and how to read it.
+    pub caption: String,
+    pub(crate) content: Content,
+}
+
+impl Figure {
+    pub(crate) fn drawn(
+        id: impl Into<String>,
+        title: impl Into<String>,
+        caption: impl Into<String>,
+        csv: Csv,
+        draw: impl Fn(Look) -> String + 'static,
+    ) -> Self {
+        let content = Content::Drawn { draw: Box::new(draw), csv };
+        Self { id: id.into(), title: title.into(), caption: caption.into(), content }
+    }
+
+    pub(crate) fn missing(id: &str, title: &str, what: impl Into<String>, how: impl Into<String>) -> Self {
+        let content = Content::Missing { what: what.into(), how: how.into() };
+        Self { id: id.to_owned(), title: title.to_owned(), caption: String::new(), content }
+    }
+
+    /// Its data; nothing if it is not drawn.
+    pub fn csv(&self) -> Option<&str> {
+        match &self.content {
+            Content::Drawn { csv, .. } => Some(csv.text()),
+            Content::Missing { .. } => None,
+        }
+    }
+
+    /// What it lacks, and how to get it; nothing if it is drawn.
+    pub fn lacks(&self) -> Option<(&str, &str)> {
+        match &self.content {
+            Content::Drawn { .. } => None,
+            Content::Missing { what, how } => Some((what, how)),
+        }
+    }
+
+    /// The drawing as SVG; its looks are in the style sheet.
+    pub(crate) fn svg(&self, look: Look) -> Option<String> {
+        match &self.content {
+            Content::Drawn { draw, .. } => Some(draw(look)),
+            Content::Missing { .. } => None,
+        }
+    }
+}
+
+/// All figures, in the order of the page.
+pub fn figures(runs: &Runs) -> Vec<Figure> {
+    let mut all = utilisation(runs);
+    all.extend(occupation(runs));
+    all.extend(slices(runs));
+    all.extend(energy(runs));
+    all.extend(net(runs));
+    all.extend(latency(runs));
+    all.extend(prices(runs));
+    all.extend(residuals(runs));
+    all.extend(operations(runs));
+    all
+}

@@ -1,0 +1,226 @@
+//! Joules: saved and invested beside what was to be had, and net against what requests may spend.
+
+use std::rc::Rc;
+
+use crate::chart::{Axis, Key, Look, Mark, Panel};
+use crate::csv::Csv;
+use crate::data::{Budget, Energy, Range, Runs, Verdict};
+use crate::figure::Figure;
+use crate::scale::{ceiling, digits};
+use crate::svg::Anchor;
+
+const ENERGY: &str = "Energy saved and invested";
+const NET: &str = "Net energy by budget";
+const HOW: &str = "name a profile of a memory system with `--profile NAME` beside a recording made by root (`ramslice \
+                   profiles` lists them), or give a summary of joules as a run";
+
+fn no_energy(runs: &Runs) -> &'static str {
+    if runs.recorded.is_empty() {
+        "no run tells joules"
+    } else {
+        "joules need a profile of the memory system"
+    }
+}
+
+/// Figures 4.7, 4.8 and 4.10 of the thesis, above.
+pub(crate) fn energy(runs: &Runs) -> Vec<Figure> {
+    if runs.energy.is_empty() {
+        return vec![Figure::missing("energy", ENERGY, no_energy(runs), HOW)];
+    }
+    let caption = format!(
+        "What switching slices off saved, what it cost, and the limit: what perfectly packed memory without freeable \
+         pages would have saved in the same time. Lines are intervals: from at least to at most; bars end in their \
+         middle. {}",
+        basis(&runs.energy)
+    );
+    let runs = Rc::new(runs.energy.clone());
+    let csv = csv(&runs);
+    vec![Figure::drawn("energy", ENERGY, caption, csv, move |look| draw_energy(&runs, look))]
+}
+
+fn basis(runs: &[Energy]) -> String {
+    let mut found: Vec<&str> = runs.iter().map(|run| run.basis.as_str()).collect();
+    found.dedup();
+    let uncounted: Vec<String> = runs
+        .iter()
+        .filter(|run| !run.uncounted.is_empty())
+        .map(|run| format!("{}: {}", run.name, run.uncounted.join(", ")))
+        .collect();
+    let mut text = found.join(" ");
+    if !uncounted.is_empty() {
+        text.push_str(&format!(
+            " Costs that could not be counted and are missing here: {}.",
+            uncounted.join("; ")
+        ));
+    }
+    text
+}
+
+fn csv(runs: &[Energy]) -> Csv {
+    let mut csv = Csv::new(&[
+        "run",
+        "budget_cycles",
+        "saved_low_joules",
+        "saved_high_joules",
+        "attainable_low_joules",
+        "attainable_high_joules",
+        "invested_low_joules",
+        "invested_high_joules",
+        "net_low_joules",
+        "net_high_joules",
+        "uncounted",
+    ]);
+    for run in runs {
+        let mut row = vec![run.name.clone(), budget_cell(&run.budget)];
+        let end = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value}"));
+        for range in [Some(run.saved), run.attainable, Some(run.invested), Some(run.net)] {
+            row.extend([end(range.map(|range| range.low)), end(range.map(|range| range.high))]);
+        }
+        row.push(run.uncounted.join("; "));
+        csv.row(&row);
+    }
+    csv
+}
+
+fn budget_cell(budget: &Budget) -> String {
+    match budget {
+        Budget::Policy(name) => name.clone(),
+        Budget::None => "0".to_owned(),
+        Budget::Cycles(cycles) => format!("{cycles}"),
+        Budget::Unlimited => "unlimited".to_owned(),
+    }
+}
+
+fn words(range: Range) -> String {
+    if range.low >= range.high {
+        format!("{} J", digits(range.low))
+    } else {
+        format!("{} to {} J", digits(range.low), digits(range.high))
+    }
+}
+
+fn draw_energy(runs: &[Energy], look: Look) -> String {
+    const ROW: f64 = 66.0;
+    let attainable = runs.iter().any(|run| run.attainable.is_some());
+    let mut keys = vec![Key::new("saved", Mark::Area, "saved")];
+    if attainable {
+        keys.push(Key::new("attainable", Mark::Area, "attainable"));
+    }
+    keys.push(Key::new("invested", Mark::Area, "invested"));
+    let ends = runs
+        .iter()
+        .flat_map(|run| [run.saved.high, run.attainable.map_or(0.0, |range| range.high), run.invested.high]);
+    let x = Axis::new((0.0, ceiling(ends.fold(0.0, f64::max))), "energy, J");
+    let mut y = Axis::new((0.0, runs.len() as f64), "");
+    y.marks = Some(Vec::new());
+    let mut panel = Panel::new(look, ENERGY, ROW * runs.len() as f64, &keys, &x, &y);
+    let (left, top, ..) = panel.area;
+    for (at, run) in runs.iter().enumerate() {
+        let row = top + ROW * at as f64;
+        panel.svg.text("row", (left, row + 14.0), Anchor::Start, &run.name);
+        let bar = |panel: &mut Panel, class, from: f64, height, range: Range, title: &str| {
+            let end = panel.x.at(range.middle().max(0.0));
+            panel.svg.rect(class, (left, row + from), (end - left, height), title);
+        };
+        if let Some(limit) = run.attainable {
+            bar(
+                &mut panel,
+                "attainable",
+                20.0,
+                20.0,
+                limit,
+                &format!("{}: attainable {}", run.name, words(limit)),
+            );
+        }
+        bar(&mut panel, "saved", 23.0, 14.0, run.saved, &format!("{}: saved {}", run.name, words(run.saved)));
+        let title = format!("{}: invested {}", run.name, words(run.invested));
+        bar(&mut panel, "invested", 43.0, 14.0, run.invested, &title);
+        for (range, y) in [(run.saved, row + 30.0), (run.invested, row + 50.0)] {
+            let (from, to) = (panel.x.at(range.low.max(0.0)), panel.x.at(range.high));
+            if to - from >= 1.0 {
+                panel.svg.line("whisker", (from, y), (to, y));
+                for end in [from, to] {
+                    panel.svg.line("whisker", (end, y - 4.0), (end, y + 4.0));
+                }
+            }
+        }
+    }
+    let about: Vec<String> = runs
+        .iter()
+        .map(|run| format!("{}: saved {}, invested {}.", run.name, words(run.saved), words(run.invested)))
+        .collect();
+    panel.finish("energy", ENERGY, &about.join(" "))
+}
+
+/// The lower part of these figures.
+pub(crate) fn net(runs: &Runs) -> Vec<Figure> {
+    if runs.energy.is_empty() {
+        return vec![Figure::missing("net", NET, no_energy(runs), HOW)];
+    }
+    let caption = "Saved less invested, by what a request was allowed to spend; nothing is without emptying at all. An \
+                   interval that spans the line at 0 is undecided: nobody can say whether it gained or lost.";
+    let runs = Rc::new(runs.energy.clone());
+    let csv = csv(&runs);
+    vec![Figure::drawn("net", NET, caption, csv, move |look| draw_net(&runs, look))]
+}
+
+/// Budgets in ascending order; policies between those that are numbers and no limit.
+fn place(budget: &Budget) -> (f64, &str) {
+    match budget {
+        Budget::None => (-1.0, ""),
+        Budget::Cycles(cycles) => (*cycles, ""),
+        Budget::Policy(name) => (f64::MAX, name),
+        Budget::Unlimited => (f64::INFINITY, ""),
+    }
+}
+
+fn budget_label(budget: &Budget) -> String {
+    match budget {
+        Budget::Policy(name) => name.clone(),
+        Budget::None => "nothing".to_owned(),
+        Budget::Cycles(cycles) => format!("{} M", digits(cycles / 1e6)),
+        Budget::Unlimited => "unlimited".to_owned(),
+    }
+}
+
+fn draw_net(runs: &[Energy], look: Look) -> String {
+    let mut budgets: Vec<&Budget> = runs.iter().map(|run| &run.budget).collect();
+    budgets.sort_by(|a, b| place(a).0.total_cmp(&place(b).0).then_with(|| place(a).1.cmp(place(b).1)));
+    budgets.dedup();
+    let low = runs.iter().map(|run| run.net.low).fold(0.0, f64::min);
+    let high = runs.iter().map(|run| run.net.high).fold(0.0, f64::max);
+    let bottom = if low < 0.0 { -ceiling(-low) } else { 0.0 };
+    let top = if high > 0.0 { ceiling(high) } else { 0.0 };
+    let mut x = Axis::new((-0.5, budgets.len() as f64 - 0.5), "budget of a request, CPU cycles");
+    x.marks =
+        Some(budgets.iter().enumerate().map(|(at, budget)| (at as f64, budget_label(budget))).collect());
+    let y = Axis::new((bottom, top), "net energy, J");
+    let keys = [
+        Key::new("saved", Mark::Dot, "gain"),
+        Key::new("undecided", Mark::Dot, "undecided"),
+        Key::new("invested", Mark::Dot, "loss"),
+    ];
+    let mut panel = Panel::new(look, NET, 240.0, &keys, &x, &y);
+    panel.curve("zero", &[(-0.5, 0.0), (budgets.len() as f64 - 0.5, 0.0)]);
+    for (at, budget) in budgets.iter().enumerate() {
+        let same: Vec<&Energy> = runs.iter().filter(|run| run.budget == **budget).collect();
+        for (turn, run) in same.iter().enumerate() {
+            // Runs of one budget stand side by side.
+            let spread = 0.5 / same.len() as f64;
+            let at = at as f64 + (turn as f64 - (same.len() - 1) as f64 / 2.0) * spread;
+            panel.whisker(at, run.net.low, run.net.high);
+            let class = match run.verdict {
+                Verdict::Gain => "saved",
+                Verdict::Loss => "invested",
+                Verdict::Undecided => "undecided",
+            };
+            let point = panel.at(at, run.net.middle());
+            panel.svg.circle(class, point, 5.0, &format!("{}: net {}", run.name, words(run.net)));
+        }
+    }
+    let about: Vec<String> = runs
+        .iter()
+        .map(|run| format!("{}, budget {}: net {}.", run.name, budget_label(&run.budget), words(run.net)))
+        .collect();
+    panel.finish("net", NET, &about.join(" "))
+}

@@ -1,0 +1,135 @@
+//! Slices by state over time: a row for each slice, by address, as in the map of physical memory.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use ramslice_types::Kind;
+
+use super::utilisation::{kind_class, kind_word};
+use super::{heading, id, time};
+use crate::chart::{Axis, Key, Look, Mark, Panel};
+use crate::csv::Csv;
+use crate::data::{Recorded, Runs};
+use crate::figure::Figure;
+
+const TITLE: &str = "Each slice over time";
+/// Rows that can be told apart.
+const ROWS: usize = 260;
+
+/// One per recording.
+pub(crate) fn slices(runs: &Runs) -> Vec<Figure> {
+    let all = runs.recorded.len();
+    if all == 0 {
+        let (what, how) = time::no_recording();
+        return vec![Figure::missing("slices", TITLE, what, how)];
+    }
+    let draw = |(at, recorded): (usize, &Recorded)| {
+        let (id, title) = (id("slices", at, all), heading(TITLE, &recorded.name, all));
+        let caption = "A row is a slice, the lowest address at the bottom. A slice that is on has the colour of what \
+                       is hardest to get rid of in it: unmovable pages, else movable ones, else freeable ones; free is \
+                       a slice that is empty and on.";
+        let recorded = Rc::new(recorded.clone());
+        let (csv, name) = (csv(&recorded), title.clone());
+        Figure::drawn(id.clone(), title, caption, csv, move |look| draw_slices(&id, &name, &recorded, look))
+    };
+    runs.recorded.iter().enumerate().map(draw).collect()
+}
+
+/// A row for each change: with thousands of slices, one for each sample would be most of the page.
+fn csv(recorded: &Recorded) -> Csv {
+    let mut csv = Csv::new(&["time_s", "slice_id", "kind"]);
+    let mut before: BTreeMap<u32, Kind> = BTreeMap::new();
+    for moment in &recorded.moments {
+        for &(slice, kind) in &moment.slices {
+            if before.insert(slice, kind) != Some(kind) {
+                csv.row(&[format!("{:.3}", moment.seconds), slice.to_string(), kind.name().to_owned()]);
+            }
+        }
+    }
+    csv
+}
+
+fn draw_slices(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
+    let mut ids: Vec<u32> =
+        recorded.moments.iter().flat_map(|moment| moment.slices.iter().map(|slice| slice.0)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let together = ids.len().div_ceil(ROWS).max(1);
+    let rows = ids.len().div_ceil(together).max(1);
+    let row_of: BTreeMap<u32, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at / together)).collect();
+    // Of slices that share a row, the one that is hardest to switch off shows.
+    let mut grid: Vec<(f64, Vec<Kind>)> = Vec::new();
+    for moment in time::thinned(recorded, look.columns()) {
+        let mut column = vec![Kind::Hole; rows];
+        for (slice, kind) in &moment.slices {
+            let cell = &mut column[row_of[slice]];
+            *cell = (*kind).min_by_hardness(*cell);
+        }
+        grid.push((moment.seconds, column));
+    }
+    let there = |kind: Kind| grid.iter().any(|(_, column)| column.contains(&kind));
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|&kind| kind != Kind::Hole && there(kind)).collect();
+    let keys: Vec<Key> =
+        kinds.iter().map(|&kind| Key::new(kind_class(kind), Mark::Area, kind_word(kind))).collect();
+    let x = time::axis(time::span(recorded), recorded.emulated);
+    let label =
+        if together > 1 { format!("slices, {together} to a row") } else { "slices, by address".to_owned() };
+    let mut y = Axis::new((0.0, rows as f64), label);
+    let every = rows.div_ceil(6).max(1);
+    y.marks =
+        Some((0..rows).step_by(every).map(|row| (row as f64, ids[row * together].to_string())).collect());
+    let height = (rows as f64 * 3.0).clamp(160.0, 420.0);
+    let mut panel = Panel::new(look, title, height, &keys, &x, &y);
+    let end = time::span(recorded);
+    for kind in kinds {
+        let mut tiles = Vec::new();
+        for row in 0..rows {
+            let mut from: Option<f64> = None;
+            for (at, (seconds, column)) in grid.iter().enumerate() {
+                let until = grid.get(at + 1).map_or(end, |next| next.0);
+                match (from, column[row] == kind) {
+                    (None, true) => from = Some(*seconds),
+                    (Some(start), false) => {
+                        tiles.push(tile(&panel, row, start, *seconds));
+                        from = None;
+                    }
+                    _ => {}
+                }
+                if at + 1 == grid.len()
+                    && let Some(start) = from
+                {
+                    tiles.push(tile(&panel, row, start, until));
+                }
+            }
+        }
+        panel.svg.tiles(kind_class(kind), &tiles);
+    }
+    for pair in grid.windows(2) {
+        let (seconds, column) = &pair[0];
+        let off = column.iter().filter(|kind| **kind == Kind::Offline).count();
+        let width = pair[1].0 - seconds;
+        let words = format!("{seconds:.1} s, {off} of {rows} rows off");
+        panel.hit(seconds + width / 2.0, width, &words);
+    }
+    let about = format!("{} slices over {end:.0} seconds.", ids.len());
+    panel.finish(id, title, &about)
+}
+
+fn tile(panel: &Panel, row: usize, from: f64, to: f64) -> (f64, f64, f64, f64) {
+    let (left, top) = panel.at(from, row as f64 + 1.0);
+    let (right, bottom) = panel.at(to, row as f64);
+    // Neighbours touch without a seam.
+    (left, top, (right - left).max(0.5), bottom - top)
+}
+
+trait Hardness {
+    fn min_by_hardness(self, other: Self) -> Self;
+}
+
+impl Hardness for Kind {
+    /// Kinds are listed from what keeps a slice on to what is not there.
+    fn min_by_hardness(self, other: Self) -> Self {
+        let place = |kind: Self| Self::ALL.iter().position(|one| *one == kind);
+        if place(self) <= place(other) { self } else { other }
+    }
+}

@@ -1,0 +1,24 @@
+//! Figures of runs: one self-contained page, the data of each figure as CSV, and pictures.
+//!
+//! This crate is pure: tables in ([`Runs`]), text and bytes out. Drawings are SVG of our own: what plotting libraries
+//! write has its colours fixed in every element, so that a page can neither be dark nor fit a telephone; and a
+//! picture for a paper is the same drawing, rendered.
+
+mod chart;
+mod csv;
+mod data;
+mod figure;
+mod figures;
+mod page;
+pub mod palette;
+mod picture;
+mod scale;
+mod style;
+mod svg;
+#[cfg(test)]
+mod tests;
+
+pub use data::{Budget, Energy, Latencies, Moment, Priced, Prices, Range, Recorded, Runs, Verdict};
+pub use figure::{Figure, figures};
+pub use page::{Head, page};
+pub use picture::{PictureError, Renderer};
