@@ -28,6 +28,11 @@ QUERIES = {
 TRUTHS = {
     "a wake by demand has its thread":
         "SELECT count(*) > 0 AND bool_and(task IS NOT NULL AND pid IS NOT NULL) FROM events WHERE by_demand",
+    "requests add up to their slices":
+        "SELECT sum(done_slices) FILTER (kind = 'request' AND op NOT LIKE 'online%') > 0 "
+        "AND sum(done_slices) FILTER (kind = 'request' AND op NOT LIKE 'online%') "
+        "= count(*) FILTER (kind = 'offline' AND error_errno = 0) "
+        "AND sum(migrated_pages) FILTER (kind = 'request') = sum(migrated_pages) FILTER (kind = 'offline') FROM events",
     "zones add up to the totals":
         "SELECT count(*) = 1 AND bool_and(s.offline_pages = z.offline_pages AND s.managed_pages = z.managed_pages) "
         "FROM samples s JOIN (SELECT sample, sum(offline_pages) AS offline_pages, sum(managed_pages) AS managed_pages "

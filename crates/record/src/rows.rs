@@ -291,7 +291,7 @@ table! {
     /// `state`: a slice changed from one state to another. `wake`: a chunk of a slice was given to the allocator,
     /// `by_demand` or on request. `price`: a slice came up, with its price and what the request had left. `offline`:
     /// an attempt to empty a slice ended, with its errno and what it moved. `refuse`: a slice was refused, with the
-    /// reason. `lost`: events that nobody could record; `lost_events` says how many. `note`: the recorder's own, in
+    /// reason. `request`: a request ended, with what it asked for and its outcome. `lost`: events that nobody could record; `lost_events` says how many. `note`: the recorder's own, in
     /// `text`.
     Event in Events, key |row| (row.event, 0), wrong |row| {
         (!EVENT_KINDS.contains(&row.kind.as_ref())).then(|| format!("`{}` is not a kind of event", row.kind))
@@ -312,26 +312,36 @@ table! {
     from_state: Option<Word>,
     /// state: after.
     to_state: Option<Word>,
-    /// offline, refuse: why.
+    /// offline, refuse: why; request: why it ended.
     reason: Option<Word>,
     /// wake: because memory was wanted, rather than on request.
     by_demand: Option<bool>,
     /// wake: the size of the chunk.
     nr_pages: Option<i64>,
-    /// offline: pages moved.
+    /// offline, request: pages moved.
     migrated_pages: Option<i64>,
-    /// offline: pages dropped; price: pages to drop.
+    /// offline, request: pages dropped; price: pages to drop.
     dropped_pages: Option<i64>,
     /// price: pages to move.
     movable_pages: Option<i64>,
     /// price: mappings of these.
     mappings: Option<i64>,
-    /// price: what emptying it is expected to cost.
+    /// price, request: what emptying is expected to cost.
     price_100cycles: Option<i64>,
-    /// price: what the request had left; null without a limit.
+    /// price: what the request had left; request: what it could spend; null without a limit.
     budget_100cycles: Option<i64>,
-    /// offline: 0, or what stopped it.
+    /// offline, request: 0, or what stopped it.
     error_errno: Option<i32>,
+    /// request: offline, online, compact, offline-free or online-all.
+    op: Option<Word>,
+    /// request: slices that changed as asked.
+    done_slices: Option<i64>,
+    /// request: slices tried in vain.
+    failed_slices: Option<i64>,
+    /// request: CPU time spent on emptying.
+    measured_100cycles: Option<i64>,
+    /// request: wall-clock time.
+    elapsed_us: Option<i64>,
     /// wake, refuse: the first or the offending page frame.
     pfn: Option<i64>,
     /// The thread during which it happened: who made a request, or who wanted memory; mostly the kernel's own,
@@ -346,7 +356,7 @@ table! {
 }
 
 /// The kinds of [`Event`].
-pub const EVENT_KINDS: [&str; 7] = ["state", "wake", "price", "offline", "refuse", "lost", "note"];
+pub const EVENT_KINDS: [&str; 8] = ["state", "wake", "price", "offline", "refuse", "request", "lost", "note"];
 
 /// A table of the lines of a file of names and numbers.
 macro_rules! lines {

@@ -16,8 +16,14 @@ use crate::row::Word;
 use crate::rows::Event;
 
 /// The events that are recorded.
-const EVENTS: [&str; 5] =
-    ["ramslice_state", "ramslice_chunk", "ramslice_price", "ramslice_offline", "ramslice_refuse"];
+const EVENTS: [&str; 6] = [
+    "ramslice_state",
+    "ramslice_chunk",
+    "ramslice_price",
+    "ramslice_offline",
+    "ramslice_refuse",
+    "ramslice_request",
+];
 /// Instances are `ramslice-record-PID`.
 const INSTANCE: &str = "ramslice-record-";
 /// For each CPU: some ten thousand events, between two looks.
@@ -183,6 +189,26 @@ fn payload_of(name: &str, payload: &str, event: Event) -> Option<Event> {
             pfn: number("pfn").filter(|&pfn| pfn != 0),
             ..event
         },
+        "ramslice_request" => Event {
+            kind: "request".into(),
+            op: text("op").map(word),
+            // One that could not begin has an error, one that ended early a status.
+            error_errno: ["error", "status"]
+                .into_iter()
+                .filter_map(|key| text(key)?.trim_start_matches('-').parse().ok())
+                .find(|&errno: &i32| errno != 0)
+                .or(Some(0)),
+            reason: text("reason").map(word),
+            done_slices: number("done"),
+            failed_slices: number("failed"),
+            budget_100cycles: number("budget").filter(|&budget| budget != i64::MAX),
+            price_100cycles: number("predicted"),
+            measured_100cycles: number("measured"),
+            migrated_pages: number("migrated"),
+            dropped_pages: number("dropped"),
+            elapsed_us: number("elapsed_ns").map(|ns| ns / 1000),
+            ..event
+        },
         _ => return None,
     })
 }
@@ -266,6 +292,26 @@ mod tests {
         assert_eq!((outcome.migrated_pages, outcome.dropped_pages), (Some(5), Some(6)));
         let refused = parsed(&format!("{head}ramslice_refuse: id=2 reason=slab pfn=0x10"));
         assert_eq!((refused.reason.as_deref(), refused.pfn), (Some("slab"), Some(16)));
+    }
+
+    #[test]
+    fn a_request_tells_what_it_asked_for_and_how_it_went() {
+        let request = |outcome: &str| {
+            parsed(&format!(
+                "   ramslice-1234    [001] .....   5.000000: ramslice_request: op=compact flags=0x10 {outcome} \
+                 done=3 failed=1 budget=18446744073709551615 predicted=900 measured=800 migrated=5 dropped=6 \
+                 elapsed_ns=2500000"
+            ))
+        };
+        let ended = request("error=0 status=0 reason=no-room id=7");
+        assert_eq!((ended.op.as_deref(), ended.error_errno), (Some("compact"), Some(0)));
+        assert_eq!((ended.reason.as_deref(), ended.slice_id), (Some("no-room"), Some(7)));
+        assert_eq!((ended.done_slices, ended.failed_slices), (Some(3), Some(1)));
+        assert_eq!((ended.price_100cycles, ended.measured_100cycles), (Some(900), Some(800)));
+        assert_eq!((ended.budget_100cycles, ended.elapsed_us), (None, Some(2500)));
+        let early = request("error=0 status=4 reason=signal id=-1");
+        assert_eq!((early.error_errno, early.slice_id), (Some(4), None));
+        assert_eq!(request("error=-16 status=0 reason=none id=-1").error_errno, Some(16));
     }
 
     #[test]
