@@ -1,0 +1,100 @@
+//! What a policy answers: requests, and why.
+
+use std::fmt;
+use std::time::Duration;
+
+use ramslice_types::{Budget, Op, Request, SliceId};
+
+use crate::config::PolicyKind;
+use crate::observe::{Needs, Observation};
+use crate::why::Why;
+
+/// Decides what to switch off and what to wake.
+///
+/// A policy has no clock and does no I/O: the same observations in the same order give the same decisions. Its caller
+/// observes, steps, carries the requests out in their order, and tells how they ended with the next observation.
+pub trait Policy: fmt::Debug + Send {
+    /// Which policy this is.
+    fn kind(&self) -> PolicyKind;
+
+    /// What it reads.
+    fn needs(&self) -> Needs {
+        Needs::Totals
+    }
+
+    /// Looks at the machine and decides. Times of observations must not go back; one that does is treated as if no
+    /// time had passed.
+    fn step(&mut self, seen: &Observation<'_>) -> Decision;
+}
+
+/// What to do now.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decision {
+    /// To be carried out in this order. Mostly empty, and then nothing was allocated.
+    pub requests: Vec<Request>,
+    /// Why it acts, or why it does not.
+    pub why: Why,
+    /// What it expects, if it expects anything.
+    pub forecast: Option<Forecast>,
+}
+
+impl Decision {
+    /// Does nothing.
+    pub fn rest(why: Why) -> Self {
+        Self { why, ..Self::default() }
+    }
+
+    /// Sends one request.
+    pub fn send(request: Request, why: Why) -> Self {
+        Self { requests: vec![request], why, forecast: None }
+    }
+}
+
+/// Demand in the time to come, in slices that must be on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Forecast {
+    /// How far it looks ahead.
+    pub horizon: Duration,
+    /// The most that is expected to be needed within the horizon.
+    pub slices: u32,
+    /// Mean of (forecast - what was needed) of those whose horizon is over: above 0, it keeps too much on.
+    pub bias_slices: f64,
+    /// Mean of the absolute differences.
+    pub mean_error_slices: f64,
+    /// Forecasts that these two means rest on.
+    pub checked: u64,
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {} slices needed within {} s", self.slices, self.horizon.as_secs())?;
+        if self.checked == 0 {
+            return f.write_str(" (no forecast could be checked yet)");
+        }
+        write!(
+            f,
+            " (off by {:.1} slices on average, {:+.1} with its sign, over {} forecasts)",
+            self.mean_error_slices, self.bias_slices, self.checked
+        )
+    }
+}
+
+/// Switches off at most `slices` slices that are empty already.
+pub(crate) fn offline_empty(slices: u32) -> Request {
+    Request { max_slices: Some(slices.max(1)), ..Request::new(Op::OfflineFree) }
+}
+
+/// Empties the cheapest slices: at most `slices` of them within `budget`.
+pub(crate) fn compact(slices: Option<u32>, budget: Budget, per_slice: bool) -> Request {
+    Request { max_slices: slices.map(|n| n.max(1)), budget, per_slice, ..Request::new(Op::Compact) }
+}
+
+/// Empties one slice.
+pub(crate) fn offline(slice: SliceId) -> Request {
+    Request::new(Op::Offline(slice))
+}
+
+/// Wakes one slice.
+pub(crate) fn online(slice: SliceId) -> Request {
+    Request::new(Op::Online(slice))
+}

@@ -1,0 +1,22 @@
+//! `never`: does nothing. What is off stays off until it is wanted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::PolicyKind;
+use crate::decide::{Decision, Policy};
+use crate::observe::Observation;
+use crate::why::Why;
+
+/// The policy that every other one is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Never;
+
+impl Policy for Never {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Never
+    }
+
+    fn step(&mut self, _: &Observation<'_>) -> Decision {
+        Decision::rest(Why::Never)
+    }
+}

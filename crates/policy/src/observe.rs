@@ -1,0 +1,186 @@
+//! What a policy sees: totals, one row per slice, and what happened since it looked last.
+
+use std::time::Duration;
+
+use ramslice_types::{Op, Outcome, Pages, Price, Slice, SliceId, SliceState, Zone};
+
+/// A machine, or the part of it that a policy decides for, at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation<'a> {
+    /// When, on a clock that never goes back. Only differences matter, and for the time of day the same phase each day.
+    pub time: Duration,
+    /// Sums over the slices.
+    pub totals: Totals,
+    /// One row per slice by ascending id. May be empty for a policy that [`Needs::Totals`].
+    pub rows: &'a [Row],
+    /// What happened since the last observation, in order of time.
+    pub events: &'a [Event],
+}
+
+/// What a policy reads of an observation, so that a caller need not gather more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Totals and events; rows may be empty.
+    Totals,
+    /// Rows as well: without them it can do less.
+    Rows,
+}
+
+/// Sums over the slices of a machine. Plain numbers, so that a simulator can keep them up to date as it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Page frames in a slice; above 0.
+    pub slice_pages: Pages,
+    /// Pages of all slices, awake or not, without quarantined ones.
+    pub managed: Pages,
+    /// Free and awake.
+    pub free: Pages,
+    /// Free, but in slices that are off.
+    pub offline: Pages,
+    /// Clean cache that nobody maps: could be dropped.
+    pub freeable: Pages,
+    /// All page cache, with what is mapped or dirty.
+    pub cache: Pages,
+    /// Never to be switched off: the floor under `free`.
+    pub awake_reserve: Pages,
+    /// Slices, whatever their state.
+    pub nr_slices: u32,
+    /// Of these online and wholly free.
+    pub nr_empty: u32,
+    /// Of these off.
+    pub nr_offline: u32,
+    /// Of these never to be switched off: quarantined, or with boot memory, holes and the like.
+    pub nr_fixed: u32,
+}
+
+impl Totals {
+    /// Sums up zones and their slices: all of a machine, or one zone with its slices.
+    ///
+    /// `slice_pages` is the size of a slice in page frames.
+    pub fn of<'a>(zones: &[Zone], slices: impl IntoIterator<Item = &'a Slice>, slice_pages: Pages) -> Self {
+        let mut totals = Self { slice_pages, ..Self::default() };
+        for zone in zones {
+            totals.managed += zone.managed_pages;
+            totals.free += zone.free_pages;
+            totals.offline += zone.offline_pages;
+            totals.awake_reserve += zone.awake_reserve_pages;
+        }
+        for slice in slices {
+            totals.nr_slices += 1;
+            let off = slice.state == SliceState::Offline;
+            totals.nr_offline += u32::from(off);
+            totals.nr_empty += u32::from(slice.is_empty());
+            totals.nr_fixed +=
+                u32::from(!off && (slice.unreclaimable || slice.state == SliceState::Quarantined));
+            if matches!(slice.state, SliceState::Online | SliceState::Emptying | SliceState::Waking) {
+                totals.cache += slice.counters.file;
+                totals.freeable += slice.composition(slice_pages).freeable;
+            }
+        }
+        totals
+    }
+
+    /// Pages in use, cache included.
+    pub fn used(&self) -> Pages {
+        self.managed - self.free - self.offline
+    }
+
+    /// Pages in use that cannot simply be dropped.
+    pub fn needed(&self) -> Pages {
+        self.used() - self.freeable
+    }
+
+    /// Slices that are on and could be off.
+    pub fn nr_on(&self) -> u32 {
+        self.nr_slices.saturating_sub(self.nr_offline).saturating_sub(self.nr_fixed)
+    }
+
+    /// Slices that can be on or off.
+    pub fn nr_switchable(&self) -> u32 {
+        self.nr_slices.saturating_sub(self.nr_fixed)
+    }
+
+    /// The share of all memory that is in use, cache included; between 0 and 1.
+    pub fn utilisation(&self) -> f64 {
+        self.used().share_of(self.managed)
+    }
+}
+
+/// One slice, as much of it as policies look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Its id.
+    pub id: SliceId,
+    /// Its state.
+    pub state: SliceState,
+    /// What emptying it is expected to cost; nothing if that is not possible at all or not now.
+    pub price: Option<Price>,
+    /// Page frames with memory.
+    pub present: Pages,
+    /// Free pages.
+    pub free: Pages,
+    /// Clean cache that nobody maps.
+    pub freeable: Pages,
+}
+
+impl Row {
+    /// Of a slice; `slice_pages` is the size of a slice in page frames.
+    pub fn of(slice: &Slice, slice_pages: Pages) -> Self {
+        let parts = slice.composition(slice_pages);
+        Self {
+            id: slice.id,
+            state: slice.state,
+            price: slice.finite_price(),
+            present: slice.present,
+            free: parts.free,
+            freeable: parts.freeable,
+        }
+    }
+
+    /// On, and can be switched off as far as anybody knows.
+    pub fn can_go_off(&self) -> bool {
+        self.state == SliceState::Online && self.price.is_some()
+    }
+
+    /// On and wholly free.
+    pub fn is_empty(&self) -> bool {
+        self.can_go_off() && self.present > Pages::ZERO && self.free >= self.present
+    }
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Slices woke without a request of the policy.
+    Woken {
+        /// When.
+        time: Duration,
+        /// How many.
+        slices: u32,
+        /// What for.
+        cause: WakeCause,
+    },
+    /// Pages of cache were read again soon after they had been dropped.
+    Refaulted {
+        /// How many.
+        pages: Pages,
+    },
+    /// A request of the policy came to its end.
+    Finished {
+        /// What it was to do.
+        op: Op,
+        /// How it went, and what it cost.
+        outcome: Outcome,
+    },
+}
+
+/// Why slices woke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WakeCause {
+    /// An allocation had to wait for it.
+    Demand,
+    /// The kernel restored its awake reserve, ahead of need.
+    Ahead,
+    /// Somebody else asked for it.
+    Request,
+}

@@ -1,0 +1,45 @@
+//! `periodic`: compacts with a budget, again and again (thesis, sections 3.2.6 and 4.3).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Periodic as Config, PolicyKind};
+use crate::decide::{Decision, Policy, compact};
+use crate::observe::Observation;
+use crate::why::Why;
+
+/// `offline_batch` every so often.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Periodic {
+    config: Config,
+    /// When it may act again.
+    due: Option<Duration>,
+}
+
+impl Periodic {
+    /// With these settings.
+    pub fn new(config: Config) -> Self {
+        Self { config, due: None }
+    }
+}
+
+impl Policy for Periodic {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Periodic
+    }
+
+    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+        if let Some(due) = self.due
+            && seen.time < due
+        {
+            return Decision::rest(Why::NotDue { wait: due - seen.time });
+        }
+        self.due = Some(seen.time + self.config.period());
+        let request = compact(self.config.max_slices, self.config.budget.into(), self.config.per_slice);
+        Decision::send(
+            request,
+            Why::Due { budget: self.config.budget.into(), per_slice: self.config.per_slice },
+        )
+    }
+}
