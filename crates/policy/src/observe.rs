@@ -149,7 +149,7 @@ impl Row {
 }
 
 /// Something that happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Slices woke without a request of the policy.
     Woken {

@@ -1,0 +1,167 @@
+//! The cost model in one dimension, which the clairvoyant optimum works on: how many slices must be on at each step.
+//!
+//! Time goes in steps of equal length. In step `t`, in this order,
+//!
+//! 1. `needed[t]` slices must be on. If fewer are, the difference wakes on demand, and each costs `waking`.
+//! 2. The policy switches slices off, never below what is needed, or wakes some. A slice that nobody has used since it
+//!    went on costs `empty` to switch off, any other `emptying`; waking costs `waking`, too.
+//! 3. Each slice that is off until the end of the step earns `saving`.
+//!
+//! At the start all slices are on; the first `used_at_start` of them hold something, or those needed in the first step
+//! if these are more. At the end nothing is woken.
+//!
+//! Slices are alike, so a schedule is a number for each step, and "slice j" stands for the j-th level: needed whenever
+//! `needed[t] >= j`. A level that is on and was needed since it went on is used.
+
+use serde::{Deserialize, Serialize};
+
+/// Joules of one slice in one step, and of switching it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// Earned by a slice that is off for one step.
+    pub saving: f64,
+    /// To empty a used slice and switch it off.
+    pub emptying: f64,
+    /// To switch off a slice that nobody has used since it went on.
+    pub empty: f64,
+    /// To wake a slice, on demand or ahead.
+    pub waking: f64,
+}
+
+impl Costs {
+    /// Of a machine, for steps of this many seconds.
+    pub fn new(economics: &crate::Economics, step_seconds: f64) -> Self {
+        Self {
+            saving: economics.saving_watts.0 * step_seconds,
+            emptying: economics.emptying_joules.0,
+            empty: economics.empty_joules.0,
+            waking: economics.waking_joules.0,
+        }
+    }
+}
+
+/// Demand over time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Series {
+    /// Slices that must be on in each step; none above `slices`.
+    pub needed: Vec<u32>,
+    /// Slices that there are.
+    pub slices: u32,
+    /// Slices that hold something at the start.
+    pub used_at_start: u32,
+}
+
+/// Where the joules of a schedule went.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Account {
+    /// Earned by slices that were off.
+    pub saved: f64,
+    /// Spent on switching slices off.
+    pub offlining: f64,
+    /// Spent on waking them.
+    pub waking: f64,
+    /// Slices that were used and had to be emptied.
+    pub emptied: u64,
+    /// Slices that were empty when they went off.
+    pub empty: u64,
+    /// Slices that woke on demand.
+    pub demand_wakes: u64,
+    /// Slices that the policy woke.
+    pub other_wakes: u64,
+}
+
+impl Account {
+    /// Earned less spent.
+    pub fn net(&self) -> f64 {
+        self.saved - self.offlining - self.waking
+    }
+}
+
+/// A machine of the model under way.
+#[derive(Debug, Clone)]
+pub struct State {
+    costs: Costs,
+    slices: u32,
+    /// Slices that are on.
+    on: u32,
+    /// Of these used since they went on.
+    used: u32,
+    account: Account,
+}
+
+impl State {
+    /// At the start of a series.
+    pub fn new(series: &Series, costs: Costs) -> Self {
+        let used = series.used_at_start.min(series.slices);
+        Self { costs, slices: series.slices, on: series.slices, used, account: Account::default() }
+    }
+
+    /// Slices that are on.
+    pub fn on(&self) -> u32 {
+        self.on
+    }
+
+    /// Slices that are off.
+    pub fn off(&self) -> u32 {
+        self.slices - self.on
+    }
+
+    /// Slices that are on and unused.
+    pub fn empty(&self) -> u32 {
+        self.on - self.used
+    }
+
+    /// The account so far.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Begins a step: wakes what is needed and not on. Gives how many slices that were.
+    pub fn demand(&mut self, needed: u32) -> u32 {
+        let needed = needed.min(self.slices);
+        let woken = needed.saturating_sub(self.on);
+        self.account.demand_wakes += u64::from(woken);
+        self.account.waking += f64::from(woken) * self.costs.waking;
+        self.on += woken;
+        self.used = self.used.max(needed);
+        woken
+    }
+
+    /// Switches slices off, unused ones first, down to `on`. Gives how many unused and used ones went off.
+    pub fn switch_off(&mut self, on: u32) -> (u32, u32) {
+        let all = self.on.saturating_sub(on);
+        let empty = all.min(self.empty());
+        let used = all - empty;
+        self.on -= all;
+        self.used -= used;
+        self.account.empty += u64::from(empty);
+        self.account.emptied += u64::from(used);
+        self.account.offlining += f64::from(empty) * self.costs.empty + f64::from(used) * self.costs.emptying;
+        (empty, used)
+    }
+
+    /// Wakes slices up to `on`.
+    pub fn wake(&mut self, on: u32) {
+        let woken = on.min(self.slices).saturating_sub(self.on);
+        self.account.other_wakes += u64::from(woken);
+        self.account.waking += f64::from(woken) * self.costs.waking;
+        self.on += woken;
+    }
+
+    /// Ends a step: slices that are off earn.
+    pub fn earn(&mut self) {
+        self.account.saved += f64::from(self.off()) * self.costs.saving;
+    }
+}
+
+/// What a schedule earns that has `on[t]` slices on in step `t`, or as many as are needed if these are more.
+pub fn account(series: &Series, costs: Costs, on: impl IntoIterator<Item = u32>) -> Account {
+    let mut state = State::new(series, costs);
+    for (&needed, on) in series.needed.iter().zip(on) {
+        state.demand(needed);
+        state.switch_off(on.max(needed));
+        state.wake(on);
+        state.earn();
+    }
+    *state.account()
+}
