@@ -87,9 +87,8 @@ mod tests {
 
     fn small() -> impl Strategy<Value = (Series, Costs)> {
         let series = (1u32..=3).prop_flat_map(|slices| {
-            (proptest::collection::vec(0..=slices, 1..=6), 0..=slices).prop_map(move |(needed, used_at_start)| {
-                Series { needed, slices, used_at_start }
-            })
+            (proptest::collection::vec(0..=slices, 1..=6), 0..=slices)
+                .prop_map(move |(needed, used_at_start)| Series { needed, slices, used_at_start })
         });
         let costs = (0.0..3.0f64, 0.0..5.0f64, 0.0..1.0f64, 0.0..2.0f64).prop_map(
             |(saving, emptying, share, waking)| Costs { saving, emptying, empty: emptying * share, waking },

@@ -1,10 +1,15 @@
 //! Settings of policies, and their TOML with errors by line.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use ramslice_types::{Budget, Price};
+use ramslice_types::{Budget, Bytes, Price};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The version of the format.
+const SCHEMA_VERSION: u32 = 1;
 
 /// The policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -45,6 +50,43 @@ impl fmt::Display for PolicyKind {
     }
 }
 
+/// A name that no policy has.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("there is no policy `{name}`: there are never, periodic, watermarks, threshold and governor")]
+pub struct UnknownPolicy {
+    /// What was given.
+    pub name: String,
+}
+
+impl std::str::FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| UnknownPolicy { name: text.to_owned() })
+    }
+}
+
+/// Settings that are refused: where, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}{message}", place(.file, *.line))]
+pub struct ConfigError {
+    /// The file's name as it was given; empty if the settings did not come from a file.
+    pub file: String,
+    /// The line, from 1; 0 if there is none.
+    pub line: usize,
+    /// What is wrong there, and what is allowed.
+    pub message: String,
+}
+
+fn place(file: &str, line: usize) -> String {
+    match (file.is_empty(), line) {
+        (true, _) => String::new(),
+        (false, 0) => format!("{file}: "),
+        (false, line) => format!("{file}:{line}: "),
+    }
+}
+
 /// A budget in a file: a number of 100 cycles, or left out for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -62,8 +104,8 @@ impl From<Limit> for Budget {
 pub struct Periodic {
     /// Time between two compactions, in seconds.
     pub period_seconds: f64,
-    /// The most to spend, in units of 100 cycles; left out, there is no limit.
-    #[serde(rename = "budget_100cycles")]
+    /// The most to spend, in units of 100 cycles, or `"inf"`.
+    #[serde(rename = "budget_100cycles", with = "limit")]
     pub budget: Limit,
     /// The budget holds for each slice rather than for all of one compaction.
     pub per_slice: bool,
@@ -81,6 +123,312 @@ impl Default for Periodic {
 impl Periodic {
     /// Time between two compactions.
     pub fn period(&self) -> Duration {
-        Duration::try_from_secs_f64(self.period_seconds).unwrap_or_default()
+        seconds(self.period_seconds)
     }
+}
+
+/// A [`Limit`] as a number or `"inf"`.
+mod limit {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use super::Limit;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(u64),
+        Word(String),
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+    pub(super) fn serialize<S: Serializer>(limit: &Limit, to: S) -> Result<S::Ok, S::Error> {
+        match limit.0 {
+            Some(units) => to.serialize_u64(units),
+            None => to.serialize_str("inf"),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Limit, D::Error> {
+        match Written::deserialize(from) {
+            Ok(Written::Number(units)) => Ok(Limit(Some(units))),
+            Ok(Written::Word(word)) if word == "inf" => Ok(Limit(None)),
+            _ => Err(D::Error::custom("a budget is a whole number of 100 cycles, or \"inf\" for no limit")),
+        }
+    }
+}
+
+/// Settings of [`PolicyKind::Watermarks`], in MiB. What is left out follows from the size of a slice.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Watermarks {
+    /// `FREE_LOW`: below it, and below `cache_free_low_mib`, a slice wakes.
+    pub free_low_mib: Option<f64>,
+    /// `FREE_HIGH`: above it a slice goes off.
+    pub free_high_mib: Option<f64>,
+    /// `CACHE_FREE_LOW`, for free memory and page cache together.
+    pub cache_free_low_mib: Option<f64>,
+    /// `CACHE_FREE_HIGH`: above it a slice goes off.
+    pub cache_free_high_mib: Option<f64>,
+    /// Time between two looks, in seconds; 30 if left out.
+    pub timeout_seconds: Option<f64>,
+}
+
+/// Settings of [`PolicyKind::Threshold`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Threshold {
+    /// Below this share of the memory that is on, slices go off.
+    pub low: f64,
+    /// Above it, slices wake.
+    pub high: f64,
+    /// Time between two looks, in seconds.
+    pub period_seconds: f64,
+    /// The most slices to switch at one look.
+    pub max_slices: u32,
+    /// Of the choice by chance.
+    pub seed: u64,
+}
+
+impl Default for Threshold {
+    /// Thresholds such that a tenth to a quarter of what is on stays free.
+    fn default() -> Self {
+        Self { low: 0.75, high: 0.9, period_seconds: 30.0, max_slices: 8, seed: 1 }
+    }
+}
+
+/// Which cost of a request counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CostBasis {
+    /// The CPU time that the kernel measured.
+    #[default]
+    Measured,
+    /// The price that the kernel predicted: for an emulated machine, whose CPU time says nothing.
+    Predicted,
+}
+
+/// Settings of [`PolicyKind::Governor`]. There is nothing to tune: figures come from the profile, the rest is learned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Governor {
+    /// The length of a day, in seconds; 0 to learn nothing from the time of day.
+    pub day_seconds: f64,
+    /// Which cost of a request counts.
+    pub costs: CostBasis,
+}
+
+impl Default for Governor {
+    fn default() -> Self {
+        Self { day_seconds: 86_400.0, costs: CostBasis::Measured }
+    }
+}
+
+/// A policy and the settings of all of them, as in a file.
+///
+/// ```toml
+/// schema_version = 1
+/// policy = "watermarks"
+///
+/// [watermarks]
+/// free_low_mib = 256
+/// free_high_mib = 2048
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Config {
+    /// The policy that is chosen.
+    pub policy: PolicyKind,
+    /// For [`PolicyKind::Periodic`].
+    pub periodic: Periodic,
+    /// For [`PolicyKind::Watermarks`].
+    pub watermarks: Watermarks,
+    /// For [`PolicyKind::Threshold`].
+    pub threshold: Threshold,
+    /// For [`PolicyKind::Governor`].
+    pub governor: Governor,
+    #[serde(skip)]
+    file: String,
+    /// Lines of fields, as in `watermarks.free_low_mib`.
+    #[serde(skip)]
+    lines: BTreeMap<String, usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    schema_version: u32,
+    policy: PolicyKind,
+    #[serde(default)]
+    periodic: Periodic,
+    #[serde(default)]
+    watermarks: Watermarks,
+    #[serde(default)]
+    threshold: Threshold,
+    #[serde(default)]
+    governor: Governor,
+}
+
+impl Config {
+    /// A policy with its defaults.
+    pub fn new(policy: PolicyKind) -> Self {
+        Self {
+            policy,
+            periodic: Periodic::default(),
+            watermarks: Watermarks::default(),
+            threshold: Threshold::default(),
+            governor: Governor::default(),
+            file: String::new(),
+            lines: BTreeMap::new(),
+        }
+    }
+
+    /// Reads a file's text; `file` is its name, for messages.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line and what is allowed. What depends on the size of a slice is checked
+    /// by [`Self::check`].
+    pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
+        let line = |at: usize| text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1;
+        let wrong = |at, message: String| ConfigError { file: file.to_owned(), line: line(at), message };
+        let raw: Raw = toml::from_str(text)
+            .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
+        let mut lines = BTreeMap::new();
+        if let Ok(table) = toml::de::DeTable::parse(text) {
+            for (key, value) in table.get_ref() {
+                lines.insert(key.get_ref().to_string(), line(key.span().start));
+                for (inner, _) in value.get_ref().as_table().into_iter().flatten() {
+                    let name = format!("{}.{}", key.get_ref(), inner.get_ref());
+                    lines.insert(name, line(inner.span().start));
+                }
+            }
+        }
+        let config = Self {
+            policy: raw.policy,
+            periodic: raw.periodic,
+            watermarks: raw.watermarks,
+            threshold: raw.threshold,
+            governor: raw.governor,
+            file: file.to_owned(),
+            lines,
+        };
+        if raw.schema_version != SCHEMA_VERSION {
+            let message =
+                format!("schema_version is {}: these tools know {SCHEMA_VERSION}", raw.schema_version);
+            return Err(config.error("schema_version", message));
+        }
+        config.check_numbers()?;
+        Ok(config)
+    }
+
+    fn error(&self, field: &str, message: impl Into<String>) -> ConfigError {
+        let table = field.split('.').next().unwrap_or(field);
+        let line = self.lines.get(field).or_else(|| self.lines.get(table)).copied().unwrap_or(0);
+        ConfigError { file: self.file.clone(), line, message: message.into() }
+    }
+
+    fn check_numbers(&self) -> Result<(), ConfigError> {
+        let marks = &self.watermarks;
+        for (field, value, least) in [
+            ("periodic.period_seconds", Some(self.periodic.period_seconds), 0.001),
+            ("watermarks.timeout_seconds", marks.timeout_seconds, 0.001),
+            ("watermarks.free_low_mib", marks.free_low_mib, 0.0),
+            ("watermarks.free_high_mib", marks.free_high_mib, 0.0),
+            ("watermarks.cache_free_low_mib", marks.cache_free_low_mib, 0.0),
+            ("watermarks.cache_free_high_mib", marks.cache_free_high_mib, 0.0),
+            ("threshold.period_seconds", Some(self.threshold.period_seconds), 0.001),
+            ("governor.day_seconds", Some(self.governor.day_seconds), 0.0),
+        ] {
+            if let Some(value) = value
+                && !(least..1e12).contains(&value)
+            {
+                let message = format!("{field} is {value}: it must be a number of at least {least}");
+                return Err(self.error(field, message));
+            }
+        }
+        let (low, high) = (self.threshold.low, self.threshold.high);
+        if !(0.0 < low && low < high && high <= 1.0) {
+            let message =
+                format!("threshold.low is {low} and threshold.high {high}: they must be 0 < low < high <= 1");
+            return Err(self.error("threshold.low", message));
+        }
+        for (field, value) in [
+            ("threshold.max_slices", Some(self.threshold.max_slices)),
+            ("periodic.max_slices", self.periodic.max_slices),
+        ] {
+            if value == Some(0) {
+                return Err(self.error(field, format!("{field} is 0: it must be at least 1")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks everything, for slices of this size.
+    ///
+    /// # Errors
+    /// If a number is out of range, or watermarks break the hysteresis rule: the error says which.
+    pub fn check(&self, slice: Bytes) -> Result<(), ConfigError> {
+        self.check_numbers()?;
+        if self.policy != PolicyKind::Watermarks {
+            return Ok(());
+        }
+        let marks = self.watermarks.levels(slice);
+        let size = slice.0 as f64 / Bytes::MIB.0 as f64;
+        for (low_name, low, high_name, high) in [
+            ("free_low_mib", marks.free_low_mib, "free_high_mib", marks.free_high_mib),
+            (
+                "cache_free_low_mib",
+                marks.cache_free_low_mib,
+                "cache_free_high_mib",
+                marks.cache_free_high_mib,
+            ),
+        ] {
+            if high <= low + size {
+                let message = format!(
+                    "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} must be above {low_name} plus \
+                     the size of a slice ({size} MiB), or waking a slice would at once be a reason to switch one off"
+                );
+                return Err(self.error(&format!("watermarks.{high_name}"), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The four watermarks as numbers, in MiB.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Levels {
+    pub(crate) free_low_mib: f64,
+    pub(crate) free_high_mib: f64,
+    pub(crate) cache_free_low_mib: f64,
+    pub(crate) cache_free_high_mib: f64,
+}
+
+impl Watermarks {
+    /// With what was left out: a slice is kept free at least, two more before one goes off, and a slice of cache.
+    pub(crate) fn levels(&self, slice: Bytes) -> Levels {
+        let size = slice.0 as f64 / Bytes::MIB.0 as f64;
+        let free_low = self.free_low_mib.unwrap_or(size);
+        let cache_free_low = self.cache_free_low_mib.unwrap_or(free_low + size);
+        Levels {
+            free_low_mib: free_low,
+            free_high_mib: self.free_high_mib.unwrap_or(free_low + 2.0 * size),
+            cache_free_low_mib: cache_free_low,
+            cache_free_high_mib: self.cache_free_high_mib.unwrap_or(cache_free_low + 2.0 * size),
+        }
+    }
+
+    /// Time between two looks.
+    pub fn timeout(&self) -> Duration {
+        seconds(self.timeout_seconds.unwrap_or(30.0))
+    }
+}
+
+impl Threshold {
+    /// Time between two looks.
+    pub fn period(&self) -> Duration {
+        seconds(self.period_seconds)
+    }
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value).unwrap_or_default()
 }

@@ -31,13 +31,17 @@ pub struct Economics {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EconomicsError {
     /// A figure is unknown.
-    #[error("the profile does not say {what}, without which nobody can tell what pays; choose another profile, or fill it in")]
+    #[error(
+        "the profile does not say {what}, without which nobody can tell what pays; choose another profile, or fill it in"
+    )]
     Unknown {
         /// Which.
         what: &'static str,
     },
     /// Nothing is saved.
-    #[error("the profile saves nothing in state `{state}`: no policy can earn anything; choose another state or profile")]
+    #[error(
+        "the profile saves nothing in state `{state}`: no policy can earn anything; choose another state or profile"
+    )]
     NoSaving {
         /// The power state.
         state: String,
@@ -154,7 +158,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_profile_that_leaves_out_its_scale_is_refused_by_name() {
-        let (parc, relative) = (builtin("thesis-parc").unwrap().unwrap(), builtin("ddr4-states").unwrap().unwrap());
+        let (parc, relative) =
+            (builtin("thesis-parc").unwrap().unwrap(), builtin("ddr4-states").unwrap().unwrap());
         let state = relative.state(&relative.default_state).unwrap();
         let error = Economics::new(state, &parc.machine.unwrap(), Bytes(1 << 30), Bytes(4096)).unwrap_err();
         assert!(error.to_string().contains("what a state saves for each GiB"), "{error}");

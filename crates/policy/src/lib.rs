@@ -2,26 +2,39 @@
 //!
 //! A [`Policy`] takes an [`Observation`] and gives a [`Decision`]: requests, and why. This crate is pure: no clock, no
 //! I/O, and the same observations give the same decisions. The same policies drive a kernel, a simulator and a replay.
+//!
+//! [`model`] is the cost model in one dimension by which policies are judged, [`clairvoyant`] the most that anybody could
+//! earn in it, and [`bench`] runs a policy there.
 
+mod any;
+pub mod bench;
 pub mod clairvoyant;
 mod config;
 mod decide;
 mod economics;
+mod governor;
 pub mod model;
 mod never;
 mod observe;
 mod periodic;
+mod random;
+mod threshold;
+mod watermarks;
 mod why;
 
-pub use config::{Limit, PolicyKind};
+pub use any::{AnyPolicy, RestoreError, STATE_VERSION, Saved};
+pub use config::{Config, ConfigError, PolicyKind, UnknownPolicy};
 pub use decide::{Decision, Forecast, Policy};
 pub use economics::{Economics, EconomicsError};
+pub use governor::Governor;
 pub use never::Never;
 pub use observe::{Event, Needs, Observation, Row, Totals, WakeCause};
 pub use periodic::Periodic;
+pub use threshold::Threshold;
+pub use watermarks::Watermarks;
 pub use why::Why;
 
 /// Settings of each policy.
 pub mod settings {
-    pub use crate::config::Periodic;
+    pub use crate::config::{CostBasis, Governor, Limit, Periodic, Threshold, Watermarks};
 }

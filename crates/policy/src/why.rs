@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ramslice_types::Budget;
+use ramslice_types::{Budget, Pages, Ratio};
 
 /// The reason of a decision. Its text is made only when somebody reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -12,7 +12,7 @@ pub enum Why {
     /// The policy never acts.
     #[default]
     Never,
-    /// The period is not over.
+    /// The period or time-out is not over.
     NotDue {
         /// Until then.
         wait: Duration,
@@ -24,16 +24,189 @@ pub enum Why {
         /// For each slice rather than for all.
         per_slice: bool,
     },
+    /// Both low watermarks are crossed.
+    BelowLow {
+        /// Free pages.
+        free: Pages,
+        /// Free pages and page cache.
+        cache_free: Pages,
+    },
+    /// A high watermark is crossed.
+    AboveHigh {
+        /// Free pages.
+        free: Pages,
+        /// Free pages and page cache.
+        cache_free: Pages,
+        /// The one that is crossed.
+        watermark: &'static str,
+        /// Its value.
+        limit: Pages,
+    },
+    /// Between the watermarks.
+    BetweenWatermarks {
+        /// Free pages.
+        free: Pages,
+        /// Free pages and page cache.
+        cache_free: Pages,
+    },
+    /// Utilisation of what is on is below the threshold.
+    Underused {
+        /// Of the memory that is on.
+        utilisation: Ratio,
+        /// Slices chosen by chance.
+        slices: u32,
+    },
+    /// Utilisation of what is on is above the threshold.
+    Overused {
+        /// Of the memory that is on.
+        utilisation: Ratio,
+        /// Slices chosen by chance.
+        slices: u32,
+    },
+    /// Utilisation is between the thresholds.
+    UsedWell {
+        /// Of the memory that is on.
+        utilisation: Ratio,
+    },
+    /// Slices should pay.
+    Pays {
+        /// Empty ones.
+        empty: u32,
+        /// Used ones.
+        used: u32,
+        /// What is put at risk on them.
+        joules: f64,
+    },
+    /// All slices that are on are needed.
+    AllNeeded {
+        /// How many, with the margin.
+        need: u32,
+    },
+    /// No slice can be switched off, as far as is known.
+    NoCandidate {
+        /// Slices beyond what is needed.
+        spare: u32,
+    },
+    /// Yesterday they were needed at this time.
+    Expected {
+        /// Slices beyond what is needed now.
+        slices: u32,
+    },
+    /// Gaps in demand have been too short to pay.
+    NeverPays {
+        /// Slices beyond what is needed.
+        spare: u32,
+    },
+    /// Not idle for long enough.
+    Waits {
+        /// Slices beyond what is needed.
+        spare: u32,
+        /// How long one of them has not been needed.
+        idle: Duration,
+        /// How long it is to be idle.
+        wait: Duration,
+        /// How long it must stay off to pay.
+        break_even: Duration,
+    },
+    /// All that may be put at risk is at risk.
+    AtRisk {
+        /// Slices beyond what is needed.
+        spare: u32,
+        /// Until the next window opens.
+        wait: Duration,
+    },
+    /// Losses in this window.
+    BackingOff {
+        /// Until the next window opens.
+        wait: Duration,
+        /// Slices that woke before they had paid.
+        early: u32,
+        /// Pages of dropped cache that were read again.
+        refaults: u64,
+    },
+    /// The last request did nothing.
+    DidNothing {
+        /// Until it tries again.
+        wait: Duration,
+    },
 }
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secs = |time: Duration| time.as_secs();
         match *self {
             Self::Never => f.write_str("does nothing: that is the policy"),
-            Self::NotDue { wait } => write!(f, "does nothing: acts again in {} s", wait.as_secs()),
+            Self::NotDue { wait } => write!(f, "does nothing: acts again in {} s", secs(wait)),
             Self::Due { budget, per_slice } => {
                 let each = if per_slice { " for each slice" } else { "" };
                 write!(f, "compacts: the period is over; budget {budget} (units of 100 cycles){each}")
+            }
+            Self::BelowLow { free, cache_free } => write!(
+                f,
+                "wakes a slice: {free} pages are free, {cache_free} with cache, both below their low watermarks"
+            ),
+            Self::AboveHigh { free, cache_free, watermark, limit } => write!(
+                f,
+                "switches a slice off: {free} pages are free, {cache_free} with cache, above {watermark} ({limit})"
+            ),
+            Self::BetweenWatermarks { free, cache_free } => {
+                write!(
+                    f,
+                    "does nothing: {free} free pages, {cache_free} with cache, are between the watermarks"
+                )
+            }
+            Self::Underused { utilisation, slices } => write!(
+                f,
+                "switches off {slices} slices by chance: {:.0} % of what is on is used",
+                utilisation.0 * 100.0
+            ),
+            Self::Overused { utilisation, slices } => {
+                write!(
+                    f,
+                    "wakes {slices} slices by chance: {:.0} % of what is on is used",
+                    utilisation.0 * 100.0
+                )
+            }
+            Self::UsedWell { utilisation } => write!(
+                f,
+                "does nothing: {:.0} % of what is on is used, which is between the thresholds",
+                utilisation.0 * 100.0
+            ),
+            Self::Pays { empty, used, joules } => write!(
+                f,
+                "switches off {empty} empty and {used} used slices: they should stay off longer than it takes to earn the \
+                 {joules:.2} J at risk"
+            ),
+            Self::AllNeeded { need } => write!(f, "does nothing: the {need} slices that are on are needed"),
+            Self::NoCandidate { spare } => {
+                write!(f, "does nothing: {spare} slices could be spared, but none can be emptied now")
+            }
+            Self::Expected { slices } => {
+                write!(f, "does nothing: {slices} slices are spare, but were needed at this time yesterday")
+            }
+            Self::NeverPays { spare } => {
+                write!(f, "does nothing: {spare} slices are spare, but such gaps have been too short to pay")
+            }
+            Self::Waits { spare, idle, wait, break_even } => write!(
+                f,
+                "does nothing: {spare} slices are spare, the next for {} of the {} s that it waits (it pays after {} s off)",
+                secs(idle),
+                secs(wait),
+                secs(break_even)
+            ),
+            Self::AtRisk { spare, wait } => write!(
+                f,
+                "does nothing: {spare} slices are spare, but all that may be risked is at risk until slices have paid, \
+                 or for {} s",
+                secs(wait)
+            ),
+            Self::BackingOff { wait, early, refaults } => write!(
+                f,
+                "backs off for {} s: {early} slices woke before they had paid, {refaults} pages of dropped cache came back",
+                secs(wait)
+            ),
+            Self::DidNothing { wait } => {
+                write!(f, "does nothing: the last request did nothing, so it tries again in {} s", secs(wait))
             }
         }
     }

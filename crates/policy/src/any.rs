@@ -1,0 +1,139 @@
+//! Any of the policies, chosen by settings; with its state to save and restore.
+
+use ramslice_types::Bytes;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::config::{Config, ConfigError, PolicyKind};
+use crate::decide::{Decision, Policy};
+use crate::economics::Economics;
+use crate::governor::Governor;
+use crate::never::Never;
+use crate::observe::{Needs, Observation};
+use crate::periodic::Periodic;
+use crate::threshold::Threshold;
+use crate::watermarks::Watermarks;
+
+/// The version of saved states. Raised whenever a state's fields change; others are not taken.
+pub const STATE_VERSION: u32 = 1;
+
+/// One of the policies with its state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "policy", content = "state")]
+pub enum AnyPolicy {
+    /// [`PolicyKind::Never`].
+    Never(Never),
+    /// [`PolicyKind::Periodic`].
+    Periodic(Periodic),
+    /// [`PolicyKind::Watermarks`].
+    Watermarks(Watermarks),
+    /// [`PolicyKind::Threshold`].
+    Threshold(Threshold),
+    /// [`PolicyKind::Governor`].
+    Governor(Box<Governor>),
+}
+
+impl AnyPolicy {
+    /// The policy of `config`, on a machine with slices and pages of these sizes.
+    ///
+    /// # Errors
+    /// If the settings are wrong, also for this size of slices.
+    pub fn new(
+        config: &Config,
+        economics: &Economics,
+        slice: Bytes,
+        page: Bytes,
+    ) -> Result<Self, ConfigError> {
+        config.check(slice)?;
+        Ok(match config.policy {
+            PolicyKind::Never => Self::Never(Never),
+            PolicyKind::Periodic => Self::Periodic(Periodic::new(config.periodic.clone())),
+            PolicyKind::Watermarks => Self::Watermarks(Watermarks::new(&config.watermarks, slice, page)),
+            PolicyKind::Threshold => Self::Threshold(Threshold::new(config.threshold.clone())),
+            PolicyKind::Governor => {
+                Self::Governor(Box::new(Governor::new(config.governor.clone(), *economics)))
+            }
+        })
+    }
+
+    /// Its state, to be written to a file and restored in a later run.
+    pub fn save(&self) -> Saved {
+        Saved { state_version: STATE_VERSION, policy: self.clone() }
+    }
+
+    fn inner(&self) -> &dyn Policy {
+        match self {
+            Self::Never(policy) => policy,
+            Self::Periodic(policy) => policy,
+            Self::Watermarks(policy) => policy,
+            Self::Threshold(policy) => policy,
+            Self::Governor(policy) => policy.as_ref(),
+        }
+    }
+}
+
+impl Policy for AnyPolicy {
+    fn kind(&self) -> PolicyKind {
+        self.inner().kind()
+    }
+
+    fn needs(&self) -> Needs {
+        self.inner().needs()
+    }
+
+    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+        match self {
+            Self::Never(policy) => policy.step(seen),
+            Self::Periodic(policy) => policy.step(seen),
+            Self::Watermarks(policy) => policy.step(seen),
+            Self::Threshold(policy) => policy.step(seen),
+            Self::Governor(policy) => policy.step(seen),
+        }
+    }
+}
+
+/// A policy's state, versioned. Times in it are those of the observations, so the clock must go on where it was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    state_version: u32,
+    #[serde(flatten)]
+    policy: AnyPolicy,
+}
+
+/// A saved state that cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RestoreError {
+    /// Of another version.
+    #[error(
+        "the saved state has version {found}, these tools know {STATE_VERSION}: remove it, and the policy learns anew"
+    )]
+    Version {
+        /// The version that it has.
+        found: u32,
+    },
+    /// Of another policy.
+    #[error("the saved state is of the policy {found}, not {wanted}: remove it, or choose that policy")]
+    Kind {
+        /// The policy that it is of.
+        found: PolicyKind,
+        /// The policy that was chosen.
+        wanted: PolicyKind,
+    },
+}
+
+impl Saved {
+    /// The policy as it was, if it is of this kind.
+    ///
+    /// # Errors
+    /// If it is of another version or policy.
+    pub fn restore(self, wanted: PolicyKind) -> Result<AnyPolicy, RestoreError> {
+        if self.state_version != STATE_VERSION {
+            return Err(RestoreError::Version { found: self.state_version });
+        }
+        let found = self.policy.kind();
+        if found != wanted {
+            return Err(RestoreError::Kind { found, wanted });
+        }
+        Ok(self.policy)
+    }
+}

@@ -1,0 +1,148 @@
+//! Drives a policy over a series of the cost model, as a machine would.
+//!
+//! The policy sees pages and slices: each slice has 512 pages, and the last of those needed is half full. Prices are
+//! those of the model. [`Needs::Rows`] is served with rows by level: used ones first, then unused ones, then those off.
+
+use std::time::Duration;
+
+use ramslice_types::{Bytes, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState};
+
+use crate::decide::{Decision, Policy};
+use crate::economics::Economics;
+use crate::model::{Account, Costs, Series, State};
+use crate::observe::{Event, Needs, Observation, Row, Totals, WakeCause};
+
+/// Pages of a slice.
+pub const SLICE_PAGES: Pages = Pages(512);
+/// The size of a page.
+pub const PAGE_BYTES: Bytes = Bytes(4096);
+/// Pages that are never switched off.
+const RESERVE: Pages = Pages(64);
+
+/// What a policy has made of a series.
+#[derive(Debug, Clone, Default)]
+pub struct Run {
+    /// Where the joules went.
+    pub account: Account,
+    /// Slices on in each step.
+    pub on: Vec<u32>,
+    /// The lowest net at the end of any step, if everything had been woken then.
+    pub lowest: f64,
+}
+
+/// Runs `policy` over `series` in steps of `step` and calls `watch` after each one with its number, the decision and the
+/// account so far.
+pub fn run(
+    policy: &mut dyn Policy,
+    series: &Series,
+    economics: &Economics,
+    step: Duration,
+    mut watch: impl FnMut(usize, &Decision, &State),
+) -> Run {
+    let costs = Costs::new(economics, step.as_secs_f64());
+    let mut state = State::new(series, costs);
+    let mut run = Run::default();
+    let (mut events, mut rows) = (Vec::new(), Vec::new());
+    for (index, &needed) in series.needed.iter().enumerate() {
+        let time = step * u32::try_from(index).unwrap_or(u32::MAX);
+        let woken = state.demand(needed);
+        if woken > 0 {
+            events.push(Event::Woken { time, slices: woken, cause: WakeCause::Demand });
+        }
+        rows.clear();
+        if policy.needs() == Needs::Rows {
+            rows.extend((0..series.slices).map(|id| row(&state, economics, id)));
+        }
+        let seen =
+            Observation { time, totals: totals(&state, needed, series.slices), rows: &rows, events: &events };
+        let decision = policy.step(&seen);
+        events.clear();
+        for request in &decision.requests {
+            let outcome = carry_out(&mut state, request, needed, economics);
+            events.push(Event::Finished { op: request.op, outcome });
+        }
+        state.earn();
+        run.on.push(state.on());
+        run.lowest = run.lowest.min(state.account().net() - f64::from(state.off()) * costs.waking);
+        watch(index, &decision, &state);
+    }
+    run.account = *state.account();
+    run
+}
+
+fn totals(state: &State, needed: u32, slices: u32) -> Totals {
+    let pages = |slices: u32| SLICE_PAGES * u64::from(slices);
+    let used = pages(needed) - Pages(SLICE_PAGES.0 / 2) - RESERVE;
+    Totals {
+        slice_pages: SLICE_PAGES,
+        managed: pages(slices),
+        free: pages(state.on()) - used,
+        offline: pages(state.off()),
+        freeable: Pages::ZERO,
+        cache: Pages::ZERO,
+        awake_reserve: RESERVE,
+        nr_slices: slices,
+        nr_empty: state.empty(),
+        nr_offline: state.off(),
+        nr_fixed: 0,
+    }
+}
+
+fn row(state: &State, economics: &Economics, id: u32) -> Row {
+    let (on, used) = (id < state.on(), id < state.on() - state.empty());
+    let joules = if used { economics.emptying_joules } else { economics.empty_joules };
+    Row {
+        id: SliceId(id),
+        state: if on { SliceState::Online } else { SliceState::Offline },
+        price: on.then(|| economics.price(joules)),
+        present: SLICE_PAGES,
+        free: if used { Pages(SLICE_PAGES.0 / 2) } else { SLICE_PAGES },
+        freeable: Pages::ZERO,
+    }
+}
+
+fn carry_out(state: &mut State, request: &Request, needed: u32, economics: &Economics) -> Outcome {
+    let before = *state.account();
+    let most = request.max_slices.unwrap_or(u32::MAX);
+    let spare = state.on() - needed;
+    match request.op {
+        Op::OfflineFree => {
+            let count = most.min(state.empty()).min(spare);
+            state.switch_off(state.on() - count);
+        }
+        Op::Compact => {
+            let dearest = economics.price(economics.emptying_joules);
+            let mut budget = request.budget.raw();
+            let mut count = 0;
+            while count < most.min(spare) {
+                let price =
+                    if count < state.empty() { economics.price(economics.empty_joules) } else { dearest };
+                if price.0 > budget {
+                    break;
+                }
+                budget = if request.per_slice { budget } else { budget - price.0 };
+                count += 1;
+            }
+            state.switch_off(state.on() - count);
+        }
+        // Slices are alike but for what they hold: one is taken that holds as much.
+        Op::Offline(_) if spare > 0 => {
+            state.switch_off(state.on() - 1);
+        }
+        Op::Offline(_) => {}
+        Op::Online(_) => state.wake(state.on() + 1),
+        Op::OnlineAll => state.wake(u32::MAX),
+    }
+    let after = state.account();
+    let off = (after.emptied + after.empty) - (before.emptied + before.empty);
+    let done = off + (after.other_wakes - before.other_wakes);
+    let price: Price = economics.price(ramslice_types::Joules(after.offlining - before.offlining));
+    let reason = if done == 0 { Reason::NoRoom } else { Reason::None };
+    Outcome {
+        reason,
+        slices_done: u32::try_from(done).unwrap_or(u32::MAX),
+        price_predicted: price,
+        price_measured: price,
+        ..Outcome::default()
+    }
+}

@@ -1,0 +1,415 @@
+//! `governor`: switches a slice off when that should pay, and never risks more than a stake.
+//!
+//! At each step it
+//!
+//! 1. works out how many slices must be on: what is used and cannot be dropped, the margin, and as much of the cache as
+//!    experience says is read again;
+//! 2. asks for each slice that is on beyond that, cheapest first, how long the highest level has been idle, and whether
+//!    that is as long as the best expert of that level waits ([`experts`]), in break-even times of this slice's price;
+//! 3. spends on those no more than the wallet has room for ([`wallet`]).
+//!
+//! It wakes nothing itself: the kernel wakes ahead of need and on demand, within its awake reserve.
+
+mod cache;
+mod experts;
+mod outlook;
+mod recent;
+mod season;
+mod wallet;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ramslice_types::{Budget, Joules, Op, Outcome, Pages, Price, Request};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{CostBasis, Governor as Settings, PolicyKind};
+use crate::decide::{Decision, Policy, compact, offline_empty};
+use crate::economics::Economics;
+use crate::observe::{Event, Needs, Observation, Row, Totals, WakeCause};
+use crate::why::Why;
+
+use cache::Cache;
+use experts::{Advice, Experts, Figures, LONGEST_WAIT};
+use outlook::Outlook;
+use recent::Recent;
+use season::Season;
+use wallet::{STAKE, WINDOW, Wallet};
+
+/// Exact prices, found by walking a slice, exceed those by counters by up to this factor before a slice is left alone.
+const PRICE_ROOM: f64 = 1.25;
+/// Weight of the last emptying in the mean of what emptying costs.
+const LEARNING: f64 = 0.1;
+/// After a request that did nothing, it waits so many seconds, twice as many the next time.
+const FIRST_PAUSE: f64 = 30.0;
+/// The longest such pause, in seconds.
+const LONGEST_PAUSE: f64 = 3600.0;
+/// Memory of the experts and the cache, in windows.
+const MEMORY: f64 = 4.0;
+
+/// The break-even governor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Governor {
+    settings: Settings,
+    economics: Economics,
+    /// What emptying a slice has cost on average, in joules.
+    emptying: f64,
+    /// Everything that it learns from what it sees; nothing before the first step.
+    mind: Option<Mind>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Mind {
+    /// The last step, in seconds.
+    time: f64,
+    /// Slices off after the last step, as far as known.
+    off: u32,
+    recent: Recent,
+    season: Season,
+    experts: Experts,
+    cache: Cache,
+    wallet: Wallet,
+    outlook: Outlook,
+    /// Slices that went off and have not paid yet: when, how many, what each cost.
+    unpaid: VecDeque<(f64, u32, f64)>,
+    /// No request before this time, in seconds, because the last one did nothing.
+    paused_until: f64,
+    /// The length of the next pause.
+    pause: f64,
+}
+
+/// Slices that should pay, and what keeps the next one on.
+#[derive(Debug, Default)]
+struct Plan {
+    empty: u32,
+    used: u32,
+    /// What is spent on them at most, in joules.
+    joules: f64,
+    /// The dearest of the used ones, in joules.
+    dearest: f64,
+    stopped: Option<Why>,
+}
+
+impl Governor {
+    /// With these settings, on a machine with these figures.
+    pub fn new(settings: Settings, economics: Economics) -> Self {
+        Self { settings, economics, emptying: economics.emptying_joules.0, mind: None }
+    }
+
+    /// The most that it can have lost after a time, on any input: two slice-emptyings for each back-off window.
+    ///
+    /// A slice-emptying is that of a slice full of movable pages, and waking it. This holds as far as prices hold: an
+    /// operation may turn out dearer than its budget by the error of the price model. What a refault costs is not known
+    /// in advance; refaults of cache that was dropped within one step come on top.
+    pub fn loss_cap(economics: &Economics, elapsed: Duration) -> Joules {
+        let windows = 1.0 + (elapsed.as_secs_f64() / Self::window(economics).as_secs_f64()).floor();
+        Joules(windows * STAKE * dearest(economics))
+    }
+
+    /// The least length of a back-off window; it doubles after losses.
+    pub fn window(economics: &Economics) -> Duration {
+        Duration::try_from_secs_f64(WINDOW * economics.break_even_of_emptying().0).unwrap_or(Duration::MAX)
+    }
+
+    /// Whether it is backing off because slices woke too early or dropped cache came back.
+    pub fn is_backing_off(&self) -> bool {
+        self.mind.as_ref().is_some_and(|mind| mind.wallet.is_backing_off())
+    }
+
+    /// Slices that must be on, with the margin and as much cache as is needed.
+    fn need(totals: &Totals, cache_share: f64) -> u32 {
+        let cache = (totals.freeable.0 as f64 * cache_share) as u64;
+        let pages = totals.needed() + Pages(cache) + margin(totals);
+        let slices = u64::from(totals.nr_slices);
+        let per_slice = totals.managed.0.checked_div(slices).unwrap_or(0).max(1);
+        u32::try_from(pages.0.div_ceil(per_slice))
+            .unwrap_or(u32::MAX)
+            .clamp(totals.nr_fixed, totals.nr_slices)
+    }
+
+    fn figures(&self) -> Figures {
+        Figures {
+            saving: self.economics.saving_watts.0,
+            emptying: self.emptying,
+            empty: self.economics.empty_joules.0,
+            waking: self.economics.waking_joules.0,
+        }
+    }
+
+    fn cost(&self, outcome: &Outcome) -> f64 {
+        let price = match self.settings.costs {
+            CostBasis::Measured if outcome.price_measured > Price::ZERO => outcome.price_measured,
+            _ => outcome.price_predicted,
+        };
+        self.economics.joules(price).0
+    }
+
+    /// Takes in what happened.
+    fn learn(&mut self, mind: &mut Mind, seen: &Observation<'_>) {
+        let waking = self.economics.waking_joules.0;
+        for event in seen.events {
+            match event {
+                Event::Woken { time, slices, cause } => {
+                    mind.wallet.spend(f64::from(*slices) * waking);
+                    if *cause != WakeCause::Request {
+                        mind.woken_early(time.as_secs_f64(), *slices, self.economics.saving_watts.0, waking);
+                    }
+                }
+                Event::Refaulted { pages } => {
+                    mind.cache.refault(pages.0);
+                    mind.wallet.refault(pages.0, self.economics.refault_joules.0 * pages.0 as f64);
+                }
+                Event::Finished { op, outcome } => {
+                    let cost = self.cost(outcome);
+                    mind.wallet.spend(cost);
+                    mind.cache.drop(outcome.dropped.0);
+                    let done = outcome.slices_done;
+                    if done == 0 {
+                        mind.paused_until = mind.time + mind.pause;
+                        mind.pause = (mind.pause * 2.0).min(LONGEST_PAUSE);
+                        continue;
+                    }
+                    mind.off += done;
+                    mind.pause = FIRST_PAUSE;
+                    mind.unpaid.push_back((mind.time, done, cost / f64::from(done)));
+                    if matches!(op, Op::Compact | Op::Offline(_)) {
+                        // Each slice counts: many at once teach more than one.
+                        let weight = 1.0 - (1.0 - LEARNING).powf(f64::from(done));
+                        self.emptying += weight * (cost / f64::from(done) - self.emptying);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Which slices should pay, as far as the wallet reaches.
+    fn plan(&self, mind: &Mind, totals: &Totals, rows: &[Row], need: u32, season: Option<u32>) -> Plan {
+        let mut plan = Plan::default();
+        let (figures, now, room) = (self.figures(), mind.time, mind.wallet.room());
+        let on = totals.nr_slices.saturating_sub(totals.nr_offline);
+        if on <= need {
+            plan.stopped = Some(Why::AllNeeded { need });
+            return plan;
+        }
+        let mut prices = Prices::new(self, totals, rows);
+        for level in (need + 1..=on).rev() {
+            let Some((price, empty)) = prices.next() else {
+                plan.stopped = Some(Why::NoCandidate { spare: level - need });
+                break;
+            };
+            let break_even = (price + figures.waking) / figures.saving;
+            let idle = mind.recent.idle(level, now);
+            let wait = match mind.experts.advice(level, &figures, season) {
+                // An empty slice pays within seconds, and nothing is lost with it but those.
+                _ if empty => 0.0,
+                Advice::Wait(times) => times * break_even,
+                Advice::Season if season.is_some_and(|expected| level <= expected) => {
+                    plan.stopped = Some(Why::Expected { slices: level - need });
+                    break;
+                }
+                Advice::Season => 0.0,
+                Advice::Stay => {
+                    plan.stopped = Some(Why::NeverPays { spare: level - need });
+                    break;
+                }
+            };
+            if idle < wait {
+                plan.stopped = Some(Why::Waits {
+                    spare: level - need,
+                    idle: seconds(idle),
+                    wait: seconds(wait),
+                    break_even: seconds(break_even),
+                });
+                break;
+            }
+            let most = if empty { price } else { price * PRICE_ROOM } + figures.waking;
+            if plan.joules + most > room {
+                plan.stopped =
+                    Some(Why::AtRisk { spare: level - need, wait: seconds(mind.wallet.wait(now)) });
+                break;
+            }
+            plan.joules += most;
+            if empty {
+                plan.empty += 1;
+            } else {
+                plan.used += 1;
+                plan.dearest = plan.dearest.max(price);
+            }
+        }
+        plan
+    }
+
+    fn requests(&self, plan: &Plan, cache_share: f64) -> Vec<Request> {
+        let mut requests = Vec::new();
+        if plan.empty > 0 {
+            requests.push(offline_empty(plan.empty));
+        }
+        if plan.used > 0 {
+            let budget = self.economics.price(Joules(plan.dearest * PRICE_ROOM)) + Price(1);
+            let request = compact(Some(plan.used), Budget::Limited(budget), true);
+            requests.push(Request { keep_cache: cache_share >= 1.0, ..request });
+        }
+        requests
+    }
+}
+
+/// Pages that stay free and awake, at least: as much again as the kernel keeps, so that it need not wake at once what
+/// was just switched off.
+fn margin(totals: &Totals) -> Pages {
+    totals.awake_reserve * 2
+}
+
+/// Emptying and waking a slice that is full of movable pages, in joules.
+fn dearest(economics: &Economics) -> f64 {
+    // The typical slice is half full.
+    2.0 * economics.emptying_joules.0 + economics.waking_joules.0
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX)
+}
+
+/// What switching slices off costs, cheapest first: empty ones, then used ones by their price.
+struct Prices<'a> {
+    empty: u32,
+    empty_joules: f64,
+    typical: f64,
+    most: f64,
+    known: Option<std::vec::IntoIter<Price>>,
+    governor: &'a Governor,
+}
+
+impl<'a> Prices<'a> {
+    fn new(governor: &'a Governor, totals: &Totals, rows: &[Row]) -> Self {
+        let known = (!rows.is_empty()).then(|| {
+            let used = rows.iter().filter(|row| row.can_go_off() && !row.is_empty());
+            let mut prices: Vec<Price> = used.filter_map(|row| row.price).collect();
+            prices.sort_unstable();
+            prices.into_iter()
+        });
+        Self {
+            empty: totals.nr_empty,
+            empty_joules: governor.economics.empty_joules.0,
+            typical: governor.emptying,
+            most: dearest(&governor.economics),
+            known,
+            governor,
+        }
+    }
+
+    /// The next price in joules, and whether the slice is empty.
+    fn next(&mut self) -> Option<(f64, bool)> {
+        if self.empty > 0 {
+            self.empty -= 1;
+            return Some((self.empty_joules, true));
+        }
+        let price = match &mut self.known {
+            Some(prices) => self.governor.economics.joules(prices.next()?).0,
+            None => self.typical,
+        };
+        (price <= self.most).then_some((price, false))
+    }
+}
+
+impl Mind {
+    fn new(now: f64, seen: &Observation<'_>, settings: &Settings, economics: &Economics) -> Self {
+        let (totals, break_even) = (&seen.totals, economics.break_even_of_emptying().0);
+        let fade = MEMORY * WINDOW * break_even;
+        Self {
+            time: now,
+            off: totals.nr_offline,
+            recent: Recent::new(now),
+            season: Season::new(now, settings.day_seconds),
+            experts: Experts::new(totals.nr_slices, totals.nr_slices - totals.nr_empty, fade),
+            cache: Cache::new(totals.slice_pages.0 as f64, fade),
+            wallet: Wallet::new(now, dearest(economics), break_even),
+            outlook: Outlook::default(),
+            unpaid: VecDeque::new(),
+            paused_until: now,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    /// Slices woke by themselves: those that went off last, for nobody knows which. What they had not earned is lost.
+    fn woken_early(&mut self, time: f64, mut slices: u32, saving: f64, waking: f64) {
+        while slices > 0 {
+            let Some((since, count, cost)) = self.unpaid.back_mut() else { return };
+            let some = slices.min(*count);
+            let missing = *cost + waking - saving * (time - *since).max(0.0);
+            if missing > 0.0 {
+                self.wallet.woke_early(some, missing * f64::from(some));
+            }
+            *count -= some;
+            slices -= some;
+            if *count == 0 {
+                self.unpaid.pop_back();
+            }
+        }
+    }
+}
+
+impl Policy for Governor {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Governor
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::Rows
+    }
+
+    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+        let (totals, now) = (&seen.totals, seen.time.as_secs_f64());
+        let mut mind = match self.mind.take() {
+            Some(mind) => mind,
+            None => Mind::new(now, seen, &self.settings, &self.economics),
+        };
+        let elapsed = (now - mind.time).max(0.0);
+        self.learn(&mut mind, seen);
+        mind.time = mind.time.max(now);
+        let now = mind.time;
+        let saving = self.economics.saving_watts.0;
+        mind.wallet.save(saving * elapsed * f64::from(mind.off.min(totals.nr_offline)));
+        mind.off = totals.nr_offline;
+        mind.wallet.owe(f64::from(mind.off) * self.economics.waking_joules.0);
+        let waking = self.economics.waking_joules.0;
+        while mind.unpaid.front().is_some_and(|&(since, _, cost)| (now - since) * saving > cost + waking) {
+            mind.unpaid.pop_front();
+        }
+        mind.wallet.turn(now);
+        mind.cache.step(elapsed);
+        let figures = self.figures();
+        let break_even = (figures.emptying + figures.waking) / figures.saving;
+        let cache_share = mind.cache.needed_share();
+        let need = Self::need(totals, cache_share);
+        // Demand between two looks is seen by what it woke.
+        let woken =
+            seen.events.iter().any(|event| matches!(event, Event::Woken { cause: WakeCause::Demand, .. }));
+        let on = totals.nr_slices.saturating_sub(totals.nr_offline);
+        let peak = if woken { need.max(on) } else { need };
+        if mind.experts.slices() != totals.nr_slices {
+            mind =
+                Mind { wallet: mind.wallet.clone(), ..Mind::new(now, seen, &self.settings, &self.economics) };
+        }
+        mind.season.push(now, peak);
+        mind.recent.push(now, peak, 2.0 * LONGEST_WAIT * break_even);
+        let season = mind.season.expects(now, break_even);
+        mind.experts.step(&figures, now, elapsed, peak, &mind.recent, season);
+        let plan = self.plan(&mind, totals, seen.rows, need, season);
+        let expected = on.saturating_sub(plan.empty + plan.used);
+        let forecast = mind.outlook.step(now, peak, expected, break_even);
+        let mut decision = if mind.wallet.is_backing_off() {
+            let (early, refaults) = (mind.wallet.early, mind.wallet.refaults);
+            Decision::rest(Why::BackingOff { wait: seconds(mind.wallet.wait(now)), early, refaults })
+        } else if now < mind.paused_until {
+            Decision::rest(Why::DidNothing { wait: seconds(mind.paused_until - now) })
+        } else if plan.empty + plan.used > 0 {
+            let why = Why::Pays { empty: plan.empty, used: plan.used, joules: plan.joules };
+            Decision { requests: self.requests(&plan, cache_share), why, forecast: None }
+        } else {
+            Decision::rest(plan.stopped.unwrap_or(Why::AllNeeded { need }))
+        };
+        decision.forecast = Some(forecast);
+        self.mind = Some(mind);
+        decision
+    }
+}

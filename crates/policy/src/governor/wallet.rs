@@ -1,0 +1,131 @@
+//! What may be put at risk: a stake for each window, and part of what was earned before.
+//!
+//! The balance is what would have been earned if all slices that are off had to wake this moment: saved, less spent,
+//! less their waking. Nothing can lower it but what the governor spends and what dropped cache costs when it is read
+//! again. So whoever spends only what keeps the balance above a floor never ends below that floor, whatever comes. A
+//! window opens with the floor at the balance, or at half of it if it is above 0, less a stake of two slice-emptyings.
+//! Hence, with `n` windows opened, the balance is at least `-n` stakes.
+
+use serde::{Deserialize, Serialize};
+
+/// The least length of a window, in break-even times of a slice: in that time one slice off earns four stakes.
+pub(super) const WINDOW: f64 = 8.0;
+/// Slice-emptyings in a stake.
+pub(super) const STAKE: f64 = 2.0;
+/// A window doubles after a loss, up to so many times its least length.
+const LONGEST: f64 = 64.0;
+
+/// Joules put at risk and earned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Wallet {
+    /// What may be lost in each window, in joules.
+    stake: f64,
+    /// The least length of a window, in seconds.
+    least: f64,
+    /// The length of this one.
+    length: f64,
+    /// When it opened, in seconds.
+    opened: f64,
+    /// Below this the balance may not fall by spending.
+    floor: f64,
+    /// Saved by slices that were off.
+    pub(super) saved: f64,
+    /// Spent, refaults included.
+    pub(super) spent: f64,
+    /// What it would cost to wake all that is off.
+    owed: f64,
+    /// Saved in this window.
+    won: f64,
+    /// Lost in this window on slices that woke before they had paid, and on refaults.
+    lost: f64,
+    /// Slices that woke too early, in this window.
+    pub(super) early: u32,
+    /// Pages read again, in this window.
+    pub(super) refaults: u64,
+}
+
+impl Wallet {
+    /// `dearest` is the most that emptying and waking one slice can cost, `break_even` its typical break-even time.
+    pub(super) fn new(now: f64, dearest: f64, break_even: f64) -> Self {
+        let (stake, least) = (STAKE * dearest, WINDOW * break_even);
+        Self {
+            stake,
+            least,
+            length: least,
+            opened: now,
+            floor: -stake,
+            saved: 0.0,
+            spent: 0.0,
+            owed: 0.0,
+            won: 0.0,
+            lost: 0.0,
+            early: 0,
+            refaults: 0,
+        }
+    }
+
+    /// The balance if all woke now.
+    fn balance(&self) -> f64 {
+        self.saved - self.spent - self.owed
+    }
+
+    /// What may be spent now, in joules.
+    pub(super) fn room(&self) -> f64 {
+        (self.balance() - self.floor).max(0.0)
+    }
+
+    /// Slices that are off would cost this much to wake.
+    pub(super) fn owe(&mut self, joules: f64) {
+        self.owed = joules;
+    }
+
+    /// Slices that were off saved this much.
+    pub(super) fn save(&mut self, joules: f64) {
+        self.saved += joules;
+        self.won += joules;
+    }
+
+    /// This much was spent on emptying or waking.
+    pub(super) fn spend(&mut self, joules: f64) {
+        self.spent += joules;
+    }
+
+    /// Slices woke before they had earned this much.
+    pub(super) fn woke_early(&mut self, slices: u32, joules: f64) {
+        self.early += slices;
+        self.lost += joules;
+    }
+
+    /// Dropped cache was read again for this much.
+    pub(super) fn refault(&mut self, pages: u64, joules: f64) {
+        self.spent += joules;
+        self.lost += joules;
+        self.refaults += pages;
+    }
+
+    /// More was lost in this window than a stake and what it won.
+    pub(super) fn is_backing_off(&self) -> bool {
+        self.lost > self.stake + self.won
+    }
+
+    /// Seconds until the next window.
+    pub(super) fn wait(&self, now: f64) -> f64 {
+        (self.opened + self.length - now).max(0.0)
+    }
+
+    /// Opens the next window if this one is over; it is longer after losses, shorter after gains.
+    pub(super) fn turn(&mut self, now: f64) {
+        if now < self.opened + self.length {
+            return;
+        }
+        self.length = if self.is_backing_off() {
+            (self.length * 2.0).min(self.least * LONGEST)
+        } else {
+            (self.length / 2.0).max(self.least)
+        };
+        self.opened = now;
+        let balance = self.balance();
+        self.floor = if balance > 0.0 { balance / 2.0 } else { balance } - self.stake;
+        (self.won, self.lost, self.early, self.refaults) = (0.0, 0.0, 0, 0);
+    }
+}
