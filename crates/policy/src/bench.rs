@@ -16,34 +16,53 @@ use crate::observe::{Event, Needs, Observation, Row, Totals, WakeCause};
 pub const SLICE_PAGES: Pages = Pages(512);
 /// The size of a page.
 pub const PAGE_BYTES: Bytes = Bytes(4096);
+/// The size of a slice in this bench. What it costs and saves is up to the [`Economics`].
+pub const SLICE_BYTES: Bytes = Bytes(512 * 4096);
 /// Pages that are never switched off.
 const RESERVE: Pages = Pages(64);
 
 /// What a policy has made of a series.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Run {
     /// Where the joules went.
     pub account: Account,
     /// Slices on in each step.
     pub on: Vec<u32>,
-    /// The lowest net at the end of any step, if everything had been woken then.
-    pub lowest: f64,
+    /// What was needed.
+    pub series: Series,
 }
 
-/// Runs `policy` over `series` in steps of `step` and calls `watch` after each one with its number, the decision and the
-/// account so far.
+/// Runs `policy` over `series` in steps of `step`; see [`drive`].
 pub fn run(
     policy: &mut dyn Policy,
     series: &Series,
     economics: &Economics,
     step: Duration,
+    watch: impl FnMut(usize, &Decision, &State),
+) -> Run {
+    let mut demand = series.needed.iter().copied();
+    drive(policy, series.slices, series.used_at_start, economics, step, |_| demand.next(), watch)
+}
+
+/// Runs `policy` on `slices` slices, of which `used` hold something at the start, in steps of `step`.
+///
+/// `demand` says how many slices a step needs, or that it was the last; it may look at what the policy has done. `watch`
+/// is called after each step with its number, the decision, and the machine.
+pub fn drive(
+    policy: &mut dyn Policy,
+    slices: u32,
+    used: u32,
+    economics: &Economics,
+    step: Duration,
+    mut demand: impl FnMut(&State) -> Option<u32>,
     mut watch: impl FnMut(usize, &Decision, &State),
 ) -> Run {
     let costs = Costs::new(economics, step.as_secs_f64());
-    let mut state = State::new(series, costs);
-    let mut run = Run::default();
-    let (mut events, mut rows) = (Vec::new(), Vec::new());
-    for (index, &needed) in series.needed.iter().enumerate() {
+    let mut series = Series { needed: Vec::new(), slices, used_at_start: used };
+    let mut state = State::new(&series, costs);
+    let (mut on, mut events, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    while let Some(needed) = demand(&state) {
+        let (index, needed) = (series.needed.len(), needed.min(slices));
         let time = step * u32::try_from(index).unwrap_or(u32::MAX);
         let woken = state.demand(needed);
         if woken > 0 {
@@ -51,10 +70,9 @@ pub fn run(
         }
         rows.clear();
         if policy.needs() == Needs::Rows {
-            rows.extend((0..series.slices).map(|id| row(&state, economics, id)));
+            rows.extend((0..slices).map(|id| row(&state, economics, id)));
         }
-        let seen =
-            Observation { time, totals: totals(&state, needed, series.slices), rows: &rows, events: &events };
+        let seen = Observation { time, totals: totals(&state, needed, slices), rows: &rows, events: &events };
         let decision = policy.step(&seen);
         events.clear();
         for request in &decision.requests {
@@ -62,12 +80,11 @@ pub fn run(
             events.push(Event::Finished { op: request.op, outcome });
         }
         state.earn();
-        run.on.push(state.on());
-        run.lowest = run.lowest.min(state.account().net() - f64::from(state.off()) * costs.waking);
+        series.needed.push(needed);
+        on.push(state.on());
         watch(index, &decision, &state);
     }
-    run.account = *state.account();
-    run
+    Run { account: *state.account(), on, series }
 }
 
 fn totals(state: &State, needed: u32, slices: u32) -> Totals {

@@ -19,6 +19,7 @@ mod observe;
 mod periodic;
 mod random;
 mod threshold;
+mod tuning;
 mod watermarks;
 mod why;
 
@@ -31,6 +32,7 @@ pub use never::Never;
 pub use observe::{Event, Needs, Observation, Row, Totals, WakeCause};
 pub use periodic::Periodic;
 pub use threshold::Threshold;
+pub use tuning::{Tuned, tune};
 pub use watermarks::Watermarks;
 pub use why::Why;
 

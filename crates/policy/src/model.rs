@@ -111,6 +111,11 @@ impl State {
         self.on - self.used
     }
 
+    /// What would have been earned if everything woke now.
+    pub fn worst(&self) -> f64 {
+        self.account.net() - f64::from(self.off()) * self.costs.waking
+    }
+
     /// The account so far.
     pub fn account(&self) -> &Account {
         &self.account

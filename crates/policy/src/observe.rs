@@ -43,13 +43,13 @@ pub struct Totals {
     pub cache: Pages,
     /// Never to be switched off: the floor under `free`.
     pub awake_reserve: Pages,
-    /// Slices, whatever their state.
+    /// Slices but for quarantined ones, which are lost.
     pub nr_slices: u32,
     /// Of these online and wholly free.
     pub nr_empty: u32,
     /// Of these off.
     pub nr_offline: u32,
-    /// Of these never to be switched off: quarantined, or with boot memory, holes and the like.
+    /// Of these never to be switched off: with boot memory, holes and the like.
     pub nr_fixed: u32,
 }
 
@@ -65,14 +65,13 @@ impl Totals {
             totals.offline += zone.offline_pages;
             totals.awake_reserve += zone.awake_reserve_pages;
         }
-        for slice in slices {
+        for slice in slices.into_iter().filter(|slice| slice.state != SliceState::Quarantined) {
             totals.nr_slices += 1;
             let off = slice.state == SliceState::Offline;
             totals.nr_offline += u32::from(off);
             totals.nr_empty += u32::from(slice.is_empty());
-            totals.nr_fixed +=
-                u32::from(!off && (slice.unreclaimable || slice.state == SliceState::Quarantined));
-            if matches!(slice.state, SliceState::Online | SliceState::Emptying | SliceState::Waking) {
+            totals.nr_fixed += u32::from(!off && slice.unreclaimable);
+            if !off {
                 totals.cache += slice.counters.file;
                 totals.freeable += slice.composition(slice_pages).freeable;
             }

@@ -17,7 +17,8 @@ mod recent;
 mod season;
 mod wallet;
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use ramslice_types::{Budget, Joules, Op, Outcome, Pages, Price, Request};
@@ -124,7 +125,8 @@ impl Governor {
         let per_slice = totals.managed.0.checked_div(slices).unwrap_or(0).max(1);
         u32::try_from(pages.0.div_ceil(per_slice))
             .unwrap_or(u32::MAX)
-            .clamp(totals.nr_fixed, totals.nr_slices)
+            .max(totals.nr_fixed)
+            .min(totals.nr_slices)
     }
 
     fn figures(&self) -> Figures {
@@ -164,18 +166,19 @@ impl Governor {
                     mind.wallet.spend(cost);
                     mind.cache.drop(outcome.dropped.0);
                     let done = outcome.slices_done;
-                    if done == 0 {
-                        mind.paused_until = mind.time + mind.pause;
-                        mind.pause = (mind.pause * 2.0).min(LONGEST_PAUSE);
-                        continue;
+                    let emptied = matches!(op, Op::Compact | Op::Offline(_));
+                    if done > 0 {
+                        mind.off += done;
+                        mind.unpaid.push_back((mind.time, done, cost / f64::from(done)));
                     }
-                    mind.off += done;
-                    mind.pause = FIRST_PAUSE;
-                    mind.unpaid.push_back((mind.time, done, cost / f64::from(done)));
-                    if matches!(op, Op::Compact | Op::Offline(_)) {
+                    if emptied && done > 0 {
+                        mind.pause = FIRST_PAUSE;
                         // Each slice counts: many at once teach more than one.
                         let weight = 1.0 - (1.0 - LEARNING).powf(f64::from(done));
                         self.emptying += weight * (cost / f64::from(done) - self.emptying);
+                    } else if emptied {
+                        mind.paused_until = mind.time + mind.pause;
+                        mind.pause = (mind.pause * 2.0).min(LONGEST_PAUSE);
                     }
                 }
             }
@@ -270,44 +273,47 @@ fn seconds(value: f64) -> Duration {
 }
 
 /// What switching slices off costs, cheapest first: empty ones, then used ones by their price.
+///
+/// Mostly only the first price is asked for: a look at all rows finds it, and nothing is sorted.
 struct Prices<'a> {
     empty: u32,
-    empty_joules: f64,
-    typical: f64,
-    most: f64,
-    known: Option<std::vec::IntoIter<Price>>,
+    rows: &'a [Row],
+    /// Prices not given yet, once more than one was asked for.
+    heap: Option<BinaryHeap<Reverse<Price>>>,
+    first: bool,
     governor: &'a Governor,
 }
 
 impl<'a> Prices<'a> {
-    fn new(governor: &'a Governor, totals: &Totals, rows: &[Row]) -> Self {
-        let known = (!rows.is_empty()).then(|| {
-            let used = rows.iter().filter(|row| row.can_go_off() && !row.is_empty());
-            let mut prices: Vec<Price> = used.filter_map(|row| row.price).collect();
-            prices.sort_unstable();
-            prices.into_iter()
-        });
-        Self {
-            empty: totals.nr_empty,
-            empty_joules: governor.economics.empty_joules.0,
-            typical: governor.emptying,
-            most: dearest(&governor.economics),
-            known,
-            governor,
-        }
+    fn new(governor: &'a Governor, totals: &Totals, rows: &'a [Row]) -> Self {
+        Self { empty: totals.nr_empty, rows, heap: None, first: true, governor }
+    }
+
+    fn used(&self) -> impl Iterator<Item = Price> + use<'a> {
+        self.rows.iter().filter(|row| row.can_go_off() && !row.is_empty()).filter_map(|row| row.price)
     }
 
     /// The next price in joules, and whether the slice is empty.
     fn next(&mut self) -> Option<(f64, bool)> {
+        let economics = &self.governor.economics;
         if self.empty > 0 {
             self.empty -= 1;
-            return Some((self.empty_joules, true));
+            return Some((economics.empty_joules.0, true));
         }
-        let price = match &mut self.known {
-            Some(prices) => self.governor.economics.joules(prices.next()?).0,
-            None => self.typical,
+        let price = if self.rows.is_empty() {
+            self.governor.emptying
+        } else if std::mem::take(&mut self.first) {
+            economics.joules(self.used().min()?).0
+        } else {
+            if self.heap.is_none() {
+                let mut heap: BinaryHeap<_> = self.used().map(Reverse).collect();
+                heap.pop();
+                self.heap = Some(heap);
+            }
+            economics.joules(self.heap.as_mut()?.pop()?.0).0
         };
-        (price <= self.most).then_some((price, false))
+        // A full slice is the dearest that the stake was made for.
+        (price <= dearest(economics)).then_some((price, false))
     }
 }
 

@@ -1,0 +1,258 @@
+//! The simple policies, their settings, and what all policies have in common.
+
+mod loads;
+
+use std::time::Duration;
+
+use loads::Load;
+use proptest::prelude::*;
+use ramslice_energy::builtin;
+use ramslice_policy::bench::{PAGE_BYTES, SLICE_BYTES, run};
+use ramslice_policy::{
+    AnyPolicy, Config, Decision, Economics, Observation, Policy, PolicyKind, Row, Saved, Totals, Why,
+};
+use ramslice_types::{Budget, Bytes, Op, Pages, Price, Request, SliceId, SliceState};
+
+fn economics() -> Economics {
+    let profile = builtin("thesis-parc").unwrap().unwrap();
+    let state = profile.state("parc").unwrap();
+    Economics::new(state, profile.machine.as_ref().unwrap(), Bytes(1 << 30), PAGE_BYTES).unwrap()
+}
+
+fn policy(config: &Config) -> AnyPolicy {
+    AnyPolicy::new(config, &economics(), SLICE_BYTES, PAGE_BYTES).unwrap()
+}
+
+fn parse(text: &str) -> Config {
+    Config::parse(text, "policy.toml").unwrap()
+}
+
+/// A machine of 16 slices of 512 pages; those from `on` up are off.
+fn look(on: u32, used: u64, cache: u64) -> (Totals, Vec<Row>) {
+    let totals = Totals {
+        slice_pages: Pages(512),
+        managed: Pages(16 * 512),
+        free: Pages(u64::from(on) * 512 - used),
+        offline: Pages(u64::from(16 - on) * 512),
+        freeable: Pages(cache),
+        cache: Pages(cache),
+        awake_reserve: Pages(64),
+        nr_slices: 16,
+        nr_offline: 16 - on,
+        ..Totals::default()
+    };
+    let row = |id| Row {
+        id: SliceId(id),
+        state: if id < on { SliceState::Online } else { SliceState::Offline },
+        price: (id < on).then_some(Price(5000)),
+        present: Pages(512),
+        free: Pages(100),
+        freeable: Pages::ZERO,
+    };
+    (totals, (0..16).map(row).collect())
+}
+
+fn step(policy: &mut AnyPolicy, seconds: u64, (totals, rows): &(Totals, Vec<Row>)) -> Decision {
+    policy.step(&Observation { time: Duration::from_secs(seconds), totals: *totals, rows, events: &[] })
+}
+
+#[test]
+fn periodic_sends_its_budget_once_a_period() {
+    let text = "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 60\nbudget_100cycles = 50000\nper_slice = true\n";
+    let mut policy = policy(&parse(text));
+    let machine = look(16, 100, 0);
+    let first = step(&mut policy, 5, &machine);
+    assert_eq!(
+        first.requests,
+        [Request { budget: Budget::Limited(Price(50_000)), per_slice: true, ..Request::new(Op::Compact) }]
+    );
+    let second = step(&mut policy, 64, &machine);
+    assert_eq!((second.requests, second.why), (vec![], Why::NotDue { wait: Duration::from_secs(1) }));
+    assert_eq!(step(&mut policy, 65, &machine).requests.len(), 1);
+}
+
+#[test]
+fn a_budget_may_have_no_limit() {
+    let config = parse("schema_version = 1\npolicy = \"periodic\"\n[periodic]\nbudget_100cycles = \"inf\"\n");
+    let first = step(&mut policy(&config), 0, &look(16, 100, 0));
+    assert_eq!(first.requests[0].budget, Budget::Unlimited);
+}
+
+/// `FREE_LOW` and `FREE_HIGH` at 2 and 6 slices, with cache at 3 and 8; slices have 2 MiB.
+const MARKS: &str = "schema_version = 1\npolicy = \"watermarks\"\n[watermarks]\nfree_low_mib = 4\nfree_high_mib = 12\n\
+                     cache_free_low_mib = 6\ncache_free_high_mib = 16\ntimeout_seconds = 10\n";
+
+#[test]
+fn watermarks_wake_the_lowest_and_switch_off_the_highest_slice() {
+    let config = parse(MARKS);
+    // 1 slice free, and half a slice of cache: both low watermarks are crossed.
+    let low = step(&mut policy(&config), 0, &look(10, 9 * 512, 256));
+    assert_eq!(low.requests, [Request::new(Op::Online(SliceId(10)))], "{}", low.why);
+    // The same, but with cache: it could be dropped.
+    let cached = step(&mut policy(&config), 0, &look(10, 9 * 512, 4 * 512));
+    assert!(cached.requests.is_empty(), "{}", cached.why);
+    // 7 slices free.
+    let free = step(&mut policy(&config), 0, &look(10, 3 * 512, 0));
+    assert_eq!(free.requests, [Request::new(Op::Offline(SliceId(9)))]);
+    assert!(free.why.to_string().contains("FREE_HIGH"), "{}", free.why);
+    // 4 free, 5 more hold cache.
+    let cache = step(&mut policy(&config), 0, &look(10, 6 * 512, 5 * 512));
+    assert_eq!(cache.requests, [Request::new(Op::Offline(SliceId(9)))]);
+    assert!(cache.why.to_string().contains("CACHE_FREE_HIGH"), "{}", cache.why);
+}
+
+#[test]
+fn watermarks_rest_for_the_time_out() {
+    let mut policy = policy(&parse(MARKS));
+    let machine = look(10, 512, 0);
+    assert_eq!(step(&mut policy, 0, &machine).requests.len(), 1);
+    assert!(step(&mut policy, 9, &machine).requests.is_empty());
+    assert_eq!(step(&mut policy, 10, &machine).requests.len(), 1);
+}
+
+#[test]
+fn the_hysteresis_rule_is_checked_and_named_with_its_line() {
+    for (wrong, line, name) in [
+        ("free_high_mib = 6", 5, "free_high_mib must be above free_low_mib"),
+        ("cache_free_high_mib = 8", 7, "cache_free_high_mib must be above cache_free_low_mib"),
+    ] {
+        let (key, _) = wrong.split_once(' ').unwrap();
+        let text: Vec<&str> = MARKS
+            .lines()
+            .map(|line| if line.starts_with(&format!("{key} ")) { wrong } else { line })
+            .collect();
+        let config = parse(&text.join("\n"));
+        let error = config.check(SLICE_BYTES).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("policy.toml:{line}: ")) && error.contains(name), "{error}");
+        assert!(AnyPolicy::new(&config, &economics(), SLICE_BYTES, PAGE_BYTES).is_err());
+        // Slices of 1 MiB leave room between the same watermarks.
+        config.check(Bytes::MIB).unwrap();
+    }
+}
+
+#[test]
+fn wrong_settings_are_named_by_line() {
+    let head = "schema_version = 1\npolicy = \"threshold\"\n";
+    for (text, line, what) in [
+        ("policy = \"never\"\n".to_owned(), 1, "schema_version"),
+        ("schema_version = 2\npolicy = \"never\"\n".to_owned(), 1, "these tools know 1"),
+        ("schema_version = 1\npolicy = \"greedy\"\n".to_owned(), 2, "unknown variant `greedy`"),
+        (format!("{head}[threshold]\nlow = 0.9\nhigh = 0.8\n"), 4, "low < high"),
+        (format!("{head}[threshold]\nmax_slices = 0\n"), 4, "at least 1"),
+        (format!("{head}[threshold]\nspeed = 3\n"), 4, "unknown field `speed`"),
+        (format!("{head}[periodic]\nperiod_seconds = -1\n"), 4, "at least 0.001"),
+        (format!("{head}[periodic]\nperiod_seconds = nan\n"), 4, "NaN"),
+        (format!("{head}[periodic]\nbudget_100cycles = \"much\"\n"), 4, "\"inf\" for no limit"),
+        (format!("{head}[governor]\nday_seconds = \"long\"\n"), 4, "invalid type"),
+        (format!("{head}[periodic\n"), 3, ""),
+    ] {
+        let error = Config::parse(&text, "policy.toml").unwrap_err();
+        assert_eq!(error.line, line, "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    let error = "greedy".parse::<PolicyKind>().unwrap_err().to_string();
+    assert!(error.contains("`greedy`") && error.contains("governor"), "{error}");
+}
+
+#[test]
+fn thresholds_switch_until_utilisation_is_between_them() {
+    let mut config = Config::new(PolicyKind::Threshold);
+    config.threshold.max_slices = 16;
+    // 3 slices used of 16: 4 on make 75 %.
+    let low = step(&mut policy(&config), 0, &look(16, 3 * 512, 0));
+    assert_eq!(low.requests.len(), 12, "{}", low.why);
+    // 9.5 of 10 used: 11 on make 86 %.
+    let high = step(&mut policy(&config), 0, &look(10, 19 * 256, 0));
+    assert_eq!(high.requests.len(), 1, "{}", high.why);
+    assert!(matches!(high.requests[0].op, Op::Online(SliceId(10..16))));
+    let well = step(&mut policy(&config), 0, &look(10, 8 * 512, 0));
+    assert!(well.requests.is_empty(), "{}", well.why);
+}
+
+#[test]
+fn chance_depends_on_the_seed_alone() {
+    let choice = |seed| {
+        let mut config = Config::new(PolicyKind::Threshold);
+        config.threshold.seed = seed;
+        step(&mut policy(&config), 0, &look(16, 3 * 512, 0)).requests
+    };
+    assert_eq!(choice(7), choice(7));
+    assert_ne!(choice(7), choice(8));
+}
+
+#[test]
+fn saved_states_of_another_version_or_policy_are_refused() {
+    let saved = policy(&Config::new(PolicyKind::Never)).save();
+    let error = saved.clone().restore(PolicyKind::Governor).unwrap_err().to_string();
+    assert!(error.contains("never") && error.contains("governor"), "{error}");
+    let newer = serde_json::to_string(&saved).unwrap().replace("\"state_version\":1", "\"state_version\":9");
+    let error =
+        serde_json::from_str::<Saved>(&newer).unwrap().restore(PolicyKind::Never).unwrap_err().to_string();
+    assert!(error.contains("version 9"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_policy_is_the_same_after_saving_and_restoring(
+        kind in prop::sample::select(PolicyKind::ALL.as_slice()), seed in any::<u64>(),
+    ) {
+        let series = Load::Churn.series(seed, 16, 30.0, 120);
+        let mut first = policy(&Config::new(kind));
+        run(&mut first, &series, &economics(), Duration::from_secs(30), |_, _, _| {});
+        let text = serde_json::to_string(&first.save()).unwrap();
+        let restored = serde_json::from_str::<Saved>(&text).unwrap().restore(kind).unwrap();
+        prop_assert_eq!(restored, first);
+    }
+
+    #[test]
+    fn no_policy_earns_more_than_the_clairvoyant(
+        kind in prop::sample::select(PolicyKind::ALL.as_slice()), load in prop::sample::select(Load::ALL.as_slice()),
+        seed in any::<u64>(),
+    ) {
+        let (economics, step) = (economics(), Duration::from_secs(30));
+        let series = load.series(seed, 16, 30.0, 400);
+        let best = ramslice_policy::clairvoyant::optimum(
+            &series, ramslice_policy::model::Costs::new(&economics, step.as_secs_f64())).net();
+        let net = run(&mut policy(&Config::new(kind)), &series, &economics, step, |_, _, _| {}).account.net();
+        prop_assert!(net <= best + 1e-6, "{} {} {}", kind, net, best);
+    }
+
+    #[test]
+    fn watermarks_that_keep_the_rule_do_not_swing_under_constant_load(
+        low in 0.0f64..8.0, width in 2.01f64..20.0, cache_low in 0.0f64..8.0, cache_width in 2.01f64..20.0,
+        used in 0u64..4000, cache_share in 0.0f64..1.0,
+    ) {
+        let mut config = Config::new(PolicyKind::Watermarks);
+        config.watermarks.free_low_mib = Some(low);
+        config.watermarks.free_high_mib = Some(low + width);
+        config.watermarks.cache_free_low_mib = Some(low + cache_low);
+        config.watermarks.cache_free_high_mib = Some(low + cache_low + cache_width);
+        let mut policy = policy(&config);
+        let mut on = 16;
+        let mut directions = Vec::new();
+        for round in 0..40u64 {
+            let cache = (used as f64 * cache_share) as u64;
+            let decision = step(&mut policy, round * 30, &look(on, used, cache));
+            match decision.requests.first().map(|request| request.op) {
+                Some(Op::Offline(_)) if u64::from(on - 1) * 512 >= used => { on -= 1; directions.push(-1); }
+                Some(Op::Online(_)) => { on += 1; directions.push(1); }
+                _ => {}
+            }
+        }
+        // It goes one way and rests.
+        prop_assert!(directions.windows(2).all(|pair| pair[0] == pair[1]), "{directions:?}");
+    }
+
+    #[test]
+    fn more_use_never_makes_a_threshold_switch_more_off(used in 0u64..6000, more in 0u64..2000) {
+        let mut config = Config::new(PolicyKind::Threshold);
+        config.threshold.max_slices = 16;
+        let off = |used| {
+            let decision = step(&mut policy(&config), 0, &look(16, used, 0));
+            decision.requests.iter().filter(|request| matches!(request.op, Op::Offline(_))).count()
+        };
+        prop_assert!(off(used + more) <= off(used));
+    }
+}
