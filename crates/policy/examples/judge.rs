@@ -26,7 +26,7 @@ fn main() {
     let mut all = Vec::new();
     for load in Load::ALL {
         for (slices, step, steps) in
-            [(32, 30.0, 2880), (128, 30.0, 2880), (128, 300.0, 2304), (1024, 30.0, 2880)]
+            [(32, 30.0, 2880), (96, 300.0, 2304), (1024, 30.0, 2880)]
         {
             let mut line = format!("{:8} {slices:5} slices {step:3} s {steps} steps:", format!("{load:?}"));
             for kind in PolicyKind::ALL {

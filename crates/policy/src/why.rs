@@ -108,6 +108,13 @@ pub enum Why {
         /// How long it must stay off to pay.
         break_even: Duration,
     },
+    /// Idle for so long that what is left of such gaps has been too short.
+    TooLate {
+        /// Slices beyond what is needed.
+        spare: u32,
+        /// How long one of them has not been needed.
+        idle: Duration,
+    },
     /// All that may be put at risk is at risk.
     AtRisk {
         /// Slices beyond what is needed.
@@ -193,6 +200,11 @@ impl fmt::Display for Why {
                 secs(idle),
                 secs(wait),
                 secs(break_even)
+            ),
+            Self::TooLate { spare, idle } => write!(
+                f,
+                "does nothing: {spare} slices are spare, the next for {} s, and what was left of such gaps has been too short",
+                secs(idle)
             ),
             Self::AtRisk { spare, wait } => write!(
                 f,

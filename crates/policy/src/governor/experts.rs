@@ -133,13 +133,16 @@ impl Experts {
         }
     }
 
+    fn range(&self, level: u32) -> &Range {
+        let index = self.ranges.partition_point(|range| range.high < level).min(self.ranges.len() - 1);
+        &self.ranges[index]
+    }
+
     /// What is best for the range of a level.
     pub(super) fn advice(&self, level: u32, figures: &Figures, season: Option<u32>) -> Advice {
-        let index = self.ranges.partition_point(|range| range.high < level).min(self.ranges.len() - 1);
-        let range = &self.ranges[index];
-        // Somebody else has to be better by more than chance: by two emptyings.
-        let doubt = 2.0 * (figures.emptying + figures.waking);
-        let (mut best, mut most) = (DEFAULT, range.gain[DEFAULT] + doubt);
+        let range = self.range(level);
+        // Somebody else has to be better by more than chance.
+        let (mut best, mut most) = (DEFAULT, range.gain[DEFAULT] + range.doubt(figures));
         for (expert, &gain) in range.gain.iter().enumerate() {
             if gain > most && (expert != SEASON || season.is_some()) {
                 (best, most) = (expert, gain);
@@ -152,5 +155,21 @@ impl Experts {
         } else {
             Advice::Wait(WAITS[best])
         }
+    }
+
+    /// Whether a level still pays that has been idle for so many break-even times, and should have gone off before.
+    ///
+    /// Whoever waits that long enters each gap where it is now: if that has lost, what is left of a gap is too short.
+    pub(super) fn still_pays(&self, level: u32, times: f64, figures: &Figures) -> bool {
+        let range = self.range(level);
+        let expert = WAITS.iter().rposition(|wait| *wait <= times).unwrap_or(0);
+        range.gain[expert] + range.doubt(figures) >= 0.0
+    }
+}
+
+impl Range {
+    /// What two gaps of all its levels can lose: less proves nothing.
+    fn doubt(&self, figures: &Figures) -> f64 {
+        2.0 * f64::from(self.high - self.low) * (figures.emptying + figures.waking)
     }
 }

@@ -202,16 +202,17 @@ impl Governor {
             };
             let break_even = (price + figures.waking) / figures.saving;
             let idle = mind.recent.idle(level, now);
-            let wait = match mind.experts.advice(level, &figures, season) {
-                // An empty slice pays within seconds, and nothing is lost with it but those.
-                _ if empty => 0.0,
-                Advice::Wait(times) => times * break_even,
-                Advice::Season if season.is_some_and(|expected| level <= expected) => {
+            // An empty slice pays within seconds, and nothing is lost with it but those.
+            let advice = (!empty).then(|| mind.experts.advice(level, &figures, season));
+            let wait = match advice {
+                None => 0.0,
+                Some(Advice::Wait(times)) => times * break_even,
+                Some(Advice::Season) if season.is_some_and(|expected| level <= expected) => {
                     plan.stopped = Some(Why::Expected { slices: level - need });
                     break;
                 }
-                Advice::Season => 0.0,
-                Advice::Stay => {
+                Some(Advice::Season) => 0.0,
+                Some(Advice::Stay) => {
                     plan.stopped = Some(Why::NeverPays { spare: level - need });
                     break;
                 }
@@ -223,6 +224,12 @@ impl Governor {
                     wait: seconds(wait),
                     break_even: seconds(break_even),
                 });
+                break;
+            }
+            if matches!(advice, Some(Advice::Wait(_)))
+                && !mind.experts.still_pays(level, idle / break_even, &figures)
+            {
+                plan.stopped = Some(Why::TooLate { spare: level - need, idle: seconds(idle) });
                 break;
             }
             let most = if empty { price } else { price * PRICE_ROOM } + figures.waking;
