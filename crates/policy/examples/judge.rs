@@ -25,12 +25,10 @@ fn main() {
     let economics = Economics::new(state, profile.machine.as_ref().unwrap(), gib, PAGE_BYTES).unwrap();
     let mut all = Vec::new();
     for load in Load::ALL {
-        for (slices, step, steps) in
-            [(32, 30.0, 2880), (96, 300.0, 2304), (1024, 30.0, 2880)]
-        {
+        for (slices, step, steps) in [(32, 30.0, 2880), (96, 300.0, 2304), (1024, 30.0, 2880)] {
             let mut line = format!("{:8} {slices:5} slices {step:3} s {steps} steps:", format!("{load:?}"));
             for kind in PolicyKind::ALL {
-                let (mut shares, mut spent, mut count) = (Vec::new(), Duration::ZERO, 0);
+                let (mut shares, mut spent, mut count, mut wakes) = (Vec::new(), Duration::ZERO, 0, 0);
                 for seed in first..first + seeds {
                     let series = load.series(seed, slices, step, steps);
                     let best = optimum(&series, Costs::new(&economics, step)).net();
@@ -49,14 +47,16 @@ fn main() {
                     );
                     spent += begin.elapsed();
                     count += steps;
+                    wakes += result.account.demand_wakes;
                     shares.push(result.account.net() / best);
                 }
                 shares.sort_by(f64::total_cmp);
                 line += &format!(
-                    "  {kind} {:.3} [{:.3}] {:.1} us",
+                    "  {kind} {:.3} [{:.3}] {:.1} us {} wakes",
                     shares[shares.len() / 2],
                     shares[0],
-                    spent.as_secs_f64() * 1e6 / count as f64
+                    spent.as_secs_f64() * 1e6 / count as f64,
+                    wakes / seeds
                 );
                 if kind == PolicyKind::Governor {
                     all.extend(shares);

@@ -373,13 +373,8 @@ impl Config {
         let marks = self.watermarks.levels(slice);
         let size = slice.0 as f64 / Bytes::MIB.0 as f64;
         for (low_name, low, high_name, high) in [
-            ("free_low_mib", marks.free_low_mib, "free_high_mib", marks.free_high_mib),
-            (
-                "cache_free_low_mib",
-                marks.cache_free_low_mib,
-                "cache_free_high_mib",
-                marks.cache_free_high_mib,
-            ),
+            ("free_low_mib", marks.free_low, "free_high_mib", marks.free_high),
+            ("cache_free_low_mib", marks.cache_free_low, "cache_free_high_mib", marks.cache_free_high),
         ] {
             if high <= low + size {
                 let message = format!(
@@ -396,10 +391,10 @@ impl Config {
 /// The four watermarks as numbers, in MiB.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Levels {
-    pub(crate) free_low_mib: f64,
-    pub(crate) free_high_mib: f64,
-    pub(crate) cache_free_low_mib: f64,
-    pub(crate) cache_free_high_mib: f64,
+    pub(crate) free_low: f64,
+    pub(crate) free_high: f64,
+    pub(crate) cache_free_low: f64,
+    pub(crate) cache_free_high: f64,
 }
 
 impl Watermarks {
@@ -409,10 +404,10 @@ impl Watermarks {
         let free_low = self.free_low_mib.unwrap_or(size);
         let cache_free_low = self.cache_free_low_mib.unwrap_or(free_low + size);
         Levels {
-            free_low_mib: free_low,
-            free_high_mib: self.free_high_mib.unwrap_or(free_low + 2.0 * size),
-            cache_free_low_mib: cache_free_low,
-            cache_free_high_mib: self.cache_free_high_mib.unwrap_or(cache_free_low + 2.0 * size),
+            free_low,
+            free_high: self.free_high_mib.unwrap_or(free_low + 2.0 * size),
+            cache_free_low,
+            cache_free_high: self.cache_free_high_mib.unwrap_or(cache_free_low + 2.0 * size),
         }
     }
 

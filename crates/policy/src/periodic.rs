@@ -33,7 +33,7 @@ impl Policy for Periodic {
         if let Some(due) = self.due
             && seen.time < due
         {
-            return Decision::rest(Why::NotDue { wait: due - seen.time });
+            return Decision::rest(Why::NotDue { wait: due.saturating_sub(seen.time) });
         }
         self.due = Some(seen.time + self.config.period());
         let request = compact(self.config.max_slices, self.config.budget.into(), self.config.per_slice);

@@ -53,7 +53,7 @@ impl Policy for Threshold {
         if let Some(due) = self.due
             && seen.time < due
         {
-            return Decision::rest(Why::NotDue { wait: due - seen.time });
+            return Decision::rest(Why::NotDue { wait: due.saturating_sub(seen.time) });
         }
         self.due = Some(seen.time + self.config.period());
         let totals = &seen.totals;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ramslice_types::{Bytes, Pages, Request, SliceState};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Levels, PolicyKind, Watermarks as Config};
+use crate::config::{PolicyKind, Watermarks as Config};
 use crate::decide::{Decision, Policy, offline, online};
 use crate::observe::{Needs, Observation};
 use crate::why::Why;
@@ -32,14 +32,13 @@ pub struct Watermarks {
 impl Watermarks {
     /// With settings that [`crate::Config::check`] has found right.
     pub(crate) fn new(config: &Config, slice: Bytes, page: Bytes) -> Self {
-        let Levels { free_low_mib, free_high_mib, cache_free_low_mib, cache_free_high_mib } =
-            config.levels(slice);
+        let levels = config.levels(slice);
         let pages = |mib: f64| Pages((mib * Bytes::MIB.0 as f64 / page.0 as f64) as u64);
         Self {
-            free_low: pages(free_low_mib),
-            free_high: pages(free_high_mib),
-            cache_free_low: pages(cache_free_low_mib),
-            cache_free_high: pages(cache_free_high_mib),
+            free_low: pages(levels.free_low),
+            free_high: pages(levels.free_high),
+            cache_free_low: pages(levels.cache_free_low),
+            cache_free_high: pages(levels.cache_free_high),
             timeout: config.timeout(),
             due: None,
         }
@@ -82,7 +81,7 @@ impl Policy for Watermarks {
         if let Some(due) = self.due
             && seen.time < due
         {
-            return Decision::rest(Why::NotDue { wait: due - seen.time });
+            return Decision::rest(Why::NotDue { wait: due.saturating_sub(seen.time) });
         }
         self.due = Some(seen.time + self.timeout);
         match self.decide(seen) {

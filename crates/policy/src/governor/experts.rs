@@ -4,8 +4,15 @@
 //! emptying. Waiting exactly until the idle time has cost as much as emptying is never more than twice as dear as the
 //! best in hindsight, and no rule that knows nothing does better (Karlin, Manasse, Rudolph and Sleator 1988). But demand
 //! can be known: whether a rule would have woken or saved follows from demand alone, whatever was done in truth. So
-//! each rule is followed on paper, for each range of levels, and the one that has earned most lately decides there.
+//! at the end of each gap every rule is credited with what it would have earned in it, for each range of levels, and the one that has earned most lately decides there.
 //! Ranges, because a level near the top of demand rests for hours and one in its midst for seconds.
+//!
+//! # What is believed before anything is known
+//!
+//! A gap that has lasted for `x` break-even times ends before `2x + 1` with probability one half: the chance that it
+//! lasts longer than `x` is `1 / (1 + x)`. Of gaps counted up to [`LONGEST_GAP`], who waits for `w` then earns
+//! `ln((1 + LONGEST_GAP) / (1 + w)) - 1 / (1 + w)` emptyings on average, which favours short waits a little. This belief
+//! counts as much as two gaps of a level; what other ranges have seen counts as much as two for a range of its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,19 +24,23 @@ const WAITS: [f64; 8] = [0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 pub(super) const EXPERTS: usize = WAITS.len() + 1;
 /// The place of the one that goes by the time of day.
 const SEASON: usize = WAITS.len();
-/// The place of the one that is trusted as long as nothing is known.
-const DEFAULT: usize = 4;
+/// How long it waits where the season expects demand, or there is no season yet.
+const WITHOUT_SEASON: f64 = 1.0;
+/// A gap counts up to so many break-even times: one long night must not outweigh a day of short gaps.
+pub(super) const LONGEST_GAP: f64 = 12.0;
+/// Gaps of a level that a belief counts for.
+const BELIEF: f64 = 2.0;
+/// Gaps of a level after which an old one has lost all but 1/e of its weight.
+const MEMORY: f64 = 12.0;
 /// Most ranges of levels.
 const RANGES: u32 = 24;
-/// The longest wait, in break-even times.
-pub(super) const LONGEST_WAIT: f64 = 8.0;
 
 /// What to do with the levels of a range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Advice {
     /// Switch a level off when it has been idle for so many of its break-even times.
     Wait(f64),
-    /// Switch a level off at once unless the season expects it.
+    /// Switch a level off at once unless the season expected it when its gap began.
     Season,
     /// Leave it on: gaps are too short here.
     Stay,
@@ -40,23 +51,20 @@ pub(super) enum Advice {
 pub(super) struct Figures {
     pub(super) saving: f64,
     pub(super) emptying: f64,
-    pub(super) empty: f64,
     pub(super) waking: f64,
 }
 
-/// A range of levels, and what each expert would have done with it.
+/// A range of levels, and what each expert would have earned with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Range {
     /// Levels above this one.
     low: u32,
     /// Up to this one.
     high: u32,
-    /// Levels that each expert has on.
-    on: [u32; EXPERTS],
-    /// What each has earned, in joules; older gains count less.
+    /// What each has earned, in joules; older gaps count less.
     gain: [f64; EXPERTS],
-    /// Slices that each has emptied, faded alike.
-    emptied: [f64; EXPERTS],
+    /// Gaps that ended, one for each level; faded alike.
+    gaps: f64,
 }
 
 /// All experts.
@@ -64,21 +72,42 @@ struct Range {
 pub(super) struct Experts {
     slices: u32,
     ranges: Vec<Range>,
-    /// The highest level that was ever needed: those above are empty.
-    highest: u32,
-    /// Seconds in which an old gain loses all but 1/e of its weight.
-    fade: f64,
+    /// Gaps of levels above this one have been credited, though they have not ended.
+    credited: u32,
+    /// Gains of all ranges for each gap.
+    pool: [f64; EXPERTS],
+}
+
+impl Figures {
+    /// How long a slice must be off until emptying and waking it have paid, in seconds.
+    pub(super) fn break_even(&self) -> f64 {
+        (self.emptying + self.waking) / self.saving
+    }
+}
+
+/// How long each expert waits in a gap whose end the season expects soon, or not.
+fn waits(expected: bool) -> [f64; EXPERTS] {
+    let mut all = [0.0; EXPERTS];
+    all[..SEASON].copy_from_slice(&WAITS);
+    all[SEASON] = season_waits(expected);
+    all
+}
+
+/// How long the expert of the season waits.
+pub(super) fn season_waits(expected: bool) -> f64 {
+    if expected { WITHOUT_SEASON } else { 0.0 }
 }
 
 impl Experts {
-    pub(super) fn new(slices: u32, used: u32, fade: f64) -> Self {
+    pub(super) fn new(slices: u32, figures: &Figures) -> Self {
         let count = slices.clamp(1, RANGES);
         let edge = |index: u32| (u64::from(slices) * u64::from(index) / u64::from(count)) as u32;
-        let range = |index| {
-            let (low, high) = (edge(index), edge(index + 1));
-            Range { low, high, on: [high - low; EXPERTS], gain: [0.0; EXPERTS], emptied: [0.0; EXPERTS] }
-        };
-        Self { slices, ranges: (0..count).map(range).collect(), highest: used, fade }
+        let range =
+            |index| Range { low: edge(index), high: edge(index + 1), gain: [0.0; EXPERTS], gaps: 0.0 };
+        let mut new =
+            Self { slices, ranges: (0..count).map(range).collect(), credited: slices, pool: [0.0; EXPERTS] };
+        new.share(figures);
+        new
     }
 
     /// Slices that they know of.
@@ -86,51 +115,57 @@ impl Experts {
         self.slices
     }
 
-    /// What the waiting experts keep on now, and the one of the season.
-    fn kept(figures: &Figures, now: f64, need: u32, recent: &Recent, season: Option<u32>) -> [u32; EXPERTS] {
-        let break_even = (figures.emptying + figures.waking) / figures.saving;
-        let mut kept = [0; EXPERTS];
-        for (kept, wait) in kept.iter_mut().zip(WAITS) {
-            // A level that was idle for exactly the wait goes off.
-            *kept = if wait > 0.0 { recent.most_since((now - wait * break_even).next_up()) } else { need };
+    /// Learns from a moment at which `need` slices are needed; `recent` is still that of the moment before.
+    pub(super) fn step(&mut self, figures: &Figures, now: f64, need: u32, recent: &Recent) {
+        let longest = LONGEST_GAP * figures.break_even();
+        let before = recent.need();
+        // Gaps that have become as long as counts are credited once, and not again when they end.
+        let passed = recent.idle_above(now - longest).unwrap_or(self.slices).max(before);
+        let known = if need > before || passed < self.credited {
+            self.credit(figures, now, passed..self.credited, recent);
+            self.credited = self.credited.min(passed);
+            self.credit(figures, now, before..need.min(self.credited), recent);
+            true
+        } else {
+            false
+        };
+        self.credited = self.credited.max(need);
+        if known {
+            self.share(figures);
         }
-        // Without a season it does as the default does, so that it is never better by chance.
-        kept[SEASON] = season.map_or(kept[DEFAULT], |expected| expected.max(need));
-        kept
     }
 
-    /// Follows everyone through `elapsed` seconds that end now, with `need` slices needed.
-    pub(super) fn step(
-        &mut self,
-        figures: &Figures,
-        now: f64,
-        elapsed: f64,
-        need: u32,
-        recent: &Recent,
-        season: Option<u32>,
-    ) {
-        let kept = Self::kept(figures, now, need, recent, season);
-        self.highest = self.highest.max(need);
-        let keep = (-elapsed / self.fade).exp();
-        let earning = figures.saving * elapsed;
-        for range in &mut self.ranges {
-            let within = |level: u32| level.clamp(range.low, range.high) - range.low;
-            let (needed, ever) = (within(need), within(self.highest));
-            let width = range.high - range.low;
-            for (expert, &kept) in kept.iter().enumerate() {
-                let before = range.on[expert];
-                let awake = before.max(needed);
-                let after = awake.min(within(kept));
-                let (emptied, empty) =
-                    (awake.min(ever).saturating_sub(after), awake - awake.min(ever).max(after));
-                let spent = f64::from(awake - before) * figures.waking
-                    + f64::from(emptied) * figures.emptying
-                    + f64::from(empty) * figures.empty;
-                range.gain[expert] = range.gain[expert] * keep + earning * f64::from(width - before) - spent;
-                range.emptied[expert] = range.emptied[expert] * keep + f64::from(emptied);
-                range.on[expert] = after;
+    /// Credits everyone with the gaps of levels above `levels.start` up to `levels.end`, as if they ended now.
+    fn credit(&mut self, figures: &Figures, now: f64, levels: std::ops::Range<u32>, recent: &Recent) {
+        let (cost, unit) = (figures.emptying + figures.waking, figures.break_even());
+        let mut index = self.ranges.partition_point(|range| range.high <= levels.start);
+        for level in levels.start + 1..=levels.end {
+            while self.ranges.get(index).is_some_and(|range| range.high < level) {
+                index += 1;
+            }
+            let Some(range) = self.ranges.get_mut(index) else { return };
+            let gap = recent.gap(level);
+            // Everything in break-even times: then a gap that long saves what emptying costs.
+            let length = ((now - gap.since) / unit).clamp(0.0, LONGEST_GAP);
+            let keep = (-1.0 / (MEMORY * f64::from(range.high - range.low))).exp();
+            range.gaps = range.gaps * keep + 1.0;
+            for (gain, wait) in range.gain.iter_mut().zip(waits(gap.expected)) {
+                let earned = if length > wait { (length - wait - 1.0) * cost } else { 0.0 };
+                *gain = *gain * keep + earned;
             }
         }
+    }
+
+    /// Makes what each range has seen known to all.
+    fn share(&mut self, figures: &Figures) {
+        let (mut pool, mut gaps) = (belief(figures.emptying + figures.waking), BELIEF);
+        for range in &self.ranges {
+            gaps += range.gaps;
+            for (sum, gain) in pool.iter_mut().zip(range.gain) {
+                *sum += gain;
+            }
+        }
+        self.pool = pool.map(|gain| gain / gaps);
     }
 
     fn range(&self, level: u32) -> &Range {
@@ -139,13 +174,13 @@ impl Experts {
     }
 
     /// What is best for the range of a level.
-    pub(super) fn advice(&self, level: u32, figures: &Figures, season: Option<u32>) -> Advice {
+    pub(super) fn advice(&self, level: u32) -> Advice {
         let range = self.range(level);
-        // Somebody else has to be better by more than chance.
-        let (mut best, mut most) = (DEFAULT, range.gain[DEFAULT] + range.doubt(figures));
-        for (expert, &gain) in range.gain.iter().enumerate() {
-            if gain > most && (expert != SEASON || season.is_some()) {
-                (best, most) = (expert, gain);
+        let (mut best, mut most) = (0, f64::NEG_INFINITY);
+        for expert in 0..EXPERTS {
+            let score = self.score(range, expert);
+            if score > most {
+                (best, most) = (expert, score);
             }
         }
         if most < 0.0 {
@@ -160,16 +195,25 @@ impl Experts {
     /// Whether a level still pays that has been idle for so many break-even times, and should have gone off before.
     ///
     /// Whoever waits that long enters each gap where it is now: if that has lost, what is left of a gap is too short.
-    pub(super) fn still_pays(&self, level: u32, times: f64, figures: &Figures) -> bool {
-        let range = self.range(level);
+    pub(super) fn still_pays(&self, level: u32, times: f64) -> bool {
         let expert = WAITS.iter().rposition(|wait| *wait <= times).unwrap_or(0);
-        range.gain[expert] + range.doubt(figures) >= 0.0
+        self.score(self.range(level), expert) >= 0.0
+    }
+
+    /// What an expert has earned with a range, and what is believed of it beside.
+    fn score(&self, range: &Range, expert: usize) -> f64 {
+        range.gain[expert] + BELIEF * f64::from(range.high - range.low) * self.pool[expert]
     }
 }
 
-impl Range {
-    /// What two gaps of all its levels can lose: less proves nothing.
-    fn doubt(&self, figures: &Figures) -> f64 {
-        2.0 * f64::from(self.high - self.low) * (figures.emptying + figures.waking)
+/// What two gaps of a level should earn each expert, in joules, as long as nothing is known.
+fn belief(emptying: f64) -> [f64; EXPERTS] {
+    let earns =
+        |wait: f64| BELIEF * emptying * (((1.0 + LONGEST_GAP) / (1.0 + wait)).ln() - 1.0 / (1.0 + wait));
+    let mut all = [0.0; EXPERTS];
+    for (gain, wait) in all.iter_mut().zip(WAITS) {
+        *gain = earns(wait);
     }
+    all[SEASON] = earns(WITHOUT_SEASON);
+    all
 }

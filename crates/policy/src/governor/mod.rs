@@ -31,7 +31,7 @@ use crate::observe::{Event, Needs, Observation, Row, Totals, WakeCause};
 use crate::why::Why;
 
 use cache::Cache;
-use experts::{Advice, Experts, Figures, LONGEST_WAIT};
+use experts::{Advice, Experts, Figures, LONGEST_GAP, season_waits};
 use outlook::Outlook;
 use recent::Recent;
 use season::Season;
@@ -45,7 +45,7 @@ const LEARNING: f64 = 0.1;
 const FIRST_PAUSE: f64 = 30.0;
 /// The longest such pause, in seconds.
 const LONGEST_PAUSE: f64 = 3600.0;
-/// Memory of the experts and the cache, in windows.
+/// Memory of the cache, in windows.
 const MEMORY: f64 = 4.0;
 
 /// The break-even governor.
@@ -133,7 +133,6 @@ impl Governor {
         Figures {
             saving: self.economics.saving_watts.0,
             emptying: self.emptying,
-            empty: self.economics.empty_joules.0,
             waking: self.economics.waking_joules.0,
         }
     }
@@ -186,7 +185,7 @@ impl Governor {
     }
 
     /// Which slices should pay, as far as the wallet reaches.
-    fn plan(&self, mind: &Mind, totals: &Totals, rows: &[Row], need: u32, season: Option<u32>) -> Plan {
+    fn plan(&self, mind: &Mind, totals: &Totals, rows: &[Row], need: u32) -> Plan {
         let mut plan = Plan::default();
         let (figures, now, room) = (self.figures(), mind.time, mind.wallet.room());
         let on = totals.nr_slices.saturating_sub(totals.nr_offline);
@@ -201,22 +200,23 @@ impl Governor {
                 break;
             };
             let break_even = (price + figures.waking) / figures.saving;
-            let idle = mind.recent.idle(level, now);
+            let gap = mind.recent.gap(level);
+            let idle = (now - gap.since).max(0.0);
             // An empty slice pays within seconds, and nothing is lost with it but those.
-            let advice = (!empty).then(|| mind.experts.advice(level, &figures, season));
+            let advice = (!empty).then(|| mind.experts.advice(level));
             let wait = match advice {
                 None => 0.0,
                 Some(Advice::Wait(times)) => times * break_even,
-                Some(Advice::Season) if season.is_some_and(|expected| level <= expected) => {
-                    plan.stopped = Some(Why::Expected { slices: level - need });
-                    break;
-                }
-                Some(Advice::Season) => 0.0,
+                Some(Advice::Season) => season_waits(gap.expected) * break_even,
                 Some(Advice::Stay) => {
                     plan.stopped = Some(Why::NeverPays { spare: level - need });
                     break;
                 }
             };
+            if matches!(advice, Some(Advice::Season)) && gap.expected && idle < wait {
+                plan.stopped = Some(Why::Expected { slices: level - need });
+                break;
+            }
             if idle < wait {
                 plan.stopped = Some(Why::Waits {
                     spare: level - need,
@@ -226,9 +226,7 @@ impl Governor {
                 });
                 break;
             }
-            if matches!(advice, Some(Advice::Wait(_)))
-                && !mind.experts.still_pays(level, idle / break_even, &figures)
-            {
+            if matches!(advice, Some(Advice::Wait(_))) && !mind.experts.still_pays(level, idle / break_even) {
                 plan.stopped = Some(Why::TooLate { spare: level - need, idle: seconds(idle) });
                 break;
             }
@@ -325,15 +323,16 @@ impl<'a> Prices<'a> {
 }
 
 impl Mind {
-    fn new(now: f64, seen: &Observation<'_>, settings: &Settings, economics: &Economics) -> Self {
-        let (totals, break_even) = (&seen.totals, economics.break_even_of_emptying().0);
+    fn new(now: f64, totals: &Totals, governor: &Governor) -> Self {
+        let (settings, economics, figures) = (&governor.settings, &governor.economics, &governor.figures());
+        let break_even = economics.break_even_of_emptying().0;
         let fade = MEMORY * WINDOW * break_even;
         Self {
             time: now,
             off: totals.nr_offline,
-            recent: Recent::new(now),
+            recent: Recent::default(),
             season: Season::new(now, settings.day_seconds),
-            experts: Experts::new(totals.nr_slices, totals.nr_slices - totals.nr_empty, fade),
+            experts: Experts::new(totals.nr_slices, figures),
             cache: Cache::new(totals.slice_pages.0 as f64, fade),
             wallet: Wallet::new(now, dearest(economics), break_even),
             outlook: Outlook::default(),
@@ -374,7 +373,7 @@ impl Policy for Governor {
         let (totals, now) = (&seen.totals, seen.time.as_secs_f64());
         let mut mind = match self.mind.take() {
             Some(mind) => mind,
-            None => Mind::new(now, seen, &self.settings, &self.economics),
+            None => Mind::new(now, totals, self),
         };
         let elapsed = (now - mind.time).max(0.0);
         self.learn(&mut mind, seen);
@@ -391,7 +390,7 @@ impl Policy for Governor {
         mind.wallet.turn(now);
         mind.cache.step(elapsed);
         let figures = self.figures();
-        let break_even = (figures.emptying + figures.waking) / figures.saving;
+        let break_even = figures.break_even();
         let cache_share = mind.cache.needed_share();
         let need = Self::need(totals, cache_share);
         // Demand between two looks is seen by what it woke.
@@ -400,14 +399,14 @@ impl Policy for Governor {
         let on = totals.nr_slices.saturating_sub(totals.nr_offline);
         let peak = if woken { need.max(on) } else { need };
         if mind.experts.slices() != totals.nr_slices {
-            mind =
-                Mind { wallet: mind.wallet.clone(), ..Mind::new(now, seen, &self.settings, &self.economics) };
+            mind = Mind { wallet: mind.wallet.clone(), ..Mind::new(now, totals, self) };
         }
+        mind.experts.step(&figures, now, peak, &mind.recent);
         mind.season.push(now, peak);
-        mind.recent.push(now, peak, 2.0 * LONGEST_WAIT * break_even);
-        let season = mind.season.expects(now, break_even);
-        mind.experts.step(&figures, now, elapsed, peak, &mind.recent, season);
-        let plan = self.plan(&mind, totals, seen.rows, need, season);
+        // Without a season everything is expected.
+        let expected = mind.season.expects(now, break_even).unwrap_or(u32::MAX);
+        mind.recent.push(now, peak, expected, 2.0 * LONGEST_GAP * break_even);
+        let plan = self.plan(&mind, totals, seen.rows, need);
         let expected = on.saturating_sub(plan.empty + plan.used);
         let forecast = mind.outlook.step(now, peak, expected, break_even);
         let mut decision = if mind.wallet.is_backing_off() {

@@ -1,47 +1,72 @@
-//! How long ago each level of demand was needed last: a staircase that forgets what is hidden.
+//! Since when each level of demand has not been needed: a staircase that forgets what is hidden.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
+
+/// A step of the staircase.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Step {
+    /// When it was needed last, in seconds.
+    time: f64,
+    /// Slices needed.
+    need: u32,
+    /// Since when the levels above it, up to the step before, have been idle.
+    since: f64,
+    /// Up to which level the season expected demand to come back soon, at that time.
+    expected: u32,
+}
+
+/// A gap in the need for a level, so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Gap {
+    /// Since when, in seconds.
+    pub(super) since: f64,
+    /// The season expected its end soon.
+    pub(super) expected: bool,
+}
 
 /// Steps of the past, the highest first: no later step is as high as an earlier one.
 ///
 /// Level `j` counts slices from 1: it is needed at a moment if at least `j` slices are.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Recent {
-    /// When it began, in seconds.
-    since: f64,
-    /// Time in seconds and need in slices; times rise, needs fall.
-    steps: VecDeque<(f64, u32)>,
+    steps: VecDeque<Step>,
 }
 
 impl Recent {
-    pub(super) fn new(since: f64) -> Self {
-        Self { since, steps: VecDeque::new() }
-    }
-
     /// Adds a moment, and forgets what is older than `memory` seconds.
-    pub(super) fn push(&mut self, time: f64, need: u32, memory: f64) {
-        while self.steps.back().is_some_and(|&(_, before)| before <= need) {
+    pub(super) fn push(&mut self, time: f64, need: u32, expected: u32, memory: f64) {
+        let mut step = Step { time, need, since: time, expected };
+        while let Some(hidden) = self.steps.back().copied().filter(|before| before.need <= need) {
+            // Levels between the new step and the one before have been idle since the lower one began.
+            (step.since, step.expected) = (hidden.since, hidden.expected);
             self.steps.pop_back();
         }
-        self.steps.push_back((time, need));
-        while self.steps.len() > 1 && self.steps[0].0 < time - memory {
+        self.steps.push_back(step);
+        while self.steps.len() > 1 && self.steps[0].time < time - memory {
             self.steps.pop_front();
         }
     }
 
-    /// The most that was needed since `time`; the present need at least.
-    pub(super) fn most_since(&self, time: f64) -> u32 {
-        let first = self.steps.partition_point(|&(at, _)| at < time);
-        self.steps.get(first).or(self.steps.back()).map_or(0, |&(_, need)| need)
+    /// What was needed last.
+    pub(super) fn need(&self) -> u32 {
+        self.steps.back().map_or(0, |step| step.need)
     }
 
-    /// For how many seconds a level has not been needed at `now`; at most since the beginning.
-    pub(super) fn idle(&self, level: u32, now: f64) -> f64 {
-        let after = self.steps.partition_point(|&(_, need)| need >= level);
-        let last = after.checked_sub(1).map_or(self.since, |index| self.steps[index].0);
-        now - last
+    /// The gap of a level that is above what is needed. Since the beginning at most.
+    pub(super) fn gap(&self, level: u32) -> Gap {
+        let index = self.steps.partition_point(|step| step.need >= level);
+        self.steps.get(index).map_or(Gap { since: f64::INFINITY, expected: true }, |step| Gap {
+            since: step.since,
+            expected: level <= step.expected,
+        })
+    }
+
+    /// The lowest need whose levels above have all been idle since `time`; nothing if there are none.
+    pub(super) fn idle_above(&self, time: f64) -> Option<u32> {
+        let count = self.steps.partition_point(|step| step.since <= time);
+        count.checked_sub(1).map(|index| self.steps[index].need)
     }
 }
 
@@ -53,26 +78,44 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_looking_at_everything(needs in proptest::collection::vec(0u32..8, 1..40), window in 0usize..20) {
-            let mut recent = Recent::new(0.0);
+        fn agrees_with_looking_at_everything(needs in proptest::collection::vec(0u32..8, 1..40), long in 0usize..20) {
+            let mut recent = Recent::default();
             for (at, need) in needs.iter().enumerate() {
-                recent.push(at as f64, *need, 1e9);
+                recent.push(at as f64, *need, 0, 1e9);
             }
             let now = needs.len() - 1;
-            let from = now.saturating_sub(window);
-            prop_assert_eq!(recent.most_since(from as f64), *needs[from..].iter().max().unwrap());
-            for level in 1..8 {
-                let last = needs.iter().rposition(|&need| need >= level).unwrap_or(0);
-                prop_assert_eq!(recent.idle(level, now as f64), (now - last) as f64);
+            let since = |level: u32| needs.iter().rposition(|&need| need >= level).map_or(0, |last| last + 1);
+            for level in needs[now] + 1..9 {
+                prop_assert!((recent.gap(level).since - since(level) as f64).abs() < 1e-9);
             }
+            let from = now.saturating_sub(long);
+            let lowest = (needs[now]..8).find(|need| since(need + 1) <= from);
+            match recent.idle_above(from as f64) {
+                // Needs that never were lie within a step.
+                Some(need) => prop_assert!(lowest.is_some_and(|lowest| lowest <= need)
+                    && (need..8).all(|need| since(need + 1) <= from)),
+                None => prop_assert!(lowest.is_none()),
+            }
+            prop_assert_eq!(recent.need(), needs[now]);
         }
     }
 
     #[test]
     fn what_is_too_old_is_forgotten_but_not_the_present() {
-        let mut recent = Recent::new(0.0);
-        recent.push(0.0, 9, 10.0);
-        recent.push(100.0, 3, 10.0);
-        assert_eq!((recent.most_since(0.0), recent.most_since(200.0)), (3, 3));
+        let mut recent = Recent::default();
+        recent.push(0.0, 9, 0, 10.0);
+        recent.push(100.0, 3, 5, 10.0);
+        assert_eq!((recent.need(), recent.gap(4)), (3, Gap { since: 100.0, expected: true }));
+        assert_eq!(recent.gap(9), Gap { since: 100.0, expected: false });
+    }
+
+    #[test]
+    fn what_was_expected_is_remembered_from_when_the_gap_began() {
+        let mut recent = Recent::default();
+        recent.push(0.0, 9, 0, 1e9);
+        recent.push(10.0, 3, 7, 1e9);
+        recent.push(20.0, 5, 0, 1e9);
+        assert_eq!(recent.gap(7), Gap { since: 10.0, expected: true });
+        assert_eq!(recent.gap(8), Gap { since: 10.0, expected: false });
     }
 }
