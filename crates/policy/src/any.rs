@@ -100,9 +100,18 @@ pub struct Saved {
     policy: AnyPolicy,
 }
 
+/// What every version has.
+#[derive(Deserialize)]
+struct Head {
+    state_version: u32,
+}
+
 /// A saved state that cannot be taken.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Error)]
 pub enum RestoreError {
+    /// Not what was written.
+    #[error("the saved state cannot be read: {0}; remove it, and the policy learns anew")]
+    Damaged(#[from] serde_json::Error),
     /// Of another version.
     #[error(
         "the saved state has version {found}, these tools know {STATE_VERSION}: remove it, and the policy learns anew"
@@ -122,18 +131,25 @@ pub enum RestoreError {
 }
 
 impl Saved {
-    /// The policy as it was, if it is of this kind.
+    /// As text, one line of JSON.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("names are text and numbers are finite")
+    }
+
+    /// Reads what [`Self::to_text`] wrote: the policy as it was, if it is of this kind.
     ///
     /// # Errors
-    /// If it is of another version or policy.
-    pub fn restore(self, wanted: PolicyKind) -> Result<AnyPolicy, RestoreError> {
-        if self.state_version != STATE_VERSION {
-            return Err(RestoreError::Version { found: self.state_version });
+    /// If it is damaged, or of another version or policy.
+    pub fn restore(text: &str, wanted: PolicyKind) -> Result<AnyPolicy, RestoreError> {
+        // Another version may have other fields: that it is another says more than which field is missing.
+        let Head { state_version: found } = serde_json::from_str(text)?;
+        if found != STATE_VERSION {
+            return Err(RestoreError::Version { found });
         }
-        let found = self.policy.kind();
-        if found != wanted {
-            return Err(RestoreError::Kind { found, wanted });
+        let Self { policy, .. } = serde_json::from_str(text)?;
+        match policy.kind() {
+            found if found != wanted => Err(RestoreError::Kind { found, wanted }),
+            _ => Ok(policy),
         }
-        Ok(self.policy)
     }
 }

@@ -181,14 +181,15 @@ fn chance_depends_on_the_seed_alone() {
 }
 
 #[test]
-fn saved_states_of_another_version_or_policy_are_refused() {
-    let saved = policy(&Config::new(PolicyKind::Never)).save();
-    let error = saved.clone().restore(PolicyKind::Governor).unwrap_err().to_string();
+fn saved_states_that_are_damaged_or_of_another_version_or_policy_are_refused() {
+    let saved = policy(&Config::new(PolicyKind::Never)).save().to_text();
+    let refused = |text: &str, kind| Saved::restore(text, kind).unwrap_err().to_string();
+    let error = refused(&saved, PolicyKind::Governor);
     assert!(error.contains("never") && error.contains("governor"), "{error}");
-    let newer = serde_json::to_string(&saved).unwrap().replace("\"state_version\":1", "\"state_version\":9");
-    let error =
-        serde_json::from_str::<Saved>(&newer).unwrap().restore(PolicyKind::Never).unwrap_err().to_string();
+    let error = refused("{\"state_version\":9,\"mind\":[]}", PolicyKind::Never);
     assert!(error.contains("version 9"), "{error}");
+    let error = refused(&saved[..saved.len() / 2], PolicyKind::Never);
+    assert!(error.contains("cannot be read") && error.contains("remove it"), "{error}");
 }
 
 proptest! {
@@ -201,8 +202,7 @@ proptest! {
         let series = Load::Churn.series(seed, 16, 30.0, 120);
         let mut first = policy(&Config::new(kind));
         run(&mut first, &series, &economics(), Duration::from_secs(30), |_, _, _| {});
-        let text = serde_json::to_string(&first.save()).unwrap();
-        let restored = serde_json::from_str::<Saved>(&text).unwrap().restore(kind).unwrap();
+        let restored = Saved::restore(&first.save().to_text(), kind).unwrap();
         prop_assert_eq!(restored, first);
     }
 
