@@ -95,6 +95,29 @@ fn gaps_that_barely_pay_are_used_at_once_when_they_are_known() {
     assert!(net > 0.8 * best, "{net} of {best} J");
 }
 
+#[test]
+fn days_that_repeat_teach_what_gaps_alone_do_not() {
+    // The same day again and again; its gaps are short or long by chance, so that only the time of day tells which.
+    let economics = economics();
+    let break_even = economics.break_even_of_emptying().0 / 30.0;
+    let mut chance = Chance::new(FRESH);
+    let mut day = Vec::new();
+    while day.len() < 2880 {
+        let times = if chance.share() < 0.5 { chance.between(0.2, 0.8) } else { chance.between(1.5, 4.0) };
+        day.extend(vec![4; (break_even * times) as usize]);
+        day.extend(vec![20; 10]);
+    }
+    day.truncate(2880);
+    let series = Series { needed: day.repeat(8), slices: 20, used_at_start: 20 };
+    let net = |day_seconds| {
+        let settings = settings::Governor { day_seconds, ..settings::Governor::default() };
+        let mut policy = Governor::new(settings, economics);
+        run(&mut policy, &series, &economics, Duration::from_secs(30), |_, _, _| {}).account.net()
+    };
+    let (with, without) = (net(86_400.0), net(0.0));
+    assert!(with > without * 1.05, "{with} J with the time of day, {without} J without");
+}
+
 /// One who sees what the governor has done, and wants that very memory back.
 #[derive(Debug, Clone, Copy)]
 enum Adversary {

@@ -129,3 +129,37 @@ impl Wallet {
         (self.won, self.lost, self.early, self.refaults) = (0.0, 0.0, 0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_doubles_after_a_loss_and_halves_after_a_gain() {
+        let mut wallet = Wallet::new(0.0, 5.0, 10.0);
+        wallet.spend(9.0);
+        wallet.woke_early(2, 11.0);
+        assert!(wallet.is_backing_off());
+        wallet.turn(79.0);
+        assert!(wallet.is_backing_off() && wallet.wait(79.0) <= 1.0);
+        wallet.turn(80.0);
+        assert!(!wallet.is_backing_off());
+        assert!((wallet.wait(80.0) - 160.0).abs() < 1e-9);
+        wallet.turn(240.0);
+        assert!((wallet.wait(240.0) - 80.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_stake_and_half_of_the_earnings_are_at_risk() {
+        let mut wallet = Wallet::new(0.0, 5.0, 10.0);
+        assert!((wallet.room() - 10.0).abs() < 1e-9);
+        wallet.spend(10.0);
+        assert!(wallet.room() < 1e-9);
+        wallet.save(50.0);
+        wallet.turn(80.0);
+        // The balance is 40: at most 20 and the stake may go.
+        assert!((wallet.room() - 30.0).abs() < 1e-9);
+        wallet.owe(30.0);
+        assert!(wallet.room() < 1e-9);
+    }
+}
