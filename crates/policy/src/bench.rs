@@ -46,8 +46,8 @@ pub fn run(
 
 /// Runs `policy` on `slices` slices, of which `used` hold something at the start, in steps of `step`.
 ///
-/// `demand` says how many slices a step needs, or that it was the last; it may look at what the policy has done. `watch`
-/// is called after each step with its number, the decision, and the machine.
+/// `demand` says how many slices a step needs, or that it was the last; it may look at what the policy has done.
+/// `watch` is called after each step with its number, the decision, and the machine.
 pub fn drive(
     policy: &mut dyn Policy,
     slices: u32,

@@ -14,8 +14,8 @@ use crate::why::Why;
 /// A policy has no clock and does no I/O: the same observations in the same order give the same decisions. Its caller
 /// observes, steps, carries the requests out in their order, and tells how they ended with the next observation.
 ///
-/// Slices of one zone do not serve another: a machine with several zones that matter gets a policy for each, observed by
-/// itself, and the caller fills in node and zone of its requests.
+/// Slices of one zone do not serve another: a machine with several zones that matter gets a policy for each, observed
+/// by itself, and the caller fills in node and zone of its requests.
 pub trait Policy: fmt::Debug + Send {
     /// Which policy this is.
     fn kind(&self) -> PolicyKind;

@@ -32,7 +32,8 @@ pub struct Economics {
 pub enum EconomicsError {
     /// A figure is unknown.
     #[error(
-        "the profile does not say {what}, without which nobody can tell what pays; choose another profile, or fill it in"
+        "the profile does not say {what}, without which nobody can tell what pays; \
+         choose another profile, or fill it in"
     )]
     Unknown {
         /// Which.

@@ -3,8 +3,8 @@
 //! A [`Policy`] takes an [`Observation`] and gives a [`Decision`]: requests, and why. This crate is pure: no clock, no
 //! I/O, and the same observations give the same decisions. The same policies drive a kernel, a simulator and a replay.
 //!
-//! [`model`] is the cost model in one dimension by which policies are judged, [`clairvoyant`] the most that anybody could
-//! earn in it, and [`bench`] runs a policy there.
+//! [`model`] is the cost model in one dimension by which policies are judged, [`clairvoyant`] the most that anybody
+//! could earn in it, and [`bench`] runs a policy there.
 
 mod any;
 pub mod bench;

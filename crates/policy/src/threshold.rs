@@ -1,6 +1,7 @@
 //! `threshold`: keeps utilisation of the memory that is on between two thresholds, with slices chosen by chance.
 //!
-//! That is how `GreenDIMM` (MICRO 2021) drives memory hotplug: it looks at how full memory is, not at what a slice holds.
+//! That is how `GreenDIMM` (MICRO 2021) drives memory hotplug: it looks at how full memory is, not at what a slice
+//! holds.
 
 use std::time::Duration;
 

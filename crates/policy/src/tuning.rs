@@ -1,4 +1,5 @@
-//! Finds watermarks for a machine from what was seen of it (Kanpur report, section 4: the most suitable amount of memory).
+//! Finds watermarks for a machine from what was seen of it (Kanpur report, section 4: the most suitable amount of
+//! memory).
 
 use std::time::Duration;
 
@@ -37,9 +38,9 @@ pub struct Tuned {
 
 /// Finds watermarks from looks at a machine in order of time; nothing from fewer than two.
 ///
-/// `FREE_LOW` lasts for a time-out in 99 of 100 cases. `FREE_HIGH` lies above it by a slice, for the hysteresis rule, and
-/// by what demand grows within the break-even time in 90 of 100 cases, so that a slice is not switched off just to be
-/// wanted back before it has paid. The watermarks with cache lie above these by the cache that was always there.
+/// `FREE_LOW` lasts for a time-out in 99 of 100 cases. `FREE_HIGH` lies above it by a slice, for the hysteresis rule,
+/// and by what demand grows within the break-even time in 90 of 100 cases, so that a slice is not switched off just to
+/// be wanted back before it has paid. The watermarks with cache lie above these by the cache that was always there.
 pub fn tune(
     seen: &[(Duration, Totals)],
     timeout: Duration,

@@ -181,8 +181,8 @@ impl fmt::Display for Why {
             ),
             Self::Pays { empty, used, joules } => write!(
                 f,
-                "switches off {empty} empty and {used} used slices: they should stay off longer than it takes to earn the \
-                 {joules:.2} J at risk"
+                "switches off {empty} empty and {used} used slices: they should stay off longer than it takes \
+                 to earn the {joules:.2} J at risk"
             ),
             Self::AllNeeded { need } => write!(f, "does nothing: the {need} slices that are on are needed"),
             Self::NoCandidate { spare } => {
@@ -196,14 +196,16 @@ impl fmt::Display for Why {
             }
             Self::Waits { spare, idle, wait, break_even } => write!(
                 f,
-                "does nothing: {spare} slices are spare, the next for {} of the {} s that it waits (it pays after {} s off)",
+                "does nothing: {spare} slices are spare, the next for {} of the {} s that it waits \
+                 (it pays after {} s off)",
                 secs(idle),
                 secs(wait),
                 secs(break_even)
             ),
             Self::TooLate { spare, idle } => write!(
                 f,
-                "does nothing: {spare} slices are spare, the next for {} s, and what was left of such gaps has been too short",
+                "does nothing: {spare} slices are spare, the next for {} s, \
+                 and what was left of such gaps has been too short",
                 secs(idle)
             ),
             Self::AtRisk { spare, wait } => write!(
@@ -214,7 +216,8 @@ impl fmt::Display for Why {
             ),
             Self::BackingOff { wait, early, refaults } => write!(
                 f,
-                "backs off for {} s: {early} slices woke before they had paid, {refaults} pages of dropped cache came back",
+                "backs off for {} s: {early} slices woke before they had paid, \
+                 {refaults} pages of dropped cache came back",
                 secs(wait)
             ),
             Self::DidNothing { wait } => {

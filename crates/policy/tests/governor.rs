@@ -216,8 +216,8 @@ proptest! {
 
     #[test]
     fn leaves_the_margin_awake(
-        used in 0u64..100_000, cache in 0u64..50_000, reserve in 0u64..20_000, off_slices in 0u32..100, fixed in 0u32..20,
-        minutes in 0u64..100,
+        used in 0u64..100_000, cache in 0u64..50_000, reserve in 0u64..20_000, off_slices in 0u32..100,
+        fixed in 0u32..20, minutes in 0u64..100,
     ) {
         let slice = Pages(1024);
         let managed = slice * 128;
@@ -251,7 +251,8 @@ proptest! {
             let on = 128 - off_slices - off(&decision);
             prop_assert!(decision.requests.is_empty() || on >= totals.nr_fixed);
             let needed = totals.needed() + Pages(2 * reserve);
-            prop_assert!(decision.requests.is_empty() || slice * u64::from(on) >= needed, "{on} slices for {needed} pages");
+            let enough = slice * u64::from(on) >= needed;
+            prop_assert!(decision.requests.is_empty() || enough, "{on} slices for {needed} pages");
         }
     }
 }

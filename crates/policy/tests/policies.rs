@@ -58,7 +58,8 @@ fn step(policy: &mut AnyPolicy, seconds: u64, (totals, rows): &(Totals, Vec<Row>
 
 #[test]
 fn periodic_sends_its_budget_once_a_period() {
-    let text = "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 60\nbudget_100cycles = 50000\nper_slice = true\n";
+    let text = "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 60\n\
+                budget_100cycles = 50000\nper_slice = true\n";
     let mut policy = policy(&parse(text));
     let machine = look(16, 100, 0);
     let first = step(&mut policy, 5, &machine);

@@ -2,17 +2,18 @@
 //!
 //! A level of demand that falls idle is a ski rental: leave it on, and pay for power, or switch it off, and pay for
 //! emptying. Waiting exactly until the idle time has cost as much as emptying is never more than twice as dear as the
-//! best in hindsight, and no rule that knows nothing does better (Karlin, Manasse, Rudolph and Sleator 1988). But demand
-//! can be known: whether a rule would have woken or saved follows from demand alone, whatever was done in truth. So
-//! at the end of each gap every rule is credited with what it would have earned in it, for each range of levels, and the one that has earned most lately decides there.
-//! Ranges, because a level near the top of demand rests for hours and one in its midst for seconds.
+//! best in hindsight, and no rule that knows nothing does better (Karlin, Manasse, Rudolph and Sleator 1988). But
+//! demand can be known: whether a rule would have woken or saved follows from demand alone, whatever was done in truth.
+//! So at the end of each gap every rule is credited with what it would have earned in it, for each range of levels, and
+//! the one that has earned most lately decides there. Ranges, because a level near the top of demand rests for hours
+//! and one in its midst for seconds.
 //!
 //! # What is believed before anything is known
 //!
 //! A gap that has lasted for `x` break-even times ends before `2x + 1` with probability one half: the chance that it
-//! lasts longer than `x` is `1 / (1 + x)`. Of gaps counted up to [`LONGEST_GAP`], who waits for `w` then earns
-//! `ln((1 + LONGEST_GAP) / (1 + w)) - 1 / (1 + w)` emptyings on average, which favours short waits a little. This belief
-//! counts as much as two gaps of a level; what other ranges have seen counts as much as two for a range of its own.
+//! lasts longer than `x` is `1 / (1 + x)`. Of gaps counted up to [`LONGEST_GAP`], who waits for `w` then earns `ln((1 +
+//! LONGEST_GAP) / (1 + w)) - 1 / (1 + w)` emptyings on average, which favours short waits a little. This belief counts
+//! as much as two gaps of a level; what other ranges have seen counts as much as two for a range of its own.
 
 use serde::{Deserialize, Serialize};
 
