@@ -379,7 +379,8 @@ impl Config {
             if high <= low + size {
                 let message = format!(
                     "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} must be above \
-                     {low_name} plus the size of a slice ({size} MiB), or waking a slice would at once be a reason to switch one off"
+                     {low_name} plus the size of a slice ({size} MiB), \
+                     or waking a slice would at once be a reason to switch one off"
                 );
                 return Err(self.error(&format!("watermarks.{high_name}"), message));
             }

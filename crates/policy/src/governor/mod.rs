@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use ramslice_types::{Budget, Joules, Op, Outcome, Pages, Price, Request};
+use ramslice_types::{Budget, CacheChoice, Joules, Op, Outcome, Pages, Price, Request};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{CostBasis, Governor as Settings, PolicyKind};
@@ -255,7 +255,9 @@ impl Governor {
         if plan.used > 0 {
             let budget = self.economics.price(Joules(plan.dearest * PRICE_ROOM)) + Price(1);
             let request = compact(Some(plan.used), Budget::Limited(budget), true);
-            requests.push(Request { keep_cache: cache_share >= 1.0, ..request });
+            // What was used lately stays in any case; all of it where as much comes back as goes.
+            let cache = if cache_share >= 1.0 { CacheChoice::Keep } else { CacheChoice::Auto };
+            requests.push(Request { cache, ..request });
         }
         requests
     }
