@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    compact, completions, doctor, energy, explain, fragment, man, map, offline, online, profiles, record,
-    report, slices, status, watch,
+    calibrate, compact, completions, doctor, energy, explain, fragment, man, map, offline, online,
+    profiles, record, report, slices, status, watch,
 };
 
 const LONG_ABOUT: &str = "\
@@ -139,6 +139,8 @@ pub(crate) enum Command {
     Fragment(fragment::Args),
     /// Tell what packing costs and saves in joules, live or over a recording
     Energy(energy::Args),
+    /// Fit the price model to this machine, and judge it
+    Calibrate(calibrate::Args),
     /// List and check profiles of memory systems
     Profiles(profiles::Args),
     /// Print a completion script for a shell

@@ -134,7 +134,7 @@ pub(crate) struct NotStarted {
 }
 
 impl NotStarted {
-    fn of(program: &str, source: io::Error) -> Self {
+    pub(super) fn of(program: &str, source: io::Error) -> Self {
         Self { program: program.to_owned(), source }
     }
 

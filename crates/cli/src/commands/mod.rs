@@ -1,5 +1,8 @@
 //! One file per command: its arguments, its help, what it does.
 
+pub(crate) mod calibrate;
+mod calibrate_show;
+mod calibrate_take;
 mod child;
 pub(crate) mod compact;
 pub(crate) mod completions;
@@ -55,6 +58,7 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Record(args) => record::run(&args, context, out),
         Command::Report(args) => report::run(&args, context, out),
         Command::Fragment(args) => fragment::run(&args, context, out),
+        Command::Calibrate(args) => calibrate::run(&args, context, out),
         Command::Completions(args) => completions::run(&args, context, out),
         Command::Man(args) => man::run(&args, context, out),
     }

@@ -1,0 +1,226 @@
+//! The statistical models: C by plain least squares, ours with independent terms, none below 0.
+//!
+//! Why ours has other terms than C. Eq 3.4 prices destinations from free memory (`alloc_buddy`) and those gained by
+//! dropping cache (`alloc_cache`) beside each page moved. But each page moved has exactly one destination, so that the
+//! three counts are not independent: least squares finds any combination, with terms of thousands below 0 (Table 4.2,
+//! column C: 5791 − 5694). Here, `migrate_page` includes the usual destination, `alloc_buddy` is 0, and `alloc_cache`
+//! is what a destination costs more if cache has to be dropped for it. The kernel's formula needs no change.
+
+use thiserror::Error;
+
+use crate::bootstrap::{Interval, Random, interval};
+use crate::model::{Coefficients, TERMS, row};
+use crate::sample::{Operations, Sample};
+use crate::solve::{Bound, Problem};
+
+/// A model could not be fitted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FitError {
+    /// No samples, or none that cost anything.
+    #[error("there is nothing to fit: no sample that took any time")]
+    Nothing,
+    /// The solver did not find an end.
+    #[error("the solver gave up: {status}")]
+    Solver {
+        /// What it said.
+        status: String,
+    },
+}
+
+/// A fitted model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fitted {
+    /// As fitted.
+    pub exact: Coefficients,
+    /// In whole numbers, as the kernel takes them: those around the exact ones that fit best together.
+    pub whole: Coefficients,
+}
+
+/// Independent terms: those of [`row`] but for `alloc_buddy`.
+const OURS: usize = TERMS - 1;
+/// Of a term that the samples do not determine, this keeps the solution unique, and is far below what they say of others.
+const FAINT: f64 = 1e-9;
+/// For a refit: a term that everyday operations hardly show stays where it was.
+const GENTLE: f64 = 1e-3;
+/// A residual beyond so many times the usual one counts less (Huber 1964; 95% efficient without outliers).
+const HUBER: f64 = 1.345;
+/// The error of a slice is that of a sum of operations: its variance grows with the cost. Below this share of the
+/// largest cost, it is that of the clock.
+const FLOOR: f64 = 0.01;
+const ROUNDS: usize = 20;
+const RESAMPLES: usize = 200;
+
+/// Model C: plain least squares on all terms at once (Eq 4.1), without bounds.
+///
+/// Samples of one slice size leave `isolate_slice` and `isolate_page` to be told apart by nobody, as in the thesis.
+pub fn least_squares(samples: &[Sample]) -> Result<Coefficients, FitError> {
+    let rows: Vec<_> = samples.iter().map(|sample| row(&sample.operations)).collect();
+    let targets = measured(samples);
+    let weights = vec![1.0; rows.len()];
+    let problem =
+        Problem { rows: &rows, targets: &targets, weights: &weights, prior: [0.0; TERMS], pull: FAINT };
+    problem.solve(Bound::None).map(Coefficients::from_array)
+}
+
+/// Our model: independent terms, none below 0, robust against samples that something interrupted.
+///
+/// Minimises Σ ρ(e / √v) with Huber's ρ and v the measured cost, by weights that are improved in turn, each a small
+/// quadratic program.
+///
+/// If no sample has destinations gained by dropping cache, one is taken to cost a dropped page more.
+pub fn fit(samples: &[Sample]) -> Result<Fitted, FitError> {
+    let mut found = fitted(samples, Coefficients::default(), FAINT)?;
+    if !shows_cache_targets(samples) {
+        found.exact.alloc_cache = found.exact.drop_page;
+        found.whole.alloc_cache = found.whole.drop_page;
+    }
+    Ok(found)
+}
+
+fn shows_cache_targets(samples: &[Sample]) -> bool {
+    samples.iter().any(|sample| sample.operations.cache_targets.0 > 0)
+}
+
+/// The same from everyday operations, which may not show all terms: those stay as in force, but for a common factor.
+pub fn refit(samples: &[Sample], in_force: &Coefficients) -> Result<Fitted, FitError> {
+    let sum = |cost: fn(&Sample, &Coefficients) -> f64| -> f64 {
+        samples.iter().map(|sample| cost(sample, in_force)).sum()
+    };
+    let expected = sum(|sample, in_force| in_force.price(&sample.operations));
+    let measured = sum(|sample, _| sample.measured.0 as f64);
+    if expected <= 0.0 || measured <= 0.0 {
+        return Err(FitError::Nothing);
+    }
+    // `alloc_buddy` of the parameters in force belongs to each page moved.
+    let mut prior = in_force.scaled(measured / expected);
+    prior.migrate_page += prior.alloc_buddy;
+    prior.alloc_cache = (prior.alloc_cache - prior.alloc_buddy).max(0.0);
+    prior.alloc_buddy = 0.0;
+    fitted(samples, prior, GENTLE)
+}
+
+fn fitted(samples: &[Sample], prior: Coefficients, pull: f64) -> Result<Fitted, FitError> {
+    let rows: Vec<_> = samples.iter().map(|sample| ours(&sample.operations)).collect();
+    let targets = measured(samples);
+    let prior = narrow(&prior.to_array());
+    let (exact, _) = robust(&rows, &targets, prior, pull)?;
+    let whole = whole(&rows, &targets, &exact);
+    Ok(Fitted {
+        exact: Coefficients::from_array(wide(&exact)),
+        whole: Coefficients::from_array(wide(&whole)),
+    })
+}
+
+/// 95% intervals of what [`fit()`] finds, in the order of the table: by fitting to samples drawn from the samples, each
+/// with the weight that it had.
+pub fn intervals(samples: &[Sample]) -> Result<[Interval; TERMS], FitError> {
+    let rows: Vec<_> = samples.iter().map(|sample| ours(&sample.operations)).collect();
+    let targets = measured(samples);
+    let prior = [0.0; OURS];
+    let (_, weights) = robust(&rows, &targets, prior, FAINT)?;
+
+    let mut random = Random::new(rows.len() as u64);
+    let mut found: [Vec<f64>; OURS] = Default::default();
+    for _ in 0..RESAMPLES {
+        let picked: Vec<usize> = (0..rows.len()).map(|_| random.below(rows.len())).collect();
+        let again: Vec<_> = picked.iter().map(|&at| rows[at]).collect();
+        let costs: Vec<_> = picked.iter().map(|&at| targets[at]).collect();
+        let weights: Vec<_> = picked.iter().map(|&at| weights[at]).collect();
+        let problem = Problem { rows: &again, targets: &costs, weights: &weights, prior, pull: FAINT };
+        for (found, value) in found.iter_mut().zip(problem.solve(Bound::NonNegative)?) {
+            found.push(value);
+        }
+    }
+    let none = Interval { low: 0.0, high: 0.0 };
+    let [slice, page, drop, moved, maps, cache] = found.map(|mut values| interval(&mut values));
+    let cache = if shows_cache_targets(samples) { cache } else { drop };
+    Ok([slice, page, drop, moved, maps, none, cache])
+}
+
+fn measured(samples: &[Sample]) -> Vec<f64> {
+    samples.iter().map(|sample| sample.measured.0 as f64).collect()
+}
+
+fn ours(operations: &Operations) -> [f64; OURS] {
+    narrow(&row(operations))
+}
+
+fn narrow(row: &[f64; TERMS]) -> [f64; OURS] {
+    let [slice, page, drop, moved, maps, _, cache] = *row;
+    [slice, page, drop, moved, maps, cache]
+}
+
+fn wide(terms: &[f64; OURS]) -> [f64; TERMS] {
+    let [slice, page, drop, moved, maps, cache] = *terms;
+    [slice, page, drop, moved, maps, 0.0, cache]
+}
+
+fn times(row: &[f64; OURS], terms: &[f64; OURS]) -> f64 {
+    row.iter().zip(terms).map(|(count, price)| count * price).sum()
+}
+
+/// 1/√v of each sample.
+fn precision(targets: &[f64]) -> Vec<f64> {
+    let largest = targets.iter().copied().fold(0.0, f64::max);
+    targets.iter().map(|&target| 1.0 / target.max(FLOOR * largest).max(1.0).sqrt()).collect()
+}
+
+/// The terms, and the weights that they were found with at last.
+fn robust(
+    rows: &[[f64; OURS]],
+    targets: &[f64],
+    prior: [f64; OURS],
+    pull: f64,
+) -> Result<([f64; OURS], Vec<f64>), FitError> {
+    let precision = precision(targets);
+    let mut weights: Vec<f64> = precision.iter().map(|p| p * p).collect();
+    let mut found = Problem { rows, targets, weights: &weights, prior, pull }.solve(Bound::NonNegative)?;
+    for _ in 0..ROUNDS {
+        let residuals: Vec<f64> = rows
+            .iter()
+            .zip(targets)
+            .zip(&precision)
+            .map(|((row, target), precision)| (times(row, &found) - target).abs() * precision)
+            .collect();
+        let most = HUBER * 1.4826 * median(&residuals);
+        if most <= 0.0 {
+            break;
+        }
+        for ((weight, precision), residual) in weights.iter_mut().zip(&precision).zip(&residuals) {
+            *weight = precision * precision * (most / residual.max(most));
+        }
+        let next = Problem { rows, targets, weights: &weights, prior, pull }.solve(Bound::NonNegative)?;
+        let settled = next.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1e-3));
+        found = next;
+        if settled {
+            break;
+        }
+    }
+    Ok((found, weights))
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Of the whole numbers below and above each term, those that fit best together: errors of rounding cancel.
+fn whole(rows: &[[f64; OURS]], targets: &[f64], exact: &[f64; OURS]) -> [f64; OURS] {
+    let precision = precision(targets);
+    let loss = |terms: &[f64; OURS]| -> f64 {
+        rows.iter()
+            .zip(targets)
+            .zip(&precision)
+            .map(|((row, target), precision)| (times(row, terms) - target).abs() * precision)
+            .sum()
+    };
+    let candidates = (0..1_u32 << OURS).map(|choice| {
+        let mut terms = *exact;
+        for (at, term) in terms.iter_mut().enumerate() {
+            *term = if choice & (1 << at) == 0 { term.floor() } else { term.ceil() };
+        }
+        terms
+    });
+    candidates.min_by(|a, b| loss(a).total_cmp(&loss(b))).unwrap_or(*exact)
+}

@@ -1,0 +1,105 @@
+//! When not to calibrate: too few samples, or a machine that is too busy to measure on.
+
+use thiserror::Error;
+
+use crate::judge::quantile;
+use crate::sample::Sample;
+
+/// The least samples of each kind that parameters are fitted to.
+pub const LEAST: usize = 8;
+/// The least in all.
+const LEAST_IN_ALL: usize = 30;
+/// The most that the cost of the same work may vary; see [`check_steady`].
+const MOST_NOISE: f64 = 0.25;
+
+/// Why nothing is calibrated.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Refusal {
+    /// A parameter would be guessed.
+    #[error(
+        "too few samples: {have} {what}, at least {need} are needed. Give it more memory (--memory) or more \
+         samples (--samples)"
+    )]
+    TooFew {
+        /// As in "with pages to drop".
+        what: &'static str,
+        /// How many there are.
+        have: usize,
+        /// How many are needed.
+        need: usize,
+    },
+    /// Others want the CPUs.
+    #[error(
+        "the machine is busy: {load:.1} threads want to run on {cpus} CPUs (average of a minute). What is measured \
+         now would be wrong later: wait, or take it anyway with --anyway"
+    )]
+    Busy {
+        /// The load average of the last minute.
+        load: f64,
+        /// CPUs that are online.
+        cpus: usize,
+    },
+    /// The same work does not cost the same.
+    #[error(
+        "the machine is not steady: the cost of switching off the same empty slice varied by {percent:.0} %, at most \
+         {most:.0} % can be averaged out. Something else uses the CPUs, perhaps outside of this virtual machine: \
+         wait, or take it anyway with --anyway",
+        percent = 100.0 * .noise,
+        most = 100.0 * .most
+    )]
+    Unsteady {
+        /// How much it varied.
+        noise: f64,
+        /// How much it may.
+        most: f64,
+    },
+}
+
+/// What the machine does beside.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Conditions {
+    /// The load average of the last minute.
+    pub load: f64,
+    /// CPUs that are online.
+    pub cpus: usize,
+}
+
+/// Refuses when more threads want to run than there are CPUs to spare: one is for the measurement itself.
+pub fn check_conditions(now: Conditions) -> Result<(), Refusal> {
+    if now.load > (now.cpus as f64 - 1.0).max(0.5) {
+        return Err(Refusal::Busy { load: now.load, cpus: now.cpus });
+    }
+    Ok(())
+}
+
+/// How much the costs of the same work vary: half the middle half of them over their median. Refuses above a quarter.
+pub fn check_steady(costs: &[f64]) -> Result<f64, Refusal> {
+    let noise = noise(costs);
+    if noise > MOST_NOISE {
+        return Err(Refusal::Unsteady { noise, most: MOST_NOISE });
+    }
+    Ok(noise)
+}
+
+/// Half the middle half of the costs over their median; 1 of none.
+pub fn noise(costs: &[f64]) -> f64 {
+    let at = |share| quantile(costs.iter().copied(), share).unwrap_or(0.0);
+    let median = at(0.5);
+    if median > 0.0 { (at(0.75) - at(0.25)) / 2.0 / median } else { 1.0 }
+}
+
+/// Refuses when there are not enough samples to tell each parameter.
+pub fn check_samples(samples: &[Sample]) -> Result<(), Refusal> {
+    let count = |wanted: fn(&Sample) -> bool| samples.iter().filter(|sample| wanted(sample)).count();
+    let least =
+        |what, have, need| if have < need { Err(Refusal::TooFew { what, have, need }) } else { Ok(()) };
+    least("in all", samples.len(), LEAST_IN_ALL)?;
+    least("of slices that are nearly empty", count(|s| s.operations.free >= s.operations.frames), LEAST)?;
+    least("with pages to drop", count(|s| s.operations.dropped.0 * 20 > s.operations.frames.0), LEAST)?;
+    let moves = |s: &Sample| s.operations.moved.0 * 20 > s.operations.frames.0;
+    let mapped = |s: &Sample| s.operations.mappings as f64 / s.operations.moved.0.max(1) as f64;
+    let few = samples.iter().filter(|s| moves(s) && mapped(s) < 1.5).count();
+    let many = samples.iter().filter(|s| moves(s) && mapped(s) >= 1.5).count();
+    least("with pages to move that are mapped once", few, LEAST)?;
+    least("with pages to move that are mapped more than once", many, LEAST)
+}
