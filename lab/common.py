@@ -26,6 +26,9 @@ FLAVOURS = {
     "stock": (False, []),
 }
 
+# Debian's own kernels, as lab/vm and lab/stock-kernel name them.
+STOCK_KERNELS = {"debian-6.1": "6.1", "debian-6.12": "6.12"}
+
 
 def die(message, status=1):
     """Ends the program with one clear line."""
