@@ -216,6 +216,56 @@ pub enum Error {
         /// The unit.
         pageblock: Bytes,
     },
+    /// There are no memory blocks.
+    #[error(
+        "this kernel cannot take memory offline ({path} is missing): it is built without CONFIG_MEMORY_HOTPLUG",
+        path = .path.display()
+    )]
+    NoHotplug {
+        /// The missing directory.
+        path: PathBuf,
+    },
+    /// Page flags are not there.
+    #[error("{path} is missing: the kernel is built without CONFIG_PROC_PAGE_MONITOR", path = .path.display())]
+    NoPageFlags {
+        /// The missing file.
+        path: PathBuf,
+    },
+    /// Neither way is open.
+    #[error("{patched}; nor can its memory blocks be switched: {stock}")]
+    Neither {
+        /// Why not the patched kernel's way.
+        patched: Box<Error>,
+        /// Why not memory hotplug.
+        stock: Box<Error>,
+    },
+    /// The slice size is not a multiple of the memory block.
+    #[error(
+        "{size} is not a possible slice size on this kernel: it must be a multiple of the memory block, {block}"
+    )]
+    NotBlocks {
+        /// The size asked for.
+        size: Bytes,
+        /// The unit.
+        block: Bytes,
+    },
+    /// What this program remembers of a stock kernel makes no sense.
+    #[error(
+        "{path} is damaged: switch all blocks on with `ramslice --backend stock online --all` after removing it",
+        path = .path.display()
+    )]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// Where it differs.
+        source: serde_json::Error,
+    },
+    /// Another program switches blocks.
+    #[error("another ramslice request is running on this machine ({path} is locked): wait until it ends", path = .path.display())]
+    Locked {
+        /// The lock.
+        path: PathBuf,
+    },
 }
 
 /// `slice 7`, for messages.
@@ -236,18 +286,22 @@ impl Error {
             | Self::UnknownState { .. }
             | Self::NoPages { .. }
             | Self::NoStatistics { .. }
+            | Self::NoHotplug { .. }
+            | Self::NoPageFlags { .. }
             | Self::NoCounter { .. } => ErrorKind::Unsupported,
+            Self::Neither { patched, .. } => patched.kind(),
             Self::Disabled { .. } => ErrorKind::Disabled,
             Self::Permission { .. } | Self::PagesPermission { .. } => ErrorKind::Permission,
-            Self::Busy { .. } | Self::SizeBusy { .. } => ErrorKind::Busy,
+            Self::Busy { .. } | Self::SizeBusy { .. } | Self::Locked { .. } => ErrorKind::Busy,
             Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Refused { .. } | Self::SizeInvalid { .. } => ErrorKind::Invalid,
+            Self::Refused { .. } | Self::SizeInvalid { .. } | Self::NotBlocks { .. } => ErrorKind::Invalid,
             Self::Interrupted { .. } => ErrorKind::Interrupted,
             Self::NoDevice { .. }
             | Self::Device { .. }
             | Self::Unstable { .. }
             | Self::PageOwner { .. }
             | Self::File { .. }
+            | Self::State { .. }
             | Self::NotANumber { .. } => ErrorKind::Failed,
         }
     }

@@ -1,8 +1,8 @@
 //! The sole reader and writer of ramslice's kernel files.
 //!
-//! [`KernelBackend`] speaks to `/dev/ramslice` and `/sys/kernel/mm/ramslice`;
-//! [`ReplayBackend`] answers from a file saved by `ramslice status --json`. Both implement
-//! [`ramslice_types::Backend`]. The layout of the kernel's structures is in [`uapi`], which a
+//! [`KernelBackend`] speaks to `/dev/ramslice` and `/sys/kernel/mm/ramslice`; [`HotplugBackend`] does the same on a
+//! kernel without ramslice, by memory hotplug; [`ReplayBackend`] answers from a file saved by `ramslice status --json`.
+//! All implement [`ramslice_types::Backend`]. The layout of the kernel's structures is in [`uapi`], which a
 //! test compares with the C header; unsafe code is confined to [`sys`].
 
 mod backend;
@@ -11,7 +11,9 @@ mod contents;
 mod convert;
 mod device;
 mod error;
+mod hotplug;
 mod names;
+mod open;
 mod page_owner;
 mod paths;
 mod powercap;
@@ -24,6 +26,8 @@ mod work;
 pub use backend::KernelBackend;
 pub use clock::Processor;
 pub use error::{Access, Error, ReplayError};
+pub use hotplug::{Guard, HotplugBackend, Pressure, WokenBy};
+pub use open::{Way, open};
 pub use paths::Paths;
 pub use powercap::{PowerDomain, power_domains};
 pub use replay::ReplayBackend;

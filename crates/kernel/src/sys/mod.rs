@@ -1,7 +1,8 @@
-//! What needs unsafe code: the ioctls, and a signal handler that lets Ctrl-C end one.
+//! What needs unsafe code: the ioctls, and signals that let Ctrl-C or a deadline end a system call.
 
 #![allow(unsafe_code)]
 
+pub(crate) mod alarm;
 mod interrupt;
 pub(crate) mod ioctl;
 

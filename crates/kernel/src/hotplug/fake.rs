@@ -1,0 +1,252 @@
+//! A made-up machine: memory blocks whose pages move when a block goes offline, with failures on demand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::page::bit;
+use super::system::{Held, STATE, System};
+
+/// Pages of a block: 64 MiB.
+pub(super) const BLOCK: u64 = 16_384;
+/// 2 GiB.
+pub(super) const BLOCKS: u64 = 32;
+pub(super) const ANON: u64 = bit::LRU | bit::ANON | bit::SWAPBACKED | bit::MMAP;
+
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    pub(super) online: BTreeMap<u64, bool>,
+    /// Zones by block; Movable or Normal.
+    pub(super) zones: BTreeMap<u64, &'static str>,
+    pub(super) flags: Vec<u64>,
+    pub(super) counts: Vec<u64>,
+    /// What a write of this word to this block answers.
+    pub(super) failures: BTreeMap<(u64, &'static str), Errno>,
+    /// Blocks that go away when they are written to.
+    pub(super) vanishing: BTreeSet<u64>,
+    /// Every write, in order.
+    pub(super) writes: Vec<(u64, String)>,
+    pub(super) saved: BTreeMap<String, String>,
+    pub(super) cannot_save: bool,
+    pub(super) locked: bool,
+    now_ms: u64,
+    /// What a write takes.
+    pub(super) write_ms: u64,
+}
+
+/// Shared, so that a test sees what the backend does.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fake(pub(super) Arc<Mutex<Inner>>);
+
+impl Fake {
+    /// Blocks 0 to 23 in Normal, the rest in Movable; block 0 reserved at boot, block 1 with slab, blocks 2 to 5 with
+    /// 100, 200, 300 and 400 anonymous pages.
+    pub(super) fn new() -> Self {
+        let pages = (BLOCK * BLOCKS) as usize;
+        let mut inner = Inner {
+            online: (0..BLOCKS).map(|number| (number, true)).collect(),
+            zones: (0..BLOCKS)
+                .map(|number| (number, if number < 24 { "Normal" } else { "Movable" }))
+                .collect(),
+            flags: vec![bit::BUDDY; pages],
+            counts: vec![0; pages],
+            ..Inner::default()
+        };
+        inner.fill(0, 50, bit::RESERVED, 0);
+        inner.fill(1, 10, bit::SLAB, 0);
+        for number in 2..6 {
+            inner.fill(number, (number - 1) * 100, ANON, 1);
+        }
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Inner {
+    /// Makes the first `pages` of a block pages of this kind.
+    pub(super) fn fill(&mut self, block: u64, pages: u64, flags: u64, count: u64) {
+        let first = (block * BLOCK) as usize;
+        self.flags[first..first + pages as usize].fill(flags);
+        self.counts[first..first + pages as usize].fill(count);
+    }
+
+    pub(super) fn offline(&self) -> Vec<u64> {
+        self.online.iter().filter(|(_, online)| !**online).map(|(&number, _)| number).collect()
+    }
+
+    fn free(&self, zone: Option<&str>) -> u64 {
+        let mine = |block: &u64| zone.is_none_or(|zone| self.zones[block] == zone);
+        let blocks = self.online.iter().filter(|(number, online)| **online && mine(number));
+        blocks
+            .map(|(&number, _)| {
+                self.block(number).iter().filter(|&&flags| flags == bit::BUDDY).count() as u64
+            })
+            .sum()
+    }
+
+    fn block(&self, number: u64) -> &[u64] {
+        &self.flags[(number * BLOCK) as usize..((number + 1) * BLOCK) as usize]
+    }
+
+    fn switch(&mut self, number: u64, word: &str) -> Result<(), Errno> {
+        self.now_ms += self.write_ms;
+        self.writes.push((number, word.to_owned()));
+        if self.vanishing.contains(&number) {
+            self.online.remove(&number);
+            return Err(Errno::NODEV);
+        }
+        let failure =
+            self.failures.iter().find(|((block, prefix), _)| *block == number && word.starts_with(prefix));
+        if let Some((_, &errno)) = failure {
+            return Err(errno);
+        }
+        match word {
+            "offline" => self.empty(number),
+            "online_movable" | "online_kernel" | "online" => {
+                self.fill(number, BLOCK, bit::BUDDY, 0);
+                self.zones.insert(number, if word == "online_movable" { "Movable" } else { "Normal" });
+                self.online.insert(number, true);
+                Ok(())
+            }
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// As the kernel: all pages that can move do, or the first that cannot ends it.
+    fn empty(&mut self, number: u64) -> Result<(), Errno> {
+        let stays = bit::RESERVED | bit::SLAB | bit::PGTABLE;
+        if self.block(number).iter().any(|&flags| flags & stays != 0 || flags == 0) {
+            return Err(Errno::BUSY);
+        }
+        let range = (number * BLOCK) as usize..((number + 1) * BLOCK) as usize;
+        let moving: Vec<usize> = range.clone().filter(|&pfn| self.flags[pfn] != bit::BUDDY).collect();
+        let mut targets: Vec<usize> = (0..self.flags.len())
+            .rev()
+            .filter(|pfn| !range.contains(pfn) && self.flags[*pfn] == bit::BUDDY)
+            .filter(|pfn| self.online.get(&(*pfn as u64 / BLOCK)).copied().unwrap_or(false))
+            .take(moving.len())
+            .collect();
+        for from in moving {
+            let to = targets.pop().ok_or(Errno::NOMEM)?;
+            (self.flags[to], self.counts[to]) = (self.flags[from], self.counts[from]);
+        }
+        self.fill(number, BLOCK, bit::NOPAGE, 0);
+        self.online.insert(number, false);
+        Ok(())
+    }
+
+    fn zoneinfo(&self) -> String {
+        let mut text = String::new();
+        for (name, start) in [("Normal", 0), ("Movable", 24 * BLOCK)] {
+            let blocks =
+                self.online.iter().filter(|(number, online)| **online && self.zones[number] == name).count();
+            text += &format!(
+                "Node 0, zone {name}\n  pages free     {}\n        min      100\n        low      200\n        high     \
+                 300\n        spanned  {}\n        managed  {}\n        protection: (0, 0)\n  pagesets\n    cpu: 0\n     \
+                 count: 5\n  start_pfn: {start}\n",
+                self.free(Some(name)),
+                if name == "Normal" { 24 * BLOCK } else { 8 * BLOCK },
+                blocks as u64 * BLOCK,
+            );
+        }
+        text
+    }
+}
+
+impl System for Fake {
+    fn text(&self, path: &str) -> io::Result<String> {
+        let mut inner = self.inner();
+        inner.now_ms += 1;
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        if let Some(text) = inner.saved.get(path) {
+            return Ok(text.clone());
+        }
+        if let Some(rest) = path.strip_prefix("sys/devices/system/memory/memory") {
+            let (number, file) = rest.split_once('/').ok_or_else(missing)?;
+            let number = number.parse().map_err(|_| missing())?;
+            let online = *inner.online.get(&number).ok_or_else(missing)?;
+            return Ok(match file {
+                "state" if online => "online".to_owned(),
+                "state" => "offline".to_owned(),
+                _ if online => inner.zones[&number].to_owned(),
+                // What the kernel would choose by itself is not always what it was.
+                _ => "Normal Movable".to_owned(),
+            });
+        }
+        Ok(match path {
+            "sys/devices/system/memory/block_size_bytes" => "4000000".to_owned(),
+            "proc/zoneinfo" => inner.zoneinfo(),
+            "proc/meminfo" => format!("MemAvailable: {} kB\n", inner.free(None) * 4),
+            "proc/vmstat" => "pgmigrate_success 0\npgfault 7\npgalloc_normal 9".to_owned(),
+            "proc/cpuinfo" => "cpu MHz : 1000.0".to_owned(),
+            _ => return Err(missing()),
+        })
+    }
+
+    fn write(&self, path: &str, text: &str) -> io::Result<()> {
+        let number = path.split('/').nth(4).and_then(|name| name.strip_prefix("memory")?.parse().ok());
+        Ok(self.inner().switch(number.unwrap(), text)?)
+    }
+
+    fn names(&self, directory: &str) -> io::Result<Vec<String>> {
+        if directory != "sys/devices/system/memory" {
+            return Ok(Vec::new());
+        }
+        let mut names = vec!["block_size_bytes".to_owned(), "probe".to_owned()];
+        names.extend(self.inner().online.keys().map(|number| format!("memory{number}")));
+        Ok(names)
+    }
+
+    fn words(&self, path: &str, first: u64, into: &mut [u64]) -> io::Result<usize> {
+        let inner = self.inner();
+        let from = match path {
+            "proc/kpageflags" => &inner.flags,
+            "proc/kpagecount" => &inner.counts,
+            _ => return Err(io::ErrorKind::NotFound.into()),
+        };
+        let rest = &from[(first as usize).min(from.len())..];
+        let length = rest.len().min(into.len());
+        into[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+
+    fn save(&self, path: &str, text: &str) -> io::Result<()> {
+        let mut inner = self.inner();
+        if inner.cannot_save {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        inner.saved.insert(path.to_owned(), text.to_owned());
+        Ok(())
+    }
+
+    fn lock(&self) -> io::Result<Option<Held>> {
+        // Requests of one process follow one another in these tests.
+        Ok((!self.inner().locked).then(|| Box::new(()) as Held))
+    }
+
+    fn now(&self) -> Duration {
+        let mut inner = self.inner();
+        inner.now_ms += 1;
+        Duration::from_millis(inner.now_ms)
+    }
+
+    fn cpu_time(&self) -> Duration {
+        Duration::from_millis(self.inner().now_ms)
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        Path::new("/").join(path)
+    }
+}
+
+/// What the backend remembers.
+pub(super) fn remembered(fake: &Fake) -> String {
+    fake.inner().saved.get(STATE).cloned().unwrap_or_default()
+}

@@ -1,0 +1,152 @@
+//! Waking blocks under memory pressure, from user space: what a stock kernel does not do by itself.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ramslice_types::{Backend, BackendError, Bytes, Op, Outcome, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::debug;
+
+use super::{HotplugBackend, look};
+use crate::error::{Access, Error};
+use crate::sysfs::failed;
+
+/// Tasks that waited for memory for 50 ms of a second: early, for waking takes its time.
+const TRIGGER: &[u8] = b"some 50000 1000000\0";
+
+/// How often `MemAvailable` is looked at. A program that writes 1 GiB/s takes 50 MiB meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What made a guard wake slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WokenBy {
+    /// Tasks waited for memory (`/proc/pressure/memory`).
+    Stall,
+    /// This much was available, less than the floor.
+    Low(Bytes),
+}
+
+/// What a guard saw and did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pressure {
+    /// Why.
+    pub by: WokenBy,
+    /// How waking went; `slices_done` is 0 if nothing was left to wake.
+    pub outcome: Outcome,
+}
+
+/// The kernel's trigger, if it has one.
+#[derive(Debug)]
+struct Trigger {
+    file: File,
+}
+
+impl Trigger {
+    fn open(path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        file.write_all(TRIGGER)?;
+        Ok(Self { file })
+    }
+
+    /// Whether tasks waited within `timeout`.
+    fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        let mut fds = [PollFd::from_borrowed_fd(self.file.as_fd(), PollFlags::PRI)];
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) => Ok(fds[0].revents().contains(PollFlags::PRI)),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Watches memory and wakes slices before it is short.
+///
+/// Limits: it runs in user space. A program that takes memory faster than [`HotplugBackend::margin`] per look and
+/// waking time, or a guard that does not get the CPU, meets reclaim, swapping and in the end the OOM killer with memory still
+/// offline. Onlining a block also allocates a little. The patched kernel has none of this.
+pub struct Guard<'a> {
+    backend: &'a HotplugBackend,
+    trigger: Option<Trigger>,
+    pressure: PathBuf,
+    floor: Bytes,
+    /// Slices to wake at the next stall: doubled while stalls go on.
+    step: u32,
+}
+
+impl<'a> Guard<'a> {
+    /// Wakes slices when less than `floor` is available, by default three quarters of the margin.
+    pub fn new(backend: &'a HotplugBackend, floor: Option<Bytes>) -> Result<Self, BackendError> {
+        let floor = match floor {
+            Some(floor) => floor,
+            None => Bytes(backend.margin()?.0 / 4 * 3),
+        };
+        let pressure = backend.system.path("proc/pressure/memory");
+        let trigger = match Trigger::open(&pressure) {
+            Ok(trigger) => Some(trigger),
+            // psi=0 on the command line, or a kernel without it: MemAvailable alone has to do.
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => None,
+            Err(source) => return Err(failed(pressure, Access::Write, source).into()),
+        };
+        debug!(%floor, psi = trigger.is_some(), "guard");
+        Ok(Self { backend, trigger, pressure, floor, step: 1 })
+    }
+
+    /// What it keeps available.
+    pub fn floor(&self) -> Bytes {
+        self.floor
+    }
+
+    /// Whether the kernel tells it of stalls.
+    pub fn sees_stalls(&self) -> bool {
+        self.trigger.is_some()
+    }
+
+    /// Watches for at most `timeout`, and wakes slices when memory is short.
+    pub fn watch(&mut self, timeout: Duration) -> Result<Option<Pressure>, BackendError> {
+        let end = self.backend.system.now() + timeout;
+        loop {
+            let available = look::available(&*self.backend.system).map_err(BackendError::from)?;
+            if available < self.floor {
+                return self.wake(WokenBy::Low(available), self.missing(available)).map(Some);
+            }
+            let left = end.saturating_sub(self.backend.system.now()).min(LOOK);
+            let stalled = match &self.trigger {
+                Some(trigger) => {
+                    let path = &self.pressure;
+                    trigger.wait(left).map_err(|source| failed(path.clone(), Access::Read, source))
+                }
+                None => {
+                    std::thread::sleep(left);
+                    Ok(false)
+                }
+            };
+            if stalled.map_err(|error: Error| BackendError::from(error))? {
+                let step = self.step;
+                self.step = (step * 2).min(1024);
+                return self.wake(WokenBy::Stall, step).map(Some);
+            }
+            if self.backend.system.now() >= end {
+                self.step = 1;
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Slices that bring what is available back above the floor, and one more.
+    fn missing(&self, available: Bytes) -> u32 {
+        let slice = self.backend.slice_bytes().map_or(self.backend.block.0, |bytes| bytes.0);
+        let short = self.floor.0.saturating_sub(available.0);
+        u32::try_from(short.div_ceil(slice.max(1)) + 1).unwrap_or(u32::MAX)
+    }
+
+    fn wake(&self, by: WokenBy, slices: u32) -> Result<Pressure, BackendError> {
+        let request = Request { max_slices: Some(slices), ..Request::new(Op::OnlineAll) };
+        let outcome = self.backend.request(&request)?;
+        debug!(?by, slices, done = outcome.slices_done, "woken");
+        Ok(Pressure { by, outcome })
+    }
+}

@@ -1,0 +1,416 @@
+//! One look at a machine: blocks, zones and every page, and what slices they make.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ramslice_types::{
+    Bytes, Contents, Info, NodeId, PageClass, PageRun, Pages, Pfn, Price, Reason, Slice, SliceId, SliceState,
+    Zone, ZoneIndex, ZoneNumber,
+};
+
+use super::blocks::{self, Block, BlockState};
+use super::page::{Page, Sum, Walk};
+use super::price;
+use super::store::Store;
+use super::system::System;
+use super::zones::{self, ZoneInfo};
+use crate::error::{Access, Error};
+use crate::sysfs::failed;
+
+const FLAGS: &str = "proc/kpageflags";
+const COUNTS: &str = "proc/kpagecount";
+const CGROUPS: &str = "proc/kpagecgroup";
+
+/// Pages read at once: 64 KiB of flags.
+const BATCH: u64 = 8192;
+
+/// A slice of the look.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) id: SliceId,
+    pub(super) state: SliceState,
+    pub(super) blocks: Vec<u64>,
+    pub(super) node: NodeId,
+    /// The zone of its blocks.
+    pub(super) zone: String,
+    pub(super) sum: Sum,
+    pub(super) price: Price,
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone)]
+pub(super) struct Look {
+    pub(super) time: Duration,
+    /// What it took.
+    pub(super) cost: Duration,
+    pub(super) page: Bytes,
+    pub(super) block: Bytes,
+    pub(super) blocks_per_slice: u64,
+    pub(super) blocks: BTreeMap<u64, Block>,
+    pub(super) zones: Vec<ZoneInfo>,
+    pub(super) parts: Vec<Part>,
+    pub(super) store: Store,
+    /// Pages were looked at; waking needs no more than the states of blocks, and quickly.
+    walked: bool,
+}
+
+/// States of slices, by ascending id: all that can be told without looking at pages.
+pub(super) fn states(blocks: &BTreeMap<u64, Block>, per_slice: u64) -> Vec<SliceState> {
+    let mut slices: BTreeMap<u64, Vec<&Block>> = BTreeMap::new();
+    for (number, block) in blocks {
+        slices.entry(number / per_slice).or_default().push(block);
+    }
+    slices.values().map(|blocks| state(blocks)).collect()
+}
+
+fn state(blocks: &[&Block]) -> SliceState {
+    if blocks.iter().any(|block| block.state == BlockState::GoingOffline) {
+        SliceState::Emptying
+    } else if blocks.iter().all(|block| block.state == BlockState::Offline) {
+        SliceState::Offline
+    } else {
+        SliceState::Online
+    }
+}
+
+/// All zones, from `/proc/zoneinfo`.
+pub(super) fn read_zones(system: &dyn System) -> Result<Vec<ZoneInfo>, Error> {
+    let path = "proc/zoneinfo";
+    let text = system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
+    Ok(zones::parse(&text))
+}
+
+/// `MemAvailable`.
+pub(super) fn available(system: &dyn System) -> Result<Bytes, Error> {
+    let path = "proc/meminfo";
+    let text = system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
+    zones::meminfo(&text, "MemAvailable")
+        .ok_or_else(|| Error::NoCounter { path: system.path(path), name: "MemAvailable" })
+}
+
+/// Walks the pages of an online block.
+fn walk(
+    system: &dyn System,
+    first: Pfn,
+    pages: u64,
+    movable: bool,
+    each: &mut dyn FnMut(u64, &Page),
+) -> Result<(), Error> {
+    let mut walk = Walk::default();
+    let mut flags = vec![0; BATCH as usize];
+    let mut counts = vec![0; BATCH as usize];
+    let denied = |path: &str, source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::PermissionDenied => Error::PagesPermission { path: system.path(path) },
+        std::io::ErrorKind::NotFound => Error::NoPageFlags { path: system.path(path) },
+        _ => failed(system.path(path), Access::Read, source),
+    };
+    let mut at = 0;
+    while at < pages {
+        let length = BATCH.min(pages - at) as usize;
+        let read = system.words(FLAGS, first.0 + at, &mut flags[..length]).map_err(|e| denied(FLAGS, e))?;
+        let counted =
+            system.words(COUNTS, first.0 + at, &mut counts[..length]).map_err(|e| denied(COUNTS, e))?;
+        // Beyond the last page of all there is no memory.
+        flags[read..length].fill(super::page::bit::NOPAGE);
+        counts[counted..length].fill(0);
+        for (offset, (&flags, &count)) in (at..).zip(flags.iter().zip(&counts).take(length)) {
+            each(first.0 + offset, &walk.next(flags, count, movable));
+        }
+        at += length as u64;
+    }
+    Ok(())
+}
+
+impl Look {
+    pub(super) fn take(system: &dyn System, block: Bytes, page: Bytes, walked: bool) -> Result<Self, Error> {
+        let time = system.now();
+        let store = Store::read(system)?;
+        let blocks_per_slice = (store.slice_bytes.0 / block.0).max(1);
+        let mut look = Self {
+            time,
+            cost: Duration::ZERO,
+            page,
+            block,
+            blocks_per_slice,
+            blocks: blocks::read(system)?,
+            zones: read_zones(system)?,
+            parts: Vec::new(),
+            store,
+            walked,
+        };
+        let mut slices: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for &number in look.blocks.keys() {
+            slices.entry(number / blocks_per_slice).or_default().push(number);
+        }
+        for (id, blocks) in slices {
+            let part = look.part(system, SliceId(id as u32), blocks)?;
+            look.parts.push(part);
+        }
+        look.cost = system.now().saturating_sub(time);
+        Ok(look)
+    }
+
+    /// Pages of a block.
+    pub(super) fn block_pages(&self) -> Pages {
+        self.block.pages(self.page)
+    }
+
+    fn frames(&self) -> Pages {
+        Pages(self.block_pages().0 * self.blocks_per_slice)
+    }
+
+    pub(super) fn first_pfn(&self, block: u64) -> Pfn {
+        Pfn(block * self.block_pages().0)
+    }
+
+    pub(super) fn zone(&self, node: NodeId, name: &str) -> Option<&ZoneInfo> {
+        self.zones.iter().find(|zone| zone.node == node && zone.name == name)
+    }
+
+    /// The zone that a block is in, or was in before it went offline.
+    pub(super) fn zone_of_block(&self, number: u64) -> Option<&str> {
+        let block = self.blocks.get(&number)?;
+        let remembered = self.store.blocks.get(&number).map(String::as_str);
+        match block.state {
+            BlockState::Offline => remembered.or_else(|| block.choices.first().map(String::as_str)),
+            _ => block.zone.as_deref(),
+        }
+    }
+
+    /// Looks at the pages of a slice.
+    pub(super) fn part(&self, system: &dyn System, id: SliceId, numbers: Vec<u64>) -> Result<Part, Error> {
+        let members: Vec<&Block> = numbers.iter().filter_map(|number| self.blocks.get(number)).collect();
+        let state = state(&members);
+        let node = members.first().map_or(NodeId(0), |block| block.node);
+        let mut zone = None;
+        let mut sum = Sum::default();
+        for &number in &numbers {
+            let (Some(block), here) = (self.blocks.get(&number), self.zone_of_block(number)) else {
+                continue;
+            };
+            // A block in two zones has no name; what lies in two zones or nodes cannot go as one.
+            if here.is_none() || zone.is_some_and(|zone| Some(zone) != here) || block.node != node {
+                sum.grave(Reason::ZoneEnd);
+            }
+            zone = zone.or(here);
+            if block.state != BlockState::Offline && self.walked {
+                sum.join(&self.look_at(system, number, here == Some("Movable"))?);
+            } else if state == SliceState::Offline {
+                sum.present += self.block_pages();
+            }
+        }
+        let zone = zone.map_or_else(|| self.zone_at(node, self.first_pfn(numbers[0])), str::to_owned);
+        let online = numbers.iter().filter(|number| self.blocks[number].state == BlockState::Online);
+        if let Some(info) = self.zone(node, &zone) {
+            sum.settle(info.per_cpu);
+            for &number in online {
+                let first = self.first_pfn(number);
+                if info.loses_end(first, Pfn(first.0 + self.block_pages().0)) {
+                    sum.grave(Reason::ZoneEnd);
+                }
+            }
+        } else {
+            sum.settle(Pages::ZERO);
+        }
+        let stays = sum.never() || sum.stays > Pages::ZERO;
+        let price = price::slice(self.store.prices(), self.frames(), &sum, stays);
+        Ok(Part { id, state, blocks: numbers, node, zone, sum, price })
+    }
+
+    /// What a block holds.
+    pub(super) fn look_at(&self, system: &dyn System, number: u64, movable: bool) -> Result<Sum, Error> {
+        let mut sum = Sum::default();
+        walk(system, self.first_pfn(number), self.block_pages().0, movable, &mut |_, page| sum.add(page))?;
+        Ok(sum)
+    }
+
+    /// Page frames of a block that somebody uses and that could move.
+    pub(super) fn users(&self, system: &dyn System, number: u64) -> Result<Vec<u64>, Error> {
+        let mut found = Vec::new();
+        walk(system, self.first_pfn(number), self.block_pages().0, false, &mut |pfn, page| {
+            let used = !matches!(page.class, PageClass::Free | PageClass::Hole) && !page.bare;
+            if used && page.reason == Reason::None {
+                found.push(pfn);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// The zone that a page frame lies in, by the zones' bounds.
+    fn zone_at(&self, node: NodeId, pfn: Pfn) -> String {
+        let inside = |zone: &&ZoneInfo| {
+            zone.node == node && zone.start <= pfn && pfn.0 < zone.start.0 + zone.spanned.0
+        };
+        let first = || self.zones.iter().find(|zone| zone.node == node && zone.managed > Pages::ZERO);
+        self.zones.iter().find(inside).or_else(first).map(|zone| zone.name.clone()).unwrap_or_default()
+    }
+
+    fn zone_number(&self, part: &Part) -> ZoneNumber {
+        self.zone(part.node, &part.zone).map_or(ZoneNumber(0), |zone| zone.number)
+    }
+
+    /// Memory of the allocator and what is offline.
+    pub(super) fn managed(&self) -> Pages {
+        self.zones.iter().map(|zone| zone.managed).sum::<Pages>() + self.offline(|_| true)
+    }
+
+    /// Pages of offline blocks.
+    fn offline(&self, wanted: impl Fn(u64) -> bool) -> Pages {
+        let off = self
+            .blocks
+            .iter()
+            .filter(|(number, block)| block.state == BlockState::Offline && wanted(**number));
+        Pages(off.count() as u64 * self.block_pages().0)
+    }
+
+    fn offline_of(&self, zone: &ZoneInfo) -> Pages {
+        self.offline(|number| {
+            let node = self.blocks.get(&number).map(|block| block.node);
+            node == Some(zone.node) && self.zone_of_block(number) == Some(&zone.name)
+        })
+    }
+
+    /// Zones with memory, or with memory that is offline.
+    fn populated(&self) -> impl Iterator<Item = &ZoneInfo> {
+        self.zones.iter().filter(|zone| zone.managed + self.offline_of(zone) > Pages::ZERO)
+    }
+
+    pub(super) fn info(&self, event_seq: u64) -> Info {
+        Info {
+            // No interface of ours in the kernel.
+            abi_version: 0,
+            page_bytes: self.page,
+            pageblock_bytes: Bytes(2 << 20),
+            slice_bytes: Bytes(self.block.0 * self.blocks_per_slice),
+            chunk_bytes: self.block,
+            nr_slices: self.parts.len() as u32,
+            nr_zones: self.populated().count() as u32,
+            event_seq,
+            managed_pages: self.managed(),
+            free_pages: self.zones.iter().map(|zone| zone.free).sum(),
+            offline_pages: self.offline(|_| true),
+            quarantined_pages: Pages::ZERO,
+            power_driver: "memory-hotplug".to_owned(),
+        }
+    }
+
+    pub(super) fn zones(&self) -> Vec<Zone> {
+        let row = |(index, zone): (u32, &ZoneInfo)| {
+            let mine = || self.parts.iter().filter(|part| part.node == zone.node && part.zone == zone.name);
+            let count = |wanted: &dyn Fn(&Part) -> bool| mine().filter(|part| wanted(part)).count() as u32;
+            let offline = self.offline_of(zone);
+            Zone {
+                index: ZoneIndex(index),
+                node: zone.node,
+                zone: zone.number,
+                name: zone.name.clone(),
+                nr_slices: mine().count() as u32,
+                nr_empty: count(&|part| self.slice(part).is_empty()),
+                nr_offline: count(&|part| part.state == SliceState::Offline),
+                nr_quarantined: 0,
+                managed_pages: zone.managed + offline,
+                free_pages: zone.free,
+                offline_pages: offline,
+                awake_reserve_pages: zone.awake_reserve(self.block_pages()),
+                low_wmark_pages: zone.low,
+                // The kernel wakes nothing; what a guard woke counts as done on request.
+                woken_by_demand: 0,
+            }
+        };
+        (0..).zip(self.populated()).map(row).collect()
+    }
+
+    pub(super) fn slices(&self) -> Vec<Slice> {
+        self.parts.iter().map(|part| self.slice(part)).collect()
+    }
+
+    pub(super) fn slice(&self, part: &Part) -> Slice {
+        let backoff = self.store.backoff(part.blocks[0], self.time);
+        let backoff = backoff.filter(|_| part.state == SliceState::Online);
+        let reason = match (part.sum.reason, backoff) {
+            (Reason::None, Some((failure, _))) => failure.reason,
+            (reason, _) => reason,
+        };
+        let sum = if part.state == SliceState::Offline {
+            Sum { present: part.sum.present, ..Sum::default() }
+        } else {
+            part.sum
+        };
+        Slice {
+            id: part.id,
+            state: part.state,
+            reason,
+            unreclaimable: part.sum.never(),
+            backoff: backoff.is_some(),
+            unmovable: sum.stays > Pages::ZERO,
+            node: part.node,
+            zone: self.zone_number(part),
+            present: sum.present,
+            price: part.price,
+            counters: sum.counters,
+            retry_ms: backoff.map_or(0, |(_, left)| u32::try_from(left).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// The pages of a slice as runs of pages that are alike.
+    pub(super) fn contents(&self, system: &dyn System, id: SliceId) -> Result<Contents, Error> {
+        let part = self.parts.iter().find(|part| part.id == id);
+        let part = part.ok_or_else(|| Error::NotFound { what: format!("slice {id}") })?;
+        let mut runs: Vec<PageRun> = Vec::new();
+        for &number in &part.blocks {
+            let (first, pages) = (self.first_pfn(number), self.block_pages());
+            if self.blocks[&number].state == BlockState::Offline {
+                push(&mut runs, run(first, pages, PageClass::Off));
+                continue;
+            }
+            let movable = self.zone_of_block(number) == Some("Movable");
+            let cgroups = cgroups(system, first, pages.0);
+            walk(system, first, pages.0, movable, &mut |pfn, page| {
+                let mut one = run(Pfn(pfn), Pages(1), page.class);
+                (one.reason, one.flags) = (page.reason, page.flags);
+                one.mappings = u32::try_from(page.mappings).unwrap_or(u32::MAX);
+                let charged = cgroups.get((pfn - first.0) as usize).copied().filter(|&inode| inode != 0);
+                one.cgroup_inode =
+                    charged.filter(|_| !matches!(page.class, PageClass::Free | PageClass::Hole));
+                push(&mut runs, one);
+            })?;
+        }
+        let (state, reason) = (part.state, self.slice(part).reason);
+        Ok(Contents { slice: id, state, reason, runs, files: Vec::new(), cgroups: Vec::new(), sites: None })
+    }
+}
+
+/// Cgroups of the pages; empty where the kernel does not keep account.
+fn cgroups(system: &dyn System, first: Pfn, pages: u64) -> Vec<u64> {
+    let mut words = vec![0; pages as usize];
+    let read = system.words(CGROUPS, first.0, &mut words).unwrap_or(0);
+    words.truncate(read);
+    words
+}
+
+fn run(pfn: Pfn, pages: Pages, class: PageClass) -> PageRun {
+    PageRun {
+        pfn,
+        pages,
+        class,
+        reason: Reason::None,
+        flags: ramslice_types::PageFlags::default(),
+        order: 0,
+        mappings: 0,
+        extra_references: 0,
+        file: None,
+        cgroup_inode: None,
+    }
+}
+
+/// Appends a run, as a part of the last one if it is like that.
+fn push(runs: &mut Vec<PageRun>, next: PageRun) {
+    if let Some(last) = runs.last_mut() {
+        let grown = PageRun { pfn: last.pfn, pages: last.pages, ..next.clone() };
+        if last.end() == next.pfn && *last == grown {
+            last.pages += next.pages;
+            return;
+        }
+    }
+    runs.push(next);
+}

@@ -1,0 +1,237 @@
+//! A stock kernel as a [`Backend`]: slices are groups of memory blocks, switched by memory hotplug.
+//!
+//! Nothing needs a patch: `/sys/devices/system/memory` takes blocks away and gives them back, `/proc/kpageflags` and
+//! `/proc/kpagecount` tell what they hold. What the kernel does not keep is in `/run/ramslice/stock.json`: the zone
+//! that each block was in, slices that failed, the slice size. Drivers that listen to memory hotplug (a memory
+//! notifier) are told of every block and may refuse, as with any other user of hotplug.
+//!
+//! A stock kernel does not wake blocks by itself: see [`Guard`].
+
+mod blocks;
+#[cfg(test)]
+mod fake;
+mod guard;
+mod look;
+mod page;
+mod price;
+mod request;
+mod store;
+mod system;
+#[cfg(test)]
+mod tests;
+mod zones;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ramslice_types::{
+    Backend, BackendError, Bytes, Contents, Detail, Info, Outcome, Pages, Price, PriceParameter, Request,
+    SliceId, SliceState, Snapshot, Work, Zone,
+};
+use rustix::event::{Timespec, poll};
+
+pub use guard::{Guard, Pressure, WokenBy};
+
+use crate::error::Error;
+use crate::names::Names;
+use crate::page_owner;
+use crate::paths::Paths;
+use look::Look;
+use store::Store;
+use system::{Files, System};
+
+/// How often block states are looked at while waiting for a change: there is no event for it without a netlink socket.
+const POLL: Duration = Duration::from_millis(250);
+
+/// A kernel without ramslice, through memory hotplug.
+pub struct HotplugBackend {
+    system: Box<dyn System>,
+    paths: Paths,
+    names: Names,
+    block: Bytes,
+    page: Bytes,
+    /// The last look, for as long as it may stand for the present.
+    last: Mutex<Option<Look>>,
+    /// The states of slices last seen by [`Backend::wait_event`], and how often they have changed.
+    seen: Mutex<(u64, Vec<SliceState>)>,
+}
+
+impl HotplugBackend {
+    /// The running system's.
+    pub fn open() -> Result<Self, Error> {
+        Self::open_at(Path::new("/"))
+    }
+
+    /// The one whose `/sys`, `/proc` and `/run` are below `root`.
+    pub fn open_at(root: &Path) -> Result<Self, Error> {
+        Self::with(Box::new(Files::under(root)), Paths::under(root))
+    }
+
+    fn with(system: Box<dyn System>, paths: Paths) -> Result<Self, Error> {
+        let block = blocks::block_bytes(&*system)?;
+        let names = Names::new(&paths);
+        let page = Bytes(rustix::param::page_size() as u64);
+        let (last, seen) = (Mutex::new(None), Mutex::new((0, Vec::new())));
+        Ok(Self { system, paths, names, block, page, last, seen })
+    }
+
+    /// A fresh look at everything.
+    fn look(&self) -> Result<Look, Error> {
+        let look = Look::take(&*self.system, self.block, self.page, true)?;
+        *lock(&self.last) = Some(look.clone());
+        Ok(look)
+    }
+
+    /// A look at blocks and zones alone.
+    fn glance(&self) -> Result<Look, Error> {
+        Look::take(&*self.system, self.block, self.page, false)
+    }
+
+    /// A look that is not older than ten times what taking it costs: no more than a tenth of a CPU goes into looking.
+    fn recent(&self) -> Result<Look, Error> {
+        let last = lock(&self.last).clone();
+        match last {
+            Some(look) if self.system.now() < look.time + look.cost * 10 => Ok(look),
+            _ => self.look(),
+        }
+    }
+
+    /// Changes what is remembered, alone.
+    fn change(&self, change: impl FnOnce(&mut Store)) -> Result<(), Error> {
+        let _held = request::alone(&*self.system)?;
+        let mut store = Store::read(&*self.system)?;
+        change(&mut store);
+        store.save(&*self.system)?;
+        *lock(&self.last) = None;
+        Ok(())
+    }
+
+    /// The margin that offlining leaves, of this much memory.
+    fn margin_of(total: Bytes) -> Bytes {
+        Bytes((total.0 / 10).max(256 << 20))
+    }
+
+    /// What stays available (`MemAvailable`) after every offlining: a tenth of memory, at least 256 MiB.
+    ///
+    /// A stock kernel does not wake blocks. This is what programs can take before [`Guard`] has woken some.
+    pub fn margin(&self) -> Result<Bytes, BackendError> {
+        Ok(Self::margin_of(self.glance()?.managed().bytes(self.page)))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is kept is replaced as a whole: a panic elsewhere leaves it as it was.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Backend for HotplugBackend {
+    fn info(&self) -> Result<Info, BackendError> {
+        Ok(self.recent()?.info(self.changes()?))
+    }
+
+    fn zones(&self) -> Result<Vec<Zone>, BackendError> {
+        Ok(self.recent()?.zones())
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+        let look = self.recent()?;
+        Ok(Snapshot { event_seq: self.changes()?, time: look.time, slices: look.slices() })
+    }
+
+    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+        let mut contents = self.recent()?.contents(&*self.system, slice)?;
+        self.names.add(&mut contents, detail);
+        if detail.sites {
+            contents.sites = page_owner::sites(&self.paths.page_owner, &contents.suspects())?;
+        }
+        Ok(contents)
+    }
+
+    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        let outcome = request::run(self, request);
+        *lock(&self.last) = None;
+        Ok(outcome?)
+    }
+
+    fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
+        let before = self.changes()?;
+        let end = self.system.now() + timeout;
+        loop {
+            let left = end.saturating_sub(self.system.now()).min(POLL);
+            let span = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+            if poll(&mut [], Some(&span)).is_err() {
+                return Ok(None);
+            }
+            let now = self.changes()?;
+            if now != before {
+                *lock(&self.last) = None;
+                return Ok(Some(now));
+            }
+            if self.system.now() >= end {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn slice_bytes(&self) -> Result<Bytes, BackendError> {
+        Ok(Bytes(Store::read(&*self.system)?.slice_bytes.0.max(self.block.0)))
+    }
+
+    fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
+        if size.0 == 0 || !size.0.is_multiple_of(self.block.0) {
+            return Err(Error::NotBlocks { size, block: self.block }.into());
+        }
+        if !Store::read(&*self.system)?.blocks.is_empty() {
+            return Err(Error::SizeBusy { size }.into());
+        }
+        // Failures are of slices of the old size.
+        self.change(|store| {
+            store.slice_bytes = size;
+            store.failures.clear();
+        })?;
+        Ok(())
+    }
+
+    fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
+        Ok(price::parameter(Store::read(&*self.system)?.prices(), parameter))
+    }
+
+    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+        Ok(self.change(|store| {
+            store.price_100cycles.insert(parameter, value);
+        })?)
+    }
+
+    fn work(&self) -> Result<Work, BackendError> {
+        let mut work = Store::read(&*self.system)?.work.unwrap_or_default();
+        let text = self.system.text("proc/vmstat").unwrap_or_default();
+        for line in text.lines() {
+            let Some((name, number)) = line.split_once(' ') else { continue };
+            let number = number.parse().unwrap_or(0);
+            match name {
+                "pgfault" => work.page_faults = number,
+                name if name.starts_with("pgalloc_") => work.allocated_pages += Pages(number),
+                _ => {}
+            }
+        }
+        Ok(work)
+    }
+}
+
+impl HotplugBackend {
+    /// How many slices have changed their state, as far as this program has seen.
+    fn changes(&self) -> Result<u64, Error> {
+        let store = Store::read(&*self.system)?;
+        let blocks = blocks::read(&*self.system)?;
+        let states = look::states(&blocks, store.slice_bytes.0.max(self.block.0) / self.block.0);
+        let mut seen = lock(&self.seen);
+        let changed = if seen.1.len() == states.len() {
+            states.iter().zip(&seen.1).filter(|(now, then)| now != then).count() as u64
+        } else {
+            u64::from(!seen.1.is_empty())
+        };
+        *seen = (seen.0 + changed, states);
+        Ok(seen.0)
+    }
+}

@@ -1,0 +1,315 @@
+//! What `/proc/kpageflags` and `/proc/kpagecount` say of a page, in the words of the patched kernel.
+
+use ramslice_types::{Counters, PageClass, PageFlag, PageFlags, Pages, Reason};
+
+/// Bits of `/proc/kpageflags` (`Documentation/admin-guide/mm/pagemap.rst`; those from 32 on in `kernel-page-flags.h`).
+pub(super) mod bit {
+    /// The kernel's name for it has no hyphens: its content has been read.
+    pub(crate) const READ_IN: u64 = 1 << 3;
+    pub(crate) const DIRTY: u64 = 1 << 4;
+    pub(crate) const LRU: u64 = 1 << 5;
+    pub(crate) const SLAB: u64 = 1 << 7;
+    pub(crate) const WRITEBACK: u64 = 1 << 8;
+    pub(crate) const BUDDY: u64 = 1 << 10;
+    pub(crate) const MMAP: u64 = 1 << 11;
+    pub(crate) const ANON: u64 = 1 << 12;
+    pub(crate) const SWAPCACHE: u64 = 1 << 13;
+    pub(crate) const SWAPBACKED: u64 = 1 << 14;
+    pub(crate) const COMPOUND_HEAD: u64 = 1 << 15;
+    pub(crate) const COMPOUND_TAIL: u64 = 1 << 16;
+    pub(crate) const HUGE: u64 = 1 << 17;
+    pub(crate) const UNEVICTABLE: u64 = 1 << 18;
+    pub(crate) const HWPOISON: u64 = 1 << 19;
+    pub(crate) const NOPAGE: u64 = 1 << 20;
+    pub(crate) const KSM: u64 = 1 << 21;
+    pub(crate) const OFFLINE: u64 = 1 << 23;
+    pub(crate) const PGTABLE: u64 = 1 << 26;
+    pub(crate) const RESERVED: u64 = 1 << 32;
+    pub(crate) const MLOCKED: u64 = 1 << 33;
+    pub(crate) const PRIVATE: u64 = 1 << 35;
+}
+
+/// Pages of a folio of a pageblock on x86-64; one larger is gigantic.
+const PAGEBLOCK: u64 = 512;
+
+/// A page and what becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Page {
+    pub(super) class: PageClass,
+    /// Why it keeps its block on.
+    pub(super) reason: Reason,
+    pub(super) flags: PageFlags,
+    pub(super) mappings: u64,
+    /// A part of the folio before it.
+    pub(super) tail: bool,
+    /// It shows no flag at all: the kernel's own, or free in a CPU's list. From outside, nobody can tell.
+    pub(super) bare: bool,
+}
+
+/// Goes through pages in order; a tail is what its head is.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    head: Option<Page>,
+    /// Pages of the folio so far.
+    length: u64,
+}
+
+impl Walk {
+    /// The next page. `movable`: in a zone that has nothing but movable pages.
+    pub(super) fn next(&mut self, flags: u64, mappings: u64, movable: bool) -> Page {
+        let tail = flags & bit::COMPOUND_TAIL != 0;
+        self.length = if tail { self.length + 1 } else { 1 };
+        let mut page = match self.head {
+            Some(head) if tail => Page { mappings, tail, ..head },
+            _ => Page { tail, ..classify(flags, mappings, movable) },
+        };
+        if page.class == PageClass::Hugetlb && self.length > PAGEBLOCK {
+            page.reason = Reason::Gigantic;
+        }
+        // What follows is a folio of its own unless it says that it is a tail.
+        self.head = Some(page);
+        page
+    }
+}
+
+fn classify(raw: u64, mappings: u64, movable: bool) -> Page {
+    let has = |bits: u64| raw & bits != 0;
+    let bare = raw & !(bit::COMPOUND_HEAD | bit::COMPOUND_TAIL) == 0;
+    let cached = has(bit::LRU | bit::ANON | bit::MMAP | bit::READ_IN | bit::SWAPBACKED);
+    let (class, reason) = match () {
+        () if has(bit::NOPAGE) => (PageClass::Hole, Reason::Hole),
+        () if has(bit::HWPOISON) => (PageClass::HwPoison, Reason::HwPoison),
+        () if has(bit::BUDDY) => (PageClass::Free, Reason::None),
+        () if has(bit::RESERVED) => (PageClass::Reserved, Reason::Boot),
+        () if has(bit::OFFLINE) => (PageClass::Foreign, Reason::ForeignOffline),
+        () if has(bit::SLAB) => (PageClass::Slab, Reason::Slab),
+        () if has(bit::PGTABLE) => (PageClass::PageTable, Reason::PageTable),
+        () if has(bit::HUGE) => (PageClass::Hugetlb, Reason::None),
+        () if has(bit::ANON) => (PageClass::Anonymous, Reason::None),
+        () if has(bit::SWAPCACHE) => (PageClass::SwapCache, Reason::None),
+        () if cached && has(bit::SWAPBACKED) => (PageClass::Shmem, Reason::None),
+        () if cached => (PageClass::File, Reason::None),
+        () if movable => (PageClass::Transit, Reason::None),
+        () => (PageClass::Kernel, Reason::Unmovable),
+    };
+    Page { class, reason, flags: flags(raw, class), mappings, tail: false, bare }
+}
+
+fn flags(raw: u64, class: PageClass) -> PageFlags {
+    let swap_backed = raw & (bit::SWAPBACKED | bit::ANON) != 0;
+    let flag = |bits: u64, flag: PageFlag| (raw & bits != 0).then_some(flag);
+    if matches!(class, PageClass::Free | PageClass::Hole | PageClass::Reserved | PageClass::Kernel) {
+        return PageFlags::default();
+    }
+    // A stock kernel moves clean cache, too: nothing is ever marked to be dropped.
+    [
+        flag(bit::LRU, PageFlag::Lru),
+        flag(bit::DIRTY, PageFlag::Dirty).filter(|_| !swap_backed),
+        flag(bit::WRITEBACK, PageFlag::Writeback),
+        flag(bit::PRIVATE, PageFlag::Buffers).filter(|_| class == PageClass::File),
+        flag(bit::SWAPCACHE, PageFlag::SwapCache).filter(|_| swap_backed),
+        flag(bit::UNEVICTABLE, PageFlag::Unevictable),
+        flag(bit::MLOCKED, PageFlag::Mlocked),
+        flag(bit::KSM, PageFlag::Ksm),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What a range of pages holds, summed up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) counters: Counters,
+    pub(super) present: Pages,
+    /// Pages to migrate, and all their mappings.
+    pub(super) moves: Pages,
+    pub(super) mappings: u64,
+    /// Pages that nobody knows ([`Page::bare`]).
+    pub(super) bare: Pages,
+    /// Pages that surely stay, and why the first one of the gravest kind does.
+    pub(super) stays: Pages,
+    pub(super) reason: Reason,
+}
+
+impl Sum {
+    /// Adds a page.
+    pub(super) fn add(&mut self, page: &Page) {
+        let one = Pages(1);
+        if page.class == PageClass::Hole {
+            self.grave(page.reason);
+            return;
+        }
+        self.present += one;
+        if page.bare && page.reason == Reason::Unmovable {
+            self.bare += one;
+            return;
+        }
+        if page.reason != Reason::None {
+            self.stays += one;
+            self.grave(page.reason);
+            return;
+        }
+        let counters = &mut self.counters;
+        let mapped = page.mappings > 0;
+        match page.class {
+            PageClass::Free | PageClass::Transit => {
+                counters.free += one;
+                return;
+            }
+            PageClass::Anonymous | PageClass::SwapCache | PageClass::Hugetlb => {
+                counters.lru_anon += one;
+                counters.anon_mapped += Pages(u64::from(mapped));
+            }
+            PageClass::Shmem => {
+                counters.lru_anon += one;
+                counters.file += one;
+                counters.shmem += one;
+                counters.file_mapped += Pages(u64::from(mapped));
+            }
+            _ => {
+                counters.lru_file += one;
+                counters.file += one;
+                counters.file_mapped += Pages(u64::from(mapped));
+            }
+        }
+        if page.class == PageClass::File && !mapped {
+            counters.dirty += Pages(u64::from(page.flags.has(PageFlag::Dirty)));
+            counters.writeback += Pages(u64::from(page.flags.has(PageFlag::Writeback)));
+        }
+        self.moves += one;
+        self.mappings += page.mappings;
+    }
+
+    /// Adds another range.
+    pub(super) fn join(&mut self, other: &Self) {
+        let (into, from) = (&mut self.counters, &other.counters);
+        into.free += from.free;
+        into.lru_anon += from.lru_anon;
+        into.lru_file += from.lru_file;
+        into.anon_mapped += from.anon_mapped;
+        into.file_mapped += from.file_mapped;
+        into.file += from.file;
+        into.shmem += from.shmem;
+        into.dirty += from.dirty;
+        into.writeback += from.writeback;
+        self.present += other.present;
+        self.moves += other.moves;
+        self.mappings += other.mappings;
+        self.bare += other.bare;
+        self.stays += other.stays;
+        self.grave(other.reason);
+    }
+
+    /// Unknown pages are free ones if the CPUs' lists hold that many: then they are no reason against trying.
+    pub(super) fn settle(&mut self, per_cpu: Pages) {
+        if self.bare <= per_cpu {
+            self.counters.free += self.bare;
+        } else {
+            self.stays += self.bare;
+            self.grave(Reason::Unmovable);
+        }
+        self.bare = Pages::ZERO;
+    }
+
+    /// It can never be emptied.
+    pub(super) fn never(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::Hole | Reason::ZoneEnd | Reason::Boot | Reason::HwPoison | Reason::ForeignOffline
+        )
+    }
+
+    /// Keeps the reason that is hardest to do something about.
+    pub(super) fn grave(&mut self, reason: Reason) {
+        let rank = |reason: Reason| match reason {
+            Reason::None => 0,
+            Reason::Unmovable => 1,
+            Reason::PageTable => 2,
+            Reason::Slab => 3,
+            Reason::Gigantic => 4,
+            _ => 5,
+        };
+        if rank(reason) > rank(self.reason) {
+            self.reason = reason;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(flags: u64, mappings: u64) -> Page {
+        Walk::default().next(flags, mappings, false)
+    }
+
+    #[test]
+    fn every_page_has_the_class_and_the_reason_of_the_patched_kernel() {
+        let anon = bit::LRU | bit::ANON | bit::SWAPBACKED | bit::MMAP;
+        for (flags, class, reason) in [
+            (bit::NOPAGE, PageClass::Hole, Reason::Hole),
+            (bit::BUDDY, PageClass::Free, Reason::None),
+            (bit::RESERVED, PageClass::Reserved, Reason::Boot),
+            (bit::SLAB, PageClass::Slab, Reason::Slab),
+            (bit::PGTABLE, PageClass::PageTable, Reason::PageTable),
+            (bit::HUGE | bit::COMPOUND_HEAD, PageClass::Hugetlb, Reason::None),
+            (anon, PageClass::Anonymous, Reason::None),
+            (anon & !bit::LRU, PageClass::Anonymous, Reason::None),
+            (bit::LRU | bit::READ_IN, PageClass::File, Reason::None),
+            (bit::LRU | bit::READ_IN | bit::SWAPBACKED, PageClass::Shmem, Reason::None),
+            (bit::OFFLINE, PageClass::Foreign, Reason::ForeignOffline),
+            (bit::HWPOISON | bit::LRU, PageClass::HwPoison, Reason::HwPoison),
+            (0, PageClass::Kernel, Reason::Unmovable),
+        ] {
+            let page = one(flags, 0);
+            assert_eq!((page.class, page.reason), (class, reason), "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn a_tail_is_what_its_head_is_although_its_flags_do_not_say() {
+        let mut walk = Walk::default();
+        walk.next(bit::COMPOUND_HEAD | bit::LRU | bit::ANON, 1, false);
+        let tail = walk.next(bit::COMPOUND_TAIL, 1, false);
+        assert_eq!((tail.class, tail.reason, tail.tail), (PageClass::Anonymous, Reason::None, true));
+        assert_eq!(walk.next(0, 0, false).class, PageClass::Kernel);
+    }
+
+    #[test]
+    fn a_huge_page_of_more_than_a_pageblock_stays() {
+        let mut walk = Walk::default();
+        let mut last = walk.next(bit::HUGE | bit::COMPOUND_HEAD, 0, false);
+        for _ in 0..PAGEBLOCK {
+            last = walk.next(bit::HUGE | bit::COMPOUND_TAIL, 0, false);
+        }
+        assert_eq!(last.reason, Reason::Gigantic);
+    }
+
+    #[test]
+    fn a_few_unknown_pages_may_be_in_the_cpus_lists_but_many_are_the_kernels() {
+        let mut sum = Sum::default();
+        for _ in 0..10 {
+            sum.add(&one(0, 0));
+        }
+        let (mut few, mut many) = (sum, sum);
+        few.settle(Pages(10));
+        assert_eq!((few.counters.free, few.stays, few.reason), (Pages(10), Pages(0), Reason::None));
+        many.settle(Pages(9));
+        assert_eq!((many.counters.free, many.stays, many.reason), (Pages(0), Pages(10), Reason::Unmovable));
+    }
+
+    #[test]
+    fn in_a_movable_zone_unknown_pages_are_on_their_way() {
+        assert_eq!(Walk::default().next(0, 0, true).class, PageClass::Transit);
+    }
+
+    #[test]
+    fn what_can_never_be_emptied_outweighs_what_may_go() {
+        let mut sum = Sum::default();
+        for flags in [bit::SLAB, bit::RESERVED, bit::PGTABLE] {
+            sum.add(&one(flags, 0));
+        }
+        assert_eq!((sum.reason, sum.never(), sum.stays), (Reason::Boot, true, Pages(3)));
+    }
+}

@@ -1,0 +1,490 @@
+//! Carries out requests: cheapest slices first, within a budget and a deadline, each whole or not at all.
+
+use std::io;
+use std::time::Duration;
+
+use ramslice_types::{Budget, Bytes, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState, Work};
+use rustix::io::Errno;
+use tracing::{debug, warn};
+
+use super::blocks::{self, BlockState, file};
+use super::look::{self, Look, Part};
+use super::price;
+use super::store::Store;
+use super::system::{Held, System};
+use super::{HotplugBackend, lock};
+use crate::error::{Access, Error};
+use crate::sys::alarm;
+use crate::sysfs::failed;
+
+/// When a request gives up, unless it says otherwise: as the patched kernel's.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// Of the pages in use, at most this share stays in a block that could not be emptied because some are pinned.
+const PINNED_SHARE: usize = 8;
+
+/// Takes the lock of those who switch.
+pub(super) fn alone(system: &dyn System) -> Result<Held, Error> {
+    let path = super::system::STATE;
+    match system.lock() {
+        Ok(Some(held)) => Ok(held),
+        Ok(None) => Err(Error::Locked { path: system.path("run/ramslice/stock.lock") }),
+        Err(source) => Err(failed(system.path(path), Access::Write, source)),
+    }
+}
+
+/// Carries out a request.
+pub(super) fn run(backend: &HotplugBackend, request: &Request) -> Result<Outcome, Error> {
+    let system = &*backend.system;
+    let _held = if request.dry_run { None } else { Some(alone(system)?) };
+    let began = system.now();
+    let wakes = matches!(request.op, Op::Online(_) | Op::OnlineAll);
+    let mut run = Run {
+        backend,
+        system,
+        request,
+        look: if wakes { backend.glance()? } else { backend.look()? },
+        outcome: Outcome::default(),
+        spent: Price::ZERO,
+        end: began + request.deadline.unwrap_or(DEADLINE),
+        work: Work::default(),
+    };
+    let result = run.carry_out();
+    run.outcome.elapsed = system.now().saturating_sub(began);
+    if !request.dry_run {
+        run.remember()?;
+    }
+    result.map(|()| run.outcome)
+}
+
+/// Why a slice stays as it is.
+struct Stop {
+    reason: Reason,
+    errno: Errno,
+}
+
+impl Stop {
+    fn new(reason: Reason) -> Self {
+        let errno = match reason {
+            Reason::OverBudget => Errno::DQUOT,
+            Reason::NoRoom => Errno::NOSPC,
+            Reason::AwakeReserve => Errno::NOMEM,
+            Reason::Backoff | Reason::Pressure => Errno::AGAIN,
+            Reason::Deadline => Errno::TIMEDOUT,
+            Reason::Signal => Errno::INTR,
+            Reason::Power => Errno::IO,
+            _ => Errno::BUSY,
+        };
+        Self { reason, errno }
+    }
+}
+
+struct Run<'a> {
+    backend: &'a HotplugBackend,
+    system: &'a dyn System,
+    request: &'a Request,
+    look: Look,
+    outcome: Outcome,
+    /// What was charged to the budget.
+    spent: Price,
+    /// On the monotonic clock.
+    end: Duration,
+    work: Work,
+}
+
+impl Run<'_> {
+    fn carry_out(&mut self) -> Result<(), Error> {
+        match self.request.op {
+            Op::Offline(id) => {
+                let part = self.find(id)?;
+                let result = self.offline(&part)?;
+                self.single(id, result);
+            }
+            Op::Online(id) => {
+                let part = self.find(id)?;
+                let result = self.online(&part);
+                self.single(id, result);
+            }
+            Op::Compact | Op::OfflineFree => self.sweep()?,
+            Op::OnlineAll => self.online_all()?,
+        }
+        Ok(())
+    }
+
+    fn find(&self, id: SliceId) -> Result<Part, Error> {
+        let part = self.look.parts.iter().find(|part| part.id == id).cloned();
+        part.ok_or_else(|| Error::NotFound { what: format!("slice {id}") })
+    }
+
+    fn single(&mut self, id: SliceId, result: Result<(), Stop>) {
+        self.outcome.last_slice = Some(id);
+        match result {
+            Ok(()) => self.outcome.slices_done = 1,
+            Err(stop) => {
+                self.outcome.slices_failed = 1;
+                self.stop(&stop, true);
+            }
+        }
+    }
+
+    fn stop(&mut self, stop: &Stop, fails: bool) {
+        self.outcome.reason = stop.reason;
+        self.outcome.status_errno = if fails { stop.errno.raw_os_error().unsigned_abs() } else { 0 };
+    }
+
+    /// The slices in the request's node and zone.
+    fn wanted(&self) -> Result<Vec<Part>, Error> {
+        let number = |part: &Part| self.look.slice(part).zone;
+        let fits = |part: &&Part| {
+            self.request.node.is_none_or(|node| node == part.node)
+                && self.request.zone.is_none_or(|zone| zone == number(part))
+        };
+        let found: Vec<Part> = self.look.parts.iter().filter(fits).cloned().collect();
+        if found.is_empty() && (self.request.node.is_some() || self.request.zone.is_some()) {
+            return Err(Error::NotFound { what: "slice in this node and zone".to_owned() });
+        }
+        Ok(found)
+    }
+
+    /// Empties slices by ascending price until the limits end it; of equal prices, the higher address first.
+    fn sweep(&mut self) -> Result<(), Error> {
+        let only_empty = self.request.op == Op::OfflineFree;
+        let mut parts = self.wanted()?;
+        parts.retain(|part| {
+            let slice = self.look.slice(part);
+            slice.state == SliceState::Online
+                && (self.request.ignore_backoff || !slice.backoff)
+                && !slice.unreclaimable
+                && !slice.unmovable
+                && (!only_empty || slice.is_empty())
+        });
+        parts.sort_by_key(|part| (std::cmp::Reverse(part.price), part.id));
+        while let Some(part) = parts.pop() {
+            if self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most) {
+                return Ok(());
+            }
+            // What went before may have filled it: dearer than thought, it waits for its turn.
+            let part = self.look.part(self.system, part.id, part.blocks)?;
+            if parts.last().is_some_and(|next| next.price < part.price) {
+                let at = parts.partition_point(|other| other.price > part.price);
+                parts.insert(at, part);
+                continue;
+            }
+            self.outcome.last_slice = Some(part.id);
+            match self.offline(&part)? {
+                Ok(()) => self.outcome.slices_done += 1,
+                Err(stop) => match stop.reason {
+                    // Of this zone no more; another may have some to spare.
+                    Reason::AwakeReserve => {
+                        self.stop(&stop, false);
+                        parts.retain(|other| (other.node, &other.zone) != (part.node, &part.zone));
+                    }
+                    Reason::OverBudget | Reason::NoRoom => {
+                        self.stop(&stop, false);
+                        return Ok(());
+                    }
+                    Reason::Deadline | Reason::Signal | Reason::Pressure => {
+                        self.outcome.slices_failed += 1;
+                        self.stop(&stop, true);
+                        return Ok(());
+                    }
+                    _ => self.outcome.slices_failed += 1,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a slice may be emptied, before anything is done; its price with destinations.
+    fn admit(&self, part: &Part) -> Result<Result<Price, Stop>, Error> {
+        let slice = self.look.slice(part);
+        let refuse = |reason| Ok(Err(Stop::new(reason)));
+        if slice.state != SliceState::Online {
+            return refuse(Reason::State);
+        }
+        if slice.backoff && !self.request.ignore_backoff {
+            return refuse(Reason::Backoff);
+        }
+        if slice.unreclaimable || slice.unmovable {
+            return refuse(part.sum.reason);
+        }
+        let price = part.price + price::destinations(self.look.store.prices(), &part.sum);
+        if let Budget::Limited(budget) = self.request.budget {
+            let spent = if self.request.per_slice { Price::ZERO } else { self.spent };
+            if spent + price > budget {
+                return refuse(Reason::OverBudget);
+            }
+        }
+        let mut zones = look::read_zones(self.system)?;
+        let free: Pages = zones.iter().map(|zone| zone.free).sum();
+        // The free pages of the slice go, and those that its content moves to; that finds no room inside the slice.
+        let needed = part.sum.counters.free + part.sum.moves;
+        if free < needed {
+            return refuse(Reason::NoRoom);
+        }
+        zones.retain(|zone| zone.node == part.node && zone.name == part.zone);
+        let block = self.look.block_pages();
+        if zones.iter().any(|zone| zone.free < part.sum.counters.free + zone.awake_reserve(block)) {
+            return refuse(Reason::AwakeReserve);
+        }
+        let available = look::available(self.system)?;
+        let margin = HotplugBackend::margin_of(self.look.managed().bytes(self.look.page));
+        let lost = part.sum.present.bytes(self.look.page);
+        if available < Bytes(lost.0.saturating_add(margin.0)) {
+            debug!(%available, %margin, %lost, "too little would stay available");
+            return refuse(Reason::AwakeReserve);
+        }
+        Ok(Ok(price))
+    }
+
+    /// Empties a slice and takes it offline, or leaves all its blocks as they were.
+    fn offline(&mut self, part: &Part) -> Result<Result<(), Stop>, Error> {
+        let price = match self.admit(part)? {
+            Ok(price) => price,
+            Err(stop) => return Ok(Err(stop)),
+        };
+        self.outcome.price_predicted += price;
+        self.spent += price;
+        if self.request.dry_run {
+            return Ok(Ok(()));
+        }
+        let (cpu, moved) = (self.system.cpu_time(), self.migrated());
+        let result = self.switch_off(part);
+        let cycles = self.cycles(self.system.cpu_time().saturating_sub(cpu));
+        let moved = self.migrated().saturating_sub(moved);
+        self.outcome.price_measured += cycles;
+        self.outcome.migrated += moved;
+        self.work = self.work.plus(&Work {
+            tried_slices: 1,
+            emptied_slices: u64::from(result.is_ok()),
+            migrated_pages: moved,
+            target_free_pages: moved,
+            price_predicted: price,
+            price_measured: cycles,
+            ..Work::default()
+        });
+        match &result {
+            Ok(()) => drop(self.look.store.failures.remove(&part.blocks[0])),
+            Err(stop) if !matches!(stop.reason, Reason::Signal | Reason::Pressure | Reason::State) => {
+                self.look.store.fail(part.blocks[0], stop.reason, self.system.now());
+            }
+            Err(_) => {}
+        }
+        Ok(result)
+    }
+
+    fn switch_off(&mut self, part: &Part) -> Result<(), Stop> {
+        let mut gone = Vec::new();
+        // From the top: if a zone shrinks, it does so at its end.
+        for &number in part.blocks.iter().rev() {
+            if self.look.blocks.get(&number).is_none_or(|block| block.state != BlockState::Online) {
+                continue;
+            }
+            let Err(stop) = self.block_off(number, &part.zone) else {
+                gone.push(number);
+                continue;
+            };
+            for &number in gone.iter().rev() {
+                if let Err(error) = self.block_on(number) {
+                    // Remembered as ours: `online --all` tries again.
+                    warn!(block = number, %error, "a block did not come back");
+                }
+            }
+            return Err(stop);
+        }
+        // What somebody else has brought back meanwhile is not off.
+        let off = |&number: &u64| blocks::state(self.system, number).ok() == Some(BlockState::Offline);
+        if part.blocks.iter().all(off) { Ok(()) } else { Err(Stop::new(Reason::State)) }
+    }
+
+    /// Takes one block offline. It is remembered before: if this program dies, the block is known as ours.
+    fn block_off(&mut self, number: u64, zone: &str) -> Result<(), Stop> {
+        let left = self.end.saturating_sub(self.system.now());
+        if left.is_zero() {
+            return Err(Stop::new(Reason::Deadline));
+        }
+        let users = self.look.users(self.system, number).unwrap_or_default();
+        self.look.store.blocks.insert(number, zone.to_owned());
+        if let Err(error) = self.look.store.save(self.system) {
+            warn!(%error, "nothing was switched");
+            self.look.store.blocks.remove(&number);
+            return Err(Stop { reason: Reason::None, errno: Errno::IO });
+        }
+        let path = file(number, "state");
+        let result = alarm::within(left, || self.system.write(&path, "offline")).and_then(|result| result);
+        let Err(error) = result else {
+            if let Some(block) = self.look.blocks.get_mut(&number) {
+                (block.state, block.zone) = (BlockState::Offline, None);
+            }
+            return Ok(());
+        };
+        // A write that failed half way may have done it all the same.
+        match blocks::state(self.system, number) {
+            Ok(BlockState::Offline) => drop(self.block_on(number)),
+            _ => drop(self.look.store.blocks.remove(&number)),
+        }
+        Err(self.why(number, &error, &users))
+    }
+
+    /// Why the kernel refused, as far as can be told from its errno and from the pages.
+    fn why(&mut self, number: u64, error: &io::Error, users: &[u64]) -> Stop {
+        debug!(block = number, %error, "not taken offline");
+        let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+        let stop = |reason| Stop { errno, ..Stop::new(reason) };
+        match errno {
+            Errno::INTR if self.system.now() < self.end => return stop(Reason::Signal),
+            Errno::INTR => {
+                // Nothing new comes into a block that is being emptied. If all but a few pages left, these are held.
+                let after = self.look.users(self.system, number).unwrap_or_default();
+                let stayed = after.iter().filter(|&pfn| users.binary_search(pfn).is_ok()).count();
+                self.outcome.failed += Pages(stayed as u64);
+                let few = stayed > 0 && stayed * PINNED_SHARE <= users.len().max(PINNED_SHARE);
+                return if few { stop(Reason::Pinned) } else { Stop::new(Reason::Deadline) };
+            }
+            Errno::NOMEM => return Stop::new(Reason::NoRoom),
+            Errno::AGAIN => return stop(Reason::Isolated),
+            // The block is gone, or has holes or two zones.
+            Errno::NOENT | Errno::NODEV => return stop(Reason::State),
+            Errno::INVAL => return stop(Reason::Hole),
+            // A listener to memory hotplug said no (NOTIFY_BAD).
+            Errno::PERM | Errno::IO => return stop(Reason::Power),
+            _ => {}
+        }
+        let movable = self.look.zone_of_block(number) == Some("Movable");
+        let sum = self.look.look_at(self.system, number, movable).unwrap_or_default();
+        self.outcome.failed += sum.stays + sum.bare;
+        match sum.reason {
+            Reason::None if sum.bare > Pages::ZERO => stop(Reason::Unmovable),
+            Reason::None => stop(Reason::Migration),
+            reason => stop(reason),
+        }
+    }
+
+    /// Gives one block back to the zone it was in.
+    fn block_on(&mut self, number: u64) -> Result<(), io::Error> {
+        let zone = self.look.zone_of_block(number).map(str::to_owned);
+        let word = match zone.as_deref() {
+            Some("Movable") => "online_movable",
+            Some(_) => "online_kernel",
+            None => "online",
+        };
+        let path = file(number, "state");
+        let result = self.system.write(&path, word);
+        if let Err(error) = result
+            && blocks::state(self.system, number)? != BlockState::Online
+        {
+            return Err(error);
+        }
+        let now = self.system.text(&file(number, "valid_zones")).unwrap_or_default();
+        if let Some(zone) = &zone
+            && now != *zone
+        {
+            warn!(block = number, was = zone, now, "a block came back to another zone");
+        }
+        self.look.store.blocks.remove(&number);
+        if let Some(block) = self.look.blocks.get_mut(&number) {
+            (block.state, block.zone) = (BlockState::Online, Some(now));
+        }
+        Ok(())
+    }
+
+    /// Wakes a slice. What is awake stays so if a later block fails: more memory never hurts.
+    fn online(&mut self, part: &Part) -> Result<(), Stop> {
+        let off: Vec<u64> = self.offline_blocks(part);
+        if off.is_empty() {
+            return Err(Stop::new(Reason::State));
+        }
+        self.wake(&off)?;
+        if !self.request.dry_run {
+            self.look.store.failures.remove(&part.blocks[0]);
+        }
+        Ok(())
+    }
+
+    fn offline_blocks(&self, part: &Part) -> Vec<u64> {
+        let off = |number: &&u64| self.look.blocks[number].state == BlockState::Offline;
+        part.blocks.iter().filter(off).copied().collect()
+    }
+
+    fn wake(&mut self, numbers: &[u64]) -> Result<(), Stop> {
+        if self.request.dry_run {
+            return Ok(());
+        }
+        for &number in numbers {
+            if self.system.now() >= self.end {
+                return Err(Stop::new(Reason::Deadline));
+            }
+            self.block_on(number).map_err(|error| {
+                debug!(block = number, %error, "not brought online");
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                let reason = match errno {
+                    Errno::NOENT | Errno::NODEV => Reason::State,
+                    Errno::INTR => Reason::Signal,
+                    Errno::NOMEM => Reason::NoRoom,
+                    _ => Reason::Power,
+                };
+                Stop { reason, errno }
+            })?;
+        }
+        self.work.woken_slices += 1;
+        Ok(())
+    }
+
+    /// Wakes what this program has switched off; blocks that somebody else took away are not ours to give back.
+    fn online_all(&mut self) -> Result<(), Error> {
+        let mut failure = None;
+        for part in self.wanted()? {
+            let ours: Vec<u64> = self
+                .offline_blocks(&part)
+                .into_iter()
+                .filter(|number| self.look.store.blocks.contains_key(number))
+                .collect();
+            if ours.is_empty() {
+                continue;
+            }
+            if self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most) {
+                break;
+            }
+            self.outcome.last_slice = Some(part.id);
+            match self.wake(&ours) {
+                Ok(()) => self.outcome.slices_done += 1,
+                Err(stop) => {
+                    self.outcome.slices_failed += 1;
+                    let over = matches!(stop.reason, Reason::Deadline | Reason::Signal);
+                    failure = Some(stop);
+                    if over {
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(stop) = failure {
+            self.stop(&stop, true);
+        }
+        Ok(())
+    }
+
+    /// Pages that the kernel has migrated so far, whoever wanted it.
+    fn migrated(&self) -> Pages {
+        let text = self.system.text("proc/vmstat").unwrap_or_default();
+        let number = text.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());
+        Pages(number.unwrap_or(0))
+    }
+
+    /// CPU time in units of 100 cycles, at the clock that `/proc/cpuinfo` tells.
+    fn cycles(&self, time: Duration) -> Price {
+        let text = self.system.text("proc/cpuinfo").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu MHz")?.split(':').nth(1));
+        let mhz: f64 = line.and_then(|number| number.trim().parse().ok()).unwrap_or(1000.0);
+        Price((time.as_secs_f64() * mhz * 10_000.0) as u64)
+    }
+
+    /// Writes down what was done.
+    fn remember(&mut self) -> Result<(), Error> {
+        let before = self.look.store.work.unwrap_or_default();
+        self.look.store.work = Some(before.plus(&self.work));
+        *lock(&self.backend.last) = None;
+        let store: &Store = &self.look.store;
+        store.save(self.system)
+    }
+}

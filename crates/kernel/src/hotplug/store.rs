@@ -1,0 +1,79 @@
+//! What must be remembered between two calls, for the kernel does not: which blocks are ours, and their zones.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use ramslice_types::{Bytes, Price, PriceParameter, Reason, Work};
+use serde::{Deserialize, Serialize};
+
+use super::price::Changed;
+use super::system::{STATE, System};
+use crate::error::{Access, Error};
+use crate::sysfs::failed;
+
+/// How long a slice is left alone after it failed once; doubled each time.
+const FIRST_BACKOFF: Duration = Duration::from_secs(5);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(640);
+
+/// A slice that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    pub(super) reason: Reason,
+    pub(super) times: u32,
+    /// On the monotonic clock.
+    pub(super) until_ms: u64,
+}
+
+/// The file in `/run`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Store {
+    /// 0: one block.
+    pub(super) slice_bytes: Bytes,
+    pub(super) price_100cycles: BTreeMap<PriceParameter, Price>,
+    /// Blocks taken offline by this program: the zone that each was in.
+    pub(super) blocks: BTreeMap<u64, String>,
+    /// By the first block of the slice.
+    pub(super) failures: BTreeMap<u64, Failure>,
+    /// What was done since boot.
+    pub(super) work: Option<Work>,
+}
+
+impl Store {
+    /// Reads it; nothing is remembered where there is no file yet.
+    pub(super) fn read(system: &dyn System) -> Result<Self, Error> {
+        match system.text(STATE) {
+            Ok(text) => serde_json::from_str(&text)
+                .map_err(|source| Error::State { path: system.path(STATE), source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(failed(system.path(STATE), Access::Read, source)),
+        }
+    }
+
+    /// Writes it as a whole.
+    pub(super) fn save(&self, system: &dyn System) -> Result<(), Error> {
+        let text = serde_json::to_string(self)
+            .map_err(|source| Error::State { path: system.path(STATE), source })?;
+        system.save(STATE, &text).map_err(|source| failed(system.path(STATE), Access::Write, source))
+    }
+
+    pub(super) fn prices(&self) -> &Changed {
+        &self.price_100cycles
+    }
+
+    /// Leaves a slice alone for a while.
+    pub(super) fn fail(&mut self, first: u64, reason: Reason, now: Duration) {
+        let times = self.failures.get(&first).map_or(0, |failure| failure.times);
+        let wait = (FIRST_BACKOFF * 2_u32.pow(times.min(16))).min(LONGEST_BACKOFF);
+        let until_ms = u64::try_from((now + wait).as_millis()).unwrap_or(u64::MAX);
+        self.failures.insert(first, Failure { reason, times: times + 1, until_ms });
+    }
+
+    /// The failure of a slice that is still left alone, and for how many milliseconds.
+    pub(super) fn backoff(&self, first: u64, now: Duration) -> Option<(&Failure, u64)> {
+        let failure = self.failures.get(&first)?;
+        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        (failure.until_ms > now_ms).then(|| (failure, failure.until_ms - now_ms))
+    }
+}

@@ -1,0 +1,131 @@
+//! The files that memory hotplug consists of, behind a trait: the running system's, or made-up ones in tests.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::time::{ClockId, clock_gettime};
+use tracing::debug;
+
+/// Where the backend keeps what the kernel does not: below `/run`, as it is void after a reboot.
+pub(super) const STATE: &str = "run/ramslice/stock.json";
+const LOCK: &str = "run/ramslice/stock.lock";
+
+/// Someone holds the lock while this lives.
+pub(super) type Held = Box<dyn Send>;
+
+/// A system's files, by paths without the leading `/`, and its clocks.
+pub(super) trait System: Send + Sync {
+    /// A small file as text, without the white space around it.
+    fn text(&self, path: &str) -> io::Result<String>;
+    /// Writes a sysfs file, in one system call; a signal may interrupt it.
+    fn write(&self, path: &str, text: &str) -> io::Result<()>;
+    /// Names in a directory.
+    fn names(&self, directory: &str) -> io::Result<Vec<String>>;
+    /// 64-bit words from the `first` on: as many as fit, fewer at the end.
+    fn words(&self, path: &str, first: u64, into: &mut [u64]) -> io::Result<usize>;
+    /// Replaces a file of our own as a whole.
+    fn save(&self, path: &str, text: &str) -> io::Result<()>;
+    /// Takes the lock of those who switch; `None` if somebody has it.
+    fn lock(&self) -> io::Result<Option<Held>>;
+    /// The monotonic clock.
+    fn now(&self) -> Duration;
+    /// CPU time of this thread.
+    fn cpu_time(&self) -> Duration;
+    /// The path as people know it.
+    fn path(&self, path: &str) -> PathBuf;
+}
+
+/// The running system, or a copy of its files elsewhere.
+pub(super) struct Files {
+    root: PathBuf,
+}
+
+impl Files {
+    pub(super) fn under(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+}
+
+impl System for Files {
+    fn text(&self, path: &str) -> io::Result<String> {
+        Ok(fs::read_to_string(self.path(path))?.trim().to_owned())
+    }
+
+    fn write(&self, path: &str, text: &str) -> io::Result<()> {
+        let path = self.path(path);
+        let mut file = OpenOptions::new().write(true).open(&path)?;
+        // Not write_all, which would begin again after a signal.
+        let result = file.write(text.as_bytes()).map(drop);
+        debug!(path = %path.display(), text, ok = result.is_ok(), "write");
+        result
+    }
+
+    fn names(&self, directory: &str) -> io::Result<Vec<String>> {
+        fs::read_dir(self.path(directory))?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn words(&self, path: &str, first: u64, into: &mut [u64]) -> io::Result<usize> {
+        let file = File::open(self.path(path))?;
+        let mut bytes = vec![0; into.len() * 8];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match file.read_at(&mut bytes[filled..], first * 8 + filled as u64) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for (word, raw) in into.iter_mut().zip(bytes[..filled].chunks_exact(8)) {
+            *word = u64::from_ne_bytes(raw.try_into().map_err(io::Error::other)?);
+        }
+        Ok(filled / 8)
+    }
+
+    fn save(&self, path: &str, text: &str) -> io::Result<()> {
+        let path = self.path(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        // A reader sees the old file or the new one, never half of it.
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, text)?;
+        fs::rename(fresh, path)
+    }
+
+    fn lock(&self) -> io::Result<Option<Held>> {
+        let path = self.path(LOCK);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(error) if error == rustix::io::Errno::WOULDBLOCK => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        clock(ClockId::Monotonic)
+    }
+
+    fn cpu_time(&self) -> Duration {
+        clock(ClockId::ThreadCPUTime)
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+}
+
+fn clock(id: ClockId) -> Duration {
+    let time = clock_gettime(id);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,283 @@
+//! The stock backend over a made-up machine: order, limits, and what becomes of blocks when something fails.
+
+use std::time::Duration;
+
+use ramslice_conformance::{Settings, check};
+use ramslice_types::{
+    Backend, Budget, Bytes, Detail, ErrorKind, Op, Outcome, PageClass, Pages, Price, Reason, Request,
+    SliceId, SliceState,
+};
+use rustix::io::Errno;
+
+use super::HotplugBackend;
+use super::fake::{ANON, BLOCK, Fake, remembered};
+use crate::paths::Paths;
+
+fn machine() -> (Fake, HotplugBackend) {
+    let fake = Fake::new();
+    let backend =
+        HotplugBackend::with(Box::new(fake.clone()), Paths::under("/nonexistent".as_ref())).unwrap();
+    (fake, backend)
+}
+
+/// Slices of two blocks.
+fn pairs() -> (Fake, HotplugBackend) {
+    let (fake, backend) = machine();
+    backend.set_slice_bytes(Bytes(128 << 20)).unwrap();
+    (fake, backend)
+}
+
+fn offline(backend: &HotplugBackend, id: u32) -> Outcome {
+    backend.request(&Request::new(Op::Offline(SliceId(id)))).unwrap()
+}
+
+fn why(outcome: &Outcome) -> (Reason, u32) {
+    (outcome.reason, outcome.status_errno)
+}
+
+fn errno(errno: Errno) -> u32 {
+    errno.raw_os_error().unsigned_abs()
+}
+
+#[test]
+fn every_rule_of_a_backend_holds() {
+    let (_, backend) = machine();
+    let settings = Settings { tolerance: Pages::ZERO, contents: true, events: false };
+    let broken = check(&backend, settings);
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn every_rule_holds_with_slices_of_several_blocks() {
+    let (_, backend) = pairs();
+    let settings = Settings { tolerance: Pages::ZERO, contents: true, events: false };
+    let broken = check(&backend, settings);
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn the_suite_notices_a_backend_that_breaks_rules() {
+    let (fake, backend) = machine();
+    fake.inner().failures.insert((6, "online"), Errno::NOMEM);
+    let settings = Settings { tolerance: Pages::ZERO, contents: true, events: false };
+    let broken: Vec<_> = check(&backend, settings).into_iter().map(|(rule, _)| rule).collect();
+    assert!(!broken.is_empty());
+}
+
+#[test]
+fn slices_go_by_price_and_from_the_top() {
+    let (fake, backend) = machine();
+    for (most, expected) in [(1, vec![31]), (2, vec![29, 30, 31])] {
+        backend.request(&Request { max_slices: Some(most), ..Request::default() }).unwrap();
+        assert_eq!(fake.inner().offline(), expected);
+    }
+    // Dearer than an empty one by 100 pages, their mappings and destinations.
+    let slices = backend.snapshot().unwrap().slices;
+    assert_eq!(slices[2].price, slices[6].price + Price(100 * 100 + 100 * 29));
+    assert_eq!(slices[2].counters.anon_mapped, Pages(100));
+}
+
+#[test]
+fn enough_stays_available_and_it_says_so() {
+    let (fake, backend) = machine();
+    let outcome = backend.request(&Request::default()).unwrap();
+    assert_eq!(why(&outcome), (Reason::AwakeReserve, 0));
+    assert!(outcome.slices_done > 10 && outcome.ran_to_its_end());
+    // One block less would be below the margin of 256 MiB, or below the reserve of its zone.
+    let left = fake.inner().online.values().filter(|online| **online).count();
+    assert!((6..=12).contains(&left), "{left}");
+    let awake = backend.snapshot().unwrap().slices.into_iter().rev();
+    let next = awake.into_iter().find(|slice| slice.state == SliceState::Online && slice.id.0 > 5).unwrap();
+    assert_eq!(why(&offline(&backend, next.id.0)), (Reason::AwakeReserve, errno(Errno::NOMEM)));
+}
+
+#[test]
+fn what_blocks_a_slice_is_told_without_touching_it() {
+    let (fake, backend) = machine();
+    for (id, reason) in [(0, Reason::Boot), (1, Reason::Slab)] {
+        assert_eq!(why(&offline(&backend, id)), (reason, errno(Errno::BUSY)));
+    }
+    assert_eq!(fake.inner().writes, []);
+    let contents = backend.contents(SliceId(1), Detail::default()).unwrap();
+    let blocking: Vec<_> = contents.blocking().map(|run| (run.class, run.pages, run.reason)).collect();
+    assert_eq!(blocking, [(PageClass::Slab, Pages(10), Reason::Slab)]);
+}
+
+#[test]
+fn unknown_pages_within_the_cpus_lists_are_tried_and_explained_when_the_kernel_refuses() {
+    let (fake, backend) = machine();
+    fake.inner().fill(7, 5, 0, 0);
+    assert_eq!(why(&offline(&backend, 7)), (Reason::Unmovable, errno(Errno::BUSY)));
+    assert!(fake.inner().offline().is_empty());
+    fake.inner().fill(8, 6, 0, 0);
+    assert!(backend.snapshot().unwrap().slices[8].unmovable, "more than the lists hold");
+}
+
+#[test]
+fn a_failure_half_way_brings_back_what_is_off_to_the_zone_it_was_in() {
+    for failing in [Errno::BUSY, Errno::IO, Errno::NOMEM, Errno::PERM, Errno::AGAIN] {
+        let (fake, backend) = pairs();
+        fake.inner().failures.insert((26, "offline"), failing);
+        let outcome = offline(&backend, 13);
+        assert!(!outcome.is_ok() && outcome.slices_failed == 1, "{failing:?}: {outcome:?}");
+        let inner = fake.inner();
+        let words: Vec<_> = inner.writes.iter().map(|(number, word)| (*number, word.as_str())).collect();
+        assert_eq!(words, [(27, "offline"), (26, "offline"), (27, "online_movable")]);
+        assert_eq!((inner.offline(), inner.zones[&27]), (vec![], "Movable"));
+        drop(inner);
+        assert!(remembered(&fake).contains(r#""blocks":{}"#), "{}", remembered(&fake));
+    }
+}
+
+#[test]
+fn errors_of_the_kernel_have_the_patched_kernels_reasons() {
+    for (failing, reason) in [
+        (Errno::IO, Reason::Power),
+        (Errno::PERM, Reason::Power),
+        (Errno::NOMEM, Reason::NoRoom),
+        (Errno::INVAL, Reason::Hole),
+        (Errno::AGAIN, Reason::Isolated),
+        (Errno::BUSY, Reason::Migration),
+        (Errno::INTR, Reason::Signal),
+    ] {
+        let (fake, backend) = machine();
+        fake.inner().failures.insert((20, "offline"), failing);
+        assert_eq!(offline(&backend, 20).reason, reason, "{failing:?}");
+    }
+}
+
+#[test]
+fn at_the_deadline_pages_that_are_still_there_are_called_pinned_if_the_others_left() {
+    let (fake, backend) = machine();
+    let mut inner = fake.inner();
+    inner.failures.insert((5, "offline"), Errno::INTR);
+    inner.write_ms = 2000;
+    drop(inner);
+    let request = Request { deadline: Some(Duration::from_secs(1)), ..Request::new(Op::Offline(SliceId(5))) };
+    let outcome = backend.request(&request).unwrap();
+    // Nothing at all had left.
+    assert_eq!((why(&outcome), outcome.failed), ((Reason::Deadline, errno(Errno::TIMEDOUT)), Pages(400)));
+}
+
+#[test]
+fn a_slice_that_failed_is_left_alone_for_a_while() {
+    let (fake, backend) = machine();
+    fake.inner().failures.insert((9, "offline"), Errno::BUSY);
+    offline(&backend, 9);
+    let slice = backend.snapshot().unwrap().slices[9].clone();
+    assert!(slice.backoff && slice.retry_ms > 0 && slice.reason == Reason::Migration);
+    assert_eq!(why(&offline(&backend, 9)), (Reason::Backoff, errno(Errno::AGAIN)));
+    fake.inner().failures.clear();
+    let request = Request { ignore_backoff: true, ..Request::new(Op::Offline(SliceId(9))) };
+    assert!(backend.request(&request).unwrap().is_ok());
+}
+
+#[test]
+fn a_block_that_vanishes_is_no_success_and_nothing_of_it_is_remembered() {
+    let (fake, backend) = pairs();
+    fake.inner().vanishing.insert(20);
+    let outcome = offline(&backend, 10);
+    assert_eq!(why(&outcome), (Reason::State, errno(Errno::NODEV)));
+    assert!(fake.inner().offline().is_empty());
+    assert!(remembered(&fake).contains(r#""blocks":{}"#));
+}
+
+#[test]
+fn a_block_that_does_not_come_back_stays_ours_and_is_woken_later() {
+    let (fake, backend) = pairs();
+    let mut inner = fake.inner();
+    inner.failures.insert((26, "offline"), Errno::BUSY);
+    inner.failures.insert((27, "online"), Errno::NOMEM);
+    drop(inner);
+    assert!(!offline(&backend, 13).is_ok());
+    assert_eq!(fake.inner().offline(), [27]);
+    let all = Request::new(Op::OnlineAll);
+    assert_eq!(backend.request(&all).unwrap().reason, Reason::NoRoom);
+    fake.inner().failures.clear();
+    assert!(backend.request(&all).unwrap().is_ok());
+    let inner = fake.inner();
+    assert_eq!((inner.offline(), inner.zones[&27]), (vec![], "Movable"));
+}
+
+#[test]
+fn nothing_is_switched_that_could_not_be_remembered() {
+    let (fake, backend) = machine();
+    fake.inner().cannot_save = true;
+    assert!(backend.request(&Request::new(Op::Offline(SliceId(9)))).is_err());
+    assert_eq!(fake.inner().writes, []);
+}
+
+#[test]
+fn blocks_that_somebody_else_took_away_are_left_to_them_unless_named() {
+    let (fake, backend) = machine();
+    let mut inner = fake.inner();
+    inner.online.insert(12, false);
+    inner.fill(12, BLOCK, super::page::bit::NOPAGE, 0);
+    drop(inner);
+    assert_eq!(backend.request(&Request::new(Op::OnlineAll)).unwrap().slices_done, 0);
+    assert_eq!(fake.inner().offline(), [12]);
+    assert!(backend.request(&Request::new(Op::Online(SliceId(12)))).unwrap().is_ok());
+}
+
+#[test]
+fn a_budget_is_for_all_slices_or_for_each() {
+    let (_, backend) = machine();
+    let empty = backend.snapshot().unwrap().slices[31].price;
+    let budget = Budget::Limited(empty + empty);
+    let all = backend.request(&Request { budget, ..Request::default() }).unwrap();
+    assert_eq!((all.slices_done, why(&all)), (2, (Reason::OverBudget, 0)));
+    let each = Request { budget, per_slice: true, max_slices: Some(3), ..Request::default() };
+    assert_eq!(backend.request(&each).unwrap().slices_done, 3);
+}
+
+#[test]
+fn a_second_request_at_the_same_time_is_refused_but_looking_is_not() {
+    let (fake, backend) = machine();
+    fake.inner().locked = true;
+    assert_eq!(backend.request(&Request::default()).unwrap_err().kind(), ErrorKind::Busy);
+    assert!(backend.request(&Request { dry_run: true, ..Request::default() }).is_ok());
+    assert!(backend.machine().is_ok());
+}
+
+#[test]
+fn slices_are_whole_blocks_and_change_their_size_only_while_none_is_off() {
+    let (_, backend) = machine();
+    for size in [0, 32 << 20, 96 << 20] {
+        assert_eq!(backend.set_slice_bytes(Bytes(size)).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    offline(&backend, 9);
+    assert_eq!(backend.set_slice_bytes(Bytes(128 << 20)).unwrap_err().kind(), ErrorKind::Busy);
+}
+
+#[test]
+fn a_slice_in_two_zones_cannot_go() {
+    let (fake, backend) = machine();
+    // Slices of 192 MiB do not divide Normal's 24 blocks of 64 MiB; of five blocks, one has both.
+    backend.set_slice_bytes(Bytes(5 * (64 << 20))).unwrap();
+    assert_eq!(offline(&backend, 4).reason, Reason::ZoneEnd);
+    assert_eq!(fake.inner().writes, []);
+}
+
+#[test]
+fn work_adds_up_over_requests() {
+    let (_, backend) = machine();
+    backend.request(&Request { max_slices: Some(3), ..Request::default() }).unwrap();
+    backend.request(&Request::new(Op::OnlineAll)).unwrap();
+    let work = backend.work().unwrap();
+    assert_eq!((work.tried_slices, work.emptied_slices, work.woken_slices), (3, 3, 3));
+    assert_eq!((work.page_faults, work.allocated_pages), (7, Pages(9)));
+    assert!(work.price_predicted > Price::ZERO);
+}
+
+#[test]
+fn pages_of_a_new_kind_in_the_middle_are_a_run_of_their_own() {
+    let (fake, backend) = machine();
+    fake.inner().fill(2, 3, ANON, 4);
+    let contents = backend.contents(SliceId(2), Detail::default()).unwrap();
+    let runs: Vec<_> = contents.runs.iter().map(|run| (run.class, run.pages.0, run.mappings)).collect();
+    let free = BLOCK - 100;
+    assert_eq!(
+        runs,
+        [(PageClass::Anonymous, 3, 4), (PageClass::Anonymous, 97, 1), (PageClass::Free, free, 0)]
+    );
+}

@@ -1,0 +1,165 @@
+//! Zones and free memory: `/proc/zoneinfo` and `/proc/meminfo`.
+
+use ramslice_types::{Bytes, NodeId, Pages, Pfn, ZoneNumber};
+
+/// What `/proc/zoneinfo` says of a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ZoneInfo {
+    pub(super) node: NodeId,
+    /// Its position among the zones of its node.
+    pub(super) number: ZoneNumber,
+    pub(super) name: String,
+    pub(super) free: Pages,
+    pub(super) low: Pages,
+    pub(super) high: Pages,
+    pub(super) managed: Pages,
+    pub(super) spanned: Pages,
+    pub(super) start: Pfn,
+    /// The largest amount that allocations which prefer another zone must leave.
+    pub(super) lowmem_reserve: Pages,
+    /// In the CPUs' own lists: free, but not in the allocator's.
+    pub(super) per_cpu: Pages,
+}
+
+impl ZoneInfo {
+    /// Whether a block that leaves this zone at its end could only come back to another.
+    ///
+    /// Zones shrink when a block at their end goes. Normal and Movable are named when a block goes online; of the
+    /// others, the kernel takes the one that the block lies in, and Normal if that is none.
+    pub(super) fn loses_end(&self, first: Pfn, end: Pfn) -> bool {
+        let zone_end = self.start.0 + self.spanned.0;
+        !matches!(self.name.as_str(), "Normal" | "Movable") && (first <= self.start || end.0 >= zone_end)
+    }
+
+    /// The floor under its free pages: as the patched kernel's, where a block is what wakes at once.
+    pub(super) fn awake_reserve(&self, block: Pages) -> Pages {
+        self.high.max(self.lowmem_reserve).max(block.min(Pages(self.managed.0 / 8)))
+    }
+}
+
+/// Parses `/proc/zoneinfo`.
+pub(super) fn parse(text: &str) -> Vec<ZoneInfo> {
+    let mut zones: Vec<ZoneInfo> = Vec::new();
+    for line in text.lines() {
+        if let Some(head) = line.strip_prefix("Node ") {
+            if let Some((node, name)) = head.split_once(", zone") {
+                let node = NodeId(node.trim().parse().unwrap_or(0));
+                let number = zones.iter().filter(|zone| zone.node == node).count() as u32;
+                zones.push(ZoneInfo::new(node, ZoneNumber(number), name.trim()));
+            }
+            continue;
+        }
+        let Some(zone) = zones.last_mut() else { continue };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let pages = |at: usize| Pages(words.get(at).and_then(|word| word.parse().ok()).unwrap_or(0));
+        match words.as_slice() {
+            ["pages", "free", ..] => zone.free = pages(2),
+            ["low", _] => zone.low = pages(1),
+            ["high", _] => zone.high = pages(1),
+            ["managed", _] => zone.managed = pages(1),
+            ["spanned", _] => zone.spanned = pages(1),
+            ["start_pfn:", _] => zone.start = Pfn(pages(1).0),
+            ["count:", _] => zone.per_cpu += pages(1),
+            ["protection:", ..] => {
+                let numbers = line.split(|letter: char| !letter.is_ascii_digit());
+                zone.lowmem_reserve = Pages(numbers.filter_map(|word| word.parse().ok()).max().unwrap_or(0));
+            }
+            _ => {}
+        }
+    }
+    zones
+}
+
+impl ZoneInfo {
+    fn new(node: NodeId, number: ZoneNumber, name: &str) -> Self {
+        Self {
+            node,
+            number,
+            name: name.to_owned(),
+            free: Pages::ZERO,
+            low: Pages::ZERO,
+            high: Pages::ZERO,
+            managed: Pages::ZERO,
+            spanned: Pages::ZERO,
+            start: Pfn(0),
+            lowmem_reserve: Pages::ZERO,
+            per_cpu: Pages::ZERO,
+        }
+    }
+}
+
+/// A line of `/proc/meminfo`, as in `MemAvailable`.
+pub(super) fn meminfo(text: &str, name: &str) -> Option<Bytes> {
+    text.lines().find_map(|line| {
+        let rest = line.strip_prefix(name)?.strip_prefix(':')?;
+        let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(Bytes(kib * 1024))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZONEINFO: &str = "\
+Node 0, zone    DMA32
+  pages free     462840
+        boost    0
+        min      5616
+        low      7020
+        high     8424
+        spanned  520159
+        present  520159
+        managed  502000
+        cma      0
+        protection: (0, 0, 935, 935, 0)
+      nr_free_pages 462840
+  pagesets
+    cpu: 0
+              count: 252
+              high:  1755
+              batch: 63
+    cpu: 1
+              count: 48
+              high:  1755
+  start_pfn:           4096
+Node 0, zone   Normal
+  pages free     0
+        spanned  0
+Node 1, zone  Movable
+  pages free     7
+  start_pfn:           8192
+";
+
+    #[test]
+    fn zones_are_numbered_within_their_node() {
+        let zones = parse(ZONEINFO);
+        let names: Vec<_> =
+            zones.iter().map(|zone| (zone.node.0, zone.number.0, zone.name.as_str())).collect();
+        assert_eq!(names, [(0, 0, "DMA32"), (0, 1, "Normal"), (1, 0, "Movable")]);
+        let dma32 = &zones[0];
+        assert_eq!((dma32.free, dma32.low), (Pages(462_840), Pages(7020)));
+        assert_eq!((dma32.managed, dma32.spanned, dma32.start), (Pages(502_000), Pages(520_159), Pfn(4096)));
+        assert_eq!((dma32.lowmem_reserve, dma32.per_cpu), (Pages(935), Pages(300)));
+    }
+
+    #[test]
+    fn the_high_mark_of_a_zone_is_not_that_of_a_cpus_list() {
+        assert_eq!(parse(ZONEINFO)[0].high, Pages(8424));
+    }
+
+    #[test]
+    fn only_zones_that_cannot_be_named_keep_their_ends() {
+        let zones = parse(ZONEINFO);
+        assert!(zones[0].loses_end(Pfn(491_520), Pfn(524_288)) && zones[0].loses_end(Pfn(0), Pfn(32_768)));
+        assert!(!zones[0].loses_end(Pfn(32_768), Pfn(65_536)));
+        assert!(!zones[2].loses_end(Pfn(8192), Pfn(8200)));
+    }
+
+    #[test]
+    fn meminfo_is_in_bytes() {
+        let text = "MemTotal:         983456 kB\nMemAvailable:     853072 kB\n";
+        assert_eq!(meminfo(text, "MemAvailable"), Some(Bytes(853_072 << 10)));
+        assert_eq!(meminfo(text, "SwapTotal"), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! A system call that must not wait for ever: a signal of our own interrupts it at a moment given.
+
+use std::io;
+use std::sync::Once;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// How often the signal is repeated: the first may come just before the system call.
+const AGAIN: Duration = Duration::from_millis(20);
+
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// A real-time signal that nothing else here uses.
+fn signal() -> libc::c_int {
+    libc::SIGRTMIN() + 3
+}
+
+/// Runs `call` in this thread and interrupts its system calls from `after` on, until it returns.
+///
+/// Calls that are interrupted fail with `EINTR`, if they can be.
+pub(crate) fn within<T>(after: Duration, call: impl FnOnce() -> T) -> io::Result<T> {
+    static INSTALLED: Once = Once::new();
+    let mut result = Ok(());
+    INSTALLED.call_once(|| {
+        // SAFETY: all-zero is a valid sigaction: no flags, hence no SA_RESTART.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        // SAFETY: `action` is initialised and outlives the call; the handler does nothing.
+        if unsafe { libc::sigaction(signal(), &raw const action, std::ptr::null_mut()) } != 0 {
+            result = Err(io::Error::last_os_error());
+        }
+    });
+    result?;
+    // SAFETY: pthread_self has no preconditions.
+    let caller = unsafe { libc::pthread_self() };
+    Ok(std::thread::scope(|scope| {
+        let (done, over) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            let mut wait = after;
+            while over.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                // SAFETY: the caller waits for this thread before it leaves the scope, so it is alive.
+                unsafe { libc::pthread_kill(caller, signal()) };
+                wait = AGAIN;
+            }
+        });
+        let result = call();
+        drop(done);
+        result
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn sleep(seconds: i64) -> rustix::io::Result<usize> {
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        let mut fds = [rustix::event::PollFd::new(&read, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 }))
+    }
+
+    #[test]
+    fn a_call_that_takes_too_long_is_interrupted() {
+        let start = Instant::now();
+        assert_eq!(within(Duration::from_millis(50), || sleep(60)).unwrap(), Err(rustix::io::Errno::INTR));
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_call_that_returns_in_time_is_left_alone() {
+        assert_eq!(within(Duration::from_mins(1), || sleep(0)).unwrap(), Ok(0));
+    }
+}
