@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    calibrate, compact, completions, doctor, energy, explain, fragment, man, map, offline, online,
-    profiles, record, report, slices, status, watch,
+    calibrate, compact, completions, doctor, energy, explain, fragment, guard, man, map, offline,
+    online, profiles, record, report, slices, status, watch,
 };
 
 const LONG_ABOUT: &str = "\
@@ -20,7 +20,10 @@ A slice is what the hardware can switch off as one. What it holds decides what e
   movable    can be migrated to another slice
   unmovable  neither: keeps its slice on
 
-Nothing is lost by switching slices off: when memory is wanted, the kernel wakes them by itself.";
+Nothing is lost by switching slices off: when memory is wanted, the kernel wakes them by itself.
+
+On a kernel without ramslice, slices are groups of memory blocks, switched by memory hotplug. Such a \
+kernel wakes nothing by itself: `ramslice guard` does it from user space, which may be too late.";
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
@@ -40,7 +43,7 @@ Prices and budgets are in units of 100 CPU cycles.
 Exit status:
   0  done
   1  something was refused or failed; the reason is printed
-  2  wrong usage, or a kernel without ramslice
+  2  wrong usage, or a kernel that can neither this nor memory hotplug
 
 JSON: every document has a schema_version, raised when a field changes its meaning or goes; new \
 fields may appear at any time. Names carry the unit: _bytes, _pages, _us, _100cycles.";
@@ -97,6 +100,25 @@ pub(crate) struct Global {
                      kernel's; the file stays as it is. `ramslice doctor` takes a directory instead, made with --capture"
     )]
     pub(crate) from: Option<PathBuf>,
+    /// Which way to this machine [default: kernel if it has ramslice, else stock]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHICH",
+        conflicts_with = "from",
+        help_heading = "Global options",
+        long_help = "Which way to this machine. By default `kernel` if it has ramslice, else `stock`"
+    )]
+    pub(crate) backend: Option<Which>,
+}
+
+/// A way to the running system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Which {
+    /// A kernel with the ramslice series, through /dev/ramslice
+    Kernel,
+    /// Any kernel, by memory hotplug: slices are groups of memory blocks
+    Stock,
 }
 
 /// When to use colours.
@@ -129,6 +151,8 @@ pub(crate) enum Command {
     Online(online::Args),
     /// Pack memory: empty the cheapest slices within a budget
     Compact(compact::Args),
+    /// On a stock kernel: wake slices when memory runs short
+    Guard(guard::Args),
     /// Watch slices change, live
     Watch(watch::Args),
     /// Record slices, events and statistics over time

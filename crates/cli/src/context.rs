@@ -4,12 +4,12 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
-use ramslice_kernel::{KernelBackend, ReplayBackend};
+use ramslice_kernel::{ReplayBackend, Way};
 use ramslice_record::{ReadError, Recording};
 use ramslice_types::{Backend, BackendError, ErrorKind, SCHEMA_VERSION};
 use serde::Serialize;
 
-use crate::args::Global;
+use crate::args::{Global, Which};
 use crate::render::Screen;
 
 /// The global options, resolved.
@@ -50,7 +50,15 @@ impl Context {
                 Box::new(ReplayBackend::with_work(machine, work))
             }
             Some(path) => Box::new(ReplayBackend::open(path).map_err(BackendError::from)?),
-            None => Box::new(KernelBackend::open().map_err(BackendError::from)?),
+            None => ramslice_kernel::open(Path::new("/"), self.way())?,
+        })
+    }
+
+    /// The way that --backend forces.
+    pub(crate) fn way(&self) -> Option<Way> {
+        self.global.backend.map(|which| match which {
+            Which::Kernel => Way::Kernel,
+            Which::Stock => Way::Stock,
         })
     }
 }

@@ -89,7 +89,7 @@ fn args() -> Args {
 }
 
 fn watched(args: &Args, json: bool, clock: Clock) -> String {
-    let global = Global { json, color: When::Never, verbose: 0, from: None };
+    let global = Global { json, color: When::Never, verbose: 0, from: None, backend: None };
     let (context, backend) = (Context::new(global), Moving::new());
     let plan = Plan::new(args, clock).unwrap();
     let mut out = Vec::new();

@@ -14,6 +14,7 @@ pub(crate) mod explain;
 mod explain_all;
 mod explain_words;
 pub(crate) mod fragment;
+pub(crate) mod guard;
 mod interrupt;
 pub(crate) mod man;
 pub(crate) mod map;
@@ -52,6 +53,7 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Offline(args) => offline::run(&args, context, out),
         Command::Online(args) => online::run(&args, context, out),
         Command::Compact(args) => compact::run(&args, context, out),
+        Command::Guard(args) => guard::run(&args, context, out),
         Command::Watch(args) => watch::run(&args, context, out),
         Command::Energy(args) => energy::run(&args, context, out),
         Command::Profiles(args) => profiles::run(&args, context, out),

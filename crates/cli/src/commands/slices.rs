@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use ramslice_types::{Bytes, Composition, Machine, NodeId, Pages, Slice, SliceState};
+use ramslice_types::{Bytes, Composition, Machine, NodeId, Pages, Slice, SliceState, parse_bytes};
 use serde::Serialize;
 
 use super::outcome::zone_number;
@@ -19,6 +19,7 @@ without one (`inf`), the slice cannot be emptied for the reason shown.
 Examples:
   ramslice slices --sort price --limit 10      the ten that compact would empty first
   ramslice slices --state online --zone Normal
+  ramslice slices --resize 256MiB              larger slices, while none is off
   ramslice slices --json | jq '.slices[] | select(.reason == \"slab\").id'";
 
 /// List the slices.
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// At most this many
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// First make slices this large: a multiple of the pageblock, or of the memory block on a stock kernel
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    resize: Option<Bytes>,
 }
 
 /// What to sort by.
@@ -71,7 +75,11 @@ struct RowBody<'a> {
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    let machine = context.backend()?.machine()?;
+    let backend = context.backend()?;
+    if let Some(size) = args.resize {
+        backend.set_slice_bytes(size)?;
+    }
+    let machine = backend.machine()?;
     let slices = select(args, &machine)?;
     let frames = machine.info.slice_pages();
     if context.json() {

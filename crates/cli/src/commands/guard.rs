@@ -1,0 +1,110 @@
+//! `ramslice guard`: on a stock kernel, wake slices when memory runs short.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use ramslice_kernel::{Guard, HotplugBackend, Pressure, Way, WokenBy};
+use ramslice_types::{BackendError, Bytes, ErrorKind, Outcome, parse_bytes, parse_duration};
+use serde::Serialize;
+
+use super::interrupt::{TICK, interruptible};
+use super::outcome::{slices, why};
+use crate::context::{Context, write_json_line};
+use crate::exit::Exit;
+
+const HELP: &str = "\
+The patched kernel wakes slices by itself before an allocation would wait. A stock kernel does not: \
+this command does, from user space, until Ctrl-C. It wakes slices when less than the floor is \
+available (MemAvailable), and when tasks wait for memory (/proc/pressure/memory).
+
+It may be too late. A program that takes memory faster than this one is scheduled and blocks come \
+online meets reclaim, swapping and in the end the OOM killer while memory is still off. That is why \
+nothing is switched off on a stock kernel unless a tenth of memory, at least 256 MiB, stays available.
+
+Examples:
+  ramslice guard                  until Ctrl-C
+  ramslice guard --floor 1GiB     keep this much available
+  ramslice guard --for 10s --json a line of JSON each time that it wakes something";
+
+/// On a stock kernel: wake slices when memory runs short.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// Wake slices when less than this is available [default: 7.5 % of memory, at least 192 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    floor: Option<Bytes>,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    /// `stall` or `low`.
+    by: &'static str,
+    available_bytes: Option<Bytes>,
+    floor_bytes: Bytes,
+    outcome: &'a Outcome,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    if context.saved().is_some() || context.way() == Some(Way::Kernel) || has_ramslice(context) {
+        let message = "only a stock kernel needs a guard: one with ramslice wakes slices by itself";
+        return Err(BackendError::new(ErrorKind::Unsupported, message).into());
+    }
+    let backend = HotplugBackend::open().map_err(BackendError::from)?;
+    let mut guard = Guard::new(&backend, args.floor)?;
+    if !context.json() {
+        let stalls =
+            if guard.sees_stalls() { "" } else { "; this kernel does not tell of stalls (psi=1 would)" };
+        writeln!(out, "waking slices when less than {} is available{stalls}", guard.floor())?;
+        out.flush()?;
+    }
+    let began = std::time::Instant::now();
+    interruptible(|interrupt| {
+        while !interrupt.requested() {
+            let left = args.duration.map_or(TICK, |limit| limit.saturating_sub(began.elapsed()).min(TICK));
+            if left.is_zero() {
+                break;
+            }
+            let Some(pressure) = guard.watch(left)? else { continue };
+            // With nothing left to wake there is nothing to say, and no hurry to look again.
+            if pressure.outcome.slices_done == 0 && pressure.outcome.is_ok() {
+                std::thread::sleep(left);
+                continue;
+            }
+            tell(&pressure, guard.floor(), context, out)?;
+            out.flush()?;
+        }
+        Ok(())
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// Whether the patched kernel would be chosen.
+fn has_ramslice(context: &Context) -> bool {
+    context.way().is_none() && std::path::Path::new("/sys/kernel/mm/ramslice").exists()
+}
+
+fn tell(pressure: &Pressure, floor: Bytes, context: &Context, out: &mut dyn Write) -> Result<()> {
+    let outcome = &pressure.outcome;
+    let (by, available_bytes) = match pressure.by {
+        WokenBy::Stall => ("stall", None),
+        WokenBy::Low(bytes) => ("low", Some(bytes)),
+    };
+    if context.json() {
+        return write_json_line(out, "guard", Body { by, available_bytes, floor_bytes: floor, outcome });
+    }
+    let cause = available_bytes.map_or_else(
+        || "tasks waited for memory".to_owned(),
+        |bytes| format!("{bytes} available, less than {floor}"),
+    );
+    let end = if outcome.is_ok() { String::new() } else { format!(", then {}", why(outcome)) };
+    Ok(writeln!(
+        out,
+        "{cause}: {} woken in {:.2} s{end}",
+        slices(outcome.slices_done),
+        outcome.elapsed.as_secs_f64()
+    )?)
+}
