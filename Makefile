@@ -14,9 +14,12 @@ help: ## Shows this list
 	@echo "ramslice: packs used memory into few DRAM slices, so that the empty ones can be powered off."; echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo test test-long check soak bench bench-all shell series
+.PHONY: demo demo-stock test test-long check soak bench bench-all shell series
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/demo
+
+demo-stock: setup ## Shows the same by memory hotplug on Debian's own kernel, which nobody patched
+	@lab/demo-stock
 
 test: ## Runs all tests, or some: make test STAGES="20 30"
 	@lab/test $(STAGES)

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ramslice on a kernel that nobody patched: slices of memory blocks, by memory hotplug.
+
+RAMSLICE_PROGRAM is the program. Wants 2 GiB of memory in blocks of 128 MiB. What the tool says is compared with
+/sys/devices/system/memory and /proc, which it does not write.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import signal
+import struct
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+MEMORY = Path("/sys/devices/system/memory")
+PAGE = mmap.PAGESIZE
+MIB = 1 << 20
+
+
+def ramslice(*words, status=0):
+    """The document that a command prints, and its exit status checked."""
+    done = subprocess.run([PROGRAM, "--json", *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode != status:
+        raise AssertionError(f"ramslice {words}: status {done.returncode}, {done.stdout}{done.stderr}")
+    return json.loads(done.stdout) if done.stdout else {}
+
+
+def blocks():
+    """Each block's state and zones, as the kernel tells them."""
+    found = {}
+    for folder in MEMORY.glob("memory[0-9]*"):
+        words = [(folder / name).read_text().strip() for name in ("state", "valid_zones")]
+        found[int(folder.name[6:])] = tuple(words)
+    return dict(sorted(found.items()))
+
+
+def off():
+    return {number for number, (state, _) in blocks().items() if state != "online"}
+
+
+def counter(path, name):
+    for line in Path(path).read_text().splitlines():
+        words = line.replace(":", "").split()
+        if words and words[0] == name:
+            return int(words[1])
+    raise KeyError(name)
+
+
+class Pinned:
+    """A page that io_uring holds for DMA, in one of the wanted blocks: it can be neither moved nor dropped."""
+
+    def __init__(self, wanted, block_bytes):
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.all = mmap.mmap(-1, 400 * MIB)
+        self.all.madvise(mmap.MADV_NOHUGEPAGE)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.all))
+        ctypes.memset(address, ord("p"), len(self.all))
+        count = len(self.all) // PAGE
+        with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+            pagemap.seek(address // PAGE * 8)
+            entries = struct.unpack(f"<{count}Q", pagemap.read(count * 8))
+        where = [(entry & ((1 << 55) - 1)) * PAGE // block_bytes for entry in entries]
+        page = next(n for n, block in enumerate(where) if block in wanted)
+        self.block, self.at = where[page], page * PAGE
+        self.ring = libc.syscall(425, 4, ctypes.create_string_buffer(120))
+        vector = struct.pack("QQ", address + self.at, PAGE)
+        if self.ring < 0 or libc.syscall(427, self.ring, 0, vector, 1):
+            raise OSError(ctypes.get_errno(), "io_uring")
+        if page:
+            self.all.madvise(mmap.MADV_DONTNEED, 0, self.at)
+        self.all.madvise(mmap.MADV_DONTNEED, self.at + PAGE, len(self.all) - self.at - PAGE)
+
+    def intact(self):
+        return self.all[self.at:self.at + PAGE] == b"p" * PAGE
+
+    def close(self):
+        os.close(self.ring)
+
+
+class Stock(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.block = int((MEMORY / "block_size_bytes").read_text(), 16)
+        cls.found = blocks()
+        cls.total = counter("/proc/meminfo", "MemTotal")
+
+    def setUp(self):
+        self.assertEqual(off(), set(), "everything is on before a test")
+
+    def tearDown(self):
+        ramslice("online", "--all")
+        ramslice("slices", "--resize", self.block)
+        self.assertEqual(blocks(), self.found, "each block is on, and in the zone it was in")
+        self.assertEqual(counter("/proc/meminfo", "MemTotal"), self.total)
+
+    @staticmethod
+    def movable():
+        """Slices that can be emptied as far as can be told."""
+        return [s for s in ramslice("status")["snapshot"]["slices"] if not s["unreclaimable"] and not s["unmovable"]]
+
+    def test_slices_are_memory_blocks_with_prices(self):
+        document = ramslice("status")
+        info, slices = document["info"], document["snapshot"]["slices"]
+        self.assertEqual(info["power_driver"], "memory-hotplug")
+        self.assertEqual([s["id"] for s in slices], list(self.found))
+        self.assertEqual(info["slice_bytes"], self.block)
+        # Page by page, free memory is what the kernel's own sum says, give or take what happened meanwhile.
+        free = sum(s["counters"]["free_pages"] for s in slices) * PAGE
+        self.assertAlmostEqual(free / MIB, counter("/proc/meminfo", "MemFree") / 1024, delta=48)
+        for s in slices:
+            stays = s["unreclaimable"] or s["unmovable"]
+            self.assertEqual(s["price_100cycles"] >= 10**9, stays, s)
+            self.assertEqual(s["reason"] != "none", stays, s)
+        self.assertTrue(slices[0]["unreclaimable"], "the first block has two zones and firmware")
+
+    def test_the_cheapest_go_first_within_the_budget_and_come_back(self):
+        slices = ramslice("status")["snapshot"]["slices"]
+        prices = {s["id"]: s["price_100cycles"] for s in slices if not s["unreclaimable"] and not s["unmovable"]}
+        cheap = sorted(prices.values())
+        answer = ramslice("compact", "--budget", 1, "--deadline", "60s")["outcome"]
+        self.assertEqual((answer["reason"], answer["slices_done"], off()), ("over-budget", 0, set()))
+        answer = ramslice("compact", "--max-slices", 2)["outcome"]
+        self.assertEqual((answer["slices_done"], len(off())), (2, 2))
+        # Others may have filled meanwhile; the two were among the cheapest.
+        self.assertLessEqual(max(prices[number] for number in off()), cheap[len(cheap) // 2])
+        self.assertLess(counter("/proc/meminfo", "MemTotal"), self.total - 200 * 1024)
+        info = ramslice("status")["info"]
+        self.assertEqual(info["offline_pages"] * PAGE, 2 * self.block)
+        number = min(off())
+        self.assertEqual(ramslice("online", number)["results"][0]["outcome"]["slices_done"], 1)
+        self.assertNotIn(number, off())
+
+    def test_never_below_the_margin(self):
+        # So much in use that the margin is met before the slices run out.
+        used = mmap.mmap(-1, 300 * MIB)
+        ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(used)), 1, len(used))
+        answer = ramslice("compact", "--deadline", "100s")["outcome"]
+        self.assertIn(answer["reason"], ("awake-reserve", "none"))
+        self.assertGreater(answer["slices_done"], 2)
+        self.assertGreater(counter("/proc/meminfo", "MemAvailable"), 240 * 1024)
+        # By name, too, slices go until the same reason ends it.
+        reasons = set()
+        for s in self.movable():
+            if s["state"] == "online" and "awake-reserve" not in reasons:
+                done = subprocess.run([PROGRAM, "--json", "offline", str(s["id"])], stdout=subprocess.PIPE, text=True)
+                reasons.add(json.loads(done.stdout)["results"][0]["outcome"]["reason"])
+        self.assertIn("awake-reserve", reasons)
+        self.assertGreater(counter("/proc/meminfo", "MemAvailable"), 240 * 1024)
+        self.pressure()
+
+    def pressure(self):
+        """With all off that may be: memory is wanted, a guard wakes blocks, nobody is killed."""
+        before = len(off())
+        killed = counter("/proc/vmstat", "oom_kill")
+        guard = subprocess.Popen([PROGRAM, "--json", "guard"], text=True, stdout=subprocess.PIPE)
+        try:
+            time.sleep(1)
+            memory = mmap.mmap(-1, 400 * MIB)
+            for at in range(0, len(memory), PAGE):
+                memory[at:at + 8] = at.to_bytes(8, "little")
+                # 16 MiB, then the others' turn: no faster than a user-space guard can be.
+                if at % (16 * MIB) == 0:
+                    time.sleep(0.2)
+            time.sleep(1)
+            for at in range(0, len(memory), PAGE):
+                self.assertEqual(memory[at:at + 8], at.to_bytes(8, "little"))
+        finally:
+            guard.send_signal(signal.SIGINT)
+            said = [json.loads(line) for line in guard.communicate(timeout=60)[0].splitlines()]
+        self.assertEqual(counter("/proc/vmstat", "oom_kill"), killed)
+        woken = sum(line["outcome"]["slices_done"] for line in said)
+        self.assertGreater(woken, 0, said)
+        self.assertEqual(len(off()), before - woken)
+
+    def test_a_refusal_says_why_and_leaves_blocks_as_found(self):
+        refused = ramslice("offline", 0, status=1)["results"][0]["outcome"]
+        self.assertEqual((refused["reason"], refused["slices_done"]), ("zone-end", 0))
+        pages = ramslice("explain", 0)
+        self.assertIn("boot", json.dumps(pages))
+        self.assertEqual(blocks(), self.found)
+
+    def test_a_pinned_page_ends_at_the_deadline_with_every_block_as_found(self):
+        # Slices of two blocks: the upper one goes first and has to come back when the lower one stays.
+        ramslice("slices", "--resize", 2 * self.block)
+        pinned = Pinned({2 * s["id"] for s in self.movable()}, self.block)
+        self.addCleanup(pinned.close)
+        number = pinned.block
+        refused = ramslice("offline", number // 2, "--deadline", "15s", status=1)["results"][0]["outcome"]
+        self.assertIn(refused["reason"], ("pinned", "unmovable"))
+        self.assertEqual(blocks(), self.found)
+        self.assertTrue(pinned.intact())
+        # It is left alone for a while.
+        again = ramslice("offline", number // 2, status=1)["results"][0]["outcome"]
+        self.assertEqual(again["reason"], "backoff")
+
+    def test_ctrl_c_leaves_blocks_as_found(self):
+        pinned = Pinned({s["id"] for s in self.movable()}, self.block)
+        self.addCleanup(pinned.close)
+        number = pinned.block
+        request = subprocess.Popen([PROGRAM, "--json", "offline", str(number)], text=True, stdout=subprocess.PIPE)
+        while blocks().get(number, ("",))[0] == "online" and request.poll() is None:
+            time.sleep(0.1)
+        time.sleep(1)
+        request.send_signal(signal.SIGINT)
+        outcome = json.loads(request.communicate(timeout=60)[0])["results"][0]["outcome"]
+        self.assertEqual((outcome["reason"], request.returncode), ("signal", 1))
+        self.assertEqual(blocks(), self.found)
+
+    def test_other_commands_work_or_say_why_not(self):
+        ramslice("compact", "--max-slices", 1)
+        for words in (["map"], ["explain", "--all"], ["slices"], ["watch", "--count", "1"]):
+            self.assertTrue(ramslice(*words), words)
+        done = subprocess.run([PROGRAM, "--backend", "kernel", "status"], text=True, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("has no ramslice", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
