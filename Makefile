@@ -8,13 +8,14 @@ SHELL := /bin/bash
 CACHE := $(or $(RAMSLICE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ramslice)
 STAGES ?=
 KERNEL ?= plain
+CASE ?= compile
 
 .PHONY: help
 help: ## Shows this list
 	@echo "ramslice: packs used memory into few DRAM slices, so that the empty ones can be powered off."; echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo demo-stock test test-long check soak bench bench-all shell series
+.PHONY: demo demo-stock test test-long check soak bench bench-all case shell series
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/demo
 
@@ -38,6 +39,9 @@ bench: setup ## Measures what slices cost, against the unpatched kernel
 
 bench-all: setup ## Runs every benchmark suite
 	@lab/bench
+
+case: tools kernel ## Runs a case study: make case CASE=compile, tpch or import
+	@lab/case $(CASE) --resume
 
 shell: setup ## Opens a shell in a virtual machine: make shell KERNEL=debug
 	@lab/vm --kernel $(KERNEL) --interactive

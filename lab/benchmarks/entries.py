@@ -56,7 +56,7 @@ def store(suite, new, images, command, keep=True):
         for entry in new:
             goal = wanted.get(entry["name"], {})
             by_name[entry["name"]] = _rounded(
-                entry | {"target": goal.get("most"), "source": "kept" if kept else "run"} | common)
+                entry | {"target": goal.get("most", goal.get("above")), "source": "kept" if kept else "run"} | common)
         _write(suite, by_name, kept)
 
 
@@ -82,11 +82,16 @@ def judge(entry, goal):
             return "stale"
     if entry["n"] < goal.get("need_n", 1):
         return "unmeasured"
-    worst = entry["ci95"][1] if entry.get("ci95") else entry["value"]
-    met = worst <= goal["most"]
+    low, high = entry["ci95"] if entry.get("ci95") else [entry["value"]] * 2
+    met = low > goal["above"] if "above" in goal else high <= goal["most"]
     if "margin" in goal:
         met = met and entry.get("equivalence", {}).get("p", 1) < 0.05
     return "true" if met else "false"
+
+
+def limit(goal):
+    """The target as the table shows it."""
+    return f"> {goal['above']:g}" if "above" in goal else f"<= {goal['most']:g}"
 
 
 def check(suites):

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Case studies: what their kept runs say of the targets. Nothing is run here: that is lab/case.
+
+Runs of one seed are compared with each other: they did the same work. An interval spans what the ledger leaves open at
+both runs, as if that were independent, and how the seeds differ.
+"""
+
+import json
+import math
+import statistics
+
+from common import ROOT
+from . import machines, stats
+
+BEST, BASELINE = "ours", "nothing"
+SCALES = ("full", "small")
+
+
+def load(name):
+    """The kept runs on the kernel as it is now: others say nothing of it."""
+    path = ROOT / f"results/cases/{name}.json"
+    runs = json.loads(path.read_text())["runs"] if path.exists() else []
+    return [run for run in runs if run["code"] == machines.code("plain")]
+
+
+def pairs(runs, start="fresh", settings=(BEST, BASELINE)):
+    """Runs of the same seed with each of the settings, of the largest scale that has any: [(ours, baseline)]."""
+    for scale in SCALES:
+        rows = {(r["seed"], r["setting"]): r for r in runs if r["scale"] == scale and r["start"] == start}
+        found = [tuple(rows[seed, s] for s in settings) for seed in sorted({seed for seed, _ in rows})
+                 if all((seed, s) in rows for s in settings)]
+        if found:
+            return found
+    return []
+
+
+def milliwatts(run):
+    """Mean net power of a run in real time: its ends, at the factor that the ledger used for each."""
+    net, time = run["energy"]["net_joules"], run["energy"]["time_seconds"]
+    middle = math.sqrt(time["low"] * time["high"])
+    return 1e3 * net["low"] / middle, 1e3 * net["high"] / middle
+
+
+def gain(ours, baseline):
+    """By how much more power one saves than the other, at least and at most."""
+    return milliwatts(ours)[0] - milliwatts(baseline)[1], milliwatts(ours)[1] - milliwatts(baseline)[0]
+
+
+def _spread(values):
+    return stats.t_quantile(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)) \
+        if len(values) > 1 else 0.0
+
+
+def entry(name, unit, ends, found, **more):
+    """An entry of values that have a low and a high end each."""
+    low, high = [e[0] for e in ends], [e[1] for e in ends]
+    middles = [(a + b) / 2 for a, b in ends]
+    return {"name": name, "value": statistics.fmean(middles), "unit": unit, "values": middles, "n": len(ends),
+            "ci95": [statistics.fmean(low) - _spread(low), statistics.fmean(high) + _spread(high)],
+            "scale": found[0][0]["scale"], "start": found[0][0]["start"], "seeds": [p[0]["seed"] for p in found]} | more
+
+
+def net_entry(name):
+    """Net power of the best fixed setting beyond the baseline's."""
+    found = pairs(load(name))
+    return [entry(f"{name}-net", "mW beyond the baseline", [gain(*p) for p in found], found)] if found else []
+
+
+def counts(runs):
+    """The share of dropped pages that the unlimited setting read again from the disk, and whether it lost energy: the
+    study of the import counts only if that is at least 0.3, and it lost, in all seeds. [(seed, share, lost)]"""
+    rows = []
+    for unlimited, baseline in pairs(runs, settings=("unlimited", BASELINE)):
+        dropped = unlimited["energy"]["work"]["dropped_pages"] * 4096
+        again = unlimited["disk_read_bytes"] - baseline["disk_read_bytes"]
+        rows.append((unlimited["seed"], again / dropped if dropped else 0.0, milliwatts(unlimited)[1] < milliwatts(baseline)[0]))
+    return rows
+
+
+def import_entry():
+    """Slice-seconds off of those attainable, where the net is not below the baseline's in any seed."""
+    runs = load("import")
+    found, valid = pairs(runs), counts(runs)
+    if not found or not valid or not all(share >= 0.3 and lost for _, share, lost in valid):
+        return []
+    shares = []
+    for ours, baseline in found:
+        area = ours["slice_seconds"]
+        held = gain(ours, baseline)[0] >= 0
+        shares.append(area["off"] / area["attainable"] if held else 0.0)
+    return [entry("import-off", "share of the attainable slice-seconds", [(s, s) for s in shares], found,
+                  reread=[share for _, share, _ in valid])]
+
+
+def cases(_args=None):
+    """Net energy and slices off in the kept runs of the case studies."""
+    images = {"plain": machines.image("plain")}
+    new = net_entry("compile") + net_entry("tpch") + import_entry()
+    return new, images
+
+
+PARTS = {"cases": cases}

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the kept runs of case studies are made into: pairs by seed, gains whose ends are the worst and best case."""
+
+import unittest
+from unittest import mock
+
+from benchmarks import cases, entries
+
+
+def run(setting, low, high, seed=1, scale="small", start="fresh", off=30.0, read=0, dropped=0):
+    """A kept run of 10 real seconds, with this net energy in mJ."""
+    return {"setting": setting, "seed": seed, "scale": scale, "start": start, "disk_read_bytes": read,
+            "energy": {"net_joules": {"low": low / 1e3, "high": high / 1e3}, "time_seconds": {"low": 10.0, "high": 10.0},
+                       "work": {"dropped_pages": dropped}},
+            "slice_seconds": {"off": off, "attainable": 40.0}}
+
+
+def kept(*runs):
+    return mock.patch.object(cases, "load", lambda name: list(runs))
+
+
+class Cases(unittest.TestCase):
+    def test_a_gain_is_certain_only_if_the_worst_is_above_the_baselines_best(self):
+        low, high = cases.gain(run("ours", 20, 30), run("nothing", 10, 15))
+        self.assertAlmostEqual(low, 0.5)
+        self.assertAlmostEqual(high, 2.0)
+        self.assertLess(cases.gain(run("ours", 12, 30), run("nothing", 10, 15))[0], 0)
+
+    def test_only_runs_of_one_seed_scale_and_start_are_compared(self):
+        runs = [run("ours", 1, 2, seed=1), run("nothing", 1, 2, seed=2), run("nothing", 1, 2, scale="tiny"),
+                run("nothing", 1, 2, start="aged")]
+        self.assertEqual(cases.pairs(runs), [])
+        self.assertEqual(len(cases.pairs([*runs, run("nothing", 1, 2, seed=1)])), 1)
+
+    def test_seeds_that_differ_widen_the_interval(self):
+        one = [run("ours", 20, 30), run("nothing", 10, 15)]
+        with kept(*one):
+            [entry] = cases.net_entry("compile")
+        self.assertEqual((entry["n"], [round(v, 6) for v in entry["ci95"]]), (1, [0.5, 2.0]))
+        with kept(*one, run("ours", 40, 50, seed=2), run("nothing", 10, 15, seed=2)):
+            [entry] = cases.net_entry("compile")
+        self.assertEqual(entry["n"], 2)
+        self.assertLess(entry["ci95"][0], 0)
+
+    def test_the_import_does_not_count_unless_its_cache_is_used_again_and_unlimited_loses(self):
+        ours, nothing = run("ours", 20, 30), run("nothing", 10, 15)
+        for unlimited, counts in ((run("unlimited", -20, -10, read=3 * 4096, dropped=10), True),
+                                  (run("unlimited", -20, -10, read=2 * 4096, dropped=10), False),
+                                  (run("unlimited", -20, 12, read=3 * 4096, dropped=10), False)):
+            with self.subTest(counts=counts), kept(ours, nothing, unlimited):
+                self.assertEqual(len(cases.import_entry()), counts)
+
+    def test_slices_that_are_off_at_a_loss_are_worth_nothing(self):
+        unlimited = run("unlimited", -20, -10, read=3 * 4096, dropped=10)
+        for low, share in ((20, 0.75), (5, 0.0)):
+            with kept(run("ours", low, 30), run("nothing", 10, 15), unlimited):
+                self.assertEqual(cases.import_entry()[0]["value"], share)
+
+    @mock.patch("benchmarks.machines.code", lambda flavour: "now")
+    def test_above_means_the_whole_interval(self):
+        entry = {"name": "x", "value": 1.0, "n": 3, "kernel": {"plain": {"code": "now"}}}
+        for ci95, verdict in (([0.1, 2.0], "true"), ([-0.1, 2.0], "false"), ([0.0, 2.0], "false")):
+            self.assertEqual(entries.judge(entry | {"ci95": ci95}, {"above": 0, "need_n": 3}), verdict)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Queries derived from TPC-H on DuckDB. The data are made here, and the answers compared with those of the extension."""
+
+import json
+import subprocess
+
+import case_work
+from common import CACHE, ROOT
+
+from . import environment, prepared
+
+SCALES = {
+    "tiny": {"factor": 0.01, "queries": [1, 3, 6], "count": 0, "pause_s": 2, "memory": "200MB"},
+    "small": {"factor": 0.2, "queries": list(range(1, 23)), "count": 8, "pause_s": 25, "memory": "200MB"},
+    "full": {"factor": 0.2, "queries": list(range(1, 23)), "count": 20, "pause_s": 30, "memory": "200MB"},
+}
+PROGRAM = ROOT / "lab/cases/make_tpch.py"
+
+
+def prepare(scale):
+    work = SCALES[scale]
+
+    def make(disk, _):
+        done = subprocess.run([CACHE / "venv/bin/python", PROGRAM, disk / "data.duckdb", json.dumps(work)], check=True,
+                              text=True, stdout=subprocess.PIPE, env=environment())
+        answers = json.loads(done.stdout)
+        size = (disk / "data.duckdb").stat().st_size >> 20
+        return answers | {"work": work}, size * 5 // 4 + 64
+
+    return prepared("tpch", scale, work, [__file__, PROGRAM, ROOT / "lab/guest/case_tpch.py", case_work.Tpch], make)
