@@ -1,0 +1,23 @@
+//! A simulated machine with slices, and what is done with it: runs, fleets, tournaments.
+//!
+//! The machine is a [`Backend`](ramslice_types::Backend) as a kernel is, so that the same policies and the same
+//! tests run over both. Its grain is runs of pages; with a coarse grain it answers for terabytes and fleets.
+//! Everything is decided by seeds: the same ones give the same results.
+
+mod backend;
+mod books;
+mod config;
+pub mod fleet;
+pub mod load;
+mod machine;
+mod parquet_out;
+mod random;
+mod run;
+pub mod tournament;
+
+pub use backend::SimBackend;
+pub use books::{ASSUMED_REFAULT, Books, Rates, RatesError};
+pub use config::{Config, ConfigError, Placement, ZoneConfig};
+pub use machine::{Change, Class, Machine, OwnerId, Prices, Stats};
+pub use random::Random;
+pub use run::{Decider, Run, needed_slices, run};

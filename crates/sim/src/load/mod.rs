@@ -1,0 +1,66 @@
+//! Loads: what programs do to the memory of the simulated machine, step by step.
+
+mod error;
+mod generate;
+mod recording;
+mod synthetic;
+mod usage;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use error::InputError;
+pub use generate::{Generator, Pattern, Scale};
+pub use recording::{RecordedLoad, recorded};
+pub use synthetic::{Averages, Synthetic};
+pub use usage::{Series, UsageFile, UsageLoad, UsageOptions};
+
+use crate::machine::Change;
+
+/// What happens at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Step {
+    /// When: never before the step that came before.
+    pub time: Duration,
+    /// What is done then, in this order.
+    pub changes: Vec<Change>,
+}
+
+/// What an input left out, and what was made of it. Nothing here is an error; everything is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Notes {
+    /// Times between two rows that were more than three times as long as usual: what was before went on.
+    pub gaps: u64,
+    /// Rows without a value, or with the one that says that it is not known: left out.
+    pub without_value: u64,
+    /// Rows that repeat the one before, word for word: left out.
+    pub repeated: u64,
+    /// Samples of a recording whose slices were not all there: left out.
+    pub incomplete: u64,
+}
+
+impl std::ops::AddAssign for Notes {
+    fn add_assign(&mut self, other: Self) {
+        self.gaps += other.gaps;
+        self.without_value += other.without_value;
+        self.repeated += other.repeated;
+        self.incomplete += other.incomplete;
+    }
+}
+
+impl Notes {
+    /// What a reader should know, in words; empty if there is nothing.
+    pub fn sentences(&self) -> Vec<String> {
+        [
+            (self.gaps, "gaps, across which what was before went on"),
+            (self.without_value, "rows without a value, left out"),
+            (self.repeated, "rows that repeat the one before, left out"),
+            (self.incomplete, "samples whose slices are not all there, left out"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect()
+    }
+}

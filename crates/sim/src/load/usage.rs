@@ -1,0 +1,322 @@
+//! Machine utilisation as a load: files in the column layout of the public trace of 2018, `machine_usage.csv`.
+//!
+//! Nine columns without a header: `machine_id, time_stamp, cpu_util_percent, mem_util_percent, mem_gps, mkpi,
+//! net_in, net_out, disk_io_percent`. Times are seconds since the trace began. Only the first, second and fourth
+//! are used. The rows of a machine follow one another in order of time, so a file of any length is read a machine
+//! at a time.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{InputError, Notes, Step};
+use crate::machine::{Change, Class, OwnerId};
+
+const COLUMNS: usize = 9;
+/// Longer than a year of seconds: the column holds something else.
+const MOST_SECONDS: f64 = 3.2e7;
+/// Percentages that never exceed 1 in so many rows are shares.
+const ROWS_FOR_UNIT: u64 = 20;
+/// A distance this many times the usual one is a gap.
+const GAP: u64 = 3;
+
+/// The memory in use on one machine over time.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Series {
+    /// The machine's name in the file.
+    pub machine: String,
+    /// Seconds since the trace began, rising.
+    pub seconds: Vec<u64>,
+    /// Memory in use, as a share: 0 to 1.
+    pub used: Vec<f32>,
+    /// What was left out.
+    pub notes: Notes,
+}
+
+/// A file that is read a machine at a time.
+#[derive(Debug)]
+pub struct UsageFile {
+    path: PathBuf,
+    reader: BufReader<File>,
+    /// The row under way. The layout has no quotes, so a comma is one, and a line a row.
+    text: String,
+    line: u64,
+    /// The first row of the next machine is in `text`.
+    waiting: bool,
+    seen: HashSet<String>,
+    over: bool,
+}
+
+/// A row that is as it should be.
+struct Row {
+    second: u64,
+    used: Option<f32>,
+}
+
+impl UsageFile {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, InputError> {
+        let file = File::open(path).map_err(|source| InputError::Io { path: path.to_owned(), source })?;
+        Ok(Self {
+            path: path.to_owned(),
+            reader: BufReader::with_capacity(1 << 18, file),
+            text: String::new(),
+            line: 0,
+            waiting: false,
+            seen: HashSet::new(),
+            over: false,
+        })
+    }
+
+    fn error(&self, what: impl Into<String>) -> InputError {
+        InputError::row(&self.path, self.line, what)
+    }
+
+    /// Reads the next row; false at the end. Empty lines are passed over.
+    fn read(&mut self) -> Result<bool, InputError> {
+        if std::mem::take(&mut self.waiting) {
+            return Ok(true);
+        }
+        loop {
+            self.text.clear();
+            self.line += 1;
+            match self.reader.read_line(&mut self.text) {
+                Ok(0) => return Ok(false),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Err(self.error("the row is not text in UTF-8"));
+                }
+                Err(source) => return Err(InputError::Io { path: self.path.clone(), source }),
+            }
+            self.text.truncate(self.text.trim_end().len());
+            if !self.text.is_empty() {
+                break;
+            }
+        }
+        let columns = self.text.split(',').count();
+        if columns != COLUMNS {
+            return Err(self.error(format!(
+                "{columns} columns instead of {COLUMNS}: machine_id, time_stamp, cpu_util_percent, mem_util_percent, \
+                 mem_gps, mkpi, net_in, net_out, disk_io_percent; a last row that is cut off belongs to a file half-written"
+            )));
+        }
+        Ok(true)
+    }
+
+    fn column(&self, at: usize) -> &str {
+        self.text.split(',').nth(at).unwrap_or_default().trim()
+    }
+
+    fn number(&self, column: usize, name: &str) -> Result<Option<f64>, InputError> {
+        let text = self.column(column);
+        if text.is_empty() {
+            return Ok(None);
+        }
+        match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Some(number)),
+            _ => Err(self.error(format!(
+                "{name} is `{text}`, which is no number; files of this layout have no header, and \
+                 `,` between columns"
+            ))),
+        }
+    }
+
+    fn row(&self) -> Result<Row, InputError> {
+        let time = self.number(1, "time_stamp")?;
+        let time = time.ok_or_else(|| self.error("time_stamp is empty: every row needs its time"))?;
+        if !(0.0..=MOST_SECONDS).contains(&time) {
+            return Err(self.error(format!(
+                "time_stamp is {time}: it is in seconds since the trace began, from 0 to a year; is it in \
+                 milliseconds, or a date?"
+            )));
+        }
+        let used = match self.number(3, "mem_util_percent")? {
+            None => None,
+            // The trace writes -1 and 101 for what is not known.
+            #[allow(clippy::float_cmp)] // written so, not calculated
+            Some(percent) if percent == -1.0 || percent == 101.0 => None,
+            Some(percent) if (0.0..=100.0).contains(&percent) => Some((percent / 100.0) as f32),
+            Some(percent) => {
+                return Err(self.error(format!(
+                    "mem_util_percent is {percent}: it lies between 0 and 100, or is -1 or 101 if not known"
+                )));
+            }
+        };
+        Ok(Row { second: time as u64, used })
+    }
+
+    /// All rows of the next machine.
+    fn machine(&mut self) -> Result<Option<Series>, InputError> {
+        let (mut series, mut last) = (Series::default(), String::new());
+        let (mut first_line, mut rows, mut most) = (0, 0u64, 0f32);
+        while self.read()? {
+            let machine = self.column(0);
+            if rows == 0 {
+                if machine.is_empty() {
+                    return Err(self.error("machine_id is empty"));
+                }
+                machine.clone_into(&mut series.machine);
+                first_line = self.line;
+                if !self.seen.insert(series.machine.clone()) {
+                    return Err(self.error(format!(
+                        "machine {} was there before: the rows of a machine follow one another; sort the file by \
+                         machine_id and time_stamp (sort -t, -k1,1 -k2,2n)",
+                        series.machine
+                    )));
+                }
+            } else if machine != series.machine {
+                self.waiting = true;
+                break;
+            }
+            let row = self.row()?;
+            rows += 1;
+            if let Some(&before) = series.seconds.last() {
+                if row.second < before {
+                    let what = format!(
+                        "time runs backwards, from {before} s to {} s: sort the file by machine_id and time_stamp",
+                        row.second
+                    );
+                    return Err(self.error(what));
+                }
+                if row.second == before {
+                    if self.text == last {
+                        series.notes.repeated += 1;
+                        continue;
+                    }
+                    let what = format!("a second, different row of machine {} at {before} s", series.machine);
+                    return Err(self.error(what));
+                }
+            }
+            last.clone_from(&self.text);
+            let Some(used) = row.used else {
+                series.notes.without_value += 1;
+                continue;
+            };
+            most = most.max(used);
+            series.seconds.push(row.second);
+            series.used.push(used);
+        }
+        if rows == 0 {
+            return Ok(None);
+        }
+        if series.used.is_empty() {
+            let what =
+                format!("none of the {rows} rows of machine {} tells mem_util_percent", series.machine);
+            return Err(InputError::row(&self.path, first_line, what));
+        }
+        if rows >= ROWS_FOR_UNIT && most > 0.0 && most <= 0.01 {
+            let what = format!(
+                "mem_util_percent of machine {} never exceeds 1 in {rows} rows: it is in per cent, not a share of 1",
+                series.machine
+            );
+            return Err(InputError::row(&self.path, first_line, what));
+        }
+        series.notes.gaps = gaps(&series.seconds);
+        Ok(Some(series))
+    }
+}
+
+fn gaps(seconds: &[u64]) -> u64 {
+    let mut distances: Vec<u64> = seconds.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    distances.sort_unstable();
+    let Some(&usual) = distances.get(distances.len() / 2) else { return 0 };
+    distances.iter().filter(|distance| **distance > usual * GAP).count() as u64
+}
+
+impl Iterator for UsageFile {
+    type Item = Result<Series, InputError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let found = self.machine();
+        if found.is_err() {
+            self.over = true;
+        }
+        match found {
+            Ok(None) if self.seen.is_empty() => {
+                self.over = true;
+                let what = "the file has no rows".to_owned();
+                Some(Err(InputError::Empty { path: self.path.clone(), what }))
+            }
+            found => found.transpose(),
+        }
+    }
+}
+
+/// What utilisation does not tell, and is assumed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct UsageOptions {
+    /// Between two steps: rows in between are passed over, and across gaps the last one holds.
+    #[serde(rename = "step_us", with = "ramslice_types::duration_us")]
+    pub step: Duration,
+    /// The share of what is in use that is clean page cache, 0 to 1.
+    pub cache_share: f64,
+    /// The share of the cache that is used again in an hour.
+    pub cache_reuse_per_hour: f64,
+}
+
+impl Default for UsageOptions {
+    fn default() -> Self {
+        Self { step: Duration::from_secs(300), cache_share: 0.2, cache_reuse_per_hour: 0.5 }
+    }
+}
+
+/// A series as steps of equal length.
+#[derive(Debug)]
+pub struct UsageLoad<'a> {
+    series: &'a Series,
+    options: UsageOptions,
+    pages: u64,
+    /// Not to be asked for: what the kernel reserved at boot counts as in use.
+    boot: u64,
+    step: u64,
+    next: usize,
+}
+
+impl<'a> UsageLoad<'a> {
+    /// The load on a machine of `pages` pages, of which `boot` were reserved at boot.
+    pub fn new(series: &'a Series, options: UsageOptions, pages: u64, boot: u64) -> Self {
+        Self { series, options, pages, boot, step: 0, next: 0 }
+    }
+}
+
+impl Iterator for UsageLoad<'_> {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        let (first, last) = (*self.series.seconds.first()?, *self.series.seconds.last()?);
+        let length = self.options.step.as_secs().max(1);
+        let now = first + self.step * length;
+        if now > last {
+            return None;
+        }
+        while self.series.seconds.get(self.next + 1).is_some_and(|&second| second <= now) {
+            self.next += 1;
+        }
+        let used = (f64::from(self.series.used[self.next]) * self.pages as f64) as u64;
+        let used = used.saturating_sub(self.boot);
+        let cache = (used as f64 * self.options.cache_share) as u64;
+        let hours = length as f64 / 3600.0;
+        let level = |owner, class, pages| Change::Level { owner: OwnerId(owner), class, maps: 1, pages };
+        let changes = vec![
+            level(0, Class::Anon, used - cache),
+            level(1, Class::File, cache),
+            Change::Read {
+                owner: OwnerId(1),
+                pages: (cache as f64 * (self.options.cache_reuse_per_hour * hours).min(1.0)) as u64,
+            },
+        ];
+        let step = Step { time: Duration::from_secs(self.step * length), changes };
+        self.step += 1;
+        Some(step)
+    }
+}

@@ -1,0 +1,241 @@
+//! Owners of memory: what they want, what they hold, and what became of their cache.
+
+use std::time::Duration;
+
+use ramslice_policy::Event;
+use ramslice_types::Pages;
+use serde::Serialize;
+
+use super::Machine;
+
+/// Whose memory it is: a number that a load chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct OwnerId(pub u32);
+
+impl OwnerId {
+    /// What was reserved at boot.
+    pub(crate) const BOOT: Self = Self(u32::MAX);
+}
+
+/// What kind of memory an owner has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Memory of processes, mapped.
+    Anon,
+    /// The same, held in place by a device: looks movable until it is tried.
+    Pinned,
+    /// tmpfs and shared memory.
+    Shmem,
+    /// Page cache that nobody maps.
+    File,
+    /// Page cache that processes map.
+    FileMapped,
+    /// The kernel's: slab, page tables.
+    Unmovable,
+}
+
+/// Something that a load does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The owner's memory becomes this large; 0 ends it. For cache, it is all that was ever read and not deleted.
+    Level {
+        /// Who.
+        owner: OwnerId,
+        /// The kind; that of the first change holds as long as the owner lives.
+        class: Class,
+        /// Mappings of each page, as long as the owner lives.
+        maps: u32,
+        /// How much.
+        pages: u64,
+    },
+    /// Pages of its cache are used, chosen by chance; those that were dropped are read again.
+    Read {
+        /// Whose.
+        owner: OwnerId,
+        /// How many.
+        pages: u64,
+    },
+    /// Pages of its cache are written to, and wait for their way to storage.
+    Write {
+        /// Whose.
+        owner: OwnerId,
+        /// How many.
+        pages: u64,
+    },
+}
+
+/// Holds pages.
+#[derive(Debug, Clone)]
+pub(super) struct Owner {
+    pub(super) id: OwnerId,
+    pub(super) class: Class,
+    pub(super) maps: u32,
+    /// In each slice.
+    pub(super) pages: Vec<u32>,
+    /// Of these waiting to be written; without any as long as nothing was written to.
+    pub(super) dirty: Vec<u32>,
+    pub(super) total: u64,
+    pub(super) total_dirty: u64,
+    /// Cache that was dropped and is still in the file: for packing, and for want of memory.
+    pub(super) dropped_packing: u64,
+    pub(super) dropped_pressure: u64,
+    /// When its cache was used last.
+    pub(super) used_us: u64,
+}
+
+/// Linux writes dirty pages after 30 s (`dirty_expire_centisecs`).
+const WRITE_BACK_S: f64 = 30.0;
+
+impl Machine {
+    /// The slot of an owner; a new one if there is none.
+    pub(super) fn slot(&mut self, id: OwnerId, class: Class, maps: u32) -> usize {
+        if let Some(slot) = self.owners.iter().position(|owner| owner.id == id) {
+            return slot;
+        }
+        let owner = Owner {
+            id,
+            class,
+            maps: match class {
+                Class::Anon | Class::Pinned | Class::FileMapped => maps.max(1),
+                Class::Shmem | Class::File | Class::Unmovable => 0,
+            },
+            pages: vec![0; self.cells.len()],
+            dirty: Vec::new(),
+            total: 0,
+            total_dirty: 0,
+            dropped_packing: 0,
+            dropped_pressure: 0,
+            used_us: self.time_us,
+        };
+        self.owners.push(owner);
+        self.owners.len() - 1
+    }
+
+    fn known(&self, id: OwnerId) -> Option<usize> {
+        self.owners.iter().position(|owner| owner.id == id)
+    }
+
+    /// Does what a load asks for.
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Level { owner, class, maps, pages } => self.level(owner, class, maps, pages),
+            Change::Read { owner, pages } => self.read(owner, pages),
+            Change::Write { owner, pages } => self.write(owner, pages),
+        }
+    }
+
+    fn level(&mut self, id: OwnerId, class: Class, maps: u32, pages: u64) {
+        if id == OwnerId::BOOT {
+            return;
+        }
+        if pages == 0 {
+            if let Some(slot) = self.known(id) {
+                self.shrink(slot, u64::MAX);
+                self.owners.swap_remove(slot);
+            }
+            return;
+        }
+        let slot = self.slot(id, class, maps);
+        let owner = &self.owners[slot];
+        let dropped = owner.dropped_packing + owner.dropped_pressure;
+        let has = owner.total + dropped;
+        if pages >= has {
+            self.grow(slot, pages - has, owner.class == Class::File);
+            return;
+        }
+        // A file that shrinks loses what was dropped in proportion.
+        let share = if has == 0 { 0.0 } else { (has - pages) as f64 / has as f64 };
+        let owner = &mut self.owners[slot];
+        for dropped in [&mut owner.dropped_packing, &mut owner.dropped_pressure] {
+            *dropped -= (*dropped as f64 * share) as u64;
+        }
+        let keep = pages.saturating_sub(owner.dropped_packing + owner.dropped_pressure);
+        let less = owner.total.saturating_sub(keep);
+        self.shrink(slot, less);
+    }
+
+    /// Takes `pages` more; `cache` may recycle cache instead of waking memory.
+    fn grow(&mut self, slot: usize, pages: u64, cache: bool) {
+        let got = self.allocate(slot, pages, cache);
+        self.work.page_faults += pages;
+        self.work.allocated_pages += Pages(got);
+        self.stats.unmet_pages += pages - got;
+    }
+
+    fn read(&mut self, id: OwnerId, pages: u64) {
+        let Some(slot) = self.known(id) else { return };
+        self.owners[slot].used_us = self.time_us;
+        let owner = &self.owners[slot];
+        let (packing, pressure) = (owner.dropped_packing, owner.dropped_pressure);
+        let all = owner.total + packing + pressure;
+        if all == 0 || packing + pressure == 0 {
+            return;
+        }
+        let mut again = |dropped: u64| {
+            let expected = pages as f64 * dropped as f64 / all as f64;
+            let whole = expected.floor();
+            (whole as u64 + u64::from(self.random.chance(expected - whole))).min(dropped)
+        };
+        let (packing, pressure) = (again(packing), again(pressure));
+        if packing + pressure == 0 {
+            return;
+        }
+        let owner = &mut self.owners[slot];
+        owner.dropped_packing -= packing;
+        owner.dropped_pressure -= pressure;
+        self.stats.refault_pages += packing + pressure;
+        self.stats.packing_refault_pages += packing;
+        if packing > 0 {
+            match self.events.last_mut() {
+                // Whoever does not ask for events does not gather them for ever.
+                Some(Event::Refaulted { pages }) => *pages += Pages(packing),
+                _ => self.events.push(Event::Refaulted { pages: Pages(packing) }),
+            }
+        }
+        self.grow(slot, packing + pressure, false);
+    }
+
+    fn write(&mut self, id: OwnerId, pages: u64) {
+        let Some(slot) = self.known(id) else { return };
+        if self.owners[slot].class != Class::File {
+            return;
+        }
+        if self.owners[slot].dirty.is_empty() {
+            self.owners[slot].dirty = vec![0; self.cells.len()];
+        }
+        let clean = self.owners[slot].total - self.owners[slot].total_dirty;
+        let mut left = pages.min(clean);
+        let start = self.random.below(self.cells.len() as u64) as usize;
+        for at in (start..self.cells.len()).chain(0..start) {
+            let owner = &mut self.owners[slot];
+            let step = u64::from(owner.pages[at] - owner.dirty[at]).min(left) as u32;
+            owner.dirty[at] += step;
+            owner.total_dirty += u64::from(step);
+            let cell = &mut self.cells[at];
+            cell.freeable -= step;
+            cell.dirty += step;
+            self.zones[cell.zone as usize].freeable -= u64::from(step);
+            left -= u64::from(step);
+            if left == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Dirty pages are written as time goes by.
+    pub(super) fn write_back(&mut self, by: Duration) {
+        let share = (by.as_secs_f64() / WRITE_BACK_S).min(1.0);
+        for owner in self.owners.iter_mut().filter(|owner| owner.total_dirty > 0) {
+            for (at, dirty) in owner.dirty.iter_mut().enumerate().filter(|(_, dirty)| **dirty > 0) {
+                let step = ((f64::from(*dirty) * share).ceil() as u32).min(*dirty);
+                *dirty -= step;
+                owner.total_dirty -= u64::from(step);
+                let cell = &mut self.cells[at];
+                cell.dirty -= step;
+                cell.freeable += step;
+                self.zones[cell.zone as usize].freeable += u64::from(step);
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The simulated machine: slices with counts of pages, and owners that hold them.
+//!
+//! The grain is runs of pages: an owner (a process, a file, the kernel) holds a number of pages in each slice, not
+//! single page frames. Where an owner's pages are decides what is left in a slice when it ends; so fragmentation
+//! comes about as in a real machine, and terabytes take little memory.
+//!
+//! Time passes only in [`Machine::advance`]. Everything that happens by chance is decided by the seed.
+
+mod memory;
+mod pack;
+mod place;
+mod price;
+mod view;
+
+use std::time::Duration;
+
+use ramslice_policy::{Event, Totals};
+use ramslice_types::{Pages, Reason, SliceId, SliceState, Work};
+use serde::Serialize;
+
+pub use memory::{Change, Class, OwnerId};
+pub use price::Prices;
+
+use crate::config::{Config, ConfigError};
+use crate::random::Random;
+use memory::Owner;
+
+/// What a slice holds, and its state.
+#[derive(Debug, Clone, Default)]
+struct Cell {
+    state: SliceState,
+    zone: u32,
+    present: u32,
+    free: u32,
+    /// Anonymous memory, also what is pinned.
+    anon: u32,
+    /// Of it, pinned.
+    pinned: u32,
+    shmem: u32,
+    /// Page cache that is not mapped and clean.
+    freeable: u32,
+    dirty: u32,
+    file_mapped: u32,
+    unmovable: u32,
+    /// Mappings of all pages: what a walk would find.
+    mappings: u64,
+    boot: bool,
+    /// Failures in a row.
+    fails: u32,
+    /// Left alone until then, and why.
+    retry_us: u64,
+    reason: Reason,
+}
+
+impl Cell {
+    fn is_empty(&self) -> bool {
+        self.state == SliceState::Online && self.free == self.present && !self.boot
+    }
+
+    fn movable(&self) -> u64 {
+        u64::from(self.anon) + u64::from(self.shmem) + u64::from(self.dirty) + u64::from(self.file_mapped)
+    }
+
+    fn cache(&self) -> u64 {
+        u64::from(self.freeable) + u64::from(self.dirty) + u64::from(self.file_mapped) + u64::from(self.shmem)
+    }
+}
+
+/// A zone: a range of slices, and sums over them.
+#[derive(Debug, Clone)]
+struct ZoneState {
+    first: u32,
+    end: u32,
+    /// Free and awake.
+    free: u64,
+    offline: u64,
+    freeable: u64,
+    cache: u64,
+    nr_empty: u32,
+    nr_offline: u32,
+    nr_fixed: u32,
+    managed: u64,
+    min_wmark: u64,
+    low_wmark: u64,
+    reserve: u64,
+    woken_by_demand: u64,
+    /// Where the last run of pages went, and the last one of the kernel's.
+    cursor: u32,
+    cursor_unmovable: u32,
+}
+
+/// What happened, as sums since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Stats {
+    /// Slices that woke because memory was wanted.
+    pub demand_wakes: u64,
+    /// Runs of pages that were allocated; those that waited for a slice to wake are the demand wakes.
+    pub allocations: u64,
+    /// Pages of cache read again that had been dropped.
+    pub refault_pages: u64,
+    /// Of these, dropped for packing; the others for want of memory.
+    pub packing_refault_pages: u64,
+    /// Pages of cache dropped because memory was short.
+    pub reclaimed_pages: u64,
+    /// Pages that were wanted and not there: a real machine would have swapped or killed.
+    pub unmet_pages: u64,
+    /// Bytes that were off, times microseconds.
+    pub off_byte_us: u128,
+    /// Bytes that went off, each time again.
+    pub entered_bytes: u64,
+    /// Slices that were off for less than the time given with [`Machine::set_short`] when they woke.
+    pub short_offs: u64,
+}
+
+/// The simulated machine.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    config: Config,
+    prices: Prices,
+    cells: Vec<Cell>,
+    zones: Vec<ZoneState>,
+    owners: Vec<Owner>,
+    random: Random,
+    time_us: u64,
+    event_seq: u64,
+    work: Work,
+    stats: Stats,
+    events: Vec<Event>,
+    short_us: u64,
+    /// When each slice went off.
+    off_since_us: Vec<u64>,
+    /// Slices that are off, in the order in which they went; the last one wakes first.
+    offline: Vec<u32>,
+}
+
+impl Machine {
+    /// A machine after boot: all slices on, only the kernel in memory.
+    ///
+    /// # Errors
+    /// If the configuration makes no machine; the message says what is allowed.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let slice_pages = config.slice_pages().0;
+        let (mut cells, mut zones) = (Vec::new(), Vec::new());
+        for (index, zone) in config.zones.iter().enumerate() {
+            let nr = zone.size.0 / config.slice_bytes.0;
+            let first = cells.len() as u32;
+            cells.extend((0..nr).map(|_| Cell {
+                zone: index as u32,
+                present: slice_pages as u32,
+                free: slice_pages as u32,
+                ..Cell::default()
+            }));
+            let managed = nr * slice_pages;
+            let (min, low, high) = watermarks(managed, config.page_bytes.0);
+            let chunk = 2 * config.pageblock_bytes.pages(config.page_bytes).0;
+            zones.push(ZoneState {
+                first,
+                end: cells.len() as u32,
+                free: managed,
+                offline: 0,
+                freeable: 0,
+                cache: 0,
+                nr_empty: nr as u32,
+                nr_offline: 0,
+                nr_fixed: 0,
+                managed,
+                min_wmark: min,
+                low_wmark: low,
+                // As the kernel has it: at least the high watermark, and one chunk.
+                reserve: high.max(chunk),
+                woken_by_demand: 0,
+                cursor: first,
+                cursor_unmovable: first,
+            });
+        }
+        let nr = cells.len();
+        let mut machine = Self {
+            random: Random::of(config.seed, 0),
+            prices: Prices::default(),
+            config,
+            cells,
+            zones,
+            owners: Vec::new(),
+            time_us: 0,
+            event_seq: 0,
+            work: Work::default(),
+            stats: Stats::default(),
+            events: Vec::new(),
+            short_us: 60_000_000,
+            off_since_us: vec![0; nr],
+            offline: Vec::new(),
+        };
+        machine.boot();
+        Ok(machine)
+    }
+
+    /// The kernel and its tables at the lowest addresses of each node.
+    fn boot(&mut self) {
+        let slot = self.slot(OwnerId::BOOT, Class::Unmovable, 0);
+        for index in 0..self.zones.len() {
+            let node = self.config.zones[index].node;
+            if self.config.zones[..index].iter().any(|zone| zone.node == node) {
+                continue;
+            }
+            let of_node = self.config.zones.iter().filter(|zone| zone.node == node);
+            let bytes: u64 = of_node.map(|zone| zone.size.0).sum();
+            let pages = (bytes as f64 * self.config.boot_share / self.config.page_bytes.0 as f64) as u64;
+            let mut left = pages.min(self.zones[index].managed / 2);
+            let mut at = self.zones[index].first as usize;
+            while left > 0 {
+                let step = left.min(u64::from(self.cells[at].free));
+                self.take(at, slot, step as u32);
+                self.cells[at].boot = true;
+                self.cells[at].reason = Reason::Boot;
+                self.zones[index].nr_fixed += 1;
+                left -= step;
+                at += 1;
+            }
+        }
+    }
+
+    /// What machine it is.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The time since boot.
+    pub fn time(&self) -> Duration {
+        Duration::from_micros(self.time_us)
+    }
+
+    /// Lets time pass: what is off goes on saving, dirty pages are written.
+    pub fn advance(&mut self, by: Duration) {
+        let us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        let off: u64 = self.zones.iter().map(|zone| zone.offline).sum();
+        self.stats.off_byte_us += u128::from(off * self.config.page_bytes.0) * u128::from(us);
+        self.time_us = self.time_us.saturating_add(us);
+        self.write_back(by);
+    }
+
+    /// Slices that wake after less than this count as [`Stats::short_offs`].
+    pub fn set_short(&mut self, time: Duration) {
+        self.short_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    }
+
+    /// The price model's parameters.
+    pub fn prices(&mut self) -> &mut Prices {
+        &mut self.prices
+    }
+
+    /// Who holds memory, or held some that was dropped.
+    pub fn owners(&self) -> impl Iterator<Item = OwnerId> + '_ {
+        self.owners.iter().map(|owner| owner.id)
+    }
+
+    /// What was done for slices so far, as the kernel counts it.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// What a policy would want to know, since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Sums over the slices, kept up to date as they change.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals { slice_pages: self.config.slice_pages(), ..Totals::default() };
+        for zone in &self.zones {
+            totals.managed += Pages(zone.managed);
+            totals.free += Pages(zone.free);
+            totals.offline += Pages(zone.offline);
+            totals.freeable += Pages(zone.freeable);
+            totals.cache += Pages(zone.cache);
+            totals.awake_reserve += Pages(zone.reserve);
+            totals.nr_slices += zone.end - zone.first;
+            totals.nr_empty += zone.nr_empty;
+            totals.nr_offline += zone.nr_offline;
+            totals.nr_fixed += zone.nr_fixed;
+        }
+        totals
+    }
+
+    /// Slices that are on and hold something.
+    pub fn nonempty(&self) -> u32 {
+        self.zones.iter().map(|zone| zone.end - zone.first - zone.nr_empty - zone.nr_offline).sum()
+    }
+
+    fn id(at: usize) -> SliceId {
+        SliceId(at as u32)
+    }
+
+    /// Gives a slice its new state and keeps the sums true. The slice is wholly free.
+    fn switch(&mut self, at: usize, state: SliceState) {
+        let cell = &mut self.cells[at];
+        let pages = u64::from(cell.present);
+        let zone = &mut self.zones[cell.zone as usize];
+        match (cell.state, state) {
+            (SliceState::Online, SliceState::Offline) => {
+                zone.nr_empty -= 1;
+                zone.nr_offline += 1;
+                zone.free -= pages;
+                zone.offline += pages;
+                cell.free = 0;
+                self.off_since_us[at] = self.time_us;
+                self.offline.push(at as u32);
+                self.stats.entered_bytes += self.config.slice_bytes.0;
+            }
+            (SliceState::Offline, SliceState::Online) => {
+                zone.nr_empty += 1;
+                zone.nr_offline -= 1;
+                zone.free += pages;
+                zone.offline -= pages;
+                cell.free = cell.present;
+                self.work.woken_slices += 1;
+                if self.time_us - self.off_since_us[at] < self.short_us {
+                    self.stats.short_offs += 1;
+                }
+                if let Some(place) = self.offline.iter().rposition(|&other| other as usize == at) {
+                    self.offline.remove(place);
+                }
+            }
+            (was, _) => unreachable!("{was} to {state}: a simulated slice is on or off"),
+        }
+        cell.state = state;
+        // As in the kernel: through emptying or waking to the new state.
+        self.event_seq += 2;
+    }
+
+    /// Whether the sums are those of the slices, and the slices those of the owners.
+    ///
+    /// # Errors
+    /// The first thing that does not add up.
+    pub fn check_books(&self) -> Result<(), String> {
+        for (at, cell) in self.cells.iter().enumerate() {
+            let used = u64::from(cell.freeable) + cell.movable() + u64::from(cell.unmovable);
+            let expected = match cell.state {
+                SliceState::Offline => 0,
+                _ => u64::from(cell.present) - u64::from(cell.free),
+            };
+            let owned: u64 = self.owners.iter().map(|owner| u64::from(owner.pages[at])).sum();
+            if used != expected || owned != expected || (cell.state == SliceState::Offline && cell.free > 0) {
+                return Err(format!(
+                    "slice {at}: {used} pages by kind, {owned} by owner, {expected} not free"
+                ));
+            }
+        }
+        for (index, zone) in self.zones.iter().enumerate() {
+            let cells = &self.cells[zone.first as usize..zone.end as usize];
+            let free: u64 = cells.iter().map(|cell| u64::from(cell.free)).sum();
+            let freeable: u64 = cells.iter().map(|cell| u64::from(cell.freeable)).sum();
+            let cache: u64 = cells.iter().map(Cell::cache).sum();
+            let empty = cells.iter().filter(|cell| cell.is_empty()).count() as u32;
+            let off = cells.iter().filter(|cell| cell.state == SliceState::Offline);
+            let offline: u64 = off.clone().map(|cell| u64::from(cell.present)).sum();
+            let found = (free, offline, freeable, cache, empty, off.count() as u32);
+            let kept = (zone.free, zone.offline, zone.freeable, zone.cache, zone.nr_empty, zone.nr_offline);
+            if found != kept {
+                return Err(format!("zone {index}: the sums are {kept:?}, its slices have {found:?}"));
+            }
+        }
+        for owner in &self.owners {
+            let pages: u64 = owner.pages.iter().map(|&pages| u64::from(pages)).sum();
+            if pages != owner.total {
+                return Err(format!("owner {:?}: {} pages counted, {pages} held", owner.id, owner.total));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Min, low and high watermark of a zone in pages, as Linux works them out of its size.
+///
+/// `min_free_kbytes` is 4 * sqrt(kbytes) between 128 and 262144; low and high are above it by the larger of a
+/// quarter of it and a thousandth of the zone (mm/page_alloc.c, `calculate_min_free_kbytes`,
+/// `__setup_per_zone_wmarks`).
+fn watermarks(managed: u64, page_bytes: u64) -> (u64, u64, u64) {
+    let kbytes = managed * (page_bytes / 1024);
+    let min = (kbytes * 16).isqrt().clamp(128, 262_144) / (page_bytes / 1024);
+    let min = min.min(managed / 16);
+    let gap = (min / 4).max(managed / 1000);
+    (min, min + gap, min + 2 * gap)
+}

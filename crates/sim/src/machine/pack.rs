@@ -1,0 +1,384 @@
+//! Requests: slices are emptied and woken by the kernel's rules, all or nothing, cheapest first.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use ramslice_policy::Event;
+use ramslice_types::{Budget, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState};
+
+use super::{Cell, Class, Machine};
+
+/// A slice that failed is left alone for this long, twice as long each time, up to the most.
+const BACKOFF_US: u64 = 10_000_000;
+const MOST_BACKOFF: u32 = 6;
+/// Slices in a row without room until a batch gives up.
+const MOST_WITHOUT_ROOM: u32 = 16;
+/// Cache that was read within this time counts as used lately.
+const LATELY_US: u64 = 120_000_000;
+/// The kernel's deadline for requests that name none.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The slice does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoSuchSlice(pub(crate) SliceId);
+
+/// Where pages of a slice would go.
+#[derive(Debug, Default)]
+struct Plan {
+    /// Destination, free pages taken, cache dropped there.
+    targets: Vec<(usize, u32, u32)>,
+    free: u64,
+    cache: u64,
+}
+
+/// How a batch goes on.
+enum Next {
+    Done,
+    Failed(Reason),
+    Stop(Reason),
+}
+
+impl Machine {
+    /// Carries out a request. Time does not pass: [`Outcome::elapsed`] tells how much would have.
+    pub(crate) fn request(&mut self, request: &Request) -> Result<Outcome, NoSuchSlice> {
+        let mut outcome = Outcome::default();
+        match request.op {
+            Op::Offline(id) | Op::Online(id) if self.cells.get(id.0 as usize).is_none() => {
+                return Err(NoSuchSlice(id));
+            }
+            Op::Offline(id) => {
+                let at = id.0 as usize;
+                let order = self.order(self.cells[at].zone as usize);
+                let result = self.empty(at, &order, request, &mut outcome);
+                single(&mut outcome, id, &result);
+            }
+            Op::Online(id) => {
+                let result = if self.cells[id.0 as usize].state == SliceState::Offline {
+                    self.wake(id.0 as usize, request.dry_run);
+                    Next::Done
+                } else {
+                    Next::Failed(Reason::State)
+                };
+                single(&mut outcome, id, &result);
+            }
+            Op::Compact => self.compact(request, &mut outcome),
+            Op::OfflineFree => self.offline_free(request, &mut outcome),
+            Op::OnlineAll => {
+                for at in 0..self.cells.len() {
+                    if self.wanted(request, at) && self.cells[at].state == SliceState::Offline {
+                        self.wake(at, request.dry_run);
+                        outcome.slices_done += 1;
+                        outcome.last_slice = Some(Self::id(at));
+                    }
+                }
+            }
+        }
+        if !request.dry_run {
+            let seconds = outcome.price_measured.cycles() as f64 / self.config.cycles_per_second;
+            outcome.elapsed = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        }
+        Ok(outcome)
+    }
+
+    /// The same for a policy, which hears how it went with the next observation.
+    pub fn request_by_policy(&mut self, request: &Request) {
+        if let Ok(outcome) = self.request(request) {
+            self.events.push(Event::Finished { op: request.op, outcome });
+        }
+    }
+
+    fn wake(&mut self, at: usize, dry_run: bool) {
+        if !dry_run {
+            self.switch(at, SliceState::Online);
+        }
+    }
+
+    fn wanted(&self, request: &Request, at: usize) -> bool {
+        let zone = &self.config.zones[self.cells[at].zone as usize];
+        request.node.is_none_or(|node| node == zone.node)
+            && request.zone.is_none_or(|number| number == zone.zone)
+    }
+
+    fn zones_wanted(&self, request: &Request) -> Vec<usize> {
+        (0..self.zones.len())
+            .filter(|&index| self.wanted(request, self.zones[index].first as usize))
+            .collect()
+    }
+
+    /// The slices of a zone that are on, cheapest first; of equal prices the higher address first.
+    fn order(&self, index: usize) -> Vec<usize> {
+        let zone = &self.zones[index];
+        let mut order: Vec<(Price, Reverse<usize>)> = (zone.first as usize..zone.end as usize)
+            .filter(|&at| self.cells[at].state == SliceState::Online)
+            .map(|at| (self.price(at), Reverse(at)))
+            .collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, Reverse(at))| at).collect()
+    }
+
+    fn offline_free(&mut self, request: &Request, outcome: &mut Outcome) {
+        for index in self.zones_wanted(request) {
+            let (first, end) = (self.zones[index].first as usize, self.zones[index].end as usize);
+            for at in (first..end).rev() {
+                if self.zones[index].nr_empty == 0 {
+                    break;
+                }
+                if request.max_slices.is_some_and(|most| outcome.slices_done >= most) {
+                    return;
+                }
+                if !self.cells[at].is_empty() {
+                    continue;
+                }
+                match self.empty(at, &[], request, outcome) {
+                    Next::Done => {
+                        outcome.slices_done += 1;
+                        outcome.last_slice = Some(Self::id(at));
+                    }
+                    Next::Failed(reason) | Next::Stop(reason) => {
+                        outcome.reason = reason;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn compact(&mut self, request: &Request, outcome: &mut Outcome) {
+        let frequency = self.config.cycles_per_second;
+        let deadline = request.deadline.unwrap_or(DEADLINE).as_secs_f64();
+        for index in self.zones_wanted(request) {
+            let order = self.order(index);
+            let mut without_room = 0;
+            for (place, &at) in order.iter().enumerate() {
+                if request.max_slices.is_some_and(|most| outcome.slices_done >= most) {
+                    return;
+                }
+                if outcome.price_measured.cycles() as f64 / frequency > deadline {
+                    outcome.reason = Reason::Deadline;
+                    outcome.status_errno = errno(Reason::Deadline);
+                    return;
+                }
+                let cell = &self.cells[at];
+                if cell.boot || cell.unmovable > 0 {
+                    // What follows is dearer still: it cannot be emptied either.
+                    break;
+                }
+                if cell.retry_us > self.time_us && !request.ignore_backoff {
+                    continue;
+                }
+                match self.empty(at, &order[place + 1..], request, outcome) {
+                    Next::Done => {
+                        outcome.slices_done += 1;
+                        outcome.last_slice = Some(Self::id(at));
+                        without_room = 0;
+                    }
+                    Next::Failed(Reason::NoRoom) => {
+                        outcome.reason = Reason::NoRoom;
+                        without_room += 1;
+                        if without_room == MOST_WITHOUT_ROOM {
+                            break;
+                        }
+                    }
+                    Next::Failed(_) => {
+                        outcome.slices_failed += 1;
+                        outcome.last_slice = Some(Self::id(at));
+                    }
+                    Next::Stop(reason) => {
+                        outcome.reason = reason;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Empties one slice and switches it off; `dearer` are the slices that may take its pages, dearest last.
+    fn empty(&mut self, at: usize, dearer: &[usize], request: &Request, outcome: &mut Outcome) -> Next {
+        let cell = &self.cells[at];
+        if cell.state != SliceState::Online {
+            return Next::Failed(Reason::State);
+        }
+        if cell.boot {
+            return Next::Failed(Reason::Boot);
+        }
+        if cell.unmovable > 0 {
+            return Next::Failed(Reason::Slab);
+        }
+        if cell.retry_us > self.time_us && !request.ignore_backoff {
+            return Next::Failed(Reason::Backoff);
+        }
+        // What is kept is moved as anything else.
+        let kept: u64 =
+            (0..self.owners.len()).map(|slot| u64::from(self.kept(slot, at, request.cache))).sum();
+        let (moved, dropped) = (cell.movable() + kept, u64::from(cell.freeable) - kept);
+        let Some(plan) = self.plan(at, dearer, moved, request.cache) else {
+            return Next::Failed(Reason::NoRoom);
+        };
+        let zone = &self.zones[cell.zone as usize];
+        let awake = zone.free - u64::from(cell.free) - plan.free;
+        if awake < zone.reserve {
+            return Next::Stop(Reason::AwakeReserve);
+        }
+        let pages = u64::from(cell.present);
+        let price = self.prices.base(pages)
+            + self.prices.content(dropped, moved, cell.mappings)
+            + self.prices.targets(plan.free, plan.cache);
+        if let Budget::Limited(budget) = request.budget {
+            let spent = if request.per_slice { Price::ZERO } else { outcome.price_predicted };
+            if spent + price > budget {
+                return Next::Stop(Reason::OverBudget);
+            }
+        }
+        outcome.price_predicted += price;
+        if request.dry_run {
+            return Next::Done;
+        }
+        self.work.tried_slices += 1;
+        self.work.price_predicted += price;
+        outcome.price_measured += price;
+        self.work.price_measured += price;
+        if cell.pinned > 0 {
+            return self.give_up(at, outcome);
+        }
+        self.carry_out(at, &plan, (moved, dropped, request.cache), outcome);
+        Next::Done
+    }
+
+    /// A slice that turned out to be pinned: everything stays, and is paid for.
+    fn give_up(&mut self, at: usize, outcome: &mut Outcome) -> Next {
+        let now = self.time_us;
+        let cell = &mut self.cells[at];
+        outcome.failed += Pages(u64::from(cell.pinned));
+        cell.retry_us = now.saturating_add(BACKOFF_US << cell.fails.min(MOST_BACKOFF));
+        cell.fails += 1;
+        cell.reason = Reason::Pinned;
+        Next::Failed(Reason::Pinned)
+    }
+
+    /// Room for `pages` in the dearest slices first; nothing if there is not enough.
+    fn plan(&self, at: usize, dearer: &[usize], pages: u64, choice: CacheChoice) -> Option<Plan> {
+        let mut plan = Plan::default();
+        let mut left = pages;
+        for &target in dearer.iter().rev() {
+            if left == 0 {
+                break;
+            }
+            let cell = &self.cells[target];
+            if target == at || cell.state != SliceState::Online || cell.is_empty() {
+                continue;
+            }
+            let free = u64::from(cell.free).min(left);
+            let droppable = if choice == CacheChoice::Drop { u64::from(cell.freeable) } else { 0 };
+            let cache = droppable.min(left - free);
+            left -= free + cache;
+            plan.free += free;
+            plan.cache += cache;
+            plan.targets.push((target, free as u32, cache as u32));
+        }
+        (left == 0).then_some(plan)
+    }
+
+    fn carry_out(
+        &mut self,
+        at: usize,
+        plan: &Plan,
+        (moved, dropped, choice): (u64, u64, CacheChoice),
+        outcome: &mut Outcome,
+    ) {
+        for &(target, _, mut cache) in &plan.targets {
+            for slot in 0..self.owners.len() {
+                let step = cache.min(self.clean_here(slot, target));
+                if step > 0 {
+                    self.drop_clean(target, slot, step, true);
+                    cache -= step;
+                }
+            }
+        }
+        let mut targets = plan.targets.iter().map(|&(target, free, cache)| (target, free + cache));
+        let mut room = targets.next();
+        for slot in 0..self.owners.len() {
+            let clean = self.clean_here(slot, at) - self.kept(slot, at, choice);
+            if clean > 0 {
+                self.drop_clean(at, slot, clean, true);
+            }
+            let mut left = self.owners[slot].pages[at];
+            while left > 0 {
+                // There is room for all: the plan was made for this many pages.
+                let Some((target, pages)) = room.as_mut() else { break };
+                let step = left.min(*pages);
+                let dirty = self.give(at, slot, step);
+                self.take_as(*target, slot, step, dirty);
+                left -= step;
+                *pages -= step;
+                if *pages == 0 {
+                    room = targets.next();
+                }
+            }
+        }
+        self.cells[at].fails = 0;
+        self.cells[at].reason = Reason::None;
+        self.switch(at, SliceState::Offline);
+        self.work.emptied_slices += 1;
+        self.work.migrated_pages += Pages(moved);
+        self.work.dropped_pages += Pages(dropped + plan.cache);
+        self.work.target_free_pages += Pages(plan.free);
+        self.work.target_cache_pages += Pages(plan.cache);
+        outcome.migrated += Pages(moved);
+        outcome.dropped += Pages(dropped + plan.cache);
+    }
+
+    /// What emptying a slice is expected to cost, by its counters (Eq 3.3).
+    pub(super) fn price(&self, at: usize) -> Price {
+        let cell = &self.cells[at];
+        // As the kernel: a mapped page counts as mapped once.
+        let mapped = u64::from(cell.anon) + u64::from(cell.file_mapped);
+        let price = self.prices.base(u64::from(cell.present))
+            + self.prices.content(u64::from(cell.freeable), cell.movable(), mapped);
+        if self.never(cell) || cell.unmovable > 0 { price + self.prices.unreclaimable() } else { price }
+    }
+
+    fn never(&self, cell: &Cell) -> bool {
+        cell.boot || cell.retry_us > self.time_us
+    }
+
+    /// Clean cache of an owner in a slice that is moved, not dropped. An owner's cache is used lately or it is not.
+    fn kept(&self, slot: usize, at: usize, choice: CacheChoice) -> u32 {
+        let lately = || self.time_us.saturating_sub(self.owners[slot].used_us) < LATELY_US;
+        match choice {
+            CacheChoice::Drop => 0,
+            CacheChoice::Keep => self.clean_here(slot, at),
+            CacheChoice::Auto if lately() => self.clean_here(slot, at),
+            CacheChoice::Auto => 0,
+        }
+    }
+
+    /// Pages of an owner's class in a slice, for a look at it.
+    pub(super) fn holdings(&self, at: usize) -> impl Iterator<Item = (Class, u32, u32, u32)> + '_ {
+        self.owners.iter().filter(move |owner| owner.pages[at] > 0).map(move |owner| {
+            (owner.class, owner.maps, owner.pages[at], owner.dirty.get(at).copied().unwrap_or(0))
+        })
+    }
+}
+
+fn single(outcome: &mut Outcome, id: SliceId, result: &Next) {
+    outcome.last_slice = Some(id);
+    match result {
+        Next::Done => outcome.slices_done = 1,
+        Next::Failed(reason) | Next::Stop(reason) => {
+            outcome.slices_failed = 1;
+            outcome.reason = *reason;
+            outcome.status_errno = errno(*reason);
+        }
+    }
+}
+
+/// The kernel's numbers, so that a simulated refusal reads like a real one.
+fn errno(reason: Reason) -> u32 {
+    match reason {
+        Reason::NoRoom | Reason::AwakeReserve => 28,
+        Reason::OverBudget => 122,
+        Reason::Backoff => 11,
+        Reason::Deadline => 62,
+        _ => 16,
+    }
+}

@@ -1,0 +1,316 @@
+//! Where memory comes from and where it goes back to: placement, watermarks, waking on demand, dropping cache.
+
+use std::time::Duration;
+
+use ramslice_policy::{Event, WakeCause};
+use ramslice_types::{Pages, SliceState};
+
+use super::{Cell, Class, Machine, ZoneState};
+use crate::config::Placement;
+
+/// Tries to find a slice by chance before all are looked through.
+const TRIES: u32 = 16;
+/// Allocations are counted in units of a pageblock.
+const COUNTED_PAGES: u64 = 512;
+
+/// Adds pages of a kind to a slice, or takes them away.
+fn count(cell: &mut Cell, zone: &mut ZoneState, class: Class, maps: u32, pages: u32, dirty: u32, add: bool) {
+    let change = |counter: &mut u32, by: u32| if add { *counter += by } else { *counter -= by };
+    let cached = match class {
+        Class::Anon => {
+            change(&mut cell.anon, pages);
+            0
+        }
+        Class::Pinned => {
+            change(&mut cell.anon, pages);
+            change(&mut cell.pinned, pages);
+            0
+        }
+        Class::Shmem => {
+            change(&mut cell.shmem, pages);
+            pages
+        }
+        Class::File => {
+            change(&mut cell.freeable, pages - dirty);
+            change(&mut cell.dirty, dirty);
+            let freeable = u64::from(pages - dirty);
+            zone.freeable = if add { zone.freeable + freeable } else { zone.freeable - freeable };
+            pages
+        }
+        Class::FileMapped => {
+            change(&mut cell.file_mapped, pages);
+            pages
+        }
+        Class::Unmovable => {
+            change(&mut cell.unmovable, pages);
+            0
+        }
+    };
+    let (cached, mappings) = (u64::from(cached), u64::from(maps) * u64::from(pages));
+    zone.cache = if add { zone.cache + cached } else { zone.cache - cached };
+    cell.mappings = if add { cell.mappings + mappings } else { cell.mappings - mappings };
+}
+
+impl Machine {
+    /// Gives an owner free pages of a slice.
+    pub(super) fn take(&mut self, at: usize, slot: usize, pages: u32) {
+        self.take_as(at, slot, pages, 0);
+    }
+
+    /// The same, of which `dirty` are to be written.
+    pub(super) fn take_as(&mut self, at: usize, slot: usize, pages: u32, dirty: u32) {
+        if pages == 0 {
+            return;
+        }
+        let (cell, owner) = (&mut self.cells[at], &mut self.owners[slot]);
+        let zone = &mut self.zones[cell.zone as usize];
+        zone.nr_empty -= u32::from(cell.is_empty());
+        cell.free -= pages;
+        zone.free -= u64::from(pages);
+        owner.pages[at] += pages;
+        owner.total += u64::from(pages);
+        if dirty > 0 {
+            owner.dirty[at] += dirty;
+            owner.total_dirty += u64::from(dirty);
+        }
+        count(cell, zone, owner.class, owner.maps, pages, dirty, true);
+    }
+
+    /// Takes pages from an owner; clean ones first. Returns how many of them were dirty.
+    pub(super) fn give(&mut self, at: usize, slot: usize, pages: u32) -> u32 {
+        if pages == 0 {
+            return 0;
+        }
+        let (cell, owner) = (&mut self.cells[at], &mut self.owners[slot]);
+        let zone = &mut self.zones[cell.zone as usize];
+        let dirty_here = owner.dirty.get(at).copied().unwrap_or(0);
+        let dirty = pages.saturating_sub(owner.pages[at] - dirty_here);
+        owner.pages[at] -= pages;
+        owner.total -= u64::from(pages);
+        if dirty > 0 {
+            owner.dirty[at] -= dirty;
+            owner.total_dirty -= u64::from(dirty);
+        }
+        count(cell, zone, owner.class, owner.maps, pages, dirty, false);
+        cell.free += pages;
+        zone.free += u64::from(pages);
+        zone.nr_empty += u32::from(cell.is_empty());
+        dirty
+    }
+
+    /// Finds memory for an owner; returns how much was to be had.
+    ///
+    /// Above the low watermark there is nothing to do. Below it, new cache recycles old cache, which no one misses;
+    /// everything else wakes slices, and only when none is left is cache dropped, and then the watermark ignored.
+    pub(super) fn allocate(&mut self, slot: usize, pages: u64, cache: bool) -> u64 {
+        self.stats.allocations += pages.div_ceil(COUNTED_PAGES);
+        let zones = self.zones_for(slot);
+        let mut left = pages;
+        while left > 0 {
+            left = self.place(&zones, slot, left, |zone| zone.free.saturating_sub(zone.low_wmark));
+            if left == 0 {
+                break;
+            }
+            if cache && self.reclaim(left) > 0 {
+                continue;
+            }
+            if self.wake_on_demand(&zones) || self.reclaim(left) > 0 {
+                continue;
+            }
+            left = self.place(&zones, slot, left, |zone| zone.free.saturating_sub(zone.min_wmark));
+            break;
+        }
+        pages - left
+    }
+
+    /// Zones that an owner uses, the first choice first: its node's highest zone.
+    fn zones_for(&self, slot: usize) -> Vec<usize> {
+        if self.zones.len() == 1 {
+            return vec![0];
+        }
+        let mut nodes: Vec<_> = self.config.zones.iter().map(|zone| zone.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let home = nodes[self.owners[slot].id.0 as usize % nodes.len()];
+        let mut zones: Vec<usize> = (0..self.zones.len()).collect();
+        zones.sort_by_key(|&index| {
+            let zone = &self.config.zones[index];
+            (zone.node != home, zone.node, std::cmp::Reverse(zone.zone))
+        });
+        zones
+    }
+
+    /// Hands out what `room` allows in each zone; returns what is left.
+    fn place(&mut self, zones: &[usize], slot: usize, pages: u64, room: fn(&ZoneState) -> u64) -> u64 {
+        let mut left = pages;
+        for &index in zones {
+            let mut step = left.min(room(&self.zones[index]));
+            left -= step;
+            while step > 0 {
+                let at = self.destination(index, self.owners[slot].class);
+                let run = step.min(self.config.run_pages()).min(u64::from(self.cells[at].free));
+                self.take(at, slot, run as u32);
+                step -= run;
+            }
+        }
+        left
+    }
+
+    /// The slice where the next run goes; it has free pages.
+    fn destination(&mut self, index: usize, class: Class) -> usize {
+        let unmovable = class == Class::Unmovable;
+        let usable = |cell: &Cell| cell.state == SliceState::Online && cell.free > 0;
+        let (first, end) = (self.zones[index].first as usize, self.zones[index].end as usize);
+        let lowest = match self.config.placement {
+            Placement::Stock => false,
+            Placement::KernelLow => unmovable,
+            Placement::Packed => true,
+        };
+        if lowest {
+            let found = self.cells[first..end].iter().position(usable);
+            return first + found.expect("the zone has free pages");
+        }
+        let cursor = if unmovable { self.zones[index].cursor_unmovable } else { self.zones[index].cursor };
+        if usable(&self.cells[cursor as usize]) && !self.random.chance(self.config.scatter) {
+            return cursor as usize;
+        }
+        let at = self.by_chance(first, end);
+        let zone = &mut self.zones[index];
+        if unmovable {
+            zone.cursor_unmovable = at as u32;
+        } else {
+            zone.cursor = at as u32;
+        }
+        at
+    }
+
+    /// A slice by chance, in proportion to its free pages.
+    fn by_chance(&mut self, first: usize, end: usize) -> usize {
+        let nr = (end - first) as u64;
+        for _ in 0..TRIES {
+            let at = first + self.random.below(nr) as usize;
+            let cell = &self.cells[at];
+            let share = f64::from(cell.free) / f64::from(cell.present);
+            if cell.free > 0 && self.random.chance(share) {
+                return at;
+            }
+        }
+        let start = first + self.random.below(nr) as usize;
+        let found = (start..end).chain(first..start).find(|&at| self.cells[at].free > 0);
+        found.expect("the zone has free pages")
+    }
+
+    /// Takes up to `pages` from an owner, a run here and a run there.
+    pub(super) fn shrink(&mut self, slot: usize, pages: u64) {
+        let nr = self.cells.len();
+        let mut left = pages.min(self.owners[slot].total);
+        if left == self.owners[slot].total {
+            for at in 0..nr {
+                let all = self.owners[slot].pages[at];
+                self.give(at, slot, all);
+            }
+            return;
+        }
+        let run = self.config.run_pages();
+        while left > 0 {
+            let Some(at) = self.held_by_chance(slot) else { return };
+            let step = left.min(run).min(u64::from(self.owners[slot].pages[at]));
+            self.give(at, slot, step as u32);
+            left -= step;
+        }
+    }
+
+    /// A slice where an owner has pages, by chance and in proportion to them.
+    fn held_by_chance(&mut self, slot: usize) -> Option<usize> {
+        let nr = self.cells.len() as u64;
+        for _ in 0..TRIES {
+            let at = self.random.below(nr) as usize;
+            let share = f64::from(self.owners[slot].pages[at]) / f64::from(self.cells[at].present);
+            if share > 0.0 && self.random.chance(share) {
+                return Some(at);
+            }
+        }
+        let start = self.random.below(nr) as usize;
+        let pages = &self.owners[slot].pages;
+        (start..pages.len()).chain(0..start).find(|&at| pages[at] > 0)
+    }
+
+    /// Drops up to `pages` of clean unmapped cache because memory is short; returns how many.
+    fn reclaim(&mut self, pages: u64) -> u64 {
+        let mut dropped = 0;
+        // While slices are off, it is for their sake that memory is short.
+        let packing = !self.offline.is_empty();
+        for slot in 0..self.owners.len() {
+            while dropped < pages && self.owners[slot].class == Class::File {
+                let clean = self.owners[slot].total - self.owners[slot].total_dirty;
+                if clean == 0 {
+                    break;
+                }
+                let Some(at) = self.clean_by_chance(slot) else { break };
+                let here = u64::from(self.clean_here(slot, at));
+                let step = here.min(self.config.run_pages()).min(pages - dropped);
+                self.drop_clean(at, slot, step as u32, packing);
+                self.stats.reclaimed_pages += step;
+                dropped += step;
+            }
+        }
+        dropped
+    }
+
+    fn clean_by_chance(&mut self, slot: usize) -> Option<usize> {
+        if let Some(at) = self.held_by_chance(slot)
+            && self.clean_here(slot, at) > 0
+        {
+            return Some(at);
+        }
+        (0..self.cells.len()).find(|&at| self.clean_here(slot, at) > 0)
+    }
+
+    /// An owner's clean cache in a slice.
+    pub(super) fn clean_here(&self, slot: usize, at: usize) -> u32 {
+        let owner = &self.owners[slot];
+        if owner.class == Class::File {
+            owner.pages[at] - owner.dirty.get(at).copied().unwrap_or(0)
+        } else {
+            0
+        }
+    }
+
+    /// Drops clean cache; the owner remembers that it was there.
+    pub(super) fn drop_clean(&mut self, at: usize, slot: usize, pages: u32, packing: bool) {
+        self.give(at, slot, pages);
+        let owner = &mut self.owners[slot];
+        let dropped = if packing { &mut owner.dropped_packing } else { &mut owner.dropped_pressure };
+        *dropped += u64::from(pages);
+    }
+
+    /// Wakes the slice that went off last in the first zone that has one.
+    fn wake_on_demand(&mut self, zones: &[usize]) -> bool {
+        for &index in zones {
+            let of_zone = |&&at: &&u32| self.cells[at as usize].zone as usize == index;
+            let Some(&at) = self.offline.iter().rev().find(of_zone) else { continue };
+            self.switch(at as usize, SliceState::Online);
+            self.zones[index].woken_by_demand += 1;
+            self.stats.demand_wakes += 1;
+            self.tell_woken(1);
+            return true;
+        }
+        false
+    }
+
+    fn tell_woken(&mut self, more: u32) {
+        let now = Duration::from_micros(self.time_us);
+        if let Some(Event::Woken { time, slices, cause: WakeCause::Demand }) = self.events.last_mut()
+            && *time == now
+        {
+            *slices += more;
+            return;
+        }
+        self.events.push(Event::Woken { time: now, slices: more, cause: WakeCause::Demand });
+    }
+
+    /// Free pages of all zones that are awake.
+    pub fn free(&self) -> Pages {
+        Pages(self.zones.iter().map(|zone| zone.free).sum())
+    }
+}

@@ -1,0 +1,400 @@
+//! The tournament: every policy on every input, beside one who knew all demand in advance.
+//!
+//! The clairvoyant's schedules are optima of the policy library's cost model for the demand of the input, and are then
+//! played on the same simulated machine, so that its net is earned by the same rules as everybody else's. The model
+//! takes all slices as equally full; the schedules take them as empty to twice full, with the cache to be dropped or
+//! kept, and the best of them counts. On the machine, where slices differ, it is no bound: a share above 1 is possible.
+//! A bound that nobody can pass, and nobody can reach, stands beside it: what had been saved if all slices that were not
+//! needed had been off at no cost.
+
+mod picture;
+mod settings;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ramslice_policy::model::{Costs, Series};
+use ramslice_policy::{
+    AnyPolicy, Config as PolicyConfig, ConfigError as PolicyError, Economics, Governor, PolicyKind, Totals,
+    clairvoyant,
+};
+use ramslice_types::{Joules, Pages};
+use serde::Serialize;
+use thiserror::Error;
+
+pub use picture::svg;
+pub use settings::{Contestant, sweep};
+
+use crate::books::{Books, Rates};
+use crate::config::{Config, ConfigError};
+use crate::load::{Generator, Notes, Pattern, RecordedLoad, Scale, Step};
+use crate::machine::Machine;
+use crate::run::{Decider, Run, needed_slices, run};
+
+/// A tournament that could not be held to its end.
+#[derive(Debug, Error)]
+pub enum TournamentError {
+    /// The machine.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A policy's settings.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// Somebody wanted it to end.
+    #[error("interrupted after {inputs} inputs")]
+    Interrupted {
+        /// That were done.
+        inputs: usize,
+    },
+}
+
+/// What policies are tried on.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A generated load.
+    Generated {
+        /// What it looks like.
+        pattern: Pattern,
+        /// What it is decided by.
+        seed: u64,
+    },
+    /// A recording.
+    Recorded {
+        /// Its name.
+        name: String,
+        /// What was recorded.
+        load: Box<RecordedLoad>,
+    },
+}
+
+/// How a tournament is held.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The machine of generated inputs; recordings bring their own.
+    pub config: Config,
+    /// Between two steps of generated inputs.
+    pub step: Duration,
+    /// How long generated inputs last.
+    pub duration: Duration,
+    /// The inputs.
+    pub inputs: Vec<Input>,
+    /// The policies; each with all settings that are tried.
+    pub contestants: Vec<Contestant>,
+    /// What policies decide by: figures for slices of the machine's size.
+    pub economics: Economics,
+    /// Joules.
+    pub rates: Rates,
+    /// Inputs at a time.
+    pub jobs: usize,
+}
+
+/// One policy on one input, at the best of its settings there.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Score {
+    /// The input.
+    pub input: String,
+    /// The seed of a generated one.
+    pub seed: Option<u64>,
+    /// The policy; `clairvoyant` is the one who knew.
+    pub policy: String,
+    /// The settings; the best on this input where several were tried.
+    pub settings: String,
+    /// How many settings were tried.
+    pub settings_tried: usize,
+    /// Joules.
+    #[serde(flatten)]
+    pub books: Books,
+    /// Its net as a share of the clairvoyant's, by the middles of both; nothing if the clairvoyant earned nothing.
+    pub share_of_clairvoyant: Option<f64>,
+    /// Its net as a share of what would have been saved, had all slices that were not needed been off at no cost.
+    pub share_of_bound: Option<f64>,
+    /// For the governor: the most that it may have lost, by its own cap.
+    pub loss_cap_joules: Option<Joules>,
+    /// Slices that woke because memory was wanted.
+    pub demand_wakes: u64,
+    /// The 99.9th percentile of how long an allocation of 2 MiB waited for that.
+    pub wake_wait_p999_ns: f64,
+    /// Pages that were moved.
+    pub migrated_pages: u64,
+    /// Pages that were dropped.
+    pub dropped_pages: u64,
+    /// Of these, read again.
+    pub refault_pages: u64,
+    /// Slices that were emptied.
+    pub emptied_slices: u64,
+    /// Slices that were off, on average.
+    pub mean_offline: f64,
+    /// Pages that were wanted and not there.
+    pub unmet_pages: u64,
+}
+
+/// A policy over all inputs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Standing {
+    /// The policy.
+    pub policy: String,
+    /// Inputs.
+    pub inputs: usize,
+    /// Joules over all inputs.
+    #[serde(flatten)]
+    pub books: Books,
+    /// Median over inputs of the share of the clairvoyant's net.
+    pub median_share: Option<f64>,
+    /// Inputs on which it earned less than nothing, by the middle.
+    pub losses: usize,
+    /// The largest of these losses.
+    pub worst_loss_joules: Joules,
+    /// Inputs on which the governor earned more than it; nothing for the governor itself.
+    pub governor_better: Option<usize>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// One row for each input and policy.
+    pub scores: Vec<Score>,
+    /// One for each policy.
+    pub standings: Vec<Standing>,
+    /// Every setting that was tried, of policies with more than one: for curves over a setting.
+    pub tried: Vec<Score>,
+    /// What recordings left out.
+    pub notes: Notes,
+}
+
+impl Input {
+    /// Its name.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Generated { pattern, .. } => pattern.name().to_owned(),
+            Self::Recorded { name, .. } => name.clone(),
+        }
+    }
+
+    fn seed(&self) -> Option<u64> {
+        match self {
+            Self::Generated { seed, .. } => Some(*seed),
+            Self::Recorded { .. } => None,
+        }
+    }
+}
+
+/// One input, ready to be run again and again.
+struct Ground<'a> {
+    input: &'a Input,
+    options: &'a Options,
+    config: Config,
+}
+
+impl<'a> Ground<'a> {
+    fn new(input: &'a Input, options: &'a Options) -> Self {
+        let config = match input {
+            Input::Generated { seed, .. } => Config { seed: *seed, ..options.config.clone() },
+            Input::Recorded { load, .. } => load.config.clone(),
+        };
+        Self { input, options, config }
+    }
+
+    fn load(&self, pages: u64) -> Box<dyn Iterator<Item = Step> + '_> {
+        match self.input {
+            Input::Generated { pattern, seed } => {
+                let (step, duration) = (self.options.step, self.options.duration);
+                Box::new(Generator::new(*pattern, Scale { pages, step, duration, seed: *seed }))
+            }
+            Input::Recorded { load, .. } => Box::new(load.steps.iter().cloned()),
+        }
+    }
+
+    fn run(&self, decider: Decider, mut watch: impl FnMut(&Machine)) -> Result<Run, TournamentError> {
+        let mut machine = Machine::new(self.config.clone())?;
+        let pages = machine.totals().managed.0;
+        let mut decider = decider;
+        Ok(run(&mut machine, self.load(pages), &mut decider, &mut watch))
+    }
+
+    fn policy(&self, config: &PolicyConfig) -> Result<Decider, TournamentError> {
+        let (slice, page) = (self.config.slice_bytes, self.config.page_bytes);
+        Ok(Decider::Policy(AnyPolicy::new(config, &self.options.economics, slice, page)?))
+    }
+
+    fn score(&self, policy: &str, settings: String, tried: usize, run: &Run) -> Score {
+        Score {
+            input: self.input.name(),
+            seed: self.input.seed(),
+            policy: policy.to_owned(),
+            settings,
+            settings_tried: tried,
+            books: self.options.rates.books(run, self.config.slice_bytes),
+            share_of_clairvoyant: None,
+            share_of_bound: None,
+            loss_cap_joules: None,
+            demand_wakes: run.stats.demand_wakes,
+            wake_wait_p999_ns: run.wake_wait_p999_ns(self.config.wake_latency_ns),
+            migrated_pages: run.work.migrated_pages.0,
+            dropped_pages: run.work.dropped_pages.0,
+            refault_pages: run.stats.packing_refault_pages,
+            emptied_slices: run.work.emptied_slices,
+            mean_offline: run.mean_offline,
+            unmet_pages: run.stats.unmet_pages,
+        }
+    }
+
+    /// Plays several schedules of one who knew all demand; gives the best of them, and the bound in joules.
+    fn clairvoyant(&self) -> Result<(Score, f64), TournamentError> {
+        let (mut needed, mut with_cache) = (Vec::new(), Vec::new());
+        let never = self.policy(&PolicyConfig::new(PolicyKind::Never))?;
+        let first = self.run(never, |machine| {
+            let totals = machine.totals();
+            needed.push(needed_slices(&totals));
+            with_cache.push(needed_slices(&Totals { freeable: Pages::ZERO, ..totals }));
+        })?;
+        let seconds = first.duration.as_secs_f64() / (first.steps.max(2) - 1) as f64;
+        let off: u64 = needed.iter().map(|needed| u64::from(first.slices - needed)).sum();
+        let bound = off as f64 * seconds * self.options.economics.saving_watts.0;
+        let costs = Costs::new(&self.options.economics, seconds);
+        let mut best: Option<Score> = None;
+        for (needed, cache) in [(needed, "dropped"), (with_cache, "kept")] {
+            let used_at_start = needed.first().copied().unwrap_or(0);
+            let series = Series { used_at_start, needed, slices: first.slices };
+            for factor in FILLED {
+                let emptying = costs.empty + factor * (costs.emptying - costs.empty);
+                let schedule = clairvoyant::schedule(&series, Costs { emptying, ..costs });
+                let run = self.run(Decider::Schedule(schedule), |_| ())?;
+                let settings = format!("cache {cache}, slices {} % full", factor * 50.0);
+                let score = self.score(CLAIRVOYANT, settings, 2 * FILLED.len(), &run);
+                if best.as_ref().is_none_or(|best| score.books.net_middle() > best.books.net_middle()) {
+                    best = Some(score);
+                }
+            }
+        }
+        Ok((best.expect("there are schedules"), bound))
+    }
+
+    /// The best of each, and all that were tried where there was a choice.
+    fn scores(&self) -> Result<Outcome, TournamentError> {
+        let (clairvoyant, bound) = self.clairvoyant()?;
+        let reference = clairvoyant.books.net_middle();
+        let (mut scores, mut tried) = (vec![clairvoyant], Vec::new());
+        for contestant in &self.options.contestants {
+            let mut best: Option<Score> = None;
+            for config in &contestant.settings {
+                let run = self.run(self.policy(config)?, |_| ())?;
+                let name = contestant.kind.name();
+                let mut score = self.score(name, settings::words(config), contestant.settings.len(), &run);
+                if contestant.kind == PolicyKind::Governor {
+                    score.loss_cap_joules = Some(Governor::loss_cap(&self.options.economics, run.duration));
+                }
+                if contestant.settings.len() > 1 {
+                    tried.push(score.clone());
+                }
+                if best.as_ref().is_none_or(|best| score.books.net_middle() > best.books.net_middle()) {
+                    best = Some(score);
+                }
+            }
+            scores.extend(best);
+        }
+        for score in scores.iter_mut().chain(&mut tried) {
+            score.share_of_clairvoyant = (reference > 0.0).then(|| score.books.net_middle() / reference);
+            score.share_of_bound = (bound > 0.0).then(|| score.books.net_middle() / bound);
+        }
+        Ok(Outcome { scores, tried })
+    }
+}
+
+/// How full the model may take slices: 1 is half full of movable pages, 0 is empty.
+const FILLED: [f64; 6] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0];
+
+/// What came of one input.
+struct Outcome {
+    scores: Vec<Score>,
+    tried: Vec<Score>,
+}
+
+/// The name of the one who knew.
+pub const CLAIRVOYANT: &str = "clairvoyant";
+
+/// Holds a tournament. `progress` hears how many inputs are done, and says whether to go on.
+///
+/// # Errors
+/// If a machine or a policy's settings cannot be, or if `progress` ends it.
+pub fn hold(options: &Options, progress: &(dyn Fn(usize) -> bool + Sync)) -> Result<Report, TournamentError> {
+    let next = AtomicUsize::new(0);
+    let done = AtomicUsize::new(0);
+    let found: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::new());
+    let work = || -> Result<(), TournamentError> {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(input) = options.inputs.get(at) else { return Ok(()) };
+            let outcome = Ground::new(input, options).scores()?;
+            found.lock().unwrap_or_else(PoisonError::into_inner).push((at, outcome));
+            let inputs = done.fetch_add(1, Ordering::Relaxed) + 1;
+            if !progress(inputs) {
+                next.store(options.inputs.len(), Ordering::Relaxed);
+                return Err(TournamentError::Interrupted { inputs });
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..options.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        let ends = workers.into_iter().map(|worker| match worker.join() {
+            Ok(end) => end,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ends.collect::<Vec<_>>().into_iter().collect::<Result<Vec<()>, _>>()
+    })?;
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(at, _)| *at);
+    let (mut by_input, mut tried) = (Vec::new(), Vec::new());
+    for (_, outcome) in found {
+        by_input.push(outcome.scores);
+        tried.extend(outcome.tried);
+    }
+    let mut notes = Notes::default();
+    for input in &options.inputs {
+        if let Input::Recorded { load, .. } = input {
+            notes += load.notes;
+        }
+    }
+    let standings = standings(&by_input);
+    Ok(Report { scores: by_input.into_iter().flatten().collect(), standings, tried, notes })
+}
+
+fn standings(by_input: &[Vec<Score>]) -> Vec<Standing> {
+    let names: Vec<&str> = by_input
+        .first()
+        .map_or(Vec::new(), |scores| scores.iter().map(|score| score.policy.as_str()).collect());
+    let governor = |scores: &[Score]| {
+        let found = scores.iter().find(|score| score.policy == PolicyKind::Governor.name());
+        found.map(|score| score.books.net_middle())
+    };
+    let standing = |name: &&str| {
+        let own = |scores: &Vec<Score>| scores.iter().find(|score| score.policy == **name).cloned();
+        let scores: Vec<Score> = by_input.iter().filter_map(own).collect();
+        let mut books = Books::zero();
+        scores.iter().for_each(|score| books += score.books);
+        let nets = scores.iter().map(|score| score.books.net_middle());
+        let mut shares: Vec<f64> = scores.iter().filter_map(|score| score.share_of_clairvoyant).collect();
+        let better = by_input.iter().filter(|scores| {
+            let own = scores.iter().find(|score| score.policy == **name);
+            own.zip(governor(scores)).is_some_and(|(own, governor)| governor > own.books.net_middle())
+        });
+        let compared =
+            **name != *PolicyKind::Governor.name() && by_input.iter().all(|s| governor(s).is_some());
+        Standing {
+            policy: (*name).to_owned(),
+            inputs: scores.len(),
+            books,
+            median_share: median(&mut shares),
+            losses: nets.clone().filter(|net| *net < 0.0).count(),
+            worst_loss_joules: Joules(nets.fold(0.0, |worst: f64, net| worst.max(-net))),
+            governor_better: compared.then(|| better.count()),
+        }
+    };
+    names.iter().map(standing).collect()
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
+    Some(f64::midpoint(*low, *high))
+}

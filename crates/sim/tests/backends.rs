@@ -1,0 +1,81 @@
+//! One suite over every backend: the simulator at both grains, a saved machine, and, in a virtual machine, a kernel.
+
+mod conformance;
+
+use std::time::Duration;
+
+use conformance::{Subject, run};
+use ramslice_kernel::{KernelBackend, ReplayBackend};
+use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend, ZoneConfig};
+use ramslice_types::{Backend, Bytes, NodeId, ZoneNumber};
+
+const GIB: u64 = 1 << 30;
+
+/// A machine with processes, cache, pinned memory and slab that have come and gone for a while.
+fn used(config: Config) -> SimBackend {
+    let backend = SimBackend::new(config).unwrap();
+    let total = backend.info().unwrap().managed_pages.0;
+    let level = |owner, class, maps, share: f64| {
+        let pages = (total as f64 * share) as u64;
+        backend.apply(Change::Level { owner: OwnerId(owner), class, maps, pages });
+    };
+    for (owner, share) in (0..8).zip([0.05, 0.02, 0.04, 0.08, 0.01, 0.03, 0.02, 0.04]) {
+        level(owner, Class::Anon, 1 + owner % 3, share);
+    }
+    level(20, Class::File, 0, 0.2);
+    level(21, Class::FileMapped, 2, 0.02);
+    level(22, Class::Shmem, 0, 0.01);
+    level(23, Class::Unmovable, 0, 0.01);
+    for owner in [1, 3, 5] {
+        level(owner, Class::Anon, 1, 0.0);
+    }
+    backend.apply(Change::Write { owner: OwnerId(20), pages: total / 100 });
+    backend.advance(Duration::from_secs(3));
+    backend.with(|machine| machine.check_books()).unwrap();
+    backend
+}
+
+fn fine() -> Config {
+    Config::new(Bytes(8 * GIB), Bytes(64 << 20))
+}
+
+#[test]
+fn the_simulator_is_a_backend() {
+    let backend = used(fine());
+    run(&Subject { backend: &backend, quiet: true });
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn the_simulator_with_coarse_grain_is_a_backend() {
+    let backend = used(Config::new(Bytes(512 * GIB), Bytes(GIB)).coarse());
+    run(&Subject { backend: &backend, quiet: true });
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn the_simulator_with_two_nodes_is_a_backend() {
+    let zone = |node, zone, name: &str, gib| ZoneConfig {
+        node: NodeId(node),
+        zone: ZoneNumber(zone),
+        name: name.to_owned(),
+        size: Bytes(gib * GIB),
+    };
+    let zones = vec![zone(0, 1, "DMA32", 2), zone(0, 2, "Normal", 6), zone(1, 2, "Normal", 8)];
+    let backend = used(Config { zones, ..fine() });
+    run(&Subject { backend: &backend, quiet: true });
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn a_saved_machine_is_a_backend() {
+    let machine = used(fine()).machine().unwrap();
+    run(&Subject { backend: &ReplayBackend::new(machine), quiet: true });
+}
+
+#[test]
+#[ignore = "needs a kernel with ramslice and root: run the test program in a virtual machine with --ignored"]
+fn the_running_kernel_is_a_backend() {
+    let backend = KernelBackend::open().unwrap();
+    run(&Subject { backend: &backend, quiet: false });
+}

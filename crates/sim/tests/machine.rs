@@ -1,0 +1,291 @@
+//! The simulated machine by itself: its books, its rules, what chance decides.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use ramslice_policy::{AnyPolicy, Config as PolicyConfig, Economics, PolicyKind};
+use ramslice_sim::load::{Generator, Pattern, Scale};
+use ramslice_sim::{
+    Change, Class, Config, Decider, Machine, OwnerId, Placement, Rates, Run, SimBackend, run,
+};
+use ramslice_types::{Backend, Budget, Bytes, CacheChoice, Op, Price, Reason, Request, SliceState};
+
+const MIB: u64 = 1 << 20;
+
+fn small() -> Config {
+    Config { boot_share: 0.01, ..Config::new(Bytes(1024 * MIB), Bytes(32 * MIB)) }
+}
+
+fn level(owner: u32, class: Class, maps: u32, pages: u64) -> Change {
+    Change::Level { owner: OwnerId(owner), class, maps, pages }
+}
+
+fn offline(backend: &SimBackend) -> usize {
+    let slices = backend.snapshot().unwrap().slices;
+    slices.iter().filter(|slice| slice.state == SliceState::Offline).count()
+}
+
+fn economics(slice: Bytes) -> (Economics, Rates) {
+    let profile = ramslice_energy::builtin("thesis-parc").unwrap().unwrap();
+    let state = profile.state(&profile.default_state).unwrap().clone();
+    let economics = Economics::new(&state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap();
+    (economics, Rates::new(&profile, &state, Bytes(4096)).unwrap())
+}
+
+fn simulate(pattern: Pattern, kind: PolicyKind, config: Config, hours: u64) -> Run {
+    let mut machine = Machine::new(config.clone()).unwrap();
+    let pages = machine.totals().managed.0;
+    let scale = Scale {
+        pages,
+        step: Duration::from_secs(30),
+        duration: Duration::from_secs(hours * 3600),
+        seed: config.seed,
+    };
+    let (economics, _) = economics(config.slice_bytes);
+    let policy =
+        AnyPolicy::new(&PolicyConfig::new(kind), &economics, config.slice_bytes, Bytes(4096)).unwrap();
+    run(&mut machine, Generator::new(pattern, scale), &mut Decider::Policy(policy), |machine| {
+        machine.check_books().unwrap();
+    })
+}
+
+#[test]
+fn memory_that_is_wanted_wakes_slices_and_is_there() {
+    let backend = SimBackend::new(small()).unwrap();
+    let managed = backend.info().unwrap().managed_pages.0;
+    backend.request(&Request::new(Op::Compact)).unwrap();
+    assert!(offline(&backend) > 20);
+    backend.apply(level(1, Class::Anon, 1, managed * 8 / 10));
+    let stats = backend.with(|machine| machine.stats());
+    assert!(stats.demand_wakes > 15, "{stats:?}");
+    assert_eq!(stats.unmet_pages, 0);
+    assert_eq!(backend.zones().unwrap()[0].woken_by_demand, stats.demand_wakes);
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn more_than_there_is_is_counted_as_unmet() {
+    let backend = SimBackend::new(small()).unwrap();
+    let managed = backend.info().unwrap().managed_pages.0;
+    backend.apply(level(1, Class::Anon, 1, managed * 2));
+    let stats = backend.with(|machine| machine.stats());
+    assert!(stats.unmet_pages > managed && stats.unmet_pages < managed * 11 / 10, "{stats:?}");
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn new_cache_recycles_old_cache_instead_of_waking() {
+    let backend = SimBackend::new(small()).unwrap();
+    let managed = backend.info().unwrap().managed_pages.0;
+    backend.apply(level(1, Class::File, 0, managed / 4));
+    backend.request(&Request::new(Op::OfflineFree)).unwrap();
+    let off = offline(&backend);
+    assert!(off > 0);
+    let room = backend.info().unwrap().free_pages.0;
+    backend.apply(level(2, Class::File, 0, room + managed / 8));
+    assert_eq!(offline(&backend), off, "cache that is read for the first time wakes nothing");
+    // The same for memory of processes wakes.
+    backend.apply(level(3, Class::Anon, 1, managed / 8));
+    assert!(offline(&backend) < off);
+}
+
+#[test]
+fn what_was_dropped_and_is_used_is_read_again() {
+    let backend = SimBackend::new(small()).unwrap();
+    let managed = backend.info().unwrap().managed_pages.0;
+    backend.apply(level(1, Class::File, 0, managed / 4));
+    let dropped = backend.request(&Request::new(Op::Compact)).unwrap().dropped.0;
+    assert!(dropped > managed / 16, "{dropped}");
+    let refaults = || backend.with(|machine| machine.stats()).packing_refault_pages;
+    // Half of the file's pages are used, so half of those that were dropped are read again; then half of the rest.
+    backend.apply(Change::Read { owner: OwnerId(1), pages: managed / 8 });
+    let first = refaults();
+    assert!(first.abs_diff(dropped / 2) <= 1, "{first} of {dropped}");
+    backend.apply(Change::Read { owner: OwnerId(1), pages: managed / 8 });
+    assert!((refaults() - first).abs_diff(dropped / 4) <= 2, "{} of {dropped}", refaults() - first);
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn cache_that_is_kept_is_moved_and_cache_of_long_ago_is_not_kept_by_auto() {
+    let outcome = |cache, rest| {
+        let backend = SimBackend::new(small()).unwrap();
+        backend.apply(level(1, Class::File, 0, 20_000));
+        backend.apply(level(2, Class::Anon, 1, 20_000));
+        backend.advance(Duration::from_secs(rest));
+        let outcome = backend.request(&Request { cache, ..Request::new(Op::Compact) }).unwrap();
+        backend.with(|machine| machine.check_books()).unwrap();
+        (outcome.dropped.0, outcome.migrated.0)
+    };
+    let (dropped, moved) = outcome(CacheChoice::Drop, 0);
+    assert!(dropped > 0);
+    let (none, more) = outcome(CacheChoice::Keep, 0);
+    assert!(none == 0 && more > moved, "{none} {more} {moved}");
+    assert_eq!(outcome(CacheChoice::Auto, 0), (none, more));
+    assert!(outcome(CacheChoice::Auto, 600).0 > 0, "cache that nobody used for ten minutes is dropped");
+}
+
+#[test]
+fn dirty_pages_are_moved_not_dropped_until_they_are_written() {
+    let backend = SimBackend::new(small()).unwrap();
+    backend.apply(level(1, Class::File, 0, 40_000));
+    backend.apply(Change::Write { owner: OwnerId(1), pages: 10_000 });
+    let sum = || {
+        let slices = backend.snapshot().unwrap().slices;
+        slices.iter().map(|slice| slice.counters.dirty.0).sum::<u64>()
+    };
+    assert_eq!(sum(), 10_000);
+    backend.request(&Request::new(Op::Compact)).unwrap();
+    assert_eq!(sum(), 10_000, "dirty pages are still there");
+    backend.with(|machine| machine.check_books()).unwrap();
+    backend.advance(Duration::from_secs(30));
+    assert_eq!(sum(), 0);
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn pinned_memory_fails_once_is_paid_for_and_left_alone() {
+    let backend = SimBackend::new(Config { scatter: 1.0, ..small() }).unwrap();
+    backend.apply(level(1, Class::Pinned, 1, 40_000));
+    let slices = backend.snapshot().unwrap().slices;
+    let pinned = slices.iter().rev().find(|slice| slice.counters.lru_anon.0 > 0).unwrap();
+    let before = backend.work().unwrap();
+    let failed = backend.request(&Request::new(Op::Offline(pinned.id))).unwrap();
+    assert_eq!((failed.slices_failed, failed.reason), (1, Reason::Pinned));
+    assert!(backend.work().unwrap().price_measured > before.price_measured);
+    let again = backend.request(&Request::new(Op::Offline(pinned.id))).unwrap();
+    assert_eq!(again.reason, Reason::Backoff);
+    backend.advance(Duration::from_secs(11));
+    let later = backend.request(&Request::new(Op::Offline(pinned.id))).unwrap();
+    assert_eq!(later.reason, Reason::Pinned);
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn the_kernels_memory_keeps_few_slices_on_where_it_is_placed_low() {
+    let with = |placement| {
+        let config = Config { placement, scatter: 1.0, ..small() };
+        let backend = SimBackend::new(config).unwrap();
+        for owner in 0..40 {
+            backend.apply(level(owner, Class::Unmovable, 0, 200));
+            backend.apply(level(1000 + owner, Class::Anon, 1, 2000));
+        }
+        backend.request(&Request::new(Op::Compact)).unwrap();
+        offline(&backend)
+    };
+    assert!(with(Placement::KernelLow) > with(Placement::Stock) + 5);
+}
+
+#[test]
+fn prices_count_mappings_only_when_they_are_paid() {
+    let backend = SimBackend::new(small()).unwrap();
+    backend.apply(level(1, Class::Anon, 5, 3000));
+    backend.apply(level(2, Class::Anon, 1, 30_000));
+    let slices = backend.snapshot().unwrap().slices;
+    let holds = |slice: &&ramslice_types::Slice| slice.finite_price().is_some() && !slice.is_empty();
+    let cheapest = slices.iter().filter(holds).min_by_key(|slice| slice.price).unwrap();
+    let request = Request { dry_run: true, ..Request::new(Op::Offline(cheapest.id)) };
+    assert!(backend.request(&request).unwrap().price_predicted >= cheapest.price);
+    // A budget below the price is refused before anything is done.
+    let budget = Budget::Limited(Price(cheapest.price.0 - 1));
+    let refused = backend.request(&Request { budget, ..Request::new(Op::Offline(cheapest.id)) }).unwrap();
+    assert_eq!(refused.reason, Reason::OverBudget);
+}
+
+#[test]
+fn a_seed_decides_a_run_whatever_else_runs() {
+    for kind in [PolicyKind::Periodic, PolicyKind::Governor] {
+        let one = simulate(Pattern::Batch, kind, small(), 2);
+        assert_eq!(one, simulate(Pattern::Batch, kind, small(), 2));
+        assert!(one != simulate(Pattern::Batch, kind, Config { seed: 2, ..small() }, 2));
+    }
+}
+
+#[test]
+fn every_policy_runs_on_every_load_and_the_books_stay_true() {
+    for pattern in Pattern::ALL {
+        for kind in PolicyKind::ALL {
+            let run = simulate(pattern, kind, small(), 1);
+            assert_eq!(run.steps, 121, "{} {kind}", pattern.name());
+            if kind == PolicyKind::Never {
+                assert_eq!((run.work.emptied_slices, run.stats.off_byte_us), (0, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn joules_are_those_of_what_was_off() {
+    let config = Config::new(Bytes(32 << 30), Bytes(1 << 30));
+    let mut machine = Machine::new(config.clone()).unwrap();
+    let step = |seconds| ramslice_sim::load::Step { time: Duration::from_secs(seconds), changes: Vec::new() };
+    // Ten slices off from the first step on, for 1000 s.
+    let run = run(&mut machine, [step(0), step(1000)], &mut Decider::Schedule(vec![22, 22]), |_| ());
+    let (_, rates) = economics(config.slice_bytes);
+    let books = rates.books(&run, config.slice_bytes);
+    assert!((books.saved.low().0 - 10.0 * 1000.0 * 0.009_19).abs() < 1e-6, "{books:?}");
+    // Emptying ten empty slices: ten times Eq 3.1, at 10 W and 3.8 GHz.
+    let cycles = 100.0 * (695.0 + 303.0 * 256.0) * 10.0;
+    assert!(books.emptying.contains(ramslice_types::Joules(cycles * 10.0 / 3.8e9)), "{books:?}");
+    assert!(books.net.high().0 < books.saved.high().0);
+}
+
+/// A change by chance, among few owners and sizes, so that they meet.
+fn change() -> impl Strategy<Value = Change> {
+    let classes = prop_oneof![
+        Just(Class::Anon),
+        Just(Class::Pinned),
+        Just(Class::Shmem),
+        Just(Class::File),
+        Just(Class::FileMapped),
+        Just(Class::Unmovable)
+    ];
+    prop_oneof![
+        4 => (0u32..8, classes, 1u32..4, 0u64..120_000).prop_map(|(o, class, maps, pages)| level(o, class, maps, pages)),
+        1 => (0u32..8, 0u64..50_000).prop_map(|(owner, pages)| Change::Read { owner: OwnerId(owner), pages }),
+        1 => (0u32..8, 0u64..50_000).prop_map(|(owner, pages)| Change::Write { owner: OwnerId(owner), pages }),
+    ]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let ops = prop_oneof![
+        Just(Op::Compact),
+        Just(Op::OfflineFree),
+        Just(Op::OnlineAll),
+        (0u32..32).prop_map(|id| Op::Offline(ramslice_types::SliceId(id))),
+        (0u32..32).prop_map(|id| Op::Online(ramslice_types::SliceId(id))),
+    ];
+    (ops, any::<bool>(), any::<bool>(), proptest::option::of(0u64..3_000_000), proptest::option::of(1u32..8))
+        .prop_map(|(op, keep, per_slice, budget, max_slices)| Request {
+            cache: if keep { CacheChoice::Keep } else { CacheChoice::Drop },
+            per_slice,
+            max_slices,
+            budget: budget.map_or(Budget::Unlimited, |units| Budget::Limited(Price(units))),
+            ..Request::new(op)
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn books_stay_true_whatever_happens(
+        steps in proptest::collection::vec((change(), request(), 0u64..40), 1..40),
+        scatter in 0.0f64..1.0,
+        seed in any::<u64>(),
+    ) {
+        let backend = SimBackend::new(Config { scatter, seed, ..small() }).unwrap();
+        let managed = backend.info().unwrap().managed_pages;
+        for (change, request, seconds) in steps {
+            backend.apply(change);
+            backend.with(|machine| machine.check_books()).unwrap();
+            let before = backend.info().unwrap().used_pages();
+            let outcome = backend.request(&request).unwrap();
+            backend.with(|machine| machine.check_books()).unwrap();
+            let info = backend.info().unwrap();
+            prop_assert_eq!(info.managed_pages, managed);
+            // Only cache that was dropped is gone.
+            prop_assert_eq!(before, info.used_pages() + outcome.dropped);
+            backend.advance(Duration::from_secs(seconds));
+        }
+    }
+}
