@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     calibrate, compact, completions, doctor, energy, explain, fragment, guard, man, map, offline,
-    online, profiles, record, report, slices, status, watch,
+    online, profiles, record, report, sim, slices, status, watch,
 };
 
 const LONG_ABOUT: &str = "\
@@ -167,6 +167,8 @@ pub(crate) enum Command {
     Calibrate(calibrate::Args),
     /// List and check profiles of memory systems
     Profiles(profiles::Args),
+    /// Simulate machines and fleets, and compare policies
+    Sim(sim::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Print the manual page, or write all of them

@@ -27,6 +27,7 @@ pub(crate) mod record;
 pub(crate) mod report;
 mod report_read;
 mod report_recording;
+pub(crate) mod sim;
 pub(crate) mod slices;
 pub(crate) mod status;
 pub(crate) mod watch;
@@ -61,6 +62,7 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Report(args) => report::run(&args, context, out),
         Command::Fragment(args) => fragment::run(&args, context, out),
         Command::Calibrate(args) => calibrate::run(&args, context, out),
+        Command::Sim(args) => sim::run(&args, context, out),
         Command::Completions(args) => completions::run(&args, context, out),
         Command::Man(args) => man::run(&args, context, out),
     }

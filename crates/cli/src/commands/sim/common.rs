@@ -1,0 +1,135 @@
+//! What the simulator's commands share: the machine, the policy, the profile, numbers from and to people.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use ramslice_energy::{Interval, Profile, State, range};
+use ramslice_policy::{Config as PolicyConfig, Economics, PolicyKind};
+use ramslice_sim::load::Pattern;
+use ramslice_sim::{Config, Placement, Rates};
+use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
+
+use super::super::profiles;
+use crate::exit::UsageError;
+
+/// The memory system.
+#[derive(Debug, clap::Args)]
+pub(super) struct Energy {
+    /// The memory system and what packing costs: a name from `ramslice profiles`, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "thesis-parc")]
+    profile: String,
+    /// The power state [default: the profile's]
+    #[arg(long, value_name = "NAME")]
+    state: Option<String>,
+}
+
+impl Energy {
+    /// What policies decide by, and joules.
+    pub(super) fn resolve(&self, slice: Bytes, page: Bytes) -> Result<(Economics, Rates)> {
+        let (profile, state) = self.load()?;
+        let machine = profile.machine.as_ref();
+        let machine = machine.ok_or_else(|| {
+            UsageError(format!("{} names no machine, whose costs could be counted", profile.file))
+        })?;
+        let usage = |error: String| UsageError(format!("{}: {error}", profile.file));
+        let economics =
+            Economics::new(&state, machine, slice, page).map_err(|error| usage(error.to_string()))?;
+        let rates = Rates::new(&profile, &state, page).map_err(|error| UsageError(error.to_string()))?;
+        Ok((economics, rates))
+    }
+
+    fn load(&self) -> Result<(Profile, State)> {
+        let profile = profiles::load(&self.profile)?;
+        let name = self.state.as_ref().unwrap_or(&profile.default_state);
+        let Some(state) = profile.state(name).cloned() else {
+            let names: Vec<&str> = profile.states.iter().map(|state| state.name.as_str()).collect();
+            let message = format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
+            return Err(UsageError(message).into());
+        };
+        Ok((profile, state))
+    }
+}
+
+/// The machine.
+#[derive(Debug, clap::Args)]
+pub(super) struct Machine {
+    /// Memory, rounded down to whole slices
+    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = parse_bytes)]
+    pub(super) memory: Bytes,
+    /// Size of a slice, a multiple of 2 MiB
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = parse_bytes)]
+    pub(super) slice: Bytes,
+    /// Where new memory goes: stock, kernel-low or packed
+    #[arg(long, value_name = "RULE", default_value = "stock", value_parser = placement)]
+    placement: Placement,
+    /// How often a run of pages goes elsewhere than the one before, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    scatter: f64,
+    /// Simulate runs of a thirty-second of a slice instead of 2 MiB: for terabytes
+    #[arg(long)]
+    coarse: bool,
+}
+
+impl Machine {
+    pub(super) fn config(&self, seed: u64) -> Config {
+        let config = Config::new(self.memory, self.slice);
+        let config = Config { placement: self.placement, scatter: self.scatter, seed, ..config };
+        if self.coarse { config.coarse() } else { config }
+    }
+}
+
+fn placement(text: &str) -> Result<Placement, String> {
+    let found = Placement::ALL.into_iter().find(|rule| rule.name() == text);
+    found.ok_or_else(|| "the rules are stock, kernel-low and packed".to_owned())
+}
+
+/// A policy by its name, with its defaults, or by a file with its settings.
+pub(super) fn policy(text: &str) -> Result<PolicyConfig> {
+    if let Ok(kind) = text.parse::<PolicyKind>() {
+        return Ok(PolicyConfig::new(kind));
+    }
+    let path = Path::new(text);
+    if !path.exists() && !text.contains(['/', '.']) {
+        let error = text.parse::<PolicyKind>().expect_err("it was no name");
+        return Err(UsageError(format!("{error}; or name a file with settings")).into());
+    }
+    let content = fs::read_to_string(path).with_context(|| format!("reading {text}"))?;
+    Ok(PolicyConfig::parse(&content, text)?)
+}
+
+/// A pattern by its name.
+pub(super) fn pattern(text: &str) -> Option<Pattern> {
+    Pattern::ALL.into_iter().find(|pattern| pattern.name() == text)
+}
+
+/// The names of all patterns.
+pub(super) fn patterns() -> String {
+    Pattern::ALL.map(Pattern::name).join(", ")
+}
+
+/// `0.3` or `0.1..0.3`, not negative.
+pub(super) fn interval(text: &str) -> Result<Interval<Ratio>, String> {
+    let wrong = || format!("`{text}` is neither a number nor a range of two: write 0.3 or 0.1..0.3");
+    let number = |text: &str| match text.trim().parse::<f64>() {
+        Ok(number) if number >= 0.0 => Ok(Ratio(number)),
+        _ => Err(wrong()),
+    };
+    let (low, high) = text.split_once("..").unwrap_or((text, text));
+    Interval::new(number(low)?, number(high)?).map_err(|error| error.to_string())
+}
+
+/// Joules in a cell of a table.
+pub(super) fn joules(value: Interval<Joules>) -> String {
+    range(value)
+}
+
+/// A share in a cell of a table.
+pub(super) fn share(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+/// How many machines or inputs are simulated at a time unless somebody says so.
+pub(super) fn jobs(wanted: Option<usize>) -> usize {
+    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}

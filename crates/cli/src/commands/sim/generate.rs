@@ -1,0 +1,115 @@
+//! `ramslice sim generate`: a file of machine utilisation, made up from published averages.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use ramslice_sim::load::{Averages, Synthetic};
+use ramslice_types::parse_duration;
+use serde::Serialize;
+
+use crate::context::{Context, write_json};
+use crate::exit::Exit;
+
+const HELP: &str = "\
+The file has the column layout of machine_usage.csv of a public cluster trace of 2018, without a \
+header: machine_id, time_stamp, cpu_util_percent, mem_util_percent, mem_gps, mkpi, net_in, net_out, \
+disk_io_percent. It is synthetic: machines are made up so that averages are those asked for. The \
+defaults are averages that were published of that trace; how much machines differ and how much they \
+change was not published, and is assumed. Columns that the simulator does not read stay empty.
+
+Examples:
+  ramslice sim generate synthetic.csv --machines 100
+  ramslice sim generate quiet.csv --machines 10 --memory-percent 45 --daily-swing 20
+  ramslice sim fleet synthetic.csv";
+
+/// Write a file of machine utilisation, made up from published averages.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Args {
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    fleet: Fleet,
+    /// How many machines
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    machines: u32,
+}
+
+/// What a made-up fleet looks like.
+#[derive(Debug, clap::Args)]
+pub(super) struct Fleet {
+    /// How long
+    #[arg(long = "for", value_name = "TIME", default_value = "192h", value_parser = parse_duration)]
+    duration: Duration,
+    /// Between two rows of a machine
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
+    pub(super) step: Duration,
+    /// Memory in use on average, in per cent
+    #[arg(long, value_name = "PERCENT", default_value_t = Averages::default().memory_percent)]
+    memory_percent: f64,
+    /// By how much machines differ: standard deviation in percentage points
+    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().between_machines)]
+    between_machines: f64,
+    /// From the quietest to the busiest hour of a day, in percentage points
+    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().daily_swing)]
+    daily_swing: f64,
+    /// Noise within an hour: standard deviation in percentage points
+    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().noise)]
+    noise: f64,
+    /// Decides everything that happens by chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+}
+
+impl Fleet {
+    /// The averages.
+    pub(super) fn averages(&self) -> Averages {
+        Averages {
+            memory_percent: self.memory_percent,
+            between_machines: self.between_machines,
+            daily_swing: self.daily_swing,
+            noise: self.noise,
+            ..Averages::default()
+        }
+    }
+
+    /// The machines.
+    pub(super) fn machines(&self, machines: u32) -> Synthetic {
+        Synthetic::new(self.averages(), machines, self.duration.as_secs(), self.step.as_secs(), self.seed)
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    file: &'a PathBuf,
+    layout: &'static str,
+    origin: &'static str,
+    machines: u32,
+    rows: u64,
+    averages: Averages,
+    seed: u64,
+}
+
+pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let synthetic = args.fleet.machines(args.machines);
+    let rows = synthetic.write(&args.file).with_context(|| format!("writing {}", args.file.display()))?;
+    if context.json() {
+        let body = Body {
+            file: &args.file,
+            layout: "machine_usage",
+            origin: "synthetic",
+            machines: args.machines,
+            rows,
+            averages: args.fleet.averages(),
+            seed: args.fleet.seed,
+        };
+        write_json(out, "sim", body)?;
+    } else {
+        let file = args.file.display();
+        writeln!(out, "{file}: synthetic, {} machines, {rows} rows, layout machine_usage", args.machines)?;
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,57 @@
+//! `ramslice sim`: simulated machines, fleets of them, and policies against each other.
+
+mod common;
+mod fleet;
+mod generate;
+mod run;
+mod tournament;
+
+use std::io::Write;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::context::Context;
+use crate::exit::Exit;
+
+const HELP: &str = "\
+The simulated machine has zones, slices, programs that take and free memory, page cache that is \
+read again, prices and watermarks, and the same policies decide as on a real kernel. What happens by \
+chance is decided by --seed: the same seed gives the same result. Joules are worked out by a profile \
+(`ramslice profiles`), as intervals; what was assumed is printed with them.
+
+Examples:
+  ramslice sim run diurnal                     a day on 64 GiB with the governor
+  ramslice sim run batch --policy periodic --slice 64M --save end.json
+  ramslice map --from end.json                 how memory looks then
+  ramslice sim fleet --generate 100            100 machines for 8 days
+  ramslice sim tournament                      every policy on every load";
+
+/// Simulate machines and fleets, and compare policies.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run one load on one machine with one policy
+    Run(run::Args),
+    /// Simulate many machines by their utilisation, and tell kWh, money and CO2
+    Fleet(fleet::Args),
+    /// Write a file of machine utilisation, made up from published averages
+    Generate(generate::Args),
+    /// Let every policy run on every load
+    Tournament(tournament::Args),
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    match &args.command {
+        Command::Run(args) => run::run(args, context, out),
+        Command::Fleet(args) => fleet::run(args, context, out),
+        Command::Generate(args) => generate::run(args, context, out),
+        Command::Tournament(args) => tournament::run(args, context, out),
+    }
+}

@@ -1,0 +1,263 @@
+//! `ramslice sim tournament`: every policy on every load, beside one who knew all demand in advance.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use ramslice_policy::PolicyKind;
+use ramslice_sim::Config;
+use ramslice_sim::load::{Pattern, recorded};
+use ramslice_sim::tournament::{Contestant, Input, Options, Report, Score, hold, svg, sweep};
+use ramslice_types::parse_duration;
+use serde::Serialize;
+
+use super::super::interrupt::interruptible;
+use super::common;
+use crate::context::{Context, write_json};
+use crate::exit::{Exit, UsageError};
+use crate::render::{Align, Table};
+
+const HELP: &str = "\
+Every policy runs on every input: on generated loads with each seed, and on recordings. Beside them \
+runs a clairvoyant, whose schedules are optima of a cost model for the demand of that input; the best \
+of twelve counts. With --sweep, policies with settings have a choice of them and count with the best on each input: \
+budgets as in the thesis' case studies, watermarks, thresholds.
+
+A share is a policy's net by the clairvoyant's, both by the middle of their intervals. The \
+clairvoyant plans with whole slices that are equally full, so more than 100 % is possible. The bound \
+is what had been saved if all slices that were not needed had been off at no cost.
+
+Examples:
+  ramslice sim tournament
+  ramslice sim tournament --loads diurnal,batch --seeds 1,2,3 --sweep --svg policies.svg
+  ramslice sim tournament --policies periodic --sweep --recording osm --loads none
+  ramslice sim tournament --json | jq '.standings[] | {policy, median_share}'";
+
+/// Let every policy run on every load.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Args {
+    /// Generated loads, or none [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    loads: Vec<String>,
+    /// Seeds of the generated loads
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,3")]
+    seeds: Vec<u64>,
+    /// Recordings that take part; repeat
+    #[arg(long, value_name = "DIR")]
+    recording: Vec<PathBuf>,
+    /// Policies, by name or by file with settings [default: all]
+    #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',')]
+    policies: Vec<String>,
+    /// Try many settings of each policy that has any, and count the best on each input
+    #[arg(long)]
+    sweep: bool,
+    #[command(flatten)]
+    machine: common::Machine,
+    #[command(flatten)]
+    energy: common::Energy,
+    /// Between two steps of generated loads
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    step: Duration,
+    /// How long generated loads last
+    #[arg(long = "for", value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
+    duration: Duration,
+    /// Inputs at a time [default: one per CPU]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Draw the result as an SVG picture
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    machine: &'a Config,
+    #[serde(rename = "step_us", with = "ramslice_types::duration_us")]
+    step: Duration,
+    #[serde(rename = "duration_us", with = "ramslice_types::duration_us")]
+    duration: Duration,
+    sweep: bool,
+    #[serde(flatten)]
+    report: &'a Report,
+    elapsed_us: u64,
+    assumptions: &'a [String],
+}
+
+fn inputs(args: &Args) -> Result<Vec<Input>> {
+    let mut patterns: Vec<Pattern> = Vec::new();
+    for name in &args.loads {
+        match (name.as_str(), common::pattern(name)) {
+            ("none", _) => {}
+            (_, Some(pattern)) => patterns.push(pattern),
+            _ => {
+                let message =
+                    format!("there is no load `{name}`: there are {}, and none", common::patterns());
+                return Err(UsageError(message).into());
+            }
+        }
+    }
+    if args.loads.is_empty() {
+        patterns = Pattern::ALL.to_vec();
+    }
+    let mut inputs: Vec<Input> = patterns
+        .into_iter()
+        .flat_map(|pattern| args.seeds.iter().map(move |&seed| Input::Generated { pattern, seed }))
+        .collect();
+    for dir in &args.recording {
+        let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
+        inputs.push(Input::Recorded { name, load: Box::new(recorded(dir)?) });
+    }
+    if inputs.is_empty() {
+        let message = "there is no input: leave out `--loads none`, or name a --recording";
+        return Err(UsageError(message.to_owned()).into());
+    }
+    Ok(inputs)
+}
+
+fn contestants(args: &Args) -> Result<Vec<Contestant>> {
+    let tried = |kind| if args.sweep { sweep(kind, args.machine.slice) } else { Contestant::defaults(kind) };
+    if args.policies.is_empty() {
+        return Ok(PolicyKind::ALL.map(tried).to_vec());
+    }
+    let contestant = |name: &String| match name.parse::<PolicyKind>() {
+        Ok(kind) => Ok(tried(kind)),
+        Err(_) => Ok(Contestant::of(common::policy(name)?)),
+    };
+    let found = args.policies.iter().map(contestant).collect::<Result<Vec<_>>>()?;
+    for (at, one) in found.iter().enumerate() {
+        if found[..at].iter().any(|other| other.kind == one.kind) {
+            let message = format!("{} is named twice: a policy takes part once", one.kind);
+            return Err(UsageError(message).into());
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let config = args.machine.config(1);
+    let (economics, rates) = args.energy.resolve(config.slice_bytes, config.page_bytes)?;
+    let inputs = inputs(args)?;
+    for input in &inputs {
+        if let Input::Recorded { name, load } = input
+            && load.config.slice_bytes != config.slice_bytes
+        {
+            let message = format!(
+                "recording {name} has slices of {}: state --slice {} and hold generated loads in another tournament",
+                load.config.slice_bytes, load.config.slice_bytes.0
+            );
+            return Err(UsageError(message).into());
+        }
+    }
+    let told = rates.assumptions.clone();
+    let options = Options {
+        config,
+        step: args.step,
+        duration: args.duration,
+        inputs,
+        contestants: contestants(args)?,
+        economics,
+        rates,
+        jobs: common::jobs(args.jobs),
+    };
+    let (started, all) = (Instant::now(), options.inputs.len());
+    let shown = io::stderr().is_terminal() && !context.json();
+    let report = interruptible(|interrupt| {
+        let progress = |done: usize| {
+            if shown {
+                eprint!("\r\x1b[K{done} of {all} inputs; Ctrl-C ends");
+            }
+            !interrupt.requested()
+        };
+        Ok(hold(&options, &progress))
+    });
+    if shown {
+        eprint!("\r\x1b[K");
+    }
+    let report = report??;
+    if let Some(path) = &args.svg {
+        fs::write(path, svg(&report)).with_context(|| format!("writing {}", path.display()))?;
+    }
+    let body = Body {
+        machine: &options.config,
+        step: args.step,
+        duration: args.duration,
+        sweep: args.sweep,
+        report: &report,
+        elapsed_us: started.elapsed().as_micros() as u64,
+        assumptions: &told,
+    };
+    if context.json() {
+        write_json(out, "sim", body)?;
+    } else {
+        show(&body, context, out)?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("load", Left),
+        ("seed", Right),
+        ("policy", Left),
+        ("net", Right),
+        ("share", Right),
+        ("of bound", Right),
+        ("demand wakes", Right),
+        ("p99.9 wait", Right),
+        ("moved", Right),
+        ("dropped", Right),
+        ("settings", Left),
+    ]);
+    for score in &body.report.scores {
+        table.row(cells(score));
+    }
+    table.write(out, &context.screen)?;
+    writeln!(out)?;
+    let mut table = Table::new(&[
+        ("policy", Left),
+        ("inputs", Right),
+        ("net", Right),
+        ("median share", Right),
+        ("losses", Right),
+        ("worst loss", Right),
+        ("governor better", Right),
+    ]);
+    for standing in &body.report.standings {
+        table.row(vec![
+            standing.policy.clone(),
+            standing.inputs.to_string(),
+            common::joules(standing.books.net),
+            common::share(standing.median_share),
+            standing.losses.to_string(),
+            format!("{:.1} J", standing.worst_loss_joules.0),
+            standing
+                .governor_better
+                .map_or_else(|| "-".to_owned(), |n| format!("{n} of {}", standing.inputs)),
+        ]);
+    }
+    table.write(out, &context.screen)?;
+    for sentence in body.report.notes.sentences().iter().chain(body.assumptions) {
+        writeln!(out, "- {sentence}")?;
+    }
+    Ok(())
+}
+
+fn cells(score: &Score) -> Vec<String> {
+    vec![
+        score.input.clone(),
+        score.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
+        score.policy.clone(),
+        common::joules(score.books.net),
+        common::share(score.share_of_clairvoyant),
+        common::share(score.share_of_bound),
+        score.demand_wakes.to_string(),
+        format!("{:.0} ns", score.wake_wait_p999_ns),
+        score.migrated_pages.to_string(),
+        score.dropped_pages.to_string(),
+        score.settings.clone(),
+    ]
+}
