@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Governor: what policies earn on the simulated machine, and how fast it is. No virtual machines.
+
+Seeds follow from the commit, so they are drawn after the defaults are frozen: nobody can choose defaults for them.
+"""
+
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from common import CACHE, ROOT
+from . import entries, stats
+
+
+def program():
+    """The tool as it is in the tree."""
+    subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", "-p", "ramslice-cli"], cwd=ROOT, check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", CACHE / "target")) / "release/ramslice"
+
+
+def simulate(tool, *words):
+    """The document of `ramslice sim`, seconds, CPU seconds, and the peak of its memory in GiB."""
+    line = [str(word) for word in (tool, "sim", *words, "--json")]
+    with tempfile.TemporaryFile("w+") as out:
+        start = time.monotonic()
+        with subprocess.Popen(line, stdout=out) as process:
+            # Not wait(): this tells what the program used.
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - start
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, line)
+        out.seek(0)
+        return json.load(out), seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / (1 << 20)
+
+
+def drawn(number):
+    """So many seeds, from the commit."""
+    digest = hashlib.sha256(entries.commit().encode()).digest()
+    return [int.from_bytes(digest[at:at + 3]) for at in range(0, 3 * number, 3)]
+
+
+def plain(name, unit, values, **more):
+    value, ci95 = stats.mean(values)
+    return {"name": name, "value": value, "unit": unit, "values": values, "n": len(values), "ci95": ci95} | more
+
+
+def tournament(args):
+    """What the governor at its defaults earns beside others at their best settings, on seeds from the commit."""
+    seeds = drawn(1 if args.quick else 5)
+    words = ["tournament", "--sweep", "--coarse", "--seeds", ",".join(map(str, seeds))]
+    report, *_ = simulate(program(), *words, *(["--for", "4h"] if args.quick else []))
+    ours = [score for score in report["scores"] if score["policy"] == "governor"]
+    standing = {row["policy"]: row for row in report["standings"]}
+    share = [score["share_of_clairvoyant"] for score in ours if score["share_of_clairvoyant"] is not None]
+    middle = {(score["input"], score["seed"], score["policy"]): statistics.fmean(score["net_joules"].values())
+              for score in report["scores"]}
+    loss = [-middle[score["input"], score["seed"], "governor"] / score["loss_cap_joules"] for score in ours]
+    better = {name: 1 - row["governor_better"] / row["inputs"] for name, row in standing.items()
+              if row["governor_better"] is not None and name != "clairvoyant"}
+    note = {"seeds": seeds, "inputs": len(ours)}
+    median = statistics.median(share)
+    by_load = {name: statistics.median(s["share_of_clairvoyant"] or 0 for s in ours if s["input"] == name)
+               for name in sorted({s["input"] for s in ours})}
+    total = standing["governor"]["net_joules"]
+    return [
+        {"name": "governor-share", "unit": "1 - median share of the clairvoyant's net", "value": 1 - median, "values": share,
+         "n": len(share), "median_share_by_load": by_load} | note,
+        {"name": "governor-total", "unit": "J, negative net over all inputs", "value": -total["low"],
+         "ci95": [-total["high"], -total["low"]], "n": len(ours)} | note,
+        {"name": "governor-cap", "unit": "largest loss over the cap", "value": max(loss), "values": loss, "n": len(loss)} | note,
+        {"name": "governor-better", "unit": "inputs on which the best other policy was as good or better",
+         "value": max(better.values()), "by_policy": better, "n": len(ours)} | note,
+    ], {}
+
+
+def scale(args):
+    """Speed and memory: 6 TiB for a day on one core, 4000 machines for 8 days on two."""
+    tool = program()
+    new = []
+    rounds = 1 if args.quick else 3
+    day = ["run", "diurnal", "--memory", "6T", "--slice", "1G", "--step", "30s", "--for", "24h", "--coarse"]
+    runs = [simulate(tool, *day) for _ in range(rounds)]
+    new.append(plain("sim-6t", "CPU seconds", [cpu for _, _, cpu, _ in runs], seconds=[seconds for _, seconds, *_ in runs],
+                     peak_gib=max(peak for *_, peak in runs)))
+    few, many = (100, 400) if args.quick else (1000, 4000)
+    each = {}
+    for number in (few, many):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["fleet", "--generate", number, "--jobs", "2", "--output", f"{folder}/fleet"]
+            report, seconds, cpu, peak = simulate(tool, *words)
+            size = sum(file.stat().st_size for file in Path(folder).rglob("*.parquet"))
+        each[number] = cpu / number
+    if not args.quick:
+        new.append({"name": "sim-fleet", "unit": "seconds", "value": seconds, "n": 1, "cpu_seconds": cpu,
+                    "machine_steps": report["machine_steps"], "parquet_bytes": size})
+        new.append({"name": "sim-fleet-memory", "unit": "GiB", "value": peak, "n": 1})
+    new.append({"name": "sim-fleet-linear", "unit": "CPU time per machine, many over few",
+                "value": each[many] / each[few], "n": 1, "machines": [few, many]})
+    return new, {}
+
+
+PARTS = {"tournament": tournament, "scale": scale}
