@@ -235,7 +235,9 @@ where
                 write(output, first / PART, &outcomes)?;
             }
             let mut report = FleetReport::new();
-            outcomes.iter().for_each(|outcome| report.add(outcome));
+            for outcome in &outcomes {
+                report.add(outcome);
+            }
             parts.lock().unwrap_or_else(PoisonError::into_inner).push((first, report));
         }
     };

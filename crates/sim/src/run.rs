@@ -116,7 +116,7 @@ pub fn run(
     run.mean_nonempty = nonempty / steps;
     run.mean_offline = offline / steps;
     run.mean_used_share = used / steps;
-    run.duration = machine.time() - start;
+    run.duration = machine.time().saturating_sub(start);
     run.stats = machine.stats();
     run.work = machine.work();
     run

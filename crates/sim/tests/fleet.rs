@@ -107,7 +107,7 @@ fn tournament(jobs: usize) -> Report {
     let options = Options {
         config,
         step: Duration::from_secs(30),
-        duration: Duration::from_secs(4 * 3600),
+        duration: Duration::from_hours(4),
         inputs: vec![
             Input::Generated { pattern: Pattern::Bursty, seed: 1 },
             Input::Generated { pattern: Pattern::Adversarial, seed: 2 },

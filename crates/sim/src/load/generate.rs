@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     fn scale(seed: u64) -> Scale {
-        Scale { pages: 1 << 20, step: Duration::from_secs(30), duration: Duration::from_secs(6 * 3600), seed }
+        Scale { pages: 1 << 20, step: Duration::from_secs(30), duration: Duration::from_hours(6), seed }
     }
 
     #[test]

@@ -75,7 +75,8 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
 }
 
 fn gaps(steps: &[Step]) -> u64 {
-    let mut distances: Vec<Duration> = steps.windows(2).map(|pair| pair[1].time - pair[0].time).collect();
+    let mut distances: Vec<Duration> =
+        steps.windows(2).map(|pair| pair[1].time.saturating_sub(pair[0].time)).collect();
     distances.sort_unstable();
     let Some(&usual) = distances.get(distances.len() / 2) else { return 0 };
     distances.iter().filter(|distance| **distance > usual * GAP).count() as u64

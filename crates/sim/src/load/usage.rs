@@ -266,7 +266,7 @@ pub struct UsageOptions {
 
 impl Default for UsageOptions {
     fn default() -> Self {
-        Self { step: Duration::from_secs(300), cache_share: 0.2, cache_reuse_per_hour: 0.5 }
+        Self { step: Duration::from_mins(5), cache_share: 0.2, cache_reuse_per_hour: 0.5 }
     }
 }
 

@@ -16,7 +16,7 @@ const MOST_WITHOUT_ROOM: u32 = 16;
 /// Cache that was read within this time counts as used lately.
 const LATELY_US: u64 = 120_000_000;
 /// The kernel's deadline for requests that name none.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// The slice does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -345,10 +345,9 @@ impl Machine {
     fn kept(&self, slot: usize, at: usize, choice: CacheChoice) -> u32 {
         let lately = || self.time_us.saturating_sub(self.owners[slot].used_us) < LATELY_US;
         match choice {
-            CacheChoice::Drop => 0,
             CacheChoice::Keep => self.clean_here(slot, at),
             CacheChoice::Auto if lately() => self.clean_here(slot, at),
-            CacheChoice::Auto => 0,
+            CacheChoice::Drop | CacheChoice::Auto => 0,
         }
     }
 

@@ -371,7 +371,9 @@ fn standings(by_input: &[Vec<Score>]) -> Vec<Standing> {
         let own = |scores: &Vec<Score>| scores.iter().find(|score| score.policy == **name).cloned();
         let scores: Vec<Score> = by_input.iter().filter_map(own).collect();
         let mut books = Books::zero();
-        scores.iter().for_each(|score| books += score.books);
+        for score in &scores {
+            books += score.books;
+        }
         let nets = scores.iter().map(|score| score.books.net_middle());
         let mut shares: Vec<f64> = scores.iter().filter_map(|score| score.share_of_clairvoyant).collect();
         let better = by_input.iter().filter(|scores| {
