@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    calibrate, compact, completions, doctor, energy, explain, fragment, guard, man, map, offline,
-    online, profiles, record, report, sim, slices, status, watch,
+    calibrate, compact, completions, doctor, energy, explain, fragment, guard, man, map, offline, online,
+    profiles, record, report, sim, slices, status, watch,
 };
 
 const LONG_ABOUT: &str = "\

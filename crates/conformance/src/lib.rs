@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Budget, Detail, ErrorKind, Machine, Op, Outcome, Pages, Price, PriceParameter,
-    Reason, Request, Slice, SliceId, SliceState,
+    Backend, BackendError, Budget, Detail, ErrorKind, Machine, NodeId, Op, Outcome, Pages, Price,
+    PriceParameter, Reason, Request, Slice, SliceId, SliceState,
 };
 
 /// How a backend is to be checked.
@@ -43,6 +43,10 @@ const RULES: &[(&str, Check)] = &[
     ("price parameters are what they were set to", parameters),
     ("the pages of a slice are all there and in order", contents),
     ("a change of state is an event", events),
+    ("a node that is not there has no slices", unknown_node),
+    ("what each slice may cost at most is kept", budget_per_slice),
+    ("packing keeps the awake reserve and what is in use", packing),
+    ("what was done is counted, and only grows", work_grows),
 ];
 
 /// Checks every rule; those that are broken, with their name.
@@ -113,6 +117,19 @@ fn sums_agree(backend: &dyn Backend, settings: Settings) -> Result<(), Broken> {
     holds(info.offline_pages == of_zones, || format!("offline: {} and {of_zones}", info.offline_pages))?;
     let of_zones: u32 = zones.iter().map(|zone| zone.nr_slices).sum();
     holds(info.nr_slices == of_zones, || format!("zones have {of_zones} slices of {}", info.nr_slices))?;
+    for zone in &zones {
+        let own =
+            || snapshot.slices.iter().filter(|slice| (slice.node, slice.zone) == (zone.node, zone.zone));
+        holds(own().count() == zone.nr_slices as usize, || {
+            format!("zone {}: {} slices", zone.name, own().count())
+        })?;
+        let free: Pages = own().map(|slice| slice.counters.free).sum();
+        // What lies at a zone's end belongs to no slice of it, and is free at most.
+        let whole = settings.tolerance == Pages::ZERO;
+        holds(!whole || free == zone.free_pages, || {
+            format!("zone {}: {free} of its slices are free", zone.name)
+        })?;
+    }
     for slice in &snapshot.slices {
         let parts = slice.composition(info.slice_pages());
         let whole = info.slice_pages();
@@ -269,4 +286,72 @@ fn events(backend: &dyn Backend, settings: Settings) -> Result<(), Broken> {
         let seen = waiting.join().map_err(|_| "it panicked".to_owned())?;
         holds(said(seen)?.is_some(), || "nothing was seen for a minute".to_owned())
     })
+}
+
+fn unknown_node(backend: &dyn Backend, _: Settings) -> Result<(), Broken> {
+    match backend.request(&Request { node: Some(NodeId(4711)), ..Request::default() }) {
+        Ok(outcome) => holds(outcome.slices_done == 0, || format!("{outcome:?}")),
+        Err(error) => {
+            holds(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid), || error.to_string())
+        }
+    }?;
+    let off = off(backend)?;
+    holds(off.is_empty(), || format!("{off:?} went off"))
+}
+
+fn budget_per_slice(backend: &dyn Backend, _: Settings) -> Result<(), Broken> {
+    let price = candidate(backend)?.price;
+    let request = Request { budget: Budget::Limited(price), per_slice: true, ..Request::default() };
+    let outcome = said(backend.request(&request))?;
+    let most = price * u64::from(outcome.slices_done + outcome.slices_failed);
+    holds(outcome.price_predicted <= most, || format!("{price} for each: {outcome:?}"))
+}
+
+fn packing(backend: &dyn Backend, settings: Settings) -> Result<(), Broken> {
+    let needed = |machine: &Machine| {
+        let frames = machine.info.slice_pages();
+        let parts = machine.snapshot.slices.iter().map(|slice| slice.composition(frames));
+        parts.map(|parts| parts.movable + parts.unmovable).sum::<Pages>()
+    };
+    let before = said(backend.machine())?;
+    let outcome = said(backend.request(&Request::default()))?;
+    let after = said(backend.machine())?;
+    holds(outcome.slices_done > 0, || format!("{outcome:?}"))?;
+    let went = off(backend)?.len();
+    holds(went == outcome.slices_done as usize, || format!("{went} are off: {outcome:?}"))?;
+    for zone in after.zones.iter().filter(|zone| zone.nr_offline > 0) {
+        let awake = zone.free_pages + settings.tolerance;
+        holds(awake >= zone.awake_reserve_pages, || {
+            format!("zone {}: {} awake", zone.name, zone.free_pages)
+        })?;
+    }
+    let (was, is) = (needed(&before), needed(&after));
+    holds(near(was, is, settings), || format!("{was} pages were in use, {is} are"))?;
+    let lost = after.snapshot.slices.iter().find(|s| s.unreclaimable && s.state == SliceState::Offline);
+    holds(lost.is_none(), || format!("{lost:?}"))?;
+    if settings.tolerance > Pages::ZERO {
+        return Ok(());
+    }
+    // Prices change while memory is packed, so that another request may find more; but it comes to an end.
+    for _ in 0..50 {
+        if said(backend.request(&Request::default()))?.slices_done == 0 {
+            return Ok(());
+        }
+    }
+    Err("packing does not come to an end".to_owned())
+}
+
+fn work_grows(backend: &dyn Backend, _: Settings) -> Result<(), Broken> {
+    let before = match backend.work() {
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
+        before => said(before)?,
+    };
+    let outcome = said(backend.request(&Request { max_slices: Some(3), ..Request::default() }))?;
+    let done = said(backend.work())?.since(&before).ok_or("a counter went back")?;
+    let counted = (done.emptied_slices, done.migrated_pages, done.dropped_pages);
+    let told = (u64::from(outcome.slices_done), outcome.migrated, outcome.dropped);
+    holds(counted == told, || format!("{counted:?} counted, {told:?} told"))?;
+    request(backend, Op::OnlineAll)?;
+    let woken = said(backend.work())?.since(&before).ok_or("a counter went back")?.woken_slices;
+    holds(woken >= told.0, || format!("{woken} woken of {}", told.0))
 }

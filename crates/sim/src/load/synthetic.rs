@@ -26,7 +26,7 @@ pub struct Averages {
 
 impl Default for Averages {
     /// What is published of the trace of 2018, about 4000 machines in 8 days: memory at 88 % and CPU at 38 % on
-    /// average (Guo et al., IWQoS 2019), CPU with a daily cycle, memory of services nearly constant (Jiang et al.,
+    /// average (Guo et al., `IWQoS` 2019), CPU with a daily cycle, memory of services nearly constant (Jiang et al.,
     /// IEEE Transactions on Cloud Computing, 2022). Deviations are not published; these are assumed.
     fn default() -> Self {
         Self { memory_percent: 88.0, between_machines: 5.0, daily_swing: 4.0, noise: 1.5, cpu_percent: 38.0 }

@@ -378,7 +378,7 @@ impl Machine {
 /// Min, low and high watermark of a zone in pages, as Linux works them out of its size.
 ///
 /// `min_free_kbytes` is 4 * sqrt(kbytes) between 128 and 262144; low and high are above it by the larger of a
-/// quarter of it and a thousandth of the zone (mm/page_alloc.c, `calculate_min_free_kbytes`,
+/// quarter of it and a thousandth of the zone (`mm/page_alloc.c`, `calculate_min_free_kbytes`,
 /// `__setup_per_zone_wmarks`).
 fn watermarks(managed: u64, page_bytes: u64) -> (u64, u64, u64) {
     let kbytes = managed * (page_bytes / 1024);

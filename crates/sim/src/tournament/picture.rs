@@ -64,15 +64,15 @@ pub fn svg(report: &Report) -> String {
             };
             let (at, fill) = (x(share), colour(&score.policy));
             let title = format!("{}: {:.1} %, {}", score.policy, share * 100.0, score.settings);
-            let shape = if (LEAST..=MOST).contains(&share) {
+            let mark = if (LEAST..=MOST).contains(&share) {
                 format!(r#"<circle cx="{at:.1}" cy="{y}" r="5" fill="{fill}" fill-opacity="0.85">"#)
             } else {
                 let way = if share < LEAST { -7.0 } else { 7.0 };
                 let (back, up, down) = (at - way, y - 6.0, y + 6.0);
                 format!(r#"<path d="M{at:.1} {y} L{back:.1} {up} V{down} Z" fill="{fill}">"#)
             };
-            let close = if shape.starts_with("<circle") { "circle" } else { "path" };
-            let _ = writeln!(svg, "{shape}<title>{}</title></{close}>", escaped(&title));
+            let close = if mark.starts_with("<circle") { "circle" } else { "path" };
+            let _ = writeln!(svg, "{mark}<title>{}</title></{close}>", escaped(&title));
         }
     }
     for (at, name) in policies.iter().enumerate() {

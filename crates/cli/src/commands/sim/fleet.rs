@@ -43,7 +43,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Args {
-    /// Machine utilisation in the layout of machine_usage.csv
+    /// Machine utilisation in the layout of `machine_usage.csv`
     #[arg(value_name = "FILE", required_unless_present = "generate", conflicts_with = "generate")]
     file: Option<PathBuf>,
     /// Make up this many machines
@@ -85,9 +85,12 @@ pub(super) struct Args {
 /// Money and CO2 of a year.
 #[derive(Serialize)]
 struct Year {
-    kwh_per_year: Interval<Ratio>,
-    money_per_year: Interval<Ratio>,
-    co2_kg_per_year: Interval<Ratio>,
+    #[serde(rename = "kwh_per_year")]
+    kwh: Interval<Ratio>,
+    #[serde(rename = "money_per_year")]
+    money: Interval<Ratio>,
+    #[serde(rename = "co2_kg_per_year")]
+    co2_kg: Interval<Ratio>,
 }
 
 #[derive(Serialize)]
@@ -117,11 +120,7 @@ fn year(report: &FleetReport, args: &Args) -> Option<Year> {
     let scale = HOURS_PER_YEAR / hours_each / JOULES_PER_KWH;
     let kwh = |joules: Joules| Ratio(joules.0 * scale);
     let kwh = Interval::between(kwh(net.low()), kwh(net.high())).times(args.pue);
-    Some(Year {
-        kwh_per_year: kwh,
-        money_per_year: kwh.times(args.price),
-        co2_kg_per_year: kwh.times(args.carbon).scaled(1e-3),
-    })
+    Some(Year { kwh, money: kwh.times(args.price), co2_kg: kwh.times(args.carbon).scaled(1e-3) })
 }
 
 fn plain(value: Interval<Ratio>) -> String {
@@ -271,9 +270,9 @@ fn show(body: &Body<'_>, args: &Args, context: &Context, out: &mut dyn Write) ->
     row("woken on demand", format!("{} slices", report.demand_wakes));
     row("pages wanted and not there", report.unmet_pages.to_string());
     if let Some(year) = &body.year {
-        row("kWh in a year, with cooling", plain(year.kwh_per_year));
-        row("money in a year", plain(year.money_per_year));
-        row("kg of CO2 in a year", plain(year.co2_kg_per_year));
+        row("kWh in a year, with cooling", plain(year.kwh));
+        row("money in a year", plain(year.money));
+        row("kg of CO2 in a year", plain(year.co2_kg));
     }
     table.write(out, &context.screen)?;
     for sentence in report.notes.sentences().iter().chain(body.assumptions) {
