@@ -186,10 +186,10 @@ class Ioctls(harness.Test):
         number, = self.empty()
         one = {"op": dev.OPS["offline"], "id": number}
         for fields in (
-            {"op": len(dev.OPS)}, {"op": 2**32 - 1}, {"flags": 0x10}, {"flags": 1 << 31}, {"reserved": 1},
+            {"op": len(dev.OPS)}, {"op": 2**32 - 1}, {"flags": 0x20}, {"flags": 1 << 31}, {"reserved": 1},
             {"max_slices": 0}, one | {"max_slices": 0}, {"id": 1}, {"op": dev.OPS["online_all"], "id": 1},
             {"node": -2}, {"node": 2**31 - 1}, {"zone": -2}, {"zone": 1000}, one | {"node": 0}, one | {"zone": 0},
-            one | {"reserved": 1}, one | {"flags": 0x20},
+            one | {"reserved": 1}, one | {"flags": dev.KEEP_CACHE | dev.AUTO_CACHE},
             # Waking knows no flags
             {"op": dev.OPS["online_all"], "flags": dev.KEEP_CACHE}, {"op": dev.OPS["online"], "flags": dev.DRY_RUN},
         ):

@@ -110,7 +110,7 @@ fn gaps_are_counted_and_what_was_before_goes_on() {
     assert_eq!(series.notes.gaps, 1);
     let steps: Vec<_> = UsageLoad::new(series, UsageOptions::default(), 1000, 0).collect();
     assert_eq!(steps.len(), 16);
-    assert_eq!(steps[15].time, Duration::from_secs(4500));
+    assert_eq!(steps[15].time, Duration::from_mins(75));
     let anon = |step: usize| match steps[step].changes[0] {
         Change::Level { owner: OwnerId(0), pages, .. } => pages,
         other => panic!("{other:?}"),

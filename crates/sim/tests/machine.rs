@@ -32,7 +32,7 @@ fn economics(slice: Bytes) -> (Economics, Rates) {
     (economics, Rates::new(&profile, &state, Bytes(4096)).unwrap())
 }
 
-fn simulate(pattern: Pattern, kind: PolicyKind, config: Config, hours: u64) -> Run {
+fn simulate(pattern: Pattern, kind: PolicyKind, config: &Config, hours: u64) -> Run {
     let mut machine = Machine::new(config.clone()).unwrap();
     let pages = machine.totals().managed.0;
     let scale = Scale {
@@ -195,9 +195,9 @@ fn prices_count_mappings_only_when_they_are_paid() {
 #[test]
 fn a_seed_decides_a_run_whatever_else_runs() {
     for kind in [PolicyKind::Periodic, PolicyKind::Governor] {
-        let one = simulate(Pattern::Batch, kind, small(), 2);
-        assert_eq!(one, simulate(Pattern::Batch, kind, small(), 2));
-        assert!(one != simulate(Pattern::Batch, kind, Config { seed: 2, ..small() }, 2));
+        let one = simulate(Pattern::Batch, kind, &small(), 2);
+        assert_eq!(one, simulate(Pattern::Batch, kind, &small(), 2));
+        assert!(one != simulate(Pattern::Batch, kind, &Config { seed: 2, ..small() }, 2));
     }
 }
 
@@ -205,7 +205,7 @@ fn a_seed_decides_a_run_whatever_else_runs() {
 fn every_policy_runs_on_every_load_and_the_books_stay_true() {
     for pattern in Pattern::ALL {
         for kind in PolicyKind::ALL {
-            let run = simulate(pattern, kind, small(), 1);
+            let run = simulate(pattern, kind, &small(), 1);
             assert_eq!(run.steps, 121, "{} {kind}", pattern.name());
             if kind == PolicyKind::Never {
                 assert_eq!((run.work.emptied_slices, run.stats.off_byte_us), (0, 0));
