@@ -10,7 +10,7 @@ import os
 import subprocess
 
 from common import OUT, ROOT
-from . import machines
+from . import cases, machines
 from .machines import ICOUNT, Boot
 
 SCRIPT = "bench_energy.py"
@@ -82,4 +82,4 @@ def emulated(args):
     return prices("emulated", ["--cpus", "2"], args)
 
 
-PARTS = {"counted": counted, "emulated": emulated}
+PARTS = {"counted": counted, "emulated": emulated} | cases.PARTS
