@@ -112,7 +112,7 @@ def check(suites):
                 state = judge(entry, goal)
             value = f"{entry['value']:.4g}" if entry else "-"
             interval = "[{:.4g}, {:.4g}]".format(*entry["ci95"]) if entry and entry.get("ci95") else "-"
-            print(f"{name:<34} {value:>11} {interval:>23} {'<= ' + format(goal['most'], 'g'):>9}  "
+            print(f"{name:<34} {value:>11} {interval:>23} {limit(goal):>9}  "
                   f"{entry['n'] if entry else '-':>3}  {MARKS[state]}{' (kept)' if entry and entry['source'] == 'kept' else ''}")
             if state != "true":
                 bad += 1

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The benchmarks' own arithmetic and judgement: figures from tables, and each verdict made to happen."""
 
+import contextlib
+import io
 import random
 import unittest
 from unittest import mock
@@ -74,6 +76,14 @@ class Judgement(unittest.TestCase):
         for suite, wanted in entries.targets().items():
             for name, goal in wanted.items():
                 self.assertTrue(goal["what"] and ("most" in goal) != ("above" in goal), f"{suite}.{name}")
+
+    def test_the_table_has_a_line_for_every_target(self):
+        table = io.StringIO()
+        with contextlib.redirect_stdout(table):
+            entries.check([])
+        lines = {line.split()[0]: line for line in table.getvalue().splitlines() if line and not line.startswith(" ")}
+        for name, goal in ((name, goal) for wanted in entries.targets().values() for name, goal in wanted.items()):
+            self.assertIn(entries.limit(goal), lines[name])
 
 
 if __name__ == "__main__":
