@@ -6,9 +6,10 @@
 //! column C: 5791 − 5694). Here, `migrate_page` includes the usual destination, `alloc_buddy` is 0, and `alloc_cache`
 //! is what a destination costs more if cache has to be dropped for it. The kernel's formula needs no change.
 
+use ramslice_types::Random;
 use thiserror::Error;
 
-use crate::bootstrap::{Interval, Random, interval};
+use crate::bootstrap::{Interval, interval};
 use crate::model::{Coefficients, TERMS, row};
 use crate::sample::{Operations, Sample};
 use crate::solve::{Bound, Problem};
@@ -122,7 +123,7 @@ pub fn intervals(samples: &[Sample]) -> Result<[Interval; TERMS], FitError> {
     let mut random = Random::new(rows.len() as u64);
     let mut found: [Vec<f64>; OURS] = Default::default();
     for _ in 0..RESAMPLES {
-        let picked: Vec<usize> = (0..rows.len()).map(|_| random.below(rows.len())).collect();
+        let picked: Vec<usize> = (0..rows.len()).map(|_| random.index(rows.len())).collect();
         let again: Vec<_> = picked.iter().map(|&at| rows[at]).collect();
         let costs: Vec<_> = picked.iter().map(|&at| targets[at]).collect();
         let weights: Vec<_> = picked.iter().map(|&at| weights[at]).collect();

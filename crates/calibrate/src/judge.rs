@@ -1,8 +1,9 @@
 //! How good a model is on samples that it has not seen.
 
+use ramslice_types::Random;
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{Interval, Random, interval};
+use crate::bootstrap::{Interval, interval};
 use crate::model::Coefficients;
 use crate::sample::Sample;
 
@@ -52,7 +53,7 @@ pub fn judge(model: &Coefficients, samples: &[Sample]) -> Option<Judgement> {
     let mut random = Random::new(pairs.len() as u64);
     let mut found: [Vec<f64>; 3] = Default::default();
     for _ in 0..RESAMPLES {
-        let picked: Vec<_> = (0..pairs.len()).map(|_| pairs[random.below(pairs.len())]).collect();
+        let picked: Vec<_> = (0..pairs.len()).map(|_| pairs[random.index(pairs.len())]).collect();
         let Some(figures) = Figures::of(&picked) else { continue };
         // Of the same largest cost: else the interval would be of another question.
         found[0].push(figures.p99 / first.largest);

@@ -4,13 +4,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use ramslice_types::Bytes;
+use ramslice_types::{Bytes, Random};
 use rustix::fs::{Advice, fadvise, fstatfs};
 
 use crate::account::{Account, Bin, Pages3, Resident, Smaps, cached, count, kib};
 use crate::error::Error;
 use crate::mix::Mix;
-use crate::random::Random;
 use crate::recipe::Amount;
 use crate::sys::{Area, Sharers};
 

@@ -12,7 +12,6 @@ mod account;
 mod error;
 mod fill;
 pub mod mix;
-mod random;
 mod recipe;
 mod sys;
 

@@ -17,7 +17,6 @@ pub mod model;
 mod never;
 mod observe;
 mod periodic;
-mod random;
 mod threshold;
 mod tuning;
 mod watermarks;

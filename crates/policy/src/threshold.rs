@@ -5,13 +5,12 @@
 
 use std::time::Duration;
 
-use ramslice_types::{Ratio, Request, SliceId, SliceState};
+use ramslice_types::{Random, Ratio, Request, SliceId, SliceState};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{PolicyKind, Threshold as Config};
 use crate::decide::{Decision, Policy, offline, online};
 use crate::observe::{Needs, Observation, Row};
-use crate::random::Random;
 use crate::why::Why;
 
 /// Thresholds and chance.
@@ -33,7 +32,7 @@ impl Threshold {
         let mut ids: Vec<SliceId> = rows.iter().filter(|row| wanted(row)).map(|row| row.id).collect();
         let count = ids.len().min(count as usize);
         for place in 0..count {
-            let other = place + self.random.below(ids.len() - place);
+            let other = place + self.random.index(ids.len() - place);
             ids.swap(place, other);
         }
         ids.truncate(count);

@@ -4,7 +4,7 @@ mod loads;
 
 use std::time::Duration;
 
-use loads::{Chance, Load};
+use loads::Load;
 use proptest::prelude::*;
 use ramslice_energy::builtin;
 use ramslice_policy::bench::{PAGE_BYTES, drive, run};
@@ -13,7 +13,7 @@ use ramslice_policy::model::{Costs, Series, State};
 use ramslice_policy::{
     Decision, Economics, Event, Governor, Observation, Policy, Row, Totals, Why, settings,
 };
-use ramslice_types::{Bytes, Op, Outcome, Pages, Price, Request, SliceId, SliceState};
+use ramslice_types::{Bytes, Op, Outcome, Pages, Price, Random, Request, SliceId, SliceState};
 
 fn economics() -> Economics {
     let profile = builtin("thesis-parc").unwrap().unwrap();
@@ -100,10 +100,10 @@ fn days_that_repeat_teach_what_gaps_alone_do_not() {
     // The same day again and again; its gaps are short or long by chance, so that only the time of day tells which.
     let economics = economics();
     let break_even = economics.break_even_of_emptying().0 / 30.0;
-    let mut chance = Chance::new(FRESH);
+    let mut chance = Random::new(FRESH);
     let mut day = Vec::new();
     while day.len() < 2880 {
-        let times = if chance.share() < 0.5 { chance.between(0.2, 0.8) } else { chance.between(1.5, 4.0) };
+        let times = if chance.unit() < 0.5 { chance.between(0.2, 0.8) } else { chance.between(1.5, 4.0) };
         day.extend(vec![4; (break_even * times) as usize]);
         day.extend(vec![20; 10]);
     }
@@ -132,15 +132,15 @@ enum Adversary {
 }
 
 impl Adversary {
-    fn demand(self, state: &State, slices: u32, since: &mut u32, chance: &mut Chance) -> u32 {
+    fn demand(self, state: &State, slices: u32, since: &mut u32, chance: &mut Random) -> u32 {
         *since = if state.off() > 0 { *since + 1 } else { 0 };
         let strikes = match self {
             Self::AtOnce => state.off() > 0,
             Self::After(steps) => *since > steps,
             Self::Once(count) => state.off() >= count.min(slices),
-            Self::Sometimes(percent) => chance.share() * 100.0 < percent as f64,
+            Self::Sometimes(percent) => chance.unit() * 100.0 < percent as f64,
         };
-        if strikes { slices } else { 1 + (chance.share() * f64::from(slices) / 4.0) as u32 }
+        if strikes { slices } else { 1 + (chance.unit() * f64::from(slices) / 4.0) as u32 }
     }
 }
 
@@ -163,7 +163,7 @@ proptest! {
     ) {
         let economics = economics();
         let step = Duration::from_secs(seconds);
-        let (mut chance, mut since, mut at) = (Chance::new(seed), 0, 0);
+        let (mut chance, mut since, mut at) = (Random::new(seed), 0, 0);
         let demand = |state: &State| {
             at += 1;
             // It lets the governor earn for a while, and then strikes.
@@ -185,7 +185,7 @@ proptest! {
     #[test]
     fn asks_for_nothing_while_it_backs_off(seed in any::<u64>(), slices in 2u32..40, seconds in 1u64..300) {
         let economics = economics();
-        let (mut chance, mut since, mut at) = (Chance::new(seed), 0, 0);
+        let (mut chance, mut since, mut at) = (Random::new(seed), 0, 0);
         let mut governor = governor();
         let demand = |state: &State| {
             at += 1;

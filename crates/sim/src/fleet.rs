@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::{ArrayRef, Float64Array, StringArray, UInt32Array, UInt64Array};
 use ramslice_energy::Interval;
 use ramslice_policy::{AnyPolicy, Config as PolicyConfig, ConfigError as PolicyError, Economics};
-use ramslice_types::{Bytes, Joules};
+use ramslice_types::{Bytes, Joules, Random};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -19,7 +19,6 @@ use crate::load::{InputError, Notes, Series, UsageLoad, UsageOptions};
 use crate::machine::Machine;
 use crate::parquet_out::Output;
 pub use crate::parquet_out::OutputError;
-use crate::random::Random;
 use crate::run::{Decider, Run, run};
 
 /// Machines in one part of a table.

@@ -11,7 +11,6 @@ pub mod fleet;
 pub mod load;
 mod machine;
 mod parquet_out;
-mod random;
 mod run;
 pub mod tournament;
 
@@ -19,5 +18,4 @@ pub use backend::SimBackend;
 pub use books::{ASSUMED_REFAULT, Books, Rates, RatesError};
 pub use config::{Config, ConfigError, Placement, ZoneConfig};
 pub use machine::{Change, Class, Machine, OwnerId, Prices, Stats};
-pub use random::Random;
 pub use run::{Decider, Run, needed_slices, run};

@@ -14,6 +14,7 @@ mod machine;
 mod parse;
 mod physical;
 mod price;
+mod random;
 mod reason;
 mod request;
 mod site;
@@ -36,6 +37,7 @@ pub use physical::{
     WattsPerGib,
 };
 pub use price::{Budget, PriceParameter};
+pub use random::Random;
 pub use reason::Reason;
 pub use request::{CacheChoice, Op, Outcome, Request};
 pub use site::{Allocation, Site, SiteProcess};

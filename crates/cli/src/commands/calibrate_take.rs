@@ -2,21 +2,21 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use ramslice_calibrate::{Coefficients, Experiment, Operations, Origin, Sample, Samples, check_steady};
 use ramslice_fragment::{Amount, Error as FillError, Fragmented, Mix, Plan as Fill, Probability};
 use ramslice_kernel::sys::Interrupt;
 use ramslice_types::{
-    Backend, Bytes, CacheChoice, Detail, ErrorKind, Info, Op, Outcome, Pages, PriceParameter, Request, Slice,
-    SliceId, SliceState,
+    Backend, Bytes, CacheChoice, Detail, ErrorKind, Info, Op, Outcome, Pages, PriceParameter, Random,
+    Request, Slice, SliceId, SliceState,
 };
 
 use super::child::NotStarted;
+use super::progress::Progress;
 
 /// What is wanted.
 pub(super) struct Plan {
@@ -103,10 +103,10 @@ pub(super) fn take(plan: &Plan, backend: &dyn Backend, interrupt: &Interrupt) ->
         interrupt,
         in_force: Coefficients::in_force(&parameters),
         found: Found { backend, size, off: Cell::new(None) },
-        random: plan.seed,
+        random: Random::new(plan.seed),
         samples: Vec::new(),
         changed: 0,
-        progress: Progress::new(plan.silent),
+        progress: Progress::new(plan.silent, Duration::ZERO),
     };
     let noise = taker.empties(size)?;
     let costs: Vec<f64> = taker.samples.iter().map(|sample| sample.measured.0 as f64).collect();
@@ -239,7 +239,7 @@ struct Taker<'a> {
     interrupt: &'a Interrupt,
     in_force: Coefficients,
     found: Found<'a>,
-    random: u64,
+    random: Random,
     samples: Vec<Sample>,
     changed: u64,
     progress: Progress,
@@ -256,13 +256,6 @@ impl Taker<'_> {
 
     fn resize(&self, size: Bytes) -> Result<()> {
         Ok(self.backend.set_slice_bytes(size)?)
-    }
-
-    /// A number below `end`, which is above 0: a linear congruence is random enough to choose slices by.
-    fn below(&mut self, end: usize) -> usize {
-        self.random =
-            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> 33) as usize % end
     }
 
     /// Slices that may be emptied. Pages in per-CPU lists count as unmovable, and after much was freed they lie in every
@@ -287,12 +280,12 @@ impl Taker<'_> {
         if ids.is_empty() {
             return Ok(0.0);
         }
-        let at = self.below(ids.len());
+        let at = self.random.index(ids.len());
         ids.rotate_left(at);
         for n in 0..EMPTY {
             // Half of them on one slice, over and over, and half on others.
             let id = if n % 2 == 0 { ids[0] } else { ids[n as usize % ids.len()] };
-            self.progress.show("empty slices", n, EMPTY, self.samples.len());
+            self.progress.show(sampling("empty slices", n, EMPTY, self.samples.len()));
             self.one(id, Origin::Artificial(Experiment::Empty), &format!("empty, {size}"))?;
         }
         let costs: Vec<f64> = self.samples[first..].iter().map(|sample| sample.measured.0 as f64).collect();
@@ -317,7 +310,7 @@ impl Taker<'_> {
         };
         let (interrupt, progress, taken) = (self.interrupt, &self.progress, self.samples.len());
         let made = Fragmented::make(&fill, |step| {
-            progress.show(mixture.name, (step.done * 100 / step.total.max(1)) as u32, 100, taken);
+            progress.show(sampling(mixture.name, (step.done * 100 / step.total.max(1)) as u32, 100, taken));
             !interrupt.requested()
         });
         let made = match made {
@@ -327,12 +320,12 @@ impl Taker<'_> {
         let mut tries = 0;
         let mut taken = 0;
         while taken < self.plan.per_mixture && tries < TRIES_EACH * self.plan.per_mixture {
-            self.progress.show(mixture.name, taken, self.plan.per_mixture, self.samples.len());
+            self.progress.show(sampling(mixture.name, taken, self.plan.per_mixture, self.samples.len()));
             let ids = self.eligible(|slice| slice.counters.free < slice.present)?;
             if ids.is_empty() {
                 break;
             }
-            let id = ids[self.below(ids.len())];
+            let id = ids[self.random.index(ids.len())];
             let origin = Origin::Artificial(mixture.experiment);
             taken += u32::from(self.one(id, origin, mixture.name)?);
             tries += 1;
@@ -352,17 +345,17 @@ impl Taker<'_> {
                 return Ok(());
             }
             self.check()?;
-            self.progress.show(
+            self.progress.show(sampling(
                 "slices of programs",
                 taken.min(self.plan.held_out),
                 self.plan.held_out,
                 self.samples.len(),
-            );
+            ));
             // One in ten may be empty, as on any machine.
-            let any = self.below(10) == 0;
+            let any = self.random.index(10) == 0;
             let ids = self.eligible(|slice| any || slice.counters.free < slice.present)?;
             if !ids.is_empty() {
-                let id = ids[self.below(ids.len())];
+                let id = ids[self.random.index(ids.len())];
                 taken += u32::from(self.one(id, Origin::Program, &label)?);
             }
             tries += u32::from(!goes_on);
@@ -456,62 +449,9 @@ fn told(origin: Origin, operations: &Operations) -> Origin {
     if pure { origin } else { Origin::Artificial(Experiment::Mixed) }
 }
 
-/// A line on a terminal, rewritten; elsewhere a line now and then, for logs.
-struct Progress {
-    silent: bool,
-    terminal: bool,
-    begun: Instant,
-    next: Cell<Duration>,
-}
-
-impl Progress {
-    fn new(silent: bool) -> Self {
-        let terminal = io::stderr().is_terminal();
-        let next = Cell::new(if terminal { Duration::ZERO } else { Duration::from_secs(10) });
-        Self { silent, terminal, begun: Instant::now(), next }
-    }
-
-    fn show(&self, what: &str, done: u32, of: u32, samples: usize) {
-        let now = self.begun.elapsed();
-        if self.silent || now < self.next.get() {
-            return;
-        }
-        self.next.set(now + if self.terminal { Duration::from_millis(200) } else { Duration::from_secs(10) });
-        let line =
-            format!("{samples} samples, {:.0} s: {what}, {} %", now.as_secs_f64(), 100 * done / of.max(1));
-        if self.terminal {
-            eprint!("\r\x1b[K{line}; Ctrl-C stops");
-        } else {
-            eprintln!("{line}");
-        }
-    }
-
-    fn clear(&self) {
-        if self.terminal && !self.silent {
-            eprint!("\r\x1b[K");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slice_with_other_pages_is_of_no_pure_experiment() {
-        let cache = Origin::Artificial(Experiment::Cache);
-        let twice = Origin::Artificial(Experiment::Mapped(2));
-        let operations = |dropped, moved, mappings| Operations {
-            frames: Pages(4096),
-            dropped: Pages(dropped),
-            moved: Pages(moved),
-            mappings,
-            ..Operations::default()
-        };
-        assert_eq!(told(cache, &operations(1000, 20, 20)), cache);
-        assert_eq!(told(cache, &operations(1000, 200, 200)), Origin::Artificial(Experiment::Mixed));
-        assert_eq!(told(twice, &operations(10, 1000, 2010)), twice);
-        assert_eq!(told(twice, &operations(10, 1000, 1200)), Origin::Artificial(Experiment::Mixed));
-        assert_eq!(told(Origin::Program, &operations(10, 1000, 1200)), Origin::Program);
+/// The line about what is being done: its share, and the samples so far.
+fn sampling(what: &str, done: u32, of: u32, samples: usize) -> impl FnOnce(Duration) -> String {
+    move |elapsed| {
+        format!("{samples} samples, {:.0} s: {what}, {} %", elapsed.as_secs_f64(), 100 * done / of.max(1))
     }
 }

@@ -15,6 +15,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::child::{Companion, Wake};
+use super::progress::Progress;
 use crate::context::{Context, write_json};
 use crate::exit::{Exit, UsageError};
 
@@ -137,9 +138,9 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("handling signals")?;
     }
     let begun = Instant::now();
-    let mut progress = Progress::new(context.json());
+    let progress = Progress::new(context.json(), Duration::from_millis(500));
     let state = Fragmented::make(&plan, |step| {
-        progress.show(step, begun.elapsed());
+        progress.show(|elapsed| filling(step, elapsed));
         !stop.load(Ordering::Relaxed)
     });
     progress.clear();
@@ -228,42 +229,10 @@ fn hold(args: &Args, stop: &AtomicBool, terminal: bool) -> Result<Exit> {
     }
 }
 
-/// A line on a terminal, rewritten; elsewhere a line now and then, for logs.
-struct Progress {
-    terminal: bool,
-    silent: bool,
-    next: Duration,
-}
-
-impl Progress {
-    fn new(silent: bool) -> Self {
-        let terminal = io::stderr().is_terminal();
-        // A log needs no line about what is over at once.
-        let next = if terminal { Duration::from_millis(500) } else { Duration::from_secs(10) };
-        Self { terminal, silent, next }
-    }
-
-    fn show(&mut self, step: &Step, elapsed: Duration) {
-        if self.silent || elapsed < self.next {
-            return;
-        }
-        self.next =
-            elapsed + if self.terminal { Duration::from_millis(200) } else { Duration::from_secs(10) };
-        let percent = 100 * step.done / step.total;
-        let left = elapsed.mul_f64((step.total - step.done) as f64 / step.done as f64);
-        let line = format!("filling memory: {percent} %, about {:.0} s left", left.as_secs_f64());
-        if self.terminal {
-            eprint!("\r\x1b[K{line}; Ctrl-C stops");
-        } else {
-            eprintln!("{line}");
-        }
-    }
-
-    fn clear(&self) {
-        if self.terminal && !self.silent {
-            eprint!("\r\x1b[K");
-        }
-    }
+fn filling(step: &Step, elapsed: Duration) -> String {
+    let percent = 100 * step.done / step.total;
+    let left = elapsed.mul_f64((step.total - step.done) as f64 / step.done as f64);
+    format!("filling memory: {percent} %, about {:.0} s left", left.as_secs_f64())
 }
 
 fn report(plan: &Plan, made: &Account) -> Vec<String> {

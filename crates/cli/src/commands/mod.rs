@@ -23,6 +23,7 @@ pub(crate) mod offline;
 pub(crate) mod online;
 mod outcome;
 pub(crate) mod profiles;
+mod progress;
 pub(crate) mod record;
 pub(crate) mod report;
 mod report_read;

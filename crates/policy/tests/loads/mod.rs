@@ -3,39 +3,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
 
 use ramslice_policy::model::Series;
-
-/// A sequence of numbers that a seed determines.
-pub struct Chance(u64);
-
-impl Chance {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// In [0, 1).
-    pub fn share(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        (mixed >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    pub fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * self.share()
-    }
-
-    /// Exponentially distributed.
-    pub fn about(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.share()).ln()
-    }
-
-    /// Normally distributed, around 0 with deviation 1.
-    pub fn normal(&mut self) -> f64 {
-        (-2.0 * (1.0 - self.share()).ln()).sqrt() * (std::f64::consts::TAU * self.share()).cos()
-    }
-}
+use ramslice_types::Random;
 
 /// A kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +25,7 @@ impl Load {
 
     /// Demand in steps of `step` seconds on a machine with `slices` slices.
     pub fn series(self, seed: u64, slices: u32, step: f64, steps: usize) -> Series {
-        let mut chance = Chance::new(seed ^ ((self as u64) << 56));
+        let mut chance = Random::new(seed ^ ((self as u64) << 56));
         let share = match self {
             Self::Diurnal => diurnal(&mut chance, step, steps),
             Self::Bursty => bursty(&mut chance, step, steps),
@@ -75,9 +43,9 @@ impl Load {
 
 const DAY: f64 = 86_400.0;
 
-fn diurnal(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
+fn diurnal(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
     let (low, high) = (chance.between(0.1, 0.3), chance.between(0.5, 0.9));
-    let (phase, rough) = (chance.share() * DAY, chance.between(0.0, 0.03));
+    let (phase, rough) = (chance.unit() * DAY, chance.between(0.0, 0.03));
     let mut noise = 0.0;
     (0..steps)
         .map(|index| {
@@ -90,14 +58,14 @@ fn diurnal(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
         .collect()
 }
 
-fn bursty(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
+fn bursty(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
     let base = chance.between(0.1, 0.4);
     let (pause, length) = (chance.between(300.0, 7200.0), chance.between(60.0, 1800.0));
     let mut share = vec![base; steps];
     let mut time = 0.0;
     while time < steps as f64 * step {
-        time += chance.about(pause);
-        let (long, height) = (chance.about(length), chance.about(0.2));
+        time += chance.exponential(pause);
+        let (long, height) = (chance.exponential(length), chance.exponential(0.2));
         let (from, to) = ((time / step) as usize, ((time + long) / step) as usize + 1);
         for share in share.iter_mut().take(to).skip(from) {
             *share += height;
@@ -106,7 +74,7 @@ fn bursty(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
     share
 }
 
-fn churn(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
+fn churn(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
     let (base, load) = (chance.between(0.05, 0.15), chance.between(0.2, 0.6));
     let sizes = [0.01, 0.02, 0.04, 0.08];
     let (middle, spread) = (chance.between(600.0, 3600.0), chance.between(0.8, 1.6));
@@ -116,8 +84,8 @@ fn churn(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
     // As if it had been going on for a while.
     let mut time = -2.0 * life;
     while time < steps as f64 * step {
-        time += chance.about(pause);
-        let size = sizes[(chance.share() * 4.0) as usize];
+        time += chance.exponential(pause);
+        let size = sizes[(chance.unit() * 4.0) as usize];
         let long = middle * (spread * chance.normal()).exp();
         let (from, to) = ((time.max(0.0) / step) as usize, ((time + long).max(0.0) / step) as usize);
         for share in share.iter_mut().take(to).skip(from) {
@@ -127,11 +95,11 @@ fn churn(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
     share
 }
 
-fn batch(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
+fn batch(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
     let base = chance.between(0.1, 0.3);
     let mut share = vec![base; steps];
-    let jobs: Vec<(f64, f64, f64)> = (0..(2.0 + chance.share() * 10.0) as u32)
-        .map(|_| (chance.share() * DAY, chance.between(600.0, 10_800.0), chance.between(0.05, 0.5)))
+    let jobs: Vec<(f64, f64, f64)> = (0..(2.0 + chance.unit() * 10.0) as u32)
+        .map(|_| (chance.unit() * DAY, chance.between(600.0, 10_800.0), chance.between(0.05, 0.5)))
         .collect();
     let days = (steps as f64 * step / DAY).ceil() as u32;
     for day in 0..days {
@@ -144,8 +112,8 @@ fn batch(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
             }
         }
         for _ in 0..3 {
-            let (start, height) = (f64::from(day) * DAY + chance.share() * DAY, chance.between(0.05, 0.3));
-            let (from, to) = (start / step, (start + chance.about(1800.0)) / step);
+            let (start, height) = (f64::from(day) * DAY + chance.unit() * DAY, chance.between(0.05, 0.3));
+            let (from, to) = (start / step, (start + chance.exponential(1800.0)) / step);
             for share in share.iter_mut().take(to as usize).skip(from as usize) {
                 *share += height;
             }
@@ -154,7 +122,7 @@ fn batch(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
     share
 }
 
-fn walk(chance: &mut Chance, step: f64, steps: usize) -> Vec<f64> {
+fn walk(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
     let rough = chance.between(0.0005, 0.005) * (step / 30.0).sqrt();
     let mut share = chance.between(0.2, 0.6);
     (0..steps)

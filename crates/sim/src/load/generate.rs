@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use ramslice_types::Random;
 use serde::Serialize;
 
 use super::Step;
 use crate::machine::{Change, Class, OwnerId};
-use crate::random::Random;
 
 /// What a generated load looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

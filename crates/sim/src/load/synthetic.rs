@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use ramslice_types::Random;
 use serde::Serialize;
 
 use super::{Notes, Series};
-use crate::random::Random;
 
 /// Averages of a fleet that its operators or others published.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

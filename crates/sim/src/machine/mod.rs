@@ -15,14 +15,13 @@ mod view;
 use std::time::Duration;
 
 use ramslice_policy::{Event, Totals};
-use ramslice_types::{Pages, Reason, SliceId, SliceState, Work};
+use ramslice_types::{Pages, Random, Reason, SliceId, SliceState, Work};
 use serde::Serialize;
 
 pub use memory::{Change, Class, OwnerId};
 pub use price::Prices;
 
 use crate::config::{Config, ConfigError};
-use crate::random::Random;
 use memory::Owner;
 
 /// What a slice holds, and its state.

@@ -1,8 +1,10 @@
 //! Chance that a seed determines: `SplitMix64` (Steele, Lea and Flood, 2014), written out so that a seed means the
-//! same in every version of this program.
+//! same in every version of this program, and so that its state can be saved with what uses it.
+
+use serde::{Deserialize, Serialize};
 
 /// A sequence of numbers that a seed determines.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Random(u64);
 
 impl Random {
@@ -42,7 +44,12 @@ impl Random {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// True with this probability.
+    /// A place in a list of this length, which is not 0.
+    pub fn index(&mut self, length: usize) -> usize {
+        self.below(length as u64) as usize
+    }
+
+    /// True with this probability: never with 0, always with 1.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
@@ -85,5 +92,6 @@ mod tests {
             assert!(random.exponential(5.0) >= 0.0 && random.normal().is_finite());
         }
         assert_eq!(random.below(0), 0);
+        assert!((0..10_000).all(|_| !random.chance(0.0) && random.chance(1.0)));
     }
 }

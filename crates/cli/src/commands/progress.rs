@@ -1,0 +1,50 @@
+//! Progress of long work on standard error: a line on a terminal, rewritten; elsewhere one now and then, for logs.
+
+use std::cell::Cell;
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+/// How often a line in a log is worth it.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// How often people look.
+const TERMINAL_EVERY: Duration = Duration::from_millis(200);
+
+/// The line, and when the next one is due.
+pub(super) struct Progress {
+    silent: bool,
+    terminal: bool,
+    begun: Instant,
+    next: Cell<Duration>,
+}
+
+impl Progress {
+    /// Begins to count the time; `after` is how long a terminal waits for the first line. A log gets none of what is
+    /// over at once.
+    pub(super) fn new(silent: bool, after: Duration) -> Self {
+        let terminal = io::stderr().is_terminal();
+        let next = Cell::new(if terminal { after } else { LOG_EVERY });
+        Self { silent, terminal, begun: Instant::now(), next }
+    }
+
+    /// Shows the line that `line` makes of the time so far, if one is due.
+    pub(super) fn show(&self, line: impl FnOnce(Duration) -> String) {
+        let elapsed = self.begun.elapsed();
+        if self.silent || elapsed < self.next.get() {
+            return;
+        }
+        self.next.set(elapsed + if self.terminal { TERMINAL_EVERY } else { LOG_EVERY });
+        let line = line(elapsed);
+        if self.terminal {
+            eprint!("\r\x1b[K{line}; Ctrl-C stops");
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    /// Leaves nothing of it on the terminal.
+    pub(super) fn clear(&self) {
+        if self.terminal && !self.silent {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
