@@ -216,7 +216,8 @@ impl Work<'_> {
         match result {
             Ok(()) => self.outcome.slices_done = 1,
             Err(reason) => {
-                self.outcome.slices_failed = 1;
+                // In the wrong state, nothing was tried.
+                self.outcome.slices_failed = u32::from(reason != Reason::State);
                 self.outcome.reason = reason;
                 self.outcome.status_errno = errno_of(reason);
             }

@@ -121,7 +121,8 @@ impl Run<'_> {
         match result {
             Ok(()) => self.outcome.slices_done = 1,
             Err(stop) => {
-                self.outcome.slices_failed = 1;
+                // In the wrong state, nothing was tried.
+                self.outcome.slices_failed = u32::from(stop.reason != Reason::State);
                 self.stop(&stop, true);
             }
         }

@@ -364,7 +364,8 @@ fn single(outcome: &mut Outcome, id: SliceId, result: &Next) {
     match result {
         Next::Done => outcome.slices_done = 1,
         Next::Failed(reason) | Next::Stop(reason) => {
-            outcome.slices_failed = 1;
+            // In the wrong state, nothing was tried.
+            outcome.slices_failed = u32::from(*reason != Reason::State);
             outcome.reason = *reason;
             outcome.status_errno = errno(*reason);
         }
