@@ -25,8 +25,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // A live machine: 16 MiB may change hands between two sums.
-    let settings = Settings { tolerance: Pages(4096), contents: true, events: true };
+    // A live machine: memory changes hands between two sums, and what lies free in per-CPU lists, some tens of
+    // megabytes after much was freed, counts as in use until packing drains them.
+    let settings = Settings { tolerance: Pages(16384), contents: true, events: true };
     let broken = check(&*backend, settings);
     for (rule, why) in &broken {
         println!("broken: {rule}: {why}");
