@@ -5,6 +5,7 @@
 # No pipefail: head ends before who feeds it
 set -eu
 folder=$(mktemp -d)
+# Who has ended already needs no killing
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 for ((round = 1; round <= $1; round++)); do
