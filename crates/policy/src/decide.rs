@@ -82,6 +82,12 @@ impl fmt::Display for Forecast {
     }
 }
 
+/// A policy that acts now and then has nothing to do before `due`.
+pub(crate) fn not_due(due: Option<Duration>, now: Duration) -> Option<Decision> {
+    let wait = due?.checked_sub(now).filter(|wait| !wait.is_zero())?;
+    Some(Decision::rest(Why::NotDue { wait }))
+}
+
 /// Switches off at most `slices` slices that are empty already.
 pub(crate) fn offline_empty(slices: u32) -> Request {
     Request { max_slices: Some(slices.max(1)), ..Request::new(Op::OfflineFree) }

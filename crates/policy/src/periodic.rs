@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Periodic as Config, PolicyKind};
-use crate::decide::{Decision, Policy, compact};
+use crate::decide::{Decision, Policy, compact, not_due};
 use crate::observe::Observation;
 use crate::why::Why;
 
@@ -30,10 +30,8 @@ impl Policy for Periodic {
     }
 
     fn step(&mut self, seen: &Observation<'_>) -> Decision {
-        if let Some(due) = self.due
-            && seen.time < due
-        {
-            return Decision::rest(Why::NotDue { wait: due.saturating_sub(seen.time) });
+        if let Some(rest) = not_due(self.due, seen.time) {
+            return rest;
         }
         self.due = Some(seen.time + self.config.period());
         let request = compact(self.config.max_slices, self.config.budget.into(), self.config.per_slice);

@@ -9,7 +9,7 @@ use ramslice_types::{Random, Ratio, Request, SliceId, SliceState};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{PolicyKind, Threshold as Config};
-use crate::decide::{Decision, Policy, offline, online};
+use crate::decide::{Decision, Policy, not_due, offline, online};
 use crate::observe::{Needs, Observation, Row};
 use crate::why::Why;
 
@@ -50,10 +50,8 @@ impl Policy for Threshold {
     }
 
     fn step(&mut self, seen: &Observation<'_>) -> Decision {
-        if let Some(due) = self.due
-            && seen.time < due
-        {
-            return Decision::rest(Why::NotDue { wait: due.saturating_sub(seen.time) });
+        if let Some(rest) = not_due(self.due, seen.time) {
+            return rest;
         }
         self.due = Some(seen.time + self.config.period());
         let totals = &seen.totals;

@@ -13,7 +13,7 @@ use ramslice_types::{Bytes, Pages, Request, SliceState};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{PolicyKind, Watermarks as Config};
-use crate::decide::{Decision, Policy, offline, online};
+use crate::decide::{Decision, Policy, not_due, offline, online};
 use crate::observe::{Needs, Observation};
 use crate::why::Why;
 
@@ -78,10 +78,8 @@ impl Policy for Watermarks {
     }
 
     fn step(&mut self, seen: &Observation<'_>) -> Decision {
-        if let Some(due) = self.due
-            && seen.time < due
-        {
-            return Decision::rest(Why::NotDue { wait: due.saturating_sub(seen.time) });
+        if let Some(rest) = not_due(self.due, seen.time) {
+            return rest;
         }
         self.due = Some(seen.time + self.timeout);
         match self.decide(seen) {
