@@ -15,7 +15,9 @@ import harness
 import ramslice_dev as dev
 from harness import MIB, PAGE, libc
 
-MIB_OF_EACH = 48
+MIB_OF_EACH = 64
+# A slice of the files' pages may hold this many others, which may come and go meanwhile
+OTHERS = 32
 
 
 class File:
@@ -62,7 +64,13 @@ class Cache(harness.Test):
 
     def setUp(self):
         super().setUp()
+        self.fill()
+
+    def fill(self):
+        """Has the files alone in as many slices as they need: what else is in memory is packed first."""
         dev.write("/proc/sys/vm/drop_caches", 3)
+        harness.compact(self.device)
+        self.device.request("online_all")
         self.assertEqual((self.once.cached(), self.twice.cached()), (0, 0))
         self.twice.read()
         self.twice.read()
@@ -74,22 +82,30 @@ class Cache(harness.Test):
         self.assert_sane()
 
     def pages_of(self, number):
-        """Pages that the slice holds of either file; None if something else would have to be moved, or stays."""
-        found = {self.once.inode: 0, self.twice.inode: 0}
+        """Pages that the slice holds of either file; None if more than a few others would have to be moved, or any stays."""
+        found, others = {self.once.inode: 0, self.twice.inode: 0}, 0
         for run in self.device.pages(number):
             if run.what() == "file" and run.inode in found:
                 found[run.inode] += run.nr_pages
+            elif run.what() == "anon" and not run.reason:
+                others += run.nr_pages
             elif run.reason or run.what() not in ("free", "transit"):
                 return None
-        return found[self.once.inode], found[self.twice.inode]
+        return (found[self.once.inode], found[self.twice.inode]) if others <= OTHERS else None
 
-    def slice_of(self, file, least=512):
-        """A slice of this file's pages, and of nothing but theirs."""
+    def slice_of(self, file, least=256):
+        """A slice of this file's pages, and of hardly any but theirs. If none is left, they are read anew."""
         index = (self.once, self.twice).index(file)
-        for s in self.device.snapshot():
-            if s.counter("file") >= least and (pages := self.pages_of(s.id)) and pages[index] >= least:
-                return s.id, pages
+        for _ in range(5):
+            for s in self.device.snapshot():
+                if s.counter("file") >= least and (pages := self.pages_of(s.id)) and pages[index] >= least:
+                    return s.id, pages
+            self.fill()
         self.fail("no slice with such pages alone")
+
+    def assert_about(self, found, wanted):
+        """As many, but for the few others."""
+        self.assertLessEqual(abs(found - wanted), 2 * OTHERS, f"{found} pages, not {wanted}")
 
     def empty_of(self, number, flags=0):
         """Empties the slice: (dropped there and in destinations, moved)."""
@@ -104,25 +120,34 @@ class Cache(harness.Test):
         for file in (self.once, self.twice):
             number, pages = self.slice_of(file)
             before = self.cached()
-            self.assertEqual(self.empty_of(number), (sum(pages), 0))
-            # Nothing was to be moved, so that there is no destination
-            self.assertEqual(self.cached(), tuple(b - p for b, p in zip(before, pages)))
+            dropped, moved = self.empty_of(number)
+            self.assert_about(dropped, sum(pages))
+            self.assert_about(moved, 0)
+            # Destinations of others are few
+            for was, is_, gone in zip(before, self.cached(), pages):
+                self.assert_about(was - is_, gone)
 
     def test_keep_spares_all(self):
         before = self.cached()
         for file in (self.once, self.twice):
             number, pages = self.slice_of(file)
-            self.assertEqual(self.empty_of(number, dev.KEEP_CACHE), (0, sum(pages)))
+            dropped, moved = self.empty_of(number, dev.KEEP_CACHE)
+            self.assertEqual(dropped, 0)
+            self.assert_about(moved, sum(pages))
         self.assertEqual(self.cached(), before)
 
     def test_auto_spares_what_was_used(self):
         for file in (self.once, self.twice):
+            # What moves is older for it
+            self.fill()
             number, pages = self.slice_of(file)
             before = self.cached()
             dropped, moved = self.empty_of(number, dev.AUTO_CACHE)
-            self.assertEqual(moved, pages[1])
+            self.assert_about(moved, pages[1])
             self.assertGreaterEqual(dropped, pages[0])
-            self.assertEqual(self.cached(), (before[0] - dropped, before[1]))
+            once, twice = self.cached()
+            self.assertEqual(twice, before[1])
+            self.assert_about(before[0] - once, dropped)
 
     def test_auto_learns_from_what_comes_back(self):
         number, pages = self.slice_of(self.once)
@@ -134,26 +159,28 @@ class Cache(harness.Test):
         self.once.read()
         # A few may count late
         self.assertGreater(harness.vmstat()["workingset_refault_file"] - refaults, away * 9 // 10)
-        # Of the file's pages, those that came back stay from now on, wherever they are
+        # Of the file's pages, those that came back stay from now on, wherever they are. What was moved and not used
+        # since may go when it is in the way again: slices that received pages are left alone, destinations are not.
+        held = {s.id: self.pages_of(s.id) for s in self.device.snapshot() if s.counter("file")}
         dropped = moved = 0
         for s in self.device.snapshot():
-            if s.state == dev.ONLINE and s.counter("file") and (held := self.pages_of(s.id)) and held[0]:
+            if s.state == dev.ONLINE and held.get(s.id) and held[s.id][0] and self.pages_of(s.id) == held[s.id]:
                 done = self.device.request("offline", id=s.id, flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF)
                 dropped, moved = dropped + done.pages_dropped, moved + done.pages_migrated
         self.assertGreater(moved, away // 2)
-        self.assertGreaterEqual(self.once.cached(), away * 9 // 10)
+        self.assertGreater(self.once.cached(), away // 2)
         self.assertGreater(dropped, 0)
 
     def test_what_was_dropped_without_a_choice_is_new_when_it_comes_back(self):
         number, pages = self.slice_of(self.once)
         refaults = harness.vmstat()["workingset_refault_file"]
-        self.assertEqual(self.empty_of(number)[0], sum(pages))
+        self.assert_about(self.empty_of(number)[0], sum(pages))
         self.once.read()
         self.assertEqual(harness.vmstat()["workingset_refault_file"], refaults)
 
     def test_what_is_moved_and_not_used_again_goes_in_the_end(self):
         number, pages = self.slice_of(self.twice)
-        self.assertEqual(self.empty_of(number, dev.AUTO_CACHE)[1], pages[1])
+        self.assert_about(self.empty_of(number, dev.AUTO_CACHE)[1], pages[1])
         cached = self.twice.cached()
         for _ in range(12):
             # Where they are now, and again, until none are left but those in slices that stay
@@ -173,7 +200,7 @@ class Cache(harness.Test):
             prices[name] = done.price_predicted
         self.assertLess(prices["drop"], prices["auto"])
         self.assertLess(prices["drop"], prices["keep"])
-        self.assertEqual(self.empty_of(number, dev.AUTO_CACHE)[1], pages[1])
+        self.assert_about(self.empty_of(number, dev.AUTO_CACHE)[1], pages[1])
 
     def test_one_choice_at_a_time(self):
         with self.refused(errno.EINVAL):
@@ -183,6 +210,8 @@ class Cache(harness.Test):
         """Of many slices at once; room may be short, so that some of the used goes with old age, but none is lost."""
         dropped = {}
         for name, flags in (("keep", dev.KEEP_CACHE), ("auto", dev.AUTO_CACHE), ("drop", 0)):
+            # The kernel may take what has moved for used
+            self.fill()
             done = self.device.request("compact", flags=flags | dev.IGNORE_BACKOFF)
             self.assertEqual(done.status, 0, done.why())
             self.assertGreater(done.nr_done, 0)

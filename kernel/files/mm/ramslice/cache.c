@@ -56,16 +56,32 @@ bool ramslice_folio_droppable(struct folio *folio)
 	       folio_mapping(folio);
 }
 
+#ifdef CONFIG_LRU_GEN
+/*
+ * Generations have no flag for it. The two youngest are the active ones; but
+ * where there are no others, the older of them is where reclaim would begin,
+ * and where the kernel puts what is read for the first time.
+ */
+static bool generation_active(struct lruvec *lruvec, int gen)
+{
+	struct lru_gen_folio *lrugen = &lruvec->lrugen;
+	unsigned long oldest = READ_ONCE(lrugen->min_seq[LRU_GEN_FILE]);
+
+	return lru_gen_is_active(lruvec, gen) &&
+	       gen != lru_gen_from_seq(oldest);
+}
+#endif
+
 static bool folio_active(struct folio *folio)
 {
 	bool active = folio_test_active(folio);
 #ifdef CONFIG_LRU_GEN
 	int gen = folio_lru_gen(folio);
 
-	/* Generations have no flag for it; the reference keeps the folio's */
+	/* The reference keeps the folio's lists */
 	if (!active && gen >= 0) {
 		rcu_read_lock();
-		active = lru_gen_is_active(folio_lruvec(folio), gen);
+		active = generation_active(folio_lruvec(folio), gen);
 		rcu_read_unlock();
 	}
 #endif

@@ -138,7 +138,7 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
 	struct ramslice_work before = run->work, done;
-	u64 nr_free, nr_cache, price, ns;
+	u64 nr_free, nr_cache, taken, price, ns;
 	int err;
 
 	*spent = 0;
@@ -165,8 +165,9 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 			     c->nr_maps);
 	if (price > budget && !ramslice_dummy_mode)
 		return refused(id, RAMSLICE_REASON_OVER_BUDGET, 0);
-	if (!ramslice_spares(run->rz->zone, c->nr_free + nr_free +
-					    run->dry_offline))
+	/* A slice full of cache that goes takes no free memory with it */
+	taken = c->nr_free + nr_free + run->dry_offline;
+	if (taken && !ramslice_spares(run->rz->zone, taken))
 		return refused(id, RAMSLICE_REASON_AWAKE_RESERVE, 0);
 
 	req->price_predicted += price;

@@ -18,8 +18,12 @@
 #include "../internal.h"
 #include "internal.h"
 
-/* Folios to migrate in one go, so that TLB flushes are shared. In debugfs. */
-u32 ramslice_migrate_batch = 512;
+/*
+ * Folios to migrate in one go, so that TLB flushes are shared. Whoever needs
+ * one of them waits for those before it: a quarter of migrate_pages()'s own
+ * limit costs hardly more flushes, and makes that wait short. In debugfs.
+ */
+u32 ramslice_migrate_batch = 128;
 /* Walks over a slice before giving up on pages that stay. */
 #define MAX_PASSES	8
 
