@@ -394,11 +394,15 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 			*budget -= min(*budget, spent);
 		if (reason == RAMSLICE_REASON_OVER_BUDGET || ramslice_is_final(reason))
 			break;
-		/* A dearer slice may have less to move, or be less empty */
+		/*
+		 * A dearer slice may have less to move, or be less empty. Those
+		 * that are wholly empty come first; as many as it takes stay.
+		 */
 		if (reason == RAMSLICE_REASON_NO_ROOM ||
 		    reason == RAMSLICE_REASON_AWAKE_RESERVE) {
 			missed = reason;
-			if (++misses == MAX_MISSES)
+			if (census.nr_free < census.nr_pages &&
+			    ++misses == MAX_MISSES)
 				break;
 		} else {
 			missed = RAMSLICE_REASON_NONE;
