@@ -253,7 +253,11 @@ impl<'a> Recorder<'a> {
         Ok(Summary { ended, parts, events_source: self.events_source })
     }
 
-    fn sample(&mut self) -> Result<(), WriteError> {
+    /// Takes a sample now: for those whose samples are due when something is done, not when time has passed.
+    ///
+    /// # Errors
+    /// If the machine cannot be looked at, or nothing can be written any more.
+    pub fn sample(&mut self) -> Result<(), WriteError> {
         self.drain()?;
         let begun = Instant::now();
         let now = Clocks::now();

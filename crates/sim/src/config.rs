@@ -29,6 +29,12 @@ pub enum Placement {
     Packed,
 }
 
+impl ConfigError {
+    pub(crate) fn new(what: &'static str, wrong: String, allowed: &'static str) -> Self {
+        Self { what, wrong, allowed }
+    }
+}
+
 impl Placement {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Stock, Self::KernelLow, Self::Packed];
@@ -74,6 +80,9 @@ pub struct Config {
     pub placement: Placement,
     /// How often a run of pages goes elsewhere than the one before: 0 to 1.
     pub scatter: f64,
+    /// How much of new page cache makes room for itself by recycling old cache, as reading ahead for the first time does,
+    /// rather than wake memory, as writing does: 0 to 1.
+    pub recycling: f64,
     /// The size of a run: the grain of the simulation. Never more than an eighth of a slice.
     pub run_bytes: Bytes,
     /// Cycles of a CPU in a second: turns prices into time.
@@ -107,6 +116,7 @@ impl Config {
             boot_share: BOOT_SHARE,
             placement: Placement::Stock,
             scatter: 0.2,
+            recycling: 1.0,
             run_bytes: RUN,
             cycles_per_second: CYCLES_PER_SECOND,
             wake_latency_ns: CHUNK_WAKE_NS,
@@ -160,7 +170,9 @@ impl Config {
         if self.zones.is_empty() || self.memory().0 / self.slice_bytes.0 > 1 << 20 {
             return error("memory", self.memory().to_string(), "there are 1 to 1048576 slices");
         }
-        for (what, share) in [("boot share", self.boot_share), ("scatter", self.scatter)] {
+        for (what, share) in
+            [("boot share", self.boot_share), ("scatter", self.scatter), ("recycling", self.recycling)]
+        {
             if !(0.0..=1.0).contains(&share) {
                 return error(what, share.to_string(), "it lies between 0 and 1");
             }

@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod load;
 mod machine;
 mod parquet_out;
+pub mod predict;
 mod run;
 pub mod tournament;
 

@@ -107,12 +107,12 @@ fn what_was_dropped_and_is_used_is_read_again() {
 }
 
 #[test]
-fn cache_that_is_kept_is_moved_and_cache_of_long_ago_is_not_kept_by_auto() {
-    let outcome = |cache, rest| {
+fn cache_that_is_kept_is_moved_and_auto_keeps_what_was_used_again_page_by_page() {
+    let outcome = |cache, read| {
         let backend = SimBackend::new(small()).unwrap();
         backend.apply(level(1, Class::File, 0, 20_000));
         backend.apply(level(2, Class::Anon, 1, 20_000));
-        backend.advance(Duration::from_secs(rest));
+        backend.apply(Change::Read { owner: OwnerId(1), pages: read });
         let outcome = backend.request(&Request { cache, ..Request::new(Op::Compact) }).unwrap();
         backend.with(|machine| machine.check_books()).unwrap();
         (outcome.dropped.0, outcome.migrated.0)
@@ -121,8 +121,24 @@ fn cache_that_is_kept_is_moved_and_cache_of_long_ago_is_not_kept_by_auto() {
     assert!(dropped > 0);
     let (none, more) = outcome(CacheChoice::Keep, 0);
     assert!(none == 0 && more > moved, "{none} {more} {moved}");
-    assert_eq!(outcome(CacheChoice::Auto, 0), (none, more));
-    assert!(outcome(CacheChoice::Auto, 600).0 > 0, "cache that nobody used for ten minutes is dropped");
+    assert_eq!(outcome(CacheChoice::Auto, 20_000), (none, more));
+    let all = outcome(CacheChoice::Auto, 0).0;
+    assert!(all > 0, "cache that was used once is dropped");
+    let half = outcome(CacheChoice::Auto, 10_000).0;
+    assert!(half > all / 3 && half < all * 2 / 3, "{half} of {all}");
+}
+
+#[test]
+fn a_kernel_that_says_what_was_used_is_believed() {
+    let dropped = |used| {
+        let backend = SimBackend::new(small()).unwrap();
+        backend.apply(level(1, Class::File, 0, 20_000));
+        backend.apply(Change::Used { owner: OwnerId(1), pages: used });
+        let request = Request { cache: CacheChoice::Auto, ..Request::new(Op::Compact) };
+        backend.request(&request).unwrap().dropped.0
+    };
+    assert!(dropped(0) > dropped(10_000) && dropped(10_000) > 0);
+    assert_eq!(dropped(20_000), 0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Loads: what programs do to the memory of the simulated machine, step by step.
 
+mod demand;
 mod error;
 mod generate;
 mod recording;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub use demand::{Demand, Moment, Order};
 pub use error::InputError;
 pub use generate::{Generator, Pattern, Scale};
 pub use recording::{RecordedLoad, recorded};

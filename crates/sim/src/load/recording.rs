@@ -1,33 +1,74 @@
-//! A recording as a load: how much memory of each kind was in use at each sample.
+//! A recording as a load: a machine that begins as the recorded one was, and how much memory of each kind came and went.
 //!
-//! Where pages were is the recording's own policy's doing and is not taken over; how much there was is the programs'.
+//! Where pages were is the recording's own policy's doing and is not taken over, but for the first sample; how much there
+//! was is the programs'.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ramslice_record::Recording;
-use ramslice_types::{Bytes, Machine, PriceParameter, SliceState};
+use ramslice_record::{Located, Recording, rows};
+use ramslice_types::{Bytes, Machine as Seen, Price, PriceParameter, SliceState};
 
+use super::demand::{Demand, Moment, Order};
 use super::{InputError, Notes, Step};
-use crate::config::{Config, ZoneConfig};
-use crate::machine::{Change, Class, OwnerId};
+use crate::config::{Config, ConfigError, ZoneConfig};
+use crate::machine::{KINDS, Machine};
 
 /// Distances between samples that are usual, times this, are a gap.
 const GAP: u32 = 3;
+/// No more pieces than that are told apart.
+const MOST_PIECES: u64 = 256;
 
 /// What a recording holds for the simulator.
 #[derive(Debug, Clone)]
 pub struct RecordedLoad {
     /// A machine like the recorded one.
     pub config: Config,
-    /// What its programs did.
+    /// The recorded one at its first sample.
+    pub first: Seen,
+    /// What its programs did, memory going as [`RecordedLoad::usual`] says; nothing happens in the first step.
     pub steps: Vec<Step>,
-    /// Slices that were on and held something, at each step.
+    /// When each sample was taken, and what it saw.
+    pub moments: Vec<(Duration, Moment)>,
+    /// Slices that were on and held something, at each sample.
     pub nonempty: Vec<u32>,
     /// What was left out.
     pub notes: Notes,
     /// The price model's parameters that were recorded.
-    pub prices: Vec<(PriceParameter, ramslice_types::Price)>,
+    pub prices: Vec<(PriceParameter, Price)>,
+}
+
+impl RecordedLoad {
+    /// What goes first of each kind, as long as nobody has fitted it: programs end in the order that they please.
+    pub fn usual() -> [Order; KINDS.len()] {
+        [Order::Any; KINDS.len()]
+    }
+
+    /// What its programs did, if memory goes in this order.
+    pub fn steps(&self, orders: [Order; KINDS.len()]) -> Vec<Step> {
+        let Some((_, first)) = self.moments.first() else { return Vec::new() };
+        // A layer is a pageblock at least: what is less has no place of its own.
+        let least = self.config.pageblock_bytes.pages(self.config.page_bytes).0;
+        let all = self.config.memory().pages(self.config.page_bytes).0;
+        let piece = self.config.slice_pages().0.max(all / MOST_PIECES);
+        let mut demand = Demand::new(*first, orders, least, piece);
+        let mut steps = vec![Step::default()];
+        steps.extend(self.moments[1..].iter().map(|&(time, now)| Step { time, changes: demand.step(now) }));
+        steps
+    }
+
+    /// The recorded machine at its first sample; `config` may place memory by other rules.
+    ///
+    /// # Errors
+    /// If the configuration makes no machine, or one with other slices.
+    pub fn machine(&self, config: Config) -> Result<Machine, ConfigError> {
+        let mut machine = Machine::like(config, &self.first)?;
+        for &(parameter, price) in &self.prices {
+            machine.prices().set(parameter, price);
+        }
+        Ok(machine)
+    }
 }
 
 /// Reads a recording as a load; every part must be whole.
@@ -37,16 +78,19 @@ pub struct RecordedLoad {
 /// row.
 pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
     let recording = Recording::open(dir)?;
+    let mut statistics = Statistics::of(&recording);
     let mut machines = recording.machines();
     let mut found: Option<RecordedLoad> = None;
     let mut start = Duration::ZERO;
-    for machine in machines.by_ref() {
+    while let Some(machine) = machines.next() {
         let machine = machine?;
         let load = found.get_or_insert_with(|| {
             start = machine.snapshot.time;
             RecordedLoad {
                 config: config(&machine),
+                first: machine.clone(),
                 steps: Vec::new(),
+                moments: Vec::new(),
                 nonempty: Vec::new(),
                 notes: Notes::default(),
                 prices: machine.price_parameters.iter().map(|(name, price)| (*name, *price)).collect(),
@@ -57,21 +101,69 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
                 "the slice size changes from {} to {} at sample {}: a simulated machine has one",
                 load.config.slice_bytes,
                 machine.info.slice_bytes,
-                load.steps.len()
+                load.moments.len()
             );
             return Err(InputError::Empty { path: dir.to_owned(), what });
         }
         load.nonempty.push(nonempty(&machine));
-        let time = machine.snapshot.time.saturating_sub(start);
-        load.steps.push(Step { time, changes: changes(&machine) });
+        let mut moment = Moment::of(&machine);
+        // Recorders without root do not tell: then nothing counts as done.
+        if let Ok(work) = machines.work() {
+            moment.dropped = work.dropped_pages.0;
+            moment.woken = work.woken_slices;
+            moment.emptied = work.emptied_slices * machine.info.slice_pages().0;
+        }
+        if let Some(at) = machines.boottime_us() {
+            statistics.at(at, &mut moment)?;
+        }
+        load.moments.push((machine.snapshot.time.saturating_sub(start), moment));
     }
     let incomplete = machines.skipped();
     let mut load = found.ok_or_else(|| InputError::Empty {
         path: dir.to_owned(),
         what: format!("the recording has no sample with all its slices ({incomplete} are incomplete)"),
     })?;
+    load.steps = load.steps(RecordedLoad::usual());
     load.notes = Notes { gaps: gaps(&load.steps), incomplete, ..Notes::default() };
     Ok(load)
+}
+
+/// `/proc/vmstat` sample by sample, as far as loads need it.
+struct Statistics {
+    rows: std::iter::Peekable<ramslice_record::Rows<rows::Vmstat>>,
+    values: BTreeMap<&'static str, u64>,
+}
+
+/// Lines of `/proc/vmstat` that loads need.
+const LINES: [&str; 6] =
+    ["workingset_refault_file", "pgsteal_file", "nr_active_file", "nr_inactive_file", "pgpgin", "pgpgout"];
+/// `pgpgin` and `pgpgout` count KiB.
+const KIB_PER_PAGE: u64 = 4;
+
+impl Statistics {
+    fn of(recording: &Recording) -> Self {
+        Self { rows: recording.rows().peekable(), values: BTreeMap::new() }
+    }
+
+    /// Fills in what is known until then.
+    fn at(&mut self, boottime_us: i64, moment: &mut Moment) -> Result<(), InputError> {
+        let due = |row: &Result<Located<rows::Vmstat>, _>| {
+            row.as_ref().map_or(true, |row| row.row.boottime_us <= boottime_us)
+        };
+        while let Some(row) = self.rows.next_if(due) {
+            let row = row?.row;
+            if let Some(name) = LINES.into_iter().find(|name| *name == row.name) {
+                self.values.insert(name, u64::try_from(row.value).unwrap_or(0));
+            }
+        }
+        let value = |name: &str| self.values.get(name).copied();
+        moment.refaulted = value("workingset_refault_file").unwrap_or(0);
+        moment.reclaimed = value("pgsteal_file").unwrap_or(0);
+        moment.active = value("nr_active_file").zip(value("nr_inactive_file"));
+        let pages = |name: &str| value(name).map(|kib| kib / KIB_PER_PAGE);
+        moment.moved = pages("pgpgin").zip(pages("pgpgout"));
+        Ok(())
+    }
 }
 
 fn gaps(steps: &[Step]) -> u64 {
@@ -82,7 +174,7 @@ fn gaps(steps: &[Step]) -> u64 {
     distances.iter().filter(|distance| **distance > usual * GAP).count() as u64
 }
 
-fn config(machine: &Machine) -> Config {
+fn config(machine: &Seen) -> Config {
     let info = &machine.info;
     let zones = machine.zones.iter().map(|zone| ZoneConfig {
         node: zone.node,
@@ -107,32 +199,7 @@ fn config(machine: &Machine) -> Config {
     }
 }
 
-fn nonempty(machine: &Machine) -> u32 {
+fn nonempty(machine: &Seen) -> u32 {
     let slices = machine.snapshot.slices.iter();
     slices.filter(|slice| slice.state != SliceState::Offline && !slice.is_empty()).count() as u32
-}
-
-/// All memory of each kind, as one owner each.
-fn changes(machine: &Machine) -> Vec<Change> {
-    let frames = machine.info.slice_pages();
-    let mut pages = [0u64; 5];
-    for slice in &machine.snapshot.slices {
-        if slice.state == SliceState::Offline {
-            continue;
-        }
-        let (counters, parts) = (&slice.counters, slice.composition(frames));
-        pages[0] += counters.lru_anon.0.saturating_sub(counters.shmem.0);
-        pages[1] += counters.shmem.0;
-        pages[2] += parts.freeable.0 + counters.dirty.0 + counters.writeback.0;
-        pages[3] += counters.file_mapped.0;
-        pages[4] += if slice.unreclaimable { 0 } else { parts.unmovable.0 };
-    }
-    let classes = [Class::Anon, Class::Shmem, Class::File, Class::FileMapped, Class::Unmovable];
-    let level = |(at, (class, pages)): (usize, (Class, u64))| Change::Level {
-        owner: OwnerId(at as u32),
-        class,
-        maps: 1,
-        pages,
-    };
-    classes.into_iter().zip(pages).enumerate().map(level).collect()
 }

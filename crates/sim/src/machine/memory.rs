@@ -7,6 +7,7 @@ use ramslice_types::Pages;
 use serde::Serialize;
 
 use super::Machine;
+use super::usage::Usage;
 
 /// Whose memory it is: a number that a load chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -56,6 +57,13 @@ pub enum Change {
         /// How many.
         pages: u64,
     },
+    /// Of its cache, this many pages count as used lately: what a kernel said of it.
+    Used {
+        /// Whose.
+        owner: OwnerId,
+        /// How many.
+        pages: u64,
+    },
     /// Pages of its cache are written to, and wait for their way to storage.
     Write {
         /// Whose.
@@ -80,8 +88,10 @@ pub(super) struct Owner {
     /// Cache that was dropped and is still in the file: for packing, and for want of memory.
     pub(super) dropped_packing: u64,
     pub(super) dropped_pressure: u64,
-    /// When its cache was used last.
-    pub(super) used_us: u64,
+    /// Of that for packing, what was chosen by its use: it counts as used when it comes back.
+    pub(super) dropped_by_use: u64,
+    /// How its cache was used.
+    pub(super) usage: Usage,
 }
 
 /// Linux writes dirty pages after 30 s (`dirty_expire_centisecs`).
@@ -106,7 +116,8 @@ impl Machine {
             total_dirty: 0,
             dropped_packing: 0,
             dropped_pressure: 0,
-            used_us: self.time_us,
+            dropped_by_use: 0,
+            usage: Usage::new(),
         };
         self.owners.push(owner);
         self.owners.len() - 1
@@ -121,6 +132,12 @@ impl Machine {
         match change {
             Change::Level { owner, class, maps, pages } => self.level(owner, class, maps, pages),
             Change::Read { owner, pages } => self.read(owner, pages),
+            Change::Used { owner, pages } => {
+                if let Some(slot) = self.known(owner) {
+                    let owner = &mut self.owners[slot];
+                    owner.usage.set_active(pages as f64 / owner.total.max(1) as f64);
+                }
+            }
             Change::Write { owner, pages } => self.write(owner, pages),
         }
     }
@@ -141,13 +158,13 @@ impl Machine {
         let dropped = owner.dropped_packing + owner.dropped_pressure;
         let has = owner.total + dropped;
         if pages >= has {
-            self.grow(slot, pages - has, owner.class == Class::File);
+            self.grow(slot, pages - has, 0, owner.class == Class::File);
             return;
         }
         // A file that shrinks loses what was dropped in proportion.
         let share = if has == 0 { 0.0 } else { (has - pages) as f64 / has as f64 };
         let owner = &mut self.owners[slot];
-        for dropped in [&mut owner.dropped_packing, &mut owner.dropped_pressure] {
+        for dropped in [&mut owner.dropped_packing, &mut owner.dropped_pressure, &mut owner.dropped_by_use] {
             *dropped -= (*dropped as f64 * share) as u64;
         }
         let keep = pages.saturating_sub(owner.dropped_packing + owner.dropped_pressure);
@@ -155,9 +172,14 @@ impl Machine {
         self.shrink(slot, less);
     }
 
-    /// Takes `pages` more; `cache` may recycle cache instead of waking memory.
-    fn grow(&mut self, slot: usize, pages: u64, cache: bool) {
-        let got = self.allocate(slot, pages, cache);
+    /// Takes `pages` more, of which the kernel knows `back` again; `cache` may recycle cache instead of waking memory.
+    fn grow(&mut self, slot: usize, pages: u64, back: u64, cache: bool) {
+        let recycling = if cache { (pages as f64 * self.config.recycling) as u64 } else { 0 };
+        let got = self.allocate(slot, recycling, true) + self.allocate(slot, pages - recycling, false);
+        let owner = &mut self.owners[slot];
+        let (before, back) = (owner.total.saturating_sub(got), back.min(got));
+        owner.usage.join(before, got - back, false);
+        owner.usage.join(before + got - back, back, true);
         self.work.page_faults += pages;
         self.work.allocated_pages += Pages(got);
         self.stats.unmet_pages += pages - got;
@@ -165,10 +187,10 @@ impl Machine {
 
     fn read(&mut self, id: OwnerId, pages: u64) {
         let Some(slot) = self.known(id) else { return };
-        self.owners[slot].used_us = self.time_us;
-        let owner = &self.owners[slot];
+        let owner = &mut self.owners[slot];
         let (packing, pressure) = (owner.dropped_packing, owner.dropped_pressure);
         let all = owner.total + packing + pressure;
+        owner.usage.touch(pages as f64 / all.max(1) as f64);
         if all == 0 || packing + pressure == 0 {
             return;
         }
@@ -182,6 +204,8 @@ impl Machine {
             return;
         }
         let owner = &mut self.owners[slot];
+        let by_use = (owner.dropped_by_use * packing).checked_div(owner.dropped_packing).unwrap_or(0);
+        owner.dropped_by_use -= by_use;
         owner.dropped_packing -= packing;
         owner.dropped_pressure -= pressure;
         self.stats.refault_pages += packing + pressure;
@@ -193,7 +217,7 @@ impl Machine {
                 _ => self.events.push(Event::Refaulted { pages: Pages(packing) }),
             }
         }
-        self.grow(slot, packing + pressure, false);
+        self.grow(slot, packing + pressure, by_use, false);
     }
 
     fn write(&mut self, id: OwnerId, pages: u64) {

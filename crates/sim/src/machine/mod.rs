@@ -6,10 +6,12 @@
 //!
 //! Time passes only in [`Machine::advance`]. Everything that happens by chance is decided by the seed.
 
+mod like;
 mod memory;
 mod pack;
 mod place;
 mod price;
+mod usage;
 mod view;
 
 use std::time::Duration;
@@ -18,6 +20,7 @@ use ramslice_policy::{Event, Totals};
 use ramslice_types::{Pages, Random, Reason, SliceId, SliceState, Work};
 use serde::Serialize;
 
+pub(crate) use like::{KINDS, kinds};
 pub use memory::{Change, Class, OwnerId};
 pub use price::Prices;
 

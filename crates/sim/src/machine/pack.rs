@@ -13,8 +13,6 @@ const BACKOFF_US: u64 = 10_000_000;
 const MOST_BACKOFF: u32 = 6;
 /// Slices in a row without room until a batch gives up.
 const MOST_WITHOUT_ROOM: u32 = 16;
-/// Cache that was read within this time counts as used lately.
-const LATELY_US: u64 = 120_000_000;
 /// The kernel's deadline for requests that name none.
 const DEADLINE: Duration = Duration::from_mins(1);
 
@@ -216,7 +214,9 @@ impl Machine {
         };
         let zone = &self.zones[cell.zone as usize];
         let awake = zone.free - u64::from(cell.free) - plan.free;
-        if awake < zone.reserve {
+        // As the kernel has it: the reserve and a chunk stay.
+        let chunk = 2 * self.config.pageblock_bytes.pages(self.config.page_bytes).0;
+        if awake < zone.reserve + chunk {
             return Next::Stop(Reason::AwakeReserve);
         }
         let pages = u64::from(cell.present);
@@ -297,10 +297,16 @@ impl Machine {
         let mut targets = plan.targets.iter().map(|&(target, free, cache)| (target, free + cache));
         let mut room = targets.next();
         for slot in 0..self.owners.len() {
-            let clean = self.clean_here(slot, at) - self.kept(slot, at, choice);
-            if clean > 0 {
-                self.drop_clean(at, slot, clean, true);
+            let kept = self.kept(slot, at, choice);
+            let clean = self.clean_here(slot, at) - kept;
+            let owner = &mut self.owners[slot];
+            if choice == CacheChoice::Auto {
+                owner.usage.drop_idle(owner.total, clean.into());
+                owner.dropped_by_use += u64::from(clean);
             }
+            self.drop_clean(at, slot, clean, true);
+            let owner = &mut self.owners[slot];
+            owner.usage.age(owner.total, kept.into(), choice == CacheChoice::Auto);
             let mut left = self.owners[slot].pages[at];
             while left > 0 {
                 // There is room for all: the plan was made for this many pages.
@@ -341,13 +347,13 @@ impl Machine {
         cell.boot || cell.retry_us > self.time_us
     }
 
-    /// Clean cache of an owner in a slice that is moved, not dropped. An owner's cache is used lately or it is not.
+    /// Clean cache of an owner in a slice that is moved, not dropped: all, none, or the share of it that is active.
     fn kept(&self, slot: usize, at: usize, choice: CacheChoice) -> u32 {
-        let lately = || self.time_us.saturating_sub(self.owners[slot].used_us) < LATELY_US;
+        let clean = self.clean_here(slot, at);
         match choice {
-            CacheChoice::Keep => self.clean_here(slot, at),
-            CacheChoice::Auto if lately() => self.clean_here(slot, at),
-            CacheChoice::Drop | CacheChoice::Auto => 0,
+            CacheChoice::Keep => clean,
+            CacheChoice::Auto => (f64::from(clean) * self.owners[slot].usage.active()).round() as u32,
+            CacheChoice::Drop => 0,
         }
     }
 

@@ -100,26 +100,31 @@ impl Machine {
 
     /// Finds memory for an owner; returns how much was to be had.
     ///
-    /// Above the low watermark there is nothing to do. Below it, new cache recycles old cache, which no one misses;
-    /// everything else wakes slices, and only when none is left is cache dropped, and then the watermark ignored.
+    /// Above the awake reserve there is nothing to do. Below it, new cache recycles old cache, which no one misses;
+    /// everything else wakes slices, zone by zone. Only when none is left, the reserve is used, then cache is dropped, and then the low
+    /// watermark ignored.
     pub(super) fn allocate(&mut self, slot: usize, pages: u64, cache: bool) -> u64 {
         self.stats.allocations += pages.div_ceil(COUNTED_PAGES);
         let zones = self.zones_for(slot);
         let mut left = pages;
-        while left > 0 {
+        // A zone wakes its own slices before memory comes from the next one.
+        for zone in &zones {
+            let zone = std::slice::from_ref(zone);
+            loop {
+                left = self.place(zone, slot, left, |zone| zone.free.saturating_sub(zone.reserve));
+                let more = left > 0 && ((cache && self.reclaim(left, true) > 0) || self.wake_on_demand(zone));
+                if !more {
+                    break;
+                }
+            }
+        }
+        loop {
             left = self.place(&zones, slot, left, |zone| zone.free.saturating_sub(zone.low_wmark));
-            if left == 0 {
+            if left == 0 || self.reclaim(left, false) == 0 {
                 break;
             }
-            if cache && self.reclaim(left) > 0 {
-                continue;
-            }
-            if self.wake_on_demand(&zones) || self.reclaim(left) > 0 {
-                continue;
-            }
-            left = self.place(&zones, slot, left, |zone| zone.free.saturating_sub(zone.min_wmark));
-            break;
         }
+        left = self.place(&zones, slot, left, |zone| zone.free.saturating_sub(zone.min_wmark));
         pages - left
     }
 
@@ -235,20 +240,27 @@ impl Machine {
         (start..pages.len()).chain(0..start).find(|&at| pages[at] > 0)
     }
 
-    /// Drops up to `pages` of clean unmapped cache because memory is short; returns how many.
-    fn reclaim(&mut self, pages: u64) -> u64 {
+    /// Drops up to `pages` of clean unmapped cache because memory is short, or only `idle` cache, to be replaced by
+    /// other; returns how many.
+    fn reclaim(&mut self, pages: u64, idle: bool) -> u64 {
         let mut dropped = 0;
         // While slices are off, it is for their sake that memory is short.
         let packing = !self.offline.is_empty();
         for slot in 0..self.owners.len() {
             while dropped < pages && self.owners[slot].class == Class::File {
-                let clean = self.owners[slot].total - self.owners[slot].total_dirty;
+                let owner = &self.owners[slot];
+                let clean = owner.total - owner.total_dirty;
+                let spared =
+                    if idle { (owner.usage.active() * owner.total as f64).round() as u64 } else { 0 };
+                let clean = clean.saturating_sub(spared);
                 if clean == 0 {
                     break;
                 }
                 let Some(at) = self.clean_by_chance(slot) else { break };
                 let here = u64::from(self.clean_here(slot, at));
-                let step = here.min(self.config.run_pages()).min(pages - dropped);
+                let step = here.min(self.config.run_pages()).min(pages - dropped).min(clean);
+                let owner = &mut self.owners[slot];
+                owner.usage.drop_idle(owner.total, step);
                 self.drop_clean(at, slot, step as u32, packing);
                 self.stats.reclaimed_pages += step;
                 dropped += step;

@@ -206,7 +206,10 @@ impl<'a> Ground<'a> {
     }
 
     fn run(&self, decider: Decider, mut watch: impl FnMut(&Machine)) -> Result<Run, TournamentError> {
-        let mut machine = Machine::new(self.config.clone())?;
+        let mut machine = match self.input {
+            Input::Generated { .. } => Machine::new(self.config.clone())?,
+            Input::Recorded { load, .. } => load.machine(self.config.clone())?,
+        };
         let pages = machine.totals().managed.0;
         let mut decider = decider;
         Ok(run(&mut machine, self.load(pages), &mut decider, &mut watch))

@@ -80,6 +80,7 @@ struct Body<'a> {
 /// The machine and its steps.
 struct Input {
     config: Config,
+    machine: Machine,
     steps: Box<dyn Iterator<Item = Step>>,
     notes: Notes,
 }
@@ -100,28 +101,32 @@ fn usage(args: &Args, path: &Path, config: Config) -> Result<Input> {
     };
     let mut options = UsageOptions::default();
     options.step = args.step.unwrap_or(options.step);
-    let totals = Machine::new(config.clone())?.totals();
+    let machine = Machine::new(config.clone())?;
+    let totals = machine.totals();
     let steps: Vec<Step> = UsageLoad::new(&series, options, totals.managed.0, totals.used().0).collect();
-    Ok(Input { config, steps: Box::new(steps.into_iter()), notes: series.notes })
+    Ok(Input { config, machine, steps: Box::new(steps.into_iter()), notes: series.notes })
 }
 
 fn input(args: &Args) -> Result<Input> {
     let config = args.machine.config(args.seed);
     let path = Path::new(&args.load);
     if let Some(pattern) = common::pattern(&args.load) {
-        let pages = Machine::new(config.clone())?.totals().managed.0;
+        let machine = Machine::new(config.clone())?;
+        let pages = machine.totals().managed.0;
         let step = args.step.unwrap_or(Duration::from_secs(10));
         let scale = Scale { pages, step, duration: args.duration, seed: args.seed };
         return Ok(Input {
             config,
+            machine,
             steps: Box::new(Generator::new(pattern, scale)),
             notes: Notes::default(),
         });
     }
     if path.is_dir() {
         let load = recorded(path)?;
-        let config = Config { seed: args.seed, ..load.config };
-        return Ok(Input { config, steps: Box::new(load.steps.into_iter()), notes: load.notes });
+        let config = Config { seed: args.seed, ..load.config.clone() };
+        let machine = load.machine(config.clone())?;
+        return Ok(Input { config, machine, steps: Box::new(load.steps.into_iter()), notes: load.notes });
     }
     if path.is_file() {
         return usage(args, path, config);
@@ -140,7 +145,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let (slice, page) = (input.config.slice_bytes, input.config.page_bytes);
     let (economics, rates) = args.energy.resolve(slice, page)?;
     let policy = AnyPolicy::new(&config, &economics, slice, page)?;
-    let mut machine = Machine::new(input.config.clone())?;
+    let mut machine = input.machine;
     let result = simulate(&mut machine, input.steps, &mut Decider::Policy(policy), |_| ());
     let books = rates.books(&result, slice);
     if let Some(path) = &args.save {

@@ -1,0 +1,123 @@
+//! How page cache was used, as the kernel knows it: by two flags of each page.
+//!
+//! A page that is used climbs a step: referenced, active, active and referenced. One that is moved to empty a slice goes
+//! down: it loses its reference, or else it is no longer active. So what was used once is dropped by a request that
+//! chooses by use, and what was used twice is kept, until it was moved twice without being used. The kernel has this of
+//! each page (`ramslice_age_folio()`, `folio_mark_accessed()`); here an owner has shares.
+
+/// Shares of an owner's cache: neither flag, referenced, active, both.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Usage([f64; 4]);
+
+/// Where new cache begins: reading it marks it as referenced.
+const NEW: usize = 1;
+/// Where cache begins that comes back after a request dropped it by its use: that left a trace.
+const BACK: usize = 2;
+
+impl Usage {
+    pub(super) fn new() -> Self {
+        let mut shares = [0.0; 4];
+        shares[NEW] = 1.0;
+        Self(shares)
+    }
+
+    /// The share that is kept by a request that chooses by use.
+    pub(super) fn active(&self) -> f64 {
+        (self.0[2] + self.0[3]).clamp(0.0, 1.0)
+    }
+
+    /// Pages chosen by chance are used: this share of all.
+    pub(super) fn touch(&mut self, share: f64) {
+        let share = share.clamp(0.0, 1.0);
+        for step in (0..3).rev() {
+            let up = self.0[step] * share;
+            self.0[step] -= up;
+            self.0[step + 1] += up;
+        }
+    }
+
+    /// `pages` join `before` others; back after they were dropped, or new.
+    pub(super) fn join(&mut self, before: u64, pages: u64, back: bool) {
+        let all = before + pages;
+        if pages == 0 || all == 0 {
+            return;
+        }
+        let share = pages as f64 / all as f64;
+        for value in &mut self.0 {
+            *value *= 1.0 - share;
+        }
+        self.0[if back { BACK } else { NEW }] += share;
+    }
+
+    /// `pages` of `before` that are not active leave.
+    pub(super) fn drop_idle(&mut self, before: u64, pages: u64) {
+        let idle = self.0[0] + self.0[1];
+        if before <= pages || idle <= 0.0 {
+            return;
+        }
+        let share = (pages as f64 / before as f64).min(idle);
+        let left = 1.0 - share;
+        let keep = (idle - share) / idle;
+        self.0 = [self.0[0] * keep / left, self.0[1] * keep / left, self.0[2] / left, self.0[3] / left];
+    }
+
+    /// `pages` of `all` are moved: active ones, or any.
+    pub(super) fn age(&mut self, all: u64, pages: u64, active_only: bool) {
+        let of = if active_only { self.active() } else { 1.0 };
+        if all == 0 || of <= 0.0 {
+            return;
+        }
+        let share = (pages as f64 / all as f64 / of).min(1.0);
+        let (second, third) = (self.0[2] * share, self.0[3] * share);
+        let first = if active_only { 0.0 } else { self.0[1] * share };
+        self.0[0] += first + second;
+        self.0[1] -= first;
+        self.0[2] += third - second;
+        self.0[3] -= third;
+    }
+
+    /// What the kernel says: this share is active.
+    pub(super) fn set_active(&mut self, share: f64) {
+        let share = share.clamp(0.0, 1.0);
+        self.0 = [0.0, 1.0 - share, share, 0.0];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(usage: &Usage) -> f64 {
+        usage.0.iter().sum()
+    }
+
+    #[test]
+    fn what_is_used_twice_is_active_and_what_is_moved_twice_is_not() {
+        let mut usage = Usage::new();
+        assert!(usage.active() < 1e-9);
+        usage.touch(0.5);
+        assert!((usage.active() - 0.5).abs() < 1e-9);
+        usage.touch(1.0);
+        assert!((usage.active() - 1.0).abs() < 1e-9);
+        // Half of it has both flags: that half is still active after one move, and none after two.
+        usage.age(1000, 1000, true);
+        assert!((usage.active() - 0.5).abs() < 1e-9 && (sum(&usage) - 1.0).abs() < 1e-9);
+        usage.age(1000, 500, true);
+        assert!(usage.active() < 1e-9 && (sum(&usage) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn shares_stay_shares_when_pages_come_and_go() {
+        let mut usage = Usage::new();
+        usage.touch(0.5);
+        usage.join(100, 100, false);
+        assert!((usage.active() - 0.25).abs() < 1e-9);
+        usage.join(200, 200, true);
+        assert!((usage.active() - 0.625).abs() < 1e-9);
+        usage.drop_idle(400, 100);
+        assert!((usage.active() - 250.0 / 300.0).abs() < 1e-9 && (sum(&usage) - 1.0).abs() < 1e-9);
+        usage.drop_idle(300, 300);
+        usage.join(0, 0, false);
+        assert!((sum(&usage) - 1.0).abs() < 1e-9);
+    }
+}
