@@ -1,7 +1,7 @@
 //! What a slice earns while it is off, and what it costs to get it there: the figures that decisions rest on.
 
 use ramslice_energy::{Interval, Machine, State};
-use ramslice_types::{Bytes, Cycles, Joules, Price, PriceParameter, Quantity, Seconds, Watts};
+use ramslice_types::{Bytes, Cycles, Joules, Pages, Price, PriceParameter, Quantity, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -103,6 +103,11 @@ impl Economics {
     /// What an operation of this price costs.
     pub fn joules(&self, price: Price) -> Joules {
         Joules(self.unit_joules.0 * price.0 as f64)
+    }
+
+    /// How long a page of dropped cache must stay away until its share of a slice's saving has paid for reading it again.
+    pub(crate) fn refault_worth(&self, slice: Pages) -> Seconds {
+        Seconds(self.refault_joules.0 * slice.0 as f64 / self.saving_watts.0)
     }
 
     /// The dearest price that costs at most this much.

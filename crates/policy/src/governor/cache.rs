@@ -3,10 +3,19 @@
 use serde::{Deserialize, Serialize};
 
 /// Pages dropped and read again, older ones counting less.
+///
+/// A page that was dropped pays by the room that it leaves, and costs when it is read again: it must stay away for some
+/// time to be worth it. How long pages stay away is known from how many come back of those that are out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Cache {
-    dropped: f64,
+    /// Dropped and not seen again.
+    out: f64,
+    /// Pages times seconds that they were out.
+    exposure: f64,
+    /// Of those that were out, read again.
     refaulted: f64,
+    /// Seconds after which a page that was dropped has paid.
+    worth: f64,
     /// Pages that prove nothing yet.
     few: f64,
     /// Seconds in which the past loses all but 1/e of its weight.
@@ -14,28 +23,35 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn new(slice_pages: f64, fade: f64) -> Self {
-        Self { dropped: 0.0, refaulted: 0.0, few: slice_pages / 8.0, fade }
+    /// `worth` is the time in seconds for which a page must be out to pay.
+    pub(super) fn new(slice_pages: f64, worth: f64, fade: f64) -> Self {
+        Self { out: 0.0, exposure: 0.0, refaulted: 0.0, worth, few: slice_pages / 8.0, fade }
     }
 
     pub(super) fn step(&mut self, elapsed: f64) {
         let keep = (-elapsed / self.fade).exp();
-        self.dropped *= keep;
+        self.exposure = self.exposure * keep + self.out * elapsed;
         self.refaulted *= keep;
+        self.out *= keep;
     }
 
     pub(super) fn drop(&mut self, pages: u64) {
-        self.dropped += pages as f64;
+        self.out += pages as f64;
     }
 
-    pub(super) fn refault(&mut self, pages: u64) {
-        self.refaulted += pages as f64;
+    /// Pages came back; says how many of them had been dropped at the governor's request. Others were recycled by the
+    /// kernel for newer cache, which packing less would not have saved.
+    pub(super) fn refault(&mut self, pages: u64) -> u64 {
+        let own = (pages as f64).min(self.out);
+        self.out -= own;
+        self.refaulted += own;
+        own.round() as u64
     }
 
-    /// The share of droppable cache that is needed: twice the share that came back, so that half coming back is enough
-    /// to leave all of it alone.
+    /// The share of droppable cache that is needed: that of what its room saves which reading it again costs.
     pub(super) fn needed_share(&self) -> f64 {
-        (2.0 * self.refaulted / (self.dropped + self.few)).min(1.0)
+        let come_back = self.refaulted / (self.exposure + self.few * self.worth).max(f64::MIN_POSITIVE);
+        (come_back * self.worth).min(1.0)
     }
 }
 
@@ -44,13 +60,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_back_is_needed_until_it_is_forgotten() {
-        let mut cache = Cache::new(800.0, 100.0);
+    fn what_comes_back_too_soon_is_needed_until_it_is_forgotten() {
+        let mut cache = Cache::new(800.0, 100.0, 10_000.0);
         assert!(cache.needed_share().abs() < 1e-9);
         cache.drop(1000);
-        cache.refault(550);
+        cache.step(10.0);
+        assert_eq!(cache.refault(900), 900);
+        // Of 10000 page-seconds, 900 came back: after 11 s on average, and 100 s would have paid.
         assert!((cache.needed_share() - 1.0).abs() < 1e-9);
-        cache.step(1000.0);
+        cache.step(1e6);
         assert!(cache.needed_share() < 0.01);
+    }
+
+    #[test]
+    fn what_comes_back_late_was_worth_it_and_what_others_dropped_does_not_count() {
+        let mut cache = Cache::new(800.0, 100.0, 1e9);
+        cache.drop(1000);
+        cache.step(1000.0);
+        assert_eq!(cache.refault(1500), 1000);
+        assert!(cache.needed_share() < 0.1);
+        assert_eq!(cache.refault(500), 0);
     }
 }

@@ -157,8 +157,8 @@ impl Governor {
                     }
                 }
                 Event::Refaulted { pages } => {
-                    mind.cache.refault(pages.0);
-                    mind.wallet.refault(pages.0, self.economics.refault_joules.0 * pages.0 as f64);
+                    let own = mind.cache.refault(pages.0);
+                    mind.wallet.refault(own, pages.0, self.economics.refault_joules.0);
                 }
                 Event::Finished { op, outcome } => {
                     let cost = self.cost(outcome);
@@ -335,7 +335,11 @@ impl Mind {
             recent: Recent::default(),
             season: Season::new(now, settings.day_seconds),
             experts: Experts::new(totals.nr_slices, figures),
-            cache: Cache::new(totals.slice_pages.0 as f64, fade),
+            cache: Cache::new(
+                totals.slice_pages.0 as f64,
+                economics.refault_worth(totals.slice_pages).0,
+                fade,
+            ),
             wallet: Wallet::new(now, dearest(economics), break_even),
             outlook: Outlook::default(),
             unpaid: VecDeque::new(),

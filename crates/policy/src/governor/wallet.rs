@@ -96,11 +96,12 @@ impl Wallet {
         self.lost += joules;
     }
 
-    /// Dropped cache was read again for this much.
-    pub(super) fn refault(&mut self, pages: u64, joules: f64) {
-        self.spent += joules;
-        self.lost += joules;
-        self.refaults += pages;
+    /// Pages of cache were read again, for so many joules each. All are paid for; what counts as lost are those that
+    /// the governor had dropped itself.
+    pub(super) fn refault(&mut self, own: u64, all: u64, joules: f64) {
+        self.spent += joules * all as f64;
+        self.lost += joules * own as f64;
+        self.refaults += own;
     }
 
     /// More was lost in this window than a stake and what it won.
