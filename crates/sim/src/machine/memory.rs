@@ -92,6 +92,9 @@ pub(super) struct Owner {
     pub(super) dropped_by_use: u64,
     /// How its cache was used.
     pub(super) usage: Usage,
+    /// Pages of cache that requests moved since time passed last: active ones, and any. They age when it passes, for what
+    /// was not moved does not.
+    pub(super) moved: [u64; 2],
 }
 
 /// Linux writes dirty pages after 30 s (`dirty_expire_centisecs`).
@@ -118,6 +121,7 @@ impl Machine {
             dropped_pressure: 0,
             dropped_by_use: 0,
             usage: Usage::new(),
+            moved: [0; 2],
         };
         self.owners.push(owner);
         self.owners.len() - 1
@@ -244,6 +248,15 @@ impl Machine {
             if left == 0 {
                 break;
             }
+        }
+    }
+
+    /// What was moved has grown older by a step.
+    pub(super) fn grow_old(&mut self) {
+        for owner in &mut self.owners {
+            let [active, any] = std::mem::take(&mut owner.moved);
+            owner.usage.age(owner.total, active, true);
+            owner.usage.age(owner.total, any, false);
         }
     }
 

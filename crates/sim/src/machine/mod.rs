@@ -238,6 +238,7 @@ impl Machine {
         let off: u64 = self.zones.iter().map(|zone| zone.offline).sum();
         self.stats.off_byte_us += u128::from(off * self.config.page_bytes.0) * u128::from(us);
         self.time_us = self.time_us.saturating_add(us);
+        self.grow_old();
         self.write_back(by);
     }
 

@@ -305,8 +305,7 @@ impl Machine {
                 owner.dropped_by_use += u64::from(clean);
             }
             self.drop_clean(at, slot, clean, true);
-            let owner = &mut self.owners[slot];
-            owner.usage.age(owner.total, kept.into(), choice == CacheChoice::Auto);
+            self.owners[slot].moved[usize::from(choice == CacheChoice::Keep)] += u64::from(kept);
             let mut left = self.owners[slot].pages[at];
             while left > 0 {
                 // There is room for all: the plan was made for this many pages.
