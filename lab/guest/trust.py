@@ -24,7 +24,7 @@ import ramslice_dev as dev
 from harness import MIB
 
 FOLDER = Path("/mnt")
-STEPS = 30
+STEPS = 48
 SECONDS = 120  # that a step stands for
 
 
