@@ -6,6 +6,7 @@ use std::ops::Add;
 use std::time::Duration;
 
 use ramslice_types::{Bytes, Slice, SliceId, SliceState, Snapshot, Work};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::ranges::Ranges;
@@ -74,8 +75,8 @@ pub enum LedgerError {
     },
 }
 
-/// Sums over the samples so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Sums over the samples so far. They can be saved, and those of several ledgers added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tally {
     /// Time between the first and the last, on the machine's clock, in microseconds.
     pub elapsed_us: u64,

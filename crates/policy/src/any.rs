@@ -61,6 +61,13 @@ impl AnyPolicy {
         Saved { state_version: STATE_VERSION, policy: self.clone() }
     }
 
+    /// Keeps what was learned of demand, and forgets what was earned and spent; see [`Governor::settle`].
+    pub fn settle(&mut self) {
+        if let Self::Governor(governor) = self {
+            governor.settle();
+        }
+    }
+
     fn inner(&self) -> &dyn Policy {
         match self {
             Self::Never(policy) => policy,

@@ -325,7 +325,17 @@ impl Config {
         ConfigError { file: self.file.clone(), line, message: message.into() }
     }
 
-    fn check_numbers(&self) -> Result<(), ConfigError> {
+    /// Settings that are part of another file: its name, and the lines of the fields, as in `watermarks.free_low_mib`.
+    #[must_use]
+    pub fn at(self, file: &str, lines: BTreeMap<String, usize>) -> Self {
+        Self { file: file.to_owned(), lines, ..self }
+    }
+
+    /// Checks each number by itself, whatever the size of slices.
+    ///
+    /// # Errors
+    /// If one is out of range: the error says which.
+    pub fn check_numbers(&self) -> Result<(), ConfigError> {
         let marks = &self.watermarks;
         for (field, value, least) in [
             ("periodic.period_seconds", Some(self.periodic.period_seconds), 0.001),

@@ -112,6 +112,21 @@ impl Governor {
         Duration::try_from_secs_f64(WINDOW * economics.break_even_of_emptying().0).unwrap_or(Duration::MAX)
     }
 
+    /// Keeps what was learned of demand, and forgets what was earned, spent and is off.
+    ///
+    /// For who goes over from imagining to acting: what was earned in thought must not be put at risk in truth.
+    pub fn settle(&mut self) {
+        let dearest = dearest(&self.economics);
+        let break_even = self.economics.break_even_of_emptying().0;
+        if let Some(mind) = &mut self.mind {
+            mind.wallet = Wallet::new(mind.time, dearest, break_even);
+            mind.unpaid.clear();
+            mind.off = 0;
+            mind.paused_until = mind.time;
+            mind.pause = FIRST_PAUSE;
+        }
+    }
+
     /// Whether it is backing off because slices woke too early or dropped cache came back.
     pub fn is_backing_off(&self) -> bool {
         self.mind.as_ref().is_some_and(|mind| mind.wallet.is_backing_off())

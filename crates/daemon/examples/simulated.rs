@@ -1,0 +1,191 @@
+//! The daemon on a simulated machine: for tests, and to see what it does without a kernel.
+//!
+//! ```text
+//! simulated --config FILE --dir DIR [--slices N] [--speed TIMES]
+//! ```
+//!
+//! Time runs faster by the factor given, also for the machine. Memory in use goes up and down in waves. While `DIR/fail`
+//! is there, the machine cannot be seen; that file's text is the error.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
+use ramslice_types::{
+    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, Price, PriceParameter, Request, SliceId,
+    Snapshot, Work, Zone,
+};
+use ramsliced::clock::Clock;
+use ramsliced::engine::Host;
+use ramsliced::log;
+use ramsliced::run::{self, Opened, Options};
+use ramsliced::settings::Settings;
+use tracing::level_filters::LevelFilter;
+
+#[derive(Debug, Parser)]
+struct Args {
+    #[arg(long)]
+    config: PathBuf,
+    /// Directory of state and status.
+    #[arg(long)]
+    dir: PathBuf,
+    /// Slices of 64 MiB.
+    #[arg(long, default_value_t = 256)]
+    slices: u64,
+    /// How much faster time runs.
+    #[arg(long, default_value_t = 1000.0)]
+    speed: f64,
+    /// How much of the memory programs use: a share on average.
+    #[arg(long, default_value_t = 0.4)]
+    used: f64,
+}
+
+/// The machine, and the clock that both it and the policies go by.
+struct Simulated {
+    sim: SimBackend,
+    began: Instant,
+    start: Duration,
+    speed: f64,
+    used: f64,
+    fail: PathBuf,
+}
+
+impl Simulated {
+    fn elapsed(&self) -> Duration {
+        self.began.elapsed().mul_f64(self.speed)
+    }
+
+    /// Brings the machine up to the present.
+    fn pass(&self) -> Result<(), BackendError> {
+        if let Ok(text) = fs::read_to_string(&self.fail) {
+            return Err(BackendError::new(ErrorKind::Failed, text.trim().to_owned()));
+        }
+        let now = self.elapsed();
+        self.sim.with(|machine| {
+            machine.advance(now.saturating_sub(machine.time()));
+            let pages = machine.totals().managed.0 as f64;
+            // A wave of an hour, and a smaller one of seven minutes.
+            let (slow, fast) = (now.as_secs_f64() / 3600.0, now.as_secs_f64() / 420.0);
+            let share = self.used * (1.0 + 0.4 * (slow * 6.28).sin() + 0.1 * (fast * 6.28).sin());
+            for (owner, part) in [(1, 0.6), (2, 0.4)] {
+                let pages = (pages * share * part) as u64;
+                machine.apply(Change::Level { owner: OwnerId(owner), class: Class::Anon, maps: 1, pages });
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The backend with its waves; see [`Simulated`].
+struct Machine(Arc<Simulated>);
+
+impl Backend for Machine {
+    fn info(&self) -> Result<Info, BackendError> {
+        self.0.pass()?;
+        self.0.sim.info()
+    }
+
+    fn zones(&self) -> Result<Vec<Zone>, BackendError> {
+        self.0.sim.zones()
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+        self.0.sim.snapshot()
+    }
+
+    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+        self.0.sim.contents(slice, detail)
+    }
+
+    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        self.0.pass()?;
+        self.0.sim.request(request)
+    }
+
+    fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
+        self.0.sim.wait_event(timeout)
+    }
+
+    fn slice_bytes(&self) -> Result<Bytes, BackendError> {
+        self.0.sim.slice_bytes()
+    }
+
+    fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
+        self.0.sim.set_slice_bytes(size)
+    }
+
+    fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
+        self.0.sim.price_parameter(parameter)
+    }
+
+    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+        self.0.sim.set_price_parameter(parameter, value)
+    }
+
+    fn work(&self) -> Result<Work, BackendError> {
+        self.0.sim.work()
+    }
+}
+
+/// The policies' time.
+struct Fast(Arc<Simulated>);
+
+impl Clock for Fast {
+    fn now(&self) -> Duration {
+        self.0.start + self.0.elapsed()
+    }
+}
+
+fn simulate(args: &Args, settings: Settings) -> anyhow::Result<()> {
+    let slice = Bytes(64 << 20);
+    let config = Config { scatter: 0.3, ..Config::new(slice * args.slices, slice) };
+    let config = if args.slices > 512 { config.coarse() } else { config };
+    let simulated = |start| Simulated {
+        sim: SimBackend::new(config.clone()).expect("the size of the machine is right"),
+        began: Instant::now(),
+        start,
+        speed: args.speed,
+        used: args.used,
+        fail: args.dir.join("fail"),
+    };
+    let options = Options {
+        config: args.config.clone(),
+        state_dir: args.dir.clone(),
+        runtime_dir: args.dir.clone(),
+        pressure: None,
+        // Each start is a new boot of the machine.
+        host: Host { boot: std::process::id().to_string(), vmstat: None },
+    };
+    let machine = std::cell::OnceCell::<Arc<Simulated>>::new();
+    let open = |_| {
+        let machine = Arc::clone(machine.get().expect("the clock is made before the machine is opened"));
+        machine.pass()?;
+        Ok(Opened { backend: Arc::new(Machine(machine)), way: "simulated", guarded: None })
+    };
+    run::run(&options, settings, &open, |last| {
+        Box::new(Fast(Arc::clone(machine.get_or_init(|| Arc::new(simulated(last))))))
+    })
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    log::init(LevelFilter::INFO);
+    let settings = match Settings::read(Path::new(&args.config)) {
+        Ok(settings) => settings,
+        Err(error) => {
+            eprint!("{}", error.report());
+            return ExitCode::from(2);
+        }
+    };
+    match simulate(&args, settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser};
+
+use crate::settings;
+
+const LONG_ABOUT: &str = "\
+Observes memory, decides which slices of DRAM to switch off, and tells what came of it.
+
+ramsliced looks at the machine every 30 seconds. Its mode says what it may do:
+
+  observe  the default: it acts on nothing, and reports what it would have earned and risked
+  on       it switches slices off when that should pay
+  off      it decides nothing, and only tells the state of memory
+
+It needs the patched kernel, or any kernel with memory hotplug. Nothing is lost by switching slices \
+off: the patched kernel wakes them when memory is wanted; on a stock kernel the daemon does so, with a margin.
+
+Settings are in /etc/ramslice/ramsliced.toml and are read again at SIGHUP; a file that is wrong is \
+refused with line and column, and the old settings stay. What it has learned is in /var/lib/ramslice.";
+
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  ramsliced --print-config                all settings with their defaults and what they mean
+  ramsliced --check-config                check /etc/ramslice/ramsliced.toml
+  systemctl enable --now ramsliced        observe
+  systemctl reload ramsliced              take over changed settings
+  ramslice top                            what it does, live
+  curl http://127.0.0.1:9750/metrics      what Prometheus sees
+
+Signals:
+  HUP        read the settings again
+  TERM, INT  stop; [stop] in the settings says what becomes of slices that are off
+
+Files:
+  /etc/ramslice/ramsliced.toml   settings
+  /var/lib/ramslice/state.json   what was learned; safe to remove while the daemon is stopped
+  /run/ramslice/status.json      what it knows and why it acts or not, after each look
+
+Exit status:
+  0  stopped as asked
+  1  failed; the reason is in the log
+  2  wrong usage or settings";
+
+/// The program.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ramsliced",
+    version,
+    about = "Observes memory, and switches off slices of DRAM when that pays",
+    long_about = LONG_ABOUT,
+    after_long_help = AFTER_LONG_HELP,
+    max_term_width = 100
+)]
+pub struct Args {
+    /// The settings
+    #[arg(long, value_name = "FILE", default_value = settings::PATH)]
+    pub config: PathBuf,
+    /// Check the settings and end: 0 if they are right, 2 if not
+    #[arg(long)]
+    pub check_config: bool,
+    /// Print a file with all settings and their defaults, and end
+    #[arg(long, conflicts_with = "check_config")]
+    pub print_config: bool,
+    /// Where what was learned is kept
+    #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY", hide_env = true, default_value = "/var/lib/ramslice")]
+    pub state_dir: PathBuf,
+    /// Where status.json is written
+    #[arg(long, value_name = "DIR", env = "RUNTIME_DIRECTORY", hide_env = true, default_value = "/run/ramslice")]
+    pub runtime_dir: PathBuf,
+    /// Log more: decisions; twice: every access to a kernel file
+    #[arg(short, long, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,222 @@
+//! Joules: what a profile says of slices that are off, and the ledger across restarts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use ramslice_energy::{
+    Clock, Granule, Interval, Ledger, Profile, Sample, Settings, State, Statement, Tally, TimeFactor, builtin_names,
+    builtin_text,
+};
+use ramslice_kernel::Processor;
+use ramslice_policy::Economics;
+use ramslice_types::{Bytes, Info, Joules, Price, PriceParameter};
+use serde::Serialize;
+use thiserror::Error;
+
+/// A plan that does not work out: what it is about, and what to do.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// The profile cannot be had, or does not tell enough.
+    #[error("energy.profile: {0}")]
+    Profile(String),
+    /// It has no such state.
+    #[error("energy.state: {0}")]
+    State(String),
+    /// The profile that costs are taken from.
+    #[error("energy.machine: {0}")]
+    Machine(String),
+}
+
+/// What joules are worked out with.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    profile: Profile,
+    state: State,
+    /// What the hardware switches as one, if not as the profile has it: a size, or that of a slice.
+    granule: Option<Option<Bytes>>,
+    factor: Option<TimeFactor>,
+}
+
+fn load(name: &str) -> Result<Profile, String> {
+    let (text, file) = match builtin_text(name) {
+        Some(text) => (text.to_owned(), format!("profiles/{name}.toml")),
+        None if !name.contains(['/', '.']) && !Path::new(name).exists() => {
+            let names: Vec<&str> = builtin_names().collect();
+            return Err(format!("there is no `{name}`: name one of {}, or the path of a file", names.join(", ")));
+        }
+        None => (fs::read_to_string(name).map_err(|error| format!("reading {name}: {error}"))?, name.to_owned()),
+    };
+    Profile::parse(&text, &file).map_err(|error| error.to_string())
+}
+
+impl Plan {
+    /// From names as in the settings.
+    ///
+    /// # Errors
+    /// If there is no such profile or state, or it does not tell what decisions need.
+    pub fn new(
+        profile: &str,
+        state: Option<&str>,
+        machine: Option<&str>,
+        granule: Option<Option<Bytes>>,
+        factor: Option<TimeFactor>,
+    ) -> Result<Self, PlanError> {
+        let mut profile = load(profile).map_err(PlanError::Profile)?;
+        if let Some(other) = machine {
+            let other = load(other).map_err(PlanError::Machine)?;
+            if other.machine.is_none() {
+                let message = format!("{} names no machine, whose costs could be taken", other.file);
+                return Err(PlanError::Machine(message));
+            }
+            profile.machine = other.machine;
+        }
+        let name = state.unwrap_or(&profile.default_state);
+        let Some(state) = profile.state(name).cloned() else {
+            let names: Vec<&str> = profile.states.iter().map(|state| state.name.as_str()).collect();
+            let message = format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
+            return Err(PlanError::State(message));
+        };
+        let plan = Self { profile, state, granule, factor };
+        // Whether it works out does not depend on the sizes.
+        plan.economics(Bytes(64 << 20), Bytes(4096)).map_err(|error| PlanError::Profile(error.clone()))?;
+        Ok(plan)
+    }
+
+    /// What decisions need, for slices and pages of these sizes.
+    ///
+    /// # Errors
+    /// A sentence: what the profile does not tell.
+    pub fn economics(&self, slice: Bytes, page: Bytes) -> Result<Economics, String> {
+        let machine = self.profile.machine.as_ref().ok_or_else(|| {
+            format!(
+                "{} names no machine, whose costs could be counted: state energy.machine, as in \"thesis-parc\"",
+                self.profile.file
+            )
+        })?;
+        Economics::new(&self.state, machine, slice, page).map_err(|error| format!("{}: {error}", self.profile.file))
+    }
+
+    /// The profile and its state, for people and to tell whether what was learned still fits.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.profile.name, self.state.name)
+    }
+
+    fn granule(&self, slice: Bytes) -> Granule {
+        match self.granule {
+            None => Granule::OfProfile(self.state.granularity.bytes.value),
+            Some(None) => Granule::Assumed(slice),
+            Some(Some(bytes)) => Granule::Assumed(bytes),
+        }
+    }
+
+    /// The clock of this machine; nothing if its seconds are not real and nobody says how slow it is.
+    fn clock(&self) -> Option<Clock> {
+        if let Some(factor) = &self.factor {
+            return Some(Clock::Emulated(factor.clone()));
+        }
+        match Processor::here() {
+            Processor::Real | Processor::Virtual(_) => Some(Clock::Real),
+            Processor::Emulated(_) | Processor::Unknown => None,
+        }
+    }
+}
+
+/// An interval of joules, as in files and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Range {
+    /// At least.
+    pub low: f64,
+    /// At most.
+    pub high: f64,
+}
+
+impl From<Interval<Joules>> for Range {
+    fn from(interval: Interval<Joules>) -> Self {
+        Self { low: interval.low().0, high: interval.high().0 }
+    }
+}
+
+/// What came of everything so far, in joules.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Earned {
+    /// Saved by slices that were off.
+    #[serde(rename = "saved_joules")]
+    pub saved: Range,
+    /// What that cost, as far as it could be counted.
+    #[serde(rename = "invested_joules")]
+    pub invested: Range,
+    /// Saved less invested.
+    #[serde(rename = "net_joules")]
+    pub net: Range,
+    /// The time that this is about, in seconds of this machine's clock.
+    pub seconds: f64,
+    /// The verdict in a sentence.
+    pub verdict: String,
+}
+
+/// The ledger of a mode: what it was before this run, and what has been added.
+#[derive(Debug)]
+pub struct Books {
+    before: Tally,
+    ledger: Ledger,
+    granule: Granule,
+}
+
+impl Books {
+    /// Goes on from what was saved.
+    pub fn new(plan: &Plan, slice: Bytes, before: Tally) -> Self {
+        let granule = plan.granule(slice);
+        Self { before, ledger: Ledger::new(granule.bytes()), granule }
+    }
+
+    /// Adds what happened until this sample. One of another boot begins anew, and what was before stays.
+    pub fn add(&mut self, sample: Sample) {
+        if let Err(error) = self.ledger.add(sample.clone()) {
+            tracing::debug!(%error, "the ledger begins anew");
+            self.before = self.tally();
+            self.ledger = Ledger::new(self.granule.bytes());
+            // The first sample of a ledger follows no other.
+            let _ = self.ledger.add(sample);
+        }
+    }
+
+    /// Time passes that belongs to nobody: until the next sample nothing is counted.
+    pub fn pause(&mut self) {
+        self.before = self.tally();
+        self.ledger = Ledger::new(self.granule.bytes());
+    }
+
+    /// The sums, those of earlier runs included.
+    pub fn tally(&self) -> Tally {
+        self.before + *self.ledger.tally()
+    }
+
+    /// In joules; nothing if this machine's seconds are not real.
+    pub fn earned(&self, plan: &Plan, info: &Info, prices: &BTreeMap<PriceParameter, Price>) -> Option<Earned> {
+        let clock = plan.clock()?;
+        let tally = self.tally();
+        let statement = Statement::new(
+            &tally,
+            &Settings {
+                profile: &plan.profile,
+                state: &plan.state,
+                clock: &clock,
+                granule: self.granule,
+                runtime_change: None,
+                kernel_prices: prices,
+                page_bytes: info.page_bytes,
+                memory: info.managed_pages.bytes(info.page_bytes),
+                power_driver: &info.power_driver,
+                measured: None,
+            },
+        )?;
+        Some(Earned {
+            saved: statement.saved_joules.into(),
+            invested: statement.invested_joules.into(),
+            net: statement.net_joules.into(),
+            seconds: tally.elapsed().as_secs_f64(),
+            verdict: statement.verdict.sentence.clone(),
+        })
+    }
+}

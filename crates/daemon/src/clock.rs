@@ -1,0 +1,51 @@
+//! The time by which policies decide: that of the day, but never back and never with a leap.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A clock for policies.
+pub trait Clock {
+    /// The time since 1970. It goes on across restarts and never goes back.
+    fn now(&self) -> Duration;
+}
+
+/// The time of day when it was made, and from then on the time since boot: a clock that is set does not matter.
+#[derive(Debug)]
+pub struct DayClock {
+    began: Duration,
+    boot: Duration,
+}
+
+impl DayClock {
+    /// From now on; never before `last`, the time that was saved by an earlier run.
+    pub fn after(last: Duration) -> Self {
+        let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { began: day.max(last), boot: since_boot() }
+    }
+}
+
+impl Clock for DayClock {
+    fn now(&self) -> Duration {
+        self.began + since_boot().saturating_sub(self.boot)
+    }
+}
+
+/// The time since boot, suspension included.
+pub fn since_boot() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_on_where_an_earlier_run_was_though_the_day_was_set_back_meanwhile() {
+        let later = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_hours(1);
+        let clock = DayClock::after(later);
+        let (first, second) = (clock.now(), clock.now());
+        assert!(first >= later && second >= first && second < later + Duration::from_mins(10));
+    }
+}

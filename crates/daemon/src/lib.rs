@@ -1,0 +1,34 @@
+//! `ramsliced`, the daemon: looks at the machine now and then, lets a policy decide, acts if it may, and tells what came
+//! of it.
+//!
+//! ```text
+//! run        signals, timers, systemd, pressure                          (the only one that waits)
+//!  |- settings   the TOML file and what is allowed in it
+//!  |- engine     one step: look, decide, request, account
+//!  |   |- shadow     in mode observe: what would have become of the machine
+//!  |   |- books      joules, by the ledger of ramslice-energy
+//!  |   `- memory     what is saved across restarts
+//!  |- metrics    OpenMetrics, served by `serve`
+//!  `- status     /run/ramslice/status.json, for people and `ramslice top`
+//! ```
+//!
+//! Nothing here knows which kernel it runs on: everything goes through [`ramslice_types::Backend`].
+
+pub mod args;
+pub mod books;
+pub mod clock;
+pub mod engine;
+pub mod guard;
+pub mod log;
+pub mod look;
+pub mod memory;
+pub mod metrics;
+pub mod mode;
+pub mod pressure;
+pub mod run;
+pub mod serve;
+pub mod settings;
+pub mod shadow;
+pub mod status;
+pub mod systemd;
+pub mod wakes;

@@ -1,0 +1,82 @@
+//! One look at the machine, and its zones as policies see them.
+
+use std::time::Duration;
+
+use ramslice_policy::{Row, Totals};
+use ramslice_types::{Backend, BackendError, Info, NodeId, Slice, SliceState, Snapshot, Zone, ZoneNumber};
+use serde::{Deserialize, Serialize};
+
+/// Which zone: slices of one do not serve another, so each has a policy of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ZoneKey {
+    /// Its node.
+    pub node: NodeId,
+    /// Its number within the node.
+    pub zone: ZoneNumber,
+}
+
+impl ZoneKey {
+    /// Of a zone.
+    pub fn of(zone: &Zone) -> Self {
+        Self { node: zone.node, zone: zone.zone }
+    }
+
+    /// Of the zone that a slice belongs to.
+    pub fn of_slice(slice: &Slice) -> Self {
+        Self { node: slice.node, zone: slice.zone }
+    }
+}
+
+/// The machine at one moment.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// What it is.
+    pub info: Info,
+    /// Its zones.
+    pub zones: Vec<Zone>,
+    /// Its slices.
+    pub snapshot: Snapshot,
+}
+
+impl Look {
+    /// Looks.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn take(backend: &dyn Backend) -> Result<Self, BackendError> {
+        Ok(Self { info: backend.info()?, zones: backend.zones()?, snapshot: backend.snapshot()? })
+    }
+
+    /// When, on the machine's clock.
+    pub fn time(&self) -> Duration {
+        self.snapshot.time
+    }
+
+    /// The slices of a zone.
+    pub fn slices(&self, key: ZoneKey) -> impl Iterator<Item = &Slice> {
+        self.snapshot.slices.iter().filter(move |slice| ZoneKey::of_slice(slice) == key)
+    }
+
+    /// Sums over a zone.
+    pub fn totals(&self, zone: &Zone) -> Totals {
+        Totals::of(std::slice::from_ref(zone), self.slices(ZoneKey::of(zone)), self.info.slice_pages())
+    }
+
+    /// Rows of a zone's slices; `rows` is used again each time.
+    pub fn rows(&self, key: ZoneKey, rows: &mut Vec<Row>) {
+        let frames = self.info.slice_pages();
+        rows.clear();
+        rows.extend(self.slices(key).map(|slice| Row::of(slice, frames)));
+    }
+
+    /// Slices in each state, in the order of [`SliceState::ALL`].
+    pub fn by_state(&self, key: ZoneKey) -> [u32; SliceState::ALL.len()] {
+        let mut counts = [0; SliceState::ALL.len()];
+        for slice in self.slices(key) {
+            if let Some(count) = SliceState::ALL.iter().position(|state| *state == slice.state) {
+                counts[count] += 1;
+            }
+        }
+        counts
+    }
+}

@@ -1,0 +1,411 @@
+//! Metrics: what the daemon tells Prometheus, in the OpenMetrics text format.
+//!
+//! Names end in their unit. Gauges of joules come in pairs, `bound="low"` and `bound="high"`: a figure without its doubt
+//! would be a lie. Dashboard and alert rules are tested against these names.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use ramslice_policy::Forecast;
+use ramslice_types::{BackendError, ErrorKind, Op, Outcome, Pages, SliceState, Zone};
+
+use crate::books::{Earned, Range};
+use crate::look::{Look, ZoneKey};
+use crate::mode::Mode;
+use crate::wakes::Cause;
+
+type Labels = Vec<(&'static str, String)>;
+type Float = Gauge<f64, AtomicU64>;
+
+/// A zone, as a label.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ZoneLabels {
+    node: i32,
+    zone: String,
+}
+
+impl ZoneLabels {
+    fn of(zone: &Zone) -> Self {
+        Self { node: zone.node.0, zone: zone.name.clone() }
+    }
+
+    fn with(&self, name: &'static str, value: &str) -> Labels {
+        vec![("node", self.node.to_string()), ("zone", self.zone.clone()), (name, value.to_owned())]
+    }
+}
+
+/// All metrics, with their registry.
+pub struct Metrics {
+    registry: Registry,
+    up: Gauge,
+    mode: Family<Labels, Gauge>,
+    policy: Family<Labels, Gauge>,
+    slices: Family<Labels, Gauge>,
+    empty: Family<ZoneLabels, Gauge>,
+    slice_bytes: Gauge,
+    memory: Family<Labels, Gauge>,
+    offline_ratio: Family<ZoneLabels, Float>,
+    offline_bound: Family<ZoneLabels, Float>,
+    energy: Family<Labels, Float>,
+    energy_seconds: Family<Labels, Float>,
+    woken: Family<Labels, Counter>,
+    switched_off: Family<Labels, Counter>,
+    by_others: Counter,
+    requests: Family<Labels, Counter>,
+    failed: Family<Labels, Counter>,
+    request_seconds: Family<Labels, Histogram>,
+    look_seconds: Histogram,
+    step_seconds: Histogram,
+    errors: Family<Labels, Counter>,
+    forecast: Family<ZoneLabels, Gauge>,
+    horizon: Family<ZoneLabels, Float>,
+    forecast_error: Family<ZoneLabels, Float>,
+    forecast_bias: Family<ZoneLabels, Float>,
+    forecast_checked: Family<ZoneLabels, Gauge>,
+    stalls: Counter,
+    paused: Gauge,
+    reloads: Family<Labels, Counter>,
+    saves: Family<Labels, Counter>,
+    steps: Counter,
+    last_step: Float,
+    cpu: Float,
+    resident: Gauge,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// From a ten-thousandth of a second to a minute.
+fn seconds() -> Histogram {
+    Histogram::new([1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0])
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All at 0.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("ramslice");
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The daemon's version", version);
+        let other = |unit: &str| Unit::Other(unit.to_owned());
+        macro_rules! metric {
+            ($name:literal, $help:literal) => {
+                metric!($name, $help, Default::default())
+            };
+            ($name:literal, $help:literal, $metric:expr) => {{
+                let metric = $metric;
+                registry.register($name, $help, Clone::clone(&metric));
+                metric
+            }};
+            ($name:literal, $help:literal, $metric:expr, $unit:expr) => {{
+                let metric = $metric;
+                registry.register_with_unit($name, $help, $unit, Clone::clone(&metric));
+                metric
+            }};
+        }
+        Self {
+            up: metric!("up", "1 if the last look at the machine succeeded"),
+            mode: metric!("mode", "1 for the mode that the daemon is in: observe, on or off"),
+            policy: metric!("policy", "1 for the policy that decides"),
+            slices: metric!("slices", "Slices by state; in mode observe those that would be in it"),
+            empty: metric!("empty_slices", "Slices that are online and wholly free"),
+            slice_bytes: metric!("slice_size", "Size of a slice", Gauge::default(), Unit::Bytes),
+            memory: metric!(
+                "memory",
+                "Memory by kind: managed, free (and awake), offline, reserve (never switched off)",
+                Family::default(),
+                Unit::Bytes
+            ),
+            offline_ratio: metric!(
+                "fragmentation_offline",
+                "c: offline / (free + offline), the part of free memory that is off",
+                Family::default(),
+                other("ratio")
+            ),
+            offline_bound: metric!(
+                "fragmentation_bound",
+                "The most that c could be with whole slices, the awake reserve and memory that cannot move",
+                Family::default(),
+                other("ratio")
+            ),
+            energy: metric!(
+                "energy",
+                "Joules by account (saved, invested, net), at least (low) and at most (high), for mode on, and for mode \
+                 observe what would have been",
+                Family::default(),
+                Unit::Joules
+            ),
+            energy_seconds: metric!(
+                "energy_accounted",
+                "The time that the joules are about",
+                Family::default(),
+                Unit::Seconds
+            ),
+            woken: metric!("woken_slices", "Slices that woke, by cause; in mode observe those that would have"),
+            switched_off: metric!("switched_off_slices", "Slices that were switched off, or would have been, by mode"),
+            by_others: metric!("switched_off_by_others_slices", "Slices that somebody else switched off"),
+            requests: metric!("requests", "Requests by operation and result: done, partly, nothing or error"),
+            failed: metric!("failed_slices", "Slices that could not be emptied, by the reason that stopped the request"),
+            request_seconds: metric!(
+                "request_duration",
+                "How long requests took",
+                Family::new_with_constructor(seconds as fn() -> Histogram),
+                Unit::Seconds
+            ),
+            look_seconds: metric!("look_duration", "How long it took to look at the machine", seconds(), Unit::Seconds),
+            step_seconds: metric!("step_duration", "How long steps took, requests included", seconds(), Unit::Seconds),
+            errors: metric!("backend_errors", "Failures of the kernel's side, by kind"),
+            forecast: metric!(
+                "forecast",
+                "Slices that the governor expects to be needed at most within the horizon",
+                Family::default(),
+                other("slices")
+            ),
+            horizon: metric!(
+                "forecast_horizon",
+                "How far the forecast looks ahead",
+                Family::default(),
+                Unit::Seconds
+            ),
+            forecast_error: metric!(
+                "forecast_error",
+                "Mean of the absolute differences between forecast and what was needed",
+                Family::default(),
+                other("slices")
+            ),
+            forecast_bias: metric!(
+                "forecast_bias",
+                "Mean of forecast less what was needed: above 0, too much is kept on",
+                Family::default(),
+                other("slices")
+            ),
+            forecast_checked: metric!("forecasts_checked", "Forecasts that error and bias rest on"),
+            stalls: metric!("pressure_stalls", "Times that tasks waited for memory for longer than set"),
+            paused: metric!("paused", "1 while nothing goes off because tasks waited for memory"),
+            reloads: metric!("reloads", "Reloads of the settings, by result: done or refused"),
+            saves: metric!("state_saves", "Times that the learned state was written, by result: done or failed"),
+            steps: metric!("steps", "Looks at the machine with a decision"),
+            last_step: metric!(
+                "last_step_timestamp",
+                "When the last step ended, since 1970",
+                Float::default(),
+                Unit::Seconds
+            ),
+            cpu: metric!("process_cpu", "CPU time of the daemon itself", Float::default(), Unit::Seconds),
+            resident: metric!("process_resident", "Memory of the daemon itself", Gauge::default(), Unit::Bytes),
+            registry,
+        }
+    }
+
+    /// The text that a scrape gets.
+    pub fn text(&self) -> String {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        self.cpu.set(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9);
+        self.resident.set(i64::try_from(resident_bytes().unwrap_or(0)).unwrap_or(i64::MAX));
+        let mut text = String::with_capacity(16 << 10);
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+
+    /// The mode and the policy.
+    pub fn set_mode(&self, mode: Mode, policy: &str) {
+        for each in Mode::ALL {
+            self.mode.get_or_create(&vec![("mode", each.name().to_owned())]).set((each == mode).into());
+        }
+        self.policy.clear();
+        self.policy.get_or_create(&vec![("policy", policy.to_owned())]).set(1);
+    }
+
+    /// How the last look went.
+    pub fn look(&self, took: Duration, failed: Option<&BackendError>) {
+        self.up.set(failed.is_none().into());
+        match failed {
+            None => self.look_seconds.observe(took.as_secs_f64()),
+            Some(error) => self.error(error),
+        }
+    }
+
+    /// A failure of the kernel's side.
+    pub fn error(&self, error: &BackendError) {
+        self.errors.get_or_create(&vec![("kind", kind(error.kind()).to_owned())]).inc();
+    }
+
+    /// The machine, as seen, or as it would be in mode observe.
+    pub fn machine(&self, look: &Look) {
+        let (page, frames) = (look.info.page_bytes, look.info.slice_pages());
+        self.slice_bytes.set(number(look.info.slice_bytes.0));
+        for zone in &look.zones {
+            let labels = ZoneLabels::of(zone);
+            let key = ZoneKey::of(zone);
+            for (state, count) in SliceState::ALL.into_iter().zip(look.by_state(key)) {
+                self.slices.get_or_create(&labels.with("state", state.name())).set(count.into());
+            }
+            self.empty.get_or_create(&labels).set(zone.nr_empty.into());
+            for (kind, pages) in [
+                ("managed", zone.managed_pages),
+                ("free", zone.free_pages),
+                ("offline", zone.offline_pages),
+                ("reserve", zone.awake_reserve_pages),
+            ] {
+                self.memory.get_or_create(&labels.with("kind", kind)).set(number(pages.bytes(page).0));
+            }
+            self.offline_ratio.get_or_create(&labels).set(zone.offline_ratio());
+            self.offline_bound.get_or_create(&labels).set(bound(look, zone, frames));
+        }
+    }
+
+    /// What came of it in joules.
+    pub fn energy(&self, mode: Mode, earned: &Earned) {
+        for (account, Range { low, high }) in
+            [("saved", earned.saved), ("invested", earned.invested), ("net", earned.net)]
+        {
+            for (bound, value) in [("low", low), ("high", high)] {
+                let labels = vec![
+                    ("mode", mode.name().to_owned()),
+                    ("account", account.to_owned()),
+                    ("bound", bound.to_owned()),
+                ];
+                self.energy.get_or_create(&labels).set(value);
+            }
+        }
+        self.energy_seconds.get_or_create(&vec![("mode", mode.name().to_owned())]).set(earned.seconds);
+    }
+
+    /// Slices woke.
+    pub fn woken(&self, mode: Mode, cause: Cause, slices: u32) {
+        let labels = vec![("mode", mode.name().to_owned()), ("cause", cause.name().to_owned())];
+        self.woken.get_or_create(&labels).inc_by(slices.into());
+    }
+
+    /// Somebody else switched slices off.
+    pub fn others_switched_off(&self, slices: u32) {
+        self.by_others.inc_by(slices.into());
+    }
+
+    /// A request came to its end.
+    pub fn request(&self, mode: Mode, op: Op, took: Duration, result: &Result<Outcome, BackendError>) {
+        let word = match result {
+            Ok(outcome) if outcome.slices_done == 0 => "nothing",
+            Ok(outcome) if outcome.slices_failed > 0 || !outcome.ran_to_its_end() => "partly",
+            Ok(_) => "done",
+            Err(_) => "error",
+        };
+        let labels = vec![
+            ("mode", mode.name().to_owned()),
+            ("op", op.name().to_owned()),
+            ("result", word.to_owned()),
+        ];
+        self.requests.get_or_create(&labels).inc();
+        self.request_seconds.get_or_create(&vec![("op", op.name().to_owned())]).observe(took.as_secs_f64());
+        match result {
+            Ok(outcome) => {
+                if outcome.slices_failed > 0 {
+                    let labels = vec![("reason", outcome.reason.code())];
+                    self.failed.get_or_create(&labels).inc_by(outcome.slices_failed.into());
+                }
+                if !matches!(op, Op::Online(_) | Op::OnlineAll) {
+                    let labels = vec![("mode", mode.name().to_owned())];
+                    self.switched_off.get_or_create(&labels).inc_by(outcome.slices_done.into());
+                }
+            }
+            Err(error) => self.error(error),
+        }
+    }
+
+    /// What the policy expects.
+    pub fn forecast(&self, zone: &Zone, forecast: Option<Forecast>) {
+        let Some(forecast) = forecast else { return };
+        let labels = ZoneLabels::of(zone);
+        self.forecast.get_or_create(&labels).set(forecast.slices.into());
+        self.horizon.get_or_create(&labels).set(forecast.horizon.as_secs_f64());
+        self.forecast_error.get_or_create(&labels).set(forecast.mean_error_slices);
+        self.forecast_bias.get_or_create(&labels).set(forecast.bias_slices);
+        self.forecast_checked.get_or_create(&labels).set(number(forecast.checked));
+    }
+
+    /// Tasks waited for memory.
+    pub fn stalled(&self) {
+        self.stalls.inc();
+    }
+
+    /// Whether nothing goes off because of that.
+    pub fn set_paused(&self, paused: bool) {
+        self.paused.set(paused.into());
+    }
+
+    /// The settings were read again.
+    pub fn reloaded(&self, done: bool) {
+        let word = if done { "done" } else { "refused" };
+        self.reloads.get_or_create(&vec![("result", word.to_owned())]).inc();
+    }
+
+    /// The learned state was written.
+    pub fn saved(&self, done: bool) {
+        let word = if done { "done" } else { "failed" };
+        self.saves.get_or_create(&vec![("result", word.to_owned())]).inc();
+    }
+
+    /// A step ended.
+    pub fn stepped(&self, took: Duration, at: Duration) {
+        self.steps.inc();
+        self.step_seconds.observe(took.as_secs_f64());
+        self.last_step.set(at.as_secs_f64());
+    }
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn kind(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::Disabled => "disabled",
+        ErrorKind::Permission => "permission",
+        ErrorKind::Busy => "busy",
+        ErrorKind::NotFound => "not-found",
+        ErrorKind::Invalid => "invalid",
+        ErrorKind::Interrupted => "interrupted",
+        _ => "failed",
+    }
+}
+
+/// The most that c could be: whole slices of what is free beyond the awake reserve, of those that could be emptied.
+fn bound(look: &Look, zone: &Zone, frames: Pages) -> f64 {
+    let free = zone.free_pages + zone.offline_pages;
+    let whole = (free - zone.awake_reserve_pages).0.checked_div(frames.0).unwrap_or(0);
+    let could = |slice: &&ramslice_types::Slice| {
+        slice.state != SliceState::Quarantined && !slice.unreclaimable && !slice.unmovable
+    };
+    let most = look.slices(ZoneKey::of(zone)).filter(could).count() as u64;
+    (frames * whole.min(most)).share_of(free).min(1.0)
+}
+
+/// Memory of this process.
+pub fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// The time of day, for who reads a metric or a file.
+pub fn time_of_day() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}

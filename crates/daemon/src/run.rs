@@ -1,0 +1,436 @@
+//! The loop: waits for the next look, a signal, pressure or the guard, and keeps systemd, the state and the status up to
+//! date. The only part of the daemon that waits.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ramslice_kernel::{HotplugBackend, Way};
+use ramslice_types::{Backend, BackendError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing::{debug, error, info, warn};
+
+use crate::clock::Clock;
+use crate::engine::{Engine, Host};
+use crate::guard::Guarding;
+use crate::memory::{self, Found, Memory};
+use crate::metrics::Metrics;
+use crate::mode::Mode;
+use crate::pressure::Trigger;
+use crate::serve::Serving;
+use crate::settings::{OnStop, Settings, Which};
+use crate::systemd::{self, Watchdog};
+
+/// The first wait after the machine could not be seen; then twice as long each time.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The longest.
+const LONGEST_RETRY: Duration = Duration::from_mins(5);
+
+/// Where things are.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The settings.
+    pub config: PathBuf,
+    /// What was learned.
+    pub state_dir: PathBuf,
+    /// The status.
+    pub runtime_dir: PathBuf,
+    /// `/proc/pressure/memory`, or nothing where it would be another machine's.
+    pub pressure: Option<PathBuf>,
+    /// The machine's own files.
+    pub host: Host,
+}
+
+/// A way to the machine, open.
+pub struct Opened {
+    /// The machine.
+    pub backend: Arc<dyn Backend>,
+    /// `kernel` or `stock`.
+    pub way: &'static str,
+    /// A stock kernel needs somebody who wakes slices.
+    pub guarded: Option<Arc<HotplugBackend>>,
+}
+
+/// How the machine is opened; again whenever it was lost.
+pub type Opener<'a> = dyn Fn(Which) -> Result<Opened, BackendError> + 'a;
+
+/// Opens this machine.
+///
+/// # Errors
+/// If it can do neither.
+pub fn open(which: Which) -> Result<Opened, BackendError> {
+    let stock = || {
+        let backend = Arc::new(HotplugBackend::open()?);
+        Ok(Opened { backend: Arc::clone(&backend) as Arc<dyn Backend>, way: "stock", guarded: Some(backend) })
+    };
+    let kernel = |way| {
+        let backend = ramslice_kernel::open(Path::new("/"), way)?;
+        Ok(Opened { backend: Arc::from(backend), way: "kernel", guarded: None })
+    };
+    match which {
+        Which::Kernel => kernel(Some(Way::Kernel)),
+        Which::Stock => stock(),
+        Which::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => kernel(Some(Way::Kernel)),
+        // Says what is missing for either, if both are.
+        Which::Auto => stock().or_else(|error: BackendError| kernel(None).map_err(|both| {
+            debug!(%error, "memory hotplug");
+            both
+        })),
+    }
+}
+
+/// Signals that came.
+struct Signals {
+    reload: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    /// Has a byte when one came, or when the guard has something to tell.
+    woken: UnixStream,
+    waker: UnixStream,
+}
+
+impl Signals {
+    fn install() -> Result<Self> {
+        let (woken, waker) = UnixStream::pair().context("a pair of sockets")?;
+        woken.set_nonblocking(true).context("a socket")?;
+        waker.set_nonblocking(true).context("a socket")?;
+        let (reload, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        for (signal, flag) in [(SIGHUP, &reload), (SIGTERM, &stop), (SIGINT, &stop)] {
+            signal_hook::flag::register(signal, Arc::clone(flag)).context("handling signals")?;
+            let waker = waker.try_clone().context("a socket")?;
+            signal_hook::low_level::pipe::register(signal, waker).context("handling signals")?;
+        }
+        Ok(Self { reload, stop, woken, waker })
+    }
+
+    fn drain(&self) {
+        let mut bytes = [0; 64];
+        while (&self.woken).read(&mut bytes).is_ok_and(|read| read > 0) {}
+    }
+}
+
+/// Everything that lasts from step to step.
+struct Daemon<'a> {
+    options: &'a Options,
+    opener: &'a Opener<'a>,
+    clock: Box<dyn Clock>,
+    engine: Engine,
+    metrics: Arc<Metrics>,
+    signals: Signals,
+    opened: Option<Opened>,
+    guard: Option<Guarding>,
+    trigger: Option<Trigger>,
+    serving: Option<Serving>,
+    watchdog: Watchdog,
+    due: Instant,
+    retry: Duration,
+    last_error: Option<String>,
+    saved_at: Option<Instant>,
+    save_failed: bool,
+    status_failed: bool,
+}
+
+/// Runs until it is told to stop.
+///
+/// # Errors
+/// If it cannot even begin: signals, or the state directory.
+pub fn run(
+    options: &Options,
+    settings: Settings,
+    opener: &Opener<'_>,
+    clock: impl FnOnce(Duration) -> Box<dyn Clock>,
+) -> Result<()> {
+    let signals = Signals::install()?;
+    for dir in [&options.state_dir, &options.runtime_dir] {
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    }
+    let saved = remembered(&options.state_dir);
+    let clock = clock(saved.as_ref().map_or(Duration::ZERO, |saved| saved.time));
+    let metrics = Arc::new(Metrics::new());
+    let mut daemon = Daemon {
+        engine: Engine::new(settings, saved, options.host.clone(), Arc::clone(&metrics)),
+        options,
+        opener,
+        clock,
+        metrics,
+        signals,
+        opened: None,
+        guard: None,
+        trigger: None,
+        serving: None,
+        watchdog: Watchdog::of_environment(),
+        due: Instant::now(),
+        retry: FIRST_RETRY,
+        last_error: None,
+        saved_at: None,
+        save_failed: false,
+        status_failed: false,
+    };
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        mode = %daemon.engine.settings().mode,
+        policy = %daemon.engine.settings().policy.policy,
+        profile = daemon.engine.settings().energy.name(),
+        "begins"
+    );
+    daemon.listen();
+    daemon.watch_pressure();
+    daemon.step();
+    systemd::ready(&daemon.sentence());
+    daemon.wait_and_work();
+    daemon.stop();
+    Ok(())
+}
+
+fn remembered(dir: &Path) -> Option<Memory> {
+    match memory::read(dir) {
+        Found::Good(memory) => return Some(*memory),
+        Found::Nothing => info!(dir = %dir.display(), "nothing was learned before"),
+        Found::SetAside { damage, to: Some(to) } => {
+            error!("{}: {damage}; it was set aside as {}, learning anew", dir.join(memory::FILE).display(), to.display());
+        }
+        Found::SetAside { damage, to: None } => {
+            error!("{}: {damage}, and it could not be set aside; learning anew", dir.join(memory::FILE).display());
+        }
+        Found::Unreadable(source) => {
+            error!("{} cannot be read: {source}; learning anew", dir.join(memory::FILE).display());
+        }
+    }
+    None
+}
+
+impl Daemon<'_> {
+    fn wait_and_work(&mut self) {
+        loop {
+            let longest = self.watchdog.feed();
+            let pressed = self.wait(self.due.saturating_duration_since(Instant::now()).min(longest));
+            self.signals.drain();
+            if self.signals.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if self.signals.reload.swap(false, Ordering::Relaxed) {
+                self.reload();
+            }
+            let now = self.clock.now();
+            let woken = self.guard.as_ref().map_or(0, Guarding::take_woken);
+            if woken > 0 {
+                self.engine.woken_by_guard(woken, now);
+                self.due = Instant::now();
+            }
+            if pressed {
+                let backend = self.opened.as_ref().map(|opened| &*opened.backend);
+                self.engine.pressure(backend, now);
+                self.due = Instant::now();
+            }
+            if Instant::now() >= self.due {
+                self.step();
+            }
+        }
+    }
+
+    /// Waits for at most this long. Says whether tasks wait for memory.
+    fn wait(&mut self, longest: Duration) -> bool {
+        let timeout = Timespec::try_from(longest.min(Duration::from_hours(1))).ok();
+        let trigger = self.trigger.as_ref().map_or(self.signals.woken.as_fd(), AsFd::as_fd);
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.signals.woken.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(trigger, PollFlags::PRI),
+        ];
+        // A signal that breaks it off has left its byte.
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return false;
+        }
+        let said = fds[1].revents();
+        if self.trigger.is_some() && said.contains(PollFlags::ERR) {
+            warn!("the kernel no longer tells of tasks that wait for memory");
+            self.trigger = None;
+            return false;
+        }
+        self.trigger.is_some() && said.contains(PollFlags::PRI)
+    }
+
+    fn step(&mut self) {
+        let began = Instant::now();
+        let period = self.engine.settings().period;
+        let now = self.clock.now();
+        match self.try_step(now) {
+            Ok(()) => {
+                if self.last_error.take().is_some() {
+                    info!("the machine is seen again");
+                }
+                self.retry = FIRST_RETRY;
+                self.due = began + period;
+                self.guard();
+            }
+            Err(error) => {
+                let text = error.to_string();
+                // Said once, not at every try.
+                if self.last_error.as_ref() == Some(&text) {
+                    debug!(%error, retry = ?self.retry, "still not");
+                } else {
+                    warn!(%error, "the machine cannot be seen: trying again, at longer and longer intervals");
+                }
+                self.engine.lost(&error);
+                self.guard = None;
+                self.opened = None;
+                self.last_error = Some(text);
+                self.due = Instant::now() + self.retry.max(period.min(FIRST_RETRY));
+                self.retry = (self.retry * 2).min(LONGEST_RETRY);
+            }
+        }
+        self.save_if_due();
+        self.tell();
+        self.watchdog.feed();
+    }
+
+    fn try_step(&mut self, now: Duration) -> Result<(), BackendError> {
+        if self.opened.is_none() {
+            let opened = (self.opener)(self.engine.settings().backend);
+            self.opened = Some(opened.inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?);
+        }
+        let Some(opened) = &self.opened else { return Ok(()) };
+        self.engine.step(&*opened.backend, opened.way, now)
+    }
+
+    /// On a stock kernel in mode on somebody has to wake slices.
+    fn guard(&mut self) {
+        let wanted = self.engine.settings().mode == Mode::On;
+        let guarded = self.opened.as_ref().and_then(|opened| opened.guarded.clone()).filter(|_| wanted);
+        match (guarded, &self.guard) {
+            (None, _) => self.guard = None,
+            (Some(_), Some(_)) => {}
+            (Some(backend), None) => {
+                let started = self.signals.waker.try_clone().map_err(|error| error.to_string());
+                match started.and_then(|tell| Guarding::start(backend, tell).map_err(|error| error.to_string())) {
+                    Ok(guard) => {
+                        info!(floor = %guard.floor(), "a stock kernel: slices wake when less than this is available");
+                        self.guard = Some(guard);
+                    }
+                    Err(error) => warn!(error, "nobody watches whether memory runs short"),
+                }
+            }
+        }
+    }
+
+    fn reload(&mut self) {
+        systemd::reloading();
+        match Settings::read(&self.options.config) {
+            Ok(settings) => {
+                let wake = self.wakes_at_stop();
+                let backend = self.opened.as_ref().map(|opened| &*opened.backend);
+                let before = self.engine.settings().clone();
+                self.engine.set_settings(settings, backend, wake);
+                let now = self.engine.settings();
+                if now.listen != before.listen {
+                    self.serving = None;
+                    self.listen();
+                }
+                if self.engine.settings().pressure != before.pressure {
+                    self.watch_pressure();
+                }
+                if self.engine.settings().backend != before.backend {
+                    self.guard = None;
+                    self.opened = None;
+                }
+                self.metrics.reloaded(true);
+                info!(mode = %self.engine.settings().mode, "the settings were read again");
+                self.due = Instant::now();
+            }
+            Err(error) => {
+                self.metrics.reloaded(false);
+                for line in error.to_string().split("; ") {
+                    error!("the settings are refused, the old ones stay: {line}");
+                }
+            }
+        }
+        systemd::ready(&self.sentence());
+    }
+
+    fn listen(&mut self) {
+        let Some(address) = self.engine.settings().listen else { return };
+        match Serving::start(address, Arc::clone(&self.metrics)) {
+            Ok(serving) => {
+                info!("metrics at http://{}/metrics", serving.address());
+                self.serving = Some(serving);
+            }
+            Err(error) => error!("no metrics: cannot listen at {address}: {error}"),
+        }
+    }
+
+    fn watch_pressure(&mut self) {
+        self.trigger = None;
+        let pressure = self.engine.settings().pressure;
+        let (Some(path), Some(stall)) = (&self.options.pressure, pressure.stall) else { return };
+        match Trigger::open(path, stall, pressure.window) {
+            Ok(trigger) => self.trigger = Some(trigger),
+            Err(error) => info!("{}: {error}; the daemon does not see when tasks wait for memory", path.display()),
+        }
+    }
+
+    fn wakes_at_stop(&self) -> bool {
+        let stock = self.opened.as_ref().is_some_and(|opened| opened.guarded.is_some());
+        match self.engine.settings().on_stop {
+            OnStop::Leave => false,
+            OnStop::Wake => true,
+            OnStop::Auto => stock,
+        }
+    }
+
+    fn save_if_due(&mut self) {
+        let every = self.engine.settings().save;
+        if self.saved_at.is_none_or(|at| at.elapsed() >= every) || self.engine.acted() {
+            self.save();
+        }
+    }
+
+    fn save(&mut self) {
+        let Some(memory) = self.engine.memory() else { return };
+        self.saved_at = Some(Instant::now());
+        let result = memory::write(&self.options.state_dir, &memory);
+        self.metrics.saved(result.is_ok());
+        let failed = result.is_err();
+        match result {
+            Ok(()) if self.save_failed => info!("what was learned can be written again"),
+            Err(error) if !self.save_failed => {
+                error!("what was learned cannot be written to {}: {error}", self.options.state_dir.display());
+            }
+            _ => {}
+        }
+        self.save_failed = failed;
+    }
+
+    /// The status file, and a sentence for systemd.
+    fn tell(&mut self) {
+        let next = self.due.saturating_duration_since(Instant::now());
+        let result = self.engine.status(next).write(&self.options.runtime_dir);
+        if let (Err(error), false) = (&result, self.status_failed) {
+            warn!("the status cannot be written to {}: {error}", self.options.runtime_dir.display());
+        }
+        self.status_failed = result.is_err();
+        systemd::status(&self.sentence());
+    }
+
+    fn sentence(&self) -> String {
+        let status = self.engine.status(Duration::ZERO);
+        format!("{}: {}", status.mode, status.why)
+    }
+
+    fn stop(&mut self) {
+        systemd::stopping();
+        self.guard = None;
+        if self.engine.settings().mode == Mode::On && self.wakes_at_stop() {
+            let backend = self.opened.as_ref().map(|opened| &*opened.backend);
+            self.engine.wake_all(backend, "the daemon stops");
+        }
+        self.save();
+        // Whoever reads it would take it for the present.
+        let _ = fs::remove_file(self.options.runtime_dir.join(crate::status::FILE));
+        info!("stopped");
+    }
+}

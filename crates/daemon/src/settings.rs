@@ -1,0 +1,448 @@
+//! Settings: the TOML file, checked like a compiler would: where, what is wrong, and what is allowed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use ramslice_energy::{Interval, TimeFactor};
+use ramslice_policy::{Config as PolicyConfig, PolicyKind, settings as policies};
+use ramslice_types::{Bytes, Ratio, parse_bytes};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::books::{Plan, PlanError};
+use crate::mode::Mode;
+
+/// Where the settings are.
+pub const PATH: &str = "/etc/ramslice/ramsliced.toml";
+
+/// A commented file with all defaults.
+pub const SAMPLE: &str = include_str!("../../../packaging/ramsliced.toml");
+
+/// The version of the format.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Where the metrics are unless the file says otherwise.
+const LISTEN: &str = "127.0.0.1:9750";
+
+/// One thing that is wrong in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong {
+    /// The line, from 1; 0 if it is of no line.
+    pub line: usize,
+    /// The column, from 1, in characters.
+    pub column: usize,
+    /// What is wrong, and what is allowed.
+    pub message: String,
+    /// The line itself, and how many characters of it are meant.
+    excerpt: Option<(String, usize)>,
+}
+
+/// A file that is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingsError {
+    /// The file's name as it was given.
+    pub file: String,
+    /// All that is wrong in it; at least one.
+    pub wrong: Vec<Wrong>,
+}
+
+impl SettingsError {
+    /// With the lines themselves and a mark below each, as compilers do.
+    pub fn report(&self) -> String {
+        let mut text = String::new();
+        for wrong in &self.wrong {
+            text += &format!("{}\n", self.line(wrong));
+            if let Some((excerpt, width)) = &wrong.excerpt {
+                let (number, indent) = (wrong.line.to_string(), " ".repeat(wrong.column.saturating_sub(1)));
+                let gap = " ".repeat(number.len());
+                text += &format!(" {number} | {excerpt}\n {gap} | {indent}{}\n", "^".repeat((*width).max(1)));
+            }
+        }
+        text
+    }
+
+    fn line(&self, wrong: &Wrong) -> String {
+        match wrong.line {
+            0 => format!("{}: {}", self.file, wrong.message),
+            line => format!("{}:{line}:{}: {}", self.file, wrong.column, wrong.message),
+        }
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.wrong.iter().map(|wrong| self.line(wrong)).collect();
+        f.write_str(&lines.join("; "))
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+/// Which way to the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Which {
+    /// The patched kernel if it is there, else memory hotplug.
+    #[default]
+    Auto,
+    /// The patched kernel.
+    Kernel,
+    /// Memory hotplug.
+    Stock,
+}
+
+/// What becomes of slices that are off when the daemon stops, or may no longer act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnStop {
+    /// As fits the kernel: a stock one wakes nothing by itself, so there they are woken.
+    #[default]
+    Auto,
+    /// They stay off.
+    Leave,
+    /// They are woken.
+    Wake,
+}
+
+/// When tasks wait for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pressure {
+    /// So long within a window; nothing to not look at all.
+    pub stall: Option<Duration>,
+    /// The window.
+    pub window: Duration,
+    /// Nothing goes off for so long afterwards.
+    pub pause: Duration,
+}
+
+/// The settings, checked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What it may do.
+    pub mode: Mode,
+    /// Between two looks.
+    pub period: Duration,
+    /// Which way to the machine.
+    pub backend: Which,
+    /// Who decides.
+    pub policy: PolicyConfig,
+    /// What joules are worked out with.
+    pub energy: Plan,
+    /// When a request is given up.
+    pub deadline: Duration,
+    /// The most slices that one request switches off.
+    pub max_slices: Option<u32>,
+    /// When tasks wait for memory.
+    pub pressure: Pressure,
+    /// What was learned is written this often at least.
+    pub save: Duration,
+    /// What becomes of slices that are off.
+    pub on_stop: OnStop,
+    /// Where the metrics are.
+    pub listen: Option<SocketAddr>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    schema_version: Spanned<u32>,
+    #[serde(default)]
+    mode: Mode,
+    period_seconds: Option<Spanned<f64>>,
+    #[serde(default)]
+    backend: Which,
+    policy: Option<PolicyKind>,
+    #[serde(default)]
+    periodic: policies::Periodic,
+    #[serde(default)]
+    watermarks: policies::Watermarks,
+    #[serde(default)]
+    threshold: policies::Threshold,
+    #[serde(default)]
+    governor: policies::Governor,
+    #[serde(default)]
+    energy: RawEnergy,
+    #[serde(default)]
+    requests: RawRequests,
+    #[serde(default)]
+    pressure: RawPressure,
+    #[serde(default)]
+    state: RawState,
+    #[serde(default)]
+    stop: RawStop,
+    #[serde(default)]
+    metrics: RawMetrics,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawEnergy {
+    profile: Option<Spanned<String>>,
+    state: Option<Spanned<String>>,
+    machine: Option<Spanned<String>>,
+    granularity: Option<Spanned<String>>,
+    time_factor: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawRequests {
+    deadline_seconds: Option<Spanned<f64>>,
+    max_slices: Option<Spanned<u32>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawPressure {
+    stall_ms: Option<Spanned<u64>>,
+    window_ms: Option<Spanned<u64>>,
+    pause_seconds: Option<Spanned<f64>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawState {
+    save_seconds: Option<Spanned<f64>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawStop {
+    #[serde(default)]
+    slices: OnStop,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawMetrics {
+    listen: Option<Spanned<String>>,
+}
+
+/// What was wrong so far.
+struct Checks<'a> {
+    text: &'a str,
+    wrong: Vec<Wrong>,
+}
+
+impl Checks<'_> {
+    fn wrong(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
+        let found = place(self.text, span, message.into());
+        self.wrong.push(found);
+    }
+
+    /// The value if it is within the limits, else the default.
+    fn number<T: PartialOrd + fmt::Display + Copy>(
+        &mut self,
+        name: &str,
+        value: Option<Spanned<T>>,
+        default: T,
+        limits: [T; 2],
+    ) -> T {
+        let Some(value) = value else { return default };
+        let (span, value) = (value.span(), value.into_inner());
+        if value >= limits[0] && value <= limits[1] {
+            return value;
+        }
+        let message = format!("{name} is {value}: it must be from {} to {}", limits[0], limits[1]);
+        self.wrong(Some(span), message);
+        default
+    }
+}
+
+fn place(text: &str, span: Option<Range<usize>>, message: String) -> Wrong {
+    let Some(span) = span else { return Wrong { line: 0, column: 0, message, excerpt: None } };
+    let start = span.start.min(text.len());
+    let begin = text[..start].rfind('\n').map_or(0, |at| at + 1);
+    let line = text[..start].matches('\n').count() + 1;
+    let column = text[begin..start].chars().count() + 1;
+    let excerpt = text[begin..].lines().next().unwrap_or_default().to_owned();
+    let end = span.end.clamp(start, begin + excerpt.len());
+    let width = text.get(start..end).map_or(1, |meant| meant.chars().count());
+    Wrong { line, column, message, excerpt: Some((excerpt, width)) }
+}
+
+impl Settings {
+    /// Those of a machine without a file.
+    pub fn defaults() -> Self {
+        Self::parse(SAMPLE, "packaging/ramsliced.toml").expect("the sample is right: a test says so")
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// All that is wrong in it, as far as it can be told at once.
+    pub fn read(path: &Path) -> Result<Self, SettingsError> {
+        let file = path.display().to_string();
+        match fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, &file),
+            Err(error) => {
+                let message = format!(
+                    "cannot be read: {error}; `ramsliced --print-config` prints a file with all defaults"
+                );
+                Err(SettingsError { file, wrong: vec![place("", None, message)] })
+            }
+        }
+    }
+
+    /// Reads a file's text; `file` is its name, for messages.
+    ///
+    /// # Errors
+    /// All that is wrong in it, as far as it can be told at once.
+    pub fn parse(text: &str, file: &str) -> Result<Self, SettingsError> {
+        let refuse = |wrong| SettingsError { file: file.to_owned(), wrong };
+        let mut checks = Checks { text, wrong: Vec::new() };
+        let raw: Raw = toml::from_str(text)
+            .map_err(|error| refuse(vec![place(text, error.span(), error.message().to_owned())]))?;
+        if *raw.schema_version.get_ref() != SCHEMA_VERSION {
+            let message =
+                format!("schema_version is {}: this daemon knows {SCHEMA_VERSION}", raw.schema_version.get_ref());
+            return Err(refuse(vec![place(text, Some(raw.schema_version.span()), message)]));
+        }
+        let mut policy = PolicyConfig::new(raw.policy.unwrap_or(PolicyKind::Governor));
+        policy.periodic = raw.periodic;
+        policy.watermarks = raw.watermarks;
+        policy.threshold = raw.threshold;
+        policy.governor = raw.governor;
+        let spans = spans(text);
+        let lines = spans.iter().map(|(name, span)| (name.clone(), place(text, Some(span.clone()), String::new()).line));
+        let policy = policy.at(file, lines.collect());
+        if let Err(error) = policy.check_numbers() {
+            let span = spans.values().find(|span| place(text, Some((*span).clone()), String::new()).line == error.line);
+            checks.wrong(span.cloned(), error.message);
+        }
+        let period = checks.number("period_seconds", raw.period_seconds, 30.0, [0.05, 3600.0]);
+        let deadline =
+            checks.number("requests.deadline_seconds", raw.requests.deadline_seconds, 20.0, [0.1, 60.0]);
+        let max_slices = raw
+            .requests
+            .max_slices
+            .map(|most| checks.number("requests.max_slices", Some(most), 1, [1, 1 << 20]));
+        let window = checks.number("pressure.window_ms", raw.pressure.window_ms, 2000, [500, 10_000]);
+        let stall_span = raw.pressure.stall_ms.as_ref().map(Spanned::span);
+        let stall = checks.number("pressure.stall_ms", raw.pressure.stall_ms, 100, [0, 10_000]);
+        if stall > window {
+            let message = format!("pressure.stall_ms is {stall}: it must not be above window_ms, {window}");
+            checks.wrong(stall_span, message);
+        }
+        let pause =
+            checks.number("pressure.pause_seconds", raw.pressure.pause_seconds, 120.0, [0.0, 86_400.0]);
+        let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0, [0.0, 86_400.0]);
+        let energy = energy(&raw.energy, &mut checks);
+        let listen = listen(raw.metrics.listen, &mut checks);
+        let Some(energy) = energy.filter(|_| checks.wrong.is_empty()) else {
+            checks.wrong.sort_by_key(|wrong| (wrong.line, wrong.column));
+            return Err(refuse(checks.wrong));
+        };
+        Ok(Self {
+            mode: raw.mode,
+            period: Duration::from_secs_f64(period),
+            backend: raw.backend,
+            policy,
+            energy,
+            deadline: Duration::from_secs_f64(deadline),
+            max_slices,
+            pressure: Pressure {
+                stall: (stall > 0).then(|| Duration::from_millis(stall)),
+                window: Duration::from_millis(window),
+                pause: Duration::from_secs_f64(pause),
+            },
+            save: Duration::from_secs_f64(save),
+            on_stop: raw.stop.slices,
+            listen,
+        })
+    }
+}
+
+/// Where each key is, as in `watermarks.free_low_mib`.
+fn spans(text: &str) -> BTreeMap<String, Range<usize>> {
+    let mut spans = BTreeMap::new();
+    if let Ok(table) = toml::de::DeTable::parse(text) {
+        for (key, value) in table.get_ref() {
+            spans.insert(key.get_ref().to_string(), key.span());
+            for (inner, _) in value.get_ref().as_table().into_iter().flatten() {
+                spans.insert(format!("{}.{}", key.get_ref(), inner.get_ref()), inner.span());
+            }
+        }
+    }
+    spans
+}
+
+fn energy(raw: &RawEnergy, checks: &mut Checks<'_>) -> Option<Plan> {
+    let text = |value: &Option<Spanned<String>>| value.as_ref().map(|value| value.get_ref().clone());
+    let granule = match text(&raw.granularity).as_deref() {
+        None => None,
+        Some("slice") => Some(None),
+        Some(size) => match parse_bytes(size) {
+            Ok(Bytes(0)) => {
+                checks.wrong(span(&raw.granularity), "energy.granularity is 0: nothing could be switched");
+                None
+            }
+            Ok(bytes) => Some(Some(bytes)),
+            Err(error) => {
+                checks.wrong(span(&raw.granularity), format!("energy.granularity: {error}; or \"slice\""));
+                None
+            }
+        },
+    };
+    let factor = text(&raw.time_factor).and_then(|text| match factor(&text) {
+        Ok(factor) => Some(factor),
+        Err(message) => {
+            checks.wrong(span(&raw.time_factor), message);
+            None
+        }
+    });
+    let profile = text(&raw.profile).unwrap_or_else(|| "thesis-parc".to_owned());
+    match Plan::new(&profile, text(&raw.state).as_deref(), text(&raw.machine).as_deref(), granule, factor) {
+        Ok(plan) => Some(plan),
+        Err(error) => {
+            let at = match &error {
+                PlanError::State(_) => span(&raw.state).or_else(|| span(&raw.profile)),
+                PlanError::Machine(_) => span(&raw.machine).or_else(|| span(&raw.profile)),
+                PlanError::Profile(_) => span(&raw.profile),
+            };
+            checks.wrong(at, error.to_string());
+            None
+        }
+    }
+}
+
+fn span<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {
+    value.as_ref().map(Spanned::span)
+}
+
+/// `15` or `12..18`.
+fn factor(text: &str) -> Result<TimeFactor, String> {
+    let wrong = |what: &str| format!("energy.time_factor is `{text}`: {what}; write \"15\" or \"12..18\"");
+    let number =
+        |text: &str| text.trim().parse::<f64>().map(Ratio).map_err(|_| wrong("it is neither a number nor a range"));
+    let (low, high) = text.split_once("..").unwrap_or((text, text));
+    let interval = Interval::new(number(low)?, number(high)?).map_err(|error| wrong(&error.to_string()))?;
+    TimeFactor::new(interval, "energy.time_factor").map_err(|error| wrong(&error.to_string()))
+}
+
+fn listen(raw: Option<Spanned<String>>, checks: &mut Checks<'_>) -> Option<SocketAddr> {
+    let text = raw.as_ref().map_or(LISTEN, |value| value.get_ref().as_str());
+    if text == "off" {
+        return None;
+    }
+    match text.parse() {
+        Ok(address) => Some(address),
+        Err(_) => {
+            let message = format!(
+                "metrics.listen is `{text}`: it must be an address and a port, as in \"{LISTEN}\" or \"[::1]:9750\", \
+                 or \"off\""
+            );
+            checks.wrong(span(&raw), message);
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;
