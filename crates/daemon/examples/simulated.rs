@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, Price, PriceParameter, Request, SliceId,
-    Snapshot, Work, Zone,
+    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, Price, PriceParameter, Request,
+    SliceId, Snapshot, Work, Zone,
 };
 use ramsliced::clock::Clock;
 use ramsliced::engine::Host;

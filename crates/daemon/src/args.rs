@@ -65,10 +65,22 @@ pub struct Args {
     #[arg(long, conflicts_with = "check_config")]
     pub print_config: bool,
     /// Where what was learned is kept
-    #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY", hide_env = true, default_value = "/var/lib/ramslice")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "STATE_DIRECTORY",
+        hide_env = true,
+        default_value = "/var/lib/ramslice"
+    )]
     pub state_dir: PathBuf,
     /// Where status.json is written
-    #[arg(long, value_name = "DIR", env = "RUNTIME_DIRECTORY", hide_env = true, default_value = "/run/ramslice")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "RUNTIME_DIRECTORY",
+        hide_env = true,
+        default_value = "/run/ramslice"
+    )]
     pub runtime_dir: PathBuf,
     /// Log more: decisions; twice: every access to a kernel file
     #[arg(short, long, action = ArgAction::Count)]

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use ramslice_energy::{
-    Clock, Granule, Interval, Ledger, Profile, Sample, Settings, State, Statement, Tally, TimeFactor, builtin_names,
-    builtin_text,
+    Clock, Granule, Interval, Ledger, Profile, Sample, Settings, State, Statement, Tally, TimeFactor,
+    builtin_names, builtin_text,
 };
 use ramslice_kernel::Processor;
 use ramslice_policy::Economics;
@@ -43,9 +43,14 @@ fn load(name: &str) -> Result<Profile, String> {
         Some(text) => (text.to_owned(), format!("profiles/{name}.toml")),
         None if !name.contains(['/', '.']) && !Path::new(name).exists() => {
             let names: Vec<&str> = builtin_names().collect();
-            return Err(format!("there is no `{name}`: name one of {}, or the path of a file", names.join(", ")));
+            return Err(format!(
+                "there is no `{name}`: name one of {}, or the path of a file",
+                names.join(", ")
+            ));
         }
-        None => (fs::read_to_string(name).map_err(|error| format!("reading {name}: {error}"))?, name.to_owned()),
+        None => {
+            (fs::read_to_string(name).map_err(|error| format!("reading {name}: {error}"))?, name.to_owned())
+        }
     };
     Profile::parse(&text, &file).map_err(|error| error.to_string())
 }
@@ -94,7 +99,8 @@ impl Plan {
                 self.profile.file
             )
         })?;
-        Economics::new(&self.state, machine, slice, page).map_err(|error| format!("{}: {error}", self.profile.file))
+        Economics::new(&self.state, machine, slice, page)
+            .map_err(|error| format!("{}: {error}", self.profile.file))
     }
 
     /// The profile and its state, for people and to tell whether what was learned still fits.
@@ -107,6 +113,32 @@ impl Plan {
             None => Granule::OfProfile(self.state.granularity.bytes.value),
             Some(None) => Granule::Assumed(slice),
             Some(Some(bytes)) => Granule::Assumed(bytes),
+        }
+    }
+
+    /// What is wrong with slices of this size, or with this machine's seconds.
+    pub fn note(&self, slice: Bytes) -> Option<String> {
+        if self.clock().is_none() {
+            return Some(
+                "this machine is emulated, so its seconds are not real ones and there are no joules: state \
+                 energy.time_factor"
+                    .to_owned(),
+            );
+        }
+        let unit = self.granule(slice).bytes();
+        match unit {
+            Some(unit) if unit > slice => Some(format!(
+                "slices of {slice} are smaller than what the hardware switches as one, {unit} by the profile {}: unless all \
+                 slices of such a unit are off nothing is saved; make them larger with `ramslice slices --resize {unit}`, \
+                 or state energy.granularity",
+                self.name(),
+            )),
+            None => Some(format!(
+                "the profile {} does not tell what the hardware switches as one, so perhaps nothing is saved: state \
+                 energy.granularity",
+                self.name(),
+            )),
+            Some(_) => None,
         }
     }
 
@@ -193,7 +225,12 @@ impl Books {
     }
 
     /// In joules; nothing if this machine's seconds are not real.
-    pub fn earned(&self, plan: &Plan, info: &Info, prices: &BTreeMap<PriceParameter, Price>) -> Option<Earned> {
+    pub fn earned(
+        &self,
+        plan: &Plan,
+        info: &Info,
+        prices: &BTreeMap<PriceParameter, Price>,
+    ) -> Option<Earned> {
         let clock = plan.clock()?;
         let tally = self.tally();
         let statement = Statement::new(

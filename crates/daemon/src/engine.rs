@@ -11,7 +11,8 @@ use ramslice_policy::{
     AnyPolicy, Economics, Event, Governor, Needs, Observation, Policy, PolicyKind, Row, Saved, WakeCause,
 };
 use ramslice_types::{
-    Backend, BackendError, ErrorKind, Info, Op, Outcome, Pages, Price, PriceParameter, Request, Work, Zone,
+    Backend, BackendError, ErrorKind, Info, Op, Outcome, Pages, Price, PriceParameter, Request, SliceId,
+    SliceState, Work, Zone,
 };
 use tracing::{debug, info, warn};
 
@@ -116,6 +117,8 @@ pub struct Engine {
     paused_until: Option<Duration>,
     /// Slices to wake at the next stall.
     wake_next: u32,
+    /// Slices that were off after the last step, in mode on.
+    off: Vec<SliceId>,
     /// Slices that this daemon woke for want of memory since the last step.
     woken_by_pressure: u32,
     done: Vec<Done>,
@@ -143,6 +146,7 @@ impl Engine {
             rows: Vec::new(),
             paused_until: None,
             wake_next: 1,
+            off: Vec::new(),
             woken_by_pressure: 0,
             done: Vec::new(),
             way: None,
@@ -160,7 +164,12 @@ impl Engine {
     ///
     /// # Errors
     /// If the machine cannot be seen; nothing was done then. A request that fails is told by the status and the metrics.
-    pub fn step(&mut self, backend: &dyn Backend, way: &'static str, now: Duration) -> Result<(), BackendError> {
+    pub fn step(
+        &mut self,
+        backend: &dyn Backend,
+        way: &'static str,
+        now: Duration,
+    ) -> Result<(), BackendError> {
         let began = Instant::now();
         self.time = now;
         let look = Look::take(backend);
@@ -199,6 +208,11 @@ impl Engine {
             if let Some(mind) = self.minds.get_mut(&ZoneKey::of(zone)) {
                 mind.left = Some(Left::now(zone));
             }
+        }
+        self.off.clear();
+        if self.settings.mode == Mode::On {
+            let off = look.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline);
+            self.off.extend(off.map(|slice| slice.id));
         }
         self.metrics.machine(&look);
         self.metrics.set_paused(self.paused_until.is_some());
@@ -243,7 +257,11 @@ impl Engine {
             let (earned, would_earn) = (books(earned), books(would_earn));
             let basis = self.basis(info);
             self.minds.clear();
-            self.attached = Some(Attached { info: info.clone(), economics, basis, prices, earned, would_earn });
+            self.attached =
+                Some(Attached { info: info.clone(), economics, basis, prices, earned, would_earn });
+            if let Some(note) = self.settings.energy.note(info.slice_bytes) {
+                warn!("{note}");
+            }
             info!(
                 slices = info.nr_slices,
                 slice = %info.slice_bytes,
@@ -256,7 +274,9 @@ impl Engine {
         if let Some(saved) = &saved {
             let fits = self.attached.as_ref().is_some_and(|attached| attached.basis == saved.basis);
             if !fits {
-                info!("what was learned was for other settings, another profile or another size of slices: learning anew");
+                info!(
+                    "what was learned was for other settings, another profile or another size of slices: learning anew"
+                );
             }
             if saved.mode == Mode::Observe && self.settings.mode == Mode::Observe && fits {
                 self.shadow = saved.shadow.clone();
@@ -289,7 +309,7 @@ impl Engine {
             .map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
         let remembered =
             saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
-        let (mut policy, mut left, mut events) = (fresh, None, Vec::new());
+        let (mut policy, mut left, mut events, mut dropped) = (fresh, None, Vec::new(), Pages::ZERO);
         if let Some((saved, remembered)) = remembered {
             if saved.basis == attached.basis {
                 match Saved::restore(&remembered.policy.to_text(), self.settings.policy.policy) {
@@ -299,6 +319,9 @@ impl Engine {
             }
             let same_boot = saved.boot == self.host.boot;
             let acted = saved.mode == self.settings.mode;
+            if acted {
+                (events, dropped) = (remembered.events.clone(), remembered.dropped);
+            }
             if !acted {
                 policy.settle();
             } else if same_boot {
@@ -312,7 +335,7 @@ impl Engine {
                 events.push(Event::Woken { time, slices, cause: WakeCause::Ahead });
             }
         }
-        self.minds.insert(key, Mind { policy, left, events, dropped: Pages::ZERO });
+        self.minds.insert(key, Mind { policy, left, events, dropped });
         Ok(())
     }
 
@@ -527,27 +550,27 @@ impl Engine {
         self.metrics.stalled();
         self.paused_until = Some(now + self.settings.pressure.pause);
         self.metrics.set_paused(true);
-        let off: u32 = self.minds.values().filter_map(|mind| mind.left).map(|left| left.off).sum();
-        let Some(backend) = backend.filter(|_| self.settings.mode == Mode::On && off > 0) else {
+        let Some(backend) = backend.filter(|_| self.settings.mode == Mode::On && !self.off.is_empty()) else {
             debug!("tasks waited for memory");
             return;
         };
-        let request = Request {
-            max_slices: Some(self.wake_next),
-            deadline: Some(self.settings.deadline),
-            ..Request::new(Op::OnlineAll)
-        };
+        let (mut woken, wanted) = (0, self.wake_next);
         self.wake_next = self.wake_next.saturating_mul(2).min(1024);
-        match backend.request(&request) {
-            Ok(outcome) => {
-                info!(slices = outcome.slices_done, "tasks waited for memory: slices were woken");
-                self.woken_by_pressure += outcome.slices_done;
-            }
-            Err(error) => {
-                self.metrics.error(&error);
-                warn!(%error, "tasks waited for memory, and no slice could be woken");
+        // Those that went off last are at the end of nobody's list: any will do. What woke meanwhile is no failure.
+        while let Some(slice) = (woken < wanted).then(|| self.off.pop()).flatten() {
+            let request =
+                Request { deadline: Some(self.settings.deadline), ..Request::new(Op::Online(slice)) };
+            match backend.request(&request) {
+                Ok(outcome) => woken += outcome.slices_done,
+                Err(error) => {
+                    self.metrics.error(&error);
+                    warn!(%error, "tasks waited for memory, and a slice could not be woken");
+                    break;
+                }
             }
         }
+        info!(slices = woken, "tasks waited for memory: slices were woken");
+        self.woken_by_pressure += woken;
     }
 
     /// Somebody of this daemon has woken slices for want of memory.
@@ -616,7 +639,11 @@ impl Engine {
         let request = Request { deadline: Some(Duration::from_mins(1)), ..Request::new(Op::OnlineAll) };
         match backend.request(&request) {
             Ok(outcome) => {
-                info!(slices = outcome.slices_done, failed = outcome.slices_failed, "{why}: slices were woken");
+                info!(
+                    slices = outcome.slices_done,
+                    failed = outcome.slices_failed,
+                    "{why}: slices were woken"
+                );
                 self.work.woken_slices += u64::from(outcome.slices_done);
                 self.metrics.woken(Mode::On, Cause::Stop, outcome.slices_done);
                 for mind in self.minds.values_mut() {
@@ -644,7 +671,13 @@ impl Engine {
             zones: self
                 .minds
                 .iter()
-                .map(|(key, mind)| ZoneMemory { key: *key, policy: mind.policy.save(), left: mind.left })
+                .map(|(key, mind)| ZoneMemory {
+                    key: *key,
+                    policy: mind.policy.save(),
+                    left: mind.left,
+                    events: mind.events.clone(),
+                    dropped: mind.dropped,
+                })
                 .collect(),
             shadow: self.shadow.clone(),
             earned: attached.earned.tally(),
@@ -692,6 +725,7 @@ impl Engine {
             },
             paused_seconds: status::until(self.paused_until, self.time),
             why,
+            notes: attached.and_then(|attached| plan.note(attached.info.slice_bytes)).into_iter().collect(),
             zones: self.done.iter().map(|done| done.zone.clone()).collect(),
             earned: attached
                 .filter(|_| settings.mode == Mode::On)

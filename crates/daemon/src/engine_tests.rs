@@ -1,0 +1,354 @@
+//! Steps on the simulated machine: what is done in which mode, what is remembered, what errors do.
+
+use std::sync::Mutex;
+
+use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
+use ramslice_types::{Bytes, Contents, Detail, Random, Snapshot};
+
+use super::*;
+
+const SLICE: Bytes = Bytes(64 << 20);
+
+/// A simulated machine that may fail.
+struct Machine {
+    sim: SimBackend,
+    looks_fail: Mutex<Option<&'static str>>,
+    requests_fail: Mutex<bool>,
+    requests: Mutex<u32>,
+}
+
+impl Machine {
+    fn new(slices: u64) -> Self {
+        Self {
+            sim: SimBackend::new(Config::new(SLICE * slices, SLICE)).unwrap(),
+            looks_fail: Mutex::new(None),
+            requests_fail: Mutex::new(false),
+            requests: Mutex::new(0),
+        }
+    }
+
+    fn use_slices(&self, slices: f64) {
+        let pages = (slices * SLICE.0 as f64 / 4096.0) as u64;
+        self.sim.apply(Change::Level { owner: OwnerId(1), class: Class::Anon, maps: 1, pages });
+    }
+
+    fn off(&self) -> usize {
+        let off = |slice: &&ramslice_types::Slice| slice.state == SliceState::Offline;
+        self.sim.snapshot().unwrap().slices.iter().filter(off).count()
+    }
+
+    fn sent(&self) -> u32 {
+        *self.requests.lock().unwrap()
+    }
+
+    fn fails(&self) -> Result<(), BackendError> {
+        match *self.looks_fail.lock().unwrap() {
+            Some(text) => Err(BackendError::new(ErrorKind::Failed, text)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Backend for Machine {
+    fn info(&self) -> Result<Info, BackendError> {
+        self.fails()?;
+        self.sim.info()
+    }
+
+    fn zones(&self) -> Result<Vec<Zone>, BackendError> {
+        self.sim.zones()
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+        self.sim.snapshot()
+    }
+
+    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+        self.sim.contents(slice, detail)
+    }
+
+    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        *self.requests.lock().unwrap() += 1;
+        if *self.requests_fail.lock().unwrap() {
+            return Err(BackendError::new(ErrorKind::Busy, "another request is running"));
+        }
+        self.sim.request(request)
+    }
+
+    fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
+        self.sim.wait_event(timeout)
+    }
+
+    fn slice_bytes(&self) -> Result<Bytes, BackendError> {
+        self.sim.slice_bytes()
+    }
+
+    fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
+        self.sim.set_slice_bytes(size)
+    }
+
+    fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
+        self.sim.price_parameter(parameter)
+    }
+
+    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+        self.sim.set_price_parameter(parameter, value)
+    }
+}
+
+fn settings(more: &str) -> Settings {
+    let text =
+        format!("schema_version = 1\n{more}\n[energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n");
+    Settings::parse(&text, "test.toml").unwrap()
+}
+
+fn host() -> Host {
+    Host { boot: "boot".to_owned(), vmstat: None }
+}
+
+fn engine(mode: &str, saved: Option<Memory>) -> Engine {
+    Engine::new(settings(&format!("mode = \"{mode}\"")), saved, host(), Arc::new(Metrics::new()))
+}
+
+/// So many steps of 30 s from `now` on; returns the time after them.
+fn steps(engine: &mut Engine, machine: &Machine, now: u64, count: u64) -> u64 {
+    for step in 0..count {
+        engine.step(machine, "simulated", Duration::from_secs(now + step * 30)).unwrap();
+        machine.sim.advance(Duration::from_secs(30));
+    }
+    now + count * 30
+}
+
+#[test]
+fn observe_sends_nothing_and_says_what_it_would_have_earned() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let before = machine.sim.snapshot().unwrap().slices;
+    let mut engine = engine("observe", None);
+    steps(&mut engine, &machine, 1_000_000, 240);
+    assert_eq!((machine.sent(), machine.off()), (0, 0));
+    assert_eq!(machine.sim.snapshot().unwrap().slices, before);
+    let status = engine.status(Duration::ZERO);
+    let would = status.would_earn.unwrap();
+    assert!(would.nr_offline > 20, "{would:?}");
+    let earned = would.earned.unwrap();
+    assert!(
+        earned.net.low > 0.0 && earned.net.low <= earned.net.high && status.earned.is_none(),
+        "{earned:?}"
+    );
+    let cap = would.most_at_risk_joules.unwrap();
+    assert!(cap > 0.0 && earned.seconds > 7000.0);
+}
+
+#[test]
+fn observe_foretells_what_on_earns_where_demand_is_steady() {
+    let net = |mode: &str| {
+        let machine = Machine::new(64);
+        machine.use_slices(20.0);
+        let mut engine = engine(mode, None);
+        steps(&mut engine, &machine, 1_000_000, 240);
+        let status = engine.status(Duration::ZERO);
+        let earned = status.earned.or_else(|| status.would_earn.and_then(|would| would.earned)).unwrap();
+        f64::midpoint(earned.net.low, earned.net.high)
+    };
+    let (would, did) = (net("observe"), net("on"));
+    assert!((would / did - 1.0).abs() < 0.1, "{would} foretold, {did} earned");
+}
+
+#[test]
+fn observe_says_what_would_have_woken() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("observe", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 100);
+    assert_eq!(engine.status(Duration::ZERO).would_earn.unwrap().woken_slices, 0);
+    machine.use_slices(40.0);
+    steps(&mut engine, &machine, now, 1);
+    let woken = engine.status(Duration::ZERO).would_earn.unwrap().woken_slices;
+    assert!((15..=25).contains(&woken), "{woken}");
+}
+
+#[test]
+fn on_switches_off_and_off_does_nothing() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut off = engine("off", None);
+    steps(&mut off, &machine, 1_000_000, 100);
+    assert_eq!((machine.sent(), machine.off()), (0, 0));
+    let mut on = engine("on", None);
+    steps(&mut on, &machine, 1_000_000, 100);
+    assert!(machine.off() > 20 && machine.sent() > 0);
+    machine.sim.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |seed: Option<u64>| {
+        let machine = Machine::new(48);
+        let mut random = Random::of(seed.unwrap_or(0), 7);
+        let mut engine = engine("on", None);
+        let mut trace = Vec::new();
+        for step in 0..400_u64 {
+            machine.use_slices(12.0 + 8.0 * ((step as f64) / 40.0).sin());
+            let now = Duration::from_secs(2_000_000 + step * 30);
+            engine.step(&machine, "simulated", now).unwrap();
+            machine.sim.advance(Duration::from_secs(30));
+            trace.push((engine.status(Duration::ZERO).why, machine.off()));
+            if seed.is_some() {
+                crate::memory::write(dir.path(), &engine.memory().unwrap()).unwrap();
+                if random.below(10) == 0 {
+                    // Killed: what is left is the file.
+                    let crate::memory::Found::Good(saved) = crate::memory::read(dir.path()) else {
+                        panic!("lost")
+                    };
+                    engine = self::engine("on", Some(*saved));
+                }
+            }
+        }
+        let tally = engine.memory().unwrap().earned;
+        (trace, tally.work.emptied_slices, tally.work.woken_slices)
+    };
+    let through = run(None);
+    assert!(through.1 > 0 && through.2 > 0, "{} emptied, {} woken", through.1, through.2);
+    for seed in 1..4 {
+        let differs = run(Some(seed)).0.into_iter().zip(&through.0).position(|(killed, not)| killed != *not);
+        assert_eq!(differs, None, "seed {seed}: another decision at this step");
+    }
+}
+
+#[test]
+fn a_machine_that_vanishes_is_told_and_taken_up_again_with_what_was_learned() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    let off = machine.off();
+    *machine.looks_fail.lock().unwrap() = Some("/dev/ramslice is gone");
+    let error = engine.step(&machine, "simulated", Duration::from_secs(now)).unwrap_err();
+    assert_eq!(error.to_string(), "/dev/ramslice is gone");
+    let status = engine.status(Duration::ZERO);
+    assert!(!status.machine.ok && status.why.contains("/dev/ramslice is gone"), "{status:?}");
+    assert_eq!(engine.memory().unwrap().zones.len(), 1);
+    *machine.looks_fail.lock().unwrap() = None;
+    steps(&mut engine, &machine, now + 30, 1);
+    assert!(engine.status(Duration::ZERO).machine.ok && machine.off() >= off);
+}
+
+#[test]
+fn requests_that_fail_are_counted_and_do_not_end_it() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    *machine.requests_fail.lock().unwrap() = true;
+    let mut engine = engine("on", None);
+    let mut errors = 0;
+    for step in 0..100 {
+        steps(&mut engine, &machine, 1_000_000 + step * 30, 1);
+        let status = engine.status(Duration::ZERO);
+        errors += status.zones[0].requests.iter().filter(|request| request.error.is_some()).count();
+    }
+    assert!(errors > 0 && machine.off() == 0);
+    let text = engine.metrics.text();
+    assert!(text.contains("ramslice_backend_errors_total{kind=\"busy\"}"), "{text}");
+}
+
+#[test]
+fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    let off = machine.off();
+    engine.pressure(Some(&machine), Duration::from_secs(now));
+    engine.pressure(Some(&machine), Duration::from_secs(now));
+    // One, then twice as many.
+    assert_eq!(machine.off(), off - 3);
+    let now = steps(&mut engine, &machine, now, 3);
+    assert_eq!(machine.off(), off - 3);
+    assert!(engine.status(Duration::ZERO).paused_seconds.is_some());
+    let text = engine.metrics.text();
+    assert!(text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"pressure\"} 3"), "{text}");
+    steps(&mut engine, &machine, now + 60, 1);
+    assert!(engine.status(Duration::ZERO).paused_seconds.is_none());
+}
+
+#[test]
+fn pressure_in_mode_observe_sends_nothing() {
+    let machine = Machine::new(64);
+    let mut engine = engine("observe", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    engine.pressure(Some(&machine), Duration::from_secs(now));
+    assert_eq!(machine.sent(), 0);
+}
+
+#[test]
+fn what_was_imagined_is_not_put_at_risk_when_the_mode_becomes_on() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("observe", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 200);
+    engine.set_settings(settings("mode = \"on\""), Some(&machine), false);
+    assert_eq!((machine.sent(), engine.shadow.nr_off()), (0, 0));
+    steps(&mut engine, &machine, now, 100);
+    assert!(machine.off() > 20);
+    let text = engine.metrics.text();
+    // Slices that were off in thought have not woken.
+    assert!(!text.contains("cause=\"others\""), "{text}");
+}
+
+#[test]
+fn leaving_mode_on_wakes_slices_if_the_settings_say_so() {
+    for wake in [true, false] {
+        let machine = Machine::new(64);
+        machine.use_slices(20.0);
+        let mut engine = engine("on", None);
+        steps(&mut engine, &machine, 1_000_000, 50);
+        assert!(machine.off() > 0);
+        engine.set_settings(settings("mode = \"off\""), Some(&machine), wake);
+        assert_eq!(machine.off() == 0, wake);
+    }
+}
+
+#[test]
+fn other_settings_of_the_policy_learn_anew_and_the_joules_go_on() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 100);
+    let before = engine.memory().unwrap();
+    let text = "mode = \"on\"\npolicy = \"watermarks\"";
+    engine.set_settings(settings(text), Some(&machine), false);
+    steps(&mut engine, &machine, now, 2);
+    let after = engine.memory().unwrap();
+    assert_ne!(before.basis, after.basis);
+    assert!(after.earned.elapsed_us >= before.earned.elapsed_us && after.earned.off_high_byte_us > 0);
+    assert_eq!(engine.status(Duration::ZERO).policy, "watermarks");
+}
+
+#[test]
+fn watermarks_that_do_not_fit_the_size_of_slices_are_told_not_panicked_about() {
+    let machine = Machine::new(64);
+    let text = "policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0\nfree_high_mib = 110.0";
+    let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()));
+    let error = engine.step(&machine, "simulated", Duration::from_secs(1)).unwrap_err().to_string();
+    assert!(error.contains("test.toml:5") && error.contains("hysteresis"), "{error}");
+}
+
+#[test]
+fn slices_that_somebody_else_switches_are_noticed() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let text = "mode = \"on\"\npolicy = \"never\"";
+    let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()));
+    let now = steps(&mut engine, &machine, 1_000_000, 2);
+    let (off, sent) = (machine.off(), machine.sent());
+    let request = Request { max_slices: Some(1), ..Request::new(Op::Compact) };
+    machine.sim.request(&request).unwrap();
+    assert_eq!((machine.off(), machine.sent()), (off + 1, sent));
+    steps(&mut engine, &machine, now, 1);
+    let text = engine.metrics.text();
+    assert!(text.contains("ramslice_switched_off_by_others_slices_total 1"), "{text}");
+    machine.sim.request(&Request::new(Op::OnlineAll)).unwrap();
+    steps(&mut engine, &machine, now + 30, 1);
+    assert!(engine.metrics.text().contains("cause=\"others\""));
+}

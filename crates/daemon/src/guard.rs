@@ -1,7 +1,7 @@
 //! On a stock kernel: a thread that wakes slices when memory runs short, for nobody else does.
 
-use std::os::unix::net::UnixStream;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;

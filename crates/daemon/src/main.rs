@@ -25,7 +25,12 @@ fn main() -> ExitCode {
         }
     };
     if args.check_config {
-        println!("{}: right; mode {}, policy {}", args.config.display(), settings.mode, settings.policy.policy);
+        println!(
+            "{}: right; mode {}, policy {}",
+            args.config.display(),
+            settings.mode,
+            settings.policy.policy
+        );
         return ExitCode::SUCCESS;
     }
     log::init(match args.verbose {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ramslice_energy::Tally;
-use ramslice_policy::Saved;
-use ramslice_types::{Bytes, Work, duration_us};
+use ramslice_policy::{Event, Saved};
+use ramslice_types::{Bytes, Pages, Work, duration_us};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -35,6 +35,11 @@ pub struct ZoneMemory {
     pub policy: Saved,
     /// How it was left; nothing while that is not known.
     pub left: Option<Left>,
+    /// What happened after the policy's last step.
+    pub events: Vec<Event>,
+    /// Cache that was dropped and may be read again.
+    #[serde(rename = "dropped_pages")]
+    pub dropped: Pages,
 }
 
 /// Everything that is remembered.

@@ -1,0 +1,102 @@
+//! The state file: whole or not at all, and never fatal.
+
+use ramslice_policy::{AnyPolicy, Never};
+use ramslice_types::{NodeId, Op, Outcome, SliceId, ZoneNumber};
+
+use super::*;
+
+fn memory(time: u64) -> Memory {
+    let key = ZoneKey { node: NodeId(0), zone: ZoneNumber(2) };
+    let left = Some(Left { off: 3, woken_by_demand: 17 });
+    Memory {
+        boot: "b".to_owned(),
+        time: Duration::from_secs(time),
+        mode: Mode::On,
+        basis: "never".to_owned(),
+        slice_bytes: Bytes(64 << 20),
+        zones: vec![ZoneMemory {
+            key,
+            policy: AnyPolicy::Never(Never).save(),
+            left,
+            events: vec![
+                Event::Finished { op: Op::Offline(SliceId(7)), outcome: Outcome::default() },
+                Event::Finished { op: Op::OfflineFree, outcome: Outcome::default() },
+            ],
+            dropped: Pages(3),
+        }],
+        shadow: Shadow::default(),
+        earned: Tally { off_high_byte_us: u128::from(u64::MAX) * 7, steps: 9, ..Tally::default() },
+        would_earn: Tally::default(),
+        work: Work::default(),
+        would_wake: 5,
+    }
+}
+
+#[test]
+fn what_was_written_is_read_again_also_numbers_beyond_64_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(matches!(read(dir.path()), Found::Nothing));
+    for time in [1, 2] {
+        write(dir.path(), &memory(time)).unwrap();
+        let Found::Good(found) = read(dir.path()) else { panic!("not good") };
+        assert_eq!(*found, memory(time));
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_anywhere_or_has_any_byte_changed_is_not_taken() {
+    let text = encode(&memory(1)).into_bytes();
+    assert_eq!(decode(&text).unwrap(), memory(1));
+    // The last newline is not part of the contents.
+    for cut in 0..text.len() - 1 {
+        assert!(decode(&text[..cut]).is_err(), "cut at {cut}");
+    }
+    for at in 0..text.len() - 1 {
+        let mut changed = text.clone();
+        changed[at] ^= 1;
+        assert!(decode(&changed).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn a_damaged_file_is_set_aside_under_a_name_of_its_own_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    for n in 1..=3 {
+        fs::write(dir.path().join(FILE), "garbage\n").unwrap();
+        let Found::SetAside { damage: Damage::Head, to: Some(to) } = read(dir.path()) else {
+            panic!("taken")
+        };
+        assert!(to.ends_with(format!("state.json.damaged-{n}")) && to.exists());
+        assert!(matches!(read(dir.path()), Found::Nothing));
+    }
+}
+
+#[test]
+fn another_version_is_named_rather_than_called_damaged() {
+    let text = encode(&memory(1)).replacen("\"version\":1", "\"version\":2", 1);
+    let damage = decode(text.as_bytes()).unwrap_err();
+    assert!(matches!(damage, Damage::Version { found: 2 }), "{damage}");
+}
+
+#[test]
+fn a_new_file_that_was_not_finished_does_not_harm_the_old_one() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &memory(1)).unwrap();
+    // Killed before the rename.
+    fs::write(dir.path().join("state.new"), &encode(&memory(2))[..40]).unwrap();
+    let Found::Good(found) = read(dir.path()) else { panic!("not good") };
+    assert_eq!(*found, memory(1));
+    write(dir.path(), &memory(3)).unwrap();
+    let Found::Good(found) = read(dir.path()) else { panic!("not good") };
+    assert_eq!(*found, memory(3));
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_to_is_an_error_and_the_old_file_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &memory(1)).unwrap();
+    // A directory in the way of the new file: root may write anywhere.
+    fs::create_dir(dir.path().join("state.new")).unwrap();
+    assert!(write(dir.path(), &memory(2)).is_err());
+    assert!(matches!(read(dir.path()), Found::Good(found) if *found == memory(1)));
+}

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -158,19 +158,38 @@ impl Metrics {
                 Family::default(),
                 Unit::Seconds
             ),
-            woken: metric!("woken_slices", "Slices that woke, by cause; in mode observe those that would have"),
-            switched_off: metric!("switched_off_slices", "Slices that were switched off, or would have been, by mode"),
+            woken: metric!(
+                "woken_slices",
+                "Slices that woke, by cause; in mode observe those that would have"
+            ),
+            switched_off: metric!(
+                "switched_off_slices",
+                "Slices that were switched off, or would have been, by mode"
+            ),
             by_others: metric!("switched_off_by_others_slices", "Slices that somebody else switched off"),
             requests: metric!("requests", "Requests by operation and result: done, partly, nothing or error"),
-            failed: metric!("failed_slices", "Slices that could not be emptied, by the reason that stopped the request"),
+            failed: metric!(
+                "failed_slices",
+                "Slices that could not be emptied, by the reason that stopped the request"
+            ),
             request_seconds: metric!(
                 "request_duration",
                 "How long requests took",
                 Family::new_with_constructor(seconds as fn() -> Histogram),
                 Unit::Seconds
             ),
-            look_seconds: metric!("look_duration", "How long it took to look at the machine", seconds(), Unit::Seconds),
-            step_seconds: metric!("step_duration", "How long steps took, requests included", seconds(), Unit::Seconds),
+            look_seconds: metric!(
+                "look_duration",
+                "How long it took to look at the machine",
+                seconds(),
+                Unit::Seconds
+            ),
+            step_seconds: metric!(
+                "step_duration",
+                "How long steps took, requests included",
+                seconds(),
+                Unit::Seconds
+            ),
             errors: metric!("backend_errors", "Failures of the kernel's side, by kind"),
             forecast: metric!(
                 "forecast",
@@ -200,7 +219,10 @@ impl Metrics {
             stalls: metric!("pressure_stalls", "Times that tasks waited for memory for longer than set"),
             paused: metric!("paused", "1 while nothing goes off because tasks waited for memory"),
             reloads: metric!("reloads", "Reloads of the settings, by result: done or refused"),
-            saves: metric!("state_saves", "Times that the learned state was written, by result: done or failed"),
+            saves: metric!(
+                "state_saves",
+                "Times that the learned state was written, by result: done or failed"
+            ),
             steps: metric!("steps", "Looks at the machine with a decision"),
             last_step: metric!(
                 "last_step_timestamp",
@@ -209,7 +231,12 @@ impl Metrics {
                 Unit::Seconds
             ),
             cpu: metric!("process_cpu", "CPU time of the daemon itself", Float::default(), Unit::Seconds),
-            resident: metric!("process_resident", "Memory of the daemon itself", Gauge::default(), Unit::Bytes),
+            resident: metric!(
+                "process_resident",
+                "Memory of the daemon itself",
+                Gauge::default(),
+                Unit::Bytes
+            ),
             registry,
         }
     }
@@ -307,11 +334,8 @@ impl Metrics {
             Ok(_) => "done",
             Err(_) => "error",
         };
-        let labels = vec![
-            ("mode", mode.name().to_owned()),
-            ("op", op.name().to_owned()),
-            ("result", word.to_owned()),
-        ];
+        let labels =
+            vec![("mode", mode.name().to_owned()), ("op", op.name().to_owned()), ("result", word.to_owned())];
         self.requests.get_or_create(&labels).inc();
         self.request_seconds.get_or_create(&vec![("op", op.name().to_owned())]).observe(took.as_secs_f64());
         match result {

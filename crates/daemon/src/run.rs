@@ -79,10 +79,12 @@ pub fn open(which: Which) -> Result<Opened, BackendError> {
         Which::Stock => stock(),
         Which::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => kernel(Some(Way::Kernel)),
         // Says what is missing for either, if both are.
-        Which::Auto => stock().or_else(|error: BackendError| kernel(None).map_err(|both| {
-            debug!(%error, "memory hotplug");
-            both
-        })),
+        Which::Auto => stock().or_else(|error: BackendError| {
+            kernel(None).map_err(|both| {
+                debug!(%error, "memory hotplug");
+                both
+            })
+        }),
     }
 }
 
@@ -134,6 +136,8 @@ struct Daemon<'a> {
     saved_at: Option<Instant>,
     save_failed: bool,
     status_failed: bool,
+    /// The sentence that systemd was told last.
+    told: String,
 }
 
 /// Runs until it is told to stop.
@@ -171,6 +175,7 @@ pub fn run(
         saved_at: None,
         save_failed: false,
         status_failed: false,
+        told: String::new(),
     };
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -193,10 +198,17 @@ fn remembered(dir: &Path) -> Option<Memory> {
         Found::Good(memory) => return Some(*memory),
         Found::Nothing => info!(dir = %dir.display(), "nothing was learned before"),
         Found::SetAside { damage, to: Some(to) } => {
-            error!("{}: {damage}; it was set aside as {}, learning anew", dir.join(memory::FILE).display(), to.display());
+            error!(
+                "{}: {damage}; it was set aside as {}, learning anew",
+                dir.join(memory::FILE).display(),
+                to.display()
+            );
         }
         Found::SetAside { damage, to: None } => {
-            error!("{}: {damage}, and it could not be set aside; learning anew", dir.join(memory::FILE).display());
+            error!(
+                "{}: {damage}, and it could not be set aside; learning anew",
+                dir.join(memory::FILE).display()
+            );
         }
         Found::Unreadable(source) => {
             error!("{} cannot be read: {source}; learning anew", dir.join(memory::FILE).display());
@@ -307,7 +319,9 @@ impl Daemon<'_> {
             (Some(_), Some(_)) => {}
             (Some(backend), None) => {
                 let started = self.signals.waker.try_clone().map_err(|error| error.to_string());
-                match started.and_then(|tell| Guarding::start(backend, tell).map_err(|error| error.to_string())) {
+                match started
+                    .and_then(|tell| Guarding::start(backend, tell).map_err(|error| error.to_string()))
+                {
                     Ok(guard) => {
                         info!(floor = %guard.floor(), "a stock kernel: slices wake when less than this is available");
                         self.guard = Some(guard);
@@ -369,7 +383,9 @@ impl Daemon<'_> {
         let (Some(path), Some(stall)) = (&self.options.pressure, pressure.stall) else { return };
         match Trigger::open(path, stall, pressure.window) {
             Ok(trigger) => self.trigger = Some(trigger),
-            Err(error) => info!("{}: {error}; the daemon does not see when tasks wait for memory", path.display()),
+            Err(error) => {
+                info!("{}: {error}; the daemon does not see when tasks wait for memory", path.display())
+            }
         }
     }
 
@@ -413,7 +429,11 @@ impl Daemon<'_> {
             warn!("the status cannot be written to {}: {error}", self.options.runtime_dir.display());
         }
         self.status_failed = result.is_err();
-        systemd::status(&self.sentence());
+        let sentence = self.sentence();
+        if sentence != self.told {
+            systemd::status(&sentence);
+            self.told = sentence;
+        }
     }
 
     fn sentence(&self) -> String {

@@ -299,8 +299,10 @@ impl Settings {
         let raw: Raw = toml::from_str(text)
             .map_err(|error| refuse(vec![place(text, error.span(), error.message().to_owned())]))?;
         if *raw.schema_version.get_ref() != SCHEMA_VERSION {
-            let message =
-                format!("schema_version is {}: this daemon knows {SCHEMA_VERSION}", raw.schema_version.get_ref());
+            let message = format!(
+                "schema_version is {}: this daemon knows {SCHEMA_VERSION}",
+                raw.schema_version.get_ref()
+            );
             return Err(refuse(vec![place(text, Some(raw.schema_version.span()), message)]));
         }
         let mut policy = PolicyConfig::new(raw.policy.unwrap_or(PolicyKind::Governor));
@@ -309,10 +311,14 @@ impl Settings {
         policy.threshold = raw.threshold;
         policy.governor = raw.governor;
         let spans = spans(text);
-        let lines = spans.iter().map(|(name, span)| (name.clone(), place(text, Some(span.clone()), String::new()).line));
+        let lines = spans
+            .iter()
+            .map(|(name, span)| (name.clone(), place(text, Some(span.clone()), String::new()).line));
         let policy = policy.at(file, lines.collect());
         if let Err(error) = policy.check_numbers() {
-            let span = spans.values().find(|span| place(text, Some((*span).clone()), String::new()).line == error.line);
+            let span = spans
+                .values()
+                .find(|span| place(text, Some((*span).clone()), String::new()).line == error.line);
             checks.wrong(span.cloned(), error.message);
         }
         let period = checks.number("period_seconds", raw.period_seconds, 30.0, [0.05, 3600.0]);
@@ -418,8 +424,9 @@ fn span<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {
 /// `15` or `12..18`.
 fn factor(text: &str) -> Result<TimeFactor, String> {
     let wrong = |what: &str| format!("energy.time_factor is `{text}`: {what}; write \"15\" or \"12..18\"");
-    let number =
-        |text: &str| text.trim().parse::<f64>().map(Ratio).map_err(|_| wrong("it is neither a number nor a range"));
+    let number = |text: &str| {
+        text.trim().parse::<f64>().map(Ratio).map_err(|_| wrong("it is neither a number nor a range"))
+    };
     let (low, high) = text.split_once("..").unwrap_or((text, text));
     let interval = Interval::new(number(low)?, number(high)?).map_err(|error| wrong(&error.to_string()))?;
     TimeFactor::new(interval, "energy.time_factor").map_err(|error| wrong(&error.to_string()))

@@ -98,7 +98,8 @@ impl Shadow {
             _ => true,
         };
         let in_zone = |slice: &Slice| {
-            request.node.is_none_or(|node| slice.node == node) && request.zone.is_none_or(|zone| slice.zone == zone)
+            request.node.is_none_or(|node| slice.node == node)
+                && request.zone.is_none_or(|zone| slice.zone == zone)
         };
         let mut candidates: Vec<(Price, usize)> = look
             .snapshot

@@ -47,6 +47,8 @@ pub struct Status {
     pub paused_seconds: Option<f64>,
     /// One sentence: the decision of the zone where most can be switched.
     pub why: String,
+    /// What the operator should know, a sentence each.
+    pub notes: Vec<String>,
     /// By zone, as the kernel lists them. Zones in which nothing can be switched are left out.
     pub zones: Vec<ZoneStatus>,
     /// Mode on: what came of it. Absent if this machine's seconds are not real ones.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ramslice_types::{Op, Outcome, Pages, Price, Slice, SliceId, SliceState, Zone};
+use serde::{Deserialize, Serialize};
 
 /// A machine, or the part of it that a policy decides for, at one moment.
 #[derive(Debug, Clone, Copy)]
@@ -147,8 +148,9 @@ impl Row {
     }
 }
 
-/// Something that happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Something that happened. Can be saved: what happened after a policy's last step is for its next one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Event {
     /// Slices woke without a request of the policy.
     Woken {
@@ -174,7 +176,8 @@ pub enum Event {
 }
 
 /// Why slices woke.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WakeCause {
     /// An allocation had to wait for it.
     Demand,

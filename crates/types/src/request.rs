@@ -12,7 +12,8 @@ use crate::reason::Reason;
 use crate::units::{NodeId, Pages, Price, SliceId, ZoneNumber, duration_us};
 
 /// What a request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Op {
     /// Empty this slice and switch it off.
     Offline(SliceId),

@@ -1,0 +1,142 @@
+//! Files that are shipped: the dashboard and the alert rules use metrics that exist, and the unit keeps its word.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use ramslice_policy::Forecast;
+use ramslice_sim::{Config, SimBackend};
+use ramslice_types::{BackendError, Bytes, ErrorKind, Op, Outcome, Reason};
+use ramsliced::books::{Earned, Range};
+use ramsliced::look::Look;
+use ramsliced::metrics::Metrics;
+use ramsliced::mode::Mode;
+use ramsliced::wakes::Cause;
+
+fn packaging(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path)
+}
+
+/// All metrics with all their labels, as after a while.
+fn exposition() -> String {
+    let metrics = Metrics::new();
+    let sim = SimBackend::new(Config::new(Bytes(1 << 30), Bytes(64 << 20))).unwrap();
+    let look = Look::take(&sim).unwrap();
+    let second = std::time::Duration::from_secs(1);
+    metrics.set_mode(Mode::On, "governor");
+    metrics.machine(&look);
+    metrics.look(second, Some(&BackendError::new(ErrorKind::Failed, "gone")));
+    let range = Range { low: 1.0, high: 2.0 };
+    let verdict = String::new();
+    let earned = Earned { saved: range, invested: range, net: range, seconds: 3.0, verdict };
+    for mode in [Mode::On, Mode::Observe] {
+        metrics.energy(mode, &earned);
+        metrics.woken(mode, Cause::Memory, 1);
+    }
+    let failed = Outcome { slices_failed: 1, reason: Reason::Pinned, ..Outcome::default() };
+    metrics.request(Mode::On, Op::Compact, second, &Ok(failed));
+    metrics.request(Mode::On, Op::Compact, second, &Err(BackendError::new(ErrorKind::Busy, "busy")));
+    let forecast =
+        Forecast { horizon: second, slices: 1, bias_slices: 0.0, mean_error_slices: 0.0, checked: 1 };
+    metrics.forecast(&look.zones[0], Some(forecast));
+    metrics.reloaded(false);
+    metrics.saved(false);
+    metrics.stepped(second, second);
+    metrics.text()
+}
+
+/// Names of series and, of each, its labels.
+fn series() -> Vec<(String, BTreeSet<String>)> {
+    let text = exposition();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let head = line.split_whitespace().next().unwrap();
+            let (name, labels) = head.split_once('{').unwrap_or((head, ""));
+            let labels = labels.trim_end_matches('}').split(',').filter_map(|label| label.split_once('='));
+            (name.to_owned(), labels.map(|(label, _)| label.to_owned()).collect())
+        })
+        .collect()
+}
+
+/// Words of an expression that begin with `ramslice_`.
+fn used(text: &str) -> BTreeSet<String> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with("ramslice_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn unknown(text: &str) -> Vec<String> {
+    let known: BTreeSet<String> = series().into_iter().map(|(name, _)| name).collect();
+    used(text).into_iter().filter(|name| !known.contains(name)).collect()
+}
+
+#[test]
+fn the_dashboard_and_the_rules_use_only_metrics_that_exist() {
+    for file in
+        ["grafana/ramslice.json", "prometheus/ramslice.rules.yml", "prometheus/ramslice.rules.test.yml"]
+    {
+        let text = fs::read_to_string(packaging(file)).unwrap();
+        assert!(used(&text).len() > 5, "{file} uses hardly any");
+        assert_eq!(unknown(&text), Vec::<String>::new(), "{file}");
+    }
+    assert_eq!(unknown("sum(ramslice_slice{x=\"y\"})"), ["ramslice_slice"]);
+}
+
+#[test]
+fn labels_in_the_dashboard_and_the_rules_are_those_of_their_metrics() {
+    // Prometheus adds these.
+    let added = ["instance", "job", "le"];
+    let known = series();
+    for file in ["grafana/ramslice.json", "prometheus/ramslice.rules.yml"] {
+        let text = fs::read_to_string(packaging(file)).unwrap().replace("\\\"", "\"");
+        for (at, _) in text.match_indices("ramslice_") {
+            let word: String =
+                text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let Some(selector) = text[at + word.len()..].strip_prefix('{') else { continue };
+            let selector = selector.split('}').next().unwrap();
+            let labels = selector.split(',').filter_map(|part| part.split(['=', '!']).next()).map(str::trim);
+            for label in labels.filter(|label| !added.contains(label)) {
+                let has = known.iter().any(|(name, labels)| *name == word && labels.contains(label));
+                assert!(has, "{file}: {word} has no label {label}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_is_json_with_panels_that_do_not_overlap() {
+    let text = fs::read_to_string(packaging("grafana/ramslice.json")).unwrap();
+    let board: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                assert!(x < 24 && taken.insert((x, y)), "{} overlaps", panel["title"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_unit_keeps_what_it_exposes_below_a_threshold_and_needs_no_debugfs() {
+    let unit = packaging("systemd/ramsliced.service");
+    let text = fs::read_to_string(&unit).unwrap();
+    assert!(text.contains("InaccessiblePaths=-/sys/kernel/debug"));
+    let bounds: Vec<&str> = text.lines().filter(|line| line.starts_with("CapabilityBoundingSet=")).collect();
+    assert_eq!(bounds, ["CapabilityBoundingSet=CAP_SYS_RESOURCE"]);
+    let security = |threshold: &str| {
+        Command::new("systemd-analyze")
+            .args(["security", "--offline=true", "--no-pager", "--threshold", threshold])
+            .arg(&unit)
+            .output()
+            .expect("systemd-analyze is part of Debian")
+    };
+    let found = security("20");
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stdout));
+    assert!(!security("5").status.success(), "the check does not check");
+}

@@ -1,0 +1,281 @@
+//! The daemon as a process, on a simulated machine whose time runs fast: signals, reload, systemd, kill, memory.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// For what takes no time on an idle machine. A busy one may take long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn simulated() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_ramsliced")).parent().unwrap().join("examples/simulated")
+}
+
+/// Waits until `found` has something.
+fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A directory with settings, state and status.
+struct Place {
+    dir: tempfile::TempDir,
+    /// What systemd was told. It is read all the time, as systemd does: the queue is short, and telling would wait.
+    told: Receiver<String>,
+}
+
+struct Daemon {
+    child: Child,
+    log: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Place {
+    fn new(mode: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let notify = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+        let (send, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read) = notify.recv(&mut bytes) {
+                if send.send(String::from_utf8_lossy(&bytes[..read]).into_owned()).is_err() {
+                    break;
+                }
+            }
+        });
+        let place = Self { dir, told };
+        place.configure(mode, "");
+        place
+    }
+
+    fn configure(&self, mode: &str, more: &str) {
+        let text = format!(
+            "schema_version = 1\nmode = \"{mode}\"\nperiod_seconds = 0.05\n[energy]\ngranularity = \"slice\"\n\
+             time_factor = \"1\"\n[state]\nsave_seconds = 0\n[metrics]\nlisten = \"127.0.0.1:0\"\n{more}"
+        );
+        fs::write(self.path("c.toml"), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn start(&self, slices: u32) -> Daemon {
+        let mut child = Command::new(simulated())
+            .args(["--speed", "600", "--slices", &slices.to_string(), "--config"])
+            .arg(self.path("c.toml"))
+            .arg("--dir")
+            .arg(self.dir.path())
+            .env("NOTIFY_SOCKET", self.path("notify"))
+            .env("WATCHDOG_USEC", "600000")
+            .env("NO_COLOR", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("cargo builds the example before the tests");
+        let (send, log) = mpsc::channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));
+        Daemon { child, log, seen: Vec::new() }
+    }
+
+    fn status(&self) -> Option<Value> {
+        serde_json::from_slice(&fs::read(self.path("status.json")).ok()?).ok()
+    }
+
+    /// The status of this daemon once it is so.
+    fn status_when(&self, daemon: &Daemon, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+        until(what, || self.status().filter(|status| status["pid"] == daemon.child.id() && so(status)))
+    }
+
+    /// Waits until systemd was told this.
+    fn told(&self, word: &str) {
+        until(word, || self.told.try_iter().find(|told| told.contains(word)));
+    }
+}
+
+impl Daemon {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for a line of the log.
+    fn says(&mut self, words: &str) -> String {
+        until(words, || {
+            let line = self.log.try_recv().ok()?;
+            self.seen.push(line.clone());
+            line.contains(words).then_some(line)
+        })
+    }
+
+    fn ends(&mut self) -> ExitStatus {
+        until("the end", || self.child.try_wait().unwrap())
+    }
+
+    fn scrape(&mut self) -> String {
+        let line = self.says("metrics at http://");
+        let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn offline(status: &Value) -> u64 {
+    status["zones"].as_array().into_iter().flatten().filter_map(|zone| zone["nr_offline"].as_u64()).sum()
+}
+
+#[test]
+fn systemd_is_told_that_it_is_ready_alive_reloading_and_stopping() {
+    let place = Place::new("on");
+    let mut daemon = place.start(64);
+    place.told("READY=1");
+    place.told("WATCHDOG=1");
+    place.configure("observe", "");
+    daemon.signal(Signal::HUP);
+    place.told("RELOADING=1\nMONOTONIC_USEC=");
+    place.told("READY=1\nSTATUS=observe");
+    daemon.signal(Signal::TERM);
+    place.told("STOPPING=1");
+    assert!(daemon.ends().success());
+    assert!(place.status().is_none(), "a status of the past was left behind");
+}
+
+#[test]
+fn settings_that_are_wrong_are_refused_at_reload_and_the_old_ones_stay() {
+    let place = Place::new("on");
+    let mut daemon = place.start(64);
+    place.status_when(&daemon, "slices off", |status| offline(status) > 0);
+    place.configure("onn", "");
+    daemon.signal(Signal::HUP);
+    let line = daemon.says("refused");
+    assert!(line.contains("c.toml:2:8") && line.contains("`observe`, `on`, `off`"), "{line}");
+    let steps = fs::metadata(place.path("status.json")).unwrap().modified().unwrap();
+    let status = place.status_when(&daemon, "another step", |_| {
+        fs::metadata(place.path("status.json")).unwrap().modified().unwrap() > steps
+    });
+    assert_eq!(status["mode"], "on");
+    place.configure("observe", "");
+    daemon.signal(Signal::HUP);
+    place.status_when(&daemon, "the new mode", |status| status["mode"] == "observe");
+    // And at the start there is nothing to stay with.
+    place.configure("onn", "");
+    assert_eq!(place.start(64).ends().code(), Some(2));
+}
+
+#[test]
+fn stopping_wakes_slices_or_leaves_them_as_the_settings_say() {
+    for (slices, woken) in [("wake", true), ("leave", false), ("auto", false)] {
+        let place = Place::new("on");
+        place.configure("on", &format!("[stop]\nslices = \"{slices}\""));
+        let mut daemon = place.start(64);
+        place.status_when(&daemon, "slices off", |status| offline(status) > 0);
+        daemon.signal(Signal::TERM);
+        daemon.says("stopped");
+        assert!(daemon.ends().success());
+        let told = daemon.seen.iter().any(|line| line.contains("the daemon stops: slices were woken"));
+        assert_eq!(told, woken, "{slices}: {:?}", daemon.seen);
+    }
+}
+
+#[test]
+fn killed_again_and_again_it_never_finds_its_state_damaged_and_the_joules_only_grow() {
+    let place = Place::new("on");
+    let mut saved = 0.0;
+    for round in 0..8 {
+        let mut daemon = place.start(64);
+        let status = place.status_when(&daemon, "joules", |status| {
+            status["earned"]["saved_joules"]["low"].as_f64().is_some_and(|now| now > saved)
+        });
+        let before = saved;
+        saved = status["earned"]["saved_joules"]["low"].as_f64().unwrap();
+        // At an odd moment, perhaps while it writes.
+        std::thread::sleep(Duration::from_millis(37 * round % 101));
+        daemon.child.kill().unwrap();
+        daemon.child.wait().unwrap();
+        while let Ok(line) = daemon.log.recv_timeout(Duration::from_millis(200)) {
+            daemon.seen.push(line);
+        }
+        let first = daemon.seen.iter().any(|line| line.contains("nothing was learned before"));
+        assert_eq!(first, round == 0, "{:?}", daemon.seen);
+        assert!(!daemon.seen.iter().any(|line| line.contains("learning anew")), "{:?}", daemon.seen);
+        assert!(saved > before);
+    }
+    let names: Vec<String> = fs::read_dir(place.dir.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(!names.iter().any(|name| name.contains("damaged")), "{names:?}");
+}
+
+#[test]
+fn a_damaged_state_is_set_aside_and_named_and_it_begins_anew() {
+    let place = Place::new("on");
+    fs::write(
+        place.path("state.json"),
+        "{\"format\":\"ramsliced-state\",\"version\":1,\"bytes\":9,\"crc32\":\"0\"}\n",
+    )
+    .unwrap();
+    let mut daemon = place.start(64);
+    let line = daemon.says("learning anew");
+    assert!(line.contains("state.json.damaged-1") && line.contains("9"), "{line}");
+    place.status_when(&daemon, "a look", |status| status["machine"]["ok"] == true);
+    assert!(place.path("state.json.damaged-1").exists());
+}
+
+#[test]
+fn a_machine_that_vanishes_is_waited_for() {
+    let place = Place::new("on");
+    fs::write(place.path("fail"), "the device is gone").unwrap();
+    let mut daemon = place.start(64);
+    daemon.says("the machine cannot be seen");
+    let status = place.status_when(&daemon, "the error", |status| status["machine"]["ok"] == false);
+    assert!(status["why"].as_str().unwrap().contains("the device is gone"), "{status}");
+    place.told("READY=1");
+    fs::remove_file(place.path("fail")).unwrap();
+    place.status_when(&daemon, "slices off", |status| offline(status) > 0);
+    fs::write(place.path("fail"), "gone again").unwrap();
+    place.status_when(&daemon, "the error", |status| status["machine"]["ok"] == false);
+    fs::remove_file(place.path("fail")).unwrap();
+    place.status_when(&daemon, "the machine", |status| status["machine"]["ok"] == true);
+}
+
+#[test]
+fn it_takes_less_than_20_mib_with_6144_slices() {
+    let place = Place::new("on");
+    let mut daemon = place.start(6144);
+    place.status_when(&daemon, "slices off", |status| offline(status) > 1000);
+    // Fully grown: after the first looks, with a scrape.
+    std::thread::sleep(Duration::from_secs(3));
+    let text = daemon.scrape();
+    let value = |name: &str| {
+        let line = text.lines().find(|line| line.split([' ', '{']).next() == Some(name));
+        line.and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok()).expect(name)
+    };
+    assert!(value("ramslice_steps_total") > 3.0);
+    // The simulated machine is in the same process, and its share is within the limit, too.
+    let mib = value("ramslice_process_resident_bytes") / f64::from(1 << 20);
+    assert!(mib > 1.0 && mib < 20.0, "{mib} MiB");
+}

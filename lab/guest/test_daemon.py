@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ramsliced on this kernel: observe acts on nothing, on earns slices, a kill loses nothing, stopping does as it was told.
+
+RAMSLICE_DAEMON is the program. Wants 1 GiB of memory in slices of 16 MiB.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import unittest
+import urllib.request
+from pathlib import Path
+
+import harness
+import ramslice_dev as dev
+
+PROGRAM = os.environ.get("RAMSLICE_DAEMON", "ramsliced")
+PORT = 19750
+PATIENCE = 60
+SETTINGS = """schema_version = 1
+mode = "{mode}"
+period_seconds = 0.5
+policy = "{policy}"
+[governor]
+costs = "predicted"
+[periodic]
+period_seconds = 1.0
+[energy]
+granularity = "slice"
+time_factor = "12..18"
+[state]
+save_seconds = 0
+[stop]
+slices = "{stop}"
+[pressure]
+stall_ms = {stall}
+pause_seconds = 1
+[metrics]
+listen = "127.0.0.1:%d"
+""" % PORT
+
+
+class Daemon:
+    """The daemon in a directory of its own."""
+
+    def __init__(self, folder, **settings):
+        self.folder = Path(folder)
+        self.configure(**settings)
+        self.process = None
+
+    def configure(self, mode="observe", policy="governor", stop="leave", stall=0):
+        text = SETTINGS.format(mode=mode, policy=policy, stop=stop, stall=stall)
+        (self.folder / "c.toml").write_text(text)
+
+    def start(self):
+        words = [PROGRAM, "--config", self.folder / "c.toml", "--state-dir", self.folder, "--runtime-dir", self.folder]
+        with open(self.folder / "log", "a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(words, stderr=log, env={**os.environ, "NO_COLOR": "1"})
+        return self
+
+    def end(self, number=signal.SIGTERM):
+        if self.process is not None:
+            self.process.send_signal(number)
+            status = self.process.wait(PATIENCE)
+            self.process = None
+            return status
+        return None
+
+    def log(self):
+        return (self.folder / "log").read_text()
+
+    def status(self):
+        """Its status, or nothing while there is none of this process."""
+        try:
+            status = json.loads((self.folder / "status.json").read_text())
+        except FileNotFoundError:
+            return None
+        return status if status["pid"] == self.process.pid else None
+
+    def metrics(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
+            text = answer.read().decode()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line[0] != "#"}
+
+    def steps(self, more):
+        """Waits until it has made so many steps more."""
+        try:
+            before = self.metrics()["ramslice_steps_total"]
+        except OSError:
+            before = 0
+        return self.until(lambda: self.metrics()["ramslice_steps_total"] >= before + more)
+
+    def until(self, condition):
+        def tried():
+            try:
+                return condition()
+            except OSError:
+                return None
+        found = harness.until(tried, PATIENCE)
+        if not found:
+            raise AssertionError(f"in vain; its log:\n{self.log()}")
+        return found
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        self.device = dev.Device()
+        self.addCleanup(self.device.close)
+        dev.debugfs()
+        harness.wake(self.device)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.daemon = Daemon(folder.name)
+        self.addCleanup(self.daemon.end, signal.SIGKILL)
+
+    def off(self):
+        return len(harness.ids(self.device, dev.OFFLINE))
+
+    def tried(self):
+        """What requests have done, by the kernel's own count."""
+        names = ("offline_tried", "online_request")
+        tables = [dev.table(folder / "stats") for folder in dev.zone_folders()]
+        return [sum(table[name] for table in tables) for name in names]
+
+
+class Observe(Test):
+    def test_no_slice_changes_and_no_request_is_made_but_it_says_what_would_have_been(self):
+        before = self.tried()
+        self.daemon.configure(policy="periodic")
+        self.daemon.start()
+        self.daemon.until(lambda: (self.daemon.status() or {}).get("would_earn", {}).get("nr_offline", 0) > 5)
+        with harness.Memory(200) as memory:
+            memory.touch()
+            self.daemon.steps(3)
+        self.assertEqual((self.off(), self.tried()), (0, before))
+        would = self.daemon.status()["would_earn"]
+        self.assertLessEqual(would["net_joules"]["low"], would["net_joules"]["high"])
+        # It has nothing open by which it could act.
+        opened = {os.readlink(path) for path in Path(f"/proc/{self.daemon.process.pid}/fd").iterdir()}
+        self.assertIn("/dev/ramslice", opened)
+        for path in Path(f"/proc/{self.daemon.process.pid}/fdinfo").iterdir():
+            if os.readlink(path.parent.parent / "fd" / path.name) == "/dev/ramslice":
+                flags = int(next(line.split()[1] for line in path.read_text().splitlines() if line[:5] == "flags"), 8)
+                self.assertEqual(flags & os.O_ACCMODE, os.O_RDONLY)
+        self.assertEqual(self.daemon.end(), 0)
+        self.assertEqual((self.off(), self.tried()), (0, before))
+
+
+class On(Test):
+    def test_empty_slices_go_off_and_memory_that_is_wanted_comes_back(self):
+        self.daemon.configure(mode="on")
+        self.daemon.start()
+        off = self.daemon.until(self.off)
+        before = harness.vmstat()
+        # More than is awake.
+        wanted = (off * 16 + int(dev.meminfo("MemFree") / 1024)) * 3 // 4
+        with harness.Memory(wanted) as memory:
+            self.assertIsNone(memory.touch().wrong_at())
+            self.daemon.steps(2)
+            self.assertIsNone(memory.wrong_at())
+        after = harness.vmstat()
+        for name in ("pswpout", "oom_kill"):
+            self.assertEqual(after[name], before[name], name)
+        woken = self.daemon.metrics()['ramslice_woken_slices_total{mode="on",cause="memory"}']
+        self.assertEqual(woken, harness.woken_by_demand(self.device) - self.woken_before())
+        self.assertEqual(self.daemon.end(), 0)
+
+    def woken_before(self):
+        """Slices that the kernel had woken before the daemon's first look: it counts from there."""
+        return self.before
+
+    def setUp(self):
+        super().setUp()
+        self.before = harness.woken_by_demand(self.device)
+
+    def test_a_kill_loses_nothing_and_what_is_off_stays_off(self):
+        self.daemon.configure(mode="on")
+        self.daemon.start()
+        self.daemon.until(self.off)
+        saved = 0.0
+        for _ in range(4):
+            self.daemon.until(lambda known=saved: earned(self.daemon) > known)
+            saved = earned(self.daemon)
+            self.daemon.end(signal.SIGKILL)
+            self.assertGreater(self.off(), 0)
+            self.daemon.start()
+        self.daemon.until(lambda: earned(self.daemon) > saved)
+        log = self.daemon.log()
+        self.assertEqual(log.count("nothing was learned before"), 1, log)
+        self.assertNotIn("learning anew", log)
+
+    def test_stopping_leaves_slices_off_or_wakes_them(self):
+        for stop in ("leave", "wake"):
+            with self.subTest(stop):
+                self.daemon.configure(mode="on", stop=stop)
+                self.daemon.start()
+                self.daemon.until(self.off)
+                self.assertEqual(self.daemon.end(), 0)
+                self.assertEqual(self.off() == 0, stop == "wake")
+
+    def test_a_reload_takes_the_mode_over_and_a_wrong_file_changes_nothing(self):
+        self.daemon.start()
+        self.daemon.until(lambda: self.daemon.status() and self.daemon.status()["machine"]["ok"])
+        (self.daemon.folder / "c.toml").write_text("schema_version = 1\nmode = \"onn\"\n")
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.daemon.until(lambda: "c.toml:2:8" in self.daemon.log())
+        self.daemon.steps(2)
+        self.assertEqual((self.daemon.status()["mode"], self.off()), ("observe", 0))
+        self.daemon.configure(mode="on")
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.daemon.until(self.off)
+        self.daemon.configure(mode="off", stop="wake")
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.daemon.until(lambda: self.daemon.status()["mode"] == "off")
+        self.assertGreater(self.off(), 0, "the settings that held said leave")
+
+
+def earned(daemon):
+    """Joules saved so far, at most."""
+    status = daemon.status()
+    return status["earned"]["saved_joules"]["high"] if status and status["earned"] else 0.0
+
+
+class Vanishing(Test):
+    def test_it_waits_for_a_device_that_is_gone_and_goes_on_when_it_is_back(self):
+        self.daemon.configure(mode="on")
+        os.rename("/dev/ramslice", "/dev/ramslice.away")
+        try:
+            self.daemon.start()
+            status = self.daemon.until(lambda: self.daemon.status())
+            self.assertFalse(status["machine"]["ok"])
+            self.assertIn("/dev/ramslice", status["why"])
+            self.assertEqual(self.daemon.metrics()["ramslice_up"], 0)
+        finally:
+            os.rename("/dev/ramslice.away", "/dev/ramslice")
+        self.daemon.until(self.off)
+        # It looks through what it has open; a request has to open the device.
+        self.device.request("online_all")
+        os.rename("/dev/ramslice", "/dev/ramslice.away")
+        try:
+            self.daemon.steps(3)
+            self.assertEqual(self.off(), 0)
+        finally:
+            os.rename("/dev/ramslice.away", "/dev/ramslice")
+        self.assertIsNone(self.daemon.process.poll())
+
+
+class Cost(Test):
+    def test_it_takes_little_memory(self):
+        self.daemon.start()
+        self.daemon.steps(5)
+        mib = self.daemon.metrics()["ramslice_process_resident_bytes"] / harness.MIB
+        print(f"{mib:.1f} MiB ", end="")
+        self.assertLess(mib, 20)
+
+
+if __name__ == "__main__":
+    harness.main()

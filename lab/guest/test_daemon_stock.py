@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ramsliced on a kernel that nobody patched: blocks go off, come back when memory runs short, and at the end.
+
+RAMSLICE_DAEMON is the program. Wants 2 GiB of memory in blocks of 128 MiB.
+"""
+
+import signal
+import tempfile
+import unittest
+from pathlib import Path
+
+import harness
+from test_daemon import Daemon
+
+MEMORY = Path("/sys/devices/system/memory")
+
+
+def off():
+    return sum((folder / "state").read_text() != "online\n" for folder in MEMORY.glob("memory[0-9]*"))
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.daemon = Daemon(folder.name)
+        self.addCleanup(self.daemon.end, signal.SIGKILL)
+
+    def test_observe_takes_no_block_away(self):
+        self.daemon.configure(policy="periodic")
+        self.daemon.start()
+        self.daemon.until(lambda: (self.daemon.status() or {}).get("would_earn", {}).get("nr_offline", 0) > 0)
+        self.assertEqual(self.daemon.status()["machine"]["backend"], "stock")
+        self.assertEqual(off(), 0)
+
+    def test_blocks_go_off_come_back_when_memory_runs_short_and_at_the_end(self):
+        self.daemon.configure(mode="on", policy="periodic", stop="auto")
+        self.daemon.start()
+        before = self.daemon.until(off)
+        self.daemon.until(lambda: "slices wake when less than this is available" in self.daemon.log())
+        # Below the guard's floor, slowly: it is a program among others.
+        with harness.Memory(1300) as memory:
+            step = 20 * harness.MIB
+            for start in range(0, memory.bytes, step):
+                memory.touch(start=start, end=start + step)
+                if off() < before:
+                    break
+            self.daemon.until(lambda: off() < before)
+            self.daemon.until(lambda: self.daemon.metrics().get(
+                'ramslice_woken_slices_total{mode="on",cause="pressure"}', 0) > 0)
+        self.assertEqual(self.daemon.end(), 0)
+        self.assertEqual(off(), 0, "a stock kernel wakes nothing by itself")
+
+
+if __name__ == "__main__":
+    harness.main()
