@@ -80,6 +80,11 @@ class Daemon:
             return None
         return status if status["pid"] == self.process.pid else None
 
+    def would_be_off(self):
+        """Slices that are off in thought."""
+        status = self.status()
+        return status["would_earn"]["nr_offline"] if status and status["would_earn"] else 0
+
     def metrics(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
             text = answer.read().decode()
@@ -131,7 +136,7 @@ class Observe(Test):
         before = self.tried()
         self.daemon.configure(policy="periodic")
         self.daemon.start()
-        self.daemon.until(lambda: (self.daemon.status() or {}).get("would_earn", {}).get("nr_offline", 0) > 5)
+        self.daemon.until(lambda: self.daemon.would_be_off() > 5)
         with harness.Memory(200) as memory:
             memory.touch()
             self.daemon.steps(3)
@@ -151,12 +156,14 @@ class Observe(Test):
 
 class On(Test):
     def test_empty_slices_go_off_and_memory_that_is_wanted_comes_back(self):
+        woken = harness.woken_by_demand(self.device)
         self.daemon.configure(mode="on")
         self.daemon.start()
-        off = self.daemon.until(self.off)
+        self.daemon.until(lambda: self.off() > 10)
         before = harness.vmstat()
-        # More than is awake.
-        wanted = (off * 16 + int(dev.meminfo("MemFree") / 1024)) * 3 // 4
+        # More than is awake: what is off counts as free.
+        wanted = int(dev.meminfo("MemFree") / 1024) * 3 // 4
+        self.assertLess(sum(zone.free_pages for zone in self.device.zones()) // 256, wanted)
         with harness.Memory(wanted) as memory:
             self.assertIsNone(memory.touch().wrong_at())
             self.daemon.steps(2)
@@ -164,17 +171,10 @@ class On(Test):
         after = harness.vmstat()
         for name in ("pswpout", "oom_kill"):
             self.assertEqual(after[name], before[name], name)
-        woken = self.daemon.metrics()['ramslice_woken_slices_total{mode="on",cause="memory"}']
-        self.assertEqual(woken, harness.woken_by_demand(self.device) - self.woken_before())
+        # As many as the kernel counts: no slice was off before its first look.
+        name = 'ramslice_woken_slices_total{mode="on",cause="memory"}'
+        self.daemon.until(lambda: self.daemon.metrics().get(name) == harness.woken_by_demand(self.device) - woken)
         self.assertEqual(self.daemon.end(), 0)
-
-    def woken_before(self):
-        """Slices that the kernel had woken before the daemon's first look: it counts from there."""
-        return self.before
-
-    def setUp(self):
-        super().setUp()
-        self.before = harness.woken_by_demand(self.device)
 
     def test_a_kill_loses_nothing_and_what_is_off_stays_off(self):
         self.daemon.configure(mode="on")

@@ -30,7 +30,7 @@ class Test(unittest.TestCase):
     def test_observe_takes_no_block_away(self):
         self.daemon.configure(policy="periodic")
         self.daemon.start()
-        self.daemon.until(lambda: (self.daemon.status() or {}).get("would_earn", {}).get("nr_offline", 0) > 0)
+        self.daemon.until(lambda: self.daemon.would_be_off() > 0)
         self.assertEqual(self.daemon.status()["machine"]["backend"], "stock")
         self.assertEqual(off(), 0)
 

@@ -7,6 +7,7 @@
 //! Time runs faster by the factor given, also for the machine. Memory in use goes up and down in waves. While `DIR/fail`
 //! is there, the machine cannot be seen; that file's text is the error.
 
+use std::f64::consts::TAU;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ use ramslice_types::{
     SliceId, Snapshot, Work, Zone,
 };
 use ramsliced::clock::Clock;
-use ramsliced::engine::Host;
+use ramsliced::host::Host;
 use ramsliced::log;
 use ramsliced::run::{self, Opened, Options};
 use ramsliced::settings::Settings;
@@ -70,7 +71,7 @@ impl Simulated {
             let pages = machine.totals().managed.0 as f64;
             // A wave of an hour, and a smaller one of seven minutes.
             let (slow, fast) = (now.as_secs_f64() / 3600.0, now.as_secs_f64() / 420.0);
-            let share = self.used * (1.0 + 0.4 * (slow * 6.28).sin() + 0.1 * (fast * 6.28).sin());
+            let share = self.used * (1.0 + 0.4 * (slow * TAU).sin() + 0.1 * (fast * TAU).sin());
             for (owner, part) in [(1, 0.6), (2, 0.4)] {
                 let pages = (pages * share * part) as u64;
                 machine.apply(Change::Level { owner: OwnerId(owner), class: Class::Anon, maps: 1, pages });

@@ -28,13 +28,24 @@ pub enum PlanError {
     Machine(String),
 }
 
+/// What the hardware switches as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unit {
+    /// As the profile has it.
+    #[default]
+    Profile,
+    /// A slice, whatever its size.
+    Slice,
+    /// So many bytes.
+    Bytes(Bytes),
+}
+
 /// What joules are worked out with.
 #[derive(Debug, Clone)]
 pub struct Plan {
     profile: Profile,
     state: State,
-    /// What the hardware switches as one, if not as the profile has it: a size, or that of a slice.
-    granule: Option<Option<Bytes>>,
+    unit: Unit,
     factor: Option<TimeFactor>,
 }
 
@@ -64,7 +75,7 @@ impl Plan {
         profile: &str,
         state: Option<&str>,
         machine: Option<&str>,
-        granule: Option<Option<Bytes>>,
+        unit: Unit,
         factor: Option<TimeFactor>,
     ) -> Result<Self, PlanError> {
         let mut profile = load(profile).map_err(PlanError::Profile)?;
@@ -82,7 +93,7 @@ impl Plan {
             let message = format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
             return Err(PlanError::State(message));
         };
-        let plan = Self { profile, state, granule, factor };
+        let plan = Self { profile, state, unit, factor };
         // Whether it works out does not depend on the sizes.
         plan.economics(Bytes(64 << 20), Bytes(4096)).map_err(|error| PlanError::Profile(error.clone()))?;
         Ok(plan)
@@ -109,10 +120,10 @@ impl Plan {
     }
 
     fn granule(&self, slice: Bytes) -> Granule {
-        match self.granule {
-            None => Granule::OfProfile(self.state.granularity.bytes.value),
-            Some(None) => Granule::Assumed(slice),
-            Some(Some(bytes)) => Granule::Assumed(bytes),
+        match self.unit {
+            Unit::Profile => Granule::OfProfile(self.state.granularity.bytes.value),
+            Unit::Slice => Granule::Assumed(slice),
+            Unit::Bytes(bytes) => Granule::Assumed(bytes),
         }
     }
 

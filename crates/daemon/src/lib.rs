@@ -19,6 +19,7 @@ pub mod books;
 pub mod clock;
 pub mod engine;
 pub mod guard;
+pub mod host;
 pub mod log;
 pub mod look;
 pub mod memory;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use ramsliced::args::Args;
 use ramsliced::clock::DayClock;
-use ramsliced::engine::Host;
+use ramsliced::host::Host;
 use ramsliced::run::{self, Options};
 use ramsliced::settings::{SAMPLE, Settings};
 use ramsliced::{log, pressure};

@@ -1,4 +1,4 @@
-//! Metrics: what the daemon tells Prometheus, in the OpenMetrics text format.
+//! Metrics: what the daemon tells Prometheus, in the text format of `OpenMetrics`.
 //!
 //! Names end in their unit. Gauges of joules come in pairs, `bound="low"` and `bound="high"`: a figure without its doubt
 //! would be a lie. Dashboard and alert rules are tested against these names.

@@ -18,8 +18,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
-use crate::engine::{Engine, Host};
+use crate::engine::Engine;
 use crate::guard::Guarding;
+use crate::host::Host;
 use crate::memory::{self, Found, Memory};
 use crate::metrics::Metrics;
 use crate::mode::Mode;
@@ -78,13 +79,8 @@ pub fn open(which: Which) -> Result<Opened, BackendError> {
         Which::Kernel => kernel(Some(Way::Kernel)),
         Which::Stock => stock(),
         Which::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => kernel(Some(Way::Kernel)),
-        // Says what is missing for either, if both are.
-        Which::Auto => stock().or_else(|error: BackendError| {
-            kernel(None).map_err(|both| {
-                debug!(%error, "memory hotplug");
-                both
-            })
-        }),
+        // If there is neither, the second error tells of both.
+        Which::Auto => stock().or_else(|_| kernel(None)),
     }
 }
 
@@ -384,7 +380,7 @@ impl Daemon<'_> {
         match Trigger::open(path, stall, pressure.window) {
             Ok(trigger) => self.trigger = Some(trigger),
             Err(error) => {
-                info!("{}: {error}; the daemon does not see when tasks wait for memory", path.display())
+                info!("{}: {error}; the daemon does not see when tasks wait for memory", path.display());
             }
         }
     }

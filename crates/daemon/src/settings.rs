@@ -14,7 +14,7 @@ use ramslice_types::{Bytes, Ratio, parse_bytes};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::books::{Plan, PlanError};
+use crate::books::{Plan, PlanError, Unit};
 use crate::mode::Mode;
 
 /// Where the settings are.
@@ -339,7 +339,7 @@ impl Settings {
             checks.number("pressure.pause_seconds", raw.pressure.pause_seconds, 120.0, [0.0, 86_400.0]);
         let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0, [0.0, 86_400.0]);
         let energy = energy(&raw.energy, &mut checks);
-        let listen = listen(raw.metrics.listen, &mut checks);
+        let listen = listen(raw.metrics.listen.as_ref(), &mut checks);
         let Some(energy) = energy.filter(|_| checks.wrong.is_empty()) else {
             checks.wrong.sort_by_key(|wrong| (wrong.line, wrong.column));
             return Err(refuse(checks.wrong));
@@ -380,36 +380,42 @@ fn spans(text: &str) -> BTreeMap<String, Range<usize>> {
 
 fn energy(raw: &RawEnergy, checks: &mut Checks<'_>) -> Option<Plan> {
     let text = |value: &Option<Spanned<String>>| value.as_ref().map(|value| value.get_ref().clone());
-    let granule = match text(&raw.granularity).as_deref() {
-        None => None,
-        Some("slice") => Some(None),
+    let unit = match text(&raw.granularity).as_deref() {
+        None => Unit::Profile,
+        Some("slice") => Unit::Slice,
         Some(size) => match parse_bytes(size) {
             Ok(Bytes(0)) => {
-                checks.wrong(span(&raw.granularity), "energy.granularity is 0: nothing could be switched");
-                None
+                checks.wrong(
+                    span(raw.granularity.as_ref()),
+                    "energy.granularity is 0: nothing could be switched",
+                );
+                Unit::Profile
             }
-            Ok(bytes) => Some(Some(bytes)),
+            Ok(bytes) => Unit::Bytes(bytes),
             Err(error) => {
-                checks.wrong(span(&raw.granularity), format!("energy.granularity: {error}; or \"slice\""));
-                None
+                checks.wrong(
+                    span(raw.granularity.as_ref()),
+                    format!("energy.granularity: {error}; or \"slice\""),
+                );
+                Unit::Profile
             }
         },
     };
     let factor = text(&raw.time_factor).and_then(|text| match factor(&text) {
         Ok(factor) => Some(factor),
         Err(message) => {
-            checks.wrong(span(&raw.time_factor), message);
+            checks.wrong(span(raw.time_factor.as_ref()), message);
             None
         }
     });
     let profile = text(&raw.profile).unwrap_or_else(|| "thesis-parc".to_owned());
-    match Plan::new(&profile, text(&raw.state).as_deref(), text(&raw.machine).as_deref(), granule, factor) {
+    match Plan::new(&profile, text(&raw.state).as_deref(), text(&raw.machine).as_deref(), unit, factor) {
         Ok(plan) => Some(plan),
         Err(error) => {
             let at = match &error {
-                PlanError::State(_) => span(&raw.state).or_else(|| span(&raw.profile)),
-                PlanError::Machine(_) => span(&raw.machine).or_else(|| span(&raw.profile)),
-                PlanError::Profile(_) => span(&raw.profile),
+                PlanError::State(_) => span(raw.state.as_ref()).or_else(|| span(raw.profile.as_ref())),
+                PlanError::Machine(_) => span(raw.machine.as_ref()).or_else(|| span(raw.profile.as_ref())),
+                PlanError::Profile(_) => span(raw.profile.as_ref()),
             };
             checks.wrong(at, error.to_string());
             None
@@ -417,8 +423,8 @@ fn energy(raw: &RawEnergy, checks: &mut Checks<'_>) -> Option<Plan> {
     }
 }
 
-fn span<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {
-    value.as_ref().map(Spanned::span)
+fn span<T>(value: Option<&Spanned<T>>) -> Option<Range<usize>> {
+    value.map(Spanned::span)
 }
 
 /// `15` or `12..18`.
@@ -432,8 +438,8 @@ fn factor(text: &str) -> Result<TimeFactor, String> {
     TimeFactor::new(interval, "energy.time_factor").map_err(|error| wrong(&error.to_string()))
 }
 
-fn listen(raw: Option<Spanned<String>>, checks: &mut Checks<'_>) -> Option<SocketAddr> {
-    let text = raw.as_ref().map_or(LISTEN, |value| value.get_ref().as_str());
+fn listen(raw: Option<&Spanned<String>>, checks: &mut Checks<'_>) -> Option<SocketAddr> {
+    let text = raw.map_or(LISTEN, |value| value.get_ref().as_str());
     if text == "off" {
         return None;
     }
@@ -444,7 +450,7 @@ fn listen(raw: Option<Spanned<String>>, checks: &mut Checks<'_>) -> Option<Socke
                 "metrics.listen is `{text}`: it must be an address and a port, as in \"{LISTEN}\" or \"[::1]:9750\", \
                  or \"off\""
             );
-            checks.wrong(span(&raw), message);
+            checks.wrong(span(raw), message);
             None
         }
     }

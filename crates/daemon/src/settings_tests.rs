@@ -27,7 +27,7 @@ fn every_setting_that_the_sample_has_as_a_comment_is_allowed() {
             Some(rest) if rest.starts_with('[') || (rest.contains(" = ") && !rest.contains("...")) => rest,
             _ => line,
         })
-        .map(|line| format!("{line}\n"))
+        .flat_map(|line| [line, "\n"])
         .collect();
     let settings = parse(&text).unwrap();
     assert_eq!(settings.max_slices, Some(16));

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
-use ramslice_types::{Bytes, Contents, Detail, Random, Snapshot};
+use ramslice_types::{Bytes, Contents, Detail, ErrorKind, Random, Snapshot, Zone};
 
 use super::*;
 

@@ -1,72 +1,30 @@
 //! One step: look, decide, request, account. It has no clock of its own and waits for nothing.
 
+mod attach;
+mod tell;
+
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ramslice_energy::{Sample, Tally};
-use ramslice_policy::{
-    AnyPolicy, Economics, Event, Governor, Needs, Observation, Policy, PolicyKind, Row, Saved, WakeCause,
-};
+use ramslice_energy::Sample;
+use ramslice_policy::{AnyPolicy, Economics, Event, Needs, Observation, Policy, Row, WakeCause};
 use ramslice_types::{
-    Backend, BackendError, ErrorKind, Info, Op, Outcome, Pages, Price, PriceParameter, Request, SliceId,
-    SliceState, Work, Zone,
+    Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, Request, SliceId, SliceState,
+    Work,
 };
 use tracing::{debug, info, warn};
 
 use crate::books::Books;
+use crate::host::{Host, Vmstat};
 use crate::look::{Look, ZoneKey};
-use crate::memory::{Memory, ZoneMemory};
+use crate::memory::Memory;
 use crate::metrics::{Metrics, time_of_day};
 use crate::mode::Mode;
 use crate::settings::Settings;
 use crate::shadow::Shadow;
-use crate::status::{self, MachineStatus, RequestStatus, Status, WouldEarn, ZoneStatus};
+use crate::status::{RequestStatus, ZoneStatus};
 use crate::wakes::{Cause, Left};
-
-/// Where the machine's own files are, and which boot it is; elsewhere in tests.
-#[derive(Debug, Clone)]
-pub struct Host {
-    /// Names the boot.
-    pub boot: String,
-    /// `/proc/vmstat`, or nothing where it would be another machine's.
-    pub vmstat: Option<PathBuf>,
-}
-
-impl Host {
-    /// This machine.
-    pub fn here() -> Self {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self { boot: boot.trim().to_owned(), vmstat: Some("/proc/vmstat".into()) }
-    }
-}
-
-/// What `/proc/vmstat` says.
-#[derive(Debug, Clone, Copy, Default)]
-struct Vmstat {
-    faults: u64,
-    allocated: u64,
-    refaults: u64,
-}
-
-impl Vmstat {
-    fn read(path: &PathBuf) -> Option<Self> {
-        let text = fs::read_to_string(path).ok()?;
-        let mut found = Self::default();
-        for line in text.lines() {
-            let Some((name, number)) = line.split_once(' ') else { continue };
-            match name {
-                "pgfault" => found.faults = number.parse().ok()?,
-                "workingset_refault_file" => found.refaults = number.parse().ok()?,
-                name if name.starts_with("pgalloc_") => found.allocated += number.parse::<u64>().ok()?,
-                _ => {}
-            }
-        }
-        Some(found)
-    }
-}
 
 /// What belongs to a zone.
 #[derive(Debug)]
@@ -232,116 +190,9 @@ impl Engine {
         self.done.clear();
     }
 
-    /// Sees to it that there are policies and books for this machine.
-    fn attach(&mut self, backend: &dyn Backend, look: &Look) -> Result<(), BackendError> {
-        let info = &look.info;
-        let same = self.attached.as_ref().is_some_and(|attached| {
-            attached.info.slice_bytes == info.slice_bytes && attached.info.page_bytes == info.page_bytes
-        });
-        if !same {
-            let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes);
-            let economics = economics.map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
-            let prices = PriceParameter::ALL
-                .into_iter()
-                .filter_map(|parameter| Some((parameter, backend.price_parameter(parameter).ok()?)))
-                .collect();
-            let (mut earned, mut would_earn) = (Tally::default(), Tally::default());
-            if let Some(saved) = &self.saved {
-                (earned, would_earn) = (saved.earned, saved.would_earn);
-                self.work = saved.work;
-                self.would_wake = saved.would_wake;
-            } else if let Some(old) = &self.attached {
-                (earned, would_earn) = (old.earned.tally(), old.would_earn.tally());
-            }
-            let books = |before| Books::new(&self.settings.energy, info.slice_bytes, before);
-            let (earned, would_earn) = (books(earned), books(would_earn));
-            let basis = self.basis(info);
-            self.minds.clear();
-            self.attached =
-                Some(Attached { info: info.clone(), economics, basis, prices, earned, would_earn });
-            if let Some(note) = self.settings.energy.note(info.slice_bytes) {
-                warn!("{note}");
-            }
-            info!(
-                slices = info.nr_slices,
-                slice = %info.slice_bytes,
-                power_driver = info.power_driver,
-                mode = %self.settings.mode,
-                "the machine is seen"
-            );
-        }
-        let saved = self.saved.take();
-        if let Some(saved) = &saved {
-            let fits = self.attached.as_ref().is_some_and(|attached| attached.basis == saved.basis);
-            if !fits {
-                info!(
-                    "what was learned was for other settings, another profile or another size of slices: learning anew"
-                );
-            }
-            if saved.mode == Mode::Observe && self.settings.mode == Mode::Observe && fits {
-                self.shadow = saved.shadow.clone();
-            }
-        }
-        for zone in &look.zones {
-            if !self.minds.contains_key(&ZoneKey::of(zone)) {
-                self.new_mind(zone, look, saved.as_ref())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What learning rests on: other policies, figures or slices learn other things.
-    fn basis(&self, info: &Info) -> String {
-        let policy = &self.settings.policy;
-        let kind = policy.policy.name();
-        let settings = serde_json::to_value(policy).unwrap_or_default();
-        format!("{kind} {} {} {}", settings[kind], self.settings.energy.name(), info.slice_bytes.0)
-    }
-
-    fn new_mind(&mut self, zone: &Zone, look: &Look, saved: Option<&Memory>) -> Result<(), BackendError> {
-        let Some(attached) = &self.attached else { return Ok(()) };
-        let key = ZoneKey::of(zone);
-        if look.totals(zone).nr_switchable() == 0 {
-            return Ok(());
-        }
-        let (slice, page) = (attached.info.slice_bytes, attached.info.page_bytes);
-        let fresh = AnyPolicy::new(&self.settings.policy, &attached.economics, slice, page)
-            .map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
-        let remembered =
-            saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
-        let (mut policy, mut left, mut events, mut dropped) = (fresh, None, Vec::new(), Pages::ZERO);
-        if let Some((saved, remembered)) = remembered {
-            if saved.basis == attached.basis {
-                match Saved::restore(&remembered.policy.to_text(), self.settings.policy.policy) {
-                    Ok(restored) => policy = restored,
-                    Err(error) => warn!(zone = zone.name, %error, "learning anew"),
-                }
-            }
-            let same_boot = saved.boot == self.host.boot;
-            let acted = saved.mode == self.settings.mode;
-            if acted {
-                (events, dropped) = (remembered.events.clone(), remembered.dropped);
-            }
-            if !acted {
-                policy.settle();
-            } else if same_boot {
-                left = remembered.left;
-            } else if let Some(Left { off: slices @ 1.., .. }) = remembered.left
-                && self.settings.mode == Mode::On
-            {
-                // A restart of the machine wakes everything.
-                let time = self.time;
-                self.metrics.woken(Mode::On, Cause::Others, slices);
-                events.push(Event::Woken { time, slices, cause: WakeCause::Ahead });
-            }
-        }
-        self.minds.insert(key, Mind { policy, left, events, dropped });
-        Ok(())
-    }
-
     /// Counts what the whole machine does.
     fn count_host(&mut self) {
-        let Some(now) = self.host.vmstat.as_ref().and_then(Vmstat::read) else { return };
+        let Some(now) = self.host.vmstat.as_deref().and_then(Vmstat::read) else { return };
         let Some(before) = self.vmstat.replace(now) else { return };
         self.work.page_faults += now.faults.saturating_sub(before.faults);
         self.work.allocated_pages += Pages(now.allocated.saturating_sub(before.allocated));
@@ -532,19 +383,6 @@ impl Engine {
         }
     }
 
-    fn tell_energy(&self) {
-        let Some(Attached { earned, would_earn, info, prices, .. }) = &self.attached else { return };
-        let (mode, plan) = (self.settings.mode, &self.settings.energy);
-        let books = match mode {
-            Mode::On => earned,
-            Mode::Observe => would_earn,
-            Mode::Off => return,
-        };
-        if let Some(earned) = books.earned(plan, info, prices) {
-            self.metrics.energy(mode, &earned);
-        }
-    }
-
     /// Tasks waited for memory, or little is available: in mode on slices wake, and nothing goes off for a while.
     pub fn pressure(&mut self, backend: Option<&dyn Backend>, now: Duration) {
         self.metrics.stalled();
@@ -581,58 +419,6 @@ impl Engine {
         self.metrics.set_paused(true);
     }
 
-    /// Takes other settings. What was learned stays if they have the same policy, settings of it, and profile.
-    pub fn set_settings(&mut self, settings: Settings, backend: Option<&dyn Backend>, wake: bool) {
-        let before = std::mem::replace(&mut self.settings, settings);
-        let (mode, was) = (self.settings.mode, before.mode);
-        self.metrics.set_mode(mode, self.settings.policy.policy.name());
-        if mode != was {
-            info!(from = %was, to = %mode, "the mode changes");
-            if was == Mode::On && wake {
-                self.wake_all(backend, "the mode is no longer on");
-            }
-            self.shadow = Shadow::default();
-            for mind in self.minds.values_mut() {
-                mind.policy.settle();
-                mind.events.clear();
-                mind.dropped = Pages::ZERO;
-                // What is off in thought is not off in truth, and the other way round.
-                mind.left = None;
-            }
-            if let Some(attached) = &mut self.attached {
-                attached.earned.pause();
-                attached.would_earn.pause();
-            }
-        }
-        let Some(attached) = self.attached.take() else { return };
-        if self.basis(&attached.info) == attached.basis {
-            self.attached = Some(attached);
-        } else {
-            info!("other settings of the policy, or another profile: learning anew");
-            self.minds.clear();
-            // The tallies go on.
-            self.attached = Some(attached);
-            self.reattach();
-        }
-    }
-
-    /// Figures of the new settings.
-    fn reattach(&mut self) {
-        let Some(old) = self.attached.take() else { return };
-        let info = old.info;
-        match self.settings.energy.economics(info.slice_bytes, info.page_bytes) {
-            Ok(economics) => {
-                let books = |before| Books::new(&self.settings.energy, info.slice_bytes, before);
-                let (earned, would_earn) = (books(old.earned.tally()), books(old.would_earn.tally()));
-                let basis = self.basis(&info);
-                self.attached =
-                    Some(Attached { economics, basis, prices: old.prices, earned, would_earn, info });
-            }
-            // Settings were checked for that; the next look says it again.
-            Err(error) => warn!(error, "the profile does not work out"),
-        }
-    }
-
     /// Wakes everything. Says how many woke.
     pub fn wake_all(&mut self, backend: Option<&dyn Backend>, why: &str) -> u32 {
         let Some(backend) = backend else { return 0 };
@@ -658,89 +444,7 @@ impl Engine {
             }
         }
     }
-
-    /// What is to be remembered; nothing as long as the machine was never seen and nothing was remembered before.
-    pub fn memory(&self) -> Option<Memory> {
-        let Some(attached) = &self.attached else { return self.saved.clone() };
-        Some(Memory {
-            boot: self.host.boot.clone(),
-            time: self.time,
-            mode: self.settings.mode,
-            basis: attached.basis.clone(),
-            slice_bytes: attached.info.slice_bytes,
-            zones: self
-                .minds
-                .iter()
-                .map(|(key, mind)| ZoneMemory {
-                    key: *key,
-                    policy: mind.policy.save(),
-                    left: mind.left,
-                    events: mind.events.clone(),
-                    dropped: mind.dropped,
-                })
-                .collect(),
-            shadow: self.shadow.clone(),
-            earned: attached.earned.tally(),
-            would_earn: attached.would_earn.tally(),
-            work: self.work,
-            would_wake: self.would_wake,
-        })
-    }
-
-    /// What there is to tell, `next` before the next step.
-    pub fn status(&self, next: Duration) -> Status {
-        let (settings, plan) = (&self.settings, &self.settings.energy);
-        let books = |books: &Books, attached: &Attached| books.earned(plan, &attached.info, &attached.prices);
-        let attached = self.attached.as_ref();
-        let dropped = |attached: &Attached| {
-            attached.would_earn.tally().work.dropped_pages.bytes(attached.info.page_bytes).0
-        };
-        let risk = |attached: &Attached| {
-            let governed = settings.policy.policy == PolicyKind::Governor;
-            let elapsed = attached.would_earn.tally().elapsed();
-            governed.then(|| Governor::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64)
-        };
-        let largest = self.done.iter().max_by_key(|done| done.switchable);
-        let why = match (&self.error, settings.mode, largest) {
-            (Some(error), ..) => format!("waits for the machine: {error}"),
-            (None, Mode::Off, _) => "does nothing: its mode is off".to_owned(),
-            (None, _, Some(done)) => done.zone.why.clone(),
-            (None, _, None) => "has decided nothing yet".to_owned(),
-        };
-        Status {
-            schema_version: status::SCHEMA_VERSION,
-            version: env!("CARGO_PKG_VERSION"),
-            pid: std::process::id(),
-            written_unix_seconds: time_of_day().as_secs_f64(),
-            mode: settings.mode,
-            policy: settings.policy.policy.name(),
-            profile: plan.name(),
-            period_seconds: settings.period.as_secs_f64(),
-            next_step_seconds: next.as_secs_f64(),
-            machine: MachineStatus {
-                ok: self.error.is_none() && attached.is_some(),
-                backend: self.way,
-                power_driver: attached.map(|attached| attached.info.power_driver.clone()),
-                error: self.error.clone(),
-            },
-            paused_seconds: status::until(self.paused_until, self.time),
-            why,
-            notes: attached.and_then(|attached| plan.note(attached.info.slice_bytes)).into_iter().collect(),
-            zones: self.done.iter().map(|done| done.zone.clone()).collect(),
-            earned: attached
-                .filter(|_| settings.mode == Mode::On)
-                .and_then(|attached| books(&attached.earned, attached)),
-            would_earn: attached.filter(|_| settings.mode == Mode::Observe).map(|attached| WouldEarn {
-                earned: books(&attached.would_earn, attached),
-                nr_offline: self.shadow.nr_off(),
-                woken_slices: self.would_wake,
-                dropped_bytes: dropped(attached),
-                most_at_risk_joules: risk(attached),
-            }),
-        }
-    }
 }
 
 #[cfg(test)]
-#[path = "engine_tests.rs"]
 mod tests;

@@ -1,0 +1,204 @@
+//! The machine, the settings and the memory: what is decided with, and whether what was learned still fits.
+
+use ramslice_energy::Tally;
+use ramslice_policy::{AnyPolicy, Event, Saved, WakeCause};
+use ramslice_types::{Backend, BackendError, ErrorKind, Info, Pages, PriceParameter, Zone};
+use tracing::{info, warn};
+
+use super::{Attached, Engine, Mind};
+use crate::books::Books;
+use crate::look::{Look, ZoneKey};
+use crate::memory::{Memory, ZoneMemory};
+use crate::mode::Mode;
+use crate::settings::Settings;
+use crate::shadow::Shadow;
+use crate::wakes::{Cause, Left};
+
+impl Engine {
+    /// Sees to it that there are policies and books for this machine.
+    pub(super) fn attach(&mut self, backend: &dyn Backend, look: &Look) -> Result<(), BackendError> {
+        let info = &look.info;
+        let same = self.attached.as_ref().is_some_and(|attached| {
+            attached.info.slice_bytes == info.slice_bytes && attached.info.page_bytes == info.page_bytes
+        });
+        if !same {
+            let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes);
+            let economics = economics.map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
+            let prices = PriceParameter::ALL
+                .into_iter()
+                .filter_map(|parameter| Some((parameter, backend.price_parameter(parameter).ok()?)))
+                .collect();
+            let (mut earned, mut would_earn) = (Tally::default(), Tally::default());
+            if let Some(saved) = &self.saved {
+                (earned, would_earn) = (saved.earned, saved.would_earn);
+                self.work = saved.work;
+                self.would_wake = saved.would_wake;
+            } else if let Some(old) = &self.attached {
+                (earned, would_earn) = (old.earned.tally(), old.would_earn.tally());
+            }
+            let books = |before| Books::new(&self.settings.energy, info.slice_bytes, before);
+            let (earned, would_earn) = (books(earned), books(would_earn));
+            let basis = self.basis(info);
+            self.minds.clear();
+            self.attached =
+                Some(Attached { info: info.clone(), economics, basis, prices, earned, would_earn });
+            if let Some(note) = self.settings.energy.note(info.slice_bytes) {
+                warn!("{note}");
+            }
+            info!(
+                slices = info.nr_slices,
+                slice = %info.slice_bytes,
+                power_driver = info.power_driver,
+                mode = %self.settings.mode,
+                "the machine is seen"
+            );
+        }
+        let saved = self.saved.take();
+        if let Some(saved) = &saved {
+            let fits = self.attached.as_ref().is_some_and(|attached| attached.basis == saved.basis);
+            if !fits {
+                info!(
+                    "what was learned was for other settings, another profile or another size of slices: learning anew"
+                );
+            }
+            if saved.mode == Mode::Observe && self.settings.mode == Mode::Observe && fits {
+                self.shadow = saved.shadow.clone();
+            }
+        }
+        for zone in &look.zones {
+            if !self.minds.contains_key(&ZoneKey::of(zone)) {
+                self.new_mind(zone, look, saved.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What learning rests on: other policies, figures or slices learn other things.
+    fn basis(&self, info: &Info) -> String {
+        let policy = &self.settings.policy;
+        let kind = policy.policy.name();
+        let settings = serde_json::to_value(policy).unwrap_or_default();
+        format!("{kind} {} {} {}", settings[kind], self.settings.energy.name(), info.slice_bytes.0)
+    }
+
+    fn new_mind(&mut self, zone: &Zone, look: &Look, saved: Option<&Memory>) -> Result<(), BackendError> {
+        let Some(attached) = &self.attached else { return Ok(()) };
+        let key = ZoneKey::of(zone);
+        if look.totals(zone).nr_switchable() == 0 {
+            return Ok(());
+        }
+        let (slice, page) = (attached.info.slice_bytes, attached.info.page_bytes);
+        let fresh = AnyPolicy::new(&self.settings.policy, &attached.economics, slice, page)
+            .map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
+        let remembered =
+            saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
+        let (mut policy, mut left, mut events, mut dropped) = (fresh, None, Vec::new(), Pages::ZERO);
+        if let Some((saved, remembered)) = remembered {
+            if saved.basis == attached.basis {
+                match Saved::restore(&remembered.policy.to_text(), self.settings.policy.policy) {
+                    Ok(restored) => policy = restored,
+                    Err(error) => warn!(zone = zone.name, %error, "learning anew"),
+                }
+            }
+            let same_boot = saved.boot == self.host.boot;
+            let acted = saved.mode == self.settings.mode;
+            if acted {
+                (events, dropped) = (remembered.events.clone(), remembered.dropped);
+            }
+            if !acted {
+                policy.settle();
+            } else if same_boot {
+                left = remembered.left;
+            } else if let Some(Left { off: slices @ 1.., .. }) = remembered.left
+                && self.settings.mode == Mode::On
+            {
+                // A restart of the machine wakes everything.
+                let time = self.time;
+                self.metrics.woken(Mode::On, Cause::Others, slices);
+                events.push(Event::Woken { time, slices, cause: WakeCause::Ahead });
+            }
+        }
+        self.minds.insert(key, Mind { policy, left, events, dropped });
+        Ok(())
+    }
+
+    /// Takes other settings. What was learned stays if they have the same policy, settings of it, and profile.
+    pub fn set_settings(&mut self, settings: Settings, backend: Option<&dyn Backend>, wake: bool) {
+        let before = std::mem::replace(&mut self.settings, settings);
+        let (mode, was) = (self.settings.mode, before.mode);
+        self.metrics.set_mode(mode, self.settings.policy.policy.name());
+        if mode != was {
+            info!(from = %was, to = %mode, "the mode changes");
+            if was == Mode::On && wake {
+                self.wake_all(backend, "the mode is no longer on");
+            }
+            self.shadow = Shadow::default();
+            for mind in self.minds.values_mut() {
+                mind.policy.settle();
+                mind.events.clear();
+                mind.dropped = Pages::ZERO;
+                // What is off in thought is not off in truth, and the other way round.
+                mind.left = None;
+            }
+            if let Some(attached) = &mut self.attached {
+                attached.earned.pause();
+                attached.would_earn.pause();
+            }
+        }
+        let Some(attached) = self.attached.take() else { return };
+        if self.basis(&attached.info) == attached.basis {
+            self.attached = Some(attached);
+        } else {
+            info!("other settings of the policy, or another profile: learning anew");
+            self.minds.clear();
+            // The tallies go on.
+            self.attached = Some(attached);
+            self.reattach();
+        }
+    }
+
+    /// Figures of the new settings.
+    fn reattach(&mut self) {
+        let Some(old) = self.attached.take() else { return };
+        let info = old.info;
+        match self.settings.energy.economics(info.slice_bytes, info.page_bytes) {
+            Ok(economics) => {
+                let books = |before| Books::new(&self.settings.energy, info.slice_bytes, before);
+                let (earned, would_earn) = (books(old.earned.tally()), books(old.would_earn.tally()));
+                let basis = self.basis(&info);
+                self.attached =
+                    Some(Attached { economics, basis, prices: old.prices, earned, would_earn, info });
+            }
+            // Settings were checked for that; the next look says it again.
+            Err(error) => warn!(error, "the profile does not work out"),
+        }
+    }
+
+    /// What is to be remembered; nothing as long as the machine was never seen and nothing was remembered before.
+    pub fn memory(&self) -> Option<Memory> {
+        let Some(attached) = &self.attached else { return self.saved.clone() };
+        Some(Memory {
+            boot: self.host.boot.clone(),
+            time: self.time,
+            mode: self.settings.mode,
+            basis: attached.basis.clone(),
+            slice_bytes: attached.info.slice_bytes,
+            zones: self
+                .minds
+                .iter()
+                .map(|(key, mind)| ZoneMemory {
+                    key: *key,
+                    policy: mind.policy.save(),
+                    left: mind.left,
+                    events: mind.events.clone(),
+                    dropped: mind.dropped,
+                })
+                .collect(),
+            shadow: self.shadow.clone(),
+            earned: attached.earned.tally(),
+            would_earn: attached.would_earn.tally(),
+            work: self.work,
+            would_wake: self.would_wake,
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! What the machine tells besides its slices: which boot it is, and what all of it does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the machine's own files are, and which boot it is; elsewhere in tests.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Names the boot.
+    pub boot: String,
+    /// `/proc/vmstat`, or nothing where it would be another machine's.
+    pub vmstat: Option<PathBuf>,
+}
+
+impl Host {
+    /// This machine.
+    pub fn here() -> Self {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Self { boot: boot.trim().to_owned(), vmstat: Some("/proc/vmstat".into()) }
+    }
+}
+
+/// What `/proc/vmstat` says.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Vmstat {
+    /// Page faults.
+    pub(crate) faults: u64,
+    /// Pages that were allocated.
+    pub(crate) allocated: u64,
+    /// Pages of page cache that were read again after they had been dropped.
+    pub(crate) refaults: u64,
+}
+
+impl Vmstat {
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        let text = fs::read_to_string(path).ok()?;
+        let mut found = Self::default();
+        for line in text.lines() {
+            let Some((name, number)) = line.split_once(' ') else { continue };
+            match name {
+                "pgfault" => found.faults = number.parse().ok()?,
+                "workingset_refault_file" => found.refaults = number.parse().ok()?,
+                name if name.starts_with("pgalloc_") => found.allocated += number.parse::<u64>().ok()?,
+                _ => {}
+            }
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_by_zone_is_added_up_and_a_file_without_numbers_is_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "nr_free_pages 7\npgalloc_dma32 200\npgalloc_normal 300\npgfault 450\nworkingset_refault_file 9\n";
+        fs::write(file.path(), text).unwrap();
+        let found = Vmstat::read(file.path()).unwrap();
+        assert_eq!((found.faults, found.allocated, found.refaults), (450, 500, 9));
+        fs::write(file.path(), "pgfault many\n").unwrap();
+        assert!(Vmstat::read(file.path()).is_none());
+    }
+}

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ramsliced in mode on, killed and restarted at random, under loads that know what every byte must be.
+
+Runs in a guest; RAMSLICE_DAEMON is the program. The loads are those of churn.py; surges want more memory than is awake.
+Prints a summary as a line of JSON; the status is 1 if a byte was wrong, a task was killed for want of memory, anything was
+swapped out, the state was lost or damaged, or too little happened to prove anything.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+
+import ramslice_dev as rs
+from churn import Chaos, Failed, judge, standing, start_loads, watch
+from test_daemon import Daemon
+
+
+class Trial(Chaos):
+    """Surges, and a daemon that is killed again and again."""
+
+    def __init__(self, daemon, seed, seconds, at_least):
+        super().__init__(seed, seconds, at_least)
+        self.daemon = daemon
+        self.threads = [threading.Thread(target=self.run, args=(number, *what)) for number, what in enumerate([
+            (0.2, {"surge": 3, "switch_lru": 1}),
+            (0.1, {"kill": 1}),
+        ])]
+
+    def finished(self, device):
+        self.look(device)
+        return super().finished(device)
+
+    def look(self, device):
+        """Slices that went off are those that are, and those that woke."""
+        off = sum(zone.nr_offline for zone in device.zones())
+        with self.lock:
+            self.counts["slices offlined"] = max(self.counts["slices offlined"], off + self.woken(device))
+
+    def kill(self, *_):
+        if self.daemon.process.poll() is not None:
+            self.broken.append(f"the daemon ended by itself, status {self.daemon.process.returncode}")
+            return
+        self.daemon.end(9)
+        self.daemon.start()
+        self.count("kills")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60, help="of load (default 60); up to three times as long")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is random but the timing (default 1)")
+    parser.add_argument("--share", type=float, default=0.25, help="of memory that the loads get (default 0.25)")
+    args = parser.parse_args()
+    at_least = max(5, int(args.seconds / 20))
+    watch(3 * args.seconds + 600)
+    rng = random.Random(args.seed)
+    rs.debugfs()
+    folder = rs.file_system()
+    if not folder:
+        sys.exit("daemon_soak.py: no disk: start the guest with --disk 1G")
+    subprocess.run(["modprobe", "ramslice_sim"], check=True)
+    before, swapped = standing(), rs.vmstat("pswpout")
+    problems, results = [], []
+    with tempfile.TemporaryDirectory() as state, rs.Device() as device:
+        daemon = Daemon(state, mode="on", stop="leave", stall=100)
+        loads = start_loads(rng, args.share, folder, pause_ms=200)
+        try:
+            for load in loads:
+                load.wait_ready()
+            daemon.start()
+            trial = Trial(daemon, args.seed, args.seconds, at_least)
+            trial.start()
+            trial.join()
+            trial.look(device)
+            if status := daemon.end():
+                problems.append(f"the daemon ended with status {status}")
+            for load in loads:
+                load.process.terminate()
+            for load in loads:
+                try:
+                    results.append(load.end())
+                except Failed as error:
+                    problems.append(str(error))
+        finally:
+            daemon.end(9)
+            for load in loads:
+                load.kill()
+        log = daemon.log()
+        verdict = judge(trial, device, before, problems)
+    if (now := rs.vmstat("pswpout")) != swapped:
+        problems.append(f"{now - swapped} pages were swapped out")
+    if log.count("nothing was learned before") != 1 or "learning anew" in log:
+        problems.append(f"the state was lost:\n{log[-3000:]}")
+    if not trial.counts["kills"]:
+        problems.append("the daemon was never killed: this proves nothing")
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    print(json.dumps({"problems": len(problems), "seconds": args.seconds, "seed": args.seed, "share": args.share,
+                      "rounds": {result["mode"]: result["rounds"] for result in results}, **verdict}))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
