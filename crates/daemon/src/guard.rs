@@ -8,11 +8,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ramslice_kernel::{Guard, HotplugBackend};
-use ramslice_types::{BackendError, Bytes};
+use ramslice_types::{BackendError, Bytes, ErrorKind};
 use tracing::{info, warn};
 
 /// How often it looks whether it is to end.
 const TICK: Duration = Duration::from_millis(500);
+
+/// How soon it tries again to wake slices while a request runs.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ impl Guarding {
         let thread = std::thread::Builder::new()
             .name("guard".to_owned())
             .spawn(move || watch(&backend, &shared.0, &shared.1, tell))
-            .map_err(|error| BackendError::new(ramslice_types::ErrorKind::Failed, error))?;
+            .map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
         Ok(Self { end, woken, floor, thread: Some(thread) })
     }
 
@@ -86,6 +89,8 @@ fn watch(backend: &HotplugBackend, end: &AtomicBool, woken: &AtomicU32, mut tell
             }
             // Nothing is left to wake: no hurry to look again.
             Ok(Some(_)) => std::thread::sleep(TICK),
+            // A request holds the lock: it is short, and so is the wait for it.
+            Err(error) if error.kind() == ErrorKind::Busy => std::thread::sleep(AGAIN),
             Err(error) => {
                 if !std::mem::replace(&mut failed, true) {
                     warn!(%error, "memory cannot be watched");

@@ -26,6 +26,9 @@ use crate::shadow::Shadow;
 use crate::status::{RequestStatus, ZoneStatus};
 use crate::wakes::{Cause, Left};
 
+/// On a stock kernel requests switch one slice off, and give up after this: meanwhile nothing could be woken.
+const STOCK_DEADLINE: Duration = Duration::from_secs(3);
+
 /// What belongs to a zone.
 #[derive(Debug)]
 struct Mind {
@@ -292,6 +295,11 @@ impl Engine {
         mut request: Request,
     ) -> RequestStatus {
         request.deadline = Some(self.settings.deadline);
+        if self.way == Some("stock") && !matches!(request.op, Op::Online(_) | Op::OnlineAll) {
+            // As long as a request runs, the guard can wake nothing: both hold the same lock.
+            request.deadline = Some(self.settings.deadline.min(STOCK_DEADLINE));
+            request.max_slices = Some(1);
+        }
         if !matches!(request.op, Op::Offline(_) | Op::Online(_)) {
             (request.node, request.zone) = (Some(key.node), Some(key.zone));
             if let Some(most) = self.settings.max_slices {

@@ -273,6 +273,20 @@ fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
 }
 
 #[test]
+fn on_a_stock_kernel_each_request_switches_off_one_slice_so_that_the_guard_need_not_wait_for_long() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("on", None);
+    for step in 0..20 {
+        let (off, sent) = (machine.off(), machine.sent());
+        engine.step(&machine, "stock", Duration::from_secs(1_000_000 + step * 30)).unwrap();
+        assert!(machine.off() - off <= (machine.sent() - sent) as usize);
+        machine.sim.advance(Duration::from_secs(30));
+    }
+    assert!(machine.off() > 5);
+}
+
+#[test]
 fn pressure_in_mode_observe_sends_nothing() {
     let machine = Machine::new(64);
     let mut engine = engine("observe", None);
