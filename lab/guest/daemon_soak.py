@@ -3,8 +3,8 @@
 """ramsliced in mode on, killed and restarted at random, under loads that know what every byte must be.
 
 Runs in a guest; RAMSLICE_DAEMON is the program. The loads are those of churn.py; surges want more memory than is awake.
-Prints a summary as a line of JSON; the status is 1 if a byte was wrong, a task was killed for want of memory, anything was
-swapped out, the state was lost or damaged, or too little happened to prove anything.
+Prints a summary as a line of JSON; the status is 1 if a byte was wrong, a task was killed for want of memory, anything
+was swapped out, the state was lost or damaged, or too little happened to prove anything.
 """
 
 import argparse

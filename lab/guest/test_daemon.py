@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ramsliced on this kernel: observe acts on nothing, on earns slices, a kill loses nothing, stopping does as it was told.
+"""ramsliced on this kernel: observe acts on nothing, on earns slices, a kill loses nothing, a stop does as told.
 
 RAMSLICE_DAEMON is the program. Wants 1 GiB of memory in slices of 16 MiB.
 """

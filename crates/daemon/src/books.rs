@@ -139,9 +139,9 @@ impl Plan {
         let unit = self.granule(slice).bytes();
         match unit {
             Some(unit) if unit > slice => Some(format!(
-                "slices of {slice} are smaller than what the hardware switches as one, {unit} by the profile {}: unless all \
-                 slices of such a unit are off nothing is saved; make them larger with `ramslice slices --resize {unit}`, \
-                 or state energy.granularity",
+                "slices of {slice} are smaller than what the hardware switches as one, {unit} by the profile {}: \
+                 unless all slices of such a unit are off nothing is saved; make them larger with \
+                 `ramslice slices --resize {unit}`, or state energy.granularity",
                 self.name(),
             )),
             None => Some(format!(

@@ -1,5 +1,5 @@
-//! `ramsliced`, the daemon: looks at the machine now and then, lets a policy decide, acts if it may, and tells what came
-//! of it.
+//! `ramsliced`, the daemon: looks at the machine now and then, lets a policy decide, acts if it may, and tells what
+//! came of it.
 //!
 //! ```text
 //! run        signals, timers, systemd, pressure                          (the only one that waits)

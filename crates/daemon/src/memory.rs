@@ -1,8 +1,9 @@
 //! What is remembered across restarts: written as a whole or not at all, and checked when it is read.
 //!
-//! A file has two lines: a head with version, length and checksum, and the contents as JSON. It is written next to the old
-//! one, synced, renamed over it, and the directory is synced, so that after a crash there is the old or the new one. A file
-//! that is damaged, or of another version, is set aside under another name and named in the log: the daemon begins anew.
+//! A file has two lines: a head with version, length and checksum, and the contents as JSON. It is written next to
+//! the old one, synced, renamed over it, and the directory is synced, so that after a crash there is the old or the
+//! new one. A file that is damaged, or of another version, is set aside under another name and named in the log: the
+//! daemon begins anew.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! Metrics: what the daemon tells Prometheus, in the text format of `OpenMetrics`.
 //!
-//! Names end in their unit. Gauges of joules come in pairs, `bound="low"` and `bound="high"`: a figure without its doubt
-//! would be a lie. Dashboard and alert rules are tested against these names.
+//! Names end in their unit. Gauges of joules come in pairs, `bound="low"` and `bound="high"`: a figure without its
+//! doubt would be a lie. Dashboard and alert rules are tested against these names.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -147,8 +147,8 @@ impl Metrics {
             ),
             energy: metric!(
                 "energy",
-                "Joules by account (saved, invested, net), at least (low) and at most (high), for mode on, and for mode \
-                 observe what would have been",
+                "Joules by account (saved, invested, net), at least (low) and at most (high), for mode on, and \
+                 for mode observe what would have been",
                 Family::default(),
                 Unit::Joules
             ),

@@ -1,5 +1,5 @@
-//! The loop: waits for the next look, a signal, pressure or the guard, and keeps systemd, the state and the status up to
-//! date. The only part of the daemon that waits.
+//! The loop: waits for the next look, a signal, pressure or the guard, and keeps systemd, the state and the status up
+//! to date. The only part of the daemon that waits.
 
 use std::fs;
 use std::io::Read;

@@ -1,12 +1,12 @@
 //! What would have become of the machine had the policy's requests been carried out: mode observe.
 //!
 //! Nothing is sent to the kernel, not even a dry run. Slices that would be off are remembered, and each look at the
-//! machine is changed accordingly: they are off in it, and their free memory is gone. When the machine would have fallen
-//! below its awake reserve, they wake again, the last one first, as the kernel would do it.
+//! machine is changed accordingly: they are off in it, and their free memory is gone. When the machine would have
+//! fallen below its awake reserve, they wake again, the last one first, as the kernel would do it.
 //!
 //! What it cannot know: whether pages that look movable are pinned; how pages that were moved would fill the other
-//! slices; memory that was wanted and given back between two looks. So what it says of earnings is rather too much, and
-//! it is told as what would have been.
+//! slices; memory that was wanted and given back between two looks. So what it says of earnings is rather too much,
+//! and it is told as what would have been.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! `status.json`: what the daemon knows and why it acts or not, after each step, for people and `ramslice top`.
 //!
-//! The file is replaced as a whole, so a reader never sees half of it. Names carry the unit; new fields may appear at any
-//! time, and `schema_version` is raised when one changes its meaning or goes.
+//! The file is replaced as a whole, so a reader never sees half of it. Names carry the unit; new fields may appear at
+//! any time, and `schema_version` is raised when one changes its meaning or goes.
 
 use std::io;
 use std::path::Path;

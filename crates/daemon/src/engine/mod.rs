@@ -124,7 +124,7 @@ impl Engine {
     /// Looks, decides and acts. `now` is the policies' time, `way` names the backend.
     ///
     /// # Errors
-    /// If the machine cannot be seen; nothing was done then. A request that fails is told by the status and the metrics.
+    /// If the machine cannot be seen; nothing was done then. A request that fails is told by status and metrics.
     pub fn step(
         &mut self,
         backend: &dyn Backend,
