@@ -19,7 +19,7 @@ import ramslice_dev as dev
 
 PROGRAM = os.environ.get("RAMSLICE_DAEMON", "ramsliced")
 PORT = 19750
-PATIENCE = 60
+PATIENCE = 180
 SETTINGS = """schema_version = 1
 mode = "{mode}"
 period_seconds = 0.5

@@ -27,7 +27,7 @@ use crate::status::{RequestStatus, ZoneStatus};
 use crate::wakes::{Cause, Left};
 
 /// On a stock kernel requests switch one slice off, and give up after this: meanwhile nothing could be woken.
-const STOCK_DEADLINE: Duration = Duration::from_secs(3);
+const STOCK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What belongs to a zone.
 #[derive(Debug)]
