@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     calibrate, compact, completions, doctor, energy, explain, fragment, guard, man, map, offline, online,
-    profiles, record, report, sim, slices, status, watch,
+    profiles, record, report, sim, slices, status, top, watch,
 };
 
 const LONG_ABOUT: &str = "\
@@ -153,6 +153,8 @@ pub(crate) enum Command {
     Compact(compact::Args),
     /// On a stock kernel: wake slices when memory runs short
     Guard(guard::Args),
+    /// Show live what slices do, and why
+    Top(top::Args),
     /// Watch slices change, live
     Watch(watch::Args),
     /// Record slices, events and statistics over time

@@ -55,6 +55,9 @@ fn commands_print_what_is_expected() {
         ("compact-most", vec!["compact", "--max-slices", "2", "--zone", "Normal"]),
         ("compact-dry", vec!["compact", "--dry-run", "--json"]),
         ("watch", vec!["watch", "--count", "1"]),
+        ("top-once", vec!["top", "--once", "--profile", "thesis-parc", "--sort", "price"]),
+        ("top-line", vec!["top", "--count", "1"]),
+        ("top-interval", vec!["top", "--interval", "10ms"]),
         ("profiles", vec!["profiles"]),
         ("profiles-rdram", vec!["profiles", "rdram"]),
         ("profiles-parc", vec!["profiles", "thesis-parc"]),
@@ -125,9 +128,41 @@ fn a_saved_machine_keeps_the_pages_it_was_saved_with() {
 }
 
 #[test]
+fn top_tells_in_json_what_it_shows() {
+    let document = json(&["top", "--once", "--json", "--profile", "thesis-parc"]);
+    assert_eq!(document["daemon"]["is"], "not-here", "no daemon decides in a saved machine");
+    assert_eq!(document["census"]["empty_slices"], 3);
+    assert!(document["energy"]["saved_watts"]["high"].as_f64().unwrap() > 0.0);
+    assert!(document.get("last").is_none(), "one look is no rate");
+
+    let lines = run(&["top", "--json", "--count", "2", "--interval", "100ms"]).stdout;
+    let lines: Vec<Value> =
+        String::from_utf8(lines).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines.iter().all(|line| line["command"] == "top" && line["schema_version"] == 1));
+}
+
+#[test]
+fn top_shows_what_the_daemon_says_or_why_that_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("status.json");
+    let top = |text: &str| {
+        fs::write(&file, text).unwrap();
+        json(&["top", "--once", "--json", "--status-file", file.to_str().unwrap()])["daemon"].clone()
+    };
+    let status = r#"{"schema_version": 1, "written_unix_seconds": 1.5, "mode": "on", "policy": "governor",
+        "period_seconds": 30, "next_step_seconds": 30, "machine": {"ok": true}, "why": "does nothing"}"#;
+    assert_eq!((&top(status)["is"], &top(status)["mode"]), (&"running".into(), &"on".into()));
+    let broken = top("{");
+    assert_eq!(broken["is"], "unreadable");
+    assert!(broken["error"].as_str().unwrap().contains("status.json"));
+}
+
+#[test]
 fn every_expected_output_has_a_command() {
-    let source =
-        ["cli.rs", "doctor.rs", "report.rs"].map(|file| fs::read_to_string(here(file)).unwrap()).concat();
+    let source = ["cli.rs", "doctor.rs", "report.rs", "../src/commands/top/screen_tests.rs"]
+        .map(|file| fs::read_to_string(here(file)).unwrap())
+        .concat();
     for entry in fs::read_dir(here("expects")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let name = name.strip_suffix(".txt").expect("only expected outputs");

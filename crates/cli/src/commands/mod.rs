@@ -31,6 +31,7 @@ mod report_recording;
 pub(crate) mod sim;
 pub(crate) mod slices;
 pub(crate) mod status;
+pub(crate) mod top;
 pub(crate) mod watch;
 mod watch_screen;
 
@@ -56,6 +57,7 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Online(args) => online::run(&args, context, out),
         Command::Compact(args) => compact::run(&args, context, out),
         Command::Guard(args) => guard::run(&args, context, out),
+        Command::Top(args) => top::run(&args, context, out),
         Command::Watch(args) => watch::run(&args, context, out),
         Command::Energy(args) => energy::run(&args, context, out),
         Command::Profiles(args) => profiles::run(&args, context, out),

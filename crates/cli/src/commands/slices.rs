@@ -166,7 +166,7 @@ fn table(machine: &Machine, slices: &[&Slice], unicode: bool) -> Table {
 }
 
 /// MiB; what is there is never shown as 0.
-fn mib(pages: Pages, page_bytes: Bytes) -> String {
+pub(super) fn mib(pages: Pages, page_bytes: Bytes) -> String {
     let bytes = pages.bytes(page_bytes).0 as f64;
     let mib = bytes / Bytes::MIB.0 as f64;
     match mib {

@@ -147,7 +147,8 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn glyphs(screen: &Screen, cells: &[Glyph]) -> Line<'static> {
+/// A line of cells in the terminal's colours.
+pub(super) fn glyphs(screen: &Screen, cells: &[Glyph]) -> Line<'static> {
     let color = |color: Rgb| match screen.depth {
         Depth::None => Color::Reset,
         Depth::Ansi256 => Color::Indexed(color.ansi256()),

@@ -6,6 +6,7 @@ mod fill;
 mod grid;
 mod look;
 mod mosaic;
+mod overview;
 mod page_map;
 pub(crate) mod page_png;
 pub(crate) mod png;
@@ -15,6 +16,7 @@ mod table;
 pub(crate) use bar::{bar, legend};
 pub(crate) use fill::fill;
 pub(crate) use mosaic::{Glyph, mosaic};
+pub(crate) use overview::overview;
 pub(crate) use page_map::{page_legend, page_map};
 pub(crate) use ramslice_report::palette::Rgb;
 #[cfg(test)]

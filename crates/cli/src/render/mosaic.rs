@@ -10,9 +10,9 @@ use super::screen::{Depth, Screen};
 use ramslice_report::palette::{Rgb, ascii, color, ink};
 
 /// Columns of the addresses on the left.
-const AXIS: u16 = 10;
+pub(super) const AXIS: u16 = 10;
 /// Columns of the zone names on the right.
-const ZONES: u16 = 16;
+pub(super) const ZONES: u16 = 16;
 
 /// A character cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Glyph {
     }
 
     /// Shows `left` beside `right`.
-    fn halves(screen: &Screen, left: Kind, right: Kind) -> Self {
+    pub(super) fn halves(screen: &Screen, left: Kind, right: Kind) -> Self {
         if screen.depth == Depth::None {
             return Self::plain(ascii(left));
         }
@@ -83,12 +83,23 @@ pub(crate) fn apportion(parts: &Composition, n: usize) -> Vec<Kind> {
 pub(crate) fn mosaic(machine: &Machine, screen: &Screen, width: u16, max_rows: usize) -> Vec<Vec<Glyph>> {
     let room = u32::from(width.saturating_sub(AXIS + ZONES).max(8));
     let grid = Grid::new(machine, Grid::choose_per_row(machine, room, max_rows));
+    mosaic_grid(machine, screen, room, &grid).0
+}
+
+/// The picture of a layout whose rows have `room` columns, and the columns from tile to tile.
+pub(super) fn mosaic_grid(
+    machine: &Machine,
+    screen: &Screen,
+    room: u32,
+    grid: &Grid<'_>,
+) -> (Vec<Vec<Glyph>>, usize) {
     let step = (room / grid.per_row).clamp(1, 12) as usize;
     // Wide tiles are set apart by a blank column; narrow ones need every column.
     let columns = if step >= 4 { step - 1 } else { step };
     let frames = machine.info.slice_pages();
     let text = |text: String| text.chars().map(Glyph::plain).collect::<Vec<_>>();
-    grid.rows
+    let lines = grid
+        .rows
         .iter()
         .map(|row| match row {
             Row::Gap => text(format!("{:>width$}", if screen.unicode { "⋮" } else { ":" }, width = 9)),
@@ -104,7 +115,8 @@ pub(crate) fn mosaic(machine: &Machine, screen: &Screen, width: u16, max_rows: u
                 line
             }
         })
-        .collect()
+        .collect();
+    (lines, step)
 }
 
 /// One slice, filled column by column from what keeps it on to what is free.

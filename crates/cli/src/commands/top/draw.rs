@@ -1,0 +1,360 @@
+//! The lines of `ramslice top`, for a screen of any size: what matters most stays when room gets short.
+
+use std::ops::Range;
+
+use ramslice_types::{Bytes, Pages, Slice, SliceState};
+
+use super::model::Top;
+use super::rates::Flow;
+use crate::commands::{slices, status};
+use crate::render::{Glyph, Screen, bar, fill, legend, overview};
+
+/// Lines of the list below which it is left out: its head and two slices.
+const LIST_LINES: usize = 3;
+/// Lines that the map gets beyond that before sums that stand elsewhere, too.
+const MAP_MORE: usize = 4;
+/// Lines of the map below which it is left out.
+const MAP_LINES: usize = 3;
+
+/// How a line of text stands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Bold,
+    Dim,
+    /// The selected slice in the list.
+    Selected,
+}
+
+/// A line.
+#[derive(Debug, Clone)]
+pub(super) enum Row {
+    Text(Tone, String),
+    Cells(Vec<Glyph>),
+}
+
+/// A part of the screen, and its place in the order in which room is given.
+struct Part {
+    rank: u8,
+    rows: Vec<Row>,
+}
+
+/// The screen, at most `height` lines. Lines may be longer than `width` and are to be cut.
+pub(super) fn rows(top: &Top<'_>, width: u16, height: usize) -> Vec<Row> {
+    let screen = Screen { width, ..top.screen };
+    let keys = Row::Text(Tone::Dim, keys(top, usize::from(width)));
+    if top.help {
+        let mut rows = text(Tone::Plain, HELP_LINES, usize::from(width));
+        rows.truncate(height.saturating_sub(1));
+        rows.push(keys);
+        return rows;
+    }
+    let columns = usize::from(width).max(20);
+    let machine = top.machine();
+    let census = &top.census;
+    let mut parts = [
+        Part { rank: 0, rows: head(top, columns) },
+        Part { rank: 1, rows: text(Tone::Plain, &status::totals(machine), columns) },
+        Part { rank: 9, rows: text(Tone::Plain, &status::slice_counts(census), columns) },
+        Part { rank: 7, rows: vec![Row::Cells(bar(&screen, &census.pages, columns))] },
+        Part {
+            rank: 8,
+            rows: legend(&screen, &census.pages, machine.info.page_bytes, columns)
+                .into_iter()
+                .map(Row::Cells)
+                .collect(),
+        },
+        Part { rank: 3, rows: rates(top, columns) },
+        Part { rank: 10, rows: history(top, columns) },
+        Part { rank: 6, rows: joules(top, columns) },
+        Part { rank: 4, rows: governor(top, 0..2, columns) },
+        Part { rank: 8, rows: governor(top, 2..usize::MAX, columns) },
+        Part { rank: 5, rows: selected(top, columns) },
+    ];
+    // The map and the list take what is left; their least comes before what is only nice to have.
+    let mut room = height.saturating_sub(1);
+    let (mut map, mut list) = (0, 0);
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|&at| parts[at].rank);
+    for at in order {
+        if parts[at].rank == 3 && room >= MAP_LINES {
+            (map, room) = (MAP_LINES, room - MAP_LINES);
+        }
+        if parts[at].rank == 6 && room >= LIST_LINES {
+            (list, room) = (LIST_LINES, room - LIST_LINES);
+        }
+        // A map by single slices, where it takes no more, is worth more than sums that stand elsewhere, too.
+        if parts[at].rank == 9 && map > 0 {
+            let more = room.min(MAP_MORE);
+            (map, room) = (map + more, room - more);
+        }
+        match room.checked_sub(parts[at].rows.len()) {
+            Some(left) => room = left,
+            // Better the beginning of the first lines than nothing.
+            None if parts[at].rank < 2 => {
+                parts[at].rows.truncate(room);
+                room = 0;
+            }
+            None => parts[at].rows.clear(),
+        }
+    }
+    if map > 0 {
+        map += if list > 0 { room / 2 } else { room };
+    }
+    let mut picture = if map > 0 { overview(machine, &screen, width, map, top.selected) } else { Vec::new() };
+    picture.truncate(map);
+    if list > 0 {
+        let taken = parts.iter().map(|part| part.rows.len()).sum::<usize>() + picture.len();
+        list = height.saturating_sub(1 + taken);
+    }
+    // The selected slice's words belong below the list.
+    let [head @ .., words] = parts;
+    let mut rows: Vec<Row> = head.into_iter().flat_map(|part| part.rows).collect();
+    rows.extend(picture.into_iter().map(Row::Cells));
+    rows.extend(table(top, list));
+    rows.extend(words.rows);
+    rows.truncate(height.saturating_sub(1));
+    rows.push(keys);
+    rows
+}
+
+/// `text` folded to lines.
+fn text(tone: Tone, text: &str, columns: usize) -> Vec<Row> {
+    text.lines()
+        .flat_map(|line| match line {
+            "" => vec![String::new()],
+            // Columns of the help stay where they are.
+            line if line.starts_with(' ') => vec![line.to_owned()],
+            line => fill(line, columns, 2).lines().map(str::to_owned).collect(),
+        })
+        .map(|line| Row::Text(tone, line))
+        .collect()
+}
+
+fn head(top: &Top<'_>, columns: usize) -> Vec<Row> {
+    let mut rows = text(Tone::Bold, &status::headline(top.machine()), columns);
+    for note in top.notes() {
+        rows.extend(text(Tone::Bold, &note, columns));
+    }
+    rows
+}
+
+fn keys(top: &Top<'_>, columns: usize) -> String {
+    let every = match (top.saved, top.paused) {
+        (true, _) => "a saved machine".to_owned(),
+        (false, true) => "paused".to_owned(),
+        (false, false) => format!("every {:?}", top.interval),
+    };
+    let sort = top.sort.name();
+    let long = format!("q quit  ? help  p pause  +/- period  s sort ({sort})  Enter explain  [{every}]");
+    let short = format!("q quit  ? help  [{every}]");
+    if long.chars().count() <= columns { long } else { short }
+}
+
+/// What was done: a row for the last period, a second row for all of it.
+fn rates(top: &Top<'_>, columns: usize) -> Vec<Row> {
+    let page = top.machine().info.page_bytes;
+    let mut rows = vec![Row::Text(
+        Tone::Bold,
+        format!(
+            "{:<14}{:>7}{:>7}{:>11}{:>13}{:>13}{:>14}",
+            "slices", "off", "woken", "by demand", "moved", "dropped", "cycles"
+        ),
+    )];
+    let second = top.last.map_or_else(Flow::default, |last| last);
+    let per = |value: u64| {
+        let value = value as f64 / second.time.as_secs_f64();
+        if value == 0.0 || value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+    };
+    let unknown = || "-".to_owned();
+    let line = |what: &str, cells: [String; 6]| {
+        let [off, woken, demand, moved, dropped, cycles] = cells;
+        Row::Text(
+            Tone::Plain,
+            format!("{what:<14}{off:>7}{woken:>7}{demand:>11}{moved:>13}{dropped:>13}{cycles:>14}"),
+        )
+    };
+    let bytes = |pages: Pages| pages.bytes(page);
+    rows.push(match top.last {
+        None => line("per second", std::array::from_fn(|_| unknown())),
+        Some(last) => {
+            let seconds = last.time.as_secs_f64();
+            let rate = |pages: Pages| Bytes((bytes(pages).0 as f64 / seconds) as u64).to_string();
+            let [moved, dropped, cycles] = last.work.map_or_else(
+                || std::array::from_fn(|_| unknown()),
+                |work| [rate(work.migrated), rate(work.dropped), short(100.0 * work.cpu.0 as f64 / seconds)],
+            );
+            let cells = [
+                per(last.slices_off),
+                per(last.slices_woken),
+                per(last.woken_by_demand),
+                moved,
+                dropped,
+                cycles,
+            ];
+            line("per second", cells)
+        }
+    });
+    let total = top.total;
+    let [moved, dropped, cycles] = total.work.map_or_else(
+        || std::array::from_fn(|_| unknown()),
+        |work| {
+            [
+                bytes(work.migrated).to_string(),
+                bytes(work.dropped).to_string(),
+                short(100.0 * work.cpu.0 as f64),
+            ]
+        },
+    );
+    if top.last.is_some() {
+        let cells = [
+            total.slices_off.to_string(),
+            total.slices_woken.to_string(),
+            total.woken_by_demand.to_string(),
+            moved,
+            dropped,
+            cycles,
+        ];
+        rows.push(line(&format!("in {}", time(total.time)), cells));
+    }
+    if let Some(problem) = top.no_counters.as_ref().filter(|_| !top.saved) {
+        rows.extend(text(Tone::Dim, &format!("moved, dropped, cycles: {problem}"), columns));
+    }
+    rows
+}
+
+/// `48 s`, `12 min`, `3 h 20 min`.
+pub(super) fn time(time: std::time::Duration) -> String {
+    match time.as_secs() {
+        seconds if seconds < 120 => format!("{seconds} s"),
+        seconds if seconds < 7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// A large number in three or four places: `950`, `12.3k`, `4.56M`.
+fn short(value: f64) -> String {
+    let step = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    match step.iter().find(|(size, _)| value >= *size) {
+        Some((size, letter)) => format!("{:.1}{letter}", value / size),
+        None => format!("{value:.0}"),
+    }
+}
+
+/// The share of memory that was off, over the looks so far.
+fn history(top: &Top<'_>, columns: usize) -> Vec<Row> {
+    const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    if !top.screen.unicode || top.history.len() < 2 {
+        return Vec::new();
+    }
+    let shown = columns.saturating_sub(22);
+    let skip = top.history.len().saturating_sub(shown);
+    let line: String =
+        top.history.iter().skip(skip).map(|share| EIGHTHS[((share * 8.0).round() as usize).min(8)]).collect();
+    let now = top.history.back().copied().unwrap_or_default();
+    vec![Row::Text(Tone::Plain, format!("off {:>3.0} % of memory  {line}", now * 100.0))]
+}
+
+fn joules(top: &Top<'_>, columns: usize) -> Vec<Row> {
+    top.joules.as_ref().map_or_else(Vec::new, |joules| text(Tone::Plain, &joules.words(), columns))
+}
+
+/// Those of the daemon's sentences that are in `which`.
+fn governor(top: &Top<'_>, which: Range<usize>, columns: usize) -> Vec<Row> {
+    let words = top.daemon.words().into_iter().enumerate().filter(|(at, _)| which.contains(at));
+    words.flat_map(|(_, words)| text(Tone::Plain, &words, columns)).collect()
+}
+
+fn selected(top: &Top<'_>, columns: usize) -> Vec<Row> {
+    let Some(slice) = top.slice() else { return Vec::new() };
+    let start = slice.addresses(top.machine().info.slice_bytes).start;
+    let words = format!("slice {} at {start:#x}: {}", slice.id, top.words());
+    text(Tone::Plain, &words, columns)
+}
+
+/// The list of slices in `lines` lines, so that the selected one is seen.
+fn table(top: &Top<'_>, lines: usize) -> Vec<Row> {
+    let Some(shown) = lines.checked_sub(1).filter(|&shown| shown > 0) else { return Vec::new() };
+    let sorted = top.sorted();
+    let at = sorted.iter().position(|slice| slice.id == top.selected).unwrap_or(0);
+    let first = at.saturating_sub(shown / 2).min(sorted.len().saturating_sub(shown));
+    let mut rows = vec![Row::Text(
+        Tone::Bold,
+        format!(
+            "{:>7} {:<7} {:<11} {:>8} {:>6} {:>8} {:>7} {:>9}  reason",
+            "slice", "zone", "state", "price", "free", "freeable", "movable", "unmovable"
+        ),
+    )];
+    rows.extend(sorted.iter().skip(first).take(shown).map(|slice| {
+        let chosen = slice.id == top.selected;
+        // The mark says it where nothing can be inverted.
+        let (tone, mark) = if chosen { (Tone::Selected, '>') } else { (Tone::Plain, ' ') };
+        Row::Text(tone, format!("{mark}{}", row(top, slice)))
+    }));
+    rows
+}
+
+fn row(top: &Top<'_>, slice: &Slice) -> String {
+    let machine = top.machine();
+    let info = &machine.info;
+    let parts = slice.composition(info.slice_pages());
+    let known = matches!(slice.state, SliceState::Online | SliceState::Emptying);
+    let size = |pages: Pages| if known { slices::mib(pages, info.page_bytes) } else { "-".to_owned() };
+    let price = match slice.finite_price() {
+        _ if slice.state != SliceState::Online => "-".to_owned(),
+        Some(price) => price.to_string(),
+        None if top.screen.unicode => "∞".to_owned(),
+        None => "inf".to_owned(),
+    };
+    let reason = match slice.reason {
+        ramslice_types::Reason::None => String::new(),
+        reason => reason.code(),
+    };
+    format!(
+        "{:>6} {:<7} {:<11} {price:>8} {:>6} {:>8} {:>7} {:>9}  {reason}",
+        slice.id,
+        machine.zone_name(slice),
+        slice.state,
+        size(parts.free),
+        size(parts.freeable),
+        size(parts.movable),
+        size(parts.unmovable),
+    )
+    .trim_end()
+    .to_owned()
+}
+
+/// What the help screen says.
+const HELP_LINES: &str = "\
+ramslice top
+
+  arrows, j k, PgUp PgDn, Home End   select a slice; left and right: by address
+  Enter        look at its pages (root)       Esc   back
+  s            sort by address, price, used memory, state
+  p, blank     pause                          + -   longer, shorter period
+  q, Ctrl-C    quit                           Ctrl-L   draw anew
+
+In the map a cell or tile is a slice, or several where the screen is too small; the selected one is marked.
+off: slices switched off. woken: by anybody. by demand: by the kernel, for an allocation that would have had \
+to wait, swap or fail.
+moved: pages that went to other slices. dropped: clean page cache. cycles: CPU time of emptying. `-`: not known.
+c: the part of free memory that is off. Sizes in the list are MiB; prices are units of 100 CPU cycles, inf: \
+cannot be emptied now.
+More: ramslice top --help, ramslice map --help, ramslice explain SLICE";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn numbers_and_times_are_short() {
+        assert_eq!(
+            (short(950.0), short(12_340.0), short(4.56e9)),
+            ("950".into(), "12.3k".into(), "4.6G".into())
+        );
+        assert_eq!(time(Duration::from_secs(119)), "119 s");
+        assert_eq!(time(Duration::from_secs(125)), "2 min");
+        assert_eq!(time(Duration::from_secs(12_000)), "3 h 20 min");
+    }
+}

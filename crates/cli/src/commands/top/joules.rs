@@ -1,0 +1,133 @@
+//! Joules beside the slices: the ledger of `ramslice energy`, kept from look to look.
+
+use anyhow::Result;
+use ramslice_energy::{Clock, Interval, Ledger, Now, Sample, now, range};
+use ramslice_kernel::Processor;
+use ramslice_types::{Joules as Amount, Quantity as _};
+use serde::Serialize;
+
+use super::Args;
+use super::rates::Look;
+use crate::commands::energy::{self, Plan};
+use crate::context::Context;
+
+/// The ledger, and what its figures rest on.
+pub(super) struct Joules {
+    plan: Plan,
+    /// Not begun before the first look, which tells the size of a slice.
+    ledger: Option<Ledger>,
+    figures: Option<Figures>,
+    problem: Option<String>,
+}
+
+/// What is saved now and was saved, invested and earned since the start; nothing before some time is over.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Figures {
+    pub(super) profile: String,
+    pub(super) state: String,
+    /// What is saved as long as nothing changes.
+    #[serde(flatten)]
+    pub(super) now: Now,
+    /// Absent before some time is over, or if what was done cannot be read.
+    #[serde(flatten)]
+    pub(super) sums: Option<Sums>,
+}
+
+/// Sums since the start, by a model.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Sums {
+    pub(super) saved_joules: Interval<Amount>,
+    pub(super) invested_joules: Interval<Amount>,
+    pub(super) net_joules: Interval<Amount>,
+    pub(super) verdict: ramslice_energy::Verdict,
+}
+
+impl Joules {
+    /// With the profile that is asked for, if any.
+    pub(super) fn new(args: &Args, context: &Context) -> Result<Option<Self>> {
+        let Some(profile) = &args.profile else { return Ok(None) };
+        // In a saved machine no time passes.
+        let clock = match context.saved() {
+            Some(_) => Clock::Real,
+            None => energy::clock(args.time_factor, &Processor::here(), "this machine")?,
+        };
+        Self::with_clock(args, profile, clock).map(Some)
+    }
+
+    /// With a clock that is known.
+    pub(super) fn with_clock(args: &Args, profile: &str, clock: Clock) -> Result<Self> {
+        let wanted = energy::Args {
+            profile: profile.to_owned(),
+            state: args.state.clone(),
+            machine: None,
+            every: None,
+            duration: None,
+            time_factor: args.time_factor,
+            granularity: args.granularity,
+            runtime_change: None,
+        };
+        let plan = Plan::new(&wanted, clock)?;
+        Ok(Self { plan, ledger: None, figures: None, problem: None })
+    }
+
+    /// Takes a look into account.
+    pub(super) fn add(&mut self, look: &Look) {
+        let slice_bytes = look.machine.info.slice_bytes;
+        let granule = self.plan.granule(slice_bytes);
+        let sample = Sample::new(&look.machine.snapshot, slice_bytes, look.work.unwrap_or_default());
+        let moment = now(&sample, &self.plan.state, granule);
+        let mut sums = None;
+        if look.work.is_some() {
+            let ledger = self.ledger.get_or_insert_with(|| Ledger::new(granule.bytes()));
+            match ledger.add(sample) {
+                Ok(()) => {
+                    self.problem = None;
+                    let statement = self.plan.statement(ledger.tally(), &look.machine, None);
+                    sums = statement.filter(|_| ledger.tally().elapsed_us > 0).map(|statement| Sums {
+                        saved_joules: statement.saved_joules,
+                        invested_joules: statement.invested_joules,
+                        net_joules: statement.net_joules,
+                        verdict: statement.verdict,
+                    });
+                }
+                Err(error) => {
+                    self.problem = Some(format!("{error}; the sums begin anew"));
+                    self.ledger = None;
+                }
+            }
+        }
+        self.figures = Some(Figures {
+            profile: self.plan.profile.name.clone(),
+            state: self.plan.state.name.clone(),
+            now: moment,
+            sums,
+        });
+    }
+
+    /// The figures of the last look.
+    pub(super) fn figures(&self) -> Option<&Figures> {
+        self.figures.as_ref()
+    }
+
+    /// A sentence, each figure with its two ends.
+    pub(super) fn words(&self) -> String {
+        let Some(figures) = &self.figures else { return String::new() };
+        let watts = figures.now.saved_watts.map_or_else(|| "an unknown power".to_owned(), range);
+        let head = format!("energy ({}, {}): saves {watts} now", figures.profile, figures.state);
+        match (&figures.sums, &self.problem) {
+            (Some(sums), _) => format!(
+                "{head}; so far saved {}, invested {}, net {}{}",
+                range(sums.saved_joules),
+                range(sums.invested_joules),
+                range(sums.net_joules),
+                if sums.net_joules.contains_zero() && sums.net_joules.high().get() > 0.0 {
+                    " (undecided)"
+                } else {
+                    ""
+                },
+            ),
+            (None, Some(problem)) => format!("{head}; {problem}"),
+            (None, None) => format!("{head}; no sums yet"),
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! What `ramslice top` knows: looks at a machine, rates between them, and what the person chose.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use ramslice_types::{
+    Backend, Census, Detail, ErrorKind, Holdings, Machine, Pages, Slice, SliceId, SliceState,
+};
+
+use super::governor::Daemon;
+use super::joules::Joules;
+use super::rates::{Flow, Look};
+use super::{Args, PERIODS, Sort};
+use crate::commands::explain_words::{count, plain_words};
+use crate::commands::watch::{Change, States};
+use crate::render::Screen;
+
+/// Shares of memory that was off, as many as the widest screen has columns.
+const HISTORY: usize = 400;
+
+/// Everything on the screen.
+pub(super) struct Top<'a> {
+    backend: &'a dyn Backend,
+    status_file: PathBuf,
+    pub(super) screen: Screen,
+    /// Nothing changes in a saved machine.
+    pub(super) saved: bool,
+    pub(super) look: Look,
+    pub(super) census: Census,
+    /// Why there are no counters.
+    pub(super) no_counters: Option<String>,
+    /// Since the look before; the first look has none.
+    pub(super) last: Option<Flow>,
+    pub(super) total: Flow,
+    /// The changes of the last look.
+    pub(super) changes: Vec<Change>,
+    states: States,
+    /// On the machine's clock, when a slice was seen to change its state.
+    changed: BTreeMap<SliceId, Duration>,
+    /// Share of memory that was off, the latest at the end.
+    pub(super) history: VecDeque<f64>,
+    pub(super) joules: Option<Joules>,
+    pub(super) daemon: Daemon,
+    pub(super) interval: Duration,
+    pub(super) paused: bool,
+    pub(super) help: bool,
+    pub(super) sort: Sort,
+    pub(super) selected: SliceId,
+    /// What a look at the selected slice's pages said.
+    pub(super) explanation: Option<String>,
+    /// Why the last look failed; what is shown is older.
+    pub(super) problem: Option<String>,
+}
+
+impl<'a> Top<'a> {
+    pub(super) fn new(
+        backend: &'a dyn Backend,
+        args: &Args,
+        saved: bool,
+        screen: Screen,
+        mut joules: Option<Joules>,
+    ) -> Result<Self> {
+        let (look, no_counters) = take(backend)?;
+        let mut states = States::default();
+        states.update(&look.machine.snapshot);
+        if let Some(joules) = &mut joules {
+            joules.add(&look);
+        }
+        // Of a saved machine no daemon decides; it may be another machine's.
+        let asked = args.status_file.as_path() != std::path::Path::new(super::governor::STATUS);
+        let daemon = if saved && !asked { Daemon::NotHere } else { Daemon::read(&args.status_file) };
+        let mut top = Self {
+            backend,
+            status_file: args.status_file.clone(),
+            screen,
+            saved,
+            census: census(&look.machine),
+            selected: look.machine.snapshot.slices.first().map_or(SliceId(0), |slice| slice.id),
+            look,
+            no_counters,
+            last: None,
+            total: Flow::default(),
+            changes: Vec::new(),
+            states,
+            changed: BTreeMap::new(),
+            history: VecDeque::new(),
+            joules,
+            daemon,
+            interval: args.interval,
+            paused: false,
+            help: false,
+            sort: args.sort,
+            explanation: None,
+            problem: None,
+        };
+        top.note_history();
+        Ok(top)
+    }
+
+    /// Looks again. A failure is kept to be shown, and what was seen before stays.
+    pub(super) fn refresh(&mut self) {
+        let (look, no_counters) = match take(self.backend) {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.problem = Some(format!("{error:#}"));
+                return;
+            }
+        };
+        self.problem = None;
+        if self.daemon != Daemon::NotHere {
+            self.daemon = Daemon::read(&self.status_file);
+        }
+        self.changes = self.states.update(&look.machine.snapshot);
+        for change in &self.changes {
+            self.changed.insert(change.slice, look.machine.snapshot.time);
+            if change.slice == self.selected {
+                self.explanation = None;
+            }
+        }
+        let flow = Flow::between(&self.look, &look, &self.changes);
+        self.total = self.total.plus(&flow);
+        self.last = (!flow.time.is_zero()).then_some(flow);
+        if let Some(joules) = &mut self.joules {
+            joules.add(&look);
+        }
+        self.census = census(&look.machine);
+        self.look = look;
+        self.no_counters = no_counters;
+        if !self.machine().snapshot.slices.iter().any(|slice| slice.id == self.selected) {
+            self.selected = self.machine().snapshot.slices.first().map_or(SliceId(0), |slice| slice.id);
+        }
+        self.note_history();
+    }
+
+    fn note_history(&mut self) {
+        let info = &self.look.machine.info;
+        self.history.push_back(info.offline_pages.share_of(info.managed_pages));
+        if self.history.len() > HISTORY {
+            self.history.pop_front();
+        }
+    }
+
+    /// Waits for a slice to change its state or for `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) -> Result<()> {
+        self.backend.wait_event(timeout)?;
+        Ok(())
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.look.machine
+    }
+
+    /// The slices in the order that was chosen.
+    pub(super) fn sorted(&self) -> Vec<&Slice> {
+        let mut slices: Vec<&Slice> = self.machine().snapshot.slices.iter().collect();
+        let frames = self.machine().info.slice_pages();
+        match self.sort {
+            Sort::Address => slices.sort_by_key(|slice| slice.id),
+            Sort::Price => slices.sort_by_key(|slice| {
+                let online = slice.state == SliceState::Online;
+                (!online, slice.finite_price().is_none(), slice.price, slice.id)
+            }),
+            Sort::Used => slices.sort_by_key(|slice| {
+                let parts = slice.composition(frames);
+                (std::cmp::Reverse(parts.used()), slice.id)
+            }),
+            Sort::State => slices.sort_by_key(|slice| (rank(slice), slice.id)),
+        }
+        slices
+    }
+
+    /// The selected slice.
+    pub(super) fn slice(&self) -> Option<&Slice> {
+        self.machine().snapshot.slices.iter().find(|slice| slice.id == self.selected)
+    }
+
+    /// Selects the slice `by` places on in the list, or by address.
+    pub(super) fn step(&mut self, by: isize, by_address: bool) {
+        let ids: Vec<SliceId> = if by_address {
+            self.machine().snapshot.slices.iter().map(|slice| slice.id).collect()
+        } else {
+            self.sorted().iter().map(|slice| slice.id).collect()
+        };
+        let Some(last) = ids.len().checked_sub(1) else { return };
+        let at = ids.iter().position(|&id| id == self.selected).unwrap_or(0);
+        self.selected = ids[at.saturating_add_signed(by).min(last)];
+        self.explanation = None;
+    }
+
+    /// Halves or doubles the period, within bounds.
+    pub(super) fn change_interval(&mut self, longer: bool) {
+        let [shortest, longest] = PERIODS;
+        let wanted = if longer { self.interval * 2 } else { self.interval / 2 };
+        self.interval = wanted.clamp(shortest, longest);
+    }
+
+    /// Looks at the pages of the selected slice.
+    pub(super) fn explain(&mut self) {
+        let Some(slice) = self.slice() else { return };
+        self.explanation = Some(match self.backend.contents(slice.id, Detail::default()) {
+            Ok(contents) => {
+                let holdings = Holdings::of(&contents);
+                plain_words(self.machine(), slice, &contents, &holdings)
+            }
+            Err(error) => error.to_string(),
+        });
+    }
+
+    /// What is to be said of the selected slice, without a look at its pages.
+    pub(super) fn words(&self) -> String {
+        let Some(slice) = self.slice() else { return "There are no slices.".to_owned() };
+        if let Some(explanation) = &self.explanation {
+            return explanation.clone();
+        }
+        let words = words(slice, self.machine().info.slice_pages());
+        match self.changed.get(&slice.id) {
+            Some(when) => {
+                let ago = self.machine().snapshot.time.saturating_sub(*when).as_secs();
+                format!("{words} It has been {} for {ago} s.", slice.state)
+            }
+            None => words,
+        }
+    }
+
+    /// What a person should know about this machine before anything else.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(problem) = &self.problem {
+            notes.push(format!("The last look failed: {problem}. What is shown is older."));
+        }
+        if self.machine().info.abi_version == 0 && !self.saved {
+            notes.push(
+                "This kernel is without ramslice: slices are switched by memory hotplug, and only ramsliced \
+                 or `ramslice guard` wakes them."
+                    .to_owned(),
+            );
+        }
+        notes
+    }
+}
+
+/// A look, and why there are no counters in it.
+fn take(backend: &dyn Backend) -> Result<(Look, Option<String>)> {
+    let machine = backend.machine()?;
+    let (work, problem) = match backend.work() {
+        Ok(work) => (Some(work), None),
+        Err(error) if error.kind() == ErrorKind::Permission => {
+            (None, Some("only root can read what was moved and dropped".to_owned()))
+        }
+        Err(error) => (None, Some(error.to_string())),
+    };
+    Ok((Look { machine, work }, problem))
+}
+
+fn census(machine: &Machine) -> Census {
+    Census::of(&machine.snapshot.slices, machine.info.slice_pages())
+}
+
+/// The order by state.
+fn rank(slice: &Slice) -> u8 {
+    match slice.state {
+        SliceState::Quarantined => 0,
+        SliceState::Emptying | SliceState::Waking => 1,
+        SliceState::Offline => 2,
+        SliceState::Online if slice.is_empty() => 3,
+        SliceState::Online if slice.finite_price().is_some() => 4,
+        SliceState::Online => 5,
+    }
+}
+
+/// A sentence or two on a slice, from what a snapshot tells.
+fn words(slice: &Slice, frames: Pages) -> String {
+    let parts = slice.composition(frames);
+    let because = |slice: &Slice| match slice.reason {
+        ramslice_types::Reason::None => String::new(),
+        reason => format!(" ({reason}: {})", reason.sentence()),
+    };
+    match slice.state {
+        SliceState::Offline => "It is off.".to_owned(),
+        SliceState::Waking => "It is being switched on.".to_owned(),
+        SliceState::Emptying => "It is being emptied.".to_owned(),
+        SliceState::Quarantined => "It is lost until reboot: the power driver could not wake it.".to_owned(),
+        SliceState::Online if slice.unreclaimable => format!("It can never be emptied{}.", because(slice)),
+        SliceState::Online if slice.backoff => format!(
+            "It failed lately{} and is left alone for another {} s.",
+            because(slice),
+            slice.retry_ms.div_ceil(1000)
+        ),
+        SliceState::Online if slice.unmovable => format!(
+            "{} that cannot be moved {} it on{}. Enter tells what they are.",
+            count(parts.unmovable.0),
+            if parts.unmovable.0 == 1 { "keeps" } else { "keep" },
+            because(slice)
+        ),
+        SliceState::Online if slice.is_empty() => "It is empty: it can be switched off at once.".to_owned(),
+        SliceState::Online => format!(
+            "It can be emptied: {} would be moved, {} of cache dropped; price {} (units of 100 cycles).",
+            count(parts.movable.0),
+            count(parts.freeable.0),
+            slice.price
+        ),
+    }
+}

@@ -1,0 +1,136 @@
+//! `ramslice top` without a screen: one look as text or JSON, or a line for each look.
+
+use std::io::Write;
+use std::time::Instant;
+
+use anyhow::Result;
+use ramslice_types::{Census, Info};
+use serde::Serialize;
+
+use super::draw::{self, Row, Tone};
+use super::governor::Daemon;
+use super::joules::Figures;
+use super::model::Top;
+use super::rates::Flow;
+use crate::commands::watch::Change;
+use crate::commands::{interrupt::interruptible, status};
+use crate::context::{Context, write_json, write_json_line};
+use crate::render::Glyph;
+
+/// Lines that the text of one look should not exceed.
+const MAX_ROWS: usize = 48;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    event_seq: u64,
+    monotonic_us: u64,
+    offline_ratio: f64,
+    info: &'a Info,
+    census: &'a Census,
+    changes: &'a [Change],
+    /// Absent in the first look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<Flow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_start: Option<Flow>,
+    /// Absent without --profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    energy: Option<&'a Figures>,
+    daemon: &'a Daemon,
+    notes: Vec<String>,
+}
+
+fn body<'a>(top: &'a Top<'_>) -> Body<'a> {
+    let machine = top.machine();
+    Body {
+        event_seq: machine.snapshot.event_seq,
+        monotonic_us: u64::try_from(machine.snapshot.time.as_micros()).unwrap_or(u64::MAX),
+        offline_ratio: machine.info.offline_ratio(),
+        info: &machine.info,
+        census: &top.census,
+        changes: &top.changes,
+        last: top.last,
+        since_start: top.last.map(|_| top.total),
+        energy: top.joules.as_ref().and_then(super::joules::Joules::figures),
+        daemon: &top.daemon,
+        notes: top.notes(),
+    }
+}
+
+/// Looks, waits an interval, looks again, and prints what the screen would show. In a saved machine no time passes.
+pub(super) fn once(top: &mut Top<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
+    if !top.saved {
+        std::thread::sleep(top.interval);
+        top.refresh();
+        if let Some(problem) = &top.problem {
+            anyhow::bail!("the second look failed: {problem}");
+        }
+    }
+    if context.json() {
+        return write_json(out, "top", body(top));
+    }
+    let screen = &context.screen;
+    let mut rows = draw::rows(top, screen.width, MAX_ROWS);
+    rows.pop(); // the keys
+    for row in rows {
+        let line = match row {
+            Row::Cells(cells) => Glyph::line(screen, &cells),
+            Row::Text(Tone::Bold, text) => screen.bold(text.trim_end()),
+            Row::Text(_, text) => text.trim_end().to_owned(),
+        };
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// A line for each look, until Ctrl-C or `count` lines.
+pub(super) fn lines(top: &mut Top<'_>, count: Option<u64>, json: bool, out: &mut dyn Write) -> Result<()> {
+    interruptible(|interrupt| {
+        let mut printed = 0;
+        loop {
+            if json {
+                write_json_line(out, "top", body(top))?;
+            } else {
+                writeln!(out, "{}", line(top))?;
+            }
+            out.flush()?;
+            printed += 1;
+            if count.is_some_and(|count| printed >= count) {
+                return Ok(());
+            }
+            let start = Instant::now();
+            while start.elapsed() < top.interval {
+                if interrupt.requested() {
+                    return Ok(());
+                }
+                // Changes within a period belong to its line.
+                top.wait(top.interval.saturating_sub(start.elapsed()))?;
+                let left = top.interval.saturating_sub(start.elapsed());
+                std::thread::sleep(left.min(crate::commands::interrupt::TICK));
+            }
+            top.refresh();
+            if let Some(problem) = &top.problem {
+                anyhow::bail!("{problem}");
+            }
+        }
+    })
+}
+
+fn line(top: &Top<'_>) -> String {
+    let machine = top.machine();
+    let mut text = format!("{:.3} s: {}", machine.snapshot.time.as_secs_f64(), status::totals(machine));
+    if let Some(last) = &top.last {
+        text.push_str(&format!(
+            "; {} off, {} woken, {} by demand",
+            last.slices_off, last.slices_woken, last.woken_by_demand
+        ));
+        if let Some(work) = last.work {
+            text.push_str(&format!(", {} pages moved, {} dropped", work.migrated, work.dropped));
+        }
+    }
+    for words in top.joules.iter().map(super::joules::Joules::words).chain(top.daemon.short()) {
+        text.push_str("; ");
+        text.push_str(&words);
+    }
+    text
+}

@@ -1,0 +1,156 @@
+//! The live screen of `ramslice top`: keys, signals, and a terminal that is left as it was found.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::{DefaultTerminal, Frame};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+
+use super::draw::{self, Row, Tone};
+use super::model::Top;
+use crate::commands::watch_screen::glyphs;
+use crate::render::Screen;
+
+/// How soon a key or a signal is noticed.
+const TICK: Duration = Duration::from_millis(50);
+/// Slices that a page up or down passes.
+const PAGE: isize = 10;
+
+/// What a key asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Quit,
+    Suspend,
+    /// Draw everything anew.
+    Clear,
+    /// Show what changed.
+    Draw,
+    Nothing,
+}
+
+/// Shows the machine until `q`, Ctrl-C or a signal to end.
+pub(super) fn run(top: &mut Top<'_>, screen: Screen) -> Result<()> {
+    top.screen = screen;
+    let end = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&end)).context("handling signals")?;
+    }
+    // On a panic, its hook gives the terminal back before the message is printed.
+    let mut terminal = ratatui::try_init().context("taking over the terminal")?;
+    let result = show(top, &mut terminal, &end);
+    ratatui::restore();
+    result
+}
+
+fn show(top: &mut Top<'_>, terminal: &mut DefaultTerminal, end: &AtomicBool) -> Result<()> {
+    let mut looked = Instant::now();
+    loop {
+        terminal.draw(|frame| draw(top, frame))?;
+        loop {
+            if end.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let next = if event::poll(TICK)? { handle(top, &event::read()?) } else { Next::Nothing };
+            match next {
+                Next::Quit => return Ok(()),
+                Next::Suspend => {
+                    suspend(terminal)?;
+                    break;
+                }
+                Next::Clear => {
+                    terminal.clear()?;
+                    break;
+                }
+                Next::Draw => break,
+                Next::Nothing => {}
+            }
+            if !top.paused && looked.elapsed() >= top.interval {
+                top.refresh();
+                looked = Instant::now();
+                break;
+            }
+        }
+    }
+}
+
+/// Gives the terminal back and stops, until somebody continues.
+fn suspend(terminal: &mut DefaultTerminal) -> Result<()> {
+    ratatui::restore();
+    signal_hook::low_level::emulate_default_handler(SIGTSTP).context("stopping")?;
+    *terminal = ratatui::try_init().context("taking over the terminal again")?;
+    Ok(terminal.clear()?)
+}
+
+fn handle(top: &mut Top<'_>, event: &Event) -> Next {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => press(top, *key),
+        Event::Resize(..) => Next::Draw,
+        _ => Next::Nothing,
+    }
+}
+
+fn press(top: &mut Top<'_>, key: KeyEvent) -> Next {
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return match key.code {
+            KeyCode::Char('c') => Next::Quit,
+            KeyCode::Char('z') => Next::Suspend,
+            KeyCode::Char('l') => Next::Clear,
+            _ => Next::Nothing,
+        };
+    }
+    match key.code {
+        KeyCode::Char('q') => return Next::Quit,
+        // Back to the screen first, as people are used to.
+        KeyCode::Esc if top.help => top.help = false,
+        KeyCode::Esc if top.explanation.is_some() => top.explanation = None,
+        KeyCode::Esc => return Next::Quit,
+        KeyCode::Char('?' | 'h') | KeyCode::F(1) => top.help = !top.help,
+        KeyCode::Char('p' | ' ') => top.paused = !top.paused,
+        KeyCode::Char('+') => top.change_interval(true),
+        KeyCode::Char('-') => top.change_interval(false),
+        KeyCode::Char('s') => top.sort = top.sort.next(),
+        KeyCode::Up | KeyCode::Char('k') => top.step(-1, false),
+        KeyCode::Down | KeyCode::Char('j') => top.step(1, false),
+        KeyCode::PageUp => top.step(-PAGE, false),
+        KeyCode::PageDown => top.step(PAGE, false),
+        KeyCode::Home => top.step(isize::MIN, false),
+        KeyCode::End => top.step(isize::MAX, false),
+        KeyCode::Left => top.step(-1, true),
+        KeyCode::Right => top.step(1, true),
+        KeyCode::Enter => top.explain(),
+        _ => return Next::Nothing,
+    }
+    Next::Draw
+}
+
+fn draw(top: &Top<'_>, frame: &mut Frame<'_>) {
+    let area = frame.area();
+    let rows = draw::rows(top, area.width, usize::from(area.height));
+    let lines: Vec<Line<'_>> = rows.into_iter().map(|row| line(&top.screen, area.width, row)).collect();
+    frame.render_widget(Text::from(lines), area);
+}
+
+fn line(screen: &Screen, width: u16, row: Row) -> Line<'static> {
+    match row {
+        Row::Cells(cells) => glyphs(screen, &cells),
+        Row::Text(tone, text) => match tone {
+            Tone::Plain => Line::raw(text),
+            Tone::Bold => Line::styled(text, Style::new().add_modifier(Modifier::BOLD)),
+            Tone::Dim => Line::styled(text, Style::new().add_modifier(Modifier::DIM)),
+            // The bar is as wide as the screen.
+            Tone::Selected => Line::styled(
+                format!("{text:<width$}", width = usize::from(width)),
+                Style::new().add_modifier(Modifier::REVERSED),
+            ),
+        },
+    }
+}
+
+#[cfg(test)]
+#[path = "screen_tests.rs"]
+mod tests;

@@ -1,0 +1,158 @@
+//! A map that always fits: tiles as in the mosaic, or several slices to a cell; the selected one is marked.
+
+use ramslice_types::{Composition, Machine, SliceId};
+
+use super::grid::{Grid, Row, address};
+use super::mosaic::{AXIS, Glyph, ZONES, apportion, mosaic_grid};
+use super::screen::{Depth, Screen};
+use ramslice_report::palette::Rgb;
+
+/// The picture in at most `rows` lines of `width` columns; the cell of `selected` carries a mark.
+///
+/// If the slices do not fit one by one, a cell is a power of two of them, and the last line says how many.
+pub(crate) fn overview(
+    machine: &Machine,
+    screen: &Screen,
+    width: u16,
+    rows: usize,
+    selected: SliceId,
+) -> Vec<Vec<Glyph>> {
+    let room = u32::from(width.saturating_sub(AXIS + ZONES).max(8));
+    let grid = Grid::new(machine, Grid::choose_per_row(machine, room, rows));
+    if grid.rows.len() <= rows {
+        let (mut lines, step) = mosaic_grid(machine, screen, room, &grid);
+        let per_row = grid.per_row;
+        for (line, row) in lines.iter_mut().zip(&grid.rows) {
+            let Row::Slices { cells, .. } = row else { continue };
+            let here = |slice: &&ramslice_types::Slice| slice.id == selected;
+            if cells.iter().flatten().any(here) {
+                mark(screen, line, usize::from(AXIS) + step * (selected.0 % per_row) as usize);
+            }
+        }
+        return lines;
+    }
+    coarse(machine, screen, room, rows, selected)
+}
+
+/// Puts the mark at `column`.
+fn mark(screen: &Screen, line: &mut [Glyph], column: usize) {
+    let Some(cell) = line.get_mut(column) else { return };
+    *cell = match screen.depth {
+        Depth::None => Glyph { ch: '@', fg: None, bg: None },
+        _ => {
+            let ch = if screen.unicode { '◆' } else { '@' };
+            Glyph { ch, fg: Some(Rgb(0, 0, 0)), bg: Some(Rgb(0xff, 0xd4, 0x00)) }
+        }
+    };
+}
+
+/// The picture with several slices to a cell.
+fn coarse(machine: &Machine, screen: &Screen, room: u32, rows: usize, selected: SliceId) -> Vec<Vec<Glyph>> {
+    let text = |text: String| text.chars().map(|ch| Glyph { ch, fg: None, bg: None }).collect::<Vec<_>>();
+    let columns = 1 << room.ilog2();
+    let frames = machine.info.slice_pages();
+    let mut per_cell = 2;
+    loop {
+        // Cells that have slices, by number; a gap in the numbers of lines is a gap in the address map.
+        let mut cells: Vec<(u32, Composition)> = Vec::new();
+        for slice in &machine.snapshot.slices {
+            let number = slice.id.0 / per_cell;
+            if cells.last().is_none_or(|(last, _)| *last != number) {
+                cells.push((number, Composition::default()));
+            }
+            if let Some((_, parts)) = cells.last_mut() {
+                *parts += slice.composition(frames);
+            }
+        }
+        let mut lines: Vec<(u32, Vec<Glyph>)> = Vec::new();
+        for (number, parts) in &cells {
+            let (line, column) = (number / columns, (number % columns) as usize);
+            if lines.last().is_none_or(|(last, _)| *last != line) {
+                let start = u64::from(line) * u64::from(columns * per_cell) * machine.info.slice_bytes.0;
+                let mut glyphs = text(format!("{:>9} ", address(start)));
+                glyphs.extend(vec![Glyph { ch: ' ', fg: None, bg: None }; columns as usize]);
+                lines.push((line, glyphs));
+            }
+            if let Some((_, glyphs)) = lines.last_mut() {
+                glyphs[usize::from(AXIS) + column] = cell(screen, parts);
+                if selected.0 / per_cell == *number {
+                    mark(screen, glyphs, usize::from(AXIS) + column);
+                }
+            }
+        }
+        if lines.len() < rows || lines.len() <= 1 {
+            let mut picture: Vec<Vec<Glyph>> = lines.into_iter().map(|(_, glyphs)| glyphs).collect();
+            picture.push(text(format!("{:>9} a cell is {per_cell} slices", "")));
+            return picture;
+        }
+        per_cell *= 2;
+    }
+}
+
+/// What most of the memory of a cell is.
+fn cell(screen: &Screen, parts: &Composition) -> Glyph {
+    let halves = apportion(parts, if screen.depth == Depth::None { 1 } else { 2 });
+    Glyph::halves(screen, halves[0], halves[halves.len() - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramslice_types::Machine;
+
+    fn machine() -> Machine {
+        let file = std::path::Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+            .join("tests/data/guest-8g.json");
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+    }
+
+    /// 6144 slices: the same memory many times over.
+    fn large() -> Machine {
+        let mut machine = machine();
+        let slices = machine.snapshot.slices.clone();
+        machine.snapshot.slices = (0..6144u32)
+            .map(|id| {
+                let mut slice = slices[id as usize % slices.len()].clone();
+                slice.id = SliceId(id);
+                slice
+            })
+            .collect();
+        machine
+    }
+
+    fn marks(lines: &[Vec<Glyph>]) -> usize {
+        lines.iter().flatten().filter(|glyph| matches!(glyph.ch, '@' | '◆')).count()
+    }
+
+    #[test]
+    fn any_number_of_slices_fits_and_the_selected_one_is_marked_once() {
+        for machine in [machine(), large()] {
+            for (width, rows) in [(80, 5), (80, 3), (200, 40), (30, 4), (10, 2)] {
+                for id in [0, 64, machine.snapshot.slices.len() as u32 - 1] {
+                    let selected = machine.snapshot.slices[id as usize % machine.snapshot.slices.len()].id;
+                    for screen in
+                        [Screen::plain(), Screen { depth: Depth::True, unicode: true, ..Screen::plain() }]
+                    {
+                        let lines = overview(&machine, &screen, width, rows, selected);
+                        assert!(lines.len() <= rows, "{} lines in {rows}", lines.len());
+                        assert_eq!(marks(&lines), 1, "{width}x{rows}, slice {selected}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn where_there_is_room_it_is_the_usual_map() {
+        let machine = machine();
+        let usual = super::super::mosaic(&machine, &Screen::plain(), 80, 20);
+        let mut with_mark = overview(&machine, &Screen::plain(), 80, 20, SliceId(0));
+        assert_eq!(marks(&with_mark), 1);
+        for (line, other) in with_mark.iter_mut().zip(&usual) {
+            for (glyph, other) in line.iter_mut().zip(other).filter(|(glyph, _)| glyph.ch == '@') {
+                *glyph = *other;
+            }
+        }
+        assert_eq!(with_mark, usual);
+    }
+}
