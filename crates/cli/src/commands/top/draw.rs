@@ -153,6 +153,10 @@ fn keys(top: &Top<'_>, columns: usize) -> String {
 
 /// What was done: a row for the last period, a second row for all of it.
 fn rates(top: &Top<'_>, columns: usize) -> Vec<Row> {
+    // In a saved machine no time passes.
+    if top.saved && top.last.is_none() {
+        return Vec::new();
+    }
     let page = top.machine().info.page_bytes;
     let mut rows = vec![Row::Text(
         Tone::Bold,

@@ -77,7 +77,7 @@ impl<'a> Top<'a> {
             screen,
             saved,
             census: census(&look.machine),
-            selected: look.machine.snapshot.slices.first().map_or(SliceId(0), |slice| slice.id),
+            selected: SliceId(0),
             look,
             no_counters,
             last: None,
@@ -95,6 +95,7 @@ impl<'a> Top<'a> {
             explanation: None,
             problem: None,
         };
+        top.selected = top.sorted().first().map_or(SliceId(0), |slice| slice.id);
         top.note_history();
         Ok(top)
     }

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ramslice top on a real terminal: what it shows while slices come and go, and the terminal it leaves behind.
+
+RAMSLICE_PROGRAM is the program. tmux is the terminal. Wants a guest of 1 GiB with slices of 32 MiB.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+import harness
+import ramslice_dev as dev
+from harness import Memory
+
+PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+# Emulated machines are slow; what is waited for comes or does not.
+PATIENCE = 90
+
+
+class Terminal:
+    """A terminal of its own server, with a shell that runs one command."""
+
+    def __init__(self, command, width=80, height=24, **environment):
+        self.socket = f"/tmp/tmux-{os.getpid()}-{time.monotonic_ns()}"
+        exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+        # What the terminal is set to, before and after, is told by stty.
+        script = f"stty -g >{self.socket}.before; env LANG=C.UTF-8 {exports} {command}; status=$?; " \
+                 f"stty -g >{self.socket}.after; echo $status >{self.socket}.status; echo THE END; exec sleep 1000"
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height), script)
+
+    def tmux(self, *words):
+        done = subprocess.run(["tmux", "-S", self.socket, *words], text=True, capture_output=True)
+        if done.returncode:
+            raise AssertionError(f"tmux {words}: {done.stderr}")
+        return done.stdout
+
+    def screen(self, colours=False):
+        return self.tmux("capture-pane", "-p", *(["-e"] if colours else []))
+
+    def wait_for(self, pattern):
+        """The screen, as soon as it has something like this."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            screen = self.screen()
+            if re.search(pattern, screen):
+                return screen
+            time.sleep(0.2)
+        raise AssertionError(f"nothing like {pattern!r} in\n{screen}")
+
+    def keys(self, *names):
+        self.tmux("send-keys", *names)
+
+    def end(self):
+        """The status of the command, and whether the terminal is as it was."""
+        self.wait_for("THE END")
+        before, after = (Path(f"{self.socket}.{when}").read_text() for when in ("before", "after"))
+        alternate = self.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").strip()
+        return int(Path(f"{self.socket}.status").read_text()), before == after and alternate == "0 1"
+
+    def close(self):
+        subprocess.run(["tmux", "-S", self.socket, "kill-server"], capture_output=True)
+
+
+def program_pid():
+    for pid, name in harness.processes().items():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if name == "ramslice" and b"top" in words:
+            return pid
+    raise AssertionError("it does not run")
+
+
+class Top(unittest.TestCase):
+    def setUp(self):
+        self.device = dev.Device()
+        harness.wake(self.device)
+
+    def tearDown(self):
+        self.device.request("online_all")
+        self.device.close()
+
+    def terminal(self, words="", **settings):
+        terminal = Terminal(f"{PROGRAM} top --interval 500ms {words}", **settings)
+        self.addCleanup(terminal.close)
+        return terminal
+
+    def test_what_happens_to_slices_is_seen(self):
+        terminal = self.terminal("--profile thesis-parc --granularity slice --time-factor 15")
+        terminal.wait_for(r"in \d+ s +0 +0 +0 ")
+        harness.compact(self.device)
+        nr = len(harness.ids(self.device, dev.OFFLINE))
+        self.assertGreater(nr, 5)
+        screen = terminal.wait_for(rf"in \d+ s +{nr} +\d+ +0 ")
+        self.assertRegex(screen, "╱╱╱╱", "slices that are off are hatched")
+        self.assertRegex(screen, r"saves [1-9][0-9.]* (to [0-9.]+ )?mW now")
+        with Memory(400) as memory:
+            memory.touch()
+            screen = terminal.wait_for(r"in \d+ s +\d+ +(\d+) +[1-9]\d* ")
+        self.assertIn("no daemon runs", screen)
+        terminal.keys("q")
+        self.assertEqual(terminal.end(), (0, True))
+
+    def test_keys_select_and_explain_a_slice_and_a_small_screen_is_enough(self):
+        terminal = self.terminal()
+        terminal.wait_for("q quit")
+        terminal.keys("End")
+        last = self.device.snapshot()[-1].id
+        terminal.wait_for(rf"> *{last} ")
+        terminal.keys("Home", "Enter")
+        terminal.wait_for("slice 0 at 0x0: It can never be emptied: ")
+        for width, height in ((40, 10), (20, 4), (200, 60)):
+            terminal.tmux("resize-window", "-x", str(width), "-y", str(height))
+            screen = terminal.wait_for("q quit.*\n*$")
+            self.assertLessEqual(max(map(len, screen.splitlines())), width)
+        terminal.keys("p")
+        terminal.wait_for("paused")
+        terminal.keys("?")
+        terminal.wait_for("Ctrl-C +quit")
+        terminal.keys("C-c")
+        self.assertEqual(terminal.end(), (0, True))
+
+    def test_a_signal_leaves_the_terminal_as_it_was(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            terminal = self.terminal()
+            terminal.wait_for("q quit")
+            os.kill(program_pid(), number)
+            self.assertEqual(terminal.end(), (0, True))
+            terminal.close()
+
+    def test_no_color_has_none_and_a_dumb_terminal_gets_lines(self):
+        terminal = self.terminal(NO_COLOR="1")
+        terminal.wait_for("q quit")
+        self.assertNotRegex(terminal.screen(colours=True), r"\x1b\[[0-9;]*[34]8;")
+        terminal.keys("q")
+        self.assertEqual(terminal.end(), (0, True))
+        terminal = self.terminal("--count 2", TERM="dumb")
+        self.assertEqual(terminal.end(), (0, True))
+        self.assertEqual(len(re.findall(r"\d s: memory: ", terminal.screen())), 2)
+
+    def test_a_kernel_without_ramslice_is_named(self):
+        done = subprocess.run([PROGRAM, "top", "--once", "--interval", "100ms", "--backend", "stock"],
+                              text=True, capture_output=True)
+        # Where memory hotplug is not built in, it says so.
+        if done.returncode == 0:
+            self.assertIn("This kernel is without ramslice", done.stdout)
+        else:
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn("hotplug", done.stderr)
+
+    def test_json_adds_up_with_the_kernels_counters(self):
+        before = harness.woken_by_demand(self.device)
+        top = subprocess.Popen([PROGRAM, "top", "--json", "--interval", "500ms"], text=True, stdout=subprocess.PIPE)
+        self.addCleanup(top.kill)
+        first = json.loads(top.stdout.readline())
+        self.assertNotIn("last", first)
+        harness.compact(self.device)
+        with Memory(400) as memory:
+            memory.touch()
+            woken = harness.woken_by_demand(self.device) - before
+            self.assertGreater(woken, 0)
+            deadline = time.monotonic() + PATIENCE
+            while time.monotonic() < deadline:
+                document = json.loads(top.stdout.readline())
+                if document["since_start"]["woken_by_demand"] >= woken:
+                    break
+            else:
+                self.fail(f"{woken} slices woke by demand: {document['since_start']}")
+        top.send_signal(signal.SIGINT)
+        self.assertEqual(top.wait(PATIENCE), 0)
+
+
+if __name__ == "__main__":
+    harness.main()
