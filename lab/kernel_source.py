@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,16 @@ from common import CACHE, ROOT, die, need_space, read_lock, run
 
 OVERLAY = ROOT / "kernel/files"
 PATCHES = ROOT / "kernel/patches"
+NAME, EMAIL = "The ramslice developers", "developers@ramslice.example"
+
+
+def git(repo, *arguments, date="1735689600 +0000"):
+    """Runs git in a scratch repository, whatever the user's own configuration is."""
+    who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER")
+           for key, value in (("NAME", NAME), ("EMAIL", EMAIL), ("DATE", date))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")} | who
+    env |= {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C", "TZ": "UTC"}
+    return run(["git", "-C", repo, "-c", "core.abbrev=12", "-c", "gc.auto=0", *arguments], env=env)
 
 
 def series():

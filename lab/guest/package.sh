@@ -1,0 +1,95 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The package's life in a clean Debian that systemd has booted: installed, edited, upgraded, removed, purged.
+# Run by lab/long/95-package; /root/old.deb and /root/new.deb are two versions. Its status goes to /root/status.
+set -uo pipefail
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+
+checks=0
+fail() {
+	echo "FAIL: $*"
+	journalctl --no-pager -n 30 -u ramsliced
+	echo 1 >/root/status
+	exit 1
+}
+holds() { # SENTENCE COMMAND...
+	local sentence=$1
+	shift
+	"$@" >/tmp/output 2>&1 || { cat /tmp/output; fail "$sentence: $*"; }
+	checks=$((checks + 1))
+	echo "ok: $sentence"
+}
+not() { ! "$@"; }
+# The first time that it holds within two minutes; emulated machines are slow.
+soon() {
+	local end=$((SECONDS + 120))
+	until "$@"; do
+		[ $SECONDS -lt $end ] || return 1
+		sleep 1
+	done
+}
+status() { # what the daemon says: status KEY VALUE
+	grep -q "\"$1\": \"\\?$2\\>" /run/ramslice/status.json
+}
+metrics() {
+	exec 3<>/dev/tcp/127.0.0.1/9750 &&
+		printf 'GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3 && timeout 30 cat <&3 >/tmp/metrics
+	grep -q '^ramslice_' /tmp/metrics
+}
+all_on() { not grep -qv online /sys/devices/system/memory/memory*/state; }
+main_pid() { systemctl show -P MainPID ramsliced; }
+# Every file that is not of the moment; dpkg's own data base and what man, ldconfig and logs keep are not the package's.
+files() {
+	find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /root -o -path /var/tmp \
+		-o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/lib/systemd/catalog -o -path /dev \) \
+		-prune -o -print | sort
+}
+
+files >/root/before
+holds "no daemon is there before" not test -e /usr/sbin/ramsliced
+
+holds "it installs" dpkg -i /root/old.deb
+holds "its files are as they were packaged" dpkg -V ramslice
+holds "the daemon is enabled" systemctl is-enabled ramsliced
+holds "the daemon runs" soon systemctl is-active ramsliced
+holds "it tells what it does" soon test -s /run/ramslice/status.json
+holds "it observes" soon status mode observe
+holds "on this kernel it goes by memory hotplug" soon status backend stock
+holds "it sees the machine" soon status ok true
+holds "all memory is on" all_on
+holds "it has metrics on loopback" soon metrics
+holds "the program shows what the daemon says" sh -c 'ramslice top --once --interval 100ms | grep -q "(observe"'
+holds "there are manual pages" man -w ramslice ramslice-top ramsliced ramslice-trial-boot
+holds "there is completion" bash -c 'source /usr/share/bash-completion/completions/ramslice && complete -p ramslice'
+holds "profiles, dashboard and rules are there" ls /usr/share/ramslice/profiles/thesis-parc.toml \
+	/usr/share/ramslice/grafana/ramslice.json /usr/share/ramslice/prometheus/ramslice.rules.yml
+
+echo "# edited by the operator" >>/etc/ramslice/ramsliced.toml
+holds "edited settings are taken over" systemctl reload ramsliced
+before=$(main_pid)
+holds "it upgrades" dpkg -i /root/new.deb
+holds "the new version is there" grep -qx 'Version: 0.1.0+test' <(dpkg -s ramslice)
+holds "edited settings survive" grep -q "edited by the operator" /etc/ramslice/ramsliced.toml
+holds "the new version's settings lie beside them" grep -q "the new version" /etc/ramslice/ramsliced.toml.dpkg-dist
+holds "the daemon runs again" soon systemctl is-active ramsliced
+holds "it is a new one" test "$(main_pid)" != "$before"
+holds "it still observes" soon status mode observe
+
+holds "the program switches memory off" ramslice offline --empty
+holds "some is off" not all_on
+holds "it is removed" dpkg -r ramslice
+holds "the daemon is gone" not systemctl is-active ramsliced
+holds "all memory is on again" all_on
+holds "settings stay" test -e /etc/ramslice/ramsliced.toml
+holds "what was learned stays" test -d /var/lib/ramslice
+
+holds "it is purged" dpkg -P ramslice
+holds "dpkg knows nothing of it" not dpkg -s ramslice
+holds "nothing is left in /run" not test -e /run/ramslice
+systemctl daemon-reload
+holds "systemd knows nothing of it" not systemctl cat ramsliced
+files >/root/after
+holds "nothing else is left" diff /root/before /root/after
+
+echo "$checks checks passed"
+echo 0 >/root/status
