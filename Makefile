@@ -55,6 +55,17 @@ shell: setup ## Opens a shell in a virtual machine: make shell KERNEL=debug
 series: setup ## Writes the kernel changes as a git-am series to out/series
 	@lab/export-series
 
+.PHONY: deb kernel-deb rebase
+FLAVOUR ?= lean
+deb: setup ## Builds the Debian package ramslice into out/deb
+	@packaging/deb/build
+
+kernel-deb: setup ## Builds kernel packages: make kernel-deb FLAVOUR=lean or debian [KEY=.. CERT=..]
+	@lab/kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) $(FLAVOUR)
+
+rebase: ## Moves the series to Debian's newest kernel source, or names the conflicts
+	@lab/rebase
+
 .PHONY: setup kernel kernel-debug kernel-stock tools
 setup: ## Installs what this machine lacks
 	@lab/setup
