@@ -5,7 +5,6 @@ use std::ops::Range;
 use ramslice_types::{Bytes, Pages, Slice, SliceState};
 
 use super::model::Top;
-use super::rates::Flow;
 use crate::commands::{slices, status};
 use crate::render::{Glyph, Screen, bar, fill, legend, overview};
 
@@ -145,10 +144,10 @@ fn keys(top: &Top<'_>, columns: usize) -> String {
         (false, true) => "paused".to_owned(),
         (false, false) => format!("every {:?}", top.interval),
     };
-    let sort = top.sort.name();
-    let long = format!("q quit  ? help  p pause  +/- period  s sort ({sort})  Enter explain  [{every}]");
-    let short = format!("q quit  ? help  [{every}]");
-    if long.chars().count() <= columns { long } else { short }
+    let order = top.sort.name();
+    let long = format!("q quit  ? help  p pause  +/- period  s sort ({order})  Enter explain  [{every}]");
+    let least = format!("q quit  ? help  [{every}]");
+    if long.chars().count() <= columns { long } else { least }
 }
 
 /// What was done: a row for the last period, a second row for all of it.
@@ -165,7 +164,7 @@ fn rates(top: &Top<'_>, columns: usize) -> Vec<Row> {
             "slices", "off", "woken", "by demand", "moved", "dropped", "cycles"
         ),
     )];
-    let second = top.last.map_or_else(Flow::default, |last| last);
+    let second = top.last.unwrap_or_default();
     let per = |value: u64| {
         let value = value as f64 / second.time.as_secs_f64();
         if value == 0.0 || value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
@@ -359,6 +358,6 @@ mod tests {
         );
         assert_eq!(time(Duration::from_secs(119)), "119 s");
         assert_eq!(time(Duration::from_secs(125)), "2 min");
-        assert_eq!(time(Duration::from_secs(12_000)), "3 h 20 min");
+        assert_eq!(time(Duration::from_mins(200)), "3 h 20 min");
     }
 }

@@ -104,11 +104,10 @@ fn press(top: &mut Top<'_>, key: KeyEvent) -> Next {
         };
     }
     match key.code {
-        KeyCode::Char('q') => return Next::Quit,
         // Back to the screen first, as people are used to.
         KeyCode::Esc if top.help => top.help = false,
         KeyCode::Esc if top.explanation.is_some() => top.explanation = None,
-        KeyCode::Esc => return Next::Quit,
+        KeyCode::Esc | KeyCode::Char('q') => return Next::Quit,
         KeyCode::Char('?' | 'h') | KeyCode::F(1) => top.help = !top.help,
         KeyCode::Char('p' | ' ') => top.paused = !top.paused,
         KeyCode::Char('+') => top.change_interval(true),
