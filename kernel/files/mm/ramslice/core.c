@@ -6,6 +6,7 @@
 #include <linux/init.h>
 #include <linux/kernel.h>
 #include "internal.h"
+#include "place.h"
 
 static struct ramslice_boot boot __initdata = {
 	.off = !IS_ENABLED(CONFIG_RAMSLICE_DEFAULT_ON),
@@ -53,6 +54,8 @@ static int __init ramslice_init(void)
 		err = ramslice_demand_init();
 	if (!err)
 		err = ramslice_wake_init();
+	if (!err)
+		err = ramslice_place_init();
 	if (!err)
 		err = ramslice_sysfs_init();
 	if (!err)

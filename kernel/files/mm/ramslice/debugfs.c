@@ -11,6 +11,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include "internal.h"
+#include "place.h"
 
 static const char * const counter_names[RAMSLICE_NR_COUNTERS] = {
 	[RAMSLICE_FREE]		= "free",
@@ -201,6 +202,23 @@ static const struct file_operations stats_fops = {
 	.release	= single_release,
 };
 
+static int placement_show(struct seq_file *m, void *unused)
+{
+	struct ramslice_place_stats st = {};
+
+	ramslice_place_stats(m->private, &st);
+	seq_printf(m, "kernel_placed %llu\n",
+		   st.nr_placed[RAMSLICE_PLACE_KERNEL]);
+	seq_printf(m, "kernel_passed %llu\n",
+		   st.nr_passed[RAMSLICE_PLACE_KERNEL]);
+	seq_printf(m, "user_placed %llu\n", st.nr_placed[RAMSLICE_PLACE_USER]);
+	seq_printf(m, "user_passed %llu\n", st.nr_passed[RAMSLICE_PLACE_USER]);
+	seq_printf(m, "rankings %llu\n", st.nr_rankings);
+	seq_printf(m, "kernel_slices %u\n", st.nr_kernel);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(placement);
+
 static int result_show(struct seq_file *m, void *unused)
 {
 	struct ramslice_zone *rz = m->private;
@@ -339,6 +357,8 @@ int __init ramslice_debugfs_init(void)
 		debugfs_create_file("stats", 0600, dir, rz, &stats_fops);
 		debugfs_create_file("cmd", 0200, dir, rz, &cmd_fops);
 		debugfs_create_file("result", 0400, dir, rz, &result_fops);
+		debugfs_create_file("placement", 0400, dir, rz,
+				    &placement_fops);
 	}
 	return 0;
 }

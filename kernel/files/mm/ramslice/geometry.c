@@ -10,6 +10,7 @@
 #include <linux/page-isolation.h>
 #include <linux/sizes.h>
 #include "internal.h"
+#include "place.h"
 
 #define RAMSLICE_DEFAULT_BYTES	SZ_64M
 /* Enough for 1 PiB in slices of 64 MiB. */
@@ -142,6 +143,11 @@ static struct ramslice_zone *get_zone(struct zone *zone)
 	rz = kzalloc(sizeof(*rz), GFP_KERNEL);
 	if (!rz)
 		return NULL;
+	rz->place = ramslice_place_new();
+	if (!rz->place) {
+		kfree(rz);
+		return NULL;
+	}
 	rz->zone = zone;
 	rz->recycle_at = jiffies;
 	WRITE_ONCE(zones[zone_to_nid(zone)][zone_idx(zone)], rz);
@@ -292,6 +298,7 @@ static int rebuild(const struct ramslice_geometry *geom)
 	index_zones();
 	ramslice_event_seq++;
 	spin_unlock_irq(&ramslice_lock);
+	ramslice_place_forget();
 	up_write(&ramslice_table_sem);
 	wake_up_interruptible_all(&ramslice_wait);
 

@@ -16,6 +16,8 @@
  *   offline.c   emptying one slice (Algorithm 3.1)
  *   compact.c   which slices to empty: one, or many within a budget
  *   request.c   requests and their outcome
+ *   place.c     which slice the allocator's next pageblock comes from
+ *   rank.c      how placement policies like slices (pure)
  *   wake.c      waking, whoever asks
  *   demand.c    who asks when memory runs low
  *   hugetlb.c   the hugetlb pool's pages, which leave by ways of their own
@@ -57,6 +59,7 @@
 #define RAMSLICE_BACKOFF_MIN_MS	1000U
 #define RAMSLICE_BACKOFF_MAX_MS	(10U * 60 * 1000)
 
+struct ramslice_place;
 struct ramslice_zone;
 
 /**
@@ -148,6 +151,7 @@ struct ramslice_stats {
  * @nr_quarantined_pages: lost
  * @woken_by_demand: slices woken by allocations
  * @stats: statistics
+ * @place: where its next pageblocks come from, see place.h
  * @result: outcome of the last debugfs command, 0 or a negative errno
  * @result_reason: enum ramslice_reason with it
  * @result_done: slices it changed
@@ -165,6 +169,7 @@ struct ramslice_zone {
 	unsigned long nr_quarantined_pages;
 	u64 woken_by_demand;
 	struct ramslice_stats stats;
+	struct ramslice_place *place;
 	int result;
 	u8 result_reason;
 	u32 result_done;

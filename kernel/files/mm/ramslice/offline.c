@@ -17,6 +17,7 @@
 #include <trace/events/ramslice.h>
 #include "../internal.h"
 #include "internal.h"
+#include "place.h"
 
 /*
  * Folios to migrate in one go, so that TLB flushes are shared. Whoever needs
@@ -358,6 +359,8 @@ static int take(struct ramslice_run *run, u32 id)
 		taken = n + nr;
 	}
 	page_offline_end();
+	if (taken == ramslice_geom.nr_blocks)
+		ramslice_place_forget_types(id);
 	undo_isolation(id, ramslice_geom.nr_blocks);
 	if (taken == ramslice_geom.nr_blocks)
 		return 0;

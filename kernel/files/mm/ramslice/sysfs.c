@@ -7,6 +7,7 @@
 #include <linux/kobject.h>
 #include <linux/sysfs.h>
 #include "internal.h"
+#include "place.h"
 
 static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr,
 			    char *buf)
@@ -158,6 +159,73 @@ static const struct attribute_group price_group = {
 	.attrs = price_attrs,
 };
 
+static ssize_t policy_show(struct kobject *kobj, struct kobj_attribute *attr,
+			   char *buf)
+{
+	return sysfs_emit(buf, "%s\n",
+			  ramslice_place_name(ramslice_place_policy()));
+}
+
+static ssize_t policy_store(struct kobject *kobj, struct kobj_attribute *attr,
+			    const char *buf, size_t len)
+{
+	int policy = ramslice_place_parse(buf);
+
+	if (policy < 0)
+		return policy;
+	ramslice_place_set(policy, ramslice_place_low_slices());
+	return len;
+}
+
+static struct kobj_attribute policy_attr = __ATTR_RW(policy);
+
+static ssize_t policies_show(struct kobject *kobj, struct kobj_attribute *attr,
+			     char *buf)
+{
+	enum ramslice_place_policy policy;
+	int len = 0;
+
+	for (policy = 0; policy < RAMSLICE_PLACE_POLICIES; policy++)
+		len += sysfs_emit_at(buf, len, "%s%s", policy ? " " : "",
+				     ramslice_place_name(policy));
+	return len + sysfs_emit_at(buf, len, "\n");
+}
+
+static struct kobj_attribute policies_attr = __ATTR_RO(policies);
+
+static ssize_t low_slices_show(struct kobject *kobj,
+			       struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", ramslice_place_low_slices());
+}
+
+static ssize_t low_slices_store(struct kobject *kobj,
+				struct kobj_attribute *attr, const char *buf,
+				size_t len)
+{
+	u32 nr;
+	int err = kstrtou32(buf, 10, &nr);
+
+	if (err)
+		return err;
+	ramslice_place_set(ramslice_place_policy(), nr);
+	return len;
+}
+
+static struct kobj_attribute low_slices_attr = __ATTR_RW(low_slices);
+
+static struct attribute *place_attrs[] = {
+	&policy_attr.attr,
+	&policies_attr.attr,
+	&low_slices_attr.attr,
+	NULL
+};
+
+static const struct attribute_group place_group = {
+	.name = "placement",
+	.attrs = place_attrs,
+};
+
 static struct attribute *off_attrs[] = {
 	&enabled_attr.attr,
 	NULL
@@ -178,5 +246,6 @@ int __init ramslice_sysfs_init(void)
 	if (!ramslice_enabled())
 		return sysfs_create_group(kobj, &off_group);
 	err = sysfs_create_group(kobj, &group);
-	return err ?: sysfs_create_group(kobj, &price_group);
+	err = err ?: sysfs_create_group(kobj, &price_group);
+	return err ?: sysfs_create_group(kobj, &place_group);
 }

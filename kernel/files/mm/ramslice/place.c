@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Placement: which slice the next pageblock comes from.
+ *
+ * The allocator asks where pageblocks change hands: when it splits a free
+ * block of at least a pageblock, and when a request falls back on another
+ * migrate type. That is once in hundreds of pages. What it could have taken
+ * anyway is all that it is offered, so that no allocation fails, and nothing
+ * is reclaimed, because a policy liked another slice better.
+ *
+ * A worker ranks the slices of each zone by what their pageblocks hold, as
+ * the policy likes them (rank.c), and leaves the best of them here, in two
+ * lists: for the kernel's own pages and for movable ones. The allocator walks
+ * them with the zone lock held, a bounded number of pageblocks at a time. When
+ * it came to the end, or took much, it has them ranked anew.
+ */
+
+#include <linux/bitmap.h>
+#include <linux/irq_work.h>
+#include <linux/ramslice_place.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
+#include "../internal.h"
+#include "place.h"
+
+/* Pageblocks that are looked at for a request, under zone->lock. */
+#define MAX_PROBES	128
+/* Entries of a free list that are looked at for a request, likewise. */
+#define MAX_ENTRIES	16
+/* Slices are ranked anew after so many pageblocks, or after this time. */
+#define MAX_TAKEN	16
+#define MAX_AGE		HZ
+/* Not more often than this, and never more than a thirtieth of the time. */
+#define MIN_INTERVAL	(HZ / 10)
+#define MAX_SHARE	30
+
+/* What is in force. Written under policy_lock. */
+static enum ramslice_place_policy policy;
+static u32 low_slices = RAMSLICE_PLACE_LOW_DEFAULT;
+static DEFINE_MUTEX(policy_lock);
+
+static void rank_all(struct work_struct *work);
+static DECLARE_DELAYED_WORK(rank_work, rank_all);
+static unsigned long rank_delay = MIN_INTERVAL;
+
+/* Waking a worker takes locks that are not for the inside of zone->lock. */
+static void ask_worker(struct irq_work *unused)
+{
+	queue_delayed_work(system_unbound_wq, &rank_work,
+			   READ_ONCE(rank_delay));
+}
+
+static DEFINE_IRQ_WORK(ask_work, ask_worker);
+
+/* --- under zone->lock ------------------------------------------------------ */
+
+static void ask(struct ramslice_place *place)
+{
+	if (place->asked)
+		return;
+	place->asked = true;
+	irq_work_queue(&ask_work);
+}
+
+static bool block_is_free(unsigned long pfn)
+{
+	return atomic_read(&ramslice_block(pfn)->count[RAMSLICE_FREE]) ==
+	       pageblock_nr_pages;
+}
+
+/*
+ * The free block of at least @order that a wholly free pageblock is part of,
+ * if it is on the list that the allocator was about to take from.
+ */
+static struct page *buddy_of(const struct ramslice_place *place,
+			     const struct zone *zone, u32 id,
+			     unsigned long pfn, unsigned int order, int type)
+{
+	unsigned int o;
+
+	for (o = pageblock_order; o < NR_PAGE_ORDERS; o++) {
+		unsigned long head = round_down(pfn, 1UL << o);
+		struct page *page = pfn_to_page(head);
+
+		/* It is used from its beginning: that must be in the slice */
+		if (ramslice_geom_slice(&place->geom, head) != id)
+			return NULL;
+		if (!PageBuddy(page) || buddy_order(page) < o)
+			continue;
+		if (buddy_order(page) < order || page_zone(page) != zone ||
+		    get_pageblock_migratetype(page) != type)
+			return NULL;
+		return page;
+	}
+	return NULL;
+}
+
+/**
+ * find_block - a free block in one of the slices that were ranked
+ * @place: the zone's; its position in the list is past what is in use
+ * @list: of the kind of pages that the block is for
+ * @zone: the zone
+ * @order: the least that will do
+ * @type: migrate type of the free list that the allocator takes from
+ */
+static struct page *find_block(struct ramslice_place *place,
+			       struct ramslice_place_list *list,
+			       const struct zone *zone, unsigned int order,
+			       int type)
+{
+	u32 at = list->at, n = list->block;
+	unsigned int probes = 0;
+	bool all_used = true;
+
+	while (at < list->nr && probes < MAX_PROBES) {
+		u32 id = list->id[at];
+		unsigned long pfn;
+		struct page *page;
+
+		if (n >= place->geom.nr_blocks) {
+			at++;
+			n = 0;
+		} else {
+			pfn = ramslice_geom_block(&place->geom, id, n);
+			probes++;
+			if (online_section_nr(pfn_to_section_nr(pfn)) &&
+			    block_is_free(pfn)) {
+				page = buddy_of(place, zone, id, pfn, order,
+						type);
+				if (page)
+					return page;
+				/* Free, but on another list: others want it */
+				all_used = false;
+			}
+			n++;
+		}
+		if (all_used) {
+			list->at = at;
+			list->block = n;
+		}
+	}
+	return NULL;
+}
+
+/* An entry of the free list in a slice that has kernel pages anyway. */
+static struct page *find_part(const struct ramslice_place *place,
+			      const struct list_head *free_list,
+			      struct page *first)
+{
+	unsigned int entries = 0;
+	struct page *page;
+
+	/* Not ranked yet: there is no geometry, either */
+	if (!place->nr_ids)
+		return first;
+	list_for_each_entry(page, free_list, buddy_list) {
+		u32 id = ramslice_geom_slice(&place->geom, page_to_pfn(page));
+
+		if (id < place->nr_ids && test_bit(id, place->kernel))
+			return page;
+		if (++entries == MAX_ENTRIES)
+			break;
+	}
+	return first;
+}
+
+struct page *__ramslice_place(struct zone *zone, struct page *page,
+			      unsigned int order, int list_type, int type)
+{
+	struct ramslice_zone *rz;
+	struct ramslice_place *place;
+	enum ramslice_place_class class;
+	unsigned int found = buddy_order(page);
+	struct page *better;
+
+	if (READ_ONCE(policy) == RAMSLICE_PLACE_STOCK)
+		return page;
+	rz = ramslice_zone_of(zone);
+	/* CMA and the atomic reserve have memory of their own */
+	if (!rz || !ramslice_place_class_of(type, &class) ||
+	    list_type >= MIGRATE_PCPTYPES)
+		return page;
+	lockdep_assert_held(&zone->lock);
+	place = rz->place;
+
+	if (found < pageblock_order) {
+		if (class != RAMSLICE_PLACE_KERNEL)
+			return page;
+		return find_part(place, &zone->free_area[found].free_list[list_type],
+				 page);
+	}
+
+	better = find_block(place, &place->list[class], zone, order,
+			    list_type);
+	if (better)
+		place->nr_placed[class]++;
+	else
+		place->nr_passed[class]++;
+	if (place->list[class].at >= place->list[class].nr ||
+	    ++place->nr_taken >= MAX_TAKEN ||
+	    time_after(jiffies, place->ranked_at + MAX_AGE))
+		ask(place);
+	return better ?: page;
+}
+
+/* --- ranking --------------------------------------------------------------- */
+
+/* What a policy goes by. Under ramslice_table_sem; counters are of no moment. */
+static void look_at(const struct ramslice_slice *s,
+		    struct ramslice_place_slice *p)
+{
+	unsigned long pfn;
+	unsigned int n;
+
+	for_each_slice_block(p->id, n, pfn) {
+		const struct ramslice_block *block;
+		int free, lru, used;
+
+		if (!pfn_to_online_page(pfn) ||
+		    page_zone(pfn_to_page(pfn)) != s->rz->zone)
+			continue;
+		block = ramslice_block(pfn);
+		free = atomic_read(&block->count[RAMSLICE_FREE]);
+		lru = atomic_read(&block->count[RAMSLICE_LRU_ANON]) +
+		      atomic_read(&block->count[RAMSLICE_LRU_FILE]);
+		used = (int)pageblock_nr_pages - free;
+		p->nr_free += max(free, 0);
+		p->nr_lru += max(lru, 0);
+		p->nr_other += max(used - lru, 0);
+		if (!used)
+			p->free_blocks++;
+		else if (get_pageblock_migratetype(pfn_to_page(pfn)) !=
+			 MIGRATE_MOVABLE)
+			p->kernel_blocks++;
+	}
+}
+
+static void rank_zone(struct ramslice_zone *rz, unsigned long *kernel)
+{
+	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES] = {};
+	struct ramslice_place *place = rz->place;
+	u64 score[RAMSLICE_PLACE_CLASSES][RAMSLICE_PLACE_HINTS];
+	enum ramslice_place_class class;
+	u32 id, current_id[RAMSLICE_PLACE_CLASSES], index = 0;
+	struct ramslice_slice *s;
+
+	spin_lock_irq(&rz->zone->lock);
+	for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
+		const struct ramslice_place_list *old = &place->list[class];
+
+		current_id[class] = old->at < old->nr ? old->id[old->at] :
+							RAMSLICE_NO_ID;
+	}
+	/* What is taken from now on is for the next time */
+	place->asked = false;
+	place->nr_taken = 0;
+	spin_unlock_irq(&rz->zone->lock);
+
+	for_each_zone_slice(rz, id, s) {
+		struct ramslice_place_slice p = {
+			.id = id,
+			.index = index++,
+			.nr_pages = s->nr_pages,
+			.fixed = READ_ONCE(s->unreclaimable),
+		};
+		u8 state = READ_ONCE(s->state);
+
+		cond_resched();
+		if (state != RAMSLICE_ONLINE && state != RAMSLICE_WAKING)
+			continue;
+		look_at(s, &p);
+		if (ramslice_place_is_kernel(&p))
+			__set_bit(id, kernel);
+		for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
+			p.in_use = id == current_id[class];
+			ramslice_place_offer(&list[class], score[class], id,
+					     ramslice_place_score(policy, class,
+								  &p, low_slices));
+		}
+	}
+
+	spin_lock_irq(&rz->zone->lock);
+	memcpy(place->list, list, sizeof(list));
+	place->geom = ramslice_geom;
+	swap(place->kernel, kernel);
+	place->nr_ids = ramslice_nr_ids;
+	place->ranked_at = jiffies;
+	place->nr_rankings++;
+	spin_unlock_irq(&rz->zone->lock);
+	bitmap_free(kernel);
+}
+
+/* Under policy_lock. */
+static void rank_zones(void)
+{
+	struct ramslice_zone *rz;
+	unsigned int i;
+
+	/* Boot has given back what it gives back: who can never be emptied? */
+	if (system_state == SYSTEM_RUNNING && mutex_trylock(&ramslice_mutex)) {
+		ramslice_classify(false);
+		mutex_unlock(&ramslice_mutex);
+	}
+
+	down_read(&ramslice_table_sem);
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		unsigned long *kernel = bitmap_zalloc(ramslice_nr_ids,
+						      GFP_NOWAIT | __GFP_NOWARN);
+
+		/* Then the lists of before stay */
+		if (kernel)
+			rank_zone(rz, kernel);
+	}
+	up_read(&ramslice_table_sem);
+}
+
+static void rank_all(struct work_struct *work)
+{
+	unsigned long began = jiffies;
+
+	mutex_lock(&policy_lock);
+	if (policy != RAMSLICE_PLACE_STOCK)
+		rank_zones();
+	mutex_unlock(&policy_lock);
+	WRITE_ONCE(rank_delay, max(MIN_INTERVAL,
+				   MAX_SHARE * (jiffies - began)));
+}
+
+/* --- settings -------------------------------------------------------------- */
+
+/* For a zone that appears; all zero, which is no slices. May sleep. */
+struct ramslice_place *ramslice_place_new(void)
+{
+	return kzalloc(sizeof(struct ramslice_place), GFP_KERNEL);
+}
+
+/**
+ * ramslice_place_forget - the table of slices, or the geometry, is another
+ *
+ * Context: ramslice_table_sem held for writing. Takes zone->lock.
+ */
+void ramslice_place_forget(void)
+{
+	struct ramslice_zone *rz;
+	unsigned int i;
+
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		struct ramslice_place *place = rz->place;
+
+		spin_lock_irq(&rz->zone->lock);
+		memset(place->list, 0, sizeof(place->list));
+		place->nr_ids = 0;
+		spin_unlock_irq(&rz->zone->lock);
+	}
+}
+
+/**
+ * ramslice_place_forget_types - a slice that is empty is nobody's any more
+ * @id: the slice, about to go offline
+ *
+ * Pageblocks that were the kernel's would be its first choice when the slice
+ * wakes, whatever the policy says, as they are on a free list of its own. So
+ * they come back as movable ones, which it has to claim.
+ *
+ * Context: ramslice_mutex held, the blocks isolated and taken.
+ */
+void ramslice_place_forget_types(u32 id)
+{
+	unsigned long pfn;
+	unsigned int n;
+
+	if (READ_ONCE(policy) == RAMSLICE_PLACE_STOCK)
+		return;
+	for_each_slice_block(id, n, pfn)
+		ramslice_block(pfn)->saved_type = MIGRATE_MOVABLE;
+}
+
+enum ramslice_place_policy ramslice_place_policy(void)
+{
+	return READ_ONCE(policy);
+}
+
+u32 ramslice_place_low_slices(void)
+{
+	return READ_ONCE(low_slices);
+}
+
+/**
+ * ramslice_place_set - choose where pages go from now on
+ * @new_policy: the policy
+ * @nr_low: for RAMSLICE_PLACE_LOW: slices of each zone that the kernel keeps to
+ *
+ * In force when this returns. Pages that are in use stay where they are.
+ *
+ * Context: Process context, may sleep.
+ */
+void ramslice_place_set(enum ramslice_place_policy new_policy, u32 nr_low)
+{
+	mutex_lock(&policy_lock);
+	WRITE_ONCE(low_slices, nr_low);
+	WRITE_ONCE(policy, new_policy);
+	if (new_policy != RAMSLICE_PLACE_STOCK)
+		rank_zones();
+	mutex_unlock(&policy_lock);
+}
+
+/* A zone's figures, at one moment. Takes zone->lock. */
+void ramslice_place_stats(struct ramslice_zone *rz,
+			  struct ramslice_place_stats *st)
+{
+	const struct ramslice_place *place = rz->place;
+	enum ramslice_place_class class;
+
+	spin_lock_irq(&rz->zone->lock);
+	for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
+		st->nr_placed[class] = place->nr_placed[class];
+		st->nr_passed[class] = place->nr_passed[class];
+	}
+	st->nr_rankings = place->nr_rankings;
+	st->nr_kernel = place->nr_ids ?
+			bitmap_weight(place->kernel, place->nr_ids) : 0;
+	spin_unlock_irq(&rz->zone->lock);
+}
+
+/* ramslice_placement= on the command line. */
+static enum ramslice_place_policy boot_policy __initdata;
+
+static int __init parse_placement(char *arg)
+{
+	int found = arg ? ramslice_place_parse(arg) : -EINVAL;
+
+	if (found < 0) {
+		pr_warn("ramslice: \"%s\" on the command line is no placement policy\n",
+			arg ?: "");
+		return found;
+	}
+	boot_policy = found;
+	return 0;
+}
+early_param("ramslice_placement", parse_placement);
+
+int __init ramslice_place_init(void)
+{
+	if (boot_policy != RAMSLICE_PLACE_STOCK)
+		ramslice_place_set(boot_policy, low_slices);
+	return 0;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Placement: what place.c, which acts, and rank.c, which decides, share.
+ */
+#ifndef __MM_RAMSLICE_PLACE_H
+#define __MM_RAMSLICE_PLACE_H
+
+#include "internal.h"
+
+/* How pages are placed. In this order in rank.c. */
+enum ramslice_place_policy {
+	RAMSLICE_PLACE_STOCK,	/* as the allocator does by itself */
+	RAMSLICE_PLACE_PACKED,	/* kernel pages together, others in full slices */
+	RAMSLICE_PLACE_LOW,	/* kernel pages in the first slices */
+	RAMSLICE_PLACE_ARRAY,	/* kernel pages from below, others from above */
+	RAMSLICE_PLACE_LIST,	/* lists of slices: kernel, user, free */
+	RAMSLICE_PLACE_ADAPTIVE, /* pools of slices: kernel, user, free */
+	RAMSLICE_PLACE_POLICIES,
+};
+
+enum ramslice_place_class {
+	RAMSLICE_PLACE_KERNEL,	/* unmovable and reclaimable pages */
+	RAMSLICE_PLACE_USER,	/* movable pages */
+	RAMSLICE_PLACE_CLASSES,
+};
+
+/* Slices that are ranked ahead for each kind of pages. */
+#define RAMSLICE_PLACE_HINTS		32
+#define RAMSLICE_PLACE_LOW_DEFAULT	8
+
+/**
+ * struct ramslice_place_slice - what a policy goes by
+ * @id: the slice
+ * @index: its place among the slices of its zone
+ * @nr_pages: page frames with memory
+ * @nr_free: in the allocator's lists
+ * @nr_lru: on the LRU lists
+ * @nr_other: the rest: kernel pages, and pages on their way
+ * @free_blocks: pageblocks that are wholly free
+ * @kernel_blocks: others that are not for movable pages
+ * @fixed: it can never be switched off
+ * @in_use: the one in use, in the list that is made
+ */
+struct ramslice_place_slice {
+	u32 id;
+	u32 index;
+	u32 nr_pages;
+	u32 nr_free;
+	u32 nr_lru;
+	u32 nr_other;
+	u32 free_blocks;
+	u32 kernel_blocks;
+	bool fixed;
+	bool in_use;
+};
+
+/**
+ * struct ramslice_place_list - slices for one kind of pages, best first
+ * @id: the slices
+ * @nr: their number
+ * @at: the one in use; those before it have nothing wholly free
+ * @block: of it, the first pageblock that may be
+ */
+struct ramslice_place_list {
+	u32 id[RAMSLICE_PLACE_HINTS];
+	u32 nr;
+	u32 at;
+	u32 block;
+};
+
+/**
+ * struct ramslice_place - where a zone's next pageblocks come from
+ * @list: slices that were ranked
+ * @geom: the geometry that their numbers are of
+ * @kernel: bitmap of the slices that have kernel pages
+ * @nr_ids: bits of @kernel; 0 if there is none
+ * @asked: the worker is to rank anew
+ * @nr_taken: pageblocks given since
+ * @ranked_at: jiffies
+ * @nr_placed: pageblocks taken from a slice that was ranked
+ * @nr_passed: pageblocks for which none was left, so that chance decided
+ * @nr_rankings: how often the worker has ranked
+ *
+ * All under zone->lock.
+ */
+struct ramslice_place {
+	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES];
+	struct ramslice_geometry geom;
+	unsigned long *kernel;
+	u32 nr_ids;
+	bool asked;
+	u32 nr_taken;
+	unsigned long ranked_at;
+	u64 nr_placed[RAMSLICE_PLACE_CLASSES];
+	u64 nr_passed[RAMSLICE_PLACE_CLASSES];
+	u64 nr_rankings;
+};
+
+/* Figures of these, and @nr_kernel: slices with kernel pages. */
+struct ramslice_place_stats {
+	u64 nr_placed[RAMSLICE_PLACE_CLASSES];
+	u64 nr_passed[RAMSLICE_PLACE_CLASSES];
+	u64 nr_rankings;
+	u32 nr_kernel;
+};
+
+const char *ramslice_place_name(enum ramslice_place_policy policy);
+int ramslice_place_parse(const char *name);
+bool ramslice_place_class_of(int type, enum ramslice_place_class *class);
+bool ramslice_place_is_kernel(const struct ramslice_place_slice *p);
+u64 ramslice_place_score(enum ramslice_place_policy policy,
+			 enum ramslice_place_class class,
+			 const struct ramslice_place_slice *p, u32 nr_low);
+void ramslice_place_offer(struct ramslice_place_list *list,
+			  u64 score[RAMSLICE_PLACE_HINTS], u32 id, u64 points);
+
+enum ramslice_place_policy ramslice_place_policy(void);
+u32 ramslice_place_low_slices(void);
+void ramslice_place_set(enum ramslice_place_policy policy, u32 nr_low);
+void ramslice_place_stats(struct ramslice_zone *rz,
+			  struct ramslice_place_stats *st);
+struct ramslice_place *ramslice_place_new(void);
+void ramslice_place_forget(void);
+void ramslice_place_forget_types(u32 id);
+int ramslice_place_init(void);
+
+#endif /* __MM_RAMSLICE_PLACE_H */

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How placement policies like slices. Pure: no locks, no memory but what is
+ * passed.
+ *
+ * array, list and adaptive follow "Towards Practical Page Placement for a Green
+ * Memory Manager" (IISc), sections IV.A, IV.B and IV.D; low follows "Run-time
+ * Variation of Memory" (Virginia Tech, 2007), sections 3.2 and 3.6. What these
+ * keep as lists and pools follows here from what a slice holds: it is the
+ * kernel's if it has kernel pages, free if it holds nothing, else the users'.
+ */
+
+#include <linux/mmzone.h>
+#include <linux/string.h>
+#include "place.h"
+
+static const char * const policy_names[] = {
+	[RAMSLICE_PLACE_STOCK]	  = "stock",
+	[RAMSLICE_PLACE_PACKED]	  = "packed",
+	[RAMSLICE_PLACE_LOW]	  = "low",
+	[RAMSLICE_PLACE_ARRAY]	  = "array",
+	[RAMSLICE_PLACE_LIST]	  = "list",
+	[RAMSLICE_PLACE_ADAPTIVE] = "adaptive",
+};
+
+static_assert(ARRAY_SIZE(policy_names) == RAMSLICE_PLACE_POLICIES);
+
+const char *ramslice_place_name(enum ramslice_place_policy policy)
+{
+	return policy_names[policy];
+}
+
+/* The policy of a name, as sysfs takes it, or -EINVAL. */
+int ramslice_place_parse(const char *name)
+{
+	return sysfs_match_string(policy_names, name);
+}
+
+/**
+ * ramslice_place_class_of - who a pageblock of a migrate type is for
+ * @type: migrate type of the request
+ * @class: set to it
+ *
+ * Return: false for types that have memory of their own.
+ */
+bool ramslice_place_class_of(int type, enum ramslice_place_class *class)
+{
+	if (type == MIGRATE_MOVABLE)
+		*class = RAMSLICE_PLACE_USER;
+	else if (type == MIGRATE_UNMOVABLE || type == MIGRATE_RECLAIMABLE)
+		*class = RAMSLICE_PLACE_KERNEL;
+	else
+		return false;
+	return true;
+}
+
+/*
+ * Does a slice stay on because of kernel pages? In movable pageblocks, pages
+ * in per-CPU lists and LRU batches look like these: a few say nothing.
+ */
+bool ramslice_place_is_kernel(const struct ramslice_place_slice *p)
+{
+	return p->fixed || p->kernel_blocks || p->nr_other >= p->nr_pages / 64;
+}
+
+static bool is_empty(const struct ramslice_place_slice *p)
+{
+	return p->nr_free == p->nr_pages;
+}
+
+/* First by tier, from 1; then by @likes; then, by the caller, by address. */
+static u64 score(u32 tier, u32 likes)
+{
+	return (u64)tier << 32 | likes;
+}
+
+/*
+ * Ours. Kernel pages go where nothing can be switched off anyway, then where
+ * the most of their kind are; if a slice more must be spoilt, it is the one
+ * that least has to move out of. Movable pages fill the fullest of the other
+ * slices, so that the emptiest may become empty, and leave the kernel's to it.
+ */
+static u64 packed(enum ramslice_place_class class,
+		  const struct ramslice_place_slice *p)
+{
+	if (class == RAMSLICE_PLACE_KERNEL) {
+		if (p->fixed)
+			return score(3, p->nr_other);
+		if (ramslice_place_is_kernel(p))
+			return score(2, p->nr_other);
+		return score(1, U32_MAX - p->nr_lru);
+	}
+	if (!ramslice_place_is_kernel(p))
+		return score(2, U32_MAX - p->nr_free);
+	return score(1, U32_MAX - p->nr_other);
+}
+
+static u64 low(enum ramslice_place_class class,
+	       const struct ramslice_place_slice *p, u32 nr_low)
+{
+	bool kernels = p->index < nr_low;
+
+	if (class == RAMSLICE_PLACE_KERNEL)
+		return score(kernels ? 2 : 1, U32_MAX - p->index);
+	return score(kernels ? 1 : 2, U32_MAX - p->index);
+}
+
+static u64 array(enum ramslice_place_class class,
+		 const struct ramslice_place_slice *p)
+{
+	if (class == RAMSLICE_PLACE_KERNEL)
+		return score(1, U32_MAX - p->index);
+	return score(1, p->index);
+}
+
+/* Tiers of list and adaptive: one's own, then free ones, then the others'. */
+static u32 pool_tier(enum ramslice_place_class class,
+		     const struct ramslice_place_slice *p)
+{
+	if (is_empty(p) && !p->fixed)
+		return 2;
+	return (class == RAMSLICE_PLACE_KERNEL) ==
+	       ramslice_place_is_kernel(p) ? 3 : 1;
+}
+
+/* The most recently used first, then the most free. */
+static u64 list(enum ramslice_place_class class,
+		const struct ramslice_place_slice *p)
+{
+	u32 tier = pool_tier(class, p);
+
+	if (p->in_use && tier == 3)
+		return score(4, 0);
+	return score(tier, p->nr_free);
+}
+
+/* Within a pool, none is better; the most free is what is stolen from. */
+static u64 adaptive(enum ramslice_place_class class,
+		    const struct ramslice_place_slice *p)
+{
+	u32 tier = pool_tier(class, p);
+
+	return score(tier, tier == 1 ? p->nr_free : 0);
+}
+
+/**
+ * ramslice_place_score - how much a policy likes a slice for a kind of pages
+ * @policy: the policy
+ * @class: the kind of pages
+ * @p: the slice
+ * @nr_low: for RAMSLICE_PLACE_LOW: slices that the kernel keeps to
+ *
+ * Return: the more the better; 0 if it has no pageblock to give, or if the
+ * choice is left to the allocator.
+ */
+u64 ramslice_place_score(enum ramslice_place_policy policy,
+			 enum ramslice_place_class class,
+			 const struct ramslice_place_slice *p, u32 nr_low)
+{
+	if (!p->free_blocks)
+		return 0;
+	switch (policy) {
+	case RAMSLICE_PLACE_PACKED:
+		return packed(class, p);
+	case RAMSLICE_PLACE_LOW:
+		return low(class, p, nr_low);
+	case RAMSLICE_PLACE_ARRAY:
+		return array(class, p);
+	case RAMSLICE_PLACE_LIST:
+		return list(class, p);
+	case RAMSLICE_PLACE_ADAPTIVE:
+		return adaptive(class, p);
+	default:
+		return 0;
+	}
+}
+
+/**
+ * ramslice_place_offer - put a slice into a list if it is good enough
+ * @list: the list, best first; of equals, the one offered first
+ * @score: scores of the list's slices
+ * @id: the slice
+ * @points: its score; 0 is never good enough
+ */
+void ramslice_place_offer(struct ramslice_place_list *list,
+			  u64 score[RAMSLICE_PLACE_HINTS], u32 id, u64 points)
+{
+	u32 to;
+
+	if (!points)
+		return;
+	if (list->nr < RAMSLICE_PLACE_HINTS)
+		to = list->nr++;
+	else if (points > score[RAMSLICE_PLACE_HINTS - 1])
+		to = RAMSLICE_PLACE_HINTS - 1;
+	else
+		return;
+	for (; to && score[to - 1] < points; to--) {
+		score[to] = score[to - 1];
+		list->id[to] = list->id[to - 1];
+	}
+	score[to] = points;
+	list->id[to] = id;
+}

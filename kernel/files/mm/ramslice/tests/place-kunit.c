@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tests of placement: which slice each policy likes best, and the list that is
+ * made of them.
+ */
+
+#include <kunit/test.h>
+#include <linux/mmzone.h>
+#include <linux/prandom.h>
+#include "../place.h"
+
+#define SLICE_PAGES	8192U
+#define NR_LOW		2U
+
+/* A zone in miniature; each slice has room unless it says otherwise. */
+enum { FIXED, KERNEL, KERNEL_MORE, FULL, EMPTY, HALF, NEARLY_FULL, LAST, NR };
+
+static const struct ramslice_place_slice zone[NR] = {
+	[FIXED] = { .nr_free = 4096, .nr_other = 4096, .free_blocks = 8,
+		    .fixed = true },
+	[KERNEL] = { .nr_free = 7680, .nr_other = 512, .free_blocks = 15,
+		     .kernel_blocks = 1 },
+	[KERNEL_MORE] = { .nr_free = 6144, .nr_other = 1024, .nr_lru = 1024,
+			  .free_blocks = 12, .kernel_blocks = 2 },
+	/* The emptiest of all, were it not for blocks that are used in part */
+	[FULL] = { .nr_free = 8000, .nr_lru = 192, .free_blocks = 0 },
+	[EMPTY] = { .nr_free = 8192, .free_blocks = 16 },
+	[HALF] = { .nr_free = 4096, .nr_lru = 4096, .free_blocks = 8 },
+	[NEARLY_FULL] = { .nr_free = 1024, .nr_lru = 7164, .nr_other = 4,
+			  .free_blocks = 2 },
+	[LAST] = { .nr_free = 8192, .free_blocks = 16 },
+};
+
+static struct ramslice_place_slice slice(u32 id)
+{
+	struct ramslice_place_slice p = zone[id];
+
+	p.id = id;
+	p.index = id;
+	p.nr_pages = SLICE_PAGES;
+	return p;
+}
+
+/* The whole order of a policy, and how many are in it. */
+static u32 order_of(enum ramslice_place_policy policy,
+		    enum ramslice_place_class class, u32 current_id,
+		    u32 order[RAMSLICE_PLACE_HINTS])
+{
+	struct ramslice_place_list list = {};
+	u64 score[RAMSLICE_PLACE_HINTS];
+	u32 id;
+
+	for (id = 0; id < NR; id++) {
+		struct ramslice_place_slice p = slice(id);
+
+		p.in_use = id == current_id;
+		ramslice_place_offer(&list, score, id,
+				     ramslice_place_score(policy, class, &p,
+							  NR_LOW));
+	}
+	memcpy(order, list.id, sizeof(list.id));
+	return list.nr;
+}
+
+static void expect_order(struct kunit *test, enum ramslice_place_policy policy,
+			 enum ramslice_place_class class, u32 current_id,
+			 const u32 *want, u32 nr_want)
+{
+	u32 got[RAMSLICE_PLACE_HINTS], i;
+
+	KUNIT_ASSERT_EQ(test, order_of(policy, class, current_id, got),
+			nr_want);
+	for (i = 0; i < nr_want; i++)
+		KUNIT_EXPECT_EQ_MSG(test, got[i], want[i], "%s, class %d, %u",
+				    ramslice_place_name(policy), class, i);
+}
+
+#define WANT(...)	((const u32[]){ __VA_ARGS__ })
+#define EXPECT_ORDER(_test, _policy, _class, _current, ...)		\
+	expect_order(_test, RAMSLICE_PLACE_##_policy,			\
+		     RAMSLICE_PLACE_##_class, _current,			\
+		     WANT(__VA_ARGS__),					\
+		     sizeof(WANT(__VA_ARGS__)) / sizeof(u32))
+
+static void packed_keeps_the_kernel_together(struct kunit *test)
+{
+	EXPECT_ORDER(test, PACKED, KERNEL, RAMSLICE_NO_ID, FIXED, KERNEL_MORE,
+		     KERNEL, EMPTY, LAST, HALF, NEARLY_FULL);
+}
+
+static void packed_fills_what_is_fullest(struct kunit *test)
+{
+	EXPECT_ORDER(test, PACKED, USER, RAMSLICE_NO_ID, NEARLY_FULL, HALF,
+		     EMPTY, LAST, KERNEL, KERNEL_MORE, FIXED);
+}
+
+static void low_confines_the_kernel_to_the_first(struct kunit *test)
+{
+	EXPECT_ORDER(test, LOW, KERNEL, RAMSLICE_NO_ID, FIXED, KERNEL,
+		     KERNEL_MORE, EMPTY, HALF, NEARLY_FULL, LAST);
+	EXPECT_ORDER(test, LOW, USER, RAMSLICE_NO_ID, KERNEL_MORE, EMPTY, HALF,
+		     NEARLY_FULL, LAST, FIXED, KERNEL);
+}
+
+static void array_grows_from_both_ends(struct kunit *test)
+{
+	EXPECT_ORDER(test, ARRAY, KERNEL, RAMSLICE_NO_ID, FIXED, KERNEL,
+		     KERNEL_MORE, EMPTY, HALF, NEARLY_FULL, LAST);
+	EXPECT_ORDER(test, ARRAY, USER, RAMSLICE_NO_ID, LAST, NEARLY_FULL, HALF,
+		     EMPTY, KERNEL_MORE, KERNEL, FIXED);
+}
+
+static void list_begins_where_it_was(struct kunit *test)
+{
+	EXPECT_ORDER(test, LIST, KERNEL, FIXED, FIXED, KERNEL, KERNEL_MORE,
+		     EMPTY, LAST, HALF, NEARLY_FULL);
+	EXPECT_ORDER(test, LIST, USER, NEARLY_FULL, NEARLY_FULL, HALF, EMPTY,
+		     LAST, KERNEL, KERNEL_MORE, FIXED);
+	/* Nobody's: the most free first */
+	EXPECT_ORDER(test, LIST, KERNEL, RAMSLICE_NO_ID, KERNEL, KERNEL_MORE,
+		     FIXED, EMPTY, LAST, HALF, NEARLY_FULL);
+	/* Another list's is not one's own because it was used last */
+	EXPECT_ORDER(test, LIST, USER, KERNEL, HALF, NEARLY_FULL, EMPTY, LAST,
+		     KERNEL, KERNEL_MORE, FIXED);
+}
+
+static void adaptive_steals_from_the_most_free(struct kunit *test)
+{
+	EXPECT_ORDER(test, ADAPTIVE, KERNEL, RAMSLICE_NO_ID, FIXED, KERNEL,
+		     KERNEL_MORE, EMPTY, LAST, HALF, NEARLY_FULL);
+	EXPECT_ORDER(test, ADAPTIVE, USER, RAMSLICE_NO_ID, HALF, NEARLY_FULL,
+		     EMPTY, LAST, KERNEL, KERNEL_MORE, FIXED);
+}
+
+static void stock_has_no_opinion(struct kunit *test)
+{
+	u32 order[RAMSLICE_PLACE_HINTS];
+
+	KUNIT_EXPECT_EQ(test, order_of(RAMSLICE_PLACE_STOCK,
+				       RAMSLICE_PLACE_KERNEL, KERNEL, order), 0);
+	KUNIT_EXPECT_EQ(test, order_of(RAMSLICE_PLACE_STOCK,
+				       RAMSLICE_PLACE_USER, HALF, order), 0);
+}
+
+/* A few pages on their way are no kernel's; many are, and so is a block. */
+static void few_pages_make_no_kernel_slice(struct kunit *test)
+{
+	struct ramslice_place_slice p = slice(HALF);
+
+	p.nr_other = SLICE_PAGES / 64 - 1;
+	KUNIT_EXPECT_FALSE(test, ramslice_place_is_kernel(&p));
+	p.nr_other++;
+	KUNIT_EXPECT_TRUE(test, ramslice_place_is_kernel(&p));
+	p.nr_other = 0;
+	p.kernel_blocks = 1;
+	KUNIT_EXPECT_TRUE(test, ramslice_place_is_kernel(&p));
+	p.kernel_blocks = 0;
+	p.fixed = true;
+	KUNIT_EXPECT_TRUE(test, ramslice_place_is_kernel(&p));
+}
+
+static void only_three_types_are_placed(struct kunit *test)
+{
+	enum ramslice_place_class class = RAMSLICE_PLACE_CLASSES;
+
+	KUNIT_EXPECT_TRUE(test, ramslice_place_class_of(MIGRATE_MOVABLE,
+							&class));
+	KUNIT_EXPECT_EQ(test, class, RAMSLICE_PLACE_USER);
+	KUNIT_EXPECT_TRUE(test, ramslice_place_class_of(MIGRATE_UNMOVABLE,
+							&class));
+	KUNIT_EXPECT_EQ(test, class, RAMSLICE_PLACE_KERNEL);
+	class = RAMSLICE_PLACE_CLASSES;
+	KUNIT_EXPECT_TRUE(test, ramslice_place_class_of(MIGRATE_RECLAIMABLE,
+							&class));
+	KUNIT_EXPECT_EQ(test, class, RAMSLICE_PLACE_KERNEL);
+	KUNIT_EXPECT_FALSE(test, ramslice_place_class_of(MIGRATE_HIGHATOMIC,
+							 &class));
+#ifdef CONFIG_CMA
+	KUNIT_EXPECT_FALSE(test, ramslice_place_class_of(MIGRATE_CMA, &class));
+#endif
+#ifdef CONFIG_MEMORY_ISOLATION
+	KUNIT_EXPECT_FALSE(test, ramslice_place_class_of(MIGRATE_ISOLATE,
+							 &class));
+#endif
+}
+
+/* However many are offered, in whatever order: the best, best first. */
+static void the_best_are_kept(struct kunit *test)
+{
+	struct ramslice_place_list list = {};
+	u64 score[RAMSLICE_PLACE_HINTS];
+	struct rnd_state rnd;
+	u64 worst = U64_MAX, nr_better = 0;
+	u64 *points;
+	u32 id, i, nr = 1000;
+
+	points = kunit_kcalloc(test, nr, sizeof(*points), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, points);
+	prandom_seed_state(&rnd, 0x51ceULL);
+	for (id = 0; id < nr; id++) {
+		points[id] = prandom_u32_state(&rnd) % 500;
+		ramslice_place_offer(&list, score, id, points[id]);
+	}
+	KUNIT_ASSERT_EQ(test, list.nr, RAMSLICE_PLACE_HINTS);
+	for (i = 0; i < list.nr; i++) {
+		KUNIT_EXPECT_EQ(test, score[i], points[list.id[i]]);
+		KUNIT_EXPECT_LE(test, score[i], worst);
+		/* Of equals, the one that was offered first */
+		if (i && score[i] == score[i - 1])
+			KUNIT_EXPECT_GT(test, list.id[i], list.id[i - 1]);
+		worst = score[i];
+	}
+	for (id = 0; id < nr; id++)
+		nr_better += points[id] > worst;
+	KUNIT_EXPECT_LT(test, nr_better, (u64)RAMSLICE_PLACE_HINTS);
+}
+
+static void names_are_parsed(struct kunit *test)
+{
+	enum ramslice_place_policy policy;
+
+	for (policy = 0; policy < RAMSLICE_PLACE_POLICIES; policy++)
+		KUNIT_EXPECT_EQ(test, (int)policy,
+				ramslice_place_parse(ramslice_place_name(policy)));
+	KUNIT_EXPECT_EQ(test, ramslice_place_parse("packed\n"),
+			(int)RAMSLICE_PLACE_PACKED);
+	KUNIT_EXPECT_EQ(test, ramslice_place_parse(""), -EINVAL);
+	KUNIT_EXPECT_EQ(test, ramslice_place_parse("pack"), -EINVAL);
+	KUNIT_EXPECT_EQ(test, ramslice_place_parse("packed "), -EINVAL);
+	KUNIT_EXPECT_EQ(test, ramslice_place_parse("Packed"), -EINVAL);
+}
+
+static struct kunit_case place_cases[] = {
+	KUNIT_CASE(packed_keeps_the_kernel_together),
+	KUNIT_CASE(packed_fills_what_is_fullest),
+	KUNIT_CASE(low_confines_the_kernel_to_the_first),
+	KUNIT_CASE(array_grows_from_both_ends),
+	KUNIT_CASE(list_begins_where_it_was),
+	KUNIT_CASE(adaptive_steals_from_the_most_free),
+	KUNIT_CASE(stock_has_no_opinion),
+	KUNIT_CASE(few_pages_make_no_kernel_slice),
+	KUNIT_CASE(only_three_types_are_placed),
+	KUNIT_CASE(the_best_are_kept),
+	KUNIT_CASE(names_are_parsed),
+	{}
+};
+
+static struct kunit_suite place_suite = {
+	.name = "ramslice_place",
+	.test_cases = place_cases,
+};
+
+kunit_test_suite(place_suite);
