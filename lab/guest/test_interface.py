@@ -16,7 +16,7 @@ from harness import MIB, PAGE, Child, Memory
 # Table 3.3, with the access it gives
 FILES = {
     "nr_slices": 0o400, "nr_empty": 0o400, "nr_offline": 0o400, "all": 0o400, "reserve": 0o400, "summary": 0o400,
-    "stats": 0o600, "cmd": 0o200, "result": 0o400,
+    "stats": 0o600, "cmd": 0o200, "result": 0o400, "placement": 0o400,
 }
 PRICES = [
     "isolate_slice", "isolate_page", "drop_page", "migrate_page", "migrate_mapping", "alloc_buddy", "alloc_cache",
@@ -334,7 +334,7 @@ class Sysfs(harness.Test):
     def test_it_says_that_ramslice_is_on(self):
         self.assertEqual(dev.read(dev.SYSFS / "enabled"), "1")
         self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
-        names = {"enabled", "slice_bytes", "power_driver", "driver_timeout_ms", "strict", "price"}
+        names = {"enabled", "slice_bytes", "power_driver", "driver_timeout_ms", "strict", "price", "placement"}
         self.assertEqual(set(os.listdir(dev.SYSFS)), names)
 
     def test_slices_of_any_multiple_of_a_pageblock_work(self):

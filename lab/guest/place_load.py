@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A mixture of kernel and movable memory that comes and goes, and what it leaves: for placement policies, compared.
+
+Usage: place_load.py [--policy NAME] [--rounds N] [--seed N]
+
+Prints one line of JSON. Each round some processes start and end (anonymous memory, page tables), files are written and
+deleted (page cache, inodes, dentries), data waits in pipes for as long as it is not read (other kernel pages). Every
+third round everything is in use for a moment, so that kernel pages must fall back on what is left. The same seed does
+the same work under every policy. Wants lab/vm --disk.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import random
+import resource
+import signal
+import time
+from pathlib import Path
+
+import harness
+import ramslice_dev as dev
+from harness import MIB, PAGE
+
+F_SETPIPE_SZ = 1031
+# Kernel memory in pipes at most; a peak adds half of that for a moment.
+PIPES_MIB = 160
+FILES = Path("/mnt/files")
+
+
+def holder(mib, tables=0):
+    """A child that holds anonymous memory, and page tables for as many single pages 2 MiB apart."""
+    ready, done = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(done)
+        os.read(ready, 1)
+        os.close(ready)
+        return pid
+    with contextlib.suppress(BaseException):
+        memory = mmap.mmap(-1, mib * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        sparse = mmap.mmap(-1, max(tables, 1) * 2 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | harness.MAP_NORESERVE)
+        sparse.madvise(mmap.MADV_NOHUGEPAGE)
+        for n in range(tables):
+            sparse[n * 2 * MIB] = 1
+        os.write(done, b"1")
+        while memory and sparse:
+            signal.pause()
+    os._exit(1)
+
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def full_pipe():
+    """1 MiB of data that nobody reads yet: kernel pages."""
+    out, into = os.pipe2(os.O_NONBLOCK)
+    fcntl.fcntl(into, F_SETPIPE_SZ, MIB)
+    os.write(into, bytes(MIB))
+    return out, into
+
+
+def close(pipe):
+    for fd in pipe:
+        os.close(fd)
+
+
+class Load:
+    """The mixture; deterministic but for what the kernel does by itself."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.holders, self.pipes, self.folders = [], [], []
+        self.failed = 0
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
+        FILES.mkdir(exist_ok=True)
+
+    def drop_some(self, what, share, how):
+        for _ in range(int(len(what) * share)):
+            how(what.pop(self.random.randrange(len(what))))
+
+    def make_files(self, nr):
+        folder = FILES / str(self.random.random())
+        folder.mkdir()
+        for n in range(nr):
+            (folder / f"file{n}").write_bytes(bytes(self.random.choice((100, PAGE, 5 * PAGE))))
+        self.folders.append(folder)
+
+    @staticmethod
+    def delete(folder):
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+    def grow_pipes(self, nr):
+        for _ in range(nr):
+            self.pipes.append(full_pipe())
+
+    def peak(self):
+        """Nearly all memory in use for a moment, and the kernel wants more."""
+        available = harness.meminfo()["MemAvailable"] // 1024
+        parts = [holder(max(available - PIPES_MIB // 2 - 60, 80) // 4, 8) for _ in range(4)]
+        before = len(self.pipes)
+        self.grow_pipes(PIPES_MIB // 4)
+        end(parts.pop(0))
+        self.grow_pipes(PIPES_MIB // 4)
+        for pid in parts:
+            end(pid)
+        late = self.pipes[before:]
+        self.pipes = self.pipes[:before]
+        self.random.shuffle(late)
+        # A few stay for long
+        self.pipes += late[:6]
+        for pipe in late[6:]:
+            close(pipe)
+
+    def round(self, number):
+        choose = self.random
+        self.drop_some(self.holders, 0.5, end)
+        self.drop_some(self.pipes, 0.4, close)
+        self.drop_some(self.folders, 0.4, self.delete)
+        for _ in range(4):
+            self.holders.append(holder(choose.randrange(10, 70), choose.randrange(40)))
+            self.grow_pipes(min(choose.randrange(12), PIPES_MIB - len(self.pipes)))
+            self.make_files(choose.randrange(30, 120))
+        if number % 3 == 2:
+            self.peak()
+
+    def finish(self):
+        """Light load: a quarter of what was there stays."""
+        self.drop_some(self.holders, 0.5, end)
+        self.drop_some(self.pipes, 0.6, close)
+        self.drop_some(self.folders, 0.6, self.delete)
+
+
+def unmovable(device):
+    """{slice: pages that can be neither moved nor dropped}, and the slices that boot or hardware keeps on."""
+    found, fixed = {}, set()
+    for s in device.snapshot():
+        if s.flags & dev.UNRECLAIMABLE:
+            fixed.add(s.id)
+        if s.state != dev.ONLINE:
+            continue
+        pages = sum(run.nr_pages for run in device.pages(s.id) if run.reason)
+        if pages:
+            found[s.id] = pages
+    return found, fixed
+
+
+def measure():
+    """What the load left: slices with kernel pages, what packing makes of it, and what it could make at best."""
+    os.sync()
+    dev.write("/proc/sys/vm/drop_caches", 1)
+    with dev.Device() as device:
+        info = device.info()
+        slice_pages = info.slice_bytes // PAGE
+        held, fixed = unmovable(device)
+        # Kernel pages fit into slices that stay on anyway; the rest needs so many more
+        rest = sum(pages for number, pages in held.items() if number not in fixed)
+        room = sum(slice_pages - held.get(number, 0) for number in fixed)
+        least = len(fixed) + -(-max(rest - room, 0) // slice_pages)
+        before = harness.vmstat()
+        offline = harness.compact(device)
+        after = harness.vmstat()
+        info = device.info()
+        reserve = sum(zone.awake_reserve_pages for zone in device.zones() if zone.nr_slices > 1)
+        total = info.free_pages
+        online_free = total - info.offline_pages
+        # As many whole slices as are free beyond the reserve
+        bound = max(total - reserve, 0) // slice_pages * slice_pages / total
+        return {
+            "slices": info.nr_slices, "slices_unmovable": len(set(held) | fixed), "slices_fixed": len(fixed),
+            "slices_unmovable_least": least, "pages_unmovable": sum(held.values()), "offline": offline,
+            "free_online_pages": online_free, "c": round(info.offline_pages / total, 4), "c_bound": round(bound, 4),
+            "in_use": round(1 - total / info.managed_pages, 4),
+            "migrated_per_slice": round((after["pgmigrate_success"] - before["pgmigrate_success"])
+                                        / max(offline, 1) / slice_pages, 4),
+        }
+
+
+def policy():
+    return dev.read(dev.SYSFS / "placement/policy")
+
+
+def figures():
+    """What placement says of itself, all zones together."""
+    tables = [dev.table(folder / "placement") for folder in dev.zone_folders()]
+    return {name: sum(table[name] for table in tables) for name in tables[0]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policy", default="stock")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--verify", action="store_true", help="recount at the end: are the counters true?")
+    args = parser.parse_args()
+    dev.write(dev.SYSFS / "placement/policy", args.policy)
+    if not dev.file_system():
+        raise FileNotFoundError("no disk")
+    began = time.monotonic()
+    load = Load(args.seed)
+    for number in range(args.rounds):
+        load.round(number)
+    load.finish()
+    took = time.monotonic() - began
+    print(json.dumps({"policy": policy(), "rounds": args.rounds, "seed": args.seed, "seconds": round(took),
+                      **measure(), **figures(), "oom_kill": harness.vmstat()["oom_kill"]}))
+    for pid in load.holders:
+        end(pid)
+    if args.verify:
+        print(dev.verify())
+
+
+if __name__ == "__main__":
+    main()
