@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    calibrate, compact, completions, doctor, energy, explain, fragment, guard, man, map, offline, online,
-    profiles, record, report, sim, slices, status, top, watch,
+    calibrate, census, compact, completions, doctor, energy, explain, fragment, guard, man, map, offline,
+    online, profiles, record, report, sim, slices, status, top, watch,
 };
 
 const LONG_ABOUT: &str = "\
@@ -143,6 +143,8 @@ pub(crate) enum Command {
     Map(map::Args),
     /// Say what keeps a slice on, and what would have to happen for it to be empty
     Explain(explain::Args),
+    /// Count the pages of each slice by kind, and how far kernel pages are scattered
+    Census(census::Args),
     /// Say what this machine could power down at all
     Doctor(doctor::Args),
     /// Empty slices and switch them off

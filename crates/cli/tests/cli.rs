@@ -92,6 +92,25 @@ fn explanations_are_what_is_expected() {
 }
 
 #[test]
+fn a_census_counts_every_page_once() {
+    let output = run_pages(&["census", "--json"]);
+    let document = serde_json::from_slice::<Value>(&output.stdout).unwrap();
+    let rows = document["slices"].as_array().unwrap();
+    assert!(!rows.is_empty());
+    for row in rows {
+        let pages = row.as_object().unwrap().iter();
+        let counted =
+            pages.filter(|(name, _)| !matches!(name.as_str(), "slice" | "lru_pages" | "staying_pages"));
+        assert_eq!(counted.filter_map(|(_, pages)| pages.as_u64()).sum::<u64>(), 16384, "{row}");
+    }
+    let totals = &document["totals"];
+    let staying = rows.iter().filter(|row| row["staying_pages"].as_u64() > Some(0)).count() as u64;
+    assert!(totals["slices_staying"].as_u64().unwrap() >= staying);
+    assert!(totals["slices_staying_least"].as_u64() <= totals["slices_staying"].as_u64());
+    assert!(totals["slices_unknown"].as_u64() > Some(0));
+}
+
+#[test]
 fn an_explanation_in_json_has_everything_that_the_text_has() {
     let parse = |output: Output| serde_json::from_slice::<Value>(&output.stdout).unwrap();
     let document = parse(run_pages(&["explain", "2", "--json"]));

@@ -3,6 +3,7 @@
 pub(crate) mod calibrate;
 mod calibrate_show;
 mod calibrate_take;
+pub(crate) mod census;
 mod child;
 pub(crate) mod compact;
 pub(crate) mod completions;
@@ -52,6 +53,7 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Slices(args) => slices::run(&args, context, out),
         Command::Map(args) => map::run(&args, context, out),
         Command::Explain(args) => explain::run(&args, context, out),
+        Command::Census(args) => census::run(&args, context, out),
         Command::Doctor(args) => doctor::run(&args, context, out),
         Command::Offline(args) => offline::run(&args, context, out),
         Command::Online(args) => online::run(&args, context, out),
