@@ -170,14 +170,13 @@ def measure():
         after = harness.vmstat()
         info = device.info()
         reserve = sum(zone.awake_reserve_pages for zone in device.zones() if zone.nr_slices > 1)
-        total = info.free_pages
-        online_free = total - info.offline_pages
+        total = info.free_pages + info.offline_pages
         # As many whole slices as are free beyond the reserve
         bound = max(total - reserve, 0) // slice_pages * slice_pages / total
         return {
             "slices": info.nr_slices, "slices_unmovable": len(set(held) | fixed), "slices_fixed": len(fixed),
             "slices_unmovable_least": least, "pages_unmovable": sum(held.values()), "offline": offline,
-            "free_online_pages": online_free, "c": round(info.offline_pages / total, 4), "c_bound": round(bound, 4),
+            "free_online_pages": info.free_pages, "c": round(info.offline_pages / total, 4), "c_bound": round(bound, 4),
             "in_use": round(1 - total / info.managed_pages, 4),
             "migrated_per_slice": round((after["pgmigrate_success"] - before["pgmigrate_success"])
                                         / max(offline, 1) / slice_pages, 4),

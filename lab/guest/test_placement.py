@@ -98,6 +98,13 @@ class Policies(Test):
 
     # What is free within pageblocks that are in use is taken first, wherever it is: hence the margins
 
+    def setUp(self):
+        super().setUp()
+        # Pageblocks that others left to the kernel are nobody's again
+        dev.write(POLICY, "packed")
+        harness.compact(self.device)
+        self.device.request("online_all")
+
     def both(self):
         for _ in range(8):
             self.take_kernel(8)
@@ -164,9 +171,12 @@ class NothingFails(Test):
                 dev.write(POLICY, policy)
                 self.assertGreater(harness.compact(self.device), 10)
                 woken = harness.woken_by_demand(self.device)
-                self.take_kernel(120)
+                # More than is awake
+                pipes = [place_load.full_pipe() for _ in range(self.device.info().free_pages * PAGE // MIB + 32)]
                 self.assertGreater(harness.woken_by_demand(self.device), woken)
-                self.device.request("online_all")
+                for pipe in pipes:
+                    place_load.close(pipe)
+                harness.wake(self.device)
 
     def test_policies_change_at_work(self):
         load = place_load.Load(7)
@@ -206,9 +216,10 @@ class NothingFails(Test):
                 memory.touch()
             # Ranked again when the first pageblocks are taken, a moment later
             harness.until(lambda: place_load.figures()["rankings"] > before["rankings"])
-            with Memory(64) as memory:
+            # More than what is free within pageblocks that are in use
+            with Memory(512) as memory:
                 memory.touch()
-            self.assertGreater(place_load.figures()["user_placed"], before["user_placed"])
+            self.assertGreater(place_load.figures()["user_placed"], before["user_placed"], (mib, before, place_load.figures()))
 
 
 def setUpModule():

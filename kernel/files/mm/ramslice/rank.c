@@ -68,10 +68,21 @@ static bool is_empty(const struct ramslice_place_slice *p)
 	return p->nr_free == p->nr_pages;
 }
 
-/* First by tier, from 1; then by @likes; then, by the caller, by address. */
+/* First by tier, from 1; then by @likes. */
 static u64 score(u32 tier, u32 likes)
 {
 	return (u64)tier << 32 | likes;
+}
+
+/*
+ * Among empty slices the kernel begins at the low end, where boot's pages are,
+ * and users at the other: until the next ranking both go by what was empty at
+ * the last one, and must not meet in the same slice.
+ */
+static u32 end_first(enum ramslice_place_class class,
+		     const struct ramslice_place_slice *p)
+{
+	return class == RAMSLICE_PLACE_KERNEL ? U32_MAX - p->index : p->index;
 }
 
 /*
@@ -85,13 +96,16 @@ static u64 packed(enum ramslice_place_class class,
 {
 	if (class == RAMSLICE_PLACE_KERNEL) {
 		if (p->fixed)
-			return score(3, p->nr_other);
+			return score(4, p->nr_other);
 		if (ramslice_place_is_kernel(p))
-			return score(2, p->nr_other);
+			return score(3, p->nr_other);
+		if (is_empty(p))
+			return score(2, end_first(class, p));
 		return score(1, U32_MAX - p->nr_lru);
 	}
 	if (!ramslice_place_is_kernel(p))
-		return score(2, U32_MAX - p->nr_free);
+		return is_empty(p) ? score(2, end_first(class, p)) :
+				     score(3, U32_MAX - p->nr_free);
 	return score(1, U32_MAX - p->nr_other);
 }
 
@@ -108,9 +122,7 @@ static u64 low(enum ramslice_place_class class,
 static u64 array(enum ramslice_place_class class,
 		 const struct ramslice_place_slice *p)
 {
-	if (class == RAMSLICE_PLACE_KERNEL)
-		return score(1, U32_MAX - p->index);
-	return score(1, p->index);
+	return score(1, end_first(class, p));
 }
 
 /* Tiers of list and adaptive: one's own, then free ones, then the others'. */
@@ -129,6 +141,8 @@ static u64 list(enum ramslice_place_class class,
 {
 	u32 tier = pool_tier(class, p);
 
+	if (tier == 2)
+		return score(tier, end_first(class, p));
 	if (p->in_use && tier == 3)
 		return score(4, 0);
 	return score(tier, p->nr_free);
@@ -140,6 +154,8 @@ static u64 adaptive(enum ramslice_place_class class,
 {
 	u32 tier = pool_tier(class, p);
 
+	if (tier == 2)
+		return score(tier, end_first(class, p));
 	return score(tier, tier == 1 ? p->nr_free : 0);
 }
 

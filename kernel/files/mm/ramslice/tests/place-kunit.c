@@ -91,7 +91,7 @@ static void packed_keeps_the_kernel_together(struct kunit *test)
 static void packed_fills_what_is_fullest(struct kunit *test)
 {
 	EXPECT_ORDER(test, PACKED, USER, RAMSLICE_NO_ID, NEARLY_FULL, HALF,
-		     EMPTY, LAST, KERNEL, KERNEL_MORE, FIXED);
+		     LAST, EMPTY, KERNEL, KERNEL_MORE, FIXED);
 }
 
 static void low_confines_the_kernel_to_the_first(struct kunit *test)
@@ -114,13 +114,13 @@ static void list_begins_where_it_was(struct kunit *test)
 {
 	EXPECT_ORDER(test, LIST, KERNEL, FIXED, FIXED, KERNEL, KERNEL_MORE,
 		     EMPTY, LAST, HALF, NEARLY_FULL);
-	EXPECT_ORDER(test, LIST, USER, NEARLY_FULL, NEARLY_FULL, HALF, EMPTY,
-		     LAST, KERNEL, KERNEL_MORE, FIXED);
+	EXPECT_ORDER(test, LIST, USER, NEARLY_FULL, NEARLY_FULL, HALF, LAST,
+		     EMPTY, KERNEL, KERNEL_MORE, FIXED);
 	/* Nobody's: the most free first */
 	EXPECT_ORDER(test, LIST, KERNEL, RAMSLICE_NO_ID, KERNEL, KERNEL_MORE,
 		     FIXED, EMPTY, LAST, HALF, NEARLY_FULL);
 	/* Another list's is not one's own because it was used last */
-	EXPECT_ORDER(test, LIST, USER, KERNEL, HALF, NEARLY_FULL, EMPTY, LAST,
+	EXPECT_ORDER(test, LIST, USER, KERNEL, HALF, NEARLY_FULL, LAST, EMPTY,
 		     KERNEL, KERNEL_MORE, FIXED);
 }
 
@@ -129,7 +129,7 @@ static void adaptive_steals_from_the_most_free(struct kunit *test)
 	EXPECT_ORDER(test, ADAPTIVE, KERNEL, RAMSLICE_NO_ID, FIXED, KERNEL,
 		     KERNEL_MORE, EMPTY, LAST, HALF, NEARLY_FULL);
 	EXPECT_ORDER(test, ADAPTIVE, USER, RAMSLICE_NO_ID, HALF, NEARLY_FULL,
-		     EMPTY, LAST, KERNEL, KERNEL_MORE, FIXED);
+		     LAST, EMPTY, KERNEL, KERNEL_MORE, FIXED);
 }
 
 static void stock_has_no_opinion(struct kunit *test)
