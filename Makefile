@@ -15,7 +15,7 @@ help: ## Shows this list
 	@echo "ramslice: packs used memory into few DRAM slices, so that the empty ones can be powered off."; echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo demo-stock test test-long check soak bench bench-energy bench-governor bench-all case shell series
+.PHONY: demo demo-stock test test-long check soak bench bench-energy bench-governor bench-placement bench-all case shell series
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/demo
 
@@ -39,6 +39,9 @@ bench: setup ## Measures what slices cost, against the unpatched kernel
 
 bench-energy: setup ## Measures how true prices are, and reads the kept case studies
 	@lab/bench energy
+
+bench-placement: setup ## Measures what each placement policy leaves to be switched off
+	@lab/bench placement
 
 bench-governor: setup ## Plays policies against the clairvoyant in the simulator
 	@lab/bench governor

@@ -193,6 +193,21 @@ def figures():
     return {name: sum(table[name] for table in tables) for name in tables[0]}
 
 
+def run(name, rounds, seed):
+    """The load under a policy, and what it left; also the load, which still holds memory."""
+    dev.write(dev.SYSFS / "placement/policy", name)
+    if not dev.file_system():
+        raise FileNotFoundError("no disk")
+    began = time.monotonic()
+    load = Load(seed)
+    for number in range(rounds):
+        load.round(number)
+    load.finish()
+    took = time.monotonic() - began
+    return load, {"policy": policy(), "rounds": rounds, "seed": seed, "seconds": round(took), **measure(), **figures(),
+                  "oom_kill": harness.vmstat()["oom_kill"]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", default="stock")
@@ -200,17 +215,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--verify", action="store_true", help="recount at the end: are the counters true?")
     args = parser.parse_args()
-    dev.write(dev.SYSFS / "placement/policy", args.policy)
-    if not dev.file_system():
-        raise FileNotFoundError("no disk")
-    began = time.monotonic()
-    load = Load(args.seed)
-    for number in range(args.rounds):
-        load.round(number)
-    load.finish()
-    took = time.monotonic() - began
-    print(json.dumps({"policy": policy(), "rounds": args.rounds, "seed": args.seed, "seconds": round(took),
-                      **measure(), **figures(), "oom_kill": harness.vmstat()["oom_kill"]}))
+    load, left = run(args.policy, args.rounds, args.seed)
+    print(json.dumps(left))
     for pid in load.holders:
         end(pid)
     if args.verify:
