@@ -55,6 +55,7 @@ fn commands_print_what_is_expected() {
         ("compact-most", vec!["compact", "--max-slices", "2", "--zone", "Normal"]),
         ("compact-dry", vec!["compact", "--dry-run", "--json"]),
         ("watch", vec!["watch", "--count", "1"]),
+        ("top-once", vec!["top", "--once", "--profile", "thesis-parc", "--sort", "price"]),
         ("top-line", vec!["top", "--count", "1"]),
         ("top-interval", vec!["top", "--interval", "10ms"]),
         ("profiles", vec!["profiles"]),
