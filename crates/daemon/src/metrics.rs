@@ -317,6 +317,9 @@ impl Metrics {
 
     /// Slices woke.
     pub fn woken(&self, mode: Mode, cause: Cause, slices: u32) {
+        if slices == 0 {
+            return;
+        }
         let labels = vec![("mode", mode.name().to_owned()), ("cause", cause.name().to_owned())];
         self.woken.get_or_create(&labels).inc_by(slices.into());
     }

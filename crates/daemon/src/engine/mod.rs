@@ -215,20 +215,21 @@ impl Engine {
     fn notice(&mut self, look: &Look) {
         let (mode, time) = (self.settings.mode, self.time);
         let mut ours = std::mem::take(&mut self.woken_by_pressure);
+        self.metrics.woken(mode, Cause::Pressure, ours);
         for zone in &look.zones {
             let Some(mind) = self.minds.get_mut(&ZoneKey::of(zone)) else { continue };
             let since = mind.left.map(|left| left.until(zone)).unwrap_or_default();
             let pressure = since.others.min(ours);
             ours -= pressure;
             self.work.woken_slices += u64::from(since.memory + since.others);
-            for (slices, cause, event) in [
-                (since.memory, Cause::Memory, WakeCause::Demand),
-                (pressure, Cause::Pressure, WakeCause::Demand),
-                (since.others - pressure, Cause::Others, WakeCause::Request),
-            ] {
+            let others = since.others - pressure;
+            self.metrics.woken(mode, Cause::Memory, since.memory);
+            self.metrics.woken(mode, Cause::Others, others);
+            for (slices, cause) in
+                [(since.memory + pressure, WakeCause::Demand), (others, WakeCause::Request)]
+            {
                 if slices > 0 {
-                    self.metrics.woken(mode, cause, slices);
-                    mind.events.push(Event::Woken { time, slices, cause: event });
+                    mind.events.push(Event::Woken { time, slices, cause });
                 }
             }
             if mode == Mode::Observe {
@@ -238,6 +239,14 @@ impl Engine {
                 self.metrics.others_switched_off(since.switched_off);
                 debug!(zone = zone.name, slices = since.switched_off, "somebody else switched slices off");
             }
+        }
+        // What the guard woke while the last step was at work was awake again before its zone was left, or was
+        // told of too late and taken for the work of others.
+        if let Some(mind) =
+            look.zones.first().filter(|_| ours > 0).and_then(|zone| self.minds.get_mut(&ZoneKey::of(zone)))
+        {
+            self.work.woken_slices += u64::from(ours);
+            mind.events.push(Event::Woken { time, slices: ours, cause: WakeCause::Demand });
         }
     }
 

@@ -253,6 +253,18 @@ fn requests_that_fail_are_counted_and_do_not_end_it() {
 }
 
 #[test]
+fn what_a_guard_woke_counts_even_if_no_two_looks_show_it() {
+    let machine = Machine::new(64);
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 3);
+    engine.woken_by_guard(2, Duration::from_secs(now));
+    steps(&mut engine, &machine, now, 2);
+    let text = engine.metrics.text();
+    assert!(text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"pressure\"} 2"), "{text}");
+    assert!(!text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"others\"} 2"), "{text}");
+}
+
+#[test]
 fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
     let machine = Machine::new(64);
     machine.use_slices(20.0);
