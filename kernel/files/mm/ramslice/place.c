@@ -386,20 +386,33 @@ u32 ramslice_place_low_slices(void)
 }
 
 /**
- * ramslice_place_set - choose where pages go from now on
+ * ramslice_place_set_policy - choose where pages go from now on
  * @new_policy: the policy
- * @nr_low: for RAMSLICE_PLACE_LOW: slices of each zone that the kernel keeps to
  *
  * In force when this returns. Pages that are in use stay where they are.
  *
  * Context: Process context, may sleep.
  */
-void ramslice_place_set(enum ramslice_place_policy new_policy, u32 nr_low)
+void ramslice_place_set_policy(enum ramslice_place_policy new_policy)
+{
+	mutex_lock(&policy_lock);
+	WRITE_ONCE(policy, new_policy);
+	if (new_policy != RAMSLICE_PLACE_STOCK)
+		rank_zones();
+	mutex_unlock(&policy_lock);
+}
+
+/**
+ * ramslice_place_set_low - choose what RAMSLICE_PLACE_LOW goes by
+ * @nr_low: slices of each zone that the kernel keeps to
+ *
+ * Context: Process context, may sleep.
+ */
+void ramslice_place_set_low(u32 nr_low)
 {
 	mutex_lock(&policy_lock);
 	WRITE_ONCE(low_slices, nr_low);
-	WRITE_ONCE(policy, new_policy);
-	if (new_policy != RAMSLICE_PLACE_STOCK)
+	if (policy == RAMSLICE_PLACE_LOW)
 		rank_zones();
 	mutex_unlock(&policy_lock);
 }
@@ -442,6 +455,6 @@ early_param("ramslice_placement", parse_placement);
 int __init ramslice_place_init(void)
 {
 	if (boot_policy != RAMSLICE_PLACE_STOCK)
-		ramslice_place_set(boot_policy, low_slices);
+		ramslice_place_set_policy(boot_policy);
 	return 0;
 }

@@ -116,7 +116,8 @@ void ramslice_place_offer(struct ramslice_place_list *list,
 
 enum ramslice_place_policy ramslice_place_policy(void);
 u32 ramslice_place_low_slices(void);
-void ramslice_place_set(enum ramslice_place_policy policy, u32 nr_low);
+void ramslice_place_set_policy(enum ramslice_place_policy new_policy);
+void ramslice_place_set_low(u32 nr_low);
 void ramslice_place_stats(struct ramslice_zone *rz,
 			  struct ramslice_place_stats *st);
 struct ramslice_place *ramslice_place_new(void);

@@ -173,7 +173,7 @@ static ssize_t policy_store(struct kobject *kobj, struct kobj_attribute *attr,
 
 	if (policy < 0)
 		return policy;
-	ramslice_place_set(policy, ramslice_place_low_slices());
+	ramslice_place_set_policy(policy);
 	return len;
 }
 
@@ -208,7 +208,7 @@ static ssize_t low_slices_store(struct kobject *kobj,
 
 	if (err)
 		return err;
-	ramslice_place_set(ramslice_place_policy(), nr);
+	ramslice_place_set_low(nr);
 	return len;
 }
 
