@@ -17,9 +17,11 @@ from pathlib import Path
 
 from common import FLAVOURS, OUT, ROOT, die
 
-# One instruction is one nanosecond of the guest's clock; idle time passes at once. QEMU counts every iteration of a
-# string instruction: without the fast byte-wise ones, the kernel copies and clears a page in 512 of them, not 4096.
-ICOUNT = "--qemu-opt=-icount shift=0,sleep=off -cpu max,-erms,-fsrm"
+# QEMU emulates and counts every iteration of a string instruction: without the fast byte-wise ones, the kernel copies
+# and clears a page in 512 of them, not 4096.
+CPU = "-cpu max,-erms,-fsrm"
+# One instruction is one nanosecond of the guest's clock; idle time passes at once.
+ICOUNT = f"--qemu-opt=-icount shift=0,sleep=off {CPU}"
 
 
 @dataclasses.dataclass

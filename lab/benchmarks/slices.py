@@ -185,7 +185,8 @@ def latencies(folder, names):
 def redis(args):
     """Latency of Redis while its pages migrate, against not migrating and against hotplug of the same pages."""
     images = images_of("plain", "stock")
-    boots = [Boot(arm, flavour, ["--mem", "5632M", "--append", "movablecore=3584M", "--cpus", "2"], "bench_redis.py", [])
+    words = ["--mem", "5632M", "--append", "movablecore=3584M", "--cpus", "2", f"--qemu-opt={machines.CPU}"]
+    boots = [Boot(arm, flavour, words, "bench_redis.py", [])
              for arm, flavour in (("ours", "plain"), ("hotplug", "stock"))]
     found = machines.run(boots, images, "redis", args.quick, 1, args.seed)
     windows = {}
