@@ -89,7 +89,7 @@ fn watch(backend: &HotplugBackend, end: &AtomicBool, woken: &AtomicU32, mut tell
             }
             // Nothing is left to wake: no hurry to look again.
             Ok(Some(_)) => std::thread::sleep(TICK),
-            // A request of the daemon holds the lock, until its deadline at most.
+            // A request of the daemon holds the lock, and is ending; or another program does.
             Err(error) if error.kind() == ErrorKind::Busy => std::thread::sleep(AGAIN),
             Err(error) => {
                 if !std::mem::replace(&mut failed, true) {

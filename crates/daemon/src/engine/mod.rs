@@ -26,7 +26,7 @@ use crate::shadow::Shadow;
 use crate::status::{RequestStatus, ZoneStatus};
 use crate::wakes::{Cause, Left};
 
-/// On a stock kernel requests switch one slice off, and give up after this: meanwhile nothing could be woken.
+/// On a stock kernel requests switch one slice off, and give up after this: looks and pressure wait meanwhile.
 const STOCK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What belongs to a zone.
@@ -305,7 +305,7 @@ impl Engine {
     ) -> RequestStatus {
         request.deadline = Some(self.settings.deadline);
         if self.way == Some("stock") && !matches!(request.op, Op::Online(_) | Op::OnlineAll) {
-            // As long as a request runs, the guard can wake nothing: both hold the same lock.
+            // A guard that needs the lock breaks it off; nothing else does before the deadline.
             request.deadline = Some(self.settings.deadline.min(STOCK_DEADLINE));
             request.max_slices = Some(1);
         }

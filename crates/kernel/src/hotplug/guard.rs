@@ -4,9 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ramslice_types::{Backend, BackendError, Bytes, Op, Outcome, Request};
+use ramslice_types::{Backend, BackendError, Bytes, ErrorKind, Op, Outcome, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
@@ -77,6 +78,12 @@ pub struct Guard<'a> {
     step: u32,
 }
 
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.backend.wanted.store(false, Ordering::Relaxed);
+    }
+}
+
 impl<'a> Guard<'a> {
     /// Wakes slices when less than `floor` is available, by default three quarters of the margin.
     pub fn new(backend: &'a HotplugBackend, floor: Option<Bytes>) -> Result<Self, BackendError> {
@@ -145,7 +152,13 @@ impl<'a> Guard<'a> {
 
     fn wake(&self, by: WokenBy, slices: u32) -> Result<Pressure, BackendError> {
         let request = Request { max_slices: Some(slices), ..Request::new(Op::OnlineAll) };
-        let outcome = self.backend.request(&request)?;
+        // A request of this program that takes memory away ends, and the next look finds the lock free.
+        self.backend.wanted.store(true, Ordering::Relaxed);
+        let result = self.backend.request(&request);
+        if !result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy) {
+            self.backend.wanted.store(false, Ordering::Relaxed);
+        }
+        let outcome = result?;
         debug!(?by, slices, done = outcome.slices_done, "woken");
         Ok(Pressure { by, outcome })
     }

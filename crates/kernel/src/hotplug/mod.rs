@@ -22,6 +22,7 @@ mod tests;
 mod zones;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub struct HotplugBackend {
     last: Mutex<Option<Look>>,
     /// The states of slices last seen by [`Backend::wait_event`], and how often they have changed.
     seen: Mutex<(u64, Vec<SliceState>)>,
+    /// A [`Guard`] waits to wake slices: a request that takes memory away gives up.
+    wanted: AtomicBool,
 }
 
 impl HotplugBackend {
@@ -73,7 +76,12 @@ impl HotplugBackend {
         let names = Names::new(&paths);
         let page = Bytes(rustix::param::page_size() as u64);
         let (last, seen) = (Mutex::new(None), Mutex::new((0, Vec::new())));
-        Ok(Self { system, paths, names, block, page, last, seen })
+        Ok(Self { system, paths, names, block, page, last, seen, wanted: AtomicBool::new(false) })
+    }
+
+    /// Whether a guard waits to wake slices.
+    fn wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// A fresh look at everything.

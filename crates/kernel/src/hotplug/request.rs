@@ -304,6 +304,9 @@ impl Run<'_> {
         if left.is_zero() {
             return Err(Stop::new(Reason::Deadline));
         }
+        if self.backend.wanted() {
+            return Err(Stop::new(Reason::Pressure));
+        }
         let users = self.look.users(self.system, number).unwrap_or_default();
         self.look.store.blocks.insert(number, zone.to_owned());
         if let Err(error) = self.look.store.save(self.system) {
@@ -312,7 +315,9 @@ impl Run<'_> {
             return Err(Stop { reason: Reason::None, errno: Errno::IO });
         }
         let path = file(number, "state");
-        let result = alarm::within(left, || self.system.write(&path, "offline")).and_then(|result| result);
+        let wanted = || self.backend.wanted();
+        let result =
+            alarm::within(left, wanted, || self.system.write(&path, "offline")).and_then(|result| result);
         let Err(error) = result else {
             if let Some(block) = self.look.blocks.get_mut(&number) {
                 (block.state, block.zone) = (BlockState::Offline, None);
@@ -333,6 +338,7 @@ impl Run<'_> {
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
         let stop = |reason| Stop { errno, ..Stop::new(reason) };
         match errno {
+            Errno::INTR if self.backend.wanted() => return stop(Reason::Pressure),
             Errno::INTR if self.system.now() < self.end => return stop(Reason::Signal),
             Errno::INTR => {
                 // Nothing new comes into a block that is being emptied. If all but a few pages left, these are held.

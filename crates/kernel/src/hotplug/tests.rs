@@ -9,8 +9,8 @@ use ramslice_types::{
 };
 use rustix::io::Errno;
 
-use super::HotplugBackend;
 use super::fake::{ANON, BLOCK, Fake, remembered};
+use super::{Guard, HotplugBackend};
 use crate::paths::Paths;
 
 fn machine() -> (Fake, HotplugBackend) {
@@ -237,6 +237,21 @@ fn a_second_request_at_the_same_time_is_refused_but_looking_is_not() {
     assert_eq!(backend.request(&Request::default()).unwrap_err().kind(), ErrorKind::Busy);
     assert!(backend.request(&Request { dry_run: true, ..Request::default() }).is_ok());
     assert!(backend.machine().is_ok());
+}
+
+#[test]
+fn who_takes_memory_away_makes_way_for_a_guard_that_waits() {
+    let (fake, backend) = machine();
+    assert_eq!(offline(&backend, 31).slices_done, 1);
+    let mut guard = Guard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
+    // Somebody else switches.
+    fake.inner().locked = true;
+    assert_eq!(guard.watch(Duration::ZERO).unwrap_err().kind(), ErrorKind::Busy);
+    fake.inner().locked = false;
+    assert_eq!(why(&offline(&backend, 30)), (Reason::Pressure, errno(Errno::AGAIN)));
+    assert_eq!(fake.inner().offline(), [31]);
+    assert_eq!(guard.watch(Duration::ZERO).unwrap().unwrap().outcome.slices_done, 1);
+    assert_eq!(offline(&backend, 30).slices_done, 1);
 }
 
 #[test]

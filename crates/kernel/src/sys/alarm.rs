@@ -1,11 +1,11 @@
-//! A system call that must not wait for ever: a signal of our own interrupts it at a moment given.
+//! A system call that must not wait for ever: a signal of our own interrupts it at a moment given, or when it is to end.
 
 use std::io;
 use std::sync::Once;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How often the signal is repeated: the first may come just before the system call.
+/// How often it is looked whether the call is to end, and the signal repeated: the first may come just before the call.
 const AGAIN: Duration = Duration::from_millis(20);
 
 extern "C" fn nothing(_signal: libc::c_int) {}
@@ -15,10 +15,14 @@ fn signal() -> libc::c_int {
     libc::SIGRTMIN() + 3
 }
 
-/// Runs `call` in this thread and interrupts its system calls from `after` on, until it returns.
+/// Runs `call` in this thread and interrupts its system calls from `after` on, or once `enough` says so, until it returns.
 ///
 /// Calls that are interrupted fail with `EINTR`, if they can be.
-pub(crate) fn within<T>(after: Duration, call: impl FnOnce() -> T) -> io::Result<T> {
+pub(crate) fn within<T>(
+    after: Duration,
+    enough: impl Fn() -> bool + Send,
+    call: impl FnOnce() -> T,
+) -> io::Result<T> {
     static INSTALLED: Once = Once::new();
     let mut result = Ok(());
     INSTALLED.call_once(|| {
@@ -36,11 +40,12 @@ pub(crate) fn within<T>(after: Duration, call: impl FnOnce() -> T) -> io::Result
     Ok(std::thread::scope(|scope| {
         let (done, over) = mpsc::channel::<()>();
         scope.spawn(move || {
-            let mut wait = after;
-            while over.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                // SAFETY: the caller waits for this thread before it leaves the scope, so it is alive.
-                unsafe { libc::pthread_kill(caller, signal()) };
-                wait = AGAIN;
+            let began = Instant::now();
+            while over.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
+                if began.elapsed() >= after || enough() {
+                    // SAFETY: the caller waits for this thread before it leaves the scope, so it is alive.
+                    unsafe { libc::pthread_kill(caller, signal()) };
+                }
             }
         });
         let result = call();
@@ -63,12 +68,22 @@ mod tests {
     #[test]
     fn a_call_that_takes_too_long_is_interrupted() {
         let start = Instant::now();
-        assert_eq!(within(Duration::from_millis(50), || sleep(60)).unwrap(), Err(rustix::io::Errno::INTR));
+        let result = within(Duration::from_millis(50), || false, || sleep(60)).unwrap();
+        assert_eq!(result, Err(rustix::io::Errno::INTR));
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_call_that_somebody_else_waits_for_is_interrupted() {
+        let start = Instant::now();
+        let result =
+            within(Duration::from_mins(1), || start.elapsed().as_millis() > 50, || sleep(60)).unwrap();
+        assert_eq!(result, Err(rustix::io::Errno::INTR));
         assert!(start.elapsed() < Duration::from_secs(30));
     }
 
     #[test]
     fn a_call_that_returns_in_time_is_left_alone() {
-        assert_eq!(within(Duration::from_mins(1), || sleep(0)).unwrap(), Ok(0));
+        assert_eq!(within(Duration::from_mins(1), || false, || sleep(0)).unwrap(), Ok(0));
     }
 }
