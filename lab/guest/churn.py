@@ -222,6 +222,19 @@ def start_loads(rng, share, folder, pause_ms):
     return loads
 
 
+def end_loads(loads, problems):
+    """Ends them all and returns what each did; who found a wrong byte goes to the problems."""
+    for load in loads:
+        load.process.terminate()
+    results = []
+    for load in loads:
+        try:
+            results.append(load.end())
+        except Failed as error:
+            problems.append(str(error))
+    return results
+
+
 def by_demand(device):
     return sum(zone.woken_by_demand for zone in device.zones())
 
@@ -270,7 +283,6 @@ def main():
     before = standing()
 
     problems = []
-    results = []
     with rs.Device() as device:
         driver = device.info().power_driver.decode()
         if driver != "sim":
@@ -285,13 +297,7 @@ def main():
             chaos.start()
             chaos.join()
             churned = time.monotonic()
-            for load in loads:
-                load.process.terminate()
-            for load in loads:
-                try:
-                    results.append(load.end())
-                except Failed as error:
-                    problems.append(str(error))
+            results = end_loads(loads, problems)
         finally:
             for load in loads:
                 load.kill()

@@ -16,7 +16,7 @@ import tempfile
 import threading
 
 import ramslice_dev as rs
-from churn import Chaos, Failed, judge, standing, start_loads, watch
+from churn import Chaos, end_loads, judge, standing, start_loads, watch
 from test_daemon import Daemon
 
 
@@ -65,7 +65,7 @@ def main():
         sys.exit("daemon_soak.py: no disk: start the guest with --disk 1G")
     subprocess.run(["modprobe", "ramslice_sim"], check=True)
     before, swapped = standing(), rs.vmstat("pswpout")
-    problems, results = [], []
+    problems = []
     with tempfile.TemporaryDirectory() as state, rs.Device() as device:
         daemon = Daemon(state, mode="on", stop="leave", stall=100)
         loads = start_loads(rng, args.share, folder, pause_ms=200)
@@ -79,13 +79,7 @@ def main():
             trial.look(device)
             if status := daemon.end():
                 problems.append(f"the daemon ended with status {status}")
-            for load in loads:
-                load.process.terminate()
-            for load in loads:
-                try:
-                    results.append(load.end())
-                except Failed as error:
-                    problems.append(str(error))
+            results = end_loads(loads, problems)
         finally:
             daemon.end(9)
             for load in loads:

@@ -22,7 +22,7 @@ PORT = 19750
 PATIENCE = 180
 SETTINGS = """schema_version = 1
 mode = "{mode}"
-period_seconds = 0.5
+period_seconds = {period}
 policy = "{policy}"
 [governor]
 costs = "predicted"
@@ -51,8 +51,8 @@ class Daemon:
         self.configure(**settings)
         self.process = None
 
-    def configure(self, mode="observe", policy="governor", stop="leave", stall=0):
-        text = SETTINGS.format(mode=mode, policy=policy, stop=stop, stall=stall)
+    def configure(self, mode="observe", policy="governor", stop="leave", stall=0, period=0.5):
+        text = SETTINGS.format(mode=mode, policy=policy, stop=stop, stall=stall, period=period)
         (self.folder / "c.toml").write_text(text)
 
     def start(self):
