@@ -33,6 +33,7 @@ class Boot:
     words: list  # lab/vm's
     script: str  # in lab/guest
     parts: list
+    environment: list = ()  # NAME=VALUE
     number: int = 0
     folder: Path = None  # what it left, once it ran
 
@@ -86,7 +87,7 @@ def _run(boot, images, folder, quick):
     folder.mkdir(parents=True)
     result = folder / "result.json"
     line = [ROOT / "lab/vm", "--quiet", "--timeout", 3600, "--kernel", boot.flavour, *boot.words, "--rw", folder,
-            "--console", folder / "console", "--", "python3", f"lab/guest/{boot.script}", result, *(["--quick"] if quick else []), *boot.parts]
+            "--console", folder / "console", "--", *boot.environment, "python3", f"lab/guest/{boot.script}", result, *(["--quick"] if quick else []), *boot.parts]
     began = time.monotonic()
     done = subprocess.run([str(word) for word in line], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])})

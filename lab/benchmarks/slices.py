@@ -176,6 +176,28 @@ def memory(args):
     return [value], images
 
 
+def daemon(args):
+    """Instructions and memory of ramsliced, at 6144 slices and its usual period, in modes observe and on."""
+    images = images_of("plain")
+    # Slices of 2 MiB: as many as 6 TiB have in slices of 1 GiB. Memory that nobody touches costs the host nothing.
+    words = ["--mem", "12416M", "--cpus", "1", ICOUNT, "--append", "ramslice=2M"]
+    program = f"RAMSLICE_DAEMON={CACHE / 'target/release/ramsliced'}"
+    boots = [Boot(mode, "plain", words, "bench_daemon.py", [mode], environment=[program]) for mode in ("observe", "on")]
+    found = machines.run(boots, images, "daemon", args.quick, args.jobs, args.seed)
+    new = []
+    for mode, (figures,) in found.items():
+        if figures["slices"] < 6144 or figures["steps"] < len(figures["periods"]):
+            raise SystemExit(f"the daemon did not do what is measured: {figures}")
+        shares = [100 * period["cpu_ns"] / period["ns"] for period in figures["periods"] if not period["requests"]]
+        value = plain(f"daemon-{mode}", "per cent of one CPU's instructions at 1 GIPS", shares)
+        value["beside"] = {"slices": figures["slices"], "offline at the end": figures["offline"], "periods with requests": [
+            100 * period["cpu_ns"] / period["ns"] for period in figures["periods"] if period["requests"]]}
+        new.append(value)
+    peaks = [figures["peak_kib"] / 1024 for (figures,) in found.values()]
+    new.append(plain("daemon-memory", "MiB resident at most", [max(peaks)]))
+    return new, images
+
+
 def latencies(folder, names):
     """Rows of histogram.py for the windows' files."""
     line = [CACHE / "venv/bin/python", ROOT / "lab/benchmarks/histogram.py", *(folder / name for name in names)]
@@ -214,5 +236,5 @@ def flames(args):
     return [], images
 
 
-PARTS = {"loops": loops, "empty": empty, "snapshot": snapshot, "together": together, "tlb": tlb, "memory": memory, "redis": redis,
-         "flames": flames}
+PARTS = {"loops": loops, "empty": empty, "snapshot": snapshot, "together": together, "tlb": tlb, "memory": memory, "daemon": daemon,
+         "redis": redis, "flames": flames}

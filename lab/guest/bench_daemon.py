@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What ramsliced costs at its usual period while programs come and go: CPU time of all its threads, and its memory.
+
+Usage: bench_daemon.py OUT.json [--quick] MODE
+
+Where instructions are counted, CPU time is instructions, in the kernel and outside. A period in which a request empties slices
+is told apart from others: emptying is the work that the daemon is there for. RAMSLICE_DAEMON is the program.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import harness
+import ramslice_dev as dev
+from test_daemon import Daemon
+
+PERIOD = 30
+WARM_UP, STEPS = 5, 20
+
+
+def cpu_ns(pid):
+    """CPU time of a process, all threads."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir())
+
+
+def work(device):
+    """What requests have done so far: slices that were switched off or woken by anybody."""
+    tables = [dev.table(folder / "stats") for folder in dev.zone_folders()]
+    return sum(table[name] for table in tables for name in ("offline_tried", "online_request"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("mode", choices=["observe", "on"])
+    args = parser.parse_args()
+    dev.debugfs()
+    with tempfile.TemporaryDirectory() as folder, dev.Device() as device:
+        daemon = Daemon(folder, mode=args.mode, period=PERIOD).start()
+        pid = daemon.process.pid
+        periods = []
+        for number in range(WARM_UP + (2 if args.quick else STEPS)):
+            # Some come, some go.
+            with harness.Memory(16 << number % 5) as memory:
+                memory.touch()
+                began, before, done = time.monotonic_ns(), cpu_ns(pid), work(device)
+                time.sleep(PERIOD)
+            periods.append({"cpu_ns": cpu_ns(pid) - before, "ns": time.monotonic_ns() - began, "requests": work(device) - done})
+        steps = daemon.metrics()["ramslice_steps_total"]
+        rss = next(int(line.split()[1]) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+                   if line.startswith("VmHWM"))
+        off = sum(zone.nr_offline for zone in device.zones())
+        daemon.end()
+        args.out.write_text(json.dumps({"periods": periods[WARM_UP:], "steps": steps, "peak_kib": rss, "offline": off,
+                                        "slices": device.info().nr_slices}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
