@@ -23,8 +23,8 @@ WARM_UP, STEPS = 5, 20
 
 
 def cpu_ns(pid):
-    """CPU time of a process, all threads."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir())
+    """CPU time of a process, all threads, as the scheduler counts it (clock_getcpuclockid(3))."""
+    return time.clock_gettime_ns(~pid << 3 | 2)
 
 
 def work(device):
