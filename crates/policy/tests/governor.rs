@@ -13,7 +13,7 @@ use ramslice_policy::model::{Costs, Series, State};
 use ramslice_policy::{
     Decision, Economics, Event, Governor, Observation, Policy, Row, Totals, Why, settings,
 };
-use ramslice_types::{Bytes, Op, Outcome, Pages, Price, Random, Request, SliceId, SliceState};
+use ramslice_types::{Bytes, Op, Outcome, Pages, Price, Random, Reason, Request, SliceId, SliceState};
 
 fn economics() -> Economics {
     let profile = builtin("thesis-parc").unwrap().unwrap();
@@ -366,6 +366,73 @@ fn a_request_that_does_nothing_is_not_repeated_at_once() {
         minute = at;
     }
     assert!(pauses.windows(2).all(|pair| pair[1] >= pair[0]) && pauses[5] >= 8, "{pauses:?}");
+}
+
+/// What came of a request that did nothing, for this reason.
+fn nothing_done(reason: Reason) -> [Event; 1] {
+    [Event::Finished { op: Op::Compact, outcome: Outcome { reason, ..Outcome::default() } }]
+}
+
+#[test]
+fn empty_slices_go_off_though_a_request_for_used_ones_found_no_room() {
+    let (totals, rows) = look(20, 0, 0);
+    let mut governor = governor();
+    let (minute, _) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
+    let time = Duration::from_secs(60 * minute + 10);
+    let empty = Totals { nr_empty: 3, ..totals };
+    let events = nothing_done(Reason::NoRoom);
+    let decision = governor.step(&Observation { time, totals: empty, rows: &rows, events: &events });
+    let ops: Vec<(Op, Option<u32>)> =
+        decision.requests.iter().map(|request| (request.op, request.max_slices)).collect();
+    assert_eq!(ops, [(Op::OfflineFree, Some(3))], "{decision:?}");
+}
+
+#[test]
+fn tries_again_when_demand_has_fallen_since_there_was_no_room() {
+    let (totals, rows) = look(40, 0, 0);
+    let waits = |used| {
+        let mut governor = governor();
+        let (minute, _) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
+        let mut at = minute;
+        for _ in 0..5 {
+            let time = Duration::from_secs(60 * (at + 1));
+            let events = nothing_done(Reason::NoRoom);
+            governor.step(&Observation { time, totals, rows: &rows, events: &events });
+            at = until_it_acts(&mut governor, totals, &rows, at + 2).unwrap().0;
+        }
+        let (later, rows) = look(used, 0, 0);
+        let time = Duration::from_secs(60 * (at + 1));
+        governor.step(&Observation { time, totals, rows: &rows, events: &nothing_done(Reason::NoRoom) });
+        until_it_acts(&mut governor, later, &rows, at + 2).unwrap().0 - at
+    };
+    let (same, less) = (waits(40), waits(39));
+    assert!(same > 10 && less < 5, "{same} {less} minutes");
+}
+
+#[test]
+fn a_budget_that_was_too_low_for_any_slice_is_raised_up_to_a_full_slice() {
+    let (totals, rows) = look(20, 0, 0);
+    let mut governor = governor();
+    let mut minute = 0;
+    let mut budgets = Vec::new();
+    for _ in 0..12 {
+        let (at, decision) = until_it_acts(&mut governor, totals, &rows, minute).unwrap();
+        budgets.push(decision.requests[0].budget.raw());
+        minute = at + 1;
+        let (time, events) = (Duration::from_secs(60 * minute), nothing_done(Reason::OverBudget));
+        let refused = governor.step(&Observation { time, totals, rows: &rows, events: &events });
+        if let Some(request) = refused.requests.first() {
+            budgets.push(request.budget.raw());
+        }
+        minute += 1;
+    }
+    // Rows say 10 million units; a full slice is 2 * 4.49 J, and prices may be off by a quarter.
+    let economics = economics();
+    let most = economics.price(economics.emptying_joules + economics.emptying_joules).0 as f64 * 1.26;
+    assert!(budgets[0] < 13_000_000, "{budgets:?}");
+    assert!(budgets.windows(2).all(|pair| pair[1] >= pair[0]), "{budgets:?}");
+    assert!(budgets.iter().any(|&budget| budget > 30_000_000), "{budgets:?}");
+    assert!(budgets.iter().all(|&budget| budget as f64 <= most), "{budgets:?}");
 }
 
 #[test]

@@ -120,7 +120,8 @@ fn cache_that_is_kept_is_moved_and_auto_keeps_what_was_used_again_page_by_page()
     let (dropped, moved) = outcome(CacheChoice::Drop, 0);
     assert!(dropped > 0);
     let (none, more) = outcome(CacheChoice::Keep, 0);
-    assert!(none == 0 && more > moved, "{none} {more} {moved}");
+    // What is kept is moved, and so dearer: other slices are the cheapest ones.
+    assert!(none == 0 && more > 0 && more != moved, "{none} {more} {moved}");
     assert_eq!(outcome(CacheChoice::Auto, 20_000), (none, more));
     let all = outcome(CacheChoice::Auto, 0).0;
     assert!(all > 0, "cache that was used once is dropped");
@@ -175,6 +176,62 @@ fn pinned_memory_fails_once_is_paid_for_and_left_alone() {
     let later = backend.request(&Request::new(Op::Offline(pinned.id))).unwrap();
     assert_eq!(later.reason, Reason::Pinned);
     backend.with(|machine| machine.check_books()).unwrap();
+}
+
+/// A machine whose free memory is the awake reserve, with whole slices of cache.
+fn at_its_reserve() -> SimBackend {
+    let backend = SimBackend::new(Config { scatter: 0.0, boot_share: 0.0, ..small() }).unwrap();
+    let info = backend.info().unwrap();
+    let reserve = backend.zones().unwrap()[0].awake_reserve_pages.0;
+    backend.apply(level(1, Class::File, 0, info.managed_pages.0 / 2));
+    let left = backend.info().unwrap().free_pages.0 - reserve;
+    backend.apply(level(2, Class::Anon, 1, left));
+    backend
+}
+
+#[test]
+fn a_slice_of_nothing_but_cache_goes_off_though_free_memory_is_at_the_reserve() {
+    let backend = at_its_reserve();
+    let free = backend.info().unwrap().free_pages;
+    let outcome = backend.request(&Request::new(Op::Compact)).unwrap();
+    assert!(outcome.slices_done >= 10, "{outcome:?}");
+    // What was free is free: the slices took nothing of it with them.
+    assert!(backend.info().unwrap().free_pages >= free, "{free:?}");
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn empty_slices_that_must_stay_awake_do_not_end_a_request() {
+    // Slices so small that the reserve is more than sixteen of them; they are empty, and cheapest.
+    let config = Config::new(Bytes(32 * 1024 * MIB), Bytes(2 * MIB));
+    let backend = SimBackend::new(Config { scatter: 0.0, boot_share: 0.0, ..config }).unwrap();
+    let info = backend.info().unwrap();
+    backend.apply(level(1, Class::File, 0, info.managed_pages.0 / 2));
+    backend.request(&Request::new(Op::OfflineFree)).unwrap();
+    let empty = backend.snapshot().unwrap().slices.iter().filter(|slice| slice.is_empty()).count();
+    assert!(empty > 16, "{empty}");
+    let outcome = backend.request(&Request::new(Op::Compact)).unwrap();
+    assert!(outcome.slices_done > 1000, "{outcome:?}");
+    backend.with(|machine| machine.check_books()).unwrap();
+}
+
+#[test]
+fn idle_cache_makes_room_at_destinations_unless_it_is_kept() {
+    // Two slices are half full of processes and the rest of both is cache: only without it, one can take the other's.
+    let dropped = |cache| {
+        let config = Config { boot_share: 0.0, ..Config::new(Bytes(8 * 32 * MIB), Bytes(32 * MIB)) };
+        let backend = SimBackend::new(Config { scatter: 1.0, ..config }).unwrap();
+        let managed = backend.info().unwrap().managed_pages.0;
+        backend.apply(level(1, Class::Anon, 1, managed * 3 / 10));
+        backend.apply(level(2, Class::File, 0, managed * 6 / 10));
+        let outcome = backend.request(&Request { cache, ..Request::new(Op::Compact) }).unwrap();
+        backend.with(|machine| machine.check_books()).unwrap();
+        (outcome.slices_done, backend.work().unwrap().target_cache_pages.0)
+    };
+    let (kept, none) = dropped(CacheChoice::Keep);
+    let (auto, some) = dropped(CacheChoice::Auto);
+    assert!(none == 0 && some > 0 && auto > kept, "{kept} {none} {auto} {some}");
+    assert_eq!(dropped(CacheChoice::Drop), (auto, some), "cache that was used once is idle");
 }
 
 #[test]

@@ -13,15 +13,15 @@
 mod cache;
 mod experts;
 mod outlook;
+mod prices;
 mod recent;
 mod season;
 mod wallet;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use ramslice_types::{Budget, CacheChoice, Joules, Op, Outcome, Pages, Price, Request};
+use ramslice_types::{Budget, CacheChoice, Joules, Op, Outcome, Pages, Price, Reason, Request};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{CostBasis, Governor as Settings, PolicyKind};
@@ -33,12 +33,11 @@ use crate::why::Why;
 use cache::Cache;
 use experts::{Advice, Experts, Figures, LONGEST_GAP, season_waits};
 use outlook::Outlook;
+use prices::{Markup, PRICE_ROOM, Prices};
 use recent::Recent;
 use season::Season;
 use wallet::{STAKE, WINDOW, Wallet};
 
-/// Exact prices, found by walking a slice, exceed those by counters by up to this factor before a slice is left alone.
-const PRICE_ROOM: f64 = 1.25;
 /// Weight of the last emptying in the mean of what emptying costs.
 const LEARNING: f64 = 0.1;
 /// After a request that did nothing, it waits so many seconds, twice as many the next time.
@@ -73,10 +72,22 @@ struct Mind {
     outlook: Outlook,
     /// Slices that went off and have not paid yet: when, how many, what each cost.
     unpaid: VecDeque<(f64, u32, f64)>,
-    /// No request before this time, in seconds, because the last one did nothing.
-    paused_until: f64,
+    /// Exact prices over those by counters.
+    markup: Markup,
+    /// Why nothing that is used is to be emptied for a while.
+    pause: Pause,
+}
+
+/// After a request that did nothing for want of room.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Pause {
+    /// No request before this time, in seconds.
+    until: f64,
     /// The length of the next pause.
-    pause: f64,
+    next: f64,
+    /// Slices that were needed and on at that time: with fewer or more of them, it may be worth a try.
+    need: u32,
+    on: u32,
 }
 
 /// Slices that should pay, and what keeps the next one on.
@@ -88,6 +99,8 @@ struct Plan {
     joules: f64,
     /// The dearest of the used ones, in joules.
     dearest: f64,
+    /// By counters, the prices of the used ones, in joules.
+    prices: Vec<f64>,
     stopped: Option<Why>,
 }
 
@@ -122,8 +135,7 @@ impl Governor {
             mind.wallet = Wallet::new(mind.time, dearest, break_even);
             mind.unpaid.clear();
             mind.off = 0;
-            mind.paused_until = mind.time;
-            mind.pause = FIRST_PAUSE;
+            mind.pause = Pause::none(mind.time);
         }
     }
 
@@ -185,14 +197,21 @@ impl Governor {
                         mind.off += done;
                         mind.unpaid.push_back((mind.time, done, cost / f64::from(done)));
                     }
+                    let raised = emptied
+                        && done == 0
+                        && outcome.reason == Reason::OverBudget
+                        && mind.markup.too_low(dearest(&self.economics));
                     if emptied && done > 0 {
-                        mind.pause = FIRST_PAUSE;
+                        mind.pause.next = FIRST_PAUSE;
+                        mind.markup.learn(done, self.economics.joules(outcome.price_predicted).0);
                         // Each slice counts: many at once teach more than one.
                         let weight = 1.0 - (1.0 - LEARNING).powf(f64::from(done));
                         self.emptying += weight * (cost / f64::from(done) - self.emptying);
-                    } else if emptied {
-                        mind.paused_until = mind.time + mind.pause;
-                        mind.pause = (mind.pause * 2.0).min(LONGEST_PAUSE);
+                    } else if emptied && !raised {
+                        let until = mind.time + mind.pause.next;
+                        let next = (mind.pause.next * 2.0).min(LONGEST_PAUSE);
+                        let on = seen.totals.nr_slices.saturating_sub(seen.totals.nr_offline);
+                        mind.pause = Pause { until, next, need: mind.recent.need(), on };
                     }
                 }
             }
@@ -208,12 +227,17 @@ impl Governor {
             plan.stopped = Some(Why::AllNeeded { need });
             return plan;
         }
-        let mut prices = Prices::new(self, totals, rows);
+        let mut prices = Prices::new(&self.economics, self.emptying, totals.nr_empty, rows);
         for level in (need + 1..=on).rev() {
-            let Some((price, empty)) = prices.next() else {
+            let Some((counted, empty)) = prices.next() else {
                 plan.stopped = Some(Why::NoCandidate { spare: level - need });
                 break;
             };
+            if !empty && now < mind.pause.until {
+                plan.stopped = Some(Why::DidNothing { wait: seconds(mind.pause.until - now) });
+                break;
+            }
+            let price = if empty { counted } else { mind.markup.of(counted).min(dearest(&self.economics)) };
             let break_even = (price + figures.waking) / figures.saving;
             let gap = mind.recent.gap(level);
             let idle = (now - gap.since).max(0.0);
@@ -257,6 +281,7 @@ impl Governor {
             } else {
                 plan.used += 1;
                 plan.dearest = plan.dearest.max(price);
+                plan.prices.push(counted);
             }
         }
         plan
@@ -294,54 +319,15 @@ fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-/// What switching slices off costs, cheapest first: empty ones, then used ones by their price.
-///
-/// Mostly only the first price is asked for: a look at all rows finds it, and nothing is sorted.
-struct Prices<'a> {
-    empty: u32,
-    rows: &'a [Row],
-    /// Prices not given yet, once more than one was asked for.
-    heap: Option<BinaryHeap<Reverse<Price>>>,
-    first: bool,
-    governor: &'a Governor,
-}
-
-impl<'a> Prices<'a> {
-    fn new(governor: &'a Governor, totals: &Totals, rows: &'a [Row]) -> Self {
-        Self { empty: totals.nr_empty, rows, heap: None, first: true, governor }
-    }
-
-    fn used(&self) -> impl Iterator<Item = Price> + use<'a> {
-        self.rows.iter().filter(|row| row.can_go_off() && !row.is_empty()).filter_map(|row| row.price)
-    }
-
-    /// The next price in joules, and whether the slice is empty.
-    fn next(&mut self) -> Option<(f64, bool)> {
-        let economics = &self.governor.economics;
-        if self.empty > 0 {
-            self.empty -= 1;
-            return Some((economics.empty_joules.0, true));
-        }
-        let price = if self.rows.is_empty() {
-            self.governor.emptying
-        } else if std::mem::take(&mut self.first) {
-            economics.joules(self.used().min()?).0
-        } else {
-            if self.heap.is_none() {
-                let mut heap: BinaryHeap<_> = self.used().map(Reverse).collect();
-                heap.pop();
-                self.heap = Some(heap);
-            }
-            economics.joules(self.heap.as_mut()?.pop()?.0).0
-        };
-        // A full slice is the dearest that the stake was made for.
-        (price <= dearest(economics)).then_some((price, false))
+impl Pause {
+    fn none(now: f64) -> Self {
+        Self { until: now, next: FIRST_PAUSE, need: 0, on: 0 }
     }
 }
 
 impl Mind {
     fn new(now: f64, totals: &Totals, governor: &Governor) -> Self {
-        let (settings, economics, figures) = (&governor.settings, &governor.economics, &governor.figures());
+        let (settings, economics) = (&governor.settings, &governor.economics);
         let break_even = economics.break_even_of_emptying().0;
         let fade = MEMORY * WINDOW * break_even;
         Self {
@@ -349,7 +335,7 @@ impl Mind {
             off: totals.nr_offline,
             recent: Recent::default(),
             season: Season::new(now, settings.day_seconds),
-            experts: Experts::new(totals.nr_slices, figures),
+            experts: Experts::new(totals.nr_slices, &governor.figures()),
             cache: Cache::new(
                 totals.slice_pages.0 as f64,
                 economics.refault_worth(totals.slice_pages).0,
@@ -358,8 +344,8 @@ impl Mind {
             wallet: Wallet::new(now, dearest(economics), break_even),
             outlook: Outlook::default(),
             unpaid: VecDeque::new(),
-            paused_until: now,
-            pause: FIRST_PAUSE,
+            markup: Markup::default(),
+            pause: Pause::none(now),
         }
     }
 
@@ -427,15 +413,18 @@ impl Policy for Governor {
         // Without a season everything is expected.
         let expected = mind.season.expects(now, break_even).unwrap_or(u32::MAX);
         mind.recent.push(now, peak, expected, 2.0 * LONGEST_GAP * break_even);
-        let plan = self.plan(&mind, totals, seen.rows, need);
+        // Something has changed since a request found no room.
+        if need < mind.pause.need || on > mind.pause.on {
+            mind.pause.until = now;
+        }
+        let mut plan = self.plan(&mind, totals, seen.rows, need);
         let expected = on.saturating_sub(plan.empty + plan.used);
         let forecast = mind.outlook.step(now, peak, expected, break_even);
         let mut decision = if mind.wallet.is_backing_off() {
             let (early, refaults) = (mind.wallet.early, mind.wallet.refaults);
             Decision::rest(Why::BackingOff { wait: seconds(mind.wallet.wait(now)), early, refaults })
-        } else if now < mind.paused_until {
-            Decision::rest(Why::DidNothing { wait: seconds(mind.paused_until - now) })
         } else if plan.empty + plan.used > 0 {
+            mind.markup.expect(std::mem::take(&mut plan.prices));
             let why = Why::Pays { empty: plan.empty, used: plan.used, joules: plan.joules };
             Decision { requests: self.requests(&plan, cache_share), why, forecast: None }
         } else {

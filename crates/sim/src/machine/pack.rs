@@ -11,8 +11,8 @@ use super::{Cell, Class, Machine};
 /// A slice that failed is left alone for this long, twice as long each time, up to the most.
 const BACKOFF_US: u64 = 10_000_000;
 const MOST_BACKOFF: u32 = 6;
-/// Slices in a row without room until a batch gives up.
-const MOST_WITHOUT_ROOM: u32 = 16;
+/// Slices in a row that found no room, or would have cut into the awake reserve, until a batch gives up.
+const MOST_MISSES: u32 = 16;
 /// The kernel's deadline for requests that name none.
 const DEADLINE: Duration = Duration::from_mins(1);
 
@@ -32,9 +32,15 @@ struct Plan {
 /// How a batch goes on.
 enum Next {
     Done,
+    /// Was tried, or cannot be.
     Failed(Reason),
+    /// Nothing was done: a dearer slice may have less to move, or be less empty.
+    Missed(Reason),
     Stop(Reason),
 }
+
+/// Slices by price, cheapest first; of equal prices the higher address first.
+type Order = Vec<(Price, Reverse<usize>)>;
 
 impl Machine {
     /// Carries out a request. Time does not pass: [`Outcome::elapsed`] tells how much would have.
@@ -46,7 +52,7 @@ impl Machine {
             }
             Op::Offline(id) => {
                 let at = id.0 as usize;
-                let order = self.order(self.cells[at].zone as usize);
+                let order = self.order(self.cells[at].zone as usize, request.cache);
                 let result = self.empty(at, &order, request, &mut outcome);
                 single(&mut outcome, id, &result);
             }
@@ -103,15 +109,28 @@ impl Machine {
             .collect()
     }
 
-    /// The slices of a zone that are on, cheapest first; of equal prices the higher address first.
-    fn order(&self, index: usize) -> Vec<usize> {
+    /// The slices of a zone that are on, by what their counters say of the price.
+    fn order(&self, index: usize, choice: CacheChoice) -> Order {
         let zone = &self.zones[index];
-        let mut order: Vec<(Price, Reverse<usize>)> = (zone.first as usize..zone.end as usize)
+        let mut order: Order = (zone.first as usize..zone.end as usize)
             .filter(|&at| self.cells[at].state == SliceState::Online)
-            .map(|at| (self.price(at), Reverse(at)))
+            .map(|at| (self.price_with(at, choice), Reverse(at)))
             .collect();
         order.sort_unstable();
-        order.into_iter().map(|(_, Reverse(at))| at).collect()
+        order
+    }
+
+    /// Walks the slice at the front, and puts it where its price belongs; whether that is where it was.
+    fn settle_front(&self, order: &mut Order, front: usize, choice: CacheChoice) -> bool {
+        let (_, Reverse(at)) = order[front];
+        let cell = &self.cells[at];
+        let kept = self.kept_all(at, choice);
+        let price = self.prices.base(u64::from(cell.present))
+            + self.prices.content(u64::from(cell.freeable) - kept, cell.movable() + kept, cell.mappings);
+        let end = front + 1 + order[front + 1..].partition_point(|(other, _)| *other < price);
+        order[front..end].rotate_left(1);
+        order[end - 1] = (price, Reverse(at));
+        end == front + 1
     }
 
     fn offline_free(&mut self, request: &Request, outcome: &mut Outcome) {
@@ -132,7 +151,8 @@ impl Machine {
                         outcome.slices_done += 1;
                         outcome.last_slice = Some(Self::id(at));
                     }
-                    Next::Failed(reason) | Next::Stop(reason) => {
+                    Next::Failed(_) => {}
+                    Next::Missed(reason) | Next::Stop(reason) => {
                         outcome.reason = reason;
                         break;
                     }
@@ -145,9 +165,9 @@ impl Machine {
         let frequency = self.config.cycles_per_second;
         let deadline = request.deadline.unwrap_or(DEADLINE).as_secs_f64();
         for index in self.zones_wanted(request) {
-            let order = self.order(index);
-            let mut without_room = 0;
-            for (place, &at) in order.iter().enumerate() {
+            let mut order = self.order(index, request.cache);
+            let (mut front, mut misses, mut walked) = (0, 0, None);
+            while let Some(&(_, Reverse(at))) = order.get(front) {
                 if request.max_slices.is_some_and(|most| outcome.slices_done >= most) {
                     return;
                 }
@@ -162,24 +182,34 @@ impl Machine {
                     break;
                 }
                 if cell.retry_us > self.time_us && !request.ignore_backoff {
+                    front += 1;
                     continue;
                 }
-                match self.empty(at, &order[place + 1..], request, outcome) {
+                if walked.replace(at) != Some(at) && !self.settle_front(&mut order, front, request.cache) {
+                    continue;
+                }
+                front += 1;
+                let was_empty = self.cells[at].is_empty();
+                match self.empty(at, &order[front..], request, outcome) {
                     Next::Done => {
                         outcome.slices_done += 1;
                         outcome.last_slice = Some(Self::id(at));
-                        without_room = 0;
+                        outcome.reason = Reason::None;
+                        misses = 0;
                     }
-                    Next::Failed(Reason::NoRoom) => {
-                        outcome.reason = Reason::NoRoom;
-                        without_room += 1;
-                        if without_room == MOST_WITHOUT_ROOM {
+                    Next::Missed(reason) => {
+                        outcome.reason = reason;
+                        // Those that are wholly empty come first; as many as the reserve takes stay.
+                        misses += u32::from(!was_empty);
+                        if misses == MOST_MISSES {
                             break;
                         }
                     }
                     Next::Failed(_) => {
                         outcome.slices_failed += 1;
                         outcome.last_slice = Some(Self::id(at));
+                        outcome.reason = Reason::None;
+                        misses = 0;
                     }
                     Next::Stop(reason) => {
                         outcome.reason = reason;
@@ -191,7 +221,13 @@ impl Machine {
     }
 
     /// Empties one slice and switches it off; `dearer` are the slices that may take its pages, dearest last.
-    fn empty(&mut self, at: usize, dearer: &[usize], request: &Request, outcome: &mut Outcome) -> Next {
+    fn empty(
+        &mut self,
+        at: usize,
+        dearer: &[(Price, Reverse<usize>)],
+        request: &Request,
+        outcome: &mut Outcome,
+    ) -> Next {
         let cell = &self.cells[at];
         if cell.state != SliceState::Online {
             return Next::Failed(Reason::State);
@@ -206,19 +242,11 @@ impl Machine {
             return Next::Failed(Reason::Backoff);
         }
         // What is kept is moved as anything else.
-        let kept: u64 =
-            (0..self.owners.len()).map(|slot| u64::from(self.kept(slot, at, request.cache))).sum();
+        let kept = self.kept_all(at, request.cache);
         let (moved, dropped) = (cell.movable() + kept, u64::from(cell.freeable) - kept);
         let Some(plan) = self.plan(at, dearer, moved, request.cache) else {
-            return Next::Failed(Reason::NoRoom);
+            return Next::Missed(Reason::NoRoom);
         };
-        let zone = &self.zones[cell.zone as usize];
-        let awake = zone.free - u64::from(cell.free) - plan.free;
-        // As the kernel has it: the reserve and a chunk stay.
-        let chunk = 2 * self.config.pageblock_bytes.pages(self.config.page_bytes).0;
-        if awake < zone.reserve + chunk {
-            return Next::Stop(Reason::AwakeReserve);
-        }
         let pages = u64::from(cell.present);
         let price = self.prices.base(pages)
             + self.prices.content(dropped, moved, cell.mappings)
@@ -228,6 +256,14 @@ impl Machine {
             if spent + price > budget {
                 return Next::Stop(Reason::OverBudget);
             }
+        }
+        // As the kernel has it: the reserve and a chunk stay; but a slice full of cache that goes takes no free memory
+        // with it.
+        let zone = &self.zones[cell.zone as usize];
+        let chunk = 2 * self.config.pageblock_bytes.pages(self.config.page_bytes).0;
+        let taken = u64::from(cell.free) + plan.free;
+        if taken > 0 && zone.free < taken + zone.reserve + chunk {
+            return Next::Missed(Reason::AwakeReserve);
         }
         outcome.price_predicted += price;
         if request.dry_run {
@@ -240,7 +276,9 @@ impl Machine {
         if cell.pinned > 0 {
             return self.give_up(at, outcome);
         }
-        self.carry_out(at, &plan, (moved, dropped, request.cache), outcome);
+        let dearer = self.carry_out(at, &plan, (moved, dropped, request.cache), outcome);
+        outcome.price_measured += dearer;
+        self.work.price_measured += dearer;
         Next::Done
     }
 
@@ -256,10 +294,16 @@ impl Machine {
     }
 
     /// Room for `pages` in the dearest slices first; nothing if there is not enough.
-    fn plan(&self, at: usize, dearer: &[usize], pages: u64, choice: CacheChoice) -> Option<Plan> {
+    fn plan(
+        &self,
+        at: usize,
+        dearer: &[(Price, Reverse<usize>)],
+        pages: u64,
+        choice: CacheChoice,
+    ) -> Option<Plan> {
         let mut plan = Plan::default();
         let mut left = pages;
-        for &target in dearer.iter().rev() {
+        for &(_, Reverse(target)) in dearer.iter().rev() {
             if left == 0 {
                 break;
             }
@@ -267,9 +311,8 @@ impl Machine {
             if target == at || cell.state != SliceState::Online || cell.is_empty() {
                 continue;
             }
-            let free = u64::from(cell.free).min(left);
-            let droppable = if choice == CacheChoice::Drop { u64::from(cell.freeable) } else { 0 };
-            let cache = droppable.min(left - free);
+            let free = self.room(cell).min(left);
+            let cache = if left > free { self.droppable(target, choice).min(left - free) } else { 0 };
             left -= free + cache;
             plan.free += free;
             plan.cache += cache;
@@ -278,33 +321,38 @@ impl Machine {
         (left == 0).then_some(plan)
     }
 
+    /// Moves and drops what the plan says. Returns what that cost beyond the plan.
     fn carry_out(
         &mut self,
         at: usize,
         plan: &Plan,
         (moved, dropped, choice): (u64, u64, CacheChoice),
         outcome: &mut Outcome,
-    ) {
-        for &(target, _, mut cache) in &plan.targets {
-            for slot in 0..self.owners.len() {
-                let step = cache.min(self.clean_here(slot, target));
+    ) -> Price {
+        // By how cache was used before the first page of it goes: so the plan was made.
+        let slots = self.owners.len();
+        let kept: Vec<u32> = (0..slots).map(|slot| self.kept(slot, at, choice)).collect();
+        let mut drops = Vec::new();
+        for &(target, free, cache) in &plan.targets {
+            let mut cache = self.dropped_there(target, choice, u64::from(free) + u64::from(cache));
+            for slot in 0..slots {
+                let clean = self.clean_here(slot, target) - self.kept(slot, target, choice);
+                let step = cache.min(u64::from(clean));
                 if step > 0 {
-                    self.drop_clean(target, slot, step, true);
+                    drops.push((target, slot, step as u32));
                     cache -= step;
                 }
             }
         }
+        let made_room: u64 = drops.iter().map(|&(_, _, pages)| u64::from(pages)).sum();
+        for (target, slot, pages) in drops {
+            self.drop_chosen(target, slot, pages, choice);
+        }
         let mut targets = plan.targets.iter().map(|&(target, free, cache)| (target, free + cache));
         let mut room = targets.next();
-        for slot in 0..self.owners.len() {
-            let kept = self.kept(slot, at, choice);
+        for (slot, kept) in kept.into_iter().enumerate() {
             let clean = self.clean_here(slot, at) - kept;
-            let owner = &mut self.owners[slot];
-            if choice == CacheChoice::Auto {
-                owner.usage.drop_idle(owner.total, clean.into());
-                owner.dropped_by_use += u64::from(clean);
-            }
-            self.drop_clean(at, slot, clean, true);
+            self.drop_chosen(at, slot, clean, choice);
             self.owners[slot].moved[usize::from(choice == CacheChoice::Keep)] += u64::from(kept);
             let mut left = self.owners[slot].pages[at];
             while left > 0 {
@@ -325,20 +373,65 @@ impl Machine {
         self.switch(at, SliceState::Offline);
         self.work.emptied_slices += 1;
         self.work.migrated_pages += Pages(moved);
-        self.work.dropped_pages += Pages(dropped + plan.cache);
+        self.work.dropped_pages += Pages(dropped + made_room);
         self.work.target_free_pages += Pages(plan.free);
-        self.work.target_cache_pages += Pages(plan.cache);
+        self.work.target_cache_pages += Pages(made_room);
         outcome.migrated += Pages(moved);
-        outcome.dropped += Pages(dropped + plan.cache);
+        outcome.dropped += Pages(dropped + made_room);
+        self.prices.targets(0, made_room.saturating_sub(plan.cache))
+    }
+
+    /// Drops an owner's cache for a request.
+    fn drop_chosen(&mut self, at: usize, slot: usize, pages: u32, choice: CacheChoice) {
+        if choice == CacheChoice::Auto {
+            let owner = &mut self.owners[slot];
+            owner.usage.drop_idle(owner.total, pages.into());
+            owner.dropped_by_use += u64::from(pages);
+        }
+        self.drop_clean(at, slot, pages, true);
+    }
+
+    /// Clean cache of a slice that a request would drop, there or at a destination.
+    fn droppable(&self, at: usize, choice: CacheChoice) -> u64 {
+        u64::from(self.cells[at].freeable) - self.kept_all(at, choice)
+    }
+
+    /// Free pages that a slice has for pages of others: not those of pageblocks that the kernel has begun.
+    fn room(&self, cell: &Cell) -> u64 {
+        let block = self.config.pageblock_bytes.pages(self.config.page_bytes).0;
+        let begun = u64::from(cell.unmovable).next_multiple_of(block) - u64::from(cell.unmovable);
+        u64::from(cell.free).saturating_sub(begun)
+    }
+
+    /// What is dropped at a destination to get `pages` from it.
+    ///
+    /// The kernel goes through it pageblock by pageblock, drops the cache of each, and takes all that is free there.
+    fn dropped_there(&self, target: usize, choice: CacheChoice, pages: u64) -> u64 {
+        let cell = &self.cells[target];
+        let cache = self.droppable(target, choice);
+        let all = self.room(cell) + cache;
+        if cache == 0 || all == 0 {
+            return 0;
+        }
+        let block = self.config.pageblock_bytes.pages(self.config.page_bytes).0;
+        let blocks = u64::from(cell.present).div_ceil(block).max(1);
+        let seen = (pages * blocks).div_ceil(all).min(blocks);
+        (cache * seen / blocks).max(pages.saturating_sub(self.room(cell))).min(cache)
     }
 
     /// What emptying a slice is expected to cost, by its counters (Eq 3.3).
     pub(super) fn price(&self, at: usize) -> Price {
+        self.price_with(at, CacheChoice::Drop)
+    }
+
+    /// The same for a choice; which cache was used, the counters do not say, and then none was.
+    fn price_with(&self, at: usize, choice: CacheChoice) -> Price {
         let cell = &self.cells[at];
         // As the kernel: a mapped page counts as mapped once.
         let mapped = u64::from(cell.anon) + u64::from(cell.file_mapped);
+        let kept = if choice == CacheChoice::Keep { u64::from(cell.freeable) } else { 0 };
         let price = self.prices.base(u64::from(cell.present))
-            + self.prices.content(u64::from(cell.freeable), cell.movable(), mapped);
+            + self.prices.content(u64::from(cell.freeable) - kept, cell.movable() + kept, mapped);
         if self.never(cell) || cell.unmovable > 0 { price + self.prices.unreclaimable() } else { price }
     }
 
@@ -356,6 +449,17 @@ impl Machine {
         }
     }
 
+    /// The same of all owners.
+    fn kept_all(&self, at: usize, choice: CacheChoice) -> u64 {
+        match choice {
+            CacheChoice::Keep => u64::from(self.cells[at].freeable),
+            CacheChoice::Auto if self.cells[at].freeable > 0 => {
+                (0..self.owners.len()).map(|slot| u64::from(self.kept(slot, at, choice))).sum()
+            }
+            CacheChoice::Auto | CacheChoice::Drop => 0,
+        }
+    }
+
     /// Pages of an owner's class in a slice, for a look at it.
     pub(super) fn holdings(&self, at: usize) -> impl Iterator<Item = (Class, u32, u32, u32)> + '_ {
         self.owners.iter().filter(move |owner| owner.pages[at] > 0).map(move |owner| {
@@ -368,7 +472,7 @@ fn single(outcome: &mut Outcome, id: SliceId, result: &Next) {
     outcome.last_slice = Some(id);
     match result {
         Next::Done => outcome.slices_done = 1,
-        Next::Failed(reason) | Next::Stop(reason) => {
+        Next::Failed(reason) | Next::Missed(reason) | Next::Stop(reason) => {
             // In the wrong state, nothing was tried.
             outcome.slices_failed = u32::from(*reason != Reason::State);
             outcome.reason = *reason;

@@ -1,0 +1,140 @@
+//! What switching slices off costs: by their counters, and how much more that is in truth.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use ramslice_types::Price;
+use serde::{Deserialize, Serialize};
+
+use super::dearest;
+use crate::economics::Economics;
+use crate::observe::Row;
+
+/// Exact prices, found by walking a slice, may exceed what is expected of them by this factor.
+pub(super) const PRICE_ROOM: f64 = 1.25;
+/// Weight of the last slice that was emptied in what exact prices are expected to be.
+const LEARNING: f64 = 0.1;
+/// A budget that was too low for any slice is raised by this factor.
+const RAISE: f64 = 1.5;
+
+/// Exact prices over those by counters: cache that is used is moved, not dropped, and destinations cost, too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Markup {
+    factor: f64,
+    /// Prices by counters of the slices that the last request was for, in joules, cheapest first.
+    asked: Vec<f64>,
+}
+
+impl Default for Markup {
+    fn default() -> Self {
+        Self { factor: 1.0, asked: Vec::new() }
+    }
+}
+
+impl Markup {
+    /// What a slice should cost whose counters say so.
+    pub(super) fn of(&self, counted: f64) -> f64 {
+        counted * self.factor
+    }
+
+    /// A request goes out for slices of these prices.
+    pub(super) fn expect(&mut self, prices: Vec<f64>) {
+        self.asked = prices;
+    }
+
+    /// So many slices were emptied, for so much altogether.
+    pub(super) fn learn(&mut self, slices: u32, joules: f64) {
+        let counted: f64 = self.asked.iter().take(slices as usize).sum();
+        if counted > 0.0 && self.asked.len() >= slices as usize {
+            let weight = 1.0 - (1.0 - LEARNING).powf(f64::from(slices));
+            self.factor += weight * ((joules / counted).max(1.0) - self.factor);
+        }
+    }
+
+    /// Not even the cheapest slice was within the budget. Whether a higher one, up to `most` joules, may be.
+    pub(super) fn too_low(&mut self, most: f64) -> bool {
+        let cheapest = self.asked.first().copied().unwrap_or(most);
+        if self.of(cheapest) >= most {
+            return false;
+        }
+        self.factor *= RAISE;
+        true
+    }
+}
+
+/// What switching slices off costs, cheapest first: empty ones, then used ones by their price.
+///
+/// Mostly only the first price is asked for: a look at all rows finds it, and nothing is sorted.
+pub(super) struct Prices<'a> {
+    economics: &'a Economics,
+    /// What a slice is taken to cost where there are no rows, in joules.
+    usual: f64,
+    empty: u32,
+    rows: &'a [Row],
+    /// Prices not given yet, once more than one was asked for.
+    heap: Option<BinaryHeap<Reverse<Price>>>,
+    first: bool,
+}
+
+impl<'a> Prices<'a> {
+    /// Of these rows; `usual` is the price in joules of a used slice where there are none.
+    pub(super) fn new(economics: &'a Economics, usual: f64, empty: u32, rows: &'a [Row]) -> Self {
+        Self { economics, usual, empty, rows, heap: None, first: true }
+    }
+
+    fn used(&self) -> impl Iterator<Item = Price> + use<'a> {
+        self.rows.iter().filter(|row| row.can_go_off() && !row.is_empty()).filter_map(|row| row.price)
+    }
+
+    /// The next price in joules, and whether the slice is empty.
+    pub(super) fn next(&mut self) -> Option<(f64, bool)> {
+        if self.empty > 0 {
+            self.empty -= 1;
+            return Some((self.economics.empty_joules.0, true));
+        }
+        let price = if self.rows.is_empty() {
+            self.usual
+        } else if std::mem::take(&mut self.first) {
+            self.economics.joules(self.used().min()?).0
+        } else {
+            if self.heap.is_none() {
+                let mut heap: BinaryHeap<_> = self.used().map(Reverse).collect();
+                heap.pop();
+                self.heap = Some(heap);
+            }
+            self.economics.joules(self.heap.as_mut()?.pop()?.0).0
+        };
+        // A full slice is the dearest that the stake was made for.
+        (price <= dearest(self.economics)).then_some((price, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_learned_from_what_was_paid_and_never_fall_below_the_counters() {
+        let mut markup = Markup::default();
+        for _ in 0..100 {
+            markup.expect(vec![1.0, 2.0, 4.0]);
+            // The two cheapest of three went off.
+            markup.learn(2, 6.0);
+        }
+        assert!((markup.of(1.0) - 2.0).abs() < 1e-6, "{markup:?}");
+        for _ in 0..100 {
+            markup.expect(vec![1.0]);
+            markup.learn(1, 0.1);
+        }
+        assert!((markup.of(1.0) - 1.0).abs() < 1e-3, "{markup:?}");
+    }
+
+    #[test]
+    fn a_budget_is_raised_until_the_cheapest_slice_could_be_a_full_one() {
+        let mut markup = Markup::default();
+        markup.expect(vec![1.0, 9.0]);
+        let raised = (0..20).filter(|_| markup.too_low(4.0)).count();
+        // 1.5, 2.25, 3.375, 5.06.
+        assert_eq!(raised, 4);
+    }
+}
