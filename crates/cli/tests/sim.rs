@@ -32,7 +32,8 @@ fn refused(args: &[&str], status: i32) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-const SMALL: [&str; 8] = ["--memory", "4G", "--slice", "64M", "--for", "1h", "--step", "30s"];
+const SMALL: [&str; 10] =
+    ["--memory", "4G", "--slice", "64M", "--granularity", "slice", "--for", "1h", "--step", "30s"];
 
 fn small<'a>(args: &[&'a str]) -> Vec<&'a str> {
     let mut all = args.to_vec();
@@ -70,8 +71,16 @@ fn what_cannot_be_simulated_is_named() {
     assert!(error.contains("no load `weekly`") && error.contains("vm-churn"), "{error}");
     let error = refused(&["run", "batch", "--policy", "lazy"], 2);
     assert!(error.contains("no policy `lazy`") && error.contains("governor"), "{error}");
-    let error = refused(&["run", "batch", "--slice", "3M"], 1);
+    let error = refused(&["run", "batch", "--slice", "3M", "--granularity", "slice"], 1);
     assert!(error.contains("multiple of the pageblock"), "{error}");
+    // The profile's hardware switches 1 GiB as one.
+    for args in [["run", "batch"].as_slice(), &["tournament"], &["fleet", "--generate", "2"]] {
+        let error = refused(&[args, &["--slice", "512M"]].concat(), 2);
+        assert!(
+            error.contains("512 MiB") && error.contains("1 GiB") && error.contains("--granularity"),
+            "{error}"
+        );
+    }
     let error = refused(&["run", "batch", "--profile", "mobile-states"], 2);
     assert!(error.contains("mobile-states"), "{error}");
     let error = refused(&["fleet", "/nonexistent.csv"], 1);

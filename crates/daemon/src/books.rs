@@ -111,6 +111,7 @@ impl Plan {
             )
         })?;
         Economics::new(&self.state, machine, slice, page)
+            .map(|economics| economics.switched_as_one(self.granule(slice).bytes(), slice))
             .map_err(|error| format!("{}: {error}", self.profile.file))
     }
 
@@ -140,7 +141,7 @@ impl Plan {
         match unit {
             Some(unit) if unit > slice => Some(format!(
                 "slices of {slice} are smaller than what the hardware switches as one, {unit} by the profile {}: \
-                 unless all slices of such a unit are off nothing is saved; make them larger with \
+                 unless all slices of such a unit are off nothing is saved, and the governor does nothing; make them larger with \
                  `ramslice slices --resize {unit}`, or state energy.granularity",
                 self.name(),
             )),

@@ -25,6 +25,8 @@ pub struct Economics {
     pub waking_joules: Joules,
     /// To read a page of dropped cache again.
     pub refault_joules: Joules,
+    /// Slices that the hardware switches as one: with more than 1, none of them saves anything alone.
+    pub unit_slices: u32,
 }
 
 /// A profile that does not tell what decisions need.
@@ -97,7 +99,16 @@ impl Economics {
             empty_joules: Joules(per_cycle * isolating),
             waking_joules: Joules(per_cycle * waking),
             refault_joules: Joules(refault),
+            unit_slices: 1,
         })
+    }
+
+    /// The same where the hardware switches no less than `unit` as one; `slice` is the size of a slice. Nothing is known
+    /// of the unit without one, and then a slice is taken for it.
+    #[must_use]
+    pub fn switched_as_one(self, unit: Option<Bytes>, slice: Bytes) -> Self {
+        let slices = unit.map_or(1, |unit| unit.0.div_ceil(slice.0.max(1)).max(1));
+        Self { unit_slices: u32::try_from(slices).unwrap_or(u32::MAX), ..self }
     }
 
     /// What an operation of this price costs.
@@ -160,6 +171,14 @@ pub(crate) mod tests {
         let (large, small) = (thesis(Bytes(1 << 30)), thesis(Bytes(32 << 20)));
         let ratio = small.break_even_of_emptying().0 / large.break_even_of_emptying().0;
         assert!((ratio - 1.0).abs() < 0.01, "{ratio}");
+    }
+
+    #[test]
+    fn slices_smaller_than_the_unit_are_known_as_such() {
+        let (gib, mib) = (Bytes(1 << 30), Bytes(1 << 20));
+        let slices = |unit, slice| thesis(slice).switched_as_one(unit, slice).unit_slices;
+        assert_eq!(slices(Some(gib), Bytes(64 << 20)), 16);
+        assert_eq!((slices(Some(gib), gib), slices(Some(mib), gib), slices(None, gib)), (1, 1, 1));
     }
 
     #[test]

@@ -92,6 +92,11 @@ pub enum Why {
         /// Slices beyond what is needed now.
         slices: u32,
     },
+    /// A slice alone saves nothing.
+    TooSmall {
+        /// That the hardware switches as one.
+        slices: u32,
+    },
     /// Gaps in demand have been too short to pay.
     NeverPays {
         /// Slices beyond what is needed.
@@ -191,6 +196,11 @@ impl fmt::Display for Why {
             Self::Expected { slices } => {
                 write!(f, "does nothing: {slices} slices are spare, but were needed at this time yesterday")
             }
+            Self::TooSmall { slices } => write!(
+                f,
+                "does nothing: the hardware switches {slices} slices as one, so emptying one after another costs and \
+                 saves nothing; make slices larger, or state the granularity if the hardware's is finer"
+            ),
             Self::NeverPays { spare } => {
                 write!(f, "does nothing: {spare} slices are spare, but such gaps have been too short to pay")
             }

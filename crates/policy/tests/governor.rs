@@ -368,6 +368,18 @@ fn a_request_that_does_nothing_is_not_repeated_at_once() {
     assert!(pauses.windows(2).all(|pair| pair[1] >= pair[0]) && pauses[5] >= 8, "{pauses:?}");
 }
 
+#[test]
+fn slices_that_save_nothing_alone_are_left_on() {
+    let (totals, rows) = look(20, 0, 0);
+    let economics = economics().switched_as_one(Some(Bytes(4 << 30)), Bytes(1 << 30));
+    let mut governor = Governor::new(settings::Governor::default(), economics);
+    assert!(until_it_acts(&mut governor, totals, &rows, 0).is_none());
+    let time = Duration::from_secs(90_000);
+    let decision = governor.step(&Observation { time, totals, rows: &rows, events: &[] });
+    assert_eq!(decision.why, Why::TooSmall { slices: 4 });
+    assert!(decision.why.to_string().contains("4 slices as one"), "{}", decision.why);
+}
+
 /// What came of a request that did nothing, for this reason.
 fn nothing_done(reason: Reason) -> [Event; 1] {
     [Event::Finished { op: Op::Compact, outcome: Outcome { reason, ..Outcome::default() } }]

@@ -420,7 +420,9 @@ impl Policy for Governor {
         let mut plan = self.plan(&mind, totals, seen.rows, need);
         let expected = on.saturating_sub(plan.empty + plan.used);
         let forecast = mind.outlook.step(now, peak, expected, break_even);
-        let mut decision = if mind.wallet.is_backing_off() {
+        let mut decision = if self.economics.unit_slices > 1 {
+            Decision::rest(Why::TooSmall { slices: self.economics.unit_slices })
+        } else if mind.wallet.is_backing_off() {
             let (early, refaults) = (mind.wallet.early, mind.wallet.refaults);
             Decision::rest(Why::BackingOff { wait: seconds(mind.wallet.wait(now)), early, refaults })
         } else if plan.empty + plan.used > 0 {

@@ -10,6 +10,7 @@ use ramslice_sim::load::Pattern;
 use ramslice_sim::{Config, Placement, Rates};
 use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
 
+use super::super::energy::Size;
 use super::super::profiles;
 use crate::exit::UsageError;
 
@@ -22,6 +23,9 @@ pub(super) struct Energy {
     /// The power state [default: the profile's]
     #[arg(long, value_name = "NAME")]
     state: Option<String>,
+    /// What the hardware switches as one: a size, or `slice` [default: the profile's]
+    #[arg(long, value_name = "SIZE|slice")]
+    granularity: Option<Size>,
 }
 
 impl Energy {
@@ -33,6 +37,19 @@ impl Energy {
             UsageError(format!("{} names no machine, whose costs could be counted", profile.file))
         })?;
         let usage = |error: String| UsageError(format!("{}: {error}", profile.file));
+        let unit = match self.granularity {
+            None => state.granularity.bytes.value,
+            Some(Size::Slice) => Some(slice),
+            Some(Size::Bytes(bytes)) => Some(bytes),
+        };
+        if let Some(unit) = unit.filter(|unit| *unit > slice) {
+            let message = format!(
+                "slices of {slice} are smaller than what the hardware switches as one, {unit} by {}, and then none \
+                 saves anything alone: make slices larger, or assume finer hardware with --granularity slice",
+                if self.granularity.is_some() { "--granularity" } else { profile.name.as_str() },
+            );
+            return Err(UsageError(message).into());
+        }
         let economics =
             Economics::new(&state, machine, slice, page).map_err(|error| usage(error.to_string()))?;
         let rates = Rates::new(&profile, &state, page).map_err(|error| UsageError(error.to_string()))?;
@@ -58,7 +75,7 @@ pub(super) struct Machine {
     #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = parse_bytes)]
     pub(super) memory: Bytes,
     /// Size of a slice, a multiple of 2 MiB
-    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_bytes)]
     pub(super) slice: Bytes,
     /// Where new memory goes: stock, kernel-low or packed
     #[arg(long, value_name = "RULE", default_value = "stock", value_parser = placement)]

@@ -22,7 +22,7 @@ chance is decided by --seed: the same seed gives the same result. Joules are wor
 
 Examples:
   ramslice sim run diurnal                     a day on 64 GiB with the governor
-  ramslice sim run batch --policy periodic --slice 64M --save end.json
+  ramslice sim run batch --policy periodic --slice 1G --save end.json
   ramslice map --from end.json                 how memory looks then
   ramslice sim fleet --generate 100            100 machines for 8 days
   ramslice sim tournament                      every policy on every load";

@@ -25,7 +25,7 @@ layout of machine_usage.csv, of which --machine names the machine.
 Examples:
   ramslice sim run diurnal
   ramslice sim run bursty --policy watermarks --seed 7 --json | jq .net_joules
-  ramslice sim run batch --slice 64M --memory 8G --step 1s --for 1h
+  ramslice sim run batch --slice 64M --granularity slice --memory 8G --step 1s --for 1h
   ramslice sim run recording-20261121T210000 --policy periodic
   ramslice sim run usage.csv --machine m_1 --memory 512G --slice 4G
   ramslice sim run diurnal --memory 6T --slice 1G --step 30s --coarse
