@@ -374,7 +374,7 @@ fn slices_that_save_nothing_alone_are_left_on() {
     let economics = economics().switched_as_one(Some(Bytes(4 << 30)), Bytes(1 << 30));
     let mut governor = Governor::new(settings::Governor::default(), economics);
     assert!(until_it_acts(&mut governor, totals, &rows, 0).is_none());
-    let time = Duration::from_secs(90_000);
+    let time = Duration::from_hours(25);
     let decision = governor.step(&Observation { time, totals, rows: &rows, events: &[] });
     assert_eq!(decision.why, Why::TooSmall { slices: 4 });
     assert!(decision.why.to_string().contains("4 slices as one"), "{}", decision.why);
