@@ -41,6 +41,9 @@ pub struct About {
     pub nr_cpus: u32,
     /// How often a sample was due.
     pub interval_us: u64,
+    /// How often a census was due; null without, and in recordings made before there was any.
+    #[serde(default)]
+    pub census_interval_us: Option<u64>,
     /// Where events come from: trace, poll or none.
     pub events_source: String,
     /// When it began, on the clock that goes on during suspend.
@@ -107,6 +110,7 @@ impl About {
             platform: Platform::of(&word("proc/cpuinfo"), &hypervisor(), &word),
             nr_cpus: cpus(&word("sys/devices/system/cpu/online")),
             interval_us: 0,
+            census_interval_us: None,
             events_source: "none".to_owned(),
             started_boottime_us: now.boottime_us,
             started_realtime_us: now.realtime.0,

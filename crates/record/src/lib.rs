@@ -11,6 +11,7 @@
 
 mod about;
 mod clock;
+mod counting;
 mod error;
 mod figures;
 mod part;

@@ -15,14 +15,14 @@ use arrow_array::{Array, ArrayRef, RecordBatch, new_null_array};
 use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::errors::ParquetError;
-use ramslice_types::{Machine, Work};
+use ramslice_types::{Machine, PageCensus, Work};
 use serde::Serialize;
 
 use crate::about::{About, Ended};
 use crate::error::ReadError;
 use crate::part;
 use crate::row::Row;
-use crate::rows::{Event, LATER_COLUMNS, Meminfo, Sample, Slice, Table, Vmstat, Zone};
+use crate::rows::{Census, Event, Meminfo, Sample, Slice, Table, Vmstat, Zone, is_later};
 use crate::{SCHEMA_VERSION, replay::Machines};
 
 /// By how much events of two CPUs may be out of order; they are counted.
@@ -58,6 +58,8 @@ pub struct Findings {
     pub missed_samples: u64,
     /// Samples whose slices are not all there, and slices of no sample: not replayed.
     pub incomplete_samples: u64,
+    /// Censuses whose slices are not all there, and counted slices of no sample: passed over.
+    pub incomplete_censuses: u64,
     /// Events that the kernel had no room for.
     pub lost_events: u64,
     /// Events that are a little earlier than the one before.
@@ -104,6 +106,9 @@ impl Recording {
         for table in Table::ALL {
             let path = dir.join(table.name());
             if !path.is_dir() {
+                if table.is_optional() {
+                    continue;
+                }
                 let missing = format!("directory `{table}`");
                 return Err(ReadError::NotARecording { path: dir.to_owned(), missing });
             }
@@ -171,8 +176,8 @@ impl Recording {
 
     /// Those in some of the parts.
     pub(crate) fn rows_of<R: Row>(&self, numbers: Range<u32>) -> Rows<R> {
-        let parts: Vec<_> =
-            self.parts[&R::TABLE].range(numbers).map(|(&n, path)| (n, path.clone())).collect();
+        let parts = self.parts.get(&R::TABLE).into_iter().flat_map(|parts| parts.range(numbers.clone()));
+        let parts: Vec<_> = parts.map(|(&number, path)| (number, path.clone())).collect();
         Rows {
             parts: parts.into_iter(),
             open: None,
@@ -181,6 +186,29 @@ impl Recording {
             failed: false,
             row: PhantomData,
         }
+    }
+
+    /// Whether a census was asked for while it was recorded.
+    pub fn has_census(&self) -> bool {
+        self.parts.contains_key(&Table::Census)
+    }
+
+    /// The machine at the last sample with a whole census, and the census, without reading the parts before; nothing
+    /// without any.
+    pub fn last_census(&self) -> Result<Option<(Machine, PageCensus)>, ReadError> {
+        for &number in self.parts[&Table::Samples].keys().rev() {
+            let mut machines = Machines::new(self, number..number + 1);
+            let mut found = None;
+            while let Some(machine) = machines.next().transpose()? {
+                if let Some(census) = machines.census()? {
+                    found = Some((machine, census));
+                }
+            }
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// The machine at each sample that has slices, first to last.
@@ -212,13 +240,20 @@ impl Recording {
         let end = self.next_part();
         for (table, parts) in &self.parts {
             found.parts.insert(table.name(), parts.len() as u64);
-            found.missing_parts += u64::from(end) - parts.len() as u64;
+            // A census may be asked for when a recording is continued.
+            let first = if table.is_optional() { parts.keys().next().copied().unwrap_or(0) } else { 0 };
+            found.missing_parts += u64::from(end - first) - parts.len() as u64;
         }
         found.missing_parts = found.missing_parts.saturating_sub(found.broken_parts);
 
         let mut slices: BTreeMap<i64, i64> = BTreeMap::new();
         found.count::<Slice>(self.rows(), |row| *slices.entry(row.sample).or_default() += 1)?;
-        let mut seen = [slices.keys().next_back().copied(), None, None, None];
+        let mut counted: BTreeMap<i64, i64> = BTreeMap::new();
+        if self.has_census() {
+            found.count::<Census>(self.rows(), |row| *counted.entry(row.sample).or_default() += 1)?;
+        }
+        let last = |rows: &BTreeMap<i64, i64>| rows.keys().next_back().copied();
+        let mut seen = [last(&slices).max(last(&counted)), None, None, None];
         found.count::<Zone>(self.rows(), |row| seen[1] = Some(row.sample))?;
         found.count::<Meminfo>(self.rows(), |row| seen[2] = Some(row.sample))?;
         found.count::<Vmstat>(self.rows(), |row| seen[3] = Some(row.sample))?;
@@ -230,14 +265,16 @@ impl Recording {
         (found.lost_events, found.last_event) = (dropped, last_event);
 
         let (mut first, mut last) = (None, None);
-        let (mut missed, mut incomplete) = (0, 0);
+        let (mut missed, mut incomplete, mut cut) = (0, 0, 0);
         found.count::<Sample>(self.rows(), |row| {
             first.get_or_insert((row.sample, row.boottime_us));
             last = Some((row.sample, row.boottime_us));
             missed += row.missed_samples.unsigned_abs();
             incomplete += u64::from(slices.remove(&row.sample).unwrap_or(0) != row.nr_slices.unwrap_or(0));
+            cut += u64::from(counted.remove(&row.sample).unwrap_or(0) != row.census_slices.unwrap_or(0));
         })?;
         found.missed_samples = missed;
+        found.incomplete_censuses = cut + counted.len() as u64;
         found.incomplete_samples = incomplete + slices.len() as u64;
         if let (Some((first, from)), Some((last, to))) = (first, last) {
             found.missing_samples = (last - first).unsigned_abs() + 1 - found.rows["samples"];
@@ -338,7 +375,7 @@ fn columns(path: &Path, table: Table, found: &Schema) -> Result<Columns, ReadErr
     for wanted in table.fields() {
         let column = wanted.name().clone();
         let Some((at, field)) = found.column_with_name(&column) else {
-            if table == Table::Samples && LATER_COLUMNS.contains(&column.as_str()) {
+            if is_later(table, &column) {
                 columns.push(None);
                 continue;
             }
@@ -462,6 +499,7 @@ fn name_of<R: Row>((first, second): (i64, i64)) -> String {
         Table::Samples => format!("sample {first}"),
         Table::Events => format!("event {first}"),
         Table::Snapshots => format!("slice {second} of sample {first}"),
+        Table::Census => format!("slice {second} of the census of sample {first}"),
         Table::Zones => format!("zone {second} of sample {first}"),
         Table::Meminfo | Table::Vmstat => format!("line {second} of sample {first}"),
     }

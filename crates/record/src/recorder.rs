@@ -4,12 +4,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ramslice_types::{Backend, Info, PriceParameter, SliceId, SliceState, Snapshot, Work};
+use ramslice_types::{Backend, Info, Machine, PriceParameter, SliceId, SliceState, Snapshot, Work};
 use rustix::fs::FlockOperation;
 use tracing::info;
 
 use crate::about::{About, Ended};
 use crate::clock::Clocks;
+use crate::counting::{self, Due};
 use crate::error::WriteError;
 use crate::figures;
 use crate::part;
@@ -21,6 +22,8 @@ use crate::writer::{Batch, Writer};
 
 /// How long rows may wait before they are a synced part: well below half a minute, for the disk's part of it.
 const MOST_AGE: Duration = Duration::from_secs(30);
+/// While every page is looked at, trace events are collected this often, lest their buffer overflow.
+const BETWEEN: Duration = Duration::from_millis(200);
 
 /// What to record, and how.
 #[derive(Debug, Clone)]
@@ -103,6 +106,7 @@ pub struct Recorder<'a> {
     /// Number of the next sample and of the next event.
     next: (i64, i64),
     due: Instant,
+    census: Option<Due>,
     missed_since: i64,
     missed: i64,
     lost: i64,
@@ -119,7 +123,24 @@ impl<'a> Recorder<'a> {
         sources: &Sources,
         backend: Option<&'a dyn Backend>,
     ) -> Result<Self, WriteError> {
-        let lock = claim(&options.dir)?;
+        Self::start_with_census(options, None, sources, backend)
+    }
+
+    /// The same, and with a sample every so often (with the first and the last one in any case) every page is looked at.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); before anything is written, if pages cannot be looked at.
+    pub fn start_with_census(
+        options: Options,
+        census: Option<Duration>,
+        sources: &Sources,
+        backend: Option<&'a dyn Backend>,
+    ) -> Result<Self, WriteError> {
+        let census = census.filter(|_| backend.is_some());
+        if let (Some(_), Some(backend)) = (census, backend) {
+            counting::probe(backend)?;
+        }
+        let lock = claim(&options.dir, census.is_some())?;
         let mut about = About::of_system(&sources.root);
         let (number, next) = continued(&options, &about)?;
         clean(&options.dir)?;
@@ -136,7 +157,9 @@ impl<'a> Recorder<'a> {
         };
         about.source.clone_from(&options.source);
         about.command.clone_from(&options.command);
-        about.interval_us = u64::try_from(options.every.as_micros()).unwrap_or(u64::MAX);
+        let whole = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        about.interval_us = whole(options.every);
+        about.census_interval_us = census.map(whole);
         events_source.name().clone_into(&mut about.events_source);
         let mut states = Vec::new();
         if let Some(backend) = backend {
@@ -165,6 +188,7 @@ impl<'a> Recorder<'a> {
             states,
             next,
             due,
+            census: census.map(Due::new),
             missed_since: 0,
             missed: 0,
             lost: 0,
@@ -184,11 +208,13 @@ impl<'a> Recorder<'a> {
         self.next
     }
 
-    /// Collects events, and takes a sample if one is due; says how long to wait for the next.
+    /// Collects events, and takes a sample if one is due, or a census, which needs one; says how long to wait for the
+    /// next.
     pub fn tick(&mut self) -> Result<Duration, WriteError> {
         let now = Instant::now();
+        let count = self.census.as_ref().is_some_and(|due| now >= due.at());
         if now >= self.due {
-            self.sample()?;
+            self.look(count)?;
             // Whole intervals that passed meanwhile are not made up for: their moments are gone.
             self.due += self.options.every;
             let now = Instant::now();
@@ -196,10 +222,13 @@ impl<'a> Recorder<'a> {
                 self.due += self.options.every;
                 self.missed_since += 1;
             }
+        } else if count {
+            self.look(true)?;
         } else if self.trace.is_some() {
             self.drain()?;
         }
-        Ok(self.due.saturating_duration_since(Instant::now()))
+        let next = self.census.as_ref().map_or(self.due, |census| census.at().min(self.due));
+        Ok(next.saturating_duration_since(Instant::now()))
     }
 
     /// Records what states changed since the last time, for a machine that cannot trace.
@@ -221,7 +250,7 @@ impl<'a> Recorder<'a> {
 
     /// Takes a last sample and ends.
     pub fn finish(mut self, reason: &str, command_status: Option<i32>) -> Result<Summary, WriteError> {
-        let mut result = self.sample();
+        let mut result = self.look(self.census.is_some());
         if result.is_ok() {
             result = self.note(format!("recording ended: {reason}"));
         }
@@ -258,16 +287,22 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// If the machine cannot be looked at, or nothing can be written any more.
     pub fn sample(&mut self) -> Result<(), WriteError> {
+        self.look(false)
+    }
+
+    /// Takes a sample, with a census if `count`.
+    fn look(&mut self, count: bool) -> Result<(), WriteError> {
         self.drain()?;
         let begun = Instant::now();
         let now = Clocks::now();
         let mut batch = Batch::default();
         let (sample, boottime_us, realtime_us) = (self.next.0, now.boottime_us, now.realtime);
         let mut row = Sample { sample, boottime_us, realtime_us, ..Sample::default() };
+        let mut seen = None;
         if let Some(backend) = self.backend {
             let (snapshot, info) = stable(backend)?;
-            let geometry = |zone| zone_row(zone, &row);
-            batch.zones = backend.zones()?.iter().map(geometry).collect();
+            let zones = backend.zones()?;
+            batch.zones = zones.iter().map(|zone| zone_row(zone, &row)).collect();
             batch.slices = snapshot.slices.iter().map(|slice| slice_row(slice, &row)).collect();
             fill(&mut row, &snapshot, &info);
             // Next to the snapshot. Only root may read them: without, the columns stay null.
@@ -277,6 +312,7 @@ impl<'a> Recorder<'a> {
             if self.events_source == EventsSource::Poll {
                 self.compare(&snapshot)?;
             }
+            seen = count.then(|| (backend, machine(info, zones, snapshot)));
         }
         if self.options.statistics {
             batch.meminfo = Meminfo::of(figures::meminfo(&self.root.join("proc/meminfo"))?, &row);
@@ -285,6 +321,19 @@ impl<'a> Recorder<'a> {
         row.sampling_us = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
         row.missed_samples = std::mem::take(&mut self.missed_since);
         self.missed += row.missed_samples;
+        if let Some((backend, machine)) = seen {
+            let mut drained = Instant::now();
+            counting::take(backend, &machine, &mut batch, &mut row, || {
+                if drained.elapsed() >= BETWEEN {
+                    drained = Instant::now();
+                    self.drain()?;
+                }
+                Ok(())
+            })?;
+            if let Some(due) = &mut self.census {
+                due.advance(Instant::now());
+            }
+        }
         batch.samples.push(row);
         self.next.0 += 1;
         self.writer.send(batch)
@@ -345,6 +394,18 @@ fn stable(backend: &dyn Backend) -> Result<(Snapshot, Info), WriteError> {
     }
 }
 
+/// What was seen, for those who look at its pages.
+fn machine(info: Info, zones: Vec<ramslice_types::Zone>, snapshot: Snapshot) -> Machine {
+    Machine {
+        schema_version: ramslice_types::SCHEMA_VERSION,
+        info,
+        zones,
+        snapshot,
+        price_parameters: std::collections::BTreeMap::new(),
+        contents: Vec::new(),
+    }
+}
+
 fn states_of(snapshot: &Snapshot) -> Vec<(SliceId, SliceState)> {
     snapshot.slices.iter().map(|slice| (slice.id, slice.state)).collect()
 }
@@ -398,6 +459,7 @@ fn zone_row(zone: &ramslice_types::Zone, at: &Sample) -> Zone {
         awake_reserve_pages: signed(zone.awake_reserve_pages.0),
         low_wmark_pages: signed(zone.low_wmark_pages.0),
         woken_by_demand: signed(zone.woken_by_demand),
+        ..Zone::default()
     }
 }
 
@@ -435,7 +497,7 @@ fn slice_row(slice: &ramslice_types::Slice, at: &Sample) -> Slice {
 }
 
 /// Makes the directory and keeps others from it.
-fn claim(dir: &Path) -> Result<File, WriteError> {
+fn claim(dir: &Path, census: bool) -> Result<File, WriteError> {
     let fresh = !dir.join(part::MANIFEST).exists();
     if fresh && dir.exists() {
         let mut names = fs::read_dir(dir).map_err(|source| WriteError::io("reading", dir, source))?;
@@ -449,7 +511,8 @@ fn claim(dir: &Path) -> Result<File, WriteError> {
             return Err(WriteError::Foreign { path: dir.to_owned() });
         }
     }
-    for path in std::iter::once(dir.to_owned()).chain(Table::ALL.map(|table| dir.join(table.name()))) {
+    let tables = Table::ALL.into_iter().filter(|table| census || !table.is_optional());
+    for path in std::iter::once(dir.to_owned()).chain(tables.map(|table| dir.join(table.name()))) {
         fs::create_dir_all(&path).map_err(|source| WriteError::io("creating", &path, source))?;
     }
     // The names of the tables' directories, and the recording's own.
@@ -485,7 +548,8 @@ fn continued(options: &Options, about: &About) -> Result<(u32, (i64, i64)), Writ
 
 /// Removes what a killed recorder was about to rename.
 fn clean(dir: &Path) -> Result<(), WriteError> {
-    for path in std::iter::once(dir.to_owned()).chain(Table::ALL.map(|table| dir.join(table.name()))) {
+    let tables = Table::ALL.map(|table| dir.join(table.name())).into_iter().filter(|path| path.is_dir());
+    for path in std::iter::once(dir.to_owned()).chain(tables) {
         let entries = fs::read_dir(&path).map_err(|source| WriteError::io("reading", &path, source))?;
         for entry in entries.flatten() {
             if entry.file_name().to_str().is_some_and(part::is_temporary) {

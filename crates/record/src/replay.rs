@@ -4,14 +4,14 @@ use std::iter::Peekable;
 use std::ops::Range;
 
 use ramslice_types::{
-    Bytes, Counters, Info, Machine, NodeId, Pages, Price, Reason, SliceId, SliceState, Snapshot, Work,
-    ZoneIndex, ZoneNumber,
+    Bytes, CountedSlice, Counters, Info, Machine, NodeId, PageCensus, PageCounts, Pages, Price, Reason,
+    SliceId, SliceState, Snapshot, Work, ZoneCensus, ZoneIndex, ZoneNumber,
 };
 use std::time::Duration;
 
 use crate::error::ReadError;
 use crate::reader::{Located, Recording, Rows};
-use crate::rows::{Sample, Slice, Zone};
+use crate::rows::{Census, Sample, Slice, Zone};
 
 /// The machine at each sample that has slices; see [`Recording::machines`].
 ///
@@ -21,9 +21,12 @@ pub struct Machines<'a> {
     samples: Rows<Sample>,
     slices: Peekable<Rows<Slice>>,
     zones: Peekable<Rows<Zone>>,
+    census: Peekable<Rows<Census>>,
     skipped: u64,
-    /// The sample of the machine last given.
+    cut: u64,
+    /// The sample of the machine last given, and its zones.
     last: Option<Located<Sample>>,
+    last_zones: Vec<Located<Zone>>,
 }
 
 impl<'a> Machines<'a> {
@@ -32,15 +35,41 @@ impl<'a> Machines<'a> {
             recording,
             samples: recording.rows_of(parts.clone()),
             slices: recording.rows_of(parts.clone()).peekable(),
-            zones: recording.rows_of(parts).peekable(),
+            zones: recording.rows_of(parts.clone()).peekable(),
+            census: recording.rows_of(parts).peekable(),
             skipped: 0,
+            cut: 0,
             last: None,
+            last_zones: Vec::new(),
         }
     }
 
     /// Samples so far that could not be given back whole.
     pub fn skipped(&self) -> u64 {
         self.skipped
+    }
+
+    /// Censuses so far whose slices or zones are not all there.
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// The census that was taken with the machine last given; nothing if there was none, or if it is not whole. To be
+    /// asked once for each machine.
+    ///
+    /// # Errors
+    /// By file and row, if a value cannot be.
+    pub fn census(&mut self) -> Result<Option<PageCensus>, ReadError> {
+        let Some(sample) = &self.last else { return Ok(None) };
+        let Some(wanted) = sample.row.census_slices else { return Ok(None) };
+        let rows = rows_of(&mut self.census, sample.row.sample, |row: &Census| row.sample)?;
+        let zones: Option<Vec<_>> = self.last_zones.iter().map(zone_census).collect();
+        let (Ok(true), Some(zones)) = (i64::try_from(rows.len()).map(|rows| rows == wanted), zones) else {
+            self.cut += 1;
+            return Ok(None);
+        };
+        let slices = rows.iter().map(counted).collect::<Result<_, _>>()?;
+        Ok(Some(PageCensus { slices, zones: zones.into_iter().collect::<Result<_, _>>()? }))
     }
 
     /// When the machine last given was sampled, on the clock that goes on during suspend.
@@ -111,10 +140,12 @@ impl<'a> Machines<'a> {
         };
         let time = Duration::from_micros(value(row.monotonic_us, "monotonic_us")?);
         let slices = slices.iter().map(slice).collect::<Result<_, _>>()?;
+        let found = zones.iter().map(zone).collect::<Result<_, _>>()?;
+        self.last_zones = zones;
         Ok(Some(Machine {
             schema_version: ramslice_types::SCHEMA_VERSION,
             info,
-            zones: zones.iter().map(zone).collect::<Result<_, _>>()?,
+            zones: found,
             snapshot: Snapshot { event_seq, time, slices },
             price_parameters: self.recording.about().price_parameters_100cycles.clone(),
             contents: Vec::new(),
@@ -223,4 +254,45 @@ fn zone(located: &Located<Zone>) -> Result<ramslice_types::Zone, ReadError> {
         low_wmark_pages: cells.pages("low_wmark_pages", row.low_wmark_pages)?,
         woken_by_demand: cells.narrow("woken_by_demand", row.woken_by_demand)?,
     })
+}
+
+/// What a census says of a zone; nothing if there was none, or its columns are not there.
+fn zone_census(located: &Located<Zone>) -> Option<Result<ZoneCensus, ReadError>> {
+    let (row, cells) = (&located.row, Cells(located));
+    let (sections, removable) = (row.sections?, row.removable_sections?);
+    let (slices, least) = (row.staying_slices?, row.least_staying_slices?);
+    let (pages, bound) = (row.staying_pages?, row.offline_bound_pages?);
+    Some((|| {
+        Ok(ZoneCensus {
+            index: ZoneIndex(cells.narrow("zone_index", row.zone_index.into())?),
+            sections: cells.narrow("sections", sections)?,
+            removable_sections: cells.narrow("removable_sections", removable)?,
+            staying_slices: cells.narrow("staying_slices", slices)?,
+            least_staying_slices: cells.narrow("least_staying_slices", least)?,
+            staying_pages: cells.pages("staying_pages", pages)?,
+            offline_bound_pages: cells.pages("offline_bound_pages", bound)?,
+        })
+    })())
+}
+
+fn counted(located: &Located<Census>) -> Result<CountedSlice, ReadError> {
+    let (row, cells) = (&located.row, Cells(located));
+    let state = row.state.parse().map_err(|error| located.error(format!("state: {error}")))?;
+    let pages = |name, value| cells.pages(name, value);
+    let pages = PageCounts {
+        free: pages("free_pages", row.free_pages)?,
+        anonymous: pages("anonymous_pages", row.anonymous_pages)?,
+        cache: pages("cache_pages", row.cache_pages)?,
+        shmem: pages("shmem_pages", row.shmem_pages)?,
+        swap_cache: pages("swap_cache_pages", row.swap_cache_pages)?,
+        buffer: pages("buffer_pages", row.buffer_pages)?,
+        other_movable: pages("other_movable_pages", row.other_movable_pages)?,
+        slab: pages("slab_pages", row.slab_pages)?,
+        page_table: pages("page_table_pages", row.page_table_pages)?,
+        other_unmovable: pages("other_unmovable_pages", row.other_unmovable_pages)?,
+        off: pages("off_pages", row.off_pages)?,
+        lru: pages("lru_pages", row.lru_pages)?,
+        staying: pages("staying_pages", row.staying_pages)?,
+    };
+    Ok(CountedSlice { slice: SliceId(cells.narrow("slice_id", row.slice_id)?), state, pages })
 }

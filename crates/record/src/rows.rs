@@ -27,14 +27,28 @@ pub enum Table {
     Meminfo,
     /// [`Vmstat`]: `/proc/vmstat` at each sample.
     Vmstat,
+    /// [`Census`]: one row per slice and sample with a census; only where one was asked for.
+    Census,
     /// [`Sample`]: one row per sample.
     Samples,
 }
 
 impl Table {
     /// All of them, in the order in which a flush writes them.
-    pub const ALL: [Self; 6] =
-        [Self::Snapshots, Self::Zones, Self::Events, Self::Meminfo, Self::Vmstat, Self::Samples];
+    pub const ALL: [Self; 7] = [
+        Self::Snapshots,
+        Self::Zones,
+        Self::Events,
+        Self::Meminfo,
+        Self::Vmstat,
+        Self::Census,
+        Self::Samples,
+    ];
+
+    /// Whether recordings may lack it: those that nobody asked for it, and those made before there was any.
+    pub fn is_optional(self) -> bool {
+        self == Self::Census
+    }
 
     /// The name of its directory.
     pub fn name(self) -> &'static str {
@@ -44,6 +58,7 @@ impl Table {
             Self::Events => "events",
             Self::Meminfo => "meminfo",
             Self::Vmstat => "vmstat",
+            Self::Census => "census",
             Self::Samples => "samples",
         }
     }
@@ -56,6 +71,7 @@ impl Table {
             Self::Events => Event::fields(),
             Self::Meminfo => Meminfo::fields(),
             Self::Vmstat => Vmstat::fields(),
+            Self::Census => Census::fields(),
             Self::Samples => Sample::fields(),
         }
     }
@@ -170,10 +186,14 @@ table! {
     page_faults: Option<i64>,
     /// Pages taken from the allocator.
     allocated_pages: Option<i64>,
+    /// Rows of the table of the census that belong to it; null if none was taken.
+    census_slices: Option<i64>,
+    /// How long it took to look at every page, after the sample itself.
+    census_us: Option<i64>,
 }
 
-/// Columns of [`Sample`] that recordings made before there were any do not have: they read as null.
-pub(crate) const LATER_COLUMNS: [&str; 11] = [
+/// Columns of [`Sample`] and [`Zone`] that recordings made before there were any do not have: they read as null.
+const LATER_COLUMNS: [&str; 19] = [
     "tried_slices",
     "emptied_slices",
     "woken_slices",
@@ -185,7 +205,20 @@ pub(crate) const LATER_COLUMNS: [&str; 11] = [
     "price_measured_100cycles",
     "page_faults",
     "allocated_pages",
+    "census_slices",
+    "census_us",
+    "sections",
+    "removable_sections",
+    "staying_slices",
+    "least_staying_slices",
+    "staying_pages",
+    "offline_bound_pages",
 ];
+
+/// Whether older recordings lack a column of a table.
+pub(crate) fn is_later(table: Table, column: &str) -> bool {
+    matches!(table, Table::Samples | Table::Zones) && LATER_COLUMNS.contains(&column)
+}
 
 table! {
     /// One zone at one sample.
@@ -226,6 +259,19 @@ table! {
     low_wmark_pages: i64,
     /// Slices woken by allocations since boot.
     woken_by_demand: i64,
+    /// Memory sections of 128 MiB that have memory; null, as the next ones, without a census. One that two zones share is
+    /// counted with the lower.
+    sections: Option<i64>,
+    /// Of these without a page that stays: hotplug could remove them.
+    removable_sections: Option<i64>,
+    /// Slices that hold a page that stays, or can never be switched off.
+    staying_slices: Option<i64>,
+    /// The fewest that could hold them.
+    least_staying_slices: Option<i64>,
+    /// Pages that can neither be moved nor dropped.
+    staying_pages: Option<i64>,
+    /// The most that could be off with as much in use; the bound of c is its part of `free_pages` and `offline_pages`.
+    offline_bound_pages: Option<i64>,
 }
 
 table! {
@@ -283,6 +329,71 @@ table! {
     writeback_pages: i64,
     /// Of those on the LRU lists, in folios of a pageblock.
     huge_pages: i64,
+}
+
+table! {
+    /// One slice at one sample with a census: every page of it by what it is used for, as in `ramslice census --json`.
+    /// Pages from `free_pages` to `off_pages` do not overlap and add up to the slice.
+    Census in Census, key |row| (row.sample, row.slice_id), wrong |row| negative(&row.pages());
+    /// The sample it belongs to.
+    sample: i64,
+    /// When, as in the sample; the pages were looked at within `census_us` from then on.
+    boottime_us: i64,
+    /// When, as in the sample.
+    realtime_us: Wall,
+    /// Its physical address divided by the slice size.
+    slice_id: i64,
+    /// Its state when its pages were looked at.
+    state: Word,
+    /// The position of its zone among all zones.
+    zone_index: i32,
+    /// Free, or on its way.
+    free_pages: i64,
+    /// Anonymous memory of processes.
+    anonymous_pages: i64,
+    /// Page cache of files.
+    cache_pages: i64,
+    /// tmpfs and shared memory.
+    shmem_pages: i64,
+    /// In the swap cache alone.
+    swap_cache_pages: i64,
+    /// Page cache of block devices.
+    buffer_pages: i64,
+    /// zsmalloc, balloon, hugetlb pool.
+    other_movable_pages: i64,
+    /// Objects of the kernel.
+    slab_pages: i64,
+    /// Page tables.
+    page_table_pages: i64,
+    /// Any other that is not a program's.
+    other_unmovable_pages: i64,
+    /// In a slice that is off, or no memory.
+    off_pages: i64,
+    /// Of all these, on the LRU lists.
+    lru_pages: i64,
+    /// Of all these, those that can neither be moved nor dropped, of whatever kind.
+    staying_pages: i64,
+}
+
+impl Census {
+    /// The pages by column: the kinds, those on the LRU lists, and those that stay.
+    pub(crate) fn pages(&self) -> [(&'static str, i64); 13] {
+        [
+            ("free_pages", self.free_pages),
+            ("anonymous_pages", self.anonymous_pages),
+            ("cache_pages", self.cache_pages),
+            ("shmem_pages", self.shmem_pages),
+            ("swap_cache_pages", self.swap_cache_pages),
+            ("buffer_pages", self.buffer_pages),
+            ("other_movable_pages", self.other_movable_pages),
+            ("slab_pages", self.slab_pages),
+            ("page_table_pages", self.page_table_pages),
+            ("other_unmovable_pages", self.other_unmovable_pages),
+            ("off_pages", self.off_pages),
+            ("lru_pages", self.lru_pages),
+            ("staying_pages", self.staying_pages),
+        ]
+    }
 }
 
 table! {

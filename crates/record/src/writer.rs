@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::about::{About, Ended};
 use crate::error::WriteError;
 use crate::part;
-use crate::rows::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
+use crate::rows::{Census, Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
 
 /// Rows that wait to be written.
 #[derive(Debug, Default)]
@@ -29,6 +29,8 @@ pub struct Batch {
     pub meminfo: Vec<Meminfo>,
     /// Lines of `/proc/vmstat`.
     pub vmstat: Vec<Vmstat>,
+    /// Slices of a census.
+    pub census: Vec<Census>,
 }
 
 impl Batch {
@@ -36,7 +38,8 @@ impl Batch {
     ///
     /// For programs that have rows from elsewhere than a machine: simulations, and tests. The directory must not exist.
     pub fn write_recording(&self, dir: &Path, about: &About, ended: &Ended) -> Result<(), WriteError> {
-        for path in std::iter::once(dir.to_owned()).chain(Table::ALL.map(|table| dir.join(table.name()))) {
+        let tables = Table::ALL.into_iter().filter(|table| !table.is_optional() || !self.census.is_empty());
+        for path in std::iter::once(dir.to_owned()).chain(tables.map(|table| dir.join(table.name()))) {
             fs::create_dir(&path).map_err(|source| WriteError::io("creating", &path, source))?;
         }
         self.write(dir, 0, about)?;
@@ -50,6 +53,7 @@ impl Batch {
             + self.events.len()
             + self.meminfo.len()
             + self.vmstat.len()
+            + self.census.len()
     }
 
     fn append(&mut self, mut other: Self) {
@@ -59,15 +63,19 @@ impl Batch {
         self.events.append(&mut other.events);
         self.meminfo.append(&mut other.meminfo);
         self.vmstat.append(&mut other.vmstat);
+        self.census.append(&mut other.census);
     }
 
-    /// One part of every table, samples last: see [`crate::rows::Table`].
+    /// One part of every table that the recording has, samples last: see [`crate::rows::Table`].
     fn write(&self, dir: &Path, number: u32, about: &About) -> Result<(), WriteError> {
         part::write(dir, number, about, &self.slices)?;
         part::write(dir, number, about, &self.zones)?;
         part::write(dir, number, about, &self.events)?;
         part::write(dir, number, about, &self.meminfo)?;
         part::write(dir, number, about, &self.vmstat)?;
+        if dir.join(Table::Census.name()).is_dir() {
+            part::write(dir, number, about, &self.census)?;
+        }
         part::write(dir, number, about, &self.samples)
     }
 }

@@ -11,6 +11,7 @@ mod contents;
 mod counters;
 mod holdings;
 mod machine;
+mod page_census;
 mod parse;
 mod physical;
 mod price;
@@ -31,6 +32,7 @@ pub use contents::{
 pub use counters::{Composition, Counters, Kind};
 pub use holdings::{Group, Holding, Holdings};
 pub use machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
+pub use page_census::{CensusTotals, CountedSlice, PageCensus, PageCounts, SECTION_BYTES, ZoneCensus};
 pub use parse::{ParseError, SliceRanges, parse_bytes, parse_duration};
 pub use physical::{
     Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, Quantity, Ratio, Seconds, Times, Watts,

@@ -23,6 +23,7 @@ Writes a directory with a directory for each table:
   events     changes of state, wakes and their cause, prices, outcomes of attempts
   meminfo    a row per line of /proc/meminfo and sample
   vmstat     a row per line of /proc/vmstat and sample
+  census     with --census: a row per slice and census, every page by what it is used for
 
 Each holds Parquet files, part-000000.parquet and so on. A part is complete, synced and in place \
 at most 30 s after its first row: a kill loses what came later, nothing else. DuckDB and pandas read them as \
@@ -32,12 +33,16 @@ With a COMMAND the recording lasts as long as it; signals go to the command, and
 that of the recording. Without one, Ctrl-C ends it. The kernel's trace events need root; without them, changes \
 of state are found by comparing snapshots. On a kernel without ramslice, --statistics-only still records memory's figures.
 
+A census looks at every page: seconds of one CPU for hundreds of GiB, so it has an interval of its own, and is \
+taken with the first and the last sample, too. It needs root. `ramslice --from DIR census` shows it, a report draws it.
+
 `ramslice --from DIR` shows the last sample of a recording with any command.
 
 Examples:
   ramslice record                             into recording-<time>, until Ctrl-C
   ramslice record -o build -- make -j8        as long as the build takes
   ramslice record -o night --every 10s --for 8h
+  ramslice record -o night --every 10s --census 5m --for 8h
   ramslice record --check build               is it whole? what is in it?
   duckdb -c \"SELECT boottime_us, sum(free_pages) FROM 'build/snapshots/*.parquet' GROUP BY 1 ORDER BY 1\"";
 
@@ -51,6 +56,9 @@ pub(crate) struct Args {
     /// Take a sample this often
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     every: Duration,
+    /// Also look at every page this often, and count by what it is used for [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "statistics_only")]
+    census: Option<Duration>,
     /// End after this time; a COMMAND that still runs gets SIGTERM
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     lasting: Option<Duration>,
@@ -67,7 +75,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["output", "every", "lasting", "part", "append", "statistics_only", "command"]
+        conflicts_with_all = ["output", "every", "census", "lasting", "part", "append", "statistics_only", "command"]
     )]
     check: Option<PathBuf>,
     /// With --check, count parts that are not whole instead of failing
@@ -125,7 +133,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     };
     let sources =
         Sources { tracefs: Sources::system().tracefs.filter(|_| saved.is_none()), ..Sources::system() };
-    let recorder = Recorder::start(options, &sources, backend)?;
+    let recorder = Recorder::start_with_census(options, args.census, &sources, backend)?;
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
     if recorder.events_source() == EventsSource::Poll && saved.is_none() {
         eprintln!("ramslice: no trace events (root and tracefs are needed): states are compared instead");
@@ -276,6 +284,7 @@ fn check(dir: &Path, skip_broken: bool, context: &Context, out: &mut dyn Write) 
         (findings.missing_samples, "samples missing"),
         (findings.missed_samples, "samples that came too late to be taken"),
         (findings.incomplete_samples, "samples whose slices are not all there"),
+        (findings.incomplete_censuses, "censuses whose slices are not all there"),
         (findings.lost_events, "events that the kernel had no room for"),
         (findings.events_out_of_order, "events a little out of order"),
     ] {
