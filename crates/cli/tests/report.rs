@@ -15,7 +15,7 @@ use tempfile::TempDir;
 fn recording(name: &str, budget: Option<i64>) -> (TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join(name);
-    made_up::write(&dir, budget).unwrap();
+    made_up::write(&dir, budget, false).unwrap();
     (home, dir)
 }
 

@@ -1,6 +1,6 @@
 //! What figures are drawn from: runs as tables. Whoever reads files fills these; nothing here does.
 
-use ramslice_types::{Bytes, Composition, Kind};
+use ramslice_types::{Bytes, CensusTotals, Composition, Kind, PageCounts, Pages};
 
 /// Everything that a report is about.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +28,8 @@ pub struct Recorded {
     pub page_bytes: Bytes,
     /// The machine at each sample, by time.
     pub moments: Vec<Moment>,
+    /// Every page at some of the samples, by time; mostly none.
+    pub censuses: Vec<Counted>,
     /// When slices were being emptied: from, to, in seconds since the first sample.
     pub compactions: Vec<(f64, f64)>,
     /// Seconds since boot of the first sample, on the clock that goes on during suspend.
@@ -47,6 +49,31 @@ pub struct Moment {
     pub holding_slices: u64,
     /// Each slice: its id, and what keeps it from being off, or what it is.
     pub slices: Vec<(u32, Kind)>,
+}
+
+/// Every page of a machine at one moment.
+#[derive(Debug, Clone)]
+pub struct Counted {
+    /// Since the first sample, on the machine's own clock.
+    pub seconds: f64,
+    /// The size of a slice.
+    pub slice_bytes: Bytes,
+    /// c, its bound, and how far pages that stay are scattered.
+    pub totals: CensusTotals,
+    /// Each slice: its id, and its pages by what they are used for.
+    pub slices: Vec<(u32, PageCounts)>,
+}
+
+impl Counted {
+    /// Slices in which something is in use.
+    pub fn holding_slices(&self) -> u64 {
+        self.slices.iter().filter(|(_, pages)| pages.used() > Pages::ZERO).count() as u64
+    }
+
+    /// Pages in use.
+    pub fn used(&self) -> Pages {
+        self.slices.iter().map(|(_, pages)| pages.used()).sum()
+    }
 }
 
 /// What emptying slices cost.

@@ -3,7 +3,10 @@
 use crate::chart::Look;
 use crate::csv::Csv;
 use crate::data::Runs;
-use crate::figures::{energy, latency, net, occupation, operations, prices, residuals, slices, utilisation};
+use crate::figures::{
+    bitmaps, energy, footprint, fullness, kept_on, latency, net, occupation, operations, prices, residuals,
+    shares, slices, utilisation,
+};
 
 type Draw = Box<dyn Fn(Look) -> String>;
 
@@ -73,6 +76,12 @@ pub fn figures(runs: &Runs) -> Vec<Figure> {
     let mut all = utilisation(runs);
     all.extend(occupation(runs));
     all.extend(slices(runs));
+    // Nothing stands in the place of these: nobody need have asked for a census.
+    all.extend(bitmaps(runs));
+    all.extend(fullness(runs));
+    all.extend(footprint(runs));
+    all.extend(kept_on(runs));
+    all.extend(shares(runs));
     all.extend(energy(runs));
     all.extend(net(runs));
     all.extend(latency(runs));

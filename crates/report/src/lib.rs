@@ -18,7 +18,7 @@ mod svg;
 #[cfg(test)]
 mod tests;
 
-pub use data::{Budget, Energy, Latencies, Moment, Priced, Prices, Range, Recorded, Runs, Verdict};
+pub use data::{Budget, Counted, Energy, Latencies, Moment, Priced, Prices, Range, Recorded, Runs, Verdict};
 pub use figure::{Figure, figures};
 pub use page::{Head, page};
 pub use picture::{PictureError, Renderer};

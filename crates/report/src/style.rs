@@ -8,7 +8,7 @@ use crate::palette::color;
 pub(crate) const FIGURE: &str = include_str!("page/figure.css");
 
 /// Name, light, dark.
-const COLOURS: [(&str, &str, &str); 21] = [
+const COLOURS: [(&str, &str, &str); 35] = [
     ("paper", "#ffffff", "#14181d"),
     ("panel", "#f6f8fa", "#1b2027"),
     ("ink", "#1b2027", "#e6eaee"),
@@ -30,6 +30,22 @@ const COLOURS: [(&str, &str, &str); 21] = [
     ("s5", "#b58900", "#f2c12e"),
     ("s6", "#c0392b", "#ff8a7a"),
     ("s7", "#24707f", "#56b4c4"),
+    // What pages are used for: the same by day and night, as kinds are. Neighbours in a row differ in lightness.
+    ("p-slab", "#8f3f00", "#8f3f00"),
+    ("p-table", "#d55e00", "#d55e00"),
+    ("p-kernel", "#f0a35e", "#f0a35e"),
+    ("p-anonymous", "#1f66ae", "#1f66ae"),
+    ("p-shared", "#4f97d7", "#4f97d7"),
+    ("p-cache", "#8ecbf0", "#8ecbf0"),
+    ("p-buffer", "#24707f", "#24707f"),
+    // How full a slice is, and how much of it stays.
+    ("full-10", "#b9d5ee", "#b9d5ee"),
+    ("full-50", "#7cb3e3", "#7cb3e3"),
+    ("full-90", "#3f87cf", "#3f87cf"),
+    ("full-100", "#17508f", "#17508f"),
+    ("stays-1", "#e8954f", "#e8954f"),
+    ("stays-10", "#c65500", "#c65500"),
+    ("stays-100", "#6e2f00", "#6e2f00"),
 ];
 
 /// Declarations of the variables.

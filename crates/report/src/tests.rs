@@ -29,6 +29,7 @@ fn recorded(name: &str) -> Recorded {
         slice_bytes: Bytes(32 << 20),
         page_bytes: Bytes(4096),
         moments: (0..10).map(moment).collect(),
+        censuses: Vec::new(),
         compactions: vec![(2.0, 4.0)],
         begun_seconds: 100.0,
     }

@@ -6,8 +6,8 @@ use anyhow::Result;
 use ramslice_energy::{Ledger, Sample, Sign};
 use ramslice_record::rows::Event;
 use ramslice_record::{ReadError, Recording};
-use ramslice_report::{Budget, Energy, Moment, Range, Recorded, Verdict};
-use ramslice_types::{Composition, Kind, Machine, Pages, Slice, SliceState, Work};
+use ramslice_report::{Budget, Counted, Energy, Moment, Range, Recorded, Verdict};
+use ramslice_types::{Composition, Kind, Machine, PageCensus, Pages, Slice, SliceState, Work};
 
 use super::energy::{self, Plan};
 use super::energy_recording::clock_of;
@@ -32,14 +32,18 @@ pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Res
         None => None,
     };
     let mut machines = recording.machines();
-    let mut moments = Vec::new();
+    let (mut moments, mut censuses) = (Vec::new(), Vec::new());
     let mut joules: Option<Joules> = None;
     let mut begun_us = None;
     let mut first: Option<Machine> = None;
     while let Some(machine) = machines.next().transpose().map_err(not_replayable)? {
         let now_us = machines.boottime_us().unwrap_or_default();
         let begun = *begun_us.get_or_insert(now_us);
-        moments.push(moment(&machine, (now_us - begun) as f64 / 1e6));
+        let seconds = (now_us - begun) as f64 / 1e6;
+        moments.push(moment(&machine, seconds));
+        if let Some(census) = machines.census().map_err(not_replayable)? {
+            censuses.push(counted(&machine, &census, seconds));
+        }
         if let Some(plan) = &plan {
             let work = machines.work().map_err(not_replayable)?;
             joules.get_or_insert_with(|| Joules::new(plan, &machine)).add(&machine, work)?;
@@ -52,6 +56,9 @@ pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Res
             dir.display(),
             machines.skipped()
         );
+    }
+    if machines.cut() > 0 {
+        tracing::warn!("{}: {} censuses are not whole and were passed over", dir.display(), machines.cut());
     }
     let (Some(first), Some(begun_us)) = (first, begun_us) else {
         return Err(not_replayable(ReadError::Empty { path: dir.to_owned() }).into());
@@ -82,6 +89,7 @@ pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Res
         slice_bytes: info.slice_bytes,
         page_bytes: info.page_bytes,
         moments,
+        censuses,
         compactions,
         begun_seconds: begun_us as f64 / 1e6,
     };
@@ -103,6 +111,15 @@ fn moment(machine: &Machine, seconds: f64) -> Moment {
     };
     let slices = machine.snapshot.slices.iter().map(kind).collect();
     Moment { seconds, pages, slice_bytes: machine.info.slice_bytes, holding_slices, slices }
+}
+
+fn counted(machine: &Machine, census: &PageCensus, seconds: f64) -> Counted {
+    Counted {
+        seconds,
+        slice_bytes: machine.info.slice_bytes,
+        totals: census.totals(machine),
+        slices: census.slices.iter().map(|one| (one.slice.0, one.pages)).collect(),
+    }
 }
 
 /// When slices were being emptied, in seconds since the first sample, and what requests were allowed.

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use ramslice_record::rows::{Event, Sample, Slice, Zone};
+use ramslice_record::rows::{Census, Event, Sample, Slice, Zone};
 use ramslice_record::{About, Batch, Ended, WriteError};
 use serde_json::json;
 
@@ -12,6 +12,10 @@ const SLICES: i64 = 64;
 const FRAMES: i64 = 8192;
 const SECONDS: i64 = 120;
 const STARTED_US: i64 = 500_000_000;
+/// A census every so often, and with the last sample.
+const CENSUS_SECONDS: i64 = 8;
+/// Slices in a memory section of 128 MiB.
+const IN_SECTION: i64 = 4;
 /// Prices by the kernel's defaults, in units of 100 cycles: of a slice, a page that moves, one that is dropped.
 const ISOLATE: i64 = 695 + 303 * FRAMES / 1024;
 const MOVE: i64 = 100 + 29 + 1;
@@ -43,16 +47,22 @@ struct Made {
     event_seq: i64,
     done: [i64; 11],
     woken_by_demand: i64,
+    census: bool,
 }
 
 /// Writes it to `dir`. Requests may spend `budget`, in units of 100 cycles; `None` is no limit.
-pub(crate) fn write(dir: &Path, budget: Option<i64>) -> Result<(), WriteError> {
-    let mut made = Made { held: vec![Held::default(); SLICES as usize], ..Made::default() };
+///
+/// With `census`, there is one every few seconds, and kernel pages scatter.
+pub(crate) fn write(dir: &Path, budget: Option<i64>, census: bool) -> Result<(), WriteError> {
+    let mut made = Made { held: vec![Held::default(); SLICES as usize], census, ..Made::default() };
     for (at, held) in made.held.iter_mut().enumerate() {
         held.unmovable = if at < 3 { 5000 } else { 0 };
     }
     for second in 0..=SECONDS {
         made.work(second);
+        if census {
+            made.scatter(second);
+        }
         if second % 15 == 12 && budget != Some(0) {
             made.compact(second, budget);
         }
@@ -125,6 +135,22 @@ impl Made {
         }
         if cache > freeable {
             self.take(second, (cache - freeable).min(1200), |held| &mut held.freeable);
+        }
+    }
+
+    /// The kernel takes a little here and there, and gives back less.
+    fn scatter(&mut self, second: i64) {
+        if second % 3 != 1 || second > 90 {
+            return;
+        }
+        let at = ((second * 11) % SLICES) as usize;
+        let held = &mut self.held[at];
+        if !held.off && held.used() < FRAMES {
+            held.unmovable += ((second * 37) % 700).min(FRAMES - held.used());
+        }
+        let other = &mut self.held[((second * 5) % SLICES) as usize];
+        if other.unmovable < 1000 {
+            other.unmovable /= 2;
         }
     }
 
@@ -244,7 +270,7 @@ impl Made {
             awake_reserve_pages: 2 * FRAMES,
             low_wmark_pages: FRAMES / 4,
             woken_by_demand: self.woken_by_demand,
-            ..Zone::default()
+            ..self.scattered(second)
         });
         for (at, held) in self.held.iter().enumerate() {
             self.batch.slices.push(Slice {
@@ -267,7 +293,22 @@ impl Made {
             });
         }
         let done = self.done.map(Some);
+        let counts = self.counts(second);
+        if counts {
+            for (at, held) in self.held.iter().enumerate() {
+                let row = Census {
+                    sample: second,
+                    boottime_us,
+                    realtime_us,
+                    slice_id: at as i64,
+                    ..counted(*held)
+                };
+                self.batch.census.push(row);
+            }
+        }
         self.batch.samples.push(Sample {
+            census_slices: counts.then_some(SLICES),
+            census_us: counts.then_some(40_000),
             sample: second,
             boottime_us,
             realtime_us,
@@ -293,6 +334,57 @@ impl Made {
             allocated_pages: done[10],
             ..Sample::default()
         });
+    }
+}
+
+impl Made {
+    fn counts(&self, second: i64) -> bool {
+        self.census && (second % CENSUS_SECONDS == 0 || second == SECONDS)
+    }
+
+    /// What a census says of the zone.
+    fn scattered(&self, second: i64) -> Zone {
+        if !self.counts(second) {
+            return Zone::default();
+        }
+        let staying: i64 = self.held.iter().map(|held| held.unmovable).sum();
+        let used: i64 = self.held.iter().map(|held| held.used()).sum();
+        let in_section = |slices: usize| slices / IN_SECTION as usize;
+        let mut stays = vec![false; in_section(SLICES as usize)];
+        for (at, held) in self.held.iter().enumerate() {
+            stays[in_section(at)] |= held.unmovable > 0;
+        }
+        Zone {
+            sections: Some(SLICES / IN_SECTION),
+            removable_sections: Some(stays.iter().filter(|stays| !**stays).count() as i64),
+            staying_slices: Some(self.held.iter().filter(|held| held.unmovable > 0).count() as i64),
+            least_staying_slices: Some((staying + FRAMES - 1) / FRAMES),
+            staying_pages: Some(staying),
+            offline_bound_pages: Some(((SLICES * FRAMES - used - 2 * FRAMES) / FRAMES * FRAMES).max(0)),
+            ..Zone::default()
+        }
+    }
+}
+
+/// The kinds of pages of a slice, by what is known of it.
+fn counted(held: Held) -> Census {
+    let part = |pages: i64, percent: i64| pages * percent / 100;
+    let (slab, page_table) = (part(held.unmovable, 60), part(held.unmovable, 15));
+    let (shmem, buffer) = (part(held.movable, 10), part(held.freeable, 5));
+    Census {
+        state: if held.off { "offline".into() } else { "online".into() },
+        free_pages: if held.off { 0 } else { FRAMES - held.used() },
+        anonymous_pages: held.movable - shmem,
+        shmem_pages: shmem,
+        cache_pages: held.freeable - buffer,
+        buffer_pages: buffer,
+        slab_pages: slab,
+        page_table_pages: page_table,
+        other_unmovable_pages: held.unmovable - slab - page_table,
+        off_pages: if held.off { FRAMES } else { 0 },
+        lru_pages: held.movable + held.freeable,
+        staying_pages: held.unmovable,
+        ..Census::default()
     }
 }
 

@@ -1,15 +1,22 @@
 //! The figures, one file per subject.
 
+mod address;
+mod bitmaps;
+mod census;
 mod energy;
 mod latency;
+mod maps;
 mod operations;
 mod prices;
 mod slices;
 mod time;
 mod utilisation;
 
+pub(crate) use bitmaps::bitmaps;
+pub(crate) use census::{kept_on, shares};
 pub(crate) use energy::{energy, net};
 pub(crate) use latency::latency;
+pub(crate) use maps::{footprint, fullness};
 pub(crate) use operations::operations;
 pub(crate) use prices::{prices, residuals};
 pub(crate) use slices::slices;

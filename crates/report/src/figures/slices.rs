@@ -5,16 +5,15 @@ use std::rc::Rc;
 
 use ramslice_types::Kind;
 
+use super::address::{self, Grid, Rows};
 use super::utilisation::{kind_class, kind_word};
 use super::{heading, id, time};
-use crate::chart::{Axis, Key, Look, Mark, Panel};
+use crate::chart::{Key, Look, Mark, Panel};
 use crate::csv::Csv;
 use crate::data::{Recorded, Runs};
 use crate::figure::Figure;
 
 const TITLE: &str = "Each slice over time";
-/// Rows that can be told apart.
-const ROWS: usize = 260;
 
 /// One per recording.
 pub(crate) fn slices(runs: &Runs) -> Vec<Figure> {
@@ -50,19 +49,13 @@ fn csv(recorded: &Recorded) -> Csv {
 }
 
 fn draw_slices(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
-    let mut ids: Vec<u32> =
-        recorded.moments.iter().flat_map(|moment| moment.slices.iter().map(|slice| slice.0)).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let together = ids.len().div_ceil(ROWS).max(1);
-    let rows = ids.len().div_ceil(together).max(1);
-    let row_of: BTreeMap<u32, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at / together)).collect();
+    let rows = Rows::of(recorded.moments.iter().flat_map(|moment| moment.slices.iter().map(|slice| slice.0)));
     // Of slices that share a row, the one that is hardest to switch off shows.
-    let mut grid: Vec<(f64, Vec<Kind>)> = Vec::new();
+    let mut grid: Grid<Kind> = Vec::new();
     for moment in time::thinned(recorded, look.columns()) {
-        let mut column = vec![Kind::Hole; rows];
+        let mut column = vec![Kind::Hole; rows.count()];
         for (slice, kind) in &moment.slices {
-            let cell = &mut column[row_of[slice]];
+            let cell = &mut column[rows.row(*slice)];
             *cell = (*kind).min_by_hardness(*cell);
         }
         grid.push((moment.seconds, column));
@@ -71,55 +64,21 @@ fn draw_slices(id: &str, title: &str, recorded: &Recorded, look: Look) -> String
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|&kind| kind != Kind::Hole && there(kind)).collect();
     let keys: Vec<Key> =
         kinds.iter().map(|&kind| Key::new(kind_class(kind), Mark::Area, kind_word(kind))).collect();
-    let x = time::axis(time::span(recorded), recorded.emulated);
-    let label =
-        if together > 1 { format!("slices, {together} to a row") } else { "slices, by address".to_owned() };
-    let mut y = Axis::new((0.0, rows as f64), label);
-    let every = rows.div_ceil(6).max(1);
-    y.marks =
-        Some((0..rows).step_by(every).map(|row| (row as f64, ids[row * together].to_string())).collect());
-    let height = (rows as f64 * 3.0).clamp(160.0, 420.0);
-    let mut panel = Panel::new(look, title, height, &keys, &x, &y);
     let end = time::span(recorded);
+    let x = time::axis(end, recorded.emulated);
+    let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
     for kind in kinds {
-        let mut tiles = Vec::new();
-        for row in 0..rows {
-            let mut from: Option<f64> = None;
-            for (at, (seconds, column)) in grid.iter().enumerate() {
-                let until = grid.get(at + 1).map_or(end, |next| next.0);
-                match (from, column[row] == kind) {
-                    (None, true) => from = Some(*seconds),
-                    (Some(start), false) => {
-                        tiles.push(tile(&panel, row, start, *seconds));
-                        from = None;
-                    }
-                    _ => {}
-                }
-                if at + 1 == grid.len()
-                    && let Some(start) = from
-                {
-                    tiles.push(tile(&panel, row, start, until));
-                }
-            }
-        }
-        panel.svg.tiles(kind_class(kind), &tiles);
+        address::draw(&mut panel, &grid, end, kind, kind_class(kind));
     }
     for pair in grid.windows(2) {
         let (seconds, column) = &pair[0];
         let off = column.iter().filter(|kind| **kind == Kind::Offline).count();
         let width = pair[1].0 - seconds;
-        let words = format!("{seconds:.1} s, {off} of {rows} rows off");
+        let words = format!("{seconds:.1} s, {off} of {} rows off", rows.count());
         panel.hit(seconds + width / 2.0, width, &words);
     }
-    let about = format!("{} slices over {end:.0} seconds.", ids.len());
+    let about = format!("{} slices over {end:.0} seconds.", rows.slices());
     panel.finish(id, title, &about)
-}
-
-fn tile(panel: &Panel, row: usize, from: f64, to: f64) -> (f64, f64, f64, f64) {
-    let (left, top) = panel.at(from, row as f64 + 1.0);
-    let (right, bottom) = panel.at(to, row as f64);
-    // Neighbours touch without a seam.
-    (left, top, (right - left).max(0.5), bottom - top)
 }
 
 trait Hardness {

@@ -1,0 +1,235 @@
+//! Slices over time by how full they are, and by how much of them stays: what a census adds to the map of their states.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use ramslice_types::{PageCounts, Pages};
+
+use super::address::{self, Grid, Rows};
+use super::census::thinned;
+use super::{heading, id, time};
+use crate::chart::{Key, Look, Mark, Panel};
+use crate::csv::Csv;
+use crate::data::{Counted, Recorded, Runs};
+use crate::figure::Figure;
+
+/// What a map shows of a slice.
+struct Map {
+    id: &'static str,
+    title: &'static str,
+    caption: &'static str,
+    /// Class, and word in the legend; from what a slice wants least to what it wants most.
+    levels: &'static [(&'static str, &'static str)],
+    /// Which level a row is, by the sum of its slices.
+    level: fn(&PageCounts) -> usize,
+    /// The pages that it is about, and the name of their column.
+    pages: (fn(&PageCounts) -> Pages, &'static str),
+    /// Whether the fewest slices that could hold these pages are a line.
+    least: bool,
+}
+
+/// Figure 1 of 001, for each moment: pages in use, over all memory.
+const FULLNESS: Map = Map {
+    id: "fullness",
+    title: "How full each slice is",
+    caption: "A row is a slice, the lowest address at the bottom. Pale blue is memory that is scattered: most of the slice is \
+              free, and yet it cannot be off. Packed memory is dark blue or off, and little between. Data: a row for each \
+              change of colour.",
+    levels: &[
+        ("full-100", "over 90% in use"),
+        ("full-90", "50–90%"),
+        ("full-50", "10–50%"),
+        ("full-10", "up to 10%"),
+        ("k-free", "empty"),
+        ("k-offline", "off"),
+    ],
+    level: |pages| {
+        let (used, frames) = (pages.used(), pages.frames());
+        match used.share_of(frames) {
+            _ if pages.off == frames => 5,
+            _ if used == Pages::ZERO => 4,
+            share if share <= 0.1 => 3,
+            share if share <= 0.5 => 2,
+            share if share <= 0.9 => 1,
+            _ => 0,
+        }
+    },
+    pages: (PageCounts::used, "used_pages"),
+    least: false,
+};
+
+/// Figures 2 and 7 of 001, for each moment: where the kernel's pages lie.
+const FOOTPRINT: Map = Map {
+    id: "footprint",
+    title: "Where pages that stay lie",
+    caption: "A row is a slice, the lowest address at the bottom. Orange holds pages that can neither be moved nor dropped, \
+              mostly the kernel's: pale where few pages keep a whole slice on. Below the dashed line is room for all of \
+              them: what is orange above it is scattered. Data: a row for each change of colour.",
+    levels: &[
+        ("stays-100", "over 10% stays"),
+        ("stays-10", "1–10%"),
+        ("stays-1", "up to 1%"),
+        ("moves", "in use, nothing stays"),
+        ("k-free", "empty"),
+        ("k-offline", "off"),
+    ],
+    level: |pages| match pages.staying.share_of(pages.frames()) {
+        share if share > 0.1 => 0,
+        share if share > 0.01 => 1,
+        _ if pages.staying > Pages::ZERO => 2,
+        _ if pages.off == pages.frames() => 5,
+        _ if pages.used() == Pages::ZERO => 4,
+        _ => 3,
+    },
+    pages: (|pages| pages.staying, "staying_pages"),
+    least: true,
+};
+
+/// How full slices are; one per recording that has a census.
+pub(crate) fn fullness(runs: &Runs) -> Vec<Figure> {
+    figures(runs, &FULLNESS)
+}
+
+/// Where pages that stay lie; one per recording that has a census.
+pub(crate) fn footprint(runs: &Runs) -> Vec<Figure> {
+    figures(runs, &FOOTPRINT)
+}
+
+fn figures(runs: &Runs, map: &'static Map) -> Vec<Figure> {
+    let all = runs.recorded.len();
+    let draw = |(at, recorded): (usize, &Recorded)| {
+        let (id, title) = (id(map.id, at, all), heading(map.title, &recorded.name, all));
+        let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
+        let csv = csv(&recorded, map);
+        Figure::drawn(id.clone(), title, map.caption, csv, move |look| {
+            draw_map(&id, &name, &recorded, map, look)
+        })
+    };
+    runs.recorded.iter().enumerate().filter(|(_, one)| !one.censuses.is_empty()).map(draw).collect()
+}
+
+/// A row for each change of level: with thousands of slices, one for each census would be most of the page.
+fn csv(recorded: &Recorded, map: &Map) -> Csv {
+    let (pages, column) = map.pages;
+    let mut csv = Csv::new(&["time_s", "slice_id", column, "level"]);
+    let mut before: BTreeMap<u32, usize> = BTreeMap::new();
+    for counted in &recorded.censuses {
+        for (slice, counts) in &counted.slices {
+            let level = (map.level)(counts);
+            if before.insert(*slice, level) != Some(level) {
+                csv.row(&[
+                    format!("{:.3}", counted.seconds),
+                    slice.to_string(),
+                    pages(counts).0.to_string(),
+                    map.levels[level].1.to_owned(),
+                ]);
+            }
+        }
+    }
+    csv
+}
+
+fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -> String {
+    let censuses = thinned(recorded, look.columns());
+    let rows = Rows::of(censuses.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)));
+    // Of slices that share a row, the one that is worst shows.
+    let mut grid: Grid<Option<usize>> = Vec::new();
+    for counted in &censuses {
+        let mut column: Vec<Option<usize>> = vec![None; rows.count()];
+        for (slice, counts) in &counted.slices {
+            let (cell, level) = (&mut column[rows.row(*slice)], (map.level)(counts));
+            *cell = Some(cell.map_or(level, |there| there.min(level)));
+        }
+        grid.push((counted.seconds, column));
+    }
+    let there = |level: usize| grid.iter().any(|(_, column)| column.contains(&Some(level)));
+    let levels: Vec<usize> = (0..map.levels.len()).filter(|&level| there(level)).collect();
+    let key = |&level: &usize| Key::new(map.levels[level].0, Mark::Area, map.levels[level].1);
+    let mut keys: Vec<Key> = levels.iter().map(key).collect();
+    if map.least {
+        keys.push(Key::new("fit s0 dashed", Mark::Line, "room for all that stays"));
+    }
+    let end = time::span(recorded);
+    let x = time::axis(end, recorded.emulated);
+    let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
+    for level in levels {
+        address::draw(&mut panel, &grid, end, Some(level), map.levels[level].0);
+    }
+    let until = |at: usize| censuses.get(at + 1).map_or(end, |next| next.seconds);
+    if map.least {
+        let row = |counted: &Counted| {
+            let slices = counted.totals.slices_staying_least as f64;
+            (slices / rows.together() as f64).min(rows.count() as f64)
+        };
+        let line: Vec<_> = censuses
+            .iter()
+            .enumerate()
+            .flat_map(|(at, counted)| [(counted.seconds, row(counted)), (until(at), row(counted))])
+            .collect();
+        panel.curve("least-halo", &line);
+        panel.curve("least", &line);
+    }
+    for (at, counted) in censuses.iter().enumerate() {
+        let width = until(at) - counted.seconds;
+        panel.hit(counted.seconds + width / 2.0, width, &words(counted, map));
+    }
+    let about = |counted: Option<&&Counted>| counted.map_or_else(String::new, |one| words(one, map));
+    let about = format!(
+        "{} slices over {end:.0} seconds. {}. {}.",
+        rows.slices(),
+        about(censuses.first()),
+        about(censuses.last())
+    );
+    panel.finish(id, title, &about)
+}
+
+/// How many slices are at each level.
+fn words(counted: &Counted, map: &Map) -> String {
+    let count =
+        |level: usize| counted.slices.iter().filter(|(_, counts)| (map.level)(counts) == level).count();
+    let parts: Vec<String> = map
+        .levels
+        .iter()
+        .enumerate()
+        .map(|(level, (_, word))| (count(level), word))
+        .filter(|(slices, _)| *slices > 0)
+        .map(|(slices, word)| format!("{slices} {word}"))
+        .collect();
+    let mut text = format!("{:.1} s, slices: {}", counted.seconds, parts.join(", "));
+    if map.least {
+        text.push_str(&format!("; room for all that stays in {}", counted.totals.slices_staying_least));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(anonymous: u64, free: u64, off: u64, staying: u64) -> PageCounts {
+        PageCounts {
+            anonymous: Pages(anonymous),
+            free: Pages(free),
+            off: Pages(off),
+            staying: Pages(staying),
+            ..PageCounts::default()
+        }
+    }
+
+    #[test]
+    fn a_page_more_is_another_level() {
+        let level = |used| FULLNESS.levels[(FULLNESS.level)(&pages(used, 1000 - used, 0, 0))].1;
+        assert_eq!([0, 1, 100, 101].map(level), ["empty", "up to 10%", "up to 10%", "10–50%"]);
+        assert_eq!([500, 501, 900, 901].map(level), ["10–50%", "50–90%", "50–90%", "over 90% in use"]);
+        assert_eq!((FULLNESS.level)(&pages(0, 0, 1000, 0)), 5);
+    }
+
+    #[test]
+    fn one_page_that_stays_is_seen() {
+        let level = |staying| FOOTPRINT.levels[(FOOTPRINT.level)(&pages(500, 500, 0, staying))].1;
+        assert_eq!([0, 1, 10, 11].map(level), ["in use, nothing stays", "up to 1%", "up to 1%", "1–10%"]);
+        assert_eq!([100, 101].map(level), ["1–10%", "over 10% stays"]);
+        assert_eq!((FOOTPRINT.level)(&pages(0, 1000, 0, 0)), 4);
+        assert_eq!((FOOTPRINT.level)(&pages(0, 0, 1000, 0)), 5);
+    }
+}
