@@ -22,6 +22,9 @@ QUERIES = {
                      "AND sample = (SELECT max(sample) FROM samples)",
     "slices_woken_by_demand": "SELECT max(total) - min(total) FROM "
                               "(SELECT sum(woken_by_demand) AS total FROM zones GROUP BY sample)",
+    "slices_counted": "SELECT sum(census_slices) FROM samples",
+    "slices_staying": "SELECT sum(staying_slices) FROM zones WHERE sample = (SELECT max(sample) FROM census)",
+    "sections_removable": "SELECT sum(removable_sections) FROM zones WHERE sample = (SELECT max(sample) FROM census)",
     "mem_total_bytes": "SELECT max(value) FROM meminfo WHERE name = 'MemTotal' AND unit = 'bytes'",
 }
 # What must be true of any recording.
@@ -37,6 +40,25 @@ TRUTHS = {
         "SELECT count(*) = 1 AND bool_and(s.offline_pages = z.offline_pages AND s.managed_pages = z.managed_pages) "
         "FROM samples s JOIN (SELECT sample, sum(offline_pages) AS offline_pages, sum(managed_pages) AS managed_pages "
         "FROM zones GROUP BY 1) z USING (sample) WHERE sample = (SELECT max(sample) FROM samples)",
+    "a census counts every page of every slice once":
+        "SELECT count(*) > 0 AND bool_and(pages * 4096 = slice_bytes) FROM (SELECT sample, free_pages + anonymous_pages + "
+        "cache_pages + shmem_pages + swap_cache_pages + buffer_pages + other_movable_pages + slab_pages + "
+        "page_table_pages + other_unmovable_pages + off_pages AS pages FROM census) JOIN samples USING (sample)",
+    "a census has all slices of its sample, and no other sample has one":
+        "SELECT count(*) > 1 AND bool_and(s.census_slices = c.slices AND s.nr_slices = c.slices AND s.census_us > 0) "
+        "FROM samples s FULL JOIN (SELECT sample, count(*) AS slices FROM census GROUP BY 1) c USING (sample) "
+        "WHERE s.census_slices IS NOT NULL OR c.slices IS NOT NULL",
+    "slices with pages that stay add up to those of their zone":
+        "SELECT bool_and(z.staying_slices = c.slices AND z.staying_pages = c.pages "
+        "AND z.least_staying_slices <= z.staying_slices AND z.removable_sections <= z.sections) FROM zones z JOIN "
+        "(SELECT sample, zone_index, sum(staying_pages) AS pages, count(*) FILTER (staying_pages > 0 OR unreclaimable) "
+        "AS slices FROM census JOIN snapshots USING (sample, slice_id) GROUP BY 1, 2) c USING (sample, zone_index)",
+    "slab and page tables are those of /proc/meminfo":
+        "SELECT bool_and(abs(c.pages * 4096 - m.value) <= 0.05 * m.value + 1048576) FROM "
+        "(SELECT 'Slab' AS name, sum(slab_pages) AS pages FROM census WHERE sample = (SELECT max(sample) FROM census) "
+        "UNION ALL SELECT 'PageTables', sum(page_table_pages) FROM census "
+        "WHERE sample = (SELECT max(sample) FROM census)) c JOIN meminfo m USING (name) "
+        "WHERE m.sample = (SELECT max(sample) FROM census)",
     "times are of the calendar": "SELECT bool_and(realtime_us > TIMESTAMPTZ '2020-01-01') FROM samples",
     "vmstat counts on": "SELECT max(value) > min(value) FROM vmstat WHERE name = 'pgfault'",
     "every file says its version":
@@ -49,7 +71,7 @@ def main():
     folder = Path(sys.argv[1])
     recording, expected = folder / "recording", json.loads((folder / "expected.json").read_text())
     database = duckdb.connect()
-    for table in ("samples", "snapshots", "zones", "events", "meminfo", "vmstat"):
+    for table in ("samples", "snapshots", "zones", "events", "meminfo", "vmstat", "census"):
         database.execute(f"CREATE VIEW {table} AS SELECT * FROM '{recording}/{table}/*.parquet'")
     failed = 0
     if missing := set(QUERIES) ^ set(expected):

@@ -74,7 +74,7 @@ with dev.Device() as device:
         folder, outcome = FOLDER / "recording", FOLDER / "outcome.json"
         before = self.device.info().event_seq
         woken = harness.woken_by_demand(self.device)
-        ramslice("record", "-o", folder, "--every", "500ms", "--part", "2s",
+        ramslice("record", "-o", folder, "--every", "500ms", "--part", "2s", "--census", "3s",
                  "--", sys.executable, "-c", self.WORK, outcome,
                  env=os.environ | {"PYTHONPATH": os.path.dirname(os.path.abspath(__file__))})
         info, slices = self.device.info(), self.device.snapshot()
@@ -91,7 +91,8 @@ with dev.Device() as device:
         self.assertEqual(about["kernel_command_line"], dev.read("/proc/cmdline").strip())
         self.assertTrue(about["platform"]["virtual"])
         self.assertEqual(about["geometry"]["slice_bytes"], info.slice_bytes)
-        for name in ("missing_parts", "missing_samples", "incomplete_samples", "lost_events", "temporary_files"):
+        for name in ("missing_parts", "missing_samples", "incomplete_samples", "incomplete_censuses", "lost_events",
+                     "temporary_files"):
             self.assertEqual(findings[name], 0, name)
         self.assertEqual(findings["rows"]["snapshots"], len(slices) * findings["rows"]["samples"])
 
@@ -116,10 +117,21 @@ with dev.Device() as device:
                                  stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
         self.assertEqual(without.returncode, 2 if about["platform"]["emulated"] else 0, without.stderr)
 
+        # The last census is of the machine as it is now, as far as kernel pages are the same.
+        recorded, now = (json.loads(ramslice("census", "--json", *more)) for more in (("--from", folder), ()))
+        self.assertEqual([s["slice"] for s in recorded["slices"]], [s.id for s in slices])
+        self.assertEqual(findings["rows"]["census"] % len(slices), 0)
+        self.assertGreaterEqual(findings["rows"]["census"], 2 * len(slices))
+        for name in ("sections", "slices_unreclaimable", "slices_unknown"):
+            self.assertEqual(recorded["totals"][name], now["totals"][name], name)
+        self.assertAlmostEqual(recorded["totals"]["offline_ratio"], now["totals"]["offline_ratio"], delta=0.05)
+
         # A report of it has what needs no profile, and what root alone records.
         page = FOLDER / "report.html"
         report = json.loads(ramslice("report", "--json", folder, "-o", page))
-        self.assertEqual([f["id"] for f in report["figures"] if f["drawn"]], ["utilisation", "occupation", "slices"])
+        self.assertEqual([f["id"] for f in report["figures"] if f["drawn"]], 
+                         ["utilisation", "occupation", "slices", "bitmaps", "fullness", "footprint", "kept-on",
+                          "census-shares"])
         self.assertIn('class="compaction"', page.read_text())
 
         if RESULTS:
@@ -131,6 +143,9 @@ with dev.Device() as device:
                 "migrated_pages": sum(r["pages_migrated"] for r in requests),
                 "samples": findings["rows"]["samples"],
                 "slices": len(slices),
+                "slices_counted": findings["rows"]["census"],
+                "slices_staying": recorded["totals"]["slices_staying"],
+                "sections_removable": recorded["totals"]["sections_removable"],
                 "mem_total_bytes": harness.meminfo()["MemTotal"] * 1024,
             }
             shutil.copytree(folder, Path(RESULTS) / "recording")

@@ -92,7 +92,7 @@ const LINE: f64 = 20.0;
 
 /// About how wide a text is, in the legend's size.
 fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * 6.9
+    text.chars().count() as f64 * 7.3
 }
 
 impl Panel {

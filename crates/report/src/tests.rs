@@ -1,6 +1,6 @@
 //! Whole figures and pages: what they show, what they lack, and what they never do.
 
-use ramslice_types::{Bytes, Composition, Kind, Pages};
+use ramslice_types::{Bytes, CensusTotals, Composition, Kind, PageCounts, Pages};
 
 use crate::*;
 
@@ -22,6 +22,36 @@ fn moment(at: u32) -> Moment {
     }
 }
 
+/// Ten slices of 8192 pages: the kernel in the first and in one more each second, programs in half of the others.
+fn counted(at: u32) -> Counted {
+    let frames = Pages(8192);
+    let pages = |slice: u32| {
+        let slab = if slice == 0 { Pages(5000) } else { Pages(u64::from(slice < at) * 40) };
+        let off = if slice == 9 && at > 5 { frames } else { Pages::ZERO };
+        let anonymous = if slice % 2 == 1 { (frames - slab - off).min(Pages(6000)) } else { Pages::ZERO };
+        let free = frames - slab - anonymous - off;
+        PageCounts { free, anonymous, slab, off, lru: anonymous, staying: slab, ..PageCounts::default() }
+    };
+    let slices: Vec<_> = (0..10).map(|slice| (slice, pages(slice))).collect();
+    let staying = slices.iter().filter(|(_, pages)| pages.staying > Pages::ZERO).count() as u64;
+    Counted {
+        seconds: f64::from(at),
+        slice_bytes: Bytes(32 << 20),
+        totals: CensusTotals {
+            offline_ratio: f64::from(at) / 10.0,
+            offline_ratio_bound: 0.95,
+            slices_staying: staying,
+            slices_staying_least: 1,
+            slices_unreclaimable: 0,
+            slices_unknown: 0,
+            staying_pages: slices.iter().map(|(_, pages)| pages.staying).sum(),
+            sections: 3,
+            sections_removable: 3 - u64::from(at.min(8) / 4) - 1,
+        },
+        slices,
+    }
+}
+
 fn recorded(name: &str) -> Recorded {
     Recorded {
         name: name.to_owned(),
@@ -29,7 +59,7 @@ fn recorded(name: &str) -> Recorded {
         slice_bytes: Bytes(32 << 20),
         page_bytes: Bytes(4096),
         moments: (0..10).map(moment).collect(),
-        censuses: Vec::new(),
+        censuses: [0, 2, 3, 6, 9].map(counted).to_vec(),
         compactions: vec![(2.0, 4.0)],
         begun_seconds: 100.0,
     }
@@ -157,6 +187,101 @@ fn data_is_what_was_given() {
     assert!(figure(&all, "prices").csv().unwrap().contains("\"a, b\",true,"));
     assert!(figure(&all, "energy").csv().unwrap().contains("\nours,400000000,5,6,8,8,1,2,-1,3,\n"));
     assert!(figure(&all, "latency").csv().unwrap().contains("\n2.500000,9,true\n"));
+}
+
+#[test]
+fn a_recording_without_a_census_has_the_figures_that_it_had_and_no_empty_boxes() {
+    let mut runs = all();
+    let ids = |runs: &Runs| figures(runs).into_iter().map(|figure| figure.id).collect::<Vec<_>>();
+    let with = ids(&runs);
+    runs.recorded[1].censuses.clear();
+    let one = ids(&runs);
+    runs.recorded[0].censuses.clear();
+    let without = ids(&runs);
+    assert!(html(&runs).matches("class=\"missing\"").count() == 0);
+    let census = ["bitmaps", "fullness", "footprint", "kept-on", "census-shares"];
+    let of = |run: &str| census.map(|id| format!("{id}-{run}"));
+    let less = |ids: &[String], gone: &[String]| -> Vec<String> {
+        ids.iter().filter(|id| !gone.contains(id)).cloned().collect()
+    };
+    assert_eq!(one, less(&with, &of("2")));
+    assert_eq!(without, less(&one, &of("1")));
+    assert_eq!((with.len(), without.len()), (without.len() + 10, 12));
+}
+
+#[test]
+fn a_census_is_drawn_as_it_was_counted() {
+    let all = figures(&all());
+    let lines = |id: &str| figure(&all, id).csv().unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines("kept-on-1")[1], "0.000,33554432,6,35000,1,1,0,5000");
+    assert_eq!(lines("kept-on-1")[5].split(',').nth(4), Some("9"));
+    assert_eq!(lines("census-shares-1")[2], "2.000,0.200000,0.950000,3,2");
+    // Ten slices at first; at second 2 one more has kernel pages, at 6 one is off.
+    assert_eq!(lines("bitmaps-1").iter().filter(|line| line.starts_with("0.000,")).count(), 10);
+    assert_eq!(lines("bitmaps-1").iter().filter(|line| line.starts_with("2.000,")).count(), 1);
+    assert!(lines("footprint-1").contains(&"2.000,1,40,up to 1%".to_owned()), "{:?}", lines("footprint-1"));
+    assert!(lines("fullness-1").contains(&"6.000,9,0,off".to_owned()), "{:?}", lines("fullness-1"));
+    for id in ["bitmaps-1", "fullness-1", "footprint-1", "kept-on-1", "census-shares-1"] {
+        for look in [crate::chart::Look::Wide, crate::chart::Look::Narrow] {
+            let svg = figure(&all, id).svg(look).unwrap();
+            // What is seen is also said, of the first moment and the last.
+            let about = svg.split("-desc\">").nth(1).unwrap();
+            assert!(about.contains("0.0 s") && about.contains("9.0 s"), "{about}");
+        }
+    }
+    let svg = figure(&all, "footprint-1").svg(crate::chart::Look::Wide).unwrap();
+    for class in ["stays-100", "stays-1", "moves", "k-free", "p-off", "least", "least-halo"] {
+        assert!(svg.contains(&format!("<path class=\"{class}\"")), "{class}");
+    }
+}
+
+#[test]
+fn one_census_is_enough_and_thousands_leave_the_page_small() {
+    let mut runs = all();
+    runs.recorded.truncate(1);
+    runs.recorded[0].censuses = vec![counted(4)];
+    for id in ["bitmaps", "fullness", "footprint", "kept-on", "census-shares"] {
+        let all = figures(&runs);
+        for look in [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture] {
+            let svg = figure(&all, id).svg(look).unwrap();
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{id}");
+        }
+        assert!(Renderer::default().png(figure(&all, id)).unwrap().is_some());
+    }
+    runs.recorded[0].moments =
+        (0..5000u32).map(|at| Moment { seconds: f64::from(at), ..moment(at % 10) }).collect();
+    runs.recorded[0].censuses = (0..5000u32)
+        .map(|at| Counted { seconds: f64::from(at), ..counted(if at == 3333 { 9 } else { 1 }) })
+        .collect();
+    let all = figures(&runs);
+    for id in ["bitmaps", "fullness", "footprint", "kept-on", "census-shares"] {
+        let svg = figure(&all, id).svg(crate::chart::Look::Narrow).unwrap();
+        assert!(svg.len() < 100_000, "{id}: {}", svg.len());
+    }
+    // The moment with most of them is not thinned away.
+    let svg = figure(&all, "kept-on").svg(crate::chart::Look::Narrow).unwrap();
+    assert!(svg.contains("9 hold pages that stay"));
+}
+
+#[test]
+fn neighbours_in_a_bitmap_and_levels_of_a_map_differ_in_lightness() {
+    let css = style::variables(false) + &style::kinds();
+    let lightness = |name: &str| {
+        let color = css.split(&format!("--{name}:#")).nth(1).unwrap_or_else(|| panic!("no {name}"));
+        let channel = |at: usize| f64::from(u8::from_str_radix(&color[at..at + 2], 16).unwrap());
+        0.30 * channel(0) + 0.59 * channel(2) + 0.11 * channel(4)
+    };
+    for row in [
+        &["p-slab", "p-table", "p-kernel", "p-anonymous", "p-shared", "p-cache", "p-buffer", "free"][..],
+        &["p-buffer", "offline"],
+        &["offline", "full-100", "full-90", "full-50", "full-10", "free"],
+        &["offline", "stays-100", "stays-10", "stays-1", "full-10", "free"],
+    ] {
+        for pair in row.windows(2) {
+            let by = (lightness(pair[0]) - lightness(pair[1])).abs();
+            assert!(by > 19.0, "{pair:?}: {by}");
+        }
+    }
 }
 
 #[test]

@@ -360,7 +360,8 @@ impl Made {
             staying_slices: Some(self.held.iter().filter(|held| held.unmovable > 0).count() as i64),
             least_staying_slices: Some((staying + FRAMES - 1) / FRAMES),
             staying_pages: Some(staying),
-            offline_bound_pages: Some(((SLICES * FRAMES - used - 2 * FRAMES) / FRAMES * FRAMES).max(0)),
+            // Requests here mind no reserve.
+            offline_bound_pages: Some((SLICES * FRAMES - used) / FRAMES * FRAMES),
             ..Zone::default()
         }
     }

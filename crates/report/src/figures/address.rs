@@ -5,6 +5,14 @@ use crate::chart::{Axis, Panel};
 /// Rows that can be told apart.
 const ROWS: usize = 260;
 
+/// The class of what is off, without an outline: between rows that touch there would be lines.
+pub(super) const OFF: &str = "p-off";
+
+/// The class of a key in the legend: what is off needs an outline there, to be seen on a dark page.
+pub(super) fn key_class(class: &'static str) -> &'static str {
+    if class == OFF { "k-offline" } else { class }
+}
+
 /// Slices as rows, the lowest address at the bottom; with too many of them, several to a row.
 pub(super) struct Rows {
     ids: Vec<u32>,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use ramslice_types::{Bytes, PageCounts, Pages};
 
-use super::address::Rows;
+use super::address::{OFF, Rows, key_class};
 use super::{heading, id, time};
 use crate::chart::{Key, Look, Mark, Panel};
 use crate::csv::Csv;
@@ -16,29 +16,29 @@ const TITLE: &str = "Memory bitmaps";
 /// Part of a moment's width that is left free on either side.
 const GAP: f64 = 0.05;
 
-/// What pages are used for, as drawn from left to right: class, word, pages. What is free is what is left.
+/// What pages are used for, as drawn from left to right: class, word, pages. What is free is what is left; what is off
+/// mostly fills a row.
 type Use = (&'static str, &'static str, fn(&PageCounts) -> Pages);
 const USES: [Use; 8] = [
     ("p-slab", "slab", |pages| pages.slab),
     ("p-table", "page tables", |pages| pages.page_table),
     ("p-kernel", "other kernel", |pages| pages.other_unmovable),
     ("p-anonymous", "anonymous", |pages| pages.anonymous),
-    ("p-shared", "shared, swap cache, other movable", |pages| {
-        pages.shmem + pages.swap_cache + pages.other_movable
-    }),
+    ("p-shared", "other movable", |pages| pages.shmem + pages.swap_cache + pages.other_movable),
     ("p-cache", "page cache", |pages| pages.cache),
     ("p-buffer", "buffers", |pages| pages.buffer),
-    ("k-offline", "off", |pages| pages.off),
+    (OFF, "off", |pages| pages.off),
 ];
 
-/// 004 §2.2, with the pages of a slice in order of use instead of address; one per recording that has a census.
+/// Those of the Kanpur report, section 2.2, with the pages of a slice in order of use instead of address; one per recording
+/// that has a census.
 pub(crate) fn bitmaps(runs: &Runs) -> Vec<Figure> {
     let all = runs.recorded.len();
     let draw = |(at, recorded): (usize, &Recorded)| {
         let (id, title) = (id("bitmaps", at, all), heading(TITLE, &recorded.name, all));
         let caption = "All memory at some moments. A row is a slice, the lowest address at the bottom, and as wide as its \
-                       pages are many: from the left what the kernel holds, then what moves, then cache, then what is \
-                       free. An orange edge all the way up is a kernel that is everywhere. Its data are of these moments, \
+                       pages are many: from the left what the kernel holds, then what moves (other movable pages are tmpfs, swap \
+                       cache, zsmalloc, hugetlb), then cache, then what is free. An orange edge all the way up is a kernel that is everywhere. Its data are of these moments, \
                        a row for each slice that changed.";
         let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
         let csv = csv(&recorded);
@@ -47,11 +47,14 @@ pub(crate) fn bitmaps(runs: &Runs) -> Vec<Figure> {
     runs.recorded.iter().enumerate().filter(|(_, one)| !one.censuses.is_empty()).map(draw).collect()
 }
 
-/// Moments that are worth drawing: the first, the last, and as many between as have room.
+/// Moments that are worth drawing: the first, the last, and evenly between them as many as have room.
 fn chosen(recorded: &Recorded, look: Look) -> Vec<&Counted> {
-    let all = recorded.censuses.len();
-    let wanted = all.min(if look == Look::Narrow { 4 } else { 10 });
-    (0..wanted).map(|at| &recorded.censuses[at * (all - 1) / (wanted - 1).max(1)]).collect()
+    let most = if look == Look::Narrow { 4 } else { 10 };
+    let last = recorded.censuses.len().saturating_sub(1);
+    let step = last.div_ceil(most - 1).max(1);
+    let mut found: Vec<&Counted> = recorded.censuses[..last].iter().step_by(step).collect();
+    found.extend(recorded.censuses.last());
+    found
 }
 
 fn csv(recorded: &Recorded) -> Csv {
@@ -107,14 +110,19 @@ fn draw_bitmaps(id: &str, title: &str, recorded: &Recorded, look: Look) -> Strin
     };
     let uses: Vec<Use> = USES.into_iter().filter(|(_, _, pages)| there(*pages)).collect();
     let mut keys: Vec<Key> =
-        uses.iter().map(|(class, word, _)| Key::new(*class, Mark::Area, *word)).collect();
-    keys.push(Key::new("k-free", Mark::Area, "free"));
+        uses.iter().map(|(class, word, _)| Key::new(key_class(class), Mark::Area, *word)).collect();
+    // As in other figures: what is off comes last.
+    let off = uses.iter().position(|(class, ..)| *class == OFF).unwrap_or(keys.len());
+    keys.insert(off, Key::new("k-free", Mark::Area, "free"));
     let mut x = time::axis(moments.len() as f64, recorded.emulated);
     let mark = |(at, counted): (usize, &&Counted)| (at as f64 + 0.5, format!("{:.0}", counted.seconds));
     x.marks = Some(moments.iter().enumerate().map(mark).collect());
     let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
     for (at, counted) in moments.iter().enumerate() {
         bitmap(&mut panel, at as f64, counted, &rows, &uses);
+        let (left, right) = (at as f64 + GAP, at as f64 + 1.0 - GAP);
+        let (low, high) = (panel.at(left, 0.0), panel.at(right, rows.count() as f64));
+        panel.svg.path("frame", &[low, (low.0, high.1), high, (high.0, low.1)], true);
         panel.hit(at as f64 + 0.5, 1.0, &words(counted, recorded.page_bytes));
     }
     let (first, last) = (moments.first(), moments.last());

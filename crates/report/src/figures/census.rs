@@ -11,7 +11,7 @@ use crate::data::{Counted, Recorded, Runs};
 use crate::figure::Figure;
 use crate::scale::ceiling;
 
-const KEPT_ON: &str = "Slices in use, and slices that pages that stay keep on";
+const KEPT_ON: &str = "Slices in use, and slices that cannot be off";
 const SHARES: &str = "What is off, and what could be removed";
 
 /// At most `columns` censuses: of those that fall into one column, the one with most slices that stay on, so that no
@@ -70,7 +70,7 @@ fn hits(panel: &mut Panel, censuses: &[&Counted], words: impl Fn(&Counted) -> St
     }
 }
 
-/// Figures 1, 2 and 7 of 001 over time, as numbers of slices; one per recording that has a census, all of one height.
+/// Figures 1, 2 and 7 of Adaptive-Buddy (IISc) over time, as numbers of slices; one per recording that has a census, all of one height.
 pub(crate) fn kept_on(runs: &Runs) -> Vec<Figure> {
     let all = runs.recorded.len();
     let most = |counted: &Counted| counted.holding_slices().max(counted.totals.slices_staying);
@@ -151,7 +151,7 @@ fn draw_kept_on(id: &str, title: &str, recorded: &Recorded, top: f64, look: Look
     panel.finish(id, title, &format!("{about}."))
 }
 
-/// c over time as in 001 §V, and Figure 8 as a share; one per recording that has a census.
+/// c over time as in its section V, and removable sections, Figure 8, as a share; one per recording that has a census.
 pub(crate) fn shares(runs: &Runs) -> Vec<Figure> {
     let all = runs.recorded.len();
     let draw = |(at, recorded): (usize, &Recorded)| {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use ramslice_types::{PageCounts, Pages};
 
-use super::address::{self, Grid, Rows};
+use super::address::{self, Grid, OFF, Rows, key_class};
 use super::census::thinned;
 use super::{heading, id, time};
 use crate::chart::{Key, Look, Mark, Panel};
@@ -28,7 +28,7 @@ struct Map {
     least: bool,
 }
 
-/// Figure 1 of 001, for each moment: pages in use, over all memory.
+/// Figure 1 of Adaptive-Buddy (IISc), for each moment: pages in use, over all memory.
 const FULLNESS: Map = Map {
     id: "fullness",
     title: "How full each slice is",
@@ -41,7 +41,7 @@ const FULLNESS: Map = Map {
         ("full-50", "10–50%"),
         ("full-10", "up to 10%"),
         ("k-free", "empty"),
-        ("k-offline", "off"),
+        (OFF, "off"),
     ],
     level: |pages| {
         let (used, frames) = (pages.used(), pages.frames());
@@ -58,10 +58,10 @@ const FULLNESS: Map = Map {
     least: false,
 };
 
-/// Figures 2 and 7 of 001, for each moment: where the kernel's pages lie.
+/// Figures 2 and 7 of Adaptive-Buddy (IISc), for each moment: where the kernel's pages lie.
 const FOOTPRINT: Map = Map {
     id: "footprint",
-    title: "Where pages that stay lie",
+    title: "Kernel footprint: where pages that stay lie",
     caption: "A row is a slice, the lowest address at the bottom. Orange holds pages that can neither be moved nor dropped, \
               mostly the kernel's: pale where few pages keep a whole slice on. Below the dashed line is room for all of \
               them: what is orange above it is scattered. Data: a row for each change of colour.",
@@ -71,7 +71,7 @@ const FOOTPRINT: Map = Map {
         ("stays-1", "up to 1%"),
         ("moves", "in use, nothing stays"),
         ("k-free", "empty"),
-        ("k-offline", "off"),
+        (OFF, "off"),
     ],
     level: |pages| match pages.staying.share_of(pages.frames()) {
         share if share > 0.1 => 0,
@@ -144,7 +144,7 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
     }
     let there = |level: usize| grid.iter().any(|(_, column)| column.contains(&Some(level)));
     let levels: Vec<usize> = (0..map.levels.len()).filter(|&level| there(level)).collect();
-    let key = |&level: &usize| Key::new(map.levels[level].0, Mark::Area, map.levels[level].1);
+    let key = |&level: &usize| Key::new(key_class(map.levels[level].0), Mark::Area, map.levels[level].1);
     let mut keys: Vec<Key> = levels.iter().map(key).collect();
     if map.least {
         keys.push(Key::new("fit s0 dashed", Mark::Line, "room for all that stays"));
