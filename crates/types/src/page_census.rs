@@ -147,7 +147,7 @@ pub struct ZoneCensus {
 }
 
 /// Sums over all zones.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CensusTotals {
     /// c = offline / (free + offline).
     pub offline_ratio: f64,

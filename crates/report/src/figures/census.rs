@@ -187,7 +187,7 @@ fn draw_shares(id: &str, title: &str, recorded: &Recorded, look: Look) -> String
         Key::new("fit s4 dotted", Mark::Line, "sections that are removable"),
     ];
     let x = time::axis(time::span(recorded), recorded.emulated);
-    let mut panel = Panel::new(look, title, 200.0, &keys, &x, &Axis::new((0.0, 1.0), "share"));
+    let mut panel = Panel::new(look, title, 240.0, &keys, &x, &Axis::new((0.0, 1.0), "share"));
     let censuses = thinned(recorded, look.columns());
     let of = |value: fn(&CensusTotals) -> f64| -> Vec<(f64, f64)> {
         censuses.iter().map(|counted| (counted.seconds, value(&counted.totals))).collect()

@@ -134,13 +134,15 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
     let rows = Rows::of(censuses.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)));
     // Of slices that share a row, the one that is worst shows.
     let mut grid: Grid<Option<usize>> = Vec::new();
-    for counted in &censuses {
+    let end = time::span(recorded);
+    let spans = spans(&censuses, end);
+    for (counted, span) in censuses.iter().zip(&spans) {
         let mut column: Vec<Option<usize>> = vec![None; rows.count()];
         for (slice, counts) in &counted.slices {
             let (cell, level) = (&mut column[rows.row(*slice)], (map.level)(counts));
             *cell = Some(cell.map_or(level, |there| there.min(level)));
         }
-        grid.push((counted.seconds, column));
+        grid.push((span.0, column));
     }
     let there = |level: usize| grid.iter().any(|(_, column)| column.contains(&Some(level)));
     let levels: Vec<usize> = (0..map.levels.len()).filter(|&level| there(level)).collect();
@@ -149,13 +151,12 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
     if map.least {
         keys.push(Key::new("fit s0 dashed", Mark::Line, "room for all that stays"));
     }
-    let end = time::span(recorded);
+    let until = spans.last().map_or(end, |span| span.1);
     let x = time::axis(end, recorded.emulated);
     let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
     for level in levels {
-        address::draw(&mut panel, &grid, end, Some(level), map.levels[level].0);
+        address::draw(&mut panel, &grid, until, Some(level), map.levels[level].0);
     }
-    let until = |at: usize| censuses.get(at + 1).map_or(end, |next| next.seconds);
     if map.least {
         let row = |counted: &Counted| {
             let slices = counted.totals.slices_staying_least as f64;
@@ -163,15 +164,14 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
         };
         let line: Vec<_> = censuses
             .iter()
-            .enumerate()
-            .flat_map(|(at, counted)| [(counted.seconds, row(counted)), (until(at), row(counted))])
+            .zip(&spans)
+            .flat_map(|(counted, span)| [(span.0, row(counted)), (span.1, row(counted))])
             .collect();
         panel.curve("least-halo", &line);
         panel.curve("least", &line);
     }
-    for (at, counted) in censuses.iter().enumerate() {
-        let width = until(at) - counted.seconds;
-        panel.hit(counted.seconds + width / 2.0, width, &words(counted, map));
+    for (counted, (from, until)) in censuses.iter().zip(spans) {
+        panel.hit(f64::midpoint(from, until), until - from, &words(counted, map));
     }
     let about = |counted: Option<&&Counted>| counted.map_or_else(String::new, |one| words(one, map));
     let about = format!(
@@ -181,6 +181,26 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
         about(censuses.last())
     );
     panel.finish(id, title, &about)
+}
+
+/// From when to when each census is shown: half way to its neighbours, so that the last one is seen, too; before the
+/// first and after the last as far as on the other side. One alone is shown throughout.
+fn spans(censuses: &[&Counted], end: f64) -> Vec<(f64, f64)> {
+    let at = |place: usize| censuses[place].seconds;
+    let half = |place: usize| (at(place + 1) - at(place)) / 2.0;
+    let last = censuses.len().saturating_sub(1);
+    let span = |place: usize| {
+        let before = if place > 0 {
+            half(place - 1)
+        } else if last > 0 {
+            half(0)
+        } else {
+            end
+        };
+        let after = if place < last { half(place) } else { before };
+        ((at(place) - before).max(0.0), (at(place) + after).min(end))
+    };
+    (0..censuses.len()).map(span).collect()
 }
 
 /// How many slices are at each level.
@@ -204,6 +224,8 @@ fn words(counted: &Counted, map: &Map) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ramslice_types::{Bytes, CensusTotals};
+
     use super::*;
 
     fn pages(anonymous: u64, free: u64, off: u64, staying: u64) -> PageCounts {
@@ -214,6 +236,25 @@ mod tests {
             staying: Pages(staying),
             ..PageCounts::default()
         }
+    }
+
+    #[test]
+    fn a_census_is_shown_half_way_to_its_neighbours() {
+        let counted = |seconds: f64| Counted {
+            seconds,
+            slice_bytes: Bytes(0),
+            totals: CensusTotals::default(),
+            slices: Vec::new(),
+        };
+        let of = |seconds: &[f64], end: f64| {
+            let all: Vec<Counted> = seconds.iter().map(|&one| counted(one)).collect();
+            spans(&all.iter().collect::<Vec<_>>(), end)
+        };
+        assert_eq!(of(&[0.0, 10.0, 14.0], 14.0), [(0.0, 5.0), (5.0, 12.0), (12.0, 14.0)]);
+        // What was long before the first or after the last, nobody saw.
+        assert_eq!(of(&[50.0, 60.0], 100.0), [(45.0, 55.0), (55.0, 65.0)]);
+        assert_eq!(of(&[50.0], 100.0), [(0.0, 100.0)]);
+        assert_eq!(of(&[], 100.0), []);
     }
 
     #[test]
