@@ -41,8 +41,8 @@ TRUTHS = {
         "FROM samples s JOIN (SELECT sample, sum(offline_pages) AS offline_pages, sum(managed_pages) AS managed_pages "
         "FROM zones GROUP BY 1) z USING (sample) WHERE sample = (SELECT max(sample) FROM samples)",
     "a census counts every page of every slice once":
-        "SELECT count(*) > 0 AND bool_and(pages * 4096 = slice_bytes) FROM (SELECT sample, free_pages + anonymous_pages + "
-        "cache_pages + shmem_pages + swap_cache_pages + buffer_pages + other_movable_pages + slab_pages + "
+        "SELECT count(*) > 0 AND bool_and(pages * 4096 = slice_bytes) FROM "
+        "(SELECT sample, free_pages + anonymous_pages + cache_pages + shmem_pages + swap_cache_pages + buffer_pages + other_movable_pages + slab_pages + "
         "page_table_pages + other_unmovable_pages + off_pages AS pages FROM census) JOIN samples USING (sample)",
     "a census has all slices of its sample, and no other sample has one":
         "SELECT count(*) > 1 AND bool_and(s.census_slices = c.slices AND s.nr_slices = c.slices AND s.census_us > 0) "
@@ -55,8 +55,8 @@ TRUTHS = {
         "AS slices FROM census JOIN snapshots USING (sample, slice_id) GROUP BY 1, 2) c USING (sample, zone_index)",
     # Large allocations of kmalloc are Slab in /proc/meminfo, but have no slab's pages
     "slab and page tables are those of /proc/meminfo":
-        "SELECT count(*) = 2 AND bool_and(c.pages * 4096 BETWEEN c.least * m.value - 1048576 AND 1.05 * m.value + 1048576) "
-        "FROM (SELECT 'Slab' AS name, 0.5 AS least, sum(slab_pages) AS pages FROM census "
+        "SELECT count(*) = 2 AND bool_and(c.pages * 4096 BETWEEN c.least * m.value - 1048576 "
+        "AND 1.05 * m.value + 1048576) FROM (SELECT 'Slab' AS name, 0.5 AS least, sum(slab_pages) AS pages FROM census "
         "WHERE sample = (SELECT max(sample) FROM census) "
         "UNION ALL SELECT 'PageTables', 0.95, sum(page_table_pages) FROM census "
         "WHERE sample = (SELECT max(sample) FROM census)) c JOIN meminfo m USING (name) "
