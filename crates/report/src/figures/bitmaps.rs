@@ -36,10 +36,10 @@ pub(crate) fn bitmaps(runs: &Runs) -> Vec<Figure> {
     let all = runs.recorded.len();
     let draw = |(at, recorded): (usize, &Recorded)| {
         let (id, title) = (id("bitmaps", at, all), heading(TITLE, &recorded.name, all));
-        let caption = "All memory at some moments. A row is a slice, the lowest address at the bottom, and as wide as its \
-                       pages are many: from the left what the kernel holds, then what moves (other movable pages are tmpfs, swap \
-                       cache, zsmalloc, hugetlb), then cache, then what is free. An orange edge all the way up is a kernel that is everywhere. Its data are of these moments, \
-                       a row for each slice that changed.";
+        let caption = "All memory at some moments. A row is a slice, the lowest address at the bottom; a colour is as long as \
+                       its share of the slice's pages. From the left: what the kernel holds, what moves (other movable \
+                       pages are tmpfs, swap cache, zsmalloc, hugetlb), cache, free. Orange at the left edge of row after \
+                       row is a kernel that is everywhere. Data: these moments, a row for each slice that changed.";
         let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
         let csv = csv(&recorded);
         Figure::drawn(id.clone(), title, caption, csv, move |look| draw_bitmaps(&id, &name, &recorded, look))
