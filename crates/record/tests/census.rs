@@ -193,7 +193,7 @@ fn a_census_that_lacks_slices_is_passed_over_and_counted() {
     let (_home, dir) = recorded(Some(HOUR));
     let part = full_part(&dir, Table::Census);
     rewrite(&part, |columns, _| {
-        for (_, array) in columns.iter_mut() {
+        for (_, array) in columns {
             *array = array.slice(0, array.len() - 1);
         }
     });

@@ -1,7 +1,7 @@
 //! Every page of a machine by what it is used for, and how far those that stay are scattered.
 //!
 //! The kinds are those that the daemon of Sivakumar's thesis counts for each bank (Virginia Tech 2007, section 3.7), and
-//! what else there is, so that they add up. c and removable sections are those of Adaptive-Buddy (IISc, section V).
+//! what else there is, so that they add up. c and removable sections are those of Adaptive-Buddy, section V.
 
 use std::collections::BTreeMap;
 

@@ -70,7 +70,7 @@ fn hits(panel: &mut Panel, censuses: &[&Counted], words: impl Fn(&Counted) -> St
     }
 }
 
-/// Figures 1, 2 and 7 of Adaptive-Buddy (IISc) over time, as numbers of slices; one per recording that has a census, all of one height.
+/// Figures 1, 2 and 7 of Adaptive-Buddy over time, as numbers of slices; one per recording that has a census, all of one height.
 pub(crate) fn kept_on(runs: &Runs) -> Vec<Figure> {
     let all = runs.recorded.len();
     let most = |counted: &Counted| counted.holding_slices().max(counted.totals.slices_staying);

@@ -28,7 +28,7 @@ struct Map {
     least: bool,
 }
 
-/// Figure 1 of Adaptive-Buddy (IISc), for each moment: pages in use, over all memory.
+/// Figure 1 of Adaptive-Buddy, for each moment: pages in use, over all memory.
 const FULLNESS: Map = Map {
     id: "fullness",
     title: "How full each slice is",
@@ -58,7 +58,7 @@ const FULLNESS: Map = Map {
     least: false,
 };
 
-/// Figures 2 and 7 of Adaptive-Buddy (IISc), for each moment: where the kernel's pages lie.
+/// Figures 2 and 7 of Adaptive-Buddy, for each moment: where the kernel's pages lie.
 const FOOTPRINT: Map = Map {
     id: "footprint",
     title: "Kernel footprint: where pages that stay lie",
