@@ -179,7 +179,7 @@ fn top_shows_what_the_daemon_says_or_why_that_cannot_be_read() {
 
 #[test]
 fn every_expected_output_has_a_command() {
-    let source = ["cli.rs", "doctor.rs", "report.rs", "../src/commands/top/screen_tests.rs"]
+    let source = ["cli.rs", "census.rs", "doctor.rs", "report.rs", "../src/commands/top/screen_tests.rs"]
         .map(|file| fs::read_to_string(here(file)).unwrap())
         .concat();
     for entry in fs::read_dir(here("expects")).unwrap() {
