@@ -157,9 +157,8 @@ impl<'a> Recorder<'a> {
         };
         about.source.clone_from(&options.source);
         about.command.clone_from(&options.command);
-        let whole = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        about.interval_us = whole(options.every);
-        about.census_interval_us = census.map(whole);
+        about.interval_us = whole_us(options.every);
+        about.census_interval_us = census.map(whole_us);
         events_source.name().clone_into(&mut about.events_source);
         let mut states = Vec::new();
         if let Some(backend) = backend {
@@ -408,6 +407,10 @@ fn machine(info: Info, zones: Vec<ramslice_types::Zone>, snapshot: Snapshot) -> 
 
 fn states_of(snapshot: &Snapshot) -> Vec<(SliceId, SliceState)> {
     snapshot.slices.iter().map(|slice| (slice.id, slice.state)).collect()
+}
+
+fn whole_us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn signed(number: u64) -> i64 {
