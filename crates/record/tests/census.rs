@@ -39,7 +39,7 @@ fn sources() -> Sources {
     Sources { tracefs: None, ..Sources::system() }
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 
 /// Two samples, each with a census if `every` is given: the first one and the last one have one.
 fn recorded(every: Option<Duration>) -> (TempDir, PathBuf) {
