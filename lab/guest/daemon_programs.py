@@ -46,7 +46,7 @@ def one_round(device, data, source):
     free, offline = awake_mib(device)
     errors += demo.burst(free + offline // 2) + data.errors()
     shutil.rmtree(demo.DISK / "build")
-    data.copies[0].unlink()
+    data.copies.pop().unlink()
     del data.sums[library]
     return errors, off
 
