@@ -4,8 +4,7 @@
 
 Usage: bench_daemon.py OUT.json [--quick] MODE
 
-Where instructions are counted, CPU time is instructions, in the kernel and outside. A period in which a request empties slices
-is told apart from others: emptying is the work that the daemon is there for. RAMSLICE_DAEMON is the program.
+Where instructions are counted, CPU time is instructions, in the kernel and outside. RAMSLICE_DAEMON is the program.
 """
 
 import argparse
