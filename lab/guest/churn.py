@@ -271,7 +271,6 @@ def main():
     args = parser.parse_args()
     at_least = args.min_slices if args.min_slices is not None else max(5, int(args.seconds / 6))
 
-    watch(3 * args.seconds + 300)
     rng = random.Random(args.seed)
     rs.debugfs()
     rs.set_mglru(args.lru == "mglru")
@@ -293,6 +292,8 @@ def main():
             for load in loads:
                 load.wait_ready()
             filled = time.monotonic()
+            # Filling takes as long as it takes: on a busy host, emulated, half an hour
+            watch(3 * args.seconds + 300)
             chaos = Chaos(args.seed, args.seconds, at_least)
             chaos.start()
             chaos.join()

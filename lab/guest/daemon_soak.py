@@ -57,7 +57,6 @@ def main():
     parser.add_argument("--share", type=float, default=0.25, help="of memory that the loads get (default 0.25)")
     args = parser.parse_args()
     at_least = max(5, int(args.seconds / 20))
-    watch(3 * args.seconds + 600)
     rng = random.Random(args.seed)
     rs.debugfs()
     folder = rs.file_system()
@@ -72,6 +71,7 @@ def main():
         try:
             for load in loads:
                 load.wait_ready()
+            watch(3 * args.seconds + 600)
             daemon.start()
             trial = Trial(daemon, args.seed, args.seconds, at_least)
             trial.start()
