@@ -138,6 +138,8 @@ impl<'a> Guard<'a> {
             }
             if self.backend.system.now() >= end {
                 self.step = 1;
+                // What it waited for in vain is there again.
+                self.backend.wanted.store(false, Ordering::Relaxed);
                 return Ok(None);
             }
         }

@@ -255,6 +255,21 @@ fn who_takes_memory_away_makes_way_for_a_guard_that_waits() {
 }
 
 #[test]
+fn a_guard_that_waited_in_vain_lets_others_go_on_when_memory_is_there_again() {
+    let (fake, backend) = machine();
+    let mut guard = Guard::new(&backend, Some(Bytes(1 << 30))).unwrap();
+    let used = (BLOCK * 20) as usize;
+    let before = fake.inner().flags.clone();
+    fake.inner().flags[..used].fill(ANON);
+    fake.inner().locked = true;
+    assert_eq!(guard.watch(Duration::ZERO).unwrap_err().kind(), ErrorKind::Busy);
+    fake.inner().locked = false;
+    fake.inner().flags = before;
+    assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
+    assert_eq!(offline(&backend, 31).slices_done, 1);
+}
+
+#[test]
 fn slices_are_whole_blocks_and_change_their_size_only_while_none_is_off() {
     let (_, backend) = machine();
     for size in [0, 32 << 20, 96 << 20] {
