@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ramslice_types::{Backend, BackendError, CountedSlice, Detail, ErrorKind, Machine, PageCensus, Pages};
 
 use crate::error::WriteError;
-use crate::rows::{Census, Sample};
+use crate::rows::{Census, Sample, signed};
 use crate::writer::Batch;
 
 /// When the next one is due.
@@ -94,8 +94,4 @@ fn row(counted: &CountedSlice, machine: &Machine, at: &Sample) -> Census {
         lru_pages: pages(counts.lru),
         staying_pages: pages(counts.staying),
     }
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

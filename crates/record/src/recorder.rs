@@ -16,7 +16,7 @@ use crate::figures;
 use crate::part;
 use crate::reader::Recording;
 use crate::row::Word;
-use crate::rows::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
+use crate::rows::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone, signed};
 use crate::trace::Trace;
 use crate::writer::{Batch, Writer};
 
@@ -32,6 +32,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// How often a sample is due.
     pub every: Duration,
+    /// How often every page is looked at, with a sample; with the first and the last one in any case.
+    pub census: Option<Duration>,
     /// How old rows may become before they are written; at most 30 s.
     pub part_age: Duration,
     /// Continue a recording of the same boot.
@@ -117,26 +119,17 @@ pub struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Begins: makes the directory, cleans what a kill left there, and starts to trace.
     ///
-    /// Without a backend there are no slices to record, only the statistics.
+    /// Without a backend there are no slices to record, nor pages, only the statistics.
+    ///
+    /// # Errors
+    /// Before anything is written, if there is to be a census and pages cannot be looked at; if the directory is not for a
+    /// recording, or cannot be written.
     pub fn start(
         options: Options,
         sources: &Sources,
         backend: Option<&'a dyn Backend>,
     ) -> Result<Self, WriteError> {
-        Self::start_with_census(options, None, sources, backend)
-    }
-
-    /// The same, and with a sample every so often (with the first and the last one in any case) every page is looked at.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start); before anything is written, if pages cannot be looked at.
-    pub fn start_with_census(
-        options: Options,
-        census: Option<Duration>,
-        sources: &Sources,
-        backend: Option<&'a dyn Backend>,
-    ) -> Result<Self, WriteError> {
-        let census = census.filter(|_| backend.is_some());
+        let census = options.census.filter(|_| backend.is_some());
         if let (Some(_), Some(backend)) = (census, backend) {
             counting::probe(backend)?;
         }
@@ -411,10 +404,6 @@ fn states_of(snapshot: &Snapshot) -> Vec<(SliceId, SliceState)> {
 
 fn whole_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn fill(row: &mut Sample, snapshot: &Snapshot, info: &Info) {

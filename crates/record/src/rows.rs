@@ -215,6 +215,11 @@ const LATER_COLUMNS: [&str; 19] = [
     "offline_bound_pages",
 ];
 
+/// A number as Parquet has it.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// Whether older recordings lack a column of a table.
 pub(crate) fn is_later(table: Table, column: &str) -> bool {
     matches!(table, Table::Samples | Table::Zones) && LATER_COLUMNS.contains(&column)

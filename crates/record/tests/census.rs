@@ -27,6 +27,7 @@ fn options(dir: &Path) -> Options {
     Options {
         dir: dir.to_owned(),
         every: Duration::from_millis(1),
+        census: None,
         part_age: Duration::from_millis(1),
         append: false,
         command: Vec::new(),
@@ -46,7 +47,8 @@ fn recorded(every: Option<Duration>) -> (TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
     let backend = backend();
-    let mut recorder = Recorder::start_with_census(options(&dir), every, &sources(), Some(&backend)).unwrap();
+    let mut recorder =
+        Recorder::start(Options { census: every, ..options(&dir) }, &sources(), Some(&backend)).unwrap();
     recorder.tick().unwrap();
     recorder.finish("signal", None).unwrap();
     (home, dir)
@@ -107,9 +109,9 @@ fn a_census_comes_at_its_own_interval_between_samples_or_seldom() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("recording");
         let backend = backend();
-        let options = Options { every: Duration::from_millis(every), ..options(&dir) };
         let census = Some(Duration::from_millis(census));
-        let mut recorder = Recorder::start_with_census(options, census, &sources(), Some(&backend)).unwrap();
+        let options = Options { every: Duration::from_millis(every), census, ..options(&dir) };
+        let mut recorder = Recorder::start(options, &sources(), Some(&backend)).unwrap();
         while recorder.counts().0 < 6 {
             let wait = recorder.tick().unwrap();
             std::thread::sleep(wait.min(Duration::from_millis(20)));
@@ -228,9 +230,9 @@ fn what_cannot_be_in_a_census_is_named_by_row() {
 fn a_census_may_begin_when_a_recording_goes_on_and_goes_on_with_it() {
     let (_home, dir) = recorded(None);
     let backend = backend();
-    for (round, every) in [Some(HOUR), None].into_iter().enumerate() {
-        let options = Options { append: true, ..options(&dir) };
-        let mut recorder = Recorder::start_with_census(options, every, &sources(), Some(&backend)).unwrap();
+    for (round, census) in [Some(HOUR), None].into_iter().enumerate() {
+        let options = Options { append: true, census, ..options(&dir) };
+        let mut recorder = Recorder::start(options, &sources(), Some(&backend)).unwrap();
         recorder.tick().unwrap();
         recorder.finish("signal", None).unwrap();
         let recording = Recording::open(&dir).unwrap();
@@ -284,7 +286,7 @@ fn who_may_not_look_is_told_before_anything_is_written() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
     let closed = Closed(backend());
-    let start = |every| Recorder::start_with_census(options(&dir), every, &sources(), Some(&closed));
+    let start = |census| Recorder::start(Options { census, ..options(&dir) }, &sources(), Some(&closed));
     let error = start(Some(HOUR)).err().unwrap();
     assert!(matches!(error, WriteError::Backend(_)), "{error}");
     assert!(error.to_string().contains("only root") && !dir.exists());

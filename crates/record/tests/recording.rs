@@ -26,6 +26,7 @@ fn options(dir: &Path) -> Options {
     Options {
         dir: dir.to_owned(),
         every: Duration::from_millis(1),
+        census: None,
         part_age: Duration::from_millis(30),
         append: false,
         command: vec!["make".into(), "-j2".into()],

@@ -70,6 +70,7 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
     let options = Options {
         dir: output,
         every,
+        census: None,
         part_age: Duration::from_secs(20),
         append: false,
         command: std::env::args().collect(),

@@ -163,6 +163,7 @@ fn recording(dir: &Path) -> PathBuf {
     let options = ramslice_record::Options {
         dir: dir.join("recording"),
         every: Duration::from_millis(1),
+        census: None,
         part_age: Duration::from_millis(1),
         append: false,
         command: Vec::new(),

@@ -124,6 +124,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let options = Options {
         dir: dir.clone(),
         every: args.every,
+        census: args.census,
         part_age: args.part,
         append: args.append,
         command: args.command.clone(),
@@ -133,7 +134,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     };
     let sources =
         Sources { tracefs: Sources::system().tracefs.filter(|_| saved.is_none()), ..Sources::system() };
-    let recorder = Recorder::start_with_census(options, args.census, &sources, backend)?;
+    let recorder = Recorder::start(options, &sources, backend)?;
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
     if recorder.events_source() == EventsSource::Poll && saved.is_none() {
         eprintln!("ramslice: no trace events (root and tracefs are needed): states are compared instead");
