@@ -6,22 +6,14 @@ them on the host: `ramslice calibrate --from results/prices-PART.json` does the 
 """
 
 import json
-import os
 import subprocess
 
-from common import OUT, ROOT
+from common import OUT, ROOT, built
 from . import cases, machines
 from .machines import ICOUNT, Boot
 
 SCRIPT = "bench_energy.py"
 MACHINE = ["--mem", "1500M", "--disk", "400M", "--append", "ramslice=16M"]
-
-
-def program():
-    """The tool, built."""
-    subprocess.run(["cargo", "build", "--quiet", "--release", "--locked"], cwd=ROOT, check=True)
-    target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
-    return f"{target}/release/ramslice"
 
 
 def together(boots, file):
@@ -62,7 +54,7 @@ def evaluated(part, tool, file):
 
 def prices(part, words, args):
     """One way to count cycles."""
-    tool = program()
+    tool = built("ramslice")
     images = {"plain": machines.image("plain")}
     boots = [Boot("ours", "plain", [*MACHINE, *words], SCRIPT, [tool, str(seed)])
              for seed in range(1, 2 if args.quick else 4)]

@@ -13,14 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import CACHE, ROOT
+from common import ROOT, built
 from . import entries, stats
-
-
-def program():
-    """The tool as it is in the tree."""
-    subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", "-p", "ramslice-cli"], cwd=ROOT, check=True)
-    return Path(os.environ.get("CARGO_TARGET_DIR", CACHE / "target")) / "release/ramslice"
 
 
 def simulate(tool, *words):
@@ -65,7 +59,7 @@ def tournament(args):
     """What the governor at its defaults earns beside others at their best settings, on seeds from the commit."""
     seeds = drawn(1 if args.quick else 5)
     words = ["tournament", "--sweep", "--coarse", "--seeds", ",".join(map(str, seeds))]
-    report, *_ = simulate(program(), *words, *(["--for", "4h"] if args.quick else []))
+    report, *_ = simulate(built("ramslice"), *words, *(["--for", "4h"] if args.quick else []))
     ours = [score for score in report["scores"] if score["policy"] == "governor"]
     standing = {row["policy"]: row for row in report["standings"]}
     share = [score["share_of_clairvoyant"] for score in ours if score["share_of_clairvoyant"] is not None]
@@ -93,7 +87,7 @@ def tournament(args):
 
 def scale(args):
     """Speed and memory: 6 TiB for a day on one core, 4000 machines for 8 days on two."""
-    tool = program()
+    tool = built("ramslice")
     new = []
     rounds = 1 if args.quick else 3
     day = ["run", "diurnal", "--memory", "6T", "--slice", "1G", "--step", "30s", "--for", "24h", "--coarse"]

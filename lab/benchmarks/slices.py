@@ -8,7 +8,7 @@ import json
 import statistics
 import subprocess
 
-from common import CACHE, OUT, ROOT
+from common import CACHE, OUT, ROOT, built
 from . import flame, machines, stats
 from .machines import ICOUNT, Boot
 
@@ -181,7 +181,7 @@ def daemon(args):
     images = images_of("plain")
     # Slices of 2 MiB: as many as 6 TiB have in slices of 1 GiB. Memory that nobody touches costs the host nothing.
     words = ["--mem", "12416M", "--cpus", "1", ICOUNT, "--append", "ramslice=2M"]
-    program = f"RAMSLICE_DAEMON={CACHE / 'target/release/ramsliced'}"
+    program = f"RAMSLICE_DAEMON={built('ramsliced')}"
     boots = [Boot(mode, "plain", words, "bench_daemon.py", [mode], environment=[program]) for mode in ("observe", "on")]
     found = machines.run(boots, images, "daemon", args.quick, args.jobs, args.seed)
     new = []
