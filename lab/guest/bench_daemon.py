@@ -27,7 +27,7 @@ def cpu_ns(pid):
 
 
 def work(device):
-    """What requests have done so far: slices that were switched off or woken by anybody."""
+    """What requests have done so far: slices that they tried to switch off, or woke."""
     tables = [dev.table(folder / "stats") for folder in dev.zone_folders()]
     return sum(table[name] for table in tables for name in ("offline_tried", "online_request"))
 

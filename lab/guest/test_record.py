@@ -130,7 +130,7 @@ with dev.Device() as device:
         # A report of it has what needs no profile, and what root alone records.
         page = FOLDER / "report.html"
         report = json.loads(ramslice("report", "--json", folder, "-o", page))
-        self.assertEqual([f["id"] for f in report["figures"] if f["drawn"]], 
+        self.assertEqual([f["id"] for f in report["figures"] if f["drawn"]],
                          ["utilisation", "occupation", "slices", "bitmaps", "fullness", "footprint", "kept-on",
                           "census-shares"])
         self.assertIn('class="compaction"', page.read_text())
