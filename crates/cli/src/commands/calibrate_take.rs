@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -336,7 +336,7 @@ impl Taker<'_> {
 
     /// What programs hold, or leave there while the command runs.
     fn programs(&mut self) -> Result<()> {
-        let label = self.plan.command.first().map_or("as found", String::as_str).to_owned();
+        let label = self.plan.command.first().map_or_else(|| "as found".into(), |program| name_of(program));
         let mut running = Running::start(&self.plan.command)?;
         let (mut taken, mut tries) = (0, 0);
         loop {
@@ -454,4 +454,9 @@ fn sampling(what: &str, done: u32, of: u32, samples: usize) -> impl FnOnce(Durat
     move |elapsed| {
         format!("{samples} samples, {:.0} s: {what}, {} %", elapsed.as_secs_f64(), 100 * done / of.max(1))
     }
+}
+
+/// A program by its file's name: what is kept of it says nothing about where it was.
+fn name_of(program: &str) -> String {
+    Path::new(program).file_name().map_or(program, |name| name.to_str().unwrap_or(program)).to_owned()
 }
