@@ -87,6 +87,22 @@ class Interface(Test):
             dev.write(LOW, text)
             self.assertEqual(dev.read(LOW), text)
 
+    def test_a_policy_is_not_lost_to_who_writes_low_slices(self):
+        def low():
+            while not done.is_set():
+                dev.write(LOW, 8)
+
+        done = threading.Event()
+        writer = threading.Thread(target=low)
+        writer.start()
+        try:
+            for name in (POLICIES[1:] + POLICIES[:1]) * 60:
+                dev.write(POLICY, name)
+                self.assertEqual(dev.read(POLICY), name)
+        finally:
+            done.set()
+            writer.join()
+
     def test_stock_places_nothing(self):
         before = place_load.figures()
         self.take(64)
