@@ -15,7 +15,7 @@ use crate::threshold::Threshold;
 use crate::watermarks::Watermarks;
 
 /// The version of saved states. Raised whenever a state's fields change; others are not taken.
-pub const STATE_VERSION: u32 = 3;
+pub const STATE_VERSION: u32 = 4;
 
 /// One of the policies with its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -76,6 +76,8 @@ struct Mind {
     markup: Markup,
     /// Why nothing that is used is to be emptied for a while.
     pause: Pause,
+    /// The same for slices that are empty: only the kernel's awake reserve keeps those on.
+    reserve_pause: Pause,
 }
 
 /// After a request that did nothing for want of room.
@@ -136,6 +138,7 @@ impl Governor {
             mind.unpaid.clear();
             mind.off = 0;
             mind.pause = Pause::none(mind.time);
+            mind.reserve_pause = Pause::none(mind.time);
         }
     }
 
@@ -208,10 +211,14 @@ impl Governor {
                         let weight = 1.0 - (1.0 - LEARNING).powf(f64::from(done));
                         self.emptying += weight * (cost / f64::from(done) - self.emptying);
                     } else if emptied && !raised {
-                        let until = mind.time + mind.pause.next;
-                        let next = (mind.pause.next * 2.0).min(LONGEST_PAUSE);
-                        let on = seen.totals.nr_slices.saturating_sub(seen.totals.nr_offline);
-                        mind.pause = Pause { until, next, need: mind.recent.need(), on };
+                        mind.pause.lengthen(mind.time, mind.recent.need(), &seen.totals);
+                    }
+                    match op {
+                        Op::OfflineFree if done > 0 => mind.reserve_pause.next = FIRST_PAUSE,
+                        Op::OfflineFree => {
+                            mind.reserve_pause.lengthen(mind.time, mind.recent.need(), &seen.totals);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -233,8 +240,9 @@ impl Governor {
                 plan.stopped = Some(Why::NoCandidate { spare: level - need });
                 break;
             };
-            if !empty && now < mind.pause.until {
-                plan.stopped = Some(Why::DidNothing { wait: seconds(mind.pause.until - now) });
+            let pause = if empty { &mind.reserve_pause } else { &mind.pause };
+            if now < pause.until {
+                plan.stopped = Some(Why::DidNothing { wait: seconds(pause.until - now) });
                 break;
             }
             let price = if empty { counted } else { mind.markup.of(counted).min(dearest(&self.economics)) };
@@ -323,6 +331,19 @@ impl Pause {
     fn none(now: f64) -> Self {
         Self { until: now, next: FIRST_PAUSE, need: 0, on: 0 }
     }
+
+    /// A request did nothing.
+    fn lengthen(&mut self, now: f64, need: u32, totals: &Totals) {
+        let next = (self.next * 2.0).min(LONGEST_PAUSE);
+        *self = Self { until: now + self.next, next, need, on: totals.nr_slices.saturating_sub(totals.nr_offline) };
+    }
+
+    /// Ends early if something has changed since.
+    fn look(&mut self, now: f64, need: u32, on: u32) {
+        if need < self.need || on > self.on {
+            self.until = now;
+        }
+    }
 }
 
 impl Mind {
@@ -346,6 +367,7 @@ impl Mind {
             unpaid: VecDeque::new(),
             markup: Markup::default(),
             pause: Pause::none(now),
+            reserve_pause: Pause::none(now),
         }
     }
 
@@ -413,10 +435,8 @@ impl Policy for Governor {
         // Without a season everything is expected.
         let expected = mind.season.expects(now, break_even).unwrap_or(u32::MAX);
         mind.recent.push(now, peak, expected, 2.0 * LONGEST_GAP * break_even);
-        // Something has changed since a request found no room.
-        if need < mind.pause.need || on > mind.pause.on {
-            mind.pause.until = now;
-        }
+        mind.pause.look(now, need, on);
+        mind.reserve_pause.look(now, need, on);
         let mut plan = self.plan(&mind, totals, seen.rows, need);
         let expected = on.saturating_sub(plan.empty + plan.used);
         let forecast = mind.outlook.step(now, peak, expected, break_even);
