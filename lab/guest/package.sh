@@ -2,35 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The package's life in a clean Debian that systemd has booted: installed, edited, upgraded, removed, purged.
 # Run by lab/long/95-package; /root/old.deb and /root/new.deb are two versions. Its status goes to /root/status.
-set -uo pipefail
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+source /root/checks.sh
 
-checks=0
-fail() {
-	echo "FAIL: $*"
-	journalctl --no-pager -n 30 -u ramsliced
-	echo 1 >/root/status
-	exit 1
-}
-holds() { # SENTENCE COMMAND...
-	local sentence=$1
-	shift
-	"$@" >/tmp/output 2>&1 || { cat /tmp/output; fail "$sentence: $*"; }
-	checks=$((checks + 1))
-	echo "ok: $sentence"
-}
-not() { ! "$@"; }
-# The first time that it holds within two minutes; emulated machines are slow.
-soon() {
-	local end=$((SECONDS + 120))
-	until "$@"; do
-		[ $SECONDS -lt $end ] || return 1
-		sleep 1
-	done
-}
-status() { # what the daemon says: status KEY VALUE
-	grep -q "\"$1\": \"\\?$2\\>" /run/ramslice/status.json
-}
 metrics() {
 	exec 3<>/dev/tcp/127.0.0.1/9750 &&
 		printf 'GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3 && timeout 30 cat <&3 >/tmp/metrics
@@ -92,5 +65,4 @@ holds "systemd knows nothing of it" not systemctl cat ramsliced
 files >/root/after
 holds "nothing else is left" diff /root/before /root/after
 
-echo "$checks checks passed"
-echo 0 >/root/status
+passed

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What tests of packages in a Debian of their own share: each check is a sentence and a command. The status goes to
+# /root/status. Sourced by package.sh and kernel_package.sh.
+# shellcheck shell=bash
+set -uo pipefail
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+
+checks=0
+fail() {
+	echo "FAIL: $*"
+	journalctl --no-pager -n 30 -u ramsliced
+	dmesg | tail -n 20
+	echo 1 >/root/status
+	exit 1
+}
+holds() { # SENTENCE COMMAND...
+	local sentence=$1
+	shift
+	"$@" >/tmp/output 2>&1 || { cat /tmp/output; fail "$sentence: $*"; }
+	checks=$((checks + 1))
+	echo "ok: $sentence"
+}
+not() { ! "$@"; }
+# The first time that it holds within two minutes; emulated machines are slow.
+soon() {
+	local end=$((SECONDS + 120))
+	until "$@"; do
+		[ $SECONDS -lt $end ] || return 1
+		sleep 1
+	done
+}
+status() { # what the daemon says: status KEY VALUE
+	grep -q "\"$1\": \"\\?$2\\>" /run/ramslice/status.json
+}
+passed() {
+	echo "$checks checks passed"
+	echo 0 >/root/status
+}

@@ -1,0 +1,32 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# A Debian that systemd has booted with a kernel from our packages: does it do what it was installed for?
+# Run by lab/long/96-kernel-package, each time with another lockdown. Its status goes to /root/status.
+source /root/checks.sh
+
+off() { # how many slices are off, by the kernel: off TEST NUMBER
+	test "$(ramslice slices --json | grep -o '"state": *"offline"' | wc -l)" "$@"
+}
+lockdown=$(sed -n 's/.*lockdown=\([a-z]*\).*/\1/p' /proc/cmdline)
+
+holds "the kernel is ours" grep -q -- '-ramslice-lean' /proc/version
+holds "lockdown is $lockdown" grep -qF "[$lockdown]" /sys/kernel/security/lockdown
+holds "the daemon runs" soon systemctl is-active ramsliced
+holds "it goes by the kernel, not by memory hotplug" soon status backend kernel
+holds "it observes" soon status mode observe
+holds "it sees the machine" soon status ok true
+if [ "$lockdown" = none ]; then
+	holds "the module that DKMS built works" modprobe acpi_call
+	holds "debugfs has our tree" ls /sys/kernel/debug/ramslice/node0
+else
+	holds "a module whose key nobody enrolled is refused" not modprobe acpi_call
+fi
+[ "$lockdown" != confidentiality ] || holds "debugfs is shut" not ls /sys/kernel/debug/ramslice/node0/*
+holds "all slices are on" off = 0
+holds "empty slices are switched off" ramslice offline --empty
+holds "they are off" off -gt 0
+holds "packing works" ramslice compact --budget 1M
+holds "they are switched on again" ramslice online --all
+holds "all slices are on" off = 0
+holds "the kernel has no complaint" not grep -E 'BUG:|WARNING:|Oops' <(dmesg)
+passed
