@@ -38,6 +38,9 @@ class Result(unittest.TextTestResult):
         super().addSuccess(test)
 
     def getDescription(self, test):
+        # A whole class whose preparation fails is no test of its own
+        if not isinstance(test, unittest.TestCase):
+            return str(test)
         case, name = test.id().split(".")[-2:]
         first, _, detail = name.partition(" ")
         return f"{case}: {first.removeprefix('test_').replace('_', ' ')} {detail}".rstrip()
