@@ -9,9 +9,12 @@ import random
 import statistics
 
 from . import machines, stats
-from .machines import Boot
+from .machines import ICOUNT, Boot
+from .slices import compared, images_of
 
+SCRIPT = "bench_placement.py"
 OURS = "packed"
+UNPATCHED = "unpatched"
 POLICIES = ["stock", OURS, "low", "array", "list", "adaptive"]
 # Figure of merit: how it follows from a boot's figures
 FIGURES = {
@@ -24,12 +27,12 @@ FIGURES = {
 
 def mixture(args):
     """c, slices with kernel pages and pages migrated, for every policy; the entries are those of ours."""
-    images = {"plain": machines.image("plain")}
+    images = images_of("plain")
     chance = random.Random(args.seed)
     seeds = [chance.getrandbits(31) for _ in range(1 if args.quick else 10)]
     boots = [Boot(policy, "plain",
                   ["--mem", "2G", "--disk", "1G", "--append", f"ramslice=16M ramslice_placement={policy}"],
-                  "bench_placement.py", [policy, seed]) for policy in POLICIES for seed in seeds]
+                  SCRIPT, ["mixture", policy, seed]) for policy in POLICIES for seed in seeds]
     found = machines.run(boots, images, "placement", args.quick, args.jobs, args.seed)
     new = []
     for name, (unit, figure) in FIGURES.items():
@@ -40,4 +43,42 @@ def mixture(args):
     return new, images
 
 
-PARTS = {"mixture": mixture}
+def booted(part, words, args):
+    """What a part measured under each policy, and on the kernel without the patches; images."""
+    images = images_of("plain", "stock")
+    boots = [Boot(arm, "stock" if arm == UNPATCHED else "plain",
+                  [*words, ICOUNT, "--cpus", "1", *([] if arm == UNPATCHED else ["--append", f"ramslice=16M ramslice_placement={arm}"])],
+                  SCRIPT, [part, arm, number])
+             for arm in [UNPATCHED, *POLICIES] for number in range(1 if args.quick else 3)]
+    return machines.run(boots, images, part, args.quick, args.jobs, args.seed), images
+
+
+def against_unpatched(name, unit, values, margin=None):
+    """An entry for ours; the other policies' ratios are beside it. values: {arm: [...]}"""
+    beside = {policy: stats.ratio(values[policy], values[UNPATCHED])[0] for policy in POLICIES if policy != OURS}
+    return compared(name, unit, values[OURS], values[UNPATCHED], margin, beside=beside)
+
+
+def alloc(args):
+    """Table III of 001: 4 GiB touched page by page, instructions per page, mean and the dearest."""
+    found, images = booted("alloc", ["--mem", "5G"], args)
+
+    def values(key):
+        return {arm: [r[key] for rounds in found[arm] for r in rounds] for arm in found}
+
+    return [against_unpatched("alloc-mean", "ratio of instructions per page", values("mean"), 0.01),
+            against_unpatched("alloc-worst", "ratio of instructions of the dearest page", values("worst"))], images
+
+
+def costs(args):
+    """Processes, files and pipes by stress-ng, and programs of the kinds that PARSEC has: instructions."""
+    found, images = booted("costs", ["--mem", "1G", "--disk", "1G"], args)
+    new = []
+    for kind, names in ((kind, found[OURS][0][kind]) for kind in ("micro", "programs")):
+        for name in names:
+            values = {arm: [t for boot in found[arm] for t in boot[kind][name]] for arm in found}
+            new.append(against_unpatched(f"{kind}-{name}", "ratio of instructions", values, 0.01))
+    return new, images
+
+
+PARTS = {"mixture": mixture, "alloc": alloc, "costs": costs}

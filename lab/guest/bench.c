@@ -22,10 +22,6 @@
  *   soak PFN             takes all free huge pages from this page frame on
  *   unsoak               frees all that soak took
  *   walk ON              another thread reads all of the memory, on the last CPU
- *
- * What is timed runs beside a process of the lowest priority that never sleeps,
- * so that no time passes without instructions; what that process got is
- * subtracted.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,6 +43,7 @@
 #include <unistd.h>
 #include <x86intrin.h>
 #include <linux/ramslice.h>
+#include "ticks.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE	23
@@ -68,66 +65,14 @@ static unsigned char *mem;
 static size_t nr_pages;
 static unsigned char *kept;
 static uint64_t *places;
-static pid_t spinner;
-
-static void die(const char *what)
-{
-	fprintf(stderr, "bench: %s: %s\n", what, strerror(errno));
-	exit(2);
-}
-
-static uint64_t ticks(void)
-{
-	unsigned int cpu;
-
-	return __rdtscp(&cpu);
-}
-
-/* --- time without idleness ------------------------------------------------ */
-
-static void start_spinner(void)
-{
-	struct sched_param param = {};
-
-	spinner = fork();
-	if (spinner < 0)
-		die("fork");
-	if (spinner)
-		return;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (sched_setscheduler(0, SCHED_IDLE, &param))
-		die("SCHED_IDLE");
-	for (;;)
-		__asm__ volatile("");
-}
-
-static uint64_t spun(void)
-{
-	struct timespec now;
-	clockid_t clock;
-
-	if (!spinner)
-		return 0;
-	if (clock_getcpuclockid(spinner, &clock) || clock_gettime(clock, &now))
-		die("the spinner's clock");
-	return now.tv_sec * 1000000000ULL + now.tv_nsec;
-}
-
-static uint64_t began, began_spun;
-
-static void start(void)
-{
-	began_spun = spun();
-	began = ticks();
-}
 
 /* Ends the line of JSON with what passed since start(). */
 static void finish(void)
 {
-	uint64_t total = ticks() - began, idle = spun() - began_spun;
+	uint64_t idle, total = passed(&idle);
 
 	printf("\"ticks\": %lld, \"idle\": %llu}\n",
-	       (long long)(total - idle), (unsigned long long)idle);
+	       (long long)total, (unsigned long long)idle);
 }
 
 /* --- loops ------------------------------------------------------------------ */
@@ -579,7 +524,6 @@ int main(int argc, char **argv)
 			printf("{\"unknown\": true}\n");
 		fflush(stdout);
 	}
-	if (spinner)
-		kill(spinner, SIGKILL);
+	end_spinner();
 	return 0;
 }

@@ -1,26 +1,103 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mixture of place_load.py under a placement policy, for the placement suite.
+"""The placement suite inside the guest: one part under one policy; writes what it measured.
 
-Usage: bench_placement.py OUT.json [--quick] POLICY SEED
+Usage: bench_placement.py OUT.json [--quick] PART POLICY SEED
+
+POLICY is "unpatched" on a kernel that has none. Figures are raw: ticks (instructions, if QEMU counts them), slices, pages.
 """
 
 import argparse
 import json
+import random
+import subprocess
 from pathlib import Path
 
 import place_load
+import ramslice_dev as dev
+
+TOUCHED_MIB = 4096
+FOLDER = Path("/mnt")
+# By stress-ng: what the kernel does for processes, files and pipes. So many operations take about a second, emulated.
+MICRO = {
+    "fork": ("fork", 300), "exec": ("exec", 200), "brk": ("brk", 60000), "dentry": ("dentry", 4000), "hdd": ("hdd", 150),
+    "pipe": ("pipe", 40000),
+}
+FRAMES, WIDTH, HEIGHT = 12, 640, 360
+
+
+def cost(*words):
+    line = [dev.program("cost"), *map(str, words)]
+    return json.loads(subprocess.run(line, stdout=subprocess.PIPE, check=True, text=True).stdout)
+
+
+def mixture(quick, policy, seed):
+    """The load of place_load.py, and what it left."""
+    _, left = place_load.run(policy, 3 if quick else 9, seed)
+    return left
+
+
+def alloc(quick, _policy, _seed):
+    """Memory touched page by page, a process for each round."""
+    return [cost("touch", 256 if quick else TOUCHED_MIB) for _ in range(1 if quick else 4)]
+
+
+def ticks(quick, *program):
+    """Ticks of each round but the first, which finds its files and pages for the others."""
+    return cost("run", 2 if quick else 5, *program)["ticks"][1:]
+
+
+def micro(quick):
+    return {name: ticks(quick, "stress-ng", "--temp-path", FOLDER, f"--{stressor}", 1, f"--{stressor}-ops", ops, "--seed", 1,
+                        *(["--hdd-bytes", "4m"] if stressor == "hdd" else []))
+            for name, (stressor, ops) in MICRO.items()}
+
+
+def film(path, chance):
+    """A few frames in which something moves over noise, uncompressed."""
+    noise = bytes(chance.getrandbits(4) for _ in range(WIDTH * HEIGHT))
+    with open(path, "wb") as file:
+        file.write(f"YUV4MPEG2 W{WIDTH} H{HEIGHT} F25:1 Ip A1:1 C420jpeg\n".encode())
+        for n in range(FRAMES):
+            file.write(b"FRAME\n" + noise[7 * n:] + noise[:7 * n] + bytes([128]) * (WIDTH * HEIGHT // 2))
+
+
+def programs(quick):
+    """Programs of the kinds that PARSEC has: a video encoder, an image pipeline, a deduplicating store."""
+    chance = random.Random(1)
+    film(FOLDER / "film.y4m", chance)
+    (FOLDER / "blob").write_bytes(b"".join(chance.randbytes(1 << 20) * 2 for _ in range(6)))
+    picture = FOLDER / "picture.v"
+    subprocess.run(["vips", "gaussnoise", picture, "1200", "1200"], check=True)
+    found = {
+        "x264": ("x264", "--quiet", "--threads", 1, "--preset", "ultrafast", "--output", "/dev/null", FOLDER / "film.y4m"),
+        "vips": ("vips", "--vips-concurrency=1", "gaussblur", picture, FOLDER / "soft.v", 3),
+        "casync": ("casync", "--store", FOLDER / "store", "make", FOLDER / "blob.caibx", FOLDER / "blob"),
+    }
+    return {name: ticks(quick, *line) for name, line in found.items()}
+
+
+def costs(quick, _policy, _seed):
+    return {"micro": micro(quick), "programs": programs(quick)}
+
+
+PARTS = {"mixture": mixture, "alloc": alloc, "costs": costs}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("part", choices=PARTS)
     parser.add_argument("policy")
     parser.add_argument("seed", type=int)
     args = parser.parse_args()
-    _, left = place_load.run(args.policy, 3 if args.quick else 9, args.seed)
-    args.out.write_text(json.dumps(left) + "\n")
+    if args.part != "mixture":
+        if args.policy != "unpatched":
+            dev.write(dev.SYSFS / "placement/policy", args.policy)
+        if args.part == "costs" and not dev.file_system():
+            raise FileNotFoundError("no disk")
+    args.out.write_text(json.dumps(PARTS[args.part](args.quick, args.policy, args.seed)) + "\n")
 
 
 if __name__ == "__main__":
