@@ -146,7 +146,10 @@ fn a_tournament_is_a_document_and_a_picture() {
     ]));
     let policies: Vec<&str> =
         report["standings"].as_array().unwrap().iter().map(|s| s["policy"].as_str().unwrap()).collect();
-    assert_eq!(policies, ["clairvoyant", "never", "periodic", "watermarks", "threshold", "governor"]);
+    assert_eq!(
+        policies,
+        ["clairvoyant", "never", "periodic", "watermarks", "threshold", "repair", "governor"]
+    );
     assert!(report["scores"][0]["wake_wait_p999_ns"].is_number());
     assert!(fs::read_to_string(&file).unwrap().contains("bursty, seed 4"));
 }

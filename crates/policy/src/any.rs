@@ -11,6 +11,7 @@ use crate::governor::Governor;
 use crate::never::Never;
 use crate::observe::{Needs, Observation};
 use crate::periodic::Periodic;
+use crate::repair::Repair;
 use crate::threshold::Threshold;
 use crate::watermarks::Watermarks;
 
@@ -29,6 +30,8 @@ pub enum AnyPolicy {
     Watermarks(Watermarks),
     /// [`PolicyKind::Threshold`].
     Threshold(Threshold),
+    /// [`PolicyKind::Repair`].
+    Repair(Repair),
     /// [`PolicyKind::Governor`].
     Governor(Box<Governor>),
 }
@@ -50,6 +53,7 @@ impl AnyPolicy {
             PolicyKind::Periodic => Self::Periodic(Periodic::new(config.periodic.clone())),
             PolicyKind::Watermarks => Self::Watermarks(Watermarks::new(&config.watermarks, slice, page)),
             PolicyKind::Threshold => Self::Threshold(Threshold::new(config.threshold.clone())),
+            PolicyKind::Repair => Self::Repair(Repair::new(config.repair.clone())),
             PolicyKind::Governor => {
                 Self::Governor(Box::new(Governor::new(config.governor.clone(), *economics)))
             }
@@ -74,6 +78,7 @@ impl AnyPolicy {
             Self::Periodic(policy) => policy,
             Self::Watermarks(policy) => policy,
             Self::Threshold(policy) => policy,
+            Self::Repair(policy) => policy,
             Self::Governor(policy) => policy.as_ref(),
         }
     }
@@ -94,6 +99,7 @@ impl Policy for AnyPolicy {
             Self::Periodic(policy) => policy.step(seen),
             Self::Watermarks(policy) => policy.step(seen),
             Self::Threshold(policy) => policy.step(seen),
+            Self::Repair(policy) => policy.step(seen),
             Self::Governor(policy) => policy.step(seen),
         }
     }

@@ -23,14 +23,16 @@ pub enum PolicyKind {
     Watermarks,
     /// A threshold of utilisation, slices by chance.
     Threshold,
+    /// Empties fragmented slices in the background, a few in each pass.
+    Repair,
     /// Our break-even governor.
     Governor,
 }
 
 impl PolicyKind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Never, Self::Periodic, Self::Watermarks, Self::Threshold, Self::Governor];
+    pub const ALL: [Self; 6] =
+        [Self::Never, Self::Periodic, Self::Watermarks, Self::Threshold, Self::Repair, Self::Governor];
 
     /// Its name in files and at a prompt.
     pub fn name(self) -> &'static str {
@@ -39,6 +41,7 @@ impl PolicyKind {
             Self::Periodic => "periodic",
             Self::Watermarks => "watermarks",
             Self::Threshold => "threshold",
+            Self::Repair => "repair",
             Self::Governor => "governor",
         }
     }
@@ -52,7 +55,7 @@ impl fmt::Display for PolicyKind {
 
 /// A name that no policy has.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("there is no policy `{name}`: there are never, periodic, watermarks, threshold and governor")]
+#[error("there is no policy `{name}`: there are never, periodic, watermarks, threshold, repair and governor")]
 pub struct UnknownPolicy {
     /// What was given.
     pub name: String,
@@ -196,6 +199,57 @@ impl Default for Threshold {
     }
 }
 
+/// By which rule [`PolicyKind::Repair`] chooses the slices that it empties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Candidates {
+    /// The cheapest, as long as not too much of a slice is to be moved.
+    #[default]
+    Price,
+    /// The least occupied, whatever they hold (Adaptive-Buddy, section IV.E).
+    Paper,
+}
+
+/// Settings of [`PolicyKind::Repair`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Repair {
+    /// Which slices are emptied.
+    pub candidates: Candidates,
+    /// Time between two passes, in seconds.
+    pub period_seconds: f64,
+    /// The most to spend in one pass, in units of 100 cycles, or `"inf"`.
+    #[serde(rename = "budget_100cycles", with = "limit")]
+    pub budget: Limit,
+    /// The most slices to empty in one pass; those that are empty already go off besides.
+    pub max_slices: u32,
+    /// By [`Candidates::Price`]: the most of a slice's pages that may be moved.
+    pub max_share: f64,
+    /// Free memory that stays on beyond the kernel's awake reserve, in slices.
+    pub keep_free_slices: u32,
+}
+
+impl Default for Repair {
+    /// A budget that suffices for a slice of 1 GiB of which half is moved.
+    fn default() -> Self {
+        Self {
+            candidates: Candidates::Price,
+            period_seconds: 30.0,
+            budget: Limit(Some(32_000_000)),
+            max_slices: 4,
+            max_share: 0.5,
+            keep_free_slices: 1,
+        }
+    }
+}
+
+impl Repair {
+    /// Time between two passes.
+    pub fn period(&self) -> Duration {
+        seconds(self.period_seconds)
+    }
+}
+
 /// Which cost of a request counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -243,6 +297,8 @@ pub struct Config {
     pub watermarks: Watermarks,
     /// For [`PolicyKind::Threshold`].
     pub threshold: Threshold,
+    /// For [`PolicyKind::Repair`].
+    pub repair: Repair,
     /// For [`PolicyKind::Governor`].
     pub governor: Governor,
     #[serde(skip)]
@@ -264,6 +320,8 @@ struct Raw {
     #[serde(default)]
     threshold: Threshold,
     #[serde(default)]
+    repair: Repair,
+    #[serde(default)]
     governor: Governor,
 }
 
@@ -275,6 +333,7 @@ impl Config {
             periodic: Periodic::default(),
             watermarks: Watermarks::default(),
             threshold: Threshold::default(),
+            repair: Repair::default(),
             governor: Governor::default(),
             file: String::new(),
             lines: BTreeMap::new(),
@@ -306,6 +365,7 @@ impl Config {
             periodic: raw.periodic,
             watermarks: raw.watermarks,
             threshold: raw.threshold,
+            repair: raw.repair,
             governor: raw.governor,
             file: file.to_owned(),
             lines,
@@ -345,6 +405,7 @@ impl Config {
             ("watermarks.cache_free_low_mib", marks.cache_free_low_mib, 0.0),
             ("watermarks.cache_free_high_mib", marks.cache_free_high_mib, 0.0),
             ("threshold.period_seconds", Some(self.threshold.period_seconds), 0.001),
+            ("repair.period_seconds", Some(self.repair.period_seconds), 0.001),
             ("governor.day_seconds", Some(self.governor.day_seconds), 0.0),
         ] {
             if let Some(value) = value
@@ -360,9 +421,17 @@ impl Config {
                 format!("threshold.low is {low} and threshold.high {high}: they must be 0 < low < high <= 1");
             return Err(self.error("threshold.low", message));
         }
+        let share = self.repair.max_share;
+        if !(0.0..=1.0).contains(&share) {
+            let message = format!(
+                "repair.max_share is {share}: it is a share of a slice's pages, and must be from 0 to 1"
+            );
+            return Err(self.error("repair.max_share", message));
+        }
         for (field, value) in [
             ("threshold.max_slices", Some(self.threshold.max_slices)),
             ("periodic.max_slices", self.periodic.max_slices),
+            ("repair.max_slices", Some(self.repair.max_slices)),
         ] {
             if value == Some(0) {
                 return Err(self.error(field, format!("{field} is 0: it must be at least 1")));

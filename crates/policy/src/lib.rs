@@ -17,6 +17,7 @@ pub mod model;
 mod never;
 mod observe;
 mod periodic;
+mod repair;
 mod threshold;
 mod tuning;
 mod watermarks;
@@ -30,6 +31,7 @@ pub use governor::Governor;
 pub use never::Never;
 pub use observe::{Event, Needs, Observation, Row, Totals, WakeCause};
 pub use periodic::Periodic;
+pub use repair::Repair;
 pub use threshold::Threshold;
 pub use tuning::{Tuned, tune};
 pub use watermarks::Watermarks;
@@ -37,5 +39,7 @@ pub use why::Why;
 
 /// Settings of each policy.
 pub mod settings {
-    pub use crate::config::{CostBasis, Governor, Limit, Periodic, Threshold, Watermarks};
+    pub use crate::config::{
+        Candidates, CostBasis, Governor, Limit, Periodic, Repair, Threshold, Watermarks,
+    };
 }

@@ -68,6 +68,24 @@ pub enum Why {
         /// Of the memory that is on.
         utilisation: Ratio,
     },
+    /// A pass empties slices.
+    Repairs {
+        /// Slices that are empty already.
+        empty: u32,
+        /// Slices that are to be emptied.
+        slices: u32,
+        /// Pages that are to be moved for that, as far as is known.
+        pages: Pages,
+    },
+    /// A pass found nothing to empty.
+    Packed {
+        /// Slices in use that hold nothing unmovable.
+        slices: u32,
+        /// Of these such that failed lately.
+        resting: u32,
+        /// Of these such of which too much would have to be moved.
+        full: u32,
+    },
     /// Slices should pay.
     Pays {
         /// Empty ones.
@@ -183,6 +201,15 @@ impl fmt::Display for Why {
                 f,
                 "does nothing: {:.0} % of what is on is used, which is between the thresholds",
                 utilisation.0 * 100.0
+            ),
+            Self::Repairs { empty, slices, pages } => write!(
+                f,
+                "switches off {empty} empty slices and empties {slices} more, of which {pages} pages are to be moved"
+            ),
+            Self::Packed { slices, resting, full } => write!(
+                f,
+                "does nothing: of {slices} slices in use that could be emptied {resting} failed lately, of {full} \
+                 too much would have to be moved, and the others are beyond the budget or fit nowhere else"
             ),
             Self::Pays { empty, used, joules } => write!(
                 f,

@@ -1,6 +1,6 @@
 //! Which settings of a policy are tried.
 
-use ramslice_policy::settings::Limit;
+use ramslice_policy::settings::{Candidates, Limit};
 use ramslice_policy::{Config, PolicyKind};
 use ramslice_types::{Budget, Bytes};
 
@@ -81,6 +81,15 @@ pub fn sweep(kind: PolicyKind, slice: Bytes) -> Contestant {
                 }
             }
         }
+        PolicyKind::Repair => {
+            for candidates in [Candidates::Price, Candidates::Paper] {
+                for period in PERIODS_S {
+                    let mut config = defaults.clone();
+                    (config.repair.candidates, config.repair.period_seconds) = (candidates, period);
+                    contestant.settings.push(config);
+                }
+            }
+        }
         PolicyKind::Never | PolicyKind::Governor => {}
     }
     // Defaults may be part of the sweep: each setting once.
@@ -109,6 +118,13 @@ pub(super) fn words(config: &Config) -> String {
             "{} to {}, {} slices at a time",
             config.threshold.low, config.threshold.high, config.threshold.max_slices
         ),
+        PolicyKind::Repair => {
+            let rule = match config.repair.candidates {
+                Candidates::Price => "price",
+                Candidates::Paper => "paper",
+            };
+            format!("by {rule}, every {} s", config.repair.period_seconds)
+        }
     }
 }
 

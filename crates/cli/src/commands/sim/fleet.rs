@@ -51,7 +51,7 @@ pub(super) struct Args {
     generate: Option<u32>,
     #[command(flatten)]
     made_up: Fleet,
-    /// never, periodic, watermarks, threshold or governor; or a file with settings
+    /// never, periodic, watermarks, threshold, repair or governor; or a file with settings
     #[arg(long, value_name = "NAME|FILE", default_value = "governor")]
     policy: String,
     /// Memory of each machine

@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// A generated load, a recording, or a file of utilisation
     #[arg(value_name = "LOAD")]
     load: String,
-    /// never, periodic, watermarks, threshold or governor; or a file with settings
+    /// never, periodic, watermarks, threshold, repair or governor; or a file with settings
     #[arg(long, value_name = "NAME|FILE", default_value = "governor")]
     policy: String,
     #[command(flatten)]

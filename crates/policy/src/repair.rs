@@ -1,0 +1,272 @@
+//! `repair`: empties fragmented slices in the background, a few in each pass.
+//!
+//! By the rule [`Candidates::Paper`] as in Adaptive-Buddy (`IISc`), section IV.E: a thread of its own, one zone at a
+//! time, reads what is known of all slices that hold no page of the kernel's, and works out which of them can be freed
+//! in this pass. Those are emptied: every page in use is moved, page cache too.
+//!
+//! The text as we have it ends there. It leaves open, and here is: that the least occupied come first (section IV.B
+//! says so of migration in general); that slices can be freed as long as their pages fit into the free ones of the other
+//! slices of that pool; how often a pass comes, and what it may cost; what happens after a failure. Slices that two
+//! zones share are left to the kernel, which never offers them.
+//!
+//! By the rule [`Candidates::Price`] the cheapest come first, of which no more than a share of the pages is to be
+//! moved; pages may go wherever there is room in the zone; and the kernel chooses which cache is worth moving.
+//! Prices by counters take cache as dropped, by the paper's rule, too: there a slice full of cache may be refused as
+//! too dear.
+//!
+//! Both rules: slices that are empty already go off before. What a pass asks for fits into its budget, and leaves free
+//! memory on. A slice that failed rests for two periods, twice as long each time. A pass of which nothing came doubles
+//! the time to the next. When memory was wanted so much that slices woke, the next pass is at least a period away:
+//! memory pressure is no time for this.
+
+use std::time::Duration;
+
+use ramslice_types::{Budget, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Candidates, PolicyKind, Repair as Config};
+use crate::decide::{Decision, Policy, not_due, offline, offline_empty};
+use crate::observe::{Event, Needs, Observation, Row, WakeCause};
+use crate::why::Why;
+
+/// A slice that failed rests for at most two to the power of this many periods.
+const MOST_REST: u32 = 6;
+/// Passes are at most two to the power of this many periods apart.
+const MOST_DISTANCE: u32 = 4;
+
+/// Passes over the slices of a zone, and what is remembered between them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repair {
+    config: Config,
+    /// When the next pass may begin.
+    due: Option<Duration>,
+    /// Slices that failed, by ascending id: a list, because keys of maps do not survive being restored.
+    failed: Vec<Failed>,
+    /// What came of the last pass, until it is looked at.
+    pass: Pass,
+    /// Passes in a row of which nothing came.
+    barren: u32,
+}
+
+/// A slice that could not be emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Failed {
+    slice: SliceId,
+    /// In a row.
+    times: u32,
+    /// It is left alone until then.
+    until: Duration,
+}
+
+/// How requests of a pass ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+struct Pass {
+    done: u32,
+    failed: u32,
+}
+
+/// What a pass would do.
+#[derive(Debug, Default)]
+struct Plan {
+    empty: u32,
+    chosen: Vec<(SliceId, Price)>,
+    moved: Pages,
+    spent: Price,
+    /// Slices in use that hold nothing unmovable; of these at rest; of these too full.
+    slices: u32,
+    resting: u32,
+    full: u32,
+}
+
+impl Repair {
+    /// With these settings.
+    pub fn new(config: Config) -> Self {
+        Self { config, due: None, failed: Vec::new(), pass: Pass::default(), barren: 0 }
+    }
+
+    fn periods(&self, power: u32) -> Duration {
+        self.config.period().saturating_mul(1 << power)
+    }
+
+    /// Takes note of what happened.
+    fn learn(&mut self, seen: &Observation<'_>) {
+        let mut disturbed = false;
+        for event in seen.events {
+            match event {
+                Event::Finished { op: Op::Offline(id), outcome } => self.finished(*id, outcome, seen.time),
+                Event::Finished { op: Op::OfflineFree, outcome } => self.pass.done += outcome.slices_done,
+                Event::Woken { cause: WakeCause::Demand | WakeCause::Ahead, slices: 1.., .. } => {
+                    disturbed = true;
+                }
+                _ => {}
+            }
+        }
+        if disturbed {
+            let later = seen.time.saturating_add(self.config.period());
+            self.due = Some(self.due.map_or(later, |due| due.max(later)));
+        }
+    }
+
+    fn finished(&mut self, slice: SliceId, outcome: &Outcome, now: Duration) {
+        self.pass.done += outcome.slices_done;
+        if outcome.slices_done > 0 {
+            self.failed.retain(|failed| failed.slice != slice);
+            return;
+        }
+        // What could not even be tried, and what somebody else had changed before, says nothing of the slice.
+        if matches!(outcome.reason, Reason::None | Reason::State) {
+            return;
+        }
+        self.pass.failed += 1;
+        let place = self.failed.binary_search_by_key(&slice, |failed| failed.slice);
+        let times = place.map_or(0, |at| self.failed[at].times).saturating_add(1);
+        let until = now.saturating_add(self.periods(times.min(MOST_REST)));
+        let failed = Failed { slice, times, until };
+        match place {
+            Ok(at) => self.failed[at] = failed,
+            Err(at) => self.failed.insert(at, failed),
+        }
+    }
+
+    /// Failed, and is left alone for a while.
+    fn rests(&self, slice: SliceId, now: Duration) -> bool {
+        let place = self.failed.binary_search_by_key(&slice, |failed| failed.slice);
+        place.is_ok_and(|at| self.failed[at].until > now)
+    }
+
+    /// The time to the next pass, by what came of the last one.
+    fn next(&mut self, now: Duration) {
+        let pass = std::mem::take(&mut self.pass);
+        if pass.done > 0 {
+            self.barren = 0;
+        } else if pass.failed > 0 {
+            self.barren = (self.barren + 1).min(MOST_DISTANCE);
+        }
+        self.due = Some(now.saturating_add(self.periods(self.barren)));
+    }
+
+    /// Pages that emptying a slice moves, as far as is known.
+    fn to_move(&self, row: &Row) -> Pages {
+        match self.config.candidates {
+            Candidates::Paper => row.present - row.free,
+            Candidates::Price => row.present - row.free - row.freeable,
+        }
+    }
+
+    fn plan(&self, seen: &Observation<'_>) -> Plan {
+        let mut plan = Plan::default();
+        let (totals, budget) = (&seen.totals, Budget::from(self.config.budget).raw());
+        let kept = totals.slice_pages * u64::from(self.config.keep_free_slices);
+        let floor = totals.awake_reserve + kept;
+        let mut free = totals.free;
+        for row in seen.rows.iter().filter(|row| row.is_empty()) {
+            let price = row.price.unwrap_or_default();
+            if free >= floor + row.present && plan.spent.0.saturating_add(price.0) <= budget {
+                (free, plan.empty) = (free - row.present, plan.empty + 1);
+                plan.spent += price;
+            }
+        }
+        let pool = |row: &&Row| row.can_go_off() && !row.is_empty() && row.present > Pages::ZERO;
+        let mut candidates: Vec<&Row> = seen.rows.iter().filter(pool).collect();
+        plan.slices = candidates.len() as u32;
+        // Where pages of the least occupied may go: by the paper, into slices without pages of the kernel's.
+        let mut room: Pages = candidates.iter().map(|row| row.free).sum();
+        candidates.retain(|row| {
+            let rests = self.rests(row.id, seen.time);
+            plan.resting += u32::from(rests);
+            !rests
+        });
+        if self.config.candidates == Candidates::Price {
+            candidates.retain(|row| {
+                let full = self.to_move(row).share_of(row.present) > self.config.max_share;
+                plan.full += u32::from(full);
+                !full
+            });
+        }
+        // Of equal ones the higher address first, as the kernel does.
+        let place = |row: &&Row| match self.config.candidates {
+            Candidates::Paper => (row.present - row.free).0,
+            Candidates::Price => row.price.map_or(u64::MAX, |price| price.0),
+        };
+        candidates.sort_by_key(|row| (place(row), std::cmp::Reverse(row.id)));
+        for row in candidates {
+            if plan.chosen.len() >= self.config.max_slices as usize {
+                break;
+            }
+            let (moved, price) = (self.to_move(row), row.price.unwrap_or_default());
+            let gained = row.present - row.free - moved;
+            let fits = match self.config.candidates {
+                // The next ones hold more, and there would be less room.
+                Candidates::Paper if room < row.free + moved => break,
+                _ => free + gained >= floor + row.present,
+            };
+            if !fits || plan.spent.0.saturating_add(price.0) > budget {
+                continue;
+            }
+            room = room.saturating_sub(row.free + moved);
+            free = free + gained - row.present;
+            plan.spent += price;
+            plan.moved += moved;
+            plan.chosen.push((row.id, price));
+        }
+        plan
+    }
+
+    /// Requests of a plan. Each slice may cost its price and its part of what is left, so that all keep to the budget.
+    fn requests(&self, plan: &Plan) -> Vec<Request> {
+        let mut requests = Vec::with_capacity(plan.chosen.len() + 1);
+        if plan.empty > 0 {
+            requests.push(offline_empty(plan.empty));
+        }
+        let (budget, cache) = (Budget::from(self.config.budget), self.cache());
+        let left = budget.raw().saturating_sub(plan.spent.0) / plan.chosen.len().max(1) as u64;
+        for &(id, price) in &plan.chosen {
+            let budget = match budget {
+                Budget::Unlimited => Budget::Unlimited,
+                Budget::Limited(_) => Budget::Limited(Price(price.0.saturating_add(left))),
+            };
+            requests.push(Request { budget, cache, ..offline(id) });
+        }
+        requests
+    }
+
+    fn cache(&self) -> CacheChoice {
+        match self.config.candidates {
+            Candidates::Paper => CacheChoice::Keep,
+            Candidates::Price => CacheChoice::Auto,
+        }
+    }
+}
+
+impl Policy for Repair {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Repair
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::Rows
+    }
+
+    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+        self.learn(seen);
+        if let Some(rest) = not_due(self.due, seen.time) {
+            return rest;
+        }
+        self.next(seen.time);
+        // Slices that are gone or off are forgotten, so that no more are remembered than there are.
+        self.failed.retain(|failed| {
+            let place = seen.rows.binary_search_by_key(&failed.slice, |row| row.id);
+            let row = place.ok().map(|at| &seen.rows[at]);
+            row.is_some_and(|row| row.state != SliceState::Offline)
+        });
+        let plan = self.plan(seen);
+        let requests = self.requests(&plan);
+        if requests.is_empty() {
+            let Plan { slices, resting, full, .. } = plan;
+            return Decision::rest(Why::Packed { slices, resting, full });
+        }
+        let slices = plan.chosen.len() as u32;
+        let why = Why::Repairs { empty: plan.empty, slices, pages: plan.moved };
+        Decision { requests, why, forecast: None }
+    }
+}
