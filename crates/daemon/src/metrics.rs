@@ -60,6 +60,9 @@ pub struct Metrics {
     woken: Family<Labels, Counter>,
     switched_off: Family<Labels, Counter>,
     by_others: Counter,
+    migrated: Family<Labels, Counter>,
+    dropped: Family<Labels, Counter>,
+    share: Family<Labels, Histogram>,
     requests: Family<Labels, Counter>,
     failed: Family<Labels, Counter>,
     request_seconds: Family<Labels, Histogram>,
@@ -90,6 +93,11 @@ impl fmt::Debug for Metrics {
 /// From a ten-thousandth of a second to a minute.
 fn seconds() -> Histogram {
     Histogram::new([1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0])
+}
+
+/// Tenths.
+fn tenths() -> Histogram {
+    Histogram::new((1..=10u8).map(|tenth| f64::from(tenth) / 10.0))
 }
 
 impl Default for Metrics {
@@ -167,6 +175,20 @@ impl Metrics {
                 "Slices that were switched off, or would have been, by mode"
             ),
             by_others: metric!("switched_off_by_others_slices", "Slices that somebody else switched off"),
+            migrated: metric!(
+                "migrated_pages",
+                "Pages that requests moved to other slices, or would have, by mode"
+            ),
+            dropped: metric!(
+                "dropped_pages",
+                "Pages of clean cache that requests dropped, or would have, by mode"
+            ),
+            share: metric!(
+                "emptied_migrated",
+                "Of the slices that a request emptied, the share of their pages that had to be moved",
+                Family::new_with_constructor(tenths as fn() -> Histogram),
+                other("ratio")
+            ),
             requests: metric!("requests", "Requests by operation and result: done, partly, nothing or error"),
             failed: metric!(
                 "failed_slices",
@@ -353,6 +375,19 @@ impl Metrics {
                 }
             }
             Err(error) => self.error(error),
+        }
+    }
+
+    /// What a request moved, on a machine whose slices have `frames` pages.
+    pub fn moved(&self, mode: Mode, op: Op, outcome: &Outcome, frames: Pages) {
+        let labels = vec![("mode", mode.name().to_owned())];
+        self.migrated.get_or_create(&labels).inc_by(outcome.migrated.0);
+        self.dropped.get_or_create(&labels).inc_by(outcome.dropped.0);
+        // Slices that were empty before, and pages of slices that failed, say nothing of what a slice takes.
+        if matches!(op, Op::Offline(_) | Op::Compact) && outcome.slices_done > 0 && outcome.slices_failed == 0
+        {
+            let emptied = frames * u64::from(outcome.slices_done);
+            self.share.get_or_create(&labels).observe(outcome.migrated.share_of(emptied));
         }
     }
 

@@ -164,6 +164,8 @@ struct Raw {
     #[serde(default)]
     threshold: policies::Threshold,
     #[serde(default)]
+    repair: policies::Repair,
+    #[serde(default)]
     governor: policies::Governor,
     #[serde(default)]
     energy: RawEnergy,
@@ -309,6 +311,7 @@ impl Settings {
         policy.periodic = raw.periodic;
         policy.watermarks = raw.watermarks;
         policy.threshold = raw.threshold;
+        policy.repair = raw.repair;
         policy.governor = raw.governor;
         let spans = spans(text);
         let lines = spans

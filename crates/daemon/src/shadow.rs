@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use ramslice_types::{
-    Counters, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, SliceState, Zone,
+    CacheChoice, Counters, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, SliceState, Zone,
 };
 use serde::{Deserialize, Serialize};
 
@@ -135,8 +135,9 @@ impl Shadow {
             outcome.last_slice = Some(slice.id);
             outcome.price_predicted += price;
             outcome.price_measured += price;
-            outcome.migrated += parts.movable;
-            outcome.dropped += parts.freeable;
+            let kept = if request.cache == CacheChoice::Keep { parts.freeable } else { Pages::ZERO };
+            outcome.migrated += parts.movable + kept;
+            outcome.dropped += parts.freeable - kept;
             switch_off(zone, slice, frames);
             self.changes += 2;
             look.snapshot.event_seq += 2;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ramslice_policy::Forecast;
+use ramslice_types::{Pages, SliceId};
 use serde::Serialize;
 
 use crate::books::Earned;
@@ -98,12 +99,20 @@ pub struct ZoneStatus {
 pub struct RequestStatus {
     /// `compact`, `offline-free`, `offline`, `online` or `online-all`.
     pub op: &'static str,
+    /// The slice, if it was about one.
+    pub slice: Option<SliceId>,
     /// Only in thought.
     pub imagined: bool,
     /// Slices that changed as asked.
     pub slices_done: u32,
     /// Slices tried in vain.
     pub slices_failed: u32,
+    /// Pages moved to other slices.
+    #[serde(rename = "migrated_pages")]
+    pub migrated: Pages,
+    /// Clean cache dropped.
+    #[serde(rename = "dropped_pages")]
+    pub dropped: Pages,
     /// What stopped it, as a word; `none` if nothing did.
     pub reason: String,
     /// The failure, if it could not even be tried.

@@ -36,6 +36,8 @@ fn exposition() -> String {
     }
     let failed = Outcome { slices_failed: 1, reason: Reason::Pinned, ..Outcome::default() };
     metrics.request(Mode::On, Op::Compact, second, &Ok(failed));
+    let emptied = Outcome { slices_done: 1, ..Outcome::default() };
+    metrics.moved(Mode::On, Op::Compact, &emptied, look.info.slice_pages());
     metrics.request(Mode::On, Op::Compact, second, &Err(BackendError::new(ErrorKind::Busy, "busy")));
     let forecast =
         Forecast { horizon: second, slices: 1, bias_slices: 0.0, mean_error_slices: 0.0, checked: 1 };

@@ -322,7 +322,10 @@ impl Engine {
         self.metrics.request(mode, op, began.elapsed(), &result);
         let mut status = RequestStatus {
             op: op.name(),
+            slice: if let Op::Offline(id) | Op::Online(id) = op { Some(id) } else { None },
             imagined,
+            migrated: Pages::ZERO,
+            dropped: Pages::ZERO,
             slices_done: 0,
             slices_failed: 0,
             reason: "none".to_owned(),
@@ -348,6 +351,8 @@ impl Engine {
         }
         status.slices_done = outcome.slices_done;
         status.slices_failed = outcome.slices_failed;
+        (status.migrated, status.dropped) = (outcome.migrated, outcome.dropped);
+        self.metrics.moved(mode, op, &outcome, look.info.slice_pages());
         status.reason = outcome.reason.code();
         self.count(op, &outcome);
         if let Some(mind) = self.minds.get_mut(&key) {

@@ -182,6 +182,39 @@ fn on_switches_off_and_off_does_nothing() {
 }
 
 #[test]
+fn repair_empties_fragmented_slices_a_few_at_a_time_and_tells_what_it_moved() {
+    let run = |mode: &str| {
+        let machine = Machine::new(64);
+        // What an owner gives back it gives back everywhere.
+        machine.use_slices(50.0);
+        machine.use_slices(20.0);
+        let text = format!("mode = \"{mode}\"\npolicy = \"repair\"\n[repair]\nmax_slices = 3");
+        let mut engine = Engine::new(settings(&text), None, host(), Arc::new(Metrics::new()));
+        let (mut moved, mut emptied) = (Pages::ZERO, 0);
+        for step in 0..60 {
+            steps(&mut engine, &machine, 1_000_000 + step * 30, 1);
+            let status = engine.status(Duration::ZERO);
+            let requests = status.zones.iter().flat_map(|zone| &zone.requests);
+            let offline: Vec<_> = requests.filter(|request| request.op == "offline").collect();
+            assert!(offline.len() <= 3 && offline.iter().all(|request| request.slice.is_some()));
+            emptied += offline.iter().map(|request| request.slices_done).sum::<u32>();
+            moved += offline.iter().map(|request| request.migrated).sum();
+        }
+        let metrics = engine.metrics.text();
+        let counted = format!("ramslice_migrated_pages_total{{mode=\"{mode}\"}} {moved}\n");
+        assert!(metrics.contains(&counted), "{counted}{metrics}");
+        let shares = format!("ramslice_emptied_migrated_ratio_count{{mode=\"{mode}\"}} {emptied}\n");
+        assert!(metrics.contains(&shares), "{shares}{metrics}");
+        machine.sim.with(|machine| machine.check_books()).unwrap();
+        (moved, emptied, machine.off())
+    };
+    let (moved, emptied, off) = run("on");
+    assert!(moved > Pages(1000) && emptied >= 5 && off >= 30, "{moved} pages, {emptied} slices, {off} off");
+    let (moved, _, off) = run("observe");
+    assert!(moved > Pages(1000) && off == 0, "{moved} pages in thought, {off} off");
+}
+
+#[test]
 fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
     let dir = tempfile::tempdir().unwrap();
     let run = |seed: Option<u64>| {
