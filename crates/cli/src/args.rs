@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     calibrate, census, compact, completions, doctor, energy, explain, fragment, guard, man, map, offline,
-    online, profiles, record, report, sim, slices, status, top, watch,
+    online, profiles, ramp, record, report, sim, slices, status, top, watch,
 };
 
 const LONG_ABOUT: &str = "\
@@ -32,6 +32,8 @@ Examples:
   ramslice compact --budget 2M       pack, spending at most 200 million cycles
   ramslice offline 64-71,80          switch these slices off
   ramslice online --all              switch everything on again
+  ramslice ramp --step 2 --every 5m --floor 28
+                                     shrink memory slowly, then grow it again
   ramslice map --png memory.png      a picture of physical memory
   ramslice explain --all             what keeps slices on, and what to empty next
   ramslice energy --profile thesis-parc
@@ -151,6 +153,8 @@ pub(crate) enum Command {
     Offline(offline::Args),
     /// Switch slices on again
     Online(online::Args),
+    /// Switch slices off step by step down to a floor, then on again
+    Ramp(ramp::Args),
     /// Pack memory: empty the cheapest slices within a budget
     Compact(compact::Args),
     /// On a stock kernel: wake slices when memory runs short

@@ -179,9 +179,10 @@ fn top_shows_what_the_daemon_says_or_why_that_cannot_be_read() {
 
 #[test]
 fn every_expected_output_has_a_command() {
-    let source = ["cli.rs", "census.rs", "doctor.rs", "report.rs", "../src/commands/top/screen_tests.rs"]
-        .map(|file| fs::read_to_string(here(file)).unwrap())
-        .concat();
+    let source =
+        ["cli.rs", "census.rs", "doctor.rs", "ends.rs", "report.rs", "../src/commands/top/screen_tests.rs"]
+            .map(|file| fs::read_to_string(here(file)).unwrap())
+            .concat();
     for entry in fs::read_dir(here("expects")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let name = name.strip_suffix(".txt").expect("only expected outputs");

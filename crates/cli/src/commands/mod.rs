@@ -8,6 +8,7 @@ mod child;
 pub(crate) mod compact;
 pub(crate) mod completions;
 pub(crate) mod doctor;
+mod end;
 pub(crate) mod energy;
 mod energy_recording;
 mod energy_show;
@@ -25,6 +26,7 @@ pub(crate) mod online;
 mod outcome;
 pub(crate) mod profiles;
 mod progress;
+pub(crate) mod ramp;
 pub(crate) mod record;
 pub(crate) mod report;
 mod report_read;
@@ -57,6 +59,7 @@ pub(crate) fn run(command: Command, context: &Context, out: &mut dyn Write) -> R
         Command::Doctor(args) => doctor::run(&args, context, out),
         Command::Offline(args) => offline::run(&args, context, out),
         Command::Online(args) => online::run(&args, context, out),
+        Command::Ramp(args) => ramp::run(&args, context, out),
         Command::Compact(args) => compact::run(&args, context, out),
         Command::Guard(args) => guard::run(&args, context, out),
         Command::Top(args) => top::run(&args, context, out),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ramslice_types::{CacheChoice, Op, Request, SliceRanges, parse_duration};
 
+use super::end::{End, can_go_off};
 use super::outcome::{each, resolve};
 use crate::context::Context;
 use crate::exit::Exit;
@@ -13,11 +14,14 @@ use crate::exit::Exit;
 const HELP: &str = "\
 A slice is emptied whole or not at all: when that fails, its memory stays as it was and the line \
 says why. The exit status is 1 if one was refused. Nothing keeps a slice off: when memory is wanted, \
-the kernel wakes it.
+the kernel wakes it. With --count, slices that turn out not to come off are passed over, and the \
+exit status is 1 if fewer went off.
 
 Examples:
   ramslice offline 12                      one slice
   ramslice offline 64-71,80 --deadline 5s  several, at most 5 s each
+  ramslice offline 80,12,30                in this order
+  ramslice offline --count 4 --end low     the four lowest that can be emptied
   ramslice offline --empty                 whatever is empty already: costs next to nothing";
 
 /// Empty slices and switch them off.
@@ -25,11 +29,19 @@ Examples:
 #[command(after_long_help = HELP)]
 pub(crate) struct Args {
     /// Slices by id: 12, 3-7 or 3-7,12
-    #[arg(value_name = "SLICE", required_unless_present = "empty")]
+    #[arg(value_name = "SLICE", required_unless_present_any = ["empty", "count"])]
     slices: Vec<SliceRanges>,
     /// All slices that are empty already
     #[arg(long, conflicts_with = "slices")]
     empty: bool,
+    /// So many slices, by address from one end of memory
+    #[arg(long, value_name = "N", conflicts_with_all = ["slices", "empty"],
+          value_parser = clap::value_parser!(u32).range(1..))]
+    count: Option<u32>,
+    /// The end where --count begins
+    #[arg(long, value_name = "END", default_value = "high", requires = "count",
+          conflicts_with_all = ["slices", "empty"])]
+    end: End,
     /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used lately
     #[arg(long, value_name = "CHOICE", default_value_t)]
     cache: CacheChoice,
@@ -52,8 +64,12 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let requests = if args.empty {
         vec![(None, request(Op::OfflineFree))]
     } else {
-        let ids = resolve(&args.slices, &backend.snapshot()?.slices)?;
+        let slices = backend.snapshot()?.slices;
+        let ids = match args.count {
+            Some(_) => args.end.order(&slices, |slice| can_go_off(slice, args.ignore_backoff)),
+            None => resolve(&args.slices, &slices)?,
+        };
         ids.into_iter().map(|id| (Some(id), request(Op::Offline(id)))).collect()
     };
-    each(context, out, ("offline", "offline"), backend.as_ref(), &requests)
+    each(context, out, ("offline", "offline"), backend.as_ref(), &requests, args.count)
 }

@@ -1,4 +1,4 @@
-//! What `offline`, `online` and `compact` share: who is meant, and how it went.
+//! What `offline`, `online`, `compact` and `ramp` share: who is meant, and how it went.
 
 use std::io::Write;
 
@@ -26,26 +26,43 @@ struct Body<'a> {
     results: &'a [Answer],
 }
 
+/// Slices in a row for which there was no room, until nothing better is expected of the next: as many as the kernel tries.
+pub(crate) const MOST_MISSES: u32 = 16;
+
+/// There was no room: neither a limit of the request nor the fault of the slice.
+pub(crate) fn missed(outcome: &Outcome) -> bool {
+    matches!(outcome.reason, Reason::NoRoom | Reason::AwakeReserve)
+}
+
 /// Carries out one request after another and prints an answer for each; refused if one was.
 ///
-/// `done` is the past tense, as in "offline". Ctrl-C ends the request at hand and leaves out
-/// the others; an error of the backend comes after the answers so far.
+/// `done` is the past tense, as in "offline". With `enough`, it ends once so many slices are done: it is then refused
+/// if they became fewer, whatever happened to others. Ctrl-C ends the request at hand and leaves out the others; an
+/// error of the backend comes after the answers so far.
 pub(crate) fn each(
     context: &Context,
     out: &mut dyn Write,
     (command, done): (&'static str, &str),
     backend: &dyn Backend,
     requests: &[(Option<SliceId>, Request)],
+    enough: Option<u32>,
 ) -> Result<Exit> {
-    let mut answers = Vec::new();
+    let (mut answers, mut count, mut misses) = (Vec::new(), 0, 0);
     let result = interruptible(|interrupt| {
         for (slice, request) in requests {
+            let over = enough.is_some_and(|enough| count >= enough || misses >= MOST_MISSES);
             let tried = !interrupt.requested();
+            if over || (enough.is_some() && !tried) {
+                break;
+            }
             let outcome = tried.then(|| backend.request(request)).transpose()?;
+            count += outcome.as_ref().map_or(0, |outcome| outcome.slices_done);
+            misses = if outcome.as_ref().is_some_and(missed) { misses + 1 } else { 0 };
             answers.push(Answer { slice: *slice, outcome });
         }
         Ok(())
     });
+    let lacking = enough.filter(|enough| count < *enough);
     if result.is_ok() || !answers.is_empty() {
         if context.json() {
             write_json(out, command, Body { results: &answers })?;
@@ -53,9 +70,17 @@ pub(crate) fn each(
             for answer in &answers {
                 writeln!(out, "{}", line(answer, done))?;
             }
+            if let Some(enough) = lacking {
+                let why =
+                    if misses >= MOST_MISSES { "there is no room for more" } else { "there are no more" };
+                writeln!(out, "{count} of {} {done}: {why}; see `ramslice slices`", slices(enough))?;
+            }
         }
     }
     result?;
+    if enough.is_some() {
+        return Ok(if lacking.is_none() { Exit::Ok } else { Exit::Refused });
+    }
     let fine = answers.iter().all(|answer| answer.outcome.as_ref().is_some_and(Outcome::is_ok));
     Ok(if fine { Exit::Ok } else { Exit::Refused })
 }
@@ -116,7 +141,7 @@ pub(crate) fn resolve(named: &[SliceRanges], slices: &[Slice]) -> Result<Vec<Sli
 }
 
 /// `0-31,64-159`.
-fn ranges(ids: &[u32]) -> String {
+pub(crate) fn ranges(ids: &[u32]) -> String {
     ids.chunk_by(|&a, &b| b == a + 1)
         .map(|run| match run {
             [only] => only.to_string(),

@@ -1,0 +1,419 @@
+//! `ramslice ramp`: memory shrinks step by step and grows again, as in the Kanpur report, section 4.2.3.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use ramslice_kernel::sys::Interrupt;
+use ramslice_types::{
+    Backend, CacheChoice, ErrorKind, Op, Outcome, Pages, Reason, Request, Slice, SliceId, SliceState,
+    parse_duration,
+};
+use serde::Serialize;
+
+use super::end::{End, can_go_off};
+use super::interrupt::{TICK, interruptible};
+use super::outcome::{MOST_MISSES, missed, ranges, slices, why};
+use crate::context::{Context, write_json_line};
+use crate::exit::{Exit, UsageError};
+
+/// How long a step waits for somebody else's request to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const HELP: &str = "\
+Switches slices off, a few at a time, until as many are on as --floor says or no other can be \
+emptied; then wakes what it switched off in the reverse order, as many at a time. It tells each step \
+in a line, or with --json in a document. A slice that does not come off is passed over and not tried \
+again; what was off before is left alone; what wakes meanwhile because memory was wanted stays on. \
+On a stock kernel nothing wakes by itself: run `ramslice guard` beside it.
+
+Ctrl-C ends it and wakes what it switched off, unless --leave says to leave that off. \
+The exit status is 1 if the floor was not reached, or if it was interrupted.
+
+Examples:
+  ramslice ramp --step 2 --every 5m --floor 28  two slices every five minutes, down to 28 and up again
+  ramslice ramp --end low --json > ramp.jsonl   from the lowest address, as documents
+  ramslice record -o run -- ramslice ramp --every 10s";
+
+/// Switch slices off step by step down to a floor, then on again.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// Slices to switch in each step
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    step: u32,
+    /// Time between two steps
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    every: Duration,
+    /// Slices that stay on: there it turns round [default: as few as can be]
+    #[arg(long, value_name = "N")]
+    floor: Option<u32>,
+    /// The end of memory where it begins
+    #[arg(long, value_name = "END", default_value = "high")]
+    end: End,
+    /// Interrupted, leave off what is off
+    #[arg(long)]
+    leave: bool,
+    /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used lately
+    #[arg(long, value_name = "CHOICE", default_value_t)]
+    cache: CacheChoice,
+    /// Give up on a slice after this time [kernel's default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    deadline: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Direction {
+    Down,
+    Up,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Refused {
+    slice: SliceId,
+    reason: String,
+    #[serde(skip)]
+    words: String,
+}
+
+/// One document of `--json`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Told {
+    /// A step.
+    Step {
+        direction: Direction,
+        step: u32,
+        elapsed_us: u64,
+        /// What was switched, in this order.
+        slices: Vec<SliceId>,
+        refused: Vec<Refused>,
+        /// Slices of earlier steps that have woken without this program.
+        woken_meanwhile: Vec<SliceId>,
+        online_slices: u32,
+        offline_slices: u32,
+        migrated_pages: Pages,
+        dropped_pages: Pages,
+    },
+    /// The end.
+    End {
+        ended: Ended,
+        /// Whether as many slices were on as wanted; nothing if no floor was named.
+        floor_reached: Option<bool>,
+        /// What it switched off and is off still.
+        left_off: Vec<SliceId>,
+        refused: Vec<Refused>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Ended {
+    Done,
+    Interrupted,
+    Failed,
+}
+
+/// A ramp under way.
+struct Ramp<'a> {
+    args: &'a Args,
+    backend: &'a dyn Backend,
+    context: &'a Context,
+    begun: Instant,
+    steps: u32,
+    /// Each slice is tried once.
+    tried: BTreeSet<SliceId>,
+    /// What this program has switched off and not woken, in that order.
+    off: Vec<SliceId>,
+    /// Of these such that do not wake.
+    stuck: Vec<SliceId>,
+    floor_reached: Option<bool>,
+}
+
+/// What one step did.
+#[derive(Default)]
+struct Done {
+    slices: Vec<SliceId>,
+    refused: Vec<Refused>,
+    woken_meanwhile: Vec<SliceId>,
+    migrated: Pages,
+    dropped: Pages,
+}
+
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    let backend = context.backend()?;
+    let on = nr_on(&backend.snapshot()?.slices);
+    if let Some(floor) = args.floor.filter(|floor| *floor >= on) {
+        let message = format!(
+            "--floor is {floor}, and {} on already: name fewer, or wake some",
+            if on == 1 { "1 slice is".to_owned() } else { format!("{on} slices are") }
+        );
+        return Err(UsageError(message).into());
+    }
+    let mut ramp = Ramp {
+        args,
+        backend: backend.as_ref(),
+        context,
+        begun: Instant::now(),
+        steps: 0,
+        tried: BTreeSet::new(),
+        off: Vec::new(),
+        stuck: Vec::new(),
+        floor_reached: None,
+    };
+    let result = interruptible(|interrupt| {
+        ramp.down(interrupt, out)?;
+        ramp.up(interrupt, out)?;
+        Ok(interrupt.requested())
+    });
+    // Nothing interrupts requests from here on but another signal.
+    let ended = match &result {
+        Ok(false) => Ended::Done,
+        Ok(true) => Ended::Interrupted,
+        Err(_) => Ended::Failed,
+    };
+    let refused = if args.leave || ended == Ended::Done { Ok(Vec::new()) } else { ramp.wake_all() };
+    let told = ramp.finish(ended, refused.as_ref().map_or(&[][..], Vec::as_slice), out);
+    // What went wrong first says most.
+    result?;
+    refused?;
+    told?;
+    let fine = ended == Ended::Done && ramp.floor_reached != Some(false) && ramp.stuck.is_empty();
+    Ok(if fine { Exit::Ok } else { Exit::Refused })
+}
+
+fn nr_on(slices: &[Slice]) -> u32 {
+    let on = |slice: &&Slice| !matches!(slice.state, SliceState::Offline | SliceState::Quarantined);
+    slices.iter().filter(on).count() as u32
+}
+
+impl Ramp<'_> {
+    fn down(&mut self, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
+        while !interrupt.requested() {
+            let now = self.backend.snapshot()?.slices;
+            let wanted = nr_on(&now).saturating_sub(self.args.floor.unwrap_or(0)).min(self.args.step);
+            if wanted == 0 {
+                self.floor_reached = self.args.floor.map(|_| true);
+                return Ok(());
+            }
+            let mut done = Done { woken_meanwhile: self.woken(&now), ..Done::default() };
+            let ids = self.args.end.order(&now, |slice| can_go_off(slice, false));
+            let mut misses = 0;
+            for id in ids {
+                let enough = done.slices.len() as u32 >= wanted || misses >= MOST_MISSES;
+                if enough || interrupt.requested() {
+                    break;
+                }
+                if !self.tried.insert(id) {
+                    continue;
+                }
+                let request = Request {
+                    cache: self.args.cache,
+                    deadline: self.args.deadline,
+                    ..Request::new(Op::Offline(id))
+                };
+                let Some(outcome) = self.request(&request, interrupt)? else { break };
+                done.migrated += outcome.migrated;
+                done.dropped += outcome.dropped;
+                misses = if missed(&outcome) { misses + 1 } else { 0 };
+                if outcome.is_ok() {
+                    self.off.push(id);
+                    done.slices.push(id);
+                } else {
+                    done.refused.push(refused(id, &outcome));
+                }
+            }
+            let none = done.slices.is_empty();
+            if !none || !done.refused.is_empty() || !done.woken_meanwhile.is_empty() {
+                self.tell(Direction::Down, done, out)?;
+            }
+            if none && !interrupt.requested() {
+                self.floor_reached = self.args.floor.map(|_| false);
+                return Ok(());
+            }
+            self.wait(interrupt);
+        }
+        Ok(())
+    }
+
+    fn up(&mut self, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
+        while !self.off.is_empty() && !interrupt.requested() {
+            let mut done =
+                Done { woken_meanwhile: self.woken(&self.backend.snapshot()?.slices), ..Done::default() };
+            while (done.slices.len() as u32) < self.args.step && !interrupt.requested() {
+                let Some(&id) = self.off.last() else { break };
+                let Some(outcome) = self.request(&Request::new(Op::Online(id)), interrupt)? else { break };
+                self.off.pop();
+                if outcome.is_ok() {
+                    done.slices.push(id);
+                } else if outcome.reason == Reason::State {
+                    done.woken_meanwhile.push(id);
+                } else {
+                    self.stuck.push(id);
+                    done.refused.push(refused(id, &outcome));
+                }
+            }
+            self.tell(Direction::Up, done, out)?;
+            if !self.off.is_empty() {
+                self.wait(interrupt);
+            }
+        }
+        Ok(())
+    }
+
+    /// Slices of earlier steps that are on again; they are no longer this program's.
+    fn woken(&mut self, now: &[Slice]) -> Vec<SliceId> {
+        let is_off = |id: SliceId| {
+            let place = now.binary_search_by_key(&id, |slice| slice.id);
+            place.is_ok_and(|at| now[at].state == SliceState::Offline)
+        };
+        let (off, woken) = std::mem::take(&mut self.off).into_iter().partition(|&id| is_off(id));
+        self.off = off;
+        woken
+    }
+
+    /// Nothing if Ctrl-C came before it was done.
+    fn request(&self, request: &Request, interrupt: &Interrupt) -> Result<Option<Outcome>> {
+        let begun = Instant::now();
+        loop {
+            match self.backend.request(request) {
+                Ok(outcome) if outcome.reason == Reason::Signal => return Ok(None),
+                Ok(outcome) => return Ok(Some(outcome)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Busy && begun.elapsed() < PATIENCE => {
+                    if interrupt.requested() {
+                        return Ok(None);
+                    }
+                    std::thread::sleep(TICK);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Until the next step is due, or Ctrl-C.
+    fn wait(&self, interrupt: &Interrupt) {
+        let due = self.args.every.saturating_mul(self.steps);
+        while !interrupt.requested() {
+            let left = due.saturating_sub(self.begun.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(TICK));
+        }
+    }
+
+    fn tell(&mut self, direction: Direction, done: Done, out: &mut dyn Write) -> Result<()> {
+        self.steps += 1;
+        let elapsed = self.begun.elapsed();
+        let now = self.backend.snapshot()?.slices;
+        let (on, off) =
+            (nr_on(&now), now.iter().filter(|slice| slice.state == SliceState::Offline).count() as u32);
+        if self.context.json() {
+            let told = Told::Step {
+                direction,
+                step: self.steps,
+                elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
+                slices: done.slices,
+                refused: done.refused,
+                woken_meanwhile: done.woken_meanwhile,
+                online_slices: on,
+                offline_slices: off,
+                migrated_pages: done.migrated,
+                dropped_pages: done.dropped,
+            };
+            write_json_line(out, "ramp", told)?;
+            return Ok(out.flush()?);
+        }
+        for refused in &done.refused {
+            writeln!(out, "slice {}: refused: {}", refused.slice, refused.words)?;
+        }
+        let mut line = format!("{:.1} s: ", elapsed.as_secs_f64());
+        if !done.woken_meanwhile.is_empty() {
+            line.push_str(&format!("woke meanwhile: {}; ", named(&done.woken_meanwhile)));
+        }
+        let word = if direction == Direction::Down { "offline" } else { "online" };
+        line.push_str(&format!("{word}: {}; {} on, {off} off", named(&done.slices), slices(on)));
+        if done.migrated.0 + done.dropped.0 > 0 {
+            line.push_str(&format!("; {} pages moved, {} dropped", done.migrated, done.dropped));
+        }
+        writeln!(out, "{line}")?;
+        Ok(out.flush()?)
+    }
+
+    /// Wakes what is off, as far as that works; what did not.
+    fn wake_all(&mut self) -> Result<Vec<Refused>> {
+        let mut failed = Vec::new();
+        let now = self.backend.snapshot().context("looking which slices are off")?.slices;
+        self.woken(&now);
+        for id in std::mem::take(&mut self.off).into_iter().rev() {
+            let begun = Instant::now();
+            let result = loop {
+                match self.backend.request(&Request::new(Op::Online(id))) {
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Interrupted)
+                            && begun.elapsed() < PATIENCE =>
+                    {
+                        std::thread::sleep(TICK);
+                    }
+                    result => break result,
+                }
+            };
+            match result {
+                Ok(outcome) if outcome.is_ok() || outcome.reason == Reason::State => {}
+                Ok(outcome) => {
+                    failed.push(refused(id, &outcome));
+                    self.stuck.push(id);
+                }
+                Err(error) => {
+                    failed.push(Refused { slice: id, reason: "error".to_owned(), words: error.to_string() });
+                    self.stuck.push(id);
+                }
+            }
+        }
+        Ok(failed)
+    }
+
+    fn finish(&self, ended: Ended, failed: &[Refused], out: &mut dyn Write) -> Result<()> {
+        let left_off: Vec<SliceId> = self.off.iter().chain(&self.stuck).copied().collect();
+        if self.context.json() {
+            let refused = failed.to_vec();
+            let told = Told::End { ended, floor_reached: self.floor_reached, left_off, refused };
+            write_json_line(out, "ramp", told)?;
+            return Ok(out.flush()?);
+        }
+        for refused in failed {
+            writeln!(out, "slice {}: stays off: {}", refused.slice, refused.words)?;
+        }
+        if let (Some(false), Some(floor)) = (self.floor_reached, self.args.floor) {
+            writeln!(out, "the floor of {} was not reached: no other could be emptied", slices(floor))?;
+        }
+        let left = match left_off.as_slice() {
+            [] => "what it switched off is on again".to_owned(),
+            off => format!("left off: {}; `ramslice online` wakes them", named(off)),
+        };
+        let how = match ended {
+            Ended::Done => "done",
+            Ended::Interrupted => "interrupted",
+            Ended::Failed => "failed",
+        };
+        writeln!(out, "{how}: {left}")?;
+        Ok(out.flush()?)
+    }
+}
+
+fn refused(slice: SliceId, outcome: &Outcome) -> Refused {
+    Refused { slice, reason: outcome.reason.code(), words: why(outcome) }
+}
+
+/// `none`, or the slices as ranges.
+fn named(ids: &[SliceId]) -> String {
+    if ids.is_empty() {
+        return "none".to_owned();
+    }
+    let mut ids: Vec<u32> = ids.iter().map(|id| id.0).collect();
+    ids.sort_unstable();
+    ranges(&ids)
+}
