@@ -112,6 +112,18 @@ fn a_report_is_one_page_with_its_data_and_pictures() {
     // The other data are those of the machine.
     let used = fs::read_to_string(home.path().join("csv/utilisation-1.csv")).unwrap();
     assert_eq!(used.lines().count(), 122);
+    // What was emptied is summed up from the events, and is what the counters say.
+    let emptying = |at: usize| &document["emptying"][at];
+    let (packed, nothing) = (emptying(0), emptying(1));
+    let number = |name: &str| packed[name].as_f64().unwrap();
+    assert_eq!((packed["run"].as_str(), nothing["run"].as_str()), (Some("unlimited"), Some("nothing")));
+    assert!(number("emptied_slices") > 5.0 && number("failed_slices") < 0.5, "{packed}");
+    assert!(number("migrated_ratio") > 0.0 && number("migrated_ratio") <= number("used_ratio"), "{packed}");
+    assert_eq!((&nothing["emptied_slices"], &nothing["migrated_ratio"]), (&0.into(), &Value::Null));
+    let moved = fs::read_to_string(home.path().join("csv/repair-moved-1.csv")).unwrap();
+    let bytes: f64 = moved.lines().last().unwrap().split(',').nth(1).unwrap().parse().unwrap();
+    assert!((bytes - number("migrated_pages") * 4096.0).abs() < 0.5, "{bytes}");
+    assert!(!home.path().join("csv/repair-moved-2.csv").exists(), "nothing was emptied there");
     expect("report", &["report"], run);
 }
 
@@ -127,7 +139,7 @@ fn pictures_are_drawn_without_a_browser() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let figures = document["figures"].as_array().unwrap();
     let pictures: Vec<_> = figures.iter().filter_map(|figure| figure["png"].as_str()).collect();
-    assert_eq!(pictures.len(), 3, "{pictures:?}");
+    assert_eq!(pictures.len(), 6, "{pictures:?}");
     for path in pictures {
         let png = fs::read(path).unwrap();
         assert!(png.starts_with(b"\x89PNG") && png.len() > 5000, "{path}");

@@ -32,6 +32,8 @@ pub struct Recorded {
     pub censuses: Vec<Counted>,
     /// When slices were being emptied: from, to, in seconds since the first sample.
     pub compactions: Vec<(f64, f64)>,
+    /// Each attempt to empty a slice, by time; none without trace events.
+    pub attempts: Vec<Attempt>,
     /// Seconds since boot of the first sample, on the clock that goes on during suspend.
     pub begun_seconds: f64,
 }
@@ -47,8 +49,73 @@ pub struct Moment {
     pub slice_bytes: Bytes,
     /// Slices in which something is in use.
     pub holding_slices: u64,
+    /// Of these such that are on and more than 90% free.
+    pub nearly_free_slices: u64,
     /// Each slice: its id, and what keeps it from being off, or what it is.
     pub slices: Vec<(u32, Kind)>,
+}
+
+/// An attempt to empty a slice.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attempt {
+    /// When it ended, in seconds since the first sample.
+    pub seconds: f64,
+    /// The slice.
+    pub slice: u32,
+    /// It went off.
+    pub freed: bool,
+    /// Pages moved out of it, also by one that failed.
+    pub migrated: Pages,
+    /// Clean cache dropped for it.
+    pub dropped: Pages,
+}
+
+/// What emptying slices took, summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Emptying {
+    /// Slices that went off and had held something.
+    pub emptied: u64,
+    /// Slices that went off and were empty already.
+    pub empty: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Pages moved by all of them.
+    pub migrated: Pages,
+    /// Clean cache dropped by all of them.
+    pub dropped: Pages,
+    /// Of those emptied: the mean share of a slice that had to be moved.
+    pub migrated_share: f64,
+    /// Of those emptied: the mean share of a slice that was in use.
+    pub used_share: f64,
+}
+
+impl Recorded {
+    /// Pages of a slice.
+    pub fn frames(&self) -> Pages {
+        self.slice_bytes.pages(self.page_bytes)
+    }
+
+    /// The attempts, summed up.
+    pub fn emptying(&self) -> Emptying {
+        let (mut sums, frames) = (Emptying::default(), self.frames());
+        for one in &self.attempts {
+            let used = one.migrated + one.dropped;
+            sums.migrated += one.migrated;
+            sums.dropped += one.dropped;
+            match (one.freed, used > Pages::ZERO) {
+                (false, _) => sums.failed += 1,
+                (true, false) => sums.empty += 1,
+                (true, true) => {
+                    sums.emptied += 1;
+                    sums.migrated_share += one.migrated.share_of(frames);
+                    sums.used_share += used.share_of(frames);
+                }
+            }
+        }
+        let count = sums.emptied.max(1) as f64;
+        (sums.migrated_share, sums.used_share) = (sums.migrated_share / count, sums.used_share / count);
+        sums
+    }
 }
 
 /// Every page of a machine at one moment.

@@ -4,8 +4,8 @@ use crate::chart::Look;
 use crate::csv::Csv;
 use crate::data::Runs;
 use crate::figures::{
-    bitmaps, energy, footprint, fullness, kept_on, latency, net, occupation, operations, prices, residuals,
-    shares, slices, utilisation,
+    bitmaps, energy, footprint, fullness, kept_on, latency, net, occupation, operations, prices, repair,
+    residuals, shares, slices, utilisation,
 };
 
 type Draw = Box<dyn Fn(Look) -> String>;
@@ -82,6 +82,8 @@ pub fn figures(runs: &Runs) -> Vec<Figure> {
     all.extend(footprint(runs));
     all.extend(kept_on(runs));
     all.extend(shares(runs));
+    // Nor need anybody have emptied slices.
+    all.extend(repair(runs));
     all.extend(energy(runs));
     all.extend(net(runs));
     all.extend(latency(runs));

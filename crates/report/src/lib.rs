@@ -18,7 +18,10 @@ mod svg;
 #[cfg(test)]
 mod tests;
 
-pub use data::{Budget, Counted, Energy, Latencies, Moment, Priced, Prices, Range, Recorded, Runs, Verdict};
+pub use data::{
+    Attempt, Budget, Counted, Emptying, Energy, Latencies, Moment, Priced, Prices, Range, Recorded, Runs,
+    Verdict,
+};
 pub use figure::{Figure, figures};
 pub use page::{Head, page};
 pub use picture::{PictureError, Renderer};

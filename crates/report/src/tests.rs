@@ -18,6 +18,7 @@ fn moment(at: u32) -> Moment {
         pages,
         slice_bytes: Bytes(32 << 20),
         holding_slices: u64::from(10 - at),
+        nearly_free_slices: u64::from(at.min(3)),
         slices: (0..10).map(|slice| (slice, kind(slice))).collect(),
     }
 }
@@ -52,6 +53,10 @@ fn counted(at: u32) -> Counted {
     }
 }
 
+fn attempt(seconds: f64, slice: u32, freed: bool, migrated: u64, dropped: u64) -> Attempt {
+    Attempt { seconds, slice, freed, migrated: Pages(migrated), dropped: Pages(dropped) }
+}
+
 fn recorded(name: &str) -> Recorded {
     Recorded {
         name: name.to_owned(),
@@ -61,6 +66,12 @@ fn recorded(name: &str) -> Recorded {
         moments: (0..10).map(moment).collect(),
         censuses: [0, 2, 3, 6, 9].map(counted).to_vec(),
         compactions: vec![(2.0, 4.0)],
+        attempts: vec![
+            attempt(2.0, 4, true, 2048, 1024),
+            attempt(2.5, 5, false, 500, 0),
+            attempt(3.0, 6, true, 0, 0),
+            attempt(3.5, 7, true, 4096, 0),
+        ],
         begun_seconds: 100.0,
     }
 }
@@ -206,7 +217,7 @@ fn a_recording_without_a_census_has_the_figures_that_it_had_and_no_empty_boxes()
     };
     assert_eq!(one, less(&with, &of("2")));
     assert_eq!(without, less(&one, &of("1")));
-    assert_eq!((with.len(), without.len()), (without.len() + 10, 12));
+    assert_eq!((with.len(), without.len()), (without.len() + 10, 18));
 }
 
 #[test]
@@ -260,6 +271,56 @@ fn one_census_is_enough_and_thousands_leave_the_page_small() {
     // The moment with most of them is not thinned away.
     let svg = figure(&all, "kept-on").svg(crate::chart::Look::Narrow).unwrap();
     assert!(svg.contains("9 hold pages that stay"));
+}
+
+#[test]
+fn what_emptying_took_is_drawn_as_it_was_told() {
+    let all = figures(&all());
+    let lines = |id: &str| figure(&all, id).csv().unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines("repair-free-1")[3], "2.000,2,2");
+    // A failure moves pages, too, but switches nothing off.
+    assert_eq!(lines("repair-moved-1")[2], "2.500,10436608,33554432");
+    assert_eq!(lines("repair-moved-1")[4], "3.500,27213824,100663296");
+    assert_eq!(lines("repair-share-1")[1], "2.000,4,true,2048,1024,0.250000,0.375000");
+    assert_eq!(lines("repair-share-1").len(), 5);
+    let share = &figure(&all, "repair-share-1").caption;
+    assert!(
+        share.contains("2 slices were emptied; on average 38% of such a slice had to be moved"),
+        "{share}"
+    );
+    assert!(share.contains("44% was in use") && share.contains("1 more was empty"), "{share}");
+    let moved = &figure(&all, "repair-moved-1").caption;
+    assert!(moved.contains("26.0 MiB were moved and 96 MiB switched off"), "{moved}");
+}
+
+#[test]
+fn a_recording_in_which_nothing_was_emptied_has_no_figures_of_that() {
+    let mut runs = all();
+    runs.recorded[0].attempts.clear();
+    let ids: Vec<String> = figures(&runs).into_iter().map(|figure| figure.id).collect();
+    let of = |run: u8| {
+        ids.iter().filter(|id| id.starts_with("repair-") && id.ends_with(&format!("-{run}"))).count()
+    };
+    assert_eq!((of(1), of(2)), (0, 3));
+    assert_eq!(runs.recorded[0].emptying(), Emptying::default());
+}
+
+#[test]
+fn thousands_of_attempts_leave_the_page_small_and_the_sums_as_they_are() {
+    let mut runs = all();
+    runs.recorded.truncate(1);
+    let one = &mut runs.recorded[0];
+    one.attempts =
+        (0..20_000u32).map(|at| attempt(f64::from(at) / 2500.0, at % 10, at % 7 > 0, 100, 10)).collect();
+    let all = figures(&runs);
+    for id in ["repair-free", "repair-moved", "repair-share"] {
+        for look in [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture] {
+            let svg = figure(&all, id).svg(look).unwrap();
+            assert!(svg.len() < 150_000 && !svg.contains("NaN"), "{id}: {}", svg.len());
+        }
+    }
+    let last = figure(&all, "repair-moved").csv().unwrap().lines().last().unwrap().to_owned();
+    assert_eq!(last.split(',').nth(1), Some("8192000000"));
 }
 
 #[test]

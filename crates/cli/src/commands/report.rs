@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use ramslice_report::{Figure, Head, Renderer, figures, page};
+use ramslice_report::{Figure, Head, Recorded, Renderer, figures, page};
 use serde::Serialize;
 
 use super::energy;
@@ -86,6 +86,36 @@ struct Body<'a> {
     output: &'a Path,
     size_bytes: usize,
     figures: Vec<Listed<'a>>,
+    emptying: Vec<Summed<'a>>,
+}
+
+/// What emptying slices took in a recording, from its events.
+#[derive(Serialize)]
+struct Summed<'a> {
+    run: &'a str,
+    emptied_slices: u64,
+    already_empty_slices: u64,
+    failed_slices: u64,
+    migrated_pages: u64,
+    dropped_pages: u64,
+    /// Means over the slices that were emptied; null if there was none.
+    migrated_ratio: Option<f64>,
+    used_ratio: Option<f64>,
+}
+
+fn summed(run: &Recorded) -> Summed<'_> {
+    let sums = run.emptying();
+    let mean = |share: f64| (sums.emptied > 0).then_some(share);
+    Summed {
+        run: &run.name,
+        emptied_slices: sums.emptied,
+        already_empty_slices: sums.empty,
+        failed_slices: sums.failed,
+        migrated_pages: sums.migrated.0,
+        dropped_pages: sums.dropped.0,
+        migrated_ratio: mean(sums.migrated_share),
+        used_ratio: mean(sums.used_share),
+    }
 }
 
 #[derive(Serialize)]
@@ -132,7 +162,9 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     });
     let listed: Vec<_> = listed.collect();
     if context.json() {
-        write_json(out, "report", Body { output: &args.output, size_bytes: html.len(), figures: listed })?;
+        let emptying = runs.recorded.iter().map(summed).collect();
+        let (output, size_bytes) = (args.output.as_path(), html.len());
+        write_json(out, "report", Body { output, size_bytes, figures: listed, emptying })?;
         return Ok(Exit::Ok);
     }
     let drawn = listed.iter().filter(|figure| figure.drawn).count();

@@ -6,7 +6,7 @@ use anyhow::Result;
 use ramslice_energy::{Ledger, Sample, Sign};
 use ramslice_record::rows::Event;
 use ramslice_record::{ReadError, Recording};
-use ramslice_report::{Budget, Counted, Energy, Moment, Range, Recorded, Verdict};
+use ramslice_report::{Attempt, Budget, Counted, Energy, Moment, Range, Recorded, Verdict};
 use ramslice_types::{Composition, Kind, Machine, PageCensus, Pages, Slice, SliceState, Work};
 
 use super::energy::{self, Plan};
@@ -63,7 +63,7 @@ pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Res
     let (Some(first), Some(begun_us)) = (first, begun_us) else {
         return Err(not_replayable(ReadError::Empty { path: dir.to_owned() }).into());
     };
-    let (compactions, budget) = requests(&recording, begun_us)?;
+    let Requests { compactions, budget, attempts } = requests(&recording, begun_us)?;
     let energy = match (&plan, joules) {
         (Some(plan), Some(joules)) => joules.energy(name, plan, &first, budget),
         _ => None,
@@ -91,6 +91,7 @@ pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Res
         moments,
         censuses,
         compactions,
+        attempts,
         begun_seconds: begun_us as f64 / 1e6,
     };
     Ok(Found { recorded, energy, about, boot_id: description.boot_id.clone() })
@@ -99,18 +100,21 @@ pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Res
 fn moment(machine: &Machine, seconds: f64) -> Moment {
     let frames = machine.info.slice_pages();
     let mut pages = Composition::default();
-    let mut holding_slices = 0;
+    let (mut holding_slices, mut nearly_free_slices) = (0, 0);
     let kind = |slice: &Slice| {
         let parts = slice.composition(frames);
         pages += parts;
         let used = parts.used() > Pages::ZERO;
         holding_slices += u64::from(used);
+        let nearly = used && slice.state == SliceState::Online && parts.free.share_of(slice.present) > 0.9;
+        nearly_free_slices += u64::from(nearly);
         // Kinds are in the order of what is hardest to get rid of; a hole hides nothing.
         let found = Kind::ALL.into_iter().find(|&kind| kind != Kind::Hole && parts.get(kind) > Pages::ZERO);
         (slice.id.0, found.unwrap_or(Kind::Hole))
     };
     let slices = machine.snapshot.slices.iter().map(kind).collect();
-    Moment { seconds, pages, slice_bytes: machine.info.slice_bytes, holding_slices, slices }
+    let slice_bytes = machine.info.slice_bytes;
+    Moment { seconds, pages, slice_bytes, holding_slices, nearly_free_slices, slices }
 }
 
 fn counted(machine: &Machine, census: &PageCensus, seconds: f64) -> Counted {
@@ -122,8 +126,29 @@ fn counted(machine: &Machine, census: &PageCensus, seconds: f64) -> Counted {
     }
 }
 
-/// When slices were being emptied, in seconds since the first sample, and what requests were allowed.
-fn requests(recording: &Recording, begun_us: i64) -> Result<(Vec<(f64, f64)>, Budget)> {
+/// What events tell of emptying slices; times are in seconds since the first sample.
+struct Requests {
+    /// When it was done.
+    compactions: Vec<(f64, f64)>,
+    /// What requests were allowed.
+    budget: Budget,
+    attempts: Vec<Attempt>,
+}
+
+fn attempt(event: &Event, seconds: f64) -> Option<Attempt> {
+    let pages = |count: Option<i64>| Pages(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0));
+    Some(Attempt {
+        seconds: seconds.max(0.0),
+        slice: u32::try_from(event.slice_id?).ok()?,
+        freed: event.error_errno == Some(0),
+        migrated: pages(event.migrated_pages),
+        dropped: pages(event.dropped_pages),
+    })
+}
+
+fn requests(recording: &Recording, begun_us: i64) -> Result<Requests> {
+    let second = |at: i64| (at - begun_us) as f64 / 1e6;
+    let mut attempts = Vec::new();
     let mut spans: Vec<(i64, i64)> = Vec::new();
     let mut most: Option<i64> = None;
     let mut unlimited = false;
@@ -135,7 +160,7 @@ fn requests(recording: &Recording, begun_us: i64) -> Result<(Vec<(f64, f64)>, Bu
                 // What is left grows smaller: the most is what there was at first.
                 most = most.max(event.budget_100cycles);
             }
-            "offline" => {}
+            "offline" => attempts.extend(attempt(&event, second(event.boottime_us))),
             "state" if event.to_state.as_deref() == Some(SliceState::Emptying.name()) => {}
             _ => continue,
         }
@@ -145,14 +170,16 @@ fn requests(recording: &Recording, begun_us: i64) -> Result<(Vec<(f64, f64)>, Bu
             _ => spans.push((at, at)),
         }
     }
-    let second = |at: i64| (at - begun_us) as f64 / 1e6;
     let budget = match most {
         _ if unlimited => Budget::Unlimited,
         Some(budget) => Budget::Cycles(budget as f64 * 100.0),
         None if spans.is_empty() => Budget::None,
         None => Budget::Policy("not traced".to_owned()),
     };
-    Ok((spans.into_iter().map(|(from, to)| (second(from), second(to))).collect(), budget))
+    // Events of two CPUs may be out of order.
+    attempts.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    let compactions = spans.into_iter().map(|(from, to)| (second(from), second(to))).collect();
+    Ok(Requests { compactions, budget, attempts })
 }
 
 /// Two ledgers: of the machine as it was, and as it would have been packed.

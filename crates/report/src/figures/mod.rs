@@ -8,6 +8,7 @@ mod latency;
 mod maps;
 mod operations;
 mod prices;
+mod repair;
 mod slices;
 mod time;
 mod utilisation;
@@ -19,6 +20,7 @@ pub(crate) use latency::latency;
 pub(crate) use maps::{footprint, fullness};
 pub(crate) use operations::operations;
 pub(crate) use prices::{prices, residuals};
+pub(crate) use repair::repair;
 pub(crate) use slices::slices;
 pub(crate) use utilisation::{occupation, utilisation};
 

@@ -17,13 +17,13 @@ const GIB: f64 = (1u64 << 30) as f64;
 
 /// GiB or MiB: whichever leaves numbers that can be read.
 #[derive(Debug, Clone, Copy)]
-struct Unit {
-    bytes: f64,
-    name: &'static str,
+pub(super) struct Unit {
+    pub(super) bytes: f64,
+    pub(super) name: &'static str,
 }
 
 impl Unit {
-    fn of(most_bytes: f64) -> Self {
+    pub(super) fn of(most_bytes: f64) -> Self {
         if most_bytes >= 2.0 * GIB {
             Self { bytes: GIB, name: "GiB" }
         } else {
