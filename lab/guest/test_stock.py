@@ -136,6 +136,17 @@ class Stock(unittest.TestCase):
         self.assertEqual(ramslice("online", number)["results"][0]["outcome"]["slices_done"], 1)
         self.assertNotIn(number, off())
 
+    def test_a_ramp_takes_the_highest_first_and_gives_all_back(self):
+        floor = len(self.found) - 2
+        words = [PROGRAM, "--json", "ramp", "--step", "1", "--every", "1s", "--floor", str(floor)]
+        text = subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE).stdout
+        *steps, end = map(json.loads, text.splitlines())
+        self.assertEqual([step["offline_slices"] for step in steps if step["slices"]], [1, 2, 1, 0])
+        switched = [number for step in steps for number in step["slices"]]
+        self.assertGreater(switched[0], switched[1])
+        self.assertEqual(switched[2:], switched[1::-1])
+        self.assertEqual((end["ended"], off()), ("done", set()))
+
     def test_never_below_the_margin(self):
         # So much in use that the margin is met before the slices run out.
         used = mmap.mmap(-1, 300 * MIB)
