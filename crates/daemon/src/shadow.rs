@@ -5,8 +5,9 @@
 //! fallen below its awake reserve, they wake again, the last one first, as the kernel would do it.
 //!
 //! What it cannot know: whether pages that look movable are pinned; how pages that were moved would fill the other
-//! slices; memory that was wanted and given back between two looks. So what it says of earnings is rather too much,
-//! and it is told as what would have been.
+//! slices; memory that was wanted and given back between two looks. Cache that a request keeps counts as moved, but
+//! later looks take it for dropped. So what it says of earnings is rather too much, and it is told as what would have
+//! been.
 
 use std::collections::BTreeMap;
 

@@ -95,6 +95,23 @@ fn the_budget_the_zone_and_the_number_are_kept() {
 }
 
 #[test]
+fn cache_that_a_request_keeps_is_moved_not_dropped() {
+    let sim = machine(32);
+    use_memory(&sim, 8.0);
+    let pages = 10 * SLICE / 4096;
+    sim.apply(Change::Level { owner: OwnerId(2), class: Class::File, maps: 1, pages });
+    let of = |cache| {
+        let mut shadow = Shadow::default();
+        let mut seen = look(&sim, &mut shadow);
+        let outcome = shadow.request(&mut seen, &Request { cache, ..Request::default() });
+        (outcome.migrated, outcome.dropped)
+    };
+    let ((moved, dropped), (kept, none)) = (of(CacheChoice::Drop), of(CacheChoice::Keep));
+    assert!(dropped > Pages::ZERO && none == Pages::ZERO, "{dropped} dropped, {none}");
+    assert_eq!(kept, moved + dropped);
+}
+
+#[test]
 fn a_slice_that_somebody_switches_off_in_truth_is_no_longer_imagined() {
     let sim = machine(32);
     let mut shadow = Shadow::default();

@@ -272,9 +272,12 @@ impl Engine {
         if paused && !decision.requests.is_empty() {
             why = format!("waits: tasks waited for memory a moment ago; else it {why}");
         }
+        let began = Instant::now();
         for request in decision.requests {
             let wakes = matches!(request.op, Op::Online(_) | Op::OnlineAll);
-            if paused && !wakes {
+            // Many requests that each take long would keep the daemon from looking, and from feeding its watchdog.
+            let late = began.elapsed() >= self.settings.deadline;
+            if (paused || late) && !wakes {
                 continue;
             }
             requests.push(self.carry_out(backend, look, key, request));

@@ -15,6 +15,8 @@ struct Machine {
     looks_fail: Mutex<Option<&'static str>>,
     requests_fail: Mutex<bool>,
     requests: Mutex<u32>,
+    /// How long a request takes.
+    takes: Mutex<Duration>,
 }
 
 impl Machine {
@@ -24,6 +26,7 @@ impl Machine {
             looks_fail: Mutex::new(None),
             requests_fail: Mutex::new(false),
             requests: Mutex::new(0),
+            takes: Mutex::default(),
         }
     }
 
@@ -69,6 +72,7 @@ impl Backend for Machine {
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
         *self.requests.lock().unwrap() += 1;
+        std::thread::sleep(*self.takes.lock().unwrap());
         if *self.requests_fail.lock().unwrap() {
             return Err(BackendError::new(ErrorKind::Busy, "another request is running"));
         }
@@ -212,6 +216,22 @@ fn repair_empties_fragmented_slices_a_few_at_a_time_and_tells_what_it_moved() {
     assert!(moved > Pages(1000) && emptied >= 5 && off >= 30, "{moved} pages, {emptied} slices, {off} off");
     let (moved, _, off) = run("observe");
     assert!(moved > Pages(1000) && off == 0, "{moved} pages in thought, {off} off");
+}
+
+#[test]
+fn requests_of_one_decision_that_take_long_share_the_deadline() {
+    let machine = Machine::new(64);
+    machine.use_slices(50.0);
+    machine.use_slices(20.0);
+    *machine.takes.lock().unwrap() = Duration::from_millis(60);
+    let text = "mode = \"on\"\npolicy = \"repair\"\n[repair]\nmax_slices = 20\nbudget_100cycles = \"inf\"\n\
+                [requests]\ndeadline_seconds = 0.1";
+    let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()));
+    steps(&mut engine, &machine, 1_000_000, 1);
+    assert_eq!(machine.sent(), 2);
+    *machine.takes.lock().unwrap() = Duration::ZERO;
+    steps(&mut engine, &machine, 1_000_030, 1);
+    assert!(machine.sent() > 5, "the rest is for the next pass: {}", machine.sent());
 }
 
 #[test]
