@@ -98,12 +98,14 @@ fn a_census_that_was_cut_off_is_told_and_the_rest_is_drawn() {
         let drawn = figures.iter().filter(|figure| figure["drawn"] == true);
         drawn.map(|figure| figure["id"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(drawn(&output), ["utilisation", "occupation", "slices"]);
+    let (over_time, emptied) =
+        (["utilisation", "occupation", "slices"], ["repair-free", "repair-moved", "repair-share"]);
+    assert_eq!(drawn(&output), [over_time, emptied].concat());
 
     let (_other, whole) = made_up(true);
     let output = command(&["report", "--json", "-o"]).arg(&page).arg(&whole).output().unwrap();
     let census = ["bitmaps", "fullness", "footprint", "kept-on", "census-shares"];
-    assert_eq!(drawn(&output), [&["utilisation", "occupation", "slices"][..], &census].concat());
+    assert_eq!(drawn(&output), [&over_time[..], &census, &emptied].concat());
 }
 
 #[test]
