@@ -363,7 +363,7 @@ fn not_repeated_at_once(op: &Op, used: u64, nr_empty: u32) {
     assert_eq!(first.requests.iter().map(|request| &request.op).collect::<Vec<_>>(), [op]);
     let mut pauses = Vec::new();
     for _ in 0..6 {
-        let events = [Event::Finished { op: op.clone(), outcome: Outcome::default() }];
+        let events = [Event::Finished { op: *op, outcome: Outcome::default() }];
         let time = Duration::from_secs(60 * (minute + 1));
         let rested = governor.step(&Observation { time, totals, rows: &rows, events: &events });
         let at = if rested.requests.is_empty() {

@@ -335,7 +335,12 @@ impl Pause {
     /// A request did nothing.
     fn lengthen(&mut self, now: f64, need: u32, totals: &Totals) {
         let next = (self.next * 2.0).min(LONGEST_PAUSE);
-        *self = Self { until: now + self.next, next, need, on: totals.nr_slices.saturating_sub(totals.nr_offline) };
+        *self = Self {
+            until: now + self.next,
+            next,
+            need,
+            on: totals.nr_slices.saturating_sub(totals.nr_offline),
+        };
     }
 
     /// Ends early if something has changed since.
