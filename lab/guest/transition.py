@@ -4,7 +4,8 @@
 
 transition.py reboot
 transition.py kexec FOLDER    boots the same kernel, which runs the same command again and compares what it finds
-transition.py suspend         each level, and really, idle (s2idle) and off (S3), after which the host's file system is gone: ends by powering off
+transition.py suspend         each level of idle (s2idle) and off (S3), and off really, after which the host's file system is
+                              gone: ends by a restart. Nothing that QEMU has wakes a guest from real idle
 
 What cannot be said afterwards is printed to the kernel's console, for the stage to read there.
 """
@@ -25,8 +26,7 @@ from harness import libc
 
 SECOND = "hard.second"
 PM = Path("/sys/power")
-ALARM = Path("/sys/class/rtc/rtc0/wakealarm")
-RB_AUTOBOOT, RB_POWER_OFF = 0x01234567, 0x4321fedc
+RB_AUTOBOOT = 0x01234567
 MCL_CURRENT, MCL_FUTURE = 1, 2
 
 
@@ -39,7 +39,7 @@ def check(condition, text):
     """Says what must hold; if it does not, that is the last that is heard."""
     say(f"{'ok' if condition else 'FAILED'}: {text}")
     if not condition:
-        libc.reboot(RB_POWER_OFF)
+        libc.reboot(RB_AUTOBOOT)
 
 
 def figures(device):
@@ -116,25 +116,17 @@ def suspend():
     go_off(device)
     dev.verify()
     rounds = [("freezer", "freeze"), ("devices", "freeze"), ("platform", "freeze"), ("devices", "mem"),
-              ("platform", "mem"), ("processors", "mem"), ("core", "mem"), ("none", "freeze"), ("none", "mem")]
+              ("platform", "mem"), ("processors", "mem"), ("core", "mem"), ("none", "mem")]
     for level, state in rounds:
         nr = go_off(device)
         dev.write(PM / "pm_test", level)
         say(f"suspending: {state}, test {level}")
-        if (level, state) == ("none", "freeze"):
-            # From idle, nobody but a device wakes the machine
-            dev.write(ALARM, 0)
-            dev.write(ALARM, "+3")
-            asleep = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
         try:
             dev.write(PM / "state", state)
             error = None
         except OSError as failure:
             error = failure
         check(error is None, f"{state}, {level}: suspended and resumed ({error})")
-        if (level, state) == ("none", "freeze"):
-            slept = time.clock_gettime(time.CLOCK_BOOTTIME) - asleep[1] - (time.monotonic() - asleep[0])
-            check(slept > 1, f"{state}: the clock stood still for {slept:.1f} s")
         check(not harness.ids(device, dev.OFFLINE), f"{state}, {level}: {nr} slices were off, all are awake")
         check(memory.wrong_at() is None, f"{state}, {level}: memory is as it was")
         check(harness.violations() == 0, f"{state}, {level}: nothing was violated")
@@ -143,7 +135,7 @@ def suspend():
     check(memory.wrong_at() is None, "slices go off and on as before")
     say("suspend: done")
     time.sleep(0.5)
-    libc.reboot(RB_POWER_OFF)
+    libc.reboot(RB_AUTOBOOT)
 
 
 def main():
