@@ -20,6 +20,9 @@ from churn import Chaos, end_loads, judge, standing, start_loads, watch
 from test_daemon import Daemon
 
 
+UNSAVED = "kills before anything was saved"
+
+
 class Trial(Chaos):
     """Surges, and a daemon that is killed again and again."""
 
@@ -46,6 +49,8 @@ class Trial(Chaos):
             self.broken.append(f"the daemon ended by itself, status {self.daemon.process.returncode}")
             return
         self.daemon.end(9)
+        if not (self.daemon.folder / "state.json").exists():
+            self.count(UNSAVED)
         self.daemon.start()
         self.count("kills")
 
@@ -88,8 +93,9 @@ def main():
         verdict = judge(trial, device, before, problems)
     if (now := rs.vmstat("pswpout")) != swapped:
         problems.append(f"{now - swapped} pages were swapped out")
-    if log.count("nothing was learned before") != 1 or "learning anew" in log:
-        problems.append(f"the state was lost:\n{log[-3000:]}")
+    if (times := log.count("nothing was learned before")) != 1 + trial.counts[UNSAVED] or "learning anew" in log:
+        problems.append(f"the state was lost: nothing was known at {times} starts, {trial.counts[UNSAVED]} kills came before "
+                        f"anything was saved:\n{log[-3000:]}")
     if not trial.counts["kills"]:
         problems.append("the daemon was never killed: this proves nothing")
     for problem in problems:
