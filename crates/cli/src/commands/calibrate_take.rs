@@ -336,7 +336,7 @@ impl Taker<'_> {
 
     /// What programs hold, or leave there while the command runs.
     fn programs(&mut self) -> Result<()> {
-        let label = self.plan.command.first().map_or_else(|| "as found".into(), |program| name_of(program));
+        let label = self.plan.command.first().map_or("as found", |program| name_of(program)).to_owned();
         let mut running = Running::start(&self.plan.command)?;
         let (mut taken, mut tries) = (0, 0);
         loop {
@@ -457,6 +457,6 @@ fn sampling(what: &str, done: u32, of: u32, samples: usize) -> impl FnOnce(Durat
 }
 
 /// A program by its file's name: what is kept of it says nothing about where it was.
-fn name_of(program: &str) -> String {
-    Path::new(program).file_name().map_or(program, |name| name.to_str().unwrap_or(program)).to_owned()
+fn name_of(program: &str) -> &str {
+    Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or(program)
 }
