@@ -5,7 +5,8 @@
 transition.py reboot
 transition.py kexec FOLDER    boots the same kernel, which runs the same command again and compares what it finds
 transition.py suspend         each level of idle (s2idle) and off (S3), and off really, after which the host's file system is
-                              gone: ends by a restart. Nothing that QEMU has wakes a guest from real idle
+                              gone: ends by a restart. Real idle is not tried: in the lab's kernels there is no alarm
+                              that could be set to wake from it (RTC_INTF_SYSFS)
 
 What cannot be said afterwards is printed to the kernel's console, for the stage to read there.
 """
