@@ -54,8 +54,7 @@ def run(argv, **options):
 
 def built(program):
     """One of our programs as it is in the tree, built with the settings that all of the lab builds with."""
-    package = {"ramslice": "ramslice-cli", "ramsliced": "ramslice-daemon"}[program]
-    line = f'source lab/env && cargo build --quiet --release --locked -p {package} && echo "$CARGO_TARGET_DIR"'
+    line = 'source lab/env && build_programs && echo "$CARGO_TARGET_DIR"'
     return Path(run(["bash", "-c", line], cwd=ROOT).splitlines()[-1]) / "release" / program
 
 

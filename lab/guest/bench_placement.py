@@ -33,7 +33,7 @@ def cost(*words):
 
 def mixture(quick, policy, seed):
     """The load of place_load.py, and what it left."""
-    _, left = place_load.run(policy, 3 if quick else 9, seed)
+    _, left = place_load.run(policy, 1 if quick else 6, seed, programs=True, steps=1 if quick else 6)
     return left
 
 

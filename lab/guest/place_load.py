@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A mixture of kernel and movable memory that comes and goes, and what it leaves: for placement policies, compared.
 
-Usage: place_load.py [--policy NAME] [--rounds N] [--seed N]
+Usage: place_load.py [--policy NAME] [--rounds N] [--programs] [--steps N] [--seed N] [--verify]
 
 Prints one line of JSON. Each round some processes start and end (anonymous memory, page tables), files are written and
 deleted (page cache, inodes, dentries), data waits in pipes for as long as it is not read (other kernel pages). Every
-third round everything is in use for a moment, so that kernel pages must fall back on what is left. The same seed does
-the same work under every policy. Wants lab/vm --disk.
+third round everything is in use for a moment, so that kernel pages must fall back on what is left. With --programs, real
+ones do their work in between (place_programs.py). Then memory in use varies within 10 to 50% (light) and 30 to 80%
+(medium) of all, so many steps each, and is packed after each. The same seed does the same work under every policy.
+Wants lab/vm --disk.
 """
 
 import argparse
@@ -19,17 +21,21 @@ import os
 import random
 import resource
 import signal
+import statistics
 import time
 from pathlib import Path
 
 import harness
 import ramslice_dev as dev
 from harness import MIB, PAGE
+from place_programs import Programs
 
 F_SETPIPE_SZ = 1031
 # Kernel memory in pipes at most; a peak adds half of that for a moment.
 PIPES_MIB = 160
 FILES = Path("/mnt/files")
+# Share of memory in use, from and to: what 001, section V.B, calls light and medium
+LOADS = {"light": (0.1, 0.5), "medium": (0.3, 0.8)}
 
 
 def holder(mib, tables=0):
@@ -138,6 +144,34 @@ class Load:
         self.drop_some(self.pipes, 0.6, close)
         self.drop_some(self.folders, 0.6, self.delete)
 
+    def drop_one(self):
+        """Ends a process, reads a pipe or deletes a folder; False if there is none left."""
+        kinds = [(what, how) for what, how in ((self.holders, end), (self.pipes, close), (self.folders, self.delete)) if what]
+        if not kinds:
+            return False
+        what, how = self.random.choice(kinds)
+        how(what.pop(self.random.randrange(len(what))))
+        return True
+
+    def approach(self, device, share):
+        """Has this share of memory be in use, about: not more, if there is anything to end."""
+        info = device.info()
+        step = 70 * MIB / (info.managed_pages * PAGE)
+        while in_use(device) > share and self.drop_one():
+            pass
+        while share - in_use(device) > step:
+            self.holders.append(holder(self.random.randrange(10, 70), self.random.randrange(40)))
+            self.grow_pipes(min(self.random.randrange(4), PIPES_MIB - len(self.pipes)))
+            self.make_files(self.random.randrange(10, 40))
+
+
+def in_use(device):
+    """Share of memory that is in use; cache that nobody mapped and nobody wrote to is not."""
+    os.sync()
+    dev.write("/proc/sys/vm/drop_caches", 1)
+    info = device.info()
+    return 1 - (info.free_pages + info.offline_pages) / info.managed_pages
+
 
 def unmovable(device):
     """{slice: pages that can be neither moved nor dropped}, and the slices that boot or hardware keeps on."""
@@ -153,34 +187,47 @@ def unmovable(device):
     return found, fixed
 
 
-def measure():
-    """What the load left: slices with kernel pages, what packing makes of it, and what it could make at best."""
+def spoilt(device):
+    """Slices with kernel pages, and the fewest that could hold them all."""
     os.sync()
     dev.write("/proc/sys/vm/drop_caches", 1)
-    with dev.Device() as device:
-        info = device.info()
-        slice_pages = info.slice_bytes // PAGE
-        held, fixed = unmovable(device)
-        # Kernel pages fit into slices that stay on anyway; the rest needs so many more
-        rest = sum(pages for number, pages in held.items() if number not in fixed)
-        room = sum(slice_pages - held.get(number, 0) for number in fixed)
-        least = len(fixed) + -(-max(rest - room, 0) // slice_pages)
-        before = harness.vmstat()
-        offline = harness.compact(device)
-        after = harness.vmstat()
-        info = device.info()
-        reserve = sum(zone.awake_reserve_pages for zone in device.zones() if zone.nr_slices > 1)
-        total = info.free_pages + info.offline_pages
-        # As many whole slices as are free beyond the reserve
-        bound = max(total - reserve, 0) // slice_pages * slice_pages / total
-        return {
-            "slices": info.nr_slices, "slices_unmovable": len(set(held) | fixed), "slices_fixed": len(fixed),
-            "slices_unmovable_least": least, "pages_unmovable": sum(held.values()), "offline": offline,
-            "free_online_pages": info.free_pages, "c": round(info.offline_pages / total, 4), "c_bound": round(bound, 4),
-            "in_use": round(1 - total / info.managed_pages, 4),
-            "migrated_per_slice": round((after["pgmigrate_success"] - before["pgmigrate_success"])
-                                        / max(offline, 1) / slice_pages, 4),
-        }
+    info = device.info()
+    slice_pages = info.slice_bytes // PAGE
+    held, fixed = unmovable(device)
+    # Kernel pages fit into slices that stay on anyway; the rest needs so many more
+    rest = sum(pages for number, pages in held.items() if number not in fixed)
+    room = sum(slice_pages - held.get(number, 0) for number in fixed)
+    least = len(fixed) + -(-max(rest - room, 0) // slice_pages)
+    return {"slices": info.nr_slices, "slices_unmovable": len(set(held) | fixed), "slices_fixed": len(fixed),
+            "slices_unmovable_least": least, "pages_unmovable": sum(held.values())}
+
+
+def pack(device):
+    """Packs memory; what is off then, what could be at best, and what was moved for it."""
+    used = in_use(device)
+    off = set(harness.ids(device, dev.OFFLINE))
+    before = harness.vmstat()["pgmigrate_success"]
+    harness.compact(device)
+    now = set(harness.ids(device, dev.OFFLINE))
+    migrated = harness.vmstat()["pgmigrate_success"] - before
+    info = device.info()
+    slice_pages = info.slice_bytes // PAGE
+    reserve = sum(zone.awake_reserve_pages for zone in device.zones() if zone.nr_slices > 1)
+    total = info.free_pages + info.offline_pages
+    # As many whole slices as are free beyond the reserve
+    best = max(total - reserve, 0) // slice_pages * slice_pages
+    # Two banks that are interleaved share all addresses of both: they can be off only together
+    pairs = sum(number % 2 == 0 and number + 1 in now for number in now)
+    return {"in_use": used, "c": info.offline_pages / total, "c_bound": best / total,
+            "off": len(now) * slice_pages / info.managed_pages, "off_interleaved": 2 * pairs * slice_pages / info.managed_pages,
+            "freed": len(now - off), "migrated_pages": migrated}
+
+
+def summary(steps):
+    """Means over the steps of a load: what Table IV of 001 has, and c."""
+    mean = {key: round(statistics.fmean(step[key] for step in steps), 4)
+            for key in ("in_use", "c", "c_bound", "off", "off_interleaved")}
+    return mean | {"off_most": round(max(step["off"] for step in steps), 4)}
 
 
 def policy():
@@ -193,29 +240,46 @@ def figures():
     return {name: sum(table[name] for table in tables) for name in tables[0]}
 
 
-def run(name, rounds, seed):
+def run(name, rounds, seed, programs=False, steps=1):
     """The load under a policy, and what it left; also the load, which still holds memory."""
     dev.write(dev.SYSFS / "placement/policy", name)
     if not dev.file_system():
         raise FileNotFoundError("no disk")
     began = time.monotonic()
     load = Load(seed)
+    real = Programs(random.Random(seed + 1), FILES / "programs") if programs else None
     for number in range(rounds):
         load.round(number)
-    load.finish()
-    took = time.monotonic() - began
-    return load, {"policy": policy(), "rounds": rounds, "seed": seed, "seconds": round(took), **measure(), **figures(),
-                  "oom_kill": harness.vmstat()["oom_kill"]}
+        if real:
+            real.round()
+    with dev.Device() as device:
+        load.finish()
+        left = {"policy": policy(), "rounds": rounds, "programs": programs, "seed": seed, **spoilt(device)}
+        packed = {}
+        for kind, (least, most) in LOADS.items():
+            packed[kind] = []
+            for _ in range(steps):
+                load.approach(device, load.random.uniform(least, most))
+                packed[kind].append(pack(device))
+        freed, migrated = (sum(step[key] for found in packed.values() for step in found) for key in ("freed", "migrated_pages"))
+        left |= {kind: summary(found) for kind, found in packed.items()}
+        left["migrated_per_slice"] = round(migrated / max(freed, 1) / (device.info().slice_bytes // PAGE), 4)
+    if real:
+        real.end()
+    left["seconds"] = round(time.monotonic() - began)
+    return load, left | figures() | {"oom_kill": harness.vmstat()["oom_kill"]}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", default="stock")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--programs", action="store_true", help="real programs, too")
+    parser.add_argument("--steps", type=int, default=1, help="times that memory is packed under each load")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--verify", action="store_true", help="recount at the end: are the counters true?")
     args = parser.parse_args()
-    load, left = run(args.policy, args.rounds, args.seed)
+    load, left = run(args.policy, args.rounds, args.seed, args.programs, args.steps)
     print(json.dumps(left))
     for pid in load.holders:
         end(pid)
