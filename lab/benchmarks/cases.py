@@ -2,18 +2,21 @@
 """Case studies: what their kept runs say of the targets. Nothing is run here: that is lab/case.
 
 Runs of one seed are compared with each other: they did the same work, and were judged by the same profile. An interval
-spans what the ledger leaves open of their difference, and how the seeds differ.
+spans what the ledger leaves open of their difference, and how the seeds differ. What the ledger of one run cannot know, how
+much longer the work took than without, follows from the two, at the profile's power of the whole machine.
 """
 
 import json
 import math
 import statistics
+import tomllib
 
 from common import ROOT
 from . import machines, stats
 
 BEST, BASELINE = "ours", "nothing"
 SCALES = ("full", "small")
+PROFILE = "thesis-parc"
 
 
 def load(name):
@@ -50,14 +53,28 @@ def terms(run):
     return {term: (1e3 * joules["low"] / middle, 1e3 * joules["high"] / middle) for term, joules in found.items()}
 
 
-def gain(ours, baseline):
-    """By how much more power one saves than the other, at least and at most.
+def platform_watts():
+    """Power of the whole machine while it works, at least and at most."""
+    power = tomllib.loads((ROOT / f"profiles/{PROFILE}.toml").read_text())["machine"]["platform_power"]
+    return power["low"], power["high"]
+
+
+def longer(ours, baseline):
+    """What it takes, as mean power in mW at both ends, that one run's work took longer than the other's."""
+    busy = (ours["busy_s"] - baseline["busy_s"]) / ours["elapsed_s"]
+    ends = [1e3 * busy * watts for watts in platform_watts()]
+    return min(ends), max(ends)
+
+
+def gain(ours, baseline, run_time=True):
+    """By how much more power one saves than the other, at least and at most; with what a longer run takes, or without.
 
     What is uncertain is what a slice that is off saves, what an operation costs and how slow the guest is: of each term, the
     same in both runs. So a term's difference lies between those of its ends; terms are taken as independent of each other.
     """
+    cost = longer(ours, baseline) if run_time else (0.0, 0.0)
     ours, baseline = terms(ours), terms(baseline)
-    low = high = 0.0
+    low, high = -cost[1], -cost[0]
     for term in ours.keys() | baseline.keys():
         differences = [a - b for a, b in zip(ours.get(term, (0.0, 0.0)), baseline.get(term, (0.0, 0.0)))]
         if term != "saved":
@@ -81,9 +98,13 @@ def entry(name, unit, ends, found, **more):
 
 
 def net_entry(name):
-    """Net power of the best fixed setting beyond the baseline's."""
+    """Net power of the best fixed setting beyond the baseline's; without what a longer run takes beside it."""
     found = pairs(load(name))
-    return [entry(f"{name}-net", "mW beyond the baseline", [gain(*p) for p in found], found)] if found else []
+    if not found:
+        return []
+    ledger = entry("ledger", "", [gain(*p, run_time=False) for p in found], found)
+    return [entry(f"{name}-net", "mW beyond the baseline", [gain(*p) for p in found], found,
+                  beside={"value without run time": ledger["value"], "its ci95": ledger["ci95"]})]
 
 
 def counts(runs):
@@ -98,18 +119,24 @@ def counts(runs):
 
 
 def import_entry():
-    """Slice-seconds off of those attainable, where the net is not below the baseline's in any seed."""
+    """Slice-seconds off of those attainable, where the net is not below the baseline's.
+
+    By the ledger, that is so or not in each seed. How long the work takes varies more between runs than that: only if it
+    surely took longer, over all seeds, nothing counts.
+    """
     runs = load("import")
     found, valid = pairs(runs), counts(runs)
     if not found or not valid or not all(share >= 0.3 and lost for _, share, lost in valid):
         return []
+    slower = entry("run-time", "", [longer(*p) for p in found], found)
     shares = []
     for ours, baseline in found:
         area = ours["slice_seconds"]
-        held = gain(ours, baseline)[0] >= 0
+        held = gain(ours, baseline, run_time=False)[0] >= 0 and slower["ci95"][0] <= 0
         shares.append(area["off"] / area["attainable"] if held else 0.0)
     return [entry("import-off", "share of the attainable slice-seconds", [(s, s) for s in shares], found,
-                  reread=[share for _, share, _ in valid])]
+                  reread=[share for _, share, _ in valid],
+                  beside={"mW that a longer run takes": slower["value"], "its ci95": slower["ci95"]})]
 
 
 def cases(_args=None):

@@ -11,9 +11,10 @@ def joules(low, high):
     return {"low": low / 1e3, "high": high / 1e3}
 
 
-def run(setting, low, high, seed=1, scale="small", start="fresh", off=30.0, read=0, dropped=0, emptying=(0, 0)):
-    """A kept run of 10 real seconds, that saved and invested so much energy in mJ."""
-    return {"setting": setting, "seed": seed, "scale": scale, "start": start, "disk_read_bytes": read,
+def run(setting, low, high, seed=1, scale="small", start="fresh", off=30.0, read=0, dropped=0, emptying=(0, 0), busy=20.0):
+    """A kept run of 10 real seconds, 50 of the guest, that saved and invested so much energy in mJ."""
+    return {"setting": setting, "seed": seed, "scale": scale, "start": start, "disk_read_bytes": read, "busy_s": busy,
+            "elapsed_s": 50.0,
             "energy": {"saved_joules": joules(low, high), "time_seconds": {"low": 10.0, "high": 10.0},
                        "lines": [{"term": "emptying", "joules": joules(*emptying)}, {"term": "refaults", "joules": None}],
                        "net_joules": joules(low - emptying[1], high - emptying[0]), "work": {"dropped_pages": dropped}},
@@ -34,6 +35,16 @@ class Cases(unittest.TestCase):
         # Of a price that both have paid, nothing is left
         both = {"emptying": (5, 15)}
         self.assertEqual(cases.gain(run("ours", 20, 40, **both), run("nothing", 20, 40, **both)), (0, 0))
+
+    def test_work_that_took_longer_costs_the_whole_machines_power(self):
+        low, high = cases.platform_watts()
+        ours, nothing = run("ours", 20, 40, busy=20.05), run("nothing", 10, 20)
+        found = cases.gain(ours, nothing)
+        # A thousandth of the time
+        self.assertEqual([round(end, 6) for end in found], [round(1.0 - high, 6), round(2.0 - low, 6)])
+        self.assertEqual([round(end, 6) for end in cases.gain(ours, nothing, run_time=False)], [1.0, 2.0])
+        faster = cases.gain(run("ours", 20, 40, busy=19.95), nothing)
+        self.assertEqual([round(end, 6) for end in faster], [round(1.0 + low, 6), round(2.0 + high, 6)])
 
     def test_only_runs_of_one_seed_scale_and_start_are_compared(self):
         runs = [run("ours", 1, 2, seed=1), run("nothing", 1, 2, seed=2), run("nothing", 1, 2, scale="tiny"),
@@ -63,6 +74,14 @@ class Cases(unittest.TestCase):
         unlimited = run("unlimited", -20, -10, read=3 * 4096, dropped=10)
         for low, share in ((20, 0.75), (5, 0.0)):
             with kept(run("ours", low, 30), run("nothing", 10, 15), unlimited):
+                self.assertEqual(cases.import_entry()[0]["value"], share)
+
+    def test_an_import_that_surely_took_longer_is_worth_nothing(self):
+        runs = [run("unlimited", -20, -10, seed=seed, read=3 * 4096, dropped=10) for seed in (1, 2, 3)]
+        runs += [run("nothing", 10, 15, seed=seed) for seed in (1, 2, 3)]
+        for busy, share in (((20.5, 20.6, 20.7), 0.0), ((20.5, 19.0, 20.4), 0.75)):
+            ours = [run("ours", 20, 30, seed=seed + 1, busy=took) for seed, took in enumerate(busy)]
+            with kept(*runs, *ours):
                 self.assertEqual(cases.import_entry()[0]["value"], share)
 
     @mock.patch("benchmarks.machines.code", lambda flavour: "now")
