@@ -5,7 +5,8 @@
 Usage: trust.py OUT NAME=POLICY-FILE WORKLOAD...
 
 STEP_PROGRAM is the example `step` of crates/sim: it decides and records after each step of the work, so that a busy
-machine changes nothing. Leaves OUT/WORKLOAD-NAME, a recording with a sample before the first step and one after each.
+machine changes nothing. TRUST_SEED, a number, changes what the work leaves to chance. Leaves OUT/WORKLOAD-NAME, a
+recording with a sample before the first step and one after each.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from harness import MIB
 FOLDER = Path("/mnt")
 STEPS = 48
 SECONDS = 120  # that a step stands for
+SEED = int(os.environ.get("TRUST_SEED", "0"))  # of all that the work leaves to chance
 
 
 def blob(path, mib):
@@ -40,7 +42,7 @@ def redis():
     for path in ("/tmp/redis-server", "/tmp/redis.sock"):
         Path(path).unlink(missing_ok=True)
     demo.start_redis(1)
-    chance = random.Random(1)
+    chance = random.Random(SEED * 10 + 1)
     jobs = []
     try:
         for step in range(STEPS):
@@ -66,7 +68,7 @@ def redis():
 
 def archives():
     """Folders are written, packed into archives, looked at again, and removed; an index is read all the time."""
-    chance = random.Random(2)
+    chance = random.Random(SEED * 10 + 2)
     top = FOLDER / "archives"
     top.mkdir()
     blob(top / "index", 48)
@@ -96,7 +98,7 @@ def archives():
 
 def batch():
     """Jobs of different kinds one after another: sorting, packing, a table in memory, tmpfs, thousands of small files."""
-    chance = random.Random(3)
+    chance = random.Random(SEED * 10 + 3)
     top = FOLDER / "batch"
     top.mkdir()
     table = text = small = None

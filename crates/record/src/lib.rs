@@ -10,6 +10,7 @@
 //! columns of each table are the fields of its row type in [`rows`].
 
 mod about;
+mod cache_use;
 mod clock;
 mod counting;
 mod error;
@@ -20,6 +21,7 @@ mod recorder;
 mod replay;
 mod row;
 pub mod rows;
+mod stored;
 mod trace;
 mod writer;
 

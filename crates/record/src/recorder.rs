@@ -9,6 +9,7 @@ use rustix::fs::FlockOperation;
 use tracing::info;
 
 use crate::about::{About, Ended};
+use crate::cache_use;
 use crate::clock::Clocks;
 use crate::counting::{self, Due};
 use crate::error::WriteError;
@@ -17,6 +18,7 @@ use crate::part;
 use crate::reader::Recording;
 use crate::row::Word;
 use crate::rows::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone, signed};
+use crate::stored;
 use crate::trace::Trace;
 use crate::writer::{Batch, Writer};
 
@@ -44,6 +46,8 @@ pub struct Options {
     pub source: String,
     /// Also `/proc/meminfo` and `/proc/vmstat`; of a saved machine they would be another's.
     pub statistics: bool,
+    /// Also how page cache was used, of every page that is awake: 8 bytes of `/proc/kpageflags` for each. Root only.
+    pub cache_use: bool,
 }
 
 /// Where the kernel's files are; elsewhere in tests.
@@ -301,6 +305,11 @@ impl<'a> Recorder<'a> {
             if let Ok(work) = backend.work() {
                 fill_work(&mut row, &work);
             }
+            if self.options.cache_use {
+                let path = self.root.join("proc/kpageflags");
+                let (once, busy) = cache_use::count(&path, &snapshot, &info)?;
+                (row.referenced_cache_pages, row.busy_cache_pages) = (Some(once), Some(busy));
+            }
             if self.events_source == EventsSource::Poll {
                 self.compare(&snapshot)?;
             }
@@ -309,6 +318,7 @@ impl<'a> Recorder<'a> {
         if self.options.statistics {
             batch.meminfo = Meminfo::of(figures::meminfo(&self.root.join("proc/meminfo"))?, &row);
             batch.vmstat = Vmstat::of(figures::vmstat(&self.root.join("proc/vmstat"))?, &row);
+            row.stored_bytes = stored::bytes(&self.root);
         }
         row.sampling_us = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
         row.missed_samples = std::mem::take(&mut self.missed_since);

@@ -77,6 +77,19 @@ impl<'a> Machines<'a> {
         self.last.as_ref().map(|sample| sample.row.boottime_us)
     }
 
+    /// What the file systems on block devices held at that sample; nothing if the recording does not tell.
+    pub fn stored(&self) -> Option<Bytes> {
+        self.last.as_ref()?.row.stored_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes)
+    }
+
+    /// Page cache that had been used once by that sample and was not active, and that was active and had been used since;
+    /// nothing if the recording does not tell.
+    pub fn cache_use(&self) -> Option<(Pages, Pages)> {
+        let row = &self.last.as_ref()?.row;
+        let pages = |pages: Option<i64>| pages.and_then(|pages| u64::try_from(pages).ok()).map(Pages);
+        pages(row.referenced_cache_pages).zip(pages(row.busy_cache_pages))
+    }
+
     /// What had been done for slices when the machine last given was sampled.
     ///
     /// # Errors

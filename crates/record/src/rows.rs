@@ -186,6 +186,12 @@ table! {
     page_faults: Option<i64>,
     /// Pages taken from the allocator.
     allocated_pages: Option<i64>,
+    /// What the file systems on block devices hold: it tells what was deleted, in the cache or not. Null without statistics.
+    stored_bytes: Option<i64>,
+    /// Page cache that was used once and is not active yet. Null, as the next one, if nobody asked for it.
+    referenced_cache_pages: Option<i64>,
+    /// Page cache that is active and was used since it became that: three times at least.
+    busy_cache_pages: Option<i64>,
     /// Rows of the table of the census that belong to it; null if none was taken.
     census_slices: Option<i64>,
     /// How long it took to look at every page, after the sample itself.
@@ -193,7 +199,7 @@ table! {
 }
 
 /// Columns of [`Sample`] and [`Zone`] that recordings made before there were any do not have: they read as null.
-const LATER_COLUMNS: [&str; 19] = [
+const LATER_COLUMNS: [&str; 22] = [
     "tried_slices",
     "emptied_slices",
     "woken_slices",
@@ -205,6 +211,9 @@ const LATER_COLUMNS: [&str; 19] = [
     "price_measured_100cycles",
     "page_faults",
     "allocated_pages",
+    "stored_bytes",
+    "referenced_cache_pages",
+    "busy_cache_pages",
     "census_slices",
     "census_us",
     "sections",

@@ -33,6 +33,7 @@ fn options(dir: &Path) -> Options {
         command: Vec::new(),
         source: "test".into(),
         statistics: false,
+        cache_use: false,
     }
 }
 

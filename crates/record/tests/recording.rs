@@ -32,6 +32,7 @@ fn options(dir: &Path) -> Options {
         command: vec!["make".into(), "-j2".into()],
         source: "test".into(),
         statistics: true,
+        cache_use: false,
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ramslice_energy::builtin;
 use ramslice_policy::{Config, Economics};
 use ramslice_sim::load::recorded;
-use ramslice_sim::predict::{Setting, agreement, fit, play};
+use ramslice_sim::predict::{Setting, agreement, fit, predict};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -45,7 +45,7 @@ fn run(
         let economics = Economics::new(state, machine, first.config.slice_bytes, first.config.page_bytes)?;
         let setting = |policy| Setting { policy, economics: &economics, step: Some(step) };
         let fit = fit(&first, &setting(&fitted))?;
-        let prediction = play(&first, fit.behaviour, &setting(&predicted))?;
+        let prediction = predict(&first, &fit, &setting(&predicted))?;
         let agreement = agreement(&prediction, &first, &second)?;
         let naive = agreement.last_value_error.min(agreement.unchanged_error);
         good &= agreement.error <= MOST && agreement.error < naive;
@@ -63,7 +63,7 @@ fn run(
                 percent(agreement.error),
                 percent(agreement.last_value_error),
                 percent(agreement.unchanged_error),
-                fit.behaviour
+                fit.behaviours.first()
             );
         }
     }

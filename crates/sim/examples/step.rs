@@ -76,6 +76,7 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
         command: std::env::args().collect(),
         source: "the running kernel".to_owned(),
         statistics: true,
+        cache_use: true,
     };
     drain(backend)?;
     let mut recorder = Recorder::start(options, &Sources::system(), Some(backend))?;

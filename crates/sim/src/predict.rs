@@ -18,6 +18,8 @@ use crate::run::{Decider, run};
 
 /// Runs over which chance is averaged.
 const SEEDS: u64 = 8;
+/// Behaviours that a prediction is the mean of: what tells the best ones apart is chance as well.
+const KEPT: usize = 8;
 const RECYCLING: [f64; 3] = [0.0, 0.5, 1.0];
 const SCATTER: [f64; 8] = [0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0];
 
@@ -88,13 +90,12 @@ pub struct Setting<'a> {
 }
 
 /// The best of all that were tried.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fit {
-    /// What it assumes.
-    #[serde(flatten)]
-    pub behaviour: Behaviour,
-    /// How far the simulated machine is from the recording that it was fitted on: mean of |simulated - recorded| /
-    /// recorded over the samples.
+    /// What they assume, the best first.
+    pub behaviours: Vec<Behaviour>,
+    /// How far the simulated machine is from the recording that it was fitted on with the best of them: mean of |simulated -
+    /// recorded| / recorded over the samples.
     pub error: f64,
     /// How many were tried.
     pub tried: usize,
@@ -151,14 +152,30 @@ pub fn fit(load: &RecordedLoad, setting: &Setting<'_>) -> Result<Fit, PredictErr
         return Err(PredictError::Short(load.nonempty.len()));
     }
     let all = Behaviour::all();
-    let mut best: Option<Fit> = None;
-    for behaviour in &all {
-        let error = error(&play(load, *behaviour, setting)?, &load.nonempty);
-        if best.is_none_or(|best| error < best.error) {
-            best = Some(Fit { behaviour: *behaviour, error, tried: all.len() });
+    let mut tried = Vec::new();
+    for &behaviour in &all {
+        tried.push((error(&play(load, behaviour, setting)?, &load.nonempty), behaviour));
+    }
+    tried.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    // What makes no difference counts once.
+    tried.dedup_by_key(|(error, _)| error.to_bits());
+    let error = tried.first().map_or(0.0, |(error, _)| *error);
+    let behaviours = tried.into_iter().take(KEPT).map(|(_, behaviour)| behaviour).collect();
+    Ok(Fit { behaviours, error, tried: all.len() })
+}
+
+/// Slices that hold something after each step under another policy: the mean of what the behaviours of a fit say.
+///
+/// # Errors
+/// If the machine or the policy's settings cannot be.
+pub fn predict(load: &RecordedLoad, fit: &Fit, setting: &Setting<'_>) -> Result<Vec<f64>, PredictError> {
+    let mut sums = vec![0.0; load.nonempty.len()];
+    for &behaviour in &fit.behaviours {
+        for (sum, seen) in sums.iter_mut().zip(play(load, behaviour, setting)?) {
+            *sum += seen / fit.behaviours.len() as f64;
         }
     }
-    Ok(best.expect("there are behaviours"))
+    Ok(sums)
 }
 
 /// How far a prediction was from what came, beside two that need no simulator.

@@ -169,6 +169,7 @@ fn recording(dir: &Path) -> PathBuf {
         command: Vec::new(),
         source: "a test".to_owned(),
         statistics: false,
+        cache_use: false,
     };
     let sources = ramslice_record::Sources { tracefs: None, ..ramslice_record::Sources::system() };
     let mut recorder = ramslice_record::Recorder::start(options, &sources, Some(&backend)).unwrap();

@@ -64,6 +64,42 @@ fn memory_that_is_wanted_wakes_slices_and_is_there() {
 }
 
 #[test]
+fn the_lowest_slice_that_is_off_wakes_first() {
+    let backend = SimBackend::new(Config { boot_share: 0.0, ..small() }).unwrap();
+    backend.request(&Request::new(Op::OfflineFree)).unwrap();
+    let off = |backend: &SimBackend| -> Vec<u32> {
+        let slices = backend.snapshot().unwrap().slices;
+        slices.iter().filter(|slice| slice.state == SliceState::Offline).map(|slice| slice.id.0).collect()
+    };
+    let before = off(&backend);
+    let managed = backend.info().unwrap().managed_pages.0;
+    backend.apply(level(1, Class::Anon, 1, managed / 2));
+    let after = off(&backend);
+    assert!(!after.is_empty() && after.len() < before.len());
+    assert_eq!(after, before[before.len() - after.len()..]);
+}
+
+#[test]
+fn cache_that_left_a_trace_wakes_memory_and_other_cache_that_is_read_recycles() {
+    for (cache, recycles) in [(CacheChoice::Drop, true), (CacheChoice::Auto, false)] {
+        let backend = SimBackend::new(small()).unwrap();
+        let managed = backend.info().unwrap().managed_pages.0;
+        backend.apply(Change::Written { owner: OwnerId(1), pages: managed / 4 });
+        backend.request(&Request { cache, ..Request::new(Op::Compact) }).unwrap();
+        // What is written wakes memory, whatever there is to recycle.
+        let off = offline(&backend);
+        backend.apply(Change::Written { owner: OwnerId(2), pages: managed / 4 });
+        assert_eq!(backend.with(|machine| machine.stats()).reclaimed_pages, 0);
+        assert!(offline(&backend) < off);
+        backend.apply(Change::Read { owner: OwnerId(1), pages: managed / 4 });
+        let stats = backend.with(|machine| machine.stats());
+        assert!(stats.packing_refault_pages > managed / 16, "{cache:?}: {stats:?}");
+        assert_eq!(stats.reclaimed_pages > 0, recycles, "{cache:?}: {stats:?}");
+        backend.with(|machine| machine.check_books()).unwrap();
+    }
+}
+
+#[test]
 fn more_than_there_is_is_counted_as_unmet() {
     let backend = SimBackend::new(small()).unwrap();
     let managed = backend.info().unwrap().managed_pages.0;
@@ -91,7 +127,8 @@ fn new_cache_recycles_old_cache_instead_of_waking() {
 
 #[test]
 fn what_was_dropped_and_is_used_is_read_again() {
-    let backend = SimBackend::new(small()).unwrap();
+    // Nothing else is dropped meanwhile.
+    let backend = SimBackend::new(Config { recycling: 0.0, ..small() }).unwrap();
     let managed = backend.info().unwrap().managed_pages.0;
     backend.apply(level(1, Class::File, 0, managed / 4));
     let dropped = backend.request(&Request::new(Op::Compact)).unwrap().dropped.0;

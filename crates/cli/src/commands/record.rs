@@ -59,6 +59,9 @@ pub(crate) struct Args {
     /// Also look at every page this often, and count by what it is used for [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "statistics_only")]
     census: Option<Duration>,
+    /// Also count the page cache that was used once, page by page, with each sample: 2 MiB to read for a GiB
+    #[arg(long, conflicts_with = "statistics_only")]
+    cache_use: bool,
     /// End after this time; a COMMAND that still runs gets SIGTERM
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     lasting: Option<Duration>,
@@ -75,7 +78,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["output", "every", "census", "lasting", "part", "append", "statistics_only", "command"]
+        conflicts_with_all = ["output", "every", "census", "cache_use", "lasting", "part", "append", "statistics_only", "command"]
     )]
     check: Option<PathBuf>,
     /// With --check, count parts that are not whole instead of failing
@@ -131,6 +134,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         source: saved.map_or_else(|| "running kernel".to_owned(), |path| path.display().to_string()),
         // This machine's figures beside another's slices would only mislead.
         statistics: saved.is_none() || args.statistics_only,
+        cache_use: saved.is_none() && args.cache_use,
     };
     let sources =
         Sources { tracefs: Sources::system().tracefs.filter(|_| saved.is_none()), ..Sources::system() };

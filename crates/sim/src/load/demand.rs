@@ -50,6 +50,13 @@ pub struct Moment {
     pub refaulted: u64,
     /// Cache that is active, and that is not; nothing where statistics were not recorded.
     pub active: Option<(u64, u64)>,
+    /// Pages that became active by being used, since boot.
+    pub activated: u64,
+    /// Cache that was used once and is not active, and that is active and was used since; nothing where that was not
+    /// recorded.
+    pub uses: Option<(u64, u64)>,
+    /// What file systems on disks hold, in pages; nothing where that was not recorded.
+    pub stored: Option<u64>,
 }
 
 impl Moment {
@@ -80,8 +87,12 @@ struct Layers {
 struct Layer {
     owner: OwnerId,
     pages: u64,
+    /// Of page cache, what was used at least once, twice and three times.
+    used: [u64; 3],
     /// The step in which it came.
     step: u32,
+    /// It is used every so many steps, as far as known; 0 is not known.
+    every: u32,
 }
 
 /// Turns moments into changes.
@@ -100,13 +111,23 @@ pub struct Demand {
     out: f64,
     /// Of what was dropped in the last step, active.
     hot: f64,
+    /// What was wanted for less than a step, when that was seen last.
+    brief: u64,
+    /// Pages of files on disks that were ever seen in the cache, and were not deleted.
+    seen: f64,
 }
 
 /// What became of page cache in a step.
 #[derive(Debug, Clone, Copy)]
 struct Flow {
+    /// Read from storage, new or not.
+    read: u64,
     new: u64,
+    /// Of what is new, written rather than read.
+    written: u64,
     gone: u64,
+    /// Of what is gone, active before.
+    gone_active: u64,
     back_share: f64,
 }
 
@@ -121,10 +142,14 @@ impl Demand {
     /// From the first moment on; layers have at least `least` pages and consist of pieces of `piece` pages.
     pub fn new(first: Moment, orders: [Order; KINDS.len()], least: u64, piece: u64) -> Self {
         let layers = KINDS.iter().zip(first.pages);
-        let kinds = layers
-            .map(|(&(class, owner), pages)| Layers { class, layers: vec![Layer { owner, pages, step: 0 }] });
+        let kinds = layers.map(|(&(class, owner), pages)| Layers {
+            class,
+            layers: vec![Layer { owner, pages, used: [0; 3], step: 0, every: 0 }],
+        });
         let (kinds, piece) = (kinds.collect(), piece.max(1));
-        Self { kinds, orders, next: FIRST_LAYER, step: 0, least, piece, before: first, out: 0.0, hot: 0.0 }
+        let seen = first.stored.unwrap_or(0).min(first.pages[CACHE]) as f64;
+        let (next, step, out, hot, brief) = (FIRST_LAYER, 0, 0.0, 0.0, 0);
+        Self { kinds, orders, next, step, least, piece, before: first, out, hot, brief, seen }
     }
 
     /// What happened until `now`.
@@ -134,40 +159,101 @@ impl Demand {
         let packing = now.dropped.saturating_sub(self.before.dropped);
         let dropped = packing + now.reclaimed.saturating_sub(self.before.reclaimed);
         let flow = self.flow(&now, packing, dropped);
+        changes.extend(self.recycling(&now));
+        let mut lost = self.uses();
         for kind in 0..KINDS.len() {
             if kind == CACHE {
-                self.shrink(kind, flow.gone, &mut changes);
-                self.grow(kind, flow.new, &mut changes);
+                let mostly_active = |layer: &Layer| layer.used[1] * 2 > layer.pages;
+                let active = self.shrink(kind, flow.gone_active, mostly_active, &mut changes);
+                let idle = flow.gone - flow.gone_active;
+                let idle = self.shrink(kind, idle, |layer| !mostly_active(layer), &mut changes);
+                self.shrink(kind, active + idle, |_| true, &mut changes);
+                for (lost, left) in lost.iter_mut().zip(self.uses()) {
+                    *lost -= left;
+                }
+                self.grow(kind, flow.new, flow.written, &mut changes);
             } else {
                 let (was, is) = (self.before.pages[kind], now.pages[kind]);
-                self.shrink(kind, was.saturating_sub(is), &mut changes);
-                self.grow(kind, is.saturating_sub(was), &mut changes);
+                self.shrink(kind, was.saturating_sub(is), |_| true, &mut changes);
+                self.grow(kind, is.saturating_sub(was), 0, &mut changes);
             }
         }
-        for &Layer { owner, pages, .. } in &self.kinds[CACHE].layers {
-            if flow.back_share > 0.0 {
-                changes.push(Change::Read { owner, pages: (pages as f64 * flow.back_share) as u64 });
-            }
-        }
-        if let Some((active, idle)) = now.active
-            && active + idle > 0
-        {
-            let share = active as f64 / (active + idle) as f64;
-            let used = |&Layer { owner, pages, .. }: &Layer| Change::Used {
-                owner,
-                pages: (pages as f64 * share) as u64,
-            };
-            changes.extend(self.kinds[CACHE].layers.iter().map(used));
-        }
+        self.use_cache(&now, &flow, lost, &mut changes);
         // When a slice woke, nothing was free but the reserve. What is free beyond it now, and was before the policy
-        // acted, came back since: memory that was wanted for less than a step.
+        // acted, came back since: memory that was wanted for less than a step. Where none woke, as much may have been
+        // wanted as the time before, as far as there was room for it.
         let spare = (now.spare + now.emptied - self.before.emptied).saturating_sub(packing);
-        if now.woken > self.before.woken && spare > 0 {
+        self.brief = if now.woken > self.before.woken { spare } else { self.brief };
+        let brief = self.brief.min(spare);
+        if brief > 0 {
             let level = |pages| Change::Level { owner: BRIEF, class: Class::Anon, maps: 1, pages };
-            changes.extend([level(spare), level(0)]);
+            changes.extend([level(brief), level(0)]);
         }
         self.before = now;
         changes
+    }
+
+    /// What the kernel recycled beyond the pages that were read and had left no trace; nothing without statistics.
+    fn recycling(&self, now: &Moment) -> Option<Change> {
+        let (now_read, read) = (now.moved?.0, self.before.moved?.0);
+        let noticed = now.refaulted.saturating_sub(self.before.refaulted);
+        let fresh = (now_read - read).saturating_sub(noticed);
+        let recycled = now.reclaimed.saturating_sub(self.before.reclaimed);
+        let most = if fresh > 0 { recycled.saturating_sub(fresh) } else { 0 };
+        let percent = u32::try_from(most * 100 / fresh.max(1)).unwrap_or(u32::MAX);
+        Some(Change::Recycling { percent, most })
+    }
+
+    /// Cache that was used once, and that was used three times, as far as it is known of the layers.
+    fn uses(&self) -> [u64; 2] {
+        let layers = || self.kinds[CACHE].layers.iter();
+        [layers().map(|layer| layer.used[0] - layer.used[1]).sum(), layers().map(|layer| layer.used[2]).sum()]
+    }
+
+    /// Cache was used: what came back, and what the kernel saw of the rest; `lost` is what was deleted of [`Self::uses`].
+    fn use_cache(&mut self, now: &Moment, flow: &Flow, lost: [u64; 2], changes: &mut Vec<Change>) {
+        if self.step == 1
+            && let Some((active, idle)) = self.before.active
+        {
+            let all = (active + idle).max(1) as f64;
+            let (once, busy) = self.before.uses.unwrap_or_default();
+            let layers = &mut self.kinds[CACHE].layers;
+            for layer in layers.iter_mut().filter(|layer| layer.step == 0) {
+                let part = |pages: u64| (layer.pages as f64 * (pages as f64 / all).min(1.0)) as u64;
+                layer.used = [part(active + once), part(active), part(busy)];
+                changes.push(Change::Used { owner: layer.owner, pages: layer.used[1] });
+            }
+        }
+        // What is used for the fourth time looks as it did: it is taken to be used on as it was.
+        let step = self.step;
+        let due = |layer: &&Layer| {
+            layer.every > 0 && (step - layer.step).is_multiple_of(layer.every) && layer.used[2] > 0
+        };
+        let on = self.kinds[CACHE].layers.iter().filter(due);
+        changes.extend(on.map(|layer| Change::Read { owner: layer.owner, pages: layer.used[2] }));
+        let again = now.activated.saturating_sub(self.before.activated);
+        let mut share = flow.back_share;
+        if let (Some(now), Some(before)) = (now.uses, self.before.uses) {
+            // What is used again, or deleted, does not show any more as used once; what was read for this step does.
+            let cache = self.before.pages[CACHE] as f64;
+            let shown = cache / (cache + self.out).max(1.0);
+            let lost = lost.map(|pages| (pages as f64 * shown) as u64);
+            let once = (now.0 + again + lost[0]).saturating_sub(before.0 + flow.read);
+            let on = (now.1 + lost[1]).saturating_sub(before.1);
+            for (times, pages) in [once, again, on].into_iter().enumerate() {
+                self.touch(pages, times, changes);
+            }
+            share -= (once + again + on) as f64 / cache.max(1.0);
+        } else {
+            self.touch(again, 1, changes);
+        }
+        if share > 0.0 {
+            let read = |layer: &Layer| Change::Read {
+                owner: layer.owner,
+                pages: (layer.pages as f64 * share) as u64,
+            };
+            changes.extend(self.kinds[CACHE].layers.iter().map(read));
+        }
     }
 
     /// What became of page cache: what is new, what is gone for good, and which share of the dropped came back.
@@ -185,93 +271,167 @@ impl Demand {
         // A request that drops all cache leaves no trace by which the kernel could notice what comes back. What was
         // active when it was dropped does.
         let noticed = now.refaulted.saturating_sub(self.before.refaulted) as f64;
-        let unnoticed = (self.hot - noticed).clamp(0.0, (read - noticed).max(0.0));
+        let hot = (self.hot - noticed).clamp(0.0, (read - noticed).max(0.0));
+        // What is read and is not among the files that nobody has read or written yet, comes back.
+        let unseen = self.before.stored.map(|stored| (stored as f64 - self.seen).max(0.0));
+        let unnoticed = unseen.map_or(hot, |unseen| hot.max(read - noticed - unseen));
         let back = (noticed + unnoticed).min(self.out);
         let (active, idle) = now.active.unwrap_or_default();
         self.hot = packing as f64 * active as f64 / (active + idle).max(1) as f64;
         // Not more than there was could be deleted; what was written in place was not new.
         let gone = (read + written - net).clamp(0.0, before);
         let new = (net + gone - back).max(0.0);
-        let share = if before > 0.0 { gone / before } else { 0.0 };
         let back_share = if self.out > 0.0 { back / self.out } else { 0.0 };
-        let gone = gone + self.out * share;
-        self.out = (self.out * (1.0 - share) + dropped - back).max(0.0);
+        // Of deleted files, what was dropped before goes, too: as much as the file systems say, or else its share.
+        let out = match (self.before.stored, now.stored) {
+            (Some(before), Some(now)) => (before as f64 + written - now as f64 - gone).max(0.0),
+            _ if before > 0.0 => self.out * gone / before,
+            _ => 0.0,
+        };
+        let out = out.min(self.out - back);
+        self.out = (self.out - out + dropped - back).max(0.0);
+        let gone = gone + out;
+        self.seen = (self.seen + read + written - back - gone).max(0.0);
         let mapped = now.pages[CACHE + 1] as f64 - self.before.pages[CACHE + 1] as f64;
+        let new = (new - mapped).max(0.0);
+        let gone = (gone - (net + gone - back - mapped).min(0.0)) as u64;
+        // What was active, or became it, and is not any more, was deleted, but for what requests dropped.
+        let was_active = self.before.active.unwrap_or_default().0 + now.activated - self.before.activated;
+        let gone_active = was_active.saturating_sub(active + self.hot as u64).min(gone);
         Flow {
-            new: (new - mapped).max(0.0) as u64,
-            gone: (gone - (new - mapped).min(0.0)) as u64,
+            read: read as u64,
+            new: new as u64,
+            written: written.min(new) as u64,
+            gone,
+            gone_active,
             back_share,
         }
     }
 
-    fn grow(&mut self, kind: usize, pages: u64, changes: &mut Vec<Change>) {
+    /// `pages` more of a kind, of which `written` did not come from storage.
+    fn grow(&mut self, kind: usize, pages: u64, written: u64, changes: &mut Vec<Change>) {
         let Layers { class, layers } = &mut self.kinds[kind];
         let class = *class;
-        let level = |owner, pages| Change::Level { owner, class, maps: 1, pages };
-        let mut left = pages;
+        let mut left = (pages, written);
+        let mut add = |layer: &mut Layer, pages: u64| {
+            let written = (left.1 as f64 * pages as f64 / left.0.max(1) as f64).round() as u64;
+            layer.pages += pages;
+            layer.used[0] += pages - written.min(pages);
+            left = (left.0 - pages, left.1 - written.min(left.1));
+            if written > 0 {
+                changes.push(Change::Written { owner: layer.owner, pages: written.min(pages) });
+            }
+            changes.push(Change::Level { owner: layer.owner, class, maps: 1, pages: layer.pages });
+            left.0
+        };
         if let Some(last) = layers.last_mut()
-            && left > 0
-            && left < self.least
+            && pages > 0
+            && pages < self.least
         {
-            last.pages += left;
-            changes.push(level(last.owner, last.pages));
+            add(last, pages);
             return;
         }
-        while left > 0 {
+        let mut rest = pages;
+        while rest > 0 {
             // What is left for the last piece is not worth one of its own.
-            let pages = if left < self.piece + self.least { left } else { self.piece };
-            layers.push(Layer { owner: OwnerId(self.next), pages, step: self.step });
-            changes.push(level(OwnerId(self.next), pages));
+            let pages = if rest < self.piece + self.least { rest } else { self.piece };
+            let owner = OwnerId(self.next);
+            let mut layer = Layer { owner, pages: 0, used: [0; 3], step: self.step, every: 0 };
+            rest = add(&mut layer, pages);
+            layers.push(layer);
             self.next += 1;
-            left -= pages;
         }
     }
 
-    fn shrink(&mut self, kind: usize, pages: u64, changes: &mut Vec<Change>) {
+    /// So many pages were used for the first, second or third time, with `times` 0, 1 or 2: those of files that came at
+    /// once and have as many that were used once less.
+    fn touch(&mut self, pages: u64, times: usize, changes: &mut Vec<Change>) {
+        let step = self.step;
+        let layers = &mut self.kinds[CACHE].layers;
+        let mut left = pages;
+        while left > 0 {
+            let known =
+                |layer: &Layer| if times == 0 { layer.pages } else { layer.used[times - 1] } - layer.used[times];
+            // Where nobody saw that it was used before, it was all the same.
+            let any = |layer: &Layer| layer.pages - layer.used[times];
+            let found = matching(layers, left, known).map(|at| (at, known(&layers[at])));
+            let found = found.or_else(|| matching(layers, left, any).map(|at| (at, any(&layers[at]))));
+            let Some((at, most)) = found else { return };
+            let layer = &mut layers[at];
+            let more = left.min(most);
+            layer.used[times] += more;
+            for before in (0..times).rev() {
+                layer.used[before] = layer.used[before].max(layer.used[before + 1]);
+            }
+            if times == layer.used.len() - 1 && layer.every == 0 {
+                layer.every = ((step - layer.step) / layer.used.len() as u32).max(1);
+            }
+            left -= more;
+            changes.push(Change::Read { owner: layer.owner, pages: more });
+        }
+    }
+
+    /// So many pages of a kind go, of those layers that are meant; says how many more that are than there were.
+    fn shrink(
+        &mut self,
+        kind: usize,
+        pages: u64,
+        meant: impl Fn(&Layer) -> bool,
+        changes: &mut Vec<Change>,
+    ) -> u64 {
+        if pages == 0 {
+            return 0;
+        }
+        let order = self.orders[kind];
         let Layers { class, layers } = &mut self.kinds[kind];
         let class = *class;
-        let level = |owner, pages| Change::Level { owner, class, maps: 1, pages };
-        let mut left = pages;
-        if left == 0 {
-            return;
-        }
-        if self.orders[kind] == Order::Any {
-            let all: u64 = layers.iter().map(|layer| layer.pages).sum();
-            for layer in layers.iter_mut() {
-                let less = (layer.pages as f64 / all.max(1) as f64 * left as f64).round() as u64;
-                layer.pages -= less.min(layer.pages);
-                changes.push(level(layer.owner, layer.pages));
-            }
-            layers.retain(|layer| layer.pages > 0);
-            return;
-        }
-        while left > 0 && !layers.is_empty() {
-            let at = match self.orders[kind] {
-                Order::Oldest => 0,
-                Order::Matching => matching(layers, left),
-                Order::Newest | Order::Any => layers.len() - 1,
+        let (mut some, others): (Vec<_>, Vec<_>) = layers.drain(..).partition(meant);
+        let all: u64 = some.iter().map(|layer| layer.pages).sum();
+        let mut left = pages.min(all);
+        let mut take = |layer: &mut Layer, less: u64| {
+            layer.shrink(less);
+            changes.push(Change::Level { owner: layer.owner, class, maps: 1, pages: layer.pages });
+        };
+        while left > 0 && order != Order::Any {
+            let at = match order {
+                Order::Oldest => Some(0),
+                Order::Matching => matching(&some, left, |layer| layer.pages),
+                Order::Newest | Order::Any => None,
             };
-            let layer = &mut layers[at];
-            let less = left.min(layer.pages);
-            layer.pages -= less;
+            let at = at.unwrap_or(some.len() - 1);
+            let less = left.min(some[at].pages);
+            take(&mut some[at], less);
             left -= less;
-            changes.push(level(layer.owner, layer.pages));
-            if layer.pages == 0 {
-                layers.remove(at);
+            if some[at].pages == 0 {
+                some.remove(at);
             }
         }
+        for layer in some.iter_mut().filter(|_| left > 0) {
+            let less = (layer.pages as f64 / all as f64 * left as f64).round() as u64;
+            take(layer, less.min(layer.pages));
+        }
+        layers.extend(some.into_iter().chain(others).filter(|layer| layer.pages > 0));
+        layers.sort_unstable_by_key(|layer| layer.owner);
+        pages.saturating_sub(all)
     }
 }
 
-/// The last piece of what came at once and is the least that is about `pages`, or more; of the newest, if nothing is.
-fn matching(layers: &[Layer], pages: u64) -> usize {
-    let together =
-        |step: u32| layers.iter().filter(|layer| layer.step == step).map(|layer| layer.pages).sum::<u64>();
+impl Layer {
+    fn shrink(&mut self, pages: u64) {
+        let share = (self.pages - pages) as f64 / self.pages.max(1) as f64;
+        self.pages -= pages;
+        self.used = self.used.map(|used| (used as f64 * share) as u64);
+    }
+}
+
+/// The last piece of what came at once and is the least that has about `pages`, or more; of the newest, if nothing has.
+fn matching(layers: &[Layer], pages: u64, of: impl Fn(&Layer) -> u64) -> Option<usize> {
+    let together = |step: u32| layers.iter().filter(|layer| layer.step == step).map(&of).sum::<u64>();
     let steps = layers.iter().map(|layer| layer.step);
-    let large = steps.filter(|&step| together(step) >= pages - pages / 10);
+    let large = steps.filter(|&step| together(step) >= (pages - pages / 10).max(1));
     let step = large.min_by_key(|&step| (together(step), std::cmp::Reverse(step)));
-    let found = step.and_then(|step| layers.iter().rposition(|layer| layer.step == step));
-    found.unwrap_or(layers.len() - 1)
+    let has = |layer: &Layer| of(layer) > 0 && step.is_none_or(|step| layer.step == step);
+    layers.iter().rposition(has)
 }
 
 #[cfg(test)]
@@ -346,7 +506,53 @@ mod tests {
         let mut demand = demand(Order::Newest);
         let now = Moment { woken: 2, spare: 700, ..moment(0, 1000) };
         assert_eq!(levels(&demand.step(now)), [(99, 700), (99, 0)]);
-        // Without a wake, nobody knows.
-        assert_eq!(levels(&demand.step(Moment { spare: 900, ..now })), []);
+        // Without a wake, nobody knows: as much as the last time, or as there was room for.
+        assert_eq!(levels(&demand.step(Moment { spare: 900, ..now })), [(99, 700), (99, 0)]);
+        assert_eq!(levels(&demand.step(Moment { spare: 300, ..now })), [(99, 300), (99, 0)]);
+    }
+
+    #[test]
+    fn of_deleted_files_what_was_dropped_before_is_not_wanted_any_more() {
+        let last = |stored| {
+            let mut demand = demand(Order::Oldest);
+            let first = Moment { moved: Some((0, 0)), stored, ..moment(0, 1000) };
+            demand.step(first);
+            demand.step(Moment { dropped: 400, ..Moment { moved: Some((0, 0)), stored, ..moment(0, 600) } });
+            // A file of 500 pages goes, of which 100 were still in the cache.
+            let stored = stored.map(|stored| stored - 500);
+            let after = Moment { dropped: 400, moved: Some((0, 100)), stored, ..moment(0, 600) };
+            let left = levels(&demand.step(after)).into_iter().find(|(owner, _)| *owner == 3);
+            left.map(|(_, pages)| pages)
+        };
+        // The file systems say how much: all that had been dropped, and 100 of the rest for what was written.
+        assert_eq!(last(Some(5000)), Some(500));
+        // Nobody says: of what had been dropped, the share that went of what had not.
+        assert_eq!(last(None), Some(834));
+    }
+
+    #[test]
+    fn what_is_used_is_of_files_that_came_at_once_and_is_read_on_when_it_is_used_often() {
+        let mut demand = demand(Order::Any);
+        let at = |cache, written, uses, activated| Moment {
+            moved: Some((0, written)),
+            active: Some((activated, cache - activated)),
+            uses: Some(uses),
+            activated,
+            ..moment(0, cache)
+        };
+        demand.step(at(1000, 0, (0, 0), 0));
+        demand.step(at(1900, 900, (0, 0), 0));
+        let reads = |changes: Vec<Change>| -> Vec<(u32, u64)> {
+            let read = |change: Change| match change {
+                Change::Read { owner, pages } => Some((owner.0, pages)),
+                _ => None,
+            };
+            changes.into_iter().filter_map(read).collect()
+        };
+        assert_eq!(reads(demand.step(at(1900, 900, (900, 0), 0))), [(100, 900)]);
+        assert_eq!(reads(demand.step(at(1900, 900, (0, 0), 900))), [(100, 900)]);
+        assert_eq!(reads(demand.step(at(1900, 900, (0, 900), 900))), [(100, 900)]);
+        // No more of it can be seen; it goes on.
+        assert_eq!(reads(demand.step(at(1900, 900, (0, 900), 900))), [(100, 900)]);
     }
 }

@@ -113,6 +113,8 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
             moment.woken = work.woken_slices;
             moment.emptied = work.emptied_slices * machine.info.slice_pages().0;
         }
+        moment.stored = machines.stored().map(|stored| stored.pages(machine.info.page_bytes).0);
+        moment.uses = machines.cache_use().map(|(once, busy)| (once.0, busy.0));
         if let Some(at) = machines.boottime_us() {
             statistics.at(at, &mut moment)?;
         }
@@ -135,8 +137,15 @@ struct Statistics {
 }
 
 /// Lines of `/proc/vmstat` that loads need.
-const LINES: [&str; 6] =
-    ["workingset_refault_file", "pgsteal_file", "nr_active_file", "nr_inactive_file", "pgpgin", "pgpgout"];
+const LINES: [&str; 7] = [
+    "workingset_refault_file",
+    "pgsteal_file",
+    "nr_active_file",
+    "nr_inactive_file",
+    "pgactivate",
+    "pgpgin",
+    "pgpgout",
+];
 /// `pgpgin` and `pgpgout` count KiB.
 const KIB_PER_PAGE: u64 = 4;
 
@@ -159,6 +168,7 @@ impl Statistics {
         let value = |name: &str| self.values.get(name).copied();
         moment.refaulted = value("workingset_refault_file").unwrap_or(0);
         moment.reclaimed = value("pgsteal_file").unwrap_or(0);
+        moment.activated = value("pgactivate").unwrap_or(0);
         moment.active = value("nr_active_file").zip(value("nr_inactive_file"));
         let pages = |name: &str| value(name).map(|kib| kib / KIB_PER_PAGE);
         moment.moved = pages("pgpgin").zip(pages("pgpgout"));

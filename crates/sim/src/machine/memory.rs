@@ -7,7 +7,7 @@ use ramslice_types::Pages;
 use serde::Serialize;
 
 use super::Machine;
-use super::usage::Usage;
+use super::usage::{Join, Usage};
 
 /// Whose memory it is: a number that a load chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -59,6 +59,21 @@ pub enum Change {
     },
     /// Of its cache, this many pages count as used lately: what a kernel said of it.
     Used {
+        /// Whose.
+        owner: OwnerId,
+        /// How many.
+        pages: u64,
+    },
+    /// Until this is said again, for a hundred pages that are read without having left a trace, so many more of idle cache
+    /// are recycled: those who take memory meanwhile live on what reading makes free.
+    Recycling {
+        /// In percent of what is read, beyond as many as are read.
+        percent: u32,
+        /// Pages, at most.
+        most: u64,
+    },
+    /// The owner's cache grows by pages that programs wrote, and that are on storage by now: memory wakes for them.
+    Written {
         /// Whose.
         owner: OwnerId,
         /// How many.
@@ -142,6 +157,11 @@ impl Machine {
                     owner.usage.set_active(pages as f64 / owner.total.max(1) as f64);
                 }
             }
+            Change::Recycling { percent, most } => self.recycling_more = (percent, most),
+            Change::Written { owner, pages } => {
+                let slot = self.slot(owner, Class::File, 1);
+                self.grow(slot, pages, Join::Written);
+            }
             Change::Write { owner, pages } => self.write(owner, pages),
         }
     }
@@ -162,7 +182,7 @@ impl Machine {
         let dropped = owner.dropped_packing + owner.dropped_pressure;
         let has = owner.total + dropped;
         if pages >= has {
-            self.grow(slot, pages - has, 0, owner.class == Class::File);
+            self.grow(slot, pages - has, Join::Read);
             return;
         }
         // A file that shrinks loses what was dropped in proportion.
@@ -176,14 +196,18 @@ impl Machine {
         self.shrink(slot, less);
     }
 
-    /// Takes `pages` more, of which the kernel knows `back` again; `cache` may recycle cache instead of waking memory.
-    fn grow(&mut self, slot: usize, pages: u64, back: u64, cache: bool) {
-        let recycling = if cache { (pages as f64 * self.config.recycling) as u64 } else { 0 };
+    /// Takes `pages` more. Cache that is read without having left a trace may recycle cache instead of waking memory.
+    fn grow(&mut self, slot: usize, pages: u64, how: Join) {
+        let recycles = how == Join::Read && self.owners[slot].class == Class::File;
+        let recycling = if recycles { (pages as f64 * self.config.recycling) as u64 } else { 0 };
+        let (percent, most) = self.recycling_more;
+        let more = (recycling * u64::from(percent) / 100).min(most);
+        if more > 0 && !self.offline.is_empty() {
+            self.recycling_more.1 -= self.reclaim(more, true);
+        }
         let got = self.allocate(slot, recycling, true) + self.allocate(slot, pages - recycling, false);
         let owner = &mut self.owners[slot];
-        let (before, back) = (owner.total.saturating_sub(got), back.min(got));
-        owner.usage.join(before, got - back, false);
-        owner.usage.join(before + got - back, back, true);
+        owner.usage.join(owner.total.saturating_sub(got), got, how);
         self.work.page_faults += pages;
         self.work.allocated_pages += Pages(got);
         self.stats.unmet_pages += pages - got;
@@ -221,7 +245,9 @@ impl Machine {
                 _ => self.events.push(Event::Refaulted { pages: Pages(packing) }),
             }
         }
-        self.grow(slot, packing + pressure, by_use, false);
+        // What the kernel notices is worth waking memory; the rest looks like what is read for the first time.
+        self.grow(slot, by_use + pressure, Join::Back);
+        self.grow(slot, packing - by_use, Join::Read);
     }
 
     fn write(&mut self, id: OwnerId, pages: u64) {

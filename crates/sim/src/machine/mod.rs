@@ -14,6 +14,7 @@ mod price;
 mod usage;
 mod view;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ramslice_policy::{Event, Totals};
@@ -129,10 +130,12 @@ pub struct Machine {
     stats: Stats,
     events: Vec<Event>,
     short_us: u64,
+    /// As [`Change::Recycling`] says: in percent, and pages that are left of what may be.
+    recycling_more: (u32, u64),
     /// When each slice went off.
     off_since_us: Vec<u64>,
-    /// Slices that are off, in the order in which they went; the last one wakes first.
-    offline: Vec<u32>,
+    /// Slices that are off; the lowest one of a zone wakes first.
+    offline: BTreeSet<u32>,
 }
 
 impl Machine {
@@ -190,8 +193,9 @@ impl Machine {
             stats: Stats::default(),
             events: Vec::new(),
             short_us: 60_000_000,
+            recycling_more: (0, 0),
             off_since_us: vec![0; nr],
-            offline: Vec::new(),
+            offline: BTreeSet::new(),
         };
         machine.boot();
         Ok(machine)
@@ -312,7 +316,7 @@ impl Machine {
                 zone.offline += pages;
                 cell.free = 0;
                 self.off_since_us[at] = self.time_us;
-                self.offline.push(at as u32);
+                self.offline.insert(at as u32);
                 self.stats.entered_bytes += self.config.slice_bytes.0;
             }
             (SliceState::Offline, SliceState::Online) => {
@@ -325,9 +329,7 @@ impl Machine {
                 if self.time_us - self.off_since_us[at] < self.short_us {
                     self.stats.short_offs += 1;
                 }
-                if let Some(place) = self.offline.iter().rposition(|&other| other as usize == at) {
-                    self.offline.remove(place);
-                }
+                self.offline.remove(&(at as u32));
             }
             (was, _) => unreachable!("{was} to {state}: a simulated slice is on or off"),
         }

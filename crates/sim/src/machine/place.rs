@@ -242,7 +242,7 @@ impl Machine {
 
     /// Drops up to `pages` of clean unmapped cache because memory is short, or only `idle` cache, to be replaced by
     /// other; returns how many.
-    fn reclaim(&mut self, pages: u64, idle: bool) -> u64 {
+    pub(super) fn reclaim(&mut self, pages: u64, idle: bool) -> u64 {
         let mut dropped = 0;
         // While slices are off, it is for their sake that memory is short.
         let packing = !self.offline.is_empty();
@@ -296,11 +296,11 @@ impl Machine {
         *dropped += u64::from(pages);
     }
 
-    /// Wakes the slice that went off last in the first zone that has one.
+    /// Wakes the lowest slice that is off in the first zone that has one, as the kernel does.
     fn wake_on_demand(&mut self, zones: &[usize]) -> bool {
         for &index in zones {
-            let of_zone = |&&at: &&u32| self.cells[at as usize].zone as usize == index;
-            let Some(&at) = self.offline.iter().rev().find(of_zone) else { continue };
+            let ZoneState { first, end, .. } = self.zones[index];
+            let Some(&at) = self.offline.range(first..end).next() else { continue };
             self.switch(at as usize, SliceState::Online);
             self.zones[index].woken_by_demand += 1;
             self.stats.demand_wakes += 1;

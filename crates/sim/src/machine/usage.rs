@@ -9,15 +9,21 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Usage([f64; 4]);
 
-/// Where new cache begins: reading it marks it as referenced.
-const NEW: usize = 1;
-/// Where cache begins that comes back after a request dropped it by its use: that left a trace.
-const BACK: usize = 2;
+/// How cache comes to be; the number is where it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Join {
+    /// Programs wrote it. That is no use of it.
+    Written = 0,
+    /// Read without having left a trace: reading marks it as referenced.
+    Read = 1,
+    /// It comes back and had left a trace.
+    Back = 2,
+}
 
 impl Usage {
     pub(super) fn new() -> Self {
         let mut shares = [0.0; 4];
-        shares[NEW] = 1.0;
+        shares[Join::Read as usize] = 1.0;
         Self(shares)
     }
 
@@ -36,8 +42,8 @@ impl Usage {
         }
     }
 
-    /// `pages` join `before` others; back after they were dropped, or new.
-    pub(super) fn join(&mut self, before: u64, pages: u64, back: bool) {
+    /// `pages` join `before` others.
+    pub(super) fn join(&mut self, before: u64, pages: u64, how: Join) {
         let all = before + pages;
         if pages == 0 || all == 0 {
             return;
@@ -46,7 +52,7 @@ impl Usage {
         for value in &mut self.0 {
             *value *= 1.0 - share;
         }
-        self.0[if back { BACK } else { NEW }] += share;
+        self.0[how as usize] += share;
     }
 
     /// `pages` of `before` that are not active leave.
@@ -110,14 +116,14 @@ mod tests {
     fn shares_stay_shares_when_pages_come_and_go() {
         let mut usage = Usage::new();
         usage.touch(0.5);
-        usage.join(100, 100, false);
+        usage.join(100, 100, Join::Read);
         assert!((usage.active() - 0.25).abs() < 1e-9);
-        usage.join(200, 200, true);
+        usage.join(200, 200, Join::Back);
         assert!((usage.active() - 0.625).abs() < 1e-9);
         usage.drop_idle(400, 100);
         assert!((usage.active() - 250.0 / 300.0).abs() < 1e-9 && (sum(&usage) - 1.0).abs() < 1e-9);
         usage.drop_idle(300, 300);
-        usage.join(0, 0, false);
+        usage.join(0, 0, Join::Read);
         assert!((sum(&usage) - 1.0).abs() < 1e-9);
     }
 }
