@@ -37,8 +37,8 @@ REASONS = [name.replace("_", "-") for name in _enum("ramslice_reason")]
 COUNTERS = _enum("ramslice_counter")
 CLASSES = [name.removeprefix("page_") for name in _enum("ramslice_page_class")]
 OPS = {name: number for number, name in enumerate(_enum("ramslice_op"))}
-PER_SLICE, KEEP_CACHE, IGNORE_BACKOFF, DRY_RUN, AUTO_CACHE = 1, 2, 4, 8, 16
-UNRECLAIMABLE, BACKOFF, UNMOVABLE = 1, 2, 4
+PER_SLICE, KEEP_CACHE, IGNORE_BACKOFF, DRY_RUN, AUTO_CACHE, HOLD = (1 << n for n in range(6))
+UNRECLAIMABLE, BACKOFF, UNMOVABLE, HELD = (1 << n for n in range(4))
 # Flags of a run of pages
 DROP, LRU, DIRTY, WRITEBACK, BUFFERS, SWAPCACHE, UNEVICTABLE, MLOCKED, KSM, PINNED, RUN_HWPOISON = (1 << n for n in range(11))
 UNLIMITED = 2**64 - 1
@@ -68,6 +68,7 @@ class Info(Struct):
         ("size", u32), ("abi_version", u32), ("page_bytes", u32), ("pageblock_bytes", u32), ("slice_bytes", u64),
         ("chunk_bytes", u64), ("nr_slices", u32), ("nr_zones", u32), ("event_seq", u64), ("managed_pages", u64),
         ("free_pages", u64), ("offline_pages", u64), ("quarantined_pages", u64), ("power_driver", ctypes.c_char * 32),
+        ("held_pages", u64),
     ]
 
 
@@ -76,7 +77,7 @@ class Zone(Struct):
         ("size", u32), ("index", u32), ("node", s32), ("zone", u32), ("name", ctypes.c_char * 16),
         ("nr_slices", u32), ("nr_empty", u32), ("nr_offline", u32), ("nr_quarantined", u32), ("managed_pages", u64),
         ("free_pages", u64), ("offline_pages", u64), ("awake_reserve_pages", u64), ("low_wmark_pages", u64),
-        ("woken_by_demand", u64),
+        ("woken_by_demand", u64), ("held_pages", u64), ("nr_held", u32), ("reserved", u32),
     ]
 
 

@@ -90,6 +90,7 @@ mod tests {
             nr_empty: 0,
             nr_offline,
             nr_quarantined: 0,
+            nr_held: 0,
             managed_pages: Pages(1 << 20),
             free_pages: Pages(1 << 10),
             offline_pages: Pages::ZERO,

@@ -31,6 +31,7 @@ pub(crate) fn info(raw: &uapi::Info) -> types::Info {
         free_pages: Pages(raw.free_pages),
         offline_pages: Pages(raw.offline_pages),
         quarantined_pages: Pages(raw.quarantined_pages),
+        held_pages: Pages(raw.held_pages),
         power_driver: text(&raw.power_driver),
     }
 }
@@ -45,6 +46,7 @@ pub(crate) fn zone(raw: &uapi::ZoneInfo) -> types::Zone {
         nr_empty: raw.nr_empty,
         nr_offline: raw.nr_offline,
         nr_quarantined: raw.nr_quarantined,
+        nr_held: raw.nr_held,
         managed_pages: Pages(raw.managed_pages),
         free_pages: Pages(raw.free_pages),
         offline_pages: Pages(raw.offline_pages),
@@ -66,6 +68,7 @@ pub(crate) fn slice(raw: &uapi::SliceInfo) -> Result<types::Slice, Error> {
         unreclaimable: has(uapi::RAMSLICE_SLICE_UNRECLAIMABLE),
         backoff: has(uapi::RAMSLICE_SLICE_BACKOFF),
         unmovable: has(uapi::RAMSLICE_SLICE_UNMOVABLE),
+        held: has(uapi::RAMSLICE_SLICE_HELD),
         node: NodeId(raw.node.into()),
         zone: ZoneNumber(raw.zone.into()),
         present: Pages(raw.nr_pages.into()),
@@ -122,7 +125,8 @@ pub(crate) fn request(request: &types::Request) -> uapi::Request {
             | flag(request.cache == CacheChoice::Keep, uapi::RAMSLICE_REQ_KEEP_CACHE)
             | flag(request.cache == CacheChoice::Auto, uapi::RAMSLICE_REQ_AUTO_CACHE)
             | flag(request.ignore_backoff, uapi::RAMSLICE_REQ_IGNORE_BACKOFF)
-            | flag(request.dry_run, uapi::RAMSLICE_REQ_DRY_RUN),
+            | flag(request.dry_run, uapi::RAMSLICE_REQ_DRY_RUN)
+            | flag(request.hold, uapi::RAMSLICE_REQ_HOLD),
         id,
         node: request.node.map_or(uapi::RAMSLICE_ANY, |node| node.0),
         zone: request.zone.map_or(uapi::RAMSLICE_ANY, |zone| i32::try_from(zone.0).unwrap_or(i32::MAX)),

@@ -115,6 +115,7 @@ impl Backend for ReplayBackend {
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        request.refuse_hold("nothing wakes in a saved machine")?;
         let mut machine = self.lock();
         let mut work = Work { machine: machine.clone(), request, outcome: Outcome::default() };
         work.run()?;
@@ -390,6 +391,7 @@ mod tests {
             price: Price(price),
             counters: Counters { free: Pages(free), lru_anon: Pages(anon), ..Counters::default() },
             retry_ms: 0,
+            held: false,
         };
         let mut slices = vec![
             slice(0, SliceState::Online, 40, 20, 900),
@@ -408,6 +410,7 @@ mod tests {
             nr_empty: 2,
             nr_offline: 1,
             nr_quarantined: 0,
+            nr_held: 0,
             managed_pages: Pages(500),
             free_pages: Pages(290),
             offline_pages: Pages(100),
@@ -430,6 +433,7 @@ mod tests {
                 free_pages: Pages(290),
                 offline_pages: Pages(100),
                 quarantined_pages: Pages(0),
+                held_pages: Pages(0),
                 power_driver: "simulated".to_owned(),
             },
             zones: vec![zone],

@@ -159,6 +159,7 @@ constants! { SLICE_FLAGS, u16 {
     RAMSLICE_SLICE_UNRECLAIMABLE = 1 << 0,
     RAMSLICE_SLICE_BACKOFF = 1 << 1,
     RAMSLICE_SLICE_UNMOVABLE = 1 << 2,
+    RAMSLICE_SLICE_HELD = 1 << 3,
 }}
 
 constants! { REQUEST_FLAGS, u32 {
@@ -168,7 +169,8 @@ constants! { REQUEST_FLAGS, u32 {
     RAMSLICE_REQ_IGNORE_BACKOFF = 1 << 2,
     RAMSLICE_REQ_DRY_RUN = 1 << 3,
     RAMSLICE_REQ_AUTO_CACHE = 1 << 4,
-    RAMSLICE_REQ_FLAGS = 0x1f,
+    RAMSLICE_REQ_HOLD = 1 << 5,
+    RAMSLICE_REQ_FLAGS = 0x3f,
     RAMSLICE_ALL_SLICES = !0,
 }}
 
@@ -191,7 +193,7 @@ constants! { IOCTLS, u8 {
 
 structs! {
     /// What this kernel offers.
-    Info = "ramslice_info", 112 bytes {
+    Info = "ramslice_info", 120 bytes {
         size: u32,
         abi_version: u32,
         page_bytes: u32,
@@ -206,10 +208,11 @@ structs! {
         offline_pages: u64,
         quarantined_pages: u64,
         power_driver: [u8; 32],
+        held_pages: u64,
     }
 
     /// One zone.
-    ZoneInfo = "ramslice_zone_info", 96 bytes {
+    ZoneInfo = "ramslice_zone_info", 112 bytes {
         size: u32,
         index: u32,
         node: i32,
@@ -225,6 +228,9 @@ structs! {
         awake_reserve_pages: u64,
         low_wmark_pages: u64,
         woken_by_demand: u64,
+        held_pages: u64,
+        nr_held: u32,
+        reserved: u32,
     }
 
     /// One slice in a snapshot.

@@ -96,6 +96,7 @@ impl Backend for SimBackend {
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        request.refuse_hold("the simulator knows no memory that is gone")?;
         self.with(|machine| {
             let nr = machine.info().nr_slices;
             machine.request(request).map_err(|error| no_slice(error.0, nr))

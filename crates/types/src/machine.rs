@@ -41,6 +41,9 @@ pub struct Info {
     pub offline_pages: Pages,
     /// Lost to slices that did not wake.
     pub quarantined_pages: Pages,
+    /// In slices that are held off; not in `managed_pages`.
+    #[serde(default)]
+    pub held_pages: Pages,
     /// Name of the power driver; `none` without one.
     pub power_driver: String,
 }
@@ -81,6 +84,9 @@ pub struct Zone {
     pub nr_offline: u32,
     /// Of these quarantined.
     pub nr_quarantined: u32,
+    /// Of those offline, held.
+    #[serde(default)]
+    pub nr_held: u32,
     /// Pages the allocator manages, awake or not.
     pub managed_pages: Pages,
     /// Free and awake.

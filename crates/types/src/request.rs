@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::{BackendError, ErrorKind};
 use crate::parse::ParseError;
 use crate::price::Budget;
 use crate::reason::Reason;
@@ -24,7 +25,7 @@ pub enum Op {
     Compact,
     /// Switch off what is empty already.
     OfflineFree,
-    /// Wake everything.
+    /// Wake everything; what is held only with [`Request::hold`].
     OnlineAll,
 }
 
@@ -104,6 +105,8 @@ pub struct Request {
     pub ignore_backoff: bool,
     /// Price only: nothing is moved.
     pub dry_run: bool,
+    /// Slices switched off stay off until they are switched on by hand: their memory is gone from MemTotal.
+    pub hold: bool,
     /// The most slices to switch off.
     pub max_slices: Option<u32>,
     /// When to give up; the kernel's default is 60 s.
@@ -114,6 +117,15 @@ impl Request {
     /// A request of this kind with the defaults of everything else.
     pub fn new(op: Op) -> Self {
         Self { op, ..Self::default() }
+    }
+
+    /// For systems that cannot hold slices off: an error if the request wants that.
+    pub fn refuse_hold(&self, why: &str) -> Result<(), BackendError> {
+        if !self.hold || matches!(self.op, Op::Online(_) | Op::OnlineAll) {
+            return Ok(());
+        }
+        let message = format!("slices cannot be held off here (--hold): {why}");
+        Err(BackendError::new(ErrorKind::Unsupported, message))
     }
 }
 

@@ -80,6 +80,9 @@ pub struct Slice {
     pub backoff: bool,
     /// Its counters show pages off the LRU.
     pub unmovable: bool,
+    /// It is off until somebody switches it on by hand.
+    #[serde(default)]
+    pub held: bool,
     /// Its NUMA node.
     pub node: NodeId,
     /// Its zone within the node.

@@ -111,6 +111,7 @@ fn request(args: &Args, backend: &dyn Backend) -> Result<Request> {
         cache: args.cache,
         ignore_backoff: args.ignore_backoff,
         dry_run: args.dry_run,
+        hold: false,
         max_slices: args.max_slices,
         deadline: args.deadline,
     })

@@ -14,15 +14,17 @@ use crate::exit::Exit;
 const HELP: &str = "\
 A slice is emptied whole or not at all: when that fails, its memory stays as it was and the line \
 says why. The exit status is 1 if one was refused. Nothing keeps a slice off: when memory is wanted, \
-the kernel wakes it. With --count, slices that turn out not to come off are passed over, and the \
-exit status is 1 if fewer went off.
+the kernel wakes it. With --hold it stays off until `ramslice online` (or sleep, or a restart): the \
+machine has that much less memory, and programs may be killed for want of it. With --count, slices \
+that turn out not to come off are passed over, and the exit status is 1 if fewer went off.
 
 Examples:
   ramslice offline 12                      one slice
   ramslice offline 64-71,80 --deadline 5s  several, at most 5 s each
   ramslice offline 80,12,30                in this order
   ramslice offline --count 4 --end low     the four lowest that can be emptied
-  ramslice offline --empty                 whatever is empty already: costs next to nothing";
+  ramslice offline --empty                 whatever is empty already: costs next to nothing
+  ramslice offline --count 8 --hold        as if the machine had eight slices less: how does a load fare?";
 
 /// Empty slices and switch them off.
 #[derive(Debug, clap::Args)]
@@ -51,6 +53,9 @@ pub(crate) struct Args {
     /// Try slices that failed lately, too
     #[arg(long)]
     ignore_backoff: bool,
+    /// Keep them off whatever memory is wanted: MemTotal shrinks. Slices that are off already are held, too
+    #[arg(long)]
+    hold: bool,
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
@@ -59,6 +64,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         cache: args.cache,
         deadline: args.deadline,
         ignore_backoff: args.ignore_backoff,
+        hold: args.hold,
         ..Request::new(op)
     };
     let requests = if args.empty {

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Slices by id: 12, 3-7 or 3-7,12
     #[arg(value_name = "SLICE", required_unless_present_any = ["all", "count"])]
     slices: Vec<SliceRanges>,
-    /// All slices that are off
+    /// All slices that are off, held ones, too
     #[arg(long, conflicts_with = "slices")]
     all: bool,
     /// So many slices, by address from one end of memory
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let backend = context.backend()?;
     let requests = if args.all {
-        vec![(None, Request::new(Op::OnlineAll))]
+        vec![(None, Request { hold: true, ..Request::new(Op::OnlineAll) })]
     } else {
         let slices = backend.snapshot()?.slices;
         let ids = match args.count {

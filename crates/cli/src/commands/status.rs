@@ -175,6 +175,9 @@ pub(crate) fn totals(machine: &Machine) -> String {
         bytes(info.offline_pages),
         info.offline_ratio(),
     );
+    if info.held_pages.0 > 0 {
+        line.push_str(&format!(", {} held off", bytes(info.held_pages)));
+    }
     if info.quarantined_pages.0 > 0 {
         line.push_str(&format!(", {} quarantined", bytes(info.quarantined_pages)));
     }

@@ -290,6 +290,7 @@ impl Look {
             free_pages: self.zones.iter().map(|zone| zone.free).sum(),
             offline_pages: self.offline(|_| true),
             quarantined_pages: Pages::ZERO,
+            held_pages: Pages(0),
             power_driver: "memory-hotplug".to_owned(),
         }
     }
@@ -308,6 +309,7 @@ impl Look {
                 nr_empty: count(&|part| self.slice(part).is_empty()),
                 nr_offline: count(&|part| part.state == SliceState::Offline),
                 nr_quarantined: 0,
+                nr_held: 0,
                 managed_pages: zone.managed + offline,
                 free_pages: zone.free,
                 offline_pages: offline,
@@ -349,6 +351,7 @@ impl Look {
             price: part.price,
             counters: sum.counters,
             retry_ms: backoff.map_or(0, |(_, left)| u32::try_from(left).unwrap_or(u32::MAX)),
+            held: false,
         }
     }
 

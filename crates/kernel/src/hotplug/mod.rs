@@ -157,6 +157,7 @@ impl Backend for HotplugBackend {
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        request.refuse_hold("what memory hotplug has switched off stays off, unless `ramslice guard` runs")?;
         let outcome = request::run(self, request);
         *lock(&self.last) = None;
         Ok(outcome?)

@@ -24,6 +24,7 @@ impl Machine {
             free_pages: sum(|zone| zone.free),
             offline_pages: sum(|zone| zone.offline),
             quarantined_pages: Pages::ZERO,
+            held_pages: Pages(0),
             power_driver: "simulated".to_owned(),
         }
     }
@@ -40,6 +41,7 @@ impl Machine {
                 nr_empty: state.nr_empty,
                 nr_offline: state.nr_offline,
                 nr_quarantined: 0,
+                nr_held: 0,
                 managed_pages: Pages(state.managed),
                 free_pages: Pages(state.free),
                 offline_pages: Pages(state.offline),
@@ -72,6 +74,7 @@ impl Machine {
             unreclaimable: cell.boot,
             backoff,
             unmovable: cell.unmovable > 0,
+            held: false,
             node: zone.node,
             zone: zone.zone,
             present: Pages(cell.present.into()),

@@ -18,8 +18,9 @@
 #define REQUEST_SIZE_V1		128
 #define SLICE_SIZE_V1		72
 
-static_assert(sizeof(struct ramslice_info) == INFO_SIZE_V1);
-static_assert(sizeof(struct ramslice_zone_info) == ZONE_SIZE_V1);
+static_assert(offsetof(struct ramslice_info, held_pages) == INFO_SIZE_V1);
+static_assert(offsetof(struct ramslice_zone_info, held_pages) ==
+	      ZONE_SIZE_V1);
 static_assert(sizeof(struct ramslice_snapshot) == SNAPSHOT_SIZE_V1);
 static_assert(sizeof(struct ramslice_request) == REQUEST_SIZE_V1);
 static_assert(sizeof(struct ramslice_slice_info) == SLICE_SIZE_V1);
@@ -57,6 +58,23 @@ static u64 read_seq(void)
 	return seq;
 }
 
+/* Of a zone, or of all. Under table_sem. */
+static u64 held_pages(const struct ramslice_zone *rz)
+{
+	u64 nr = 0;
+	u32 id;
+
+	spin_lock_irq(&ramslice_lock);
+	for (id = 0; id < ramslice_nr_ids; id++) {
+		const struct ramslice_slice *s = &ramslice_slices[id];
+
+		if (s->held && (!rz || s->rz == rz))
+			nr += s->nr_pages;
+	}
+	spin_unlock_irq(&ramslice_lock);
+	return nr;
+}
+
 static long ioc_info(void __user *arg)
 {
 	struct ramslice_zone *rz;
@@ -86,6 +104,7 @@ static long ioc_info(void __user *arg)
 		info.offline_pages += ramslice_zone_wakeable_pages(rz->zone);
 		info.quarantined_pages += rz->nr_quarantined_pages;
 	}
+	info.held_pages = held_pages(NULL);
 	up_read(&ramslice_table_sem);
 	strscpy(info.power_driver, ramslice_power_name());
 	return ramslice_put_struct(arg, &info, sizeof(info), usize);
@@ -126,8 +145,10 @@ static long ioc_zone(void __user *arg)
 	zi.nr_slices = rz->nr_slices;
 	zi.nr_offline = rz->nr[RAMSLICE_OFFLINE];
 	zi.nr_quarantined = rz->nr[RAMSLICE_QUARANTINED];
+	zi.nr_held = rz->nr_held;
 	zi.woken_by_demand = rz->woken_by_demand;
 	spin_unlock_irq(&ramslice_lock);
+	zi.held_pages = held_pages(rz);
 	up_read(&ramslice_table_sem);
 	zi.managed_pages = zone_managed_pages(rz->zone);
 	zi.free_pages = zone_page_state(rz->zone, NR_FREE_PAGES);
@@ -158,6 +179,8 @@ static u32 fill_states(struct ramslice_slice_info *rows, u64 *seq)
 		row->nr_pages = s->nr_pages;
 		if (s->unreclaimable)
 			row->flags |= RAMSLICE_SLICE_UNRECLAIMABLE;
+		if (s->held)
+			row->flags |= RAMSLICE_SLICE_HELD;
 		if (s->nr_fails && time_before(jiffies, s->retry_at)) {
 			row->flags |= RAMSLICE_SLICE_BACKOFF;
 			row->retry_ms = jiffies_to_msecs(s->retry_at - jiffies);
@@ -277,7 +300,8 @@ static bool request_valid(const struct ramslice_request *req)
 		     req->op == RAMSLICE_OP_ONLINE;
 	u32 both = RAMSLICE_REQ_KEEP_CACHE | RAMSLICE_REQ_AUTO_CACHE;
 
-	if (wakes && req->flags)
+	if (wakes && req->flags & ~(req->op == RAMSLICE_OP_ONLINE_ALL ?
+				    RAMSLICE_REQ_HOLD : 0))
 		return false;
 	if (req->op >= RAMSLICE_NR_OPS || req->flags & ~RAMSLICE_REQ_FLAGS ||
 	    (req->flags & both) == both ||

@@ -199,6 +199,11 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 	run->rz->stats.price_measured += cpu_price(ns);
 	spin_unlock_irq(&ramslice_lock);
 
+	if (!err && req->flags & RAMSLICE_REQ_HOLD && !ramslice_hold(id)) {
+		/* Somebody wanted memory before it could be held */
+		req->nr_failed++;
+		return RAMSLICE_REASON_PRESSURE;
+	}
 	if (!err) {
 		note_success(s);
 		req->nr_done++;
@@ -256,6 +261,7 @@ static void pick_dummy(struct ramslice_run *run, struct ramslice_reserve *all,
 	one->low = 0;
 	run->target.reserve = one;
 	run->target.block = 0;
+	run->target.dropping = false;
 	run->target.dry = false;
 	/* The paper profiles with targets allocated beforehand */
 	if (one->nr)
@@ -491,6 +497,12 @@ enum ramslice_reason ramslice_offline_one(struct ramslice_request *req,
 	u64 spent;
 
 	req->last_id = req->id;
+	/* What is off already needs only be held */
+	if (req->flags & RAMSLICE_REQ_HOLD &&
+	    !(req->flags & RAMSLICE_REQ_DRY_RUN) && ramslice_hold(req->id)) {
+		req->nr_done++;
+		return RAMSLICE_REASON_NONE;
+	}
 	reason = refuse(s, req->flags);
 	if (reason != RAMSLICE_REASON_NONE)
 		return refused(req->id, reason, 0);

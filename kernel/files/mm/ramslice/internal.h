@@ -89,6 +89,7 @@ u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
  * @reason: enum ramslice_reason: why it cannot be emptied, or did not work
  * @unreclaimable: @reason is for good
  * @powered: while RAMSLICE_WAKING: the power driver has finished
+ * @held: while RAMSLICE_OFFLINE: it does not wake by itself, see hold.c
  * @nr_fails: attempts that failed in a row
  * @power_state: state of the power driver it is in while offline
  * @nr_pages: page frames with memory
@@ -105,6 +106,7 @@ struct ramslice_slice {
 	u8 reason;
 	bool unreclaimable;
 	bool powered;
+	bool held;
 	u8 nr_fails;
 	u8 power_state;
 	u32 nr_pages;
@@ -148,6 +150,7 @@ struct ramslice_stats {
  * @pressure: memory was wanted since; whoever empties gives up
  * @kicked: the wake thread should look here
  * @recycle_at: jiffies before which streams do not look for cache to recycle
+ * @nr_held: offline slices that are held
  * @nr_quarantined_pages: lost
  * @woken_by_demand: slices woken by allocations
  * @stats: statistics
@@ -166,6 +169,7 @@ struct ramslice_zone {
 	bool pressure;
 	bool kicked;
 	unsigned long recycle_at;
+	u32 nr_held;
 	unsigned long nr_quarantined_pages;
 	u64 woken_by_demand;
 	struct ramslice_stats stats;
@@ -400,6 +404,7 @@ bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
  * @rz: the zone
  * @source: slice that is being emptied, never a destination
  * @block: next pageblock to scan in the current destination
+ * @dropping: its free pages are used up, what it has of page cache goes
  * @free: page frames at hand, by order; out of the allocator
  * @nr_free: their number
  * @cache: what of their clean page cache may be dropped for more
@@ -411,6 +416,7 @@ struct ramslice_target {
 	struct ramslice_zone *rz;
 	u32 source;
 	unsigned int block;
+	bool dropping;
 	struct list_head free[NR_PAGE_ORDERS];
 	unsigned long nr_free;
 	enum ramslice_cache cache;
@@ -517,7 +523,7 @@ bool ramslice_wake_sleeping(struct ramslice_zone *rz);
 bool ramslice_may_wake(void);
 int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
-		       u32 *nr_woken, u32 *nr_failed);
+		       bool held, u32 *nr_woken, u32 *nr_failed);
 u32 ramslice_wake_all(void);
 void ramslice_lose(u32 id);
 void ramslice_wake_answered(u32 id, int err);
@@ -525,6 +531,11 @@ int ramslice_wake_init(void);
 bool ramslice_wake_idle(void);
 bool ramslice_inhibited(void);
 extern struct task_struct *ramslice_requester;
+
+/* --- hold.c --- */
+bool ramslice_hold(u32 id);
+void ramslice_unhold(u32 id);
+void ramslice_watermarks_settle(void);
 
 /* --- frames.c --- */
 bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,

@@ -171,8 +171,9 @@ static int wake_zones(struct ramslice_request *req, unsigned long deadline)
 		if (!zone_wanted(req, rz))
 			continue;
 		found = true;
-		err = ramslice_wake_zone(rz, deadline, &req->nr_done,
-					 &req->nr_failed);
+		err = ramslice_wake_zone(rz, deadline,
+					 req->flags & RAMSLICE_REQ_HOLD,
+					 &req->nr_done, &req->nr_failed);
 	}
 	if (!err && req->nr_failed)
 		err = -EIO;
@@ -211,6 +212,7 @@ int ramslice_request(struct ramslice_request *req)
 		err = waking_request(req);
 	else
 		err = emptying_request(req);
+	ramslice_watermarks_settle();
 	req->elapsed_ns = ktime_get_ns() - start;
 	trace_ramslice_request(req, err);
 	return err;

@@ -4,8 +4,9 @@
  *
  * Free pages come block by block: all of a pageblock's under one hold of the
  * zone lock, as compaction does. They stay in the orders that they had, to be
- * split only as needed, and what is left goes back. Clean page cache of the
- * destinations is dropped for more if the request allows that.
+ * split only as needed, and what is left goes back. Clean page cache of a
+ * destination is dropped for more if the request allows that, and only when
+ * its free pages are used up: that is also what prices foretell.
  */
 
 #include <linux/migrate.h>
@@ -154,6 +155,24 @@ static unsigned long drop_block(struct ramslice_target *t, unsigned long start)
 	return dropped;
 }
 
+static u64 cache_of(u32 id)
+{
+	u64 nr_free, nr_cache;
+
+	ramslice_target_room(id, &nr_free, &nr_cache);
+	return nr_cache;
+}
+
+/* Has the search go over the destination once more, for its cache. */
+static bool begin_dropping(struct ramslice_target *t, u32 id)
+{
+	if (t->dropping || t->cache == RAMSLICE_CACHE_KEEP || !cache_of(id))
+		return false;
+	t->dropping = true;
+	t->block = 0;
+	return true;
+}
+
 /* The destination to scan, or RAMSLICE_NO_ID if there is none left. */
 static u32 destination(struct ramslice_target *t)
 {
@@ -162,12 +181,15 @@ static u32 destination(struct ramslice_target *t)
 	while (r->next > r->low) {
 		u32 id = r->c[r->next - 1].id;
 
-		if (id != t->source && t->block < ramslice_geom.nr_blocks &&
-		    READ_ONCE(ramslice_slices[id].state) == RAMSLICE_ONLINE)
+		if (id != t->source &&
+		    READ_ONCE(ramslice_slices[id].state) == RAMSLICE_ONLINE &&
+		    (t->block < ramslice_geom.nr_blocks ||
+		     begin_dropping(t, id)))
 			return id;
 		/* The source's place will be empty anyway */
 		r->next--;
 		t->block = 0;
+		t->dropping = false;
 	}
 	t->dry = true;
 	return RAMSLICE_NO_ID;
@@ -191,11 +213,13 @@ void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
 		block = target_block(pfn);
 		if (!block)
 			continue;
-		if (t->cache != RAMSLICE_CACHE_KEEP && has_cache(block))
+		if (t->dropping && has_cache(block))
 			dropped = drop_block(t, pfn);
-		if (!dropped && atomic_read(&block->count[RAMSLICE_FREE]) <= 0)
+		if (t->dropping ? !dropped :
+		    atomic_read(&block->count[RAMSLICE_FREE]) <= 0)
 			continue;
-		if (!take_block(t, id, pfn, 0))
+		/* At the watermark only what is dropped makes room */
+		if (!take_block(t, id, pfn, 0) && !begin_dropping(t, id))
 			t->dry = true;
 		trace_ramslice_target(id, pfn, t->nr_free - before, dropped);
 	}

@@ -184,13 +184,18 @@ int ramslice_verify(struct seq_file *m)
 	struct zone *zone;
 	int err;
 
+	/* A request under way would take the freezer for a signal */
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
+	mutex_unlock(&ramslice_mutex);
 	err = freeze_processes();
-	if (err) {
-		mutex_unlock(&ramslice_mutex);
+	if (err)
 		return -EBUSY;
-	}
+	/*
+	 * Not around the freezer, which takes cpu_hotplug_lock: memory hotplug
+	 * holds that when it comes for the mutex. Nobody is frozen with it.
+	 */
+	mutex_lock(&ramslice_mutex);
 	lru_add_drain_all();
 	drain_all_pages(NULL);
 
@@ -207,8 +212,8 @@ int ramslice_verify(struct seq_file *m)
 			cond_resched();
 		}
 	}
-	thaw_processes();
 	mutex_unlock(&ramslice_mutex);
+	thaw_processes();
 
 	seq_printf(m, "%s: %lu pageblocks, %lu recounted, %lu differ\n",
 		   nr_bad ? "FALSE" : "true", nr_blocks, nr_retried, nr_bad);

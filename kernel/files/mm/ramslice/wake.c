@@ -150,15 +150,16 @@ static u32 first_waking(struct ramslice_zone *rz)
 	return RAMSLICE_NO_ID;
 }
 
-static u32 first_offline(struct ramslice_zone *rz)
+/* @held: those that do not wake by themselves, too. */
+static u32 first_offline(struct ramslice_zone *rz, bool held)
 {
 	struct ramslice_slice *s;
 	u32 id;
 
-	if (!rz->nr[RAMSLICE_OFFLINE])
+	if (rz->nr[RAMSLICE_OFFLINE] == (held ? 0 : rz->nr_held))
 		return RAMSLICE_NO_ID;
 	for_each_zone_slice(rz, id, s) {
-		if (s->state == RAMSLICE_OFFLINE)
+		if (s->state == RAMSLICE_OFFLINE && (held || !s->held))
 			return id;
 	}
 	return RAMSLICE_NO_ID;
@@ -211,7 +212,7 @@ bool ramslice_claim_chunk(struct ramslice_zone *rz, struct ramslice_chunk *c,
 		return true;
 	if (ramslice_power_wake_sleeps())
 		return false;
-	while ((id = first_offline(rz)) != RAMSLICE_NO_ID) {
+	while ((id = first_offline(rz, false)) != RAMSLICE_NO_ID) {
 		struct ramslice_call *call;
 
 		if (!start_waking(id, &call))
@@ -266,7 +267,7 @@ bool ramslice_wake_sleeping(struct ramslice_zone *rz)
 
 	spin_lock_irq(&ramslice_lock);
 	if (ramslice_power_wake_sleeps()) {
-		id = first_offline(rz);
+		id = first_offline(rz, false);
 		started = id != RAMSLICE_NO_ID && start_waking(id, &call);
 	}
 	if (started) {
@@ -338,6 +339,8 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 		spin_unlock_irq(&ramslice_lock);
 		return -EINVAL;
 	}
+	if (s->state == RAMSLICE_OFFLINE)
+		ramslice_unhold(id);
 	if (s->state == RAMSLICE_OFFLINE && start_waking(id, &call)) {
 		if (by_demand) {
 			s->rz->woken_by_demand++;
@@ -383,6 +386,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
  * ramslice_wake_zone - wake every slice of a zone
  * @rz: the zone
  * @deadline: as for ramslice_wake_slice()
+ * @held: held ones, too
  * @nr_woken: increased by the slices woken
  * @nr_failed: increased by the slices that did not wake
  *
@@ -390,7 +394,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
  * Return: 0, -EINTR or -ETIMEDOUT.
  */
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
-		       u32 *nr_woken, u32 *nr_failed)
+		       bool held, u32 *nr_woken, u32 *nr_failed)
 {
 	int err;
 
@@ -400,7 +404,7 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		spin_lock_irq(&ramslice_lock);
 		id = first_waking(rz);
 		if (id == RAMSLICE_NO_ID)
-			id = first_offline(rz);
+			id = first_offline(rz, held);
 		spin_unlock_irq(&ramslice_lock);
 		if (id == RAMSLICE_NO_ID)
 			return 0;
@@ -426,7 +430,7 @@ u32 ramslice_wake_all(void)
 
 	down_read(&ramslice_table_sem);
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
-		ramslice_wake_zone(rz, 0, &nr_woken, &nr_failed);
+		ramslice_wake_zone(rz, 0, true, &nr_woken, &nr_failed);
 	up_read(&ramslice_table_sem);
 	return nr_woken;
 }

@@ -93,6 +93,7 @@ enum ramslice_counter {
  * @offline_pages:  out: free, but in offline slices
  * @quarantined_pages: out: lost to slices that did not wake
  * @power_driver:   out: name of the power driver, "none" without one
+ * @held_pages:     out: in offline slices that are held; not in @managed_pages
  */
 struct ramslice_info {
 	__u32 size;
@@ -109,6 +110,7 @@ struct ramslice_info {
 	__u64 offline_pages;
 	__u64 quarantined_pages;
 	char power_driver[32];
+	__u64 held_pages;
 };
 
 /**
@@ -126,10 +128,14 @@ struct ramslice_info {
  * @free_pages:     out: free and awake
  * @offline_pages:  out: free, but in offline slices
  * @awake_reserve_pages: out: what stays awake: slices go offline only while
- *                  @free_pages stays above it, and wake to reach it again
+ *                  @free_pages stays above it, and once these sink below the
+ *                  high watermark, slices wake to reach it again
  * @low_wmark_pages: out: below this, allocations wake slices themselves
  * @woken_by_demand: out: slices woken since boot without a request: by
  *                  allocations, ahead of them, and for memory hotplug
+ * @held_pages:     out: in offline slices that are held; not in @managed_pages
+ * @nr_held:        out: these slices; they count in @nr_offline, too
+ * @reserved:       out: 0
  */
 struct ramslice_zone_info {
 	__u32 size;
@@ -147,12 +153,16 @@ struct ramslice_zone_info {
 	__u64 awake_reserve_pages;
 	__u64 low_wmark_pages;
 	__u64 woken_by_demand;
+	__u64 held_pages;
+	__u32 nr_held;
+	__u32 reserved;
 };
 
 /* Flags of a slice. */
 #define RAMSLICE_SLICE_UNRECLAIMABLE	(1U << 0) /* can never be emptied: @reason */
 #define RAMSLICE_SLICE_BACKOFF		(1U << 1) /* failed lately: @reason */
 #define RAMSLICE_SLICE_UNMOVABLE	(1U << 2) /* counters show pages off the LRU */
+#define RAMSLICE_SLICE_HELD		(1U << 3) /* offline, and wakes only by hand */
 
 /**
  * struct ramslice_slice_info - one slice in a snapshot
@@ -221,7 +231,12 @@ enum ramslice_op {
 #define RAMSLICE_REQ_IGNORE_BACKOFF	(1U << 2) /* try slices that failed lately, too */
 #define RAMSLICE_REQ_DRY_RUN		(1U << 3) /* price only: nothing is moved */
 #define RAMSLICE_REQ_AUTO_CACHE		(1U << 4) /* move cache used lately, drop the rest */
-#define RAMSLICE_REQ_FLAGS		0x1fU
+/*
+ * Slices switched off stay off, and OFFLINE takes one that is off already;
+ * ONLINE_ALL with this flag wakes those that are held, too.
+ */
+#define RAMSLICE_REQ_HOLD		(1U << 5)
+#define RAMSLICE_REQ_FLAGS		0x3fU
 
 #define RAMSLICE_UNLIMITED		(~0ULL)
 #define RAMSLICE_ALL_SLICES		(~0U)

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Held slices: off whatever is wanted, gone from every total, and back by hand and for memory hotplug.
+
+Wants a guest with slices smaller than a memory block, and half of memory in the movable zone.
+"""
+
+import errno
+import os
+import subprocess
+import unittest
+
+import harness
+import ramslice_dev as dev
+from harness import MIB, PAGE, Memory
+
+
+def free_and_total():
+    info = harness.meminfo()
+    return info["MemTotal"], info["MemFree"], info["RamsliceOffline"]
+
+
+class Hold(unittest.TestCase):
+    def setUp(self):
+        self.device = dev.Device()
+        self.addCleanup(self.device.close)
+        self.addCleanup(self.wake)
+        self.wake()
+        self.slice_kib = self.device.info().slice_bytes // 1024
+
+    def wake(self):
+        self.device.request("online_all", flags=dev.HOLD)
+        os.sync()
+        dev.write("/proc/sys/vm/drop_caches", 3)
+
+    def hold(self, nr):
+        """So many slices are off and held; their ids."""
+        held = []
+        for s in sorted(self.device.snapshot(), key=lambda s: -s.id):
+            if len(held) == nr:
+                break
+            if s.state == dev.ONLINE and not s.flags & dev.UNRECLAIMABLE:
+                done = self.device.request("offline", id=s.id, wait_busy=10, flags=dev.HOLD | dev.IGNORE_BACKOFF)
+                held += [s.id] * done.nr_done
+        self.assertEqual(len(held), nr)
+        return held
+
+    def states(self):
+        return {s.id: (s.state, bool(s.flags & dev.HELD)) for s in self.device.snapshot()}
+
+    def test_totals_follow(self):
+        total, _, _ = free_and_total()
+        zones = harness.zoneinfo()
+        held = self.hold(8)
+        now, _, offline = free_and_total()
+        self.assertEqual(total - now, 8 * self.slice_kib)
+        self.assertEqual(offline, 0)
+        info = self.device.info()
+        self.assertEqual(info.held_pages * PAGE, 8 * info.slice_bytes)
+        self.assertEqual(sum(zone.nr_held for zone in self.device.zones()), 8)
+        after = harness.zoneinfo()
+        self.assertEqual(sum(zone["managed"] for zone in zones.values()) - sum(zone["managed"] for zone in after.values()),
+                         info.held_pages)
+        # Watermarks are a share of what a zone manages
+        self.assertLess(sum(zone["high"] for zone in after.values()), sum(zone["high"] for zone in zones.values()))
+        self.assertEqual({n for n, (state, is_held) in self.states().items() if is_held}, set(held))
+        for number in held:
+            self.assertEqual(self.device.request("online", id=number).nr_done, 1)
+        self.assertEqual(free_and_total()[0], total)
+        self.assertEqual(harness.zoneinfo().keys(), zones.keys())
+        for name, zone in harness.zoneinfo().items():
+            for item in ("managed", "min", "low", "high"):
+                self.assertEqual(zone[item], zones[name][item], f"{name} {item}")
+
+    def test_demand_wakes_the_others_only(self):
+        held = self.hold(6)
+        harness.compact(self.device)
+        offline = set(harness.ids(self.device, dev.OFFLINE))
+        self.assertGreater(len(offline), 6)
+        info = self.device.info()
+        woken = harness.woken_by_demand(self.device)
+        with Memory((info.free_pages + info.offline_pages // 2) * PAGE // MIB) as memory:
+            memory.touch()
+            self.assertGreater(harness.woken_by_demand(self.device), woken)
+            states = self.states()
+            self.assertEqual({states[number] for number in held}, {(dev.OFFLINE, True)})
+
+    def test_who_wants_more_is_killed_as_on_a_smaller_machine(self):
+        held = self.hold(12)
+        kills = harness.vmstat()["oom_kill"]
+        info = self.device.info()
+        mib = (info.free_pages + info.offline_pages) * PAGE // MIB + 4 * self.slice_kib // 1024
+        eater = subprocess.run(
+            ["python3", "-c", f"import mmap\nopen('/proc/self/oom_score_adj', 'w').write('1000')\n"
+             f"m = mmap.mmap(-1, {mib} << 20, "
+             "mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE | 0x4000)  # MAP_NORESERVE"], check=False)
+        self.assertEqual(eater.returncode, -9)
+        self.assertEqual(harness.vmstat()["oom_kill"], kills + 1)
+        states = self.states()
+        self.assertEqual({states[number] for number in held}, {(dev.OFFLINE, True)})
+
+    def test_waking_all_leaves_them_but_for_the_flag(self):
+        held = self.hold(2)
+        harness.compact(self.device)
+        self.device.request("online_all")
+        self.assertEqual(set(harness.ids(self.device, dev.OFFLINE)), set(held))
+        self.device.request("online_all", flags=dev.HOLD)
+        self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+        self.assertEqual(self.device.info().held_pages, 0)
+
+    def test_what_is_off_already_is_held(self):
+        harness.compact(self.device)
+        number = harness.ids(self.device, dev.OFFLINE)[0]
+        total, _, _ = free_and_total()
+        self.assertEqual(self.device.request("offline", id=number, flags=dev.HOLD).nr_done, 1)
+        self.assertEqual(total - free_and_total()[0], self.slice_kib)
+        # Once more changes nothing
+        self.assertEqual(self.device.request("offline", id=number, flags=dev.HOLD).nr_done, 1)
+        self.assertEqual(total - free_and_total()[0], self.slice_kib)
+
+    def test_a_dry_run_holds_nothing(self):
+        before = free_and_total()[0]
+        self.assertGreater(self.device.request("compact", flags=dev.HOLD | dev.DRY_RUN).nr_done, 0)
+        self.assertEqual(free_and_total()[0], before)
+        self.assertEqual(self.device.info().held_pages, 0)
+
+    def test_compacting_can_hold(self):
+        total = free_and_total()[0]
+        done = self.device.request("compact", flags=dev.HOLD, max_slices=5)
+        self.assertEqual(done.nr_done, 5)
+        self.assertEqual(total - free_and_total()[0], 5 * self.slice_kib)
+
+    def test_waking_one_takes_no_flag(self):
+        with self.assertRaises(OSError) as caught:
+            self.device.request("online", id=self.hold(1)[0], flags=dev.HOLD)
+        self.assertEqual(caught.exception.errno, errno.EINVAL)
+
+    def test_slices_of_another_size_are_refused_meanwhile(self):
+        self.hold(1)
+        with self.assertRaises(OSError) as caught:
+            dev.write(dev.SYSFS / "slice_bytes", 2 * self.slice_kib * 1024)
+        self.assertEqual(caught.exception.errno, errno.EBUSY)
+
+    def test_memory_hotplug_wakes_what_it_takes(self):
+        # Beyond the highest block, which firmware has a part of
+        held = self.hold(12)
+        total = free_and_total()[0]
+        block_bytes = int(dev.read("/sys/devices/system/memory/block_size_bytes"), 16)
+        block = held[-1] * self.device.info().slice_bytes // block_bytes
+        state = f"/sys/devices/system/memory/memory{block}/state"
+        in_block = [n for n in held if n * self.device.info().slice_bytes // block_bytes == block]
+        dev.write(state, "offline")
+        dev.write(state, "online_movable")
+        self.assertEqual(free_and_total()[0], total + len(in_block) * self.slice_kib)
+
+    def test_the_books_are_true(self):
+        self.hold(5)
+        dev.verify()
+
+
+if __name__ == "__main__":
+    harness.main()
