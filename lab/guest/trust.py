@@ -136,7 +136,49 @@ def batch():
     shutil.rmtree(top)
 
 
-WORKLOADS = {"redis": redis, "archives": archives, "batch": batch}
+def builds():
+    """A tree is unpacked, compiled file by file, linked with much memory, tried out, and cleaned again."""
+    chance = random.Random(SEED * 10 + 4)
+    top, sources = FOLDER / "builds", Path(__file__).parent
+    top.mkdir()
+    link = None
+    for step in range(STEPS):
+        phase = step % 16
+        if phase == 0:
+            packed = top / "source.tar"
+            subprocess.run(["tar", "-cf", packed, "-C", "/usr/include", "linux", "asm-generic"], check=True)
+            (top / "tree").mkdir()
+            subprocess.run(["tar", "-xf", packed, "-C", top / "tree"], check=True)
+        elif phase < 10:
+            source = sources / chance.choice(("cost.c", "memload.c", "openloop.c"))
+            subprocess.run(["gcc", "-O1", "-g", "-c", source, "-o", top / f"{phase}.o"], check=True)
+            # What a compiler leaves beside its object: lists, debugging information
+            blob(top / f"{phase}.d", chance.randrange(1, 8))
+        elif phase == 10:
+            for path in top.glob("*.[do]"):
+                path.read_bytes()
+            link = harness.Memory(chance.randrange(80, 240)).touch()
+        elif phase == 11:
+            blob(top / "program", chance.randrange(24, 64))
+            link.map.close()
+            link = None
+        elif phase < 15:
+            (top / "program").read_bytes()
+            with harness.Memory(chance.randrange(16, 96)) as tried:
+                tried.touch()
+                yield
+            continue
+        else:
+            for path in top.glob("*.[do]"):
+                path.unlink()
+            shutil.rmtree(top / "tree")
+        yield
+    if link:
+        link.map.close()
+    shutil.rmtree(top)
+
+
+WORKLOADS = {"redis": redis, "archives": archives, "batch": batch, "builds": builds}
 
 
 class Steps:

@@ -1,10 +1,10 @@
-//! Holds the simulator against virtual machines: `agree DIR SECONDS FITTED.toml PREDICTED.toml WORKLOAD...`.
+//! Holds the simulator against virtual machines: `agree SECONDS FITTED.toml PREDICTED.toml WORKLOAD,... DIR...`.
 //!
-//! DIR has a recording `WORKLOAD-FITTED` and `WORKLOAD-PREDICTED` of each workload, done step by step, a step standing
-//! for so many seconds, under the policies of these files, which are in DIR, too. Fitted on the first, the simulator
-//! predicts how many slices hold something in the second. Prints a table, or JSON lines with `--json` as last word; the
-//! status is 1 if the mean error of a workload is above 10 %, or not below that of both predictions that need no
-//! simulator.
+//! Each DIR has a recording `WORKLOAD-FITTED` and `WORKLOAD-PREDICTED` of each workload, done step by step, a step standing
+//! for so many seconds, under the policies of these files, which are in DIR, too; another DIR has the same with another
+//! seed. Fitted on the first, the simulator predicts how many slices hold something in the second. Prints a table, or JSON
+//! lines with `--json` as last word. A workload holds if the mean error over all DIRs is at most 10 %, and below the mean of
+//! both predictions that need no simulator; the status is 1 if fewer than three do.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,63 +20,94 @@ type Failure = Box<dyn std::error::Error>;
 /// The mean error that is allowed.
 const MOST: f64 = 0.1;
 
+/// So many workloads have to hold.
+const LEAST: usize = 3;
+
 fn policy(dir: &Path, file: &str) -> Result<Config, Failure> {
     Ok(Config::parse(&std::fs::read_to_string(dir.join(file))?, file)?)
 }
 
-fn run(
-    dir: &Path,
-    step: Duration,
-    files: [&str; 2],
-    workloads: &[String],
-    json: bool,
-) -> Result<bool, Failure> {
+/// Errors of one recording, or the means over several: of the prediction, of the last value, of no change.
+#[derive(Clone, Copy, Default)]
+struct Errors([f64; 3]);
+
+impl Errors {
+    fn mean(rows: &[Self]) -> Self {
+        Self(std::array::from_fn(|of| rows.iter().map(|row| row.0[of]).sum::<f64>() / rows.len() as f64))
+    }
+
+    fn holds(self) -> bool {
+        let [error, last_value, unchanged] = self.0;
+        error <= MOST && error < last_value && error < unchanged
+    }
+
+    fn print(self, workload: &str, fit: f64, what: &str) {
+        let cells = [fit, self.0[0], self.0[1], self.0[2]].map(|share| format!("{:.1} %", share * 100.0));
+        let [fit, error, last, unchanged] = &cells;
+        println!("{workload:<10} {fit:>7} {error:>7} {last:>11} {unchanged:>10}   {what}");
+    }
+}
+
+/// One workload of one folder: the error of the fit, and those of the predictions.
+fn one(dir: &Path, step: Duration, files: [&str; 2], workload: &str, json: bool) -> Result<(f64, Errors), Failure> {
     let [fitted, predicted] = [policy(dir, files[0])?, policy(dir, files[1])?];
     let profile = builtin("thesis-parc").ok_or("there is no profile thesis-parc")??;
     let state = profile.state(&profile.default_state).ok_or("the profile has no such state")?;
     let machine = profile.machine.as_ref().ok_or("the profile names no machine")?;
-    let mut good = true;
+    let load = |file: &str| recorded(&dir.join(format!("{workload}-{}", file.trim_end_matches(".toml"))));
+    let (first, second) = (load(files[0])?, load(files[1])?);
+    let economics = Economics::new(state, machine, first.config.slice_bytes, first.config.page_bytes)?;
+    let setting = |policy| Setting { policy, economics: &economics, step: Some(step) };
+    let fit = fit(&first, &setting(&fitted))?;
+    let prediction = predict(&first, &fit, &setting(&predicted))?;
+    let agreement = agreement(&prediction, &first, &second)?;
+    let errors = Errors([agreement.error, agreement.last_value_error, agreement.unchanged_error]);
+    if json {
+        let row = serde_json::json!({
+            "workload": workload, "dir": dir.file_name().map(|name| name.to_string_lossy()), "fit": fit,
+            "agreement": agreement, "samples": prediction.len(), "predicted": prediction,
+            "recorded": second.nonempty, "fitted_on": first.nonempty,
+        });
+        println!("{row}");
+    } else {
+        let name = dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        errors.print(workload, fit.error, &name);
+    }
+    Ok((fit.error, errors))
+}
+
+/// Whether enough workloads hold.
+fn run(step: Duration, files: [&str; 2], workloads: &[&str], dirs: &[String], json: bool) -> Result<bool, Failure> {
+    let mut holding = 0;
     if !json {
-        println!("workload       fit   error  last value  unchanged   behaviour");
+        println!("workload       fit   error  last value  unchanged");
     }
     for workload in workloads {
-        let load = |file: &str| recorded(&dir.join(format!("{workload}-{}", file.trim_end_matches(".toml"))));
-        let (first, second) = (load(files[0])?, load(files[1])?);
-        let economics = Economics::new(state, machine, first.config.slice_bytes, first.config.page_bytes)?;
-        let setting = |policy| Setting { policy, economics: &economics, step: Some(step) };
-        let fit = fit(&first, &setting(&fitted))?;
-        let prediction = predict(&first, &fit, &setting(&predicted))?;
-        let agreement = agreement(&prediction, &first, &second)?;
-        let naive = agreement.last_value_error.min(agreement.unchanged_error);
-        good &= agreement.error <= MOST && agreement.error < naive;
-        if json {
-            let row = serde_json::json!({
-                "workload": workload, "fit": fit, "agreement": agreement, "samples": prediction.len(),
-                "predicted": prediction, "recorded": second.nonempty, "fitted_on": first.nonempty,
-            });
-            println!("{row}");
-        } else {
-            let percent = |share: f64| format!("{:.1} %", share * 100.0);
-            println!(
-                "{workload:<10} {:>7} {:>7} {:>11} {:>10}   {:?}",
-                percent(fit.error),
-                percent(agreement.error),
-                percent(agreement.last_value_error),
-                percent(agreement.unchanged_error),
-                fit.behaviours.first()
-            );
+        let rows = dirs
+            .iter()
+            .map(|dir| one(Path::new(dir), step, files, workload, json))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mean = Errors::mean(&rows.iter().map(|(_, errors)| *errors).collect::<Vec<_>>());
+        holding += usize::from(mean.holds());
+        if !json {
+            let fit = rows.iter().map(|(fit, _)| fit).sum::<f64>() / rows.len() as f64;
+            mean.print(workload, fit, if mean.holds() { "mean: holds" } else { "mean: does not hold" });
         }
     }
-    Ok(good)
+    Ok(holding >= LEAST)
 }
 
 fn main() -> Result<ExitCode, Failure> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let json = words.pop_if(|word| word == "--json").is_some();
-    let [dir, seconds, fitted, predicted, workloads @ ..] = words.as_slice() else {
-        return Err("usage: agree DIR SECONDS FITTED.toml PREDICTED.toml WORKLOAD... [--json]".into());
+    let [seconds, fitted, predicted, workloads, dirs @ ..] = words.as_slice() else {
+        return Err("usage: agree SECONDS FITTED.toml PREDICTED.toml WORKLOAD,... DIR... [--json]".into());
     };
+    if dirs.is_empty() {
+        return Err("agree: which folders?".into());
+    }
     let step = Duration::from_secs(seconds.parse()?);
-    let good = run(Path::new(dir), step, [fitted, predicted], workloads, json)?;
+    let workloads: Vec<&str> = workloads.split(',').collect();
+    let good = run(step, [fitted, predicted], &workloads, dirs, json)?;
     Ok(ExitCode::from(u8::from(!good)))
 }
