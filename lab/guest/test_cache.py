@@ -18,6 +18,9 @@ from harness import MIB, PAGE, libc
 MIB_OF_EACH = 64
 # A slice of the files' pages may hold this many others, which may come and go meanwhile
 OTHERS = 32
+PRICES = dev.SYSFS / "price"
+# More than all else that a slice costs
+DEAR = 10**9
 
 
 class File:
@@ -37,6 +40,12 @@ class File:
         """Reads it whole, in order; is it as it was written?"""
         with open(self.path, "rb", buffering=0) as file:
             return [file.read(MIB) == self.data for _ in range(MIB_OF_EACH)] == [True] * MIB_OF_EACH
+
+    def thin(self):
+        """Has every other 64 KiB leave the cache."""
+        with open(self.path, "rb") as file:
+            for at in range(0, self.bytes, 128 << 10):
+                os.posix_fadvise(file.fileno(), at, 64 << 10, os.POSIX_FADV_DONTNEED)
 
     def cached(self):
         """Pages in the page cache."""
@@ -201,6 +210,32 @@ class Cache(harness.Test):
         self.assertLess(prices["drop"], prices["auto"])
         self.assertLess(prices["drop"], prices["keep"])
         self.assert_about(self.empty_of(number, dev.AUTO_CACHE)[1], pages[1])
+
+    def test_destinations_lose_as_much_cache_as_foretold(self):
+        """Their free pages are taken first. Prices of destinations alone tell how much is to be dropped."""
+        self.addCleanup(dev.write, PRICES / "alloc_buddy", dev.read(PRICES / "alloc_buddy"))
+        self.addCleanup(dev.write, PRICES / "alloc_cache", dev.read(PRICES / "alloc_cache"))
+        dev.write(PRICES / "alloc_buddy", 0)
+        dev.write(PRICES / "alloc_cache", DEAR)
+        tried = 0
+        for thinned in (True, False):
+            self.fill()
+            if thinned:
+                # Every other part of the cache goes: blocks have free pages and cache
+                self.once.thin()
+                self.twice.thin()
+            with harness.Memory(24) as memory:
+                memory.touch()
+                for s in sorted(self.device.snapshot(), key=lambda s: -s.counter("lru_anon"))[:3]:
+                    if s.flags & dev.UNMOVABLE or s.counter("lru_anon") < 256 or s.counter("file"):
+                        continue
+                    done = self.device.request("offline", id=s.id, flags=dev.IGNORE_BACKOFF)
+                    if done.status or done.pages_failed:
+                        continue
+                    foretold = done.price_predicted // DEAR
+                    self.assertLessEqual(abs(done.pages_dropped - foretold), 2 * OTHERS, (thinned, foretold, done))
+                    tried += 1
+        self.assertGreater(tried, 2)
 
     def test_one_choice_at_a_time(self):
         with self.refused(errno.EINVAL):

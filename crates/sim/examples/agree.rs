@@ -49,7 +49,13 @@ impl Errors {
 }
 
 /// One workload of one folder: the error of the fit, and those of the predictions.
-fn one(dir: &Path, step: Duration, files: [&str; 2], workload: &str, json: bool) -> Result<(f64, Errors), Failure> {
+fn one(
+    dir: &Path,
+    step: Duration,
+    files: [&str; 2],
+    workload: &str,
+    json: bool,
+) -> Result<(f64, Errors), Failure> {
     let [fitted, predicted] = [policy(dir, files[0])?, policy(dir, files[1])?];
     let profile = builtin("thesis-parc").ok_or("there is no profile thesis-parc")??;
     let state = profile.state(&profile.default_state).ok_or("the profile has no such state")?;
@@ -77,7 +83,13 @@ fn one(dir: &Path, step: Duration, files: [&str; 2], workload: &str, json: bool)
 }
 
 /// Whether enough workloads hold.
-fn run(step: Duration, files: [&str; 2], workloads: &[&str], dirs: &[String], json: bool) -> Result<bool, Failure> {
+fn run(
+    step: Duration,
+    files: [&str; 2],
+    workloads: &[&str],
+    dirs: &[String],
+    json: bool,
+) -> Result<bool, Failure> {
     let mut holding = 0;
     if !json {
         println!("workload       fit   error  last value  unchanged");

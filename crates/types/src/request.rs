@@ -105,7 +105,7 @@ pub struct Request {
     pub ignore_backoff: bool,
     /// Price only: nothing is moved.
     pub dry_run: bool,
-    /// Slices switched off stay off until they are switched on by hand: their memory is gone from MemTotal.
+    /// Slices switched off stay off until they are switched on by hand: their memory is gone from `MemTotal`.
     pub hold: bool,
     /// The most slices to switch off.
     pub max_slices: Option<u32>,

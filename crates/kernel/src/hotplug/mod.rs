@@ -157,7 +157,8 @@ impl Backend for HotplugBackend {
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
-        request.refuse_hold("what memory hotplug has switched off stays off, unless `ramslice guard` runs")?;
+        request
+            .refuse_hold("what memory hotplug has switched off stays off, unless `ramslice guard` runs")?;
         let outcome = request::run(self, request);
         *lock(&self.last) = None;
         Ok(outcome?)

@@ -262,6 +262,7 @@ static void pick_dummy(struct ramslice_run *run, struct ramslice_reserve *all,
 	run->target.reserve = one;
 	run->target.block = 0;
 	run->target.dropping = false;
+	run->target.offset = 0;
 	run->target.dry = false;
 	/* The paper profiles with targets allocated beforehand */
 	if (one->nr)

@@ -405,6 +405,7 @@ bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
  * @source: slice that is being emptied, never a destination
  * @block: next pageblock to scan in the current destination
  * @dropping: its free pages are used up, what it has of page cache goes
+ * @offset: next page frame of that pageblock to look at then
  * @free: page frames at hand, by order; out of the allocator
  * @nr_free: their number
  * @cache: what of their clean page cache may be dropped for more
@@ -417,6 +418,7 @@ struct ramslice_target {
 	u32 source;
 	unsigned int block;
 	bool dropping;
+	unsigned int offset;
 	struct list_head free[NR_PAGE_ORDERS];
 	unsigned long nr_free;
 	enum ramslice_cache cache;

@@ -18,6 +18,8 @@
 
 /* Page frames to have at hand after a search. */
 #define TARGET_BATCH	512UL
+/* The same if they cost cache: what is not used then has gone in vain. */
+#define DROP_BATCH	64UL
 
 void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
 			  struct ramslice_reserve *reserve,
@@ -127,12 +129,13 @@ static bool has_cache(const struct ramslice_block *block)
 	return ramslice_nr_drop(counters);
 }
 
-static unsigned long drop_block(struct ramslice_target *t, unsigned long start)
+/* Goes on where it stopped in this block the last time. */
+static unsigned long drop_some(struct ramslice_target *t, unsigned long start)
 {
-	unsigned long pfn, end = start + pageblock_nr_pages, dropped = 0;
+	unsigned long dropped = 0;
 
-	for (pfn = start; pfn < end; pfn++) {
-		struct page *page = pfn_to_page(pfn);
+	while (t->offset < pageblock_nr_pages && dropped < DROP_BATCH) {
+		struct page *page = pfn_to_page(start + t->offset++);
 		struct folio *folio;
 		long nr;
 
@@ -170,6 +173,7 @@ static bool begin_dropping(struct ramslice_target *t, u32 id)
 		return false;
 	t->dropping = true;
 	t->block = 0;
+	t->offset = 0;
 	return true;
 }
 
@@ -189,6 +193,7 @@ static u32 destination(struct ramslice_target *t)
 		/* The source's place will be empty anyway */
 		r->next--;
 		t->block = 0;
+		t->offset = 0;
 		t->dropping = false;
 	}
 	t->dry = true;
@@ -202,21 +207,24 @@ static u32 destination(struct ramslice_target *t)
  */
 void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
 {
-	while (t->nr_free < nr_pages && !t->dry) {
+	while (!t->dry && t->nr_free < (t->dropping ? min(nr_pages, DROP_BATCH) :
+						      nr_pages)) {
 		u32 id = destination(t);
 		struct ramslice_block *block;
 		unsigned long before = t->nr_free, dropped = 0, pfn;
 
 		if (id == RAMSLICE_NO_ID)
 			break;
-		pfn = ramslice_geom_block(&ramslice_geom, id, t->block++);
+		pfn = ramslice_geom_block(&ramslice_geom, id, t->block);
 		block = target_block(pfn);
-		if (!block)
-			continue;
-		if (t->dropping && has_cache(block))
-			dropped = drop_block(t, pfn);
-		if (t->dropping ? !dropped :
-		    atomic_read(&block->count[RAMSLICE_FREE]) <= 0)
+		if (block && t->dropping && has_cache(block))
+			dropped = drop_some(t, pfn);
+		if (!dropped || t->offset >= pageblock_nr_pages) {
+			t->block++;
+			t->offset = 0;
+		}
+		if (!block || (t->dropping ? !dropped :
+			       atomic_read(&block->count[RAMSLICE_FREE]) <= 0))
 			continue;
 		/* At the watermark only what is dropped makes room */
 		if (!take_block(t, id, pfn, 0) && !begin_dropping(t, id))
