@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// Try slices that failed lately, too
     #[arg(long)]
     ignore_backoff: bool,
-    /// Keep them off whatever memory is wanted: MemTotal shrinks. Slices that are off already are held, too
+    /// Keep them off whatever memory is wanted: the machine has less. Slices that are off already are held, too
     #[arg(long)]
     hold: bool,
 }
