@@ -132,10 +132,10 @@ static void fuzz_race(void)
 
 /* Of a thousand inputs. What is costly is rare; what nearly works, common. */
 static const unsigned int weights[NR_TARGETS] = {
-	[T_INFO] = 110, [T_ZONE] = 110, [T_SNAPSHOT] = 130, [T_REQUEST_BAD] = 180, [T_DRY_RUN] = 14, [T_EMPTY] = 18,
+	[T_INFO] = 80, [T_ZONE] = 80, [T_SNAPSHOT] = 110, [T_REQUEST_BAD] = 180, [T_DRY_RUN] = 14, [T_EMPTY] = 18,
 	[T_WAKE] = 16, [T_OTHER_IOCTL] = 40, [T_READ] = 60, [T_POLL] = 40, [T_FILE] = 30, [T_RACE] = 12,
 	[T_SLICE_BYTES] = 40, [T_PRICE] = 60, [T_SYSFS] = 20, [T_CMD_BAD] = 70, [T_CMD] = 10, [T_DEBUGFS] = 14,
-	[T_DEBUGFS_WRITE] = 10, [T_PARAMETER] = 14, [T_MODULE] = 2,
+	[T_DEBUGFS_WRITE] = 10, [T_PARAMETER] = 14, [T_MODULE] = 2, [T_PAGES] = 40, [T_SETTING] = 40,
 };
 
 static void one_input(void)
@@ -173,6 +173,10 @@ static void one_input(void)
 		return fuzz_file();
 	case T_RACE:
 		return fuzz_race();
+	case T_PAGES:
+		return fuzz_pages();
+	case T_SETTING:
+		return fuzz_setting();
 	case T_SLICE_BYTES:
 		return fuzz_slice_bytes();
 	case T_PRICE:

@@ -32,14 +32,14 @@
 enum target {
 	T_INFO, T_ZONE, T_SNAPSHOT, T_REQUEST_BAD, T_DRY_RUN, T_EMPTY, T_WAKE, T_OTHER_IOCTL, T_READ, T_POLL, T_FILE,
 	T_RACE, T_SLICE_BYTES, T_PRICE, T_SYSFS, T_CMD_BAD, T_CMD, T_DEBUGFS, T_DEBUGFS_WRITE, T_PARAMETER, T_MODULE,
-	T_VERIFY, NR_TARGETS
+	T_PAGES, T_SETTING, T_VERIFY, NR_TARGETS
 };
 
 static const char * const target_names[NR_TARGETS] = {
 	"ioctl info", "ioctl zone", "ioctl snapshot", "request, invalid", "request, dry run", "request, emptying",
 	"request, waking", "ioctl, other", "read", "poll", "other calls", "race", "sysfs slice_bytes", "sysfs price",
 	"sysfs other", "debugfs cmd, invalid", "debugfs cmd", "debugfs read", "debugfs write", "module parameter",
-	"module", "debugfs verify",
+	"module", "ioctl pages", "settings", "debugfs verify",
 };
 
 /* Of all processes. */

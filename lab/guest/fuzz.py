@@ -25,6 +25,9 @@ from workload import Failed, Load
 KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 # What a portion may leave in caches that grow to a size and no further.
 SLACK_KB = 8 << 10
+# What else may have another value afterwards; strict mode changes only while everything is awake
+SETTINGS = [rs.SYSFS / name for name in ("strict", "driver_timeout_ms", "placement/policy", "placement/low_slices")]
+SETTINGS.append(rs.DEBUGFS / "ramslice/migrate_batch")
 
 
 class Problems(list):
@@ -38,6 +41,7 @@ class Settings:
 
     def __init__(self):
         self.prices = {path: rs.read(path) for path in (rs.SYSFS / "price").iterdir()}
+        self.settings = {path: rs.read(path) for path in SETTINGS}
         self.slice_bytes = rs.read(rs.SYSFS / "slice_bytes")
         self.total = rs.meminfo("MemTotal")
         self.oom = rs.vmstat("oom_kill")
@@ -51,10 +55,12 @@ class Settings:
         rs.write(rs.debugfs() / "dummy_mode", "N")
         for path, value in self.prices.items():
             rs.write(path, value)
-        done = device.request("online_all")
+        done = device.request("online_all", flags=rs.HOLD)
         states = {row.state for row in device.snapshot()}
         if done.status or states != {rs.ONLINE}:
             problems.add(f"not everything wakes: {done}, states {states}")
+        for path, value in self.settings.items():
+            rs.write(path, value)
         try:
             rs.write(rs.SYSFS / "slice_bytes", self.slice_bytes)
         except OSError as error:

@@ -20,6 +20,8 @@
 #define ZONE_MIN	96
 #define SNAPSHOT_MIN	40
 #define SLICE_MIN	72
+#define PAGES_MIN	48
+#define RUN_MIN		56
 /* What the lab's kernels have. */
 #define NR_NODES	16
 #define MAX_ROWS	2048
@@ -212,8 +214,9 @@ static struct {
 static void check_row(const struct ramslice_slice_info *row, int64_t last_id)
 {
 	if (row->id <= last_id || row->state >= RAMSLICE_NR_STATES || row->reason >= RAMSLICE_NR_REASONS ||
-	    row->flags > 7 || row->node < 0 || row->node >= NR_NODES || row->zone > 8 || !row->nr_pages ||
+	    row->flags > 15 || row->node < 0 || row->node >= NR_NODES || row->zone > 8 || !row->nr_pages ||
 	    row->reserved || row->state == RAMSLICE_QUARANTINED ||
+	    (row->flags & RAMSLICE_SLICE_HELD && row->state != RAMSLICE_OFFLINE) ||
 	    (row->retry_ms && !(row->flags & RAMSLICE_SLICE_BACKOFF)))
 		bug("snapshot: row of slice %u after %" PRId64 ": state %u reason %u flags %x node %d zone %u pages %u",
 		    row->id, last_id, row->state, row->reason, row->flags, row->node, row->zone, row->nr_pages);
@@ -245,6 +248,56 @@ static void check_rows(const struct ramslice_snapshot *snap, const unsigned char
 	before.seq = snap->event_seq;
 	before.nr = i;
 	hint_ids = last_id + 1;
+}
+
+static void fuzz_pages(void)
+{
+	uint32_t stride = one_in(8) ? odd_number() : sizeof(struct ramslice_page_run);
+	uint32_t nr = one_in(6) ? odd_number() : 1 + below(200), first = one_in(3) ? odd_number() : 0, room;
+	bool sane = stride >= RUN_MIN && stride <= PAGE;
+	struct errs may = ERRS(EINTR, ENOMEM);
+	struct ramslice_pages pages;
+	struct place runs;
+	struct form form;
+	size_t want;
+	int fd, err;
+
+	want = (size_t)(nr < 1000 ? nr : 1000) * (sane ? stride : RUN_MIN);
+	want = want < 8 ? 8 : want > ARENA / 4 ? ARENA / 4 : want;
+	runs = make_place(want, !one_in(6));
+	if (runs.mine)
+		memset(runs.mine, CANARY, runs.avail);
+	pages = (struct ramslice_pages){
+		.id = one_in(8) ? odd_number() : below(hint_ids + 1), .entry_size = stride, .nr = nr,
+		.first = first, .flags = one_in(12) ? odd_number() : 0,
+		.reserved = one_in(12) ? odd_number() : 0, .runs = (uintptr_t)runs.p,
+	};
+	form = hand_in(&pages, sizeof(pages), PAGES_MIN);
+	/* What is written where the structure is would be both right and wrong */
+	if (runs.mine && form.place.mine && form.place.mine < runs.mine + runs.avail &&
+	    runs.mine < form.place.mine + form.place.avail) {
+		count(T_PAGES, try_ioctl(fd_rw, RAMSLICE_IOC_PAGES, form.place.p));
+		return;
+	}
+	if (!sane || pages.flags || pages.reserved || !nr)
+		add_err(&form.must, EINVAL);
+	if (pages.id >= MAX_ROWS)
+		add_err(&form.must, ENOENT);
+	/* How many runs there are, if any, is for memory to say; so is whether it begins within the slice */
+	add_err(&may, ENOENT);
+	add_err(&may, EINVAL);
+	room = runs.mine && !runs.readonly && sane ? runs.avail / stride : 0;
+	if (nr > room)
+		add_err(&may, EFAULT);
+	fd = some_fd(false, &form.must);
+	err = try_ioctl(fd, RAMSLICE_IOC_PAGES, form.place.p);
+	if (!judge(T_PAGES, err, &form.must, &may, "pages"))
+		return;
+	take_back(&form, &pages, sizeof(pages));
+	if (form.place.readonly || form.usize < sizeof(pages))
+		return;
+	if (pages.nr > nr || (pages.first > pages.nr_pages && pages.first != first) || pages.entry_size > stride)
+		bug("pages: %u runs of %u, on at %u of %u", pages.nr, nr, pages.first, pages.nr_pages);
 }
 
 static void fuzz_snapshot(void)

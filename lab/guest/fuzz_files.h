@@ -217,6 +217,48 @@ static int read_about(const char *path, bool at_places)
 	return err;
 }
 
+/* Settings that take a word or a small number; now and then one that is none. */
+static void fuzz_setting(void)
+{
+	static const struct {
+		const char *path;
+		const char *good[8];
+		const char *bad[8];
+		int errs[4];
+	} settings[] = {
+		{ SYSFS "strict", { "0", "1", "n", "on", "off\n" }, { "2", "maybe", "-1", " 1", "\n" }, { EINVAL } },
+		{ SYSFS "driver_timeout_ms", { "10000", "60000\n", "3600000" },
+		  { "0", "99", "3600001", "4294967296", "1e3", "-1", "0x100" }, { EINVAL, ERANGE } },
+		{ SYSFS "placement/policy", { "stock", "packed", "low\n", "array", "list", "adaptive" },
+		  { "Packed", "packed low", "pack", "7", "\n", "stockstockstock" }, { EINVAL } },
+		{ SYSFS "placement/low_slices", { "0", "1", "8\n", "4294967295" },
+		  { "4294967296", "-1", "1.5", "0x10", "many", "\n" }, { EINVAL, ERANGE } },
+		{ DEBUGFS "migrate_batch", { "1", "128", "512\n", "0" }, { "many", "-", "1.5" }, { EINVAL } },
+	};
+	unsigned int which = below(sizeof(settings) / sizeof(*settings)), nr = 0;
+	bool good = !one_in(3);
+	const char * const *words = good ? settings[which].good : settings[which].bad;
+	/* Strict mode wants a kernel that can split, nothing off, and memory for it; a signal may come */
+	struct errs must = good ? (struct errs){} : make_errs(settings[which].errs);
+	struct errs may = ERRS(EBUSY, EINTR, ENOMEM, EOPNOTSUPP);
+	struct text t = {};
+	struct place place;
+
+	while (nr < 8 && words[nr])
+		nr++;
+	if (one_in(5)) {
+		add_err(&may, EFAULT);
+		add_err(&may, EINVAL);
+		must = (struct errs){};
+		judge(T_SETTING, read_about(settings[which].path, false), &must, &may, settings[which].path);
+		return;
+	}
+	add(&t, "%s", words[below(nr)]);
+	place = make_place(t.len + 1, !one_in(8));
+	place_errors(&place, t.len, &must);
+	judge(T_SETTING, put_text(settings[which].path, &t, &place), &must, &may, settings[which].path);
+}
+
 static void fuzz_sysfs(void)
 {
 	static const char * const readable[] = {

@@ -60,7 +60,8 @@ static void request_errors(const struct ramslice_request *req, struct errs *must
 	unsigned int both = RAMSLICE_REQ_KEEP_CACHE | RAMSLICE_REQ_AUTO_CACHE;
 
 	if (req->op >= RAMSLICE_NR_OPS || req->flags & ~RAMSLICE_REQ_FLAGS || req->reserved || !req->max_slices ||
-	    (req->flags & both) == both || (is_waking(req) && req->flags))
+	    (req->flags & both) == both ||
+	    (is_waking(req) && req->flags & ~(req->op == RAMSLICE_OP_ONLINE_ALL ? RAMSLICE_REQ_HOLD : 0U)))
 		add_err(must, EINVAL);
 	if (by_id) {
 		if (req->node != RAMSLICE_ANY || req->zone != RAMSLICE_ANY)
@@ -164,7 +165,11 @@ static void fuzz_request(enum target t)
 		req.zone = below(3);
 	if (!is_waking(&req))
 		req.flags = below(8) | (one_in(4) ? RAMSLICE_REQ_AUTO_CACHE : 0) |
-			    (t == T_DRY_RUN || t == T_REQUEST_BAD ? RAMSLICE_REQ_DRY_RUN : 0);
+			    (t == T_DRY_RUN || t == T_REQUEST_BAD ? RAMSLICE_REQ_DRY_RUN : 0) |
+			    /* Few, and all of them come back: the guest lives on what is left */
+			    (req.max_slices <= 3 && one_in(32) ? RAMSLICE_REQ_HOLD : 0);
+	else if (req.op == RAMSLICE_OP_ONLINE_ALL && one_in(2))
+		req.flags = RAMSLICE_REQ_HOLD;
 	if (t == T_REQUEST_BAD) {
 		spoil_request(&req);
 		if (one_in(3))
@@ -191,7 +196,7 @@ static void fuzz_request(enum target t)
 
 static void fuzz_other_ioctl(void)
 {
-	/* Ours are 0 to 3; a few more numbers may be in use one day */
+	/* Ours are 0 to 4; a few more numbers may be in use one day */
 	static const unsigned long others[] = {
 		_IO(RAMSLICE_IOC_MAGIC, 200), _IO(RAMSLICE_IOC_MAGIC, 255), _IOR(RAMSLICE_IOC_MAGIC, 0, int),
 		_IOWR(RAMSLICE_IOC_MAGIC, 3, struct ramslice_request), _IO(RAMSLICE_IOC_MAGIC - 1, 0), 0, -1UL,
