@@ -129,7 +129,10 @@ impl Metrics {
             }};
         }
         Self {
-            up: metric!("up", "1 if the last look at the machine succeeded"),
+            up: metric!(
+                "up",
+                "1 if the last look at the machine succeeded, and the settings fit what was seen"
+            ),
             mode: metric!("mode", "1 for the mode that the daemon is in: observe, on or off"),
             policy: metric!("policy", "1 for the policy that decides"),
             slices: metric!("slices", "Slices by state; in mode observe those that would be in it"),

@@ -50,6 +50,11 @@ fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
         ("schema_version = 1\n[governor]\nday = 1", "x.toml:3:1", "`day_seconds`"),
         ("schema_version = 1\n[governor]\n  day_seconds = -1.0", "x.toml:3:3", "at least 0"),
         ("schema_version = 1\n[threshold]\nlow = 0.9\nhigh = 0.8", "x.toml:3:1", "0 < low < high <= 1"),
+        (
+            "schema_version = 1\n[watermarks]\nfree_low_mib = 1024\nfree_high_mib = 1024",
+            "x.toml:4:1",
+            "above free_low_mib plus the size of a slice",
+        ),
         ("schema_version = 1\n[repair]\nmax_share = 2", "x.toml:3:1", "from 0 to 1"),
         ("schema_version = 1\n[repair]\nmax_slices = 0", "x.toml:3:1", "at least 1"),
         ("schema_version = 1\n[repair]\ncandidates = \"all\"", "x.toml:3:14", "`price` or `paper`"),

@@ -421,6 +421,24 @@ impl Config {
                 format!("threshold.low is {low} and threshold.high {high}: they must be 0 < low < high <= 1");
             return Err(self.error("threshold.low", message));
         }
+        // The least that the hysteresis rule asks for, whatever the size of slices. What is left out lies above the low
+        // watermark before it.
+        let cache_low = marks.cache_free_low_mib.map(|low| ("cache_free_low_mib", low));
+        let free_low = marks.free_low_mib.map(|low| ("free_low_mib", low));
+        for (low, high_name, high) in [
+            (free_low, "free_high_mib", marks.free_high_mib),
+            (cache_low.or(free_low), "cache_free_high_mib", marks.cache_free_high_mib),
+        ] {
+            if let (Some((low_name, low)), Some(high)) = (low, high)
+                && high <= low
+            {
+                let message = format!(
+                    "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} must be above \
+                     {low_name} plus the size of a slice"
+                );
+                return Err(self.error(&format!("watermarks.{high_name}"), message));
+            }
+        }
         let share = self.repair.max_share;
         if !(0.0..=1.0).contains(&share) {
             let message = format!(

@@ -132,6 +132,22 @@ fn the_hysteresis_rule_is_checked_and_named_with_its_line() {
 }
 
 #[test]
+fn watermarks_that_no_size_of_slices_would_suit_are_refused_at_once() {
+    let head = "schema_version = 1\npolicy = \"watermarks\"\n[watermarks]\n";
+    for (text, line, name) in [
+        ("free_low_mib = 1024\nfree_high_mib = 1024\n", 5, "above free_low_mib plus the size of a slice"),
+        ("cache_free_high_mib = 1\ncache_free_low_mib = 2\n", 4, "above cache_free_low_mib plus"),
+        // Left out, the low one with cache is above the other.
+        ("free_low_mib = 64\ncache_free_high_mib = 64\n", 5, "above free_low_mib plus"),
+    ] {
+        let error = Config::parse(&format!("{head}{text}"), "policy.toml").unwrap_err();
+        assert_eq!(error.line, line, "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    parse(&format!("{head}free_low_mib = 1024\nfree_high_mib = 1025\n"));
+}
+
+#[test]
 fn wrong_settings_are_named_by_line() {
     let head = "schema_version = 1\npolicy = \"threshold\"\n";
     for (text, line, what) in [

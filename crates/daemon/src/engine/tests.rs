@@ -411,6 +411,22 @@ fn watermarks_that_do_not_fit_the_size_of_slices_are_told_not_panicked_about() {
     let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()));
     let error = engine.step(&machine, "simulated", Duration::from_secs(1)).unwrap_err().to_string();
     assert!(error.contains("test.toml:5") && error.contains("hysteresis"), "{error}");
+    let text = engine.metrics.text();
+    assert!(text.contains("\nramslice_up 0\n") && text.contains("kind=\"invalid\"} 1\n"), "{text}");
+}
+
+#[test]
+fn settings_are_held_against_the_machine_as_soon_as_there_is_one() {
+    let machine = Machine::new(64);
+    let narrow =
+        settings("policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0\nfree_high_mib = 110.0");
+    let mut engine = engine("observe", None);
+    engine.fits(&narrow).unwrap();
+    steps(&mut engine, &machine, 1_000_000, 1);
+    assert!(engine.metrics.text().contains("\nramslice_up 1\n"));
+    let error = engine.fits(&narrow).unwrap_err();
+    assert!(error.contains("test.toml:5") && error.contains("64 MiB"), "{error}");
+    engine.fits(&settings("policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0")).unwrap();
 }
 
 #[test]
