@@ -145,6 +145,34 @@ fn observe_sends_nothing_and_says_what_it_would_have_earned() {
 }
 
 #[test]
+fn the_most_that_the_governor_can_lose_is_told_in_every_mode_in_which_it_decides() {
+    for mode in ["observe", "on"] {
+        let machine = Machine::new(64);
+        machine.use_slices(20.0);
+        let mut engine = engine(mode, None);
+        let told = |engine: &Engine| {
+            let status = engine.status(Duration::ZERO);
+            let text = engine.metrics.text();
+            let name = format!("ramslice_loss_cap_joules{{mode=\"{mode}\"}} ");
+            let metric = text.lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
+            assert_eq!(metric, status.loss_cap_joules);
+            (status.loss_cap_joules, status.would_earn.and_then(|would| would.most_at_risk_joules))
+        };
+        let now = steps(&mut engine, &machine, 1_000_000, 2);
+        let (first, _) = told(&engine);
+        let now = steps(&mut engine, &machine, now, 238);
+        let (later, at_risk) = told(&engine);
+        assert!(later > first && first > Some(0.0), "{mode}: {first:?}, {later:?}");
+        assert!(at_risk.is_none_or(|joules| Some(joules) == later));
+        // Who promises nothing has no cap, nor one of the governor's time.
+        let text = format!("mode = \"{mode}\"\npolicy = \"periodic\"");
+        engine.set_settings(settings(&text), Some(&machine), false);
+        steps(&mut engine, &machine, now, 1);
+        assert_eq!(told(&engine), (None, None));
+    }
+}
+
+#[test]
 fn observe_foretells_what_on_earns_where_demand_is_steady() {
     let net = |mode: &str| {
         let machine = Machine::new(64);
