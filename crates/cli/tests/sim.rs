@@ -131,6 +131,19 @@ fn a_generated_file_feeds_a_fleet_whose_report_tells_its_assumptions() {
 }
 
 #[test]
+fn milliseconds_are_refused_until_somebody_says_that_they_are_seconds() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("usage.csv");
+    let path = file.to_str().unwrap();
+    fs::write(&file, "m_1,0,30,40,,,,,\nm_1,300000,30,41,,,,,\nm_1,600000,30,42,,,,,\n").unwrap();
+    for command in ["fleet", "run"] {
+        let error = refused(&[command, path, "--memory", "64G", "--slice", "2G"], 1);
+        assert!(error.contains("usage.csv:1:") && error.contains("--sparse"), "{error}");
+        json(&[command, path, "--memory", "64G", "--slice", "2G", "--sparse"]);
+    }
+}
+
+#[test]
 fn a_tournament_is_a_document_and_a_picture() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("policies.svg");

@@ -101,6 +101,30 @@ fn other_units_are_an_error() {
 }
 
 #[test]
+fn milliseconds_are_told_by_the_usual_distance_of_rows_also_in_a_short_file() {
+    // An hour, every ten seconds; some rows have no value.
+    let rows = |unit: u64| {
+        (0..360).fold(String::new(), |text, at| {
+            text + &row("m_1", at * 10 * unit, if at % 3 == 0 { "40" } else { "" })
+        })
+    };
+    let error = refused(&(row("m_0", 0, "40") + &rows(1000)));
+    assert!(error.contains("usage.csv:2:") && error.contains("10000 s apart"), "{error}");
+    assert!(error.contains("milliseconds") && error.contains("--sparse"), "{error}");
+    read(&rows(1)).unwrap();
+    // What is an hour apart is taken, and what is further apart if somebody says so.
+    let every =
+        |seconds: u64| (0..4_u64).fold(String::new(), |text, at| text + &row("m_1", at * seconds, "40"));
+    read(&every(3600)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("usage.csv");
+    fs::write(&path, every(3601)).unwrap();
+    let file = || UsageFile::open(&path).unwrap();
+    assert!(file().next().unwrap().is_err());
+    assert_eq!(file().sparse(true).next().unwrap().unwrap().seconds, [0, 3601, 7202, 10_803]);
+}
+
+#[test]
 fn gaps_are_counted_and_what_was_before_goes_on() {
     let text: String = [0, 300, 600, 4200, 4500]
         .into_iter()

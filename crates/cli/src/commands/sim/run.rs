@@ -57,6 +57,9 @@ pub(super) struct Args {
     /// The machine of a file of utilisation [default: the first]
     #[arg(long = "machine", value_name = "ID")]
     name: Option<String>,
+    /// Take rows of a file of utilisation that are usually more than an hour apart, which else count as milliseconds
+    #[arg(long)]
+    sparse: bool,
     /// Save the machine as it is at the end, for --from
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -86,7 +89,7 @@ struct Input {
 }
 
 fn usage(args: &Args, path: &Path, config: Config) -> Result<Input> {
-    let file = UsageFile::open(path)?;
+    let file = UsageFile::open(path)?.sparse(args.sparse);
     let mut found = None;
     for series in file {
         let series = series?;
