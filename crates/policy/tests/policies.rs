@@ -160,13 +160,35 @@ fn wrong_settings_are_named_by_line() {
         (format!("{head}[periodic]\nperiod_seconds = -1\n"), 4, "at least 0.001"),
         (format!("{head}[periodic]\nperiod_seconds = nan\n"), 4, "NaN"),
         (format!("{head}[periodic]\nbudget_100cycles = \"much\"\n"), 4, "\"inf\" for no limit"),
-        (format!("{head}[governor]\nday_seconds = \"long\"\n"), 4, "invalid type"),
+        (
+            format!("{head}[governor]\nday_seconds = \"long\"\n"),
+            4,
+            "governor.day_seconds is \"long\": it must be a number of at least 0",
+        ),
+        (
+            format!("{head}[governor]\ncosts = 1\n"),
+            4,
+            "governor.costs is 1: it must be \"measured\" or \"predicted\"",
+        ),
+        (
+            format!("{head}[repair]\n\nmax_slices = -1\n"),
+            5,
+            "repair.max_slices is -1: it must be a whole number",
+        ),
+        (format!("{head}[periodic]\nbudget_100cycles = 1.5\n"), 4, "or \"inf\" for no limit"),
+        ("schema_version = 1\npolicy = 3\n".to_owned(), 2, "policy is 3: it must be one of \"never\""),
+        ("schema_version = 1\npolicy = \"never\"\ngovernor = 3\n".to_owned(), 3, "begins with [governor]"),
+        (format!("{head}[threshold]\nhigh = 0.5\n"), 4, "low < high"),
         (format!("{head}[periodic\n"), 3, ""),
     ] {
         let error = Config::parse(&text, "policy.toml").unwrap_err();
         assert_eq!(error.line, line, "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
+    let error =
+        Config::parse_bytes(b"schema_version = 1\npolicy = \"\xe4\"\n".to_vec(), "p.toml").unwrap_err();
+    assert_eq!(error.line, 2);
+    assert!(error.to_string().contains("0xe4") && error.to_string().contains("UTF-8"), "{error}");
     let error = "greedy".parse::<PolicyKind>().unwrap_err().to_string();
     assert!(error.contains("`greedy`") && error.contains("governor"), "{error}");
 }
