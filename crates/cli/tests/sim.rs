@@ -224,6 +224,25 @@ fn a_recording_is_tuned_by_what_was_seen_of_its_machine() {
 }
 
 #[test]
+fn a_recording_with_missing_parts_is_told_as_such() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("r");
+    recording(&dir);
+    let args = ["run", dir.to_str().unwrap(), "--granularity", "slice"];
+    assert_eq!(json(&args)["notes"]["missing_parts"], serde_json::json!({}));
+    fs::remove_file(dir.join("vmstat/part-000001.parquet")).unwrap();
+    assert_eq!(json(&args)["notes"]["missing_parts"], serde_json::json!({"vmstat": 1}));
+    for command in ["run", "tune"] {
+        let output = sim(&[&[command], &args[1..]].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 parts of the table vmstat are missing"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_tuned_is_named() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("usage.csv");
