@@ -1,6 +1,7 @@
 //! `ramslice sim` from outside: its documents, its errors, and that other commands read what it saves.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -131,6 +132,19 @@ fn a_generated_file_feeds_a_fleet_whose_report_tells_its_assumptions() {
 }
 
 #[test]
+fn milliseconds_are_refused_until_somebody_says_that_they_are_seconds() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("usage.csv");
+    let path = file.to_str().unwrap();
+    fs::write(&file, "m_1,0,30,40,,,,,\nm_1,300000,30,41,,,,,\nm_1,600000,30,42,,,,,\n").unwrap();
+    for command in ["fleet", "run"] {
+        let error = refused(&[command, path, "--memory", "64G", "--slice", "2G"], 1);
+        assert!(error.contains("usage.csv:1:") && error.contains("--sparse"), "{error}");
+        json(&[command, path, "--memory", "64G", "--slice", "2G", "--sparse"]);
+    }
+}
+
+#[test]
 fn a_tournament_is_a_document_and_a_picture() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("policies.svg");
@@ -152,4 +166,94 @@ fn a_tournament_is_a_document_and_a_picture() {
     );
     assert!(report["scores"][0]["wake_wait_p999_ns"].is_number());
     assert!(fs::read_to_string(&file).unwrap().contains("bursty, seed 4"));
+}
+
+#[test]
+fn tuned_watermarks_can_be_pasted_and_are_those_of_the_document() {
+    let home = tempfile::tempdir().unwrap();
+    let small = small(&["tune", "diurnal"]);
+    let found = json(&small);
+    let marks = &found["watermarks"];
+    let of = |name: &str| marks[name].as_f64().unwrap();
+    // By more than a slice of 64 MiB.
+    assert!(of("free_high_mib") > of("free_low_mib") + 64.0, "{marks}");
+    assert!(of("cache_free_high_mib") > of("cache_free_low_mib") + 64.0, "{marks}");
+    let suitable = found["suitable_mib"].as_f64().unwrap();
+    assert!(suitable > of("free_low_mib") && found["samples"] == 121, "{found}");
+    let printed = String::from_utf8(sim(&small).stdout).unwrap();
+    assert!(printed.contains("# suitable memory") && printed.contains("\n[watermarks]\n"), "{printed}");
+    for (name, value) in marks.as_object().unwrap() {
+        assert!(printed.contains(&format!("\n{name} = {}\n", value.as_f64().unwrap())), "{name}: {printed}");
+    }
+    let file = home.path().join("tuned.toml");
+    fs::write(&file, format!("schema_version = 1\npolicy = \"watermarks\"\n{printed}")).unwrap();
+    let run = json(&self::small(&["run", "diurnal", "--policy", file.to_str().unwrap()]));
+    assert!(run["policy"] == "watermarks" && run["mean_offline"].as_f64() > Some(1.0), "{run}");
+    // Who looks more rarely keeps more.
+    let rarely = json(&[small.as_slice(), &["--timeout", "30m"]].concat());
+    assert!(rarely["watermarks"]["free_low_mib"].as_f64() > marks["free_low_mib"].as_f64());
+}
+
+/// A recording of a saved machine in many parts.
+fn recording(dir: &Path) {
+    let machine = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
+    let mut record = command(&["record", "--every", "5ms", "--part", "20ms", "--from"]);
+    record.arg(machine).arg("-o").arg(dir).args(["--", "sleep", "0.3"]);
+    let output = record.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_recording_is_tuned_by_what_was_seen_of_its_machine() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("r");
+    recording(&dir);
+    let found = json(&["tune", dir.to_str().unwrap(), "--granularity", "slice", "--timeout", "10s"]);
+    assert!(found["samples"].as_u64() >= Some(2), "{found}");
+    assert_eq!(
+        (found["growth_timeout_mib"].as_f64(), found["watermarks"]["timeout_seconds"].as_f64()),
+        (Some(0.0), Some(10.0))
+    );
+    assert!(found["assumptions"].to_string().contains("looks of the recording itself"), "{found}");
+    // Nothing grows there: what stays free is the kernel's reserve, of all zones.
+    let status = command(&["status", "--json", "--from", dir.to_str().unwrap()]).output().unwrap();
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let zones = status["zones"].as_array().unwrap().iter();
+    let reserve: u64 = zones.map(|zone| zone["awake_reserve_pages"].as_u64().unwrap()).sum();
+    assert_eq!(found["watermarks"]["free_low_mib"].as_f64(), Some(reserve as f64 / 256.0), "{found}");
+}
+
+#[test]
+fn a_recording_with_missing_parts_is_told_as_such() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("r");
+    recording(&dir);
+    let args = ["run", dir.to_str().unwrap(), "--granularity", "slice"];
+    assert_eq!(json(&args)["notes"]["missing_parts"], serde_json::json!({}));
+    fs::remove_file(dir.join("vmstat/part-000001.parquet")).unwrap();
+    assert_eq!(json(&args)["notes"]["missing_parts"], serde_json::json!({"vmstat": 1}));
+    for command in ["run", "tune"] {
+        let output = sim(&[&[command], &args[1..]].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 parts of the table vmstat are missing"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_tuned_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("usage.csv");
+    let path = file.to_str().unwrap();
+    fs::write(&file, "m_1,0,30,40,,,,,\n").unwrap();
+    let error = refused(&["tune", path], 1);
+    assert!(error.contains("seen 1 times") && error.contains("two looks"), "{error}");
+    let error = refused(&["tune", "weekly"], 2);
+    assert!(error.contains("no load `weekly`"), "{error}");
+    let error = refused(&["tune", "diurnal", "--timeout", "0s"], 2);
+    assert!(error.contains("--timeout"), "{error}");
+    let error = refused(&["tune", home.path().to_str().unwrap()], 1);
+    assert!(error.contains("is not a recording"), "{error}");
 }

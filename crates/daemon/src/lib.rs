@@ -14,6 +14,7 @@
 //!
 //! Nothing here knows which kernel it runs on: everything goes through [`ramslice_types::Backend`].
 
+mod allowed;
 pub mod args;
 pub mod books;
 pub mod clock;

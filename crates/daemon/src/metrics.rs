@@ -57,6 +57,7 @@ pub struct Metrics {
     offline_bound: Family<ZoneLabels, Float>,
     energy: Family<Labels, Float>,
     energy_seconds: Family<Labels, Float>,
+    loss_cap: Family<Labels, Float>,
     woken: Family<Labels, Counter>,
     switched_off: Family<Labels, Counter>,
     by_others: Counter,
@@ -129,7 +130,10 @@ impl Metrics {
             }};
         }
         Self {
-            up: metric!("up", "1 if the last look at the machine succeeded"),
+            up: metric!(
+                "up",
+                "1 if the last look at the machine succeeded, and the settings fit what was seen"
+            ),
             mode: metric!("mode", "1 for the mode that the daemon is in: observe, on or off"),
             policy: metric!("policy", "1 for the policy that decides"),
             slices: metric!("slices", "Slices by state; in mode observe those that would be in it"),
@@ -165,6 +169,12 @@ impl Metrics {
                 "The time that the joules are about",
                 Family::default(),
                 Unit::Seconds
+            ),
+            loss_cap: metric!(
+                "loss_cap",
+                "The most that the governor can have lost, by mode; other policies promise none",
+                Family::default(),
+                Unit::Joules
             ),
             woken: metric!(
                 "woken_slices",
@@ -335,6 +345,14 @@ impl Metrics {
             }
         }
         self.energy_seconds.get_or_create(&vec![("mode", mode.name().to_owned())]).set(earned.seconds);
+    }
+
+    /// The most that the policy can have lost in this mode, if it promises anything.
+    pub fn loss_cap(&self, mode: Mode, joules: Option<f64>) {
+        self.loss_cap.clear();
+        if let Some(joules) = joules {
+            self.loss_cap.get_or_create(&vec![("mode", mode.name().to_owned())]).set(joules);
+        }
     }
 
     /// Slices woke.

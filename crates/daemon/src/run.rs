@@ -330,7 +330,8 @@ impl Daemon<'_> {
 
     fn reload(&mut self) {
         systemd::reloading();
-        match Settings::read(&self.options.config) {
+        let read = Settings::read(&self.options.config).map_err(|error| error.to_string());
+        match read.and_then(|settings| self.engine.fits(&settings).map(|()| settings)) {
             Ok(settings) => {
                 let wake = self.wakes_at_stop();
                 let backend = self.opened.as_ref().map(|opened| &*opened.backend);
@@ -354,7 +355,7 @@ impl Daemon<'_> {
             }
             Err(error) => {
                 self.metrics.reloaded(false);
-                for line in error.to_string().split("; ") {
+                for line in error.split("; ") {
                     error!("the settings are refused, the old ones stay: {line}");
                 }
             }

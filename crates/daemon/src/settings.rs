@@ -1,6 +1,5 @@
 //! Settings: the TOML file, checked like a compiler would: where, what is wrong, and what is allowed.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
@@ -14,6 +13,7 @@ use ramslice_types::{Bytes, Ratio, parse_bytes};
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::allowed::{allowed, limits};
 use crate::books::{Plan, PlanError, Unit};
 use crate::mode::Mode;
 
@@ -201,8 +201,8 @@ struct RawRequests {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct RawPressure {
-    stall_ms: Option<Spanned<u64>>,
-    window_ms: Option<Spanned<u64>>,
+    stall_ms: Option<Spanned<u32>>,
+    window_ms: Option<Spanned<u32>>,
     pause_seconds: Option<Spanned<f64>>,
 }
 
@@ -238,19 +238,19 @@ impl Checks<'_> {
     }
 
     /// The value if it is within the limits, else the default.
-    fn number<T: PartialOrd + fmt::Display + Copy>(
+    fn number<T: Into<f64> + fmt::Display + Copy>(
         &mut self,
         name: &str,
         value: Option<Spanned<T>>,
         default: T,
-        limits: [T; 2],
     ) -> T {
         let Some(value) = value else { return default };
         let (span, value) = (value.span(), value.into_inner());
-        if value >= limits[0] && value <= limits[1] {
+        let [least, most] = limits(name);
+        if (least..=most).contains(&value.into()) {
             return value;
         }
-        let message = format!("{name} is {value}: it must be from {} to {}", limits[0], limits[1]);
+        let message = format!("{name} is {value}: it must be {}", allowed(name).unwrap_or_default());
         self.wrong(Some(span), message);
         default
     }
@@ -280,8 +280,11 @@ impl Settings {
     /// All that is wrong in it, as far as it can be told at once.
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         let file = path.display().to_string();
-        match fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text, &file),
+        match fs::read(path).map(policies::utf8) {
+            Ok(Ok(text)) => Self::parse(&text, &file),
+            Ok(Err((text, at, message))) => {
+                Err(SettingsError { file, wrong: vec![place(&text, Some(at), message)] })
+            }
             Err(error) => {
                 let message = format!(
                     "cannot be read: {error}; `ramsliced --print-config` prints a file with all defaults"
@@ -298,8 +301,10 @@ impl Settings {
     pub fn parse(text: &str, file: &str) -> Result<Self, SettingsError> {
         let refuse = |wrong| SettingsError { file: file.to_owned(), wrong };
         let mut checks = Checks { text, wrong: Vec::new() };
-        let raw: Raw = toml::from_str(text)
-            .map_err(|error| refuse(vec![place(text, error.span(), error.message().to_owned())]))?;
+        let raw: Raw = toml::from_str(text).map_err(|error| {
+            let message = policies::explain(text, error.span(), error.message(), allowed);
+            refuse(vec![place(text, error.span(), message)])
+        })?;
         if *raw.schema_version.get_ref() != SCHEMA_VERSION {
             let message = format!(
                 "schema_version is {}: this daemon knows {SCHEMA_VERSION}",
@@ -313,34 +318,27 @@ impl Settings {
         policy.threshold = raw.threshold;
         policy.repair = raw.repair;
         policy.governor = raw.governor;
-        let spans = spans(text);
+        let spans = policies::spans(text);
         let lines = spans
             .iter()
             .map(|(name, span)| (name.clone(), place(text, Some(span.clone()), String::new()).line));
         let policy = policy.at(file, lines.collect());
         if let Err(error) = policy.check_numbers() {
-            let span = spans
-                .values()
-                .find(|span| place(text, Some((*span).clone()), String::new()).line == error.line);
-            checks.wrong(span.cloned(), error.message);
+            checks.wrong(spans.get(&error.field).cloned(), error.message);
         }
-        let period = checks.number("period_seconds", raw.period_seconds, 30.0, [0.05, 3600.0]);
-        let deadline =
-            checks.number("requests.deadline_seconds", raw.requests.deadline_seconds, 20.0, [0.1, 60.0]);
-        let max_slices = raw
-            .requests
-            .max_slices
-            .map(|most| checks.number("requests.max_slices", Some(most), 1, [1, 1 << 20]));
-        let window = checks.number("pressure.window_ms", raw.pressure.window_ms, 2000, [500, 10_000]);
+        let period = checks.number("period_seconds", raw.period_seconds, 30.0);
+        let deadline = checks.number("requests.deadline_seconds", raw.requests.deadline_seconds, 20.0);
+        let max_slices =
+            raw.requests.max_slices.map(|most| checks.number("requests.max_slices", Some(most), 1));
+        let window = checks.number("pressure.window_ms", raw.pressure.window_ms, 2000);
         let stall_span = raw.pressure.stall_ms.as_ref().map(Spanned::span);
-        let stall = checks.number("pressure.stall_ms", raw.pressure.stall_ms, 100, [0, 10_000]);
+        let stall = checks.number("pressure.stall_ms", raw.pressure.stall_ms, 100);
         if stall > window {
             let message = format!("pressure.stall_ms is {stall}: it must not be above window_ms, {window}");
             checks.wrong(stall_span, message);
         }
-        let pause =
-            checks.number("pressure.pause_seconds", raw.pressure.pause_seconds, 120.0, [0.0, 86_400.0]);
-        let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0, [0.0, 86_400.0]);
+        let pause = checks.number("pressure.pause_seconds", raw.pressure.pause_seconds, 120.0);
+        let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0);
         let energy = energy(&raw.energy, &mut checks);
         let listen = listen(raw.metrics.listen.as_ref(), &mut checks);
         let Some(energy) = energy.filter(|_| checks.wrong.is_empty()) else {
@@ -356,8 +354,8 @@ impl Settings {
             deadline: Duration::from_secs_f64(deadline),
             max_slices,
             pressure: Pressure {
-                stall: (stall > 0).then(|| Duration::from_millis(stall)),
-                window: Duration::from_millis(window),
+                stall: (stall > 0).then(|| Duration::from_millis(stall.into())),
+                window: Duration::from_millis(window.into()),
                 pause: Duration::from_secs_f64(pause),
             },
             save: Duration::from_secs_f64(save),
@@ -365,20 +363,6 @@ impl Settings {
             listen,
         })
     }
-}
-
-/// Where each key is, as in `watermarks.free_low_mib`.
-fn spans(text: &str) -> BTreeMap<String, Range<usize>> {
-    let mut spans = BTreeMap::new();
-    if let Ok(table) = toml::de::DeTable::parse(text) {
-        for (key, value) in table.get_ref() {
-            spans.insert(key.get_ref().to_string(), key.span());
-            for (inner, _) in value.get_ref().as_table().into_iter().flatten() {
-                spans.insert(format!("{}.{}", key.get_ref(), inner.get_ref()), inner.span());
-            }
-        }
-    }
-    spans
 }
 
 fn energy(raw: &RawEnergy, checks: &mut Checks<'_>) -> Option<Plan> {

@@ -54,6 +54,9 @@ pub struct Status {
     pub zones: Vec<ZoneStatus>,
     /// Mode on: what came of it. Absent if this machine's seconds are not real ones.
     pub earned: Option<Earned>,
+    /// Modes on and observe: the most that the governor can have lost in this mode, or would have put at risk, whatever
+    /// happened. Nothing for other policies: they promise none.
+    pub loss_cap_joules: Option<f64>,
     /// Mode observe: what would have come of it.
     pub would_earn: Option<WouldEarn>,
 }

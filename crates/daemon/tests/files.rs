@@ -32,6 +32,7 @@ fn exposition() -> String {
     let earned = Earned { saved: range, invested: range, net: range, seconds: 3.0, verdict };
     for mode in [Mode::On, Mode::Observe] {
         metrics.energy(mode, &earned);
+        metrics.loss_cap(mode, Some(1.0));
         metrics.woken(mode, Cause::Memory, 1);
     }
     let failed = Outcome { slices_failed: 1, reason: Reason::Pinned, ..Outcome::default() };

@@ -177,6 +177,21 @@ fn settings_that_are_wrong_are_refused_at_reload_and_the_old_ones_stay() {
         fs::metadata(place.path("status.json")).unwrap().modified().unwrap() > steps
     });
     assert_eq!(status["mode"], "on");
+    // Room for a slice between the watermarks: only the machine tells how large one is.
+    let text = fs::read_to_string(place.path("c.toml")).unwrap().replace("onn", "on").replacen(
+        '\n',
+        "\npolicy = \"watermarks\"\n",
+        1,
+    );
+    fs::write(place.path("c.toml"), text + "[watermarks]\nfree_low_mib = 100\nfree_high_mib = 101\n")
+        .unwrap();
+    daemon.signal(Signal::HUP);
+    let line = daemon.says("refused");
+    assert!(line.contains("c.toml:") && line.contains("hysteresis rule"), "{line}");
+    let seen = place.status().unwrap()["written_unix_seconds"].as_f64();
+    let status =
+        place.status_when(&daemon, "another step", |now| now["written_unix_seconds"].as_f64() > seen);
+    assert_eq!((&status["policy"], &status["machine"]["ok"]), (&"governor".into(), &true.into()));
     place.configure("observe", "");
     daemon.signal(Signal::HUP);
     place.status_when(&daemon, "the new mode", |status| status["mode"] == "observe");

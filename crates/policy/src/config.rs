@@ -8,6 +8,8 @@ use ramslice_types::{Budget, Bytes, Price};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::toml_text::{allowed, explain, spans, utf8};
+
 /// The version of the format.
 const SCHEMA_VERSION: u32 = 1;
 
@@ -80,6 +82,8 @@ pub struct ConfigError {
     pub line: usize,
     /// What is wrong there, and what is allowed.
     pub message: String,
+    /// The setting that is meant, as in `watermarks.free_low_mib`, or its table; empty if none is.
+    pub field: String,
 }
 
 fn place(file: &str, line: usize) -> String {
@@ -347,19 +351,13 @@ impl Config {
     /// by [`Self::check`].
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
         let line = |at: usize| text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1;
-        let wrong = |at, message: String| ConfigError { file: file.to_owned(), line: line(at), message };
-        let raw: Raw = toml::from_str(text)
-            .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
-        let mut lines = BTreeMap::new();
-        if let Ok(table) = toml::de::DeTable::parse(text) {
-            for (key, value) in table.get_ref() {
-                lines.insert(key.get_ref().to_string(), line(key.span().start));
-                for (inner, _) in value.get_ref().as_table().into_iter().flatten() {
-                    let name = format!("{}.{}", key.get_ref(), inner.get_ref());
-                    lines.insert(name, line(inner.span().start));
-                }
-            }
-        }
+        let raw: Raw = toml::from_str(text).map_err(|error| ConfigError {
+            file: file.to_owned(),
+            line: line(error.span().map_or(0, |span| span.start)),
+            message: explain(text, error.span(), error.message(), allowed),
+            field: String::new(),
+        })?;
+        let lines = spans(text).into_iter().map(|(field, span)| (field, line(span.start))).collect();
         let config = Self {
             policy: raw.policy,
             periodic: raw.periodic,
@@ -379,10 +377,28 @@ impl Config {
         Ok(config)
     }
 
+    /// Reads a file; `file` is its name, for messages.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], and for bytes that are no text.
+    pub fn parse_bytes(bytes: Vec<u8>, file: &str) -> Result<Self, ConfigError> {
+        match utf8(bytes) {
+            Ok(text) => Self::parse(&text, file),
+            Err((text, at, message)) => Err(ConfigError {
+                file: file.to_owned(),
+                line: text[..at.start].matches('\n').count() + 1,
+                message,
+                field: String::new(),
+            }),
+        }
+    }
+
+    /// The setting, or if it was left out, its table.
     fn error(&self, field: &str, message: impl Into<String>) -> ConfigError {
         let table = field.split('.').next().unwrap_or(field);
-        let line = self.lines.get(field).or_else(|| self.lines.get(table)).copied().unwrap_or(0);
-        ConfigError { file: self.file.clone(), line, message: message.into() }
+        let known = [field, table].into_iter().find_map(|name| Some((name, *self.lines.get(name)?)));
+        let (field, line) = known.unwrap_or_default();
+        ConfigError { file: self.file.clone(), line, message: message.into(), field: field.to_owned() }
     }
 
     /// Settings that are part of another file: its name, and the lines of the fields, as in `watermarks.free_low_mib`.
@@ -419,7 +435,26 @@ impl Config {
         if !(0.0 < low && low < high && high <= 1.0) {
             let message =
                 format!("threshold.low is {low} and threshold.high {high}: they must be 0 < low < high <= 1");
-            return Err(self.error("threshold.low", message));
+            let given = self.lines.contains_key("threshold.low");
+            return Err(self.error(if given { "threshold.low" } else { "threshold.high" }, message));
+        }
+        // The least that the hysteresis rule asks for, whatever the size of slices. What is left out lies above the low
+        // watermark before it.
+        let cache_low = marks.cache_free_low_mib.map(|low| ("cache_free_low_mib", low));
+        let free_low = marks.free_low_mib.map(|low| ("free_low_mib", low));
+        for (low, high_name, high) in [
+            (free_low, "free_high_mib", marks.free_high_mib),
+            (cache_low.or(free_low), "cache_free_high_mib", marks.cache_free_high_mib),
+        ] {
+            if let (Some((low_name, low)), Some(high)) = (low, high)
+                && high <= low
+            {
+                let message = format!(
+                    "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} must be above \
+                     {low_name} plus the size of a slice"
+                );
+                return Err(self.error(&format!("watermarks.{high_name}"), message));
+            }
         }
         let share = self.repair.max_share;
         if !(0.0..=1.0).contains(&share) {

@@ -19,6 +19,7 @@ mod observe;
 mod periodic;
 mod repair;
 mod threshold;
+mod toml_text;
 mod tuning;
 mod watermarks;
 mod why;
@@ -42,4 +43,5 @@ pub mod settings {
     pub use crate::config::{
         Candidates, CostBasis, Governor, Limit, Periodic, Repair, Threshold, Watermarks,
     };
+    pub use crate::toml_text::{allowed, explain, spans, utf8};
 }

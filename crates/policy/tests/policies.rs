@@ -132,6 +132,22 @@ fn the_hysteresis_rule_is_checked_and_named_with_its_line() {
 }
 
 #[test]
+fn watermarks_that_no_size_of_slices_would_suit_are_refused_at_once() {
+    let head = "schema_version = 1\npolicy = \"watermarks\"\n[watermarks]\n";
+    for (text, line, name) in [
+        ("free_low_mib = 1024\nfree_high_mib = 1024\n", 5, "above free_low_mib plus the size of a slice"),
+        ("cache_free_high_mib = 1\ncache_free_low_mib = 2\n", 4, "above cache_free_low_mib plus"),
+        // Left out, the low one with cache is above the other.
+        ("free_low_mib = 64\ncache_free_high_mib = 64\n", 5, "above free_low_mib plus"),
+    ] {
+        let error = Config::parse(&format!("{head}{text}"), "policy.toml").unwrap_err();
+        assert_eq!(error.line, line, "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    parse(&format!("{head}free_low_mib = 1024\nfree_high_mib = 1025\n"));
+}
+
+#[test]
 fn wrong_settings_are_named_by_line() {
     let head = "schema_version = 1\npolicy = \"threshold\"\n";
     for (text, line, what) in [
@@ -144,13 +160,35 @@ fn wrong_settings_are_named_by_line() {
         (format!("{head}[periodic]\nperiod_seconds = -1\n"), 4, "at least 0.001"),
         (format!("{head}[periodic]\nperiod_seconds = nan\n"), 4, "NaN"),
         (format!("{head}[periodic]\nbudget_100cycles = \"much\"\n"), 4, "\"inf\" for no limit"),
-        (format!("{head}[governor]\nday_seconds = \"long\"\n"), 4, "invalid type"),
+        (
+            format!("{head}[governor]\nday_seconds = \"long\"\n"),
+            4,
+            "governor.day_seconds is \"long\": it must be a number of at least 0",
+        ),
+        (
+            format!("{head}[governor]\ncosts = 1\n"),
+            4,
+            "governor.costs is 1: it must be \"measured\" or \"predicted\"",
+        ),
+        (
+            format!("{head}[repair]\n\nmax_slices = -1\n"),
+            5,
+            "repair.max_slices is -1: it must be a whole number",
+        ),
+        (format!("{head}[periodic]\nbudget_100cycles = 1.5\n"), 4, "or \"inf\" for no limit"),
+        ("schema_version = 1\npolicy = 3\n".to_owned(), 2, "policy is 3: it must be one of \"never\""),
+        ("schema_version = 1\npolicy = \"never\"\ngovernor = 3\n".to_owned(), 3, "begins with [governor]"),
+        (format!("{head}[threshold]\nhigh = 0.5\n"), 4, "low < high"),
         (format!("{head}[periodic\n"), 3, ""),
     ] {
         let error = Config::parse(&text, "policy.toml").unwrap_err();
         assert_eq!(error.line, line, "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
+    let error =
+        Config::parse_bytes(b"schema_version = 1\npolicy = \"\xe4\"\n".to_vec(), "p.toml").unwrap_err();
+    assert_eq!(error.line, 2);
+    assert!(error.to_string().contains("0xe4") && error.to_string().contains("UTF-8"), "{error}");
     let error = "greedy".parse::<PolicyKind>().unwrap_err().to_string();
     assert!(error.contains("`greedy`") && error.contains("governor"), "{error}");
 }

@@ -228,6 +228,18 @@ impl Recording {
         Err(ReadError::Empty { path: self.dir.clone() })
     }
 
+    /// How many numbers of parts each table lacks although others have them, or higher ones; tables that lack none are
+    /// left out. Parts that were skipped because they are not whole are among them.
+    pub fn missing_parts(&self) -> BTreeMap<Table, u64> {
+        let end = self.next_part();
+        let missing = self.parts.iter().map(|(table, parts)| {
+            // A census may be asked for when a recording is continued.
+            let first = if table.is_optional() { parts.keys().next().copied().unwrap_or(end) } else { 0 };
+            (*table, u64::from(end - first) - parts.len() as u64)
+        });
+        missing.filter(|(_, count)| *count > 0).collect()
+    }
+
     /// Reads and checks everything.
     pub fn check(&self) -> Result<Findings, ReadError> {
         let mut found = Findings {
@@ -237,13 +249,8 @@ impl Recording {
             last_event: -1,
             ..Findings::default()
         };
-        let end = self.next_part();
-        for (table, parts) in &self.parts {
-            found.parts.insert(table.name(), parts.len() as u64);
-            // A census may be asked for when a recording is continued.
-            let first = if table.is_optional() { parts.keys().next().copied().unwrap_or(0) } else { 0 };
-            found.missing_parts += u64::from(end - first) - parts.len() as u64;
-        }
+        found.parts = self.parts.iter().map(|(table, parts)| (table.name(), parts.len() as u64)).collect();
+        found.missing_parts = self.missing_parts().values().sum();
         found.missing_parts = found.missing_parts.saturating_sub(found.broken_parts);
 
         let mut slices: BTreeMap<i64, i64> = BTreeMap::new();

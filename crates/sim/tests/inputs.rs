@@ -101,6 +101,30 @@ fn other_units_are_an_error() {
 }
 
 #[test]
+fn milliseconds_are_told_by_the_usual_distance_of_rows_also_in_a_short_file() {
+    // An hour, every ten seconds; some rows have no value.
+    let rows = |unit: u64| {
+        (0..360).fold(String::new(), |text, at| {
+            text + &row("m_1", at * 10 * unit, if at % 3 == 0 { "40" } else { "" })
+        })
+    };
+    let error = refused(&(row("m_0", 0, "40") + &rows(1000)));
+    assert!(error.contains("usage.csv:2:") && error.contains("10000 s apart"), "{error}");
+    assert!(error.contains("milliseconds") && error.contains("--sparse"), "{error}");
+    read(&rows(1)).unwrap();
+    // What is an hour apart is taken, and what is further apart if somebody says so.
+    let every =
+        |seconds: u64| (0..4_u64).fold(String::new(), |text, at| text + &row("m_1", at * seconds, "40"));
+    read(&every(3600)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("usage.csv");
+    fs::write(&path, every(3601)).unwrap();
+    let file = || UsageFile::open(&path).unwrap();
+    assert!(file().next().unwrap().is_err());
+    assert_eq!(file().sparse(true).next().unwrap().unwrap().seconds, [0, 3601, 7202, 10_803]);
+}
+
+#[test]
 fn gaps_are_counted_and_what_was_before_goes_on() {
     let text: String = [0, 300, 600, 4200, 4500]
         .into_iter()
@@ -158,6 +182,11 @@ fn averages_of_many_made_up_machines_are_those_asked_for() {
 
 /// A recording of a saved machine, made by the recorder itself.
 fn recording(dir: &Path) -> PathBuf {
+    recording_in_parts(dir, 0)
+}
+
+/// One that has so many parts at least.
+fn recording_in_parts(dir: &Path, least: usize) -> PathBuf {
     let machine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/guest-8g.json");
     let backend = ramslice_kernel::ReplayBackend::open(&machine).unwrap();
     let options = ramslice_record::Options {
@@ -173,9 +202,12 @@ fn recording(dir: &Path) -> PathBuf {
     };
     let sources = ramslice_record::Sources { tracefs: None, ..ramslice_record::Sources::system() };
     let mut recorder = ramslice_record::Recorder::start(options, &sources, Some(&backend)).unwrap();
-    for _ in 0..5 {
+    let mut ticks = 0;
+    while ticks < 5 || parts(&dir.join("recording"), "samples").len() < least {
         recorder.tick().unwrap();
         std::thread::sleep(Duration::from_millis(2));
+        ticks += 1;
+        assert!(ticks < 10_000, "the parts do not get old");
     }
     recorder.finish("end", None).unwrap();
     dir.join("recording")
@@ -219,6 +251,32 @@ fn half_written_and_foreign_recordings_are_errors_with_the_file() {
     fs::write(&part, damaged).unwrap();
     let error = recorded(&dir).unwrap_err().to_string();
     assert!(error.contains(part.file_name().unwrap().to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn missing_parts_of_every_table_of_a_recording_are_counted() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = recording_in_parts(home.path(), 4);
+    assert_eq!(recorded(&dir).unwrap().notes.missing_parts.tables().count(), 0);
+    for (table, which) in [
+        ("snapshots", 1),
+        ("zones", 1),
+        ("events", 0),
+        ("meminfo", 1),
+        ("vmstat", 1),
+        // The last one, too: other tables have its number.
+        ("samples", parts(&dir, "samples").len() - 1),
+    ] {
+        let part = parts(&dir, table).swap_remove(which);
+        let whole = fs::read(&part).unwrap();
+        fs::remove_file(&part).unwrap();
+        let notes = recorded(&dir).unwrap().notes;
+        let told = format!("1 parts of the table {table} are missing");
+        assert!(notes.sentences().iter().any(|note| note.contains(&told)), "{table}: {notes:?}");
+        let document = serde_json::to_value(notes).unwrap();
+        assert_eq!(document["missing_parts"], serde_json::json!({ table: 1 }));
+        fs::write(&part, whole).unwrap();
+    }
 }
 
 #[test]

@@ -122,7 +122,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes other settings. What was learned stays if they have the same policy, settings of it, and profile.
+    /// Whether settings fit the machine that is decided for, if there is one. What depends on the size of its slices is
+    /// known here alone.
+    ///
+    /// # Errors
+    /// Why they do not, in words.
+    pub fn fits(&self, settings: &Settings) -> Result<(), String> {
+        let Some(attached) = self.attached.as_ref().filter(|_| settings.backend == self.settings.backend)
+        else {
+            return Ok(());
+        };
+        let (slice, page) = (attached.info.slice_bytes, attached.info.page_bytes);
+        settings.policy.check(slice).map_err(|error| error.to_string())?;
+        settings.energy.economics(slice, page).map(|_| ())
+    }
+
+    /// Takes other settings, which fit. What was learned stays if they have the same policy, settings of it, and profile.
     pub fn set_settings(&mut self, settings: Settings, backend: Option<&dyn Backend>, wake: bool) {
         let before = std::mem::replace(&mut self.settings, settings);
         let (mode, was) = (self.settings.mode, before.mode);

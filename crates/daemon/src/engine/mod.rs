@@ -134,7 +134,10 @@ impl Engine {
         let began = Instant::now();
         self.time = now;
         let look = Look::take(backend);
-        self.metrics.look(began.elapsed(), look.as_ref().err());
+        let took = began.elapsed();
+        // A machine that cannot be decided for is not up, however well it can be seen.
+        let look = look.and_then(|look| self.attach(backend, &look).map(|()| look));
+        self.metrics.look(took, look.as_ref().err());
         self.way = Some(way);
         let mut look = match look {
             Ok(look) => look,
@@ -144,7 +147,6 @@ impl Engine {
             }
         };
         self.error = None;
-        self.attach(backend, &look)?;
         if self.settings.mode == Mode::Observe {
             self.shadow.view(&mut look);
         }

@@ -19,9 +19,23 @@ impl Engine {
             Mode::Observe => would_earn,
             Mode::Off => return,
         };
+        self.metrics.loss_cap(mode, self.loss_cap());
         if let Some(earned) = books.earned(plan, info, prices) {
             self.metrics.energy(mode, &earned);
         }
+    }
+
+    /// The most that the governor can have lost in this mode, in joules: each zone has one of its own.
+    fn loss_cap(&self) -> Option<f64> {
+        let attached = self.attached.as_ref()?;
+        let books = match self.settings.mode {
+            Mode::On => &attached.earned,
+            Mode::Observe => &attached.would_earn,
+            Mode::Off => return None,
+        };
+        let governed = self.settings.policy.policy == PolicyKind::Governor;
+        let elapsed = books.tally().elapsed();
+        governed.then(|| Governor::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64)
     }
 
     /// What there is to tell, `next` before the next step.
@@ -31,11 +45,6 @@ impl Engine {
         let attached = self.attached.as_ref();
         let dropped = |attached: &Attached| {
             attached.would_earn.tally().work.dropped_pages.bytes(attached.info.page_bytes).0
-        };
-        let risk = |attached: &Attached| {
-            let governed = settings.policy.policy == PolicyKind::Governor;
-            let elapsed = attached.would_earn.tally().elapsed();
-            governed.then(|| Governor::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64)
         };
         let largest = self.done.iter().max_by_key(|done| done.switchable);
         let why = match (&self.error, settings.mode, largest) {
@@ -67,12 +76,13 @@ impl Engine {
             earned: attached
                 .filter(|_| settings.mode == Mode::On)
                 .and_then(|attached| books(&attached.earned, attached)),
+            loss_cap_joules: self.loss_cap(),
             would_earn: attached.filter(|_| settings.mode == Mode::Observe).map(|attached| WouldEarn {
                 earned: books(&attached.would_earn, attached),
                 nr_offline: self.shadow.nr_off(),
                 woken_slices: self.would_wake,
                 dropped_bytes: dropped(attached),
-                most_at_risk_joules: risk(attached),
+                most_at_risk_joules: self.loss_cap(),
             }),
         }
     }

@@ -145,6 +145,34 @@ fn observe_sends_nothing_and_says_what_it_would_have_earned() {
 }
 
 #[test]
+fn the_most_that_the_governor_can_lose_is_told_in_every_mode_in_which_it_decides() {
+    for mode in ["observe", "on"] {
+        let machine = Machine::new(64);
+        machine.use_slices(20.0);
+        let mut engine = engine(mode, None);
+        let told = |engine: &Engine| {
+            let status = engine.status(Duration::ZERO);
+            let text = engine.metrics.text();
+            let name = format!("ramslice_loss_cap_joules{{mode=\"{mode}\"}} ");
+            let metric = text.lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
+            assert_eq!(metric, status.loss_cap_joules);
+            (status.loss_cap_joules, status.would_earn.and_then(|would| would.most_at_risk_joules))
+        };
+        let now = steps(&mut engine, &machine, 1_000_000, 2);
+        let (first, _) = told(&engine);
+        let now = steps(&mut engine, &machine, now, 238);
+        let (later, at_risk) = told(&engine);
+        assert!(later > first && first > Some(0.0), "{mode}: {first:?}, {later:?}");
+        assert!(at_risk.is_none_or(|joules| Some(joules) == later));
+        // Who promises nothing has no cap, nor one of the governor's time.
+        let text = format!("mode = \"{mode}\"\npolicy = \"periodic\"");
+        engine.set_settings(settings(&text), Some(&machine), false);
+        steps(&mut engine, &machine, now, 1);
+        assert_eq!(told(&engine), (None, None));
+    }
+}
+
+#[test]
 fn observe_foretells_what_on_earns_where_demand_is_steady() {
     let net = |mode: &str| {
         let machine = Machine::new(64);
@@ -411,6 +439,22 @@ fn watermarks_that_do_not_fit_the_size_of_slices_are_told_not_panicked_about() {
     let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()));
     let error = engine.step(&machine, "simulated", Duration::from_secs(1)).unwrap_err().to_string();
     assert!(error.contains("test.toml:5") && error.contains("hysteresis"), "{error}");
+    let text = engine.metrics.text();
+    assert!(text.contains("\nramslice_up 0\n") && text.contains("kind=\"invalid\"} 1\n"), "{text}");
+}
+
+#[test]
+fn settings_are_held_against_the_machine_as_soon_as_there_is_one() {
+    let machine = Machine::new(64);
+    let narrow =
+        settings("policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0\nfree_high_mib = 110.0");
+    let mut engine = engine("observe", None);
+    engine.fits(&narrow).unwrap();
+    steps(&mut engine, &machine, 1_000_000, 1);
+    assert!(engine.metrics.text().contains("\nramslice_up 1\n"));
+    let error = engine.fits(&narrow).unwrap_err();
+    assert!(error.contains("test.toml:5") && error.contains("64 MiB"), "{error}");
+    engine.fits(&settings("policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0")).unwrap();
 }
 
 #[test]

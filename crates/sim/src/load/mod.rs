@@ -9,7 +9,8 @@ mod usage;
 
 use std::time::Duration;
 
-use serde::Serialize;
+use ramslice_record::{Recording, Table};
+use serde::{Serialize, Serializer};
 
 pub use demand::{Demand, Moment, Order};
 pub use error::InputError;
@@ -40,6 +41,32 @@ pub struct Notes {
     pub repeated: u64,
     /// Samples of a recording whose slices were not all there: left out.
     pub incomplete: u64,
+    /// Parts of a recording's tables that are not there: what they told is left out.
+    pub missing_parts: MissingParts,
+}
+
+/// Parts that are not there, by table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MissingParts([u64; Table::ALL.len()]);
+
+impl MissingParts {
+    /// Those of a recording.
+    pub fn of(recording: &Recording) -> Self {
+        let missing = recording.missing_parts();
+        Self(Table::ALL.map(|table| missing.get(&table).copied().unwrap_or(0)))
+    }
+
+    /// Tables that lack some, and how many.
+    pub fn tables(&self) -> impl Iterator<Item = (Table, u64)> {
+        Table::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+    }
+}
+
+impl Serialize for MissingParts {
+    /// The tables that lack some.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.tables().map(|(table, count)| (table.name(), count)))
+    }
 }
 
 impl std::ops::AddAssign for Notes {
@@ -48,6 +75,9 @@ impl std::ops::AddAssign for Notes {
         self.without_value += other.without_value;
         self.repeated += other.repeated;
         self.incomplete += other.incomplete;
+        for (mine, theirs) in self.missing_parts.0.iter_mut().zip(other.missing_parts.0) {
+            *mine += theirs;
+        }
     }
 }
 
@@ -63,6 +93,9 @@ impl Notes {
         .into_iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("{count} {what}"))
+        .chain(self.missing_parts.tables().map(|(table, count)| {
+            format!("{count} parts of the table {table} are missing: what they told is left out")
+        }))
         .collect()
     }
 }

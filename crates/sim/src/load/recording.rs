@@ -11,7 +11,7 @@ use ramslice_record::{Located, Recording, rows};
 use ramslice_types::{Bytes, Machine as Seen, Price, PriceParameter, SliceState};
 
 use super::demand::{Demand, Moment, Order};
-use super::{InputError, Notes, Step};
+use super::{InputError, MissingParts, Notes, Step};
 use crate::config::{Config, ConfigError, ZoneConfig};
 use crate::machine::{KINDS, Machine};
 
@@ -126,7 +126,8 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
         what: format!("the recording has no sample with all its slices ({incomplete} are incomplete)"),
     })?;
     load.steps = load.steps(RecordedLoad::usual());
-    load.notes = Notes { gaps: gaps(&load.steps), incomplete, ..Notes::default() };
+    let missing_parts = MissingParts::of(&recording);
+    load.notes = Notes { gaps: gaps(&load.steps), incomplete, missing_parts, ..Notes::default() };
     Ok(load)
 }
 

@@ -19,6 +19,8 @@ use crate::machine::{Change, Class, OwnerId};
 const COLUMNS: usize = 9;
 /// Longer than a year of seconds: the column holds something else.
 const MOST_SECONDS: f64 = 3.2e7;
+/// Rows that are usually further apart, in seconds, are few for a machine: the column holds milliseconds.
+const USUAL_MOST: u64 = 3600;
 /// Percentages that never exceed 1 in so many rows are shares.
 const ROWS_FOR_UNIT: u64 = 20;
 /// A distance this many times the usual one is a gap.
@@ -49,6 +51,7 @@ pub struct UsageFile {
     waiting: bool,
     seen: HashSet<String>,
     over: bool,
+    sparse: bool,
 }
 
 /// A row that is as it should be.
@@ -72,7 +75,14 @@ impl UsageFile {
             waiting: false,
             seen: HashSet::new(),
             over: false,
+            sparse: false,
         })
+    }
+
+    /// Takes rows that are usually more than an hour apart, too: the times are known to be in seconds.
+    #[must_use]
+    pub fn sparse(self, sparse: bool) -> Self {
+        Self { sparse, ..self }
     }
 
     fn error(&self, what: impl Into<String>) -> InputError {
@@ -156,6 +166,8 @@ impl UsageFile {
     fn machine(&mut self) -> Result<Option<Series>, InputError> {
         let (mut series, mut last) = (Series::default(), String::new());
         let (mut first_line, mut rows, mut most) = (0, 0u64, 0f32);
+        // Of all rows, those without a value as well.
+        let (mut distances, mut latest) = (Vec::new(), None);
         while self.read()? {
             let machine = self.column(0);
             if rows == 0 {
@@ -195,6 +207,7 @@ impl UsageFile {
                 }
             }
             last.clone_from(&self.text);
+            distances.extend(latest.replace(row.second).map(|before| row.second.saturating_sub(before)));
             let Some(used) = row.used else {
                 series.notes.without_value += 1;
                 continue;
@@ -218,15 +231,28 @@ impl UsageFile {
             );
             return Err(InputError::row(&self.path, first_line, what));
         }
+        if let Some(usual) = usual(&mut distances).filter(|usual| *usual > USUAL_MOST && !self.sparse) {
+            let what = format!(
+                "the rows of machine {} are usually {usual} s apart: time_stamp is in seconds; is it in milliseconds? \
+                 Rows more than an hour apart are taken with --sparse",
+                series.machine
+            );
+            return Err(InputError::row(&self.path, first_line, what));
+        }
         series.notes.gaps = gaps(&series.seconds);
         Ok(Some(series))
     }
 }
 
+/// The one in the middle.
+fn usual(distances: &mut [u64]) -> Option<u64> {
+    distances.sort_unstable();
+    distances.get(distances.len() / 2).copied()
+}
+
 fn gaps(seconds: &[u64]) -> u64 {
     let mut distances: Vec<u64> = seconds.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    distances.sort_unstable();
-    let Some(&usual) = distances.get(distances.len() / 2) else { return 0 };
+    let Some(usual) = usual(&mut distances) else { return 0 };
     distances.iter().filter(|distance| **distance > usual * GAP).count() as u64
 }
 

@@ -111,8 +111,8 @@ pub(super) fn policy(text: &str) -> Result<PolicyConfig> {
         let error = text.parse::<PolicyKind>().expect_err("it was no name");
         return Err(UsageError(format!("{error}; or name a file with settings")).into());
     }
-    let content = fs::read_to_string(path).with_context(|| format!("reading {text}"))?;
-    Ok(PolicyConfig::parse(&content, text)?)
+    let content = fs::read(path).with_context(|| format!("reading {text}"))?;
+    Ok(PolicyConfig::parse_bytes(content, text)?)
 }
 
 /// A pattern by its name.

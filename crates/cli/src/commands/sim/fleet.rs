@@ -46,6 +46,9 @@ pub(super) struct Args {
     /// Machine utilisation in the layout of `machine_usage.csv`
     #[arg(value_name = "FILE", required_unless_present = "generate", conflicts_with = "generate")]
     file: Option<PathBuf>,
+    /// Take rows of FILE that are usually more than an hour apart, which else count as milliseconds
+    #[arg(long, requires = "file")]
+    sparse: bool,
     /// Make up this many machines
     #[arg(long, value_name = "N")]
     generate: Option<u32>,
@@ -184,7 +187,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let started = Instant::now();
     let machines: Box<dyn Iterator<Item = Result<Series, InputError>> + Send> =
         match (&args.file, args.generate) {
-            (Some(file), _) => Box::new(UsageFile::open(file)?),
+            (Some(file), _) => Box::new(UsageFile::open(file)?.sparse(args.sparse)),
             (None, number) => Box::new(args.made_up.machines(number.unwrap_or(0)).map(Ok)),
         };
     let report = simulate_with_progress(machines, &options, args.generate, context)?;

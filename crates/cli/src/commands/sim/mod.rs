@@ -3,8 +3,10 @@
 mod common;
 mod fleet;
 mod generate;
+mod load;
 mod run;
 mod tournament;
+mod tune;
 
 use std::io::Write;
 
@@ -25,7 +27,8 @@ Examples:
   ramslice sim run batch --policy periodic --slice 1G --save end.json
   ramslice map --from end.json                 how memory looks then
   ramslice sim fleet --generate 100            100 machines for 8 days
-  ramslice sim tournament                      every policy on every load";
+  ramslice sim tournament                      every policy on every load
+  ramslice sim tune recording-20261121T210000  watermarks for a recorded machine";
 
 /// Simulate machines and fleets, and compare policies.
 #[derive(Debug, clap::Args)]
@@ -45,6 +48,8 @@ enum Command {
     Generate(generate::Args),
     /// Let every policy run on every load
     Tournament(tournament::Args),
+    /// Find watermarks for a load, and how much memory suits it
+    Tune(tune::Args),
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
@@ -53,5 +58,6 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         Command::Fleet(args) => fleet::run(args, context, out),
         Command::Generate(args) => generate::run(args, context, out),
         Command::Tournament(args) => tournament::run(args, context, out),
+        Command::Tune(args) => tune::run(args, context, out),
     }
 }

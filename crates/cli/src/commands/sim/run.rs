@@ -2,19 +2,19 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use ramslice_policy::AnyPolicy;
-use ramslice_sim::load::{Generator, Notes, Scale, Step, UsageFile, UsageLoad, UsageOptions, recorded};
-use ramslice_sim::{Books, Config, Decider, Machine, Run, SimBackend, run as simulate};
-use ramslice_types::{Backend, parse_duration};
+use ramslice_sim::load::Notes;
+use ramslice_sim::{Books, Config, Decider, Run, SimBackend, run as simulate};
+use ramslice_types::Backend;
 use serde::Serialize;
 
 use super::common;
+use super::load::Load;
 use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
+use crate::exit::Exit;
 use crate::render::{Align, Table};
 
 const HELP: &str = "\
@@ -35,28 +35,13 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Args {
-    /// A generated load, a recording, or a file of utilisation
-    #[arg(value_name = "LOAD")]
-    load: String,
+    #[command(flatten)]
+    load: Load,
     /// never, periodic, watermarks, threshold, repair or governor; or a file with settings
     #[arg(long, value_name = "NAME|FILE", default_value = "governor")]
     policy: String,
     #[command(flatten)]
-    machine: common::Machine,
-    #[command(flatten)]
     energy: common::Energy,
-    /// Between two steps [default: 10s; 5m for a file of utilisation]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    step: Option<Duration>,
-    /// How long a generated load lasts
-    #[arg(long = "for", value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
-    duration: Duration,
-    /// Decides everything that happens by chance
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// The machine of a file of utilisation [default: the first]
-    #[arg(long = "machine", value_name = "ID")]
-    name: Option<String>,
     /// Save the machine as it is at the end, for --from
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -77,71 +62,9 @@ struct Body<'a> {
     assumptions: &'a [String],
 }
 
-/// The machine and its steps.
-struct Input {
-    config: Config,
-    machine: Machine,
-    steps: Box<dyn Iterator<Item = Step>>,
-    notes: Notes,
-}
-
-fn usage(args: &Args, path: &Path, config: Config) -> Result<Input> {
-    let file = UsageFile::open(path)?;
-    let mut found = None;
-    for series in file {
-        let series = series?;
-        if args.name.as_ref().is_none_or(|name| *name == series.machine) {
-            found = Some(series);
-            break;
-        }
-    }
-    let Some(series) = found else {
-        let name = args.name.as_deref().unwrap_or_default();
-        return Err(UsageError(format!("{} has no machine {name}", path.display())).into());
-    };
-    let mut options = UsageOptions::default();
-    options.step = args.step.unwrap_or(options.step);
-    let machine = Machine::new(config.clone())?;
-    let totals = machine.totals();
-    let steps: Vec<Step> = UsageLoad::new(&series, options, totals.managed.0, totals.used().0).collect();
-    Ok(Input { config, machine, steps: Box::new(steps.into_iter()), notes: series.notes })
-}
-
-fn input(args: &Args) -> Result<Input> {
-    let config = args.machine.config(args.seed);
-    let path = Path::new(&args.load);
-    if let Some(pattern) = common::pattern(&args.load) {
-        let machine = Machine::new(config.clone())?;
-        let pages = machine.totals().managed.0;
-        let step = args.step.unwrap_or(Duration::from_secs(10));
-        let scale = Scale { pages, step, duration: args.duration, seed: args.seed };
-        return Ok(Input {
-            config,
-            machine,
-            steps: Box::new(Generator::new(pattern, scale)),
-            notes: Notes::default(),
-        });
-    }
-    if path.is_dir() {
-        let load = recorded(path)?;
-        let config = Config { seed: args.seed, ..load.config.clone() };
-        let machine = load.machine(config.clone())?;
-        return Ok(Input { config, machine, steps: Box::new(load.steps.into_iter()), notes: load.notes });
-    }
-    if path.is_file() {
-        return usage(args, path, config);
-    }
-    let message = format!(
-        "there is no load `{}`: name one of {}, the directory of a recording, or a file of utilisation",
-        args.load,
-        common::patterns()
-    );
-    Err(UsageError(message).into())
-}
-
 pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let config = common::policy(&args.policy)?;
-    let input = input(args)?;
+    let input = args.load.input()?;
     let (slice, page) = (input.config.slice_bytes, input.config.page_bytes);
     let (economics, rates) = args.energy.resolve(slice, page)?;
     let policy = AnyPolicy::new(&config, &economics, slice, page)?;
@@ -154,9 +77,9 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     let body = Body {
-        load: &args.load,
+        load: &args.load.source,
         policy: config.policy.name(),
-        seed: args.seed,
+        seed: args.load.seed,
         machine: &input.config,
         run: &result,
         books: &books,

@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use ramslice_energy::{Interval, range};
+use ramslice_types::Joules;
 use serde::{Deserialize, Serialize};
 
 use super::draw::time;
@@ -56,6 +58,9 @@ pub(super) struct Status {
     /// Mode on: what came of it.
     #[serde(default)]
     earned: Option<Earned>,
+    /// The most that the governor can have lost.
+    #[serde(default)]
+    loss_cap_joules: Option<f64>,
     /// Mode observe: what would have come of it.
     #[serde(default)]
     would_earn: Option<WouldEarn>,
@@ -182,6 +187,10 @@ impl Status {
         } else if let Some(earned) = &self.earned {
             words.push(format!("so far: {}", earned.verdict));
         }
+        if let Some(cap) = self.loss_cap_joules {
+            let may = if self.mode == "observe" { "would have put at risk" } else { "can have lost" };
+            words.push(format!("{may} {} at most", range(Interval::exactly(Joules(cap)))));
+        }
         words
     }
 }
@@ -233,6 +242,19 @@ pub(super) mod tests {
             status.machine = Machine { ok: false, error: Some("no device".to_owned()) };
         });
         assert_eq!(blind, ["governor (observe): cannot see the machine: no device"]);
+    }
+
+    #[test]
+    fn the_most_that_can_be_lost_is_told_whether_it_acts_or_imagines() {
+        let last = |mode: &str| {
+            let words = status(|status| {
+                mode.clone_into(&mut status.mode);
+                status.loss_cap_joules = Some(36.0);
+            });
+            words.last().unwrap().clone()
+        };
+        assert_eq!(last("on"), "can have lost 36.0 J at most");
+        assert_eq!(last("observe"), "would have put at risk 36.0 J at most");
     }
 
     #[test]

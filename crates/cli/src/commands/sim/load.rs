@@ -1,0 +1,102 @@
+//! What `sim run` and `sim tune` have in common: a load, and the machine that it is for.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use ramslice_sim::load::{Generator, Notes, Scale, Step, UsageFile, UsageLoad, UsageOptions, recorded};
+use ramslice_sim::{Config, Machine};
+use ramslice_types::parse_duration;
+
+use super::common;
+use crate::exit::UsageError;
+
+/// A load and its machine.
+#[derive(Debug, clap::Args)]
+pub(super) struct Load {
+    /// A generated load, a recording, or a file of utilisation
+    #[arg(value_name = "LOAD")]
+    pub(super) source: String,
+    #[command(flatten)]
+    machine: common::Machine,
+    /// Between two steps [default: 10s; 5m for a file of utilisation]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    step: Option<Duration>,
+    /// How long a generated load lasts
+    #[arg(long = "for", value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
+    duration: Duration,
+    /// Decides everything that happens by chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+    /// The machine of a file of utilisation [default: the first]
+    #[arg(long = "machine", value_name = "ID")]
+    name: Option<String>,
+    /// Take rows of a file of utilisation that are usually more than an hour apart, which else count as milliseconds
+    #[arg(long)]
+    sparse: bool,
+}
+
+/// The machine and its steps.
+pub(super) struct Input {
+    pub(super) config: Config,
+    pub(super) machine: Machine,
+    pub(super) steps: Box<dyn Iterator<Item = Step>>,
+    pub(super) notes: Notes,
+}
+
+impl Load {
+    /// Reads or makes it.
+    pub(super) fn input(&self) -> Result<Input> {
+        let config = self.machine.config(self.seed);
+        let path = Path::new(&self.source);
+        if let Some(pattern) = common::pattern(&self.source) {
+            let machine = Machine::new(config.clone())?;
+            let pages = machine.totals().managed.0;
+            let step = self.step.unwrap_or(Duration::from_secs(10));
+            let scale = Scale { pages, step, duration: self.duration, seed: self.seed };
+            return Ok(Input {
+                config,
+                machine,
+                steps: Box::new(Generator::new(pattern, scale)),
+                notes: Notes::default(),
+            });
+        }
+        if path.is_dir() {
+            let load = recorded(path)?;
+            let config = Config { seed: self.seed, ..load.config.clone() };
+            let machine = load.machine(config.clone())?;
+            return Ok(Input { config, machine, steps: Box::new(load.steps.into_iter()), notes: load.notes });
+        }
+        if path.is_file() {
+            return self.usage(path, config);
+        }
+        let message = format!(
+            "there is no load `{}`: name one of {}, the directory of a recording, or a file of utilisation",
+            self.source,
+            common::patterns()
+        );
+        Err(UsageError(message).into())
+    }
+
+    fn usage(&self, path: &Path, config: Config) -> Result<Input> {
+        let file = UsageFile::open(path)?.sparse(self.sparse);
+        let mut found = None;
+        for series in file {
+            let series = series?;
+            if self.name.as_ref().is_none_or(|name| *name == series.machine) {
+                found = Some(series);
+                break;
+            }
+        }
+        let Some(series) = found else {
+            let name = self.name.as_deref().unwrap_or_default();
+            return Err(UsageError(format!("{} has no machine {name}", path.display())).into());
+        };
+        let mut options = UsageOptions::default();
+        options.step = self.step.unwrap_or(options.step);
+        let machine = Machine::new(config.clone())?;
+        let totals = machine.totals();
+        let steps: Vec<Step> = UsageLoad::new(&series, options, totals.managed.0, totals.used().0).collect();
+        Ok(Input { config, machine, steps: Box::new(steps.into_iter()), notes: series.notes })
+    }
+}

@@ -1,0 +1,185 @@
+//! `ramslice sim tune`: watermarks for a load, and how much memory suits it.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use ramslice_policy::{AnyPolicy, Config as PolicyConfig, PolicyKind, Totals, Tuned, tune};
+use ramslice_record::Recording;
+use ramslice_sim::load::Notes;
+use ramslice_sim::{Decider, run as simulate};
+use ramslice_types::{Bytes, parse_duration};
+use serde::Serialize;
+
+use super::common;
+use super::load::{Input, Load};
+use crate::context::{Context, write_json};
+use crate::exit::{Exit, UsageError};
+
+const HELP: &str = "\
+LOAD is what `ramslice sim run` takes: one of diurnal, bursty, vm-churn, batch, adversarial and thrash; \
+the directory of a recording made by `ramslice record`; or a file in the layout of machine_usage.csv. Of \
+a recording, what was seen of its machine counts; other loads run on a simulated one, with all slices on.
+
+What is printed is TOML: the table [watermarks] for the settings of the policy of that name, and as \
+comments what it rests on and how much memory would have sufficed for 99.9 % of the time. \
+docs/choose-a-policy.md has the rules.
+
+Examples:
+  ramslice sim tune recording-20261121T210000
+  ramslice sim tune diurnal --memory 256G --slice 4G --timeout 1m
+  ramslice sim tune usage.csv --machine m_1 --memory 512G --slice 4G --json | jq .suitable_mib
+  (printf 'schema_version = 1\\npolicy = \"watermarks\"\\n'; ramslice sim tune batch) > tuned.toml
+  ramslice sim run batch --policy tuned.toml";
+
+/// Find watermarks for a load, and how much memory suits it.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    load: Load,
+    #[command(flatten)]
+    energy: common::Energy,
+    /// Between two looks of the policy
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    timeout: Duration,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    load: &'a str,
+    memory_bytes: Bytes,
+    slice_bytes: Bytes,
+    #[serde(flatten)]
+    tuned: &'a Tuned,
+    break_even_seconds: f64,
+    notes: Notes,
+    assumptions: &'a [String],
+}
+
+/// The machine at each look, and what is to be told.
+struct Seen {
+    looks: Vec<(Duration, Totals)>,
+    more: Vec<String>,
+}
+
+/// Of a recording: the machine as it was.
+fn recorded(dir: &Path) -> Result<Seen> {
+    let (mut looks, mut zones) = (Vec::new(), 0);
+    for machine in Recording::open(dir)?.machines() {
+        let machine = machine?;
+        zones = zones.max(machine.zones.iter().filter(|zone| zone.nr_slices > 0).count());
+        let slices = &machine.snapshot.slices;
+        let totals = Totals::of(&machine.zones, slices, machine.info.slice_pages());
+        looks.push((machine.snapshot.time, totals));
+    }
+    let mut more = vec!["looks of the recording itself, under whatever policy it was made".to_owned()];
+    if zones > 1 {
+        more.push(format!("{zones} zones taken together: the daemon keeps that much in each"));
+    }
+    Ok(Seen { looks, more })
+}
+
+/// Of anything else: a simulated machine whose slices stay on.
+fn simulated(input: Input, policy: AnyPolicy) -> Seen {
+    let (mut machine, mut looks) = (input.machine, Vec::new());
+    simulate(&mut machine, input.steps, &mut Decider::Policy(policy), |machine| {
+        looks.push((machine.time(), machine.totals()));
+    });
+    Seen { looks, more: vec!["a simulated machine whose slices stay on".to_owned()] }
+}
+
+pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    if args.timeout < Duration::from_millis(1) {
+        let message = format!("--timeout {:?} is too short: a millisecond is the least", args.timeout);
+        return Err(UsageError(message).into());
+    }
+    let input = args.load.input()?;
+    let (memory, notes) = (input.config.memory(), input.notes);
+    let (slice, page) = (input.config.slice_bytes, input.config.page_bytes);
+    let (economics, rates) = args.energy.resolve(slice, page)?;
+    let dir = Path::new(&args.load.source);
+    let seen = if common::pattern(&args.load.source).is_none() && dir.is_dir() {
+        recorded(dir)?
+    } else {
+        simulated(input, AnyPolicy::new(&PolicyConfig::new(PolicyKind::Never), &economics, slice, page)?)
+    };
+    let tuned = tune(&seen.looks, args.timeout, &economics, slice, page).with_context(|| {
+        format!(
+            "{}: the machine was seen {} times: watermarks follow from how demand grows, and need two looks at least",
+            args.load.source,
+            seen.looks.len()
+        )
+    })?;
+    let mut assumptions = seen.more;
+    if tuned.suitable_mib > mib(memory) {
+        assumptions.push(format!("more than the {memory} of this machine would suit: little would go off"));
+    }
+    // Of joules nothing is told but what breaks even.
+    assumptions.extend(rates.assumptions.into_iter().take(1));
+    let body = Body {
+        load: &args.load.source,
+        memory_bytes: memory,
+        slice_bytes: slice,
+        tuned: &tuned,
+        break_even_seconds: economics.break_even_of_emptying().0,
+        notes,
+        assumptions: &assumptions,
+    };
+    if context.json() {
+        write_json(out, "sim", body)?;
+    } else {
+        show(&body, out)?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn mib(bytes: Bytes) -> f64 {
+    bytes.0 as f64 / Bytes::MIB.0 as f64
+}
+
+fn size(mib: f64) -> Bytes {
+    Bytes((mib * Bytes::MIB.0 as f64) as u64)
+}
+
+/// As TOML, so that the whole of it can be pasted.
+fn show(body: &Body<'_>, out: &mut dyn Write) -> Result<()> {
+    let (tuned, marks) = (body.tuned, &body.tuned.watermarks);
+    let timeout = marks.timeout_seconds.unwrap_or_default();
+    let long = match tuned.seconds {
+        seconds if seconds < 7200.0 => format!("{seconds:.0} s"),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    };
+    writeln!(
+        out,
+        "# {}: {} looks in {long} at {} in slices of {}",
+        body.load, tuned.samples, body.memory_bytes, body.slice_bytes
+    )?;
+    writeln!(out, "# suitable memory, enough for 99.9 % of the time: {}", size(tuned.suitable_mib))?;
+    writeln!(
+        out,
+        "# in 99 of 100 cases demand grew within {timeout} s by {} at most, in 90 within {:.0} s, the break-even time, by {}",
+        size(tuned.growth_timeout_mib),
+        body.break_even_seconds,
+        size(tuned.growth_break_even_mib)
+    )?;
+    writeln!(out, "# cache that was there 95 % of the time: {}", size(tuned.steady_cache_mib))?;
+    for sentence in body.notes.sentences().iter().chain(body.assumptions) {
+        writeln!(out, "# {sentence}")?;
+    }
+    writeln!(out, "[watermarks]")?;
+    // Every digit: rounded, a high one may come too close to its low one.
+    for (name, value) in [
+        ("free_low_mib", marks.free_low_mib),
+        ("free_high_mib", marks.free_high_mib),
+        ("cache_free_low_mib", marks.cache_free_low_mib),
+        ("cache_free_high_mib", marks.cache_free_high_mib),
+        ("timeout_seconds", marks.timeout_seconds),
+    ] {
+        if let Some(value) = value {
+            writeln!(out, "{name} = {value}")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! What is allowed as a setting, in words and as limits.
+
+use ramslice_policy::settings;
+
+/// Numbers: the least, the most, and whether only whole ones are meant.
+const NUMBERS: [(&str, f64, f64, bool); 7] = [
+    ("period_seconds", 0.05, 3600.0, false),
+    ("requests.deadline_seconds", 0.1, 60.0, false),
+    ("requests.max_slices", 1.0, 1_048_576.0, true),
+    ("pressure.stall_ms", 0.0, 10_000.0, true),
+    ("pressure.window_ms", 500.0, 10_000.0, true),
+    ("pressure.pause_seconds", 0.0, 86_400.0, false),
+    ("state.save_seconds", 0.0, 86_400.0, false),
+];
+
+/// The limits of a number; everything if it has none.
+pub(crate) fn limits(name: &str) -> [f64; 2] {
+    let found = NUMBERS.iter().find(|(number, ..)| *number == name);
+    found.map_or([f64::NEG_INFINITY, f64::INFINITY], |(_, least, most, _)| [*least, *most])
+}
+
+/// What is allowed, in words; nothing for what is no setting.
+pub(crate) fn allowed(name: &str) -> Option<String> {
+    if let Some((_, least, most, whole)) = NUMBERS.iter().find(|(number, ..)| *number == name) {
+        let kind = if *whole { "a whole number" } else { "a number" };
+        return Some(format!("{kind} from {least} to {most}"));
+    }
+    let words = match name {
+        "mode" => "\"observe\", \"on\" or \"off\"",
+        "backend" => "\"auto\", \"kernel\" or \"stock\"",
+        "energy" | "requests" | "pressure" | "state" | "stop" | "metrics" => {
+            return Some(format!("a table, which begins with [{name}]"));
+        }
+        "energy.profile" | "energy.machine" => {
+            "the name of a profile, as in \"thesis-parc\", or the path of a file"
+        }
+        "energy.state" => "the name of a power state, as in \"parc\"",
+        "energy.granularity" => "a size, as in \"64MiB\", or \"slice\"",
+        "energy.time_factor" => "a number or a range between quotes: \"15\" or \"12..18\"",
+        "stop.slices" => "\"auto\", \"leave\" or \"wake\"",
+        "metrics.listen" => "an address and a port, as in \"127.0.0.1:9750\", or \"off\"",
+        _ => return settings::allowed(name),
+    };
+    Some(words.to_owned())
+}
