@@ -28,6 +28,14 @@ pub enum Refusal {
         /// How many are needed.
         need: usize,
     },
+    /// Of everyday operations.
+    #[error("too few everyday operations: {have}, at least {need} are needed. The daemon gathers more")]
+    TooFewOperations {
+        /// How many there are.
+        have: usize,
+        /// How many are needed.
+        need: usize,
+    },
     /// Others want the CPUs.
     #[error(
         "the machine is busy: {load:.1} threads want to run on {cpus} CPUs (average of a minute). What is measured \
@@ -86,6 +94,15 @@ pub fn noise(costs: &[f64]) -> f64 {
     let at = |share| quantile(costs.iter().copied(), share).unwrap_or(0.0);
     let median = at(0.5);
     if median > 0.0 { (at(0.75) - at(0.25)) / 2.0 / median } else { 1.0 }
+}
+
+/// Refuses when there are not enough everyday operations for a refit, of which half are needed to judge it.
+pub fn check_everyday(samples: &[Sample]) -> Result<(), Refusal> {
+    let need = crate::DriftSettings::default().least;
+    if samples.len() < need {
+        return Err(Refusal::TooFewOperations { have: samples.len(), need });
+    }
+    Ok(())
 }
 
 /// Refuses when there are not enough samples to tell each parameter.
