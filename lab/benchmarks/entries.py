@@ -9,7 +9,7 @@ import textwrap
 import tomllib
 
 from common import OUT, ROOT
-from . import machines
+from . import machines, programs
 
 TARGETS = ROOT / "lab/benchmarks/targets.toml"
 MARKS = {"true": "met", "false": "MISSED", "unmeasured": "unmeasured", "stale": "stale"}
@@ -47,7 +47,10 @@ def _write(suite, by_name, kept=False):
 
 
 def store(suite, new, images, command, keep=True):
-    """Adds entries to out/bench/SUITE.json and, with keep, to results/bench-SUITE.json."""
+    """Adds entries to out/bench/SUITE.json and, with keep, to results/bench-SUITE.json.
+
+    What they are about is said by hashes: the kernels', and those of our programs as they were when the run began.
+    """
     common = {"commit": commit(), "kernel": machines.describe(images), "command": command,
               "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
     wanted = targets().get(suite, {})
@@ -56,7 +59,8 @@ def store(suite, new, images, command, keep=True):
         for entry in new:
             goal = wanted.get(entry["name"], {})
             by_name[entry["name"]] = _rounded(
-                entry | {"target": goal.get("most", goal.get("above")), "source": "kept" if kept else "run"} | common)
+                entry | {"target": goal.get("most", goal.get("above")), "source": "kept" if kept else "run",
+                         "programs": {program: programs.codes()[program] for program in programs.of(entry["name"])}} | common)
         _write(suite, by_name, kept)
 
 
@@ -79,6 +83,10 @@ def judge(entry, goal):
         return "unmeasured"
     for flavour, kernel in entry["kernel"].items():
         if kernel["code"] != machines.code(flavour):
+            return "stale"
+    for program in programs.of(entry["name"]):
+        # An entry from before programs were told is of unknown code.
+        if entry.get("programs", {}).get(program) != programs.codes()[program]:
             return "stale"
     if entry["n"] < goal.get("need_n", 1):
         return "unmeasured"

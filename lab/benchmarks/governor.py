@@ -60,29 +60,43 @@ def tournament(args):
     seeds = drawn(1 if args.quick else 5)
     words = ["tournament", "--sweep", "--coarse", "--seeds", ",".join(map(str, seeds))]
     report, *_ = simulate(built("ramslice"), *words, *(["--for", "4h"] if args.quick else []))
+    return judged(report, seeds), {}
+
+
+def judged(report, seeds):
+    """Entries from the tournament's document: each has its figure for every input, and what it is uncertain by."""
     ours = [score for score in report["scores"] if score["policy"] == "governor"]
-    standing = {row["policy"]: row for row in report["standings"]}
     share = [score["share_of_clairvoyant"] for score in ours if score["share_of_clairvoyant"] is not None]
     middle = {(score["input"], score["seed"], score["policy"]): statistics.fmean(score["net_joules"].values())
               for score in report["scores"]}
-    loss = [-middle[score["input"], score["seed"], "governor"] / score["loss_cap_joules"] for score in ours]
-    better = {name: 1 - row["governor_better"] / row["inputs"] for name, row in standing.items()
-              if row["governor_better"] is not None and name != "clairvoyant"}
-    fixed = {name: better_than_fixed(report["tried"], name, middle) for name in better if name != "never"}
+    inputs = [(score["input"], score["seed"]) for score in ours]
+    earned = [middle[*key, "governor"] for key in inputs]
+    loss = [-net / score["loss_cap_joules"] for net, score in zip(earned, ours)]
+    rivals = [row["policy"] for row in report["standings"]
+              if row["governor_better"] is not None and row["policy"] != "clairvoyant"]
+    # 1 where it did as well as ours or better
+    better = {name: [int(middle[*key, name] >= net) for key, net in zip(inputs, earned)] for name in rivals}
+    best = max(rivals, key=lambda name: sum(better[name]))
+    fixed = {name: better_than_fixed(report["tried"], name, middle) for name in rivals if name != "never"}
     note = {"seeds": seeds, "inputs": len(ours)}
-    median = statistics.median(share)
+    median, ci95 = stats.median([1 - s for s in share])
     by_load = {name: statistics.median(s["share_of_clairvoyant"] or 0 for s in ours if s["input"] == name)
                for name in sorted({s["input"] for s in ours})}
-    total = standing["governor"]["net_joules"]
+    total = next(row["net_joules"] for row in report["standings"] if row["policy"] == "governor")
+    most, most_ci95 = stats.largest(loss)
+    share_better, better_ci95 = stats.share(better[best])
     return [
-        {"name": "governor-share", "unit": "1 - median share of the clairvoyant's net", "value": 1 - median, "values": share,
-         "n": len(share), "median_share_by_load": by_load} | note,
+        {"name": "governor-share", "unit": "1 - median share of the clairvoyant's net", "value": median,
+         "values": [1 - s for s in share], "n": len(share), "ci95": ci95, "median_share_by_load": by_load} | note,
         {"name": "governor-total", "unit": "J, negative net over all inputs", "value": -total["low"],
-         "ci95": [-total["high"], -total["low"]], "n": len(ours)} | note,
-        {"name": "governor-cap", "unit": "largest loss over the cap", "value": max(loss), "values": loss, "n": len(loss)} | note,
+         "values": [-net for net in earned], "ci95": [-total["high"], -total["low"]], "n": len(ours)} | note,
+        {"name": "governor-cap", "unit": "largest loss over the cap", "value": most, "values": loss, "n": len(loss),
+         "ci95": most_ci95} | note,
         {"name": "governor-better", "unit": "inputs on which the best other policy was as good or better",
-         "value": max(better.values()), "by_policy": better, "by_policy_at_one_setting": fixed, "n": len(ours)} | note,
-    ], {}
+         "value": share_better, "values": better[best], "n": len(ours), "ci95": better_ci95, "policy": best,
+         "by_policy": {name: statistics.fmean(values) for name, values in better.items()},
+         "by_policy_at_one_setting": fixed} | note,
+    ]
 
 
 def scale(args):
@@ -103,11 +117,10 @@ def scale(args):
             size = sum(file.stat().st_size for file in Path(folder).rglob("*.parquet"))
         each[number] = cpu / number
     if not args.quick:
-        new.append({"name": "sim-fleet", "unit": "seconds", "value": seconds, "n": 1, "cpu_seconds": cpu,
-                    "machine_steps": report["machine_steps"], "parquet_bytes": size})
-        new.append({"name": "sim-fleet-memory", "unit": "GiB", "value": peak, "n": 1})
-    new.append({"name": "sim-fleet-linear", "unit": "CPU time per machine, many over few",
-                "value": each[many] / each[few], "n": 1, "machines": [few, many]})
+        new.append(plain("sim-fleet", "seconds", [seconds], cpu_seconds=cpu, machine_steps=report["machine_steps"],
+                         parquet_bytes=size))
+        new.append(plain("sim-fleet-memory", "GiB", [peak]))
+    new.append(plain("sim-fleet-linear", "CPU time per machine, many over few", [each[many] / each[few]], machines=[few, many]))
     return new, {}
 
 

@@ -5,6 +5,7 @@ Ratios are compared on the logarithm, so that a ratio and its inverse are the sa
 """
 
 import math
+import random
 import statistics
 
 
@@ -55,6 +56,34 @@ def mean(values):
         return centre, None
     half = t_quantile(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
     return centre, [centre - half, centre + half]
+
+
+def median(values):
+    """The median and its 95% interval by order statistics, which asks nothing of the distribution; none below 6 values."""
+    ordered = sorted(values)
+    number = len(ordered)
+    # So many values at each end may be cut off: the chance that the median lies beyond is at most 2.5% on either side.
+    cut, beyond = 0, 0.5 ** number
+    while beyond <= 0.025:
+        cut += 1
+        beyond += math.comb(number, cut) * 0.5 ** number
+    return statistics.median(ordered), [ordered[cut - 1], ordered[number - cut]] if cut else None
+
+
+def share(values):
+    """The share of ones among zeros and ones, and its 95% interval (Wilson 1927)."""
+    number, z = len(values), statistics.NormalDist().inv_cdf(0.975)
+    found = statistics.fmean(values)
+    middle = (found + z * z / (2 * number)) / (1 + z * z / number)
+    half = z / (1 + z * z / number) * math.sqrt(found * (1 - found) / number + z * z / (4 * number * number))
+    return found, [max(middle - half, 0.0), min(middle + half, 1.0)]
+
+
+def largest(values, resamples=2000):
+    """The largest value, and the middle 95% of what it is in resamples. It ends there: beyond what was seen, nothing is known."""
+    chance = random.Random(len(values))
+    found = sorted(max(chance.choices(values, k=len(values))) for _ in range(resamples))
+    return max(values), [found[int(0.025 * resamples)], found[int(0.975 * resamples)]] if len(values) > 1 else None
 
 
 def _welch(a, b):

@@ -3,11 +3,14 @@
 
 import contextlib
 import io
+import json
 import random
+import tempfile
 import unittest
+from pathlib import Path
 from unittest import mock
 
-from benchmarks import entries, stats
+from benchmarks import entries, governor, programs, stats
 
 ENTRY = {"name": "x", "value": 0.6, "ci95": [0.59, 0.61], "n": 10, "source": "run", "kernel": {"plain": {"code": "now"}},
          "equivalence": {"margin": 0.01, "p": 0.01}}
@@ -46,6 +49,26 @@ class Statistics(unittest.TestCase):
         self.assertEqual(stats.equivalent([1, 1], [1, 1], 0.01), 0)
         self.assertEqual(stats.equivalent([1.1, 1.1], [1, 1], 0.01), 1)
 
+    def test_the_interval_of_a_median_is_that_of_the_tables(self):
+        self.assertEqual(stats.median(list(range(1, 31))), (15.5, [10, 21]))
+        self.assertEqual(stats.median(list(range(1, 11))), (5.5, [2, 9]))
+        self.assertEqual(stats.median([3, 1, 2, 5, 4]), (3, None))
+
+    def test_the_interval_of_a_share_is_wilsons(self):
+        found, (low, high) = stats.share([1] * 7 + [0] * 23)
+        self.assertAlmostEqual(found, 7 / 30)
+        self.assertAlmostEqual(low, 0.1179, 4)
+        self.assertAlmostEqual(high, 0.4093, 4)
+        self.assertEqual(stats.share([0] * 30)[1][0], 0)
+        self.assertAlmostEqual(stats.share([0] * 30)[1][1], 0.1135, 4)
+
+    def test_of_the_largest_no_more_is_said_than_was_seen(self):
+        rnd = random.Random(1)
+        values = [rnd.gauss(0, 1) for _ in range(30)]
+        found, (low, high) = stats.largest(values)
+        self.assertEqual((found, high), (max(values), max(values)))
+        self.assertLess(low, found)
+
 
 @mock.patch("benchmarks.machines.code", lambda flavour: "now")
 class Judgement(unittest.TestCase):
@@ -67,6 +90,34 @@ class Judgement(unittest.TestCase):
         self.assertEqual(self.judge(kernel={"plain": {"code": "then"}}), "stale")
         self.assertEqual(self.judge(kernel={"plain": {"code": None}}), "stale")
 
+    @mock.patch("benchmarks.programs.codes", lambda: dict.fromkeys(programs.PROGRAMS, "now"))
+    def test_stale_if_the_program_is_another_or_unknown(self):
+        for name, program in (("governor-share", "ramslice sim"), ("sim-6t", "ramslice sim"), ("daemon-on", "ramsliced"),
+                              ("price-rank-counted", "ramslice calibrate")):
+            with self.subTest(name):
+                about = {"name": name, "kernel": {}}
+                self.assertEqual(self.judge(**about, programs={program: "now"}), "true")
+                self.assertEqual(self.judge(**about, programs={program: "then"}), "stale")
+                self.assertEqual(self.judge(**about, programs={"another": "now"}), "stale")
+                self.assertEqual(self.judge(**about), "stale")
+
+    def test_an_entry_is_of_a_kernel_or_of_a_program(self):
+        # Else nothing would ever make it stale.
+        for suite, wanted in entries.targets().items():
+            for name in wanted:
+                self.assertEqual(bool(programs.of(name)), suite == "governor" or name.startswith(("daemon-", "price-")), name)
+
+    def test_what_is_stored_says_of_which_programs_it_is(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.object(entries, "path", lambda suite, kept=False: Path(folder) / f"{suite}-{kept}.json"):
+            for name in ("governor-cap", "fork-on"):
+                entries.store("x", [{"name": name, "value": 0.5, "n": 1}], {}, "lab/bench x")
+            for kept in (False, True):
+                found = entries.load("x", kept)
+                self.assertEqual(found["governor-cap"]["programs"], {"ramslice sim": programs.codes()["ramslice sim"]})
+                self.assertEqual(found["fork-on"]["programs"], {})
+            self.assertEqual(entries.judge(found["governor-cap"], {"most": 1}), "true")
+
     def test_equivalence_is_asked_for_where_a_margin_is_named(self):
         self.assertEqual(self.judge({"margin": 0.01}), "true")
         self.assertEqual(self.judge({"margin": 0.01}, equivalence={"margin": 0.01, "p": 0.2}), "false")
@@ -84,6 +135,95 @@ class Judgement(unittest.TestCase):
         lines = {line.split()[0]: line for line in table.getvalue().splitlines() if line and not line.startswith(" ")}
         for name, goal in ((name, goal) for wanted in entries.targets().values() for name, goal in wanted.items()):
             self.assertIn(entries.limit(goal), lines[name])
+
+
+class Programs(unittest.TestCase):
+    """A workspace of two crates, of which one is made of the other, and a package of others'."""
+
+    FILES = {
+        "crates/sim/Cargo.toml": '[package]\nname = "ramslice-sim"\n[dependencies]\nramslice-types = 1\n[dev-dependencies]\nramslice-cli = 1\n',
+        "crates/types/Cargo.toml": '[package]\nname = "ramslice-types"\n[dependencies]\nserde = 1\n',
+        "crates/cli/Cargo.toml": '[package]\nname = "ramslice-cli"\n',
+        "crates/sim/src/lib.rs": "fn all() {}\n\n#[cfg(test)]\nmod tests {\n    fn one() {}\n}\n",
+        "crates/sim/src/deep/tests.rs": "fn test() {}\n",
+        "crates/types/src/lib.rs": "struct Pages;\n",
+        "crates/cli/src/main.rs": "fn main() {}\n",
+        "crates/cli/src/commands/sim/run.rs": "fn run() {}\n",
+        "Cargo.lock": "".join(f'[[package]]\nname = "{name}"\nversion = "1"\nchecksum = "{name} as it was"\ndependencies = {json.dumps(needs)}\n'
+                              for name, needs in (("ramslice-sim", ["ramslice-cli", "ramslice-types"]), ("ramslice-types", ["serde"]),
+                                                  ("ramslice-cli", []), ("serde", []), ("unused", []))),
+    }
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        for name, text in self.FILES.items():
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text(text)
+        self.before = self.code()
+
+    def code(self):
+        return programs.code("ramslice sim", self.root)
+
+    def changed(self, name, old, new):
+        """Whether the program is another one with this change."""
+        text = self.FILES[name]
+        self.assertIn(old, text)
+        (self.root / name).write_text(text.replace(old, new))
+        changed = self.code() != self.before
+        (self.root / name).write_text(text)
+        return changed
+
+    def test_code_of_its_crates_of_its_commands_and_of_others_is_part_of_a_program(self):
+        for name, old, new in (("crates/sim/src/lib.rs", "all", "most"), ("crates/types/src/lib.rs", "Pages", "Bytes"),
+                               ("crates/cli/src/commands/sim/run.rs", "run", "walk"), ("Cargo.lock", "serde as", "serde not as"),
+                               ("crates/sim/src/lib.rs", "{}\n}\n", "{}\n}\nfn more() {}\n")):
+            self.assertTrue(self.changed(name, old, new), (name, new))
+        (self.root / "crates/types/src/new.rs").write_text("fn new() {}\n")
+        self.assertNotEqual(self.code(), self.before)
+
+    def test_tests_and_other_crates_are_not(self):
+        for name, old, new in (("crates/sim/src/lib.rs", "one", "two"), ("crates/sim/src/deep/tests.rs", "test", "other"),
+                               ("crates/cli/src/main.rs", "{}", "{ }"), ("Cargo.lock", "unused as", "unused not as"),
+                               ("crates/sim/Cargo.toml", "ramslice-cli = 1", "ramslice-cli = 2")):
+            self.assertFalse(self.changed(name, old, new), (name, new))
+
+    def test_every_program_is_made_of_crates_that_there_are(self):
+        for program, (crates, own, _) in programs.PROGRAMS.items():
+            found, others = programs.closure(crates)
+            self.assertIn("ramslice-types", found, program)
+            self.assertTrue(others and (not own or list(programs.ROOT.glob(own))), program)
+        self.assertIn("ramslice-policy", programs.closure(["ramslice-daemon"])[0])
+
+
+class Governor(unittest.TestCase):
+    def test_each_figure_has_its_inputs_and_its_interval(self):
+        def score(policy, seed, net, share):
+            return {"policy": policy, "input": "batch", "seed": seed, "net_joules": {"low": net - 1, "high": net + 1},
+                    "share_of_clairvoyant": share, "loss_cap_joules": 10, "settings": policy}
+
+        # Better than the periodic one on 7 of 10 inputs, as good on one, worse on two
+        ours = [score("governor", seed, 20 + seed, 0.9 + seed / 1000) for seed in range(10)]
+        periodic = [score("periodic", seed, 20 + seed + (1 if seed < 2 else 0 if seed == 2 else -1), 0.9) for seed in range(10)]
+        never = [score("never", seed, 0, 0) for seed in range(10)]
+        total = {"net_joules": {"low": 235, "high": 255}, "inputs": 10}
+        report = {"scores": ours + periodic + never, "tried": periodic,
+                  "standings": [total | {"policy": "governor", "governor_better": None},
+                                total | {"policy": "periodic", "governor_better": 7},
+                                total | {"policy": "never", "governor_better": 10},
+                                total | {"policy": "clairvoyant", "governor_better": 0}]}
+        found = {entry["name"]: entry for entry in governor.judged(report, [1])}
+        for name, entry in found.items():
+            self.assertEqual((entry["n"], len(entry["values"])), (10, 10), name)
+            low, high = entry["ci95"]
+            self.assertTrue(low <= entry["value"] <= high, name)
+        better = found["governor-better"]
+        self.assertEqual((better["value"], better["policy"], better["values"]), (0.3, "periodic", [1, 1, 1] + 7 * [0]))
+        self.assertEqual(better["by_policy"], {"periodic": 0.3, "never": 0})
+        self.assertAlmostEqual(found["governor-share"]["value"], 1 - 0.9045)
+        self.assertEqual(found["governor-cap"]["value"], -2)
+        self.assertEqual(found["governor-total"]["values"][0], -20)
 
 
 if __name__ == "__main__":

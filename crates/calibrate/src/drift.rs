@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::fit::{FitError, Fitted, refit};
+use crate::fit::{FitError, Fitted, refit, typical_factor};
 use crate::model::Coefficients;
 use crate::sample::Sample;
 
@@ -46,26 +46,72 @@ pub enum DriftState {
     },
 }
 
+/// A cumulative sum, and how long it has been one.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+struct Sum {
+    value: f64,
+    /// Operations since it was 0 last: what deviates began there.
+    #[serde(rename = "since_operations")]
+    since: usize,
+}
+
+impl Sum {
+    fn add(&mut self, step: f64, most: f64) {
+        self.value = (self.value + step).clamp(0.0, most);
+        self.since = if self.value > 0.0 { self.since + 1 } else { 0 };
+    }
+}
+
 /// A detector of drift: two cumulative sums (Page 1954), one for prices too low and one for prices too high.
 ///
 /// Feed it each operation; when it says [`DriftState::Refit`], [`Drift::refit`] gives new parameters. It keeps no time and
 /// reads nothing: a daemon does.
+///
+/// What deviates began when its sum was 0 last. Operations from before say nothing of the machine as it is now: they are
+/// not fitted, and there have to be enough since.
 #[derive(Debug, Clone)]
 pub struct Drift {
     settings: Settings,
     in_force: Coefficients,
     recent: VecDeque<Sample>,
-    dearer: f64,
-    cheaper: f64,
+    dearer: Sum,
+    cheaper: Sum,
+}
+
+/// What is to be remembered of a [`Drift`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DriftMemory {
+    recent: Vec<Sample>,
+    dearer: Sum,
+    cheaper: Sum,
 }
 
 /// One operation counts for no more than a factor of e, whatever interrupted it.
 const MOST_STEP: f64 = 1.0;
+/// A sum grows to so many times the patience: when prices hold again, this is forgotten in time.
+const MOST_PATIENCE: f64 = 3.0;
 
 impl Drift {
     /// Watches these parameters.
     pub fn new(in_force: Coefficients, settings: Settings) -> Self {
-        Self { settings, in_force, recent: VecDeque::new(), dearer: 0.0, cheaper: 0.0 }
+        let (dearer, cheaper) = Default::default();
+        Self { settings, in_force, recent: VecDeque::new(), dearer, cheaper }
+    }
+
+    /// Goes on with what was remembered while the same parameters were in force.
+    pub fn recall(in_force: Coefficients, settings: Settings, memory: DriftMemory) -> Self {
+        let mut recent = VecDeque::from(memory.recent);
+        recent.drain(..recent.len().saturating_sub(settings.most.max(1)));
+        Self { settings, in_force, recent, dearer: memory.dearer, cheaper: memory.cheaper }
+    }
+
+    /// What is to be remembered.
+    pub fn memory(&self) -> DriftMemory {
+        DriftMemory {
+            recent: self.recent.iter().cloned().collect(),
+            dearer: self.dearer,
+            cheaper: self.cheaper,
+        }
     }
 
     /// Takes one operation: a slice emptied, or a sum over several from the work counters.
@@ -75,8 +121,9 @@ impl Drift {
         if predicted > 0.0 && measured > 0.0 {
             let step = (measured / predicted).ln().clamp(-MOST_STEP, MOST_STEP);
             let slack = self.settings.tolerance.ln_1p();
-            self.dearer = (self.dearer + step - slack).max(0.0);
-            self.cheaper = (self.cheaper - step - slack).max(0.0);
+            let most = MOST_PATIENCE * self.settings.patience;
+            self.dearer.add(step - slack, most);
+            self.cheaper.add(-step - slack, most);
             if self.recent.len() == self.settings.most.max(1) {
                 self.recent.pop_front();
             }
@@ -87,27 +134,41 @@ impl Drift {
 
     /// What it says now.
     pub fn state(&self) -> DriftState {
-        if self.dearer.max(self.cheaper) < self.settings.patience {
+        if self.sum().value < self.settings.patience {
             return DriftState::Steady;
         }
         let factor = self.factor();
-        if self.recent.len() < self.settings.least {
+        if self.deviating().len() < self.settings.least {
             return DriftState::Waiting { factor };
         }
         DriftState::Refit { factor }
     }
 
-    /// Measured over predicted cost of what is remembered; 1 of nothing.
-    pub fn factor(&self) -> f64 {
-        let predicted: f64 = self.recent.iter().map(|sample| self.in_force.price(&sample.operations)).sum();
-        let measured: f64 = self.recent.iter().map(|sample| sample.measured.0 as f64).sum();
-        if predicted > 0.0 { measured / predicted } else { 1.0 }
+    fn sum(&self) -> &Sum {
+        if self.dearer.value >= self.cheaper.value { &self.dearer } else { &self.cheaper }
     }
 
-    /// New parameters from what is remembered: terms that it does not show keep their proportions. Whoever puts them in
+    /// Operations that are remembered.
+    pub fn operations(&self) -> usize {
+        self.recent.len()
+    }
+
+    /// Of these, while prices do not hold, those since they do not; else all.
+    pub fn deviating(&self) -> impl ExactSizeIterator<Item = &Sample> {
+        let sum = self.sum();
+        let counts = if sum.value < self.settings.patience { usize::MAX } else { sum.since };
+        self.recent.range(self.recent.len().saturating_sub(counts)..)
+    }
+
+    /// Measured over predicted cost of these operations, by the middle one; 1 of nothing.
+    pub fn factor(&self) -> f64 {
+        typical_factor(self.deviating(), &self.in_force).unwrap_or(1.0)
+    }
+
+    /// New parameters from these operations: terms that they do not show keep their proportions. Whoever puts them in
     /// force tells with [`Drift::replace`].
     pub fn refit(&self) -> Result<Fitted, FitError> {
-        let samples: Vec<Sample> = self.recent.iter().cloned().collect();
+        let samples: Vec<Sample> = self.deviating().cloned().collect();
         refit(&samples, &self.in_force)
     }
 

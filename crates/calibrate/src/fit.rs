@@ -84,20 +84,40 @@ fn shows_cache_targets(samples: &[Sample]) -> bool {
 
 /// The same from everyday operations, which may not show all terms: those stay as in force, but for a common factor.
 pub fn refit(samples: &[Sample], in_force: &Coefficients) -> Result<Fitted, FitError> {
-    let sum = |cost: fn(&Sample, &Coefficients) -> f64| -> f64 {
-        samples.iter().map(|sample| cost(sample, in_force)).sum()
-    };
-    let expected = sum(|sample, in_force| in_force.price(&sample.operations));
-    let measured = sum(|sample, _| sample.measured.0 as f64);
-    if expected <= 0.0 || measured <= 0.0 {
-        return Err(FitError::Nothing);
-    }
+    fitted(samples, prior(samples, in_force)?, GENTLE)
+}
+
+/// Where terms stay that everyday operations do not show.
+fn prior(samples: &[Sample], in_force: &Coefficients) -> Result<Coefficients, FitError> {
     // `alloc_buddy` of the parameters in force belongs to each page moved.
-    let mut prior = in_force.scaled(measured / expected);
+    let mut prior = in_force.scaled(typical_factor(samples, in_force).ok_or(FitError::Nothing)?);
     prior.migrate_page += prior.alloc_buddy;
     prior.alloc_cache = (prior.alloc_cache - prior.alloc_buddy).max(0.0);
     prior.alloc_buddy = 0.0;
-    fitted(samples, prior, GENTLE)
+    Ok(prior)
+}
+
+/// Measured over predicted cost: half of what was predicted cost less than this many times as much, half of it more.
+///
+/// Not the ratio of the sums: one operation that was interrupted for seconds would outweigh all others.
+pub(crate) fn typical_factor<'a>(
+    samples: impl IntoIterator<Item = &'a Sample>,
+    in_force: &Coefficients,
+) -> Option<f64> {
+    let pairs = samples.into_iter().map(|sample| {
+        let predicted = in_force.price(&sample.operations);
+        (sample.measured.0 as f64 / predicted, predicted)
+    });
+    let mut pairs: Vec<(f64, f64)> =
+        pairs.filter(|(factor, _)| factor.is_finite() && *factor > 0.0).collect();
+    pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = pairs.iter().map(|(_, predicted)| predicted).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let middle = pairs.iter().find(|(_, predicted)| {
+        below += predicted;
+        below >= half
+    });
+    middle.map(|(factor, _)| *factor)
 }
 
 fn fitted(samples: &[Sample], prior: Coefficients, pull: f64) -> Result<Fitted, FitError> {
@@ -115,10 +135,18 @@ fn fitted(samples: &[Sample], prior: Coefficients, pull: f64) -> Result<Fitted, 
 /// 95% intervals of what [`fit()`] finds, in the order of the table: by fitting to samples drawn from the samples, each
 /// with the weight that it had.
 pub fn intervals(samples: &[Sample]) -> Result<[Interval; TERMS], FitError> {
+    resampled(samples, [0.0; OURS], FAINT)
+}
+
+/// The same of what [`refit()`] finds.
+pub fn refit_intervals(samples: &[Sample], in_force: &Coefficients) -> Result<[Interval; TERMS], FitError> {
+    resampled(samples, narrow(&prior(samples, in_force)?.to_array()), GENTLE)
+}
+
+fn resampled(samples: &[Sample], prior: [f64; OURS], pull: f64) -> Result<[Interval; TERMS], FitError> {
     let rows: Vec<_> = samples.iter().map(|sample| ours(&sample.operations)).collect();
     let targets = measured(samples);
-    let prior = [0.0; OURS];
-    let (_, weights) = robust(&rows, &targets, prior, FAINT)?;
+    let (_, weights) = robust(&rows, &targets, prior, pull)?;
 
     let mut random = Random::new(rows.len() as u64);
     let mut found: [Vec<f64>; OURS] = Default::default();
@@ -127,14 +155,15 @@ pub fn intervals(samples: &[Sample]) -> Result<[Interval; TERMS], FitError> {
         let again: Vec<_> = picked.iter().map(|&at| rows[at]).collect();
         let costs: Vec<_> = picked.iter().map(|&at| targets[at]).collect();
         let weights: Vec<_> = picked.iter().map(|&at| weights[at]).collect();
-        let problem = Problem { rows: &again, targets: &costs, weights: &weights, prior, pull: FAINT };
+        let problem = Problem { rows: &again, targets: &costs, weights: &weights, prior, pull };
         for (found, value) in found.iter_mut().zip(problem.solve(Bound::NonNegative)?) {
             found.push(value);
         }
     }
     let none = Interval { low: 0.0, high: 0.0 };
     let [slice, page, drop, moved, maps, cache] = found.map(|mut values| interval(&mut values));
-    let cache = if shows_cache_targets(samples) { cache } else { drop };
+    // As in `fit()`; a refit has its prior instead.
+    let cache = if pull > FAINT || shows_cache_targets(samples) { cache } else { drop };
     Ok([slice, page, drop, moved, maps, none, cache])
 }
 

@@ -20,11 +20,14 @@ mod slopes;
 mod solve;
 
 pub use bootstrap::Interval;
-pub use drift::{Drift, DriftState, Settings as DriftSettings};
-pub use fit::{FitError, Fitted, fit, intervals, least_squares, refit};
+pub use drift::{Drift, DriftMemory, DriftState, Settings as DriftSettings};
+pub use fit::{FitError, Fitted, fit, intervals, least_squares, refit, refit_intervals};
 pub use judge::{Judgement, REGRET_SHARES, judge, quantile, rank_correlation, regret};
 pub use model::{Coefficients, TERMS, thesis};
-pub use refuse::{Conditions, LEAST, Refusal, check_conditions, check_samples, check_steady, noise};
-pub use report::{Compared, Report, report};
-pub use sample::{Experiment, Operations, Origin, Sample, Samples};
+pub use refuse::{
+    Conditions, LEAST, Refusal, check_conditions, check_everyday, check_refit, check_samples, check_steady,
+    noise,
+};
+pub use report::{Compared, Report, everyday, report};
+pub use sample::{Experiment, Operations, Origin, Sample, Samples, SamplesFile};
 pub use slopes::slopes;

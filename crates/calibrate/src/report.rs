@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use crate::bootstrap::Interval;
-use crate::fit::{FitError, fit, intervals, least_squares};
+use crate::fit::{FitError, fit, intervals, least_squares, refit, refit_intervals};
 use crate::judge::{Judgement, judge};
 use crate::model::{Coefficients, TERMS, thesis};
-use crate::sample::Samples;
+use crate::sample::{Sample, Samples};
 use crate::slopes::slopes;
 
 /// A model and how good it is.
@@ -16,9 +16,10 @@ pub struct Compared {
     pub model: &'static str,
     /// Its coefficients, in units of 100 cycles.
     pub coefficients_100cycles: Coefficients,
-    /// On the samples it may have been fitted to.
+    /// On the samples it may have been fitted to: artificial ones, or of every day.
     pub artificial: Option<Judgement>,
-    /// On samples that no model has seen, of programs at another slice size; absent without any.
+    /// On samples that no model has seen, of programs at another slice size; absent without any. Of everyday operations
+    /// see [`everyday()`].
     pub held_out: Option<Judgement>,
 }
 
@@ -37,6 +38,13 @@ impl Report {
     /// Our model.
     pub fn ours(&self) -> &Compared {
         &self.models[0]
+    }
+
+    /// Whether its errors, on what was not fitted, are at most those of the parameters in force; nothing if there is nothing
+    /// to judge by.
+    pub fn is_better(&self) -> Option<bool> {
+        let (ours, in_force) = (self.ours().held_out?, self.in_force().held_out?);
+        Some(ours.p99_of_largest <= in_force.p99_of_largest)
     }
 
     /// The parameters that were in force when the samples were taken.
@@ -69,4 +77,34 @@ pub fn report(samples: &Samples) -> Result<Report, FitError> {
         .collect();
     let intervals_100cycles = intervals(&artificial)?;
     Ok(Report { exact_100cycles: fitted.exact, intervals_100cycles, models })
+}
+
+/// The same from everyday operations alone: parameters by [`refit()`], beside those in force and the thesis'.
+///
+/// Nothing else is there to judge by: what is in `held_out` is of every second operation, and ours there is what the
+/// others give.
+pub fn everyday(samples: &Samples) -> Result<Report, FitError> {
+    let all = samples.everyday();
+    let in_force = Coefficients::in_force(&samples.parameters);
+    let whole = refit(&all, &in_force)?;
+    let every_second = |rest: usize| -> Vec<Sample> {
+        all.iter().enumerate().filter(|(at, _)| at % 2 == rest).map(|(_, sample)| sample.clone()).collect()
+    };
+    let (known, unseen) = (every_second(0), every_second(1));
+    let mut models = vec![("ours", whole.whole, refit(&known, &in_force)?.whole)];
+    models.push(("b", thesis(), thesis()));
+    if in_force != thesis() {
+        models.push(("in-force", in_force, in_force));
+    }
+    let models = models
+        .into_iter()
+        .map(|(model, coefficients, of_known)| Compared {
+            model,
+            coefficients_100cycles: coefficients,
+            artificial: judge(&coefficients, &all),
+            held_out: judge(&of_known, &unseen),
+        })
+        .collect();
+    let intervals_100cycles = refit_intervals(&all, &in_force)?;
+    Ok(Report { exact_100cycles: whole.exact, intervals_100cycles, models })
 }

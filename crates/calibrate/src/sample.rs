@@ -91,6 +91,8 @@ pub enum Origin {
     Artificial(Experiment),
     /// What programs held; models are judged by these.
     Program,
+    /// A request of every day, as far as its operations could be worked out afterwards: see [`everyday()`](crate::everyday).
+    Everyday,
 }
 
 /// One slice that was emptied.
@@ -147,6 +149,11 @@ impl Samples {
         self.of(|origin| matches!(origin, Origin::Artificial(_)))
     }
 
+    /// Those that were gathered from everyday requests.
+    pub fn everyday(&self) -> Vec<Sample> {
+        self.of(|origin| origin == Origin::Everyday)
+    }
+
     /// Those that they are judged by.
     pub fn programs(&self) -> Vec<Sample> {
         self.of(|origin| origin == Origin::Program)
@@ -155,6 +162,16 @@ impl Samples {
     fn of(&self, wanted: impl Fn(Origin) -> bool) -> Vec<Sample> {
         self.samples.iter().filter(|sample| wanted(sample.origin)).cloned().collect()
     }
+}
+
+/// A file of samples, as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SamplesFile {
+    /// `ramslice_types::SCHEMA_VERSION`.
+    pub schema_version: u32,
+    /// What it holds.
+    #[serde(flatten)]
+    pub samples: Samples,
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use ramslice_calibrate::{
-    Coefficients, Conditions, Drift, DriftSettings, DriftState, Experiment, Operations, Origin, Refusal,
-    Sample, check_conditions, check_samples, check_steady, fit, intervals, judge, least_squares, quantile,
-    rank_correlation, refit, regret, slopes, thesis,
+    Coefficients, Compared, Conditions, Drift, DriftSettings, DriftState, Experiment, Operations, Origin,
+    Refusal, Sample, Samples, check_conditions, check_everyday, check_refit, check_samples, check_steady,
+    everyday, fit, intervals, judge, least_squares, quantile, rank_correlation, refit, regret, slopes,
+    thesis,
 };
-use ramslice_types::{Pages, Price};
+use ramslice_types::{Bytes, Pages, Price};
 
 fn sample(model: &Coefficients, experiment: Experiment, operations: Operations) -> Sample {
     let price = Price(model.price(&operations).round() as u64);
@@ -248,6 +249,111 @@ fn a_machine_that_became_slower_is_noticed_and_fitted_again() {
     assert_near(fitted.exact.migrate_page, 1.5 * 101.0, 0.1, "migrate_page");
     drift.replace(fitted.whole);
     assert_eq!(drift.state(), DriftState::Steady);
+}
+
+#[test]
+fn operations_from_before_prices_drifted_are_not_fitted() {
+    let slower = thesis().scaled(1.5);
+    let mut drift = Drift::new(thesis(), DriftSettings::default());
+    let all = experiments(&thesis());
+    for sample in all.iter().cycle().take(400) {
+        assert_eq!(drift.observe(sample.clone()), DriftState::Steady);
+    }
+    let mut when = None;
+    for (at, sample) in experiments(&slower).into_iter().cycle().take(60).enumerate() {
+        let state = drift.observe(sample);
+        match state {
+            DriftState::Waiting { factor } => assert_near(factor, 1.5, 0.05, "factor"),
+            DriftState::Refit { .. } if when.is_none() => when = Some(at),
+            _ => {}
+        }
+    }
+    // A few operations show it, 20 of the new kind are fitted.
+    assert_eq!(when, Some(19));
+    assert_eq!(drift.deviating().len(), 60);
+    assert_near(drift.factor(), 1.5, 0.05, "factor");
+    let fitted = drift.refit().unwrap();
+    let errors = |model: &Coefficients| judge(model, &experiments(&slower)).unwrap().p99_of_largest;
+    assert!(errors(&fitted.whole) < 0.05 && errors(&thesis()) > 0.3, "{}", errors(&fitted.whole));
+}
+
+#[test]
+fn prices_that_hold_again_are_steady_before_long() {
+    let mut drift = Drift::new(thesis(), DriftSettings::default());
+    let all = |model: &Coefficients| experiments(model).into_iter().cycle();
+    for sample in all(&thesis().scaled(2.0)).take(300) {
+        drift.observe(sample);
+    }
+    assert!(matches!(drift.state(), DriftState::Refit { .. }));
+    let steady = all(&thesis()).take(60).position(|sample| drift.observe(sample) == DriftState::Steady);
+    assert!(steady.is_some_and(|after| after < 40), "{steady:?}");
+}
+
+#[test]
+fn an_operation_that_took_for_ever_moves_neither_the_factor_nor_a_refit() {
+    let slower = thesis().scaled(1.5);
+    let mut drift = Drift::new(thesis(), DriftSettings::default());
+    for (at, mut sample) in experiments(&slower).into_iter().take(100).enumerate() {
+        if at % 20 == 7 {
+            sample.measured = Price(u64::MAX);
+        }
+        drift.observe(sample);
+    }
+    assert_near(drift.factor(), 1.5, 0.05, "factor");
+    let fitted = drift.refit().unwrap();
+    assert_near(fitted.exact.drop_page, 1.5 * 39.0, 0.2, "drop_page");
+    assert!(fitted.whole.parameters().is_some());
+}
+
+#[test]
+fn what_is_remembered_goes_on_as_if_nothing_had_happened() {
+    let all: Vec<Sample> = experiments(&thesis().scaled(1.3)).into_iter().take(40).collect();
+    let mut whole = Drift::new(thesis(), DriftSettings::default());
+    let mut first = Drift::new(thesis(), DriftSettings::default());
+    for (at, sample) in all.iter().enumerate() {
+        whole.observe(sample.clone());
+        if at == 11 {
+            let text = serde_json::to_string(&first.memory()).unwrap();
+            first = Drift::recall(thesis(), DriftSettings::default(), serde_json::from_str(&text).unwrap());
+        }
+        first.observe(sample.clone());
+    }
+    assert!(matches!(whole.state(), DriftState::Refit { .. }));
+    assert_eq!(first.state(), whole.state());
+    assert_eq!(first.memory(), whole.memory());
+    let few = Drift::recall(thesis(), DriftSettings { most: 5, ..DriftSettings::default() }, whole.memory());
+    assert_eq!(few.operations(), 5);
+}
+
+#[test]
+fn everyday_operations_are_judged_by_those_that_were_not_fitted() {
+    let of = |model: &Coefficients| Samples {
+        kernel_release: "6.12".to_owned(),
+        page_bytes: Bytes(4096),
+        slice_bytes: Bytes(16 << 20),
+        parameters: thesis().parameters().unwrap(),
+        noise: 0.0,
+        changed: 0,
+        samples: experiments(model)
+            .into_iter()
+            .map(|sample| Sample { origin: Origin::Everyday, ..sample })
+            .collect(),
+    };
+    let report = everyday(&of(&thesis().scaled(1.5))).unwrap();
+    let judged = |found: &Compared| found.held_out.unwrap();
+    assert!(judged(report.ours()).p99_of_largest < 0.05 && judged(report.in_force()).p99_of_largest > 0.3);
+    assert_eq!(judged(report.ours()).n, experiments(&thesis()).len() / 2);
+    assert!(everyday(&Samples { samples: Vec::new(), ..of(&thesis()) }).is_err());
+    assert_eq!(check_refit(&report), Ok(()));
+    let mut uneven = of(&thesis().scaled(3.0));
+    for (at, sample) in uneven.samples.iter_mut().enumerate() {
+        sample.measured = Price(sample.measured.0 * [1, 9, 2, 30][at / 2 % 4]);
+    }
+    let refused = check_refit(&everyday(&uneven).unwrap());
+    assert!(matches!(refused, Err(Refusal::Uneven { missed, .. }) if missed > 0.25), "{refused:?}");
+    let few = &of(&thesis()).samples[..19];
+    assert_eq!(check_everyday(few), Err(Refusal::TooFewOperations { have: 19, need: 20 }));
+    assert_eq!(check_everyday(&of(&thesis()).samples), Ok(()));
 }
 
 #[test]

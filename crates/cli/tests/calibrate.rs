@@ -79,6 +79,53 @@ fn saved_samples_are_fitted_and_models_compared() {
 }
 
 #[test]
+fn everyday_operations_that_a_daemon_gathered_are_fitted_and_judged_by_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prices.json");
+    let name = path.to_str().unwrap();
+    save(&path, 8);
+    let mut saved: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    // Cache, and pages that are mapped once: what a file server does all day.
+    let operation = |part: u64| sample(&json!("everyday"), 4096, 300 * (part % 9), 90 * (part % 7), 1);
+    saved["samples"] = (0..40).map(operation).collect();
+    fs::write(&path, saved.to_string()).unwrap();
+
+    let done = calibrate(&["--json", "--from", name]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let found: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!((&found["everyday_samples"], &found["artificial_samples"]), (&json!(40), &json!(0)));
+    let fitted = |name: &str| found["parameters_100cycles"][name].as_f64().unwrap();
+    assert!((fitted("drop_page") / 200.0 - 1.0).abs() < 0.05, "{found}");
+    // Nobody can tell a page mapped once from its mapping, but for the two together.
+    assert!(((fitted("migrate_page") + fitted("migrate_mapping")) / 790.0 - 1.0).abs() < 0.05, "{found}");
+    assert_eq!(found["drift"]["state"], "refit");
+    let models = found["models"].as_array().unwrap();
+    let error = |at: usize| models[at]["held_out"]["p99_of_largest"].as_f64().unwrap();
+    assert!(models[0]["model"] == "ours" && error(0) < 0.05 && error(1) > 0.3, "{found}");
+
+    let out = text(&calibrate(&["--from", name]).stdout);
+    for words in ["fitted to 40 everyday operations", "every second operation", "nothing was installed"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    // Now a third of it, now three times as much: nothing is foretold, and nothing installed.
+    for (at, operation) in saved["samples"].as_array_mut().unwrap().iter_mut().enumerate() {
+        let factor = [0.33, 3.0, 1.0, 9.0][at / 2 % 4];
+        let cost = operation["price_measured_100cycles"].as_f64().unwrap() * factor;
+        operation["price_measured_100cycles"] = json!(cost as u64);
+    }
+    fs::write(&path, saved.to_string()).unwrap();
+    let done = calibrate(&["--install", "--from", name]);
+    assert!(text(&done.stdout).contains("not installed: half of the operations"), "{}", text(&done.stdout));
+    assert_eq!(done.status.code(), Some(1));
+
+    saved["samples"].as_array_mut().unwrap().truncate(19);
+    fs::write(&path, saved.to_string()).unwrap();
+    let done = calibrate(&["--from", name]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stderr).contains("too few everyday operations: 19"), "{}", text(&done.stderr));
+}
+
+#[test]
 fn what_cannot_be_fitted_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.json");

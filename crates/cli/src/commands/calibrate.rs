@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use ramslice_calibrate::{
-    Coefficients, Conditions, Drift, DriftSettings, DriftState, Report, Samples, check_conditions,
-    check_samples, report,
+    Coefficients, Conditions, Drift, DriftSettings, DriftState, Report, Samples, SamplesFile,
+    check_conditions, check_everyday, check_refit, check_samples, everyday, report,
 };
 use ramslice_fragment::Amount;
 use ramslice_kernel::KernelBackend;
 use ramslice_types::{Backend, BackendError, Bytes, Price, PriceParameter, SCHEMA_VERSION, parse_bytes};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::calibrate_show;
 use super::calibrate_take::{Plan, take};
@@ -37,7 +37,8 @@ Figures: p99 is the 99th percentile of the absolute error, as a share of the lar
 correlation of price and cost; regret, the extra cycles spent when slices are emptied in the order of their \
 prices rather than of their costs, mean over budgets from 10 % to 90 % of what emptying all of them costs.
 
-With --from FILE it fits samples that -o saved, on any machine.
+With --from FILE it fits samples that -o saved, on any machine; or everyday operations that ramsliced gathered. \
+These show less: terms that they hardly show keep their proportions, and every second operation judges what the others give.
 
 Examples:
   ramslice calibrate                                  what the parameters should be
@@ -81,18 +82,11 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// The head of a file of samples.
-#[derive(Serialize, Deserialize)]
-struct Saved {
-    schema_version: u32,
-    #[serde(flatten)]
-    samples: Samples,
-}
-
 #[derive(Serialize)]
 struct Body<'a> {
     slice_bytes: Bytes,
     artificial_samples: usize,
+    everyday_samples: usize,
     held_out_samples: usize,
     changed_samples: u64,
     noise: f64,
@@ -118,14 +112,21 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             (measure(args, &backend, context)?, Some(backend))
         }
     };
-    check_samples(&samples.artificial())?;
-    let report = report(&samples)?;
+    let (artificial, gathered) = (samples.artificial(), samples.everyday());
+    let of_every_day = artificial.is_empty() && !gathered.is_empty();
+    let report = if of_every_day {
+        check_everyday(&gathered)?;
+        everyday(&samples)?
+    } else {
+        check_samples(&artificial)?;
+        report(&samples)?
+    };
     let parameters = report.ours().coefficients_100cycles.parameters();
     let mut parameters = parameters.context("the fit has terms that the kernel does not take")?;
     // An offset in an order, not a cost: nothing to be measured.
     parameters.remove(&PriceParameter::Unreclaimable);
 
-    let worse = args.install.then(|| reason_against(&report)).flatten();
+    let worse = args.install.then(|| reason_against(&report, of_every_day)).flatten();
     if args.install && worse.is_none() {
         match &backend {
             Some(backend) => install(backend, &parameters)?,
@@ -140,20 +141,21 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         });
         let body = Body {
             slice_bytes: samples.slice_bytes,
-            artificial_samples: samples.artificial().len(),
+            artificial_samples: artificial.len(),
+            everyday_samples: gathered.len(),
             held_out_samples: samples.programs().len(),
             changed_samples: samples.changed,
             noise: samples.noise,
             parameters_100cycles: parameters,
             installed,
-            not_installed_because: worse,
+            not_installed_because: worse.as_deref(),
             drift: drift.state(),
             report: &report,
         };
         write_json(out, "calibrate", body)?;
     } else {
         calibrate_show::write(out, &context.screen, &samples, &report)?;
-        match (args.install, worse) {
+        match (args.install, &worse) {
             (true, None) => writeln!(out, "installed")?,
             (true, Some(why)) => writeln!(out, "not installed: {why}")?,
             (false, _) => writeln!(out, "nothing was installed: --install does")?,
@@ -201,8 +203,10 @@ fn conditions() -> Result<Conditions> {
 /// One line for each sample: easy to read, to compare and to cut.
 fn save(file: File, samples: &Samples) -> Result<()> {
     let mut out = BufWriter::new(file);
-    let head =
-        Saved { schema_version: SCHEMA_VERSION, samples: Samples { samples: Vec::new(), ..samples.clone() } };
+    let head = SamplesFile {
+        schema_version: SCHEMA_VERSION,
+        samples: Samples { samples: Vec::new(), ..samples.clone() },
+    };
     let head = serde_json::to_string(&head)?;
     write!(out, "{}", head.strip_suffix("]}").context("samples come last")?)?;
     for (at, sample) in samples.samples.iter().enumerate() {
@@ -221,7 +225,7 @@ fn load(path: &Path) -> Result<Samples> {
         .into());
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let saved: Saved = serde_json::from_str(&text).with_context(|| {
+    let saved: SamplesFile = serde_json::from_str(&text).with_context(|| {
         format!("{}: not a file of samples, as `ramslice calibrate -o` saves", path.display())
     })?;
     if saved.schema_version != SCHEMA_VERSION {
@@ -233,15 +237,16 @@ fn load(path: &Path) -> Result<Samples> {
 }
 
 /// Why the fitted parameters should not replace those in force.
-fn reason_against(report: &Report) -> Option<&'static str> {
-    let (ours, in_force) = (report.ours(), report.in_force());
-    match (&ours.held_out, &in_force.held_out) {
-        (Some(ours), Some(in_force)) if ours.p99_of_largest > in_force.p99_of_largest => {
-            Some("on what programs left in memory, the parameters in force have smaller errors")
-        }
-        (None, _) => Some("no slice with what programs left in memory could be emptied: nothing to judge by"),
-        _ => None,
+fn reason_against(report: &Report, of_every_day: bool) -> Option<String> {
+    if of_every_day {
+        return check_refit(report).err().map(|refusal| refusal.to_string());
     }
+    let why = match report.is_better() {
+        Some(true) => return None,
+        Some(false) => "on what programs left in memory, the parameters in force have smaller errors",
+        None => "no slice with what programs left in memory could be emptied: nothing to judge by",
+    };
+    Some(why.to_owned())
 }
 
 /// All or nothing: if one cannot be written, those before get their values back.

@@ -10,13 +10,25 @@ use crate::render::{Align, Screen, Table};
 
 pub(super) fn write(out: &mut dyn Write, screen: &Screen, samples: &Samples, report: &Report) -> Result<()> {
     let (artificial, programs) = (samples.artificial(), samples.programs());
-    writeln!(
-        out,
-        "fitted to {} slices of artificial mixtures, {} each; the same work varied by {:.1} %",
-        artificial.len(),
-        samples.slice_bytes,
-        100.0 * samples.noise
-    )?;
+    let gathered = samples.everyday();
+    let of_every_day = artificial.is_empty() && !gathered.is_empty();
+    if of_every_day {
+        writeln!(
+            out,
+            "fitted to {} everyday operations on slices of {}; cost over price varied by {:.1} %",
+            gathered.len(),
+            samples.slice_bytes,
+            100.0 * samples.noise
+        )?;
+    } else {
+        writeln!(
+            out,
+            "fitted to {} slices of artificial mixtures, {} each; the same work varied by {:.1} %",
+            artificial.len(),
+            samples.slice_bytes,
+            100.0 * samples.noise
+        )?;
+    }
     if samples.changed > 0 {
         writeln!(out, "{} were left out: what they held changed meanwhile", samples.changed)?;
     }
@@ -24,6 +36,10 @@ pub(super) fn write(out: &mut dyn Write, screen: &Screen, samples: &Samples, rep
     parameters(report).write(out, screen)?;
     writeln!(out)?;
     match programs.first() {
+        None if of_every_day => {
+            writeln!(out, "judged on every second operation, by what the others give:")?;
+            models(report, |compared| compared.held_out.as_ref()).write(out, screen)?;
+        }
         Some(first) => {
             let size = Bytes(first.operations.frames.0 * samples.page_bytes.0);
             writeln!(
