@@ -217,6 +217,38 @@ class On(Test):
         self.assertGreater(self.off(), 0, "the settings that held said leave")
 
 
+class Prices(Test):
+    """What the kernel answers to requests adds up to operations, and nothing is installed."""
+
+    def parameters(self):
+        return {path.name: path.read_text() for path in Path("/sys/kernel/mm/ramslice/price").iterdir()}
+
+    def test_requests_tell_what_operations_cost_and_the_parameters_stay(self):
+        before = self.parameters()
+        self.daemon.configure(mode="on", policy="periodic")
+        self.daemon.start()
+        taken = 'ramslice_priced_requests_total{result="taken"}'
+        for mib in (100, 200, 300):
+            count = self.daemon.until(lambda: self.daemon.metrics().get(taken, 0) + 1)
+            # Slices wake for it, and hold a part of it when most is gone.
+            with harness.Memory(mib) as memory:
+                memory.touch()
+            self.daemon.until(lambda known=count: self.daemon.metrics().get(taken, 0) >= known)
+        self.daemon.steps(1)
+        prices = self.daemon.status()["prices"]
+        print(f"{prices['operations']} taken, {prices['left_out_operations']} left out: {prices['text']} ", end="")
+        self.assertGreaterEqual(prices["operations"], 3)
+        self.assertGreater(prices["measured_over_predicted"], 0)
+        self.assertEqual(prices["price_parameters_100cycles"]["drop_page"], int(before["drop_page"]))
+        self.assertEqual(self.parameters(), before)
+        # What was learned is there after a kill.
+        self.daemon.end(signal.SIGKILL)
+        self.daemon.configure(mode="off")
+        self.daemon.start()
+        self.daemon.until(lambda: self.daemon.status() and self.daemon.status()["machine"]["ok"])
+        self.assertGreaterEqual(self.daemon.status()["prices"]["operations"], 3)
+
+
 def earned(daemon):
     """Joules saved so far, at most."""
     status = daemon.status()

@@ -319,7 +319,7 @@ fn what_is_remembered_goes_on_as_if_nothing_had_happened() {
     }
     assert!(matches!(whole.state(), DriftState::Refit { .. }));
     assert_eq!(first.state(), whole.state());
-    assert_eq!(first.memory().to_owned(), whole.memory());
+    assert_eq!(first.memory(), whole.memory());
     let few = Drift::recall(thesis(), DriftSettings { most: 5, ..DriftSettings::default() }, whole.memory());
     assert_eq!(few.operations(), 5);
 }

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Time runs faster by the factor given, also for the machine. Memory in use goes up and down in waves. While `DIR/fail`
-//! is there, the machine cannot be seen; that file's text is the error.
+//! is there, the machine cannot be seen; that file's text is the error. `DIR/dearer` says how many times its price a
+//! request costs.
 
 use std::f64::consts::TAU;
 use std::fs;
@@ -53,6 +54,7 @@ struct Simulated {
     speed: f64,
     used: f64,
     fail: PathBuf,
+    dearer: PathBuf,
 }
 
 impl Simulated {
@@ -104,7 +106,11 @@ impl Backend for Machine {
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
         self.0.pass()?;
-        self.0.sim.request(request)
+        let mut outcome = self.0.sim.request(request)?;
+        let dearer = fs::read_to_string(&self.0.dearer).ok().and_then(|text| text.trim().parse::<f64>().ok());
+        let measured = outcome.price_measured.0 as f64 * dearer.unwrap_or(1.0);
+        outcome.price_measured = Price(measured as u64);
+        Ok(outcome)
     }
 
     fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
@@ -152,6 +158,7 @@ fn simulate(args: &Args, settings: Settings) -> anyhow::Result<()> {
         speed: args.speed,
         used: args.used,
         fail: args.dir.join("fail"),
+        dearer: args.dir.join("dearer"),
     };
     let options = Options {
         config: args.config.clone(),

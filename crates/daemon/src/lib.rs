@@ -7,6 +7,7 @@
 //!  |- engine     one step: look, decide, request, account
 //!  |   |- shadow     in mode observe: what would have become of the machine
 //!  |   |- books      joules, by the ledger of ramslice-energy
+//!  |   |- prices     whether the kernel's prices hold, by what requests took
 //!  |   `- memory     what is saved across restarts
 //!  |- metrics    OpenMetrics, served by `serve`
 //!  `- status     /run/ramslice/status.json, for people and `ramslice top`
@@ -26,6 +27,7 @@ pub mod memory;
 pub mod metrics;
 pub mod mode;
 pub mod pressure;
+pub mod prices;
 pub mod run;
 pub mod serve;
 pub mod settings;

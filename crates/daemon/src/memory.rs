@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::look::ZoneKey;
 use crate::mode::Mode;
+use crate::prices::PricesMemory;
 use crate::shadow::Shadow;
 use crate::wakes::Left;
 
@@ -69,6 +70,9 @@ pub struct Memory {
     pub work: Work,
     /// Slices that would have woken because memory was wanted, in mode observe.
     pub would_wake: u64,
+    /// What is known of the kernel's prices; files from before do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<PricesMemory>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -29,6 +29,7 @@ fn memory(time: u64) -> Memory {
         would_earn: Tally::default(),
         work: Work::default(),
         would_wake: 5,
+        prices: None,
     }
 }
 
@@ -69,6 +70,13 @@ fn a_damaged_file_is_set_aside_under_a_name_of_its_own_each_time() {
         assert!(to.ends_with(format!("state.json.damaged-{n}")) && to.exists());
         assert!(matches!(read(dir.path()), Found::Nothing));
     }
+}
+
+#[test]
+fn a_file_from_before_prices_were_watched_is_taken() {
+    let text = encode(&memory(1));
+    assert!(!text.contains("prices"), "{text}");
+    assert_eq!(decode(text.as_bytes()).unwrap().prices, None);
 }
 
 #[test]

@@ -21,6 +21,7 @@ use ramslice_types::{BackendError, ErrorKind, Op, Outcome, Pages, SliceState, Zo
 use crate::books::{Earned, Range};
 use crate::look::{Look, ZoneKey};
 use crate::mode::Mode;
+use crate::status::PricesStatus;
 use crate::wakes::Cause;
 
 type Labels = Vec<(&'static str, String)>;
@@ -69,6 +70,9 @@ pub struct Metrics {
     look_seconds: Histogram,
     step_seconds: Histogram,
     errors: Family<Labels, Counter>,
+    price_state: Family<Labels, Gauge>,
+    price_factor: Family<Labels, Float>,
+    priced: Family<Labels, Counter>,
     forecast: Family<ZoneLabels, Gauge>,
     horizon: Family<ZoneLabels, Float>,
     forecast_error: Family<ZoneLabels, Float>,
@@ -213,6 +217,20 @@ impl Metrics {
                 Unit::Seconds
             ),
             errors: metric!("backend_errors", "Failures of the kernel's side, by kind"),
+            price_state: metric!(
+                "price_drift_state",
+                "1 for what is known of the kernel's prices: unwatched, too-few, steady, waiting or refit"
+            ),
+            price_factor: metric!(
+                "price_drift",
+                "What requests took over what the kernel expected of them; since prices do not hold, if they do not",
+                Family::default(),
+                other("ratio")
+            ),
+            priced: metric!(
+                "priced_requests",
+                "Requests of mode on by what they told of prices: taken, or left-out because their figures do not add up"
+            ),
             forecast: metric!(
                 "forecast",
                 "Slices that the governor expects to be needed at most within the horizon",
@@ -388,6 +406,25 @@ impl Metrics {
         {
             let emptied = frames * u64::from(outcome.slices_done);
             self.share.get_or_create(&labels).observe(outcome.migrated.share_of(emptied));
+        }
+    }
+
+    /// A request was carried out, and told something of prices or did not.
+    pub fn priced(&self, understood: bool) {
+        let word = if understood { "taken" } else { "left-out" };
+        self.priced.get_or_create(&vec![("result", word.to_owned())]).inc();
+    }
+
+    /// Whether prices hold.
+    pub fn prices(&self, status: &PricesStatus) {
+        for state in PricesStatus::STATES {
+            self.price_state
+                .get_or_create(&vec![("state", state.to_owned())])
+                .set((state == status.state).into());
+        }
+        self.price_factor.clear();
+        if let Some(factor) = status.measured_over_predicted {
+            self.price_factor.get_or_create(&Vec::new()).set(factor);
         }
     }
 

@@ -2,7 +2,7 @@
 //! to date. The only part of the daemon that waits.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ use crate::memory::{self, Found, Memory};
 use crate::metrics::Metrics;
 use crate::mode::Mode;
 use crate::pressure::Trigger;
+use crate::prices::{self, Offer};
 use crate::serve::Serving;
 use crate::settings::{OnStop, Settings, Which};
 use crate::systemd::{self, Watchdog};
@@ -292,9 +293,31 @@ impl Daemon<'_> {
                 self.retry = (self.retry * 2).min(LONGEST_RETRY);
             }
         }
+        self.offer_prices();
         self.save_if_due();
         self.tell();
         self.watchdog.feed();
+    }
+
+    /// Prices that no longer hold: what fits them, for the operator to install.
+    fn offer_prices(&mut self) {
+        let path = self.options.state_dir.join(prices::FILE);
+        match self.engine.offer() {
+            None => {}
+            Some(Offer::Write(text)) => match memory::replace(&path, &text) {
+                Ok(()) => self.engine.prices().written(&path),
+                Err(error) => {
+                    let text = format!("{} cannot be written: {error}", path.display());
+                    warn!("prices no longer hold, and {text}");
+                    self.engine.prices().not_written(text);
+                }
+            },
+            Some(Offer::Remove) => match fs::remove_file(&path) {
+                Ok(()) => info!("{} is of the past and was removed", path.display()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => warn!("{} is of the past, but stays: {error}", path.display()),
+            },
+        }
     }
 
     fn try_step(&mut self, now: Duration) -> Result<(), BackendError> {

@@ -3,12 +3,13 @@
 //! The file is replaced as a whole, so a reader never sees half of it. Names carry the unit; new fields may appear at
 //! any time, and `schema_version` is raised when one changes its meaning or goes.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use ramslice_policy::Forecast;
-use ramslice_types::{Pages, SliceId};
+use ramslice_types::{Pages, Price, PriceParameter, SliceId};
 use serde::Serialize;
 
 use crate::books::Earned;
@@ -52,10 +53,42 @@ pub struct Status {
     pub notes: Vec<String>,
     /// By zone, as the kernel lists them. Zones in which nothing can be switched are left out.
     pub zones: Vec<ZoneStatus>,
+    /// Whether the kernel's prices hold.
+    pub prices: PricesStatus,
     /// Mode on: what came of it. Absent if this machine's seconds are not real ones.
     pub earned: Option<Earned>,
     /// Mode observe: what would have come of it.
     pub would_earn: Option<WouldEarn>,
+}
+
+/// Whether the kernel's prices hold, by the requests of mode on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PricesStatus {
+    /// `unwatched`; `too-few` operations to say so; `steady`: they hold; `waiting`: they do not, and there are too few
+    /// operations for new ones; `refit`: they do not.
+    pub state: &'static str,
+    /// In words.
+    pub text: String,
+    /// Requests that this rests on.
+    pub operations: usize,
+    /// Requests since the daemon or these parameters began that told nothing.
+    #[serde(rename = "left_out_operations")]
+    pub left_out: u64,
+    /// What requests took over what they were expected to; of those since prices do not hold, if they do not.
+    pub measured_over_predicted: Option<f64>,
+    /// The parameters in force.
+    #[serde(rename = "price_parameters_100cycles")]
+    pub parameters: Option<BTreeMap<PriceParameter, Price>>,
+    /// What fits the operations; in force only once somebody has installed it.
+    #[serde(rename = "refitted_100cycles")]
+    pub refitted: Option<BTreeMap<PriceParameter, Price>>,
+    /// The command that installs it.
+    pub install: Option<String>,
+}
+
+impl PricesStatus {
+    /// All words for the state.
+    pub const STATES: [&str; 5] = ["unwatched", "too-few", "steady", "waiting", "refit"];
 }
 
 /// Whether the machine can be seen.

@@ -12,6 +12,8 @@ use ramsliced::books::{Earned, Range};
 use ramsliced::look::Look;
 use ramsliced::metrics::Metrics;
 use ramsliced::mode::Mode;
+use ramsliced::prices::Prices;
+use ramsliced::status::PricesStatus;
 use ramsliced::wakes::Cause;
 
 fn packaging(path: &str) -> PathBuf {
@@ -42,6 +44,11 @@ fn exposition() -> String {
     let forecast =
         Forecast { horizon: second, slices: 1, bias_slices: 0.0, mean_error_slices: 0.0, checked: 1 };
     metrics.forecast(&look.zones[0], Some(forecast));
+    for understood in [true, false] {
+        metrics.priced(understood);
+    }
+    let prices = Prices::new(None).status();
+    metrics.prices(&PricesStatus { measured_over_predicted: Some(1.5), ..prices });
     metrics.reloaded(false);
     metrics.saved(false);
     metrics.stepped(second, second);

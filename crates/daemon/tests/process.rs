@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use ramslice_calibrate::{SamplesFile, everyday};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -278,4 +279,46 @@ fn it_takes_less_than_20_mib_with_6144_slices() {
     // The simulated machine is in the same process, and its share is within the limit, too.
     let mib = value("ramslice_process_resident_bytes") / f64::from(1 << 20);
     assert!(mib > 1.0 && mib < 20.0, "{mib} MiB");
+}
+
+#[test]
+fn prices_that_drift_are_offered_as_a_file_that_goes_when_they_hold_again() {
+    let place = Place::new("on");
+    place.configure("on", "[periodic]\nperiod_seconds = 30.0\n");
+    let settings = fs::read_to_string(place.path("c.toml")).unwrap();
+    fs::write(
+        place.path("c.toml"),
+        settings.replace("mode = \"on\"", "mode = \"on\"\npolicy = \"periodic\""),
+    )
+    .unwrap();
+    let file = place.path("prices.json");
+    fs::write(&file, "left by an earlier run").unwrap();
+    fs::write(place.path("dearer"), "1.6").unwrap();
+    let mut daemon = place.start(64);
+    daemon.says("is of the past");
+    assert!(!file.exists());
+    let told = daemon.says("no longer hold");
+    let install = format!("ramslice calibrate --from {} --install", file.display());
+    assert!(told.contains(&install), "{told}");
+    let status = place.status_when(&daemon, "an offer", |status| !status["prices"]["install"].is_null());
+    assert_eq!(
+        (&status["prices"]["state"], &status["prices"]["install"]),
+        (&"refit".into(), &install.into())
+    );
+    let saved: SamplesFile = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let report = everyday(&saved.samples).unwrap();
+    assert_eq!(report.is_better(), Some(true));
+    let refitted = serde_json::to_value(report.ours().coefficients_100cycles.parameters()).unwrap();
+    for name in ["isolate_slice", "drop_page", "migrate_page"] {
+        assert!(refitted[name].as_u64() > status["prices"]["price_parameters_100cycles"][name].as_u64());
+    }
+
+    fs::remove_file(place.path("dearer")).unwrap();
+    daemon.says("hold again");
+    until("the offer to be withdrawn", || (!file.exists()).then_some(()));
+    place.status_when(&daemon, "no offer", |status| {
+        status["prices"]["state"] == "steady" && status["prices"]["install"].is_null()
+    });
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ends().success());
 }

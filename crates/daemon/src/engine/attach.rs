@@ -199,6 +199,7 @@ impl Engine {
             would_earn: attached.would_earn.tally(),
             work: self.work,
             would_wake: self.would_wake,
+            prices: self.prices.memory(),
         })
     }
 }

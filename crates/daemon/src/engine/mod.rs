@@ -11,7 +11,7 @@ use ramslice_energy::Sample;
 use ramslice_policy::{AnyPolicy, Economics, Event, Needs, Observation, Policy, Row, WakeCause};
 use ramslice_types::{
     Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, Request, SliceId, SliceState,
-    Work,
+    Snapshot, Work,
 };
 use tracing::{debug, info, warn};
 
@@ -21,6 +21,7 @@ use crate::look::{Look, ZoneKey};
 use crate::memory::Memory;
 use crate::metrics::{Metrics, time_of_day};
 use crate::mode::Mode;
+use crate::prices::{Offer, Prices};
 use crate::settings::Settings;
 use crate::shadow::Shadow;
 use crate::status::{RequestStatus, ZoneStatus};
@@ -72,6 +73,9 @@ pub struct Engine {
     minds: BTreeMap<ZoneKey, Mind>,
     shadow: Shadow,
     work: Work,
+    prices: Prices,
+    /// Slices after the last request of this step, if anybody looked.
+    after: Option<Snapshot>,
     vmstat: Option<Vmstat>,
     would_wake: u64,
     rows: Vec<Row>,
@@ -93,6 +97,7 @@ impl Engine {
     pub fn new(settings: Settings, saved: Option<Memory>, host: Host, metrics: Arc<Metrics>) -> Self {
         metrics.set_mode(settings.mode, settings.policy.policy.name());
         let time = saved.as_ref().map_or(Duration::ZERO, |saved| saved.time);
+        let prices = Prices::new(saved.as_ref().and_then(|saved| saved.prices.clone()));
         Self {
             settings,
             host,
@@ -102,6 +107,8 @@ impl Engine {
             minds: BTreeMap::new(),
             shadow: Shadow::default(),
             work: Work::default(),
+            prices,
+            after: None,
             vmstat: None,
             would_wake: 0,
             rows: Vec::new(),
@@ -145,6 +152,9 @@ impl Engine {
         };
         self.error = None;
         self.attach(backend, &look)?;
+        if self.settings.mode == Mode::On || !self.prices.watches() {
+            self.prices.see(backend, way);
+        }
         if self.settings.mode == Mode::Observe {
             self.shadow.view(&mut look);
         }
@@ -157,6 +167,7 @@ impl Engine {
             info!("tasks have not waited for memory for a while: slices may go off again");
         }
         self.done.clear();
+        self.after = None;
         if self.settings.mode != Mode::Off {
             for index in 0..look.zones.len() {
                 self.decide(backend, &mut look, index, now);
@@ -177,6 +188,7 @@ impl Engine {
         }
         self.metrics.machine(&look);
         self.metrics.set_paused(self.paused_until.is_some());
+        self.metrics.prices(&self.prices.status());
         self.tell_energy();
         self.metrics.stepped(began.elapsed(), time_of_day());
         Ok(())
@@ -352,6 +364,9 @@ impl Engine {
                 "{level} carried out a request"
             );
         }
+        if !imagined {
+            self.learn_prices(backend, look, op, &outcome);
+        }
         status.slices_done = outcome.slices_done;
         status.slices_failed = outcome.slices_failed;
         (status.migrated, status.dropped) = (outcome.migrated, outcome.dropped);
@@ -363,6 +378,45 @@ impl Engine {
             mind.events.push(Event::Finished { op, outcome });
         }
         status
+    }
+
+    /// What a request says of the kernel's prices.
+    fn learn_prices(&mut self, backend: &dyn Backend, look: &Look, op: Op, outcome: &Outcome) {
+        if matches!(op, Op::Online(_) | Op::OnlineAll) || !self.prices.watches() {
+            return;
+        }
+        let before = self.after.take();
+        let mut understood = false;
+        if Prices::tells(op, outcome) {
+            match backend.snapshot() {
+                Ok(after) => {
+                    let before = before.as_ref().unwrap_or(&look.snapshot);
+                    understood = self.prices.take(op, outcome, &before.slices, &after.slices);
+                    self.after = Some(after);
+                }
+                Err(error) => {
+                    debug!(%error, "no look after a request");
+                    self.prices.leave_out();
+                }
+            }
+        } else if outcome.slices_done == 0 && outcome.slices_failed == 0 {
+            // Nothing was done, so nothing was to be learned.
+            self.after = before;
+            return;
+        } else {
+            self.prices.leave_out();
+        }
+        self.metrics.priced(understood);
+    }
+
+    /// What is to be done with the file that fitted prices are offered in.
+    pub fn offer(&mut self) -> Option<Offer> {
+        self.prices.offer(&self.attached.as_ref()?.info)
+    }
+
+    /// The prices that are watched.
+    pub fn prices(&mut self) -> &mut Prices {
+        &mut self.prices
     }
 
     fn count(&mut self, op: Op, outcome: &Outcome) {

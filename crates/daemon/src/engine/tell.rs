@@ -64,6 +64,7 @@ impl Engine {
             why,
             notes: attached.and_then(|attached| plan.note(attached.info.slice_bytes)).into_iter().collect(),
             zones: self.done.iter().map(|done| done.zone.clone()).collect(),
+            prices: self.prices.status(),
             earned: attached
                 .filter(|_| settings.mode == Mode::On)
                 .and_then(|attached| books(&attached.earned, attached)),
