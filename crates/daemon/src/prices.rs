@@ -334,13 +334,13 @@ impl Watch {
         let (all, lately) = (self.drift.operations(), self.drift.deviating().len());
         let mut text = match state {
             "too-few" => format!("{all} operations so far: it takes {least} to say whether prices hold"),
-            "steady" => format!("prices hold: the last {all} operations cost {factor:.2} times as much"),
+            "steady" => format!("prices hold: the last {all} operations cost {factor:.2} times their price"),
             "waiting" => format!(
-                "prices do not hold: the last {lately} operations cost {factor:.2} times as much; it takes {least} to \
+                "prices do not hold: the last {lately} operations cost {factor:.2} times their price; it takes {least} to \
                  say what would fit"
             ),
             _ => {
-                format!("prices do not hold: the last {lately} operations cost {factor:.2} times as much")
+                format!("prices do not hold: the last {lately} operations cost {factor:.2} times their price")
             }
         };
         let mut install = None;

@@ -167,11 +167,11 @@ impl Engine {
             info!("tasks have not waited for memory for a while: slices may go off again");
         }
         self.done.clear();
-        self.after = None;
         if self.settings.mode != Mode::Off {
             for index in 0..look.zones.len() {
                 self.decide(backend, &mut look, index, now);
             }
+            self.after = None;
             if self.acted() {
                 self.after_requests(backend, &mut look);
             }
