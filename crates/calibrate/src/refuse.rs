@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use crate::judge::quantile;
+use crate::judge::{Judgement, quantile};
+use crate::report::Report;
 use crate::sample::Sample;
 
 /// The least samples of each kind that parameters are fitted to.
@@ -35,6 +36,22 @@ pub enum Refusal {
         have: usize,
         /// How many are needed.
         need: usize,
+    },
+    /// Others have smaller errors.
+    #[error("on operations that were not fitted, the parameters in force have smaller errors")]
+    NotBetter,
+    /// What fits some operations does not foretell others.
+    #[error(
+        "half of the operations that were not fitted are missed by more than {missed:.0} %, at most {most:.0} % will \
+         do: they cost now this, now that. `ramslice calibrate` measures on purpose",
+        missed = 100.0 * .missed,
+        most = 100.0 * .most
+    )]
+    Uneven {
+        /// The middle one's share.
+        missed: f64,
+        /// How much it may be.
+        most: f64,
     },
     /// Others want the CPUs.
     #[error(
@@ -103,6 +120,19 @@ pub fn check_everyday(samples: &[Sample]) -> Result<(), Refusal> {
         return Err(Refusal::TooFewOperations { have: samples.len(), need });
     }
     Ok(())
+}
+
+/// Refuses what was fitted to everyday operations if it is no better than what is in force, or not good.
+pub fn check_refit(report: &Report) -> Result<(), Refusal> {
+    if report.is_better() != Some(true) {
+        return Err(Refusal::NotBetter);
+    }
+    match report.ours().held_out {
+        Some(Judgement { p50_relative: missed, .. }) if missed > MOST_NOISE => {
+            Err(Refusal::Uneven { missed, most: MOST_NOISE })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses when there are not enough samples to tell each parameter.

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use ramslice_calibrate::{
     Coefficients, Compared, Conditions, Drift, DriftSettings, DriftState, Experiment, Operations, Origin,
-    Refusal, Sample, Samples, check_conditions, check_everyday, check_samples, check_steady, everyday, fit,
-    intervals, judge, least_squares, quantile, rank_correlation, refit, regret, slopes, thesis,
+    Refusal, Sample, Samples, check_conditions, check_everyday, check_refit, check_samples, check_steady,
+    everyday, fit, intervals, judge, least_squares, quantile, rank_correlation, refit, regret, slopes,
+    thesis,
 };
 use ramslice_types::{Bytes, Pages, Price};
 
@@ -343,6 +344,13 @@ fn everyday_operations_are_judged_by_those_that_were_not_fitted() {
     assert!(judged(report.ours()).p99_of_largest < 0.05 && judged(report.in_force()).p99_of_largest > 0.3);
     assert_eq!(judged(report.ours()).n, experiments(&thesis()).len() / 2);
     assert!(everyday(&Samples { samples: Vec::new(), ..of(&thesis()) }).is_err());
+    assert_eq!(check_refit(&report), Ok(()));
+    let mut uneven = of(&thesis().scaled(3.0));
+    for (at, sample) in uneven.samples.iter_mut().enumerate() {
+        sample.measured = Price(sample.measured.0 * [1, 9, 2, 30][at / 2 % 4]);
+    }
+    let refused = check_refit(&everyday(&uneven).unwrap());
+    assert!(matches!(refused, Err(Refusal::Uneven { missed, .. }) if missed > 0.25), "{refused:?}");
     let few = &of(&thesis()).samples[..19];
     assert_eq!(check_everyday(few), Err(Refusal::TooFewOperations { have: 19, need: 20 }));
     assert_eq!(check_everyday(&of(&thesis()).samples), Ok(()));

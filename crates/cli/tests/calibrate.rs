@@ -107,6 +107,17 @@ fn everyday_operations_that_a_daemon_gathered_are_fitted_and_judged_by_each_othe
     for words in ["fitted to 40 everyday operations", "every second operation", "nothing was installed"] {
         assert!(out.contains(words), "{words}: {out}");
     }
+    // Now a third of it, now three times as much: nothing is foretold, and nothing installed.
+    for (at, operation) in saved["samples"].as_array_mut().unwrap().iter_mut().enumerate() {
+        let factor = [0.33, 3.0, 1.0, 9.0][at / 2 % 4];
+        let cost = operation["price_measured_100cycles"].as_f64().unwrap() * factor;
+        operation["price_measured_100cycles"] = json!(cost as u64);
+    }
+    fs::write(&path, saved.to_string()).unwrap();
+    let done = calibrate(&["--install", "--from", name]);
+    assert!(text(&done.stdout).contains("not installed: half of the operations"), "{}", text(&done.stdout));
+    assert_eq!(done.status.code(), Some(1));
+
     saved["samples"].as_array_mut().unwrap().truncate(19);
     fs::write(&path, saved.to_string()).unwrap();
     let done = calibrate(&["--from", name]);

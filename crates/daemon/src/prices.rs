@@ -13,7 +13,7 @@ use std::path::Path;
 
 use ramslice_calibrate::{
     Coefficients, Drift, DriftMemory, DriftSettings, DriftState, Operations, Origin, Sample, Samples,
-    SamplesFile, everyday, noise,
+    SamplesFile, check_refit, everyday, noise,
 };
 use ramslice_types::{
     Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, SCHEMA_VERSION, Slice, SliceState,
@@ -321,10 +321,8 @@ impl Watch {
             samples,
         };
         // As the command judges that is to install it.
-        match everyday(&samples).map_err(|error| error.to_string())?.is_better() {
-            Some(true) => {}
-            _ => return Err("what fits them is no better on operations that it was not fitted to".to_owned()),
-        }
+        let report = everyday(&samples).map_err(|error| error.to_string())?;
+        check_refit(&report).map_err(|refusal| refusal.to_string())?;
         let file = SamplesFile { schema_version: SCHEMA_VERSION, samples };
         Ok((parameters, serde_json::to_vec(&file).map_err(|error| error.to_string())?))
     }

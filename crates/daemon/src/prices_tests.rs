@@ -145,3 +145,22 @@ fn an_offer_that_cannot_be_written_says_so_and_is_tried_again_later() {
     run(&mut prices, 20);
     assert!(matches!(prices.offer(&info), Some(Offer::Write(_))));
 }
+
+#[test]
+fn what_costs_now_this_now_that_is_not_offered_and_the_reason_is_told() {
+    let (before, after) = machine();
+    let mut prices = watching();
+    let size = ramslice_types::Bytes(16 << 20);
+    let info =
+        ramslice_sim::SimBackend::new(ramslice_sim::Config::new(size * 16, size)).unwrap().info().unwrap();
+    for at in 0..24 {
+        let operations = Operations { mappings: 2500 + 100 * at, ..truth() };
+        let factor = [1.5, 20.0, 4.0, 100.0][at as usize / 2 % 4];
+        assert!(prices.take(Op::Compact, &answer(&operations, 0, factor), &before, &after));
+    }
+    assert!(matches!(prices.offer(&info), Some(Offer::Remove)), "what an earlier run left");
+    let status = prices.status();
+    assert_eq!((status.state, status.install, status.refitted), ("refit", None, None));
+    assert!(status.text.contains("nothing is offered: half of the operations"), "{}", status.text);
+    assert!(prices.offer(&info).is_none());
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use ramslice_calibrate::{
     Coefficients, Conditions, Drift, DriftSettings, DriftState, Report, Samples, SamplesFile,
-    check_conditions, check_everyday, check_samples, everyday, report,
+    check_conditions, check_everyday, check_refit, check_samples, everyday, report,
 };
 use ramslice_fragment::Amount;
 use ramslice_kernel::KernelBackend;
@@ -148,14 +148,14 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             noise: samples.noise,
             parameters_100cycles: parameters,
             installed,
-            not_installed_because: worse,
+            not_installed_because: worse.as_deref(),
             drift: drift.state(),
             report: &report,
         };
         write_json(out, "calibrate", body)?;
     } else {
         calibrate_show::write(out, &context.screen, &samples, &report)?;
-        match (args.install, worse) {
+        match (args.install, &worse) {
             (true, None) => writeln!(out, "installed")?,
             (true, Some(why)) => writeln!(out, "not installed: {why}")?,
             (false, _) => writeln!(out, "nothing was installed: --install does")?,
@@ -237,15 +237,16 @@ fn load(path: &Path) -> Result<Samples> {
 }
 
 /// Why the fitted parameters should not replace those in force.
-fn reason_against(report: &Report, of_every_day: bool) -> Option<&'static str> {
-    match report.is_better() {
-        Some(true) => None,
-        Some(false) if of_every_day => {
-            Some("on operations that were not fitted, the parameters in force have smaller errors")
-        }
-        Some(false) => Some("on what programs left in memory, the parameters in force have smaller errors"),
-        None => Some("no slice with what programs left in memory could be emptied: nothing to judge by"),
+fn reason_against(report: &Report, of_every_day: bool) -> Option<String> {
+    if of_every_day {
+        return check_refit(report).err().map(|refusal| refusal.to_string());
     }
+    let why = match report.is_better() {
+        Some(true) => return None,
+        Some(false) => "on what programs left in memory, the parameters in force have smaller errors",
+        None => "no slice with what programs left in memory could be emptied: nothing to judge by",
+    };
+    Some(why.to_owned())
 }
 
 /// All or nothing: if one cannot be written, those before get their values back.
