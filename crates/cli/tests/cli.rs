@@ -246,6 +246,7 @@ fn numbers_in_json_are_named_with_their_unit() {
         "nr_empty",
         "nr_offline",
         "nr_quarantined",
+        "nr_held",
         "woken_by_demand",
         "index",
         "id",

@@ -14,13 +14,13 @@ fn slice(id: u32, state: SliceState, free: u64, mapped: u64) -> Slice {
         unreclaimable: false,
         backoff: false,
         unmovable: false,
+        held: false,
         node: NodeId(0),
         zone: ZoneNumber(1),
         present: Pages(4096),
         price: Price(0),
         counters,
         retry_ms: 0,
-        held: false,
     }
 }
 
