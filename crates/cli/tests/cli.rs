@@ -222,7 +222,7 @@ fn every_json_document_has_its_version_and_command() {
 #[test]
 fn numbers_in_json_are_named_with_their_unit() {
     const UNITS: [&str; 5] = ["_bytes", "_pages", "_us", "_ms", "_100cycles"];
-    const PLAIN: [&str; 33] = [
+    const PLAIN: [&str; 34] = [
         "pages",
         "pid",
         "slices_online",
