@@ -35,7 +35,8 @@ def ioctl(fd, number, argument):
 class Ioctls(harness.Test):
     """Structures as bytes, so that they can be wrong."""
 
-    SIZES = {dev.IOC_INFO: 112, dev.IOC_ZONE: 96, dev.IOC_SNAPSHOT: 40, dev.IOC_REQUEST: 128}
+    SIZES = {dev.IOC_INFO: 120, dev.IOC_ZONE: 112, dev.IOC_SNAPSHOT: 40, dev.IOC_REQUEST: 128}
+    FIRST_SIZES = SIZES | {dev.IOC_INFO: 112, dev.IOC_ZONE: 96}
 
     def valid(self, number):
         """Bytes of a request that is good and changes nothing."""
@@ -57,12 +58,20 @@ class Ioctls(harness.Test):
         return dev.Snapshot(size=40, nr=nr, entry_size=entry_size, slices=ctypes.addressof(self.keep), **fields)
 
     def test_sizes_below_the_first_versions_are_refused(self):
-        for number, size in self.SIZES.items():
+        for number, size in self.FIRST_SIZES.items():
             for short in (0, 4, size - 1):
                 buffer = self.valid(number)
                 buffer[:4] = struct.pack("I", short)
                 with self.refused(errno.EINVAL, f"ioctl {number:#x} size {short}"):
                     self.call(number, buffer)
+
+    def test_an_older_caller_gets_what_it_knows(self):
+        for number, size in self.FIRST_SIZES.items():
+            buffer = self.valid(number)[:size] + b"\xaa" * 64
+            buffer[:4] = struct.pack("I", size)
+            self.call(number, buffer)
+            self.assertEqual(struct.unpack_from("I", buffer)[0], size)
+            self.assertEqual(buffer[size:], b"\xaa" * 64)
 
     def call(self, number, buffer):
         if error := ioctl(self.device.fd, number, buffer):
@@ -186,11 +195,11 @@ class Ioctls(harness.Test):
         number, = self.empty()
         one = {"op": dev.OPS["offline"], "id": number}
         for fields in (
-            {"op": len(dev.OPS)}, {"op": 2**32 - 1}, {"flags": 0x20}, {"flags": 1 << 31}, {"reserved": 1},
+            {"op": len(dev.OPS)}, {"op": 2**32 - 1}, {"flags": 0x40}, {"flags": 1 << 31}, {"reserved": 1},
             {"max_slices": 0}, one | {"max_slices": 0}, {"id": 1}, {"op": dev.OPS["online_all"], "id": 1},
             {"node": -2}, {"node": 2**31 - 1}, {"zone": -2}, {"zone": 1000}, one | {"node": 0}, one | {"zone": 0},
             one | {"reserved": 1}, one | {"flags": dev.KEEP_CACHE | dev.AUTO_CACHE},
-            # Waking knows no flags
+            # Waking knows no flags, but that of held slices for all
             {"op": dev.OPS["online_all"], "flags": dev.KEEP_CACHE}, {"op": dev.OPS["online"], "flags": dev.DRY_RUN},
         ):
             with self.refused(errno.EINVAL, str(fields)):
