@@ -186,7 +186,8 @@ def main():
     if args.shots:
         args.shots.mkdir(parents=True, exist_ok=True)
     status = 0
-    with tempfile.TemporaryDirectory() as home:
+    # The browser's helpers may still write to it when it has ended
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         browser = Chromium(home)
         try:
             for page in args.pages:
