@@ -5,6 +5,7 @@
 RAMSLICE_PROGRAM is the program. tmux is the terminal. Wants a guest of 1 GiB with slices of 32 MiB.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -70,9 +71,10 @@ class Terminal:
 
 def program_pid():
     for pid, name in harness.processes().items():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if name == "ramslice" and b"top" in words:
-            return pid
+        # What is ending has none
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if name == "ramslice" and b"top" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return pid
     raise AssertionError("it does not run")
 
 
