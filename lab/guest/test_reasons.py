@@ -300,7 +300,7 @@ class Content(Test):
             self.assertIsNone(memory.wrong_at())
 
     def test_a_reference_that_nobody_announced(self):
-        """Data lent to a pipe: nothing tells beforehand, but the attempt finds out."""
+        """Data lent to a pipe: seen before anything else is moved."""
         with Memory(2) as memory:
             memory.touch()
             address = ctypes.addressof(ctypes.c_char.from_buffer(memory.map))
@@ -313,8 +313,10 @@ class Content(Test):
                      if any(run.what() == "anon" and run.extra_refs and run.flags & dev.LRU
                             for run in self.device.pages(number)) and not self.blocked(number)]
             self.assertTrue(found)
-            self.refuse(found[0], "pinned")
-            self.assertEqual(dev.REASONS[self.row(found[0]).reason], "pinned")
+            for flags in (dev.DRY_RUN, 0):
+                done = self.device.request("offline", id=found[0], wait_busy=10, flags=dev.IGNORE_BACKOFF | flags)
+                self.assertEqual((done.status, done.why(), done.pages_migrated), (errno.EBUSY, "pinned", 0))
+            self.refused_for_content(found[0], "pinned")
             for end in ends:
                 os.close(end)
             self.emptied(found[0])

@@ -74,6 +74,10 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 			c->nr_maps += folio_mapcount(folio);
 			if (folio_order(folio) == pageblock_order)
 				c->nr_huge += nr;
+			/* Page cache is looked at all the time */
+			if (!c->lent && folio_test_anon(folio) &&
+			    ramslice_folio_extra_refs(folio))
+				c->lent = pfn;
 		}
 	}
 	folio_put(folio);
@@ -111,6 +115,31 @@ enum ramslice_reason ramslice_find_blocker(unsigned long pfn)
 	count_block(&c, pfn, RAMSLICE_CACHE_DROP, true);
 	return c.reason == RAMSLICE_REASON_NONE ? RAMSLICE_REASON_UNMOVABLE :
 						  c.reason;
+}
+
+/**
+ * ramslice_still_lent - does somebody keep a folio that the census found lent?
+ * @c: the census
+ *
+ * Those that were only in a CPU's batch are not lent any longer.
+ *
+ * Context: May sleep.
+ */
+bool ramslice_still_lent(const struct ramslice_census *c)
+{
+	struct folio *folio;
+	bool lent;
+
+	if (!c->lent)
+		return false;
+	lru_add_drain_all();
+	folio = folio_get_nontail_page(pfn_to_page(c->lent));
+	if (!folio)
+		return false;
+	lent = folio_test_lru(folio) && folio_test_anon(folio) &&
+	       ramslice_folio_extra_refs(folio);
+	folio_put(folio);
+	return lent;
 }
 
 /**

@@ -81,6 +81,19 @@ enum ramslice_reason ramslice_folio_blocks(struct folio *folio)
 }
 
 /**
+ * ramslice_folio_extra_refs - references that no mapping or cache accounts for
+ * @folio: a folio on the LRU lists that the caller has one reference to
+ *
+ * Whoever has them (a pipe that data was lent to, a driver of old) cannot be
+ * told to let go. Each look at a folio takes one, too, for a moment.
+ */
+int ramslice_folio_extra_refs(struct folio *folio)
+{
+	return max(folio_ref_count(folio) - 1 - folio_expected_ref_count(folio),
+		   0);
+}
+
+/**
  * ramslice_frame_blocks - why a page frame that nobody can get may not go
  * @page: a page that is not in the buddy allocator; no reference could be had
  *

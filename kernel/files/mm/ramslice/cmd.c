@@ -8,6 +8,7 @@
 #include <linux/kernel.h>
 #include <linux/string.h>
 #include "internal.h"
+#include "parse.h"
 
 static const char * const names[] = {
 	[RAMSLICE_CMD_OFFLINE_BATCH] = "offline_batch",

@@ -148,6 +148,11 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 			note_failure(s, c->reason);
 		return refused(id, c->reason, c->pfn);
 	}
+	if (ramslice_still_lent(c)) {
+		if (!(req->flags & RAMSLICE_REQ_DRY_RUN))
+			note_failure(s, RAMSLICE_REASON_PINNED);
+		return refused(id, RAMSLICE_REASON_PINNED, c->lent);
+	}
 
 	if (!ramslice_reserve_has(run->target.reserve, id,
 				  c->nr_move + run->dry_moved,

@@ -6,6 +6,7 @@
 #include <linux/init.h>
 #include <linux/kernel.h>
 #include "internal.h"
+#include "parse.h"
 #include "place.h"
 
 static struct ramslice_boot boot __initdata = {

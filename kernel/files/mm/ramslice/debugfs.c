@@ -11,6 +11,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include "internal.h"
+#include "parse.h"
 #include "place.h"
 
 static const char * const counter_names[RAMSLICE_NR_COUNTERS] = {

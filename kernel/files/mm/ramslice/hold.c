@@ -14,7 +14,10 @@
 #include "../internal.h"
 #include "internal.h"
 
-/* As after memory hotplug. */
+/*
+ * As after memory hotplug. Work of its own, that nobody waits for: memory
+ * hotplug wakes slices with zone_pcp_disable() in force, which this waits for.
+ */
 static void follow(struct work_struct *unused)
 {
 #ifdef CONFIG_MEMORY_HOTPLUG
@@ -25,20 +28,6 @@ static void follow(struct work_struct *unused)
 }
 
 static DECLARE_WORK(watermarks, follow);
-
-/**
- * ramslice_watermarks_settle - wait until watermarks have followed
- *
- * Memory hotplug wakes slices with zone_pcp_disable() in force, which this
- * work waits for; hence work, and no waiting under ramslice_mutex or
- * table_sem.
- *
- * Context: May sleep. None of ramslice's locks held.
- */
-void ramslice_watermarks_settle(void)
-{
-	flush_work(&watermarks);
-}
 
 /* Under ramslice_lock; takes zone->lock. */
 static void set_held(struct ramslice_slice *s, bool out)

@@ -328,6 +328,7 @@ void ramslice_age_folio(struct folio *folio);
  * @nr_blocking: pages that can be neither dropped nor moved
  * @reason: why the first of these cannot, or RAMSLICE_REASON_NONE
  * @pfn: the first of these
+ * @lent: page frame of the first anonymous folio with extra references, or 0
  */
 struct ramslice_census {
 	unsigned long nr_pages;
@@ -339,15 +340,18 @@ struct ramslice_census {
 	unsigned long nr_blocking;
 	enum ramslice_reason reason;
 	unsigned long pfn;
+	unsigned long lent;
 };
 
 void ramslice_find_reserved(u32 id, struct ramslice_census *c);
 void ramslice_take_census(u32 id, struct ramslice_census *c,
 			  enum ramslice_cache cache, bool stop_early);
 enum ramslice_reason ramslice_find_blocker(unsigned long pfn);
+bool ramslice_still_lent(const struct ramslice_census *c);
 
 /* --- class.c --- */
 enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
+int ramslice_folio_extra_refs(struct folio *folio);
 enum ramslice_reason ramslice_frame_blocks(struct page *page);
 enum ramslice_reason ramslice_type_blocks(int type);
 enum ramslice_page_class ramslice_page_class(struct page *page, bool held);
@@ -537,7 +541,6 @@ extern struct task_struct *ramslice_requester;
 /* --- hold.c --- */
 bool ramslice_hold(u32 id);
 void ramslice_unhold(u32 id);
-void ramslice_watermarks_settle(void);
 
 /* --- frames.c --- */
 bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,
@@ -561,43 +564,6 @@ unsigned int ramslice_power_latency_us(void);
 const char *ramslice_power_name(void);
 
 /* --- interfaces --- */
-/**
- * struct ramslice_cmd - a parsed debugfs command
- * @op: what to do
- * @per_slice: --per-slice
- * @budget: first argument of offline_batch
- * @max_slices: its second
- * @id: argument of offline_index and online_index
- */
-struct ramslice_cmd {
-	enum {
-		RAMSLICE_CMD_OFFLINE_BATCH,
-		RAMSLICE_CMD_OFFLINE_INDEX,
-		RAMSLICE_CMD_ONLINE_INDEX,
-		RAMSLICE_CMD_OFFLINE_FREE,
-		RAMSLICE_CMD_ONLINE_ALL,
-		RAMSLICE_CMD_REINIT,
-		RAMSLICE_CMD_RELEASE,
-	} op;
-	bool per_slice;
-	u64 budget;
-	u32 max_slices;
-	u32 id;
-};
-
-int ramslice_parse_cmd(char *line, struct ramslice_cmd *cmd);
-
-/**
- * struct ramslice_boot - what the kernel command line says
- * @off: ramslice is off
- * @slice_bytes: size of a slice; 0: the default
- */
-struct ramslice_boot {
-	bool off;
-	u64 slice_bytes;
-};
-
-int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot);
 int ramslice_sysfs_init(void);
 int ramslice_debugfs_init(void);
 int ramslice_chardev_init(void);

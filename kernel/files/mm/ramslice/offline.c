@@ -273,9 +273,8 @@ static enum ramslice_reason why_stuck(u32 id)
 			if (!folio)
 				continue;
 			writeback = folio_test_writeback(folio);
-			/* Ours, and those of mappings and caches; or more */
-			if (folio_test_lru(folio) && folio_ref_count(folio) >
-			    folio_expected_ref_count(folio) + 1)
+			if (folio_test_lru(folio) &&
+			    ramslice_folio_extra_refs(folio))
 				reason = RAMSLICE_REASON_PINNED;
 			folio_put(folio);
 			if (writeback)

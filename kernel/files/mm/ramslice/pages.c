@@ -155,9 +155,7 @@ static void describe_folio(struct ramslice_page_run *run, struct folio *folio)
 	case RAMSLICE_PAGE_SWAP:
 		run->flags = folio_flags_of(folio);
 		run->nr_maps = folio_mapcount(folio);
-		/* But for ours */
-		run->extra_refs = max(folio_ref_count(folio) - 1 -
-				      folio_expected_ref_count(folio), 0);
+		run->extra_refs = ramslice_folio_extra_refs(folio);
 		if (run->page_class != RAMSLICE_PAGE_ANON)
 			name_file(run, folio);
 		break;

@@ -212,7 +212,6 @@ int ramslice_request(struct ramslice_request *req)
 		err = waking_request(req);
 	else
 		err = emptying_request(req);
-	ramslice_watermarks_settle();
 	req->elapsed_ns = ktime_get_ns() - start;
 	trace_ramslice_request(req, err);
 	return err;

@@ -6,6 +6,7 @@
 
 #include <kunit/test.h>
 #include "../internal.h"
+#include "../parse.h"
 
 static int parse(struct kunit *test, const char *text, struct ramslice_cmd *cmd)
 {

@@ -9,6 +9,7 @@
 #include <linux/math64.h>
 #include <linux/prandom.h>
 #include "../internal.h"
+#include "../parse.h"
 
 #define NR_INPUTS	20000
 
