@@ -44,7 +44,7 @@ pub struct Totals {
     pub cache: Pages,
     /// Never to be switched off: the floor under `free`.
     pub awake_reserve: Pages,
-    /// Slices but for quarantined ones, which are lost.
+    /// Slices but for those that are away: lost, or held off by hand.
     pub nr_slices: u32,
     /// Of these online and wholly free.
     pub nr_empty: u32,
@@ -66,7 +66,7 @@ impl Totals {
             totals.offline += zone.offline_pages;
             totals.awake_reserve += zone.awake_reserve_pages;
         }
-        for slice in slices.into_iter().filter(|slice| slice.state != SliceState::Quarantined) {
+        for slice in slices.into_iter().filter(|slice| !slice.is_away()) {
             totals.nr_slices += 1;
             let off = slice.state == SliceState::Offline;
             totals.nr_offline += u32::from(off);

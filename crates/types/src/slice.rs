@@ -101,6 +101,11 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// Not there for anybody who wants memory: lost, or off until somebody switches it on by hand.
+    pub fn is_away(&self) -> bool {
+        self.held || self.state == SliceState::Quarantined
+    }
+
     /// The physical addresses, when slices have `slice_bytes`.
     pub fn addresses(&self, slice_bytes: Bytes) -> Range<u64> {
         let start = u64::from(self.id.0).saturating_mul(slice_bytes.0);

@@ -185,7 +185,8 @@ impl Engine {
         }
         self.off.clear();
         if self.settings.mode == Mode::On {
-            let off = look.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline);
+            let off =
+                look.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline && !slice.is_away());
             self.off.extend(off.map(|slice| slice.id));
         }
         self.metrics.machine(&look);
@@ -527,5 +528,7 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+mod price_tests;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Steps on the simulated machine: what is done in which mode, what is remembered, what errors do.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
@@ -7,33 +8,36 @@ use ramslice_types::{Bytes, Contents, Detail, ErrorKind, Random, Snapshot, Zone}
 
 use super::*;
 
-const SLICE: Bytes = Bytes(64 << 20);
+pub const SLICE: Bytes = Bytes(64 << 20);
 
 /// A simulated machine that may fail.
-struct Machine {
-    sim: SimBackend,
+pub struct Machine {
+    pub sim: SimBackend,
     looks_fail: Mutex<Option<&'static str>>,
     requests_fail: Mutex<bool>,
-    requests: Mutex<u32>,
+    requests: Mutex<Vec<Request>>,
+    /// Slices that somebody holds off.
+    held: Mutex<BTreeSet<SliceId>>,
     /// How long a request takes.
     takes: Mutex<Duration>,
     /// How many times its price a request costs.
-    dearer: Mutex<f64>,
+    pub dearer: Mutex<f64>,
 }
 
 impl Machine {
-    fn new(slices: u64) -> Self {
+    pub fn new(slices: u64) -> Self {
         Self {
             sim: SimBackend::new(Config::new(SLICE * slices, SLICE)).unwrap(),
             looks_fail: Mutex::new(None),
             requests_fail: Mutex::new(false),
-            requests: Mutex::new(0),
+            requests: Mutex::default(),
+            held: Mutex::default(),
             takes: Mutex::default(),
             dearer: Mutex::new(1.0),
         }
     }
 
-    fn use_slices(&self, slices: f64) {
+    pub fn use_slices(&self, slices: f64) {
         let pages = (slices * SLICE.0 as f64 / 4096.0) as u64;
         self.sim.apply(Change::Level { owner: OwnerId(1), class: Class::Anon, maps: 1, pages });
     }
@@ -44,7 +48,7 @@ impl Machine {
     }
 
     fn sent(&self) -> u32 {
-        *self.requests.lock().unwrap()
+        self.requests.lock().unwrap().len() as u32
     }
 
     fn fails(&self) -> Result<(), BackendError> {
@@ -66,7 +70,12 @@ impl Backend for Machine {
     }
 
     fn snapshot(&self) -> Result<Snapshot, BackendError> {
-        self.sim.snapshot()
+        let mut snapshot = self.sim.snapshot()?;
+        let held = self.held.lock().unwrap();
+        for slice in &mut snapshot.slices {
+            slice.held = held.contains(&slice.id);
+        }
+        Ok(snapshot)
     }
 
     fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
@@ -74,7 +83,7 @@ impl Backend for Machine {
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
-        *self.requests.lock().unwrap() += 1;
+        self.requests.lock().unwrap().push(request.clone());
         std::thread::sleep(*self.takes.lock().unwrap());
         if *self.requests_fail.lock().unwrap() {
             return Err(BackendError::new(ErrorKind::Busy, "another request is running"));
@@ -106,30 +115,22 @@ impl Backend for Machine {
     }
 }
 
-fn settings(more: &str) -> Settings {
+pub fn settings(more: &str) -> Settings {
     let text =
         format!("schema_version = 1\n{more}\n[energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n");
     Settings::parse(&text, "test.toml").unwrap()
 }
 
-/// Steps of a machine whose demand goes up and down, so that slices are emptied in each.
-fn waves(engine: &mut Engine, machine: &Machine, now: u64, count: u64) -> u64 {
-    (0..count).fold(now, |now, step| {
-        machine.use_slices(if step % 2 == 0 { 20.0 } else { 38.0 + (step % 5) as f64 });
-        steps(engine, machine, now, 1)
-    })
-}
-
-fn host() -> Host {
+pub fn host() -> Host {
     Host { boot: "boot".to_owned(), vmstat: None }
 }
 
-fn engine(mode: &str, saved: Option<Memory>) -> Engine {
+pub fn engine(mode: &str, saved: Option<Memory>) -> Engine {
     Engine::new(settings(&format!("mode = \"{mode}\"")), saved, host(), Arc::new(Metrics::new()))
 }
 
 /// So many steps of 30 s from `now` on; returns the time after them.
-fn steps(engine: &mut Engine, machine: &Machine, now: u64, count: u64) -> u64 {
+pub fn steps(engine: &mut Engine, machine: &Machine, now: u64, count: u64) -> u64 {
     for step in 0..count {
         engine.step(machine, "simulated", Duration::from_secs(now + step * 30)).unwrap();
         machine.sim.advance(Duration::from_secs(30));
@@ -380,6 +381,30 @@ fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
 }
 
 #[test]
+fn slices_that_somebody_holds_are_nobody_elses_to_wake() {
+    let marks = "timeout_seconds = 30\nfree_low_mib = 640\nfree_high_mib = 960\ncache_free_low_mib = 640\n\
+                 cache_free_high_mib = 960";
+    for (policy, more) in [("watermarks", marks), ("threshold", "period_seconds = 30")] {
+        let machine = Machine::new(64);
+        machine.use_slices(20.0);
+        let text = format!("mode = \"on\"\npolicy = \"{policy}\"\n[{policy}]\n{more}");
+        let mut engine = Engine::new(settings(&text), None, host(), Arc::new(Metrics::new()));
+        let now = steps(&mut engine, &machine, 1_000_000, 50);
+        let off = |slice: &ramslice_types::Slice| (slice.state == SliceState::Offline).then_some(slice.id);
+        let held: BTreeSet<_> = machine.sim.snapshot().unwrap().slices.iter().filter_map(off).collect();
+        assert!(held.len() > 8, "{policy} switched off {}", held.len());
+        *machine.held.lock().unwrap() = held.clone();
+        machine.requests.lock().unwrap().clear();
+        // So much is wanted that each policy would wake some.
+        machine.use_slices(62.0 - machine.off() as f64);
+        let now = steps(&mut engine, &machine, now, 20);
+        engine.pressure(Some(&machine), Duration::from_secs(now));
+        let woken = |request: &&Request| matches!(request.op, Op::Online(id) if held.contains(&id));
+        assert_eq!(machine.requests.lock().unwrap().iter().find(woken), None, "{policy}");
+    }
+}
+
+#[test]
 fn on_a_stock_kernel_each_request_switches_off_one_slice_so_that_the_guard_need_not_wait_for_long() {
     let machine = Machine::new(64);
     machine.use_slices(20.0);
@@ -488,123 +513,4 @@ fn slices_that_somebody_else_switches_are_noticed() {
     machine.sim.request(&Request::new(Op::OnlineAll)).unwrap();
     steps(&mut engine, &machine, now + 30, 1);
     assert!(engine.metrics.text().contains("cause=\"others\""));
-}
-
-const PERIODIC: &str = "mode = \"on\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30";
-
-fn samples_of(offer: Option<Offer>) -> ramslice_calibrate::SamplesFile {
-    let Some(Offer::Write(file)) = offer else { panic!("{offer:?}") };
-    assert!(file.len() < 100_000, "{} bytes", file.len());
-    serde_json::from_slice(&file).unwrap()
-}
-
-#[test]
-fn prices_that_hold_are_steady_and_nothing_is_offered() {
-    let machine = Machine::new(64);
-    let mut engine = Engine::new(settings(PERIODIC), None, host(), Arc::new(Metrics::new()));
-    let now = waves(&mut engine, &machine, 1_000_000, 8);
-    let few = engine.status(Duration::ZERO).prices;
-    assert_eq!(few.state, "too-few", "{few:?}");
-    assert!(few.text.contains("it takes 20"), "{}", few.text);
-    // What an earlier run left there.
-    assert!(matches!(engine.offer(), Some(Offer::Remove)));
-    waves(&mut engine, &machine, now, 60);
-    let steady = engine.status(Duration::ZERO).prices;
-    assert_eq!((steady.state, steady.install.as_ref()), ("steady", None), "{steady:?}");
-    let factor = steady.measured_over_predicted.unwrap();
-    assert!((0.9..1.1).contains(&factor), "{factor}");
-    assert!(steady.operations > steady.left_out as usize, "{steady:?}");
-    assert!(engine.offer().is_none());
-    let text = engine.metrics.text();
-    assert!(text.contains("ramslice_price_drift_state{state=\"steady\"} 1"), "{text}");
-    assert!(text.contains("ramslice_priced_requests_total{result=\"taken\"}"), "{text}");
-}
-
-#[test]
-fn prices_that_drift_are_refitted_offered_and_never_installed() {
-    let machine = Machine::new(64);
-    let mut engine = Engine::new(settings(PERIODIC), None, host(), Arc::new(Metrics::new()));
-    let now = waves(&mut engine, &machine, 1_000_000, 60);
-    *machine.dearer.lock().unwrap() = 1.5;
-    let in_force = |parameter| machine.sim.price_parameter(parameter).unwrap();
-    let before = PriceParameter::ALL.map(in_force);
-    let now = waves(&mut engine, &machine, now, 60);
-    let file = samples_of(engine.offer());
-    assert_eq!((file.schema_version, file.samples.slice_bytes), (ramslice_types::SCHEMA_VERSION, SLICE));
-    assert!(file.samples.everyday().len() >= 20 && file.samples.everyday() == file.samples.samples);
-    let told = engine.status(Duration::ZERO).prices;
-    assert_eq!((told.state, told.install), ("refit", None), "not written yet");
-    let path = std::path::Path::new("/state/prices.json");
-    engine.prices().written(path);
-    let told = engine.status(Duration::ZERO).prices;
-    assert_eq!(told.install.as_deref(), Some("ramslice calibrate --from /state/prices.json --install"));
-    assert!(told.text.contains("do not hold") && told.text.contains("1.50 times"), "{}", told.text);
-    let refitted = told.refitted.unwrap();
-    let moved = |prices: &BTreeMap<PriceParameter, Price>| {
-        (prices[&PriceParameter::MigratePage] + prices[&PriceParameter::MigrateMapping]).0 as f64
-    };
-    let factor = moved(&refitted) / moved(&told.parameters.unwrap());
-    assert!((1.35..1.65).contains(&factor), "{refitted:?}");
-    assert!(!refitted.contains_key(&PriceParameter::Unreclaimable));
-    assert_eq!(PriceParameter::ALL.map(in_force), before);
-    // Once is enough, until there is much that is new.
-    assert!(engine.offer().is_none());
-    let now = waves(&mut engine, &machine, now, 60);
-    assert!(matches!(engine.offer(), Some(Offer::Write(_))));
-
-    // After a restart it is offered again, from what was remembered.
-    let saved = memory_of(&engine);
-    let again = |saved| Engine::new(settings(PERIODIC), Some(saved), host(), Arc::new(Metrics::new()));
-    let mut restarted = again(saved.clone());
-    let operations = engine.status(Duration::ZERO).prices.operations;
-    let now = steps(&mut restarted, &machine, now, 1);
-    assert_eq!(restarted.status(Duration::ZERO).prices.state, "refit");
-    assert!(restarted.status(Duration::ZERO).prices.operations >= operations);
-    samples_of(restarted.offer());
-
-    // Whoever installs it: watching begins anew, and the offer is withdrawn.
-    for (parameter, price) in refitted {
-        machine.sim.set_price_parameter(parameter, price).unwrap();
-    }
-    *machine.dearer.lock().unwrap() = 1.0;
-    steps(&mut restarted, &machine, now, 1);
-    assert_eq!(restarted.status(Duration::ZERO).prices.state, "too-few");
-    assert!(matches!(restarted.offer(), Some(Offer::Remove)));
-    let mut other = again(saved);
-    steps(&mut other, &machine, now + 30, 1);
-    assert_eq!(other.status(Duration::ZERO).prices.state, "too-few");
-}
-
-fn memory_of(engine: &Engine) -> Memory {
-    crate::memory::decode(crate::memory::encode(&engine.memory().unwrap()).as_bytes()).unwrap()
-}
-
-#[test]
-fn costs_that_cannot_be_true_leave_prices_and_joules_alone() {
-    for absurd in [0.0, 1e-9, 1e15, f64::INFINITY] {
-        let machine = Machine::new(64);
-        let mut engine = Engine::new(settings(PERIODIC), None, host(), Arc::new(Metrics::new()));
-        let now = waves(&mut engine, &machine, 1_000_000, 50);
-        let before = engine.status(Duration::ZERO).prices;
-        *machine.dearer.lock().unwrap() = absurd;
-        waves(&mut engine, &machine, now, 30);
-        let after = engine.status(Duration::ZERO).prices;
-        assert_eq!((after.state, after.operations), (before.state, before.operations), "{absurd}");
-        assert!(after.left_out > before.left_out + 10, "{absurd}: {after:?}");
-        engine.status(Duration::ZERO).write(tempfile::tempdir().unwrap().path()).unwrap();
-    }
-}
-
-#[test]
-fn only_mode_on_with_the_kernels_own_prices_learns_of_them() {
-    let machine = Machine::new(64);
-    let mut engine = engine("observe", None);
-    waves(&mut engine, &machine, 1_000_000, 40);
-    let observed = engine.status(Duration::ZERO).prices;
-    assert_eq!((observed.state, observed.operations, observed.left_out), ("too-few", 0, 0));
-    let mut engine = Engine::new(settings(PERIODIC), None, host(), Arc::new(Metrics::new()));
-    engine.step(&machine, "stock", Duration::from_secs(1)).unwrap();
-    let stock = engine.status(Duration::ZERO).prices;
-    assert!(stock.state == "unwatched" && stock.text.contains("stock kernel"), "{stock:?}");
-    assert!(engine.offer().is_none());
 }

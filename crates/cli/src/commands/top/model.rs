@@ -279,6 +279,7 @@ fn words(slice: &Slice, frames: Pages) -> String {
         reason => format!(" ({reason}: {})", reason.sentence()),
     };
     match slice.state {
+        SliceState::Offline if slice.held => "It is held off until somebody switches it on.".to_owned(),
         SliceState::Offline => "It is off.".to_owned(),
         SliceState::Waking => "It is being switched on.".to_owned(),
         SliceState::Emptying => "It is being emptied.".to_owned(),
