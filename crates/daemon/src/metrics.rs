@@ -508,9 +508,7 @@ fn kind(kind: ErrorKind) -> &'static str {
 fn bound(look: &Look, zone: &Zone, frames: Pages) -> f64 {
     let free = zone.free_pages + zone.offline_pages;
     let whole = (free - zone.awake_reserve_pages).0.checked_div(frames.0).unwrap_or(0);
-    let could = |slice: &&ramslice_types::Slice| {
-        !slice.is_away() && !slice.unreclaimable && !slice.unmovable
-    };
+    let could = |slice: &&ramslice_types::Slice| !slice.is_away() && !slice.unreclaimable && !slice.unmovable;
     let most = look.slices(ZoneKey::of(zone)).filter(could).count() as u64;
     (frames * whole.min(most)).share_of(free).min(1.0)
 }

@@ -185,8 +185,11 @@ impl Engine {
         }
         self.off.clear();
         if self.settings.mode == Mode::On {
-            let off =
-                look.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline && !slice.is_away());
+            let off = look
+                .snapshot
+                .slices
+                .iter()
+                .filter(|slice| slice.state == SliceState::Offline && !slice.is_away());
             self.off.extend(off.map(|slice| slice.id));
         }
         self.metrics.machine(&look);
