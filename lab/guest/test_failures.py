@@ -193,6 +193,28 @@ class Strict(Test):
         self.check_lost(1)
 
 
+class Gigabyte(Test):
+    """The direct map is in pieces of 1 GiB, of which a slice is a small part. Wants a guest of 3 GiB."""
+
+    def test_strict_mode_splits_the_mapping_and_nothing_else_is_lost(self):
+        dev.write(dev.SYSFS / "strict", 1)
+        self.addCleanup(dev.write, dev.SYSFS / "strict", 0)
+        self.addCleanup(self.device.request, "online_all")
+        pieces = harness.meminfo()["DirectMap1G"]
+        # The last GiB is one piece, unless a module lies there: none is loaded
+        number = self.device.snapshot()[-1].id - 8
+        done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+        self.assertEqual((done.status, done.nr_done), (0, 1), done)
+        self.assertEqual(harness.meminfo()["DirectMap1G"], pieces - (1 << 20))
+        # More than is left on: it wakes by demand, without a page for tables
+        harness.compact(self.device)
+        self.assertGreater(len(harness.ids(self.device, dev.OFFLINE)), self.device.info().nr_slices // 2)
+        self.serve(1600)
+        self.assertNotIn(number, harness.ids(self.device, dev.OFFLINE))
+        self.device.request("online_all")
+        self.check_lost(0)
+
+
 class NoMemory(Test):
     """Waking allocates nothing: it works while every allocation of the task fails (debug kernel)."""
 
