@@ -80,8 +80,11 @@ def close(pipe):
 class Load:
     """The mixture; deterministic but for what the kernel does by itself."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, device):
         self.random = random.Random(seed)
+        self.device = device
+        # The fewest slices that could hold all of the kernel's pages, at the worst moment so far
+        self.least_ever = 0
         self.holders, self.pipes, self.folders = [], [], []
         self.failed = 0
         resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
@@ -116,6 +119,7 @@ class Load:
         self.grow_pipes(PIPES_MIB // 4)
         end(parts.pop(0))
         self.grow_pipes(PIPES_MIB // 4)
+        self.note_least()
         for pid in parts:
             end(pid)
         late = self.pipes[before:]
@@ -137,6 +141,12 @@ class Load:
             self.make_files(choose.randrange(30, 120))
         if number % 3 == 2:
             self.peak()
+        else:
+            self.note_least()
+
+    def note_least(self):
+        """Kernel pages do not move: where they were once, some may stay, however they were placed."""
+        self.least_ever = max(self.least_ever, least_slices(self.device)[1])
 
     def finish(self):
         """Light load: a quarter of what was there stays."""
@@ -187,18 +197,22 @@ def unmovable(device):
     return found, fixed
 
 
-def spoilt(device):
-    """Slices with kernel pages, and the fewest that could hold them all."""
-    os.sync()
-    dev.write("/proc/sys/vm/drop_caches", 1)
-    info = device.info()
-    slice_pages = info.slice_bytes // PAGE
+def least_slices(device):
+    """What unmovable() finds, and the fewest slices that could hold it."""
+    slice_pages = device.info().slice_bytes // PAGE
     held, fixed = unmovable(device)
     # Kernel pages fit into slices that stay on anyway; the rest needs so many more
     rest = sum(pages for number, pages in held.items() if number not in fixed)
     room = sum(slice_pages - held.get(number, 0) for number in fixed)
-    least = len(fixed) + -(-max(rest - room, 0) // slice_pages)
-    return {"slices": info.nr_slices, "slices_unmovable": len(set(held) | fixed), "slices_fixed": len(fixed),
+    return (held, fixed), len(fixed) + -(-max(rest - room, 0) // slice_pages)
+
+
+def spoilt(device):
+    """Slices with kernel pages, and the fewest that could hold them all."""
+    os.sync()
+    dev.write("/proc/sys/vm/drop_caches", 1)
+    (held, fixed), least = least_slices(device)
+    return {"slices": device.info().nr_slices, "slices_unmovable": len(set(held) | fixed), "slices_fixed": len(fixed),
             "slices_unmovable_least": least, "pages_unmovable": sum(held.values())}
 
 
@@ -246,15 +260,16 @@ def run(name, rounds, seed, programs=False, steps=1):
     if not dev.file_system():
         raise FileNotFoundError("no disk")
     began = time.monotonic()
-    load = Load(seed)
-    real = Programs(random.Random(seed + 1), FILES / "programs") if programs else None
-    for number in range(rounds):
-        load.round(number)
-        if real:
-            real.round()
     with dev.Device() as device:
+        load = Load(seed, device)
+        real = Programs(random.Random(seed + 1), FILES / "programs") if programs else None
+        for number in range(rounds):
+            load.round(number)
+            if real:
+                real.round()
         load.finish()
-        left = {"policy": policy(), "rounds": rounds, "programs": programs, "seed": seed, **spoilt(device)}
+        left = {"policy": policy(), "rounds": rounds, "programs": programs, "seed": seed, **spoilt(device),
+                "slices_unmovable_least_ever": load.least_ever}
         packed = {}
         for kind, (least, most) in LOADS.items():
             packed[kind] = []
