@@ -192,7 +192,7 @@ class NothingFails(Test):
                 harness.wake(self.device)
 
     def test_policies_change_at_work(self):
-        load = place_load.Load(7)
+        load = place_load.Load(7, self.device)
         self.addCleanup(lambda: [place_load.end(pid) for pid in load.holders])
         done = threading.Event()
         switches = []
