@@ -6,6 +6,7 @@
 //!
 //! Time passes only in [`Machine::advance`]. Everything that happens by chance is decided by the seed.
 
+mod kept;
 mod like;
 mod memory;
 mod pack;
@@ -26,6 +27,7 @@ pub use memory::{Change, Class, OwnerId};
 pub use price::Prices;
 
 use crate::config::{Config, ConfigError};
+use kept::Counted;
 use memory::Owner;
 
 /// What a slice holds, and its state.
@@ -136,6 +138,8 @@ pub struct Machine {
     off_since_us: Vec<u64>,
     /// Slices that are off; the lowest one of a zone wakes first.
     offline: BTreeSet<u32>,
+    /// What requests count of cache, as long as it is true.
+    counted: Counted,
 }
 
 impl Machine {
@@ -196,6 +200,7 @@ impl Machine {
             recycling_more: (0, 0),
             off_since_us: vec![0; nr],
             offline: BTreeSet::new(),
+            counted: Counted::new(nr),
         };
         machine.boot();
         Ok(machine)
@@ -370,6 +375,7 @@ impl Machine {
                 return Err(format!("zone {index}: the sums are {kept:?}, its slices have {found:?}"));
             }
         }
+        self.check_kept()?;
         for owner in &self.owners {
             let pages: u64 = owner.pages.iter().map(|&pages| u64::from(pages)).sum();
             if pages != owner.total {
