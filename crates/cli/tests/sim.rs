@@ -169,6 +169,22 @@ fn a_tournament_is_a_document_and_a_picture() {
 }
 
 #[test]
+fn a_share_above_the_clairvoyants_has_a_mark_and_a_word() {
+    // A machine that reads the same half of memory over and over, which no plan can use.
+    let small = small(&["tournament", "--loads", "thrash", "--seeds", "1,2,3,4,5,6", "--coarse"]);
+    let report = json(&small);
+    let scores = report["scores"].as_array().unwrap();
+    let above = |score: &&Value| score["share_of_clairvoyant"].as_f64() >= Some(1.0005);
+    let marked = scores.iter().filter(above).count();
+    assert!(marked > 0, "nothing is above: another load is needed here");
+    assert!(scores.iter().all(|score| score["share_of_bound"].as_f64() <= Some(1.0)), "{report}");
+    assert!(report["explanations"][0].as_str().unwrap().contains("above 100 %"), "{report}");
+    let printed = String::from_utf8(sim(&small).stdout).unwrap();
+    assert!(printed.lines().filter(|line| line.contains(" % * ")).count() >= marked, "{printed}");
+    assert!(printed.contains("\n* a share above 100 % is more than the clairvoyant earned"), "{printed}");
+}
+
+#[test]
 fn tuned_watermarks_can_be_pasted_and_are_those_of_the_document() {
     let home = tempfile::tempdir().unwrap();
     let small = small(&["tune", "diurnal"]);

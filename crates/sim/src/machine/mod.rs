@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ramslice_policy::{Event, Totals};
-use ramslice_types::{Pages, Random, Reason, SliceId, SliceState, Work};
+use ramslice_types::{Pages, Price, Random, Reason, SliceId, SliceState, Work};
 use serde::Serialize;
 
 pub(crate) use like::{KINDS, kinds};
@@ -297,6 +297,17 @@ impl Machine {
             totals.nr_fixed += zone.nr_fixed;
         }
         totals
+    }
+
+    /// Pages in use that no request drops, whatever it costs: all but unmapped cache, which may be written back first.
+    pub fn lasting(&self) -> Pages {
+        let owners = self.owners.iter().filter(|owner| owner.class != Class::File);
+        Pages(owners.map(|owner| owner.total).sum())
+    }
+
+    /// What switching a slice off costs at least: one that is empty.
+    pub fn least_price(&self) -> Price {
+        self.prices.base(self.config.slice_pages().0)
     }
 
     /// Slices that are on and hold something.

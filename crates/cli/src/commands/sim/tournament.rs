@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use ramslice_policy::PolicyKind;
 use ramslice_sim::Config;
 use ramslice_sim::load::{Pattern, recorded};
-use ramslice_sim::tournament::{Contestant, Input, Options, Report, Score, hold, svg, sweep};
+use ramslice_sim::tournament::{Contestant, Input, Options, Report, Score, hold, is_above, svg, sweep};
 use ramslice_types::parse_duration;
 use serde::Serialize;
 
@@ -20,14 +20,15 @@ use crate::exit::{Exit, UsageError};
 use crate::render::{Align, Table};
 
 const HELP: &str = "\
-Every policy runs on every input: on generated loads with each seed, and on recordings. Beside them \
-runs a clairvoyant, whose schedules are optima of a cost model for the demand of that input; the best \
-of twelve counts. With --sweep, policies with settings have a choice of them and count with the best on each input: \
+Every policy runs on every input: on generated loads with each seed, and on recordings. \
+Beside them runs a clairvoyant, whose schedules are optima of a cost model for the demand of that input; the best \
+of 25 counts. With --sweep, policies with settings have a choice of them and count with the best on each input: \
 budgets as in the thesis' case studies, watermarks, thresholds.
 
 A share is a policy's net by the clairvoyant's, both by the middle of their intervals. The \
-clairvoyant plans with whole slices that are equally full, so more than 100 % is possible. The bound \
-is what had been saved if all slices that were not needed had been off at no cost.
+clairvoyant knows all demand, but plans with slices that are equally full: who finds the cheap ones may earn more. \
+Such a share has a *. Nobody can earn more than the bound: all that lasts packed perfectly, and every slice as cheap to \
+switch off as an empty one.
 
 Examples:
   ramslice sim tournament
@@ -231,7 +232,7 @@ fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
             standing.policy.clone(),
             standing.inputs.to_string(),
             common::joules(standing.books.net),
-            common::share(standing.median_share),
+            marked(standing.median_share),
             standing.losses.to_string(),
             format!("{:.1} J", standing.worst_loss_joules.0),
             standing
@@ -240,10 +241,18 @@ fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
         ]);
     }
     table.write(out, &context.screen)?;
+    for sentence in &body.report.explanations {
+        writeln!(out, "* {sentence}")?;
+    }
     for sentence in body.report.notes.sentences().iter().chain(body.assumptions) {
         writeln!(out, "- {sentence}")?;
     }
     Ok(())
+}
+
+/// A share; one that needs a word has a mark.
+fn marked(share: Option<f64>) -> String {
+    format!("{}{}", common::share(share), if is_above(share) { " *" } else { "" })
 }
 
 fn cells(score: &Score) -> Vec<String> {
@@ -252,7 +261,7 @@ fn cells(score: &Score) -> Vec<String> {
         score.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
         score.policy.clone(),
         common::joules(score.books.net),
-        common::share(score.share_of_clairvoyant),
+        marked(score.share_of_clairvoyant),
         common::share(score.share_of_bound),
         score.demand_wakes.to_string(),
         format!("{:.0} ns", score.wake_wait_p999_ns),
