@@ -31,7 +31,9 @@ pub use settings::{Contestant, sweep};
 
 use crate::books::{Books, Rates};
 use crate::config::{Config, ConfigError};
-use crate::load::{Generator, Notes, Pattern, RecordedLoad, Scale, Step};
+use crate::load::{
+    Generator, Notes, Pattern, RecordedLoad, Scale, Series as UsageSeries, Step, UsageLoad, UsageOptions,
+};
 use crate::machine::Machine;
 use crate::run::{Decider, Run, Schedule, needed_slices, run};
 
@@ -69,12 +71,23 @@ pub enum Input {
         /// What was recorded.
         load: Box<RecordedLoad>,
     },
+    /// A machine of a file of utilisation.
+    Usage {
+        /// Its name.
+        name: String,
+        /// What is decided by chance is by this.
+        seed: u64,
+        /// Memory in use over time.
+        series: Box<UsageSeries>,
+        /// What utilisation leaves open.
+        options: UsageOptions,
+    },
 }
 
 /// How a tournament is held.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The machine of generated inputs; recordings bring their own.
+    /// The machine of generated inputs and of files of utilisation; recordings bring their own.
     pub config: Config,
     /// Between two steps of generated inputs.
     pub step: Duration,
@@ -163,7 +176,7 @@ pub struct Report {
     pub tried: Vec<Score>,
     /// What needs a word beside it.
     pub explanations: Vec<String>,
-    /// What recordings left out.
+    /// What recordings and files left out.
     pub notes: Notes,
 }
 
@@ -172,14 +185,14 @@ impl Input {
     pub fn name(&self) -> String {
         match self {
             Self::Generated { pattern, .. } => pattern.name().to_owned(),
-            Self::Recorded { name, .. } => name.clone(),
+            Self::Recorded { name, .. } | Self::Usage { name, .. } => name.clone(),
         }
     }
 
     fn seed(&self) -> Option<u64> {
         match self {
             Self::Generated { seed, .. } => Some(*seed),
-            Self::Recorded { .. } => None,
+            Self::Recorded { .. } | Self::Usage { .. } => None,
         }
     }
 }
@@ -194,7 +207,9 @@ struct Ground<'a> {
 impl<'a> Ground<'a> {
     fn new(input: &'a Input, options: &'a Options) -> Self {
         let config = match input {
-            Input::Generated { seed, .. } => Config { seed: *seed, ..options.config.clone() },
+            Input::Generated { seed, .. } | Input::Usage { seed, .. } => {
+                Config { seed: *seed, ..options.config.clone() }
+            }
             Input::Recorded { load, .. } => load.config.clone(),
         };
         Self { input, options, config }
@@ -208,12 +223,16 @@ impl<'a> Ground<'a> {
                 Box::new(Generator::new(*pattern, Scale { pages, step, duration, seed: *seed }))
             }
             Input::Recorded { load, .. } => Box::new(load.steps.iter().cloned()),
+            Input::Usage { series, options, .. } => {
+                let totals = machine.totals();
+                Box::new(UsageLoad::new(series, *options, totals.managed.0, totals.used().0))
+            }
         }
     }
 
     fn machine(&self) -> Result<Machine, TournamentError> {
         Ok(match self.input {
-            Input::Generated { .. } => Machine::new(self.config.clone())?,
+            Input::Generated { .. } | Input::Usage { .. } => Machine::new(self.config.clone())?,
             Input::Recorded { load, .. } => load.machine(self.config.clone())?,
         })
     }
@@ -390,8 +409,10 @@ pub fn hold(options: &Options, progress: &(dyn Fn(usize) -> bool + Sync)) -> Res
     }
     let mut notes = Notes::default();
     for input in &options.inputs {
-        if let Input::Recorded { load, .. } = input {
-            notes += load.notes;
+        match input {
+            Input::Generated { .. } => {}
+            Input::Recorded { load, .. } => notes += load.notes,
+            Input::Usage { series, .. } => notes += series.notes,
         }
     }
     let standings = standings(&by_input);
