@@ -169,6 +169,59 @@ fn a_tournament_is_a_document_and_a_picture() {
 }
 
 #[test]
+fn machines_of_a_file_of_utilisation_take_part_in_a_tournament_by_seed_or_name() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("synthetic.csv");
+    let path = file.to_str().unwrap();
+    json(&["generate", path, "--machines", "6", "--for", "12h"]);
+    let args = ["tournament", "--loads", "none", "--usage", path, "--memory", "64G", "--slice", "2G"];
+    let of = |more: &[&str]| json(&[args.as_slice(), more].concat());
+    let names = |report: &Value| -> Vec<String> {
+        let scores = report["scores"].as_array().unwrap().iter();
+        let first = scores.filter(|score| score["policy"] == "clairvoyant");
+        first.map(|score| score["input"].as_str().unwrap().to_owned()).collect()
+    };
+    let (one, again) = (of(&["--sample", "2"]), of(&["--sample", "2"]));
+    assert_eq!(one["scores"], again["scores"]);
+    assert_eq!((names(&one).len(), one["scores"].as_array().unwrap().len()), (2, 14));
+    assert!(one["assumptions"].to_string().contains("clean page cache"), "{one}");
+    let drawn: std::collections::HashSet<_> = (1..=8)
+        .map(|seed| names(&of(&["--policies", "never", "--sample-seed", &seed.to_string()])))
+        .collect();
+    assert!(drawn.len() > 1 && drawn.iter().all(|names| names.len() == 1), "{drawn:?}");
+    let chosen = of(&["--policies", "never", "--machine", "m_4,m_1"]);
+    assert_eq!(names(&chosen), ["synthetic.csv m_1", "synthetic.csv m_4"]);
+
+    let refused = |more: &[&str], status| refused(&[args.as_slice(), more].concat(), status);
+    let error = refused(&["--sample", "7"], 1);
+    assert!(error.contains("synthetic.csv: the file has 6 machines"), "{error}");
+    let error = refused(&["--machine", "m_9"], 1);
+    assert!(error.contains("synthetic.csv: there is no machine m_9"), "{error}");
+    let error = refused(&["--usage", path], 2);
+    assert!(error.contains("two inputs are called synthetic.csv m_"), "{error}");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replacen("m_2,600,", "m_2,6000000,", 1)).unwrap();
+    let error = refused(&[], 1);
+    assert!(error.contains("synthetic.csv:292:") && error.contains("backwards"), "{error}");
+}
+
+#[test]
+fn a_share_above_the_clairvoyants_has_a_mark_and_a_word() {
+    // A machine that reads the same half of memory over and over, which no plan can use.
+    let small = small(&["tournament", "--loads", "thrash", "--seeds", "1,2,3,4,5,6", "--coarse"]);
+    let report = json(&small);
+    let scores = report["scores"].as_array().unwrap();
+    let above = |score: &&Value| score["share_of_clairvoyant"].as_f64() >= Some(1.0005);
+    let marked = scores.iter().filter(above).count();
+    assert!(marked > 0, "nothing is above: another load is needed here");
+    assert!(scores.iter().all(|score| score["share_of_bound"].as_f64() <= Some(1.0)), "{report}");
+    assert!(report["explanations"][0].as_str().unwrap().contains("above 100 %"), "{report}");
+    let printed = String::from_utf8(sim(&small).stdout).unwrap();
+    assert!(printed.lines().filter(|line| line.contains(" % * ")).count() >= marked, "{printed}");
+    assert!(printed.contains("\n* a share above 100 % is more than the clairvoyant earned"), "{printed}");
+}
+
+#[test]
 fn tuned_watermarks_can_be_pasted_and_are_those_of_the_document() {
     let home = tempfile::tempdir().unwrap();
     let small = small(&["tune", "diurnal"]);

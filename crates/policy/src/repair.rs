@@ -19,6 +19,8 @@
 //! the time to the next. When memory was wanted so much that slices woke, the next pass is at least a period away:
 //! memory pressure is no time for this.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use ramslice_types::{Budget, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState};
@@ -188,11 +190,13 @@ impl Repair {
             Candidates::Paper => (row.present - row.free).0,
             Candidates::Price => row.price.map_or(u64::MAX, |price| price.0),
         };
-        candidates.sort_by_key(|row| (place(row), std::cmp::Reverse(row.id)));
-        for row in candidates {
-            if plan.chosen.len() >= self.config.max_slices as usize {
-                break;
-            }
+        // Mostly a few of them are enough: nothing is sorted.
+        let places = candidates.iter().enumerate();
+        let places = places.map(|(at, row)| Reverse((place(row), Reverse(row.id), at)));
+        let mut places: BinaryHeap<_> = places.collect();
+        while plan.chosen.len() < self.config.max_slices as usize {
+            let Some(Reverse((_, _, at))) = places.pop() else { break };
+            let row = candidates[at];
             let (moved, price) = (self.to_move(row), row.price.unwrap_or_default());
             let gained = row.present - row.free - moved;
             let fits = match self.config.candidates {

@@ -19,4 +19,4 @@ pub use backend::SimBackend;
 pub use books::{ASSUMED_REFAULT, Books, Rates, RatesError};
 pub use config::{Config, ConfigError, Placement, ZoneConfig};
 pub use machine::{Change, Class, Machine, OwnerId, Prices, Stats};
-pub use run::{Decider, Run, needed_slices, run};
+pub use run::{Decider, Run, Schedule, needed_slices, run};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ramslice_policy::model::Costs;
 use ramslice_policy::{AnyPolicy, Needs, Observation, Policy, Row, Totals};
-use ramslice_types::{Op, Request, Work};
+use ramslice_types::{Budget, CacheChoice, Joules, Op, Price, Request, Work};
 use serde::Serialize;
 
 use crate::load::Step;
@@ -14,8 +15,48 @@ use crate::machine::{Machine, Stats};
 pub enum Decider {
     /// A policy.
     Policy(AnyPolicy),
-    /// One who knew all demand in advance: how many slices are to be on after each step.
-    Schedule(Vec<u32>),
+    /// One who knew all demand in advance.
+    Schedule(Schedule),
+}
+
+/// What one plays who knew all demand in advance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// Slices that are to be on after each step. Waking is left to demand.
+    pub on: Vec<u32>,
+    /// What becomes of cache that is in the way.
+    pub cache: CacheChoice,
+    /// Joules of slices and steps.
+    pub costs: Costs,
+    /// Joules of a unit of prices: a slice is left on whose price its time off does not pay for. Without, none is too dear.
+    pub unit_joules: Option<Joules>,
+}
+
+impl Schedule {
+    /// What is to go off at a step: those that stay off longest first, so that they get the cheapest slices.
+    fn requests(&self, step: usize, now: u32) -> Vec<Request> {
+        let Some(&wanted) = self.on.get(step).filter(|&&wanted| wanted < now) else { return Vec::new() };
+        // Levels that come back at the same step, the first ones first.
+        let (mut groups, mut level) = (Vec::new(), wanted);
+        for (at, &on) in self.on.iter().enumerate().skip(step + 1) {
+            let back = on.min(now);
+            if back > level {
+                groups.push((back - level, at - step, self.costs.waking));
+                level = back;
+            }
+        }
+        if level < now {
+            groups.push((now - level, self.on.len() - 1 - step, 0.0));
+        }
+        let request = |&(slices, steps, waking): &(u32, usize, f64)| {
+            let worth = (steps as f64 * self.costs.saving - waking).max(0.0);
+            let limit = self.unit_joules.map(|unit| Budget::Limited(Price((worth / unit.0) as u64)));
+            let budget = limit.unwrap_or_default();
+            let (max_slices, cache) = (Some(slices), self.cache);
+            Request { max_slices, budget, per_slice: true, cache, ..Request::new(Op::Compact) }
+        };
+        groups.iter().rev().map(request).collect()
+    }
 }
 
 impl Decider {
@@ -29,15 +70,9 @@ impl Decider {
                 }
                 policy.step(&Observation { time: machine.time(), totals, rows, events: &events }).requests
             }
-            Self::Schedule(on) => {
+            Self::Schedule(schedule) => {
                 machine.take_events();
-                let (now, wanted) = (totals.nr_slices - totals.nr_offline, on.get(step).copied());
-                let wanted = wanted.unwrap_or(now);
-                if wanted < now {
-                    let request = Request { max_slices: Some(now - wanted), ..Request::new(Op::Compact) };
-                    return vec![request];
-                }
-                Vec::new()
+                schedule.requests(step, totals.nr_slices - totals.nr_offline)
             }
         }
     }
@@ -120,4 +155,26 @@ pub fn run(
     run.stats = machine.stats();
     run.work = machine.work();
     run
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_pays_for_each_slice_what_its_time_off_is_worth_and_the_longest_goes_first() {
+        let costs = Costs { saving: 10.0, emptying: 0.0, empty: 0.0, waking: 5.0 };
+        let on = vec![4, 1, 1, 2, 2, 4, 3];
+        let schedule = Schedule { on, cache: CacheChoice::Auto, costs, unit_joules: Some(Joules(0.5)) };
+        let asked = |step, now| -> Vec<_> {
+            let requests = schedule.requests(step, now).into_iter();
+            requests.map(|request| (request.max_slices.unwrap(), request.budget.raw())).collect()
+        };
+        // Levels 3 and 4 are back after four steps, level 2 after two; level 5 never is.
+        assert_eq!(asked(1, 5), [(1, 100), (2, 70), (1, 30)]);
+        assert_eq!(asked(1, 1), []);
+        assert_eq!(asked(0, 4), []);
+        // In the last step nothing can be earned any more.
+        assert_eq!(asked(6, 4), [(1, 0)]);
+    }
 }

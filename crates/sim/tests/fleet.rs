@@ -139,6 +139,7 @@ fn a_tournament_has_a_score_for_each_and_does_not_depend_on_threads() {
             _ => assert!(score.loss_cap_joules.is_some()),
         }
         assert_eq!(score.unmet_pages, 0, "{score:?}");
+        assert!(score.share_of_bound.is_some_and(|share| share <= 1.0), "{score:?}");
     }
     // Who knows all demand earns more than one who compacts by the clock.
     assert!(report.scores[0].books.net_middle() > report.scores[2].books.net_middle());

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use ramslice_policy::{AnyPolicy, Config as PolicyConfig, Economics, PolicyKind};
 use ramslice_sim::load::{Generator, Pattern, Scale};
 use ramslice_sim::{
-    Change, Class, Config, Decider, Machine, OwnerId, Placement, Rates, Run, SimBackend, run,
+    Change, Class, Config, Decider, Machine, OwnerId, Placement, Rates, Run, Schedule, SimBackend, run,
 };
 use ramslice_types::{Backend, Budget, Bytes, CacheChoice, Op, Price, Reason, Request, SliceState};
 
@@ -330,8 +330,11 @@ fn joules_are_those_of_what_was_off() {
     let mut machine = Machine::new(config.clone()).unwrap();
     let step = |seconds| ramslice_sim::load::Step { time: Duration::from_secs(seconds), changes: Vec::new() };
     // Ten slices off from the first step on, for 1000 s.
-    let run = run(&mut machine, [step(0), step(1000)], &mut Decider::Schedule(vec![22, 22]), |_| ());
-    let (_, rates) = economics(config.slice_bytes);
+    let (economics, rates) = economics(config.slice_bytes);
+    let costs = ramslice_policy::model::Costs::new(&economics, 1000.0);
+    let unit_joules = Some(economics.unit_joules);
+    let schedule = Schedule { on: vec![22, 22], cache: CacheChoice::Drop, costs, unit_joules };
+    let run = run(&mut machine, [step(0), step(1000)], &mut Decider::Schedule(schedule), |_| ());
     let books = rates.books(&run, config.slice_bytes);
     assert!((books.saved.low().0 - 10.0 * 1000.0 * 0.009_19).abs() < 1e-6, "{books:?}");
     // Emptying ten empty slices: ten times Eq 3.1, at 10 W and 3.8 GHz.

@@ -4,6 +4,7 @@ mod demand;
 mod error;
 mod generate;
 mod recording;
+mod sample;
 mod synthetic;
 mod usage;
 
@@ -16,6 +17,7 @@ pub use demand::{Demand, Moment, Order};
 pub use error::InputError;
 pub use generate::{Generator, Pattern, Scale};
 pub use recording::{RecordedLoad, recorded};
+pub use sample::Which;
 pub use synthetic::{Averages, Synthetic};
 pub use usage::{Series, UsageFile, UsageLoad, UsageOptions};
 

@@ -154,6 +154,7 @@ impl Machine {
             Change::Used { owner, pages } => {
                 if let Some(slot) = self.known(owner) {
                     let owner = &mut self.owners[slot];
+                    self.counted.forget_all();
                     owner.usage.set_active(pages as f64 / owner.total.max(1) as f64);
                 }
             }
@@ -207,6 +208,7 @@ impl Machine {
         }
         let got = self.allocate(slot, recycling, true) + self.allocate(slot, pages - recycling, false);
         let owner = &mut self.owners[slot];
+        self.counted.forget_all();
         owner.usage.join(owner.total.saturating_sub(got), got, how);
         self.work.page_faults += pages;
         self.work.allocated_pages += Pages(got);
@@ -218,6 +220,7 @@ impl Machine {
         let owner = &mut self.owners[slot];
         let (packing, pressure) = (owner.dropped_packing, owner.dropped_pressure);
         let all = owner.total + packing + pressure;
+        self.counted.forget_all();
         owner.usage.touch(pages as f64 / all.max(1) as f64);
         if all == 0 || packing + pressure == 0 {
             return;
@@ -264,6 +267,7 @@ impl Machine {
         for at in (start..self.cells.len()).chain(0..start) {
             let owner = &mut self.owners[slot];
             let step = u64::from(owner.pages[at] - owner.dirty[at]).min(left) as u32;
+            self.counted.forget(at);
             owner.dirty[at] += step;
             owner.total_dirty += u64::from(step);
             let cell = &mut self.cells[at];
@@ -281,9 +285,20 @@ impl Machine {
     pub(super) fn grow_old(&mut self) {
         for owner in &mut self.owners {
             let [active, any] = std::mem::take(&mut owner.moved);
+            if active + any == 0 {
+                continue;
+            }
+            self.counted.forget_all();
             owner.usage.age(owner.total, active, true);
             owner.usage.age(owner.total, any, false);
         }
+    }
+
+    /// Cache that is not active leaves an owner.
+    pub(super) fn drop_idle(&mut self, slot: usize, pages: u64) {
+        self.counted.forget_all();
+        let owner = &mut self.owners[slot];
+        owner.usage.drop_idle(owner.total, pages);
     }
 
     /// Dirty pages are written as time goes by.
@@ -291,6 +306,7 @@ impl Machine {
         let share = (by.as_secs_f64() / WRITE_BACK_S).min(1.0);
         for owner in self.owners.iter_mut().filter(|owner| owner.total_dirty > 0) {
             for (at, dirty) in owner.dirty.iter_mut().enumerate().filter(|(_, dirty)| **dirty > 0) {
+                self.counted.forget(at);
                 let step = ((f64::from(*dirty) * share).ceil() as u32).min(*dirty);
                 *dirty -= step;
                 owner.total_dirty -= u64::from(step);

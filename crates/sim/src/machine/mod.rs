@@ -6,6 +6,7 @@
 //!
 //! Time passes only in [`Machine::advance`]. Everything that happens by chance is decided by the seed.
 
+mod kept;
 mod like;
 mod memory;
 mod pack;
@@ -18,7 +19,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ramslice_policy::{Event, Totals};
-use ramslice_types::{Pages, Random, Reason, SliceId, SliceState, Work};
+use ramslice_types::{Pages, Price, Random, Reason, SliceId, SliceState, Work};
 use serde::Serialize;
 
 pub(crate) use like::{KINDS, kinds};
@@ -26,6 +27,7 @@ pub use memory::{Change, Class, OwnerId};
 pub use price::Prices;
 
 use crate::config::{Config, ConfigError};
+use kept::Counted;
 use memory::Owner;
 
 /// What a slice holds, and its state.
@@ -136,6 +138,8 @@ pub struct Machine {
     off_since_us: Vec<u64>,
     /// Slices that are off; the lowest one of a zone wakes first.
     offline: BTreeSet<u32>,
+    /// What requests count of cache, as long as it is true.
+    counted: Counted,
 }
 
 impl Machine {
@@ -196,6 +200,7 @@ impl Machine {
             recycling_more: (0, 0),
             off_since_us: vec![0; nr],
             offline: BTreeSet::new(),
+            counted: Counted::new(nr),
         };
         machine.boot();
         Ok(machine)
@@ -294,6 +299,17 @@ impl Machine {
         totals
     }
 
+    /// Pages in use that no request drops, whatever it costs: all but unmapped cache, which may be written back first.
+    pub fn lasting(&self) -> Pages {
+        let owners = self.owners.iter().filter(|owner| owner.class != Class::File);
+        Pages(owners.map(|owner| owner.total).sum())
+    }
+
+    /// What switching a slice off costs at least: one that is empty.
+    pub fn least_price(&self) -> Price {
+        self.prices.base(self.config.slice_pages().0)
+    }
+
     /// Slices that are on and hold something.
     pub fn nonempty(&self) -> u32 {
         self.zones.iter().map(|zone| zone.end - zone.first - zone.nr_empty - zone.nr_offline).sum()
@@ -370,6 +386,7 @@ impl Machine {
                 return Err(format!("zone {index}: the sums are {kept:?}, its slices have {found:?}"));
             }
         }
+        self.check_kept()?;
         for owner in &self.owners {
             let pages: u64 = owner.pages.iter().map(|&pages| u64::from(pages)).sum();
             if pages != owner.total {

@@ -1,6 +1,7 @@
 //! Requests: slices are emptied and woken by the kernel's rules, all or nothing, cheapest first.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use ramslice_policy::Event;
@@ -36,6 +37,8 @@ enum Next {
     Failed(Reason),
     /// Nothing was done: a dearer slice may have less to move, or be less empty.
     Missed(Reason),
+    /// The same: other slices have room for no more than so many pages.
+    NoRoom(u64),
     Stop(Reason),
 }
 
@@ -52,8 +55,13 @@ impl Machine {
             }
             Op::Offline(id) => {
                 let at = id.0 as usize;
-                let order = self.order(self.cells[at].zone as usize, request.cache);
-                let result = self.empty(at, &order, request, &mut outcome);
+                // Few of the dearest are needed, and none for a slice that has nothing to move.
+                let zone = self.zones[self.cells[at].zone as usize].clone();
+                let all = (self.to_move(at, request.cache).0 > 0).then_some(zone.first..zone.end);
+                let all = all.into_iter().flatten().map(|at| at as usize);
+                let mut dearest: BinaryHeap<_> = self.priced(all, request.cache).collect();
+                let mut dearer = std::iter::from_fn(|| dearest.pop().map(|(_, Reverse(at))| at));
+                let result = self.empty(at, &mut dearer, request, &mut outcome);
                 single(&mut outcome, id, &result);
             }
             Op::Online(id) => {
@@ -112,21 +120,29 @@ impl Machine {
     /// The slices of a zone that are on, by what their counters say of the price.
     fn order(&self, index: usize, choice: CacheChoice) -> Order {
         let zone = &self.zones[index];
-        let mut order: Order = (zone.first as usize..zone.end as usize)
-            .filter(|&at| self.cells[at].state == SliceState::Online)
-            .map(|at| (self.price_with(at, choice), Reverse(at)))
-            .collect();
+        let mut order: Order = self.priced(zone.first as usize..zone.end as usize, choice).collect();
         order.sort_unstable();
         order
+    }
+
+    /// Those of some slices that are on, with what their counters say of the price.
+    fn priced(
+        &self,
+        slices: impl Iterator<Item = usize>,
+        choice: CacheChoice,
+    ) -> impl Iterator<Item = (Price, Reverse<usize>)> {
+        slices
+            .filter(|&at| self.cells[at].state == SliceState::Online)
+            .map(move |at| (self.price_with(at, choice), Reverse(at)))
     }
 
     /// Walks the slice at the front, and puts it where its price belongs; whether that is where it was.
     fn settle_front(&self, order: &mut Order, front: usize, choice: CacheChoice) -> bool {
         let (_, Reverse(at)) = order[front];
         let cell = &self.cells[at];
-        let kept = self.kept_all(at, choice);
-        let price = self.prices.base(u64::from(cell.present))
-            + self.prices.content(u64::from(cell.freeable) - kept, cell.movable() + kept, cell.mappings);
+        let (moved, dropped) = self.to_move(at, choice);
+        let price =
+            self.prices.base(u64::from(cell.present)) + self.prices.content(dropped, moved, cell.mappings);
         let end = front + 1 + order[front + 1..].partition_point(|(other, _)| *other < price);
         order[front..end].rotate_left(1);
         order[end - 1] = (price, Reverse(at));
@@ -146,12 +162,13 @@ impl Machine {
                 if !self.cells[at].is_empty() {
                     continue;
                 }
-                match self.empty(at, &[], request, outcome) {
+                match self.empty(at, &mut std::iter::empty(), request, outcome) {
                     Next::Done => {
                         outcome.slices_done += 1;
                         outcome.last_slice = Some(Self::id(at));
                     }
-                    Next::Failed(_) => {}
+                    // An empty slice needs no room.
+                    Next::Failed(_) | Next::NoRoom(_) => {}
                     Next::Missed(reason) | Next::Stop(reason) => {
                         outcome.reason = reason;
                         break;
@@ -167,6 +184,8 @@ impl Machine {
         for index in self.zones_wanted(request) {
             let mut order = self.order(index, request.cache);
             let (mut front, mut misses, mut walked) = (0, 0, None);
+            // Where a slice found no room, and what room there was behind it: true until one is emptied.
+            let mut room: Option<(usize, u64)> = None;
             while let Some(&(_, Reverse(at))) = order.get(front) {
                 if request.max_slices.is_some_and(|most| outcome.slices_done >= most) {
                     return;
@@ -190,15 +209,34 @@ impl Machine {
                 }
                 front += 1;
                 let was_empty = self.cells[at].is_empty();
-                match self.empty(at, &order[front..], request, outcome) {
+                if let Some((from, room)) = &mut room {
+                    let offered = |slices: &[(Price, Reverse<usize>)]| -> u64 {
+                        slices.iter().map(|&(_, Reverse(at))| self.offers(at, request.cache)).sum()
+                    };
+                    *room -= offered(&order[*from..front]);
+                    *from = front;
+                    debug_assert_eq!(*room, offered(&order[front..]), "what is remembered is what there is");
+                }
+                let next = match room {
+                    Some((_, room)) if self.to_move(at, request.cache).0 > room => Next::NoRoom(room),
+                    _ => {
+                        let mut dearer = order[front..].iter().rev().map(|&(_, Reverse(at))| at);
+                        self.empty(at, &mut dearer, request, outcome)
+                    }
+                };
+                match next {
                     Next::Done => {
+                        room = None;
                         outcome.slices_done += 1;
                         outcome.last_slice = Some(Self::id(at));
                         outcome.reason = Reason::None;
                         misses = 0;
                     }
-                    Next::Missed(reason) => {
-                        outcome.reason = reason;
+                    Next::Missed(_) | Next::NoRoom(_) => {
+                        outcome.reason = next.reason();
+                        if let Next::NoRoom(most) = next {
+                            room = Some((front, most));
+                        }
                         // Those that are wholly empty come first; as many as the reserve takes stay.
                         misses += u32::from(!was_empty);
                         if misses == MOST_MISSES {
@@ -220,11 +258,11 @@ impl Machine {
         }
     }
 
-    /// Empties one slice and switches it off; `dearer` are the slices that may take its pages, dearest last.
+    /// Empties one slice and switches it off; `dearer` are the slices that may take its pages, dearest first.
     fn empty(
         &mut self,
         at: usize,
-        dearer: &[(Price, Reverse<usize>)],
+        dearer: &mut dyn Iterator<Item = usize>,
         request: &Request,
         outcome: &mut Outcome,
     ) -> Next {
@@ -241,11 +279,10 @@ impl Machine {
         if cell.retry_us > self.time_us && !request.ignore_backoff {
             return Next::Failed(Reason::Backoff);
         }
-        // What is kept is moved as anything else.
-        let kept = self.kept_all(at, request.cache);
-        let (moved, dropped) = (cell.movable() + kept, u64::from(cell.freeable) - kept);
-        let Some(plan) = self.plan(at, dearer, moved, request.cache) else {
-            return Next::Missed(Reason::NoRoom);
+        let (moved, dropped) = self.to_move(at, request.cache);
+        let plan = match self.plan(at, dearer, moved, request.cache) {
+            Ok(plan) => plan,
+            Err(room) => return Next::NoRoom(room),
         };
         let pages = u64::from(cell.present);
         let price = self.prices.base(pages)
@@ -293,20 +330,33 @@ impl Machine {
         Next::Failed(Reason::Pinned)
     }
 
-    /// Room for `pages` in the dearest slices first; nothing if there is not enough.
+    /// Pages of a slice that would be moved, and those that would be dropped. What is kept is moved as anything else.
+    fn to_move(&self, at: usize, choice: CacheChoice) -> (u64, u64) {
+        let (cell, kept) = (&self.cells[at], self.kept_all(at, choice));
+        (cell.movable() + kept, u64::from(cell.freeable) - kept)
+    }
+
+    /// The most pages of others that a slice could take.
+    fn offers(&self, at: usize, choice: CacheChoice) -> u64 {
+        let cell = &self.cells[at];
+        if cell.state != SliceState::Online || cell.is_empty() {
+            return 0;
+        }
+        self.room(cell) + self.droppable(at, choice)
+    }
+
+    /// Room for `pages` in the dearest slices first; if there is not enough, how much there is.
     fn plan(
         &self,
         at: usize,
-        dearer: &[(Price, Reverse<usize>)],
+        dearer: &mut dyn Iterator<Item = usize>,
         pages: u64,
         choice: CacheChoice,
-    ) -> Option<Plan> {
+    ) -> Result<Plan, u64> {
         let mut plan = Plan::default();
         let mut left = pages;
-        for &(_, Reverse(target)) in dearer.iter().rev() {
-            if left == 0 {
-                break;
-            }
+        while left > 0 {
+            let Some(target) = dearer.next() else { break };
             let cell = &self.cells[target];
             if target == at || cell.state != SliceState::Online || cell.is_empty() {
                 continue;
@@ -314,11 +364,13 @@ impl Machine {
             let free = self.room(cell).min(left);
             let cache = if left > free { self.droppable(target, choice).min(left - free) } else { 0 };
             left -= free + cache;
-            plan.free += free;
-            plan.cache += cache;
-            plan.targets.push((target, free as u32, cache as u32));
+            if free + cache > 0 {
+                plan.free += free;
+                plan.cache += cache;
+                plan.targets.push((target, free as u32, cache as u32));
+            }
         }
-        (left == 0).then_some(plan)
+        if left == 0 { Ok(plan) } else { Err(pages - left) }
     }
 
     /// Moves and drops what the plan says. Returns what that cost beyond the plan.
@@ -336,6 +388,9 @@ impl Machine {
         for &(target, free, cache) in &plan.targets {
             let mut cache = self.dropped_there(target, choice, u64::from(free) + u64::from(cache));
             for slot in 0..slots {
+                if cache == 0 {
+                    break;
+                }
                 let clean = self.clean_here(slot, target) - self.kept(slot, target, choice);
                 let step = cache.min(u64::from(clean));
                 if step > 0 {
@@ -383,10 +438,12 @@ impl Machine {
 
     /// Drops an owner's cache for a request.
     fn drop_chosen(&mut self, at: usize, slot: usize, pages: u32, choice: CacheChoice) {
+        if pages == 0 {
+            return;
+        }
         if choice == CacheChoice::Auto {
-            let owner = &mut self.owners[slot];
-            owner.usage.drop_idle(owner.total, pages.into());
-            owner.dropped_by_use += u64::from(pages);
+            self.drop_idle(slot, pages.into());
+            self.owners[slot].dropped_by_use += u64::from(pages);
         }
         self.drop_clean(at, slot, pages, true);
     }
@@ -398,6 +455,9 @@ impl Machine {
 
     /// Free pages that a slice has for pages of others: not those of pageblocks that the kernel has begun.
     fn room(&self, cell: &Cell) -> u64 {
+        if cell.unmovable == 0 {
+            return cell.free.into();
+        }
         let block = self.config.pageblock_bytes.pages(self.config.page_bytes).0;
         let begun = u64::from(cell.unmovable).next_multiple_of(block) - u64::from(cell.unmovable);
         u64::from(cell.free).saturating_sub(begun)
@@ -439,27 +499,6 @@ impl Machine {
         cell.boot || cell.retry_us > self.time_us
     }
 
-    /// Clean cache of an owner in a slice that is moved, not dropped: all, none, or the share of it that is active.
-    fn kept(&self, slot: usize, at: usize, choice: CacheChoice) -> u32 {
-        let clean = self.clean_here(slot, at);
-        match choice {
-            CacheChoice::Keep => clean,
-            CacheChoice::Auto => (f64::from(clean) * self.owners[slot].usage.active()).round() as u32,
-            CacheChoice::Drop => 0,
-        }
-    }
-
-    /// The same of all owners.
-    fn kept_all(&self, at: usize, choice: CacheChoice) -> u64 {
-        match choice {
-            CacheChoice::Keep => u64::from(self.cells[at].freeable),
-            CacheChoice::Auto if self.cells[at].freeable > 0 => {
-                (0..self.owners.len()).map(|slot| u64::from(self.kept(slot, at, choice))).sum()
-            }
-            CacheChoice::Auto | CacheChoice::Drop => 0,
-        }
-    }
-
     /// Pages of an owner's class in a slice, for a look at it.
     pub(super) fn holdings(&self, at: usize) -> impl Iterator<Item = (Class, u32, u32, u32)> + '_ {
         self.owners.iter().filter(move |owner| owner.pages[at] > 0).map(move |owner| {
@@ -468,17 +507,28 @@ impl Machine {
     }
 }
 
-fn single(outcome: &mut Outcome, id: SliceId, result: &Next) {
-    outcome.last_slice = Some(id);
-    match result {
-        Next::Done => outcome.slices_done = 1,
-        Next::Failed(reason) | Next::Missed(reason) | Next::Stop(reason) => {
-            // In the wrong state, nothing was tried.
-            outcome.slices_failed = u32::from(*reason != Reason::State);
-            outcome.reason = *reason;
-            outcome.status_errno = errno(*reason);
+impl Next {
+    /// What was in the way.
+    fn reason(&self) -> Reason {
+        match *self {
+            Self::Done => Reason::None,
+            Self::NoRoom(_) => Reason::NoRoom,
+            Self::Failed(reason) | Self::Missed(reason) | Self::Stop(reason) => reason,
         }
     }
+}
+
+fn single(outcome: &mut Outcome, id: SliceId, result: &Next) {
+    outcome.last_slice = Some(id);
+    let reason = result.reason();
+    if reason == Reason::None {
+        outcome.slices_done = 1;
+        return;
+    }
+    // In the wrong state, nothing was tried.
+    outcome.slices_failed = u32::from(reason != Reason::State);
+    outcome.reason = reason;
+    outcome.status_errno = errno(reason);
 }
 
 /// The kernel's numbers, so that a simulated refusal reads like a real one.

@@ -73,6 +73,7 @@ impl Machine {
             owner.dirty[at] += dirty;
             owner.total_dirty += u64::from(dirty);
         }
+        self.counted.forget(at);
         count(cell, zone, owner.class, owner.maps, pages, dirty, true);
     }
 
@@ -91,6 +92,7 @@ impl Machine {
             owner.dirty[at] -= dirty;
             owner.total_dirty -= u64::from(dirty);
         }
+        self.counted.forget(at);
         count(cell, zone, owner.class, owner.maps, pages, dirty, false);
         cell.free += pages;
         zone.free += u64::from(pages);
@@ -259,8 +261,7 @@ impl Machine {
                 let Some(at) = self.clean_by_chance(slot) else { break };
                 let here = u64::from(self.clean_here(slot, at));
                 let step = here.min(self.config.run_pages()).min(pages - dropped).min(clean);
-                let owner = &mut self.owners[slot];
-                owner.usage.drop_idle(owner.total, step);
+                self.drop_idle(slot, step);
                 self.drop_clean(at, slot, step as u32, packing);
                 self.stats.reclaimed_pages += step;
                 dropped += step;

@@ -3,10 +3,13 @@
 //! The clairvoyant's schedules are optima of the policy library's cost model for the demand of the input, and are then
 //! played on the same simulated machine, so that its net is earned by the same rules as everybody else's. The model
 //! takes all slices as equally full; the schedules take them as empty to twice full, with the cache to be dropped or
-//! kept, and the best of them counts. On the machine, where slices differ, it is no bound: a share above 1 is possible.
-//! A bound that nobody can pass, and nobody can reach, stands beside it: what had been saved if all slices that were not
-//! needed had been off at no cost.
+//! kept, and slices emptied at any price, or only if what the plan knows of their time off pays for it. The best schedule
+//! counts, or doing nothing. It knows demand, but neither which slice is cheap when, nor where the kernel's pages will be: what it
+//! earns can be earned, and is no bound. A policy that finds cheap slices may earn more.
+//!
+//! The bound ([`bound`]) is one, and is checked against every sequence of requests on small machines.
 
+mod bound;
 mod picture;
 mod settings;
 
@@ -19,7 +22,7 @@ use ramslice_policy::{
     AnyPolicy, Config as PolicyConfig, ConfigError as PolicyError, Economics, Governor, PolicyKind, Totals,
     clairvoyant,
 };
-use ramslice_types::{Joules, Pages};
+use ramslice_types::{CacheChoice, Joules, Pages};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -28,9 +31,11 @@ pub use settings::{Contestant, sweep};
 
 use crate::books::{Books, Rates};
 use crate::config::{Config, ConfigError};
-use crate::load::{Generator, Notes, Pattern, RecordedLoad, Scale, Step};
+use crate::load::{
+    Generator, Notes, Pattern, RecordedLoad, Scale, Series as UsageSeries, Step, UsageLoad, UsageOptions,
+};
 use crate::machine::Machine;
-use crate::run::{Decider, Run, needed_slices, run};
+use crate::run::{Decider, Run, Schedule, needed_slices, run};
 
 /// A tournament that could not be held to its end.
 #[derive(Debug, Error)]
@@ -66,12 +71,23 @@ pub enum Input {
         /// What was recorded.
         load: Box<RecordedLoad>,
     },
+    /// A machine of a file of utilisation.
+    Usage {
+        /// Its name.
+        name: String,
+        /// What is decided by chance is by this.
+        seed: u64,
+        /// Memory in use over time.
+        series: Box<UsageSeries>,
+        /// What utilisation leaves open.
+        options: UsageOptions,
+    },
 }
 
 /// How a tournament is held.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The machine of generated inputs; recordings bring their own.
+    /// The machine of generated inputs and of files of utilisation; recordings bring their own.
     pub config: Config,
     /// Between two steps of generated inputs.
     pub step: Duration,
@@ -107,7 +123,7 @@ pub struct Score {
     pub books: Books,
     /// Its net as a share of the clairvoyant's, by the middles of both; nothing if the clairvoyant earned nothing.
     pub share_of_clairvoyant: Option<f64>,
-    /// Its net as a share of what would have been saved, had all slices that were not needed been off at no cost.
+    /// Its net as a share of what nobody can pass: pages packed perfectly at no cost, every slice as cheap as an empty one.
     pub share_of_bound: Option<f64>,
     /// For the governor: the most that it may have lost, by its own cap.
     pub loss_cap_joules: Option<Joules>,
@@ -158,7 +174,9 @@ pub struct Report {
     pub standings: Vec<Standing>,
     /// Every setting that was tried, of policies with more than one: for curves over a setting.
     pub tried: Vec<Score>,
-    /// What recordings left out.
+    /// What needs a word beside it.
+    pub explanations: Vec<String>,
+    /// What recordings and files left out.
     pub notes: Notes,
 }
 
@@ -167,14 +185,14 @@ impl Input {
     pub fn name(&self) -> String {
         match self {
             Self::Generated { pattern, .. } => pattern.name().to_owned(),
-            Self::Recorded { name, .. } => name.clone(),
+            Self::Recorded { name, .. } | Self::Usage { name, .. } => name.clone(),
         }
     }
 
     fn seed(&self) -> Option<u64> {
         match self {
             Self::Generated { seed, .. } => Some(*seed),
-            Self::Recorded { .. } => None,
+            Self::Recorded { .. } | Self::Usage { .. } => None,
         }
     }
 }
@@ -189,30 +207,43 @@ struct Ground<'a> {
 impl<'a> Ground<'a> {
     fn new(input: &'a Input, options: &'a Options) -> Self {
         let config = match input {
-            Input::Generated { seed, .. } => Config { seed: *seed, ..options.config.clone() },
+            Input::Generated { seed, .. } | Input::Usage { seed, .. } => {
+                Config { seed: *seed, ..options.config.clone() }
+            }
             Input::Recorded { load, .. } => load.config.clone(),
         };
         Self { input, options, config }
     }
 
-    fn load(&self, pages: u64) -> Box<dyn Iterator<Item = Step> + '_> {
+    fn load(&self, machine: &Machine) -> Box<dyn Iterator<Item = Step> + '_> {
         match self.input {
             Input::Generated { pattern, seed } => {
                 let (step, duration) = (self.options.step, self.options.duration);
+                let pages = machine.totals().managed.0;
                 Box::new(Generator::new(*pattern, Scale { pages, step, duration, seed: *seed }))
             }
             Input::Recorded { load, .. } => Box::new(load.steps.iter().cloned()),
+            Input::Usage { series, options, .. } => {
+                let totals = machine.totals();
+                Box::new(UsageLoad::new(series, *options, totals.managed.0, totals.used().0))
+            }
         }
     }
 
-    fn run(&self, decider: Decider, mut watch: impl FnMut(&Machine)) -> Result<Run, TournamentError> {
-        let mut machine = match self.input {
-            Input::Generated { .. } => Machine::new(self.config.clone())?,
+    fn machine(&self) -> Result<Machine, TournamentError> {
+        Ok(match self.input {
+            Input::Generated { .. } | Input::Usage { .. } => Machine::new(self.config.clone())?,
             Input::Recorded { load, .. } => load.machine(self.config.clone())?,
-        };
-        let pages = machine.totals().managed.0;
-        let mut decider = decider;
-        Ok(run(&mut machine, self.load(pages), &mut decider, &mut watch))
+        })
+    }
+
+    fn run(&self, decider: Decider) -> Result<Run, TournamentError> {
+        Ok(self.play(&mut self.machine()?, decider, |_| ()))
+    }
+
+    fn play(&self, machine: &mut Machine, mut decider: Decider, watch: impl FnMut(&Machine)) -> Run {
+        let load = self.load(machine);
+        run(machine, load, &mut decider, watch)
     }
 
     fn policy(&self, config: &PolicyConfig) -> Result<Decider, TournamentError> {
@@ -246,31 +277,43 @@ impl<'a> Ground<'a> {
     fn clairvoyant(&self) -> Result<(Score, f64), TournamentError> {
         let (mut needed, mut with_cache) = (Vec::new(), Vec::new());
         let never = self.policy(&PolicyConfig::new(PolicyKind::Never))?;
-        let first = self.run(never, |machine| {
+        let mut machine = self.machine()?;
+        let cheapest = bound::Cheapest::new(&self.options.rates, &machine);
+        let mut bound = bound::Bound::new(&machine, cheapest);
+        let first = self.play(&mut machine, never, |machine| {
             let totals = machine.totals();
             needed.push(needed_slices(&totals));
             with_cache.push(needed_slices(&Totals { freeable: Pages::ZERO, ..totals }));
-        })?;
+            bound.step(machine);
+        });
         let seconds = first.duration.as_secs_f64() / (first.steps.max(2) - 1) as f64;
-        let off: u64 = needed.iter().map(|needed| u64::from(first.slices - needed)).sum();
-        let bound = off as f64 * seconds * self.options.economics.saving_watts.0;
         let costs = Costs::new(&self.options.economics, seconds);
-        let mut best: Option<Score> = None;
-        for (needed, cache) in [(needed, "dropped"), (with_cache, "kept")] {
+        let tried = 2 * FILLED.len() * AT_ANY_PRICE.len() + 1;
+        let mut best = self.score(CLAIRVOYANT, "nothing is switched off".to_owned(), tried, &first);
+        for (needed, cache) in [(needed, CacheChoice::Drop), (with_cache, CacheChoice::Auto)] {
             let used_at_start = needed.first().copied().unwrap_or(0);
             let series = Series { used_at_start, needed, slices: first.slices };
             for factor in FILLED {
                 let emptying = costs.empty + factor * (costs.emptying - costs.empty);
-                let schedule = clairvoyant::schedule(&series, Costs { emptying, ..costs });
-                let run = self.run(Decider::Schedule(schedule), |_| ())?;
-                let settings = format!("cache {cache}, slices {} % full", factor * 50.0);
-                let score = self.score(CLAIRVOYANT, settings, 2 * FILLED.len(), &run);
-                if best.as_ref().is_none_or(|best| score.books.net_middle() > best.books.net_middle()) {
-                    best = Some(score);
+                let on = clairvoyant::schedule(&series, Costs { emptying, ..costs });
+                for at_any_price in AT_ANY_PRICE {
+                    let unit_joules = (!at_any_price).then_some(self.options.economics.unit_joules);
+                    let schedule = Schedule { on: on.clone(), cache, costs, unit_joules };
+                    let run = self.run(Decider::Schedule(schedule))?;
+                    let settings = format!(
+                        "cache {}, slices {} % full{}",
+                        if cache == CacheChoice::Drop { "dropped" } else { "by use" },
+                        factor * 50.0,
+                        if at_any_price { ", at any price" } else { "" }
+                    );
+                    let score = self.score(CLAIRVOYANT, settings, tried, &run);
+                    if score.books.net_middle() > best.books.net_middle() {
+                        best = score;
+                    }
                 }
             }
         }
-        Ok((best.expect("there are schedules"), bound))
+        Ok((best, bound.joules()))
     }
 
     /// The best of each, and all that were tried where there was a choice.
@@ -281,7 +324,7 @@ impl<'a> Ground<'a> {
         for contestant in &self.options.contestants {
             let mut best: Option<Score> = None;
             for config in &contestant.settings {
-                let run = self.run(self.policy(config)?, |_| ())?;
+                let run = self.run(self.policy(config)?)?;
                 let name = contestant.kind.name();
                 let mut score = self.score(name, settings::words(config), contestant.settings.len(), &run);
                 if contestant.kind == PolicyKind::Governor {
@@ -304,6 +347,9 @@ impl<'a> Ground<'a> {
     }
 }
 
+/// Whether a slice is emptied at any price, or only at one that its time off pays for.
+const AT_ANY_PRICE: [bool; 2] = [false, true];
+
 /// How full the model may take slices: 1 is half full of movable pages, 0 is empty.
 const FILLED: [f64; 6] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0];
 
@@ -315,6 +361,15 @@ struct Outcome {
 
 /// The name of the one who knew.
 pub const CLAIRVOYANT: &str = "clairvoyant";
+
+/// Stands beside every share above 1.
+pub const ABOVE: &str = "more than the clairvoyant earned, whose plans know all demand but not which slices are cheap when; \
+     nobody can earn more than the bound";
+
+/// Whether a share, as it is printed, is above that of the clairvoyant.
+pub fn is_above(share: Option<f64>) -> bool {
+    share.is_some_and(|share| share >= 1.0005)
+}
 
 /// Holds a tournament. `progress` hears how many inputs are done, and says whether to go on.
 ///
@@ -354,12 +409,20 @@ pub fn hold(options: &Options, progress: &(dyn Fn(usize) -> bool + Sync)) -> Res
     }
     let mut notes = Notes::default();
     for input in &options.inputs {
-        if let Input::Recorded { load, .. } = input {
-            notes += load.notes;
+        match input {
+            Input::Generated { .. } => {}
+            Input::Recorded { load, .. } => notes += load.notes,
+            Input::Usage { series, .. } => notes += series.notes,
         }
     }
     let standings = standings(&by_input);
-    Ok(Report { scores: by_input.into_iter().flatten().collect(), standings, tried, notes })
+    let scores: Vec<Score> = by_input.into_iter().flatten().collect();
+    let mut shares = scores.iter().chain(&tried).map(|score| score.share_of_clairvoyant);
+    let above = shares.any(is_above).then(|| format!("a share above 100 % is {ABOVE}"));
+    let nothing = scores.iter().any(|score| score.share_of_clairvoyant.is_none());
+    let nothing = nothing.then(|| "where the clairvoyant earned nothing, there is no share".to_owned());
+    let explanations = above.into_iter().chain(nothing).collect();
+    Ok(Report { scores, standings, tried, explanations, notes })
 }
 
 fn standings(by_input: &[Vec<Score>]) -> Vec<Standing> {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{CLAIRVOYANT, Report};
+use super::{ABOVE, CLAIRVOYANT, Report, is_above};
 
 /// After Okabe and Ito: told apart also by who does not see all colours.
 const COLOURS: [&str; 6] = ["#5a5a5a", "#0072b2", "#d55e00", "#cc79a7", "#009e73", "#e69f00"];
@@ -79,6 +79,9 @@ pub fn svg(report: &Report) -> String {
         let (left, y) = (LEFT + 125.0 * at as f64, bottom + 1.8 * ROW);
         let _ = writeln!(svg, r#"<circle cx="{left}" cy="{y}" r="5" fill="{}"/>"#, colour(name));
         label(&mut svg, (left + 10.0, y + 4.0), name);
+    }
+    if report.scores.iter().any(|score| is_above(score.share_of_clairvoyant)) {
+        label(&mut svg, (8.0, height - 8.0), &format!("above 100 %: {ABOVE}"));
     }
     svg.push_str("</svg>\n");
     svg

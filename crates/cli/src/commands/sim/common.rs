@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use ramslice_energy::{Interval, Profile, State, range};
 use ramslice_policy::{Config as PolicyConfig, Economics, PolicyKind};
-use ramslice_sim::load::Pattern;
+use ramslice_sim::load::{Pattern, UsageOptions};
 use ramslice_sim::{Config, Placement, Rates};
 use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
 
@@ -113,6 +113,15 @@ pub(super) fn policy(text: &str) -> Result<PolicyConfig> {
     }
     let content = fs::read(path).with_context(|| format!("reading {text}"))?;
     Ok(PolicyConfig::parse_bytes(content, text)?)
+}
+
+/// What is taken of files of utilisation, which tell no more than how much memory is in use.
+pub(super) fn taken_as_cache(options: UsageOptions) -> String {
+    format!(
+        "of what files of utilisation say is in use, {:.0} % is clean page cache, of which {:.0} % is used again within an hour",
+        options.cache_share * 100.0,
+        options.cache_reuse_per_hour * 100.0
+    )
 }
 
 /// A pattern by its name.

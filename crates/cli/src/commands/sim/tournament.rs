@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use ramslice_policy::PolicyKind;
 use ramslice_sim::Config;
-use ramslice_sim::load::{Pattern, recorded};
-use ramslice_sim::tournament::{Contestant, Input, Options, Report, Score, hold, svg, sweep};
-use ramslice_types::parse_duration;
+use ramslice_sim::load::{Pattern, Series, UsageFile, UsageOptions, Which, recorded};
+use ramslice_sim::tournament::{Contestant, Input, Options, Report, Score, hold, is_above, svg, sweep};
+use ramslice_types::{Random, parse_duration};
 use serde::Serialize;
 
 use super::super::interrupt::interruptible;
@@ -20,19 +20,24 @@ use crate::exit::{Exit, UsageError};
 use crate::render::{Align, Table};
 
 const HELP: &str = "\
-Every policy runs on every input: on generated loads with each seed, and on recordings. Beside them \
-runs a clairvoyant, whose schedules are optima of a cost model for the demand of that input; the best \
-of twelve counts. With --sweep, policies with settings have a choice of them and count with the best on each input: \
+Every policy runs on every input: on generated loads with each seed, on recordings, and on files of utilisation. \
+Beside them runs a clairvoyant, whose schedules are optima of a cost model for the demand of that input; the best \
+of 25 counts. With --sweep, policies with settings have a choice of them and count with the best on each input: \
 budgets as in the thesis' case studies, watermarks, thresholds.
 
 A share is a policy's net by the clairvoyant's, both by the middle of their intervals. The \
-clairvoyant plans with whole slices that are equally full, so more than 100 % is possible. The bound \
-is what had been saved if all slices that were not needed had been off at no cost.
+clairvoyant knows all demand, but plans with slices that are equally full: who finds the cheap ones may earn more. \
+Such a share has a *. Nobody can earn more than the bound: all that lasts packed perfectly, and every slice as cheap to \
+switch off as an empty one.
+
+Of a file of utilisation, --sample machines take part, drawn from all of the file's by --sample-seed; or one, by \
+--machine. They have the memory and slices of generated loads, and steps of five minutes.
 
 Examples:
   ramslice sim tournament
   ramslice sim tournament --loads diurnal,batch --seeds 1,2,3 --sweep --svg policies.svg
   ramslice sim tournament --policies periodic --sweep --recording osm --loads none
+  ramslice sim tournament --loads none --usage machine_usage.csv --sample 5 --memory 512G --slice 4G
   ramslice sim tournament --json | jq '.standings[] | {policy, median_share}'";
 
 /// Let every policy run on every load.
@@ -48,6 +53,27 @@ pub(super) struct Args {
     /// Recordings that take part; repeat
     #[arg(long, value_name = "DIR")]
     recording: Vec<PathBuf>,
+    /// Files of machine utilisation in the layout of `machine_usage.csv` that take part, also those of `sim generate`; repeat
+    #[arg(long, value_name = "FILE")]
+    usage: Vec<PathBuf>,
+    /// Machines of each file of utilisation that take part, drawn by --sample-seed
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), requires = "usage")]
+    sample: u32,
+    /// Decides which machines of a file are drawn, and what happens to them by chance
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "usage")]
+    sample_seed: u64,
+    /// Machines of the files of utilisation that take part, by their names, instead of a sample
+    #[arg(
+        long = "machine",
+        value_name = "ID,...",
+        value_delimiter = ',',
+        requires = "usage",
+        conflicts_with = "sample"
+    )]
+    machines: Vec<String>,
+    /// Take rows of a file of utilisation that are usually more than an hour apart, which else count as milliseconds
+    #[arg(long, requires = "usage")]
+    sparse: bool,
     /// Policies, by name or by file with settings [default: all]
     #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',')]
     policies: Vec<String>,
@@ -107,14 +133,46 @@ fn inputs(args: &Args) -> Result<Vec<Input>> {
         .flat_map(|pattern| args.seeds.iter().map(move |&seed| Input::Generated { pattern, seed }))
         .collect();
     for dir in &args.recording {
-        let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
-        inputs.push(Input::Recorded { name, load: Box::new(recorded(dir)?) });
+        inputs.push(Input::Recorded { name: last_part(dir), load: Box::new(recorded(dir)?) });
+    }
+    for path in &args.usage {
+        inputs.extend(usage(args, path)?);
+    }
+    for (at, input) in inputs.iter().enumerate() {
+        let same = |other: &Input| other.name() == input.name() && !matches!(other, Input::Generated { .. });
+        if inputs[..at].iter().any(same) {
+            let message = format!("two inputs are called {}: give their files other names", input.name());
+            return Err(UsageError(message).into());
+        }
     }
     if inputs.is_empty() {
-        let message = "there is no input: leave out `--loads none`, or name a --recording";
+        let message =
+            "there is no input: leave out `--loads none`, or name a --recording or a file with --usage";
         return Err(UsageError(message.to_owned()).into());
     }
     Ok(inputs)
+}
+
+fn last_part(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// The machines of a file of utilisation that take part.
+fn usage(args: &Args, path: &Path) -> Result<Vec<Input>> {
+    let which = if args.machines.is_empty() {
+        Which::Sample { number: args.sample as usize, seed: args.sample_seed }
+    } else {
+        Which::Named(args.machines.clone())
+    };
+    let found = which.of(path, UsageFile::open(path)?.sparse(args.sparse))?;
+    let input = |(place, series): (usize, Series)| Input::Usage {
+        name: format!("{} {}", last_part(path), series.machine),
+        // As in a fleet: chance is another one for each machine.
+        seed: Random::of(args.sample_seed, place as u64).bits(),
+        series: Box::new(series),
+        options: UsageOptions::default(),
+    };
+    Ok(found.into_iter().map(input).collect())
 }
 
 fn contestants(args: &Args) -> Result<Vec<Contestant>> {
@@ -151,7 +209,10 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             return Err(UsageError(message).into());
         }
     }
-    let told = rates.assumptions.clone();
+    let mut told = rates.assumptions.clone();
+    if !args.usage.is_empty() {
+        told.push(common::taken_as_cache(UsageOptions::default()));
+    }
     let options = Options {
         config,
         step: args.step,
@@ -231,7 +292,7 @@ fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
             standing.policy.clone(),
             standing.inputs.to_string(),
             common::joules(standing.books.net),
-            common::share(standing.median_share),
+            marked(standing.median_share),
             standing.losses.to_string(),
             format!("{:.1} J", standing.worst_loss_joules.0),
             standing
@@ -240,10 +301,18 @@ fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
         ]);
     }
     table.write(out, &context.screen)?;
+    for sentence in &body.report.explanations {
+        writeln!(out, "* {sentence}")?;
+    }
     for sentence in body.report.notes.sentences().iter().chain(body.assumptions) {
         writeln!(out, "- {sentence}")?;
     }
     Ok(())
+}
+
+/// A share; one that needs a word has a mark.
+fn marked(share: Option<f64>) -> String {
+    format!("{}{}", common::share(share), if is_above(share) { " *" } else { "" })
 }
 
 fn cells(score: &Score) -> Vec<String> {
@@ -252,7 +321,7 @@ fn cells(score: &Score) -> Vec<String> {
         score.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
         score.policy.clone(),
         common::joules(score.books.net),
-        common::share(score.share_of_clairvoyant),
+        marked(score.share_of_clairvoyant),
         common::share(score.share_of_bound),
         score.demand_wakes.to_string(),
         format!("{:.0} ns", score.wake_wait_p999_ns),
