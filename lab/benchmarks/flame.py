@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Flame graphs from perf's data, drawn by inferno."""
 
+import datetime
 import os
 import subprocess
 
@@ -9,9 +10,9 @@ from common import CACHE, die
 INFERNO = CACHE / "inferno"
 VERSION = "0.12.8"
 GRAPHS = {
-    # name: (title, frame that the graph begins with)
+    # name, which is that of perf's data, too: (title, frame that the graph begins with)
     "emptying": ("Emptying a half full slice of 1 GiB", "ramslice_offline_slice"),
-    "targets": ("Search for destinations", "ramslice_target_fill"),
+    "targets": ("Search for destinations that hold cache", "ramslice_target_fill"),
 }
 
 
@@ -25,21 +26,22 @@ def install():
         die("cargo could not install inferno: is there a network?")
 
 
-def fold(folder):
+def fold(folder, name):
     """Stacks of the program that asked, one a line, with their number."""
-    script = subprocess.run(["perf", "script", "--kallsyms", folder / "kallsyms", "-i", folder / "perf.data", "--comm", "bench"],
+    script = subprocess.run(["perf", "script", "--kallsyms", folder / "kallsyms", "-i", folder / f"{name}.data", "--comm", "bench"],
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
     return subprocess.run([INFERNO / "bin/inferno-collapse-perf"], input=script, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, check=True).stdout.decode()
 
 
-def draw(folder, out):
-    """Writes out/flame-NAME.svg for each graph."""
+def draw(folder, out, image):
+    """Writes OUT/flame-NAME.svg for each graph, whose title says what was profiled when; their paths."""
     install()
+    drawn = []
     out.mkdir(parents=True, exist_ok=True)
-    folded = fold(folder)
-    (out / "emptying.folded").write_text(folded)
     for name, (title, root) in GRAPHS.items():
+        folded = fold(folder, name)
+        (out / f"{name}.folded").write_text(folded)
         lines = []
         for line in folded.splitlines():
             stack, count = line.rsplit(" ", 1)
@@ -48,8 +50,10 @@ def draw(folder, out):
                 lines.append(";".join(frames[frames.index(root):]) + f" {count}\n")
         if not lines:
             die(f"no sample has {root}")
-        svg = subprocess.run([INFERNO / "bin/inferno-flamegraph", "--title", title, "--countname", "samples",
+        svg = subprocess.run([INFERNO / "bin/inferno-flamegraph", "--title", f"{title}, {image}, {datetime.date.today()}", "--countname", "samples",
                               "--colors", "blue", "--hash"],
                              input="".join(lines), text=True, stdout=subprocess.PIPE, check=True, env=os.environ).stdout
-        (out / f"flame-{name}.svg").write_text(svg)
-        print(f"  {out / f'flame-{name}.svg'}: {sum(int(line.rsplit(' ', 1)[1]) for line in lines)} samples")
+        drawn.append(out / f"flame-{name}.svg")
+        drawn[-1].write_text(svg)
+        print(f"  {drawn[-1]}: {sum(int(line.rsplit(' ', 1)[1]) for line in lines)} samples")
+    return drawn

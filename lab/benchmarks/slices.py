@@ -6,6 +6,7 @@ Each part boots both kernels in random order and returns entries and the images 
 
 import json
 import statistics
+import shutil
 import subprocess
 
 from common import CACHE, OUT, ROOT, built
@@ -230,9 +231,13 @@ def redis(args):
 def flames(args):
     """Flame graphs of emptying a slice of 1 GiB and of the search for destinations; no figures."""
     images = images_of("plain")
-    boot = Boot("ours", "plain", [*MOVABLE, ICOUNT, "--cpus", "1", "--append", "ramslice=64M"], SCRIPT, ["profile"])
+    boot = Boot("ours", "plain", [*MOVABLE, ICOUNT, "--cpus", "1", "--disk", "4G", "--append", "ramslice=64M"], SCRIPT,
+                ["profile"])
     machines.run([boot], images, "flames", args.quick, 1, args.seed)
-    flame.draw(boot.folder, OUT / "bench")
+    drawn = flame.draw(boot.folder, OUT / "bench", images["plain"].name)
+    if not args.quick:
+        for path in drawn:
+            shutil.copy(path, ROOT / "results" / path.name)
     return [], images
 
 

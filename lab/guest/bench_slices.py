@@ -300,22 +300,41 @@ def snapshot(_):
     return [{"snapshot_ns": int(a), "order_ns": int(b)} for a, b in re.findall(r"snapshot_ns (\d+) order_ns (\d+)", text)]
 
 
+def profiled(bench, mib, rows, path):
+    """Empties slices one by one; perf's data go to the path."""
+    data = Path("/tmp/perf.data")
+    data.unlink(missing_ok=True)
+    perf = subprocess.Popen(["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock:k", "-F", "8000", "-m", "4096", "-o", data],
+                            stderr=subprocess.DEVNULL)
+    harness.until(data.exists, 20)
+    found = [empty_range(bench, mib, row) for row in rows]
+    perf.send_signal(signal.SIGINT)
+    perf.wait()
+    path.write_bytes(data.read_bytes())
+    return found
+
+
 def profile(folder):
-    """Where the instructions go while a slice of 1 GiB is emptied; perf's data go to the folder."""
+    """Where the instructions go while a slice of 1 GiB is emptied, and small ones into destinations that hold cache."""
     dev.debugfs()
     dev.write("/proc/sys/kernel/kptr_restrict", 0)
-    if PATCHED:
-        set_slices(1024)
+    set_slices(1024)
+    found = {}
     with Bench() as bench:
         half_full(bench, random.getrandbits(32))
         row = min(ranges(bench, 1024, HIGH, 2), key=foreign)
-        perf = subprocess.Popen(["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock:k", "-F", "8000", "-m", "4096",
-                                 "-o", "/tmp/perf.data"], stderr=subprocess.DEVNULL)
-        harness.until(Path("/tmp/perf.data").exists, 20)
-        found = empty_range(bench, 1024, row)
-        perf.send_signal(signal.SIGINT)
-        perf.wait()
-    (folder / "perf.data").write_bytes(Path("/tmp/perf.data").read_bytes())
+        found["emptying"] = profiled(bench, 1024, [row], folder / "emptying.data")
+        wake_range(bench, 1024, row["pfn"])
+        set_slices(64)
+        # A hole of that size is read without a disk, and is cache all the same
+        hole = Path(dev.file_system()) / "hole"
+        hole.touch()
+        os.truncate(hole, movable_mib() * 6 // 10 * MIB)
+        with hole.open("rb", buffering=0) as file:
+            while file.read(MIB):
+                pass
+        rows = sorted(ranges(bench, 64, HIGH, movable_mib() // 64), key=lambda row: row["own"])
+        found["targets"] = profiled(bench, 64, rows[:4], folder / "targets.data")
     (folder / "kallsyms").write_text(Path("/proc/kallsyms").read_text())
     return found
 

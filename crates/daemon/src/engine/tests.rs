@@ -8,11 +8,11 @@ use ramslice_types::{Bytes, Contents, Detail, ErrorKind, Random, Snapshot, Zone}
 
 use super::*;
 
-pub const SLICE: Bytes = Bytes(64 << 20);
+pub(super) const SLICE: Bytes = Bytes(64 << 20);
 
 /// A simulated machine that may fail.
-pub struct Machine {
-    pub sim: SimBackend,
+pub(super) struct Machine {
+    pub(super) sim: SimBackend,
     looks_fail: Mutex<Option<&'static str>>,
     requests_fail: Mutex<bool>,
     requests: Mutex<Vec<Request>>,
@@ -21,11 +21,11 @@ pub struct Machine {
     /// How long a request takes.
     takes: Mutex<Duration>,
     /// How many times its price a request costs.
-    pub dearer: Mutex<f64>,
+    pub(super) dearer: Mutex<f64>,
 }
 
 impl Machine {
-    pub fn new(slices: u64) -> Self {
+    pub(super) fn new(slices: u64) -> Self {
         Self {
             sim: SimBackend::new(Config::new(SLICE * slices, SLICE)).unwrap(),
             looks_fail: Mutex::new(None),
@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    pub fn use_slices(&self, slices: f64) {
+    pub(super) fn use_slices(&self, slices: f64) {
         let pages = (slices * SLICE.0 as f64 / 4096.0) as u64;
         self.sim.apply(Change::Level { owner: OwnerId(1), class: Class::Anon, maps: 1, pages });
     }
@@ -115,22 +115,22 @@ impl Backend for Machine {
     }
 }
 
-pub fn settings(more: &str) -> Settings {
+pub(super) fn settings(more: &str) -> Settings {
     let text =
         format!("schema_version = 1\n{more}\n[energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n");
     Settings::parse(&text, "test.toml").unwrap()
 }
 
-pub fn host() -> Host {
+pub(super) fn host() -> Host {
     Host { boot: "boot".to_owned(), vmstat: None }
 }
 
-pub fn engine(mode: &str, saved: Option<Memory>) -> Engine {
+pub(super) fn engine(mode: &str, saved: Option<Memory>) -> Engine {
     Engine::new(settings(&format!("mode = \"{mode}\"")), saved, host(), Arc::new(Metrics::new()))
 }
 
 /// So many steps of 30 s from `now` on; returns the time after them.
-pub fn steps(engine: &mut Engine, machine: &Machine, now: u64, count: u64) -> u64 {
+pub(super) fn steps(engine: &mut Engine, machine: &Machine, now: u64, count: u64) -> u64 {
     for step in 0..count {
         engine.step(machine, "simulated", Duration::from_secs(now + step * 30)).unwrap();
         machine.sim.advance(Duration::from_secs(30));
