@@ -48,6 +48,8 @@ pub(super) struct Args {
     /// Recordings that take part; repeat
     #[arg(long, value_name = "DIR")]
     recording: Vec<PathBuf>,
+    #[command(flatten)]
+    seconds: common::Seconds,
     /// Policies, by name or by file with settings [default: all]
     #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',')]
     policies: Vec<String>,
@@ -138,7 +140,9 @@ fn contestants(args: &Args) -> Result<Vec<Contestant>> {
 
 pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let config = args.machine.config(1);
-    let (economics, rates) = args.energy.resolve(config.slice_bytes, config.page_bytes)?;
+    let clock = args.seconds.clock(args.recording.iter().map(PathBuf::as_path))?;
+    let clock_is_real = clock.is_real();
+    let (economics, rates) = args.energy.resolve(config.slice_bytes, config.page_bytes, clock)?;
     let inputs = inputs(args)?;
     for input in &inputs {
         if let Input::Recorded { name, load } = input
@@ -150,6 +154,11 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             );
             return Err(UsageError(message).into());
         }
+    }
+    if !clock_is_real && inputs.iter().any(|input| matches!(input, Input::Generated { .. })) {
+        let message = "seconds of generated loads are real ones, those of these recordings are not: state --loads none, \
+                       and hold generated loads in another tournament";
+        return Err(UsageError(message.to_owned()).into());
     }
     let told = rates.assumptions.clone();
     let options = Options {
