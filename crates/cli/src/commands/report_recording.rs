@@ -217,6 +217,7 @@ impl Joules {
             "emulated seconds, divided by `--time-factor`"
         };
         Some(Energy {
+            sweep: None,
             name: name.to_owned(),
             budget,
             saved: range(statement.saved_joules),
