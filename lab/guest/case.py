@@ -4,9 +4,9 @@
 
 Usage: case.py JOB...
 
-A job is a file of JSON: case, setting, start, seed, disk, out (a directory), period_s, time_factor, record, work (what
-the case wants to know) and expected (what must come out). Seconds are the guest's. The status is 1 if a result is
-wrong: such a run has no figures.
+A job is a file of JSON: case, setting, start, seed, disk, out (a directory), period_s, time_factor, record (a sample every
+so many seconds, or null), work (what the case wants to know) and expected (what must come out). Seconds are the guest's. The
+status is 1 if a result is wrong: such a run has no figures.
 """
 
 import contextlib
@@ -169,7 +169,7 @@ class Recording:
             self.log = Path("/tmp/record.log")
             with open(self.log, "w") as log:
                 self.process = subprocess.Popen(
-                    [PROGRAM, "record", "-o", f"{job['out']}/recording", "--every", "5s", "--part", "30s"],
+                    [PROGRAM, "record", "-o", f"{job['out']}/recording", "--every", f"{job['record']}s", "--part", "30s"],
                     stdout=log, stderr=subprocess.STDOUT)
 
     def end(self):
