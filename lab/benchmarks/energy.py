@@ -5,7 +5,10 @@ Each part boots the patched kernel, takes samples there, keeps them in results/,
 them on the host: `ramslice calibrate --from results/prices-PART.json` does the same at any time.
 """
 
+import collections
+import itertools
 import json
+import random
 import subprocess
 
 from common import OUT, ROOT, built
@@ -16,10 +19,33 @@ SCRIPT = "bench_energy.py"
 MACHINE = ["--mem", "1500M", "--disk", "400M", "--append", "ramslice=16M"]
 
 
+# So many slices of programs are judged and kept: ten times as many need a file of a megabyte, and say hardly more.
+MOST_HELD_OUT = 400
+
+
+def drawn(boots):
+    """The samples of each boot: all that models are fitted to, and of those of programs so many that all together are at
+    most MOST_HELD_OUT. From each program of each boot the same number, as far as it has them; which, a fixed seed decides."""
+    groups = collections.defaultdict(list)
+    for number, rows in enumerate(boots):
+        for place, row in enumerate(rows):
+            if row["origin"] == "program":
+                groups[number, row["label"]].append((number, place))
+    chance = random.Random(1)
+    for group in groups.values():
+        chance.shuffle(group)
+    # One of each in turn
+    in_turn = (one for turn in itertools.zip_longest(*groups.values()) for one in turn if one)
+    kept = set(itertools.islice(in_turn, MOST_HELD_OUT))
+    return [[row for place, row in enumerate(rows) if row["origin"] != "program" or (number, place) in kept]
+            for number, rows in enumerate(boots)]
+
+
 def together(boots, file):
-    """The samples of several boots as one file, which is small enough to keep: one line for each."""
+    """The samples of several boots as one file, which is small enough to keep: one line for each. What is not kept is not
+    judged, either."""
     documents = [json.loads((boot.folder / "result.json").read_text()) for boot in boots]
-    rows = [row for document in documents for row in document["samples"]]
+    rows = [row for rows in drawn([document["samples"] for document in documents]) for row in rows]
     head = documents[0] | {"samples": [], "changed_samples": sum(d["changed_samples"] for d in documents),
                            "noise": max(d["noise"] for d in documents)}
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)

@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from benchmarks import entries, governor, programs, stats
+from benchmarks import energy, entries, governor, programs, stats
 
 ENTRY = {"name": "x", "value": 0.6, "ci95": [0.59, 0.61], "n": 10, "source": "run", "kernel": {"plain": {"code": "now"}},
          "equivalence": {"margin": 0.01, "p": 0.01}}
@@ -224,6 +224,58 @@ class Governor(unittest.TestCase):
         self.assertAlmostEqual(found["governor-share"]["value"], 1 - 0.9045)
         self.assertEqual(found["governor-cap"]["value"], -2)
         self.assertEqual(found["governor-total"]["values"][0], -20)
+
+
+class Prices(unittest.TestCase):
+    """Boots with samples of programs, of which there are too many, and of mixtures."""
+
+    def boots(self, *numbers):
+        def sample(number, origin, label):
+            return {"origin": origin, "label": label, "place": number}
+
+        return [[sample(n, {"artificial": "cache"}, "cache") for n in range(50)] +
+                [sample(n, "program", label) for label, number in counts.items() for n in range(number)] for counts in numbers]
+
+    def counted(self, boots):
+        return [{label: sum(row["label"] == label for row in rows) for label in {row["label"] for row in rows}} for rows in boots]
+
+    def test_programs_and_boots_have_equal_shares_of_what_is_kept_and_mixtures_are_all_kept(self):
+        kept = energy.drawn(self.boots({"make": 700, "sort": 30}, {"make": 500}, {"make": 600, "sort": 600}))
+        # 30 of the one that has no more; what is left is shared by four, at most one apart.
+        self.assertEqual(self.counted(kept), [{"cache": 50, "make": 93, "sort": 30}, {"cache": 50, "make": 93},
+                                              {"cache": 50, "make": 92, "sort": 92}])
+
+    def test_few_are_all_kept_as_they_are(self):
+        boots = self.boots({"make": 100, "sort": 100}, {"make": energy.MOST_HELD_OUT - 200})
+        self.assertEqual(energy.drawn(boots), boots)
+
+    def test_what_is_kept_is_drawn_by_chance_the_same_each_time_and_in_its_order(self):
+        boots = self.boots({"make": 1000})
+        kept = energy.drawn(boots)
+        self.assertEqual(kept, energy.drawn(boots))
+        places = [row["place"] for row in kept[0] if row["origin"] == "program"]
+        self.assertEqual(places, sorted(places))
+        self.assertEqual(len(places), energy.MOST_HELD_OUT)
+        # Of each quarter about a quarter: slices of a program change while it works.
+        for quarter in range(4):
+            self.assertAlmostEqual(sum(place // 250 == quarter for place in places), energy.MOST_HELD_OUT / 4, delta=30)
+
+    def test_what_is_kept_is_a_file_that_holds_no_more_than_what_is_judged(self):
+        documents = [{"schema_version": 1, "changed_samples": 2, "noise": noise, "samples": rows}
+                     for noise, rows in zip((0.1, 0.2), self.boots({"make": 700}, {"make": 700}))]
+        with tempfile.TemporaryDirectory() as folder:
+            boots = []
+            for number, document in enumerate(documents):
+                (Path(folder) / str(number)).mkdir()
+                (Path(folder) / str(number) / "result.json").write_text(json.dumps(document))
+                boots.append(mock.Mock(folder=Path(folder) / str(number)))
+            energy.together(boots, Path(folder) / "prices.json")
+            text = (Path(folder) / "prices.json").read_text()
+        found = json.loads(text)
+        self.assertEqual((found["changed_samples"], found["noise"]), (4, 0.2))
+        self.assertEqual(sum(row["origin"] == "program" for row in found["samples"]), energy.MOST_HELD_OUT)
+        self.assertEqual(len(found["samples"]), 100 + energy.MOST_HELD_OUT)
+        self.assertEqual(len(text.splitlines()), 2 + len(found["samples"]))
 
 
 if __name__ == "__main__":

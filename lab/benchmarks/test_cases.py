@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the kept runs of case studies are made into: pairs by seed, gains whose ends are the worst and best case."""
 
+import tempfile
+import tomllib
 import unittest
+from pathlib import Path
 from unittest import mock
 
 from benchmarks import cases, entries
+from cases import sweep
 
 
 def joules(low, high):
@@ -89,6 +93,73 @@ class Cases(unittest.TestCase):
         entry = {"name": "x", "value": 1.0, "n": 3, "kernel": {"plain": {"code": "now"}}}
         for ci95, verdict in (([0.1, 2.0], "true"), ([-0.1, 2.0], "false"), ([0.0, 2.0], "false")):
             self.assertEqual(entries.judge(entry | {"ci95": ci95}, {"above": 0, "need_n": 3}), verdict)
+
+
+def played(saved, cost, off, moved):
+    """What the simulator says of one play, in J, slices and pages."""
+    both = {f"{term}_joules": {"low": 0.0, "high": 0.0} for term in sweep.COSTS}
+    return both | {"saved_joules": {"low": saved, "high": saved}, "emptying_joules": {"low": cost, "high": 2 * cost},
+                   "net_joules": {"low": saved - 2 * cost, "high": saved - cost}, "mean_offline": off, "assumptions": ["assumed"],
+                   "work": {"migrated_pages": moved, "dropped_pages": 0},
+                   "stats": {"packing_refault_pages": 0, "demand_wakes": 0}}
+
+
+class Sweep(unittest.TestCase):
+    def test_budgets_are_those_of_the_thesis_for_slices_of_this_size(self):
+        tried = sweep.settings(16 << 20)
+        self.assertEqual(len(tried), len(set(tried)))
+        for each in (False, True):
+            budgets = [budget for policy, budget, per_slice in tried if per_slice is each and policy == "periodic"]
+            self.assertEqual(budgets, [15625 << n for n in range(7)])
+        self.assertEqual([b for p, b, each in tried if p == "periodic" and each is None], [0, None])
+
+    def test_a_setting_is_a_file_for_the_simulator(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "policy.toml"
+            for setting in sweep.settings(16 << 20):
+                sweep.policy_file(setting, 20, path)
+                found = tomllib.loads(path.read_text())
+                self.assertEqual(found["policy"], setting[0])
+                if setting[0] == "periodic":
+                    self.assertEqual(found["periodic"], {
+                        "period_seconds": 20, "budget_100cycles": "inf" if setting[1] is None else setting[1],
+                        "per_slice": setting[2] is True})
+
+    def test_a_row_is_the_mean_of_its_plays_and_its_net_their_least_and_most(self):
+        row = sweep.row("fresh", ("periodic", 15625, False), [played(1.0, 0.25, 10, 100), played(2.0, 0.75, 12, 300)])
+        self.assertEqual((row["n"], row["slices_off"], row["migrated_pages"]), (2, 11, 200))
+        self.assertEqual((row["saved_joules"]["low"], row["invested_joules"]), (1.5, {"low": 0.5, "high": 1.0}))
+        self.assertEqual(row["net_joules"], {"low": 0.5, "high": 1.0})
+        self.assertEqual(row["net_range_joules"], {"low": 0.5, "high": 1.25})
+
+    def test_each_start_has_all_settings_and_what_was_measured_stands_beside_what_was_simulated(self):
+        recordings = [({"start": start, "seed": seed, "scale": "small", "period_s": 20}, f"{start}-{seed}")
+                      for start in ("fresh", "aged") for seed in (1, 2)]
+        runs = [run("nothing", 1, 2, seed=seed, off=100.0 * seed) for seed in (1, 2, 3)] + [run("unlimited", 1, 2, off=400.0)]
+        with mock.patch.object(sweep, "play", lambda program, recording, policy, profile, factor, seed: played(1, 0, seed, 0)):
+            rows, assumed = sweep.swept("ramslice", recordings, 16 << 20, "p", {"low": 4, "high": 5}, (1, 2), runs)
+        self.assertEqual(assumed, ["assumed"])
+        self.assertEqual([r["start"] for r in rows], [s for s in ("fresh", "aged") for _ in sweep.settings(16 << 20)])
+        self.assertTrue(all(r["n"] == 4 for r in rows))
+        found = {(r["start"], r["policy"], r["budget_100cycles"]): r for r in rows}
+        # Seeds 1 and 2: 100 and 200 slice-seconds in 50 s; the third was not recorded.
+        self.assertEqual(found["fresh", "periodic", 0]["measured_slices_off"], 3)
+        self.assertEqual(found["fresh", "periodic", None]["measured_slices_off"], 8)
+        self.assertEqual(found["fresh", "governor", None]["attainable_slices_off"], 0.8)
+        self.assertNotIn("measured_slices_off", found["aged", "periodic", 0])
+
+    def test_a_recording_is_kept_with_what_is_known_of_its_run(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sweep, "CACHE", Path(folder)):
+            (Path(folder) / "r").mkdir()
+            for start in ("aged", "fresh"):
+                for date in ("then", "now"):
+                    (Path(folder) / "r/part").write_text(date)
+                    sweep.keep(Path(folder) / "r", "tpch", {"scale": "full", "start": start, "seed": 1, "date": date, "code": "c",
+                                                            "period_s": 20, "elapsed_s": 200})
+            found = sweep.kept("tpch", "full")
+            self.assertEqual([(r["start"], r["date"]) for r, _ in found], [("fresh", "now"), ("aged", "now")])
+            self.assertEqual((found[0][1] / "part").read_text(), "now")
+            self.assertEqual(sweep.kept("tpch", "small"), [])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from . import environment, native, prepared
 SCALES = {
     "tiny": {"nodes": 2000, "rounds": 1, "pause_s": 0},
     "small": {"nodes": 30000, "rounds": 6, "pause_s": 0},
-    "full": {"nodes": 200000, "rounds": 8, "pause_s": 0},
+    # So long that a setting sends more than ten requests, one each 20 s, and what it dropped is read again
+    "full": {"nodes": 200000, "rounds": 12, "pause_s": 16},
 }
 STYLE = "/usr/share/osm2pgsql/default.style"
 PROGRAM = ROOT / "lab/cases/make_extract.py"
@@ -42,7 +43,7 @@ def prepare(scale):
                        env=environment())
         # The server does not run as root, and its socket's path has to be short
         shutil.chown(disk, "postgres", "postgres")
-        job = {"seed": 1, "work": work | {"rounds": 0}}
+        job = {"seed": 1, "work": work | {"rounds": 0, "pause_s": 0}}
         server = case_work.Import(job, disk)
         data = disk / "pg"
         server.must(server.BIN / "initdb", "-D", data, "-A", "trust", "--no-locale", "-E", "UTF8", "-N")

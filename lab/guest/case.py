@@ -4,9 +4,9 @@
 
 Usage: case.py JOB...
 
-A job is a file of JSON: case, setting, start, seed, disk, out (a directory), period_s, time_factor, record, work (what
-the case wants to know) and expected (what must come out). Seconds are the guest's. The status is 1 if a result is
-wrong: such a run has no figures.
+A job is a file of JSON: case, setting, start, seed, disk, out (a directory), period_s, time_factor, record (a sample every
+so many seconds, or null), work (what the case wants to know) and expected (what must come out). Seconds are the guest's. The
+status is 1 if a result is wrong: such a run has no figures.
 """
 
 import contextlib
@@ -169,7 +169,7 @@ class Recording:
             self.log = Path("/tmp/record.log")
             with open(self.log, "w") as log:
                 self.process = subprocess.Popen(
-                    [PROGRAM, "record", "-o", f"{job['out']}/recording", "--every", "5s", "--part", "30s"],
+                    [PROGRAM, "record", "-o", f"{job['out']}/recording", "--every", f"{job['record']}s", "--part", "30s"],
                     stdout=log, stderr=subprocess.STDOUT)
 
     def end(self):
@@ -180,10 +180,12 @@ class Recording:
         return "whole" if self.process.wait() == 0 else f"failed: {self.log.read_text()[-500:]}"
 
 
-def disk_read_bytes(disk):
+def disk_use(disk):
+    """Of all time: bytes read, bytes read and written, requests, and seconds in which the disk did anything."""
     name = Path(disk).name
     row = next(line.split() for line in Path("/proc/diskstats").read_text().splitlines() if line.split()[2] == name)
-    return int(row[5]) * 512
+    reads, read, writes, written, busy_ms = (int(row[n]) for n in (3, 5, 7, 9, 12))
+    return {"read_bytes": read * 512, "bytes": (read + written) * 512, "requests": reads + writes, "busy_s": busy_ms / 1e3}
 
 
 def fresh(device):
@@ -204,7 +206,7 @@ def run(job, device):
         elif job["start"] == "fresh":
             fresh(device)
         recording = Recording(job)
-        before, read = harness.vmstat(), disk_read_bytes(job["disk"])
+        before, disk = harness.vmstat(), disk_use(job["disk"])
         woken = harness.woken_by_demand(device)
         ledger, policy = Ledger(job), Policy(job, device)
         began = time.monotonic()
@@ -217,12 +219,13 @@ def run(job, device):
             kept = recording.end()
         took = time.monotonic() - began
         after = harness.vmstat()
+        used = {name: value - disk[name] for name, value in disk_use(job["disk"]).items()}
         figures = {
             "case": job["case"], "setting": job["setting"], "start": job["start"], "seed": job["seed"],
             "elapsed_s": took, "busy_s": work.busy_s, "cpu_s": work.cpu_s, "phases": work.phases, "energy": energy,
             "slice_seconds": policy.areas(), "requests": policy.requests,
             "woken_by_demand": harness.woken_by_demand(device) - woken,
-            "disk_read_bytes": disk_read_bytes(job["disk"]) - read,
+            "disk_read_bytes": used.pop("read_bytes"), "disk_used": used,
             "vmstat": {name: after[name] - before[name] for name in KEPT_VMSTAT if name in after},
             "aged": made, "recording": kept,
             "samples": [[round(t - began, 1), used, off, best] for t, used, off, best in policy.samples],

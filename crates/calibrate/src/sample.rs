@@ -1,6 +1,6 @@
 //! A sample: the operations that emptying took, and what they cost.
 
-use ramslice_types::{Bytes, Contents, Fate, PageClass, Pages, Price, PriceParameter};
+use ramslice_types::{Bytes, Contents, Fate, Outcome, PageClass, Pages, Price, PriceParameter};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -120,6 +120,22 @@ pub struct Sample {
     /// Attempts at moving pages that failed; they were tried again.
     #[serde(rename = "failed_pages")]
     pub failed: Pages,
+}
+
+impl Sample {
+    /// What a request came to that took these operations.
+    pub fn new(origin: Origin, label: &str, operations: Operations, outcome: &Outcome) -> Self {
+        Self {
+            origin,
+            label: label.to_owned(),
+            operations,
+            predicted: outcome.price_predicted,
+            measured: outcome.price_measured,
+            migrated: outcome.migrated,
+            dropped: outcome.dropped,
+            failed: outcome.failed,
+        }
+    }
 }
 
 /// Samples and the machine that they are of.

@@ -1,5 +1,8 @@
 //! `ramslice sim` from outside: its documents, its errors, and that other commands read what it saves.
 
+#[path = "../../record/tests/common/made_up.rs"]
+mod made_up;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -261,7 +264,8 @@ fn a_recording_is_tuned_by_what_was_seen_of_its_machine() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");
     recording(&dir);
-    let found = json(&["tune", dir.to_str().unwrap(), "--granularity", "slice", "--timeout", "10s"]);
+    let path = dir.to_str().unwrap();
+    let found = json(&["tune", path, "--granularity", "slice", "--timeout", "10s", "--time-factor", "1"]);
     assert!(found["samples"].as_u64() >= Some(2), "{found}");
     assert_eq!(
         (found["growth_timeout_mib"].as_f64(), found["watermarks"]["timeout_seconds"].as_f64()),
@@ -281,7 +285,7 @@ fn a_recording_with_missing_parts_is_told_as_such() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");
     recording(&dir);
-    let args = ["run", dir.to_str().unwrap(), "--granularity", "slice"];
+    let args = ["run", dir.to_str().unwrap(), "--granularity", "slice", "--time-factor", "1"];
     assert_eq!(json(&args)["notes"]["missing_parts"], serde_json::json!({}));
     fs::remove_file(dir.join("vmstat/part-000001.parquet")).unwrap();
     assert_eq!(json(&args)["notes"]["missing_parts"], serde_json::json!({"vmstat": 1}));
@@ -293,6 +297,34 @@ fn a_recording_with_missing_parts_is_told_as_such() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn seconds_of_an_emulated_machine_are_not_taken_for_real_ones() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("r");
+    made_up::write(&dir, Some(0), false).unwrap();
+    let path = dir.to_str().unwrap();
+    let tournament = ["tournament", "--recording", path, "--slice", "32M", "--policies", "periodic"];
+    let alone = [&tournament[..], &["--loads", "none"]].concat();
+    for command in [&["run", path][..], &["tune", path], &alone] {
+        let error = refused(&[command, &["--granularity", "slice"]].concat(), 2);
+        assert!(error.contains("is emulated") && error.contains("--time-factor"), "{error}");
+    }
+    let run = |factor: &str| {
+        let args = ["run", path, "--granularity", "slice", "--policy", "periodic", "--time-factor", factor];
+        json(&args)
+    };
+    let saved = |run: &Value| run["saved_joules"]["low"].as_f64().unwrap();
+    let (fast, slow) = (run("1"), run("4..8"));
+    assert!(saved(&fast) > 0.0, "{fast}");
+    assert!((saved(&fast) / saved(&slow) - 8.0).abs() < 1e-6, "{slow}");
+    assert_eq!(fast["emptying_joules"], slow["emptying_joules"]);
+    assert!(slow["assumptions"].to_string().contains("divided by 4 to 8 (--time-factor)"), "{slow}");
+    let mixed =
+        [&tournament[..], &["--loads", "batch", "--granularity", "slice", "--time-factor", "6"]].concat();
+    assert!(refused(&mixed, 2).contains("--loads none"));
+    assert!(refused(&small(&["run", "batch", "--time-factor", "6"]), 2).contains("no recording"));
 }
 
 #[test]

@@ -152,16 +152,7 @@ impl Prices {
             return false;
         };
         watch.taken += 1;
-        watch.drift.observe(Sample {
-            origin: Origin::Everyday,
-            label: op.name().to_owned(),
-            operations,
-            predicted: outcome.price_predicted,
-            measured: outcome.price_measured,
-            migrated: outcome.migrated,
-            dropped: outcome.dropped,
-            failed: outcome.failed,
-        });
+        watch.drift.observe(Sample::new(Origin::Everyday, op.name(), operations, outcome));
         watch.tell_log();
         true
     }

@@ -36,72 +36,69 @@ fn every_setting_that_the_sample_has_as_a_comment_is_allowed() {
     assert!(text.contains("\n[governor]\n") && text.contains("\ntime_factor"));
 }
 
+/// Whether each text is refused, with its place and with these words.
+fn refused(rows: &[(&str, &str, &str)], head: &str) {
+    for (text, place, words) in rows {
+        let error = parse(&format!("{head}{text}")).expect_err(text).to_string();
+        assert!(error.starts_with(&format!("x.toml:{place}: ")) && error.contains(words), "{text}\n{error}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
-    for (text, place, words) in [
-        ("schema_version = 1\nmode = \"of\"", "x.toml:2:8", "`observe`, `on`, `off`"),
-        ("schema_version = 1\nmoed = \"on\"", "x.toml:2:1", "expected one of `schema_version`, `mode`"),
-        ("schema_version = 2", "x.toml:1:18", "this daemon knows 1"),
-        ("mode = \"on\"", "x.toml:1:1", "missing field `schema_version`"),
-        ("schema_version = 1\nmode = on", "x.toml:2:8", ""),
-        ("schema_version = 1\nperiod_seconds = 0", "x.toml:2:18", "from 0.05 to 3600"),
-        ("schema_version = 1\nperiod_seconds = nan", "x.toml:2:18", "from 0.05 to 3600"),
+    let rows = [
+        (r#"mode = "of""#, "2:8", "`observe`, `on`, `off`"),
+        (r#"moed = "on""#, "2:1", "expected one of `schema_version`, `mode`"),
+        ("mode = on", "2:8", ""),
+        ("period_seconds = 0", "2:18", "from 0.05 to 3600"),
+        ("period_seconds = nan", "2:18", "from 0.05 to 3600"),
+        (r#"period_seconds = "30""#, "2:18", r#"is "30": it must be a number from 0.05 to 3600"#),
+        (r#"backend = "hotplug""#, "2:11", "`auto`, `kernel`, `stock`"),
+        (r#"policy = "best""#, "2:10", "`governor`"),
+        ("[governor]\nday = 1", "3:1", "`day_seconds`"),
+        ("[governor]\n  day_seconds = -1.0", "3:17", "at least 0"),
+        ("[threshold]\nlow = 0.9\nhigh = 0.8", "3:7", "0 < low < high <= 1"),
         (
-            "schema_version = 1\nperiod_seconds = \"30\"",
-            "x.toml:2:18",
-            "is \"30\": it must be a number from 0.05 to 3600",
-        ),
-        ("schema_version = 1\nbackend = \"hotplug\"", "x.toml:2:11", "`auto`, `kernel`, `stock`"),
-        ("schema_version = 1\npolicy = \"best\"", "x.toml:2:10", "`governor`"),
-        ("schema_version = 1\n[governor]\nday = 1", "x.toml:3:1", "`day_seconds`"),
-        ("schema_version = 1\n[governor]\n  day_seconds = -1.0", "x.toml:3:17", "at least 0"),
-        ("schema_version = 1\n[threshold]\nlow = 0.9\nhigh = 0.8", "x.toml:3:7", "0 < low < high <= 1"),
-        (
-            "schema_version = 1\n[watermarks]\nfree_low_mib = 1024\nfree_high_mib = 1024",
-            "x.toml:4:17",
+            "[watermarks]\nfree_low_mib = 1024\nfree_high_mib = 1024",
+            "4:17",
             "above free_low_mib plus the size of a slice",
         ),
-        ("schema_version = 1\n[repair]\nmax_share = 2", "x.toml:3:13", "from 0 to 1"),
-        ("schema_version = 1\n[repair]\nmax_slices = 0", "x.toml:3:14", "at least 1"),
-        ("schema_version = 1\n[repair]\ncandidates = \"all\"", "x.toml:3:14", "`price` or `paper`"),
-        ("schema_version = 1\n[energy]\nprofile = \"my-ram\"", "x.toml:3:11", "thesis-parc"),
-        ("schema_version = 1\n[energy]\nprofile = \"/no/such.toml\"", "x.toml:3:11", "reading /no/such.toml"),
-        ("schema_version = 1\n[energy]\nstate = \"asleep\"", "x.toml:3:9", "it has parc"),
-        ("schema_version = 1\n[energy]\nprofile = \"ddr4-states\"", "x.toml:3:11", "energy.machine"),
-        ("schema_version = 1\n[energy]\nmachine = \"ddr5-modes\"", "x.toml:3:11", "names no machine"),
-        ("schema_version = 1\n[energy]\ngranularity = \"big\"", "x.toml:3:15", "\"slice\""),
-        ("schema_version = 1\n[energy]\ngranularity = \"0\"", "x.toml:3:15", "nothing could be switched"),
-        ("schema_version = 1\n[energy]\ntime_factor = \"slow\"", "x.toml:3:15", "\"12..18\""),
-        ("schema_version = 1\n[energy]\ntime_factor = \"0\"", "x.toml:3:15", "above 0"),
-        ("schema_version = 1\n[requests]\nmax_slices = 0", "x.toml:3:14", "from 1 to"),
-        ("schema_version = 1\n[requests]\ndeadline_seconds = 61", "x.toml:3:20", "from 0.1 to 60"),
-        ("schema_version = 1\n[pressure]\nstall_ms = 900\nwindow_ms = 500", "x.toml:3:12", "window_ms"),
-        ("schema_version = 1\n[stop]\nslices = \"keep\"", "x.toml:3:10", "`leave`"),
-        (
-            "schema_version = 1\n[stop]\nslices = 1",
-            "x.toml:3:10",
-            "stop.slices is 1: it must be \"auto\", \"leave\"",
-        ),
-        (
-            "schema_version = 1\nmode = true",
-            "x.toml:2:8",
-            "mode is true: it must be \"observe\", \"on\" or \"off\"",
-        ),
-        ("schema_version = \"1\"", "x.toml:1:18", "it must be 1"),
-        ("schema_version = 1\n[pressure]\nstall_ms = 1.5", "x.toml:3:12", "a whole number from 0 to 10000"),
-        (
-            "schema_version = 1\n[requests]\nmax_slices = -1",
-            "x.toml:3:14",
-            "a whole number from 1 to 1048576",
-        ),
-        ("schema_version = 1\n[governor]\nday_seconds = \"a\"", "x.toml:3:15", "a number of at least 0"),
-        ("schema_version = 1\n[energy]\ntime_factor = 15", "x.toml:3:15", "\"15\" or \"12..18\""),
-        ("schema_version = 1\nstop = \"wake\"", "x.toml:2:8", "a table, which begins with [stop]"),
-        ("schema_version = 1\n[metrics]\nlisten = \"localhost\"", "x.toml:3:10", "\"off\""),
-    ] {
-        let error = parse(text).expect_err(text).to_string();
-        assert!(error.starts_with(&format!("{place}: ")) && error.contains(words), "{text}\n{error}");
-    }
+        ("[repair]\nmax_share = 2", "3:13", "from 0 to 1"),
+        ("[repair]\nmax_slices = 0", "3:14", "at least 1"),
+        ("[repair]\ncandidates = \"all\"", "3:14", "`price` or `paper`"),
+        ("[energy]\nprofile = \"my-ram\"", "3:11", "thesis-parc"),
+        ("[energy]\nprofile = \"/no/such.toml\"", "3:11", "reading /no/such.toml"),
+        ("[energy]\nstate = \"asleep\"", "3:9", "it has parc"),
+        ("[energy]\nprofile = \"ddr4-states\"", "3:11", "energy.machine"),
+        ("[energy]\nmachine = \"ddr5-modes\"", "3:11", "names no machine"),
+        ("[energy]\ngranularity = \"big\"", "3:15", r#""slice""#),
+        ("[energy]\ngranularity = \"0\"", "3:15", "nothing could be switched"),
+        ("[energy]\ntime_factor = \"slow\"", "3:15", r#""12..18""#),
+        ("[energy]\ntime_factor = \"0\"", "3:15", "above 0"),
+        ("[requests]\nmax_slices = 0", "3:14", "from 1 to"),
+        ("[requests]\ndeadline_seconds = 61", "3:20", "from 0.1 to 60"),
+        ("[pressure]\nstall_ms = 900\nwindow_ms = 500", "3:12", "window_ms"),
+        ("[stop]\nslices = \"keep\"", "3:10", "`leave`"),
+        ("[stop]\nslices = 1", "3:10", r#"stop.slices is 1: it must be "auto", "leave""#),
+        ("mode = true", "2:8", r#"mode is true: it must be "observe", "on" or "off""#),
+        ("[pressure]\nstall_ms = 1.5", "3:12", "a whole number from 0 to 10000"),
+        ("[requests]\nmax_slices = -1", "3:14", "a whole number from 1 to 1048576"),
+        ("[governor]\nday_seconds = \"a\"", "3:15", "a number of at least 0"),
+        ("[energy]\ntime_factor = 15", "3:15", r#""15" or "12..18""#),
+        (r#"stop = "wake""#, "2:8", "a table, which begins with [stop]"),
+        ("[metrics]\nlisten = \"localhost\"", "3:10", r#""off""#),
+    ];
+    refused(&rows, "schema_version = 1\n");
+}
+
+#[test]
+fn a_version_that_is_missing_or_another_is_refused() {
+    let rows = [
+        ("schema_version = 2", "1:18", "this daemon knows 1"),
+        ("mode = \"on\"", "1:1", "missing field `schema_version`"),
+        ("schema_version = \"1\"", "1:18", "it must be 1"),
+    ];
+    refused(&rows, "");
 }
 
 #[test]

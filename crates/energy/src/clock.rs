@@ -66,7 +66,7 @@ impl Clock {
     }
 
     /// Real memory-time for bytes times microseconds by this clock.
-    pub(crate) fn gib_seconds(&self, byte_us: u128) -> Interval<GibSeconds> {
+    pub fn gib_seconds(&self, byte_us: u128) -> Interval<GibSeconds> {
         self.real(Interval::exactly(GibSeconds(byte_us as f64 / BYTES_PER_GIB / MICROSECONDS)))
     }
 

@@ -111,7 +111,7 @@ impl From<Limit> for Budget {
 pub struct Periodic {
     /// Time between two compactions, in seconds.
     pub period_seconds: f64,
-    /// The most to spend, in units of 100 cycles, or `"inf"`.
+    /// The most to spend, in units of 100 cycles, or `"inf"`; with 0, only what is empty is switched off.
     #[serde(rename = "budget_100cycles", with = "limit")]
     pub budget: Limit,
     /// The budget holds for each slice rather than for all of one compaction.

@@ -1,6 +1,8 @@
 //! What a slice earns while it is off, and what it costs to get it there: the figures that decisions rest on.
 
-use ramslice_energy::{Interval, Machine, State};
+use std::time::Duration;
+
+use ramslice_energy::{Clock, Interval, Machine, State};
 use ramslice_types::{Bytes, Cycles, Joules, Pages, Price, PriceParameter, Quantity, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -111,6 +113,13 @@ impl Economics {
         Self { unit_slices: u32::try_from(slices).unwrap_or(u32::MAX), ..self }
     }
 
+    /// The same for a policy that sees another clock than the profile's machine: what a slice saves in a second of it.
+    #[must_use]
+    pub fn by(self, clock: &Clock) -> Self {
+        let second = middle(clock.seconds(Duration::from_secs(1)));
+        Self { saving_watts: Watts(self.saving_watts.0 * second), ..self }
+    }
+
     /// What an operation of this price costs.
     pub fn joules(&self, price: Price) -> Joules {
         Joules(self.unit_joules.0 * price.0 as f64)
@@ -143,7 +152,8 @@ fn middle<Q: Quantity>(value: Interval<Q>) -> f64 {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use ramslice_energy::builtin;
+    use ramslice_energy::{TimeFactor, builtin};
+    use ramslice_types::Ratio;
 
     use super::*;
 
@@ -171,6 +181,15 @@ pub(crate) mod tests {
         let (large, small) = (thesis(Bytes(1 << 30)), thesis(Bytes(32 << 20)));
         let ratio = small.break_even_of_emptying().0 / large.break_even_of_emptying().0;
         assert!((ratio - 1.0).abs() < 0.01, "{ratio}");
+    }
+
+    #[test]
+    fn a_machine_that_is_slow_breaks_even_later_by_its_clock() {
+        let slow = TimeFactor::new(Interval::exactly(Ratio(6.0)), "stated").unwrap();
+        let (real, seen) = (thesis(Bytes(1 << 30)), thesis(Bytes(1 << 30)).by(&Clock::Emulated(slow)));
+        assert_eq!(real.by(&Clock::Real), real);
+        assert!((seen.break_even_of_emptying().0 / real.break_even_of_emptying().0 - 6.0).abs() < 1e-9);
+        assert_eq!(seen.emptying_joules, real.emptying_joules);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ramslice_types::{Budget, Op, Price, Request};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Periodic as Config, PolicyKind};
@@ -34,10 +35,12 @@ impl Policy for Periodic {
             return rest;
         }
         self.due = Some(seen.time + self.config.period());
-        let request = compact(self.config.max_slices, self.config.budget.into(), self.config.per_slice);
-        Decision::send(
-            request,
-            Why::Due { budget: self.config.budget.into(), per_slice: self.config.per_slice },
-        )
+        let (slices, budget) = (self.config.max_slices, self.config.budget.into());
+        let request = match budget {
+            // The thesis' baseline: what is empty by itself goes off, whatever that costs.
+            Budget::Limited(Price::ZERO) => Request { max_slices: slices, ..Request::new(Op::OfflineFree) },
+            _ => compact(slices, budget, self.config.per_slice),
+        };
+        Decision::send(request, Why::Due { budget, per_slice: self.config.per_slice })
     }
 }

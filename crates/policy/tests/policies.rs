@@ -73,6 +73,15 @@ fn periodic_sends_its_budget_once_a_period() {
 }
 
 #[test]
+fn a_budget_of_nothing_switches_off_what_is_empty() {
+    let config = parse(
+        "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nbudget_100cycles = 0\nmax_slices = 3\n",
+    );
+    let first = step(&mut policy(&config), 0, &look(16, 100, 0));
+    assert_eq!(first.requests, [Request { max_slices: Some(3), ..Request::new(Op::OfflineFree) }]);
+}
+
+#[test]
 fn a_budget_may_have_no_limit() {
     let config = parse("schema_version = 1\npolicy = \"periodic\"\n[periodic]\nbudget_100cycles = \"inf\"\n");
     let first = step(&mut policy(&config), 0, &look(16, 100, 0));

@@ -89,6 +89,9 @@ pub(crate) struct Panel {
 }
 
 const LINE: f64 = 20.0;
+/// Between two lines of marks, and the most lines.
+const MARK_LINE: f64 = 14.0;
+const MARK_LINES: usize = 3;
 
 /// About how wide a text is, in the legend's size.
 fn text_width(text: &str) -> f64 {
@@ -119,16 +122,26 @@ impl Panel {
             svg.text("mark", (left - 6.0, at + 4.0), Anchor::End, text);
         }
         svg.upright("label", (14.0, f64::midpoint(top, bottom)), &y.label);
-        for (value, text) in x.marks.clone().unwrap_or_else(|| x_scale.ticks(look.ticks())) {
-            let at = x_scale.at(value);
-            svg.line("grid", (at, bottom), (at, bottom + 4.0));
+        let marks = x.marks.clone().unwrap_or_else(|| x_scale.ticks(look.ticks()));
+        let placed = marks.into_iter().map(|(value, text)| {
+            let (at, width) = (x_scale.at(value), text_width(&text));
             // The last one stays within the drawing.
-            let anchor =
-                if at + text_width(&text) / 2.0 > look.width() { Anchor::End } else { Anchor::Middle };
-            svg.text("mark", (if anchor == Anchor::End { right } else { at }, bottom + 17.0), anchor, &text);
+            let last = at + width / 2.0 > look.width();
+            let from = if last { right - width } else { at - width / 2.0 };
+            ((at, from, from + width), if last { Anchor::End } else { Anchor::Middle }, text)
+        });
+        let placed: Vec<_> = placed.collect();
+        // Marks that would touch stand in several lines, in turn.
+        let touch = |lines: usize| placed.windows(lines + 1).any(|run| run[0].0.2 > run[lines].0.1);
+        let lines = (1..MARK_LINES).find(|lines| !touch(*lines)).unwrap_or(MARK_LINES);
+        for (number, &((at, _, to), anchor, ref text)) in placed.iter().enumerate() {
+            svg.line("grid", (at, bottom), (at, bottom + 4.0));
+            let place = if anchor == Anchor::End { to } else { at };
+            svg.text("mark", (place, bottom + 17.0 + MARK_LINE * (number % lines) as f64), anchor, text);
         }
-        svg.text("label", (f64::midpoint(left, right), bottom + 36.0), Anchor::Middle, &x.label);
-        let height = bottom + 44.0;
+        let lower = MARK_LINE * (lines - 1) as f64;
+        svg.text("label", (f64::midpoint(left, right), bottom + 36.0 + lower), Anchor::Middle, &x.label);
+        let height = bottom + 44.0 + lower;
         Self { svg, look, x: x_scale, y: y_scale, area: (left, top, right, bottom), height }
     }
 

@@ -1,6 +1,10 @@
 //! What figures are drawn from: runs as tables. Whoever reads files fills these; nothing here does.
 
+use std::fmt;
+
 use ramslice_types::{Bytes, CensusTotals, Composition, Kind, PageCounts, Pages};
+
+use crate::scale::digits;
 
 /// Everything that a report is about.
 #[derive(Debug, Clone, Default)]
@@ -187,6 +191,12 @@ impl Range {
     pub fn middle(self) -> f64 {
         f64::midpoint(self.low, self.high)
     }
+
+    /// So many times as much, which is not negative.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self { low: self.low * factor, high: self.high * factor }
+    }
 }
 
 /// Whether it paid.
@@ -213,11 +223,24 @@ pub enum Budget {
     Unlimited,
 }
 
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(name) => f.write_str(name),
+            Self::None => f.write_str("nothing"),
+            Self::Cycles(cycles) => write!(f, "{} M", digits(cycles / 1e6)),
+            Self::Unlimited => f.write_str("unlimited"),
+        }
+    }
+}
+
 /// Joules of one run.
 #[derive(Debug, Clone)]
 pub struct Energy {
     /// How figures call it.
     pub name: String,
+    /// The sweep over budgets that it is of, if it is: each has figures of its own, with this in their headings.
+    pub sweep: Option<String>,
     /// What each request was allowed.
     pub budget: Budget,
     /// Saved.

@@ -79,6 +79,7 @@ fn recorded(name: &str) -> Recorded {
 fn energy(name: &str, budget: Budget, net: (f64, f64)) -> Energy {
     let range = |low, high| Range { low, high };
     Energy {
+        sweep: None,
         name: name.to_owned(),
         budget,
         saved: range(5.0, 6.0),
@@ -353,6 +354,38 @@ fn an_interval_that_spans_nothing_is_undecided() {
         before.rsplit("class=\"").next().unwrap().split('"').next().unwrap().to_owned()
     };
     assert_eq!([class("paper"), class("nothing"), class("ours")], ["invested", "saved", "undecided"]);
+}
+
+#[test]
+fn each_sweep_has_figures_of_its_own_which_say_what_they_are() {
+    let mut runs = all();
+    for sweep in ["tpch, fresh, simulated", "tpch, aged, simulated"] {
+        for at in 0..8 {
+            let budget = Budget::Cycles(1_562_500.0 * f64::from(1 << at));
+            let one = energy(&budget.to_string(), budget, (-1.0, 1.0));
+            let basis = "Simulated, not measured.".to_owned();
+            runs.energy.push(Energy { sweep: Some(sweep.to_owned()), basis, ..one });
+        }
+    }
+    let all = figures(&runs);
+    let ids: Vec<&str> = all.iter().map(|figure| figure.id.as_str()).collect();
+    for base in ["energy", "net"] {
+        assert_eq!(figure(&all, base).csv().unwrap().lines().count(), 1 + 3, "{ids:?}");
+        for (number, sweep) in [(1, "tpch, fresh, simulated"), (2, "tpch, aged, simulated")] {
+            let figure = figure(&all, &format!("{base}-sweep-{number}"));
+            assert!(figure.title.ends_with(sweep), "{}", figure.title);
+            assert!(figure.caption.contains("Simulated, not measured"), "{}", figure.caption);
+            assert_eq!(figure.csv().unwrap().lines().count(), 1 + 8);
+        }
+    }
+    // Marks of a budget each do not touch: where there is little room, they stand in two lines.
+    let lines = |look| {
+        let svg = figure(&all, "net-sweep-1").svg(look).unwrap();
+        let marks = svg.split("<text").filter(|text| text.contains(" M</text>"));
+        let place = |text: &str| text.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        marks.map(place).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!((lines(crate::chart::Look::Wide), lines(crate::chart::Look::Narrow)), (1, 2));
 }
 
 #[test]

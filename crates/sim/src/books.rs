@@ -4,7 +4,7 @@
 //! of the profile's figures. Reading again is the one cost that profiles leave out; its figures are assumed, and
 //! are told as such.
 
-use ramslice_energy::{Interval, Profile, State};
+use ramslice_energy::{Clock, Interval, Profile, State};
 use ramslice_types::{Bytes, Cycles, GibSeconds, Joules, JoulesPerCycle, Ratio, Seconds, WattsPerGib};
 use serde::Serialize;
 use thiserror::Error;
@@ -37,6 +37,7 @@ pub struct Rates {
     refault_per_page: Interval<Joules>,
     price_error_per_gib: Interval<Cycles>,
     transition: Interval<Seconds>,
+    clock: Clock,
     /// What was assumed because the profile leaves it out, one sentence each.
     pub assumptions: Vec<String>,
 }
@@ -93,15 +94,30 @@ impl Rates {
             refault_per_page,
             price_error_per_gib: machine.price_error.value.unwrap_or_else(Interval::zero),
             transition: both.map_or_else(Interval::zero, |(entry, exit)| entry + exit),
+            clock: Clock::Real,
             assumptions,
         })
+    }
+
+    /// The same for a machine whose clock is this one.
+    #[must_use]
+    pub fn by(self, clock: Clock) -> Self {
+        let mut assumptions = self.assumptions;
+        if let Clock::Emulated(slower) = &clock {
+            let (low, high) = (slower.factor().low().0, slower.factor().high().0);
+            assumptions.push(format!(
+                "time: seconds of an emulated machine, divided by {low} to {high} ({})",
+                slower.source()
+            ));
+        }
+        Self { clock, assumptions, ..self }
     }
 
     /// The joules of a run on a machine with slices of this size.
     pub fn books(&self, run: &Run, slice: Bytes) -> Books {
         let gib = |bytes: f64| bytes / GIB;
         let slice_gib = gib(slice.0 as f64);
-        let off = Interval::exactly(GibSeconds(gib(run.stats.off_byte_us as f64) / 1e6));
+        let off = self.clock.gib_seconds(run.stats.off_byte_us);
         let entered = gib(run.stats.entered_bytes as f64);
         let lost = self.transition.scaled(entered);
         let lost = Interval::between(GibSeconds(lost.low().0), GibSeconds(lost.high().0));

@@ -398,16 +398,8 @@ impl Taker<'_> {
                 self.backend.work()?.since(&before).map_or(Pages(0), |work| work.target_cache_pages)
             }
         };
-        self.samples.push(Sample {
-            origin: told(origin, &operations),
-            label: label.to_owned(),
-            operations,
-            predicted: outcome.price_predicted,
-            measured: outcome.price_measured,
-            migrated: outcome.migrated,
-            dropped: outcome.dropped,
-            failed: outcome.failed,
-        });
+        let origin = told(origin, &operations);
+        self.samples.push(Sample::new(origin, label, operations, &outcome));
         Ok(true)
     }
 

@@ -31,6 +31,7 @@ pub(crate) mod record;
 pub(crate) mod report;
 mod report_read;
 mod report_recording;
+mod report_sweep;
 pub(crate) mod sim;
 pub(crate) mod slices;
 pub(crate) mod status;

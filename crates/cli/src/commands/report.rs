@@ -20,7 +20,7 @@ dark as the reader's system is, and fits a telephone. Every figure has its data 
 A RUN is
   a directory made by `ramslice record`: memory over time, each slice, and joules with --profile
   a file of `ramslice calibrate -o FILE`: prices and what slices really cost
-  a file of `ramslice energy --json`, or a case study's summary: joules by setting
+  a file of `ramslice energy --json`, or a case study's summary or sweep: joules by setting or budget
   a file NAME.csv with boottime_us,latency_us: when requests were sent and how long they took
 and NAME=RUN gives it a name. A figure whose data no run has says what it lacks and how to get it.
 

@@ -10,11 +10,12 @@ use ramslice_types::{SCHEMA_VERSION, Work};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::report_sweep::{self, Sweep};
 use super::{energy, report_recording};
 use crate::exit::UsageError;
 
 const KINDS: &str = "a directory made by `ramslice record`, a file of `ramslice calibrate -o` or of `ramslice energy \
-                     --json`, a case study's summary, or a .csv of latencies";
+                     --json`, a case study's summary or sweep, or a .csv of latencies";
 
 /// `NAME=RUN` or `RUN`, which is then called as its file is.
 pub(super) fn names(runs: &[String]) -> Result<Vec<(String, PathBuf)>> {
@@ -87,6 +88,13 @@ impl Reader {
         let unknown = || UsageError(format!("{} is not a run: a run is {KINDS}", path.display()));
         let document = last.ok_or_else(unknown)?;
         let has = |key: &str| document.get(key).is_some();
+        if has("case") && has("budgets") {
+            version(path, &document)?;
+            let sweep: Sweep = parse(path, document)?;
+            let (found, about) = sweep.into_energy().with_context(|| path.display().to_string())?;
+            self.runs.energy.extend(found);
+            return Ok(about);
+        }
         if has("case") && has("runs") {
             let study: Study = parse(path, document)?;
             let count = study.runs.len();
@@ -152,11 +160,12 @@ impl Reader {
 fn parse<T: serde::de::DeserializeOwned>(path: &Path, document: Value) -> Result<T> {
     let mut track = String::new();
     // Which of many elements is wrong: serde says it only of text, by line; here the element is named.
-    for key in ["samples", "runs"] {
+    for key in ["samples", "runs", "budgets"] {
         if let Some(items) = document.get(key).and_then(Value::as_array) {
             for (at, item) in items.iter().enumerate() {
                 let result = match key {
                     "samples" => serde_json::from_value::<Sample>(item.clone()).err(),
+                    "budgets" => serde_json::from_value::<report_sweep::Row>(item.clone()).err(),
                     _ => serde_json::from_value::<Run>(item.clone()).err(),
                 };
                 if let Some(error) = result {
@@ -257,9 +266,17 @@ struct Ledger {
 }
 
 #[derive(Deserialize, Clone, Copy)]
-struct Ends {
-    low: f64,
-    high: f64,
+pub(super) struct Ends {
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+impl Ends {
+    pub(super) fn range(self) -> Result<Range> {
+        let Self { low, high } = self;
+        anyhow::ensure!(low <= high, "an interval from {low} to {high} J runs backwards");
+        Ok(Range { low, high })
+    }
 }
 
 #[derive(Deserialize)]
@@ -276,19 +293,15 @@ struct Sentence {
 impl Ledger {
     /// `attainable` is the limit as a multiple of what was saved.
     fn into_energy(self, name: String, budget: Budget, attainable: Option<f64>) -> Result<Energy> {
-        let range = |ends: Ends| -> Result<Range> {
-            let (low, high) = (ends.low, ends.high);
-            anyhow::ensure!(low <= high, "an interval from {low} to {high} J runs backwards");
-            Ok(Range { low, high })
-        };
-        let saved = range(self.saved_joules)?;
+        let saved = self.saved_joules.range()?;
         Ok(Energy {
+            sweep: None,
             name,
             budget,
             saved,
-            attainable: attainable.map(|share| Range { low: saved.low * share, high: saved.high * share }),
-            invested: range(self.invested_joules)?,
-            net: range(self.net_joules)?,
+            attainable: attainable.map(|share| saved.times(share)),
+            invested: self.invested_joules.range()?,
+            net: self.net_joules.range()?,
             verdict: match self.verdict.sign.as_str() {
                 "gain" => Verdict::Gain,
                 "loss" => Verdict::Loss,

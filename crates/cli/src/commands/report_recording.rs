@@ -28,7 +28,7 @@ pub(super) struct Found {
 pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Result<Found> {
     let recording = Recording::open(dir).map_err(not_replayable)?;
     let plan = match ledger {
-        Some(args) => Some(Plan::new(args, clock_of(args, &recording)?)?),
+        Some(args) => Some(Plan::new(args, clock_of(args.time_factor, &recording)?)?),
         None => None,
     };
     let mut machines = recording.machines();
@@ -217,6 +217,7 @@ impl Joules {
             "emulated seconds, divided by `--time-factor`"
         };
         Some(Energy {
+            sweep: None,
             name: name.to_owned(),
             budget,
             saved: range(statement.saved_joules),

@@ -109,3 +109,51 @@ fn runs_are_called_as_their_files_or_as_said() {
     assert_eq!(found[1], ("4M".to_owned(), "x.json".into()));
     assert!(of(&["a/x", "b/x"]).unwrap_err().to_string().contains("two runs are called `x`"));
 }
+
+#[test]
+fn a_sweep_has_figures_by_start_and_kind_of_budget_and_says_that_it_is_simulated() {
+    let row = |start: &str, policy: &str, budget: &str, per_slice: &str, net: (f64, f64)| {
+        let ends = |low: f64, high: f64| format!(r#"{{"low": {low}, "high": {high}}}"#);
+        format!(
+            r#"{{"start": "{start}", "policy": "{policy}", "budget_100cycles": {budget}, "per_slice": {per_slice}, "n": 5,
+                "slices_off": 10, "attainable_slices_off": 20, "saved_joules": {}, "invested_joules": {},
+                "net_range_joules": {}}}"#,
+            ends(1.0, 2.0),
+            ends(0.5, 0.75),
+            ends(net.0, net.1)
+        )
+    };
+    let sweep = |rows: &[String]| {
+        format!(
+            r#"{{"schema_version": 1, "case": "tpch", "profile": "thesis-parc", "simulated": true,
+                "time_factor": {{"low": 4, "high": 5}}, "budgets": [{}]}}"#,
+            rows.join(",")
+        )
+    };
+    let rows = [
+        row("fresh", "periodic", "0", "null", (1.0, 2.0)),
+        row("fresh", "periodic", "15625", "false", (-1.0, 2.0)),
+        row("fresh", "periodic", "15625", "true", (-2.0, -1.0)),
+        row("fresh", "periodic", "null", "null", (-3.0, -2.0)),
+        row("aged", "governor", "null", "null", (0.0, 1.0)),
+    ];
+    let (runs, about) = document(&sweep(&rows)).unwrap();
+    assert_eq!(about[0].1, "case study tpch, simulated for 5 budgets");
+    let found: Vec<_> =
+        runs.energy.iter().map(|one| (one.sweep.clone().unwrap(), one.budget.clone(), one.verdict)).collect();
+    let (all, each) =
+        ("tpch, fresh, budget for all slices, simulated", "tpch, fresh, budget for each slice, simulated");
+    let budget = Budget::Cycles(1_562_500.0);
+    assert_eq!(found[0], (all.to_owned(), Budget::None, Verdict::Gain));
+    assert_eq!(found[1], (all.to_owned(), budget.clone(), Verdict::Undecided));
+    assert_eq!(found[2], (all.to_owned(), Budget::Unlimited, Verdict::Loss));
+    assert_eq!(found[3], (each.to_owned(), Budget::None, Verdict::Gain));
+    assert_eq!(found[4], (each.to_owned(), budget, Verdict::Loss));
+    assert_eq!((found.len(), &found[6].1), (8, &Budget::Policy("governor".to_owned())));
+    assert!((runs.energy[0].attainable.unwrap().high - 4.0).abs() < 1e-9);
+    assert!(runs.energy[0].basis.starts_with("Simulated, not measured"), "{}", runs.energy[0].basis);
+    let text = refused(&sweep(&[rows[0].clone(), rows[1].replace("\"n\": 5", "\"n\": \"5\"")]));
+    assert!(text.starts_with("d.json, budgets[1]: invalid type"), "{text}");
+    let text = refused(&sweep(&[row("fresh", "periodic", "0", "null", (2.0, 1.0))]));
+    assert!(text.contains("runs backwards"), "{text}");
+}

@@ -1,7 +1,5 @@
 //! Joules: saved and invested beside what was to be had, and net against what requests may spend.
 
-use std::rc::Rc;
-
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
 use crate::data::{Budget, Energy, Range, Runs, Verdict};
@@ -27,15 +25,52 @@ pub(crate) fn energy(runs: &Runs) -> Vec<Figure> {
     if runs.energy.is_empty() {
         return vec![Figure::missing("energy", ENERGY, no_energy(runs), HOW)];
     }
-    let caption = format!(
-        "What switching slices off saved, what it cost, and the limit: what perfectly packed memory without freeable \
+    let figure = |(sweep, runs): (Sweep, Vec<Energy>)| {
+        let caption = format!(
+            "What switching slices off saved, what it cost, and the limit: what perfectly packed memory without freeable \
          pages would have saved in the same time. Lines are intervals: from at least to at most; bars end in their \
          middle. {}",
-        basis(&runs.energy)
-    );
-    let runs = Rc::new(runs.energy.clone());
-    let csv = csv(&runs);
-    vec![Figure::drawn("energy", ENERGY, caption, csv, move |look| draw_energy(&runs, look))]
+            basis(&runs)
+        );
+        let (csv, own) = (csv(&runs), sweep.clone());
+        Figure::drawn(sweep.id("energy"), sweep.title(ENERGY), caption, csv, move |look| {
+            draw_energy(&runs, &own, look)
+        })
+    };
+    groups(runs).into_iter().map(figure).collect()
+}
+
+/// The sweep that the runs of a figure are of: its number and its name; none for those of no sweep.
+#[derive(Debug, Clone)]
+struct Sweep(Option<(usize, String)>);
+
+impl Sweep {
+    fn id(&self, base: &str) -> String {
+        self.0.as_ref().map_or_else(|| base.to_owned(), |(number, _)| format!("{base}-sweep-{number}"))
+    }
+
+    fn title(&self, base: &str) -> String {
+        self.0.as_ref().map_or_else(|| base.to_owned(), |(_, name)| format!("{base}: {name}"))
+    }
+}
+
+/// Runs by what figure they belong to: first those of no sweep, then each sweep.
+fn groups(runs: &Runs) -> Vec<(Sweep, Vec<Energy>)> {
+    let mut names: Vec<&Option<String>> = Vec::new();
+    for run in &runs.energy {
+        if !names.contains(&&run.sweep) {
+            names.push(&run.sweep);
+        }
+    }
+    names.sort_by_key(|name| name.is_some());
+    let sweeps = (1..).zip(names.iter().filter_map(|name| name.as_ref())).collect::<Vec<(usize, &String)>>();
+    let sweep =
+        |name: &String| sweeps.iter().find(|(_, other)| *other == name).map(|(n, _)| (*n, name.clone()));
+    let group = |name: &Option<String>| {
+        let own = runs.energy.iter().filter(|run| run.sweep == *name).cloned().collect();
+        (Sweep(name.as_ref().and_then(sweep)), own)
+    };
+    names.into_iter().map(group).collect()
 }
 
 fn basis(runs: &[Energy]) -> String {
@@ -99,7 +134,7 @@ fn words(range: Range) -> String {
     }
 }
 
-fn draw_energy(runs: &[Energy], look: Look) -> String {
+fn draw_energy(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
     const ROW: f64 = 66.0;
     let attainable = runs.iter().any(|run| run.attainable.is_some());
     let mut keys = vec![Key::new("saved", Mark::Area, "saved")];
@@ -113,7 +148,7 @@ fn draw_energy(runs: &[Energy], look: Look) -> String {
     let x = Axis::new((0.0, ceiling(ends.fold(0.0, f64::max))), "energy, J");
     let mut y = Axis::new((0.0, runs.len() as f64), "");
     y.marks = Some(Vec::new());
-    let mut panel = Panel::new(look, ENERGY, ROW * runs.len() as f64, &keys, &x, &y);
+    let mut panel = Panel::new(look, &sweep.title(ENERGY), ROW * runs.len() as f64, &keys, &x, &y);
     let (left, top, ..) = panel.area;
     for (at, run) in runs.iter().enumerate() {
         let row = top + ROW * at as f64;
@@ -149,7 +184,7 @@ fn draw_energy(runs: &[Energy], look: Look) -> String {
         .iter()
         .map(|run| format!("{}: saved {}, invested {}.", run.name, words(run.saved), words(run.invested)))
         .collect();
-    panel.finish("energy", ENERGY, &about.join(" "))
+    panel.finish(&sweep.id("energy"), &sweep.title(ENERGY), &about.join(" "))
 }
 
 /// The lower part of these figures.
@@ -159,9 +194,12 @@ pub(crate) fn net(runs: &Runs) -> Vec<Figure> {
     }
     let caption = "Saved less invested, by what a request was allowed to spend; nothing is without emptying at all. An \
                    interval that spans the line at 0 is undecided: nobody can say whether it gained or lost.";
-    let runs = Rc::new(runs.energy.clone());
-    let csv = csv(&runs);
-    vec![Figure::drawn("net", NET, caption, csv, move |look| draw_net(&runs, look))]
+    let figure = |(sweep, runs): (Sweep, Vec<Energy>)| {
+        let (csv, own) = (csv(&runs), sweep.clone());
+        let found = if own.0.is_some() { format!("{caption} {}", basis(&runs)) } else { caption.to_owned() };
+        Figure::drawn(sweep.id("net"), sweep.title(NET), found, csv, move |look| draw_net(&runs, &own, look))
+    };
+    groups(runs).into_iter().map(figure).collect()
 }
 
 /// Budgets in ascending order; policies between those that are numbers and no limit.
@@ -174,16 +212,7 @@ fn place(budget: &Budget) -> (f64, &str) {
     }
 }
 
-fn budget_label(budget: &Budget) -> String {
-    match budget {
-        Budget::Policy(name) => name.clone(),
-        Budget::None => "nothing".to_owned(),
-        Budget::Cycles(cycles) => format!("{} M", digits(cycles / 1e6)),
-        Budget::Unlimited => "unlimited".to_owned(),
-    }
-}
-
-fn draw_net(runs: &[Energy], look: Look) -> String {
+fn draw_net(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
     let mut budgets: Vec<&Budget> = runs.iter().map(|run| &run.budget).collect();
     budgets.sort_by(|a, b| place(a).0.total_cmp(&place(b).0).then_with(|| place(a).1.cmp(place(b).1)));
     budgets.dedup();
@@ -192,15 +221,14 @@ fn draw_net(runs: &[Energy], look: Look) -> String {
     let bottom = if low < 0.0 { -ceiling(-low) } else { 0.0 };
     let top = if high > 0.0 { ceiling(high) } else { 0.0 };
     let mut x = Axis::new((-0.5, budgets.len() as f64 - 0.5), "budget of a request, CPU cycles");
-    x.marks =
-        Some(budgets.iter().enumerate().map(|(at, budget)| (at as f64, budget_label(budget))).collect());
+    x.marks = Some(budgets.iter().enumerate().map(|(at, budget)| (at as f64, budget.to_string())).collect());
     let y = Axis::new((bottom, top), "net energy, J");
     let keys = [
         Key::new("saved", Mark::Dot, "gain"),
         Key::new("undecided", Mark::Dot, "undecided"),
         Key::new("invested", Mark::Dot, "loss"),
     ];
-    let mut panel = Panel::new(look, NET, 240.0, &keys, &x, &y);
+    let mut panel = Panel::new(look, &sweep.title(NET), 240.0, &keys, &x, &y);
     panel.curve("zero", &[(-0.5, 0.0), (budgets.len() as f64 - 0.5, 0.0)]);
     for (at, budget) in budgets.iter().enumerate() {
         let same: Vec<&Energy> = runs.iter().filter(|run| run.budget == **budget).collect();
@@ -220,7 +248,7 @@ fn draw_net(runs: &[Energy], look: Look) -> String {
     }
     let about: Vec<String> = runs
         .iter()
-        .map(|run| format!("{}, budget {}: net {}.", run.name, budget_label(&run.budget), words(run.net)))
+        .map(|run| format!("{}, budget {}: net {}.", run.name, run.budget, words(run.net)))
         .collect();
-    panel.finish("net", NET, &about.join(" "))
+    panel.finish(&sweep.id("net"), &sweep.title(NET), &about.join(" "))
 }

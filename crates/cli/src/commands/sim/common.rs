@@ -4,14 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use ramslice_energy::{Interval, Profile, State, range};
+use ramslice_energy::{Clock, Interval, Profile, State, range};
 use ramslice_policy::{Config as PolicyConfig, Economics, PolicyKind};
+use ramslice_record::Recording;
 use ramslice_sim::load::{Pattern, UsageOptions};
 use ramslice_sim::{Config, Placement, Rates};
 use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
 
-use super::super::energy::Size;
-use super::super::profiles;
+use super::super::energy::{Range, Size};
+use super::super::{energy_recording, profiles};
 use crate::exit::UsageError;
 
 /// The memory system.
@@ -29,8 +30,8 @@ pub(super) struct Energy {
 }
 
 impl Energy {
-    /// What policies decide by, and joules.
-    pub(super) fn resolve(&self, slice: Bytes, page: Bytes) -> Result<(Economics, Rates)> {
+    /// What policies decide by, and joules, on a machine with this clock.
+    pub(super) fn resolve(&self, slice: Bytes, page: Bytes, clock: Clock) -> Result<(Economics, Rates)> {
         let (profile, state) = self.load()?;
         let machine = profile.machine.as_ref();
         let machine = machine.ok_or_else(|| {
@@ -53,7 +54,7 @@ impl Energy {
         let economics =
             Economics::new(&state, machine, slice, page).map_err(|error| usage(error.to_string()))?;
         let rates = Rates::new(&profile, &state, page).map_err(|error| UsageError(error.to_string()))?;
-        Ok((economics, rates))
+        Ok((economics.by(&clock), rates.by(clock)))
     }
 
     fn load(&self) -> Result<(Profile, State)> {
@@ -65,6 +66,30 @@ impl Energy {
             return Err(UsageError(message).into());
         };
         Ok((profile, state))
+    }
+}
+
+/// Whose seconds those of a load are.
+#[derive(Debug, clap::Args)]
+pub(super) struct Seconds {
+    /// How many times slower than the profile's machine a recorded one was, if it was emulated: 15 or 12..18
+    #[arg(long, value_name = "FACTOR")]
+    time_factor: Option<Range>,
+}
+
+impl Seconds {
+    /// The clock of the load, which has these recordings: all of it, or none.
+    pub(super) fn clock<'a>(&self, recordings: impl IntoIterator<Item = &'a Path>) -> Result<Clock> {
+        let mut found = None;
+        for dir in recordings {
+            found = Some(energy_recording::clock_of(self.time_factor, &Recording::open(dir)?)?);
+        }
+        if self.time_factor.is_some() && found.is_none() {
+            let message =
+                "--time-factor says how slow a recorded machine was, and here is no recording: leave it out";
+            return Err(UsageError(message.to_owned()).into());
+        }
+        Ok(found.unwrap_or(Clock::Real))
     }
 }
 

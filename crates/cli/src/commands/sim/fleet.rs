@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ramslice_energy::{Interval, range};
+use ramslice_energy::{Clock, Interval, range};
 use ramslice_sim::fleet::{FleetError, FleetOptions, FleetReport, simulate};
 use ramslice_sim::load::{Averages, InputError, Series, UsageFile, UsageOptions};
 use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
@@ -169,7 +169,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         return Err(UsageError(message).into());
     }
     let page = Bytes(4096);
-    let (economics, rates) = args.energy.resolve(args.slice, page)?;
+    let (economics, rates) = args.energy.resolve(args.slice, page, Clock::Real)?;
     let told = assumptions(args, &rates.assumptions);
     let usage =
         UsageOptions { step: args.made_up.step, cache_share: args.cache_share, ..UsageOptions::default() };

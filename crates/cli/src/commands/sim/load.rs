@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use ramslice_energy::Clock;
 use ramslice_sim::load::{Generator, Notes, Scale, Step, UsageFile, UsageLoad, UsageOptions, recorded};
 use ramslice_sim::{Config, Machine};
 use ramslice_types::parse_duration;
@@ -34,6 +35,8 @@ pub(super) struct Load {
     /// Take rows of a file of utilisation that are usually more than an hour apart, which else count as milliseconds
     #[arg(long)]
     sparse: bool,
+    #[command(flatten)]
+    seconds: common::Seconds,
 }
 
 /// The machine and its steps.
@@ -45,10 +48,20 @@ pub(super) struct Input {
 }
 
 impl Load {
+    /// Where it is, if it is a recording.
+    pub(super) fn recording(&self) -> Option<&Path> {
+        let dir = Path::new(&self.source);
+        (common::pattern(&self.source).is_none() && dir.is_dir()).then_some(dir)
+    }
+
+    /// Its clock.
+    pub(super) fn clock(&self) -> Result<Clock> {
+        self.seconds.clock(self.recording())
+    }
+
     /// Reads or makes it.
     pub(super) fn input(&self) -> Result<Input> {
         let config = self.machine.config(self.seed);
-        let path = Path::new(&self.source);
         if let Some(pattern) = common::pattern(&self.source) {
             let machine = Machine::new(config.clone())?;
             let pages = machine.totals().managed.0;
@@ -61,12 +74,13 @@ impl Load {
                 notes: Notes::default(),
             });
         }
-        if path.is_dir() {
-            let load = recorded(path)?;
+        if let Some(dir) = self.recording() {
+            let load = recorded(dir)?;
             let config = Config { seed: self.seed, ..load.config.clone() };
             let machine = load.machine(config.clone())?;
             return Ok(Input { config, machine, steps: Box::new(load.steps.into_iter()), notes: load.notes });
         }
+        let path = Path::new(&self.source);
         if path.is_file() {
             return self.usage(path, config);
         }

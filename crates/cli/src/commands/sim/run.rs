@@ -27,6 +27,7 @@ Examples:
   ramslice sim run bursty --policy watermarks --seed 7 --json | jq .net_joules
   ramslice sim run batch --slice 64M --granularity slice --memory 8G --step 1s --for 1h
   ramslice sim run recording-20261121T210000 --policy periodic
+  ramslice sim run recorded-in-qemu --time-factor 12..18 --granularity slice
   ramslice sim run usage.csv --machine m_1 --memory 512G --slice 4G
   ramslice sim run diurnal --memory 6T --slice 1G --step 30s --coarse
   ramslice sim run vm-churn --save end.json && ramslice map --from end.json";
@@ -64,9 +65,10 @@ struct Body<'a> {
 
 pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let config = common::policy(&args.policy)?;
+    let clock = args.load.clock()?;
     let input = args.load.input()?;
     let (slice, page) = (input.config.slice_bytes, input.config.page_bytes);
-    let (economics, rates) = args.energy.resolve(slice, page)?;
+    let (economics, rates) = args.energy.resolve(slice, page, clock)?;
     let policy = AnyPolicy::new(&config, &economics, slice, page)?;
     let mut machine = input.machine;
     let result = simulate(&mut machine, input.steps, &mut Decider::Policy(policy), |_| ());

@@ -74,6 +74,8 @@ pub(super) struct Args {
     /// Take rows of a file of utilisation that are usually more than an hour apart, which else count as milliseconds
     #[arg(long, requires = "usage")]
     sparse: bool,
+    #[command(flatten)]
+    seconds: common::Seconds,
     /// Policies, by name or by file with settings [default: all]
     #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',')]
     policies: Vec<String>,
@@ -196,7 +198,9 @@ fn contestants(args: &Args) -> Result<Vec<Contestant>> {
 
 pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let config = args.machine.config(1);
-    let (economics, rates) = args.energy.resolve(config.slice_bytes, config.page_bytes)?;
+    let clock = args.seconds.clock(args.recording.iter().map(PathBuf::as_path))?;
+    let clock_is_real = clock.is_real();
+    let (economics, rates) = args.energy.resolve(config.slice_bytes, config.page_bytes, clock)?;
     let inputs = inputs(args)?;
     for input in &inputs {
         if let Input::Recorded { name, load } = input
@@ -208,6 +212,11 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             );
             return Err(UsageError(message).into());
         }
+    }
+    if !clock_is_real && inputs.iter().any(|input| !matches!(input, Input::Recorded { .. })) {
+        let message = "seconds of generated loads and of utilisation are real ones, those of these recordings are not: \
+                       state --loads none and no --usage, and hold these in another tournament";
+        return Err(UsageError(message.to_owned()).into());
     }
     let mut told = rates.assumptions.clone();
     if !args.usage.is_empty() {

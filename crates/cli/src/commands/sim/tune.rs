@@ -95,15 +95,16 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         let message = format!("--timeout {:?} is too short: a millisecond is the least", args.timeout);
         return Err(UsageError(message).into());
     }
+    let clock = args.load.clock()?;
     let input = args.load.input()?;
     let (memory, notes) = (input.config.memory(), input.notes);
     let (slice, page) = (input.config.slice_bytes, input.config.page_bytes);
-    let (economics, rates) = args.energy.resolve(slice, page)?;
-    let dir = Path::new(&args.load.source);
-    let seen = if common::pattern(&args.load.source).is_none() && dir.is_dir() {
-        recorded(dir)?
-    } else {
-        simulated(input, AnyPolicy::new(&PolicyConfig::new(PolicyKind::Never), &economics, slice, page)?)
+    let (economics, rates) = args.energy.resolve(slice, page, clock)?;
+    let seen = match args.load.recording() {
+        Some(dir) => recorded(dir)?,
+        None => {
+            simulated(input, AnyPolicy::new(&PolicyConfig::new(PolicyKind::Never), &economics, slice, page)?)
+        }
     };
     let tuned = tune(&seen.looks, args.timeout, &economics, slice, page).with_context(|| {
         format!(
