@@ -82,13 +82,26 @@ fn watch(backend: &HotplugBackend, end: &AtomicBool, woken: &AtomicU32, mut tell
         match result {
             Ok(None) => failed = false,
             Ok(Some(pressure)) if pressure.outcome.slices_done > 0 => {
-                info!(by = ?pressure.by, slices = pressure.outcome.slices_done, "memory is short: slices were woken");
+                let outcome = &pressure.outcome;
+                info!(
+                    by = ?pressure.by,
+                    slices = outcome.slices_done,
+                    failed = outcome.slices_failed,
+                    "memory is short: slices were woken"
+                );
                 woken.fetch_add(pressure.outcome.slices_done, Ordering::Relaxed);
                 // If nobody reads any more, nobody needs to know.
                 let _ = tell.write_all(&[0]);
             }
-            // Nothing is left to wake: no hurry to look again.
-            Ok(Some(_)) => std::thread::sleep(TICK),
+            // Nothing is left to wake, or nothing wakes: no hurry to look again.
+            Ok(Some(pressure)) => {
+                let outcome = &pressure.outcome;
+                if !outcome.is_ok() && !std::mem::replace(&mut failed, true) {
+                    let (failed, reason) = (outcome.slices_failed, outcome.reason);
+                    warn!(failed, %reason, "memory is short, but slices do not wake: {}", reason.advice());
+                }
+                std::thread::sleep(TICK);
+            }
             // A request of the daemon holds the lock, and is ending; or another program does.
             Err(error) if error.kind() == ErrorKind::Busy => std::thread::sleep(AGAIN),
             Err(error) => {

@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         out.flush()?;
     }
     let began = std::time::Instant::now();
+    let mut told = false;
     interruptible(|interrupt| {
         while !interrupt.requested() {
             let left = args.duration.map_or(TICK, |limit| limit.saturating_sub(began.elapsed()).min(TICK));
@@ -69,13 +70,17 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
                 break;
             }
             let Some(pressure) = guard.watch(left)? else { continue };
-            // With nothing left to wake there is nothing to say, and no hurry to look again.
-            if pressure.outcome.slices_done == 0 && pressure.outcome.is_ok() {
-                std::thread::sleep(left);
-                continue;
+            let woken = pressure.outcome.slices_done > 0;
+            // With nothing left to wake there is nothing to say; that nothing wakes is said once.
+            if woken || (!pressure.outcome.is_ok() && !told) {
+                tell(&pressure, guard.floor(), context, out)?;
+                out.flush()?;
             }
-            tell(&pressure, guard.floor(), context, out)?;
-            out.flush()?;
+            told = !woken && !pressure.outcome.is_ok();
+            if !woken {
+                // No hurry to look again, and a driver that refuses gets a rest.
+                std::thread::sleep(left);
+            }
         }
         Ok(())
     })?;

@@ -66,6 +66,12 @@ pub(super) fn read(system: &dyn System) -> Result<BTreeMap<u64, Block>, Error> {
     Ok(found)
 }
 
+/// Whether the same blocks are in the same states.
+pub(super) fn same_states(one: &BTreeMap<u64, Block>, other: &BTreeMap<u64, Block>) -> bool {
+    let state = |(number, block): (&u64, &Block)| (*number, block.state);
+    one.iter().map(state).eq(other.iter().map(state))
+}
+
 /// A file of a block.
 pub(super) fn file(number: u64, name: &str) -> String {
     format!("{MEMORY}/memory{number}/{name}")

@@ -220,6 +220,21 @@ fn blocks_that_somebody_else_took_away_are_left_to_them_unless_named() {
 }
 
 #[test]
+fn what_somebody_else_switches_is_seen_at_once_and_pages_are_not_looked_at_for_nothing() {
+    let (fake, backend) = machine();
+    let seen = || {
+        let look = backend.snapshot().unwrap();
+        (look.time, look.slices[12].state)
+    };
+    let before = seen();
+    assert_eq!((before.1, seen()), (SliceState::Online, before), "the same look");
+    fake.inner().online.insert(12, false);
+    assert_eq!(seen().1, SliceState::Offline);
+    fake.inner().online.insert(12, true);
+    assert_eq!(seen().1, SliceState::Online);
+}
+
+#[test]
 fn a_budget_is_for_all_slices_or_for_each() {
     let (_, backend) = machine();
     let empty = backend.snapshot().unwrap().slices[31].price;

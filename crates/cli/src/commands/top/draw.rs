@@ -53,6 +53,7 @@ pub(super) fn rows(top: &Top<'_>, width: u16, height: usize) -> Vec<Row> {
     let census = &top.census;
     let mut parts = [
         Part { rank: 0, rows: head(top, columns) },
+        Part { rank: 4, rows: without_ramslice(top, columns) },
         Part { rank: 1, rows: text(Tone::Plain, &status::totals(machine), columns) },
         Part { rank: 9, rows: text(Tone::Plain, &status::slice_counts(census), columns) },
         Part { rank: 7, rows: vec![Row::Cells(bar(&screen, &census.pages, columns))] },
@@ -132,10 +133,14 @@ fn text(tone: Tone, text: &str, columns: usize) -> Vec<Row> {
 
 fn head(top: &Top<'_>, columns: usize) -> Vec<Row> {
     let mut rows = text(Tone::Bold, &status::headline(top.machine()), columns);
-    for note in top.notes() {
-        rows.extend(text(Tone::Bold, &note, columns));
+    if let Some(problem) = top.stale() {
+        rows.extend(text(Tone::Bold, &problem, columns));
     }
     rows
+}
+
+fn without_ramslice(top: &Top<'_>, columns: usize) -> Vec<Row> {
+    top.without_ramslice().map_or_else(Vec::new, |note| text(Tone::Bold, &note, columns))
 }
 
 fn keys(top: &Top<'_>, columns: usize) -> String {
@@ -153,7 +158,7 @@ fn keys(top: &Top<'_>, columns: usize) -> String {
 /// What was done: a row for the last period, a second row for all of it.
 fn rates(top: &Top<'_>, columns: usize) -> Vec<Row> {
     // In a saved machine no time passes.
-    if top.saved && top.last.is_none() {
+    if top.saved && top.rate.is_none() {
         return Vec::new();
     }
     let page = top.machine().info.page_bytes;
@@ -164,7 +169,7 @@ fn rates(top: &Top<'_>, columns: usize) -> Vec<Row> {
             "slices", "off", "woken", "by demand", "moved", "dropped", "cycles"
         ),
     )];
-    let second = top.last.unwrap_or_default();
+    let second = top.rate.unwrap_or_default();
     let per = |value: u64| {
         let value = value as f64 / second.time.as_secs_f64();
         if value == 0.0 || value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
@@ -178,7 +183,7 @@ fn rates(top: &Top<'_>, columns: usize) -> Vec<Row> {
         )
     };
     let bytes = |pages: Pages| pages.bytes(page);
-    rows.push(match top.last {
+    rows.push(match top.rate {
         None => line("per second", std::array::from_fn(|_| unknown())),
         Some(last) => {
             let seconds = last.time.as_secs_f64();
@@ -209,7 +214,7 @@ fn rates(top: &Top<'_>, columns: usize) -> Vec<Row> {
             ]
         },
     );
-    if top.last.is_some() {
+    if top.rate.is_some() {
         let cells = [
             total.slices_off.to_string(),
             total.slices_woken.to_string(),

@@ -31,8 +31,10 @@ pub(super) struct Top<'a> {
     pub(super) census: Census,
     /// Why there are no counters.
     pub(super) no_counters: Option<String>,
-    /// Since the look before; the first look has none.
+    /// Since the look before; the first look has none, nor has one that was no news.
     pub(super) last: Option<Flow>,
+    /// The latest of these.
+    pub(super) rate: Option<Flow>,
     pub(super) total: Flow,
     /// The changes of the last look.
     pub(super) changes: Vec<Change>,
@@ -81,6 +83,7 @@ impl<'a> Top<'a> {
             look,
             no_counters,
             last: None,
+            rate: None,
             total: Flow::default(),
             changes: Vec::new(),
             states,
@@ -113,6 +116,12 @@ impl<'a> Top<'a> {
         if self.daemon != Daemon::NotHere {
             self.daemon = Daemon::read(&self.status_file);
         }
+        if look.machine.snapshot.time == self.machine().snapshot.time && !self.saved {
+            // A backend to which looking is dear has shown the same look again: there is no news yet.
+            self.changes.clear();
+            self.last = None;
+            return;
+        }
         self.changes = self.states.update(&look.machine.snapshot);
         for change in &self.changes {
             self.changed.insert(change.slice, look.machine.snapshot.time);
@@ -123,6 +132,7 @@ impl<'a> Top<'a> {
         let flow = Flow::between(&self.look, &look, &self.changes);
         self.total = self.total.plus(&flow);
         self.last = (!flow.time.is_zero()).then_some(flow);
+        self.rate = self.last.or(self.rate);
         if let Some(joules) = &mut self.joules {
             joules.add(&look);
         }
@@ -227,18 +237,22 @@ impl<'a> Top<'a> {
 
     /// What a person should know about this machine before anything else.
     pub(super) fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if let Some(problem) = &self.problem {
-            notes.push(format!("The last look failed: {problem}. What is shown is older."));
-        }
-        if self.machine().info.abi_version == 0 && !self.saved {
-            notes.push(
-                "This kernel is without ramslice: slices are switched by memory hotplug, and only ramsliced \
-                 or `ramslice guard` wakes them."
-                    .to_owned(),
-            );
-        }
-        notes
+        self.stale().into_iter().chain(self.without_ramslice()).collect()
+    }
+
+    /// That what is shown is not of now.
+    pub(super) fn stale(&self) -> Option<String> {
+        let problem = self.problem.as_ref()?;
+        Some(format!("The last look failed: {problem}. What is shown is older."))
+    }
+
+    /// Who wakes slices, on a kernel that does not.
+    pub(super) fn without_ramslice(&self) -> Option<String> {
+        let stock = self.machine().info.abi_version == 0 && !self.saved;
+        // One line of 80 columns.
+        stock.then(|| {
+            "This kernel is without ramslice: only ramsliced or `ramslice guard` wake any.".to_owned()
+        })
     }
 }
 

@@ -50,7 +50,7 @@ fn body<'a>(top: &'a Top<'_>) -> Body<'a> {
         census: &top.census,
         changes: &top.changes,
         last: top.last,
-        since_start: top.last.map(|_| top.total),
+        since_start: top.rate.map(|_| top.total),
         energy: top.joules.as_ref().and_then(super::joules::Joules::figures),
         daemon: &top.daemon,
         notes: top.notes(),

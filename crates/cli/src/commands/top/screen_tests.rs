@@ -118,6 +118,18 @@ fn rates_come_from_what_was_done_and_when() {
 }
 
 #[test]
+fn a_look_that_is_no_news_leaves_the_rates_as_they_were_and_counts_nothing_twice() {
+    let backend = backend();
+    let mut top = top(&backend, &[]);
+    top.look.machine.snapshot.time -= Duration::from_secs(4);
+    top.refresh();
+    let (before, total) = (shown(&top, 100, 40), top.total);
+    assert!(before.contains("in 4 s"), "{before}");
+    top.refresh();
+    assert_eq!((shown(&top, 100, 40), top.total, top.last), (before, total, None));
+}
+
+#[test]
 fn keys_select_sort_pause_and_quit() {
     let backend = backend();
     let mut top = top(&backend, &[]);
@@ -202,7 +214,12 @@ fn a_kernel_without_ramslice_is_named_as_one() {
     machine.info.abi_version = 0;
     let backend = ReplayBackend::new(machine);
     let top = top(&backend, &[]);
-    assert!(shown(&top, 80, 24).contains("This kernel is without ramslice"));
+    let text = shown(&top, 80, 24);
+    assert!(
+        text.contains("This kernel is without ramslice") && text.contains("`ramslice guard` wake any."),
+        "{text}"
+    );
+    assert!(!shown(&top, 40, 10).contains("This kernel"), "sums matter more where there is little room");
 }
 
 #[test]
