@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Opens a recording with DuckDB, by nothing but the names of its files, and compares sums with what a test expects.
+"""Opens a recording with DuckDB and pandas, by nothing but the names of its files, and compares sums with what a test expects.
 
 Usage: lab/check_recording.py DIR    DIR/recording is the recording, DIR/expected.json are the sums
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import duckdb
+import pandas
 
 # What must be, as one value each; the tables are views by their names.
 QUERIES = {
@@ -69,11 +70,32 @@ TRUTHS = {
 }
 
 
+TABLES = ("samples", "snapshots", "zones", "events", "meminfo", "vmstat", "census")
+
+
+def differences(recording, database):
+    """What pandas reads otherwise than DuckDB: rows, names of columns, sums of numbers."""
+    for table in TABLES:
+        frame = pandas.read_parquet(recording / table)
+        columns = {name: kind for name, kind, *_ in database.execute(f"DESCRIBE {table}").fetchall()}
+        if list(frame.columns) != list(columns):
+            yield f"{table} has the columns {list(frame.columns)}, not {list(columns)}"
+            continue
+        sums = [f"sum({name}::DOUBLE)" for name in columns if pandas.api.types.is_numeric_dtype(frame[name])]
+        rows, *wanted = database.execute(f"SELECT {', '.join(['count(*)', *sums])} FROM {table}").fetchone()
+        found = [float(frame[name].sum()) for name in columns if pandas.api.types.is_numeric_dtype(frame[name])]
+        if len(frame) != rows:
+            yield f"{table} has {len(frame)} rows, not {rows}"
+        for column, value, other in zip(sums, found, wanted):
+            if abs(value - (other or 0)) > 1e-9 * abs(value):
+                yield f"{table}: {column} is {value}, not {other}"
+
+
 def main():
     folder = Path(sys.argv[1])
     recording, expected = folder / "recording", json.loads((folder / "expected.json").read_text())
     database = duckdb.connect()
-    for table in ("samples", "snapshots", "zones", "events", "meminfo", "vmstat", "census"):
+    for table in TABLES:
         database.execute(f"CREATE VIEW {table} AS SELECT * FROM '{recording}/{table}/*.parquet'")
     failed = 0
     if missing := set(QUERIES) ^ set(expected):
@@ -86,7 +108,9 @@ def main():
         value, = database.execute(query.format(recording)).fetchone()
         failed += value is not True
         print(f"{'ok' if value is True else 'FAILED'}: {name}")
-    sys.exit(min(failed, 1))
+    wrong = list(differences(recording, database))
+    print(f"FAILED: pandas: {'; '.join(wrong)}" if wrong else f"ok: pandas reads the same of {len(TABLES)} tables")
+    sys.exit(min(failed + len(wrong), 1))
 
 
 if __name__ == "__main__":
