@@ -44,7 +44,8 @@ impl Look {
     /// # Errors
     /// Those of the backend.
     pub fn take(backend: &dyn Backend) -> Result<Self, BackendError> {
-        Ok(Self { info: backend.info()?, zones: backend.zones()?, snapshot: backend.snapshot()? })
+        let (info, zones, snapshot) = backend.view()?;
+        Ok(Self { info, zones, snapshot })
     }
 
     /// When, on the machine's clock.

@@ -113,15 +113,21 @@ pub trait Backend: Send + Sync {
         Err(BackendError::new(ErrorKind::Unsupported, message))
     }
 
+    /// The machine, its zones and slices: one after the other, or of one moment where that is no dearer.
+    fn view(&self) -> Result<(Info, Vec<Zone>, Snapshot), BackendError> {
+        Ok((self.info()?, self.zones()?, self.snapshot()?))
+    }
+
     /// One look at everything, as saved by `ramslice status --json`.
     ///
     /// Price parameters that cannot be read are left out: they are not needed to look.
     fn machine(&self) -> Result<Machine, BackendError> {
+        let (info, zones, snapshot) = self.view()?;
         Ok(Machine {
             schema_version: SCHEMA_VERSION,
-            info: self.info()?,
-            zones: self.zones()?,
-            snapshot: self.snapshot()?,
+            info,
+            zones,
+            snapshot,
             price_parameters: PriceParameter::ALL
                 .into_iter()
                 .filter_map(|parameter| Some((parameter, self.price_parameter(parameter).ok()?)))

@@ -149,8 +149,13 @@ impl Backend for HotplugBackend {
     }
 
     fn snapshot(&self) -> Result<Snapshot, BackendError> {
-        let look = self.recent()?;
-        Ok(Snapshot { event_seq: self.changes()?, time: look.time, slices: look.slices() })
+        Ok(self.view()?.2)
+    }
+
+    fn view(&self) -> Result<(Info, Vec<Zone>, Snapshot), BackendError> {
+        let (look, changes) = (self.recent()?, self.changes()?);
+        let snapshot = Snapshot { event_seq: changes, time: look.time, slices: look.slices() };
+        Ok((look.info(changes), look.zones(), snapshot))
     }
 
     fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {

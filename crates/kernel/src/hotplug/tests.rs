@@ -235,6 +235,30 @@ fn what_somebody_else_switches_is_seen_at_once_and_pages_are_not_looked_at_for_n
 }
 
 #[test]
+fn zones_and_slices_of_a_machine_are_of_one_moment_while_somebody_else_switches() {
+    let (fake, backend) = machine();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                fake.inner().online.insert(12, round % 2 == 0);
+                if done.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let agree = (0..60).all(|_| {
+            let machine = backend.machine().unwrap();
+            let off = machine.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline);
+            let zones: u32 = machine.zones.iter().map(|zone| zone.nr_offline).sum();
+            zones as usize == off.count()
+        });
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(agree);
+    });
+}
+
+#[test]
 fn a_budget_is_for_all_slices_or_for_each() {
     let (_, backend) = machine();
     let empty = backend.snapshot().unwrap().slices[31].price;
