@@ -124,6 +124,8 @@ fn walk(
 impl Look {
     pub(super) fn take(system: &dyn System, block: Bytes, page: Bytes, walked: bool) -> Result<Self, Error> {
         let time = system.now();
+        // Whoever takes a block away writes down first which zone it is of: what is seen to be away has a zone there.
+        let blocks = blocks::read(system)?;
         let store = Store::read(system)?;
         let blocks_per_slice = (store.slice_bytes.0 / block.0).max(1);
         let mut look = Self {
@@ -132,7 +134,7 @@ impl Look {
             page,
             block,
             blocks_per_slice,
-            blocks: blocks::read(system)?,
+            blocks,
             zones: read_zones(system)?,
             parts: Vec::new(),
             store,
