@@ -57,16 +57,22 @@ class Pinned:
 
     def __init__(self, wanted, block_bytes):
         libc = ctypes.CDLL(None, use_errno=True)
-        self.all = mmap.mmap(-1, 400 * MIB)
-        self.all.madvise(mmap.MADV_NOHUGEPAGE)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self.all))
-        ctypes.memset(address, ord("p"), len(self.all))
-        count = len(self.all) // PAGE
-        with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
-            pagemap.seek(address // PAGE * 8)
-            entries = struct.unpack(f"<{count}Q", pagemap.read(count * 8))
-        where = [(entry & ((1 << 55) - 1)) * PAGE // block_bytes for entry in entries]
-        page = next(n for n, block in enumerate(where) if block in wanted)
+        # None of the memory that the kernel gave first may lie there
+        elsewhere, page = [], None
+        while page is None:
+            self.all = mmap.mmap(-1, 400 * MIB)
+            self.all.madvise(mmap.MADV_NOHUGEPAGE)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(self.all))
+            ctypes.memset(address, ord("p"), len(self.all))
+            count = len(self.all) // PAGE
+            with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+                pagemap.seek(address // PAGE * 8)
+                entries = struct.unpack(f"<{count}Q", pagemap.read(count * 8))
+            where = [(entry & ((1 << 55) - 1)) * PAGE // block_bytes for entry in entries]
+            page = next((n for n, block in enumerate(where) if block in wanted), None)
+            elsewhere.append(self.all)
+            if page is None and len(elsewhere) == 3:
+                raise AssertionError(f"no page in the blocks {wanted}")
         self.block, self.at = where[page], page * PAGE
         self.ring = libc.syscall(425, 4, ctypes.create_string_buffer(120))
         vector = struct.pack("QQ", address + self.at, PAGE)
