@@ -57,7 +57,7 @@ def better_than_fixed(tried, policy, middle):
 
 def tournament(args):
     """What the governor at its defaults earns beside others at their best settings, on seeds from the commit."""
-    seeds = drawn(1 if args.quick else 10)
+    seeds = drawn(1 if args.quick else 30)
     words = ["tournament", "--sweep", "--coarse", "--seeds", ",".join(map(str, seeds))]
     report, *_ = simulate(built("ramslice"), *words, *(["--for", "4h"] if args.quick else []))
     return judged(report, seeds), {}
