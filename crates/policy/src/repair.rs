@@ -35,6 +35,8 @@ use crate::why::Why;
 const MOST_REST: u32 = 6;
 /// Passes are at most two to the power of this many periods apart.
 const MOST_DISTANCE: u32 = 4;
+/// Prices by counters are a little below what emptying costs: as much more is let pass.
+const OVER_SHARE: f64 = 1.1;
 
 /// Passes over the slices of a zone, and what is remembered between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,7 +73,8 @@ struct Pass {
 #[derive(Debug, Default)]
 struct Plan {
     empty: u32,
-    chosen: Vec<(SliceId, Price)>,
+    /// Slices, what each is to cost, and what it may cost at most.
+    chosen: Vec<(SliceId, Price, Option<Price>)>,
     moved: Pages,
     spent: Price,
     /// Slices in use that hold nothing unmovable; of these at rest; of these too full.
@@ -211,9 +214,18 @@ impl Repair {
             free = free + gained - row.present;
             plan.spent += price;
             plan.moved += moved;
-            plan.chosen.push((row.id, price));
+            plan.chosen.push((row.id, price, self.most(row, price)));
         }
         plan
+    }
+
+    /// What emptying a slice may cost at most: as if it had as much to move as is allowed. What the request before moved
+    /// may have come here, and would be moved once more.
+    fn most(&self, row: &Row, price: Price) -> Option<Price> {
+        let share = self.to_move(row).share_of(row.present);
+        let limited = self.config.candidates == Candidates::Price && share > 0.0;
+        let room = (self.config.max_share / share).max(1.0) * OVER_SHARE;
+        limited.then_some(Price((price.0 as f64 * room) as u64))
     }
 
     /// Requests of a plan. Each slice may cost its price and its part of what is left, so that all keep to the budget.
@@ -224,11 +236,12 @@ impl Repair {
         }
         let (budget, cache) = (Budget::from(self.config.budget), self.cache());
         let left = budget.raw().saturating_sub(plan.spent.0) / plan.chosen.len().max(1) as u64;
-        for &(id, price) in &plan.chosen {
-            let budget = match budget {
-                Budget::Unlimited => Budget::Unlimited,
-                Budget::Limited(_) => Budget::Limited(Price(price.0.saturating_add(left))),
+        for &(id, price, most) in &plan.chosen {
+            let part = match budget {
+                Budget::Unlimited => None,
+                Budget::Limited(_) => Some(Price(price.0.saturating_add(left))),
             };
+            let budget = part.into_iter().chain(most).min().map_or(Budget::Unlimited, Budget::Limited);
             requests.push(Request { budget, cache, ..offline(id) });
         }
         requests

@@ -289,8 +289,16 @@ proptest! {
         if let Some(budget) = budget {
             let each = requests.iter().filter(|request| request.op != Op::OfflineFree);
             prop_assert!(each.map(|request| request.budget.raw()).sum::<u64>() + empty * 1000 <= budget);
-        } else {
+        } else if paper {
             prop_assert!(requests.iter().all(|request| request.budget == Budget::Unlimited));
+        }
+        // By price, a slice that has been filled since the look is too dear before more of it has moved than may.
+        for request in requests.iter().filter(|_| !paper) {
+            let Op::Offline(id) = request.op else { continue };
+            let one = slices[id.0 as usize];
+            let price = (1000 + one.movable * 130 + one.cache * 39) as f64;
+            let room = (share * FRAMES as f64 / one.movable as f64).max(1.0);
+            prop_assert!(one.movable == 0 || request.budget.raw() as f64 <= price * room * 1.1);
         }
         // Each once, on, in use and without kernel pages.
         let mut once = ids.clone();
