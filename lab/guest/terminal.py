@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import time
+import unittest
 from pathlib import Path
 
 import harness
@@ -58,6 +59,15 @@ class Terminal:
 
     def close(self):
         subprocess.run(["tmux", "-S", self.socket, "kill-server"], capture_output=True)
+
+
+class TopTest(unittest.TestCase):
+    """Tests with `ramslice top` on terminals that are closed at their end."""
+
+    def terminal(self, words="", **settings):
+        terminal = Terminal(f"{PROGRAM} top --interval 500ms {words}", **settings)
+        self.addCleanup(terminal.close)
+        return terminal
 
 
 def program_pid():

@@ -11,15 +11,14 @@ import re
 import signal
 import subprocess
 import time
-import unittest
 
 import harness
 import ramslice_dev as dev
 from harness import Memory
-from terminal import PATIENCE, PROGRAM, Terminal, program_pid
+from terminal import PATIENCE, PROGRAM, TopTest, program_pid
 
 
-class Top(unittest.TestCase):
+class Top(TopTest):
     def setUp(self):
         self.device = dev.Device()
         harness.wake(self.device)
@@ -27,11 +26,6 @@ class Top(unittest.TestCase):
     def tearDown(self):
         self.device.request("online_all")
         self.device.close()
-
-    def terminal(self, words="", **settings):
-        terminal = Terminal(f"{PROGRAM} top --interval 500ms {words}", **settings)
-        self.addCleanup(terminal.close)
-        return terminal
 
     def test_what_happens_to_slices_is_seen(self):
         terminal = self.terminal("--profile thesis-parc --granularity slice --time-factor 15")

@@ -10,23 +10,17 @@ import os
 import re
 import signal
 import subprocess
-import unittest
 
 import harness
-from terminal import PROGRAM, Terminal, program_pid
+from terminal import PROGRAM, TopTest, program_pid
 from test_stock import off, ramslice
 
 NOTE = "This kernel is without ramslice: only ramsliced or `ramslice guard` wake any."
 
 
-class Top(unittest.TestCase):
+class Top(TopTest):
     def setUp(self):
         self.addCleanup(ramslice, "online", "--all")
-
-    def terminal(self, words="", **settings):
-        terminal = Terminal(f"{PROGRAM} top --interval 500ms {words}", **settings)
-        self.addCleanup(terminal.close)
-        return terminal
 
     def test_what_others_switch_is_seen(self):
         terminal = self.terminal("--profile thesis-parc --granularity slice --time-factor 15")
