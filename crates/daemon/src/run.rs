@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::guard::Guarding;
 use crate::host::Host;
 use crate::memory::{self, Found, Memory};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, time_of_day};
 use crate::mode::Mode;
 use crate::pressure::Trigger;
 use crate::prices::{self, Offer};
@@ -34,6 +34,12 @@ use crate::systemd::{self, Watchdog};
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest.
 const LONGEST_RETRY: Duration = Duration::from_mins(5);
+/// How long it tries to wake everything before it ends: systemd waits for longer.
+const WAKE_AT_STOP: Duration = Duration::from_mins(1);
+/// The same when the mode is no longer on; it tries again at each look.
+const WAKE_AT_RELOAD: Duration = Duration::from_secs(5);
+/// Between two of these tries.
+const WAKE_AGAIN: Duration = Duration::from_millis(200);
 
 /// Where things are.
 #[derive(Debug, Clone)]
@@ -126,6 +132,10 @@ struct Daemon<'a> {
     guard: Option<Guarding>,
     trigger: Option<Trigger>,
     serving: Option<Serving>,
+    /// Nobody serves the metrics, though somebody should, and the log says why.
+    deaf: bool,
+    /// The mode is no longer on, and something that the daemon switched off is to be woken still.
+    owing: bool,
     watchdog: Watchdog,
     due: Instant,
     retry: Duration,
@@ -154,8 +164,9 @@ pub fn run(
     let saved = remembered(&options.state_dir);
     let clock = clock(saved.as_ref().map_or(Duration::ZERO, |saved| saved.time));
     let metrics = Arc::new(Metrics::new());
+    let stop = Arc::clone(&signals.stop);
     let mut daemon = Daemon {
-        engine: Engine::new(settings, saved, options.host.clone(), Arc::clone(&metrics)),
+        engine: Engine::new(settings, saved, options.host.clone(), Arc::clone(&metrics), stop),
         options,
         opener,
         clock,
@@ -165,6 +176,8 @@ pub fn run(
         guard: None,
         trigger: None,
         serving: None,
+        deaf: false,
+        owing: false,
         watchdog: Watchdog::of_environment(),
         due: Instant::now(),
         retry: FIRST_RETRY,
@@ -268,13 +281,18 @@ impl Daemon<'_> {
         let began = Instant::now();
         let period = self.engine.settings().period;
         let now = self.clock.now();
-        match self.try_step(now) {
+        let seen = self.try_step(now);
+        let decided = seen.is_ok();
+        match seen {
             Ok(()) => {
                 if self.last_error.take().is_some() {
                     info!("the machine is seen again");
                 }
                 self.retry = FIRST_RETRY;
                 self.due = began + period;
+                if self.owing {
+                    self.wake_all(WAKE_AT_RELOAD);
+                }
                 self.guard();
             }
             Err(error) => {
@@ -293,9 +311,16 @@ impl Daemon<'_> {
                 self.retry = (self.retry * 2).min(LONGEST_RETRY);
             }
         }
+        if self.serving.is_none() {
+            self.listen();
+        }
         self.offer_prices();
         self.save_if_due();
         self.tell();
+        if decided {
+            // Whoever sees that finds what was learned and the status as of this look.
+            self.metrics.stepped(began.elapsed(), time_of_day());
+        }
         self.watchdog.feed();
     }
 
@@ -329,9 +354,9 @@ impl Daemon<'_> {
         self.engine.step(&*opened.backend, opened.way, now)
     }
 
-    /// On a stock kernel in mode on somebody has to wake slices.
+    /// On a stock kernel somebody has to wake slices, as long as the daemon has any off.
     fn guard(&mut self) {
-        let wanted = self.engine.settings().mode == Mode::On;
+        let wanted = self.engine.settings().mode == Mode::On || self.owing;
         let guarded = self.opened.as_ref().and_then(|opened| opened.guarded.clone()).filter(|_| wanted);
         match (guarded, &self.guard) {
             (None, _) => self.guard = None,
@@ -356,13 +381,19 @@ impl Daemon<'_> {
         let read = Settings::read(&self.options.config).map_err(|error| error.to_string());
         match read.and_then(|settings| self.engine.fits(&settings).map(|()| settings)) {
             Ok(settings) => {
-                let wake = self.wakes_at_stop();
-                let backend = self.opened.as_ref().map(|opened| &*opened.backend);
                 let before = self.engine.settings().clone();
-                self.engine.set_settings(settings, backend, wake);
+                if settings.mode == Mode::On {
+                    self.owing = false;
+                } else if before.mode == Mode::On && self.wakes_at_stop() {
+                    // It would be in the way, and is back if something stays off.
+                    self.guard = None;
+                    self.wake_all(WAKE_AT_RELOAD);
+                }
+                self.engine.set_settings(settings);
                 let now = self.engine.settings();
                 if now.listen != before.listen {
                     self.serving = None;
+                    self.deaf = false;
                     self.listen();
                 }
                 if self.engine.settings().pressure != before.pressure {
@@ -386,14 +417,20 @@ impl Daemon<'_> {
         systemd::ready(&self.sentence());
     }
 
+    /// Serves metrics, if they are wanted; each look tries again.
     fn listen(&mut self) {
         let Some(address) = self.engine.settings().listen else { return };
         match Serving::start(address, Arc::clone(&self.metrics)) {
             Ok(serving) => {
                 info!("metrics at http://{}/metrics", serving.address());
                 self.serving = Some(serving);
+                self.deaf = false;
             }
-            Err(error) => error!("no metrics: cannot listen at {address}: {error}"),
+            Err(error) if !self.deaf => {
+                error!("no metrics until it succeeds: cannot listen at {address}: {error}");
+                self.deaf = true;
+            }
+            Err(_) => {}
         }
     }
 
@@ -415,6 +452,25 @@ impl Daemon<'_> {
             OnStop::Leave => false,
             OnStop::Wake => true,
             OnStop::Auto => stock,
+        }
+    }
+
+    /// Wakes what is off. Another program's request may be in the way, and may take its time.
+    fn wake_all(&mut self, within: Duration) {
+        self.owing = true;
+        let Some(opened) = &self.opened else { return };
+        let until = Instant::now() + within;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            self.owing = !self.engine.wake_all(&*opened.backend, left.max(WAKE_AGAIN));
+            if !self.owing {
+                return;
+            }
+            if left <= WAKE_AGAIN {
+                warn!("not all slices could be woken; `ramslice online --all` tries again");
+                return;
+            }
+            std::thread::sleep(WAKE_AGAIN);
         }
     }
 
@@ -464,9 +520,8 @@ impl Daemon<'_> {
     fn stop(&mut self) {
         systemd::stopping();
         self.guard = None;
-        if self.engine.settings().mode == Mode::On && self.wakes_at_stop() {
-            let backend = self.opened.as_ref().map(|opened| &*opened.backend);
-            self.engine.wake_all(backend, "the daemon stops");
+        if self.owing || self.engine.settings().mode == Mode::On && self.wakes_at_stop() {
+            self.wake_all(WAKE_AT_STOP);
         }
         self.save();
         // Whoever reads it would take it for the present.

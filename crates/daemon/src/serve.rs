@@ -1,21 +1,41 @@
-//! Serves the metrics over HTTP.
+//! Serves the metrics over HTTP: one thread, however many connect, and none of them for long.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use tiny_http::{Header, Method, Request, Response, Server};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::metrics::Metrics;
 
 /// What a browser sees.
 const HELP: &str = "ramsliced: metrics for Prometheus are at /metrics\n";
+const PLAIN: &str = "text/plain; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A server in its own thread; it ends when this is dropped.
+/// Connections at a time; more wait in the kernel's queue.
+const MOST: usize = 64;
+/// How long one may last, from its beginning to the end of the answer.
+const LONGEST: Duration = Duration::from_secs(10);
+/// Between tries to accept, if the kernel has no room for another connection.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// A server in its own thread; when this has been dropped, nobody listens any more.
 pub struct Serving {
-    server: Arc<Server>,
     address: SocketAddr,
+    /// Dropped, it ends the server.
+    end: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -25,19 +45,19 @@ impl Serving {
     /// # Errors
     /// If that cannot be had: somebody else listens there, or the machine has no such address.
     pub fn start(address: SocketAddr, metrics: Arc<Metrics>) -> io::Result<Self> {
-        let server = Server::http(address).map_err(|error| match error.downcast::<io::Error>() {
-            Ok(error) => *error,
-            Err(error) => io::Error::other(error),
-        })?;
-        let address = server.server_addr().to_ip().unwrap_or(address);
-        let server = Arc::new(server);
-        let serving = Arc::clone(&server);
-        let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            for request in serving.incoming_requests() {
-                answer(request, &metrics);
-            }
-        })?;
-        Ok(Self { server, address, thread: Some(thread) })
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let listener = {
+            let _context = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || runtime.block_on(serve(listener, metrics, ended)))?;
+        Ok(Self { address, end: Some(end), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -48,7 +68,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.server.unblock();
+        drop(self.end.take());
         if let Some(thread) = self.thread.take() {
             // Whoever panicked there has said so.
             let _ = thread.join();
@@ -56,26 +76,58 @@ impl Drop for Serving {
     }
 }
 
-fn header(name: &str, value: &str) -> Header {
-    Header::from_bytes(name, value).expect("the headers are ASCII")
+/// Until `ended`; connections that are open then are broken off with the runtime.
+async fn serve(listener: TcpListener, metrics: Arc<Metrics>, mut ended: oneshot::Receiver<Infallible>) {
+    let room = Arc::new(Semaphore::new(MOST));
+    loop {
+        let next = async {
+            let place = Arc::clone(&room).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            _ = &mut ended => return,
+            next = next => next,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let metrics = Arc::clone(&metrics);
+                tokio::spawn(async move {
+                    if tokio::time::timeout(LONGEST, converse(stream, &metrics)).await.is_err() {
+                        tracing::debug!("a connection for metrics took too long");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a connection for metrics could not be accepted");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
 }
 
-fn answer(request: Request, metrics: &Metrics) {
-    let plain = header("Content-Type", "text/plain; charset=utf-8");
-    let path = request.url().split('?').next().unwrap_or_default();
-    let response = match (request.method(), path) {
-        (Method::Get | Method::Head, "/metrics") => Response::from_string(metrics.text()).with_header(
-            header("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8"),
-        ),
-        (Method::Get | Method::Head, "/") => Response::from_string(HELP).with_header(plain),
-        (Method::Get | Method::Head, _) => {
-            Response::from_string("there is only /metrics\n").with_status_code(404).with_header(plain)
-        }
-        _ => Response::from_string("only GET\n").with_status_code(405).with_header(plain),
-    };
-    if let Err(error) = request.respond(response) {
+/// One request and its answer.
+async fn converse(stream: TcpStream, metrics: &Metrics) {
+    let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, metrics)) });
+    let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
         tracing::debug!(%error, "a scrape was broken off");
     }
+}
+
+fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+    let (status, kind, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, OPEN_METRICS, metrics.text()),
+        (&Method::GET | &Method::HEAD, "/") => (StatusCode::OK, PLAIN, HELP.to_owned()),
+        (&Method::GET | &Method::HEAD, _) => {
+            (StatusCode::NOT_FOUND, PLAIN, "there is only /metrics\n".to_owned())
+        }
+        _ => (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n".to_owned()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
 }
 
 #[cfg(test)]
@@ -85,29 +137,53 @@ mod tests {
 
     use super::*;
 
+    fn start(address: &str) -> io::Result<Serving> {
+        Serving::start(address.parse().unwrap(), Arc::new(Metrics::new()))
+    }
+
     fn ask(address: SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text
     }
 
     #[test]
-    fn metrics_are_served_until_it_is_dropped_and_nothing_else_is() {
-        let serving = Serving::start("127.0.0.1:0".parse().unwrap(), Arc::new(Metrics::new())).unwrap();
+    fn metrics_are_served_and_nothing_else_is() {
+        let serving = start("127.0.0.1:0").unwrap();
         let address = serving.address();
         let text = ask(address, "GET /metrics");
         assert!(text.starts_with("HTTP/1.1 200") && text.contains("application/openmetrics-text"), "{text}");
         assert!(text.contains("ramslice_up 0") && text.contains("# EOF"), "{text}");
+        assert!(!ask(address, "HEAD /metrics").contains("# EOF"));
+        assert!(ask(address, "GET /metrics?all").contains("# EOF"));
         assert!(ask(address, "GET /other").starts_with("HTTP/1.1 404"));
         assert!(ask(address, "POST /metrics").starts_with("HTTP/1.1 405"));
-        let taken = Serving::start(address, Arc::new(Metrics::new())).err().unwrap();
+    }
+
+    #[test]
+    fn whoever_connects_and_says_nothing_keeps_nobody_else_waiting() {
+        let serving = start("127.0.0.1:0").unwrap();
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        let (before, address) = (threads(), serving.address());
+        let idle: Vec<TcpStream> = (1..MOST).map(|_| TcpStream::connect(address).unwrap()).collect();
+        assert!(ask(address, "GET /metrics").contains("# EOF"));
+        // Other tests have theirs, but not one for each of these.
+        assert!(threads() < before + idle.len() / 2);
+    }
+
+    #[test]
+    fn once_dropped_its_port_is_free_also_for_all_addresses() {
+        let serving = start("127.0.0.1:0").unwrap();
+        let port = serving.address().port();
+        assert!(ask(serving.address(), "GET /metrics").contains("# EOF"));
+        let open = TcpStream::connect(serving.address()).unwrap();
+        let taken = start(&serving.address().to_string()).err().unwrap();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         drop(serving);
-        // The port is closed by another thread of the server's.
-        while TcpStream::connect(address).is_ok() {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        let wider = start(&format!("0.0.0.0:{port}")).unwrap();
+        assert_eq!(wider.address().port(), port);
+        drop(open);
     }
 }

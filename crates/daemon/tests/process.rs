@@ -211,7 +211,7 @@ fn stopping_wakes_slices_or_leaves_them_as_the_settings_say() {
         daemon.signal(Signal::TERM);
         daemon.says("stopped");
         assert!(daemon.ends().success());
-        let told = daemon.seen.iter().any(|line| line.contains("the daemon stops: slices were woken"));
+        let told = daemon.seen.iter().any(|line| line.contains("slices were woken"));
         assert_eq!(told, woken, "{slices}: {:?}", daemon.seen);
     }
 }

@@ -1,7 +1,7 @@
 //! The machine, the settings and the memory: what is decided with, and whether what was learned still fits.
 
 use ramslice_energy::Tally;
-use ramslice_policy::{AnyPolicy, Event, Saved, WakeCause};
+use ramslice_policy::{AnyPolicy, Economics, Event, Saved, WakeCause};
 use ramslice_types::{Backend, BackendError, ErrorKind, Info, Pages, PriceParameter, Zone};
 use tracing::{info, warn};
 
@@ -38,8 +38,10 @@ impl Engine {
             }
             let books = |before| Books::new(&self.settings.energy, info.slice_bytes, before);
             let (earned, would_earn) = (books(earned), books(would_earn));
-            let basis = self.basis(info);
+            let basis = self.basis(info, &economics);
             self.minds.clear();
+            // The same numbers are other memory now.
+            self.shadow = Shadow::default();
             self.attached =
                 Some(Attached { info: info.clone(), economics, basis, prices, earned, would_earn });
             if let Some(note) = self.settings.energy.note(info.slice_bytes) {
@@ -58,10 +60,12 @@ impl Engine {
             let fits = self.attached.as_ref().is_some_and(|attached| attached.basis == saved.basis);
             if !fits {
                 info!(
-                    "what was learned was for other settings, another profile or another size of slices: learning anew"
+                    "what was learned was for other settings, other figures of energy or another size of slices: learning anew"
                 );
             }
-            if saved.mode == Mode::Observe && self.settings.mode == Mode::Observe && fits {
+            let observed = saved.mode == Mode::Observe && self.settings.mode == Mode::Observe;
+            // A restart of the machine wakes everything, in thought as well.
+            if observed && fits && saved.boot == self.host.boot {
                 self.shadow = saved.shadow.clone();
             }
         }
@@ -74,11 +78,12 @@ impl Engine {
     }
 
     /// What learning rests on: other policies, figures or slices learn other things.
-    fn basis(&self, info: &Info) -> String {
+    fn basis(&self, info: &Info, economics: &Economics) -> String {
         let policy = &self.settings.policy;
         let kind = policy.policy.name();
         let settings = serde_json::to_value(policy).unwrap_or_default();
-        format!("{kind} {} {} {}", settings[kind], self.settings.energy.name(), info.slice_bytes.0)
+        let figures = serde_json::to_value(economics).unwrap_or_default();
+        format!("{kind} {} {} {} {figures}", settings[kind], self.settings.energy.name(), info.slice_bytes.0)
     }
 
     fn new_mind(&mut self, zone: &Zone, look: &Look, saved: Option<&Memory>) -> Result<(), BackendError> {
@@ -110,11 +115,11 @@ impl Engine {
             } else if same_boot {
                 left = remembered.left;
             } else if let Some(Left { off: slices @ 1.., .. }) = remembered.left
-                && self.settings.mode == Mode::On
+                && self.settings.mode != Mode::Off
             {
                 // A restart of the machine wakes everything.
                 let time = self.time;
-                self.metrics.woken(Mode::On, Cause::Others, slices);
+                self.metrics.woken(self.settings.mode, Cause::Others, slices);
                 events.push(Event::Woken { time, slices, cause: WakeCause::Ahead });
             }
         }
@@ -137,16 +142,14 @@ impl Engine {
         settings.energy.economics(slice, page).map(|_| ())
     }
 
-    /// Takes other settings, which fit. What was learned stays if they have the same policy, settings of it, and profile.
-    pub fn set_settings(&mut self, settings: Settings, backend: Option<&dyn Backend>, wake: bool) {
+    /// Takes other settings, which fit. What was learned stays if they have the same policy, settings of it, and figures
+    /// of energy.
+    pub fn set_settings(&mut self, settings: Settings) {
         let before = std::mem::replace(&mut self.settings, settings);
         let (mode, was) = (self.settings.mode, before.mode);
         self.metrics.set_mode(mode, self.settings.policy.policy.name());
         if mode != was {
             info!(from = %was, to = %mode, "the mode changes");
-            if was == Mode::On && wake {
-                self.wake_all(backend, "the mode is no longer on");
-            }
             self.shadow = Shadow::default();
             for mind in self.minds.values_mut() {
                 mind.policy.settle();
@@ -160,33 +163,29 @@ impl Engine {
                 attached.would_earn.pause();
             }
         }
-        let Some(attached) = self.attached.take() else { return };
-        if self.basis(&attached.info) == attached.basis {
-            self.attached = Some(attached);
-        } else {
-            info!("other settings of the policy, or another profile: learning anew");
-            self.minds.clear();
-            // The tallies go on.
-            self.attached = Some(attached);
-            self.reattach();
-        }
+        self.reattach();
     }
 
-    /// Figures of the new settings.
+    /// Figures of the new settings, and policies that begin anew if those are others.
     fn reattach(&mut self) {
         let Some(old) = self.attached.take() else { return };
-        let info = old.info;
-        match self.settings.energy.economics(info.slice_bytes, info.page_bytes) {
-            Ok(economics) => {
-                let books = |before| Books::new(&self.settings.energy, info.slice_bytes, before);
-                let (earned, would_earn) = (books(old.earned.tally()), books(old.would_earn.tally()));
-                let basis = self.basis(&info);
-                self.attached =
-                    Some(Attached { economics, basis, prices: old.prices, earned, would_earn, info });
-            }
+        let info = &old.info;
+        let economics = match self.settings.energy.economics(info.slice_bytes, info.page_bytes) {
+            Ok(economics) => economics,
             // Settings were checked for that; the next look says it again.
-            Err(error) => warn!(error, "the profile does not work out"),
+            Err(error) => return warn!(error, "the profile does not work out"),
+        };
+        let basis = self.basis(info, &economics);
+        if basis == old.basis {
+            self.attached = Some(old);
+            return;
         }
+        info!("other settings of the policy, or other figures of energy: learning anew");
+        self.minds.clear();
+        // The tallies go on.
+        let books = |before| Books::new(&self.settings.energy, info.slice_bytes, before);
+        let (earned, would_earn) = (books(old.earned.tally()), books(old.would_earn.tally()));
+        self.attached = Some(Attached { economics, basis, earned, would_earn, ..old });
     }
 
     /// What is to be remembered; nothing as long as the machine was never seen and nothing was remembered before.

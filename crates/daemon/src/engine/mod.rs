@@ -5,6 +5,7 @@ mod tell;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ramslice_energy::Sample;
@@ -19,7 +20,7 @@ use crate::books::Books;
 use crate::host::{Host, Vmstat};
 use crate::look::{Look, ZoneKey};
 use crate::memory::Memory;
-use crate::metrics::{Metrics, time_of_day};
+use crate::metrics::Metrics;
 use crate::mode::Mode;
 use crate::prices::{Offer, Prices};
 use crate::settings::Settings;
@@ -90,11 +91,20 @@ pub struct Engine {
     way: Option<&'static str>,
     error: Option<String>,
     time: Duration,
+    /// Once set, no further request goes out: somebody waits for the daemon to end.
+    stop: Arc<AtomicBool>,
 }
 
 impl Engine {
     /// With what an earlier run remembered, if anything.
-    pub fn new(settings: Settings, saved: Option<Memory>, host: Host, metrics: Arc<Metrics>) -> Self {
+    /// Once `stop` is set, a step sends no further request.
+    pub fn new(
+        settings: Settings,
+        saved: Option<Memory>,
+        host: Host,
+        metrics: Arc<Metrics>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
         metrics.set_mode(settings.mode, settings.policy.policy.name());
         let time = saved.as_ref().map_or(Duration::ZERO, |saved| saved.time);
         let prices = Prices::new(saved.as_ref().and_then(|saved| saved.prices.clone()));
@@ -120,6 +130,7 @@ impl Engine {
             way: None,
             error: None,
             time,
+            stop,
         }
     }
 
@@ -170,8 +181,14 @@ impl Engine {
         }
         self.done.clear();
         if self.settings.mode != Mode::Off {
-            for index in 0..look.zones.len() {
-                self.decide(backend, &mut look, index, now);
+            // All of them together: many requests that each take long would keep the daemon from looking, and from feeding
+            // its watchdog.
+            let until = Instant::now() + self.settings.deadline;
+            let zones = look.zones.len();
+            for index in 0..zones {
+                let left = until.saturating_duration_since(Instant::now());
+                let share = left / u32::try_from(zones - index).unwrap_or(u32::MAX);
+                self.decide(backend, &mut look, index, Instant::now() + share);
             }
             self.after = None;
             if self.acted() {
@@ -196,7 +213,6 @@ impl Engine {
         self.metrics.set_paused(self.paused_until.is_some());
         self.metrics.prices(&self.prices.status());
         self.tell_energy();
-        self.metrics.stepped(began.elapsed(), time_of_day());
         Ok(())
     }
 
@@ -268,8 +284,8 @@ impl Engine {
         }
     }
 
-    /// One zone's policy.
-    fn decide(&mut self, backend: &dyn Backend, look: &mut Look, index: usize, now: Duration) {
+    /// One zone's policy; what it asks for is done until then.
+    fn decide(&mut self, backend: &dyn Backend, look: &mut Look, index: usize, until: Instant) {
         let key = ZoneKey::of(&look.zones[index]);
         let totals = look.totals(&look.zones[index]);
         let Some(mind) = self.minds.get_mut(&key) else { return };
@@ -281,7 +297,7 @@ impl Engine {
         }
         let events = std::mem::take(&mut mind.events);
         let decision =
-            mind.policy.step(&Observation { time: now, totals, rows: &self.rows, events: &events });
+            mind.policy.step(&Observation { time: self.time, totals, rows: &self.rows, events: &events });
         self.rows.clear();
         self.metrics.forecast(&look.zones[index], decision.forecast);
         let mut requests = Vec::new();
@@ -290,14 +306,16 @@ impl Engine {
         if paused && !decision.requests.is_empty() {
             why = format!("waits: tasks waited for memory a moment ago; else it {why}");
         }
-        let began = Instant::now();
-        for request in decision.requests {
+        for mut request in decision.requests {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
             let wakes = matches!(request.op, Op::Online(_) | Op::OnlineAll);
-            // Many requests that each take long would keep the daemon from looking, and from feeding its watchdog.
-            let late = began.elapsed() >= self.settings.deadline;
-            if (paused || late) && !wakes {
+            let left = until.saturating_duration_since(Instant::now());
+            if (paused || left.is_zero()) && !wakes {
                 continue;
             }
+            request.deadline = Some(if wakes { self.settings.deadline } else { left });
             requests.push(self.carry_out(backend, look, key, request));
         }
         let zone = &look.zones[index];
@@ -324,10 +342,9 @@ impl Engine {
         key: ZoneKey,
         mut request: Request,
     ) -> RequestStatus {
-        request.deadline = Some(self.settings.deadline);
         if self.way == Some("stock") && !matches!(request.op, Op::Online(_) | Op::OnlineAll) {
             // A guard that needs the lock breaks it off; nothing else does before the deadline.
-            request.deadline = Some(self.settings.deadline.min(STOCK_DEADLINE));
+            request.deadline = request.deadline.map(|deadline| deadline.min(STOCK_DEADLINE));
             request.max_slices = Some(1);
         }
         if !matches!(request.op, Op::Offline(_) | Op::Online(_)) {
@@ -504,30 +521,30 @@ impl Engine {
         self.metrics.set_paused(true);
     }
 
-    /// Wakes everything. Says how many woke.
-    pub fn wake_all(&mut self, backend: Option<&dyn Backend>, why: &str) -> u32 {
-        let Some(backend) = backend else { return 0 };
-        let request = Request { deadline: Some(Duration::from_mins(1)), ..Request::new(Op::OnlineAll) };
-        match backend.request(&request) {
-            Ok(outcome) => {
-                info!(
-                    slices = outcome.slices_done,
-                    failed = outcome.slices_failed,
-                    "{why}: slices were woken"
-                );
-                self.work.woken_slices += u64::from(outcome.slices_done);
-                self.metrics.woken(Mode::On, Cause::Stop, outcome.slices_done);
-                for mind in self.minds.values_mut() {
-                    mind.left = None;
-                }
-                outcome.slices_done
-            }
+    /// Tries once to wake everything. Says whether nothing of ours is left to wake.
+    pub fn wake_all(&mut self, backend: &dyn Backend, deadline: Duration) -> bool {
+        let request = Request { deadline: Some(deadline), ..Request::new(Op::OnlineAll) };
+        let outcome = match backend.request(&request) {
+            Ok(outcome) => outcome,
             Err(error) => {
                 self.metrics.error(&error);
-                warn!(%error, "{why}, but slices could not be woken");
-                0
+                debug!(%error, "slices could not be woken");
+                return false;
             }
+        };
+        let (slices, failed) = (outcome.slices_done, outcome.slices_failed);
+        if slices > 0 {
+            info!(slices, "slices were woken");
         }
+        self.work.woken_slices += u64::from(slices);
+        self.metrics.woken(Mode::On, Cause::Stop, slices);
+        for mind in self.minds.values_mut() {
+            mind.left = None;
+        }
+        if failed > 0 {
+            debug!(failed, reason = %outcome.reason, "slices do not wake");
+        }
+        failed == 0 && outcome.is_ok()
     }
 }
 

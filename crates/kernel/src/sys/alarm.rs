@@ -18,6 +18,9 @@ fn signal() -> libc::c_int {
 /// Runs `call` in this thread and interrupts its system calls from `after` on, or once `enough` says so, until it returns.
 ///
 /// Calls that are interrupted fail with `EINTR`, if they can be.
+///
+/// # Errors
+/// If there is no thread to watch over it; then nothing was called.
 pub(crate) fn within<T>(
     after: Duration,
     enough: impl Fn() -> bool + Send,
@@ -37,9 +40,9 @@ pub(crate) fn within<T>(
     result?;
     // SAFETY: pthread_self has no preconditions.
     let caller = unsafe { libc::pthread_self() };
-    Ok(std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let (done, over) = mpsc::channel::<()>();
-        scope.spawn(move || {
+        std::thread::Builder::new().spawn_scoped(scope, move || {
             let began = Instant::now();
             while over.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
                 if began.elapsed() >= after || enough() {
@@ -47,11 +50,11 @@ pub(crate) fn within<T>(
                     unsafe { libc::pthread_kill(caller, signal()) };
                 }
             }
-        });
+        })?;
         let result = call();
         drop(done);
-        result
-    }))
+        Ok(result)
+    })
 }
 
 #[cfg(test)]
