@@ -218,7 +218,7 @@ class Fork(Test):
                 self.assert_served_by_waking(250)
 
 
-class Files(Test):
+class FileTest(Test):
     """A file on disk, several times what stays awake."""
 
     compact_first = False
@@ -227,7 +227,8 @@ class Files(Test):
     @classmethod
     def setUpClass(cls):
         subprocess.run(["mount", "/dev/vda", "/mnt"], check=True)
-        write_file(cls.NAME, FILE)
+        if not os.path.exists(cls.NAME):
+            write_file(cls.NAME, FILE)
         subprocess.run(["umount", "/mnt"], check=True)
 
     def setUp(self):
@@ -240,6 +241,8 @@ class Files(Test):
         with open(self.NAME, "rb") as file:
             return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 
+
+class Files(FileTest):
     def evict(self):
         """Reads it and evicts it as reclaim does: shadows are left, by which pages that come back are known."""
         with self.mapping() as view:
@@ -271,6 +274,8 @@ class Files(Test):
         self.assert_served_by_waking(FILE)
         os.unlink("/mnt/other")
 
+
+class Streams(FileTest):
     def test_streaming_a_file_recycles_cache_and_nothing_else(self):
         with Memory(100) as memory:
             memory.touch()
@@ -288,6 +293,17 @@ class Files(Test):
                 sum(view[start:start + 8 * MIB:PAGE])
                 view.madvise(mmap.MADV_DONTNEED, start, 8 * MIB)
         self.assert_few_woken("mapped")
+
+
+class StreamsByGeneration(Streams):
+    """The same with the multi-generational LRU, whose lists are others."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        was = dev.read("/sys/kernel/mm/lru_gen/enabled")
+        dev.set_mglru(True)
+        cls.addClassCleanup(dev.set_mglru, int(was, 16) & 1)
 
 
 class NoDemand(Test):

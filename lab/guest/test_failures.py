@@ -8,15 +8,20 @@ Wants slices of 16 MiB. What hangs is lost memory, so each test says what it los
 import errno
 import os
 import signal
+import subprocess
 import threading
 import time
+from pathlib import Path
 
 import harness
 import ramslice_dev as dev
+from hard import setting
 from harness import PAGE, Memory
 
 # More than compaction leaves awake, in MiB.
 BURST = 250
+PM = Path("/sys/power")
+PM_DELAY = Path("/sys/module/suspend/parameters/pm_test_delay")
 FAULTS = [dev.DEBUGFS / "fail_page_alloc", dev.DEBUGFS / "failslab"]
 
 
@@ -145,6 +150,70 @@ class Hanging(Test):
             with self.assertRaises(OSError, msg=value) as caught:
                 dev.write(dev.SYSFS / "driver_timeout_ms", value or "\n")
             self.assertEqual(caught.exception.errno, number, value)
+
+
+class AllHanging(Test):
+    """Every call that there can be hangs. Wants slices of 4 MiB: more of them than calls."""
+
+    CALLS = 64
+
+    def test_then_what_is_off_counts_for_nothing_and_holds_nobody_up(self):
+        self.addCleanup(dev.write, dev.SYSFS / "driver_timeout_ms", dev.read(dev.SYSFS / "driver_timeout_ms"))
+        harness.load_sim(sleeping=1)
+        self.assertGreater(harness.compact(self.device), self.CALLS + 30)
+        dev.write(dev.SYSFS / "driver_timeout_ms", 100)
+        dev.write(harness.SIM / "hang_wake", 1000)
+        while True:
+            off = harness.ids(self.device, dev.OFFLINE)
+            done = self.device.request("online", id=off[0])
+            if done.status == errno.EBUSY:
+                break
+            self.assertEqual((done.status, done.why()), (errno.EIO, "quarantined"))
+        self.check_lost(self.CALLS)
+        # Who wants more than is awake ends as on a machine without the rest, and does not sleep for a second at each page
+        kills = harness.vmstat()["oom_kill"]
+        eater = subprocess.run(
+            ["python3", "-c", "import mmap\nopen('/proc/self/oom_score_adj', 'w').write('1000')\n"
+             f"m = mmap.mmap(-1, {BURST} << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE | 0x4000)"],
+            check=False, timeout=300)
+        self.assertEqual((eater.returncode, harness.vmstat()["oom_kill"]), (-signal.SIGKILL, kills + 1))
+        self.assertLessEqual(set(off), set(harness.ids(self.device, dev.OFFLINE)))
+        # Nor does it sleep, with memory that nobody can reach
+        with self.assertRaises(OSError) as caught:
+            self.sleep()
+        self.assertEqual(caught.exception.errno, errno.EBUSY)
+        # Late answers are no answers, but others can be woken again
+        dev.write(harness.SIM / "hang_wake", 0)
+        dev.write(harness.SIM / "hanging", 0)
+        self.assertTrue(harness.until(lambda: self.device.request("online_all").status == 0, 60))
+        self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+        self.check_lost(self.CALLS)
+
+    def sleep(self):
+        with setting(PM / "pm_test", "freezer"), setting(PM_DELAY, 0):
+            dev.write(PM / "state", "freeze")
+
+
+class Sleep(Test):
+    def test_it_waits_for_a_slice_that_somebody_else_is_waking(self):
+        harness.load_sim(sleeping=1, hang_wake=1)
+        number, = self.offline()
+        self.assertEqual(self.device.request("online", id=number, deadline_ms=50).status, errno.ETIMEDOUT)
+        asleep = threading.Event()
+
+        def sleep():
+            with setting(PM / "pm_test", "freezer"), setting(PM_DELAY, 0):
+                dev.write(PM / "state", "freeze")
+            asleep.set()
+
+        sleeper = threading.Thread(target=sleep)
+        sleeper.start()
+        self.assertFalse(asleep.wait(1))
+        self.assertEqual(self.row(number).state, dev.WAKING)
+        dev.write(harness.SIM / "hanging", 0)
+        sleeper.join()
+        self.assertEqual(self.row(number).state, dev.ONLINE)
+        self.check_lost(0)
 
 
 class Strict(Test):

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Held slices: off whatever is wanted, gone from every total, and back by hand and for memory hotplug.
 
-Wants a guest with slices smaller than a memory block, and half of memory in the movable zone.
+Wants a guest with slices smaller than a memory block, and half of memory in the movable zone; Contiguous wants 6 GiB of
+memory and no movable zone, where such pages are not allowed.
 """
 
 import errno
@@ -21,7 +22,7 @@ def free_and_total():
     return info["MemTotal"], info["MemFree"], info["RamsliceOffline"]
 
 
-class Hold(unittest.TestCase):
+class Test(unittest.TestCase):
     def setUp(self):
         self.device = dev.Device()
         self.addCleanup(self.device.close)
@@ -34,13 +35,13 @@ class Hold(unittest.TestCase):
         os.sync()
         dev.write("/proc/sys/vm/drop_caches", 3)
 
-    def hold(self, nr):
-        """So many slices are off and held; their ids."""
+    def hold(self, nr, wanted=lambda _: True):
+        """So many slices, of those wanted, are off and held; their ids."""
         held = []
         for s in sorted(self.device.snapshot(), key=lambda s: -s.id):
             if len(held) == nr:
                 break
-            if s.state == dev.ONLINE and not s.flags & dev.UNRECLAIMABLE:
+            if s.state == dev.ONLINE and not s.flags & dev.UNRECLAIMABLE and wanted(s):
                 done = self.device.request("offline", id=s.id, wait_busy=10, flags=dev.HOLD | dev.IGNORE_BACKOFF)
                 held += [s.id] * done.nr_done
         self.assertEqual(len(held), nr)
@@ -49,6 +50,8 @@ class Hold(unittest.TestCase):
     def states(self):
         return {s.id: (s.state, bool(s.flags & dev.HELD)) for s in self.device.snapshot()}
 
+
+class Hold(Test):
     def test_totals_follow(self):
         total, _, _ = free_and_total()
         zones = harness.zoneinfo()
@@ -190,6 +193,29 @@ class Hold(unittest.TestCase):
     def test_the_books_are_true(self):
         self.hold(5)
         dev.verify()
+
+
+class Contiguous(Test):
+    def test_who_wants_a_range_does_without_them(self):
+        """A 1 GiB page is taken by address, not from the free lists: as on a machine that lacks the memory."""
+        gib = 1 << 30
+        size = self.device.info().slice_bytes
+        pool = Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")
+        self.addCleanup(dev.write, pool, 0)
+        ranges = {s.id * size // gib for s in self.device.snapshot() if not s.flags & dev.UNRECLAIMABLE}
+        # One in each, so that none is whole
+        held = [self.hold(1, lambda s, number=number: s.id * size // gib == number)[0] for number in sorted(ranges)]
+        harness.compact(self.device)
+        total = free_and_total()[0]
+        dev.write(pool, 1)
+        self.assertEqual(int(dev.read(pool)), 0)
+        states = self.states()
+        self.assertEqual({states[number] for number in held}, {(dev.OFFLINE, True)})
+        self.assertEqual(free_and_total()[0], total)
+        # It can be had once they are back
+        self.wake()
+        dev.write(pool, 1)
+        self.assertEqual(int(dev.read(pool)), 1)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,8 @@ void __ramslice_recycle(struct zone *zone, gfp_t gfp);
 bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 			      int highest_zoneidx);
 bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx);
-void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn);
+void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
+			   bool held);
 
 /**
  * ramslice_demand - an allocation fails a zone's watermark: wake memory there
@@ -200,12 +201,15 @@ static __always_inline bool ramslice_balance(pg_data_t *pgdat,
 	return ramslice_enabled() && __ramslice_balance(pgdat, highest_zoneidx);
 }
 
-/* Somebody wants a particular range: wake the slices in it. May sleep. */
+/*
+ * Somebody wants a particular range: wake the slices in it, but not those that
+ * are held off. May sleep.
+ */
 static __always_inline void ramslice_wake_range(unsigned long start_pfn,
 						unsigned long end_pfn)
 {
 	if (ramslice_enabled())
-		__ramslice_wake_range(start_pfn, end_pfn);
+		__ramslice_wake_range(start_pfn, end_pfn, false);
 }
 
 unsigned long ramslice_wakeable_pages(void);

@@ -46,6 +46,8 @@ struct ramslice_call {
 unsigned int ramslice_call_timeout_ms = 30000;
 
 static struct ramslice_call calls[MAX_CALLS];
+/* Of these, the ones given up. Under ramslice_lock. */
+static unsigned int nr_late;
 static struct workqueue_struct *workers;
 
 static void run_call(struct work_struct *work)
@@ -68,6 +70,7 @@ static void run_call(struct work_struct *work)
 	spin_lock_irq(&ramslice_lock);
 	timer_delete(&call->timer);
 	late = call->state == CALL_LATE;
+	nr_late -= late;
 	call->err = err;
 	if (call->off && !late) {
 		call->state = CALL_ANSWERED;
@@ -100,6 +103,7 @@ static void give_up(struct timer_list *timer)
 	off = call->off;
 	if (hung) {
 		call->state = CALL_LATE;
+		nr_late++;
 		if (!call->off)
 			ramslice_wake_answered(call->id, -ETIMEDOUT);
 	}
@@ -123,7 +127,8 @@ static void give_up(struct timer_list *timer)
  */
 struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
 {
-	unsigned int i;
+	unsigned int i, ms = max(READ_ONCE(ramslice_call_timeout_ms),
+				 2 * ramslice_power_latency_us() / 1000);
 
 	lockdep_assert_held(&ramslice_lock);
 	for (i = 0; i < MAX_CALLS; i++) {
@@ -134,6 +139,8 @@ struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
 		call->id = id;
 		call->off = off;
 		call->power_state = power_state;
+		/* Here: the last call's timer may be waiting for the lock */
+		call->until = jiffies + msecs_to_jiffies(ms);
 		call->state = CALL_RUNNING;
 		return call;
 	}
@@ -143,10 +150,6 @@ struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
 /* Sends a call on its way, without ramslice_lock. */
 void ramslice_call_start(struct ramslice_call *call)
 {
-	unsigned int ms = max(READ_ONCE(ramslice_call_timeout_ms),
-			      2 * ramslice_power_latency_us() / 1000);
-
-	call->until = jiffies + msecs_to_jiffies(ms);
 	mod_timer(&call->timer, call->until);
 	queue_work(workers, &call->work);
 }
@@ -193,6 +196,12 @@ bool ramslice_calls_busy(void)
 			return true;
 	}
 	return false;
+}
+
+/* Not every call that there can be hangs: a slice may be woken. */
+bool ramslice_calls_left(void)
+{
+	return READ_ONCE(nr_late) < MAX_CALLS;
 }
 
 int __init ramslice_call_init(void)

@@ -44,6 +44,11 @@ static void note_failure(struct ramslice_slice *s, enum ramslice_reason reason)
 	unsigned int ms;
 
 	spin_lock_irq(&ramslice_lock);
+	/* Lost for good, and it says why */
+	if (s->state == RAMSLICE_QUARANTINED) {
+		spin_unlock_irq(&ramslice_lock);
+		return;
+	}
 	s->reason = reason;
 	ms = min(RAMSLICE_BACKOFF_MIN_MS << min_t(u8, s->nr_fails, 16),
 		 RAMSLICE_BACKOFF_MAX_MS);
@@ -105,13 +110,13 @@ static void census_of(u32 id, struct ramslice_census *c,
 
 static u64 census_price(const struct ramslice_census *c)
 {
-	u64 price = ramslice_price_base(&ramslice_prices, c->nr_pages) +
-		    ramslice_price_content(&ramslice_prices, c->nr_drop,
-					   c->nr_move, c->nr_maps);
+	u64 base = ramslice_price_base(&ramslice_prices, c->nr_pages);
+	u64 content = ramslice_price_content(&ramslice_prices, c->nr_drop,
+					     c->nr_move, c->nr_maps);
+	u64 price = size_add(base, content);
 
-	if (c->reason != RAMSLICE_REASON_NONE &&
-	    check_add_overflow(price, ramslice_prices.unreclaimable, &price))
-		price = U64_MAX;
+	if (c->reason != RAMSLICE_REASON_NONE)
+		price = size_add(price, ramslice_prices.unreclaimable);
 	return price;
 }
 
@@ -164,8 +169,9 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 			return refused(id, RAMSLICE_REASON_NO_ROOM, 0);
 	}
 	nr_free -= min(nr_free, run->dry_moved);
-	price = census_price(c) +
-		ramslice_price_targets(&ramslice_prices, nr_free, nr_cache);
+	price = size_add(census_price(c),
+			 ramslice_price_targets(&ramslice_prices, nr_free,
+						nr_cache));
 	trace_ramslice_price(id, price, budget, c->nr_drop, c->nr_move,
 			     c->nr_maps);
 	if (price > budget && !ramslice_dummy_mode)
@@ -175,7 +181,7 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 	if (taken && !ramslice_spares(run->rz->zone, taken))
 		return refused(id, RAMSLICE_REASON_AWAKE_RESERVE, 0);
 
-	req->price_predicted += price;
+	req->price_predicted = size_add(req->price_predicted, price);
 	if (req->flags & RAMSLICE_REQ_DRY_RUN) {
 		*spent = price;
 		run->dry_moved += c->nr_move;

@@ -53,13 +53,32 @@ void ramslice_kick(struct ramslice_zone *rz)
 
 /*
  * A large order that its caller would like but does well without: it neither
- * reclaims nor is it urgent (THP faults, slab and network buffers).
+ * reclaims nor is it urgent (THP faults, slab and network buffers). And, of
+ * any order, what may not even wake kswapd: its caller may hold the run
+ * queue's lock or a timer base's, under which we could wake nobody either.
  */
-static bool opportunistic(gfp_t gfp, unsigned int order)
+bool ramslice_opportunistic(gfp_t gfp, unsigned int order)
 {
+	if (!(gfp & __GFP_RECLAIM))
+		return true;
 	return order && !(gfp & (__GFP_DIRECT_RECLAIM | __GFP_HIGH)) &&
 	       (gfp & __GFP_NOWARN) &&
 	       (gfp & (__GFP_NORETRY | __GFP_NOMEMALLOC));
+}
+
+/*
+ * May the allocation go on? By its own measure: by any other, it would come
+ * back here for ever, or take what others were promised. One that has enough,
+ * but not of the right kind (ULONG_MAX), hopes that more is of it.
+ */
+static bool has_grown(struct zone *zone, unsigned int order, unsigned long mark,
+		      int highest_zoneidx, unsigned int alloc_flags,
+		      unsigned long before)
+{
+	if (mark == ULONG_MAX)
+		return zone_page_state(zone, NR_FREE_PAGES) > before;
+	return zone_watermark_ok(zone, order, mark, highest_zoneidx,
+				 alloc_flags);
 }
 
 /*
@@ -81,29 +100,26 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 		       unsigned long mark, int highest_zoneidx,
 		       unsigned int alloc_flags)
 {
+	unsigned long before = zone_page_state(zone, NR_FREE_PAGES);
 	struct ramslice_zone *rz = ramslice_zone_of(zone);
 	unsigned long flags;
 	struct ramslice_chunk c;
-	bool claimed;
+	bool claimed, retried = false;
 
 	if (!rz || (!ramslice_zone_wakeable_pages(zone) &&
 		    !READ_ONCE(rz->emptying)))
 		return false;
-	if (opportunistic(gfp, order) || !ramslice_may_wake())
+	if (ramslice_opportunistic(gfp, order) || !ramslice_may_wake())
 		return false;
 	/* Emptying a slice is not worth waking one: a huge page of the pool */
 	if (order && READ_ONCE(ramslice_requester) == current)
 		return false;
 
+again:
 	spin_lock_irqsave(&ramslice_lock, flags);
-	/*
-	 * Somebody else may have woken enough for the two of us. By the
-	 * allocation's own measure: by any other, it would come back here for
-	 * ever.
-	 */
-	if (mark != ULONG_MAX &&
-	    zone_watermark_ok(zone, order, mark, highest_zoneidx,
-			      alloc_flags)) {
+	/* Somebody else may have woken enough for the two of us */
+	if (mark != ULONG_MAX && has_grown(zone, order, mark, highest_zoneidx,
+					   alloc_flags, before)) {
 		spin_unlock_irqrestore(&ramslice_lock, flags);
 		return true;
 	}
@@ -115,25 +131,32 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 		return true;
 	}
 	ramslice_kick(rz);
-	if (ramslice_power_wake_sleeps() &&
+	if (ramslice_power_wake_sleeps() && ramslice_calls_left() &&
 	    ramslice_zone_wakeable_pages(zone) &&
 	    gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC)) {
 		/* The driver sleeps: the thread is at it */
-		unsigned long before = zone_page_state(zone, NR_FREE_PAGES);
-
 		if (wait_event_timeout(ramslice_wait,
-				       zone_page_state(zone, NR_FREE_PAGES) >
-				       before, HZ) > 0)
+				       has_grown(zone, order, mark,
+						 highest_zoneidx, alloc_flags,
+						 before), HZ) > 0)
 			return true;
 	}
-	return take_from_emptying(rz, gfp);
+	if (!take_from_emptying(rz, gfp))
+		return false;
+	if (has_grown(zone, order, mark, highest_zoneidx, alloc_flags, before))
+		return true;
+	/* It went off after all, and can be woken */
+	if (retried)
+		return false;
+	retried = true;
+	goto again;
 }
 
 void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 {
 	struct ramslice_zone *rz = ramslice_zone_of(zone);
 
-	if (!rz || opportunistic(gfp, order) || (gfp & __GFP_NOWAKE))
+	if (!rz || ramslice_opportunistic(gfp, order) || (gfp & __GFP_NOWAKE))
 		return;
 	if (READ_ONCE(rz->emptying) && READ_ONCE(ramslice_requester) != current)
 		WRITE_ONCE(rz->pressure, true);
@@ -175,7 +198,8 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 			      int highest_zoneidx)
 {
 	pg_data_t *pgdat = zone->zone_pgdat;
-	bool demand = !opportunistic(gfp, order) && !(gfp & __GFP_NOWAKE);
+	bool demand = !ramslice_opportunistic(gfp, order) &&
+		      !(gfp & __GFP_NOWAKE);
 	bool spare = false;
 	int i;
 
@@ -187,6 +211,9 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 			continue;
 		rz = ramslice_zone_of(z);
 		if (!rz)
+			continue;
+		/* Nothing wakes any more: reclaim has to do */
+		if (ramslice_power_wake_sleeps() && !ramslice_calls_left())
 			continue;
 		spare = true;
 		if (demand)

@@ -210,11 +210,12 @@ static int probe_slice(u32 id, struct ramslice_slice *s)
 /* Zone ranges and counts, from the table. Under ramslice_lock. */
 static void index_zones(void)
 {
-	struct zone *zone;
-	u32 id;
+	u32 i, id;
 
-	for_each_populated_zone(zone) {
-		struct ramslice_zone *rz = ramslice_zone_of(zone);
+	/* Those that lost their memory, too: their range must not stay */
+	for (i = 0; i < MAX_NUMNODES * MAX_NR_ZONES; i++) {
+		struct ramslice_zone *rz = zones[i / MAX_NR_ZONES]
+						[i % MAX_NR_ZONES];
 
 		if (!rz)
 			continue;
@@ -422,7 +423,7 @@ static int memory_callback(struct notifier_block *nb, unsigned long action,
 		 * under it again. A quarantined slice has no memory to offer.
 		 */
 		mutex_lock(&ramslice_mutex);
-		__ramslice_wake_range(mn->start_pfn, end);
+		__ramslice_wake_range(mn->start_pfn, end, true);
 		if (!range_awake(mn->start_pfn, end))
 			err = -EBUSY;
 		mutex_unlock(&ramslice_mutex);

@@ -501,6 +501,7 @@ struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state);
 void ramslice_call_start(struct ramslice_call *call);
 int ramslice_call_off(u32 id, u8 *power_state);
 bool ramslice_calls_busy(void);
+bool ramslice_calls_left(void);
 int ramslice_call_init(void);
 
 /* --- strict.c --- */
@@ -527,10 +528,11 @@ bool ramslice_claim_begun_chunk(struct ramslice_zone *rz,
 void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand);
 bool ramslice_wake_sleeping(struct ramslice_zone *rz);
 bool ramslice_may_wake(void);
+bool ramslice_opportunistic(gfp_t gfp, unsigned int order);
 int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       bool held, u32 *nr_woken, u32 *nr_failed);
-u32 ramslice_wake_all(void);
+bool ramslice_wake_all(u32 *nr_woken);
 void ramslice_lose(u32 id);
 void ramslice_wake_answered(u32 id, int err);
 int ramslice_wake_init(void);

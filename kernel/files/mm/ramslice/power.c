@@ -118,6 +118,7 @@ static int exchange(const struct ramslice_power_driver *drv,
  */
 int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
 {
+	u32 nr_woken = 0;
 	int err;
 
 	if (!ramslice_enabled() || !ramslice_slices)
@@ -130,7 +131,7 @@ int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
 	if (driver) {
 		err = -EBUSY;
 	} else {
-		ramslice_wake_all();
+		ramslice_wake_all(&nr_woken);
 		err = exchange(drv, NULL);
 	}
 	mutex_unlock(&ramslice_mutex);
@@ -156,13 +157,14 @@ EXPORT_SYMBOL_GPL(ramslice_register_power_driver);
  */
 int ramslice_unregister_power_driver(const struct ramslice_power_driver *drv)
 {
+	u32 nr_woken = 0;
 	int err;
 
 	do {
 		/* Its code must stay until the last call has returned */
 		wait_event_idle(ramslice_wait, !ramslice_calls_busy());
 		mutex_lock(&ramslice_mutex);
-		ramslice_wake_all();
+		ramslice_wake_all(&nr_woken);
 		err = ramslice_calls_busy() ? -EBUSY : exchange(NULL, drv);
 		mutex_unlock(&ramslice_mutex);
 	} while (err == -EBUSY);

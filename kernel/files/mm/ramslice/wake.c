@@ -150,6 +150,21 @@ static u32 first_waking(struct ramslice_zone *rz)
 	return RAMSLICE_NO_ID;
 }
 
+/* A slice in the driver's hands, or whose last chunks somebody has. */
+static u32 still_waking(struct ramslice_zone *rz)
+{
+	struct ramslice_slice *s;
+	u32 id;
+
+	if (!rz->nr[RAMSLICE_WAKING])
+		return RAMSLICE_NO_ID;
+	for_each_zone_slice(rz, id, s) {
+		if (s->state == RAMSLICE_WAKING)
+			return id;
+	}
+	return RAMSLICE_NO_ID;
+}
+
 /* @held: those that do not wake by themselves, too. */
 static u32 first_offline(struct ramslice_zone *rz, bool held)
 {
@@ -330,6 +345,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 	enum ramslice_state state;
 	struct ramslice_slice *s;
 	struct ramslice_chunk c;
+	bool held;
 	int err = 0;
 
 	spin_lock_irq(&ramslice_lock);
@@ -339,6 +355,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 		spin_unlock_irq(&ramslice_lock);
 		return -EINVAL;
 	}
+	held = s->held;
 	if (s->state == RAMSLICE_OFFLINE)
 		ramslice_unhold(id);
 	if (s->state == RAMSLICE_OFFLINE && start_waking(id, &call)) {
@@ -376,6 +393,8 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 		return -EIO;
 	case RAMSLICE_OFFLINE:
 		/* As many drivers' calls as there can be are hanging */
+		if (held)
+			ramslice_hold(id);
 		return -EBUSY;
 	default:
 		return 0;
@@ -383,7 +402,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 }
 
 /**
- * ramslice_wake_zone - wake every slice of a zone
+ * ramslice_wake_zone - wake every slice of a zone, and wait for those under way
  * @rz: the zone
  * @deadline: as for ramslice_wake_slice()
  * @held: held ones, too
@@ -391,7 +410,8 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
  * @nr_failed: increased by the slices that did not wake
  *
  * Context: May sleep.
- * Return: 0, -EINTR or -ETIMEDOUT.
+ * Return: 0, -EINTR or -ETIMEDOUT; -EBUSY if the power driver hangs in as many
+ * calls as there can be.
  */
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       bool held, u32 *nr_woken, u32 *nr_failed)
@@ -399,12 +419,16 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 	int err;
 
 	for (;;) {
+		bool others;
 		u32 id;
 
 		spin_lock_irq(&ramslice_lock);
 		id = first_waking(rz);
 		if (id == RAMSLICE_NO_ID)
 			id = first_offline(rz, held);
+		others = id == RAMSLICE_NO_ID;
+		if (others)
+			id = still_waking(rz);
 		spin_unlock_irq(&ramslice_lock);
 		if (id == RAMSLICE_NO_ID)
 			return 0;
@@ -416,26 +440,31 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		if (err == -EINTR || err == -ETIMEDOUT || err == -EBUSY)
 			return err;
 		/* -EINVAL: somebody else has woken it first */
-		*nr_woken += !err;
+		*nr_woken += !err && !others;
 		*nr_failed += err == -EIO;
 	}
 }
 
-/* Every slice of every zone; returns the number that woke. May sleep. */
-u32 ramslice_wake_all(void)
+/*
+ * Every slice of every zone. Adds the number that woke to @nr_woken; says
+ * whether none is left that is off and not lost. May sleep.
+ */
+bool ramslice_wake_all(u32 *nr_woken)
 {
-	u32 nr_woken = 0, nr_failed = 0;
 	struct ramslice_zone *rz;
+	bool all = true;
+	u32 nr_failed = 0;
 	unsigned int i;
 
 	down_read(&ramslice_table_sem);
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
-		ramslice_wake_zone(rz, 0, true, &nr_woken, &nr_failed);
+		all &= !ramslice_wake_zone(rz, 0, true, nr_woken, &nr_failed);
 	up_read(&ramslice_table_sem);
-	return nr_woken;
+	return all;
 }
 
-void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
+void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
+			   bool held)
 {
 	u32 id, last;
 
@@ -443,8 +472,11 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
 	last = ramslice_geom_slice(&ramslice_geom, end_pfn - 1);
 	for (id = ramslice_geom_slice(&ramslice_geom, start_pfn);
 	     id <= last && id < ramslice_nr_ids; id++) {
-		if (READ_ONCE(ramslice_slices[id].state) == RAMSLICE_OFFLINE ||
-		    READ_ONCE(ramslice_slices[id].state) == RAMSLICE_WAKING)
+		struct ramslice_slice *s = &ramslice_slices[id];
+
+		if (READ_ONCE(s->state) == RAMSLICE_WAKING ||
+		    (READ_ONCE(s->state) == RAMSLICE_OFFLINE &&
+		     (held || !READ_ONCE(s->held))))
 			ramslice_wake_slice(id, true, 0);
 	}
 	up_read(&ramslice_table_sem);
@@ -452,18 +484,26 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn)
 
 /* --- when the system goes down ------------------------------------------- */
 
-/* Lets nothing go offline any more, and wakes what is. */
-static void inhibit(const char *what)
+/*
+ * Lets nothing go offline any more, wakes what is, and waits for what others
+ * are waking. False if something stays off that is not lost.
+ */
+static bool inhibit(const char *what)
 {
-	u32 nr_woken;
+	u32 nr_woken = 0;
+	bool all;
 
 	WRITE_ONCE(inhibited, true);
 	/* A request under way sees the flag and gives up */
 	mutex_lock(&ramslice_mutex);
 	mutex_unlock(&ramslice_mutex);
-	nr_woken = ramslice_wake_all();
+	all = ramslice_wake_all(&nr_woken);
 	if (nr_woken)
 		pr_info("ramslice: %u slices woken before %s\n", nr_woken, what);
+	if (!all)
+		pr_err("ramslice: slices stay off before %s: the power driver hangs\n",
+		       what);
+	return all;
 }
 
 /* The next kernel, or the firmware, knows nothing of slices. */
@@ -485,7 +525,10 @@ static int pm_callback(struct notifier_block *nb, unsigned long action,
 	case PM_HIBERNATION_PREPARE:
 	case PM_SUSPEND_PREPARE:
 	case PM_RESTORE_PREPARE:
-		inhibit("sleep");
+		if (!inhibit("sleep")) {
+			WRITE_ONCE(inhibited, false);
+			return notifier_from_errno(-EBUSY);
+		}
 		break;
 	case PM_POST_HIBERNATION:
 	case PM_POST_SUSPEND:

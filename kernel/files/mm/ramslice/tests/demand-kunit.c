@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tests of demand: which allocations memory is woken for.
+ */
+
+#include <kunit/test.h>
+#include <linux/gfp.h>
+#include "../internal.h"
+
+struct demand_case {
+	const char *what;
+	gfp_t gfp;
+	unsigned int order;
+	bool wakes;
+};
+
+static const struct demand_case cases[] = {
+	{ "a page", GFP_KERNEL, 0, true },
+	{ "a program's page", GFP_HIGHUSER_MOVABLE, 0, true },
+	{ "at once", GFP_ATOMIC, 0, true },
+	{ "without waiting", GFP_NOWAIT, 0, true },
+	{ "a huge page that must be", GFP_TRANSHUGE, 9, true },
+	{ "several at once", GFP_ATOMIC, 4, true },
+	{ "a huge page if there is one", GFP_TRANSHUGE_LIGHT, 9, false },
+	/* Their callers may hold locks under which nobody may be woken */
+	{ "under a run queue's lock", __GFP_HIGH, 0, false },
+	{ "a debug object", __GFP_HIGH | __GFP_NOWARN, 0, false },
+	{ "one of many that a slab tries",
+	  (GFP_KERNEL & ~__GFP_RECLAIM) | __GFP_NOWARN | __GFP_NOMEMALLOC, 3,
+	  false },
+};
+
+static void memory_wakes_for_those_alone(struct kunit *test)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		const struct demand_case *c = &cases[i];
+
+		KUNIT_EXPECT_EQ_MSG(test,
+				    !ramslice_opportunistic(c->gfp, c->order),
+				    c->wakes, "%s", c->what);
+	}
+}
+
+static struct kunit_case demand_cases[] = {
+	KUNIT_CASE(memory_wakes_for_those_alone),
+	{}
+};
+
+static struct kunit_suite demand_suite = {
+	.name = "ramslice_demand",
+	.test_cases = demand_cases,
+};
+
+kunit_test_suite(demand_suite);
