@@ -1,12 +1,14 @@
 //! `ramslice guard`: on a stock kernel, wake slices when memory runs short.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use ramslice_kernel::sys::Interrupt;
 use ramslice_kernel::{Guard, HotplugBackend, Pressure, Way, WokenBy};
 use ramslice_types::{BackendError, Bytes, ErrorKind, Outcome, parse_bytes, parse_duration};
 use serde::Serialize;
+use tracing::warn;
 
 use super::interrupt::{TICK, interruptible};
 use super::outcome::{slices, why};
@@ -61,30 +63,52 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         writeln!(out, "waking slices when less than {} is available{stalls}", guard.floor())?;
         out.flush()?;
     }
-    let began = std::time::Instant::now();
-    let mut told = false;
-    interruptible(|interrupt| {
-        while !interrupt.requested() {
-            let left = args.duration.map_or(TICK, |limit| limit.saturating_sub(began.elapsed()).min(TICK));
-            if left.is_zero() {
-                break;
-            }
-            let Some(pressure) = guard.watch(left)? else { continue };
-            let woken = pressure.outcome.slices_done > 0;
-            // With nothing left to wake there is nothing to say; that nothing wakes is said once.
-            if woken || (!pressure.outcome.is_ok() && !told) {
-                tell(&pressure, guard.floor(), context, out)?;
-                out.flush()?;
-            }
-            told = !woken && !pressure.outcome.is_ok();
-            if !woken {
-                // No hurry to look again, and a driver that refuses gets a rest.
-                std::thread::sleep(left);
-            }
-        }
-        Ok(())
-    })?;
+    interruptible(|interrupt| keep(&mut guard, args.duration, interrupt, context, out))?;
     Ok(Exit::Ok)
+}
+
+/// Keeps watch until the time has passed, or Ctrl-C.
+fn keep(
+    guard: &mut Guard<'_>,
+    limit: Option<Duration>,
+    interrupt: &Interrupt,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let began = Instant::now();
+    // That nothing wakes, and that memory cannot be watched, is said once.
+    let (mut told, mut warned) = (false, false);
+    while !interrupt.requested() {
+        let left = limit.map_or(TICK, |limit| limit.saturating_sub(began.elapsed()).min(TICK));
+        if left.is_zero() {
+            break;
+        }
+        let pressure = match guard.watch(left) {
+            Ok(pressure) => pressure,
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error.into()),
+            Err(error) => {
+                if !std::mem::replace(&mut warned, true) {
+                    warn!("memory cannot be watched, trying on: {:#}", anyhow::Error::from(error));
+                }
+                std::thread::sleep(left);
+                continue;
+            }
+        };
+        warned = false;
+        let Some(pressure) = pressure else { continue };
+        let woken = pressure.outcome.slices_done > 0;
+        // With nothing left to wake there is nothing to say.
+        if woken || (!pressure.outcome.is_ok() && !told) {
+            tell(&pressure, guard.floor(), context, out)?;
+            out.flush()?;
+        }
+        told = !woken && !pressure.outcome.is_ok();
+        if !woken {
+            // No hurry to look again, and a driver that refuses gets a rest.
+            std::thread::sleep(left);
+        }
+    }
+    Ok(())
 }
 
 /// Whether the patched kernel would be chosen.
@@ -112,4 +136,60 @@ fn tell(pressure: &Pressure, floor: Bytes, context: &Context, out: &mut dyn Writ
         slices(outcome.slices_done),
         outcome.elapsed.as_secs_f64()
     )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::path::Path;
+
+    use rustix::fs::{FlockOperation, flock};
+
+    use super::*;
+    use crate::args::{Global, When};
+
+    /// A machine whose memory is always short: 64 MiB blocks, of which none is there.
+    fn short(root: &Path) -> HotplugBackend {
+        for (path, text) in [
+            ("sys/devices/system/memory/block_size_bytes", "4000000\n"),
+            ("proc/meminfo", "MemAvailable: 1000 kB\n"),
+            ("proc/zoneinfo", "Node 0, zone Normal\n"),
+            ("run/ramslice/stock.lock", ""),
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        HotplugBackend::open_at(root).unwrap()
+    }
+
+    /// For how long it kept watch of the tenth of a second that it was to.
+    fn kept(backend: &HotplugBackend) -> Result<Duration> {
+        let global = Global { json: false, color: When::Never, verbose: 0, from: None, backend: None };
+        let (context, began, limit) = (Context::new(global), Instant::now(), Duration::from_millis(100));
+        let mut guard = Guard::new(backend, Some(Bytes(1 << 30)))?;
+        interruptible(|interrupt| keep(&mut guard, Some(limit), interrupt, &context, &mut Vec::new()))?;
+        Ok(began.elapsed())
+    }
+
+    #[test]
+    fn it_outlasts_another_request_and_what_goes_wrong() {
+        let root = tempfile::tempdir().unwrap();
+        let backend = short(root.path());
+        let lock = File::options().write(true).open(root.path().join("run/ramslice/stock.lock")).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        assert!(kept(&backend).unwrap() >= Duration::from_millis(100));
+        flock(&lock, FlockOperation::Unlock).unwrap();
+        fs::write(root.path().join("run/ramslice/stock.json"), "{").unwrap();
+        assert!(kept(&backend).unwrap() >= Duration::from_millis(100));
+    }
+
+    #[test]
+    fn without_the_kernels_files_it_ends() {
+        let root = tempfile::tempdir().unwrap();
+        let backend = short(root.path());
+        fs::write(root.path().join("proc/meminfo"), "").unwrap();
+        let error = kept(&backend).unwrap_err();
+        assert_eq!(crate::exit::of_error(&error), Exit::Usage);
+    }
 }

@@ -21,6 +21,9 @@ const TRIGGER: &[u8] = b"some 50000 1000000\0";
 /// How often `MemAvailable` is looked at. A program that writes 1 GiB/s takes 50 MiB meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How soon it tries again to wake slices while another request runs.
+const AGAIN: Duration = Duration::from_millis(20);
+
 /// What made a guard wake slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WokenBy {
@@ -72,10 +75,14 @@ impl Trigger {
 pub struct Guard<'a> {
     backend: &'a HotplugBackend,
     trigger: Option<Trigger>,
+    /// After an error the trigger is set up anew: what went wrong may have been its file.
+    renew: bool,
     pressure: PathBuf,
     floor: Bytes,
     /// Slices to wake at the next stall: doubled while stalls go on.
     step: u32,
+    /// A stall that met another request, and the slices to wake for it: the kernel tells of one only once.
+    due: Option<u32>,
 }
 
 impl Drop for Guard<'_> {
@@ -92,14 +99,9 @@ impl<'a> Guard<'a> {
             None => Bytes(backend.margin()?.0 / 4 * 3),
         };
         let pressure = backend.system.path("proc/pressure/memory");
-        let trigger = match Trigger::open(&pressure) {
-            Ok(trigger) => Some(trigger),
-            // psi=0 on the command line, or a kernel without it: MemAvailable alone has to do.
-            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => None,
-            Err(source) => return Err(failed(pressure, Access::Write, source).into()),
-        };
+        let trigger = trigger(&pressure)?;
         debug!(%floor, psi = trigger.is_some(), "guard");
-        Ok(Self { backend, trigger, pressure, floor, step: 1 })
+        Ok(Self { backend, trigger, renew: false, pressure, floor, step: 1, due: None })
     }
 
     /// What it keeps available.
@@ -113,8 +115,36 @@ impl<'a> Guard<'a> {
     }
 
     /// Watches for at most `timeout`, and wakes slices when memory is short.
+    ///
+    /// While another request runs it waits for that one's end and tries again; nothing if the request outlasts `timeout`.
+    /// After any error it can go on: the next call begins anew. Only [`ErrorKind::Unsupported`] does not pass.
     pub fn watch(&mut self, timeout: Duration) -> Result<Option<Pressure>, BackendError> {
+        if std::mem::take(&mut self.renew) {
+            self.trigger = trigger(&self.pressure).inspect_err(|_| self.renew = true)?;
+        }
         let end = self.backend.system.now() + timeout;
+        loop {
+            match self.look(end) {
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    let left = end.saturating_sub(self.backend.system.now());
+                    if left.is_zero() {
+                        return Ok(None);
+                    }
+                    std::thread::sleep(left.min(AGAIN));
+                }
+                result => {
+                    self.renew = result.is_err();
+                    return result;
+                }
+            }
+        }
+    }
+
+    /// Watches until `end`, or until it wakes slices or fails to.
+    fn look(&mut self, end: Duration) -> Result<Option<Pressure>, BackendError> {
+        if let Some(slices) = self.due {
+            return self.stalled(slices);
+        }
         loop {
             let available = look::available(&*self.backend.system).map_err(BackendError::from)?;
             if available < self.floor {
@@ -134,7 +164,7 @@ impl<'a> Guard<'a> {
             if stalled.map_err(|error: Error| BackendError::from(error))? {
                 let step = self.step;
                 self.step = (step * 2).min(1024);
-                return self.wake(WokenBy::Stall, step).map(Some);
+                return self.stalled(step);
             }
             if self.backend.system.now() >= end {
                 self.step = 1;
@@ -143,6 +173,13 @@ impl<'a> Guard<'a> {
                 return Ok(None);
             }
         }
+    }
+
+    fn stalled(&mut self, slices: u32) -> Result<Option<Pressure>, BackendError> {
+        let result = self.wake(WokenBy::Stall, slices);
+        let busy = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy);
+        self.due = busy.then_some(slices);
+        result.map(Some)
     }
 
     /// Slices that bring what is available back above the floor, and one more.
@@ -163,5 +200,40 @@ impl<'a> Guard<'a> {
         let outcome = result?;
         debug!(?by, slices, done = outcome.slices_done, "woken");
         Ok(Pressure { by, outcome })
+    }
+}
+
+/// The kernel's trigger on this file.
+fn trigger(pressure: &Path) -> Result<Option<Trigger>, Error> {
+    match Trigger::open(pressure) {
+        Ok(trigger) => Ok(Some(trigger)),
+        // psi=0 on the command line, or a kernel without it: MemAvailable alone has to do.
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Ok(None),
+        Err(source) => Err(failed(pressure.to_owned(), Access::Write, source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ramslice_types::SliceId;
+
+    use super::super::fake::Fake;
+    use super::*;
+    use crate::paths::Paths;
+
+    #[test]
+    fn a_stall_that_met_another_request_is_not_forgotten() {
+        let fake = Fake::new();
+        let backend =
+            HotplugBackend::with(Box::new(fake.clone()), Paths::under("/nonexistent".as_ref())).unwrap();
+        assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
+        // Enough is available: only the stall is a reason.
+        let mut guard = Guard::new(&backend, Some(Bytes(1))).unwrap();
+        fake.inner().locked = true;
+        assert_eq!(guard.stalled(1).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
+        fake.inner().locked = false;
+        let pressure = guard.watch(Duration::ZERO).unwrap().unwrap();
+        assert_eq!((pressure.by, pressure.outcome.slices_done), (WokenBy::Stall, 1));
     }
 }

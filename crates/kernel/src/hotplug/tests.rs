@@ -285,7 +285,7 @@ fn who_takes_memory_away_makes_way_for_a_guard_that_waits() {
     let mut guard = Guard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
     // Somebody else switches.
     fake.inner().locked = true;
-    assert_eq!(guard.watch(Duration::ZERO).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
     fake.inner().locked = false;
     assert_eq!(why(&offline(&backend, 30)), (Reason::Pressure, errno(Errno::AGAIN)));
     assert_eq!(fake.inner().offline(), [31]);
@@ -301,11 +301,39 @@ fn a_guard_that_waited_in_vain_lets_others_go_on_when_memory_is_there_again() {
     let before = fake.inner().flags.clone();
     fake.inner().flags[..used].fill(ANON);
     fake.inner().locked = true;
-    assert_eq!(guard.watch(Duration::ZERO).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
     fake.inner().locked = false;
     fake.inner().flags = before;
     assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
     assert_eq!(offline(&backend, 31).slices_done, 1);
+}
+
+#[test]
+fn a_guard_wakes_slices_as_soon_as_another_request_has_ended() {
+    let (fake, backend) = machine();
+    assert_eq!(offline(&backend, 31).slices_done, 1);
+    let mut guard = Guard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
+    fake.inner().locked = true;
+    let seen = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(60));
+            fake.inner().locked = false;
+        });
+        guard.watch(Duration::from_mins(1)).unwrap().unwrap()
+    });
+    assert_eq!((seen.outcome.slices_done, fake.inner().offline()), (1, vec![]));
+}
+
+#[test]
+fn a_guard_goes_on_after_an_error() {
+    let (fake, backend) = machine();
+    assert_eq!(offline(&backend, 31).slices_done, 1);
+    let mut guard = Guard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
+    fake.inner().cannot_save = true;
+    assert!(guard.watch(Duration::ZERO).is_err());
+    fake.inner().cannot_save = false;
+    assert!(guard.watch(Duration::ZERO).is_ok());
+    assert!(fake.inner().offline().is_empty());
 }
 
 #[test]
