@@ -1,10 +1,14 @@
 //! `ramslice`: see and steer which DRAM slices are in use.
 
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod args;
 mod commands;
 mod context;
 mod exit;
 mod render;
+mod stderr;
+mod stdout;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -22,28 +26,29 @@ fn main() -> ExitCode {
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).without_time().init();
+    // What cannot be logged is left out: told by `eprintln!`, it would end the program.
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .log_internal_errors(false)
+        .without_time()
+        .init();
 
     let context = Context::new(cli.global);
     let mut out = BufWriter::new(io::stdout().lock());
-    let result = commands::run(cli.command, &context, &mut out)
-        .and_then(|exit| out.flush().map(|()| exit).map_err(Into::into));
+    let result = commands::run(cli.command, &context, &mut out).and_then(|exit| match out.flush() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(exit),
+    });
     match result {
         Ok(exit) => exit.into(),
         // `ramslice slices | head` is no failure.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if stdout::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             drop(out);
             // One line: sources are joined, as in "writing map.png: permission denied".
-            eprintln!("ramslice: {error:#}");
+            stderr::line(format_args!("ramslice: {error:#}"));
             exit::of_error(&error).into()
         }
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }

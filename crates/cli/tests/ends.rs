@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Lines, Read};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use common::{command, expect, here};
 use serde_json::Value;
@@ -129,22 +129,58 @@ impl Drop for Running {
     }
 }
 
+/// A command over the saved machine, its first line, and the others.
+fn begun(command: &mut Command) -> (Running, String, Lines<BufReader<ChildStdout>>) {
+    command.arg("--from").arg(here("data/guest-8g.json")).stdout(Stdio::piped());
+    let mut child = Running(command.spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    (child, first, lines)
+}
+
+#[test]
+fn what_nobody_reads_any_more_ends_calmly_and_soon() {
+    for args in [&["ramp", "--every", "1h"][..], &["watch", "--interval", "10ms"]] {
+        let (mut child, _, lines) = begun(command(args).stderr(Stdio::piped()));
+        drop(lines);
+        assert_eq!(child.0.wait().unwrap().code(), Some(0), "{args:?}");
+        let mut said = String::new();
+        child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said, "", "{args:?}");
+    }
+    let (mut child, _, lines) = begun(command(&["ramp", "--every", "1h", "--leave"]).stderr(Stdio::piped()));
+    drop(lines);
+    assert_eq!(child.0.wait().unwrap().code(), Some(1));
+    let mut said = String::new();
+    child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "ramslice: left off: 88,120; `ramslice online` wakes them\n");
+}
+
+#[test]
+fn a_ramp_under_nohup_outlives_its_terminal() {
+    let mut ramp = Command::new("nohup");
+    ramp.arg(env!("CARGO_BIN_EXE_ramslice")).args(["ramp", "--every", "500ms", "--floor", "44"]);
+    let (mut child, _, lines) = begun(ramp.stdin(Stdio::null()).stderr(Stdio::null()));
+    assert!(Command::new("kill").args(["-HUP", &child.0.id().to_string()]).status().unwrap().success());
+    assert_eq!(lines.last().unwrap().unwrap(), "done: what it switched off is on again");
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn interrupted_it_says_what_is_off_and_wakes_that_or_leaves_it() {
-    for (more, words) in [
-        (&[][..], "interrupted: what it switched off is on again"),
-        (&["--leave"][..], "interrupted: left off: 88,120; `ramslice online` wakes them"),
+    let woken = "interrupted: what it switched off is on again";
+    for (more, signal, words) in [
+        (&[][..], "-INT", woken),
+        // The terminal is lost.
+        (&[][..], "-HUP", woken),
+        (&["--leave"][..], "-INT", "interrupted: left off: 88,120; `ramslice online` wakes them"),
     ] {
-        let mut ramp = command(&["ramp", "--every", "1h"]);
-        ramp.args(more).arg("--from").arg(here("data/guest-8g.json"));
-        let mut child = Running(ramp.stdout(Stdio::piped()).spawn().unwrap());
-        let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-        let first = lines.next().unwrap().unwrap();
+        let (mut child, first, mut lines) = begun(&mut command(&[&["ramp", "--every", "1h"], more].concat()));
         assert!(
             first.ends_with("s: offline: 88,120; 46 slices on, 81 off; 3797 pages moved, 6849 dropped"),
             "{first}"
         );
-        assert!(Command::new("kill").args(["-INT", &child.0.id().to_string()]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &child.0.id().to_string()]).status().unwrap().success());
         assert_eq!(lines.next().unwrap().unwrap(), words);
         assert_eq!(child.0.wait().unwrap().code(), Some(1));
     }

@@ -70,6 +70,20 @@ fn a_recording_lasts_as_long_as_its_command_and_has_its_status() {
 }
 
 #[test]
+fn what_cannot_be_said_on_standard_error_changes_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let dir = home.path().join("r");
+    let mut command = ramslice(&["record", "--statistics-only", "-o"]);
+    command.arg(&dir).args(["--", "sh", "-c", "exit 3"]).stderr(full());
+    assert_eq!(command.status().unwrap().code(), Some(3));
+    assert_eq!(check(&dir)["ended"]["command_status"], 3);
+    // What is logged, too, of a machine that may or may not have ramslice.
+    let status = |stderr: Stdio| ramslice(&["-vv", "status"]).stderr(stderr).status().unwrap().code();
+    assert_eq!(status(full().into()), status(Stdio::null()));
+}
+
+#[test]
 fn a_command_ended_by_a_signal_has_the_shells_status() {
     let home = tempfile::tempdir().unwrap();
     let output = record(&home.path().join("r"), &["--", "sh", "-c", "kill -KILL $$"]).output().unwrap();

@@ -17,6 +17,7 @@ use ramslice_types::{
 
 use super::child::NotStarted;
 use super::progress::Progress;
+use crate::stderr;
 
 /// What is wanted.
 pub(super) struct Plan {
@@ -190,7 +191,7 @@ impl Drop for Found<'_> {
             Ok(())
         };
         if let Err(error) = put_back() {
-            eprintln!("ramslice: not everything is as it was: {error:#}");
+            stderr::line(format_args!("ramslice: not everything is as it was: {error:#}"));
         }
     }
 }
@@ -214,7 +215,7 @@ impl Running {
                 Some(status) => {
                     self.0 = None;
                     if !status.success() {
-                        eprintln!("ramslice: the command ended with {status}");
+                        stderr::line(format_args!("ramslice: the command ended with {status}"));
                     }
                     Ok(false)
                 }

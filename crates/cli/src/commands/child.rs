@@ -7,14 +7,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ramslice_kernel::sys::ending_signals;
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGQUIT, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-/// What ends the program itself, and is passed on.
-const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 /// What is only passed on.
 const PASSED: [i32; 2] = [SIGUSR1, SIGUSR2];
 
@@ -33,6 +32,8 @@ pub(crate) enum Wake {
 pub(crate) struct Companion {
     child: Option<Child>,
     signals: Receiver<Origin>,
+    /// Signals that end the program itself, and are passed on.
+    ending: Vec<i32>,
 }
 
 impl Companion {
@@ -41,7 +42,8 @@ impl Companion {
     /// Starts a thread: nothing may fork afterwards but through [`std::process`].
     pub(crate) fn start(command: &[String]) -> Result<Self> {
         let (send, signals) = mpsc::channel();
-        let wanted = ENDING.iter().chain(&PASSED).chain(&[SIGCHLD]);
+        let ending: Vec<i32> = ending_signals().chain([SIGQUIT]).collect();
+        let wanted = ending.iter().chain(&PASSED).chain(&[SIGCHLD]);
         let mut caught = SignalsInfo::<WithOrigin>::new(wanted).context("handling signals")?;
         std::thread::spawn(move || caught.forever().try_for_each(|origin| send.send(origin)));
         let child = match command {
@@ -50,7 +52,7 @@ impl Companion {
                 Command::new(program).args(args).spawn().map_err(|source| NotStarted::of(program, source))?,
             ),
         };
-        Ok(Self { child, signals })
+        Ok(Self { child, signals, ending })
     }
 
     /// Waits for a signal, for the command's end, or for `time`.
@@ -62,7 +64,7 @@ impl Companion {
         match self.signals.recv_timeout(time) {
             Ok(origin) if origin.signal == SIGCHLD => Ok(self.ended()?.map_or(Wake::Time, Wake::Ended)),
             Ok(origin) => {
-                if !self.pass_on(&origin) && ENDING.contains(&origin.signal) {
+                if !self.pass_on(&origin) && self.ending.contains(&origin.signal) {
                     return Ok(Wake::Signal);
                 }
                 Ok(Wake::Time)

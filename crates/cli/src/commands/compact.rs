@@ -17,6 +17,7 @@ use super::interrupt::{TICK, interruptible};
 use super::outcome::{slices, why, zone_number};
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
+use crate::stderr;
 
 const HELP: &str = "\
 Empties slices, cheapest first, and switches them off until the budget is spent, the zone has no \
@@ -136,10 +137,10 @@ fn supervised(
                 // Progress is a courtesy: if it cannot be read, the request goes on without.
                 if let Ok(now) = backend.snapshot() {
                     let line = progress_line(&info, &before, &now, start.elapsed(), interrupt.requested());
-                    eprint!("\r\x1b[K{line}");
+                    stderr::rewrite(line);
                 }
             }
-            eprint!("\r\x1b[K");
+            stderr::clear();
         });
         let outcome = backend.request(request);
         drop(done);

@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use ramslice_fragment::{Account, Amount, Error, Fragmented, Mix, Plan, Probability, Recipe, Step};
+use ramslice_kernel::sys::ending_signals;
 use ramslice_types::{Bytes, parse_duration};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::child::{Companion, Wake};
 use super::progress::Progress;
 use crate::context::{Context, write_json};
 use crate::exit::{Exit, UsageError};
+use crate::stderr;
 
 const HELP: &str = "\
 Walks three areas of one size side by side. At each page, and for each area by itself, a random number decides \
@@ -134,7 +135,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     };
     // A flag and no thread as yet: processes are forked while memory is filled.
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in ending_signals() {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("handling signals")?;
     }
     let begun = Instant::now();
@@ -209,7 +210,7 @@ fn hold(args: &Args, stop: &AtomicBool, terminal: bool) -> Result<Exit> {
     }
     let mut companion = Companion::start(&args.command)?;
     if terminal && args.command.is_empty() {
-        eprintln!("holding it; Ctrl-C ends");
+        stderr::line("holding it; Ctrl-C ends");
     }
     let begun = Instant::now();
     // The same in the moment before the companion catches signals.

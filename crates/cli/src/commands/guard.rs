@@ -14,6 +14,7 @@ use super::interrupt::{TICK, interruptible};
 use super::outcome::{slices, why};
 use crate::context::{Context, write_json_line};
 use crate::exit::Exit;
+use crate::stdout;
 
 const HELP: &str = "\
 The patched kernel wakes slices by itself before an allocation would wait. A stock kernel does not: \
@@ -83,6 +84,7 @@ fn keep(
         if left.is_zero() {
             break;
         }
+        stdout::still_read()?;
         let pressure = match guard.watch(left) {
             Ok(pressure) => pressure,
             Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error.into()),

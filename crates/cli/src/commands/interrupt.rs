@@ -14,7 +14,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(200);
 /// A watcher repeats the signal while the work goes on: the first may come between a look at
 /// the flag and the system call, and would interrupt neither.
 pub(crate) fn interruptible<T>(work: impl FnOnce(&Interrupt) -> Result<T>) -> Result<T> {
-    let interrupt = Interrupt::install().context("handling SIGINT")?;
+    let interrupt = Interrupt::install().context("handling signals")?;
     std::thread::scope(|scope| {
         let (done, over) = mpsc::channel::<()>();
         let watched = &interrupt;

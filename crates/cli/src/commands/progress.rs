@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
+use crate::stderr;
+
 /// How often a line in a log is worth it.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// How often people look.
@@ -35,16 +37,16 @@ impl Progress {
         self.next.set(elapsed + if self.terminal { TERMINAL_EVERY } else { LOG_EVERY });
         let line = line(elapsed);
         if self.terminal {
-            eprint!("\r\x1b[K{line}; Ctrl-C stops");
+            stderr::rewrite(format_args!("{line}; Ctrl-C stops"));
         } else {
-            eprintln!("{line}");
+            stderr::line(line);
         }
     }
 
     /// Leaves nothing of it on the terminal.
     pub(super) fn clear(&self) {
         if self.terminal && !self.silent {
-            eprint!("\r\x1b[K");
+            stderr::clear();
         }
     }
 }

@@ -17,6 +17,7 @@ use super::interrupt::{TICK, interruptible};
 use super::outcome::{MOST_MISSES, missed, ranges, slices, why};
 use crate::context::{Context, write_json_line};
 use crate::exit::{Exit, UsageError};
+use crate::{stderr, stdout};
 
 /// How long a step waits for somebody else's request to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -176,6 +177,15 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     };
     let refused = if args.leave || ended == Ended::Done { Ok(Vec::new()) } else { ramp.wake_all() };
     let told = ramp.finish(ended, refused.as_ref().map_or(&[][..], Vec::as_slice), out);
+    let left = ramp.left_off();
+    if told.is_err() && !left.is_empty() {
+        // Nobody reads what was to say so, and it is more than a reader that has left.
+        stderr::line(format_args!("ramslice: {}", left_off(&left)));
+        return match result {
+            Err(error) if !stdout::is_broken_pipe(&error) => Err(error),
+            _ => Ok(Exit::Refused),
+        };
+    }
     // What went wrong first says most.
     result?;
     refused?;
@@ -233,7 +243,7 @@ impl Ramp<'_> {
                 self.floor_reached = self.args.floor.map(|_| false);
                 return Ok(());
             }
-            self.wait(interrupt);
+            self.wait(interrupt)?;
         }
         Ok(())
     }
@@ -257,7 +267,7 @@ impl Ramp<'_> {
             }
             self.tell(Direction::Up, done, out)?;
             if !self.off.is_empty() {
-                self.wait(interrupt);
+                self.wait(interrupt)?;
             }
         }
         Ok(())
@@ -293,16 +303,18 @@ impl Ramp<'_> {
         }
     }
 
-    /// Until the next step is due, or Ctrl-C.
-    fn wait(&self, interrupt: &Interrupt) {
+    /// Until the next step is due, or Ctrl-C; an error if nobody reads any more.
+    fn wait(&self, interrupt: &Interrupt) -> Result<()> {
         let due = self.args.every.saturating_mul(self.steps);
         while !interrupt.requested() {
             let left = due.saturating_sub(self.begun.elapsed());
             if left.is_zero() {
-                return;
+                break;
             }
             std::thread::sleep(left.min(TICK));
+            stdout::still_read()?;
         }
+        Ok(())
     }
 
     fn tell(&mut self, direction: Direction, done: Done, out: &mut dyn Write) -> Result<()> {
@@ -376,11 +388,16 @@ impl Ramp<'_> {
         Ok(failed)
     }
 
+    /// What it switched off and is off still.
+    fn left_off(&self) -> Vec<SliceId> {
+        self.off.iter().chain(&self.stuck).copied().collect()
+    }
+
     fn finish(&self, ended: Ended, failed: &[Refused], out: &mut dyn Write) -> Result<()> {
-        let left_off: Vec<SliceId> = self.off.iter().chain(&self.stuck).copied().collect();
+        let left = self.left_off();
         if self.context.json() {
             let refused = failed.to_vec();
-            let told = Told::End { ended, floor_reached: self.floor_reached, left_off, refused };
+            let told = Told::End { ended, floor_reached: self.floor_reached, left_off: left, refused };
             write_json_line(out, "ramp", told)?;
             return Ok(out.flush()?);
         }
@@ -390,10 +407,8 @@ impl Ramp<'_> {
         if let (Some(false), Some(floor)) = (self.floor_reached, self.args.floor) {
             writeln!(out, "the floor of {} was not reached: no other could be emptied", slices(floor))?;
         }
-        let left = match left_off.as_slice() {
-            [] => "what it switched off is on again".to_owned(),
-            off => format!("left off: {}; `ramslice online` wakes them", named(off)),
-        };
+        let left =
+            if left.is_empty() { "what it switched off is on again".to_owned() } else { left_off(&left) };
         let how = match ended {
             Ended::Done => "done",
             Ended::Interrupted => "interrupted",
@@ -406,6 +421,10 @@ impl Ramp<'_> {
 
 fn refused(slice: SliceId, outcome: &Outcome) -> Refused {
     Refused { slice, reason: outcome.reason.code(), words: why(outcome) }
+}
+
+fn left_off(ids: &[SliceId]) -> String {
+    format!("left off: {}; `ramslice online` wakes them", named(ids))
 }
 
 /// `none`, or the slices as ranges.

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::child::{Companion, Wake};
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
+use crate::stderr;
 
 const HELP: &str = "\
 Writes a directory with a directory for each table:
@@ -141,7 +142,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let recorder = Recorder::start(options, &sources, backend)?;
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
     if recorder.events_source() == EventsSource::Poll && saved.is_none() {
-        eprintln!("ramslice: no trace events (root and tracefs are needed): states are compared instead");
+        stderr::line("ramslice: no trace events (root and tracefs are needed): states are compared instead");
     }
 
     let over = AtomicBool::new(false);
@@ -163,7 +164,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         writeln!(out, "{}", report(&dir, &summary))?;
     } else {
         // stdout is the command's.
-        eprintln!("ramslice: {}", report(&dir, &summary));
+        stderr::line(format_args!("ramslice: {}", report(&dir, &summary)));
     }
     Ok(status.map_or(Exit::Ok, Exit::Command))
 }
@@ -224,11 +225,11 @@ fn supervise(
         if progress && shown != Some(recorder.counts()) {
             shown = Some(recorder.counts());
             let (samples, events) = recorder.counts();
-            eprint!("\r\x1b[Krecording: {samples} samples, {events} events; Ctrl-C ends");
+            stderr::rewrite(format_args!("recording: {samples} samples, {events} events; Ctrl-C ends"));
         }
     };
     if progress {
-        eprint!("\r\x1b[K");
+        stderr::clear();
     }
     match ended {
         Ok((reason, status)) => {
@@ -240,10 +241,10 @@ fn supervise(
         Err(error) => {
             // A build is worth more than its recording: it goes on, and the failure is told at its end.
             if !args.command.is_empty() {
-                eprintln!(
+                stderr::line(format_args!(
                     "ramslice: the recording broke off, the command goes on: {:#}",
                     anyhow::anyhow!("{error}")
-                );
+                ));
             }
             let status = companion.outlast()?;
             let written = recorder.finish("error", status.map(i32::from));

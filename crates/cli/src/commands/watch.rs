@@ -12,6 +12,7 @@ use super::outcome::slices;
 use super::{status, watch_screen};
 use crate::context::{Context, write_json_line};
 use crate::exit::Exit;
+use crate::stdout;
 
 /// How many changes a line of text lists before it only counts them.
 const LISTED: usize = 8;
@@ -91,6 +92,7 @@ fn lines(args: &Args, backend: &dyn Backend, json: bool, out: &mut dyn Write) ->
         let machine = backend.machine()?;
         if seen == Some(machine.snapshot.event_seq) {
             backend.wait_event(args.interval)?;
+            stdout::still_read()?;
         } else {
             let changes = states.update(&machine.snapshot);
             if json {

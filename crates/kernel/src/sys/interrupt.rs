@@ -6,11 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
+/// The signals that ask a program to end, as a terminal and a supervisor send them: SIGINT, SIGTERM, and SIGHUP unless
+/// whoever started the program had it ignored, as `nohup` does.
+pub fn ending_signals() -> impl Iterator<Item = i32> {
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP]
+        .into_iter()
+        .filter(|&signal| signal != libc::SIGHUP || !is_ignored(signal))
+}
+
+fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: without a new action only the present one is written, to a place that outlives the call.
+    let result = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    result == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
 extern "C" fn on_signal(_signal: libc::c_int) {
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
-/// SIGINT and SIGTERM interrupt system calls of the thread that installed this, and are remembered.
+/// [`ending_signals`] interrupt system calls of the thread that installed this, and are remembered.
 ///
 /// A signal that arrives just before a system call does not interrupt it. Whoever watches
 /// from another thread closes that gap by calling [`nudge`](Self::nudge) until the call returns.
@@ -25,9 +41,9 @@ pub struct Interrupt {
 unsafe impl Sync for Interrupt {}
 
 impl Interrupt {
-    /// Handles SIGINT and SIGTERM from now on, without restarting system calls.
+    /// Handles [`ending_signals`] from now on, without restarting system calls.
     pub fn install() -> io::Result<Self> {
-        for signal in [libc::SIGINT, libc::SIGTERM] {
+        for signal in ending_signals() {
             // SAFETY: all-zero is a valid sigaction: no flags, hence no SA_RESTART.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -58,6 +74,17 @@ impl Interrupt {
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_lost_terminal_ends_a_program_unless_it_was_to_outlive_it() {
+        // Only this test sets what SIGHUP does, and nobody sends one.
+        // SAFETY: SIG_IGN and SIG_DFL are no handlers.
+        let set = |what| assert_ne!(unsafe { libc::signal(libc::SIGHUP, what) }, libc::SIG_ERR);
+        set(libc::SIG_IGN);
+        assert_eq!(ending_signals().collect::<Vec<_>>(), [libc::SIGINT, libc::SIGTERM]);
+        set(libc::SIG_DFL);
+        assert_eq!(ending_signals().last(), Some(libc::SIGHUP));
+    }
 
     #[test]
     fn a_nudge_interrupts_a_wait_and_is_remembered() {

@@ -19,6 +19,7 @@ use super::generate::Fleet;
 use crate::context::{Context, write_json};
 use crate::exit::{Exit, UsageError};
 use crate::render::{Align, Table};
+use crate::stderr;
 
 const HELP: &str = "\
 FILE has the column layout of machine_usage.csv: nine columns, no header, the rows of a machine \
@@ -227,21 +228,21 @@ fn simulate_with_progress(
     let found = interruptible(|interrupt| {
         let progress = |done: u64| {
             if shown && done.is_multiple_of(16) {
-                let mut text = format!("\r\x1b[Ksimulating: {done}");
+                let mut text = format!("simulating: {done}");
                 if let Some(all) = all {
                     let left = started.elapsed().mul_f64((f64::from(all) / done as f64 - 1.0).max(0.0));
                     let _ = write!(text, " of {all} machines, {} s left", left.as_secs());
                 } else {
                     text.push_str(" machines");
                 }
-                eprint!("{text}; Ctrl-C ends");
+                stderr::rewrite(format_args!("{text}; Ctrl-C ends"));
             }
             !(stop.load(Ordering::Relaxed) || interrupt.requested())
         };
         Ok::<Result<FleetReport, FleetError>, anyhow::Error>(simulate(machines, options, &progress))
     });
     if shown {
-        eprint!("\r\x1b[K");
+        stderr::clear();
     }
     Ok(found??)
 }

@@ -18,6 +18,7 @@ use super::common;
 use crate::context::{Context, write_json};
 use crate::exit::{Exit, UsageError};
 use crate::render::{Align, Table};
+use crate::stderr;
 
 const HELP: &str = "\
 Every policy runs on every input: on generated loads with each seed, on recordings, and on files of utilisation. \
@@ -237,14 +238,14 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let report = interruptible(|interrupt| {
         let progress = |done: usize| {
             if shown {
-                eprint!("\r\x1b[K{done} of {all} inputs; Ctrl-C ends");
+                stderr::rewrite(format_args!("{done} of {all} inputs; Ctrl-C ends"));
             }
             !interrupt.requested()
         };
         Ok(hold(&options, &progress))
     });
     if shown {
-        eprint!("\r\x1b[K");
+        stderr::clear();
     }
     let report = report??;
     if let Some(path) = &args.svg {
