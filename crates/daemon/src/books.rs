@@ -253,6 +253,7 @@ impl Books {
                 clock: &clock,
                 granule: self.granule,
                 runtime_change: None,
+                accounts: !info.is_stock(),
                 kernel_prices: prices,
                 page_bytes: info.page_bytes,
                 memory: info.managed_pages.bytes(info.page_bytes),

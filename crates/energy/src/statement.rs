@@ -93,6 +93,8 @@ pub struct Settings<'a> {
     pub granule: Granule,
     /// By how much the work took longer, as a share of the time; from a comparison with a run without.
     pub runtime_change: Option<Interval<Ratio>>,
+    /// Whether the kernel that was watched keeps accounts of its pages; a stock kernel does not.
+    pub accounts: bool,
     /// The price model's parameters of the kernel that was watched.
     pub kernel_prices: &'a BTreeMap<PriceParameter, Price>,
     /// Size of a page there.
@@ -442,6 +444,9 @@ impl Costs<'_> {
 
     fn accounting(&self) -> Line {
         let found = || {
+            if !self.settings.accounts {
+                return Ok((Interval::zero(), "a stock kernel keeps no account".to_owned()));
+            }
             self.complete()?;
             let (faults, pages) =
                 (self.tally.work.page_faults as f64, self.tally.work.allocated_pages.0 as f64);

@@ -51,6 +51,7 @@ fn off_for(seconds: u64, work: Work) -> Tally {
 struct Case {
     profile: Profile,
     clock: Clock,
+    accounts: bool,
     prices: BTreeMap<PriceParameter, Price>,
     runtime_change: Option<Interval<Ratio>>,
     measured: Option<Measured>,
@@ -59,7 +60,7 @@ struct Case {
 impl Case {
     fn new(profile: Profile, clock: Clock) -> Self {
         let runtime_change = Some(Interval::zero());
-        Self { profile, clock, prices: default_prices(), runtime_change, measured: None }
+        Self { profile, clock, accounts: true, prices: default_prices(), runtime_change, measured: None }
     }
 
     fn thesis(clock: Clock) -> Self {
@@ -79,6 +80,7 @@ impl Case {
             clock: &self.clock,
             granule: Granule::OfProfile(state.granularity.bytes.value),
             runtime_change: self.runtime_change,
+            accounts: self.accounts,
             kernel_prices: &self.prices,
             page_bytes: PAGE,
             memory: Bytes(8 * GIB),
@@ -142,6 +144,7 @@ fn a_profile_with_relative_powers_has_no_joules() {
         clock: &case.clock,
         granule: Granule::OfProfile(None),
         runtime_change: None,
+        accounts: true,
         kernel_prices: &case.prices,
         page_bytes: PAGE,
         memory: Bytes(GIB),
@@ -216,6 +219,18 @@ fn accounting_counts_faults_and_allocations_as_an_interval() {
     let accounting = line(&statement, Term::Accounting).joules.unwrap();
     near(accounting.low(), 0.0);
     near(accounting.high(), 3e6 * instructions * cycles * 10.0 / 3.8e9);
+}
+
+#[test]
+fn a_stock_kernel_keeps_no_account_and_pays_nothing_for_one() {
+    let work = Work { page_faults: 2_000_000, allocated_pages: Pages(3_000_000), ..Work::default() };
+    let mut case = Case::thesis(Clock::Real);
+    case.accounts = false;
+    let statement = case.state(&off_for(10, work));
+    let accounting = line(&statement, Term::Accounting);
+    assert_eq!(accounting.joules, Some(Interval::zero()));
+    assert_eq!(accounting.basis, "a stock kernel keeps no account");
+    assert_eq!(statement.net_joules, statement.saved_joules);
 }
 
 #[test]

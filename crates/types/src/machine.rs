@@ -17,7 +17,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// What the kernel offers, and its totals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
-    /// Version of the kernel's interface.
+    /// Version of the kernel's interface; 0 if a stock kernel has none.
     pub abi_version: u32,
     /// Size of a page.
     pub page_bytes: Bytes,
@@ -49,6 +49,11 @@ pub struct Info {
 }
 
 impl Info {
+    /// Whether it is a stock kernel, without counters per pageblock.
+    pub fn is_stock(&self) -> bool {
+        self.abi_version == 0
+    }
+
     /// Page frames in a slice.
     pub fn slice_pages(&self) -> Pages {
         self.slice_bytes.pages(self.page_bytes)

@@ -192,6 +192,7 @@ impl Plan {
             clock: &self.clock,
             granule: self.granule(info.slice_bytes),
             runtime_change: self.runtime_change,
+            accounts: !info.is_stock(),
             kernel_prices: &machine.price_parameters,
             page_bytes: info.page_bytes,
             memory: info.managed_pages.bytes(info.page_bytes),

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ramslice_energy::Profile as EnergyProfile;
+use ramslice_energy::{Profile as EnergyProfile, Term};
 use ramslice_kernel::ReplayBackend;
 use ramslice_types::{
-    BackendError, Contents, Detail, Info, Outcome, Pages, Price, PriceParameter, Request, SliceId, Snapshot,
-    Zone,
+    BackendError, Contents, Detail, Info, Joules, Outcome, Pages, Price, PriceParameter, Request, SliceId,
+    Snapshot, Zone,
 };
 use serde_json::Value;
 
@@ -71,7 +71,12 @@ impl Backend for Moving {
 
     fn work(&self) -> Result<Work, BackendError> {
         let done = self.seconds.load(Ordering::Relaxed);
-        Ok(Work { migrated_pages: Pages(100 * done), tried_slices: done, ..Work::default() })
+        Ok(Work {
+            migrated_pages: Pages(100 * done),
+            tried_slices: done,
+            page_faults: 10 * done,
+            ..Work::default()
+        })
     }
 }
 
@@ -96,6 +101,21 @@ fn watched(args: &Args, json: bool, clock: Clock) -> String {
     interruptible(|interrupt| Watch::new(&backend, &plan, None)?.run(args, interrupt, &context, &mut out))
         .unwrap();
     String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn only_a_kernel_with_accounts_pays_for_them() {
+    let accounting = |abi_version| {
+        let (plan, backend) = (Plan::new(&args(), Clock::Real).unwrap(), Moving::new());
+        let mut watch = Watch::new(&backend, &plan, None).unwrap();
+        watch.machine.info.abi_version = abi_version;
+        watch.sample().unwrap();
+        watch.sample().unwrap();
+        let line = watch.statement().unwrap().lines.into_iter().find(|line| line.term == Term::Accounting);
+        line.unwrap().joules.unwrap().high()
+    };
+    assert_eq!(accounting(0), Joules(0.0));
+    assert!(accounting(1) > Joules(0.0));
 }
 
 #[test]

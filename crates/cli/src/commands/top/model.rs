@@ -248,7 +248,7 @@ impl<'a> Top<'a> {
 
     /// Who wakes slices, on a kernel that does not.
     pub(super) fn without_ramslice(&self) -> Option<String> {
-        let stock = self.machine().info.abi_version == 0 && !self.saved;
+        let stock = self.machine().info.is_stock() && !self.saved;
         // One line of 80 columns.
         stock.then(|| {
             "This kernel is without ramslice: only ramsliced or `ramslice guard` wake any.".to_owned()
