@@ -89,6 +89,21 @@ fn what_cannot_be_simulated_is_named() {
     assert!(error.contains("mobile-states"), "{error}");
     let error = refused(&["fleet", "/nonexistent.csv"], 1);
     assert!(error.contains("/nonexistent.csv"), "{error}");
+    for (option, value) in [
+        ("--noise", "nan"),
+        ("--daily-swing", "inf"),
+        ("--between-machines", "1e3"),
+        ("--memory-percent", "101"),
+        ("--cache-share", "1.01"),
+        ("--price", "nan"),
+        ("--pue", "1..inf"),
+        ("--carbon", "1e308"),
+    ] {
+        let error = refused(&["fleet", "--generate", "2", option, value], 2);
+        assert!(error.contains(option) && error.contains("from 0 to 1"), "{error}");
+    }
+    let error = refused(&["run", "batch", "--scatter", "nan"], 2);
+    assert!(error.contains("`nan` is no number from 0 to 1"), "{error}");
     let error = refused(&["tournament", "--loads", "none"], 2);
     assert!(error.contains("no input"), "{error}");
 }

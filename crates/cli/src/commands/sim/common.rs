@@ -106,7 +106,7 @@ pub(super) struct Machine {
     #[arg(long, value_name = "RULE", default_value = "stock", value_parser = placement)]
     placement: Placement,
     /// How often a run of pages goes elsewhere than the one before, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2, value_parser = up_to::<1>)]
     scatter: f64,
     /// Simulate runs of a thirty-second of a slice instead of 2 MiB: for terabytes
     #[arg(long)]
@@ -159,11 +159,24 @@ pub(super) fn patterns() -> String {
     Pattern::ALL.map(Pattern::name).join(", ")
 }
 
-/// `0.3` or `0.1..0.3`, not negative.
+/// More than any price or factor is, and far from where products of some are no numbers any more.
+const MOST: f64 = 1e9;
+
+/// A number from 0 to `END`.
+pub(super) fn up_to<const END: u32>(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(number) if (0.0..=f64::from(END)).contains(&number) => Ok(number),
+        _ => Err(format!("`{text}` is no number from 0 to {END}")),
+    }
+}
+
+/// `0.3` or `0.1..0.3`, not negative, and no more than [`MOST`].
 pub(super) fn interval(text: &str) -> Result<Interval<Ratio>, String> {
-    let wrong = || format!("`{text}` is neither a number nor a range of two: write 0.3 or 0.1..0.3");
+    let wrong = || {
+        format!("`{text}` is neither a number from 0 to {MOST:e} nor a range of two: write 0.3 or 0.1..0.3")
+    };
     let number = |text: &str| match text.trim().parse::<f64>() {
-        Ok(number) if number >= 0.0 => Ok(Ratio(number)),
+        Ok(number) if (0.0..=MOST).contains(&number) => Ok(Ratio(number)),
         _ => Err(wrong()),
     };
     let (low, high) = text.split_once("..").unwrap_or((text, text));

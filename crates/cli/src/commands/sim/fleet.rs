@@ -17,7 +17,7 @@ use super::super::interrupt::interruptible;
 use super::common;
 use super::generate::Fleet;
 use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
+use crate::exit::Exit;
 use crate::render::{Align, Table};
 use crate::stderr;
 
@@ -67,7 +67,7 @@ pub(super) struct Args {
     #[command(flatten)]
     energy: common::Energy,
     /// The share of memory in use that is clean page cache, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = UsageOptions::default().cache_share)]
+    #[arg(long, value_name = "SHARE", default_value_t = UsageOptions::default().cache_share, value_parser = common::up_to::<1>)]
     cache_share: f64,
     /// Machines at a time [default: one per CPU]
     #[arg(long, value_name = "N")]
@@ -165,10 +165,6 @@ fn assumptions(args: &Args, rates: &[String]) -> Vec<String> {
 }
 
 pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    if !(0.0..=1.0).contains(&args.cache_share) {
-        let message = format!("--cache-share {} is not a share: it lies between 0 and 1", args.cache_share);
-        return Err(UsageError(message).into());
-    }
     let page = Bytes(4096);
     let (economics, rates) = args.energy.resolve(args.slice, page, Clock::Real)?;
     let told = assumptions(args, &rates.assumptions);

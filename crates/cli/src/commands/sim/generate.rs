@@ -9,6 +9,7 @@ use ramslice_sim::load::{Averages, Synthetic};
 use ramslice_types::parse_duration;
 use serde::Serialize;
 
+use super::common;
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
 
@@ -48,16 +49,16 @@ pub(super) struct Fleet {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
     pub(super) step: Duration,
     /// Memory in use on average, in per cent
-    #[arg(long, value_name = "PERCENT", default_value_t = Averages::default().memory_percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = Averages::default().memory_percent, value_parser = common::up_to::<100>)]
     memory_percent: f64,
     /// By how much machines differ: standard deviation in percentage points
-    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().between_machines)]
+    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().between_machines, value_parser = common::up_to::<100>)]
     between_machines: f64,
     /// From the quietest to the busiest hour of a day, in percentage points
-    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().daily_swing)]
+    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().daily_swing, value_parser = common::up_to::<100>)]
     daily_swing: f64,
     /// Noise within an hour: standard deviation in percentage points
-    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().noise)]
+    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().noise, value_parser = common::up_to::<100>)]
     noise: f64,
     /// Decides everything that happens by chance
     #[arg(long, value_name = "N", default_value_t = 1)]
