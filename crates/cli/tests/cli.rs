@@ -404,3 +404,21 @@ fn completions_and_man_pages_name_every_command() {
     assert!(page.contains("\\-\\-cache"));
     assert!(dir.path().join("ramslice.1").exists());
 }
+
+#[test]
+fn a_saved_machine_that_cannot_be_true_is_refused_before_it_is_drawn() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("absurd.json");
+    let saved = fs::read_to_string(here("data/guest-8g.json")).unwrap();
+    let mut machine: Value = serde_json::from_str(&saved).unwrap();
+    machine["snapshot"]["slices"][5]["present_pages"] = u64::MAX.into();
+    fs::write(&file, machine.to_string()).unwrap();
+    let mut map = command(&["map", "--png"]);
+    let output = map.arg(home.path().join("map.png")).arg("--from").arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("slice 5: present_pages is 18446744073709551615: a slice has 16384 pages"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(1));
+}

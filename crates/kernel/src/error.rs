@@ -342,12 +342,20 @@ pub enum ReplayError {
         /// [`ramslice_types::SCHEMA_VERSION`].
         known: u32,
     },
+    /// Its figures cannot be true.
+    #[error("{path} cannot be true: {what}; save the machine again", path = .path.display())]
+    Absurd {
+        /// The file.
+        path: PathBuf,
+        /// The figure, and of which slice.
+        what: String,
+    },
 }
 
 impl From<ReplayError> for BackendError {
     fn from(error: ReplayError) -> Self {
         let kind = match error {
-            ReplayError::Read { .. } => ErrorKind::Failed,
+            ReplayError::Read { .. } | ReplayError::Absurd { .. } => ErrorKind::Failed,
             ReplayError::Parse { .. } | ReplayError::Schema { .. } => ErrorKind::Unsupported,
         };
         Self::new(kind, error)

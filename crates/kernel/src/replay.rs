@@ -49,9 +49,10 @@ impl ReplayBackend {
             Ok(machine) => machine,
             Err(source) => return Err(ReplayError::Parse { path, source }),
         };
-        match machine.schema_version {
-            SCHEMA_VERSION => Ok(Self::new(machine)),
-            found => Err(ReplayError::Schema { path, found, known: SCHEMA_VERSION }),
+        match (machine.schema_version, machine.check()) {
+            (SCHEMA_VERSION, Ok(())) => Ok(Self::new(machine)),
+            (SCHEMA_VERSION, Err(what)) => Err(ReplayError::Absurd { path, what }),
+            (found, _) => Err(ReplayError::Schema { path, found, known: SCHEMA_VERSION }),
         }
     }
 

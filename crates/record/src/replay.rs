@@ -156,14 +156,16 @@ impl<'a> Machines<'a> {
         let slices = slices.iter().map(slice).collect::<Result<_, _>>()?;
         let found = zones.iter().map(zone).collect::<Result<_, _>>()?;
         self.last_zones = zones;
-        Ok(Some(Machine {
+        let machine = Machine {
             schema_version: ramslice_types::SCHEMA_VERSION,
             info,
             zones: found,
             snapshot: Snapshot { event_seq, time, slices },
             price_parameters: self.recording.about().price_parameters_100cycles.clone(),
             contents: Vec::new(),
-        }))
+        };
+        machine.check().map_err(|what| sample.error(format!("the sample cannot be true: {what}")))?;
+        Ok(Some(machine))
     }
 }
 

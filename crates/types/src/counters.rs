@@ -42,6 +42,24 @@ pub struct Counters {
     pub huge: Pages,
 }
 
+impl Counters {
+    /// Each counter with its name in JSON.
+    pub fn named(&self) -> [(&'static str, Pages); 10] {
+        [
+            ("free_pages", self.free),
+            ("lru_anon_pages", self.lru_anon),
+            ("lru_file_pages", self.lru_file),
+            ("anon_mapped_pages", self.anon_mapped),
+            ("file_mapped_pages", self.file_mapped),
+            ("file_pages", self.file),
+            ("shmem_pages", self.shmem),
+            ("dirty_pages", self.dirty),
+            ("writeback_pages", self.writeback),
+            ("huge_pages", self.huge),
+        ]
+    }
+}
+
 /// What becomes of a page when its slice is to be empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

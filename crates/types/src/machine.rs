@@ -150,8 +150,78 @@ impl Machine {
         self.zones.iter().find(|zone| zone.node == slice.node && zone.zone == slice.zone)
     }
 
+    /// Whether the figures of a saved machine can be true. If not, says which cannot, of which slice.
+    ///
+    /// Drawing and simulating rest on slices that hold no more pages than they have. Counters may be beyond that a
+    /// little, because they are read while they change.
+    pub fn check(&self) -> Result<(), String> {
+        let Info { page_bytes, slice_bytes, .. } = self.info;
+        if !page_bytes.0.is_power_of_two() {
+            return Err(format!("page_bytes is {}: it must be a power of two", page_bytes.0));
+        }
+        if slice_bytes < page_bytes {
+            return Err(format!("slice_bytes is {}: a slice has at least a page", slice_bytes.0));
+        }
+        let frames = self.info.slice_pages();
+        let beyond = |what: String, pages: Pages, most: Pages| {
+            if pages > most { Err(format!("{what} is {pages}: a slice has {frames} pages")) } else { Ok(()) }
+        };
+        for slice in &self.snapshot.slices {
+            beyond(format!("slice {}: present_pages", slice.id), slice.present, frames)?;
+            for (name, pages) in slice.counters.named() {
+                beyond(format!("slice {}: {name}", slice.id), pages, frames + frames)?;
+            }
+        }
+        for contents in &self.contents {
+            let pages = contents.runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.pages.0));
+            beyond(
+                format!("slice {}: the sum of pages in its contents", contents.slice),
+                Pages(pages),
+                frames,
+            )?;
+        }
+        Ok(())
+    }
+
     /// The name of a slice's zone; its number when the zone is not listed.
     pub fn zone_name(&self, slice: &Slice) -> String {
         self.zone_of(slice).map_or_else(|| format!("zone {}", slice.zone), |zone| zone.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine of one slice of 100 pages, and what is wrong with it after `change`.
+    fn checked(change: impl Fn(&mut Machine)) -> Result<(), String> {
+        let text = r#"{"schema_version": 1,
+            "info": {"abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 409600, "slice_bytes": 409600,
+                "chunk_bytes": 409600, "nr_slices": 1, "nr_zones": 0, "event_seq": 0, "managed_pages": 100,
+                "free_pages": 0, "offline_pages": 0, "quarantined_pages": 0, "power_driver": "none"},
+            "zones": [], "snapshot": {"event_seq": 0, "monotonic_us": 0, "slices": [
+                {"id": 7, "state": "online", "reason": "none", "unreclaimable": false, "backoff": false,
+                "unmovable": false, "node": 0, "zone": 1, "present_pages": 100, "price_100cycles": 0, "retry_ms": 0,
+                "counters": {"free_pages": 100, "lru_anon_pages": 0, "lru_file_pages": 0, "anon_mapped_pages": 0,
+                    "file_mapped_pages": 0, "file_pages": 0, "shmem_pages": 0, "dirty_pages": 0,
+                    "writeback_pages": 0, "huge_pages": 0}}]}}"#;
+        let mut machine: Machine = serde_json::from_str(text).unwrap();
+        change(&mut machine);
+        machine.check()
+    }
+
+    #[test]
+    fn a_figure_that_cannot_be_true_is_named_with_its_slice() {
+        assert_eq!(checked(|_| ()), Ok(()));
+        let error = checked(|machine| machine.snapshot.slices[0].present = Pages(u64::MAX)).unwrap_err();
+        assert_eq!(error, "slice 7: present_pages is 18446744073709551615: a slice has 100 pages");
+        let error = checked(|machine| machine.snapshot.slices[0].counters.dirty = Pages(201)).unwrap_err();
+        assert_eq!(error, "slice 7: dirty_pages is 201: a slice has 100 pages");
+        assert!(
+            checked(|machine| machine.info.slice_bytes = Bytes(0)).unwrap_err().contains("slice_bytes is 0")
+        );
+        assert!(
+            checked(|machine| machine.info.page_bytes = Bytes(0)).unwrap_err().contains("page_bytes is 0")
+        );
     }
 }
