@@ -142,8 +142,9 @@ impl Plan {
             Some(unit) if unit > slice => Some(format!(
                 "slices of {slice} are smaller than what the hardware switches as one, {unit} by the profile {}: \
                  unless all slices of such a unit are off nothing is saved, and the governor does nothing; make them larger with \
-                 `ramslice slices --resize {unit}`, or state energy.granularity",
+                 `ramslice slices --resize {}`, or state energy.granularity",
                 self.name(),
+                unit.typed(),
             )),
             None => Some(format!(
                 "the profile {} does not tell what the hardware switches as one, so perhaps nothing is saved: state \

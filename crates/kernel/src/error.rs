@@ -251,7 +251,9 @@ pub enum Error {
     },
     /// What this program remembers of a stock kernel makes no sense.
     #[error(
-        "{path} is damaged: switch all blocks on with `ramslice --backend stock online --all` after removing it",
+        "{path} is damaged, and with it the knowledge which blocks ramslice has switched off: remove it, then \
+         `ramslice --backend stock slices --state offline` lists all that are off, whoever switched them, and \
+         `ramslice --backend stock online` with ids, as in `online 12,30-31`, wakes those that are named",
         path = .path.display()
     )]
     State {

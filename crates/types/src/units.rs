@@ -132,6 +132,17 @@ impl Bytes {
     /// One MiB.
     pub const MIB: Self = Self(1 << 20);
 
+    /// As people type it, to be read back as the same number: `64MiB`, `1280MiB`.
+    pub fn typed(self) -> String {
+        const UNITS: [&str; 5] = ["", "KiB", "MiB", "GiB", "TiB"];
+        let step = (self.0.trailing_zeros() / 10).min(UNITS.len() as u32 - 1);
+        if self.0 == 0 {
+            "0".to_owned()
+        } else {
+            format!("{}{}", self.0 >> (10 * step), UNITS[step as usize])
+        }
+    }
+
     /// How many whole pages of `page_bytes` fit.
     pub fn pages(self, page_bytes: Bytes) -> Pages {
         Pages(self.0.checked_div(page_bytes.0).unwrap_or(0))
@@ -204,6 +215,16 @@ mod tests {
             (u64::MAX, "16 EiB"),
         ] {
             assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_size_to_be_typed_is_read_back_as_it_was() {
+        for (bytes, text) in
+            [(0, "0"), (1000, "1000"), (5 << 28, "1280MiB"), (1 << 30, "1GiB"), (1 << 60, "1048576TiB")]
+        {
+            assert_eq!(Bytes(bytes).typed(), text);
+            assert_eq!(crate::parse_bytes(text), Ok(Bytes(bytes)));
         }
     }
 

@@ -10,6 +10,7 @@ use ramslice_types::{
 use rustix::io::Errno;
 
 use super::fake::{ANON, BLOCK, Fake, remembered};
+use super::system::STATE;
 use super::{Guard, HotplugBackend};
 use crate::paths::Paths;
 
@@ -217,6 +218,25 @@ fn blocks_that_somebody_else_took_away_are_left_to_them_unless_named() {
     assert_eq!(backend.request(&Request::new(Op::OnlineAll)).unwrap().slices_done, 0);
     assert_eq!(fake.inner().offline(), [12]);
     assert!(backend.request(&Request::new(Op::Online(SliceId(12)))).unwrap().is_ok());
+}
+
+#[test]
+fn with_its_memory_damaged_it_wakes_nothing_by_itself_and_names_what_wakes() {
+    let (fake, backend) = machine();
+    fake.inner().online.insert(12, false);
+    offline(&backend, 31);
+    fake.inner().saved.insert(STATE.to_owned(), "{".to_owned());
+    let all = Request::new(Op::OnlineAll);
+    let said = backend.request(&all).unwrap_err().to_string();
+    assert!(said.contains("remove it, then `ramslice --backend stock slices --state offline`"), "{said}");
+    fake.inner().saved.remove(STATE);
+    // Nobody knows which of the two is ours.
+    assert_eq!(backend.request(&all).unwrap().slices_done, 0);
+    let slices = backend.snapshot().unwrap().slices;
+    let off: Vec<_> = slices.iter().filter(|slice| slice.state == SliceState::Offline).collect();
+    assert_eq!(off.iter().map(|slice| slice.id.0).collect::<Vec<_>>(), [12, 31]);
+    assert!(backend.request(&Request::new(Op::Online(SliceId(31)))).unwrap().is_ok());
+    assert_eq!(fake.inner().offline(), [12]);
 }
 
 #[test]
