@@ -84,6 +84,7 @@ pub struct Metrics {
     reloads: Family<Labels, Counter>,
     saves: Family<Labels, Counter>,
     steps: Counter,
+    period: Float,
     last_step: Float,
     cpu: Float,
     resident: Gauge,
@@ -274,6 +275,12 @@ impl Metrics {
                 "Times that the learned state was written, by result: done or failed"
             ),
             steps: metric!("steps", "Looks at the machine with a decision"),
+            period: metric!(
+                "period",
+                "How far apart looks at the machine are, as set",
+                Float::default(),
+                Unit::Seconds
+            ),
             last_step: metric!(
                 "last_step_timestamp",
                 "When the last step ended, since 1970",
@@ -479,9 +486,10 @@ impl Metrics {
         self.saves.get_or_create(&vec![("result", word.to_owned())]).inc();
     }
 
-    /// A step ended.
-    pub fn stepped(&self, took: Duration, at: Duration) {
+    /// A step ended; the next one is due after a period.
+    pub fn stepped(&self, took: Duration, at: Duration, period: Duration) {
         self.steps.inc();
+        self.period.set(period.as_secs_f64());
         self.step_seconds.observe(took.as_secs_f64());
         self.last_step.set(at.as_secs_f64());
     }

@@ -319,7 +319,7 @@ impl Daemon<'_> {
         self.tell();
         if decided {
             // Whoever sees that finds what was learned and the status as of this look.
-            self.metrics.stepped(began.elapsed(), time_of_day());
+            self.metrics.stepped(began.elapsed(), time_of_day(), period);
         }
         self.watchdog.feed();
     }

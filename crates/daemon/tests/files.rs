@@ -52,7 +52,7 @@ fn exposition() -> String {
     metrics.prices(&PricesStatus { measured_over_predicted: Some(1.5), ..prices });
     metrics.reloaded(false);
     metrics.saved(false);
-    metrics.stepped(second, second);
+    metrics.stepped(second, second, second);
     metrics.text()
 }
 

@@ -291,6 +291,7 @@ fn it_takes_less_than_20_mib_with_6144_slices() {
         line.and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok()).expect(name)
     };
     assert!(value("ramslice_steps_total") > 3.0);
+    assert!((value("ramslice_period_seconds") - 0.05).abs() < 1e-9);
     // The simulated machine is in the same process, and its share is within the limit, too.
     let mib = value("ramslice_process_resident_bytes") / f64::from(1 << 20);
     assert!(mib > 1.0 && mib < 20.0, "{mib} MiB");
