@@ -14,9 +14,6 @@ use tracing::{info, warn};
 /// How often it looks whether it is to end.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How soon it tries again to wake slices while a request runs.
-const AGAIN: Duration = Duration::from_millis(20);
-
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Guarding {
@@ -66,20 +63,13 @@ impl Drop for Guarding {
 }
 
 fn watch(backend: &HotplugBackend, end: &AtomicBool, woken: &AtomicU32, mut tell: UnixStream) {
-    let mut guard = None;
+    let mut guard = match Guard::new(backend, None) {
+        Ok(guard) => guard,
+        Err(error) => return warn!(%error, "memory cannot be watched"),
+    };
     let mut failed = false;
     while !end.load(Ordering::Relaxed) {
-        let result = match &mut guard {
-            Some(guard) => Guard::watch(guard, TICK),
-            None => match Guard::new(backend, None) {
-                Ok(new) => {
-                    guard = Some(new);
-                    continue;
-                }
-                Err(error) => Err(error),
-            },
-        };
-        match result {
+        match guard.watch(TICK) {
             Ok(None) => failed = false,
             Ok(Some(pressure)) if pressure.outcome.slices_done > 0 => {
                 let outcome = &pressure.outcome;
@@ -102,13 +92,10 @@ fn watch(backend: &HotplugBackend, end: &AtomicBool, woken: &AtomicU32, mut tell
                 }
                 std::thread::sleep(TICK);
             }
-            // A request of the daemon holds the lock, and is ending; or another program does.
-            Err(error) if error.kind() == ErrorKind::Busy => std::thread::sleep(AGAIN),
             Err(error) => {
                 if !std::mem::replace(&mut failed, true) {
                     warn!(%error, "memory cannot be watched");
                 }
-                guard = None;
                 std::thread::sleep(TICK);
             }
         }
