@@ -7,6 +7,7 @@ RAMSLICE_DAEMON is the program. Wants 1 GiB of memory in slices of 16 MiB.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -20,6 +21,8 @@ import ramslice_dev as dev
 PROGRAM = os.environ.get("RAMSLICE_DAEMON", "ramsliced")
 PORT = 19750
 PATIENCE = 180
+# Of the guard on a stock kernel with at most 2.5 GiB.
+GUARD_FLOOR = 192 * harness.MIB
 SETTINGS = """schema_version = 1
 mode = "{mode}"
 period_seconds = {period}
@@ -97,6 +100,32 @@ class Daemon:
         except OSError:
             before = 0
         return self.until(lambda: self.metrics()["ramslice_steps_total"] >= before + more)
+
+    def press(self, memory, start, words):
+        """Has it run short of memory until its log has these words; returns how much of the memory is touched then.
+
+        On a stock kernel nobody is waited for: so the memory is taken until its guard has to act, and no faster.
+        """
+        def said():
+            nonlocal start
+            if words in self.log():
+                return True
+            if harness.meminfo()["MemAvailable"] << 10 > GUARD_FLOOR - 32 * harness.MIB and start < memory.bytes:
+                end = min(start + 16 * harness.MIB, memory.bytes)
+                memory.touch(start=start, end=end)
+                start = end
+            return False
+
+        self.until(said)
+        return start
+
+    def until_no_more_goes_off(self):
+        """Some slices are off, and its last request switched off none: no more can be, or too little would stay available."""
+        def rests():
+            ends = re.findall(r"has carried out a request .*done=(\d+) failed=(\d+)", self.log())
+            return ("1", "0") in ends and ends[-1] == ("0", "0")
+
+        self.until(rests)
 
     def until(self, condition):
         def tried():

@@ -156,18 +156,14 @@ class Vendor(unittest.TestCase):
         daemon = Daemon(folder.name, mode="on", policy="periodic", stop="auto")
         self.addCleanup(daemon.end, signal.SIGKILL)
         daemon.start()
-        daemon.until(lambda: len(unpowered()) >= 2)
+        daemon.until_no_more_goes_off()
+        self.assertGreaterEqual(len(unpowered()), 2)
         self.tell(refuse_up=1000000)
         with harness.Memory(1300) as memory:
-            step = 40 * MIB
-            for start in range(0, memory.bytes, step):
-                memory.touch(start=start, end=start + step)
-                if "slices do not wake" in daemon.log():
-                    break
-            daemon.until(lambda: "slices do not wake: see the kernel log" in daemon.log())
+            touched = daemon.press(memory, 0, "slices do not wake: see the kernel log")
             self.assertNotIn("slices were woken", daemon.log())
             self.tell(refuse_up=0)
-            daemon.until(lambda: "memory is short: slices were woken" in daemon.log())
+            daemon.press(memory, touched, "memory is short: slices were woken")
         self.assertEqual(daemon.log().count("slices do not wake"), 1)
         self.assertEqual(daemon.end(), 0)
         self.assertEqual(self.assert_agreed(), set())
