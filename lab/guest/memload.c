@@ -406,7 +406,8 @@ static _Noreturn void usage(void)
 	      "  --dir         where mode file keeps its file (default .)\n"
 	      "  --pause-ms    rest between two rounds\n"
 	      "  --collapse    MADV_COLLAPSE all of it in each round\n"
-	      "  --announce    print \"ready\" once everything has been written\n"
+	      "  --announce    print \"ready\" once everything has been written, \"round\"\n"
+	      "                after the first round\n"
 	      "  --damage      change one bit at the end, which must be found\n", stderr);
 	exit(2);
 }
@@ -486,7 +487,10 @@ int main(int argc, char **argv)
 	while (!finished()) {
 		sweep(4);
 		stir();
-		rounds++;
+		if (!rounds++ && opt.announce) {
+			puts("round");
+			fflush(stdout);
+		}
 		if (opt.pause_ms && !finished())
 			usleep(opt.pause_ms * 1000);
 	}

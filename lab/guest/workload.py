@@ -30,7 +30,14 @@ class Load:
 
     def wait_ready(self):
         """Until everything has been written once."""
-        if self.process.stdout.readline().strip() != "ready":
+        return self.wait_line("ready")
+
+    def wait_round(self):
+        """Until it has done, after that, all that it does in a round."""
+        return self.wait_line("round")
+
+    def wait_line(self, line):
+        if self.process.stdout.readline().strip() != line:
             raise Failed(f"memload {self.name} ended early, status {self.process.wait()}")
         return self
 
