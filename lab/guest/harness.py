@@ -109,6 +109,15 @@ def processes():
     return found
 
 
+def opened(pid):
+    """{descriptor: what it is} of a process; what is closed meanwhile is left out."""
+    found = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found[path.name] = os.readlink(path)
+    return found
+
+
 def vmstat():
     return dev.table("/proc/vmstat")
 

@@ -173,11 +173,12 @@ class Observe(Test):
         would = self.daemon.status()["would_earn"]
         self.assertLessEqual(would["net_joules"]["low"], would["net_joules"]["high"])
         # It has nothing open by which it could act.
-        opened = {os.readlink(path) for path in Path(f"/proc/{self.daemon.process.pid}/fd").iterdir()}
-        self.assertIn("/dev/ramslice", opened)
-        for path in Path(f"/proc/{self.daemon.process.pid}/fdinfo").iterdir():
-            if os.readlink(path.parent.parent / "fd" / path.name) == "/dev/ramslice":
-                flags = int(next(line.split()[1] for line in path.read_text().splitlines() if line[:5] == "flags"), 8)
+        opened = harness.opened(self.daemon.process.pid)
+        self.assertIn("/dev/ramslice", opened.values())
+        for number, name in opened.items():
+            if name == "/dev/ramslice":
+                info = Path(f"/proc/{self.daemon.process.pid}/fdinfo/{number}").read_text()
+                flags = int(next(line.split()[1] for line in info.splitlines() if line[:5] == "flags"), 8)
                 self.assertEqual(flags & os.O_ACCMODE, os.O_RDONLY)
         self.assertEqual(self.daemon.end(), 0)
         self.assertEqual((self.off(), self.tried()), (0, before))
