@@ -224,6 +224,7 @@ class Fragments(Test):
 
     def test_an_aged_machine_has_hardly_an_empty_slice(self):
         killed = harness.vmstat()["oom_kill"]
+        harness.drain(self.device)
         empty = len(harness.empty_ids(self.device))
         made = self.made("--recipe", "aged")
         self.assertEqual(harness.vmstat()["oom_kill"], killed)
