@@ -174,8 +174,8 @@ class KernelLog:
         os.close(self.fd)
 
 
-def until(condition, seconds=5.0):
-    """Waits for something to become true; returns what it became."""
+def until(condition, seconds=60.0):
+    """Waits for something to become true; returns what it became. So long only if it never does."""
     end = time.monotonic() + seconds
     while not (value := condition()) and time.monotonic() < end:
         time.sleep(0.02)

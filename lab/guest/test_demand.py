@@ -387,7 +387,7 @@ class Races(Test):
                     "compact", flags=dev.IGNORE_BACKOFF)))
                 with dev.Device(os.O_RDONLY) as reader, Memory(500) as burst:
                     worker.start()
-                    harness.until(lambda: len(harness.ids(reader, dev.OFFLINE)) > 20 + 6 * attempt)
+                    harness.until(lambda: done or len(harness.ids(reader, dev.OFFLINE)) > 20 + 6 * attempt)
                     burst.touch()
                     worker.join()
                     self.assertIsNone(burst.wrong_at())

@@ -228,7 +228,7 @@ class NothingFails(Test):
             with Memory(64) as memory:
                 memory.touch()
             # Ranked again when the first pageblocks are taken, a moment later
-            harness.until(lambda: place_load.figures()["rankings"] > before["rankings"])
+            harness.until(lambda: place_load.figures()["rankings"] > before["rankings"], 5)
             # More than what is free within pageblocks that are in use
             with Memory(512) as memory:
                 memory.touch()
