@@ -361,7 +361,9 @@ class Interrupted(harness.Test):
 
     def test_a_second_writer_is_told_to_wait_and_readers_are_not(self):
         outcome = []
-        first = threading.Thread(target=lambda: outcome.append(self.device.request("compact", max_slices=6)))
+        # More than can be woken again meanwhile, however slow that is
+        dev.write(self.delay, 200_000)
+        first = threading.Thread(target=lambda: outcome.append(self.device.request("compact", max_slices=16)))
         with dev.Device() as other:
             first.start()
             self.assertTrue(harness.until(lambda: harness.ids(other, dev.EMPTYING)))
@@ -382,7 +384,7 @@ class Interrupted(harness.Test):
             self.assertEqual(other.request("online_all").status, 0)
             self.assertTrue(first.is_alive())
             first.join()
-        self.assertEqual((outcome[0].status, outcome[0].nr_done), (0, 6))
+        self.assertEqual((outcome[0].status, outcome[0].nr_done), (0, 16))
         dev.write(self.delay, 0)
         self.assert_sane()
 
