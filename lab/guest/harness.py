@@ -21,6 +21,8 @@ import ramslice_dev as dev
 PAGE = 4096
 MIB = 1 << 20
 MAP_NORESERVE = 0x4000
+# What the guard of a stock kernel keeps available, with at most 2.5 GiB.
+GUARD_FLOOR = 192 * MIB
 SIM = Path("/sys/module/ramslice_sim/parameters")
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -77,13 +79,13 @@ def empty_ids(device):
     return [s.id for s in device.snapshot() if s.state == dev.ONLINE and s.counter("free") == s.nr_pages]
 
 
-def compact(device, most=dev.ALL_SLICES):
-    """Switches off what can be switched off; returns the number of slices that are off then."""
 def drain(device):
     """Brings what is free but in per-CPU lists home, as each request does first: what is counted next stays so."""
     device.request("compact", flags=dev.DRY_RUN, max_slices=1, wait_busy=10)
 
 
+def compact(device, most=dev.ALL_SLICES):
+    """Switches off what can be switched off; returns the number of slices that are off then."""
     for _ in range(5):
         req = device.request("compact", wait_busy=10, flags=dev.IGNORE_BACKOFF, max_slices=most)
         if not req.nr_done or most != dev.ALL_SLICES:

@@ -21,8 +21,6 @@ import ramslice_dev as dev
 PROGRAM = os.environ.get("RAMSLICE_DAEMON", "ramsliced")
 PORT = 19750
 PATIENCE = 180
-# Of the guard on a stock kernel with at most 2.5 GiB.
-GUARD_FLOOR = 192 * harness.MIB
 SETTINGS = """schema_version = 1
 mode = "{mode}"
 period_seconds = {period}
@@ -110,7 +108,7 @@ class Daemon:
             nonlocal start
             if words in self.log():
                 return True
-            if harness.meminfo()["MemAvailable"] << 10 > GUARD_FLOOR - 32 * harness.MIB and start < memory.bytes:
+            if harness.meminfo()["MemAvailable"] << 10 > harness.GUARD_FLOOR - 32 * harness.MIB and start < memory.bytes:
                 end = min(start + 16 * harness.MIB, memory.bytes)
                 memory.touch(start=start, end=end)
                 start = end

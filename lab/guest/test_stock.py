@@ -13,9 +13,12 @@ import os
 import signal
 import struct
 import subprocess
+import threading
 import time
 import unittest
 from pathlib import Path
+
+import harness
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 MEMORY = Path("/sys/devices/system/memory")
@@ -176,24 +179,39 @@ class Stock(unittest.TestCase):
         before = len(off())
         killed = counter("/proc/vmstat", "oom_kill")
         guard = subprocess.Popen([PROGRAM, "--json", "guard"], text=True, stdout=subprocess.PIPE)
-        try:
-            time.sleep(1)
-            memory = mmap.mmap(-1, 400 * MIB)
-            for at in range(0, len(memory), PAGE):
-                memory[at:at + 8] = at.to_bytes(8, "little")
-                # 16 MiB, then the others' turn: no faster than a user-space guard can be.
-                if at % (16 * MIB) == 0:
-                    time.sleep(0.2)
-            time.sleep(1)
-            for at in range(0, len(memory), PAGE):
-                self.assertEqual(memory[at:at + 8], at.to_bytes(8, "little"))
-        finally:
-            guard.send_signal(signal.SIGINT)
-            said = [json.loads(line) for line in guard.communicate(timeout=60)[0].splitlines()]
+        self.addCleanup(guard.kill)
+        said = []
+
+        def listen():
+            with guard.stdout:
+                for line in guard.stdout:
+                    said.append(json.loads(line))
+
+        reader = threading.Thread(target=listen)
+        reader.start()
+
+        def enough():
+            return harness.meminfo()["MemAvailable"] << 10 >= harness.GUARD_FLOOR or not off()
+
+        def woken():
+            return sum(line["outcome"]["slices_done"] for line in said)
+
+        self.assertTrue(harness.until(lambda: "/proc/pressure/memory" in harness.opened(guard.pid).values()), "it watches")
+        memory = mmap.mmap(-1, 400 * MIB)
+        for at in range(0, len(memory), PAGE):
+            # 16 MiB, then the guard's turn if it has one: no faster than a program in user space can be.
+            if at % (16 * MIB) == 0:
+                self.assertTrue(harness.until(enough), said)
+            memory[at:at + 8] = at.to_bytes(8, "little")
+        self.assertTrue(harness.until(lambda: woken() > 0), "it says what it woke")
+        for at in range(0, len(memory), PAGE):
+            self.assertEqual(memory[at:at + 8], at.to_bytes(8, "little"))
+        guard.send_signal(signal.SIGINT)
+        reader.join(60)
+        self.assertEqual(guard.wait(60), 0)
         self.assertEqual(counter("/proc/vmstat", "oom_kill"), killed)
-        woken = sum(line["outcome"]["slices_done"] for line in said)
-        self.assertGreater(woken, 0, said)
-        self.assertEqual(len(off()), before - woken)
+        self.assertGreater(woken(), 0, said)
+        self.assertEqual(len(off()), before - woken())
 
     def test_a_refusal_says_why_and_leaves_blocks_as_found(self):
         refused = ramslice("offline", 0, status=1)["results"][0]["outcome"]
