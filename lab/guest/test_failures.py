@@ -200,6 +200,7 @@ class AllHanging(Test):
             self.sleep()
         self.assertEqual(caught.exception.errno, errno.EBUSY)
         # Late answers are no answers, but others can be woken again
+        dev.write(dev.SYSFS / "driver_timeout_ms", 600_000)
         dev.write(harness.SIM / "hang_wake", 0)
         dev.write(harness.SIM / "hanging", 0)
         self.assertTrue(harness.until(lambda: self.device.request("online_all").status == 0, 60))
