@@ -549,6 +549,8 @@ impl Engine {
 }
 
 #[cfg(test)]
+mod attach_tests;
+#[cfg(test)]
 mod price_tests;
 #[cfg(test)]
 mod tests;

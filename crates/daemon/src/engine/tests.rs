@@ -14,7 +14,7 @@ pub(super) const SLICE: Bytes = Bytes(64 << 20);
 pub(super) struct Machine {
     pub(super) sim: SimBackend,
     looks_fail: Mutex<Option<&'static str>>,
-    requests_fail: Mutex<bool>,
+    pub(super) requests_fail: Mutex<bool>,
     requests: Mutex<Vec<Request>>,
     /// When each of them came.
     times: Mutex<Vec<Instant>>,
@@ -28,8 +28,12 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(slices: u64) -> Self {
+        Self::with(slices, SLICE)
+    }
+
+    pub(super) fn with(slices: u64, size: Bytes) -> Self {
         Self {
-            sim: SimBackend::new(Config::new(SLICE * slices, SLICE)).unwrap(),
+            sim: SimBackend::new(Config::new(size * slices, size)).unwrap(),
             looks_fail: Mutex::new(None),
             requests_fail: Mutex::new(false),
             requests: Mutex::default(),
@@ -45,12 +49,12 @@ impl Machine {
         self.sim.apply(Change::Level { owner: OwnerId(1), class: Class::Anon, maps: 1, pages });
     }
 
-    fn off(&self) -> usize {
+    pub(super) fn off(&self) -> usize {
         let off = |slice: &&ramslice_types::Slice| slice.state == SliceState::Offline;
         self.sim.snapshot().unwrap().slices.iter().filter(off).count()
     }
 
-    fn sent(&self) -> u32 {
+    pub(super) fn sent(&self) -> u32 {
         self.requests.lock().unwrap().len() as u32
     }
 
@@ -123,7 +127,7 @@ pub(super) fn settings(more: &str) -> Settings {
     with_energy(more, "granularity = \"slice\"")
 }
 
-fn with_energy(more: &str, energy: &str) -> Settings {
+pub(super) fn with_energy(more: &str, energy: &str) -> Settings {
     let text = format!("schema_version = 1\n{more}\n[energy]\n{energy}\ntime_factor = \"1\"\n");
     Settings::parse(&text, "test.toml").unwrap()
 }
@@ -454,99 +458,6 @@ fn what_was_imagined_is_not_put_at_risk_when_the_mode_becomes_on() {
     let text = engine.metrics.text();
     // Slices that were off in thought have not woken.
     assert!(!text.contains("cause=\"others\""), "{text}");
-}
-
-#[test]
-fn waking_everything_says_whether_something_is_still_off() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
-    let mut engine = engine("on", None);
-    steps(&mut engine, &machine, 1_000_000, 50);
-    let off = machine.off();
-    assert!(off > 0);
-    *machine.requests_fail.lock().unwrap() = true;
-    assert!(!engine.wake_all(&machine, Duration::from_secs(1)));
-    *machine.requests_fail.lock().unwrap() = false;
-    assert!(engine.wake_all(&machine, Duration::from_secs(1)));
-    assert_eq!(machine.off(), 0);
-    let text = engine.metrics.text();
-    assert!(text.contains(&format!("mode=\"on\",cause=\"stop\"}} {off}\n")), "{text}");
-}
-
-#[test]
-fn other_settings_of_the_policy_learn_anew_and_the_joules_go_on() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
-    let mut engine = engine("on", None);
-    let now = steps(&mut engine, &machine, 1_000_000, 100);
-    let before = engine.memory().unwrap();
-    let text = "mode = \"on\"\npolicy = \"watermarks\"";
-    engine.set_settings(settings(text));
-    steps(&mut engine, &machine, now, 2);
-    let after = engine.memory().unwrap();
-    assert_ne!(before.basis, after.basis);
-    assert!(after.earned.elapsed_us >= before.earned.elapsed_us && after.earned.off_high_byte_us > 0);
-    assert_eq!(engine.status(Duration::ZERO).policy, "watermarks");
-}
-
-#[test]
-fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart() {
-    let energy =
-        |granularity: &str| with_energy("mode = \"on\"", &format!("granularity = \"{granularity}\""));
-    let restarted =
-        |settings, saved| Engine::new(settings, Some(saved), host(), Arc::default(), Arc::default());
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
-    // The governor rests where the hardware switches several slices as one.
-    let mut engine = Engine::new(energy("1GiB"), None, host(), Arc::default(), Arc::default());
-    let now = steps(&mut engine, &machine, 1_000_000, 50);
-    assert_eq!(machine.off(), 0);
-    let saved = engine.memory().unwrap();
-    engine.set_settings(energy("slice"));
-    steps(&mut engine, &machine, now, 50);
-    assert!(machine.off() > 0, "after a reload");
-
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
-    let mut same = restarted(energy("1GiB"), saved.clone());
-    steps(&mut same, &machine, now, 50);
-    assert_eq!(machine.off(), 0);
-    let mut other = restarted(energy("slice"), saved);
-    steps(&mut other, &machine, now, 50);
-    assert!(machine.off() > 0, "after a restart");
-}
-
-#[test]
-fn what_is_off_in_thought_is_on_after_a_restart_of_the_machine_and_with_slices_of_another_size() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
-    let mut engine = engine("observe", None);
-    let now = steps(&mut engine, &machine, 1_000_000, 100);
-    assert!(engine.shadow.nr_off() > 0);
-    let saved = engine.memory().unwrap();
-    let again = |host| {
-        let mut engine = Engine::new(
-            settings("mode = \"observe\""),
-            Some(saved.clone()),
-            host,
-            Arc::default(),
-            Arc::default(),
-        );
-        let machine = Machine::new(64);
-        machine.use_slices(20.0);
-        let look = Look::take(&machine).unwrap();
-        engine.attach(&machine, &look).unwrap();
-        engine.shadow.nr_off()
-    };
-    assert!(again(host()) > 0);
-    assert_eq!(again(Host { boot: "another".to_owned(), ..host() }), 0);
-
-    let larger = Config::new(SLICE * 64, SLICE * 2);
-    let machine = Machine { sim: SimBackend::new(larger).unwrap(), ..machine };
-    let look = Look::take(&machine).unwrap();
-    engine.time = Duration::from_secs(now);
-    engine.attach(&machine, &look).unwrap();
-    assert_eq!(engine.shadow.nr_off(), 0);
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! What is decided with changes: settings, figures of energy, slices, the boot; and what was learned with it.
+
+use super::tests::{Machine, SLICE, engine, host, settings, steps, with_energy};
+use super::*;
+
+#[test]
+fn waking_everything_says_whether_something_is_still_off() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("on", None);
+    steps(&mut engine, &machine, 1_000_000, 50);
+    let off = machine.off();
+    assert!(off > 0);
+    *machine.requests_fail.lock().unwrap() = true;
+    assert!(!engine.wake_all(&machine, Duration::from_secs(1)));
+    *machine.requests_fail.lock().unwrap() = false;
+    assert!(engine.wake_all(&machine, Duration::from_secs(1)));
+    assert_eq!(machine.off(), 0);
+    let text = engine.metrics.text();
+    assert!(text.contains(&format!("mode=\"on\",cause=\"stop\"}} {off}\n")), "{text}");
+}
+
+#[test]
+fn other_settings_of_the_policy_learn_anew_and_the_joules_go_on() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 100);
+    let before = engine.memory().unwrap();
+    let text = "mode = \"on\"\npolicy = \"watermarks\"";
+    engine.set_settings(settings(text));
+    steps(&mut engine, &machine, now, 2);
+    let after = engine.memory().unwrap();
+    assert_ne!(before.basis, after.basis);
+    assert!(after.earned.elapsed_us >= before.earned.elapsed_us && after.earned.off_high_byte_us > 0);
+    assert_eq!(engine.status(Duration::ZERO).policy, "watermarks");
+}
+
+#[test]
+fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart() {
+    let energy =
+        |granularity: &str| with_energy("mode = \"on\"", &format!("granularity = \"{granularity}\""));
+    let restarted =
+        |settings, saved| Engine::new(settings, Some(saved), host(), Arc::default(), Arc::default());
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    // The governor rests where the hardware switches several slices as one.
+    let mut engine = Engine::new(energy("1GiB"), None, host(), Arc::default(), Arc::default());
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    assert_eq!(machine.off(), 0);
+    let saved = engine.memory().unwrap();
+    engine.set_settings(energy("slice"));
+    steps(&mut engine, &machine, now, 50);
+    assert!(machine.off() > 0, "after a reload");
+
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut same = restarted(energy("1GiB"), saved.clone());
+    steps(&mut same, &machine, now, 50);
+    assert_eq!(machine.off(), 0);
+    let mut other = restarted(energy("slice"), saved);
+    steps(&mut other, &machine, now, 50);
+    assert!(machine.off() > 0, "after a restart");
+}
+
+#[test]
+fn what_is_off_in_thought_is_on_after_a_restart_of_the_machine_and_with_slices_of_another_size() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("observe", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 100);
+    assert!(engine.shadow.nr_off() > 0);
+    let saved = engine.memory().unwrap();
+    let again = |host| {
+        let mut engine = Engine::new(
+            settings("mode = \"observe\""),
+            Some(saved.clone()),
+            host,
+            Arc::default(),
+            Arc::default(),
+        );
+        let machine = Machine::new(64);
+        machine.use_slices(20.0);
+        let look = Look::take(&machine).unwrap();
+        engine.attach(&machine, &look).unwrap();
+        engine.shadow.nr_off()
+    };
+    assert!(again(host()) > 0);
+    assert_eq!(again(Host { boot: "another".to_owned(), ..host() }), 0);
+
+    let machine = Machine::with(32, SLICE * 2);
+    let look = Look::take(&machine).unwrap();
+    engine.time = Duration::from_secs(now);
+    engine.attach(&machine, &look).unwrap();
+    assert_eq!(engine.shadow.nr_off(), 0);
+}
