@@ -181,6 +181,7 @@ static bool verify_block(struct seq_file *m, unsigned long pfn,
 int ramslice_verify(struct seq_file *m)
 {
 	unsigned long nr_blocks = 0, nr_retried = 0, nr_bad = 0;
+	unsigned int sleep_flags;
 	struct zone *zone;
 	int err;
 
@@ -188,9 +189,13 @@ int ramslice_verify(struct seq_file *m)
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
 	mutex_unlock(&ramslice_mutex);
+	/* One freezer at a time: others are suspend, and another of these */
+	sleep_flags = lock_system_sleep();
 	err = freeze_processes();
-	if (err)
+	if (err) {
+		unlock_system_sleep(sleep_flags);
 		return -EBUSY;
+	}
 	/*
 	 * Not around the freezer, which takes cpu_hotplug_lock: memory hotplug
 	 * holds that when it comes for the mutex. Nobody is frozen with it.
@@ -214,6 +219,7 @@ int ramslice_verify(struct seq_file *m)
 	}
 	mutex_unlock(&ramslice_mutex);
 	thaw_processes();
+	unlock_system_sleep(sleep_flags);
 
 	seq_printf(m, "%s: %lu pageblocks, %lu recounted, %lu differ\n",
 		   nr_bad ? "FALSE" : "true", nr_blocks, nr_retried, nr_bad);
