@@ -46,14 +46,18 @@ def lab_kernel():
     return module
 
 
+# Texts, tests, and the recount that somebody asks debugfs for: no figure depends on them.
+LEFT_OUT = {"Documentation", "tests", "selftests", "verify.c"}
+
+
 def code(flavour):
-    """Hash of all that decides how this flavour behaves: its base, configuration, hooks and code; no tests, no texts."""
+    """Hash of all that decides how this flavour behaves: its base, configuration, hooks and code."""
     lab = lab_kernel()
     digest = hashlib.sha256((ROOT / "kernel/base.lock").read_bytes())
     paths = lab.fragments(flavour)
     if FLAVOURS[flavour][0]:
-        names = [n for n in lab.overlay() if "Documentation" not in n.parts and "tests" not in n.parts]
-        paths = [*paths, *lab.series(), *(lab.OVERLAY / n for n in names if "selftests" not in n.parts)]
+        names = [name for name in lab.overlay() if not LEFT_OUT & set(name.parts)]
+        paths = [*paths, *lab.series(), *(lab.OVERLAY / name for name in names)]
     for path in paths:
         data = path.read_bytes()
         if path.suffix == ".patch" and "document-it" in path.name:
