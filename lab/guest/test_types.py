@@ -81,7 +81,7 @@ class Types(Test):
         # Names long enough to be objects of their own, of one file
         with tempfile.TemporaryDirectory(dir="/tmp") as folder:
             Path(folder, "file").touch()
-            for number in range(24000):
+            for number in range(72000):
                 os.link(f"{folder}/file", f"{folder}/{number:0200}")
         with pipes(160):
             pass

@@ -1,5 +1,6 @@
 //! `ramsliced`: see the library.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -14,24 +15,19 @@ use tracing::level_filters::LevelFilter;
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.print_config {
-        print!("{SAMPLE}");
-        return ExitCode::SUCCESS;
+        return show(SAMPLE);
     }
     let settings = match Settings::read(&args.config) {
         Ok(settings) => settings,
         Err(error) => {
-            eprint!("{}", error.report());
+            // Where nobody reads it, the status is left.
+            let _ = write!(io::stderr(), "{}", error.report());
             return ExitCode::from(2);
         }
     };
     if args.check_config {
-        println!(
-            "{}: right; mode {}, policy {}",
-            args.config.display(),
-            settings.mode,
-            settings.policy.policy
-        );
-        return ExitCode::SUCCESS;
+        let (mode, policy) = (settings.mode, settings.policy.policy);
+        return show(&format!("{}: right; mode {mode}, policy {policy}\n", args.config.display()));
     }
     log::init(match args.verbose {
         0 => LevelFilter::INFO,
@@ -49,6 +45,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes what was asked for; a full disk is a failure, no panic.
+fn show(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "ramsliced: standard output: {error}");
             ExitCode::FAILURE
         }
     }
