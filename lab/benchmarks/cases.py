@@ -15,7 +15,6 @@ from common import ROOT
 from . import machines, stats
 
 BEST, BASELINE = "ours", "nothing"
-SCALES = ("full", "small")
 PROFILE = "thesis-parc"
 
 
@@ -26,15 +25,12 @@ def load(name):
     return [run for run in runs if run["code"] == machines.code("plain")]
 
 
-def pairs(runs, start="fresh", settings=(BEST, BASELINE)):
-    """Runs of the same seed with each of the settings, of the largest scale that has any: [(ours, baseline)]."""
-    for scale in SCALES:
-        rows = {(r["seed"], r["setting"]): r for r in runs if r["scale"] == scale and r["start"] == start}
-        found = [tuple(rows[seed, s] for s in settings) for seed in sorted({seed for seed, _ in rows})
-                 if all((seed, s) in rows for s in settings)]
-        if found:
-            return found
-    return []
+def pairs(runs, start="fresh", settings=(BEST, BASELINE), scale="full"):
+    """Runs of the same work and seed with each of the settings: [(ours, baseline)]. Smaller scales are no evidence."""
+    rows = {(r["seed"], r["setting"]): r for r in runs if r["scale"] == scale and r["start"] == start}
+    found = [tuple(rows[seed, s] for s in settings) for seed in sorted({seed for seed, _ in rows})
+             if all((seed, s) in rows for s in settings)]
+    return [pair for pair in found if len({r["work"] for r in pair}) == 1]
 
 
 def milliwatts(run):

@@ -15,10 +15,11 @@ def joules(low, high):
     return {"low": low / 1e3, "high": high / 1e3}
 
 
-def run(setting, low, high, seed=1, scale="small", start="fresh", off=30.0, read=0, dropped=0, emptying=(0, 0), busy=20.0):
+def run(setting, low, high, seed=1, scale="full", start="fresh", off=30.0, read=0, dropped=0, emptying=(0, 0), busy=20.0,
+        work="w"):
     """A kept run of 10 real seconds, 50 of the guest, that saved and invested so much energy in mJ."""
     return {"setting": setting, "seed": seed, "scale": scale, "start": start, "disk_read_bytes": read, "busy_s": busy,
-            "elapsed_s": 50.0,
+            "work": work, "elapsed_s": 50.0,
             "energy": {"saved_joules": joules(low, high), "time_seconds": {"low": 10.0, "high": 10.0},
                        "lines": [{"term": "emptying", "joules": joules(*emptying)}, {"term": "refaults", "joules": None}],
                        "net_joules": joules(low - emptying[1], high - emptying[0]), "work": {"dropped_pages": dropped}},
@@ -50,10 +51,11 @@ class Cases(unittest.TestCase):
         faster = cases.gain(run("ours", 20, 40, busy=19.95), nothing)
         self.assertEqual([round(end, 6) for end in faster], [round(1.0 + low, 6), round(2.0 + high, 6)])
 
-    def test_only_runs_of_one_seed_scale_and_start_are_compared(self):
+    def test_only_runs_of_one_work_seed_scale_and_start_are_compared(self):
         runs = [run("ours", 1, 2, seed=1), run("nothing", 1, 2, seed=2), run("nothing", 1, 2, scale="tiny"),
                 run("nothing", 1, 2, start="aged")]
         self.assertEqual(cases.pairs(runs), [])
+        self.assertEqual(cases.pairs([*runs, run("nothing", 1, 2, work="other")]), [])
         self.assertEqual(len(cases.pairs([*runs, run("nothing", 1, 2, seed=1)])), 1)
 
     def test_seeds_that_differ_widen_the_interval(self):
@@ -79,6 +81,10 @@ class Cases(unittest.TestCase):
         for low, share in ((20, 0.75), (5, 0.0)):
             with kept(run("ours", low, 30), run("nothing", 10, 15), unlimited):
                 self.assertEqual(cases.import_entry()[0]["value"], share)
+
+    def test_small_runs_are_no_evidence(self):
+        with kept(run("ours", 20, 30, scale="small"), run("nothing", 10, 15, scale="small")):
+            self.assertEqual(cases.net_entry("compile"), [])
 
     def test_an_import_that_surely_took_longer_is_worth_nothing(self):
         runs = [run("unlimited", -20, -10, seed=seed, read=3 * 4096, dropped=10) for seed in (1, 2, 3)]
@@ -133,7 +139,7 @@ class Sweep(unittest.TestCase):
         self.assertEqual(row["net_range_joules"], {"low": 0.5, "high": 1.25})
 
     def test_each_start_has_all_settings_and_what_was_measured_stands_beside_what_was_simulated(self):
-        recordings = [({"start": start, "seed": seed, "scale": "small", "period_s": 20}, f"{start}-{seed}")
+        recordings = [({"start": start, "seed": seed, "scale": "full", "period_s": 20}, f"{start}-{seed}")
                       for start in ("fresh", "aged") for seed in (1, 2)]
         runs = [run("nothing", 1, 2, seed=seed, off=100.0 * seed) for seed in (1, 2, 3)] + [run("unlimited", 1, 2, off=400.0)]
         with mock.patch.object(sweep, "play", lambda program, recording, policy, profile, factor, seed: played(1, 0, seed, 0)):

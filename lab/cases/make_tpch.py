@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Makes a data base of TPC-H and asks it each query: make_tpch.py DATABASE WORK. Prints the expected answers as JSON.
 
-Where the extension has answers for this scale factor, ours must be the same; else three runs must agree.
+Three runs must agree, and where the extension has an answer for this scale factor, with that, too.
 """
 
 import hashlib

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the summaries of case studies say, as a table."""
 
+import itertools
+
 from benchmarks import cases
 
 HEAD = ("start", "setting", "seed", "guest s", "real s", "off", "attainable", "saved mJ", "invested mJ", "net mJ", "net mW")
@@ -30,13 +32,13 @@ def show(found):
             print(f"{name}, {scale}; off and attainable in slice-seconds of the guest")
             for row in table:
                 print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)))
-        for start in ("fresh", "aged"):
-            for setting in ("ours", "unlimited"):
-                compared = cases.pairs(runs, start, (setting, "nothing"))
-                if compared:
-                    ends = [cases.gain(*p) for p in compared]
-                    low, high = min(e[0] for e in ends), max(e[1] for e in ends)
-                    print(f"  {start}: {setting} beyond nothing: {low:.2f} to {high:.2f} mW, n = {len(ends)}")
+        for scale, start, setting in itertools.product(dict.fromkeys(r["scale"] for r in runs), ("fresh", "aged"),
+                                                       ("ours", "unlimited")):
+            compared = cases.pairs(runs, start, (setting, "nothing"), scale)
+            if compared:
+                ends = [cases.gain(*p) for p in compared]
+                low, high = min(e[0] for e in ends), max(e[1] for e in ends)
+                print(f"  {scale}, {start}: {setting} beyond nothing: {low:.2f} to {high:.2f} mW, n = {len(ends)}")
         if name == "import":
             for seed, share, lost in cases.counts(runs):
                 print(f"  seed {seed}: unlimited read {100 * share:.0f}% of what it dropped again, "
