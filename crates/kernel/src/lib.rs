@@ -26,6 +26,8 @@ mod work;
 pub use backend::KernelBackend;
 pub use clock::Processor;
 pub use error::{Access, Error, ReplayError};
+#[cfg(any(test, feature = "fake"))]
+pub use hotplug::Fake;
 pub use hotplug::{Guard, HotplugBackend, Pressure, WokenBy};
 pub use open::{Way, open};
 pub use paths::Paths;

@@ -17,6 +17,11 @@ pub(super) fn plain_words(
 ) -> String {
     let id = slice.id;
     match contents.state {
+        SliceState::Offline if slice.held && machine.info.is_stock() => {
+            return format!(
+                "Somebody else took it offline, and its memory is not counted: nothing wakes it until `ramslice online {id}` does."
+            );
+        }
         SliceState::Offline if slice.held => {
             return format!(
                 "It is held off, and its memory is not counted: nothing wakes it until `ramslice online {id}` does."

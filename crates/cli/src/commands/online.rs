@@ -46,7 +46,11 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     } else {
         let slices = backend.snapshot()?.slices;
         let ids = match args.count {
-            Some(_) => args.end.order(&slices, |slice| slice.state == SliceState::Offline),
+            Some(_) => {
+                // On a stock kernel, what is away was taken by somebody else: only who names it gets it.
+                let stock = backend.info()?.is_stock();
+                args.end.order(&slices, |slice| slice.state == SliceState::Offline && !(stock && slice.held))
+            }
             None => resolve(&args.slices, &slices)?,
         };
         ids.into_iter().map(|id| (Some(id), Request::new(Op::Online(id)))).collect()

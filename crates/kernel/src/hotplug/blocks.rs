@@ -72,6 +72,11 @@ pub(super) fn same_states(one: &BTreeMap<u64, Block>, other: &BTreeMap<u64, Bloc
     one.iter().map(state).eq(other.iter().map(state))
 }
 
+/// Whether a block is online, or there is no such block.
+pub(super) fn is_on(blocks: &BTreeMap<u64, Block>, number: u64) -> bool {
+    blocks.get(&number).is_none_or(|block| block.state == BlockState::Online)
+}
+
 /// A file of a block.
 pub(super) fn file(number: u64, name: &str) -> String {
     format!("{MEMORY}/memory{number}/{name}")

@@ -4,18 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::HotplugBackend;
 use super::page::bit;
-use super::system::{Held, STATE, System};
+#[cfg(test)]
+use super::system::STATE;
+use super::system::{Held, System};
+use crate::paths::Paths;
 
 /// Pages of a block: 64 MiB.
 pub(super) const BLOCK: u64 = 16_384;
 /// 2 GiB.
 pub(super) const BLOCKS: u64 = 32;
 pub(super) const ANON: u64 = bit::LRU | bit::ANON | bit::SWAPBACKED | bit::MMAP;
+const CACHE: u64 = bit::LRU | bit::READ_IN;
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
@@ -33,19 +38,68 @@ pub(super) struct Inner {
     pub(super) saved: BTreeMap<String, String>,
     pub(super) cannot_save: bool,
     pub(super) locked: bool,
+    /// Zones cannot be read.
+    blind: bool,
     now_ms: u64,
+    /// Real time passes, too: somebody waits for it.
+    since: Option<Instant>,
     /// What a write takes.
     pub(super) write_ms: u64,
 }
 
-/// Shared, so that a test sees what the backend does.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Fake(pub(super) Arc<Mutex<Inner>>);
+/// A made-up machine of 2 GiB in blocks of 64 MiB. Shared, so that a test sees what the backend does.
+#[derive(Debug, Clone)]
+pub struct Fake(Arc<Mutex<Inner>>);
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Fake {
+    /// Pages of a block.
+    pub const BLOCK_PAGES: u64 = BLOCK;
+
+    /// A way to it, for programs whose threads wait for each other.
+    pub fn backend(&self) -> HotplugBackend {
+        self.inner().since.get_or_insert_with(Instant::now);
+        HotplugBackend::with(Box::new(self.clone()), Paths::under(Path::new("/nonexistent")))
+            .expect("its blocks have a size")
+    }
+
+    /// Blocks that are off.
+    pub fn off(&self) -> Vec<u64> {
+        self.inner().offline()
+    }
+
+    /// Somebody else switches a block.
+    pub fn by_hand(&self, number: u64, on: bool) {
+        self.inner().by_hand(number, on);
+    }
+
+    /// So many of a block's pages, from its first on, hold cache that nobody maps; the others are free.
+    pub fn cache(&self, number: u64, pages: u64) {
+        let mut inner = self.inner();
+        inner.fill(number, BLOCK, bit::BUDDY, 0);
+        inner.fill(number, pages, CACHE, 0);
+    }
+
+    /// A block cannot come back for want of memory, or can again.
+    pub fn wakes(&self, number: u64, wakes: bool) {
+        let failures = &mut self.inner().failures;
+        failures.remove(&(number, "online"));
+        failures.extend((!wakes).then_some(((number, "online"), Errno::NOMEM)));
+    }
+
+    /// Its zones cannot be read, or can again.
+    pub fn blind(&self, blind: bool) {
+        self.inner().blind = blind;
+    }
+
     /// Blocks 0 to 23 in Normal, the rest in Movable; block 0 reserved at boot, block 1 with slab, blocks 2 to 5 with
     /// 100, 200, 300 and 400 anonymous pages.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         let pages = (BLOCK * BLOCKS) as usize;
         let mut inner = Inner {
             online: (0..BLOCKS).map(|number| (number, true)).collect(),
@@ -75,6 +129,12 @@ impl Inner {
         let first = (block * BLOCK) as usize;
         self.flags[first..first + pages as usize].fill(flags);
         self.counts[first..first + pages as usize].fill(count);
+    }
+
+    /// Somebody else switches a block.
+    pub(super) fn by_hand(&mut self, number: u64, on: bool) {
+        self.online.insert(number, on);
+        self.fill(number, BLOCK, if on { bit::BUDDY } else { bit::NOPAGE }, 0);
     }
 
     pub(super) fn offline(&self) -> Vec<u64> {
@@ -182,6 +242,7 @@ impl System for Fake {
         }
         Ok(match path {
             "sys/devices/system/memory/block_size_bytes" => "4000000".to_owned(),
+            "proc/zoneinfo" if inner.blind => return Err(Errno::IO.into()),
             "proc/zoneinfo" => inner.zoneinfo(),
             "proc/meminfo" => format!("MemAvailable: {} kB\n", inner.free(None) * 4),
             "proc/vmstat" => "pgmigrate_success 0\npgfault 7\npgalloc_normal 9".to_owned(),
@@ -234,7 +295,7 @@ impl System for Fake {
     fn now(&self) -> Duration {
         let mut inner = self.inner();
         inner.now_ms += 1;
-        Duration::from_millis(inner.now_ms)
+        Duration::from_millis(inner.now_ms) + inner.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     fn cpu_time(&self) -> Duration {
@@ -247,6 +308,7 @@ impl System for Fake {
 }
 
 /// What the backend remembers.
+#[cfg(test)]
 pub(super) fn remembered(fake: &Fake) -> String {
     fake.inner().saved.get(STATE).cloned().unwrap_or_default()
 }

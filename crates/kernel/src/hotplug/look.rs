@@ -251,9 +251,25 @@ impl Look {
         self.zone(part.node, &part.zone).map_or(ZoneNumber(0), |zone| zone.number)
     }
 
-    /// Memory of the allocator and what is offline.
+    /// Memory of the allocator, and what this program has taken offline.
     pub(super) fn managed(&self) -> Pages {
-        self.zones.iter().map(|zone| zone.managed).sum::<Pages>() + self.offline(|_| true)
+        self.zones.iter().map(|zone| zone.managed).sum::<Pages>()
+            + self.offline(|number| self.is_ours(number))
+    }
+
+    /// Whether this program has taken a block offline; if not, it is away until somebody names it.
+    fn is_ours(&self, number: u64) -> bool {
+        self.store.blocks.contains_key(&number)
+    }
+
+    /// Blocks of ours that are on again without our doing, or gone: whoever takes one away now is somebody else.
+    pub(super) fn brought_back(&self) -> Vec<u64> {
+        self.store.blocks.keys().filter(|number| blocks::is_on(&self.blocks, **number)).copied().collect()
+    }
+
+    /// Off, and not by this program alone.
+    fn is_held(&self, part: &Part) -> bool {
+        part.state == SliceState::Offline && !part.blocks.iter().all(|&number| self.is_ours(number))
     }
 
     /// Pages of offline blocks.
@@ -265,16 +281,16 @@ impl Look {
         Pages(off.count() as u64 * self.block_pages().0)
     }
 
-    fn offline_of(&self, zone: &ZoneInfo) -> Pages {
-        self.offline(|number| {
-            let node = self.blocks.get(&number).map(|block| block.node);
-            node == Some(zone.node) && self.zone_of_block(number) == Some(&zone.name)
-        })
+    fn is_of(&self, number: u64, zone: &ZoneInfo) -> bool {
+        let node = self.blocks.get(&number).map(|block| block.node);
+        node == Some(zone.node) && self.zone_of_block(number) == Some(&zone.name)
     }
 
     /// Zones with memory, or with memory that is offline.
     fn populated(&self) -> impl Iterator<Item = &ZoneInfo> {
-        self.zones.iter().filter(|zone| zone.managed + self.offline_of(zone) > Pages::ZERO)
+        let some =
+            |zone: &&ZoneInfo| zone.managed + self.offline(|number| self.is_of(number, zone)) > Pages::ZERO;
+        self.zones.iter().filter(some)
     }
 
     pub(super) fn info(&self, event_seq: u64) -> Info {
@@ -290,9 +306,9 @@ impl Look {
             event_seq,
             managed_pages: self.managed(),
             free_pages: self.zones.iter().map(|zone| zone.free).sum(),
-            offline_pages: self.offline(|_| true),
+            offline_pages: self.offline(|number| self.is_ours(number)),
             quarantined_pages: Pages::ZERO,
-            held_pages: Pages(0),
+            held_pages: self.offline(|number| !self.is_ours(number)),
             power_driver: "memory-hotplug".to_owned(),
         }
     }
@@ -301,7 +317,7 @@ impl Look {
         let row = |(index, zone): (u32, &ZoneInfo)| {
             let mine = || self.parts.iter().filter(|part| part.node == zone.node && part.zone == zone.name);
             let count = |wanted: &dyn Fn(&Part) -> bool| mine().filter(|part| wanted(part)).count() as u32;
-            let offline = self.offline_of(zone);
+            let offline = self.offline(|number| self.is_ours(number) && self.is_of(number, zone));
             Zone {
                 index: ZoneIndex(index),
                 node: zone.node,
@@ -311,7 +327,7 @@ impl Look {
                 nr_empty: count(&|part| self.slice(part).is_empty()),
                 nr_offline: count(&|part| part.state == SliceState::Offline),
                 nr_quarantined: 0,
-                nr_held: 0,
+                nr_held: count(&|part| self.is_held(part)),
                 managed_pages: zone.managed + offline,
                 free_pages: zone.free,
                 offline_pages: offline,
@@ -353,7 +369,7 @@ impl Look {
             price: part.price,
             counters: sum.counters,
             retry_ms: backoff.map_or(0, |(_, left)| u32::try_from(left).unwrap_or(u32::MAX)),
-            held: false,
+            held: self.is_held(part),
         }
     }
 

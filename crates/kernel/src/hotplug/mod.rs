@@ -8,7 +8,7 @@
 //! A stock kernel does not wake blocks by itself: see [`Guard`].
 
 mod blocks;
-#[cfg(test)]
+#[cfg(any(test, feature = "fake"))]
 mod fake;
 mod guard;
 mod look;
@@ -31,7 +31,10 @@ use ramslice_types::{
     SliceId, SliceState, Snapshot, Work, Zone,
 };
 use rustix::event::{Timespec, poll};
+use tracing::debug;
 
+#[cfg(any(test, feature = "fake"))]
+pub use fake::Fake;
 pub use guard::{Guard, Pressure, WokenBy};
 
 use crate::error::Error;
@@ -86,9 +89,28 @@ impl HotplugBackend {
 
     /// A fresh look at everything.
     fn look(&self) -> Result<Look, Error> {
-        let look = Look::take(&*self.system, self.block, self.page, true)?;
+        let mut look = Look::take(&*self.system, self.block, self.page, true)?;
+        if !look.brought_back().is_empty() {
+            self.forget(&mut look);
+        }
         *lock(&self.last) = Some(look.clone());
         Ok(look)
+    }
+
+    /// Blocks that somebody else has brought back are no longer ours. While a request runs, that is its own matter.
+    fn forget(&self, look: &mut Look) {
+        let Ok(_held) = request::alone(&*self.system) else { return };
+        let fresh = Store::read(&*self.system).and_then(|store| Ok((store, blocks::read(&*self.system)?)));
+        let Ok((mut store, blocks)) = fresh else { return };
+        for number in look.brought_back() {
+            look.store.blocks.remove(&number);
+            if blocks::is_on(&blocks, number) {
+                store.blocks.remove(&number);
+            }
+        }
+        if let Err(error) = store.save(&*self.system) {
+            debug!(%error, "blocks that came back are still taken for ours");
+        }
     }
 
     /// A look at blocks and zones alone.

@@ -49,6 +49,9 @@ pub(super) fn run(backend: &HotplugBackend, request: &Request) -> Result<Outcome
         end: began + request.deadline.unwrap_or(DEADLINE),
         work: Work::default(),
     };
+    for number in run.look.brought_back() {
+        run.look.store.blocks.remove(&number);
+    }
     let result = run.carry_out();
     run.outcome.elapsed = system.now().saturating_sub(began);
     if !request.dry_run {

@@ -9,7 +9,7 @@ use ramslice_types::{
 };
 use rustix::io::Errno;
 
-use super::fake::{ANON, BLOCK, Fake, remembered};
+use super::fake::{ANON, BLOCK, BLOCKS, Fake, remembered};
 use super::system::STATE;
 use super::{Guard, HotplugBackend};
 use crate::paths::Paths;
@@ -211,13 +211,37 @@ fn nothing_is_switched_that_could_not_be_remembered() {
 #[test]
 fn blocks_that_somebody_else_took_away_are_left_to_them_unless_named() {
     let (fake, backend) = machine();
-    let mut inner = fake.inner();
-    inner.online.insert(12, false);
-    inner.fill(12, BLOCK, super::page::bit::NOPAGE, 0);
-    drop(inner);
-    assert_eq!(backend.request(&Request::new(Op::OnlineAll)).unwrap().slices_done, 0);
+    fake.inner().by_hand(12, false);
+    offline(&backend, 31);
+    let all = backend.machine().unwrap();
+    let off: Vec<_> = all.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline).collect();
+    let held: Vec<_> = off.iter().map(|slice| (slice.id.0, slice.held)).collect();
+    assert_eq!(held, [(12, true), (31, false)]);
+    // What nobody here can have back is not a part of this machine.
+    let pages = (all.info.managed_pages, all.info.offline_pages, all.info.held_pages);
+    assert_eq!(pages, (Pages((BLOCKS - 1) * BLOCK), Pages(BLOCK), Pages(BLOCK)));
+    let zones: Vec<_> =
+        all.zones.iter().map(|zone| (zone.nr_offline, zone.nr_held, zone.offline_pages.0)).collect();
+    assert_eq!(zones, [(1, 1, 0), (1, 0, BLOCK)]);
+
+    assert_eq!(backend.request(&Request::new(Op::OnlineAll)).unwrap().slices_done, 1);
     assert_eq!(fake.inner().offline(), [12]);
     assert!(backend.request(&Request::new(Op::Online(SliceId(12)))).unwrap().is_ok());
+    assert!(fake.inner().offline().is_empty());
+}
+
+#[test]
+fn a_slice_of_which_somebody_else_has_a_block_is_not_ours_to_give_back_as_a_whole() {
+    let (fake, backend) = pairs();
+    assert!(offline(&backend, 13).is_ok());
+    let held = || backend.snapshot().unwrap().slices[13].held;
+    assert!(!held());
+    fake.inner().by_hand(26, true);
+    backend.snapshot().unwrap();
+    fake.inner().by_hand(26, false);
+    assert!(held());
+    assert_eq!(backend.request(&Request::new(Op::OnlineAll)).unwrap().slices_done, 1);
+    assert_eq!(fake.inner().offline(), [26]);
 }
 
 #[test]
