@@ -133,6 +133,17 @@ fn the_dashboard_is_json_with_panels_that_do_not_overlap() {
 }
 
 #[test]
+fn the_unit_is_not_started_again_with_settings_that_are_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("c.toml");
+    fs::write(&config, "schema_version = 1\nmode = \"onn\"\n").unwrap();
+    let ended = Command::new(env!("CARGO_BIN_EXE_ramsliced")).arg("--config").arg(&config).output().unwrap();
+    let unit = fs::read_to_string(packaging("systemd/ramsliced.service")).unwrap();
+    let word = format!("RestartPreventExitStatus={}", ended.status.code().unwrap());
+    assert!(unit.lines().any(|line| line == word), "{word}");
+}
+
+#[test]
 fn the_unit_keeps_what_it_exposes_below_a_threshold_and_needs_no_debugfs() {
     let unit = packaging("systemd/ramsliced.service");
     let text = fs::read_to_string(&unit).unwrap();
