@@ -308,8 +308,21 @@ impl Metrics {
         text
     }
 
-    /// The mode and the policy.
+    /// The mode and the policy. What another mode earned or another policy expected is of the past.
     pub fn set_mode(&self, mode: Mode, policy: &str) {
+        let holds = |family: &Family<Labels, Gauge>, name, value: &str| {
+            family.get(&vec![(name, value.to_owned())]).is_some_and(|gauge| gauge.get() == 1)
+        };
+        if !holds(&self.mode, "mode", mode.name()) || !holds(&self.policy, "policy", policy) {
+            self.energy.clear();
+            self.energy_seconds.clear();
+            self.loss_cap.clear();
+            self.forecast.clear();
+            self.horizon.clear();
+            self.forecast_error.clear();
+            self.forecast_bias.clear();
+            self.forecast_checked.clear();
+        }
         for each in Mode::ALL {
             self.mode.get_or_create(&vec![("mode", each.name().to_owned())]).set((each == mode).into());
         }

@@ -37,6 +37,50 @@ fn other_settings_of_the_policy_learn_anew_and_the_joules_go_on() {
 }
 
 #[test]
+fn metrics_tell_nothing_of_a_mode_or_a_policy_of_the_past() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    let lines = |engine: &Engine, start: &str| {
+        engine
+            .metrics
+            .text()
+            .lines()
+            .filter(|line| line.starts_with(start))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let (joules, seconds, cap) = (
+        "ramslice_energy_joules{mode=\"on\"",
+        "ramslice_energy_accounted_seconds{mode=\"on\"",
+        "ramslice_loss_cap",
+    );
+    for name in [joules, seconds, cap, "ramslice_forecast_"] {
+        assert!(!lines(&engine, name).is_empty(), "{name}");
+    }
+    // The same once more changes nothing before the next look.
+    let before = lines(&engine, "ramslice_energy");
+    engine.set_settings(settings("mode = \"on\"\nperiod_seconds = 20"));
+    assert_eq!(lines(&engine, "ramslice_energy"), before);
+
+    engine.set_settings(settings("mode = \"observe\"\npolicy = \"periodic\""));
+    let now = steps(&mut engine, &machine, now, 2);
+    for name in [joules, seconds, cap] {
+        assert_eq!(lines(&engine, name), <[String; 0]>::default());
+    }
+    let forecasts = |engine: &Engine| lines(engine, "ramslice_forecast_slices{");
+    assert_eq!(forecasts(&engine), <[String; 0]>::default());
+    engine.set_settings(settings("mode = \"observe\""));
+    let now = steps(&mut engine, &machine, now, 20);
+    assert!(!forecasts(&engine).is_empty());
+    engine.set_settings(settings("mode = \"off\""));
+    steps(&mut engine, &machine, now, 2);
+    assert_eq!(forecasts(&engine), <[String; 0]>::default());
+    assert_eq!(lines(&engine, "ramslice_energy_joules"), <[String; 0]>::default());
+}
+
+#[test]
 fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart() {
     let energy =
         |granularity: &str| with_energy("mode = \"on\"", &format!("granularity = \"{granularity}\""));
