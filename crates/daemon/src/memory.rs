@@ -2,8 +2,8 @@
 //!
 //! A file has two lines: a head with version, length and checksum, and the contents as JSON. It is written next to
 //! the old one, synced, renamed over it, and the directory is synced, so that after a crash there is the old or the
-//! new one. A file that is damaged, or of another version, is set aside under another name and named in the log: the
-//! daemon begins anew.
+//! new one. A file that is damaged, of another version, or cannot be read is set aside under another name and named in the
+//! log: the daemon begins anew.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -60,6 +60,9 @@ pub struct Memory {
     pub slice_bytes: Bytes,
     /// By zone.
     pub zones: Vec<ZoneMemory>,
+    /// Slices may be off that are to be woken when the mode is no longer on; files from before go by the mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owing: Option<bool>,
     /// What was done in thought, in mode observe.
     pub shadow: Shadow,
     /// The ledger of mode on.
@@ -73,6 +76,13 @@ pub struct Memory {
     /// What is known of the kernel's prices; files from before do not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<PricesMemory>,
+}
+
+impl Memory {
+    /// Whether whoever wrote it may have left slices off that another mode is to wake.
+    pub fn owes(&self) -> bool {
+        self.owing.unwrap_or(self.mode == Mode::On)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -116,6 +126,9 @@ pub enum Damage {
     /// It cannot be understood although it is whole.
     #[error("its contents are not understood: {0}")]
     Contents(#[from] serde_json::Error),
+    /// Nothing is known of what it says: the reason may pass.
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
 }
 
 /// What was found when the daemon began.
@@ -125,15 +138,13 @@ pub enum Found {
     Nothing,
     /// It is good.
     Good(Box<Memory>),
-    /// It was set aside, under this name if that worked.
+    /// It is no good, or cannot be read, and was set aside, under this name if that worked.
     SetAside {
         /// What is wrong with it.
         damage: Damage,
         /// The new name.
         to: Option<PathBuf>,
     },
-    /// It cannot be read.
-    Unreadable(io::Error),
 }
 
 /// The file's text.
@@ -177,18 +188,20 @@ fn checksum(contents: &str) -> String {
     format!("{:08x}", crc32fast::hash(contents.as_bytes()))
 }
 
-/// Reads the file in `dir`. What is no good is renamed, so that nothing is lost and nothing is in the way.
+/// Reads the file in `dir`. What is no good is renamed, so that nothing is lost and nothing is in the way; so is what cannot
+/// be read, which may be good.
 pub fn read(dir: &Path) -> Found {
     let path = dir.join(FILE);
-    let text = match fs::read(&path) {
-        Ok(text) => text,
+    let found = match fs::read(&path) {
+        Ok(text) => decode(&text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
-        Err(error) => return Found::Unreadable(error),
+        Err(error) => Err(Damage::Unreadable(error)),
     };
-    match decode(&text) {
+    match found {
         Ok(memory) => Found::Good(Box::new(memory)),
         Err(damage) => {
-            let to = (1..1000).map(|n| dir.join(format!("{FILE}.damaged-{n}"))).find(|path| !path.exists());
+            let word = if matches!(damage, Damage::Unreadable(_)) { "unreadable" } else { "damaged" };
+            let to = (1..1000).map(|n| dir.join(format!("{FILE}.{word}-{n}"))).find(|path| !path.exists());
             let to = to.filter(|to| fs::rename(&path, to).is_ok());
             Found::SetAside { damage, to }
         }

@@ -24,6 +24,7 @@ fn memory(time: u64) -> Memory {
             ],
             dropped: Pages(3),
         }],
+        owing: None,
         shadow: Shadow::default(),
         earned: Tally { off_high_byte_us: u128::from(u64::MAX) * 7, steps: 9, ..Tally::default() },
         would_earn: Tally::default(),
@@ -70,6 +71,18 @@ fn a_damaged_file_is_set_aside_under_a_name_of_its_own_each_time() {
         assert!(to.ends_with(format!("state.json.damaged-{n}")) && to.exists());
         assert!(matches!(read(dir.path()), Found::Nothing));
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_set_aside_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    // Root may read any file, but no directory.
+    fs::create_dir(dir.path().join(FILE)).unwrap();
+    let Found::SetAside { damage: Damage::Unreadable(_), to: Some(to) } = read(dir.path()) else {
+        panic!("taken")
+    };
+    assert!(to.ends_with("state.json.unreadable-1") && to.is_dir());
+    assert!(matches!(read(dir.path()), Found::Nothing));
 }
 
 #[test]

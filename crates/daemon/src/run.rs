@@ -18,10 +18,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
-use crate::engine::Engine;
+use crate::engine::{Engine, STOCK};
 use crate::guard::Guarding;
 use crate::host::Host;
-use crate::memory::{self, Found, Memory};
+use crate::memory::{self, Damage, Found, Memory};
 use crate::metrics::{Metrics, time_of_day};
 use crate::mode::Mode;
 use crate::pressure::Trigger;
@@ -76,7 +76,7 @@ pub type Opener<'a> = dyn Fn(Which) -> Result<Opened, BackendError> + 'a;
 pub fn open(which: Which) -> Result<Opened, BackendError> {
     let stock = || {
         let backend = Arc::new(HotplugBackend::open()?);
-        Ok(Opened { backend: Arc::clone(&backend) as Arc<dyn Backend>, way: "stock", guarded: Some(backend) })
+        Ok(Opened { backend: Arc::clone(&backend) as Arc<dyn Backend>, way: STOCK, guarded: Some(backend) })
     };
     let kernel = |way| {
         let backend = ramslice_kernel::open(Path::new("/"), way)?;
@@ -129,6 +129,8 @@ struct Daemon<'a> {
     metrics: Arc<Metrics>,
     signals: Signals,
     opened: Option<Opened>,
+    /// The way that is open failed, or another one is wanted: it and its guard stay until another is open.
+    stale: bool,
     guard: Option<Guarding>,
     trigger: Option<Trigger>,
     serving: Option<Serving>,
@@ -136,6 +138,10 @@ struct Daemon<'a> {
     deaf: bool,
     /// The mode is no longer on, and something that the daemon switched off is to be woken still.
     owing: bool,
+    /// An earlier run of this boot ended while it owed, or in mode on. What comes of it depends on the machine.
+    owed: bool,
+    /// What was learned before is where it would be written to, and could not be read.
+    unread: bool,
     watchdog: Watchdog,
     due: Instant,
     retry: Duration,
@@ -161,32 +167,7 @@ pub fn run(
     for dir in [&options.state_dir, &options.runtime_dir] {
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     }
-    let saved = remembered(&options.state_dir);
-    let clock = clock(saved.as_ref().map_or(Duration::ZERO, |saved| saved.time));
-    let metrics = Arc::new(Metrics::new());
-    let stop = Arc::clone(&signals.stop);
-    let mut daemon = Daemon {
-        engine: Engine::new(settings, saved, options.host.clone(), Arc::clone(&metrics), stop),
-        options,
-        opener,
-        clock,
-        metrics,
-        signals,
-        opened: None,
-        guard: None,
-        trigger: None,
-        serving: None,
-        deaf: false,
-        owing: false,
-        watchdog: Watchdog::of_environment(),
-        due: Instant::now(),
-        retry: FIRST_RETRY,
-        last_error: None,
-        saved_at: None,
-        save_failed: false,
-        status_failed: false,
-        told: String::new(),
-    };
+    let mut daemon = Daemon::new(options, settings, opener, clock, signals);
     info!(
         version = env!("CARGO_PKG_VERSION"),
         mode = %daemon.engine.settings().mode,
@@ -203,28 +184,69 @@ pub fn run(
     Ok(())
 }
 
-fn remembered(dir: &Path) -> Option<Memory> {
+/// What was learned before; and whether it must not be written over, for it could not be read.
+fn remembered(dir: &Path) -> (Option<Memory>, bool) {
+    let file = dir.join(memory::FILE);
+    let file = file.display();
     match memory::read(dir) {
-        Found::Good(memory) => return Some(*memory),
+        Found::Good(memory) => return (Some(*memory), false),
         Found::Nothing => info!(dir = %dir.display(), "nothing was learned before"),
         Found::SetAside { damage, to: Some(to) } => {
+            error!("{file}: {damage}; it was set aside as {}, learning anew", to.display());
+        }
+        Found::SetAside { damage: Damage::Unreadable(source), to: None } => {
             error!(
-                "{}: {damage}; it was set aside as {}, learning anew",
-                dir.join(memory::FILE).display(),
-                to.display()
+                "{file}: it cannot be read: {source}; nothing is saved as long as it is there, learning anew"
             );
+            return (None, true);
         }
         Found::SetAside { damage, to: None } => {
-            error!(
-                "{}: {damage}, and it could not be set aside; learning anew",
-                dir.join(memory::FILE).display()
-            );
-        }
-        Found::Unreadable(source) => {
-            error!("{} cannot be read: {source}; learning anew", dir.join(memory::FILE).display());
+            error!("{file}: {damage}, and it could not be set aside; learning anew");
         }
     }
-    None
+    (None, false)
+}
+
+impl<'a> Daemon<'a> {
+    /// With what an earlier run remembered. Nothing is opened yet.
+    fn new(
+        options: &'a Options,
+        settings: Settings,
+        opener: &'a Opener<'a>,
+        clock: impl FnOnce(Duration) -> Box<dyn Clock>,
+        signals: Signals,
+    ) -> Self {
+        let (saved, unread) = remembered(&options.state_dir);
+        let clock = clock(saved.as_ref().map_or(Duration::ZERO, |saved| saved.time));
+        let owed = saved.as_ref().is_some_and(|saved| saved.boot == options.host.boot && saved.owes());
+        let metrics = Arc::new(Metrics::new());
+        let stop = Arc::clone(&signals.stop);
+        Self {
+            engine: Engine::new(settings, saved, options.host.clone(), Arc::clone(&metrics), stop),
+            options,
+            opener,
+            clock,
+            metrics,
+            signals,
+            opened: None,
+            stale: false,
+            guard: None,
+            trigger: None,
+            serving: None,
+            deaf: false,
+            owing: false,
+            owed,
+            unread,
+            watchdog: Watchdog::of_environment(),
+            due: Instant::now(),
+            retry: FIRST_RETRY,
+            last_error: None,
+            saved_at: None,
+            save_failed: false,
+            status_failed: false,
+            told: String::new(),
+        }
+    }
 }
 
 impl Daemon<'_> {
@@ -249,6 +271,7 @@ impl Daemon<'_> {
                 let backend = self.opened.as_ref().map(|opened| &*opened.backend);
                 self.engine.pressure(backend, now);
                 self.due = Instant::now();
+                self.watchdog.feed();
             }
             if Instant::now() >= self.due {
                 self.step();
@@ -304,8 +327,7 @@ impl Daemon<'_> {
                     warn!(%error, "the machine cannot be seen: trying again, at longer and longer intervals");
                 }
                 self.engine.lost(&error);
-                self.guard = None;
-                self.opened = None;
+                self.stale = true;
                 self.last_error = Some(text);
                 self.due = Instant::now() + self.retry.max(period.min(FIRST_RETRY));
                 self.retry = (self.retry * 2).min(LONGEST_RETRY);
@@ -346,12 +368,27 @@ impl Daemon<'_> {
     }
 
     fn try_step(&mut self, now: Duration) -> Result<(), BackendError> {
-        if self.opened.is_none() {
-            let opened = (self.opener)(self.engine.settings().backend);
-            self.opened = Some(opened.inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?);
-        }
+        self.open()?;
         let Some(opened) = &self.opened else { return Ok(()) };
         self.engine.step(&*opened.backend, opened.way, now)
+    }
+
+    /// Opens the machine if it is not open, or anew if it failed. Until that succeeds, what was open still guards and wakes.
+    fn open(&mut self) -> Result<(), BackendError> {
+        if self.opened.is_some() && !self.stale {
+            return Ok(());
+        }
+        let opened = (self.opener)(self.engine.settings().backend)
+            .inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?;
+        self.guard = None;
+        self.opened = Some(opened);
+        self.stale = false;
+        if std::mem::take(&mut self.owed) && self.engine.settings().mode != Mode::On && self.wakes_at_stop() {
+            info!("an earlier run left slices off: they are to wake, for the mode is no longer on");
+            self.owing = true;
+        }
+        self.guard();
+        Ok(())
     }
 
     /// On a stock kernel somebody has to wake slices, as long as the daemon has any off.
@@ -385,8 +422,6 @@ impl Daemon<'_> {
                 if settings.mode == Mode::On {
                     self.owing = false;
                 } else if before.mode == Mode::On && self.wakes_at_stop() {
-                    // It would be in the way, and is back if something stays off.
-                    self.guard = None;
                     self.wake_all(WAKE_AT_RELOAD);
                 }
                 self.engine.set_settings(settings);
@@ -400,8 +435,7 @@ impl Daemon<'_> {
                     self.watch_pressure();
                 }
                 if self.engine.settings().backend != before.backend {
-                    self.guard = None;
-                    self.opened = None;
+                    self.stale = true;
                 }
                 self.metrics.reloaded(true);
                 info!(mode = %self.engine.settings().mode, "the settings were read again");
@@ -458,7 +492,14 @@ impl Daemon<'_> {
     /// Wakes what is off. Another program's request may be in the way, and may take its time.
     fn wake_all(&mut self, within: Duration) {
         self.owing = true;
-        let Some(opened) = &self.opened else { return };
+        let opening = self.open();
+        let Some(opened) = &self.opened else {
+            let why = opening.err().map_or_else(String::new, |error| error.to_string());
+            warn!(why, "no slice could be woken; `ramslice online --all` tries again");
+            return;
+        };
+        // It would be in the way, and is back if something stays off.
+        self.guard = None;
         let until = Instant::now() + within;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -468,7 +509,7 @@ impl Daemon<'_> {
             }
             if left <= WAKE_AGAIN {
                 warn!("not all slices could be woken; `ramslice online --all` tries again");
-                return;
+                return self.guard();
             }
             std::thread::sleep(WAKE_AGAIN);
         }
@@ -477,14 +518,21 @@ impl Daemon<'_> {
     fn save_if_due(&mut self) {
         let every = self.engine.settings().save;
         if self.saved_at.is_none_or(|at| at.elapsed() >= every) || self.engine.acted() {
-            self.save();
+            self.save(self.owing || self.owed || self.engine.settings().mode == Mode::On);
         }
     }
 
-    fn save(&mut self) {
+    /// `owes`: whoever begins next in another mode is to wake what is off, if the settings say so.
+    fn save(&mut self, owes: bool) {
         let Some(memory) = self.engine.memory() else { return };
+        let memory = Memory { owing: Some(owes), ..memory };
         self.saved_at = Some(Instant::now());
-        let result = memory::write(&self.options.state_dir, &memory);
+        let dir = &self.options.state_dir;
+        self.unread = self.unread && dir.join(memory::FILE).exists();
+        if self.unread {
+            return self.metrics.saved(false);
+        }
+        let result = memory::write(dir, &memory);
         self.metrics.saved(result.is_ok());
         let failed = result.is_err();
         match result {
@@ -519,13 +567,22 @@ impl Daemon<'_> {
 
     fn stop(&mut self) {
         systemd::stopping();
-        self.guard = None;
-        if self.owing || self.engine.settings().mode == Mode::On && self.wakes_at_stop() {
+        let on = self.engine.settings().mode == Mode::On;
+        if (on || self.owed) && self.open().is_err() {
+            debug!("the machine cannot be opened anew: what was open has to do");
+        }
+        let wakes = self.owing || on && self.wakes_at_stop();
+        if wakes {
             self.wake_all(WAKE_AT_STOP);
         }
-        self.save();
+        self.guard = None;
+        self.save(if wakes { self.owing } else { self.owed || on });
         // Whoever reads it would take it for the present.
         let _ = fs::remove_file(self.options.runtime_dir.join(crate::status::FILE));
         info!("stopped");
     }
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

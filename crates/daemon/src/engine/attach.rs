@@ -208,6 +208,8 @@ impl Engine {
                     dropped: mind.dropped,
                 })
                 .collect(),
+            // Whoever saves it knows what is owed.
+            owing: None,
             shadow: self.shadow.clone(),
             earned: attached.earned.tally(),
             would_earn: attached.would_earn.tally(),

@@ -31,6 +31,9 @@ use crate::wakes::{Cause, Left};
 /// On a stock kernel requests switch one slice off, and give up after this: looks and pressure wait meanwhile.
 const STOCK_DEADLINE: Duration = Duration::from_secs(10);
 
+/// The way to a machine that is switched by memory hotplug.
+pub(crate) const STOCK: &str = "stock";
+
 /// What belongs to a zone.
 #[derive(Debug)]
 struct Mind {
@@ -342,7 +345,7 @@ impl Engine {
         key: ZoneKey,
         mut request: Request,
     ) -> RequestStatus {
-        if self.way == Some("stock") && !matches!(request.op, Op::Online(_) | Op::OnlineAll) {
+        if self.way == Some(STOCK) && !matches!(request.op, Op::Online(_) | Op::OnlineAll) {
             // A guard that needs the lock breaks it off; nothing else does before the deadline.
             request.deadline = request.deadline.map(|deadline| deadline.min(STOCK_DEADLINE));
             request.max_slices = Some(1);

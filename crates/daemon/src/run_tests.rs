@@ -1,0 +1,215 @@
+//! The daemon on a made-up stock machine, step by step: what it owes and to whom, when looks fail and after it was killed.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use ramslice_kernel::Fake;
+use ramslice_types::{ErrorKind, Request};
+
+use super::*;
+
+/// Time that passes with each look at it.
+struct Ticks(Cell<u64>);
+
+impl Clock for Ticks {
+    fn now(&self) -> Duration {
+        self.0.set(self.0.get() + 30);
+        Duration::from_secs(self.0.get())
+    }
+}
+
+/// A machine, and where a daemon keeps what it learned.
+struct Place {
+    dir: tempfile::TempDir,
+    fake: Fake,
+    /// The machine cannot be opened.
+    shut: Rc<Cell<bool>>,
+    opened: Rc<Cell<u32>>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let (shut, opened) = (Rc::default(), Rc::default());
+        Self { dir: tempfile::tempdir().unwrap(), fake: Fake::new(), shut, opened }
+    }
+
+    /// Runs a daemon in this boot; as if it was killed afterwards.
+    fn run(&self, boot: &str, mode: &str, stop: &str, what: impl FnOnce(&mut Daemon<'_>)) {
+        let dir = self.dir.path().to_owned();
+        let options = Options {
+            config: dir.join("c.toml"),
+            state_dir: dir.clone(),
+            runtime_dir: dir,
+            pressure: None,
+            host: Host { boot: boot.to_owned(), vmstat: None },
+        };
+        fs::write(
+            &options.config,
+            format!(
+                "schema_version = 1\nmode = \"{mode}\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30\n\
+                 [energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n[stop]\nslices = \"{stop}\"\n\
+                 [metrics]\nlisten = \"off\"\n"
+            ),
+        )
+        .unwrap();
+        let settings = Settings::read(&options.config).unwrap();
+        let opener = |_| {
+            if self.shut.get() {
+                return Err(BackendError::new(ErrorKind::Failed, "it cannot be opened"));
+            }
+            self.opened.set(self.opened.get() + 1);
+            let backend = Arc::new(self.fake.backend());
+            Ok(Opened {
+                backend: Arc::clone(&backend) as Arc<dyn Backend>,
+                way: STOCK,
+                guarded: Some(backend),
+            })
+        };
+        let clock = |last: Duration| Box::new(Ticks(Cell::new(last.as_secs()))) as Box<dyn Clock>;
+        what(&mut Daemon::new(&options, settings, &opener, clock, Signals::install().unwrap()));
+    }
+
+    /// Runs one in mode on until slices are off, and kills it.
+    fn kill(&self, stop: &str) -> Vec<u64> {
+        self.run("boot", "on", stop, |daemon| {
+            daemon.step();
+            daemon.step();
+        });
+        let off = self.fake.off();
+        assert!(!off.is_empty());
+        off
+    }
+}
+
+/// Looks once.
+fn look(daemon: &mut Daemon<'_>) {
+    daemon.step();
+}
+
+/// Looks until one fails: one that is not old yet may stand for the present.
+fn fails(daemon: &mut Daemon<'_>) {
+    while daemon.last_error.is_none() {
+        daemon.step();
+    }
+}
+
+#[test]
+fn a_look_that_fails_leaves_guard_and_machine_until_another_is_open() {
+    let place = Place::new();
+    place.run("boot", "on", "auto", |daemon| {
+        daemon.step();
+        assert!(daemon.guard.is_some() && !place.fake.off().is_empty());
+        place.fake.blind(true);
+        place.shut.set(true);
+        fails(daemon);
+        daemon.step();
+        assert!(daemon.last_error.is_some() && daemon.guard.is_some() && daemon.opened.is_some());
+        // It wakes what is off by way of what was open, though nothing can be opened.
+        place.fake.blind(false);
+        daemon.stop();
+        assert_eq!((place.fake.off(), place.opened.get()), (vec![], 1));
+    });
+    let place = Place::new();
+    place.run("boot", "on", "auto", |daemon| {
+        daemon.step();
+        place.fake.blind(true);
+        fails(daemon);
+        place.fake.blind(false);
+        daemon.step();
+        assert!(daemon.last_error.is_none() && daemon.guard.is_some());
+        assert_eq!(place.opened.get(), 2);
+    });
+}
+
+#[test]
+fn a_daemon_that_never_saw_the_machine_opens_it_to_wake_what_an_earlier_one_left_off() {
+    let place = Place::new();
+    place.kill("auto");
+    place.run("boot", "on", "auto", |daemon| {
+        place.shut.set(true);
+        daemon.step();
+        assert!(daemon.opened.is_none());
+        place.shut.set(false);
+        daemon.stop();
+    });
+    assert!(place.fake.off().is_empty());
+}
+
+#[test]
+fn what_a_killed_daemon_left_off_is_woken_by_one_in_another_mode() {
+    for mode in ["observe", "off"] {
+        let place = Place::new();
+        place.kill("auto");
+        // Killed before it could wake anything, too.
+        place.shut.set(true);
+        place.run("boot", mode, "auto", look);
+        place.shut.set(false);
+        place.run("boot", mode, "auto", |daemon| {
+            daemon.step();
+            assert!(place.fake.off().is_empty() && daemon.guard.is_none(), "{mode}");
+        });
+        // Nothing is owed any more: what somebody switches off now stays off.
+        let off = Request { max_slices: Some(2), ..Request::default() };
+        place.fake.backend().request(&off).unwrap();
+        place.run("boot", mode, "auto", look);
+        assert_eq!(place.fake.off().len(), 2, "{mode}");
+    }
+}
+
+#[test]
+fn what_does_not_wake_is_guarded_and_tried_again() {
+    let place = Place::new();
+    let off = place.kill("auto");
+    place.fake.wakes(off[0], false);
+    place.run("boot", "observe", "auto", |daemon| {
+        daemon.step();
+        assert_eq!(place.fake.off(), off[..1]);
+        assert!(daemon.guard.is_some() && daemon.owing);
+        place.fake.wakes(off[0], true);
+        daemon.step();
+        assert!(place.fake.off().is_empty() && daemon.guard.is_none());
+    });
+}
+
+#[test]
+fn it_stays_off_if_the_settings_say_so_or_the_daemon_had_ended_in_order() {
+    let place = Place::new();
+    let off = place.kill("leave");
+    place.run("boot", "observe", "leave", look);
+    assert_eq!(place.fake.off(), off);
+
+    let place = Place::new();
+    place.run("boot", "on", "auto", |daemon| {
+        daemon.step();
+        daemon.stop();
+    });
+    assert!(place.fake.off().is_empty());
+    place.fake.backend().request(&Request { max_slices: Some(2), ..Request::default() }).unwrap();
+    place.run("boot", "observe", "auto", look);
+    assert_eq!(place.fake.off().len(), 2);
+
+    // Of another boot, nothing is left.
+    let place = Place::new();
+    let off = place.kill("auto");
+    place.run("another", "observe", "auto", look);
+    assert_eq!(place.fake.off(), off);
+}
+
+#[test]
+fn what_was_learned_and_can_neither_be_read_nor_set_aside_is_not_written_over() {
+    let place = Place::new();
+    let file = place.dir.path().join(memory::FILE);
+    fs::create_dir(&file).unwrap();
+    for n in 1..1000 {
+        fs::write(place.dir.path().join(format!("{}.unreadable-{n}", memory::FILE)), "").unwrap();
+    }
+    place.run("boot", "observe", "auto", |daemon| {
+        daemon.step();
+        assert!(file.is_dir());
+        assert!(daemon.metrics.text().contains("ramslice_state_saves_total{result=\"failed\"} 1\n"));
+        // Whoever takes it away has what is learned from then on saved.
+        fs::remove_dir(&file).unwrap();
+        daemon.stop();
+    });
+    assert!(matches!(memory::read(place.dir.path()), Found::Good(_)));
+}
