@@ -2,6 +2,7 @@
 
 mod attach;
 mod tell;
+mod waking;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -299,6 +300,7 @@ impl Engine {
             look.rows(key, &mut self.rows);
         }
         let events = std::mem::take(&mut mind.events);
+        let wakes_until = Instant::now() + self.settings.deadline;
         let decision =
             mind.policy.step(&Observation { time: self.time, totals, rows: &self.rows, events: &events });
         self.rows.clear();
@@ -314,11 +316,12 @@ impl Engine {
                 break;
             }
             let wakes = matches!(request.op, Op::Online(_) | Op::OnlineAll);
+            let until = if wakes { wakes_until } else { until };
             let left = until.saturating_duration_since(Instant::now());
-            if (paused || left.is_zero()) && !wakes {
+            if left.is_zero() || paused && !wakes {
                 continue;
             }
-            request.deadline = Some(if wakes { self.settings.deadline } else { left });
+            request.deadline = Some(left);
             requests.push(self.carry_out(backend, look, key, request));
         }
         let zone = &look.zones[index];
@@ -480,74 +483,18 @@ impl Engine {
     /// Adds a look to the ledger of the mode.
     fn account(&mut self, look: &Look) {
         let Some(attached) = &mut self.attached else { return };
-        let sample = || Sample::new(&look.snapshot, look.info.slice_bytes, self.work);
+        let sample = || {
+            let mut sample = Sample::new(&look.snapshot, look.info.slice_bytes, self.work);
+            // What somebody holds off is not this daemon's to earn for.
+            let mut slices = look.snapshot.slices.iter();
+            sample.states.retain(|_| slices.next().is_some_and(|slice| !slice.held));
+            sample
+        };
         match self.settings.mode {
             Mode::On => attached.earned.add(sample()),
             Mode::Observe => attached.would_earn.add(sample()),
             Mode::Off => {}
         }
-    }
-
-    /// Tasks waited for memory, or little is available: in mode on slices wake, and nothing goes off for a while.
-    pub fn pressure(&mut self, backend: Option<&dyn Backend>, now: Duration) {
-        self.metrics.stalled();
-        self.paused_until = Some(now + self.settings.pressure.pause);
-        self.metrics.set_paused(true);
-        let Some(backend) = backend.filter(|_| self.settings.mode == Mode::On && !self.off.is_empty()) else {
-            debug!("tasks waited for memory");
-            return;
-        };
-        let (mut woken, wanted) = (0, self.wake_next);
-        self.wake_next = self.wake_next.saturating_mul(2).min(1024);
-        // Those that went off last are at the end of nobody's list: any will do. What woke meanwhile is no failure.
-        while let Some(slice) = (woken < wanted).then(|| self.off.pop()).flatten() {
-            let request =
-                Request { deadline: Some(self.settings.deadline), ..Request::new(Op::Online(slice)) };
-            match backend.request(&request) {
-                Ok(outcome) => woken += outcome.slices_done,
-                Err(error) => {
-                    self.metrics.error(&error);
-                    warn!(%error, "tasks waited for memory, and a slice could not be woken");
-                    break;
-                }
-            }
-        }
-        info!(slices = woken, "tasks waited for memory: slices were woken");
-        self.woken_by_pressure += woken;
-    }
-
-    /// Somebody of this daemon has woken slices for want of memory.
-    pub fn woken_by_guard(&mut self, slices: u32, now: Duration) {
-        self.metrics.stalled();
-        self.woken_by_pressure += slices;
-        self.paused_until = Some(now + self.settings.pressure.pause);
-        self.metrics.set_paused(true);
-    }
-
-    /// Tries once to wake everything. Says whether nothing of ours is left to wake.
-    pub fn wake_all(&mut self, backend: &dyn Backend, deadline: Duration) -> bool {
-        let request = Request { deadline: Some(deadline), ..Request::new(Op::OnlineAll) };
-        let outcome = match backend.request(&request) {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                self.metrics.error(&error);
-                debug!(%error, "slices could not be woken");
-                return false;
-            }
-        };
-        let (slices, failed) = (outcome.slices_done, outcome.slices_failed);
-        if slices > 0 {
-            info!(slices, "slices were woken");
-        }
-        self.work.woken_slices += u64::from(slices);
-        self.metrics.woken(Mode::On, Cause::Stop, slices);
-        for mind in self.minds.values_mut() {
-            mind.left = None;
-        }
-        if failed > 0 {
-            debug!(failed, reason = %outcome.reason, "slices do not wake");
-        }
-        failed == 0 && outcome.is_ok()
     }
 }
 
@@ -557,3 +504,5 @@ mod attach_tests;
 mod price_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waking_tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
-use ramslice_types::{Bytes, Contents, Detail, ErrorKind, Random, Snapshot, Zone};
+use ramslice_types::{Bytes, Contents, Detail, ErrorKind, Random, Reason, Snapshot, Zone};
 
 use super::*;
 
@@ -21,7 +21,10 @@ pub(super) struct Machine {
     /// Slices that somebody holds off.
     held: Mutex<BTreeSet<SliceId>>,
     /// How long a request takes.
-    takes: Mutex<Duration>,
+    pub(super) takes: Mutex<Duration>,
+    /// Slices that the next request tries in vain, and what they say then.
+    pub(super) failing: Mutex<Vec<(SliceId, Reason)>>,
+    failed: Mutex<Vec<(SliceId, Reason)>>,
     /// How many times its price a request costs.
     pub(super) dearer: Mutex<f64>,
 }
@@ -40,6 +43,8 @@ impl Machine {
             times: Mutex::default(),
             held: Mutex::default(),
             takes: Mutex::default(),
+            failing: Mutex::default(),
+            failed: Mutex::default(),
             dearer: Mutex::new(1.0),
         }
     }
@@ -82,6 +87,10 @@ impl Backend for Machine {
         for slice in &mut snapshot.slices {
             slice.held = held.contains(&slice.id);
         }
+        for (id, reason) in &*self.failed.lock().unwrap() {
+            let slice = &mut snapshot.slices[id.0 as usize];
+            (slice.backoff, slice.reason, slice.retry_ms) = (true, *reason, 5000);
+        }
         Ok(snapshot)
     }
 
@@ -99,6 +108,9 @@ impl Backend for Machine {
         let mut outcome = self.sim.request(request)?;
         let dearer = *self.dearer.lock().unwrap();
         outcome.price_measured = Price((outcome.price_measured.0 as f64 * dearer) as u64);
+        let failing = std::mem::take(&mut *self.failing.lock().unwrap());
+        outcome.slices_failed += failing.len() as u32;
+        self.failed.lock().unwrap().extend(failing);
         Ok(outcome)
     }
 
@@ -379,26 +391,6 @@ fn what_a_guard_woke_counts_even_if_no_two_looks_show_it() {
 }
 
 #[test]
-fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
-    let mut engine = engine("on", None);
-    let now = steps(&mut engine, &machine, 1_000_000, 50);
-    let off = machine.off();
-    engine.pressure(Some(&machine), Duration::from_secs(now));
-    engine.pressure(Some(&machine), Duration::from_secs(now));
-    // One, then twice as many.
-    assert_eq!(machine.off(), off - 3);
-    let now = steps(&mut engine, &machine, now, 3);
-    assert_eq!(machine.off(), off - 3);
-    assert!(engine.status(Duration::ZERO).paused_seconds.is_some());
-    let text = engine.metrics.text();
-    assert!(text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"pressure\"} 3"), "{text}");
-    steps(&mut engine, &machine, now + 60, 1);
-    assert!(engine.status(Duration::ZERO).paused_seconds.is_none());
-}
-
-#[test]
 fn slices_that_somebody_holds_are_nobody_elses_to_wake() {
     let marks = "timeout_seconds = 30\nfree_low_mib = 640\nfree_high_mib = 960\ncache_free_low_mib = 640\n\
                  cache_free_high_mib = 960";
@@ -434,15 +426,6 @@ fn on_a_stock_kernel_each_request_switches_off_one_slice_so_that_the_guard_need_
         machine.sim.advance(Duration::from_secs(30));
     }
     assert!(machine.off() > 5);
-}
-
-#[test]
-fn pressure_in_mode_observe_sends_nothing() {
-    let machine = Machine::new(64);
-    let mut engine = engine("observe", None);
-    let now = steps(&mut engine, &machine, 1_000_000, 50);
-    engine.pressure(Some(&machine), Duration::from_secs(now));
-    assert_eq!(machine.sent(), 0);
 }
 
 #[test]

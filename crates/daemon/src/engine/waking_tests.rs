@@ -1,0 +1,122 @@
+//! Tasks wait for memory: what wakes, how much at a time, for how long, and what is not the daemon's to wake.
+
+use ramslice_kernel::Fake;
+
+use super::tests::{Machine, engine, host, settings, steps};
+use super::*;
+
+#[test]
+fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    let off = machine.off();
+    engine.pressure(Some(&machine), Duration::from_secs(now));
+    engine.pressure(Some(&machine), Duration::from_secs(now));
+    // One, then twice as many.
+    assert_eq!(machine.off(), off - 3);
+    let now = steps(&mut engine, &machine, now, 3);
+    assert_eq!(machine.off(), off - 3);
+    assert!(engine.status(Duration::ZERO).paused_seconds.is_some());
+    let text = engine.metrics.text();
+    assert!(text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"pressure\"} 3"), "{text}");
+    steps(&mut engine, &machine, now + 60, 1);
+    assert!(engine.status(Duration::ZERO).paused_seconds.is_none());
+}
+
+#[test]
+fn pressure_in_mode_observe_sends_nothing() {
+    let machine = Machine::new(64);
+    let mut engine = engine("observe", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    engine.pressure(Some(&machine), Duration::from_secs(now));
+    assert_eq!(machine.sent(), 0);
+}
+
+#[test]
+fn waking_many_slices_ends_at_the_deadline_of_all_of_them_and_when_the_daemon_is_to_stop() {
+    let machine = Machine::new(64);
+    machine.use_slices(10.0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let text = "mode = \"on\"\npolicy = \"periodic\"\n[requests]\ndeadline_seconds = 0.1";
+    let mut engine = Engine::new(settings(text), None, host(), Arc::default(), Arc::clone(&stop));
+    let now = Duration::from_secs(steps(&mut engine, &machine, 1_000_000, 50));
+    engine.wake_next = 32;
+    let (off, sent) = (machine.off(), machine.sent());
+    assert!(off > 32, "{off}");
+    *machine.takes.lock().unwrap() = Duration::from_millis(60);
+    engine.pressure(Some(&machine), now);
+    // The second one begins before the deadline, the third would not.
+    assert!((1..=2).contains(&(machine.sent() - sent)), "{}", machine.sent() - sent);
+    stop.store(true, Ordering::Relaxed);
+    let sent = machine.sent();
+    engine.pressure(Some(&machine), now);
+    assert_eq!(machine.sent(), sent);
+}
+
+/// The daemon on a made-up stock machine, in mode on; the time after so many steps.
+fn on_stock(fake: &Fake, policy: &str, count: u64) -> (Engine, impl Backend, Duration) {
+    let backend = fake.backend();
+    let text = format!("mode = \"on\"\n{policy}");
+    let mut engine = Engine::new(settings(&text), None, host(), Arc::default(), Arc::default());
+    let time = |step| Duration::from_secs(1_000_000 + step * 30);
+    for step in 0..count {
+        engine.step(&backend, STOCK, time(step)).unwrap();
+    }
+    (engine, backend, time(count))
+}
+
+#[test]
+fn on_a_stock_kernel_blocks_that_somebody_else_took_away_are_not_woken_and_earn_nothing() {
+    let fake = Fake::new();
+    fake.by_hand(12, false);
+    let (mut engine, backend, now) = on_stock(&fake, "policy = \"never\"", 3);
+    engine.pressure(Some(&backend), now);
+    assert_eq!(fake.off(), [12]);
+    let books = engine.attached.as_ref().unwrap().earned.tally();
+    assert_eq!((books.steps, books.off_high_byte_us), (2, 0));
+
+    for policy in [
+        "policy = \"periodic\"\n[periodic]\nperiod_seconds = 30",
+        "policy = \"threshold\"\n[threshold]\nperiod_seconds = 30",
+        "policy = \"watermarks\"\n[watermarks]\ntimeout_seconds = 30\nfree_low_mib = 640\nfree_high_mib = 960\n\
+         cache_free_low_mib = 640\ncache_free_high_mib = 960",
+    ] {
+        let fake = Fake::new();
+        fake.by_hand(12, false);
+        let (mut engine, backend, now) = on_stock(&fake, policy, 8);
+        assert!(fake.off().len() > 1 && fake.off().contains(&12), "{policy}: {:?}", fake.off());
+        // Somebody takes one more after the last look, and one of the daemon's comes back by hand and goes again.
+        let ours = *fake.off().last().unwrap();
+        fake.by_hand(ours, true);
+        engine.step(&backend, STOCK, now).unwrap();
+        let theirs = (1..24).find(|block| !fake.off().contains(block)).unwrap();
+        fake.by_hand(theirs, false);
+        if !fake.off().contains(&ours) {
+            fake.by_hand(ours, false);
+        }
+        for _ in 0..8 {
+            engine.pressure(Some(&backend), now);
+        }
+        let off = fake.off();
+        assert!(off.contains(&12) && off.contains(&theirs), "{policy}: {off:?}");
+        assert!(off.iter().all(|block| [12, theirs, ours].contains(block)), "{policy}: {off:?}");
+    }
+}
+
+#[test]
+fn watermarks_that_want_memory_leave_alone_what_somebody_else_took_away() {
+    let fake = Fake::new();
+    for number in 8..24 {
+        fake.by_hand(number, false);
+    }
+    // 1 GiB is left, of which these want more than all.
+    let marks = "policy = \"watermarks\"\n[watermarks]\ntimeout_seconds = 30\nfree_low_mib = 1500\nfree_high_mib = 1800\n\
+                 cache_free_low_mib = 1500\ncache_free_high_mib = 1800";
+    on_stock(&fake, marks, 5);
+    assert_eq!(fake.off(), (8..24).collect::<Vec<_>>());
+    on_stock(&fake, "policy = \"threshold\"\n[threshold]\nperiod_seconds = 30\nhigh = 0.003\nlow = 0.002", 5);
+    // Of the other zone nothing is in use.
+    assert!((8..24).all(|block| fake.off().contains(&block)), "{:?}", fake.off());
+}
