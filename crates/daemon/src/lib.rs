@@ -20,6 +20,7 @@ pub mod args;
 pub mod books;
 pub mod clock;
 pub mod engine;
+mod failures;
 pub mod guard;
 pub mod host;
 pub mod log;

@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use ramslice_policy::Forecast;
-use ramslice_types::{BackendError, ErrorKind, Op, Outcome, Pages, SliceState, Zone};
+use ramslice_types::{BackendError, ErrorKind, Op, Outcome, Pages, Reason, SliceState, Zone};
 
 use crate::books::{Earned, Range};
 use crate::look::{Look, ZoneKey};
@@ -207,7 +207,7 @@ impl Metrics {
             requests: metric!("requests", "Requests by operation and result: done, partly, nothing or error"),
             failed: metric!(
                 "failed_slices",
-                "Slices that could not be emptied, by the reason that stopped the request"
+                "Slices that could not be emptied, by what each says; none where nobody knows"
             ),
             request_seconds: metric!(
                 "request_duration",
@@ -421,16 +421,19 @@ impl Metrics {
         self.request_seconds.get_or_create(&vec![("op", op.name().to_owned())]).observe(took.as_secs_f64());
         match result {
             Ok(outcome) => {
-                if outcome.slices_failed > 0 {
-                    let labels = vec![("reason", outcome.reason.code())];
-                    self.failed.get_or_create(&labels).inc_by(outcome.slices_failed.into());
-                }
                 if !matches!(op, Op::Online(_) | Op::OnlineAll) {
                     let labels = vec![("mode", mode.name().to_owned())];
                     self.switched_off.get_or_create(&labels).inc_by(outcome.slices_done.into());
                 }
             }
             Err(error) => self.error(error),
+        }
+    }
+
+    /// Slices that could not be emptied, by reason.
+    pub fn failed(&self, slices: impl IntoIterator<Item = (Reason, u32)>) {
+        for (reason, slices) in slices {
+            self.failed.get_or_create(&vec![("reason", reason.code())]).inc_by(slices.into());
         }
     }
 

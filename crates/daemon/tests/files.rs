@@ -37,8 +37,8 @@ fn exposition() -> String {
         metrics.loss_cap(mode, Some(1.0));
         metrics.woken(mode, Cause::Memory, 1);
     }
-    let failed = Outcome { slices_failed: 1, reason: Reason::Pinned, ..Outcome::default() };
-    metrics.request(Mode::On, Op::Compact, second, &Ok(failed));
+    metrics.request(Mode::On, Op::Compact, second, &Ok(Outcome::default()));
+    metrics.failed([(Reason::Pinned, 1)]);
     let emptied = Outcome { slices_done: 1, ..Outcome::default() };
     metrics.moved(Mode::On, Op::Compact, &emptied, look.info.slice_pages());
     metrics.request(Mode::On, Op::Compact, second, &Err(BackendError::new(ErrorKind::Busy, "busy")));

@@ -242,13 +242,10 @@ fn deviation(outcome: &Outcome) -> String {
 }
 
 fn ending(request: &Request, outcome: &Outcome) -> String {
+    let enough = request.max_slices.is_some_and(|most| outcome.slices_done >= most);
     match outcome.reason {
-        Reason::None if outcome.is_ok() => {
-            let enough = request.max_slices.is_some_and(|most| outcome.slices_done >= most);
-            let text =
-                if enough { "as many slices as allowed" } else { "no slice is left that could be emptied" };
-            text.to_owned()
-        }
+        _ if outcome.is_ok() && enough => "as many slices as allowed".to_owned(),
+        Reason::None if outcome.is_ok() => "no slice is left that could be emptied".to_owned(),
         // Of a whole request, "it" in the slice's sentence would mean the next slice.
         Reason::OverBudget => {
             "over-budget: the next slice costs more than what is left of the budget".to_owned()
@@ -257,6 +254,9 @@ fn ending(request: &Request, outcome: &Outcome) -> String {
             "awake-reserve: with another slice off, too little free memory would stay awake".to_owned()
         }
         Reason::NoRoom => "no-room: the slices that stay on cannot take more pages".to_owned(),
+        _ if outcome.is_ok() => {
+            format!("no slice is left that could be emptied; the last that failed: {}", why(outcome))
+        }
         _ => why(outcome),
     }
 }

@@ -18,6 +18,7 @@ use ramslice_types::{
 use tracing::{debug, info, warn};
 
 use crate::books::Books;
+use crate::failures::Failures;
 use crate::host::{Host, Vmstat};
 use crate::look::{Look, ZoneKey};
 use crate::memory::Memory;
@@ -91,6 +92,8 @@ pub struct Engine {
     off: Vec<SliceId>,
     /// Slices that this daemon woke for want of memory since the last step.
     woken_by_pressure: u32,
+    /// Slices that could not be emptied in this step.
+    failures: Failures,
     done: Vec<Done>,
     way: Option<&'static str>,
     error: Option<String>,
@@ -130,6 +133,7 @@ impl Engine {
             wake_next: 1,
             off: Vec::new(),
             woken_by_pressure: 0,
+            failures: Failures::default(),
             done: Vec::new(),
             way: None,
             error: None,
@@ -364,6 +368,9 @@ impl Engine {
         let result =
             if imagined { Ok(self.shadow.request(look, &request)) } else { backend.request(&request) };
         self.metrics.request(mode, op, began.elapsed(), &result);
+        if let Ok(outcome) = &result {
+            self.failures.add(op, outcome);
+        }
         let mut status = RequestStatus {
             op: op.name(),
             slice: if let Op::Offline(id) | Op::Online(id) = op { Some(id) } else { None },
@@ -467,16 +474,22 @@ impl Engine {
 
     /// What requests made of the machine.
     fn after_requests(&mut self, backend: &dyn Backend, look: &mut Look) {
+        let failures = std::mem::take(&mut self.failures);
+        let mut told = Vec::new();
         if self.settings.mode == Mode::On {
             match Look::take(backend) {
-                Ok(after) => *look = after,
+                Ok(after) => {
+                    told = failures.told_by(&look.snapshot, &after.snapshot);
+                    *look = after;
+                }
                 Err(error) => {
                     self.metrics.error(&error);
                     debug!(%error, "no look after the requests");
-                    return;
+                    return self.metrics.failed(failures.by_reason(&[]));
                 }
             }
         }
+        self.metrics.failed(failures.by_reason(&told));
         self.account(look);
     }
 

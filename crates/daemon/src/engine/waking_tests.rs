@@ -1,6 +1,7 @@
-//! Tasks wait for memory: what wakes, how much at a time, for how long, and what is not the daemon's to wake.
+//! Tasks wait for memory: what wakes, how much at a time, for how long, and what is not the daemon's to wake; and failures.
 
 use ramslice_kernel::Fake;
+use ramslice_types::Reason;
 
 use super::tests::{Machine, engine, host, settings, steps};
 use super::*;
@@ -119,4 +120,23 @@ fn watermarks_that_want_memory_leave_alone_what_somebody_else_took_away() {
     on_stock(&fake, "policy = \"threshold\"\n[threshold]\nperiod_seconds = 30\nhigh = 0.003\nlow = 0.002", 5);
     // Of the other zone nothing is in use.
     assert!((8..24).all(|block| fake.off().contains(&block)), "{:?}", fake.off());
+}
+
+#[test]
+fn slices_that_could_not_be_emptied_are_counted_by_what_they_say_not_by_what_ended_the_request() {
+    let machine = Machine::new(64);
+    machine.use_slices(20.0);
+    let text = "mode = \"on\"\npolicy = \"periodic\"\n[requests]\nmax_slices = 2";
+    let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()), Arc::default());
+    *machine.failing.lock().unwrap() = vec![(SliceId(3), Reason::Pinned), (SliceId(5), Reason::Slab)];
+    steps(&mut engine, &machine, 1_000_000, 60);
+    assert!(machine.failing.lock().unwrap().is_empty(), "no request was sent");
+    let text = engine.metrics.text();
+    let failed: Vec<_> =
+        text.lines().filter(|line| line.starts_with("ramslice_failed_slices_total")).collect();
+    let of = |reason| format!("ramslice_failed_slices_total{{reason=\"{reason}\"}} 1");
+    assert!(
+        failed.len() == 2 && failed.contains(&&*of("pinned")) && failed.contains(&&*of("slab")),
+        "{failed:?}"
+    );
 }

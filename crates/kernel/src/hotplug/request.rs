@@ -192,7 +192,11 @@ impl Run<'_> {
                         self.stop(&stop, true);
                         return Ok(());
                     }
-                    _ => self.outcome.slices_failed += 1,
+                    // No end of the request; unless something better ends it, its answer tells of the last one.
+                    _ => {
+                        self.outcome.slices_failed += 1;
+                        self.stop(&stop, false);
+                    }
                 },
             }
         }

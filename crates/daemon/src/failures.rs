@@ -1,0 +1,104 @@
+//! Why slices could not be emptied: each says so itself when it was tried in vain. The answer to a request that tried many has
+//! only what ended it, which may be its budget.
+
+use std::collections::BTreeSet;
+
+use ramslice_types::{Op, Outcome, Reason, SliceId, Snapshot};
+
+/// The failures of one step.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    /// Slices that a request named: its answer is theirs.
+    named: BTreeSet<SliceId>,
+    known: Vec<(Reason, u32)>,
+    /// Of requests that chose slices: how many failed, and what the answer says of them, if anything.
+    chosen: Vec<(Reason, u32)>,
+}
+
+impl Failures {
+    /// Takes note of an answer.
+    pub(crate) fn add(&mut self, op: Op, outcome: &Outcome) {
+        match op {
+            _ if outcome.slices_failed == 0 => {}
+            Op::Offline(id) => {
+                self.named.insert(id);
+                self.known.push((outcome.reason, outcome.slices_failed));
+            }
+            Op::Compact | Op::OfflineFree => {
+                // Where a limit ended it, that says nothing of a slice.
+                let limit = matches!(
+                    outcome.reason,
+                    Reason::OverBudget | Reason::NoRoom | Reason::AwakeReserve | Reason::Backoff
+                );
+                self.chosen.push((if limit { Reason::None } else { outcome.reason }, outcome.slices_failed));
+            }
+            Op::Online(_) | Op::OnlineAll => self.known.push((outcome.reason, outcome.slices_failed)),
+        }
+    }
+
+    /// What slices that were chosen say, by looks before and after: they are left alone for a while, and were not before, or
+    /// for longer now.
+    pub(crate) fn told_by(&self, before: &Snapshot, after: &Snapshot) -> Vec<Reason> {
+        let earlier = |id| {
+            let at = before.slices.binary_search_by_key(&id, |slice| slice.id).ok()?;
+            Some(&before.slices[at]).filter(|slice| slice.backoff)
+        };
+        let failed = after.slices.iter().filter(|slice| slice.backoff && !self.named.contains(&slice.id));
+        failed
+            .filter(|slice| earlier(slice.id).is_none_or(|before| slice.retry_ms > before.retry_ms))
+            .map(|slice| slice.reason)
+            .collect()
+    }
+
+    /// How many slices failed for which reason, with what slices that were chosen tell. Others may have failed meanwhile: no
+    /// more are counted than requests have told of.
+    pub(crate) fn by_reason(self, told: &[Reason]) -> Vec<(Reason, u32)> {
+        let mut found = self.known;
+        let mut told = told.iter();
+        for (reason, slices) in self.chosen {
+            let said = told.by_ref().take(slices as usize).map(|&reason| (reason, 1));
+            let before = found.len();
+            found.extend(said);
+            let rest = slices - (found.len() - before) as u32;
+            found.extend((rest > 0).then_some((reason, rest)));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(slices_failed: u32, reason: Reason) -> Outcome {
+        Outcome { slices_failed, reason, ..Outcome::default() }
+    }
+
+    #[test]
+    fn a_slice_that_was_named_has_the_reason_of_its_request_and_chosen_ones_have_their_own() {
+        let mut failures = Failures::default();
+        failures.add(Op::Offline(SliceId(1)), &failed(1, Reason::Pinned));
+        failures.add(Op::Compact, &failed(3, Reason::AwakeReserve));
+        failures.add(Op::Compact, &failed(2, Reason::Deadline));
+        failures.add(Op::OfflineFree, &failed(0, Reason::NoRoom));
+        let told = [Reason::Slab, Reason::Migration, Reason::Slab, Reason::PageTable];
+        assert_eq!(
+            failures.by_reason(&told),
+            [
+                (Reason::Pinned, 1),
+                (Reason::Slab, 1),
+                (Reason::Migration, 1),
+                (Reason::Slab, 1),
+                (Reason::PageTable, 1),
+                (Reason::Deadline, 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_limit_that_ended_a_request_is_no_slices_reason() {
+        let mut failures = Failures::default();
+        failures.add(Op::Compact, &failed(2, Reason::OverBudget));
+        assert_eq!(failures.by_reason(&[Reason::Pinned]), [(Reason::Pinned, 1), (Reason::None, 1)]);
+    }
+}
