@@ -64,6 +64,12 @@ pub enum Refusal {
         /// CPUs that are online.
         cpus: usize,
     },
+    /// Nothing to see by whether the machine is steady, and to tell what a slice costs that holds nothing.
+    #[error(
+        "no empty slice could be switched off, and what that costs is a part of every price. Free some memory, or \
+         pack it with `ramslice compact` and wake all with `ramslice online --all`; then try again"
+    )]
+    NothingEmpty,
     /// The same work does not cost the same.
     #[error(
         "the machine is not steady: the cost of switching off the same empty slice varied by {percent:.0} %, at most \
@@ -97,8 +103,12 @@ pub fn check_conditions(now: Conditions) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// How much the costs of the same work vary: half the middle half of them over their median. Refuses above a quarter.
+/// How much the costs of the same work vary: half the middle half of them over their median. Refuses above a quarter, and
+/// if there are none.
 pub fn check_steady(costs: &[f64]) -> Result<f64, Refusal> {
+    if costs.is_empty() {
+        return Err(Refusal::NothingEmpty);
+    }
     let noise = noise(costs);
     if noise > MOST_NOISE {
         return Err(Refusal::Unsteady { noise, most: MOST_NOISE });

@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use ramslice_calibrate::{Coefficients, Experiment, Operations, Origin, Sample, Samples, check_steady};
+use ramslice_calibrate::{
+    Coefficients, Experiment, Operations, Origin, Refusal, Sample, Samples, check_steady,
+};
 use ramslice_fragment::{Amount, Error as FillError, Fragmented, Mix, Plan as Fill, Probability};
 use ramslice_kernel::sys::Interrupt;
 use ramslice_types::{
@@ -109,12 +111,10 @@ pub(super) fn take(plan: &Plan, backend: &dyn Backend, interrupt: &Interrupt) ->
         changed: 0,
         progress: Progress::new(plan.silent, Duration::ZERO),
     };
-    let noise = taker.empties(size)?;
-    let costs: Vec<f64> = taker.samples.iter().map(|sample| sample.measured.0 as f64).collect();
-    if !plan.anyway {
-        check_steady(&costs)?;
-    }
-    for mixture in &MIXTURES {
+    let mut mixtures = MIXTURES.iter();
+    let noise =
+        taker.steadiness(size, |taker| mixtures.next().map_or(Ok(()), |first| taker.mixture(first)))?;
+    for mixture in mixtures {
         taker.mixture(mixture)?;
     }
     let held_out = plan.held_out_slice.unwrap_or_else(|| another_size(&info));
@@ -274,12 +274,26 @@ impl Taker<'_> {
         Ok(slices.iter().filter(|slice| fine(slice)).map(|slice| slice.id).collect())
     }
 
-    /// Empty slices at this size; how much the cost of the same one varies.
-    fn empties(&mut self, size: Bytes) -> Result<f64> {
+    /// How much the cost of the same empty slice varies. Where none is empty, `leave_some` is done first.
+    fn steadiness(&mut self, size: Bytes, leave_some: impl FnOnce(&mut Self) -> Result<()>) -> Result<f64> {
+        let mut costs = self.empties(size)?;
+        if costs.is_empty() {
+            leave_some(self)?;
+            costs = self.empties(size)?;
+        }
+        let noise = match check_steady(&costs) {
+            Err(Refusal::Unsteady { noise, .. }) if self.plan.anyway => noise,
+            checked => checked?,
+        };
+        Ok(noise)
+    }
+
+    /// Empty slices at this size; what each cost.
+    fn empties(&mut self, size: Bytes) -> Result<Vec<f64>> {
         let first = self.samples.len();
         let mut ids = self.eligible(Slice::is_empty)?;
         if ids.is_empty() {
-            return Ok(0.0);
+            return Ok(Vec::new());
         }
         let at = self.random.index(ids.len());
         ids.rotate_left(at);
@@ -289,8 +303,7 @@ impl Taker<'_> {
             self.progress.show(sampling("empty slices", n, EMPTY, self.samples.len()));
             self.one(id, Origin::Artificial(Experiment::Empty), &format!("empty, {size}"))?;
         }
-        let costs: Vec<f64> = self.samples[first..].iter().map(|sample| sample.measured.0 as f64).collect();
-        Ok(ramslice_calibrate::noise(&costs))
+        Ok(self.samples[first..].iter().map(|sample| sample.measured.0 as f64).collect())
     }
 
     fn mixture(&mut self, mixture: &Mixture) -> Result<()> {
@@ -452,4 +465,97 @@ fn sampling(what: &str, done: u32, of: u32, samples: usize) -> impl FnOnce(Durat
 /// A program by its file's name: what is kept of it says nothing about where it was.
 fn name_of(program: &str) -> &str {
     Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use ramslice_kernel::ReplayBackend;
+    use ramslice_types::{Contents, Machine, PageClass, PageFlags, PageRun, Pfn, Reason, Work};
+
+    use super::super::interrupt::interruptible;
+    use super::*;
+
+    const EMPTY_SLICE: SliceId = SliceId(24);
+
+    /// A machine of which one slice is empty.
+    fn machine() -> ReplayBackend {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/guest-pages.json");
+        let mut machine: Machine = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let frames = machine.info.slice_pages();
+        let free = PageRun {
+            pfn: Pfn(u64::from(EMPTY_SLICE.0) * frames.0),
+            pages: frames,
+            class: PageClass::Free,
+            reason: Reason::None,
+            flags: PageFlags::default(),
+            order: 10,
+            mappings: 0,
+            extra_references: 0,
+            file: None,
+            cgroup_inode: None,
+        };
+        let (state, reason) = (SliceState::Online, Reason::None);
+        let (files, cgroups, sites) = (Vec::new(), Vec::new(), None);
+        machine.contents.push(Contents {
+            slice: EMPTY_SLICE,
+            state,
+            reason,
+            runs: vec![free],
+            files,
+            cgroups,
+            sites,
+        });
+        ReplayBackend::with_work(machine, Some(Work::default()))
+    }
+
+    fn steadiness(anyway: bool, leave_some: impl FnOnce(&dyn Backend) -> Result<()>) -> Result<(f64, usize)> {
+        let backend = machine();
+        // At first it is none that may be emptied.
+        backend.request(&Request::new(Op::Offline(EMPTY_SLICE))).unwrap();
+        let plan = Plan {
+            memory: Amount::Percent(25),
+            per_mixture: 1,
+            held_out: 0,
+            held_out_slice: None,
+            dir: PathBuf::new(),
+            seed: 1,
+            anyway,
+            command: Vec::new(),
+            silent: true,
+        };
+        let info = backend.info()?;
+        interruptible(|interrupt| {
+            let mut taker = Taker {
+                plan: &plan,
+                backend: &backend,
+                interrupt,
+                in_force: ramslice_calibrate::thesis(),
+                found: Found { backend: &backend, size: info.slice_bytes, off: Cell::new(None) },
+                random: Random::new(1),
+                samples: Vec::new(),
+                changed: 0,
+                progress: Progress::new(true, Duration::ZERO),
+            };
+            let noise = taker.steadiness(info.slice_bytes, |_| leave_some(&backend))?;
+            Ok((noise, taker.samples.len()))
+        })
+    }
+
+    #[test]
+    fn a_machine_without_an_empty_slice_is_not_called_unsteady() {
+        for anyway in [false, true] {
+            let refusal = steadiness(anyway, |_| Ok(())).unwrap_err();
+            assert_eq!(refusal.downcast_ref(), Some(&Refusal::NothingEmpty), "{refusal:#}");
+        }
+    }
+
+    #[test]
+    fn slices_that_a_mixture_leaves_empty_show_whether_the_machine_is_steady() {
+        let wake = |backend: &dyn Backend| {
+            backend.request(&Request::new(Op::Online(EMPTY_SLICE)))?;
+            Ok(())
+        };
+        let (noise, samples) = steadiness(false, wake).unwrap();
+        assert!(noise < 0.01 && samples == EMPTY as usize, "{noise}, {samples} samples");
+    }
 }
