@@ -19,8 +19,10 @@ pub struct MeterReading {
 /// Sums of a meter over a time. Readings must be so close that no counter comes round twice.
 #[derive(Debug, Clone, Default)]
 pub struct MeterTally {
-    last: Vec<MeterReading>,
+    last: Option<Vec<MeterReading>>,
     sums_uj: Vec<u128>,
+    /// Domains came or went: what was drawn between the two readings is not known.
+    changed: bool,
 }
 
 /// What a meter says of a time.
@@ -32,23 +34,34 @@ pub struct Measured {
     pub machine_domains: Vec<String>,
     /// The memory alone.
     pub dram_joules: Option<Joules>,
+    /// Domains came or went meanwhile, so that there is no figure of all the time.
+    pub domains_changed: bool,
 }
 
 impl MeterTally {
-    /// Adds what was drawn since the last readings. Domains that come or go start again.
+    /// Adds what was drawn since the last readings. Once domains have come or gone, there is no figure any more: sums that
+    /// began again would be of another time than the ledger's.
     pub fn add(&mut self, readings: Vec<MeterReading>) {
-        let same = self.last.len() == readings.len()
-            && self.last.iter().zip(&readings).all(|(a, b)| a.domain == b.domain && a.part_of == b.part_of);
-        if same {
-            for ((sum, before), now) in self.sums_uj.iter_mut().zip(&self.last).zip(&readings) {
-                let (from, to) = (u128::from(before.energy_uj), u128::from(now.energy_uj));
-                let turn = if to < from { u128::from(now.range_uj) + 1 } else { 0 };
-                *sum += (to + turn).saturating_sub(from);
-            }
-        } else {
-            self.sums_uj = vec![0; readings.len()];
+        if self.changed {
+            return;
         }
-        self.last = readings;
+        let Some(last) = self.last.as_mut() else {
+            self.sums_uj = vec![0; readings.len()];
+            self.last = Some(readings);
+            return;
+        };
+        let same = last.len() == readings.len()
+            && last.iter().zip(&readings).all(|(a, b)| a.domain == b.domain && a.part_of == b.part_of);
+        if !same {
+            self.changed = true;
+            return;
+        }
+        for ((sum, before), now) in self.sums_uj.iter_mut().zip(last.iter()).zip(&readings) {
+            let (from, to) = (u128::from(before.energy_uj), u128::from(now.energy_uj));
+            let turn = if to < from { u128::from(now.range_uj) + 1 } else { 0 };
+            *sum += (to + turn).saturating_sub(from);
+        }
+        *last = readings;
     }
 
     /// What it shows; nothing without a domain that is understood.
@@ -56,9 +69,12 @@ impl MeterTally {
     /// `psys` is the whole machine. Without it, packages add up, and memory where it is not a part of one: RAPL names
     /// `dram` below a package without including it there.
     pub fn measured(&self) -> Option<Measured> {
+        if self.changed {
+            return Some(Measured { domains_changed: true, ..Measured::default() });
+        }
         let joules = |wanted: &dyn Fn(&MeterReading) -> bool| {
-            let mut found =
-                self.last.iter().zip(&self.sums_uj).filter(|(reading, _)| wanted(reading)).peekable();
+            let last = self.last.iter().flatten();
+            let mut found = last.zip(&self.sums_uj).filter(|(reading, _)| wanted(reading)).peekable();
             found.peek()?;
             let (names, sums): (Vec<String>, Vec<u128>) =
                 found.map(|(reading, sum)| (reading.domain.clone(), *sum)).unzip();
@@ -71,7 +87,7 @@ impl MeterTally {
             Some((names, sum)) => (names, Some(sum)),
             None => return None,
         };
-        Some(Measured { machine_joules, machine_domains, dram_joules })
+        Some(Measured { machine_joules, machine_domains, dram_joules, domains_changed: false })
     }
 }
 
@@ -113,5 +129,26 @@ mod tests {
         tally.add(vec![reading("mmio", 1)]);
         tally.add(vec![reading("mmio", 2)]);
         assert_eq!(tally.measured(), None);
+    }
+
+    #[test]
+    fn domains_that_come_or_go_leave_no_figure_for_good() {
+        let mut tally = MeterTally::default();
+        let (one, two) =
+            (|uj| vec![reading("package-0", uj)], |uj| vec![reading("package-0", uj), reading("psys", uj)]);
+        for readings in [one(100), one(900), two(10), two(20), one(30), one(40)] {
+            tally.add(readings);
+        }
+        assert_eq!(tally.measured(), Some(Measured { domains_changed: true, ..Measured::default() }));
+        // The same with a list that is empty for a moment, as while a driver is loaded again.
+        let mut tally = MeterTally::default();
+        for readings in [one(100), Vec::new(), one(10), one(40)] {
+            tally.add(readings);
+        }
+        assert!(tally.measured().unwrap().domains_changed);
+        let mut late = MeterTally::default();
+        late.add(Vec::new());
+        late.add(one(10));
+        assert!(late.measured().unwrap().domains_changed);
     }
 }

@@ -264,6 +264,10 @@ fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec
         ),
     });
     basis.push(match settings.measured {
+        Some(measured) if measured.domains_changed => {
+            "all figures are a model's: the meter's domains changed meanwhile, so it has none of all the time"
+                .to_owned()
+        }
         Some(measured) => {
             format!(
                 "savings are a model's; the machine's energy is measured ({})",

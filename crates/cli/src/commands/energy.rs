@@ -23,6 +23,9 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Between two samples at least, however many slices change.
 const MIN_STEP: Duration = Duration::from_millis(100);
 
+/// Between two readings of the meter at most: counters of RAPL come round, after 262 kJ many of them, within the hour on a
+/// machine at work.
+const METER: Duration = Duration::from_mins(1);
 const HELP: &str = "\
 Watches slices and adds up joules by a profile (`ramslice profiles` lists them): saved by memory \
 that is off; invested in emptying and waking slices, in keeping account, in reading dropped cache \
@@ -333,7 +336,8 @@ impl<'a> Watch<'a> {
         loop {
             let left = args.duration.map_or(Duration::MAX, |all| all.saturating_sub(start.elapsed()));
             let every = args.every.unwrap_or(EVERY);
-            let next = every.saturating_sub(printed.elapsed()).min(left);
+            let most = if self.meter.is_some() { METER } else { Duration::MAX };
+            let next = every.saturating_sub(printed.elapsed()).min(left).min(most);
             if !next.is_zero() {
                 self.backend.wait_event(next)?;
                 std::thread::sleep(MIN_STEP.min(next));

@@ -18,12 +18,18 @@ use crate::args::{Global, When};
 struct Moving {
     saved: ReplayBackend,
     seconds: AtomicU64,
+    /// Asked when there is nothing to do for so long.
+    idle: Box<dyn Fn(Duration) -> Result<(), BackendError> + Send + Sync>,
 }
 
 impl Moving {
     fn new() -> Self {
         let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
-        Self { saved: ReplayBackend::open(&path).unwrap(), seconds: AtomicU64::new(0) }
+        Self {
+            saved: ReplayBackend::open(&path).unwrap(),
+            seconds: AtomicU64::new(0),
+            idle: Box::new(|_| Ok(())),
+        }
     }
 }
 
@@ -49,8 +55,8 @@ impl Backend for Moving {
         self.saved.request(request)
     }
 
-    fn wait_event(&self, _timeout: Duration) -> Result<Option<u64>, BackendError> {
-        Ok(None)
+    fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
+        (self.idle)(timeout).map(|()| None)
     }
 
     fn slice_bytes(&self) -> Result<Bytes, BackendError> {
@@ -93,9 +99,12 @@ fn args() -> Args {
     }
 }
 
+fn global(json: bool) -> Global {
+    Global { json, color: When::Never, verbose: 0, from: None, backend: None }
+}
+
 fn watched(args: &Args, json: bool, clock: Clock) -> String {
-    let global = Global { json, color: When::Never, verbose: 0, from: None, backend: None };
-    let (context, backend) = (Context::new(global), Moving::new());
+    let (context, backend) = (Context::new(global(json)), Moving::new());
     let plan = Plan::new(args, clock).unwrap();
     let mut out = Vec::new();
     interruptible(|interrupt| Watch::new(&backend, &plan, None)?.run(args, interrupt, &context, &mut out))
@@ -132,6 +141,40 @@ fn the_ledger_follows_the_machine_and_ends_with_everything() {
     let saved = last["saved_joules"]["low"].as_f64().unwrap();
     assert!((saved - steps as f64 * 79.0 / 16.0 * 0.009_19).abs() < 1e-9, "{saved}");
     assert_eq!(last["verdict"]["sign"], "undecided", "the change of run time is not known");
+}
+
+#[test]
+fn a_counter_that_comes_round_between_two_figures_is_read_in_time() {
+    const RANGE_UJ: u64 = 262_143_328_850;
+    let root = tempfile::tempdir().unwrap();
+    let paths = Paths::under(root.path());
+    let dir = paths.powercap.join("intel-rapl:0");
+    std::fs::create_dir_all(&dir).unwrap();
+    let put = |name: &str, text: String| std::fs::write(dir.join(name), text).unwrap();
+    let shown = AtomicU64::new(0);
+    put("name", "psys".to_owned());
+    put("max_energy_range_uj", RANGE_UJ.to_string());
+    put("energy_uj", "0".to_owned());
+
+    // 4 kW for five minutes, of which each wait is a part: the counter comes round four times.
+    let (dir, left) = (dir.clone(), AtomicU64::new(300_000));
+    let idle = move |timeout: Duration| {
+        let waited = u64::try_from(timeout.as_millis()).unwrap().min(left.load(Ordering::Relaxed));
+        if left.fetch_sub(waited, Ordering::Relaxed) == 0 {
+            return Err(BackendError::new(ramslice_types::ErrorKind::Failed, "the time is over"));
+        }
+        let now = shown.fetch_add(4_000_000 * waited, Ordering::Relaxed) + 4_000_000 * waited;
+        std::fs::write(dir.join("energy_uj"), (now % (RANGE_UJ + 1)).to_string()).unwrap();
+        Ok(())
+    };
+    let backend = Moving { idle: Box::new(idle), ..Moving::new() };
+    let args = Args { every: Some(Duration::from_hours(2)), duration: None, ..args() };
+    let (context, plan) = (Context::new(global(true)), Plan::new(&args, Clock::Real).unwrap());
+    let meter = Meter { paths, tally: MeterTally::default() };
+    let mut watch = Watch::new(&backend, &plan, Some(meter)).unwrap();
+    interruptible(|interrupt| watch.run(&args, interrupt, &context, &mut Vec::new())).unwrap_err();
+    let measured = watch.meter.unwrap().tally.measured().unwrap();
+    assert_eq!(measured.machine_joules, Some(Joules(1.2e6)));
 }
 
 /// Numbers of the ledger carry their unit in the name of a field above them.
