@@ -150,7 +150,10 @@ fn state(
         }
         None => (derived(powers, table, background, &floor)?, true),
     };
-    let all_on = raw.all_on.as_ref().map(|number| powers.read(&what("all_on"), number)).transpose()?;
+    let all_on = match &raw.all_on {
+        Some(number) => Some(all_on(powers, number, &saving, name)?),
+        None => None,
+    };
     let bytes: Sourced<Interval<Gibibytes>> = file.interval(&what("granularity"), &raw.granularity, SIZE)?;
     if let Some(size) = bytes.value
         && (size.low() != size.high() || size.low().get() <= 0.0)
@@ -211,6 +214,27 @@ fn fits(
         return Err(file.error(&number.span(), message));
     }
     Ok(())
+}
+
+/// What the mode saves anyway is a part of what it saves: otherwise packing would save nothing, or less.
+fn all_on(
+    powers: &Powers<'_>,
+    number: &raw::Number,
+    saving: &Sourced<Power>,
+    name: &str,
+) -> Result<Sourced<Power>, ProfileError> {
+    let all_on = powers.read(&format!("all_on of state `{name}`"), number)?;
+    if let (Some(always), Some(most)) = (all_on.value, saving.value)
+        && always.own.high().get() > most.own.high().get() * (1.0 + ROUNDING)
+    {
+        let message = format!(
+            "state `{name}` saves up to {} with nothing off (all_on), more than the {} that it saves in all (saving): \
+             all_on is a part of saving",
+            all_on.written, saving.written
+        );
+        return Err(powers.file.error(&number.span(), message));
+    }
+    Ok(all_on)
 }
 
 /// The saving as background less floor.

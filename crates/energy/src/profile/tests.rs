@@ -154,6 +154,8 @@ fn what_is_wrong_is_named_with_its_line_and_what_is_allowed() {
             "saving = {",
             "stands alone",
         ),
+        ("all_on = { value = 0", "all_on = { value = 10", "all_on = {", "up to 10 mW/GiB with nothing off"),
+        ("all_on = { value = 0", "all_on = { low = 1, high = 9.1", "all_on = {", "a part of saving"),
         ("exit_latency = { value = 100", "exit_latency = { value = \"fast\"", "exit_latency", "invalid type"),
         ("floor = { low = 71, high = 75", "floor = { low = 71, high = 1e999", "floor", ""),
         ("name = \"off\"", "name = \"Off\"", "name = \"Off\"", "a-z"),
