@@ -285,7 +285,8 @@ pub struct PageRun {
     pub pages: Pages,
     /// What they are used for.
     pub class: PageClass,
-    /// Why they keep the slice on; [`Reason::None`] if they do not.
+    /// Why they keep the slice on, as long as they are what they are; [`Reason::None`] if they do not, or only at this
+    /// moment: see [`stays_for`](Self::stays_for).
     #[serde(default, skip_serializing_if = "is_none")]
     pub reason: Reason,
     /// Their properties.
@@ -317,11 +318,25 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl PageRun {
+    /// Whether somebody whom nothing accounts for has them at this moment, as a pipe that they were lent to. Page cache is
+    /// looked at all the time, so its references tell nothing.
+    fn is_lent(&self) -> bool {
+        self.class == PageClass::Anonymous && self.flags.has(PageFlag::Lru) && self.extra_references > 0
+    }
+
+    /// Why they keep the slice on, as a request would say at this moment; [`Reason::None`] if they do not.
+    pub fn stays_for(&self) -> Reason {
+        match self.reason {
+            Reason::None if self.is_lent() => Reason::Pinned,
+            reason => reason,
+        }
+    }
+
     /// What becomes of them.
     pub fn fate(&self) -> Fate {
         match self.class {
             PageClass::Off => Fate::Gone,
-            _ if self.reason != Reason::None => Fate::Stays,
+            _ if self.stays_for() != Reason::None => Fate::Stays,
             PageClass::Free | PageClass::Transit => Fate::Free,
             PageClass::Hole => Fate::Gone,
             _ if self.flags.has(PageFlag::Drop) => Fate::Dropped,

@@ -72,7 +72,7 @@ impl Holdings {
     pub fn of(contents: &Contents) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         for run in &contents.runs {
-            let key = (run.fate(), run.class, run.reason);
+            let key = (run.fate(), run.class, run.stays_for());
             let at = groups.iter().position(|group| (group.fate, group.class, group.reason) == key);
             let group = match at {
                 Some(at) => &mut groups[at],
@@ -80,7 +80,7 @@ impl Holdings {
                     groups.push(Group {
                         fate: key.0,
                         class: run.class,
-                        reason: run.reason,
+                        reason: key.2,
                         pages: Pages::ZERO,
                         pinned: Pages::ZERO,
                         referenced: Pages::ZERO,
@@ -211,6 +211,29 @@ mod tests {
     fn a_page_of_an_isolated_block_stays_even_if_it_is_free() {
         let free = run(0, 4, PageClass::Free, Reason::Cma, &[]);
         assert_eq!(free.fate(), Fate::Stays);
+    }
+
+    /// The same pages as a request would judge them at this moment: it is refused with `pinned`.
+    #[test]
+    fn anonymous_pages_that_somebody_was_lent_stay_and_are_pinned() {
+        let lent = |class, flags: &[PageFlag]| PageRun {
+            extra_references: 1,
+            ..run(0, 64, class, Reason::None, flags)
+        };
+        let anon = lent(PageClass::Anonymous, &[PageFlag::Lru]);
+        assert_eq!((anon.fate(), anon.stays_for()), (Fate::Stays, Reason::Pinned));
+        let mut contents = contents();
+        contents.runs = vec![anon];
+        let holdings = Holdings::of(&contents);
+        assert_eq!(holdings.reasons(), [(Reason::Pinned, Pages(64))]);
+        assert_eq!(contents.blocking().count(), 1);
+        // Page cache is looked at all the time, and what is in a batch is on no list yet.
+        for moves in [lent(PageClass::File, &[PageFlag::Lru]), lent(PageClass::Anonymous, &[])] {
+            assert_eq!((moves.fate(), moves.stays_for()), (Fate::Moves, Reason::None));
+        }
+        // Another reason is told first.
+        let poisoned = PageRun { reason: Reason::HwPoison, ..contents.runs[0].clone() };
+        assert_eq!(poisoned.stays_for(), Reason::HwPoison);
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Look {
 
     /// The look of a run.
     pub(crate) fn of(run: &PageRun) -> Self {
-        match (run.fate(), run.class, run.reason) {
+        match (run.fate(), run.class, run.stays_for()) {
             (_, PageClass::Off, _) => Self::Off,
             (_, PageClass::Hole, _) => Self::Hole,
             (Fate::Stays, _, Reason::HwPoison) => Self::Poisoned,
