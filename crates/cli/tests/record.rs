@@ -110,7 +110,7 @@ fn an_interrupt_ends_cleanly_with_a_last_part() {
     for signal in ["-INT", "-TERM"] {
         let dir = home.path().join(signal);
         // No part grows old before the end: all there is is written there.
-        let child = ramslice(&["record", "--every", "5ms", "--part", "30s", "--from"])
+        let child = ramslice(&["record", "--every", "5ms", "--part", "25s", "--from"])
             .arg(fixture())
             .arg("-o")
             .arg(&dir)

@@ -29,7 +29,7 @@ pub use about::{About, Ended, Platform};
 pub use clock::Clocks;
 pub use error::{ReadError, WriteError};
 pub use reader::{Findings, Located, Recording, Rows};
-pub use recorder::{EventsSource, Options, Recorder, Sources, Summary};
+pub use recorder::{EventsSource, MOST_PART_AGE, Options, Recorder, Sources, Summary};
 pub use replay::Machines;
 pub use row::{Row, Wall};
 pub use rows::Table;

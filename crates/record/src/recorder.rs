@@ -22,8 +22,9 @@ use crate::stored;
 use crate::trace::Trace;
 use crate::writer::{Batch, Writer};
 
-/// How long rows may wait before they are a synced part: well below half a minute, for the disk's part of it.
-const MOST_AGE: Duration = Duration::from_secs(30);
+/// How long rows may wait before they are written: they are to be a synced part within half a minute, and the disk takes
+/// some of that.
+pub const MOST_PART_AGE: Duration = Duration::from_secs(25);
 /// While every page is looked at, trace events are collected this often, lest their buffer overflow.
 const BETWEEN: Duration = Duration::from_millis(200);
 
@@ -36,7 +37,7 @@ pub struct Options {
     pub every: Duration,
     /// How often every page is looked at, with a sample; with the first and the last one in any case.
     pub census: Option<Duration>,
-    /// How old rows may become before they are written; at most 30 s.
+    /// How old rows may become before they are written; at most [`MOST_PART_AGE`].
     pub part_age: Duration,
     /// Continue a recording of the same boot.
     pub append: bool,
@@ -170,7 +171,7 @@ impl<'a> Recorder<'a> {
             &options.dir.join(part::MANIFEST),
             &serde_json::json!({ "about": about, "ended": null }),
         )?;
-        let age = options.part_age.min(MOST_AGE);
+        let age = options.part_age.min(MOST_PART_AGE);
         let writer = Writer::start(options.dir.clone(), number, age, about);
         let root = sources.root.clone();
         let due = Instant::now();
@@ -291,7 +292,7 @@ impl<'a> Recorder<'a> {
         self.drain()?;
         let begun = Instant::now();
         let now = Clocks::now();
-        let mut batch = Batch::default();
+        let mut batch = Batch { made: Some(begun), ..Batch::default() };
         let (sample, boottime_us, realtime_us) = (self.next.0, now.boottime_us, now.realtime);
         let mut row = Sample { sample, boottime_us, realtime_us, ..Sample::default() };
         let mut seen = None;
@@ -356,7 +357,7 @@ impl<'a> Recorder<'a> {
             event.event = self.next.1;
             self.next.1 += 1;
         }
-        self.writer.send(Batch { events, ..Batch::default() })
+        self.writer.send(Batch { events, made: Some(Instant::now()), ..Batch::default() })
     }
 
     /// Events of what differs from the states last seen.

@@ -31,6 +31,8 @@ pub struct Batch {
     pub vmstat: Vec<Vmstat>,
     /// Slices of a census.
     pub census: Vec<Census>,
+    /// When the first of these rows was made; their age counts from then, not from when the thread has them.
+    pub made: Option<Instant>,
 }
 
 impl Batch {
@@ -57,6 +59,9 @@ impl Batch {
     }
 
     fn append(&mut self, mut other: Self) {
+        if other.rows() == 0 {
+            return;
+        }
         self.samples.append(&mut other.samples);
         self.zones.append(&mut other.zones);
         self.slices.append(&mut other.slices);
@@ -64,6 +69,7 @@ impl Batch {
         self.meminfo.append(&mut other.meminfo);
         self.vmstat.append(&mut other.vmstat);
         self.census.append(&mut other.census);
+        self.made = [self.made, other.made].into_iter().flatten().min();
     }
 
     /// One part of every table that the recording has, samples last: see [`crate::rows::Table`].
@@ -92,7 +98,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Begins with part `number`; rows wait for at most `age` before they are written.
+    /// Begins with part `number`; rows become at most `age` old before they are written.
     pub(crate) fn start(dir: PathBuf, number: u32, age: Duration, about: About) -> Self {
         let (batches, queue) = sync_channel(QUEUE);
         let thread = std::thread::spawn(move || work(&dir, number, age, &about, &queue));
@@ -122,26 +128,56 @@ fn work(
     Batch::default().write(dir, number, about)?;
     number += 1;
     let mut waiting = Batch::default();
-    let mut due: Option<Instant> = None;
     loop {
+        let due = waiting.made.map(|made| made + age);
         let patience = due.map_or(age, |due| due.saturating_duration_since(Instant::now()));
         let over = match queue.recv_timeout(patience) {
             Ok(batch) => {
-                due.get_or_insert_with(|| Instant::now() + age);
                 waiting.append(batch);
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
-        let old = due.is_some_and(|due| Instant::now() >= due);
+        // A disk that was slow once would fall further behind if each batch, old by now, became a part of its own.
+        while waiting.rows() < MOST_ROWS
+            && let Ok(batch) = queue.try_recv()
+        {
+            waiting.append(batch);
+        }
+        let old = waiting.made.is_some_and(|made| made.elapsed() >= age);
         if waiting.rows() > 0 && (over || old || waiting.rows() >= MOST_ROWS) {
             std::mem::take(&mut waiting).write(dir, number, about)?;
             number += 1;
-            due = None;
         }
         if over {
             return Ok(number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_age_from_when_they_were_made_not_from_when_the_writer_has_them() {
+        let home = tempfile::tempdir().unwrap();
+        let age = Duration::from_mins(1);
+        let batch =
+            |made: Instant| Batch { samples: vec![Sample::default()], made: Some(made), ..Batch::default() };
+        for table in Table::ALL {
+            fs::create_dir(home.path().join(table.name())).unwrap();
+        }
+        let writer = Writer::start(home.path().to_owned(), 0, age, About::of_system(home.path()));
+        // As of a census that took so long, or with a disk so slow: due at once, where this thread would wait for `age`.
+        let begun = Instant::now();
+        writer.send(batch(begun.checked_sub(age).unwrap())).unwrap();
+        let part = home.path().join("samples/part-000001.parquet");
+        while !part.exists() && begun.elapsed() < age {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(begun.elapsed() < age, "written when the writer has had it for {age:?}");
+        writer.finish().unwrap();
     }
 }

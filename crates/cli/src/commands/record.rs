@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
-use ramslice_record::{Ended, EventsSource, Findings, Options, Recorder, Recording, Sources, Summary};
+use ramslice_record::{
+    Ended, EventsSource, Findings, MOST_PART_AGE, Options, Recorder, Recording, Sources, Summary,
+};
 use ramslice_types::{Backend, parse_duration};
 use serde::Serialize;
 
@@ -66,7 +68,7 @@ pub(crate) struct Args {
     /// End after this time; a COMMAND that still runs gets SIGTERM
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     lasting: Option<Duration>,
-    /// Write a part at least this often, at most 30 s
+    /// Write a part when its first row is this old, at most 25 s: the disk needs the rest of the 30 s
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_part)]
     part: Duration,
     /// Continue the recording that is in DIR, if it is of this boot
@@ -92,8 +94,12 @@ pub(crate) struct Args {
 
 fn parse_part(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
-    if time > Duration::from_secs(30) {
-        return Err(format!("`{text}` is too long: a part is written at least every 30 s"));
+    if time > MOST_PART_AGE {
+        return Err(format!(
+            "`{text}` is too long: a part is to be on the disk 30 s after its first row, so writing begins after {} s \
+             at most",
+            MOST_PART_AGE.as_secs()
+        ));
     }
     Ok(time)
 }
@@ -334,7 +340,10 @@ mod tests {
 
     #[test]
     fn parts_are_at_most_half_a_minute_old() {
-        assert_eq!(parse_part("30s"), Ok(Duration::from_secs(30)));
-        assert!(parse_part("31s").unwrap_err().contains("30 s"));
+        assert_eq!(parse_part("25s"), Ok(Duration::from_secs(25)));
+        for late in ["26s", "30s"] {
+            let refusal = parse_part(late).unwrap_err();
+            assert!(refusal.contains("30 s") && refusal.contains("25 s at most"), "{refusal}");
+        }
     }
 }
