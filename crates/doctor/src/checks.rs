@@ -33,6 +33,37 @@ pub(crate) fn cxl_bytes(findings: &Findings) -> Bytes {
     findings.cxl.iter().filter(|memory| memory.region).filter_map(|memory| memory.size_bytes).sum()
 }
 
+/// Persistent memory in modules. It may serve as ordinary memory behind a cache of DRAM, and be handed out by DAX.
+fn persistent_bytes(findings: &Findings) -> Bytes {
+    let devices = findings.smbios.iter().flat_map(|smbios| &smbios.devices);
+    devices.filter(|device| device.persistent).filter_map(|device| device.size_bytes).sum()
+}
+
+/// DRAM that is a cache of other memory (HMAT), and so has no addresses, if it can be among the modules: a processor may
+/// have its own beside them.
+pub(crate) fn cache_bytes(findings: &Findings) -> Bytes {
+    let cache: Bytes = findings.hmat.iter().flat_map(|hmat| &hmat.caches).map(|cache| cache.size_bytes).sum();
+    let (Some(modules), Some(managed)) = (module_bytes(findings), findings.mem_total_bytes) else {
+        return cache;
+    };
+    let listed = modules + cxl_bytes(findings) + persistent_bytes(findings);
+    // Without the cache the kernel could not have as much as it has, but with it: the cache is not in the list.
+    let beside = managed <= listed && managed > listed.saturating_sub(cache);
+    if beside { Bytes::ZERO } else { cache }
+}
+
+/// DRAM that is set aside for direct access: what persistent memory cannot account for, and the kernel does not have.
+pub(crate) fn set_aside_bytes(findings: &Findings) -> Bytes {
+    let devices = findings.dax.iter().filter(|device| !device.managed);
+    let all: Bytes = devices.filter_map(|device| device.size_bytes).sum();
+    all.saturating_sub(persistent_bytes(findings))
+}
+
+/// Whether DRAM is a cache of other memory, so that the kernel's memory need not be DRAM.
+pub(crate) fn has_cache(findings: &Findings) -> bool {
+    findings.hmat.as_ref().is_some_and(|hmat| !hmat.caches.is_empty())
+}
+
 /// Adds a gap for each contradiction.
 pub(crate) fn check(findings: &mut Findings) {
     let mut gaps = Vec::new();
@@ -40,8 +71,11 @@ pub(crate) fn check(findings: &mut Findings) {
         gaps.push(Gap::new(GapKind::Contradictory, input, path, tells).because(detail));
     };
     let modules = module_bytes(findings);
+    // A cache has no addresses.
+    let without_cache = modules.map(|modules| modules.saturating_sub(cache_bytes(findings)));
     if let (Some(modules), Some(mapped)) = (modules, mapped_bytes(findings))
         && differ(modules, mapped)
+        && !has_cache(findings)
     {
         let detail = format!("modules have {modules} (type 17), but addresses are for {mapped} (type 19)");
         contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
@@ -70,9 +104,14 @@ pub(crate) fn check(findings: &mut Findings) {
             contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);
         }
     }
-    if let (Some(modules), Some(managed)) = (modules, findings.mem_total_bytes) {
-        let there = modules + cxl_bytes(findings);
-        if managed > there {
+    if let (Some(modules), Some(managed)) = (without_cache, findings.mem_total_bytes) {
+        let most = modules + cxl_bytes(findings);
+        let there = most.saturating_sub(set_aside_bytes(findings));
+        // Persistent memory becomes the kernel's behind a cache or by DAX.
+        let other = has_cache(findings) || findings.dax.iter().any(|device| device.managed);
+        let most = if other { most + persistent_bytes(findings) } else { most };
+        if managed > most {
+            let there = most;
             let detail = format!("the kernel manages {managed}, but modules have {there}");
             contradiction("memory size", MEMINFO, "how much memory there is", detail);
         } else if managed.0 < there.0 / 2 {

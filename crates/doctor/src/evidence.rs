@@ -102,7 +102,8 @@ pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
     }
     for device in &findings.dax {
         let says = device.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
-        add("DAX", &format!("sys/bus/dax/devices/{}", device.name), says, "set aside: not to be packed");
+        let so = if device.managed { "the kernel has it as memory" } else { "set aside: not to be packed" };
+        add("DAX", &format!("sys/bus/dax/devices/{}", device.name), says, so);
     }
     for module in &findings.edac {
         let size = module.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());

@@ -133,8 +133,10 @@ pub struct DaxDevice {
     pub name: String,
     /// Its size.
     pub size_bytes: Option<Bytes>,
-    /// Its driver: `kmem` makes it the kernel's memory.
+    /// The node that it would belong to.
     pub target_node: Option<String>,
+    /// Its driver is `kmem`, which makes it the kernel's memory.
+    pub managed: bool,
 }
 
 /// The board.

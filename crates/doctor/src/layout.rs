@@ -3,7 +3,9 @@
 use ramslice_types::Bytes;
 use serde::Serialize;
 
-use crate::checks::{cxl_bytes, domains, mapped_bytes, module_bytes};
+use crate::checks::{
+    cache_bytes, cxl_bytes, domains, has_cache, mapped_bytes, module_bytes, set_aside_bytes,
+};
 use crate::findings::{Findings, Gap, GapKind};
 use crate::gather::{DMI_TABLE, TELLS_SMBIOS};
 use crate::interleave::{Set, sets};
@@ -48,6 +50,10 @@ pub struct Layout {
     pub groups: Vec<Group>,
     /// The parts come from type 20; else they are the finest that is possible.
     pub interleaving_known: bool,
+    /// DRAM of these that is a cache of other memory, which has no addresses: not in the totals.
+    pub cache_bytes: Bytes,
+    /// DRAM of these that is set aside for direct access, which nobody may pack: not in the totals.
+    pub set_aside_bytes: Bytes,
 }
 
 impl Layout {
@@ -133,15 +139,21 @@ pub(crate) fn layout(findings: &Findings) -> (Layout, Vec<Gap>) {
 fn totals(findings: &Findings, out: &mut Layout) {
     let cxl = cxl_bytes(findings);
     let seen: Bytes = findings.edac.iter().filter_map(|module| module.size_bytes).sum();
-    let of_firmware: Vec<Bytes> =
-        [module_bytes(findings), mapped_bytes(findings), (seen > Bytes::ZERO).then_some(seen)]
-            .into_iter()
-            .flatten()
-            .map(|size| size + cxl)
-            .collect();
+    (out.cache_bytes, out.set_aside_bytes) = (cache_bytes(findings), set_aside_bytes(findings));
+    let dram = |size: Bytes| (size.saturating_sub(out.cache_bytes) + cxl).saturating_sub(out.set_aside_bytes);
+    // Behind a cache, addresses and what the kernel has may be of other memory than DRAM.
+    let behind = has_cache(findings);
+    let mapped = mapped_bytes(findings).filter(|_| !behind);
+    let of_firmware: Vec<Bytes> = [module_bytes(findings), mapped, (seen > Bytes::ZERO).then_some(seen)]
+        .into_iter()
+        .flatten()
+        .map(dram)
+        .collect();
     let doubtful = findings.is_doubtful("memory size");
-    // What firmware keeps for itself is missing from the kernel's figure, so this one only counts in need.
-    let all = of_firmware.iter().copied().chain(findings.mem_total_bytes);
+    // What firmware keeps for itself is missing from the kernel's figure, so this one only counts in need. It has neither
+    // what is a cache nor what is set aside.
+    let of_kernel = findings.mem_total_bytes.filter(|_| !behind || of_firmware.is_empty());
+    let all = of_firmware.iter().copied().chain(of_kernel);
     (out.low_total_bytes, out.high_total_bytes) = match of_firmware.first() {
         Some(&first) if !doubtful => (Some(first), Some(first)),
         _ => (all.clone().min(), all.max()),

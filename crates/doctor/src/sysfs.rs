@@ -10,6 +10,7 @@ use crate::smbios::DramKind;
 const EDAC: &str = "sys/devices/system/edac/mc";
 const CXL: &str = "sys/bus/cxl/devices";
 const DAX: &str = "sys/bus/dax/devices";
+const DAX_MANAGED: &str = "sys/bus/dax/drivers/kmem";
 const MEMORY: &str = "sys/devices/system/memory";
 const RAMSLICE: &str = "sys/kernel/mm/ramslice";
 
@@ -123,10 +124,13 @@ pub(crate) fn dax(root: &Root, out: &mut Findings) {
             return out.gaps.push(Gap::new(problem.into(), "DAX", DAX, tells));
         }
     };
+    // Without the driver there is none of these.
+    let managed = root.list(DAX_MANAGED).unwrap_or_default();
     for name in names.into_iter().filter(|name| name.starts_with("dax")) {
+        let managed = managed.contains(&name);
         let size_bytes = size(root, out, "DAX", &format!("{DAX}/{name}/size"), 1);
         let target_node = root.text(&format!("{DAX}/{name}/target_node")).ok();
-        out.dax.push(DaxDevice { name, size_bytes, target_node });
+        out.dax.push(DaxDevice { name, size_bytes, target_node, managed });
     }
 }
 

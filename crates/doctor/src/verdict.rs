@@ -222,6 +222,13 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
     let nodes_open = findings.gaps.iter().any(|gap| gap.input == "MPST" && gap.kind != GapKind::Absent);
     let total = parts.high_total_bytes.unwrap_or_default();
     let high_bytes = if nodes_open { total } else { high_bytes };
+    if total == Bytes::ZERO && left_out(parts).is_some() {
+        let headline = "0 J possible here, because all of its DRAM is a cache of other memory (HMAT) or set aside (DAX).";
+        let slice = SliceAdvice::none("there is no DRAM that could be packed");
+        let mut out = empty(Kind::Zero, headline.to_owned(), slice);
+        out.because.extend(left_out(parts));
+        return out;
+    }
     if high_bytes == Bytes::ZERO {
         let why = if group.modules > 1 {
             format!(
@@ -276,6 +283,7 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
         );
         return out;
     }
+    out.because.extend(left_out(parts));
     out.because.push(format!(
         "The high end takes everything that is open for the best: then {} ({}) can be powered down at a time, and \
          only the one with the kernel stays on.",
@@ -290,6 +298,20 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
         );
     }
     out
+}
+
+/// DRAM that is there but not in the figures, and why.
+fn left_out(parts: &Layout) -> Option<String> {
+    let told = [
+        (parts.cache_bytes, "is a cache before other memory and has no addresses (HMAT)"),
+        (parts.set_aside_bytes, "is set aside for direct access (DAX)"),
+    ];
+    let told: Vec<String> = told
+        .into_iter()
+        .filter(|(size, _)| *size > Bytes::ZERO)
+        .map(|(size, why)| format!("{size} {why}"))
+        .collect();
+    (!told.is_empty()).then(|| format!("Of the DRAM, {}: nobody can pack that.", told.join(", and ")))
 }
 
 /// Where memory is, by the best table there is.

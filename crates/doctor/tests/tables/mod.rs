@@ -15,6 +15,7 @@ pub(crate) const GIB: u64 = 1 << 30;
 /// Codes of memory types (7.18.2).
 pub(crate) const DDR4: u8 = 0x1a;
 pub(crate) const LPDDR5: u8 = 0x23;
+pub(crate) const NON_VOLATILE: u8 = 0x1f;
 
 /// An SMBIOS table under construction.
 #[derive(Default)]
@@ -138,6 +139,20 @@ pub(crate) fn srat(domains: &[(u32, u64, u64)]) -> Vec<u8> {
         body.extend([0; 8]);
     }
     acpi(b"SRAT", &body)
+}
+
+/// An HMAT of memory-side caches: the domain behind each, and its GiB.
+pub(crate) fn hmat(caches: &[(u32, u64)]) -> Vec<u8> {
+    let mut body = vec![0; 4];
+    for (domain, gib) in caches {
+        body.extend([2, 0, 0, 0]);
+        body.extend(32u32.to_le_bytes());
+        body.extend(domain.to_le_bytes());
+        body.extend([0; 4]);
+        body.extend((gib * GIB).to_le_bytes());
+        body.extend([0; 8]);
+    }
+    acpi(b"HMAT", &body)
 }
 
 /// A directory tree shaped like `/`.
