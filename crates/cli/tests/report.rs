@@ -51,7 +51,43 @@ fn the_ledger_runs_over_a_recording() {
     assert!(
         work["emptied_slices"].as_u64().unwrap() > 20 && work["migrated_pages"].as_u64().unwrap() > 10_000
     );
+    // What the factor is from stands beside it.
+    let source = ["--time-factor-source", "compile, five times"];
+    let told = from(&with(&source));
+    let text = String::from_utf8(told.stdout).unwrap();
+    assert!(text.contains("divided by 15.0 (compile, five times)"), "{text}");
+    let told: Value =
+        serde_json::from_slice(&from(&with(&[&["--json"], &source[..]].concat())).stdout).unwrap();
+    assert_eq!(told["time_factor_source"], source[1]);
+    let alone = from(&[&["energy", "--profile", "thesis-parc"], &source[..]].concat());
+    assert_eq!(alone.status.code(), Some(2), "{}", stderr(&alone));
     drop(home);
+}
+
+#[test]
+fn a_report_tells_what_a_longer_run_costs_and_what_the_time_factor_is_from() {
+    let (home, dir) = recording("r", None);
+    let energy = |more: &[&str]| {
+        let terms = ["--profile", "thesis-parc", "--granularity", "slice", "--time-factor", "15"];
+        let made = home.path().join("r.html");
+        let output = report(&[&terms[..], &["--csv"], more].concat(), &[&dir], &made);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let csv = fs::read_to_string(home.path().join("csv/energy.csv")).unwrap();
+        (csv, fs::read_to_string(made).unwrap())
+    };
+    let csv = home.path().join("csv");
+    let csv = csv.to_str().unwrap();
+    let (unknown, _) = energy(&[csv]);
+    assert!(unknown.contains("run time"), "{unknown}");
+    let (known, page) = energy(&[csv, "--runtime-change", "1..2%", "--time-factor-source", "compile"]);
+    assert!(!known.contains("run time"), "{known}");
+    let invested = |csv: &str| -> f64 {
+        let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+        let at = header.iter().position(|name| *name == "invested_high_joules").unwrap();
+        csv.lines().nth(1).unwrap().split(',').nth(at).unwrap().parse().unwrap()
+    };
+    assert!(invested(&known) > invested(&unknown), "{known}\n{unknown}");
+    assert!(page.contains("divided by 15.0 (compile)"));
 }
 
 #[test]

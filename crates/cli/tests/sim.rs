@@ -336,6 +336,10 @@ fn seconds_of_an_emulated_machine_are_not_taken_for_real_ones() {
     assert!((saved(&fast) / saved(&slow) - 8.0).abs() < 1e-6, "{slow}");
     assert_eq!(fast["emptying_joules"], slow["emptying_joules"]);
     assert!(slow["assumptions"].to_string().contains("divided by 4 to 8 (--time-factor)"), "{slow}");
+    let factor = ["--time-factor", "4..8", "--time-factor-source", "compile"];
+    let named =
+        json(&[&["run", path, "--granularity", "slice", "--policy", "periodic"], &factor[..]].concat());
+    assert!(named["assumptions"].to_string().contains("divided by 4 to 8 (compile)"), "{named}");
     let mixed =
         [&tournament[..], &["--loads", "batch", "--granularity", "slice", "--time-factor", "6"]].concat();
     assert!(refused(&mixed, 2).contains("--loads none"));

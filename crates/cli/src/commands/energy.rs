@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use clap::builder::NonEmptyStringValueParser;
 use ramslice_energy::{
     Clock, Granule, Interval, Ledger, Measured, MeterReading, MeterTally, Profile, Sample, Settings, State,
     Statement, Tally, TimeFactor, now,
@@ -22,10 +23,10 @@ use crate::exit::{Exit, UsageError};
 const EVERY: Duration = Duration::from_secs(5);
 /// Between two samples at least, however many slices change.
 const MIN_STEP: Duration = Duration::from_millis(100);
-
 /// Between two readings of the meter at most: counters of RAPL come round, after 262 kJ many of them, within the hour on a
 /// machine at work.
 const METER: Duration = Duration::from_mins(1);
+
 const HELP: &str = "\
 Watches slices and adds up joules by a profile (`ramslice profiles` lists them): saved by memory \
 that is off; invested in emptying and waking slices, in keeping account, in reading dropped cache \
@@ -35,7 +36,8 @@ counted, the verdict is \"undecided\".
 
 Seconds of an emulated machine are not real ones. There, costs come from the operations that the \
 kernel counted, at the prices of the profile's machine, and --time-factor must say how many times \
-slower the machine is: the time of a program here, divided by its time on the profile's machine.
+slower the machine is: the time of a program here, divided by its time on the profile's machine. \
+--time-factor-source names that program beside the figures.
 
 Where the hardware has a meter (RAPL), the machine's energy is read from it and laid beside the \
 profile's. Root only: the counters are in debugfs. Ctrl-C ends it with the report.
@@ -72,15 +74,25 @@ pub(crate) struct Args {
     /// End after this time [default: at Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub(super) duration: Option<Duration>,
-    /// How many times slower than the profile's machine this emulated one is: 15 or 12..18
-    #[arg(long, value_name = "FACTOR")]
-    pub(super) time_factor: Option<Range>,
+    #[command(flatten)]
+    pub(super) slowness: Slowness,
     /// Assume that the hardware switches units of this size, as in 64M, or `slice`
     #[arg(long, value_name = "SIZE|slice")]
     pub(super) granularity: Option<Size>,
     /// By how much the work took longer than without packing: 0.1% or 0..0.2%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     pub(super) runtime_change: Option<Percent>,
+}
+
+/// How slow an emulated machine is, and who says so.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(super) struct Slowness {
+    /// How many times slower than the profile's machine an emulated one is: 15 or 12..18
+    #[arg(long, value_name = "FACTOR")]
+    pub(super) time_factor: Option<Range>,
+    /// What that factor is from, told beside it, as in "lab/case: compile, timed five times"
+    #[arg(long, value_name = "TEXT", requires = "time_factor", value_parser = NonEmptyStringValueParser::new())]
+    pub(super) time_factor_source: Option<String>,
 }
 
 /// `15` or `12..18`.
@@ -207,10 +219,10 @@ impl Plan {
 }
 
 /// The clock of `machine`; an error if its seconds may not be real and nobody says how slow it is.
-pub(super) fn clock(factor: Option<Range>, processor: &Processor, machine: &str) -> Result<Clock> {
-    if let Some(Range(factor)) = factor {
-        let factor =
-            TimeFactor::new(factor, "--time-factor").map_err(|error| UsageError(error.to_string()))?;
+pub(super) fn clock(slowness: &Slowness, processor: &Processor, machine: &str) -> Result<Clock> {
+    if let Some(Range(factor)) = slowness.time_factor {
+        let source = slowness.time_factor_source.as_deref().unwrap_or("--time-factor");
+        let factor = TimeFactor::new(factor, source).map_err(|error| UsageError(error.to_string()))?;
         return Ok(Clock::Emulated(factor));
     }
     let what = match processor {
@@ -235,7 +247,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         return Ok(Exit::Ok);
     }
     if context.saved().is_some() {
-        if args.duration.is_some() || args.time_factor.is_some() || args.runtime_change.is_some() {
+        if args.duration.is_some() || args.slowness.time_factor.is_some() || args.runtime_change.is_some() {
             let message = "a saved machine is one moment, in which no time passes: leave out --for, \
                            --time-factor and --runtime-change";
             return Err(UsageError(message.to_owned()).into());
@@ -247,7 +259,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         energy_show::moment(&now(&sample, &plan.state, granule), &plan, granule, context, out)?;
         return Ok(Exit::Ok);
     }
-    let plan = Plan::new(args, clock(args.time_factor, &Processor::here(), "this machine")?)?;
+    let plan = Plan::new(args, clock(&args.slowness, &Processor::here(), "this machine")?)?;
     let backend = context.backend()?;
     let meter = Meter::find(&plan.clock);
     interruptible(|interrupt| {

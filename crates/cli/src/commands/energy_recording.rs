@@ -8,7 +8,7 @@ use ramslice_kernel::Processor;
 use ramslice_record::{Platform, ReadError, Recording};
 use ramslice_types::Machine;
 
-use super::energy::{Args, Plan, Range, clock};
+use super::energy::{Args, Plan, Slowness, clock};
 use super::energy_show::View;
 use crate::context::{Context, not_replayable};
 use crate::exit::UsageError;
@@ -25,15 +25,15 @@ fn processor(platform: &Platform) -> Processor {
 }
 
 /// The clock of a recording; an error if its seconds may not be real and nobody says how slow the machine was.
-pub(super) fn clock_of(factor: Option<Range>, recording: &Recording) -> Result<Clock> {
-    clock(factor, &processor(&recording.about().platform), "the recorded machine")
+pub(super) fn clock_of(slowness: &Slowness, recording: &Recording) -> Result<Clock> {
+    clock(slowness, &processor(&recording.about().platform), "the recorded machine")
 }
 
 pub(super) fn run(args: &Args, recording: &Recording, context: &Context, out: &mut dyn Write) -> Result<()> {
     if args.duration.is_some() {
         return Err(UsageError("a recording has its own end: leave out --for".to_owned()).into());
     }
-    let plan = Plan::new(args, clock_of(args.time_factor, recording)?)?;
+    let plan = Plan::new(args, clock_of(&args.slowness, recording)?)?;
     let mut machines = recording.machines();
     let mut watched: Option<(Machine, Ledger)> = None;
     let mut printed_us = 0;

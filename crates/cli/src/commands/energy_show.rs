@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use ramslice_energy::{Clock, Granule, Interval, Now, Statement, Tally, percent, range};
+use ramslice_energy::{Clock, Granule, Interval, Now, Statement, Tally, TimeFactor, percent, range};
 use ramslice_types::{Bytes, Quantity, Ratio, Work};
 use serde::Serialize;
 
@@ -26,6 +26,8 @@ struct Head<'a> {
     clock: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     time_factor: Option<Interval<Ratio>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_factor_source: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     granularity_bytes: Option<Bytes>,
     granularity_assumed: bool,
@@ -54,15 +56,16 @@ struct Moment<'a> {
 }
 
 fn head(plan: &Plan, granule: Granule) -> Head<'_> {
-    let (clock, time_factor) = match &plan.clock {
+    let (clock, slower) = match &plan.clock {
         Clock::Real => ("real", None),
-        Clock::Emulated(factor) => ("emulated", Some(factor.factor())),
+        Clock::Emulated(slower) => ("emulated", Some(slower)),
     };
     Head {
         profile: &plan.profile.name,
         state: &plan.state.name,
         clock,
-        time_factor,
+        time_factor: slower.map(TimeFactor::factor),
+        time_factor_source: slower.map(TimeFactor::source),
         granularity_bytes: granule.bytes(),
         granularity_assumed: matches!(granule, Granule::Assumed(_)),
     }

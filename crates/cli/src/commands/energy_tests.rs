@@ -93,7 +93,7 @@ fn args() -> Args {
         machine: None,
         every: Some(Duration::from_millis(1)),
         duration: Some(Duration::from_millis(20)),
-        time_factor: None,
+        slowness: Slowness::default(),
         granularity: Some(Size::Slice),
         runtime_change: None,
     }
@@ -230,13 +230,17 @@ fn the_report_names_what_it_rests_on_and_ends_with_the_verdict() {
 #[test]
 fn emulated_seconds_need_a_factor() {
     let emulated = Processor::Emulated("TCGTCGTCGTCG".to_owned());
-    let error = clock(None, &emulated, "this machine").unwrap_err();
+    let error = clock(&Slowness::default(), &emulated, "this machine").unwrap_err();
     assert!(error.is::<UsageError>() && error.to_string().contains("--time-factor"), "{error}");
-    assert!(clock(None, &Processor::Unknown, "it").is_err());
-    assert!(matches!(clock(Some("12..18".parse().unwrap()), &emulated, "it"), Ok(Clock::Emulated(_))));
-    assert!(matches!(clock(None, &Processor::Virtual("KVMKVMKVM".to_owned()), "it"), Ok(Clock::Real)));
-    assert!(matches!(clock(None, &Processor::Real, "it"), Ok(Clock::Real)));
-    assert!(clock(Some("0".parse().unwrap()), &emulated, "it").is_err());
+    assert!(clock(&Slowness::default(), &Processor::Unknown, "it").is_err());
+    let factor = |text: &str| Slowness { time_factor: Some(text.parse().unwrap()), ..Slowness::default() };
+    assert!(matches!(clock(&factor("12..18"), &emulated, "it"), Ok(Clock::Emulated(_))));
+    assert!(matches!(
+        clock(&Slowness::default(), &Processor::Virtual("KVMKVMKVM".to_owned()), "it"),
+        Ok(Clock::Real)
+    ));
+    assert!(matches!(clock(&Slowness::default(), &Processor::Real, "it"), Ok(Clock::Real)));
+    assert!(clock(&factor("0"), &emulated, "it").is_err());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use clap::builder::NonEmptyStringValueParser;
 use ramslice_report::{Figure, Head, Recorded, Renderer, figures, page};
 use serde::Serialize;
 
@@ -60,9 +61,15 @@ pub(crate) struct Args {
     /// How many times slower than the profile's machine the recorded ones were, if emulated
     #[arg(long, value_name = "FACTOR", requires = "profile")]
     time_factor: Option<energy::Range>,
+    /// What that factor is from, told beside it
+    #[arg(long, value_name = "TEXT", requires = "time_factor", value_parser = NonEmptyStringValueParser::new())]
+    time_factor_source: Option<String>,
     /// Assume that the hardware switches units of this size
     #[arg(long, value_name = "SIZE|slice", requires = "profile")]
     granularity: Option<energy::Size>,
+    /// By how much the work took longer than without packing, as for `ramslice energy`
+    #[arg(long, value_name = "PERCENT", requires = "profile", allow_hyphen_values = true)]
+    runtime_change: Option<energy::Percent>,
 }
 
 impl Args {
@@ -74,9 +81,12 @@ impl Args {
             machine: self.machine.clone(),
             every: None,
             duration: None,
-            time_factor: self.time_factor,
+            slowness: energy::Slowness {
+                time_factor: self.time_factor,
+                time_factor_source: self.time_factor_source.clone(),
+            },
             granularity: self.granularity,
-            runtime_change: None,
+            runtime_change: self.runtime_change,
         })
     }
 }

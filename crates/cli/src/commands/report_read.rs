@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use ramslice_energy::Interval;
 use ramslice_report::{Budget, Energy, Latencies, Priced, Prices, Range, Runs, Verdict};
-use ramslice_types::{SCHEMA_VERSION, Work};
+use ramslice_types::{Ratio, SCHEMA_VERSION, Work};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -256,6 +257,10 @@ struct Ledger {
     profile: String,
     state: String,
     clock: String,
+    #[serde(default)]
+    time_factor: Option<Ends>,
+    #[serde(default)]
+    time_factor_source: Option<String>,
     work: Work,
     saved_joules: Ends,
     invested_joules: Ends,
@@ -294,6 +299,13 @@ impl Ledger {
     /// `attainable` is the limit as a multiple of what was saved.
     fn into_energy(self, name: String, budget: Budget, attainable: Option<f64>) -> Result<Energy> {
         let saved = self.saved_joules.range()?;
+        let mut seconds = format!("{} seconds", self.clock);
+        if let Some(factor) = self.time_factor {
+            let by = self.time_factor_source.as_deref().unwrap_or("--time-factor");
+            let Range { low, high } = factor.range()?;
+            let factor = ramslice_energy::range(Interval::between(Ratio(low), Ratio(high)));
+            seconds.push_str(&format!(", divided by {} ({by})", factor.trim_end()));
+        }
         Ok(Energy {
             sweep: None,
             name,
@@ -313,7 +325,7 @@ impl Ledger {
                 .filter(|line| line.joules.is_none())
                 .map(|line| line.term.replace('_', " "))
                 .collect(),
-            basis: format!("By the profile {}, state {}; {} seconds.", self.profile, self.state, self.clock),
+            basis: format!("By the profile {}, state {}; {seconds}.", self.profile, self.state),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use ramslice_energy::{Ledger, Sample, Sign};
+use ramslice_energy::{Clock, Ledger, Sample, Sign};
 use ramslice_record::rows::Event;
 use ramslice_record::{ReadError, Recording};
 use ramslice_report::{Attempt, Budget, Counted, Energy, Moment, Range, Recorded, Verdict};
@@ -28,7 +28,7 @@ pub(super) struct Found {
 pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Result<Found> {
     let recording = Recording::open(dir).map_err(not_replayable)?;
     let plan = match ledger {
-        Some(args) => Some(Plan::new(args, clock_of(args.time_factor, &recording)?)?),
+        Some(args) => Some(Plan::new(args, clock_of(&args.slowness, &recording)?)?),
         None => None,
     };
     let mut machines = recording.machines();
@@ -211,10 +211,12 @@ impl Joules {
         let statement = plan.statement(self.was.tally(), first, None)?;
         let limit = plan.statement(self.packed.tally(), first, None)?;
         let uncounted = statement.lines.iter().filter(|line| line.joules.is_none());
-        let clock = if plan.clock.is_real() {
-            "real seconds"
-        } else {
-            "emulated seconds, divided by `--time-factor`"
+        let clock = match &plan.clock {
+            Clock::Real => "real seconds".to_owned(),
+            Clock::Emulated(slower) => {
+                let factor = ramslice_energy::range(slower.factor());
+                format!("emulated seconds, divided by {} ({})", factor.trim_end(), slower.source())
+            }
         };
         Some(Energy {
             sweep: None,

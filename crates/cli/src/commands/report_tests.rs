@@ -71,6 +71,14 @@ fn the_last_document_of_a_ledger_counts() {
     let one = &runs.energy[0];
     assert!((one.saved.high - 2.0).abs() < 1e-9 && one.verdict == Verdict::Undecided);
     assert_eq!(one.uncounted, ["run time"]);
+    let factor =
+        r#""clock": "emulated", "time_factor": {"low": 12, "high": 18}, "time_factor_source": "compile""#;
+    let (runs, _) = document(&LEDGER.replace("\"clock\": \"real\"", factor)).unwrap();
+    assert!(
+        runs.energy[0].basis.contains("emulated seconds, divided by 12.0 to 18.0 (compile)"),
+        "{:?}",
+        runs.energy
+    );
     let backwards = LEDGER.replace("\"high\": 1.5", "\"high\": -1.5");
     assert!(refused(&backwards).contains("runs backwards"));
 }

@@ -11,7 +11,7 @@ use ramslice_sim::load::{Pattern, UsageOptions};
 use ramslice_sim::{Config, Placement, Rates};
 use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
 
-use super::super::energy::{Range, Size};
+use super::super::energy::{Size, Slowness};
 use super::super::{energy_recording, profiles};
 use crate::exit::UsageError;
 
@@ -72,9 +72,8 @@ impl Energy {
 /// Whose seconds those of a load are.
 #[derive(Debug, clap::Args)]
 pub(super) struct Seconds {
-    /// How many times slower than the profile's machine a recorded one was, if it was emulated: 15 or 12..18
-    #[arg(long, value_name = "FACTOR")]
-    time_factor: Option<Range>,
+    #[command(flatten)]
+    slowness: Slowness,
 }
 
 impl Seconds {
@@ -82,9 +81,9 @@ impl Seconds {
     pub(super) fn clock<'a>(&self, recordings: impl IntoIterator<Item = &'a Path>) -> Result<Clock> {
         let mut found = None;
         for dir in recordings {
-            found = Some(energy_recording::clock_of(self.time_factor, &Recording::open(dir)?)?);
+            found = Some(energy_recording::clock_of(&self.slowness, &Recording::open(dir)?)?);
         }
-        if self.time_factor.is_some() && found.is_none() {
+        if self.slowness.time_factor.is_some() && found.is_none() {
             let message =
                 "--time-factor says how slow a recorded machine was, and here is no recording: leave it out";
             return Err(UsageError(message.to_owned()).into());

@@ -42,6 +42,10 @@ pub(super) struct Sums {
     pub(super) verdict: ramslice_energy::Verdict,
 }
 
+fn slowness(args: &Args) -> energy::Slowness {
+    energy::Slowness { time_factor: args.time_factor, time_factor_source: None }
+}
+
 impl Joules {
     /// With the profile that is asked for, if any.
     pub(super) fn new(args: &Args, context: &Context) -> Result<Option<Self>> {
@@ -49,7 +53,7 @@ impl Joules {
         // In a saved machine no time passes.
         let clock = match context.saved() {
             Some(_) => Clock::Real,
-            None => energy::clock(args.time_factor, &Processor::here(), "this machine")?,
+            None => energy::clock(&slowness(args), &Processor::here(), "this machine")?,
         };
         Self::with_clock(args, profile, clock).map(Some)
     }
@@ -62,7 +66,7 @@ impl Joules {
             machine: None,
             every: None,
             duration: None,
-            time_factor: args.time_factor,
+            slowness: slowness(args),
             granularity: args.granularity,
             runtime_change: None,
         };
