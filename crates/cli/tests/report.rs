@@ -90,6 +90,28 @@ fn a_report_tells_what_a_longer_run_costs_and_what_the_time_factor_is_from() {
     assert!(page.contains("divided by 15.0 (compile)"));
 }
 
+/// As in what `ramslice calibrate --from` the same file says.
+#[test]
+fn kept_prices_are_drawn_by_both_models_with_the_errors_that_calibrate_tells() {
+    let home = tempfile::tempdir().unwrap();
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/prices-counted.json");
+    let page = home.path().join("prices.html");
+    let output = report(&[], &[&kept], &page);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = fs::read_to_string(page).unwrap();
+    let output = command(&["calibrate", "--json", "--from"]).arg(&kept).output().unwrap();
+    let judged: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (id, model) in [("prices", "b"), ("prices-fitted", "ours")] {
+        let figure = &page[page.find(&format!("<figure id=\"{id}\">")).unwrap()..];
+        let told = figure.split("99 of 100 at most ").nth(1).unwrap().split(' ').next().unwrap();
+        let models = judged["models"].as_array().unwrap();
+        let expected = models.iter().find(|one| one["model"] == model).unwrap();
+        let expected = 100.0 * expected["held_out"]["p99_of_largest"].as_f64().unwrap();
+        let told: f64 = told.parse().unwrap();
+        assert!((told - expected).abs() < 0.01 * expected, "{id}: {told} is not {expected}");
+    }
+}
+
 #[test]
 fn a_recording_that_does_not_tell_what_was_done_is_refused_by_file_and_row() {
     let home = tempfile::tempdir().unwrap();

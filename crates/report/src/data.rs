@@ -152,6 +152,10 @@ impl Counted {
 pub struct Prices {
     /// How figures call it.
     pub name: String,
+    /// Words for the parameters in force when they were emptied; empty if there are none but that.
+    pub in_force: String,
+    /// Why no model was fitted, if none was.
+    pub unfitted: Option<String>,
     /// The slices.
     pub samples: Vec<Priced>,
 }
@@ -171,8 +175,10 @@ pub struct Priced {
     pub move_pages: u64,
     /// Mappings of these.
     pub mappings: u64,
-    /// Expected.
+    /// Expected, by the parameters in force.
     pub predicted_cycles: f64,
+    /// Expected by the model that was fitted to those filled on purpose.
+    pub fitted_cycles: Option<f64>,
     /// Needed.
     pub measured_cycles: f64,
 }

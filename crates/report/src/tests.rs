@@ -105,11 +105,17 @@ fn all() -> Runs {
         move_pages: u64::from(at) * 10,
         mappings: u64::from(at) * 10,
         predicted_cycles: 1e6 + f64::from(at) * 9e4,
+        fitted_cycles: Some(1e6 + f64::from(at) * 1.01e5),
         measured_cycles: 1e6 + f64::from(at) * 1e5,
     };
     Runs {
         recorded: vec![recorded("one"), recorded("<two> & more")],
-        prices: vec![Prices { name: "samples".to_owned(), samples: (0..50).map(priced).collect() }],
+        prices: vec![Prices {
+            name: "samples".to_owned(),
+            in_force: "model B".to_owned(),
+            unfitted: None,
+            samples: (0..50).map(priced).collect(),
+        }],
         energy: vec![
             energy("paper", Budget::Unlimited, (-3.0, -1.0)),
             energy("nothing", Budget::None, (1.0, 2.0)),
@@ -218,7 +224,7 @@ fn a_recording_without_a_census_has_the_figures_that_it_had_and_no_empty_boxes()
     };
     assert_eq!(one, less(&with, &of("2")));
     assert_eq!(without, less(&one, &of("1")));
-    assert_eq!((with.len(), without.len()), (without.len() + 10, 18));
+    assert_eq!((with.len(), without.len()), (without.len() + 10, 20));
 }
 
 #[test]
@@ -386,6 +392,30 @@ fn each_sweep_has_figures_of_its_own_which_say_what_they_are() {
         marks.map(place).collect::<std::collections::BTreeSet<_>>().len()
     };
     assert_eq!((lines(crate::chart::Look::Wide), lines(crate::chart::Look::Narrow)), (1, 2));
+}
+
+#[test]
+fn prices_are_drawn_by_the_parameters_in_force_and_by_the_fitted_model_each_named() {
+    let mut runs = all();
+    let all = figures(&runs);
+    let page = html(&runs);
+    // Of 50 slices that cost 1 to 5.9 million, a price is off by a tenth, or a hundredth, of what is above 1 million.
+    for (id, by, error) in [
+        ("prices", "the parameters in force (model B)", "99 of 100 at most 8.3"),
+        ("prices-fitted", "the model that ramslice calibrate fits", "99 of 100 at most 0.83"),
+    ] {
+        let from = page.find(&format!("<figure id=\"{id}\">")).unwrap();
+        let figure = &page[from..from + page[from..].find("</figure>").unwrap()];
+        assert!(figure.contains(by) && figure.contains(error), "{id}: {error}");
+        assert!(
+            figure.contains("13 slices left by programs") && figure.contains("37 slices filled on purpose")
+        );
+    }
+    assert!(figure(&all, "residuals-fitted").csv().unwrap().contains(",1000000,1000000,0\n"));
+    runs.prices[0].unfitted = Some("too few samples".to_owned());
+    runs.prices[0].samples[0].fitted_cycles = None;
+    let page = html(&runs);
+    assert!(!page.contains("prices-fitted") && page.contains("No model was fitted: too few samples."));
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod progress;
 pub(crate) mod ramp;
 pub(crate) mod record;
 pub(crate) mod report;
+mod report_prices;
 mod report_read;
 mod report_recording;
 mod report_sweep;

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use ramslice_energy::Interval;
-use ramslice_report::{Budget, Energy, Latencies, Priced, Prices, Range, Runs, Verdict};
+use ramslice_report::{Budget, Energy, Latencies, Priced, Range, Runs, Verdict};
 use ramslice_types::{Ratio, SCHEMA_VERSION, Work};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::report_sweep::{self, Sweep};
-use super::{energy, report_recording};
+use super::{energy, report_prices, report_recording};
 use crate::exit::UsageError;
 
 const KINDS: &str = "a directory made by `ramslice record`, a file of `ramslice calibrate -o` or of `ramslice energy \
@@ -117,11 +117,14 @@ impl Reader {
         }
         version(path, &document)?;
         if has("samples") && has("price_parameters_100cycles") {
-            let saved: Saved = parse(path, document)?;
-            let kernel = saved.kernel_release;
+            let saved: Saved = parse(path, document.clone())?;
             let samples: Vec<Priced> = saved.samples.into_iter().map(Into::into).collect();
-            let about = format!("{} slices with the cost of emptying them, Linux {kernel}", samples.len());
-            self.runs.prices.push(Prices { name: name.to_owned(), samples });
+            let about = format!(
+                "{} slices with the cost of emptying them, Linux {}",
+                samples.len(),
+                saved.kernel_release
+            );
+            self.runs.prices.push(report_prices::fitted(name, samples, document));
             return Ok(about);
         }
         if document.get("command").and_then(Value::as_str) == Some("energy") && has("net_joules") {
@@ -223,6 +226,7 @@ impl From<Sample> for Priced {
             drop_pages: sample.drop_pages,
             move_pages: sample.move_pages,
             mappings: sample.mappings,
+            fitted_cycles: None,
             predicted_cycles: sample.price_predicted_100cycles as f64 * 100.0,
             measured_cycles: sample.price_measured_100cycles as f64 * 100.0,
         }

@@ -160,6 +160,7 @@ mod tests {
             drop_pages: dropped,
             move_pages: moved,
             mappings,
+            fitted_cycles: None,
             predicted_cycles: 0.0,
             measured_cycles: 1000.0 + 7.0 * moved as f64,
         }

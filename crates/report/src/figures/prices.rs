@@ -18,27 +18,98 @@ pub(super) fn missing(id: &str, title: &str) -> Figure {
     Figure::missing(id, title, "none of the runs has slices with a measured cost", how)
 }
 
-/// Figure 4.5 of the thesis, above.
-pub(crate) fn prices(runs: &Runs) -> Vec<Figure> {
-    let all = runs.prices.len();
-    if all == 0 {
-        return vec![missing("prices", PRICES)];
-    }
-    let draw = |(at, run): (usize, &Prices)| {
-        let (id, title) = (id("prices", at, all), heading(PRICES, &run.name, all));
-        let caption = format!(
-            "A point is a slice that was emptied: its price by the parameters in force, and what it cost. On the line, \
-             both are the same. {}",
-            summary(&run.samples)
-        );
-        let (run, name) = (Rc::new(run.clone()), title.clone());
-        let csv = csv(&run);
-        Figure::drawn(id.clone(), title, caption, csv, move |look| draw_prices(&id, &name, &run, look))
-    };
-    runs.prices.iter().enumerate().map(draw).collect()
+/// By what slices are priced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Model {
+    InForce,
+    Fitted,
 }
 
-fn csv(run: &Prices) -> Csv {
+impl Model {
+    /// The ending of a figure's id, of its title, and words for what prices are by.
+    fn words(self, run: &Prices) -> (&'static str, &'static str, String) {
+        let named = if run.in_force.is_empty() { String::new() } else { format!(" ({})", run.in_force) };
+        match self {
+            Self::InForce => ("", "by the parameters in force", format!("the parameters in force{named}")),
+            Self::Fitted => (
+                "-fitted",
+                "by the fitted model",
+                "the model that ramslice calibrate fits to those filled on purpose".to_owned(),
+            ),
+        }
+    }
+}
+
+/// A run priced by one model.
+#[derive(Debug, Clone)]
+struct View {
+    run: Rc<Prices>,
+    model: Model,
+}
+
+impl View {
+    fn price(&self, one: &Priced) -> f64 {
+        match self.model {
+            Model::InForce => one.predicted_cycles,
+            Model::Fitted => one.fitted_cycles.unwrap_or(one.predicted_cycles),
+        }
+    }
+
+    fn error(&self, one: &Priced) -> f64 {
+        self.price(one) - one.measured_cycles
+    }
+}
+
+/// A figure for each run and each model that there is.
+fn for_models(
+    runs: &Runs,
+    base: &str,
+    title: &str,
+    caption: impl Fn(&View) -> String,
+    draw: fn(&str, &str, &View, Look) -> String,
+) -> Vec<Figure> {
+    let all = runs.prices.len();
+    if all == 0 {
+        return vec![missing(base, title)];
+    }
+    let mut figures = Vec::new();
+    for (at, run) in runs.prices.iter().enumerate() {
+        let fitted = !run.samples.is_empty() && run.samples.iter().all(|one| one.fitted_cycles.is_some());
+        let run = Rc::new(run.clone());
+        for model in
+            [Model::InForce, Model::Fitted].into_iter().filter(|one| fitted || *one == Model::InForce)
+        {
+            let (ending, by, _) = model.words(&run);
+            let id = format!("{}{ending}", id(base, at, all));
+            let name = heading(&format!("{title}, {by}"), &run.name, all);
+            let view = View { run: Rc::clone(&run), model };
+            let (caption, csv, shown) = (caption(&view), csv(&view), name.clone());
+            figures.push(Figure::drawn(id.clone(), name, caption, csv, move |look| {
+                draw(&id, &shown, &view, look)
+            }));
+        }
+    }
+    figures
+}
+
+/// Figure 4.5 of the thesis, above.
+pub(crate) fn prices(runs: &Runs) -> Vec<Figure> {
+    let caption = |view: &View| {
+        let (.., by) = view.model.words(&view.run);
+        let unfitted = view
+            .run
+            .unfitted
+            .as_ref()
+            .map_or_else(String::new, |why| format!(" No model was fitted: {why}."));
+        format!(
+            "A point is a slice that was emptied: its price by {by}, and what it cost. On the line, both are the same. {}{unfitted}",
+            summary(view)
+        )
+    };
+    for_models(runs, "prices", PRICES, caption, draw_prices)
+}
+
+fn csv(view: &View) -> Csv {
     let mut csv = Csv::new(&[
         "label",
         "held_out",
@@ -50,7 +121,7 @@ fn csv(run: &Prices) -> Csv {
         "cost_cycles",
         "error_cycles",
     ]);
-    for one in &run.samples {
+    for one in &view.run.samples {
         csv.row(&[
             one.label.clone(),
             one.held_out.to_string(),
@@ -58,16 +129,12 @@ fn csv(run: &Prices) -> Csv {
             one.drop_pages.to_string(),
             one.move_pages.to_string(),
             one.mappings.to_string(),
-            format!("{}", one.predicted_cycles),
+            format!("{}", view.price(one)),
             format!("{}", one.measured_cycles),
-            format!("{}", error(one)),
+            format!("{}", view.error(one)),
         ]);
     }
     csv
-}
-
-fn error(one: &Priced) -> f64 {
-    one.predicted_cycles - one.measured_cycles
 }
 
 /// Percentile of sorted values: the smallest that so many are not above.
@@ -76,18 +143,26 @@ pub(super) fn percentile(sorted: &[f64], share: f64) -> f64 {
     sorted.get(at.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0.0)
 }
 
-/// Errors in words.
-fn summary(samples: &[Priced]) -> String {
-    let mut errors: Vec<f64> = samples.iter().map(|one| error(one).abs()).collect();
+/// Errors in words, of what models were not fitted to first.
+fn summary(view: &View) -> String {
+    let told = [(true, "left by programs"), (false, "filled on purpose")].map(|(held_out, words)| {
+        let group: Vec<&Priced> = view.run.samples.iter().filter(|one| one.held_out == held_out).collect();
+        (!group.is_empty()).then(|| errors(view, &group, words))
+    });
+    told.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+fn errors(view: &View, group: &[&Priced], words: &str) -> String {
+    let mut errors: Vec<f64> = group.iter().map(|one| view.error(one).abs()).collect();
     errors.sort_by(f64::total_cmp);
-    let most = samples.iter().map(|one| one.measured_cycles).fold(0.0, f64::max);
+    let most = group.iter().map(|one| one.measured_cycles).fold(0.0, f64::max);
     let share = |value: f64| {
         if most > 0.0 { format!("{} %", digits(100.0 * value / most)) } else { "unknown".to_owned() }
     };
-    let bias = samples.iter().map(error).sum::<f64>() / samples.len().max(1) as f64;
+    let bias = group.iter().map(|one| view.error(one)).sum::<f64>() / group.len() as f64;
     format!(
-        "{} slices; of the largest cost, half of the errors are at most {}, 99 of 100 at most {}; the mean error is {}.",
-        samples.len(),
+        "{} slices {words}: of their largest cost, half of the errors are at most {}, 99 of 100 at most {}; the mean error is {}.",
+        group.len(),
         share(percentile(&errors, 0.5)),
         share(percentile(&errors, 0.99)),
         share(bias)
@@ -105,11 +180,11 @@ fn keys(run: &Prices) -> Vec<Key> {
     groups.into_iter().map(|(class, label)| Key::new(class, Mark::Dot, label)).collect()
 }
 
-fn told(one: &Priced) -> String {
+fn told(view: &View, one: &Priced) -> String {
     format!(
         "{}: price {} M, cost {} M cycles, {} to move, {} mappings, {} to drop",
         one.label,
-        digits(one.predicted_cycles / MEGA),
+        digits(view.price(one) / MEGA),
         digits(one.measured_cycles / MEGA),
         one.move_pages,
         one.mappings,
@@ -117,56 +192,51 @@ fn told(one: &Priced) -> String {
     )
 }
 
-fn most(run: &Prices) -> f64 {
-    run.samples.iter().map(|one| one.measured_cycles.max(one.predicted_cycles)).fold(0.0, f64::max) / MEGA
+fn most(view: &View) -> f64 {
+    view.run.samples.iter().map(|one| one.measured_cycles.max(view.price(one))).fold(0.0, f64::max) / MEGA
 }
 
-fn draw_prices(id: &str, title: &str, run: &Prices, look: Look) -> String {
-    let mut keys = keys(run);
+fn draw_prices(id: &str, title: &str, view: &View, look: Look) -> String {
+    let mut keys = keys(&view.run);
     keys.push(Key::new("diagonal", Mark::Line, "price = cost"));
-    let end = ceiling(most(run));
+    let end = ceiling(most(view));
     let x = Axis::new((0.0, end), "cost, millions of CPU cycles");
     let y = Axis::new((0.0, end), "price, millions of CPU cycles");
     let mut panel = Panel::new(look, title, if look == Look::Narrow { 300.0 } else { 420.0 }, &keys, &x, &y);
     panel.curve("diagonal", &[(0.0, 0.0), (end, end)]);
-    for one in &run.samples {
-        let point = panel.at(one.measured_cycles / MEGA, one.predicted_cycles / MEGA);
-        panel.svg.circle(group(one).0, point, 3.0, &told(one));
+    for one in &view.run.samples {
+        let point = panel.at(one.measured_cycles / MEGA, view.price(one) / MEGA);
+        panel.svg.circle(group(one).0, point, 3.0, &told(view, one));
     }
-    panel.finish(id, title, &summary(&run.samples))
+    panel.finish(id, title, &summary(view))
 }
 
 /// Figure 4.5 of the thesis, below.
 pub(crate) fn residuals(runs: &Runs) -> Vec<Figure> {
-    let all = runs.prices.len();
-    if all == 0 {
-        return vec![missing("residuals", RESIDUALS)];
-    }
-    let draw = |(at, run): (usize, &Prices)| {
-        let (id, title) = (id("residuals", at, all), heading(RESIDUALS, &run.name, all));
-        let caption = "How many slices have an error of that size: price less cost. Left of 0, emptying cost more than \
-                       was expected.";
-        let (run, name) = (Rc::new(run.clone()), title.clone());
-        let csv = csv(&run);
-        Figure::drawn(id.clone(), title, caption, csv, move |look| draw_residuals(&id, &name, &run, look))
+    let caption = |view: &View| {
+        let (.., by) = view.model.words(&view.run);
+        format!(
+            "How many slices have an error of that size: price by {by} less cost. Left of 0, emptying cost more than was \
+             expected."
+        )
     };
-    runs.prices.iter().enumerate().map(draw).collect()
+    for_models(runs, "residuals", RESIDUALS, caption, draw_residuals)
 }
 
-fn draw_residuals(id: &str, title: &str, run: &Prices, look: Look) -> String {
+fn draw_residuals(id: &str, title: &str, view: &View, look: Look) -> String {
     let bars = if look == Look::Narrow { 25 } else { 49 };
-    let most = run.samples.iter().map(|one| error(one).abs()).fold(0.0, f64::max) / MEGA;
+    let most = view.run.samples.iter().map(|one| view.error(one).abs()).fold(0.0, f64::max) / MEGA;
     let end = ceiling(most);
     let width = 2.0 * end / f64::from(bars);
     let mut counts = vec![[0u32; 2]; bars as usize];
-    for one in &run.samples {
-        let at = ((error(one) / MEGA + end) / width) as usize;
+    for one in &view.run.samples {
+        let at = ((view.error(one) / MEGA + end) / width) as usize;
         counts[at.min(bars as usize - 1)][usize::from(one.held_out)] += 1;
     }
     let top = counts.iter().map(|both| both[0] + both[1]).max().unwrap_or(1);
     let x = Axis::new((-end, end), "price less cost, millions of CPU cycles");
     let y = Axis::new((0.0, ceiling(f64::from(top))), "slices");
-    let mut panel = Panel::new(look, title, 200.0, &keys(run), &x, &y);
+    let mut panel = Panel::new(look, title, 200.0, &keys(&view.run), &x, &y);
     for (at, both) in counts.iter().enumerate() {
         let (mut below, from) = (0.0, -end + at as f64 * width);
         for (count, class) in both.iter().zip(["point-filled", "point-program"]) {
@@ -186,5 +256,5 @@ fn draw_residuals(id: &str, title: &str, run: &Prices, look: Look) -> String {
         }
     }
     panel.curve("zero", &[(0.0, 0.0), (0.0, ceiling(f64::from(top)))]);
-    panel.finish(id, title, &summary(&run.samples))
+    panel.finish(id, title, &summary(view))
 }
