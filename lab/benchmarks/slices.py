@@ -21,7 +21,12 @@ SCRIPT = "bench_slices.py"
 COUNTER_BYTES = 44
 
 
-def samples(args, usual):
+# Boots of one kernel differ by more than what is measured within one. Where a boot is cheap, it is one sample, and so many are
+# what targets ask for (need_n).
+BOOTS = 10
+
+
+def samples(args, usual=BOOTS):
     return 1 if args.quick else usual
 
 
@@ -29,13 +34,9 @@ def images_of(*flavours):
     return {flavour: machines.image(flavour) for flavour in flavours}
 
 
-def medians(found, key, together=3):
-    """Medians of so many rounds each: an interrupt more or less is not what is measured."""
-    values = []
-    for figures in found:
-        rounds = figures["loops"][key]
-        values += [statistics.median(rounds[n:n + together]) for n in range(0, len(rounds), together)]
-    return values
+def by_boot(found, part, value):
+    """One value of each boot: the median of its rounds. An interrupt more or less is not what is measured."""
+    return [statistics.median(map(value, figures[part])) for figures in found]
 
 
 def compared(name, unit, ours, theirs, margin=None, **more):
@@ -62,25 +63,33 @@ def check_clock(found):
             raise SystemExit(f"the guest's clock does not count instructions: {seen}")
 
 
-def loops(args):
-    """Page faults and fork: ramslice off and on, against stock."""
+def compared_loops(args, cpus, names):
+    """Loops on so many CPUs, ramslice off and on, against stock; {loop: name of its entries}."""
     arms = {"stock": ("stock", []), "off": ("plain", ["--append", "ramslice=off"]), "on": ("plain", ["--append", "ramslice=on"])}
     images = images_of("plain", "stock")
-    new = []
-    for cpus in (1, 2):
-        boots = [Boot(arm, flavour, [*LOOPS, "--cpus", str(cpus), *words], SCRIPT, ["loops"])
-                 for arm, (flavour, words) in arms.items() for _ in range(samples(args, 3))]
-        found = machines.run(boots, images, f"loops-{cpus}", args.quick, args.jobs, args.seed)
+    boots = [Boot(arm, flavour, [*LOOPS, "--cpus", str(cpus), *words], SCRIPT, ["loops"])
+             for arm, (flavour, words) in arms.items() for _ in range(samples(args))]
+    found = machines.run(boots, images, f"loops-{cpus}", args.quick, args.jobs, args.seed)
+    if cpus == 1:
         for arm in arms:
-            if cpus == 1:
-                check_clock(found[arm])
+            check_clock(found[arm])
+    new = []
+    for loop, name in names.items():
+        values = {arm: [statistics.median(figures["loops"][loop]) for figures in found[arm]] for arm in arms}
+        unit = "ratio of instructions" + (" per page" if loop == "fault" else "")
         for arm, margin in (("off", 0.002), ("on", 0.01)):
-            new.append(compared(f"fault-{cpus}-{arm}", "ratio of instructions per page", medians(found[arm], "fault"),
-                                medians(found["stock"], "fault"), margin))
-            if cpus == 1:
-                new.append(compared(f"fork-{arm}", "ratio of instructions", medians(found[arm], "fork"),
-                                    medians(found["stock"], "fork"), margin))
+            new.append(compared(f"{name}-{arm}", unit, values[arm], values["stock"], margin))
     return new, images
+
+
+def loops(args):
+    """Page faults and fork on one CPU: ramslice off and on, against stock."""
+    return compared_loops(args, 1, {"fault": "fault-1", "fork": "fork"})
+
+
+def threads(args):
+    """Page faults by two threads on two CPUs: ramslice off and on, against stock."""
+    return compared_loops(args, 2, {"fault": "fault-2"})
 
 
 def per_page(rows):
@@ -120,11 +129,11 @@ def together(args):
     """Several slices emptied in one request, against blocks one after the other: migrations per page."""
     images = images_of("plain", "stock")
     boots = [Boot(arm, flavour, [*MOVABLE, "--cpus", "2"], SCRIPT, ["together"])
-             for arm, flavour in (("ours", "plain"), ("hotplug", "stock")) for _ in range(1 if args.quick else 2)]
+             for arm, flavour, usual in (("ours", "plain", BOOTS), ("hotplug", "stock", 2)) for _ in range(samples(args, usual))]
     found = machines.run(boots, images, "together", args.quick, 1, args.seed)
 
     def per_page(arm):
-        return [r["migrated"] / r["had_to_move"] for figures in found[arm] for r in figures["together"]]
+        return by_boot(found[arm], "together", lambda r: r["migrated"] / r["had_to_move"])
 
     value = plain("migrations", "migrations per page that had to move", per_page("ours"))
     value["beside"] = {"stock hotplug": stats.mean(per_page("hotplug"))[0]}
@@ -132,17 +141,18 @@ def together(args):
 
 
 def tlb(args):
-    """TLB shoot-down interrupts per migrated page, in lists of 512 and one by one."""
+    """TLB shoot-down interrupts per migrated page, in lists as long as usual and one by one."""
     images = images_of("plain")
     boots = [Boot("ours", "plain", [*MOVABLE, "--append", "ramslice=64M", "--cpus", "2"], SCRIPT, ["tlb"])
-             for _ in range(1 if args.quick else 2)]
+             for _ in range(samples(args))]
     found = machines.run(boots, images, "tlb", args.quick, 1, args.seed)["ours"]
 
-    def per_page(batch):
-        return [r["interrupts"] / r["migrated"] for figures in found for r in figures["tlb"][batch]]
+    def per_page(length):
+        rows = [figures["tlb"] for figures in found]
+        return by_boot(rows, length, lambda r: r["interrupts"] / r["migrated"])
 
-    value = plain("shootdowns", "interrupts per migrated page", per_page("512"))
-    value["beside"] = {"lists of one, as in the thesis": stats.mean(per_page("1"))[0]}
+    value = plain("shootdowns", "interrupts per migrated page", per_page("usual"))
+    value["beside"] = {"folios in a list": found[0]["tlb"]["folios"], "lists of one, as in the thesis": stats.mean(per_page("one"))[0]}
     return [value], images
 
 
@@ -150,11 +160,11 @@ def snapshot(args):
     """A snapshot and the order of 8192 slices of 64 MiB, under KUnit."""
     images = images_of("plain")
     words = ["--mem", "1G", "--cpus", "1", ICOUNT, "--append", "kunit.enable=1 kunit.filter_glob=ramslice_snapshot"]
-    found = machines.run([Boot("ours", "plain", words, SCRIPT, ["snapshot"]) for _ in range(1 if args.quick else 2)],
+    found = machines.run([Boot("ours", "plain", words, SCRIPT, ["snapshot"]) for _ in range(samples(args))],
                          images, "snapshot", args.quick, args.jobs, args.seed)["ours"]
-    rows = [row for figures in found for row in figures["snapshot"]]
-    value = plain("snapshot", "ms at 1 GIPS", [(r["snapshot_ns"] + r["order_ns"]) / 1e6 for r in rows])
-    value["beside"] = {name: statistics.fmean(r[f"{name}_ns"] for r in rows) / 1e6 for name in ("snapshot", "order")}
+    value = plain("snapshot", "ms at 1 GIPS", by_boot(found, "snapshot", lambda r: (r["snapshot_ns"] + r["order_ns"]) / 1e6))
+    value["beside"] = {name: statistics.fmean(by_boot(found, "snapshot", lambda r: r[f"{name}_ns"] / 1e6))
+                       for name in ("snapshot", "order")}
     return [value], images
 
 
@@ -241,5 +251,5 @@ def flames(args):
     return [], images
 
 
-PARTS = {"loops": loops, "empty": empty, "snapshot": snapshot, "together": together, "tlb": tlb, "memory": memory, "daemon": daemon,
+PARTS = {"loops": loops, "threads": threads, "empty": empty, "snapshot": snapshot, "together": together, "tlb": tlb, "memory": memory, "daemon": daemon,
          "redis": redis, "flames": flames}

@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from benchmarks import energy, entries, governor, programs, stats
+from benchmarks import energy, entries, governor, programs, slices, stats
 
 ENTRY = {"name": "x", "value": 0.6, "ci95": [0.59, 0.61], "n": 10, "source": "run", "kernel": {"plain": {"code": "now"}},
          "equivalence": {"margin": 0.01, "p": 0.01}}
@@ -68,6 +68,51 @@ class Statistics(unittest.TestCase):
         found, (low, high) = stats.largest(values)
         self.assertEqual((found, high), (max(values), max(values)))
         self.assertLess(low, found)
+
+
+@mock.patch("benchmarks.slices.images_of", lambda *flavours: {})
+class Samples(unittest.TestCase):
+    """Boots of which each has figures about its own number."""
+
+    # Per unit of the figures, by part
+    SCALE = {"loops": 1, "threads": 1, "together": 1, "tlb": 1, "snapshot": 2e-6}
+
+    @staticmethod
+    def figures(number):
+        rounds = [number + part for part in (-0.4, -0.3, 0, 0, 0.3, 0.4)]
+        rows = [dict.fromkeys(("migrated", "interrupts", "snapshot_ns", "order_ns"), value) for value in rounds]
+        flushes = [row | {"migrated": 1} for row in rows]
+        return {"loops": {"calibrate": {"ticks": 1, "instructions": 1}, "fault": rounds, "fork": rounds},
+                "together": [row | {"had_to_move": 1} for row in rows], "snapshot": rows,
+                "tlb": {"folios": 128, "usual": flushes, "one": flushes}}
+
+    def entries(self, part):
+        """What comes of a part, and the boots' numbers by arm."""
+        numbers = {}
+
+        def run(boots, *_):
+            numbers.clear()
+            for number, boot in enumerate(boots, 1):
+                numbers.setdefault(boot.arm, []).append(number)
+            return {arm: list(map(self.figures, mine)) for arm, mine in numbers.items()}
+
+        with mock.patch("benchmarks.machines.run", run):
+            new, _ = slices.PARTS[part](mock.Mock(quick=False, jobs=1, seed=1))
+        return new, numbers
+
+    def test_each_is_a_boot_where_boots_are_cheap_and_there_are_as_many_as_the_target_wants(self):
+        goals = entries.targets()["slices"]
+        for part, scale in self.SCALE.items():
+            new, numbers = self.entries(part)
+            for entry in new:
+                with self.subTest(entry["name"]):
+                    self.assertGreaterEqual(entry["n"], goals[entry["name"]]["need_n"])
+                    arm = entry["name"].split("-")[-1]
+                    self.assertEqual([round(value / scale, 9) for value in entry["values"]], numbers[arm if arm in numbers else "ours"])
+                    self.assertEqual(entry.get("baseline"), numbers.get("stock"))
+
+    def test_lists_are_as_long_as_the_kernel_has_them(self):
+        self.assertEqual(self.entries("tlb")[0][0]["beside"]["folios in a list"], 128)
 
 
 @mock.patch("benchmarks.machines.code", lambda flavour: "now")
