@@ -9,7 +9,7 @@ import textwrap
 import tomllib
 
 from common import OUT, ROOT
-from . import machines, programs
+from . import flame, machines, programs
 
 TARGETS = ROOT / "lab/benchmarks/targets.toml"
 MARKS = {"true": "met", "false": "MISSED", "unmeasured": "unmeasured", "stale": "stale"}
@@ -103,7 +103,7 @@ def limit(goal):
 
 
 def check(suites):
-    """Prints a table of all targets; returns the number that are not met."""
+    """Prints a table of all targets, and what is stale beside them; returns the number that are not met."""
     bad, missed = 0, []
     print(f"{'entry':<34} {'value':>11} {'95% interval':>23} {'target':>9}  {'n':>3}  state")
     for suite, wanted in targets().items():
@@ -126,6 +126,9 @@ def check(suites):
                 bad += 1
             if state == "false":
                 missed.append((name, goal))
+    for name in flame.stale(machines.code("plain")) if not suites or "slices" in suites else []:
+        print(f"{name:<85}{MARKS['stale']} (kept): lab/bench slices --only flames")
+        bad += 1
     for name, goal in missed:
         print(f"\n{name}: {goal['what']}")
         print(textwrap.fill(goal.get("cause", "no cause is known yet"), 110, initial_indent="  missed because: ",

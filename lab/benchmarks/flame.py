@@ -5,7 +5,7 @@ import datetime
 import os
 import subprocess
 
-from common import CACHE, die
+from common import CACHE, ROOT, die
 
 INFERNO = CACHE / "inferno"
 VERSION = "0.12.8"
@@ -34,8 +34,8 @@ def fold(folder, name):
                           stderr=subprocess.DEVNULL, check=True).stdout.decode()
 
 
-def draw(folder, out, image):
-    """Writes OUT/flame-NAME.svg for each graph, whose title says what was profiled when; their paths."""
+def draw(folder, out, image, code):
+    """Writes OUT/flame-NAME.svg for each graph, whose title says what was profiled when, a comment of which code; their paths."""
     install()
     drawn = []
     out.mkdir(parents=True, exist_ok=True)
@@ -54,6 +54,13 @@ def draw(folder, out, image):
                               "--colors", "blue", "--hash"],
                              input="".join(lines), text=True, stdout=subprocess.PIPE, check=True, env=os.environ).stdout
         drawn.append(out / f"flame-{name}.svg")
-        drawn[-1].write_text(svg)
+        drawn[-1].write_text(svg + f"<!-- code {code} -->\n")
         print(f"  {drawn[-1]}: {sum(int(line.rsplit(' ', 1)[1]) for line in lines)} samples")
     return drawn
+
+
+def stale(code, folder=ROOT / "results"):
+    """Names of the graphs that are kept and are of other code, or do not say of which."""
+    names = [f"flame-{name}.svg" for name in GRAPHS]
+    return [name for name in names if (folder / name).exists()
+            and f"<!-- code {code} -->" not in (folder / name).read_text()]

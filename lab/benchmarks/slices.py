@@ -244,7 +244,7 @@ def flames(args):
     boot = Boot("ours", "plain", [*MOVABLE, ICOUNT, "--cpus", "1", "--disk", "4G", "--append", "ramslice=64M"], SCRIPT,
                 ["profile"])
     machines.run([boot], images, "flames", args.quick, 1, args.seed)
-    drawn = flame.draw(boot.folder, OUT / "bench", images["plain"].name)
+    drawn = flame.draw(boot.folder, OUT / "bench", images["plain"].name, machines.describe(images)["plain"]["code"])
     if not args.quick:
         for path in drawn:
             shutil.copy(path, ROOT / "results" / path.name)

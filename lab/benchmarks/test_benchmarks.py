@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from benchmarks import energy, entries, governor, programs, slices, stats
+from benchmarks import energy, entries, flame, governor, programs, slices, stats
 
 ENTRY = {"name": "x", "value": 0.6, "ci95": [0.59, 0.61], "n": 10, "source": "run", "kernel": {"plain": {"code": "now"}},
          "equivalence": {"margin": 0.01, "p": 0.01}}
@@ -167,6 +167,21 @@ class Judgement(unittest.TestCase):
         self.assertEqual(self.judge({"margin": 0.01}), "true")
         self.assertEqual(self.judge({"margin": 0.01}, equivalence={"margin": 0.01, "p": 0.2}), "false")
         self.assertEqual(self.judge({"margin": 0.01}, equivalence={}), "false")
+
+    def test_graphs_that_are_kept_are_stale_if_the_code_is_another_or_unknown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "flame-targets.svg"
+            self.assertEqual(flame.stale("now", Path(folder)), [])
+            for text, found in (("", [path.name]), ("<!-- code then -->", [path.name]), ("<!-- code now -->", [])):
+                path.write_text(f"<svg></svg>{text}\n")
+                self.assertEqual(flame.stale("now", Path(folder)), found)
+        table = io.StringIO()
+        with mock.patch("benchmarks.flame.stale", lambda code: [path.name] if code == "now" else []):
+            for suites, told in (([], True), (["slices"], True), (["energy"], False)):
+                with contextlib.redirect_stdout(table):
+                    entries.check(suites)
+                self.assertEqual(path.name in table.getvalue(), told)
+                table.truncate(0)
 
     def test_every_target_names_what_it_is_about(self):
         for suite, wanted in entries.targets().items():
