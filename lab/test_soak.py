@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which soak runs replace the summary that is kept."""
+
+import argparse
+import datetime
+import importlib.machinery
+import importlib.util
+import json
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+PROGRAM = str(Path(__file__).with_name("soak"))
+soak = importlib.util.module_from_spec(
+    importlib.util.spec_from_loader("soak", importlib.machinery.SourceFileLoader("soak", PROGRAM)))
+soak.__loader__.exec_module(soak)
+
+
+class Kept(unittest.TestCase):
+    def files(self, asked, *minutes, status=0):
+        """Names of the files that rounds of so many minutes leave in a run that was to take so long."""
+        rounds = [{"minutes": each, "status": 0, "summary": {"problems": 0}} for each in minutes]
+        rounds[-1]["status"] = status
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            args = argparse.Namespace(minutes=asked, kernel="debug")
+            with mock.patch.multiple(soak, RESULT=folder / "out", KEPT=folder / "kept", provenance=lambda *_: {}):
+                soak.keep(args, datetime.datetime.now(), None, rounds)
+            for path in folder.iterdir():
+                self.assertEqual(json.loads(path.read_text())["minutes"], sum(minutes))
+            return sorted(path.name for path in folder.iterdir())
+
+    def test_short_runs_keep_what_there_is(self):
+        for asked, minutes in ((5, [5]), (12, [4, 4, 4]), (30, [5, 5])):
+            self.assertEqual(self.files(asked, *minutes), ["out"])
+        self.assertEqual(self.files(5, 5, status=1), ["out"])
+
+    def test_half_an_hour_replaces_it_and_so_does_a_problem_on_the_way_there(self):
+        self.assertEqual(self.files(30, *6 * [5]), ["kept", "out"])
+        self.assertEqual(self.files(120, 5, status=1), ["kept", "out"])
+
+
+if __name__ == "__main__":
+    unittest.main()
