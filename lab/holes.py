@@ -3,7 +3,8 @@
 
 The guest says over a serial port which slices go off and which wake. For one that goes off, its range is punched out
 of the file. Any access through QEMU, by a CPU or by a device, reading or writing, makes the page appear again; so at
-waking the file itself tells whether somebody touched the slice.
+waking the file itself tells whether somebody touched the slice. As many wakes as RAMSLICE_REFUSED_WAKES says are refused, the
+first ones: those slices stay off here and are lost to the guest.
 """
 
 import contextlib
@@ -103,6 +104,7 @@ class Host(threading.Thread):
         self.listener.bind(path)
         self.listener.listen(1)
         self.off = {}
+        self.to_refuse = int(os.environ.get("RAMSLICE_REFUSED_WAKES", 0))
         self.figures = {"punched": 0, "woken": 0, "violations": 0, "refused": 0}
 
     def run(self):
@@ -136,6 +138,9 @@ class Host(threading.Thread):
         return self.touched(ranges)
 
     def do_wake(self, slice_id, ranges):
+        if self.to_refuse:
+            self.to_refuse -= 1
+            raise OSError(errno.EIO, "refused, as told")
         if self.off.pop(slice_id) != ranges:
             raise ValueError("not the ranges that went off")
         count, pfn = self.touched(ranges)

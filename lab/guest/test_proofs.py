@@ -100,6 +100,17 @@ class Test(harness.Test):
         self.assertEqual(done.status, 0, done.why())
 
 
+class InStrictMode:
+    """Mixed into a test: slices that are off are not in the direct map meanwhile."""
+
+    def setUp(self):
+        self.assertTrue(STRICT.exists(), f"{STRICT} is missing")
+        super().setUp()
+        dev.write(STRICT, 1)
+        self.addCleanup(dev.write, STRICT, 0)
+        self.addCleanup(self.device.request, "online_all")
+
+
 class Undisturbed(Test):
     """Everybody who goes through memory by address or by page frame keeps away from what is off."""
 
@@ -284,6 +295,10 @@ class Undisturbed(Test):
             self.assertIsNone(memory.touch().wrong_at())
 
 
+class UndisturbedStrictly(InStrictMode, Undisturbed):
+    """Nor does anybody meet what is not there."""
+
+
 class Segment:
     """A PT_LOAD of /proc/kcore."""
 
@@ -422,15 +437,8 @@ class ScramblingFires(Touching):
             self.assertEqual(self.violations(), 0, way)
 
 
-class StrictMode(Touching):
-    """Slices that are off are not in the direct map."""
-
-    def setUp(self):
-        self.assertTrue(STRICT.exists(), f"{STRICT} is missing")
-        super().setUp()
-        dev.write(STRICT, 1)
-        self.addCleanup(dev.write, STRICT, 0)
-        self.addCleanup(self.device.request, "online_all")
+class StrictMode(InStrictMode, Touching):
+    """Who touches a slice that is off by its kernel address is stopped."""
 
     def test_the_direct_map_faults(self):
         number, pfn = self.slice_off()
