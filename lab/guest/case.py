@@ -4,9 +4,9 @@
 
 Usage: case.py JOB...
 
-A job is a file of JSON: case, setting, start, seed, disk, out (a directory), period_s, time_factor, record (a sample every
-so many seconds, or null), work (what the case wants to know) and expected (what must come out). Seconds are the guest's. The
-status is 1 if a result is wrong: such a run has no figures.
+A job is a file of JSON: case, setting, start, seed, disk, out (a directory), period_s, time_factor and where it is from
+(time_factor_source), record (a sample every so many seconds, or null), work (what the case wants to know) and expected (what
+must come out). Seconds are the guest's. The status is 1 if a result is wrong: such a run has no figures.
 """
 
 import contextlib
@@ -129,7 +129,8 @@ class Ledger:
         with open(self.path, "w") as file:
             self.process = subprocess.Popen(
                 [PROGRAM, "energy", "--json", "--profile", job["profile"], "--granularity", "slice", "--every", "2s",
-                 "--for", "36000s", "--time-factor", job["time_factor"]], stdout=file)
+                 "--for", "36000s", "--time-factor", job["time_factor"], "--time-factor-source",
+                 job["time_factor_source"]], stdout=file)
         # What happens after its first document is counted
         if not harness.until(lambda: self.path.stat().st_size or self.process.poll() is not None, 120):
             raise RuntimeError("ramslice energy does not begin")
@@ -169,7 +170,7 @@ class Recording:
             self.log = Path("/tmp/record.log")
             with open(self.log, "w") as log:
                 self.process = subprocess.Popen(
-                    [PROGRAM, "record", "-o", f"{job['out']}/recording", "--every", f"{job['record']}s", "--part", "30s"],
+                    [PROGRAM, "record", "-o", f"{job['out']}/recording", "--every", f"{job['record']}s"],
                     stdout=log, stderr=subprocess.STDOUT)
 
     def end(self):
