@@ -21,7 +21,7 @@ pub(super) fn missing(id: &str, title: &str) -> Figure {
 /// By what slices are priced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Model {
-    InForce,
+    Current,
     Fitted,
 }
 
@@ -30,7 +30,7 @@ impl Model {
     fn words(self, run: &Prices) -> (&'static str, &'static str, String) {
         let named = if run.in_force.is_empty() { String::new() } else { format!(" ({})", run.in_force) };
         match self {
-            Self::InForce => ("", "by the parameters in force", format!("the parameters in force{named}")),
+            Self::Current => ("", "by the parameters in force", format!("the parameters in force{named}")),
             Self::Fitted => (
                 "-fitted",
                 "by the fitted model",
@@ -50,7 +50,7 @@ struct View {
 impl View {
     fn price(&self, one: &Priced) -> f64 {
         match self.model {
-            Model::InForce => one.predicted_cycles,
+            Model::Current => one.predicted_cycles,
             Model::Fitted => one.fitted_cycles.unwrap_or(one.predicted_cycles),
         }
     }
@@ -77,7 +77,7 @@ fn for_models(
         let fitted = !run.samples.is_empty() && run.samples.iter().all(|one| one.fitted_cycles.is_some());
         let run = Rc::new(run.clone());
         for model in
-            [Model::InForce, Model::Fitted].into_iter().filter(|one| fitted || *one == Model::InForce)
+            [Model::Current, Model::Fitted].into_iter().filter(|one| fitted || *one == Model::Current)
         {
             let (ending, by, _) = model.words(&run);
             let id = format!("{}{ending}", id(base, at, all));
