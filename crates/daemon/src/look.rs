@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ramslice_policy::{Row, Totals};
-use ramslice_types::{Backend, BackendError, Info, NodeId, Slice, SliceState, Snapshot, Zone, ZoneNumber};
+use ramslice_types::{
+    Backend, BackendError, Headroom, Info, NodeId, Slice, SliceState, Snapshot, Zone, ZoneNumber,
+};
 use serde::{Deserialize, Serialize};
 
 /// Which zone: slices of one do not serve another, so each has a policy of its own.
@@ -36,6 +38,8 @@ pub struct Look {
     pub zones: Vec<Zone>,
     /// Its slices.
     pub snapshot: Snapshot,
+    /// What it keeps available, where that was asked for and the kernel wakes nothing by itself.
+    pub headroom: Option<Headroom>,
 }
 
 impl Look {
@@ -45,7 +49,15 @@ impl Look {
     /// Those of the backend.
     pub fn take(backend: &dyn Backend) -> Result<Self, BackendError> {
         let (info, zones, snapshot) = backend.view()?;
-        Ok(Self { info, zones, snapshot })
+        Ok(Self { info, zones, snapshot, headroom: None })
+    }
+
+    /// With what is kept available: for whoever does in thought what the system itself would do or refuse.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn with_headroom(self, backend: &dyn Backend) -> Result<Self, BackendError> {
+        Ok(Self { headroom: backend.headroom()?, ..self })
     }
 
     /// When, on the machine's clock.

@@ -4,6 +4,8 @@
 //! machine is changed accordingly: they are off in it, and their free memory is gone. When the machine would have
 //! fallen below its awake reserve, they wake again, the last one first, as the kernel would do it.
 //!
+//! On a stock kernel the rules are those of memory hotplug: see [`stock`].
+//!
 //! What it cannot know: whether pages that look movable are pinned; how pages that were moved would fill the other
 //! slices; memory that was wanted and given back between two looks. Cache that a request keeps counts as moved, but
 //! later looks take it for dropped. So what it says of earnings is rather too much, and it is told as what would have
@@ -17,6 +19,9 @@ use ramslice_types::{
 use serde::{Deserialize, Serialize};
 
 use crate::look::{Look, ZoneKey};
+
+#[path = "shadow_stock.rs"]
+mod stock;
 
 /// What was done in thought.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -51,6 +56,9 @@ impl Shadow {
                 off.clear();
                 continue;
             };
+            if look.headroom.is_some() {
+                continue;
+            }
             let (mut gone, mut dropped) = (Pages::ZERO, Pages::ZERO);
             for id in off.iter() {
                 let slice = &slices[place[id]];
@@ -69,6 +77,9 @@ impl Shadow {
                 let slice = &mut slices[place[id]];
                 switch_off(zone, slice, frames);
             }
+        }
+        if let Some(headroom) = look.headroom {
+            self.view_stock(look, headroom);
         }
         for (key, woken) in &self.woken {
             if let Some(zone) = look.zones.iter_mut().find(|zone| ZoneKey::of(zone) == *key) {
@@ -111,6 +122,9 @@ impl Shadow {
             .filter_map(|(at, slice)| Some((slice.finite_price()?, at)))
             .collect();
         candidates.sort_unstable();
+        if look.headroom.is_some() {
+            return self.empty_stock(look, request, candidates);
+        }
         let mut outcome = Outcome::default();
         let (most, mut left) = (request.max_slices.unwrap_or(u32::MAX), request.budget.raw());
         for (price, at) in candidates {
@@ -140,17 +154,23 @@ impl Shadow {
             outcome.migrated += parts.movable + kept;
             outcome.dropped += parts.freeable - kept;
             switch_off(zone, slice, frames);
-            self.changes += 2;
-            look.snapshot.event_seq += 2;
-            match self.off.iter_mut().find(|(other, _)| *other == key) {
-                Some((_, off)) => off.push(slice.id),
-                None => self.off.push((key, vec![slice.id])),
-            }
+            let id = slice.id;
+            self.is_off(look, key, id);
         }
         if outcome.slices_done == 0 && outcome.reason != Reason::None {
             outcome.status_errno = ENOSPC;
         }
         outcome
+    }
+
+    /// Remembers a slice that went off.
+    fn is_off(&mut self, look: &mut Look, key: ZoneKey, id: SliceId) {
+        self.changes += 2;
+        look.snapshot.event_seq += 2;
+        match self.off.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, off)) => off.push(id),
+            None => self.off.push((key, vec![id])),
+        }
     }
 
     /// The slices themselves are seen to be on at the next look.
@@ -181,11 +201,15 @@ impl Shadow {
 /// Shows a slice as off. Its clean cache would have been dropped, what is movable would be elsewhere in the zone.
 fn switch_off(zone: &mut Zone, slice: &mut Slice, frames: Pages) {
     let parts = slice.composition(frames);
+    zone.free_pages = zone.free_pages + parts.freeable - slice.present;
+    shows_off(zone, slice);
+}
+
+fn shows_off(zone: &mut Zone, slice: &mut Slice) {
     if slice.is_empty() {
         zone.nr_empty = zone.nr_empty.saturating_sub(1);
     }
     zone.nr_offline += 1;
-    zone.free_pages = zone.free_pages + parts.freeable - slice.present;
     zone.offline_pages += slice.present;
     slice.state = SliceState::Offline;
     slice.counters = Counters::default();

@@ -64,6 +64,19 @@ impl Error for BackendError {
     }
 }
 
+/// What a system that wakes nothing by itself keeps available.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Headroom {
+    /// What programs can have without swapping (`MemAvailable`).
+    pub available: Bytes,
+    /// A slice goes off only if so much stays available without it.
+    pub margin: Bytes,
+    /// Somebody wakes slices when less is available.
+    pub floor: Bytes,
+    /// What a page that moves costs beyond the price of its slice: its destination.
+    pub destination: Price,
+}
+
 /// A system whose slices can be seen and switched.
 ///
 /// Methods take `&self` and may be called from several threads: a second thread watches
@@ -111,6 +124,11 @@ pub trait Backend: Send + Sync {
     fn work(&self) -> Result<Work, BackendError> {
         let message = "this system does not tell what it has done for slices so far";
         Err(BackendError::new(ErrorKind::Unsupported, message))
+    }
+
+    /// What it keeps available; nothing where the kernel wakes memory before it is short.
+    fn headroom(&self) -> Result<Option<Headroom>, BackendError> {
+        Ok(None)
     }
 
     /// The machine, its zones and slices: one after the other, or of one moment where that is no dearer.

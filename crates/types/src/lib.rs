@@ -23,7 +23,7 @@ mod slice;
 mod units;
 mod work;
 
-pub use backend::{Backend, BackendError, ErrorKind};
+pub use backend::{Backend, BackendError, ErrorKind, Headroom};
 pub use census::{Census, StateCount};
 pub use contents::{
     CgroupName, Contents, Detail, DeviceNumber, Fate, FileId, FileName, PageClass, PageFlag, PageFlags,

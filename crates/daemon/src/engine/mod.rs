@@ -159,7 +159,10 @@ impl Engine {
     ) -> Result<(), BackendError> {
         let began = Instant::now();
         self.time = now;
-        let look = Look::take(backend);
+        let mut look = Look::take(backend);
+        if self.settings.mode == Mode::Observe {
+            look = look.and_then(|look| look.with_headroom(backend));
+        }
         let took = began.elapsed();
         // A machine that cannot be decided for is not up, however well it can be seen.
         let look = look.and_then(|look| self.attach(backend, &look).map(|()| look));
@@ -515,6 +518,8 @@ impl Engine {
 mod attach_tests;
 #[cfg(test)]
 mod price_tests;
+#[cfg(test)]
+mod stock_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -78,11 +78,12 @@ impl Fake {
         self.inner().by_hand(number, on);
     }
 
-    /// So many of a block's pages, from its first on, hold cache that nobody maps; the others are free.
-    pub fn cache(&self, number: u64, pages: u64) {
+    /// So many of a block's pages are of programs, so many hold cache that nobody maps; the others are free.
+    pub fn holds(&self, number: u64, programs: u64, cache: u64) {
         let mut inner = self.inner();
         inner.fill(number, BLOCK, bit::BUDDY, 0);
-        inner.fill(number, pages, CACHE, 0);
+        inner.fill(number, programs + cache, CACHE, 0);
+        inner.fill(number, programs, ANON, 1);
     }
 
     /// A block cannot come back for want of memory, or can again.
@@ -149,6 +150,10 @@ impl Inner {
                 self.block(number).iter().filter(|&&flags| flags == bit::BUDDY).count() as u64
             })
             .sum()
+    }
+
+    fn cached(&self) -> u64 {
+        self.flags.iter().filter(|&&flags| flags == CACHE).count() as u64
     }
 
     fn block(&self, number: u64) -> &[u64] {
@@ -244,7 +249,7 @@ impl System for Fake {
             "sys/devices/system/memory/block_size_bytes" => "4000000".to_owned(),
             "proc/zoneinfo" if inner.blind => return Err(Errno::IO.into()),
             "proc/zoneinfo" => inner.zoneinfo(),
-            "proc/meminfo" => format!("MemAvailable: {} kB\n", inner.free(None) * 4),
+            "proc/meminfo" => format!("MemAvailable: {} kB\n", (inner.free(None) + inner.cached()) * 4),
             "proc/vmstat" => "pgmigrate_success 0\npgfault 7\npgalloc_normal 9".to_owned(),
             "proc/cpuinfo" => "cpu MHz : 1000.0".to_owned(),
             _ => return Err(missing()),

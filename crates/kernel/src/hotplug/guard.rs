@@ -96,7 +96,7 @@ impl<'a> Guard<'a> {
     pub fn new(backend: &'a HotplugBackend, floor: Option<Bytes>) -> Result<Self, BackendError> {
         let floor = match floor {
             Some(floor) => floor,
-            None => Bytes(backend.margin()?.0 / 4 * 3),
+            None => HotplugBackend::floor_of(backend.margin()?),
         };
         let pressure = backend.system.path("proc/pressure/memory");
         let trigger = trigger(&pressure)?;

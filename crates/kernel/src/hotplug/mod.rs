@@ -27,8 +27,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, Info, Outcome, Pages, Price, PriceParameter, Request,
-    SliceId, SliceState, Snapshot, Work, Zone,
+    Backend, BackendError, Bytes, Contents, Detail, Headroom, Info, Outcome, Pages, Price, PriceParameter,
+    Request, SliceId, SliceState, Snapshot, Work, Zone,
 };
 use rustix::event::{Timespec, poll};
 use tracing::debug;
@@ -148,6 +148,11 @@ impl HotplugBackend {
         Bytes((total.0 / 10).max(256 << 20))
     }
 
+    /// Below this, a guard that keeps to the margin wakes slices.
+    fn floor_of(margin: Bytes) -> Bytes {
+        Bytes(margin.0 / 4 * 3)
+    }
+
     /// What stays available (`MemAvailable`) after every offlining: a tenth of memory, at least 256 MiB.
     ///
     /// A stock kernel does not wake blocks. This is what programs can take before [`Guard`] has woken some.
@@ -244,6 +249,17 @@ impl Backend for HotplugBackend {
         Ok(self.change(|store| {
             store.price_100cycles.insert(parameter, value);
         })?)
+    }
+
+    fn headroom(&self) -> Result<Option<Headroom>, BackendError> {
+        let look = self.recent()?;
+        let margin = Self::margin_of(look.managed().bytes(self.page));
+        Ok(Some(Headroom {
+            available: look::available(&*self.system)?,
+            margin,
+            floor: Self::floor_of(margin),
+            destination: price::parameter(look.store.prices(), PriceParameter::AllocBuddy),
+        }))
     }
 
     fn work(&self) -> Result<Work, BackendError> {

@@ -1,0 +1,125 @@
+//! Mode observe against mode on over a made-up stock machine: what is foretold is what is done, and no more.
+
+use ramslice_kernel::{Fake, Guard};
+use ramslice_types::Reason;
+
+use super::tests::{host, settings};
+use super::*;
+
+const POLICY: &str = "policy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
+
+/// A machine whose blocks from the second on hold so many pages of programs and of cache.
+fn machine(programs: u64, cache: u64) -> Fake {
+    let fake = Fake::new();
+    for number in 2..24 {
+        fake.holds(number, programs, cache);
+    }
+    fake
+}
+
+struct Run<'a> {
+    fake: &'a Fake,
+    backend: ramslice_kernel::HotplugBackend,
+    engine: Engine,
+    time: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(mode: &str, fake: &'a Fake) -> Self {
+        let settings = settings(&format!("mode = \"{mode}\"\n{POLICY}"));
+        let engine = Engine::new(settings, None, host(), Arc::new(Metrics::new()), Arc::default());
+        Self { fake, backend: fake.backend(), engine, time: 1_000_000 }
+    }
+
+    fn step(&mut self) {
+        self.engine.step(&self.backend, STOCK, Duration::from_secs(self.time)).unwrap();
+        self.time += 30;
+    }
+
+    /// Steps until nothing goes off any more: how many slices are off, in thought or in truth.
+    fn settle(&mut self) -> usize {
+        loop {
+            self.step();
+            if self.done() == 0 {
+                return self.off();
+            }
+        }
+    }
+
+    fn done(&self) -> u32 {
+        self.engine.done.iter().flat_map(|done| &done.zone.requests).map(|request| request.slices_done).sum()
+    }
+
+    fn off(&self) -> usize {
+        match self.engine.settings.mode {
+            Mode::Observe => self.engine.shadow.nr_off() as usize,
+            _ => self.fake.off().len(),
+        }
+    }
+}
+
+#[test]
+fn on_a_stock_kernel_as_much_goes_off_in_thought_as_in_truth() {
+    for (programs, cache, what) in
+        [(0, 8000, "half cache"), (0, 14_000, "nearly all cache"), (6000, 4000, "both")]
+    {
+        let on = Run::new("on", &machine(programs, cache)).settle();
+        let fake = machine(programs, cache);
+        let mut thought = Run::new("observe", &fake);
+        let would = thought.settle();
+        assert!(on > 0 && would.abs_diff(on) <= 1, "{what}: {would} in thought, {on} in truth");
+        assert!(fake.off().is_empty());
+        let work = thought.engine.work;
+        assert_eq!(work.dropped_pages, Pages::ZERO, "{what}: hotplug drops nothing");
+    }
+}
+
+#[test]
+fn in_thought_slices_wake_when_a_guard_would_have_woken_them() {
+    let (on, would) = (machine(0, 0), machine(0, 0));
+    let (mut truth, mut thought) = (Run::new("on", &on), Run::new("observe", &would));
+    let off = truth.settle();
+    assert_eq!(thought.settle(), off);
+    // Programs take what is left down to the margin, and then more.
+    for (pages, wakes) in [(0, false), (Fake::BLOCK_PAGES, true)] {
+        let mut took = 0;
+        for number in (2..24).filter(|number| !on.off().contains(number)) {
+            on.holds(number, pages, 0);
+            took += 1;
+        }
+        assert!(took > 0);
+        (2..2 + took).for_each(|number| would.holds(number, pages, 0));
+        let woken = Guard::new(&truth.backend, None).unwrap().watch(Duration::ZERO).unwrap();
+        assert_eq!(woken.is_some(), wakes);
+        thought.step();
+        let in_thought = off - thought.off();
+        let in_truth = off - truth.off();
+        assert!(
+            in_thought.abs_diff(in_truth) <= 1 && (in_truth > 0) == wakes,
+            "{in_thought} and {in_truth} woke"
+        );
+    }
+}
+
+#[test]
+fn in_thought_a_slice_that_is_named_is_refused_as_in_truth() {
+    let fake = machine(0, 14_000);
+    let backend = fake.backend();
+    let mut look = Look::take(&backend).unwrap().with_headroom(&backend).unwrap();
+    let mut shadow = Shadow::default();
+    shadow.view(&mut look);
+    let mut refused = Vec::new();
+    for id in (2..24).map(SliceId) {
+        let request = Request::new(Op::Offline(id));
+        let (would, did) = (shadow.request(&mut look, &request), backend.request(&request).unwrap());
+        let answer = |outcome: &Outcome| {
+            (outcome.slices_done, outcome.slices_failed, outcome.reason, outcome.status_errno)
+        };
+        assert_eq!(answer(&would), answer(&did), "{id}");
+        refused.push(did.reason);
+    }
+    assert!(
+        refused.contains(&Reason::None) && refused.iter().any(|reason| *reason != Reason::None),
+        "{refused:?}"
+    );
+}
