@@ -280,5 +280,13 @@ mod tests {
         let outcome = Outcome { slices_done: 2, ..Outcome::default() };
         assert_eq!(ending(&request, &outcome), "as many slices as allowed");
         assert!(ending(&Request::default(), &outcome).starts_with("no slice is left"));
+        // A stock kernel tells of the last slice that failed.
+        let failed = Outcome { slices_failed: 1, reason: Reason::Pinned, ..outcome };
+        assert_eq!(ending(&request, &failed), "as many slices as allowed");
+        let told = ending(&Request::default(), &failed);
+        assert!(
+            told.starts_with("no slice is left") && told.contains("the last that failed: pinned"),
+            "{told}"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use ramslice_types::{Op, Request, SliceRanges, SliceState};
+use ramslice_types::{Op, Request, Slice, SliceRanges, SliceState};
 
 use super::end::End;
 use super::outcome::{each, resolve};
@@ -47,13 +47,35 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         let slices = backend.snapshot()?.slices;
         let ids = match args.count {
             Some(_) => {
-                // On a stock kernel, what is away was taken by somebody else: only who names it gets it.
                 let stock = backend.info()?.is_stock();
-                args.end.order(&slices, |slice| slice.state == SliceState::Offline && !(stock && slice.held))
+                args.end.order(&slices, |slice| is_ours(slice, stock))
             }
             None => resolve(&args.slices, &slices)?,
         };
         ids.into_iter().map(|id| (Some(id), Request::new(Op::Online(id)))).collect()
     };
     each(context, out, ("online", "online"), backend.as_ref(), &requests, args.count)
+}
+
+/// Off, and not by somebody else: what is held on a stock kernel was taken by another program, and only who names it gets it.
+fn is_ours(slice: &Slice, stock: bool) -> bool {
+    slice.state == SliceState::Offline && !(stock && slice.held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_stock_kernel_what_somebody_else_took_away_is_only_for_who_names_it() {
+        let text = r#"{"id": 7, "state": "offline", "reason": "none", "unreclaimable": false, "backoff": false,
+            "unmovable": false, "held": true, "node": 0, "zone": 1, "present_pages": 32768, "price_100cycles": 5000,
+            "counters": {"free_pages": 0, "lru_anon_pages": 0, "lru_file_pages": 0, "anon_mapped_pages": 0,
+            "file_mapped_pages": 0, "file_pages": 0, "shmem_pages": 0, "dirty_pages": 0, "writeback_pages": 0,
+            "huge_pages": 0}, "retry_ms": 0}"#;
+        let held: Slice = serde_json::from_str(text).unwrap();
+        assert!(is_ours(&held, false) && !is_ours(&held, true));
+        assert!(is_ours(&Slice { held: false, ..held.clone() }, true));
+        assert!(!is_ours(&Slice { held: false, state: SliceState::Online, ..held }, true));
+    }
 }
