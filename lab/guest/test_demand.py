@@ -139,20 +139,8 @@ class Demand(Test):
             self.assert_served_by_waking()
 
 
-class KernelDemand(Test):
-    """Leaves kernel pages behind here and there, which keep slices awake for the tests that follow."""
-
-    def test_what_the_kernel_must_have_at_once(self):
-        """A BPF trie allocates its nodes without sleeping (GFP_NOWAIT): here single pages and 64 KiB."""
-        sizes = {3 << 10: 20 * 256, 60 << 10: (self.burst - 20) * 16}
-        tries = [(self.trie(size), size, nr) for size, nr in sizes.items()]
-        for fd, size, nr in tries:
-            value = ctypes.create_string_buffer(size)
-            for number in range(nr):
-                self.bpf(2, struct.pack("IxxxxQQQ", fd, *map(ctypes.addressof, (self.key(number), value)), 0))
-        self.assert_served_by_waking()
-        for fd, *_ in tries:
-            os.close(fd)
+class Tries(Test):
+    """BPF tries, whose nodes are allocated without sleeping (GFP_NOWAIT)."""
 
     def key(self, number):
         self.held_key = ctypes.create_string_buffer(struct.pack("=I", 32) + struct.pack(">I", number), 8)
@@ -170,6 +158,25 @@ class KernelDemand(Test):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), f"bpf({command})")
         return done
+
+    def fill(self, fd, size, numbers):
+        value = ctypes.create_string_buffer(size)
+        for number in numbers:
+            self.bpf(2, struct.pack("IxxxxQQQ", fd, *map(ctypes.addressof, (self.key(number), value)), 0))
+
+
+class KernelDemand(Tries):
+    """Leaves kernel pages behind here and there, which keep slices awake for the tests that follow."""
+
+    def test_what_the_kernel_must_have_at_once(self):
+        """Single pages and 64 KiB."""
+        sizes = {3 << 10: 20 * 256, 60 << 10: (self.burst - 20) * 16}
+        tries = [(self.trie(size), size, nr) for size, nr in sizes.items()]
+        for fd, size, nr in tries:
+            self.fill(fd, size, range(nr))
+        self.assert_served_by_waking()
+        for fd, *_ in tries:
+            os.close(fd)
 
     def test_the_kernels_own_pages(self):
         """Pipes keep what is in them in pages that nobody can reclaim or move."""
@@ -198,6 +205,58 @@ class KernelDemand(Test):
         for pair in pairs:
             for end in pair:
                 end.close()
+
+
+class SleepingDriver(Tries):
+    """What cannot wait for a driver that sleeps has the awake reserve: here the driver never answers meanwhile."""
+
+    compact_first = False
+    # A node of this size is a page, and each key but the first takes two
+    SIZE = 3 << 10
+
+    def setUp(self):
+        super().setUp()
+        limit = dev.SYSFS / "driver_timeout_ms"
+        self.addCleanup(dev.write, limit, dev.read(limit))
+        # It hangs as long as the test wants, which costs no slice
+        dev.write(limit, 600_000)
+        harness.load_sim(sleeping=1)
+        self.addCleanup(self.answer)
+        self.trie_fd = self.trie(self.SIZE)
+        self.addCleanup(os.close, self.trie_fd)
+        self.compact()
+
+    def answer(self):
+        """The driver does, to everybody."""
+        dev.write(harness.SIM / "hang_wake", 0)
+        dev.write(harness.SIM / "hanging", 0)
+        self.device.request("online_all")
+        self.assertEqual(harness.violations(), 0)
+        harness.unload_sim()
+
+    def test_atomic_allocations_within_the_reserve_succeed_and_wait_for_nobody(self):
+        dev.write(harness.SIM / "hang_wake", len(self.device.snapshot()))
+        off = set(harness.ids(self.device, dev.OFFLINE))
+        zone = max(self.device.zones(), key=lambda zone: zone.offline_pages)
+        least = harness.zoneinfo()[0, zone.name.decode()]["min"]
+        # Who is not urgent may have all but the min watermark; here with a little for others
+        least += 256
+        self.assertGreater(zone.awake_reserve_pages - least, 1024)
+        number = 0
+        while (free := self.free_pages(zone.index)) > least:
+            numbers = range(number, number + max(1, min(64, (free - least) // 2)))
+            self.fill(self.trie_fd, self.SIZE, numbers)
+            number = numbers.stop
+        self.assertGreater(2 * number, zone.awake_reserve_pages - least)
+        # The driver was asked, and has not answered
+        waking = harness.ids(self.device, dev.WAKING)
+        self.assertTrue(waking)
+        self.assertLessEqual(off, {*waking, *harness.ids(self.device, dev.OFFLINE)})
+        self.assertEqual(self.moved(), {})
+        print(f"({2 * number} pages, reserve {zone.awake_reserve_pages}, {len(waking)} waking) ", end="", flush=True)
+
+    def free_pages(self, index):
+        return next(zone.free_pages for zone in self.device.zones() if zone.index == index)
 
 
 class Fork(Test):
