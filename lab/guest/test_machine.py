@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The machine changes under offline slices: memory and CPUs come and go, it suspends, the power driver leaves.
 
-Wants 1536 MiB with movablecore=1G, slices of 32 MiB, two CPUs and a disk.
+Wants 1536 MiB with movablecore=1G, slices of 32 MiB, two CPUs and a disk. Lost wants a machine of its own.
 """
 
 import errno
@@ -23,14 +23,11 @@ CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
 PM = Path("/sys/power")
 
 
-class Blocks(Test):
-    """A memory block (128 MiB) is unplugged under slices that are off, and plugged in again."""
+class Hotplug(Test):
+    """Memory blocks (128 MiB), as hotplug sees them."""
 
     def setUp(self):
         super().setUp()
-        old = dev.read(dev.SYSFS / "slice_bytes")
-        self.addCleanup(dev.write, dev.SYSFS / "slice_bytes", old)
-        self.addCleanup(self.device.request, "online_all")
         self.block = int(dev.read(MEMORY / "block_size_bytes"), 16)
 
     def movable_blocks(self):
@@ -41,6 +38,16 @@ class Blocks(Test):
         """Slices that the block has a part in."""
         start, size = int(dev.read(path / "phys_index"), 16) * self.block, self.device.info().slice_bytes
         return set(range(start // size, (start + self.block - 1) // size + 1))
+
+
+class Blocks(Hotplug):
+    """A memory block is unplugged under slices that are off, and plugged in again."""
+
+    def setUp(self):
+        super().setUp()
+        old = dev.read(dev.SYSFS / "slice_bytes")
+        self.addCleanup(dev.write, dev.SYSFS / "slice_bytes", old)
+        self.addCleanup(self.device.request, "online_all")
 
     def unplug_under_slices(self, slice_mib):
         dev.write(dev.SYSFS / "slice_bytes", slice_mib * MIB)
@@ -99,6 +106,37 @@ class Blocks(Test):
             dev.write(block / "state", "offline")
             self.assertIsNone(memory.wrong_at())
             dev.write(block / "state", "online_movable")
+            self.assertIsNone(memory.wrong_at())
+
+
+class Lost(Hotplug):
+    def test_a_block_with_a_slice_that_is_lost_stays_and_others_go(self):
+        with Known(48) as memory:
+            empty = set(harness.empty_ids(self.device))
+            block, other = [path for path in self.movable_blocks() if self.under(path) <= empty][:2]
+            lost, *beside = sorted(self.under(block))
+            self.assert_goes(lost)
+            dev.write(harness.SIM / "fail_wake", 1)
+            self.assertEqual(self.device.request("online", id=lost).why(), "quarantined")
+            for number in beside:
+                self.assert_goes(number)
+            total = dev.meminfo("MemTotal")
+            with self.assertRaises(OSError) as caught:
+                dev.write(block / "state", "offline")
+            self.assertEqual(caught.exception.errno, errno.EBUSY)
+            self.assertEqual((dev.read(block / "state"), dev.meminfo("MemTotal")), ("online", total))
+            # What woke for nothing is as it was: free, and goes again
+            self.assertEqual({self.row(number).state for number in beside}, {dev.ONLINE})
+            self.assert_sane()
+            for number in beside:
+                self.assert_goes(number)
+
+            dev.write(other / "state", "offline")
+            self.assertEqual(dev.meminfo("MemTotal"), total - self.block // 1024)
+            dev.write(other / "state", "online_movable")
+            self.assertEqual(dev.meminfo("MemTotal"), total)
+            # It is still known
+            self.assertEqual(harness.ids(self.device, dev.QUARANTINED), [lost])
             self.assertIsNone(memory.wrong_at())
 
 
