@@ -5,6 +5,7 @@
 Wants slices of 16 MiB. What hangs is lost memory, so each test says what it loses.
 """
 
+import contextlib
 import errno
 import os
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import harness
 import ramslice_dev as dev
-from hard import setting
+from hard import MCL_CURRENT, setting
 from harness import PAGE, Memory
 
 # More than compaction leaves awake, in MiB.
@@ -332,6 +333,46 @@ class NoMemory(Test):
             os.pwrite(fd, b"0", 0)
             os.close(fd)
 
+    @contextlib.contextmanager
+    def all_failing(self):
+        """Meanwhile every allocation fails, whoever asks, in interrupts, too; but for ever only if that does no harm."""
+        files = [os.open(folder / "probability", os.O_WRONLY) for folder in FAULTS]
+        for file, folder in zip(files, FAULTS):
+            os.write(file, b"0")
+            dev.write(folder / "task-filter", "N")
+            # Whoever faults a page in meanwhile tries again and again
+            dev.write(folder / "times", 100_000)
+        if harness.libc.mlockall(MCL_CURRENT):
+            raise OSError("mlockall")
+        try:
+            for file in files:
+                os.write(file, b"100")
+            yield
+        finally:
+            for file in files:
+                os.write(file, b"0")
+                os.close(file)
+            harness.libc.munlockall()
+        for folder in FAULTS:
+            self.assertGreater(int(dev.read(folder / "times")), 0, "they had begun to succeed")
+
+    def test_slices_wake_in_strict_mode_while_all_allocations_fail(self):
+        """A worker wakes them then, which no filter for tasks knows."""
+        dev.write(dev.SYSFS / "strict", 1)
+        self.addCleanup(dev.write, dev.SYSFS / "strict", 0)
+        self.addCleanup(self.device.request, "online_all")
+        for driver in (False, True):
+            if driver:
+                harness.load_sim()
+            numbers = self.offline(3)
+            with self.all_failing():
+                one = self.device.request("online", id=numbers[0])
+                rest = self.device.request("online_all")
+            self.assertEqual((one.status, one.nr_done, rest.status, rest.nr_done, rest.nr_failed), (0, 1, 0, 2, 0))
+            self.offline(3)
+            self.device.request("online_all")
+        self.check_lost(0)
+
     def test_slices_wake_while_allocations_fail(self):
         for driver in (False, True):
             if driver:
@@ -345,6 +386,9 @@ class NoMemory(Test):
 
     def test_the_failures_are_real(self):
         done = self.with_failures("compact", max_slices=1)
+        self.assertEqual((done.nr_done, done.why()), (0, "no-room"))
+        with self.all_failing():
+            done = self.device.request("compact", max_slices=1)
         self.assertEqual((done.nr_done, done.why()), (0, "no-room"))
 
 
