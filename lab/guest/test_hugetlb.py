@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Hugetlb: pages in use and free ones move with the pool as it was; what has no room, and gigantic pages, stay.
 
-Pool wants 1 GiB and slices of 16 MiB. Gigantic wants 6 GiB (its page has to find room beside holes and boot memory),
-slices of 64 MiB, hugepagesz=1G and a CPU that has them.
+Pool wants 1 GiB and slices of 16 MiB, PoolLean hugetlb_free_vmemmap=on, too. Gigantic wants 6 GiB (its page has to
+find room beside holes and boot memory), slices of 64 MiB, hugepagesz=1G and a CPU that has them.
 """
 
 import contextlib
@@ -186,6 +186,21 @@ class Pool(Pooled):
                 self.assertIsNone(scattered.wrong_at())
             self.assert_goes(number)
             self.assertIsNone(memory.wrong_at())
+
+
+class PoolLean(Pool):
+    """The same while the pool's pages have given back most of their struct pages (hugetlb_free_vmemmap=on)."""
+
+    @staticmethod
+    def map_pages():
+        """Pages that hold struct pages."""
+        return sum(number for name, number in harness.vmstat().items() if name.startswith("nr_memmap"))
+
+    def test_0_they_have(self):
+        before = self.map_pages()
+        resize(8)
+        # Of 8 each, all but the first
+        self.assertEqual(before - self.map_pages(), 8 * 7)
 
 
 class PoolPoisoned(Pooled):
