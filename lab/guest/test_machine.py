@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The machine changes under offline slices: memory and CPUs come and go, it suspends, the power driver leaves.
 
-Wants 1536 MiB with movablecore=1G, slices of 32 MiB, two CPUs and a disk. Lost wants a machine of its own.
+Wants 1536 MiB with movablecore=1G, slices of 32 MiB, two CPUs and a disk. Lost wants a machine of its own, and OwnMap one
+that boots with memory_hotplug.memmap_on_memory=on memhp_default_state=online_movable and has memory added.
 """
 
 import errno
@@ -15,7 +16,7 @@ from pathlib import Path
 import harness
 import ramslice_dev as dev
 from hard import Known, Test, setting
-from harness import MIB
+from harness import MIB, PAGE
 from workload import Load
 
 MEMORY = Path("/sys/devices/system/memory")
@@ -101,7 +102,7 @@ class Blocks(Hotplug):
         with Known(64) as memory:
             harness.compact(self.device)
             size = self.device.info().slice_bytes
-            used = {pfn * harness.PAGE // size for pfn in memory.pfns()}
+            used = {pfn * PAGE // size for pfn in memory.pfns()}
             block = next(path for path in self.movable_blocks() if self.under(path) & used)
             dev.write(block / "state", "offline")
             self.assertIsNone(memory.wrong_at())
@@ -138,6 +139,29 @@ class Lost(Hotplug):
             # It is still known
             self.assertEqual(harness.ids(self.device, dev.QUARANTINED), [lost])
             self.assertIsNone(memory.wrong_at())
+
+
+class OwnMap(Hotplug):
+    """Blocks that were added and begin with their own struct pages (64 bytes each)."""
+
+    def test_the_slice_with_them_stays_and_others_go_and_come_with_the_block(self):
+        block = self.movable_blocks()[-1]
+        first, *others = sorted(self.under(block))
+        map_bytes = self.block // PAGE * 64
+        run = self.device.pages(first)[0]
+        self.assertEqual((run.nr_pages * PAGE, run.why()), (map_bytes, "unmovable"))
+        total = dev.meminfo("MemTotal")
+        for _ in range(2):
+            self.assert_cheap(self.assert_stays(first, "unmovable"))
+            for number in others:
+                self.assert_goes(number)
+            dev.write(block / "state", "offline")
+            self.assertEqual(dev.meminfo("MemTotal"), total - (self.block - map_bytes) // 1024)
+            self.assertFalse(self.under(block) & set(harness.states(self.device)))
+            self.assert_sane()
+            dev.write(block / "state", "online_movable")
+            self.assertEqual(dev.meminfo("MemTotal"), total)
+            self.assertEqual({self.row(number).state for number in self.under(block)}, {dev.ONLINE})
 
 
 class Cpus(Test):
