@@ -251,5 +251,5 @@ def flames(args):
     return [], images
 
 
-PARTS = {"loops": loops, "threads": threads, "empty": empty, "snapshot": snapshot, "together": together, "tlb": tlb, "memory": memory, "daemon": daemon,
-         "redis": redis, "flames": flames}
+PARTS = {"loops": loops, "threads": threads, "empty": empty, "snapshot": snapshot, "together": together, "tlb": tlb,
+         "memory": memory, "daemon": daemon, "redis": redis, "flames": flames}

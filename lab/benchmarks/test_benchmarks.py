@@ -108,7 +108,8 @@ class Samples(unittest.TestCase):
                 with self.subTest(entry["name"]):
                     self.assertGreaterEqual(entry["n"], goals[entry["name"]]["need_n"])
                     arm = entry["name"].split("-")[-1]
-                    self.assertEqual([round(value / scale, 9) for value in entry["values"]], numbers[arm if arm in numbers else "ours"])
+                    booted = numbers[arm if arm in numbers else "ours"]
+                    self.assertEqual([round(value / scale, 9) for value in entry["values"]], booted)
                     self.assertEqual(entry.get("baseline"), numbers.get("stock"))
 
     def test_lists_are_as_long_as_the_kernel_has_them(self):
