@@ -58,6 +58,34 @@ class Test(unittest.TestCase):
         self.assertEqual(self.daemon.end(), 0)
         self.assertEqual(off(), 0, "a stock kernel wakes nothing by itself")
 
+    def test_what_a_killed_daemon_left_off_is_woken_by_one_that_only_observes(self):
+        self.daemon.configure(mode="on", policy="periodic", stop="auto")
+        self.daemon.start()
+        self.daemon.until_no_more_goes_off()
+        self.daemon.end(signal.SIGKILL)
+        self.assertGreater(off(), 0)
+        self.daemon.configure(mode="observe", policy="periodic", stop="auto")
+        self.daemon.start()
+        self.daemon.until(lambda: not off())
+
+    def test_a_block_that_somebody_else_took_away_is_left_to_them(self):
+        for folder in sorted(MEMORY.glob("memory[0-9]*"), key=lambda folder: -int(folder.name.removeprefix("memory"))):
+            try:
+                (folder / "state").write_text("offline")
+                break
+            except OSError:
+                pass
+        self.assertEqual(off(), 1)
+        self.daemon.configure(mode="on", policy="periodic", stop="auto", stall=100)
+        self.daemon.start()
+        self.daemon.until_no_more_goes_off()
+        self.assertGreater(off(), 1)
+        with harness.Memory(1200) as memory:
+            self.daemon.press(memory, 0, WOKEN)
+        self.assertEqual(self.daemon.end(), 0)
+        self.assertEqual(off(), 1)
+        self.assertEqual((folder / "state").read_text(), "offline\n")
+
 
 if __name__ == "__main__":
     harness.main()
