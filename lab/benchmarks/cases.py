@@ -30,7 +30,7 @@ def pairs(runs, start="fresh", settings=(BEST, BASELINE), scale="full"):
     rows = {(r["seed"], r["setting"]): r for r in runs if r["scale"] == scale and r["start"] == start}
     found = [tuple(rows[seed, s] for s in settings) for seed in sorted({seed for seed, _ in rows})
              if all((seed, s) in rows for s in settings)]
-    return [pair for pair in found if len({r["work"] for r in pair}) == 1]
+    return [pair for pair in found if len({r.get("work") for r in pair}) == 1]
 
 
 def milliwatts(run):
