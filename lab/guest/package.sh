@@ -10,6 +10,7 @@ metrics() {
 	grep -q '^ramslice_' /tmp/metrics
 }
 all_on() { not grep -qv online /sys/devices/system/memory/memory*/state; }
+logged() { journalctl --no-pager -u ramsliced | grep -qF "$1"; }
 main_pid() { systemctl show -P MainPID ramsliced; }
 # Every file that is not of the moment; dpkg's own data base and what man, ldconfig and logs keep are not the package's.
 files() {
@@ -48,6 +49,29 @@ holds "the new version's settings lie beside them" grep -q "the new version" /et
 holds "the daemon runs again" soon systemctl is-active ramsliced
 holds "it is a new one" test "$(main_pid)" != "$before"
 holds "it still observes" soon status mode observe
+
+# Inside its sandbox it may do what it is for. The governor goes by joules, of which an emulated machine has none.
+settings=/etc/ramslice/ramsliced.toml
+cp $settings /root/settings
+sed -i 's/^mode = .*/mode = "on"/; s/^policy = .*/policy = "periodic"/; s/^period_seconds = .*/period_seconds = 1/' $settings
+printf '[periodic]\nperiod_seconds = 1.0\n' >>$settings
+holds "mode on is taken over" systemctl reload ramsliced
+holds "the unit switches memory off" soon not all_on
+holds "it watches whether memory runs short" soon logged "slices wake when less than this is available"
+holds "it stops" systemctl stop ramsliced
+holds "all memory is on when it has stopped" all_on
+holds "it starts" systemctl start ramsliced
+holds "memory goes off again" soon not all_on
+sed -i 's/^mode = .*/mode = "observe"/' $settings
+holds "it is killed" systemctl kill --kill-who=main --signal=KILL ramsliced
+holds "systemd begins it anew, and what was off wakes" soon all_on
+holds "for it only observes" soon status mode observe
+sed -i 's/^mode = .*/mode = "onn"/' $settings
+holds "with wrong settings it does not start" not systemctl restart ramsliced
+holds "and systemd does not try again" test "$(systemctl show -P ActiveState ramsliced)" = failed
+cp /root/settings $settings
+systemctl reset-failed ramsliced
+holds "with its settings as they were it does" systemctl start ramsliced
 
 holds "the program switches memory off" ramslice offline --empty
 holds "some is off" not all_on
