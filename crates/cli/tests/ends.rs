@@ -177,7 +177,8 @@ fn interrupted_it_says_what_is_off_and_wakes_that_or_leaves_it() {
     ] {
         // The tests themselves may run under nohup.
         let mut ramp = Command::new("env");
-        ramp.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_ramslice"), "ramp", "--every", "1h"]).args(more);
+        ramp.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_ramslice"), "ramp", "--every", "1h"])
+            .args(more);
         let (mut child, first, mut lines) = begun(&mut ramp);
         assert!(
             first.ends_with("s: offline: 88,120; 46 slices on, 81 off; 3797 pages moved, 6849 dropped"),
