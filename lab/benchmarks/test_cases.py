@@ -15,11 +15,11 @@ def joules(low, high):
     return {"low": low / 1e3, "high": high / 1e3}
 
 
-def run(setting, low, high, seed=1, scale="full", start="fresh", off=30.0, read=0, dropped=0, emptying=(0, 0), busy=20.0,
-        work="w"):
+def run(setting, low, high, seed=1, scale="full", start="fresh", off=30.0, read=0, dropped=0, emptying=(0, 0), cpu=20.0,
+        disk=0, work="w"):
     """A kept run of 10 real seconds, 50 of the guest, that saved and invested so much energy in mJ."""
-    return {"setting": setting, "seed": seed, "scale": scale, "start": start, "disk_read_bytes": read, "busy_s": busy,
-            "work": work, "elapsed_s": 50.0,
+    return {"setting": setting, "seed": seed, "scale": scale, "start": start, "disk_read_bytes": read, "cpu_s": cpu,
+            "disk_used": {"bytes": disk}, "disk": {"read_bytes_per_s": 1000}, "work": work, "elapsed_s": 50.0,
             "energy": {"saved_joules": joules(low, high), "time_seconds": {"low": 10.0, "high": 10.0},
                        "lines": [{"term": "emptying", "joules": joules(*emptying)}, {"term": "refaults", "joules": None}],
                        "net_joules": joules(low - emptying[1], high - emptying[0]), "work": {"dropped_pages": dropped}},
@@ -43,13 +43,21 @@ class Cases(unittest.TestCase):
 
     def test_work_that_took_longer_costs_the_whole_machines_power(self):
         low, high = cases.platform_watts()
-        ours, nothing = run("ours", 20, 40, busy=20.05), run("nothing", 10, 20)
+        ours, nothing = run("ours", 20, 40, cpu=20.05), run("nothing", 10, 20)
         found = cases.gain(ours, nothing)
         # A thousandth of the time
         self.assertEqual([round(end, 6) for end in found], [round(1.0 - high, 6), round(2.0 - low, 6)])
         self.assertEqual([round(end, 6) for end in cases.gain(ours, nothing, run_time=False)], [1.0, 2.0])
-        faster = cases.gain(run("ours", 20, 40, busy=19.95), nothing)
+        faster = cases.gain(run("ours", 20, 40, cpu=19.95), nothing)
         self.assertEqual([round(end, 6) for end in faster], [round(1.0 + low, 6), round(2.0 + high, 6)])
+
+    def test_for_what_else_was_read_the_work_waits_for_nothing_at_least_and_for_all_at_most(self):
+        _, high = cases.platform_watts()
+        # 50 bytes at 1000 a second
+        found = cases.longer(run("ours", 20, 40, disk=50), run("nothing", 10, 20))
+        self.assertEqual([round(end, 6) for end in found], [0.0, round(high, 6)])
+        found = cases.longer(run("ours", 20, 40), run("nothing", 10, 20, disk=50))
+        self.assertEqual([round(end, 6) for end in found], [round(-high, 6), 0.0])
 
     def test_only_runs_of_one_work_seed_scale_and_start_are_compared(self):
         runs = [run("ours", 1, 2, seed=1), run("nothing", 1, 2, seed=2), run("nothing", 1, 2, scale="tiny"),
@@ -89,8 +97,8 @@ class Cases(unittest.TestCase):
     def test_an_import_that_surely_took_longer_is_worth_nothing(self):
         runs = [run("unlimited", -20, -10, seed=seed, read=3 * 4096, dropped=10) for seed in (1, 2, 3)]
         runs += [run("nothing", 10, 15, seed=seed) for seed in (1, 2, 3)]
-        for busy, share in (((20.5, 20.6, 20.7), 0.0), ((20.5, 19.0, 20.4), 0.75)):
-            ours = [run("ours", 20, 30, seed=seed + 1, busy=took) for seed, took in enumerate(busy)]
+        for cpu, share in (((20.5, 20.6, 20.7), 0.0), ((20.5, 19.0, 20.4), 0.75)):
+            ours = [run("ours", 20, 30, seed=seed + 1, cpu=took) for seed, took in enumerate(cpu)]
             with kept(*runs, *ours):
                 self.assertEqual(cases.import_entry()[0]["value"], share)
 
