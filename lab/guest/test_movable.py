@@ -196,6 +196,24 @@ class HugePages(Test):
                 self.assertEqual(memory.smaps("ShmemPmdMapped"), mapped)
             self.assertIsNone(memory.wrong_at())
 
+    def test_smaller_ones_move_whole(self):
+        """Of 256 KiB, where the dearest slices have free runs of 64 KiB only, and others whole blocks."""
+        sizes = Path("/sys/kernel/mm/transparent_hugepage")
+        stats = sizes / "hugepages-256kB/stats"
+        with harness.Memory(dev.meminfo("MemFree") // 2048) as scattered:
+            scattered.touch().punch()
+            with hard.setting(sizes / "hugepages-2048kB/enabled", "never"), \
+                    hard.setting(sizes / "hugepages-256kB/enabled", "madvise"), \
+                    Known(32, huge=True) as memory:
+                self.assertGreater(int(dev.read(stats / "anon_fault_alloc")), 100)
+                # One slice: what migrate_pages() unmaps page by page it takes for partly unmapped, and splits next time
+                split = dev.read(stats / "split")
+                done = self.assert_goes(self.holding(memory)[0])
+                self.assertGreater(done.pages_migrated, 1024)
+                self.assertEqual(dev.read(stats / "split"), split)
+                self.assertIsNone(memory.wrong_at())
+            self.assertIsNone(scattered.wrong_at())
+
     def test_they_are_split_where_no_block_is_free(self):
         with Known(64, huge=True) as memory:
             with hard.no_free_block() as scattered:

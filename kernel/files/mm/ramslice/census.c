@@ -75,9 +75,10 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 			if (folio_order(folio) == pageblock_order)
 				c->nr_huge += nr;
 			/* Page cache is looked at all the time */
-			if (!c->lent && folio_test_anon(folio) &&
+			if (c->nr_lent < RAMSLICE_MAX_LENT &&
+			    folio_test_anon(folio) &&
 			    ramslice_folio_extra_refs(folio))
-				c->lent = pfn;
+				c->lent[c->nr_lent++] = pfn;
 		}
 	}
 	folio_put(folio);
@@ -118,28 +119,35 @@ enum ramslice_reason ramslice_find_blocker(unsigned long pfn)
 }
 
 /**
- * ramslice_still_lent - does somebody keep a folio that the census found lent?
+ * ramslice_find_lent - does somebody keep a folio that the census found lent?
  * @c: the census
  *
  * Those that were only in a CPU's batch are not lent any longer.
  *
  * Context: May sleep.
+ * Return: page frame of the first of them, or 0.
  */
-bool ramslice_still_lent(const struct ramslice_census *c)
+unsigned long ramslice_find_lent(const struct ramslice_census *c)
 {
-	struct folio *folio;
-	bool lent;
+	unsigned int i;
 
-	if (!c->lent)
-		return false;
+	if (!c->nr_lent)
+		return 0;
 	lru_add_drain_all();
-	folio = folio_get_nontail_page(pfn_to_page(c->lent));
-	if (!folio)
-		return false;
-	lent = folio_test_lru(folio) && folio_test_anon(folio) &&
-	       ramslice_folio_extra_refs(folio);
-	folio_put(folio);
-	return lent;
+	for (i = 0; i < c->nr_lent; i++) {
+		struct folio *folio;
+		bool lent;
+
+		folio = folio_get_nontail_page(pfn_to_page(c->lent[i]));
+		if (!folio)
+			continue;
+		lent = folio_test_lru(folio) && folio_test_anon(folio) &&
+		       ramslice_folio_extra_refs(folio);
+		folio_put(folio);
+		if (lent)
+			return c->lent[i];
+	}
+	return 0;
 }
 
 /**

@@ -144,6 +144,7 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 	struct ramslice_slice *s = &ramslice_slices[id];
 	struct ramslice_work before = run->work, done;
 	u64 nr_free, nr_cache, taken, price, ns;
+	unsigned long lent;
 	int err;
 
 	*spent = 0;
@@ -153,10 +154,11 @@ static enum ramslice_reason try_slice(struct ramslice_run *run,
 			note_failure(s, c->reason);
 		return refused(id, c->reason, c->pfn);
 	}
-	if (ramslice_still_lent(c)) {
+	lent = ramslice_find_lent(c);
+	if (lent) {
 		if (!(req->flags & RAMSLICE_REQ_DRY_RUN))
 			note_failure(s, RAMSLICE_REASON_PINNED);
-		return refused(id, RAMSLICE_REASON_PINNED, c->lent);
+		return refused(id, RAMSLICE_REASON_PINNED, lent);
 	}
 
 	if (!ramslice_reserve_has(run->target.reserve, id,

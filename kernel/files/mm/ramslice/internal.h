@@ -317,6 +317,9 @@ bool ramslice_drop_folio(struct folio *folio, enum ramslice_cache cache);
 void ramslice_age_folio(struct folio *folio);
 
 /* --- census.c --- */
+/* Folios that may be lent, of which a census keeps where they are. */
+#define RAMSLICE_MAX_LENT	16
+
 /**
  * struct ramslice_census - one slice, page by page
  * @nr_pages: page frames with memory
@@ -328,7 +331,8 @@ void ramslice_age_folio(struct folio *folio);
  * @nr_blocking: pages that can be neither dropped nor moved
  * @reason: why the first of these cannot, or RAMSLICE_REASON_NONE
  * @pfn: the first of these
- * @lent: page frame of the first anonymous folio with extra references, or 0
+ * @lent: page frames of the first anonymous folios with extra references
+ * @nr_lent: their number
  */
 struct ramslice_census {
 	unsigned long nr_pages;
@@ -340,14 +344,15 @@ struct ramslice_census {
 	unsigned long nr_blocking;
 	enum ramslice_reason reason;
 	unsigned long pfn;
-	unsigned long lent;
+	unsigned long lent[RAMSLICE_MAX_LENT];
+	unsigned int nr_lent;
 };
 
 void ramslice_find_reserved(u32 id, struct ramslice_census *c);
 void ramslice_take_census(u32 id, struct ramslice_census *c,
 			  enum ramslice_cache cache, bool stop_early);
 enum ramslice_reason ramslice_find_blocker(unsigned long pfn);
-bool ramslice_still_lent(const struct ramslice_census *c);
+unsigned long ramslice_find_lent(const struct ramslice_census *c);
 
 /* --- class.c --- */
 enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
@@ -412,6 +417,10 @@ bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
  * @offset: next page frame of that pageblock to look at then
  * @free: page frames at hand, by order; out of the allocator
  * @nr_free: their number
+ * @large_order: blocks at least this large were looked for by themselves
+ * @large_next: the destination to go on with is the one before this, dearest
+ *		last, as in @reserve
+ * @large_block: and its pageblock
  * @cache: what of their clean page cache may be dropped for more
  * @dry: nothing left to find
  * @work: where to count
@@ -425,6 +434,9 @@ struct ramslice_target {
 	unsigned int offset;
 	struct list_head free[NR_PAGE_ORDERS];
 	unsigned long nr_free;
+	unsigned int large_order;
+	u32 large_next;
+	unsigned int large_block;
 	enum ramslice_cache cache;
 	bool dry;
 	struct ramslice_work *work;

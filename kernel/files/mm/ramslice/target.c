@@ -32,6 +32,7 @@ void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
 	t->rz = rz;
 	t->reserve = reserve;
 	t->source = RAMSLICE_NO_ID;
+	t->large_order = NR_PAGE_ORDERS;
 	t->cache = cache;
 	t->work = work;
 	for (order = 0; order < NR_PAGE_ORDERS; order++)
@@ -233,30 +234,39 @@ void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
 	}
 }
 
-/* A wholly free block for a huge page, leaving small ones where they are. */
-static void fill_huge(struct ramslice_target *t)
+/*
+ * Free blocks for a folio of @order, leaving smaller ones where they are: all
+ * that a pageblock of the dearest slice with such blocks has. Goes on where it
+ * found the last ones; what is before that has none of the order it looked for.
+ */
+static void fill_large(struct ramslice_target *t, unsigned int order)
 {
 	struct ramslice_reserve *r = t->reserve;
-	unsigned long pfn;
-	unsigned int n;
-	u32 i;
 
-	for (i = r->next; i-- > r->low; ) {
-		u32 id = r->c[i].id;
+	if (order < t->large_order) {
+		t->large_order = order;
+		t->large_next = r->next;
+		t->large_block = 0;
+	}
+	for (; t->large_next > r->low; t->large_next--, t->large_block = 0) {
+		u32 id = r->c[t->large_next - 1].id;
 
 		if (id == t->source ||
 		    READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
 			continue;
-		for_each_slice_block(id, n, pfn) {
-			struct ramslice_block *block = target_block(pfn);
-			unsigned long before = t->nr_free;
+		for (; t->large_block < ramslice_geom.nr_blocks;
+		     t->large_block++) {
+			unsigned long before = t->nr_free, pfn;
+			struct ramslice_block *block;
 
+			pfn = ramslice_geom_block(&ramslice_geom, id,
+						  t->large_block);
+			block = target_block(pfn);
 			if (!block || atomic_read(&block->count[RAMSLICE_FREE]) <
-				      pageblock_nr_pages)
+				      1 << order)
 				continue;
-			if (!take_block(t, id, pfn, pageblock_order))
-				return;
-			if (t->nr_free > before)
+			if (!take_block(t, id, pfn, order) ||
+			    t->nr_free > before)
 				return;
 		}
 	}
@@ -304,11 +314,12 @@ struct folio *ramslice_target_alloc(struct folio *src, unsigned long private)
 	struct page *page;
 
 	page = pop(t, order);
-	if (!page && order >= pageblock_order) {
-		fill_huge(t);
-		page = pop(t, order);
-	} else if (!page) {
+	if (!page && order < pageblock_order) {
 		ramslice_target_fill(t, TARGET_BATCH);
+		page = pop(t, order);
+	}
+	if (!page && order) {
+		fill_large(t, order);
 		page = pop(t, order);
 	}
 	if (!page) {
@@ -362,4 +373,5 @@ void ramslice_target_release(struct ramslice_target *t)
 	}
 	t->work->target_free -= min_t(u64, t->nr_free, t->work->target_free);
 	t->nr_free = 0;
+	t->large_order = NR_PAGE_ORDERS;
 }
