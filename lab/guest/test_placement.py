@@ -191,6 +191,27 @@ class NothingFails(Test):
                     place_load.close(pipe)
                 harness.wake(self.device)
 
+    def test_who_wants_memory_decides_which_slice_wakes(self):
+        for policy, user_from_above in (("stock", False), ("packed", True), ("low", False), ("array", True)):
+            dev.write(POLICY, policy)
+            self.assertGreater(harness.compact(self.device), 20)
+            for kernel in (True, False):
+                off = harness.ids(self.device, dev.OFFLINE)
+                mib = self.device.info().free_pages * PAGE // MIB + 48
+                if kernel:
+                    for pipe in [place_load.full_pipe() for _ in range(mib)]:
+                        place_load.close(pipe)
+                else:
+                    with Memory(mib) as memory:
+                        memory.touch()
+                gone = sorted(set(off) - set(harness.ids(self.device, dev.OFFLINE)))
+                self.assertTrue(gone)
+                # Somebody else may want a page, too
+                above = sum(number > off[len(off) // 2] for number in gone) / len(gone)
+                (self.assertGreater if user_from_above and not kernel else self.assertLess)(
+                    above, 0.5, (policy, kernel, gone, off))
+            harness.wake(self.device)
+
     def test_policies_change_at_work(self):
         load = place_load.Load(7, self.device)
         self.addCleanup(lambda: [place_load.end(pid) for pid in load.holders])

@@ -19,6 +19,7 @@ import ramslice_dev as dev
 from hard import Known, Test
 from harness import MIB, PAGE
 
+POLICY = dev.SYSFS / "placement/policy"
 F_SETPIPE_SZ = 1031
 MIGRATE_UNMOVABLE, MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_ISOLATE = 0, 1, 2, 5
 NAMES = {MIGRATE_UNMOVABLE: "Unmovable", MIGRATE_MOVABLE: "Movable", MIGRATE_RECLAIMABLE: "Reclaimable"}
@@ -126,21 +127,38 @@ class Types(Test):
 
     def test_types_are_kept_by_what_fails(self):
         """Refused by the driver at the end, or for a page that stays: no block is left isolated or changed."""
-        dev.write(harness.SIM / "fail_off", 4)
-        before = hard.block_types(self.device)
-        kinds = {row.id: set(self.blocks_of(row.id, before).values()) for row in self.device.snapshot()}
-        mixed = [number for number in harness.empty_ids(self.device) if kinds[number] != {MIGRATE_MOVABLE}]
-        self.assertGreaterEqual(len(mixed), 4)
-        for number in mixed[:4]:
-            done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
-            self.assertEqual(done.why(), "power")
-        self.assert_same(before, hard.block_types(self.device), mixed[:4])
+        self.addCleanup(dev.write, POLICY, "stock")
+        for policy in ("stock", "packed"):
+            dev.write(POLICY, policy)
+            before, mixed = hard.block_types(self.device), self.empty_and_mixed()
+            dev.write(harness.SIM / "fail_off", len(mixed))
+            for number in mixed:
+                done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+                self.assertEqual(done.why(), "power")
+            self.assert_same(before, hard.block_types(self.device), mixed)
         for row in self.device.snapshot():
             if row.flags & dev.UNMOVABLE:
                 self.device.request("offline", id=row.id, flags=dev.IGNORE_BACKOFF, deadline_ms=1000)
         self.device.request("online_all")
         after = hard.block_types(self.device)
         self.assertNotIn(MIGRATE_ISOLATE, after.values())
+
+    def empty_and_mixed(self):
+        """Four slices that are free and have blocks which are not movable."""
+        types = hard.block_types(self.device)
+        mixed = [number for number in harness.empty_ids(self.device)
+                 if set(self.blocks_of(number, types).values()) != {MIGRATE_MOVABLE}][:4]
+        self.assertEqual(len(mixed), 4)
+        return mixed
+
+    def test_under_a_policy_blocks_come_back_as_nobodys(self):
+        """What was the kernel's would else be its first choice when the slice wakes, whatever the policy says."""
+        self.addCleanup(dev.write, POLICY, "stock")
+        dev.write(POLICY, "packed")
+        for number in self.empty_and_mixed():
+            self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+            kinds = set(self.blocks_of(number, hard.block_types(self.device)).values())
+            self.assertEqual((self.row(number).state, kinds), (dev.OFFLINE, {MIGRATE_MOVABLE}))
 
     def test_types_are_kept_when_demand_wakes(self):
         """What is allocated may take blocks over, as it says itself; no other changes."""

@@ -96,6 +96,18 @@ static bool take_from_emptying(struct ramslice_zone *rz, gfp_t gfp)
 				  HZ / 10) > 0;
 }
 
+/* Notes for the thread who it is that wants memory: mostly, the same go on. */
+static enum ramslice_place_class note_class(struct ramslice_zone *rz, gfp_t gfp)
+{
+	enum ramslice_place_class class = gfp & __GFP_MOVABLE ?
+					  RAMSLICE_PLACE_USER :
+					  RAMSLICE_PLACE_KERNEL;
+
+	if (READ_ONCE(rz->wanted_for) != class)
+		WRITE_ONCE(rz->wanted_for, class);
+	return class;
+}
+
 bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 		       unsigned long mark, int highest_zoneidx,
 		       unsigned int alloc_flags)
@@ -123,7 +135,7 @@ again:
 		spin_unlock_irqrestore(&ramslice_lock, flags);
 		return true;
 	}
-	claimed = ramslice_claim_chunk(rz, &c, true);
+	claimed = ramslice_claim_chunk(rz, &c, note_class(rz, gfp));
 	spin_unlock_irqrestore(&ramslice_lock, flags);
 
 	if (claimed) {
@@ -160,8 +172,10 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 		return;
 	if (READ_ONCE(rz->emptying) && READ_ONCE(ramslice_requester) != current)
 		WRITE_ONCE(rz->pressure, true);
-	if (ramslice_zone_wakeable_pages(zone))
+	if (ramslice_zone_wakeable_pages(zone)) {
+		note_class(rz, gfp);
 		ramslice_kick(rz);
+	}
 }
 
 /*
@@ -233,7 +247,8 @@ static bool fill_reserve(struct ramslice_zone *rz)
 		bool claimed;
 
 		spin_lock_irq(&ramslice_lock);
-		claimed = ramslice_claim_chunk(rz, &c, true);
+		claimed = ramslice_claim_chunk(rz, &c,
+					       READ_ONCE(rz->wanted_for));
 		spin_unlock_irq(&ramslice_lock);
 
 		if (!claimed && ramslice_wake_sleeping(rz))

@@ -149,6 +149,7 @@ struct ramslice_stats {
  * @emptying: a slice of this zone is being emptied
  * @pressure: memory was wanted since; whoever empties gives up
  * @kicked: the wake thread should look here
+ * @wanted_for: enum ramslice_place_class: who wanted memory last
  * @recycle_at: jiffies before which streams do not look for cache to recycle
  * @nr_held: offline slices that are held
  * @nr_quarantined_pages: lost
@@ -168,6 +169,7 @@ struct ramslice_zone {
 	bool emptying;
 	bool pressure;
 	bool kicked;
+	u8 wanted_for;
 	unsigned long recycle_at;
 	u32 nr_held;
 	unsigned long nr_quarantined_pages;
@@ -524,6 +526,13 @@ void ramslice_strict_unmap(u32 id);
 void ramslice_strict_map(u32 id);
 
 /* --- wake.c --- */
+/* What pages are for, as far as placement goes: see place.h. */
+enum ramslice_place_class {
+	RAMSLICE_PLACE_KERNEL,	/* unmovable and reclaimable pages */
+	RAMSLICE_PLACE_USER,	/* movable pages */
+	RAMSLICE_PLACE_CLASSES,
+};
+
 /**
  * struct ramslice_chunk - blocks claimed for release
  */
@@ -534,7 +543,7 @@ struct ramslice_chunk {
 };
 
 bool ramslice_claim_chunk(struct ramslice_zone *rz, struct ramslice_chunk *c,
-			  bool by_demand);
+			  enum ramslice_place_class class);
 bool ramslice_claim_begun_chunk(struct ramslice_zone *rz,
 				struct ramslice_chunk *c);
 void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand);

@@ -358,8 +358,6 @@ static int take(struct ramslice_run *run, u32 id)
 		taken = n + nr;
 	}
 	page_offline_end();
-	if (taken == ramslice_geom.nr_blocks)
-		ramslice_place_forget_types(id);
 	undo_isolation(id, ramslice_geom.nr_blocks);
 	if (taken == ramslice_geom.nr_blocks)
 		return 0;
@@ -470,6 +468,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 		goto online;
 	}
 	ramslice_strict_unmap(id);
+	ramslice_place_forget_types(id);
 	s->power_state = power_state;
 	run->target.source = RAMSLICE_NO_ID;
 	end_emptying(run, id, RAMSLICE_OFFLINE);

@@ -15,8 +15,9 @@
  * it came to the end, or took much, it has them ranked anew.
  */
 
-#include <linux/bitmap.h>
 #include <linux/irq_work.h>
+#include <linux/mmzone.h>
+#include <linux/page-isolation.h>
 #include <linux/ramslice_place.h>
 #include <linux/slab.h>
 #include <linux/workqueue.h>
@@ -142,13 +143,14 @@ static struct page *find_block(struct ramslice_place *place,
 	return NULL;
 }
 
-/* An entry of the free list in a slice that has kernel pages anyway. */
+/* The free list's entry in the slice that suits kernel pages best. */
 static struct page *find_part(const struct ramslice_place *place,
 			      const struct list_head *free_list,
 			      struct page *first)
 {
 	unsigned int entries = 0;
 	struct page *page;
+	u64 best = 0;
 
 	/* Not ranked yet: there is no geometry, either */
 	if (!place->nr_ids)
@@ -156,8 +158,10 @@ static struct page *find_part(const struct ramslice_place *place,
 	list_for_each_entry(page, free_list, buddy_list) {
 		u32 id = ramslice_geom_slice(&place->geom, page_to_pfn(page));
 
-		if (id < place->nr_ids && test_bit(id, place->kernel))
-			return page;
+		if (id < place->nr_ids && place->parts[id] > best) {
+			best = place->parts[id];
+			first = page;
+		}
 		if (++entries == MAX_ENTRIES)
 			break;
 	}
@@ -224,6 +228,9 @@ static void look_at(const struct ramslice_slice *s,
 		lru = atomic_read(&block->count[RAMSLICE_LRU_ANON]) +
 		      atomic_read(&block->count[RAMSLICE_LRU_FILE]);
 		used = (int)pageblock_nr_pages - free;
+		/* On no LRU list, and yet the user's */
+		if (ramslice_hugetlb_page(pfn))
+			lru = used;
 		p->nr_free += max(free, 0);
 		p->nr_lru += max(lru, 0);
 		p->nr_other += max(used - lru, 0);
@@ -235,13 +242,14 @@ static void look_at(const struct ramslice_slice *s,
 	}
 }
 
-static void rank_zone(struct ramslice_zone *rz, unsigned long *kernel)
+/* @parts: an element for each slice. Returns those of before, to be freed. */
+static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
 {
 	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES] = {};
 	struct ramslice_place *place = rz->place;
 	u64 score[RAMSLICE_PLACE_CLASSES][RAMSLICE_PLACE_HINTS];
 	enum ramslice_place_class class;
-	u32 id, current_id[RAMSLICE_PLACE_CLASSES], index = 0;
+	u32 id, current_id[RAMSLICE_PLACE_CLASSES], index = 0, nr_kernel = 0;
 	struct ramslice_slice *s;
 
 	spin_lock_irq(&rz->zone->lock);
@@ -269,8 +277,10 @@ static void rank_zone(struct ramslice_zone *rz, unsigned long *kernel)
 		if (state != RAMSLICE_ONLINE && state != RAMSLICE_WAKING)
 			continue;
 		look_at(s, &p);
-		if (ramslice_place_is_kernel(&p))
-			__set_bit(id, kernel);
+		nr_kernel += ramslice_place_is_kernel(&p);
+		p.in_use = id == current_id[RAMSLICE_PLACE_KERNEL];
+		parts[id] = ramslice_place_likes(policy, RAMSLICE_PLACE_KERNEL,
+						 &p, low_slices);
 		for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
 			p.in_use = id == current_id[class];
 			ramslice_place_offer(&list[class], score[class], id,
@@ -282,12 +292,13 @@ static void rank_zone(struct ramslice_zone *rz, unsigned long *kernel)
 	spin_lock_irq(&rz->zone->lock);
 	memcpy(place->list, list, sizeof(list));
 	place->geom = ramslice_geom;
-	swap(place->kernel, kernel);
+	swap(place->parts, parts);
+	place->nr_kernel = nr_kernel;
 	place->nr_ids = ramslice_nr_ids;
 	place->ranked_at = jiffies;
 	place->nr_rankings++;
 	spin_unlock_irq(&rz->zone->lock);
-	bitmap_free(kernel);
+	return parts;
 }
 
 /* Under policy_lock. */
@@ -302,16 +313,22 @@ static void rank_zones(void)
 		mutex_unlock(&ramslice_mutex);
 	}
 
-	down_read(&ramslice_table_sem);
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
-		unsigned long *kernel = bitmap_zalloc(ramslice_nr_ids,
-						      GFP_NOWAIT | __GFP_NOWARN);
+		u32 nr_ids = READ_ONCE(ramslice_nr_ids);
+		/* Not with the table held, which memory hotplug may want */
+		u64 *parts = kvcalloc(nr_ids, sizeof(*parts),
+				      GFP_KERNEL | __GFP_NORETRY);
 
 		/* Then the lists of before stay */
-		if (kernel)
-			rank_zone(rz, kernel);
+		if (!parts)
+			continue;
+		down_read(&ramslice_table_sem);
+		/* If it has changed, the next pageblock asks again */
+		if (nr_ids == ramslice_nr_ids)
+			parts = rank_zone(rz, parts);
+		up_read(&ramslice_table_sem);
+		kvfree(parts);
 	}
-	up_read(&ramslice_table_sem);
 }
 
 static void rank_all(struct work_struct *work)
@@ -356,23 +373,72 @@ void ramslice_place_forget(void)
 
 /**
  * ramslice_place_forget_types - a slice that is empty is nobody's any more
- * @id: the slice, about to go offline
+ * @id: the slice, switched off
  *
  * Pageblocks that were the kernel's would be its first choice when the slice
  * wakes, whatever the policy says, as they are on a free list of its own. So
  * they come back as movable ones, which it has to claim.
  *
- * Context: ramslice_mutex held, the blocks isolated and taken.
+ * Context: ramslice_mutex held, state RAMSLICE_EMPTYING, every page offline.
+ * Takes zone->lock.
  */
 void ramslice_place_forget_types(u32 id)
 {
+	struct zone *zone = ramslice_slices[id].rz->zone;
 	unsigned long pfn;
 	unsigned int n;
 
 	if (READ_ONCE(policy) == RAMSLICE_PLACE_STOCK)
 		return;
+	spin_lock_irq(&zone->lock);
 	for_each_slice_block(id, n, pfn)
-		ramslice_block(pfn)->saved_type = MIGRATE_MOVABLE;
+		set_pageblock_migratetype(pfn_to_page(pfn), MIGRATE_MOVABLE);
+	spin_unlock_irq(&zone->lock);
+}
+
+/**
+ * ramslice_place_wakes - the slice that best wakes for a kind of pages
+ * @rz: the zone
+ * @class: the kind of pages
+ * @held: those that do not wake by themselves may, too
+ *
+ * Context: ramslice_lock held.
+ * Return: the offline slice that the policy likes best, the first of equals,
+ * or RAMSLICE_NO_ID.
+ */
+u32 ramslice_place_wakes(struct ramslice_zone *rz,
+			 enum ramslice_place_class class, bool held)
+{
+	enum ramslice_place_policy now = READ_ONCE(policy);
+	u32 id, best_id = RAMSLICE_NO_ID, index = 0;
+	u32 nr_low = READ_ONCE(low_slices);
+	struct ramslice_slice *s;
+	u64 best = 0;
+
+	lockdep_assert_held(&ramslice_lock);
+	if (rz->nr[RAMSLICE_OFFLINE] == (held ? 0 : rz->nr_held))
+		return RAMSLICE_NO_ID;
+	for_each_zone_slice(rz, id, s) {
+		struct ramslice_place_slice p = {
+			.id = id,
+			.index = index++,
+			.nr_pages = s->nr_pages,
+			.nr_free = s->nr_pages,
+		};
+		u64 points;
+
+		if (s->state != RAMSLICE_OFFLINE || (s->held && !held))
+			continue;
+		/* It has no opinion: the first will do */
+		if (now == RAMSLICE_PLACE_STOCK)
+			return id;
+		points = ramslice_place_likes(now, class, &p, nr_low);
+		if (points > best) {
+			best = points;
+			best_id = id;
+		}
+	}
+	return best_id;
 }
 
 enum ramslice_place_policy ramslice_place_policy(void)
@@ -430,8 +496,7 @@ void ramslice_place_stats(struct ramslice_zone *rz,
 		st->nr_passed[class] = place->nr_passed[class];
 	}
 	st->nr_rankings = place->nr_rankings;
-	st->nr_kernel = place->nr_ids ?
-			bitmap_weight(place->kernel, place->nr_ids) : 0;
+	st->nr_kernel = place->nr_ids ? place->nr_kernel : 0;
 	spin_unlock_irq(&rz->zone->lock);
 }
 

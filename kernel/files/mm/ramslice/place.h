@@ -18,12 +18,6 @@ enum ramslice_place_policy {
 	RAMSLICE_PLACE_POLICIES,
 };
 
-enum ramslice_place_class {
-	RAMSLICE_PLACE_KERNEL,	/* unmovable and reclaimable pages */
-	RAMSLICE_PLACE_USER,	/* movable pages */
-	RAMSLICE_PLACE_CLASSES,
-};
-
 /* Slices that are ranked ahead for each kind of pages. */
 #define RAMSLICE_PLACE_HINTS		32
 #define RAMSLICE_PLACE_LOW_DEFAULT	8
@@ -72,8 +66,9 @@ struct ramslice_place_list {
  * struct ramslice_place - where a zone's next pageblocks come from
  * @list: slices that were ranked
  * @geom: the geometry that their numbers are of
- * @kernel: bitmap of the slices that have kernel pages
- * @nr_ids: bits of @kernel; 0 if there is none
+ * @parts: for each slice, how much it suits kernel pages that find no pageblock
+ * @nr_ids: elements of @parts; 0 if there are none
+ * @nr_kernel: slices that have kernel pages
  * @asked: the worker is to rank anew
  * @nr_taken: pageblocks given since
  * @ranked_at: jiffies
@@ -86,8 +81,9 @@ struct ramslice_place_list {
 struct ramslice_place {
 	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES];
 	struct ramslice_geometry geom;
-	unsigned long *kernel;
+	u64 *parts;
 	u32 nr_ids;
+	u32 nr_kernel;
 	bool asked;
 	u32 nr_taken;
 	unsigned long ranked_at;
@@ -108,6 +104,9 @@ const char *ramslice_place_name(enum ramslice_place_policy policy);
 int ramslice_place_parse(const char *name);
 bool ramslice_place_class_of(int type, enum ramslice_place_class *class);
 bool ramslice_place_is_kernel(const struct ramslice_place_slice *p);
+u64 ramslice_place_likes(enum ramslice_place_policy policy,
+			 enum ramslice_place_class class,
+			 const struct ramslice_place_slice *p, u32 nr_low);
 u64 ramslice_place_score(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
 			 const struct ramslice_place_slice *p, u32 nr_low);
@@ -123,6 +122,8 @@ void ramslice_place_stats(struct ramslice_zone *rz,
 struct ramslice_place *ramslice_place_new(void);
 void ramslice_place_forget(void);
 void ramslice_place_forget_types(u32 id);
+u32 ramslice_place_wakes(struct ramslice_zone *rz,
+			 enum ramslice_place_class class, bool held);
 int ramslice_place_init(void);
 
 #endif /* __MM_RAMSLICE_PLACE_H */

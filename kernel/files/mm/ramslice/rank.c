@@ -160,21 +160,18 @@ static u64 adaptive(enum ramslice_place_class class,
 }
 
 /**
- * ramslice_place_score - how much a policy likes a slice for a kind of pages
+ * ramslice_place_likes - how much a policy likes a slice for a kind of pages
  * @policy: the policy
  * @class: the kind of pages
  * @p: the slice
  * @nr_low: for RAMSLICE_PLACE_LOW: slices that the kernel keeps to
  *
- * Return: the more the better; 0 if it has no pageblock to give, or if the
- * choice is left to the allocator.
+ * Return: the more the better; 0 if the choice is left to the allocator.
  */
-u64 ramslice_place_score(enum ramslice_place_policy policy,
+u64 ramslice_place_likes(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
 			 const struct ramslice_place_slice *p, u32 nr_low)
 {
-	if (!p->free_blocks)
-		return 0;
 	switch (policy) {
 	case RAMSLICE_PLACE_PACKED:
 		return packed(class, p);
@@ -189,6 +186,15 @@ u64 ramslice_place_score(enum ramslice_place_policy policy,
 	default:
 		return 0;
 	}
+}
+
+/* The same where a pageblock is wanted; 0, too, if it has none to give. */
+u64 ramslice_place_score(enum ramslice_place_policy policy,
+			 enum ramslice_place_class class,
+			 const struct ramslice_place_slice *p, u32 nr_low)
+{
+	return p->free_blocks ? ramslice_place_likes(policy, class, p, nr_low) :
+				0;
 }
 
 /**

@@ -21,6 +21,7 @@
 #include <trace/events/ramslice.h>
 #include "../internal.h"
 #include "internal.h"
+#include "place.h"
 
 /* Chunks and slices in somebody's hands. Under ramslice_lock. */
 static unsigned int in_flight;
@@ -134,8 +135,11 @@ static bool power_pending(u32 id)
 	return pending;
 }
 
-/* A slice that has power and blocks that nobody claimed. */
-static u32 first_waking(struct ramslice_zone *rz)
+/*
+ * A slice on its way; if @to_claim, one that has power and blocks that nobody
+ * claimed, not one in the driver's hands or whose last chunks somebody has.
+ */
+static u32 first_waking(struct ramslice_zone *rz, bool to_claim)
 {
 	struct ramslice_slice *s;
 	u32 id;
@@ -143,38 +147,10 @@ static u32 first_waking(struct ramslice_zone *rz)
 	if (!rz->nr[RAMSLICE_WAKING])
 		return RAMSLICE_NO_ID;
 	for_each_zone_slice(rz, id, s) {
-		if (s->state == RAMSLICE_WAKING && s->powered &&
-		    s->claimed < ramslice_geom.nr_blocks)
-			return id;
-	}
-	return RAMSLICE_NO_ID;
-}
-
-/* A slice in the driver's hands, or whose last chunks somebody has. */
-static u32 still_waking(struct ramslice_zone *rz)
-{
-	struct ramslice_slice *s;
-	u32 id;
-
-	if (!rz->nr[RAMSLICE_WAKING])
-		return RAMSLICE_NO_ID;
-	for_each_zone_slice(rz, id, s) {
-		if (s->state == RAMSLICE_WAKING)
-			return id;
-	}
-	return RAMSLICE_NO_ID;
-}
-
-/* @held: those that do not wake by themselves, too. */
-static u32 first_offline(struct ramslice_zone *rz, bool held)
-{
-	struct ramslice_slice *s;
-	u32 id;
-
-	if (rz->nr[RAMSLICE_OFFLINE] == (held ? 0 : rz->nr_held))
-		return RAMSLICE_NO_ID;
-	for_each_zone_slice(rz, id, s) {
-		if (s->state == RAMSLICE_OFFLINE && (held || !s->held))
+		if (s->state != RAMSLICE_WAKING)
+			continue;
+		if (!to_claim || (s->powered &&
+				  s->claimed < ramslice_geom.nr_blocks))
 			return id;
 	}
 	return RAMSLICE_NO_ID;
@@ -201,7 +177,7 @@ static bool claim_from(u32 id, struct ramslice_chunk *c)
 bool ramslice_claim_begun_chunk(struct ramslice_zone *rz,
 				struct ramslice_chunk *c)
 {
-	u32 id = first_waking(rz);
+	u32 id = first_waking(rz, true);
 
 	return id != RAMSLICE_NO_ID && claim_from(id, c);
 }
@@ -210,7 +186,7 @@ bool ramslice_claim_begun_chunk(struct ramslice_zone *rz,
  * ramslice_claim_chunk - claim a chunk anywhere in a zone
  * @rz: the zone
  * @c: the chunk, to be given to ramslice_release_chunk()
- * @by_demand: for the statistics
+ * @class: what it is wanted for
  *
  * Wakes a slice if none is on its way and the driver does that atomically.
  *
@@ -218,7 +194,7 @@ bool ramslice_claim_begun_chunk(struct ramslice_zone *rz,
  * Return: false if there is none.
  */
 bool ramslice_claim_chunk(struct ramslice_zone *rz, struct ramslice_chunk *c,
-			  bool by_demand)
+			  enum ramslice_place_class class)
 {
 	u32 id;
 
@@ -227,17 +203,14 @@ bool ramslice_claim_chunk(struct ramslice_zone *rz, struct ramslice_chunk *c,
 		return true;
 	if (ramslice_power_wake_sleeps())
 		return false;
-	while ((id = first_offline(rz, false)) != RAMSLICE_NO_ID) {
+	while ((id = ramslice_place_wakes(rz, class, false)) !=
+	       RAMSLICE_NO_ID) {
 		struct ramslice_call *call;
 
 		if (!start_waking(id, &call))
 			continue;
-		if (by_demand) {
-			rz->woken_by_demand++;
-			rz->stats.online_demand++;
-		} else {
-			rz->stats.online_request++;
-		}
+		rz->woken_by_demand++;
+		rz->stats.online_demand++;
 		return claim_from(id, c);
 	}
 	return false;
@@ -282,7 +255,7 @@ bool ramslice_wake_sleeping(struct ramslice_zone *rz)
 
 	spin_lock_irq(&ramslice_lock);
 	if (ramslice_power_wake_sleeps()) {
-		id = first_offline(rz, false);
+		id = ramslice_place_wakes(rz, READ_ONCE(rz->wanted_for), false);
 		started = id != RAMSLICE_NO_ID && start_waking(id, &call);
 	}
 	if (started) {
@@ -423,12 +396,13 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		u32 id;
 
 		spin_lock_irq(&ramslice_lock);
-		id = first_waking(rz);
+		id = first_waking(rz, true);
 		if (id == RAMSLICE_NO_ID)
-			id = first_offline(rz, held);
+			id = ramslice_place_wakes(rz, RAMSLICE_PLACE_USER,
+						  held);
 		others = id == RAMSLICE_NO_ID;
 		if (others)
-			id = still_waking(rz);
+			id = first_waking(rz, false);
 		spin_unlock_irq(&ramslice_lock);
 		if (id == RAMSLICE_NO_ID)
 			return 0;

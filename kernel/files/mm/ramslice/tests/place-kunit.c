@@ -41,8 +41,12 @@ static struct ramslice_place_slice slice(u32 id)
 	return p;
 }
 
+typedef u64 (*scores)(enum ramslice_place_policy policy,
+		      enum ramslice_place_class class,
+		      const struct ramslice_place_slice *p, u32 nr_low);
+
 /* The whole order of a policy, and how many are in it. */
-static u32 order_of(enum ramslice_place_policy policy,
+static u32 order_of(scores score_of, enum ramslice_place_policy policy,
 		    enum ramslice_place_class class, u32 current_id,
 		    u32 order[RAMSLICE_PLACE_HINTS])
 {
@@ -55,32 +59,38 @@ static u32 order_of(enum ramslice_place_policy policy,
 
 		p.in_use = id == current_id;
 		ramslice_place_offer(&list, score, id,
-				     ramslice_place_score(policy, class, &p,
-							  NR_LOW));
+				     score_of(policy, class, &p, NR_LOW));
 	}
 	memcpy(order, list.id, sizeof(list.id));
 	return list.nr;
 }
 
-static void expect_order(struct kunit *test, enum ramslice_place_policy policy,
+static void expect_order(struct kunit *test, scores score_of,
+			 enum ramslice_place_policy policy,
 			 enum ramslice_place_class class, u32 current_id,
 			 const u32 *want, u32 nr_want)
 {
 	u32 got[RAMSLICE_PLACE_HINTS], i;
 
-	KUNIT_ASSERT_EQ(test, order_of(policy, class, current_id, got),
-			nr_want);
+	KUNIT_ASSERT_EQ(test, order_of(score_of, policy, class, current_id,
+				       got), nr_want);
 	for (i = 0; i < nr_want; i++)
 		KUNIT_EXPECT_EQ_MSG(test, got[i], want[i], "%s, class %d, %u",
 				    ramslice_place_name(policy), class, i);
 }
 
 #define WANT(...)	((const u32[]){ __VA_ARGS__ })
-#define EXPECT_ORDER(_test, _policy, _class, _current, ...)		\
-	expect_order(_test, RAMSLICE_PLACE_##_policy,			\
+#define EXPECT_SCORES(_test, _scores, _policy, _class, _current, ...)	\
+	expect_order(_test, _scores, RAMSLICE_PLACE_##_policy,		\
 		     RAMSLICE_PLACE_##_class, _current,			\
 		     WANT(__VA_ARGS__),					\
 		     sizeof(WANT(__VA_ARGS__)) / sizeof(u32))
+/* Slices with a pageblock to give */
+#define EXPECT_ORDER(_test, ...)					\
+	EXPECT_SCORES(_test, ramslice_place_score, __VA_ARGS__)
+/* All of them, for less than a pageblock, or if they were to wake */
+#define EXPECT_LIKES(_test, ...)					\
+	EXPECT_SCORES(_test, ramslice_place_likes, __VA_ARGS__)
 
 static void packed_keeps_the_kernel_together(struct kunit *test)
 {
@@ -132,13 +142,30 @@ static void adaptive_steals_from_the_most_free(struct kunit *test)
 		     LAST, EMPTY, KERNEL, KERNEL_MORE, FIXED);
 }
 
+/* Where no pageblock is left, what is taken in parts is another's, too. */
+static void parts_are_stolen_by_policy(struct kunit *test)
+{
+	EXPECT_LIKES(test, PACKED, KERNEL, RAMSLICE_NO_ID, FIXED, KERNEL_MORE,
+		     KERNEL, EMPTY, LAST, FULL, HALF, NEARLY_FULL);
+	EXPECT_LIKES(test, LOW, KERNEL, RAMSLICE_NO_ID, FIXED, KERNEL,
+		     KERNEL_MORE, FULL, EMPTY, HALF, NEARLY_FULL, LAST);
+	EXPECT_LIKES(test, ARRAY, KERNEL, RAMSLICE_NO_ID, FIXED, KERNEL,
+		     KERNEL_MORE, FULL, EMPTY, HALF, NEARLY_FULL, LAST);
+	EXPECT_LIKES(test, LIST, KERNEL, KERNEL_MORE, KERNEL_MORE, KERNEL,
+		     FIXED, EMPTY, LAST, FULL, HALF, NEARLY_FULL);
+	EXPECT_LIKES(test, ADAPTIVE, KERNEL, RAMSLICE_NO_ID, FIXED, KERNEL,
+		     KERNEL_MORE, EMPTY, LAST, FULL, HALF, NEARLY_FULL);
+}
+
 static void stock_has_no_opinion(struct kunit *test)
 {
 	u32 order[RAMSLICE_PLACE_HINTS];
 
-	KUNIT_EXPECT_EQ(test, order_of(RAMSLICE_PLACE_STOCK,
+	KUNIT_EXPECT_EQ(test, order_of(ramslice_place_likes,
+				       RAMSLICE_PLACE_STOCK,
 				       RAMSLICE_PLACE_KERNEL, KERNEL, order), 0);
-	KUNIT_EXPECT_EQ(test, order_of(RAMSLICE_PLACE_STOCK,
+	KUNIT_EXPECT_EQ(test, order_of(ramslice_place_likes,
+				       RAMSLICE_PLACE_STOCK,
 				       RAMSLICE_PLACE_USER, HALF, order), 0);
 }
 
@@ -237,6 +264,7 @@ static struct kunit_case place_cases[] = {
 	KUNIT_CASE(array_grows_from_both_ends),
 	KUNIT_CASE(list_begins_where_it_was),
 	KUNIT_CASE(adaptive_steals_from_the_most_free),
+	KUNIT_CASE(parts_are_stolen_by_policy),
 	KUNIT_CASE(stock_has_no_opinion),
 	KUNIT_CASE(few_pages_make_no_kernel_slice),
 	KUNIT_CASE(only_three_types_are_placed),
