@@ -13,6 +13,15 @@
 #include "../internal.h"
 #include "internal.h"
 
+/*
+ * Is it memory that somebody else has not given to the allocator: balloons,
+ * virtio-mem, or what a confidential guest has yet to accept?
+ */
+static bool is_foreign(const struct page *page)
+{
+	return PageOffline(page) || PageUnaccepted(page);
+}
+
 /* The same of a page that is neither free nor on the LRU lists. */
 static enum ramslice_reason page_blocks(struct page *page)
 {
@@ -20,7 +29,7 @@ static enum ramslice_reason page_blocks(struct page *page)
 		return RAMSLICE_REASON_BOOT;
 	if (PageHWPoison(page))
 		return RAMSLICE_REASON_HWPOISON;
-	if (PageOffline(page))
+	if (is_foreign(page))
 		return RAMSLICE_REASON_FOREIGN_OFFLINE;
 	if (PageSlab(page))
 		return RAMSLICE_REASON_SLAB;
@@ -138,7 +147,7 @@ enum ramslice_page_class ramslice_page_class(struct page *page, bool held)
 	/* Pages in a balloon are PageOffline, too */
 	if (held && __folio_test_movable(folio))
 		return RAMSLICE_PAGE_MOVABLE;
-	if (PageOffline(page))
+	if (is_foreign(page))
 		return RAMSLICE_PAGE_FOREIGN;
 	if (PageSlab(page))
 		return RAMSLICE_PAGE_SLAB;
