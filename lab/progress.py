@@ -19,28 +19,34 @@ def minutes(seconds):
 def build(argv, label, log, expected, env):
     """Runs argv with its output in the file log; returns (steps done, seconds).
 
-    expected is the number of steps of the last such build; beyond it, nothing is said of what is left. Exits with
+    expected is the number of steps to do, by the last such build; beyond it, nothing is said of what is left. Exits with
     the errors when the build fails.
     """
     start = last = time.monotonic()
     steps, tty = 0, sys.stdout.isatty()
-    with open(log, "w") as out:
-        process = subprocess.Popen(
-            [str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", env=os.environ | env,
-        )
-        for line in process.stdout:
-            out.write(line)
-            steps += bool(STEP.match(line))
-            now = time.monotonic()
-            if now - last < (0.5 if tty else 15):
-                continue
-            last, gone = now, now - start
-            text = f"{label}: {steps} steps, {minutes(gone)} gone"
-            share = steps / max(expected, 1)
-            if 0.02 < share < 1:
-                text += f", {share:.0%}, about {minutes(gone / share - gone)} left"
-            print(f"\r\033[K{text}" if tty else text, end="" if tty else "\n", flush=True)
+    process = subprocess.Popen(
+        [str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        env=os.environ | env,
+    )
+    with open(log, "w") as out, process:
+        try:
+            for line in process.stdout:
+                out.write(line)
+                steps += bool(STEP.match(line))
+                now = time.monotonic()
+                if now - last < (0.5 if tty else 15):
+                    continue
+                last, gone = now, now - start
+                text = f"{label}: {steps} steps, {minutes(gone)} gone"
+                share = steps / max(expected, 1)
+                if 0.02 < share < 1:
+                    text += f", {share:.0%}, about {minutes(gone / share - gone)} left"
+                print(f"\r\033[K{text}" if tty else text, end="" if tty else "\n", flush=True)
+        except BaseException:
+            # Whoever ends us ends the build.
+            process.terminate()
+            process.wait()
+            raise
         status = process.wait()
     gone = time.monotonic() - start
     if tty:
