@@ -97,7 +97,7 @@ fn candidate(backend: &dyn Backend) -> Result<Slice, Broken> {
 
 fn request(backend: &dyn Backend, op: Op) -> Result<Outcome, Broken> {
     // Waking has nothing to leave alone for a while, and knows no such wish.
-    let ignore_backoff = !matches!(op, Op::Online(_) | Op::OnlineAll);
+    let ignore_backoff = !op.wakes();
     said(backend.request(&Request { ignore_backoff, ..Request::new(op) }))
 }
 

@@ -421,7 +421,7 @@ impl Metrics {
         self.request_seconds.get_or_create(&vec![("op", op.name().to_owned())]).observe(took.as_secs_f64());
         match result {
             Ok(outcome) => {
-                if !matches!(op, Op::Online(_) | Op::OnlineAll) {
+                if !op.wakes() {
                     let labels = vec![("mode", mode.name().to_owned())];
                     self.switched_off.get_or_create(&labels).inc_by(outcome.slices_done.into());
                 }

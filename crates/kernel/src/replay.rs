@@ -68,7 +68,7 @@ impl ReplayBackend {
 
 /// Adds what a request did.
 fn count(done: &mut ramslice_types::Work, request: &Request, outcome: &Outcome) {
-    if matches!(request.op, Op::Online(_) | Op::OnlineAll) {
+    if request.op.wakes() {
         done.woken_slices += u64::from(outcome.slices_done);
         return;
     }

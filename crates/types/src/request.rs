@@ -40,6 +40,11 @@ impl Op {
             Self::OnlineAll => "online-all",
         }
     }
+
+    /// Whether it wakes slices; all others switch some off.
+    pub fn wakes(self) -> bool {
+        matches!(self, Self::Online(_) | Self::OnlineAll)
+    }
 }
 
 /// What becomes of clean unmapped page cache that is in the way.
@@ -121,7 +126,7 @@ impl Request {
 
     /// For systems that cannot hold slices off: an error if the request wants that.
     pub fn refuse_hold(&self, why: &str) -> Result<(), BackendError> {
-        if !self.hold || matches!(self.op, Op::Online(_) | Op::OnlineAll) {
+        if !self.hold || self.op.wakes() {
             return Ok(());
         }
         let message = format!("slices cannot be held off here (--hold): {why}");

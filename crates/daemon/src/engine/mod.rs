@@ -103,8 +103,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// With what an earlier run remembered, if anything.
-    /// Once `stop` is set, a step sends no further request.
+    /// With what an earlier run remembered, if anything. Once `stop` is set, neither a step nor pressure sends a further
+    /// request.
     pub fn new(
         settings: Settings,
         saved: Option<Memory>,
@@ -322,7 +322,7 @@ impl Engine {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let wakes = matches!(request.op, Op::Online(_) | Op::OnlineAll);
+            let wakes = request.op.wakes();
             let until = if wakes { wakes_until } else { until };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || paused && !wakes {
@@ -355,7 +355,7 @@ impl Engine {
         key: ZoneKey,
         mut request: Request,
     ) -> RequestStatus {
-        if self.way == Some(STOCK) && !matches!(request.op, Op::Online(_) | Op::OnlineAll) {
+        if self.way == Some(STOCK) && !request.op.wakes() {
             // A guard that needs the lock breaks it off; nothing else does before the deadline.
             request.deadline = request.deadline.map(|deadline| deadline.min(STOCK_DEADLINE));
             request.max_slices = Some(1);
@@ -421,7 +421,7 @@ impl Engine {
 
     /// What a request says of the kernel's prices.
     fn learn_prices(&mut self, backend: &dyn Backend, look: &Look, op: Op, outcome: &Outcome) {
-        if matches!(op, Op::Online(_) | Op::OnlineAll) || !self.prices.watches() {
+        if op.wakes() || !self.prices.watches() {
             return;
         }
         let before = self.after.take();
@@ -460,7 +460,7 @@ impl Engine {
 
     fn count(&mut self, op: Op, outcome: &Outcome) {
         let done = u64::from(outcome.slices_done);
-        if matches!(op, Op::Online(_) | Op::OnlineAll) {
+        if op.wakes() {
             self.work.woken_slices += done;
             self.metrics.woken(self.settings.mode, Cause::Policy, outcome.slices_done);
             return;

@@ -38,7 +38,7 @@ pub(super) fn run(backend: &HotplugBackend, request: &Request) -> Result<Outcome
     let system = &*backend.system;
     let _held = if request.dry_run { None } else { Some(alone(system)?) };
     let began = system.now();
-    let wakes = matches!(request.op, Op::Online(_) | Op::OnlineAll);
+    let wakes = request.op.wakes();
     let mut run = Run {
         backend,
         system,
