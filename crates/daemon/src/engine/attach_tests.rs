@@ -1,12 +1,11 @@
 //! What is decided with changes: settings, figures of energy, slices, the boot; and what was learned with it.
 
-use super::tests::{Machine, SLICE, engine, host, settings, steps, with_energy};
+use super::tests::{Machine, SLICE, engine, engine_of, host, settings, steps, with_energy};
 use super::*;
 
 #[test]
 fn waking_everything_says_whether_something_is_still_off() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut engine = engine("on", None);
     steps(&mut engine, &machine, 1_000_000, 50);
     let off = machine.off();
@@ -22,8 +21,7 @@ fn waking_everything_says_whether_something_is_still_off() {
 
 #[test]
 fn other_settings_of_the_policy_learn_anew_and_the_joules_go_on() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 100);
     let before = engine.memory().unwrap();
@@ -38,8 +36,7 @@ fn other_settings_of_the_policy_learn_anew_and_the_joules_go_on() {
 
 #[test]
 fn metrics_tell_nothing_of_a_mode_or_a_policy_of_the_past() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     let lines = |engine: &Engine, start: &str| {
@@ -67,29 +64,27 @@ fn metrics_tell_nothing_of_a_mode_or_a_policy_of_the_past() {
     engine.set_settings(settings("mode = \"observe\"\npolicy = \"periodic\""));
     let now = steps(&mut engine, &machine, now, 2);
     for name in [joules, seconds, cap] {
-        assert_eq!(lines(&engine, name), <[String; 0]>::default());
+        assert_eq!(lines(&engine, name), [""; 0]);
     }
     let forecasts = |engine: &Engine| lines(engine, "ramslice_forecast_slices{");
-    assert_eq!(forecasts(&engine), <[String; 0]>::default());
+    assert_eq!(forecasts(&engine), [""; 0]);
     engine.set_settings(settings("mode = \"observe\""));
     let now = steps(&mut engine, &machine, now, 20);
     assert!(!forecasts(&engine).is_empty());
     engine.set_settings(settings("mode = \"off\""));
     steps(&mut engine, &machine, now, 2);
-    assert_eq!(forecasts(&engine), <[String; 0]>::default());
-    assert_eq!(lines(&engine, "ramslice_energy_joules"), <[String; 0]>::default());
+    assert_eq!(forecasts(&engine), [""; 0]);
+    assert_eq!(lines(&engine, "ramslice_energy_joules"), [""; 0]);
 }
 
 #[test]
 fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart() {
     let energy =
         |granularity: &str| with_energy("mode = \"on\"", &format!("granularity = \"{granularity}\""));
-    let restarted =
-        |settings, saved| Engine::new(settings, Some(saved), host(), Arc::default(), Arc::default());
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let restarted = |settings, saved| engine_of(settings, Some(saved));
+    let machine = Machine::used(20.0);
     // The governor rests where the hardware switches several slices as one.
-    let mut engine = Engine::new(energy("1GiB"), None, host(), Arc::default(), Arc::default());
+    let mut engine = engine_of(energy("1GiB"), None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     assert_eq!(machine.off(), 0);
     let saved = engine.memory().unwrap();
@@ -97,8 +92,7 @@ fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart()
     steps(&mut engine, &machine, now, 50);
     assert!(machine.off() > 0, "after a reload");
 
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut same = restarted(energy("1GiB"), saved.clone());
     steps(&mut same, &machine, now, 50);
     assert_eq!(machine.off(), 0);
@@ -109,22 +103,15 @@ fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart()
 
 #[test]
 fn what_is_off_in_thought_is_on_after_a_restart_of_the_machine_and_with_slices_of_another_size() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut engine = engine("observe", None);
     let now = steps(&mut engine, &machine, 1_000_000, 100);
     assert!(engine.shadow.nr_off() > 0);
     let saved = engine.memory().unwrap();
     let again = |host| {
-        let mut engine = Engine::new(
-            settings("mode = \"observe\""),
-            Some(saved.clone()),
-            host,
-            Arc::default(),
-            Arc::default(),
-        );
-        let machine = Machine::new(64);
-        machine.use_slices(20.0);
+        let mut engine = engine_of(settings("mode = \"observe\""), Some(saved.clone()));
+        engine.host = host;
+        let machine = Machine::used(20.0);
         let look = Look::take(&machine).unwrap();
         engine.attach(&machine, &look).unwrap();
         engine.shadow.nr_off()

@@ -22,7 +22,7 @@ fn samples_of(offer: Option<Offer>) -> ramslice_calibrate::SamplesFile {
 #[test]
 fn prices_that_hold_are_steady_and_nothing_is_offered() {
     let machine = Machine::new(64);
-    let mut engine = Engine::new(settings(PERIODIC), None, host(), Arc::new(Metrics::new()), Arc::default());
+    let mut engine = engine_of(settings(PERIODIC), None);
     let now = waves(&mut engine, &machine, 1_000_000, 8);
     let few = engine.status(Duration::ZERO).prices;
     assert_eq!(few.state, "too-few", "{few:?}");
@@ -44,7 +44,7 @@ fn prices_that_hold_are_steady_and_nothing_is_offered() {
 #[test]
 fn prices_that_drift_are_refitted_offered_and_never_installed() {
     let machine = Machine::new(64);
-    let mut engine = Engine::new(settings(PERIODIC), None, host(), Arc::new(Metrics::new()), Arc::default());
+    let mut engine = engine_of(settings(PERIODIC), None);
     let now = waves(&mut engine, &machine, 1_000_000, 60);
     *machine.dearer.lock().unwrap() = 1.5;
     let in_force = |parameter| machine.sim.price_parameter(parameter).unwrap();
@@ -75,9 +75,7 @@ fn prices_that_drift_are_refitted_offered_and_never_installed() {
 
     // After a restart it is offered again, from what was remembered.
     let saved = memory_of(&engine);
-    let again = |saved| {
-        Engine::new(settings(PERIODIC), Some(saved), host(), Arc::new(Metrics::new()), Arc::default())
-    };
+    let again = |saved| engine_of(settings(PERIODIC), Some(saved));
     let mut restarted = again(saved.clone());
     let operations = engine.status(Duration::ZERO).prices.operations;
     let now = steps(&mut restarted, &machine, now, 1);
@@ -106,8 +104,7 @@ fn memory_of(engine: &Engine) -> Memory {
 fn costs_that_cannot_be_true_leave_prices_and_joules_alone() {
     for absurd in [0.0, 1e-9, 1e15, f64::INFINITY] {
         let machine = Machine::new(64);
-        let mut engine =
-            Engine::new(settings(PERIODIC), None, host(), Arc::new(Metrics::new()), Arc::default());
+        let mut engine = engine_of(settings(PERIODIC), None);
         let now = waves(&mut engine, &machine, 1_000_000, 50);
         let before = engine.status(Duration::ZERO).prices;
         *machine.dearer.lock().unwrap() = absurd;
@@ -126,7 +123,7 @@ fn only_mode_on_with_the_kernels_own_prices_learns_of_them() {
     waves(&mut engine, &machine, 1_000_000, 40);
     let observed = engine.status(Duration::ZERO).prices;
     assert_eq!((observed.state, observed.operations, observed.left_out), ("too-few", 0, 0));
-    let mut engine = Engine::new(settings(PERIODIC), None, host(), Arc::new(Metrics::new()), Arc::default());
+    let mut engine = engine_of(settings(PERIODIC), None);
     engine.step(&machine, "stock", Duration::from_secs(1)).unwrap();
     let stock = engine.status(Duration::ZERO).prices;
     assert!(stock.state == "unwatched" && stock.text.contains("stock kernel"), "{stock:?}");

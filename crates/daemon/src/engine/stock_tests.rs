@@ -3,7 +3,7 @@
 use ramslice_kernel::{Fake, Guard};
 use ramslice_types::Reason;
 
-use super::tests::{host, settings};
+use super::tests::{engine_of, settings};
 use super::*;
 
 const POLICY: &str = "policy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
@@ -27,7 +27,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(mode: &str, fake: &'a Fake) -> Self {
         let settings = settings(&format!("mode = \"{mode}\"\n{POLICY}"));
-        let engine = Engine::new(settings, None, host(), Arc::new(Metrics::new()), Arc::default());
+        let engine = engine_of(settings, None);
         Self { fake, backend: fake.backend(), engine, time: 1_000_000 }
     }
 

@@ -34,6 +34,13 @@ impl Machine {
         Self::with(slices, SLICE)
     }
 
+    /// Of 64 slices, of which programs use so many.
+    pub(super) fn used(slices: f64) -> Self {
+        let machine = Self::new(64);
+        machine.use_slices(slices);
+        machine
+    }
+
     pub(super) fn with(slices: u64, size: Bytes) -> Self {
         Self {
             sim: SimBackend::new(Config::new(size * slices, size)).unwrap(),
@@ -149,13 +156,11 @@ pub(super) fn host() -> Host {
 }
 
 pub(super) fn engine(mode: &str, saved: Option<Memory>) -> Engine {
-    Engine::new(
-        settings(&format!("mode = \"{mode}\"")),
-        saved,
-        host(),
-        Arc::new(Metrics::new()),
-        Arc::default(),
-    )
+    engine_of(settings(&format!("mode = \"{mode}\"")), saved)
+}
+
+pub(super) fn engine_of(settings: Settings, saved: Option<Memory>) -> Engine {
+    Engine::new(settings, saved, host(), Arc::default(), Arc::default())
 }
 
 /// So many steps of 30 s from `now` on; returns the time after them.
@@ -169,8 +174,7 @@ pub(super) fn steps(engine: &mut Engine, machine: &Machine, now: u64, count: u64
 
 #[test]
 fn observe_sends_nothing_and_says_what_it_would_have_earned() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let before = machine.sim.snapshot().unwrap().slices;
     let mut engine = engine("observe", None);
     steps(&mut engine, &machine, 1_000_000, 240);
@@ -191,8 +195,7 @@ fn observe_sends_nothing_and_says_what_it_would_have_earned() {
 #[test]
 fn the_most_that_the_governor_can_lose_is_told_in_every_mode_in_which_it_decides() {
     for mode in ["observe", "on"] {
-        let machine = Machine::new(64);
-        machine.use_slices(20.0);
+        let machine = Machine::used(20.0);
         let mut engine = engine(mode, None);
         let told = |engine: &Engine| {
             let status = engine.status(Duration::ZERO);
@@ -219,8 +222,7 @@ fn the_most_that_the_governor_can_lose_is_told_in_every_mode_in_which_it_decides
 #[test]
 fn observe_foretells_what_on_earns_where_demand_is_steady() {
     let net = |mode: &str| {
-        let machine = Machine::new(64);
-        machine.use_slices(20.0);
+        let machine = Machine::used(20.0);
         let mut engine = engine(mode, None);
         steps(&mut engine, &machine, 1_000_000, 240);
         let status = engine.status(Duration::ZERO);
@@ -233,8 +235,7 @@ fn observe_foretells_what_on_earns_where_demand_is_steady() {
 
 #[test]
 fn observe_says_what_would_have_woken() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut engine = engine("observe", None);
     let now = steps(&mut engine, &machine, 1_000_000, 100);
     assert_eq!(engine.status(Duration::ZERO).would_earn.unwrap().woken_slices, 0);
@@ -246,8 +247,7 @@ fn observe_says_what_would_have_woken() {
 
 #[test]
 fn on_switches_off_and_off_does_nothing() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut off = engine("off", None);
     steps(&mut off, &machine, 1_000_000, 100);
     assert_eq!((machine.sent(), machine.off()), (0, 0));
@@ -265,7 +265,7 @@ fn repair_empties_fragmented_slices_a_few_at_a_time_and_tells_what_it_moved() {
         machine.use_slices(50.0);
         machine.use_slices(20.0);
         let text = format!("mode = \"{mode}\"\npolicy = \"repair\"\n[repair]\nmax_slices = 3");
-        let mut engine = Engine::new(settings(&text), None, host(), Arc::new(Metrics::new()), Arc::default());
+        let mut engine = engine_of(settings(&text), None);
         let (mut moved, mut emptied) = (Pages::ZERO, 0);
         for step in 0..60 {
             steps(&mut engine, &machine, 1_000_000 + step * 30, 1);
@@ -292,13 +292,12 @@ fn repair_empties_fragmented_slices_a_few_at_a_time_and_tells_what_it_moved() {
 
 #[test]
 fn requests_of_one_decision_that_take_long_share_the_deadline() {
-    let machine = Machine::new(64);
-    machine.use_slices(50.0);
+    let machine = Machine::used(50.0);
     machine.use_slices(20.0);
     *machine.takes.lock().unwrap() = Duration::from_millis(60);
     let text = "mode = \"on\"\npolicy = \"repair\"\n[repair]\nmax_slices = 20\nbudget_100cycles = \"inf\"\n\
                 [requests]\ndeadline_seconds = 0.1";
-    let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()), Arc::default());
+    let mut engine = engine_of(settings(text), None);
     steps(&mut engine, &machine, 1_000_000, 1);
     let times = machine.times.lock().unwrap().clone();
     assert!(times.iter().all(|time| *time < times[0] + Duration::from_millis(100)) && times.len() < 20);
@@ -345,8 +344,7 @@ fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
 
 #[test]
 fn a_machine_that_vanishes_is_told_and_taken_up_again_with_what_was_learned() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     let off = machine.off();
@@ -363,8 +361,7 @@ fn a_machine_that_vanishes_is_told_and_taken_up_again_with_what_was_learned() {
 
 #[test]
 fn requests_that_fail_are_counted_and_do_not_end_it() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     *machine.requests_fail.lock().unwrap() = true;
     let mut engine = engine("on", None);
     let mut errors = 0;
@@ -395,10 +392,9 @@ fn slices_that_somebody_holds_are_nobody_elses_to_wake() {
     let marks = "timeout_seconds = 30\nfree_low_mib = 640\nfree_high_mib = 960\ncache_free_low_mib = 640\n\
                  cache_free_high_mib = 960";
     for (policy, more) in [("watermarks", marks), ("threshold", "period_seconds = 30")] {
-        let machine = Machine::new(64);
-        machine.use_slices(20.0);
+        let machine = Machine::used(20.0);
         let text = format!("mode = \"on\"\npolicy = \"{policy}\"\n[{policy}]\n{more}");
-        let mut engine = Engine::new(settings(&text), None, host(), Arc::new(Metrics::new()), Arc::default());
+        let mut engine = engine_of(settings(&text), None);
         let now = steps(&mut engine, &machine, 1_000_000, 50);
         let off = |slice: &ramslice_types::Slice| (slice.state == SliceState::Offline).then_some(slice.id);
         let held: BTreeSet<_> = machine.sim.snapshot().unwrap().slices.iter().filter_map(off).collect();
@@ -416,8 +412,7 @@ fn slices_that_somebody_holds_are_nobody_elses_to_wake() {
 
 #[test]
 fn on_a_stock_kernel_each_request_switches_off_one_slice_so_that_the_guard_need_not_wait_for_long() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut engine = engine("on", None);
     for step in 0..20 {
         let (off, sent) = (machine.off(), machine.sent());
@@ -430,8 +425,7 @@ fn on_a_stock_kernel_each_request_switches_off_one_slice_so_that_the_guard_need_
 
 #[test]
 fn what_was_imagined_is_not_put_at_risk_when_the_mode_becomes_on() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut engine = engine("observe", None);
     let now = steps(&mut engine, &machine, 1_000_000, 200);
     engine.set_settings(settings("mode = \"on\""));
@@ -445,8 +439,7 @@ fn what_was_imagined_is_not_put_at_risk_when_the_mode_becomes_on() {
 
 #[test]
 fn once_somebody_waits_for_its_end_no_further_request_goes_out() {
-    let machine = Machine::new(64);
-    machine.use_slices(50.0);
+    let machine = Machine::used(50.0);
     machine.use_slices(20.0);
     let stop = Arc::new(AtomicBool::new(true));
     let text = "mode = \"on\"\npolicy = \"periodic\"";
@@ -462,7 +455,7 @@ fn once_somebody_waits_for_its_end_no_further_request_goes_out() {
 fn watermarks_that_do_not_fit_the_size_of_slices_are_told_not_panicked_about() {
     let machine = Machine::new(64);
     let text = "policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0\nfree_high_mib = 110.0";
-    let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()), Arc::default());
+    let mut engine = engine_of(settings(text), None);
     let error = engine.step(&machine, "simulated", Duration::from_secs(1)).unwrap_err().to_string();
     assert!(error.contains("test.toml:5") && error.contains("hysteresis"), "{error}");
     let text = engine.metrics.text();
@@ -485,10 +478,9 @@ fn settings_are_held_against_the_machine_as_soon_as_there_is_one() {
 
 #[test]
 fn slices_that_somebody_else_switches_are_noticed() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let text = "mode = \"on\"\npolicy = \"never\"";
-    let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()), Arc::default());
+    let mut engine = engine_of(settings(text), None);
     let now = steps(&mut engine, &machine, 1_000_000, 2);
     let (off, sent) = (machine.off(), machine.sent());
     let request = Request { max_slices: Some(1), ..Request::new(Op::Compact) };

@@ -3,13 +3,12 @@
 use ramslice_kernel::Fake;
 use ramslice_types::Reason;
 
-use super::tests::{Machine, engine, host, settings, steps};
+use super::tests::{Machine, engine, engine_of, host, settings, steps};
 use super::*;
 
 #[test]
 fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     let off = machine.off();
@@ -37,8 +36,7 @@ fn pressure_in_mode_observe_sends_nothing() {
 
 #[test]
 fn waking_many_slices_ends_at_the_deadline_of_all_of_them_and_when_the_daemon_is_to_stop() {
-    let machine = Machine::new(64);
-    machine.use_slices(10.0);
+    let machine = Machine::used(10.0);
     let stop = Arc::new(AtomicBool::new(false));
     let text = "mode = \"on\"\npolicy = \"periodic\"\n[requests]\ndeadline_seconds = 0.1";
     let mut engine = Engine::new(settings(text), None, host(), Arc::default(), Arc::clone(&stop));
@@ -60,7 +58,7 @@ fn waking_many_slices_ends_at_the_deadline_of_all_of_them_and_when_the_daemon_is
 fn on_stock(fake: &Fake, policy: &str, count: u64) -> (Engine, impl Backend, Duration) {
     let backend = fake.backend();
     let text = format!("mode = \"on\"\n{policy}");
-    let mut engine = Engine::new(settings(&text), None, host(), Arc::default(), Arc::default());
+    let mut engine = engine_of(settings(&text), None);
     let time = |step| Duration::from_secs(1_000_000 + step * 30);
     for step in 0..count {
         engine.step(&backend, STOCK, time(step)).unwrap();
@@ -124,10 +122,9 @@ fn watermarks_that_want_memory_leave_alone_what_somebody_else_took_away() {
 
 #[test]
 fn slices_that_could_not_be_emptied_are_counted_by_what_they_say_not_by_what_ended_the_request() {
-    let machine = Machine::new(64);
-    machine.use_slices(20.0);
+    let machine = Machine::used(20.0);
     let text = "mode = \"on\"\npolicy = \"periodic\"\n[requests]\nmax_slices = 2";
-    let mut engine = Engine::new(settings(text), None, host(), Arc::new(Metrics::new()), Arc::default());
+    let mut engine = engine_of(settings(text), None);
     *machine.failing.lock().unwrap() = vec![(SliceId(3), Reason::Pinned), (SliceId(5), Reason::Slab)];
     steps(&mut engine, &machine, 1_000_000, 60);
     assert!(machine.failing.lock().unwrap().is_empty(), "no request was sent");
