@@ -111,8 +111,7 @@ pub(crate) fn check(findings: &mut Findings) {
         let other = has_cache(findings) || findings.dax.iter().any(|device| device.managed);
         let most = if other { most + persistent_bytes(findings) } else { most };
         if managed > most {
-            let there = most;
-            let detail = format!("the kernel manages {managed}, but modules have {there}");
+            let detail = format!("the kernel manages {managed}, but modules have {most}");
             contradiction("memory size", MEMINFO, "how much memory there is", detail);
         } else if managed.0 < there.0 / 2 {
             let detail = format!("the kernel manages only {managed} of {there}");
