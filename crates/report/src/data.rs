@@ -160,13 +160,24 @@ pub struct Prices {
     pub samples: Vec<Priced>,
 }
 
+/// Whence a slice that was emptied had its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Filled on purpose; models are fitted to these.
+    Filled,
+    /// What programs left there; models are judged by these.
+    Programs,
+    /// Of a request of every day; parameters in force are fitted anew to these, where there is nothing else.
+    Everyday,
+}
+
 /// One slice that was emptied. Costs are in CPU cycles.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Priced {
     /// The mixture or program.
     pub label: String,
-    /// What programs left there, rather than memory filled on purpose.
-    pub held_out: bool,
+    /// Whence its contents were.
+    pub source: Source,
     /// Page frames.
     pub frames_pages: u64,
     /// Clean cache to be dropped.
@@ -177,7 +188,7 @@ pub struct Priced {
     pub mappings: u64,
     /// Expected, by the parameters in force.
     pub predicted_cycles: f64,
-    /// Expected by the model that was fitted to those filled on purpose.
+    /// Expected by the model that was fitted.
     pub fitted_cycles: Option<f64>,
     /// Needed.
     pub measured_cycles: f64,

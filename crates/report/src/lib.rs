@@ -20,7 +20,7 @@ mod tests;
 
 pub use data::{
     Attempt, Budget, Counted, Emptying, Energy, Latencies, Moment, Priced, Prices, Range, Recorded, Runs,
-    Verdict,
+    Source, Verdict,
 };
 pub use figure::{Figure, figures};
 pub use page::{Head, page};

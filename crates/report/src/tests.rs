@@ -99,7 +99,7 @@ fn energy(name: &str, budget: Budget, net: (f64, f64)) -> Energy {
 fn all() -> Runs {
     let priced = |at: u32| Priced {
         label: "a, b".to_owned(),
-        held_out: at.is_multiple_of(4),
+        source: if at.is_multiple_of(4) { Source::Programs } else { Source::Filled },
         frames_pages: 8192,
         drop_pages: 0,
         move_pages: u64::from(at) * 10,
@@ -412,6 +412,10 @@ fn prices_are_drawn_by_the_parameters_in_force_and_by_the_fitted_model_each_name
         );
     }
     assert!(figure(&all, "residuals-fitted").csv().unwrap().contains(",1000000,1000000,0\n"));
+    runs.prices[0].samples.iter_mut().for_each(|one| one.source = Source::Everyday);
+    let page = html(&runs);
+    assert!(page.contains("50 slices of everyday requests") && page.contains("refits to these"));
+    assert!(!page.contains("filled on purpose") && !page.contains("left by programs"));
     runs.prices[0].unfitted = Some("too few samples".to_owned());
     runs.prices[0].samples[0].fitted_cycles = None;
     let page = html(&runs);

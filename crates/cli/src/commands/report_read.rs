@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use ramslice_energy::Interval;
-use ramslice_report::{Budget, Energy, Latencies, Priced, Range, Runs, Verdict};
+use ramslice_report::{Budget, Energy, Latencies, Priced, Range, Runs, Source, Verdict};
 use ramslice_types::{Ratio, SCHEMA_VERSION, Work};
 use serde::Deserialize;
 use serde_json::Value;
@@ -206,7 +206,7 @@ struct Saved {
 
 #[derive(Deserialize)]
 struct Sample {
-    /// `program`, or an object that says how memory was filled.
+    /// `program`, `everyday`, or an object that says how memory was filled.
     origin: Value,
     label: String,
     frames_pages: u64,
@@ -220,7 +220,11 @@ struct Sample {
 impl From<Sample> for Priced {
     fn from(sample: Sample) -> Self {
         Self {
-            held_out: sample.origin == "program",
+            source: match sample.origin.as_str() {
+                Some("program") => Source::Programs,
+                Some("everyday") => Source::Everyday,
+                _ => Source::Filled,
+            },
             label: sample.label,
             frames_pages: sample.frames_pages,
             drop_pages: sample.drop_pages,

@@ -46,9 +46,11 @@ fn samples_of_a_calibration_are_read_and_a_damaged_one_is_named() {
     let program = SAMPLE.replace(r#"{"artificial": {"mapped": 2}}"#, r#""program""#);
     let (runs, about) = document(&file(&program)).unwrap();
     let samples = &runs.prices[0].samples;
-    assert_eq!(samples.iter().map(|one| one.held_out).collect::<Vec<_>>(), [false, true]);
+    assert_eq!((samples[0].source, samples[1].source), (Source::Filled, Source::Programs));
     assert!((samples[0].measured_cycles - 600.0).abs() < 1e-9);
     assert!(about[0].1.starts_with("2 slices with"));
+    let everyday = program.replace("program", "everyday");
+    assert_eq!(document(&file(&everyday)).unwrap().0.prices[0].samples[1].source, Source::Everyday);
     let damaged = file(&SAMPLE.replace("\"mappings\": 200", "\"mappings\": -1"));
     assert!(refused(&damaged).starts_with("d.json, samples[1]: invalid value"), "{}", refused(&damaged));
     let newer = file(&program).replacen("\"schema_version\": 1", "\"schema_version\": 9", 1);

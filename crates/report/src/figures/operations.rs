@@ -7,7 +7,7 @@ use super::prices::missing;
 use super::{heading, id};
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Priced, Prices, Runs};
+use crate::data::{Priced, Prices, Runs, Source};
 use crate::figure::Figure;
 use crate::scale::{ceiling, digits};
 
@@ -25,7 +25,7 @@ enum Kind {
 impl Kind {
     /// Which; nothing of a mixture.
     fn of(one: &Priced) -> Option<Self> {
-        if one.held_out {
+        if one.source != Source::Filled {
             return None;
         }
         match (one.move_pages, one.drop_pages) {
@@ -155,7 +155,7 @@ mod tests {
     fn slice(moved: u64, mappings: u64, dropped: u64) -> Priced {
         Priced {
             label: String::new(),
-            held_out: false,
+            source: Source::Filled,
             frames_pages: 512,
             drop_pages: dropped,
             move_pages: moved,
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(Kind::of(&slice(100, 305, 2)), Some(Kind::Mapped(3)));
         assert_eq!(Kind::of(&slice(100, 150, 0)), None);
         assert_eq!(Kind::of(&slice(100, 100, 90)), None);
-        assert_eq!(Kind::of(&Priced { held_out: true, ..slice(100, 100, 0) }), None);
+        assert_eq!(Kind::of(&Priced { source: Source::Programs, ..slice(100, 100, 0) }), None);
     }
 
     #[test]

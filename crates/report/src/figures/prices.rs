@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{heading, id};
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Priced, Prices, Runs};
+use crate::data::{Priced, Prices, Runs, Source};
 use crate::figure::Figure;
 use crate::scale::{ceiling, digits};
 
@@ -34,7 +34,11 @@ impl Model {
             Self::Fitted => (
                 "-fitted",
                 "by the fitted model",
-                "the model that ramslice calibrate fits to those filled on purpose".to_owned(),
+                if run.samples.iter().any(|one| one.source == Source::Filled) {
+                    "the model that ramslice calibrate fits to those filled on purpose".to_owned()
+                } else {
+                    "the parameters that ramslice calibrate refits to these".to_owned()
+                },
             ),
         }
     }
@@ -124,7 +128,7 @@ fn csv(view: &View) -> Csv {
     for one in &view.run.samples {
         csv.row(&[
             one.label.clone(),
-            one.held_out.to_string(),
+            (one.source == Source::Programs).to_string(),
             one.frames_pages.to_string(),
             one.drop_pages.to_string(),
             one.move_pages.to_string(),
@@ -145,9 +149,9 @@ pub(super) fn percentile(sorted: &[f64], share: f64) -> f64 {
 
 /// Errors in words, of what models were not fitted to first.
 fn summary(view: &View) -> String {
-    let told = [(true, "left by programs"), (false, "filled on purpose")].map(|(held_out, words)| {
-        let group: Vec<&Priced> = view.run.samples.iter().filter(|one| one.held_out == held_out).collect();
-        (!group.is_empty()).then(|| errors(view, &group, words))
+    let told = [Source::Programs, Source::Filled, Source::Everyday].map(|source| {
+        let group: Vec<&Priced> = view.run.samples.iter().filter(|one| one.source == source).collect();
+        (!group.is_empty()).then(|| errors(view, &group, words(source).1))
     });
     told.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
@@ -169,12 +173,17 @@ fn errors(view: &View, group: &[&Priced], words: &str) -> String {
     )
 }
 
-fn group(one: &Priced) -> (&'static str, &'static str) {
-    if one.held_out { ("point-program", "left by programs") } else { ("point-filled", "filled on purpose") }
+/// How they are drawn, and called.
+fn words(source: Source) -> (&'static str, &'static str) {
+    match source {
+        Source::Filled => ("point-filled", "filled on purpose"),
+        Source::Programs => ("point-program", "left by programs"),
+        Source::Everyday => ("point-filled", "of everyday requests"),
+    }
 }
 
 fn keys(run: &Prices) -> Vec<Key> {
-    let mut groups: Vec<_> = run.samples.iter().map(group).collect();
+    let mut groups: Vec<_> = run.samples.iter().map(|one| words(one.source)).collect();
     groups.sort_unstable();
     groups.dedup();
     groups.into_iter().map(|(class, label)| Key::new(class, Mark::Dot, label)).collect()
@@ -206,7 +215,7 @@ fn draw_prices(id: &str, title: &str, view: &View, look: Look) -> String {
     panel.curve("diagonal", &[(0.0, 0.0), (end, end)]);
     for one in &view.run.samples {
         let point = panel.at(one.measured_cycles / MEGA, view.price(one) / MEGA);
-        panel.svg.circle(group(one).0, point, 3.0, &told(view, one));
+        panel.svg.circle(words(one.source).0, point, 3.0, &told(view, one));
     }
     panel.finish(id, title, &summary(view))
 }
@@ -231,7 +240,7 @@ fn draw_residuals(id: &str, title: &str, view: &View, look: Look) -> String {
     let mut counts = vec![[0u32; 2]; bars as usize];
     for one in &view.run.samples {
         let at = ((view.error(one) / MEGA + end) / width) as usize;
-        counts[at.min(bars as usize - 1)][usize::from(one.held_out)] += 1;
+        counts[at.min(bars as usize - 1)][usize::from(one.source == Source::Programs)] += 1;
     }
     let top = counts.iter().map(|both| both[0] + both[1]).max().unwrap_or(1);
     let x = Axis::new((-end, end), "price less cost, millions of CPU cycles");
