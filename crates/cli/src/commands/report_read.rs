@@ -303,17 +303,23 @@ struct Sentence {
     sign: String,
 }
 
+/// By what seconds are divided, and who says so, to stand behind them.
+pub(super) fn divided(factor: Interval<Ratio>, source: &str) -> String {
+    format!(", divided by {} ({source})", ramslice_energy::range(factor).trim_end())
+}
+
 impl Ledger {
     /// `attainable` is the limit as a multiple of what was saved.
     fn into_energy(self, name: String, budget: Budget, attainable: Option<f64>) -> Result<Energy> {
         let saved = self.saved_joules.range()?;
-        let mut seconds = format!("{} seconds", self.clock);
-        if let Some(factor) = self.time_factor {
-            let by = self.time_factor_source.as_deref().unwrap_or("--time-factor");
-            let Range { low, high } = factor.range()?;
-            let factor = ramslice_energy::range(Interval::between(Ratio(low), Ratio(high)));
-            seconds.push_str(&format!(", divided by {} ({by})", factor.trim_end()));
-        }
+        let divided = match self.time_factor {
+            Some(factor) => {
+                let by = self.time_factor_source.as_deref().unwrap_or("--time-factor");
+                let Range { low, high } = factor.range()?;
+                divided(Interval::between(Ratio(low), Ratio(high)), by)
+            }
+            None => String::new(),
+        };
         Ok(Energy {
             sweep: None,
             name,
@@ -333,7 +339,10 @@ impl Ledger {
                 .filter(|line| line.joules.is_none())
                 .map(|line| line.term.replace('_', " "))
                 .collect(),
-            basis: format!("By the profile {}, state {}; {seconds}.", self.profile, self.state),
+            basis: format!(
+                "By the profile {}, state {}; {} seconds{divided}.",
+                self.profile, self.state, self.clock
+            ),
         })
     }
 }

@@ -11,6 +11,7 @@ use ramslice_types::{Composition, Kind, Machine, PageCensus, Pages, Slice, Slice
 
 use super::energy::{self, Plan};
 use super::energy_recording::clock_of;
+use super::report_read::divided;
 use crate::context::not_replayable;
 
 /// Events closer than this are of one request.
@@ -214,8 +215,7 @@ impl Joules {
         let clock = match &plan.clock {
             Clock::Real => "real seconds".to_owned(),
             Clock::Emulated(slower) => {
-                let factor = ramslice_energy::range(slower.factor());
-                format!("emulated seconds, divided by {} ({})", factor.trim_end(), slower.source())
+                format!("emulated seconds{}", divided(slower.factor(), slower.source()))
             }
         };
         Some(Energy {
