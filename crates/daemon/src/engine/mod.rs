@@ -48,6 +48,13 @@ struct Mind {
     dropped: Pages,
 }
 
+/// When the requests of a zone have to be done: those that wake slices, and others.
+#[derive(Debug, Clone, Copy)]
+struct Until {
+    wakes: Instant,
+    others: Instant,
+}
+
 /// A decision with its consequences, for the status.
 #[derive(Debug)]
 struct Done {
@@ -194,12 +201,15 @@ impl Engine {
         if self.settings.mode != Mode::Off {
             // All of them together: many requests that each take long would keep the daemon from looking, and from feeding
             // its watchdog.
-            let until = Instant::now() + self.settings.deadline;
+            let others = Instant::now() + self.settings.deadline;
+            // What wakes slices has as long again: it does not come to nothing because others took long.
+            let wakes = others + self.settings.deadline;
             let zones = look.zones.len();
             for index in 0..zones {
-                let left = until.saturating_duration_since(Instant::now());
-                let share = left / u32::try_from(zones - index).unwrap_or(u32::MAX);
-                self.decide(backend, &mut look, index, Instant::now() + share);
+                let now = Instant::now();
+                let left = u32::try_from(zones - index).unwrap_or(u32::MAX);
+                let share = |end: Instant| now + end.saturating_duration_since(now) / left;
+                self.decide(backend, &mut look, index, Until { others: share(others), wakes: share(wakes) });
             }
             self.after = None;
             if self.acted() {
@@ -296,7 +306,7 @@ impl Engine {
     }
 
     /// One zone's policy; what it asks for is done until then.
-    fn decide(&mut self, backend: &dyn Backend, look: &mut Look, index: usize, until: Instant) {
+    fn decide(&mut self, backend: &dyn Backend, look: &mut Look, index: usize, until: Until) {
         let key = ZoneKey::of(&look.zones[index]);
         let totals = look.totals(&look.zones[index]);
         let Some(mind) = self.minds.get_mut(&key) else { return };
@@ -307,7 +317,6 @@ impl Engine {
             look.rows(key, &mut self.rows);
         }
         let events = std::mem::take(&mut mind.events);
-        let wakes_until = Instant::now() + self.settings.deadline;
         let decision =
             mind.policy.step(&Observation { time: self.time, totals, rows: &self.rows, events: &events });
         self.rows.clear();
@@ -323,7 +332,7 @@ impl Engine {
                 break;
             }
             let wakes = request.op.wakes();
-            let until = if wakes { wakes_until } else { until };
+            let until = if wakes { until.wakes } else { until.others };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || paused && !wakes {
                 continue;

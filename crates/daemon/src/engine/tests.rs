@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
-use ramslice_types::{Bytes, Contents, Detail, ErrorKind, Random, Reason, Snapshot, Zone};
+use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend, ZoneConfig};
+use ramslice_types::{Bytes, Contents, Detail, ErrorKind, NodeId, Random, Reason, Snapshot, Zone};
 
 use super::*;
 
@@ -22,6 +22,8 @@ pub(super) struct Machine {
     held: Mutex<BTreeSet<SliceId>>,
     /// How long a request takes.
     pub(super) takes: Mutex<Duration>,
+    /// It takes as long as it may.
+    until_deadline: Mutex<bool>,
     /// Slices that the next request tries in vain, and what they say then.
     pub(super) failing: Mutex<Vec<(SliceId, Reason)>>,
     failed: Mutex<Vec<(SliceId, Reason)>>,
@@ -42,14 +44,19 @@ impl Machine {
     }
 
     pub(super) fn with(slices: u64, size: Bytes) -> Self {
+        Self::of(Config::new(size * slices, size))
+    }
+
+    fn of(config: Config) -> Self {
         Self {
-            sim: SimBackend::new(Config::new(size * slices, size)).unwrap(),
+            sim: SimBackend::new(config).unwrap(),
             looks_fail: Mutex::new(None),
             requests_fail: Mutex::new(false),
             requests: Mutex::default(),
             times: Mutex::default(),
             held: Mutex::default(),
             takes: Mutex::default(),
+            until_deadline: Mutex::default(),
             failing: Mutex::default(),
             failed: Mutex::default(),
             dearer: Mutex::new(1.0),
@@ -109,6 +116,9 @@ impl Backend for Machine {
         self.requests.lock().unwrap().push(request.clone());
         self.times.lock().unwrap().push(Instant::now());
         std::thread::sleep(*self.takes.lock().unwrap());
+        if *self.until_deadline.lock().unwrap() {
+            std::thread::sleep(request.deadline.unwrap());
+        }
         if *self.requests_fail.lock().unwrap() {
             return Err(BackendError::new(ErrorKind::Busy, "another request is running"));
         }
@@ -304,6 +314,33 @@ fn requests_of_one_decision_that_take_long_share_the_deadline() {
     *machine.takes.lock().unwrap() = Duration::ZERO;
     steps(&mut engine, &machine, 1_000_030, 1);
     assert!(machine.sent() as usize > times.len() + 3, "the rest is for the next pass: {}", machine.sent());
+}
+
+#[test]
+fn requests_that_wake_slices_in_many_zones_share_a_deadline_of_their_own() {
+    let mut config = Config::new(SLICE * 16, SLICE);
+    let zone = config.zones.remove(0);
+    config.zones = (0..4).map(|node| ZoneConfig { node: NodeId(node), ..zone.clone() }).collect();
+    let machine = Machine::of(config);
+    let wants = |mib: u32| {
+        let marks: String = ["", "cache_"]
+            .map(|of| format!("{of}free_low_mib = {mib}\n{of}free_high_mib = {}\n", mib + 100))
+            .concat();
+        let text =
+            "mode = \"on\"\npolicy = \"watermarks\"\n[requests]\ndeadline_seconds = 0.5\n[watermarks]\n";
+        engine_of(settings(&format!("{text}{marks}")), None)
+    };
+    let now = steps(&mut wants(200), &machine, 1_000_000, 60);
+    *machine.until_deadline.lock().unwrap() = true;
+    let sent = machine.sent() as usize;
+    steps(&mut wants(700), &machine, now, 1);
+    let requests = &machine.requests.lock().unwrap()[sent..];
+    let zones = requests
+        .iter()
+        .map(|request| if let Op::Online(id) = request.op { id.0 / 16 } else { panic!("{request:?}") });
+    assert_eq!(zones.collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let all: Duration = requests.iter().filter_map(|request| request.deadline).sum();
+    assert!(all <= Duration::from_secs(1), "{all:?}");
 }
 
 #[test]
