@@ -119,6 +119,13 @@ fn a_floor_that_cannot_be_reached_is_told_after_memory_has_grown_again() {
     assert!(text(&output.stderr).contains("--floor is 48, and 48 slices are on already"));
 }
 
+#[test]
+fn where_nothing_can_be_held_a_ramp_that_holds_is_refused() {
+    let output = run(&["ramp", "--hold"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("slices cannot be held off here (--hold)"));
+}
+
 /// A child that does not outlive a test that failed.
 struct Running(Child);
 

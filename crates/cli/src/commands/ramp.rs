@@ -29,12 +29,16 @@ in a line, or with --json in a document. A slice that does not come off is passe
 again; what was off before is left alone; what wakes meanwhile because memory was wanted stays on. \
 On a stock kernel nothing wakes by itself: run `ramslice guard` beside it.
 
+With --hold nothing wakes meanwhile: at each step the machine has that much less memory (MemTotal and \
+watermarks follow), and programs may be killed for want of it.
+
 Ctrl-C ends it and wakes what it switched off, unless --leave says to leave that off. \
 The exit status is 1 if the floor was not reached, or if it was interrupted.
 
 Examples:
   ramslice ramp --step 2 --every 5m --floor 28  two slices every five minutes, down to 28 and up again
   ramslice ramp --end low --json > ramp.jsonl   from the lowest address, as documents
+  ramslice ramp --hold --floor 28               the same load on less and less memory: how does it fare?
   ramslice record -o run -- ramslice ramp --every 10s";
 
 /// Switch slices off step by step down to a floor, then on again.
@@ -56,6 +60,9 @@ pub(crate) struct Args {
     /// Interrupted, leave off what is off
     #[arg(long)]
     leave: bool,
+    /// Keep what it switches off from waking, whatever memory is wanted: the machine has less
+    #[arg(long)]
+    hold: bool,
     /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used lately
     #[arg(long, value_name = "CHOICE", default_value_t)]
     cache: CacheChoice,
@@ -144,7 +151,10 @@ struct Done {
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    let backend = context.backend()?;
+    over(context.backend()?.as_ref(), args, context, out)
+}
+
+fn over(backend: &dyn Backend, args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let on = nr_on(&backend.snapshot()?.slices);
     if let Some(floor) = args.floor.filter(|floor| *floor >= on) {
         let message = format!(
@@ -155,7 +165,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     }
     let mut ramp = Ramp {
         args,
-        backend: backend.as_ref(),
+        backend,
         context,
         begun: Instant::now(),
         steps: 0,
@@ -222,6 +232,7 @@ impl Ramp<'_> {
                 let request = Request {
                     cache: self.args.cache,
                     deadline: self.args.deadline,
+                    hold: self.args.hold,
                     ..Request::new(Op::Offline(id))
                 };
                 let Some(outcome) = self.request(&request, interrupt)? else { break };
@@ -436,3 +447,7 @@ fn named(ids: &[SliceId]) -> String {
     ids.sort_unstable();
     ranges(&ids)
 }
+
+#[cfg(test)]
+#[path = "ramp_tests.rs"]
+mod tests;
