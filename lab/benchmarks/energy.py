@@ -84,7 +84,7 @@ def prices(part, words, args):
     images = {"plain": machines.image("plain")}
     boots = [Boot("ours", "plain", [*MACHINE, *words], SCRIPT, [tool, str(seed)])
              for seed in range(1, 2 if args.quick else 4)]
-    machines.run(boots, images, f"prices-{part}", args.quick, args.jobs, args.seed)
+    machines.run(boots, images, f"prices-{part}", args)
     file = (OUT / "bench" if args.quick else ROOT / "results") / f"prices-{part}.json"
     together(boots, file)
     return evaluated(part, tool, file), images

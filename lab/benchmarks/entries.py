@@ -46,13 +46,14 @@ def _write(suite, by_name, kept=False):
     os.replace(fresh, file)
 
 
-def store(suite, new, images, command, keep=True):
+def store(suite, new, images, command, seed, keep=True):
     """Adds entries to out/bench/SUITE.json and, with keep, to results/bench-SUITE.json.
 
-    What they are about is said by hashes: the kernels', and those of our programs as they were when the run began.
+    What they are about is said by hashes: the kernels', and those of our programs as they were when the run began. The seed is that of
+    the order of boots and of what the part drew.
     """
     common = {"commit": commit(), "kernel": machines.describe(images), "command": command,
-              "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+              "seed": seed, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
     wanted = targets().get(suite, {})
     for kept in (False, True) if keep else (False,):
         by_name = load(suite, kept)

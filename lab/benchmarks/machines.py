@@ -7,21 +7,28 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import json
+import math
 import os
 import random
+import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from common import FLAVOURS, OUT, ROOT, die
+from common import FLAVOURS, OUT, ROOT, die, put_json
+from . import programs
 
 # QEMU emulates and counts every iteration of a string instruction: without the fast byte-wise ones, the kernel copies
 # and clears a page in 512 of them, not 4096.
 CPU = "-cpu max,-erms,-fsrm"
 # One instruction is one nanosecond of the guest's clock; idle time passes at once.
 ICOUNT = f"--qemu-opt=-icount shift=0,sleep=off {CPU}"
+
+# What a boot leaves: its figures, and that it ended well
+RESULT, DONE = "result.json", "done.json"
 
 
 @dataclasses.dataclass
@@ -35,7 +42,7 @@ class Boot:
     parts: list
     environment: list = ()  # NAME=VALUE
     number: int = 0
-    folder: Path = None  # what it left, once it ran
+    folder: Path = None  # where it leaves what it finds
 
 
 def lab_kernel():
@@ -86,39 +93,132 @@ def describe(images):
     }
 
 
-def _run(boot, images, folder, quick):
-    boot.folder = folder = folder / f"{boot.number:03d}-{boot.arm}"
-    folder.mkdir(parents=True)
-    result = folder / "result.json"
-    line = [ROOT / "lab/vm", "--quiet", "--timeout", 3600, "--kernel", boot.flavour, *boot.words, "--rw", folder,
-            "--console", folder / "console", "--", *boot.environment, "python3", f"lab/guest/{boot.script}", result, *(["--quick"] if quick else []), *boot.parts]
-    began = time.monotonic()
+# What one boot takes besides the kernel and its own words: how machines are made, and programs that guests run
+LAB = ("lab/vm", "lab/common.py", "lab/guest-build")
+
+
+def modules(script):
+    """The guest's script and what of lab/guest it imports, all the way down."""
+    folder, found, waiting = ROOT / "lab/guest", set(), [Path(script).stem]
+    while waiting:
+        path = folder / f"{waiting.pop()}.py"
+        if path not in found and path.exists():
+            found.add(path)
+            waiting += re.findall(r"^ *(?:import|from) (\w+)", path.read_text(), re.M)
+    return sorted(found)
+
+
+def identity(boot, images, quick):
+    """Hash of all that decides what a boot finds out: kernel, programs, scripts, words. Else its figures are of something else."""
+    kernel = describe(images)[boot.flavour]
+    about = [kernel["code"] or kernel["image"], boot.script, quick, *([str(word) for word in words]
+             for words in (boot.words, boot.parts, boot.environment)), programs.codes()]
+    digest = hashlib.sha256(json.dumps(about).encode())
+    sources = [path for pattern in ("*.c", "*.h") for path in sorted((ROOT / "lab/guest").glob(pattern))]
+    for path in [*(ROOT / name for name in LAB), *modules(boot.script), *sources]:
+        data = path.read_bytes()
+        digest.update(f"{path.name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()[:16]
+
+
+def _carry_out(boot, images, quick):
+    """Runs a boot to its end: (status, output)."""
+    line = [ROOT / "lab/vm", "--quiet", "--timeout", 3600, "--kernel", boot.flavour, *boot.words, "--rw", boot.folder,
+            "--console", boot.folder / "console", "--", *boot.environment, "python3", f"lab/guest/{boot.script}",
+            boot.folder / RESULT, *(["--quick"] if quick else []), *boot.parts]
     done = subprocess.run([str(word) for word in line], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])})
-    (folder / "output").write_text(done.stdout)
-    if done.returncode or not result.exists():
-        return boot, None, f"status {done.returncode}:\n{done.stdout}"
-    return boot, json.loads(result.read_text()), f"{time.monotonic() - began:.0f} s"
+    return done.returncode, done.stdout
 
 
-def run(boots, images, name, quick=False, jobs=1, seed=None):
-    """Carries out boots in random order; {arm: [figures of each boot]}. One that fails ends the program."""
-    seed = seed if seed is not None else random.getrandbits(32)
-    folder = OUT / "bench" / "boots" / name
-    shutil.rmtree(folder, ignore_errors=True)
-    random.Random(seed).shuffle(boots)
+def _run(boot, images, quick):
+    """The boot, its figures or None, and its seconds or what went wrong."""
+    shutil.rmtree(boot.folder, ignore_errors=True)
+    boot.folder.mkdir(parents=True)
+    # As things are now: somebody may have changed them since the boots before
+    about = identity(boot, images, quick)
+    began = time.monotonic()
+    status, output = _carry_out(boot, images, quick)
+    seconds = time.monotonic() - began
+    (boot.folder / "output").write_text(output)
+    if status or not (boot.folder / RESULT).exists():
+        return boot, None, f"status {status}:\n{output}"
+    figures = json.loads((boot.folder / RESULT).read_text())
+    # Last: who finds it finds figures of a boot that ended well
+    put_json(boot.folder / DONE, {"identity": about, "seconds": round(seconds)})
+    return boot, figures, seconds
+
+
+def _done(boot, images, quick):
+    """Figures and seconds of a boot that was carried out before, with the same of everything, or None."""
+    try:
+        found = json.loads((boot.folder / DONE).read_text())
+        figures = json.loads((boot.folder / RESULT).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return (figures, found["seconds"]) if found["identity"] == identity(boot, images, quick) else None
+
+
+def home(name, quick):
+    """Where boots leave what they found. A look whether it works does not cost what took hours."""
+    return OUT / "bench" / "boots" / (f"{name}-quick" if quick else name)
+
+
+def seed_of(part, args):
+    """The seed of a part's order and of what it draws: as named; resumed, as it began with; else by chance."""
+    path = home(part, args.quick).with_suffix(".seed")
+    seed = args.seed
+    if seed is None and args.resume and path.exists():
+        seed = int(path.read_text())
+    if seed is None:
+        seed = random.getrandbits(32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{seed}\n")
+    return seed
+
+
+def run(boots, images, name, args, jobs=None):
+    """Carries out boots in random order; {arm: [figures of each boot, in that order]}. One that fails ends the program.
+
+    With args.resume, a boot that ended well with the same of everything is not carried out again.
+    """
+    jobs = jobs or args.jobs
+    folder = home(name, args.quick)
+    if not args.resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    random.Random(args.seed).shuffle(boots)
+    found, took = {}, []
     for number, boot in enumerate(boots):
-        boot.number = number
-    found = {}
-    print(f"{name}: {len(boots)} boots, order by seed {seed}", flush=True)
+        boot.number, boot.folder = number, folder / f"{number:03d}-{boot.arm}"
+        if args.resume and (done := _done(boot, images, args.quick)):
+            found[number], seconds = done
+            took.append(seconds)
+    left = [boot for boot in boots if boot.number not in found]
+    before = f", {len(found)} of them done before" if args.resume else ""
+    print(f"{name}: {len(boots)} boots, order by seed {args.seed}{before}{ahead(took, len(left), jobs)}", flush=True)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        waiting = [pool.submit(_run, boot, images, folder, quick) for boot in boots]
-        for n, future in enumerate(concurrent.futures.as_completed(waiting), 1):
-            boot, figures, text = future.result()
-            if figures is None:
-                for other in waiting:
-                    other.cancel()
-                die(f"{name}, boot {boot.number} ({boot.arm}) failed with {text}")
-            print(f"  {n}/{len(boots)} {boot.arm}: {text}", flush=True)
-            found.setdefault(boot.arm, []).append(figures)
-    return found
+        waiting = [pool.submit(_run, boot, images, args.quick) for boot in left]
+        try:
+            for future in concurrent.futures.as_completed(waiting):
+                boot, figures, outcome = future.result()
+                if figures is None:
+                    die(f"{name}, boot {boot.number} ({boot.arm}) failed with {outcome}\n--resume goes on from here")
+                found[boot.number] = figures
+                took.append(outcome)
+                rest = ahead(took, len(boots) - len(found), jobs)
+                print(f"  {len(found)}/{len(boots)} {boot.arm}: {outcome:.0f} s{rest}", flush=True)
+        except BaseException:
+            # No other boot begins: neither after a failure nor after Ctrl-C
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    by_arm = {}
+    for boot in boots:
+        by_arm.setdefault(boot.arm, []).append(found[boot.number])
+    return by_arm
+
+
+def ahead(took, nr, jobs):
+    """What is still to come, by the seconds that boots took; nothing if nobody knows."""
+    if not took or not nr:
+        return ""
+    return f"; {nr} left, about {math.ceil(statistics.fmean(took) * nr / min(jobs, nr) / 60)} min"

@@ -37,7 +37,7 @@ def mixture(args):
                   ["--mem", "2G", "--disk", "1G", "--append", f"ramslice=16M ramslice_placement={policy}"],
                   SCRIPT, ["mixture", policy, seed])
              for policy in POLICIES for seed in (seeds if policy == OURS else seeds[:SEEDS_BESIDE])]
-    found = machines.run(boots, images, "placement", args.quick, args.jobs, args.seed)
+    found = machines.run(boots, images, "placement", args)
     new = []
     for name, (unit, figure) in FIGURES.items():
         values = {policy: [figure(left) for left in found[policy]] for policy in POLICIES}
@@ -67,7 +67,7 @@ def booted(part, words, args):
                   [*words, ICOUNT, "--cpus", "1", *([] if arm == UNPATCHED else ["--append", f"ramslice=16M ramslice_placement={arm}"])],
                   SCRIPT, [part, arm, number])
              for arm in [UNPATCHED, *POLICIES] for number in range(1 if args.quick else 3)]
-    return machines.run(boots, images, part, args.quick, args.jobs, args.seed), images
+    return machines.run(boots, images, part, args), images
 
 
 def against_unpatched(name, unit, values, margin=None):

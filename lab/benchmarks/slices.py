@@ -69,7 +69,7 @@ def compared_loops(args, cpus, names):
     images = images_of("plain", "stock")
     boots = [Boot(arm, flavour, [*LOOPS, "--cpus", str(cpus), *words], SCRIPT, ["loops"])
              for arm, (flavour, words) in arms.items() for _ in range(samples(args))]
-    found = machines.run(boots, images, f"loops-{cpus}", args.quick, args.jobs, args.seed)
+    found = machines.run(boots, images, f"loops-{cpus}", args)
     if cpus == 1:
         for arm in arms:
             check_clock(found[arm])
@@ -103,7 +103,7 @@ def empty(args):
     boots = [Boot(arm, flavour, [*MOVABLE, ICOUNT, "--cpus", "1", *words], SCRIPT, ["empty"])
              for arm, flavour, words in (("ours", "plain", ["--append", "ramslice=64M"]), ("hotplug", "stock", []))
              for _ in range(samples(args, 3))]
-    found = machines.run(boots, images, "empty", args.quick, args.jobs, args.seed)
+    found = machines.run(boots, images, "empty", args)
     unit = "ratio of instructions per page that had to move"
     rounds = {arm: [r for figures in found[arm] for r in figures["empty"]] for arm in found}
 
@@ -130,7 +130,7 @@ def together(args):
     images = images_of("plain", "stock")
     boots = [Boot(arm, flavour, [*MOVABLE, "--cpus", "2"], SCRIPT, ["together"])
              for arm, flavour, usual in (("ours", "plain", BOOTS), ("hotplug", "stock", 2)) for _ in range(samples(args, usual))]
-    found = machines.run(boots, images, "together", args.quick, 1, args.seed)
+    found = machines.run(boots, images, "together", args, jobs=1)
 
     def per_page(arm):
         return by_boot(found[arm], "together", lambda r: r["migrated"] / r["had_to_move"])
@@ -145,7 +145,7 @@ def tlb(args):
     images = images_of("plain")
     boots = [Boot("ours", "plain", [*MOVABLE, "--append", "ramslice=64M", "--cpus", "2"], SCRIPT, ["tlb"])
              for _ in range(samples(args))]
-    found = machines.run(boots, images, "tlb", args.quick, 1, args.seed)["ours"]
+    found = machines.run(boots, images, "tlb", args, jobs=1)["ours"]
 
     def per_page(length):
         rows = [figures["tlb"] for figures in found]
@@ -161,7 +161,7 @@ def snapshot(args):
     images = images_of("plain")
     words = ["--mem", "1G", "--cpus", "1", ICOUNT, "--append", "kunit.enable=1 kunit.filter_glob=ramslice_snapshot"]
     found = machines.run([Boot("ours", "plain", words, SCRIPT, ["snapshot"]) for _ in range(samples(args))],
-                         images, "snapshot", args.quick, args.jobs, args.seed)["ours"]
+                         images, "snapshot", args)["ours"]
     value = plain("snapshot", "ms at 1 GIPS", by_boot(found, "snapshot", lambda r: (r["snapshot_ns"] + r["order_ns"]) / 1e6))
     value["beside"] = {name: statistics.fmean(by_boot(found, "snapshot", lambda r: r[f"{name}_ns"] / 1e6))
                        for name in ("snapshot", "order")}
@@ -174,7 +174,7 @@ def memory(args):
     words = ["--mem", "2G", "--cpus", "1", ICOUNT]
     boots = [Boot(flavour, flavour, words, SCRIPT, ["memory"]) for flavour in ("plain", "stock")
              for _ in range(1 if args.quick else 3)]
-    found = machines.run(boots, images, "memory", args.quick, args.jobs, args.seed)
+    found = machines.run(boots, images, "memory", args)
 
     def managed(arm):
         return [figures["memory"]["managed"] for figures in found[arm]]
@@ -194,7 +194,7 @@ def daemon(args):
     words = ["--mem", "12416M", "--cpus", "1", ICOUNT, "--append", "ramslice=2M"]
     program = f"RAMSLICE_DAEMON={built('ramsliced')}"
     boots = [Boot(mode, "plain", words, "bench_daemon.py", [mode], environment=[program]) for mode in ("observe", "on")]
-    found = machines.run(boots, images, "daemon", args.quick, args.jobs, args.seed)
+    found = machines.run(boots, images, "daemon", args)
     new = []
     for mode, (figures,) in found.items():
         if figures["slices"] < 6144 or figures["steps"] < len(figures["periods"]):
@@ -221,7 +221,7 @@ def redis(args):
     words = ["--mem", "5632M", "--append", "movablecore=3584M", "--cpus", "2", f"--qemu-opt={machines.CPU}"]
     boots = [Boot(arm, flavour, words, "bench_redis.py", [])
              for arm, flavour in (("ours", "plain"), ("hotplug", "stock"))]
-    found = machines.run(boots, images, "redis", args.quick, 1, args.seed)
+    found = machines.run(boots, images, "redis", args, jobs=1)
     windows = {}
     for boot in boots:
         rows = found[boot.arm][0]["windows"]
@@ -243,7 +243,7 @@ def flames(args):
     images = images_of("plain")
     boot = Boot("ours", "plain", [*MOVABLE, ICOUNT, "--cpus", "1", "--disk", "4G", "--append", "ramslice=64M"], SCRIPT,
                 ["profile"])
-    machines.run([boot], images, "flames", args.quick, 1, args.seed)
+    machines.run([boot], images, "flames", args, jobs=1)
     drawn = flame.draw(boot.folder, OUT / "bench", images["plain"].name, machines.describe(images)["plain"]["code"])
     if not args.quick:
         for path in drawn:

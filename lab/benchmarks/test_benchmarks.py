@@ -90,7 +90,7 @@ class Samples(unittest.TestCase):
         """What comes of a part, and the boots' numbers by arm."""
         numbers = {}
 
-        def run(boots, *_):
+        def run(boots, *_, jobs=None):
             numbers.clear()
             for number, boot in enumerate(boots, 1):
                 numbers.setdefault(boot.arm, []).append(number)
@@ -157,11 +157,12 @@ class Judgement(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, \
                 mock.patch.object(entries, "path", lambda suite, kept=False: Path(folder) / f"{suite}-{kept}.json"):
             for name in ("governor-cap", "fork-on"):
-                entries.store("x", [{"name": name, "value": 0.5, "n": 1}], {}, "lab/bench x")
+                entries.store("x", [{"name": name, "value": 0.5, "n": 1}], {}, "lab/bench x", 7)
             for kept in (False, True):
                 found = entries.load("x", kept)
                 self.assertEqual(found["governor-cap"]["programs"], {"ramslice sim": programs.codes()["ramslice sim"]})
                 self.assertEqual(found["fork-on"]["programs"], {})
+                self.assertEqual(found["fork-on"]["seed"], 7)
             self.assertEqual(entries.judge(found["governor-cap"], {"most": 1}), "true")
 
     def test_equivalence_is_asked_for_where_a_margin_is_named(self):

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Boots: which are carried out, in which order, and which an interrupted run need not repeat; with a made-up runner."""
+
+import argparse
+import contextlib
+import io
+import json
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from benchmarks import machines
+
+IMAGES = {"plain": Path("plain-1")}
+
+
+class Interrupted(Exception):
+    """Somebody ends the program between two boots."""
+
+
+class Boots(unittest.TestCase):
+    """Boots of two arms; the figures of each are its words and how many were carried out before it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = Path(folder.name)
+        self.kernel = {"image": "plain-1", "code": "now"}
+        self.program = "now"
+        self.carried_out, self.ends_at, self.fails_at = [], None, None
+        for target, what in (("OUT", self.out), ("_carry_out", self.carry_out),
+                             ("describe", lambda images: {flavour: self.kernel for flavour in images})):
+            patch = mock.patch.object(machines, target, what)
+            patch.start()
+            self.addCleanup(patch.stop)
+        patch = mock.patch("benchmarks.programs.codes", lambda: {"ramsliced": self.program})
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def carry_out(self, boot, _images, _quick):
+        nr = len(self.carried_out)
+        if nr == self.ends_at:
+            raise Interrupted
+        self.carried_out.append((boot.arm, *boot.parts))
+        # A guest may write figures and fail nevertheless
+        (boot.folder / machines.RESULT).write_text(json.dumps([*boot.parts, nr]))
+        return (3, "the kernel complained") if nr == self.fails_at else (0, "")
+
+    def run_all(self, resume=False, seed=None, quick=False, words=(), number=4, script="bench_placement.py"):
+        """{arm: figures} and what was printed."""
+        self.carried_out = []
+        boots = [machines.Boot(arm, "plain", [*words], script, [n]) for arm in ("one", "two") for n in range(number)]
+        args = argparse.Namespace(resume=resume, seed=seed, quick=quick, jobs=1)
+        args.seed = machines.seed_of("part", args)
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            try:
+                return machines.run(boots, IMAGES, "part", args), text.getvalue()
+            except (Interrupted, SystemExit):
+                return None, text.getvalue()
+
+    def test_all_boots_are_carried_out_in_an_order_by_seed(self):
+        found, text = self.run_all(seed=5)
+        self.assertEqual({arm: sorted(part for part, _ in figures) for arm, figures in found.items()},
+                         {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]})
+        order = list(self.carried_out)
+        self.assertIn("8 boots, order by seed 5\n", text)
+        self.run_all(seed=5)
+        self.assertEqual(self.carried_out, order)
+        self.run_all(seed=6)
+        self.assertNotEqual(self.carried_out, order)
+
+    def test_resumed_it_does_what_is_left_in_the_order_that_it_began_with(self):
+        self.run_all(seed=5)
+        whole = list(self.carried_out)
+        self.ends_at = 3
+        self.assertIsNone(self.run_all(seed=9)[0])
+        begun = list(self.carried_out)
+        self.ends_at = None
+        # Without a seed by hand, too
+        found, text = self.run_all(resume=True)
+        self.assertEqual(len(begun), 3)
+        self.assertIn("8 boots, order by seed 9, 3 of them done before; 5 left, about 0 min\n", text)
+        self.assertIn("  4/8 ", text)
+        resumed = begun + self.carried_out
+        self.run_all(seed=9)
+        self.assertEqual(resumed, self.carried_out)
+        self.assertNotEqual(resumed, whole)
+        self.assertEqual({arm: sorted(part for part, _ in figures) for arm, figures in found.items()},
+                         {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]})
+
+    def test_resumed_after_the_end_it_does_nothing_and_finds_the_same(self):
+        found, _ = self.run_all()
+        again, text = self.run_all(resume=True)
+        self.assertEqual((self.carried_out, again), ([], found))
+        self.assertIn("8 of them done before\n", text)
+
+    def test_without_being_asked_nothing_is_taken_as_done(self):
+        self.run_all(seed=5)
+        self.run_all(seed=5)
+        self.assertEqual(len(self.carried_out), 8)
+
+    def test_a_boot_that_failed_is_done_again_though_it_left_figures(self):
+        self.fails_at = 2
+        found, text = self.run_all(seed=5)
+        self.assertIsNone(found)
+        self.assertIn("failed with status 3:\nthe kernel complained\n--resume goes on from here", text)
+        failed, well = self.carried_out[2], self.carried_out[:2] + self.carried_out[3:]
+        self.fails_at = None
+        self.run_all(resume=True)
+        self.assertEqual(self.carried_out[0], failed)
+        self.assertEqual(sorted(well + self.carried_out), [(arm, n) for arm in ("one", "two") for n in range(4)])
+
+    def test_what_is_of_something_else_is_done_again(self):
+        self.run_all(seed=5)
+        for change in ({"words": ["--mem", "1G"]}, {"script": "bench_slices.py"}):
+            with self.subTest(change):
+                self.run_all(resume=True, **change)
+                self.assertEqual(len(self.carried_out), 8)
+                self.run_all(resume=True, **change)
+                self.assertEqual(self.carried_out, [])
+        # Named by hand, the image is all that is known of its code
+        for name, value in (("kernel", {"image": "plain-1", "code": "then"}), ("kernel", {"image": "plain-1", "code": None}),
+                            ("kernel", {"image": "plain-2", "code": None}), ("program", "then")):
+            with self.subTest(name):
+                setattr(self, name, value)
+                self.run_all(resume=True, script="bench_slices.py")
+                self.assertEqual(len(self.carried_out), 8)
+
+    def test_an_image_that_was_built_anew_of_the_same_code_is_the_same(self):
+        self.run_all(seed=5)
+        self.kernel = {"image": "plain-2", "code": "now"}
+        self.run_all(resume=True)
+        self.assertEqual(self.carried_out, [])
+
+    def test_figures_that_are_cut_short_are_none(self):
+        self.run_all(seed=5)
+        torn = next((self.out / "bench/boots/part").glob("003-*")) / machines.RESULT
+        torn.write_text("[1,")
+        self.run_all(resume=True)
+        self.assertEqual(len(self.carried_out), 1)
+
+    def test_a_look_whether_it_works_leaves_the_long_run_alone(self):
+        found, _ = self.run_all(seed=5)
+        self.run_all(seed=6, quick=True)
+        self.assertEqual(self.run_all(resume=True)[0], found)
+        self.assertEqual(self.carried_out, [])
+
+    def test_what_is_left_takes_as_long_as_what_was_done(self):
+        self.assertEqual(machines.ahead([100, 200], 40, 2), "; 40 left, about 50 min")
+        # The last one is not shared
+        self.assertEqual(machines.ahead([120], 1, 2), "; 1 left, about 2 min")
+        self.assertEqual((machines.ahead([], 5, 1), machines.ahead([9], 0, 1)), ("", ""))
+
+    def test_a_script_is_what_it_imports_too(self):
+        names = {path.name for path in machines.modules("bench_placement.py")}
+        self.assertLessEqual({"bench_placement.py", "place_load.py", "place_programs.py", "demo.py", "harness.py",
+                              "ramslice_dev.py"}, names)
+        self.assertFalse(names & {"churn.py", "test_placement.py"})
+
+
+if __name__ == "__main__":
+    unittest.main()
