@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Placement: what each policy leaves after the same work, and how much of it can be switched off.
 
-Each policy boots anew for each seed, in random order. The work is lab/guest/place_load.py, compressed: processes, files
-and data in pipes that come and go, real programs, moments in which all memory is in use; then light and medium load.
+Each policy boots anew for each of the same seeds, in random order. The work is lab/guest/place_load.py, compressed:
+processes, files and data in pipes that come and go, real programs, moments in which all memory is in use; then light and
+medium load.
 """
 
 import random
@@ -16,8 +17,8 @@ SCRIPT = "bench_placement.py"
 OURS = "packed"
 UNPATCHED = "unpatched"
 POLICIES = ["stock", OURS, "low", "array", "list", "adaptive"]
-# Boots of the mixture: ours has a target, the others stand beside it
-SEEDS, SEEDS_BESIDE = 10, 4
+# Boots of the mixture for each policy, with the same seeds
+SEEDS = 10
 # Figure of merit: how it follows from a boot's figures
 FIGURES = {
     "c-light": ("c over the best of that run, 10 to 50% in use", lambda left: left["light"]["c"] / left["light"]["c_bound"]),
@@ -28,29 +29,56 @@ FIGURES = {
 }
 
 
+def mixture_boot(policy, words):
+    return Boot(policy, "plain", ["--mem", "2G", "--disk", "1G", "--append", f"ramslice=16M ramslice_placement={policy}"],
+                SCRIPT, ["mixture", policy, *words])
+
+
+def low_slices(seed, images, args):
+    """What the policy low is given: the fewest slices for the kernel's pages at their worst moment in a boot under stock."""
+    [left] = machines.run([mixture_boot("stock", [seed])], images, "placement-first", args)["stock"]
+    return left["slices_unmovable_least_ever"]
+
+
 def mixture(args):
     """c, slices with kernel pages and pages migrated, for every policy; the entries are those of ours."""
     images = images_of("plain")
     chance = random.Random(args.seed)
     seeds = [chance.getrandbits(31) for _ in range(1 if args.quick else SEEDS)]
-    boots = [Boot(policy, "plain",
-                  ["--mem", "2G", "--disk", "1G", "--append", f"ramslice=16M ramslice_placement={policy}"],
-                  SCRIPT, ["mixture", policy, seed])
-             for policy in POLICIES for seed in (seeds if policy == OURS else seeds[:SEEDS_BESIDE])]
-    found = machines.run(boots, images, "placement", args)
+    low = low_slices(seeds[0], images, args)
+    boots = [mixture_boot(policy, [seed, *([low] if policy == "low" else [])]) for policy in POLICIES for seed in seeds]
+    left = machines.run(boots, images, "placement", args)
+    found = {policy: sorted(left[policy], key=lambda one: one["seed"]) for policy in POLICIES}
+    return judged(found, {"seeds": sorted(seeds), "low_slices": low}), images
+
+
+def judged(found, common):
+    """Entries from what boots left, {policy: [...]}, in the same order of seeds."""
     new = []
     for name, (unit, figure) in FIGURES.items():
-        values = {policy: [figure(left) for left in found[policy]] for policy in POLICIES}
+        values = {policy: [figure(left) for left in boots] for policy, boots in found.items()}
         value, ci95 = stats.mean(values[OURS])
         new.append({"name": name, "value": value, "unit": unit, "values": values[OURS], "n": len(values[OURS]), "ci95": ci95,
-                    "beside": {policy: statistics.fmean(values[policy]) for policy in POLICIES if policy != OURS}})
+                    "beside": {policy: statistics.fmean(values[policy]) for policy in found if policy != OURS},
+                    "beside_values": {policy: values[policy] for policy in found if policy != OURS}} | common)
         if name == "spoilt":
             # What nobody who does not know the future can go below: kernel pages stay where they were at the worst moment
             new[-1]["over_least_ever"] = {policy: statistics.fmean(left["slices_unmovable"] / left["slices_unmovable_least_ever"]
-                                                                   for left in found[policy]) for policy in POLICIES}
+                                                                   for left in boots) for policy, boots in found.items()}
+            new[-1]["removable"] = removable(found)
         if name.startswith("c-"):
-            new[-1]["offlined"] = {policy: offlined(found[policy], name.removeprefix("c-")) for policy in POLICIES}
-    return new, images
+            load = name.removeprefix("c-")
+            for key in ("in_use", "c", "c_bound"):
+                new[-1][key] = {policy: statistics.fmean(left[load][key] for left in boots) for policy, boots in found.items()}
+            new[-1]["offlined"] = {policy: offlined(boots, load) for policy, boots in found.items()}
+    return new
+
+
+def removable(found):
+    """Memory sections that hotplug could remove after the work: of how many, and how many more than under stock."""
+    mean = {policy: statistics.fmean(left["sections_removable"] for left in boots) for policy, boots in found.items()}
+    more = {policy: nr / mean["stock"] - 1 for policy, nr in mean.items()} if mean["stock"] else None
+    return {"sections": found["stock"][0]["sections"], "mean": mean, "more_than_stock": more}
 
 
 def offlined(boots, load):

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The placement suite inside the guest: one part under one policy; writes what it measured.
 
-Usage: bench_placement.py OUT.json [--quick] PART POLICY SEED
+Usage: bench_placement.py OUT.json [--quick] PART POLICY SEED [LOW]
 
-POLICY is "unpatched" on a kernel that has none. Figures are raw: ticks (instructions, if QEMU counts them), slices, pages.
+POLICY is "unpatched" on a kernel that has none. LOW: so many slices are the kernel's under the policy low; without it, twice
+those that its pages need when the part begins. Figures are raw: ticks (instructions, if QEMU counts them), slices, pages.
 """
 
 import argparse
@@ -31,13 +32,13 @@ def cost(*words):
     return json.loads(subprocess.run(line, stdout=subprocess.PIPE, check=True, text=True).stdout)
 
 
-def mixture(quick, policy, seed):
+def mixture(quick, policy, seed, low):
     """The load of place_load.py, and what it left."""
-    _, left = place_load.run(policy, 1 if quick else 6, seed, programs=True, steps=1 if quick else 6)
+    _, left = place_load.run(policy, 1 if quick else 6, seed, programs=True, steps=1 if quick else 6, low=low)
     return left
 
 
-def alloc(quick, _policy, _seed):
+def alloc(quick, *_):
     """Memory touched page by page, a process for each round."""
     return [cost("touch", 256 if quick else TOUCHED_MIB) for _ in range(1 if quick else 4)]
 
@@ -77,7 +78,7 @@ def programs(quick):
     return {name: ticks(quick, *line) for name, line in found.items()}
 
 
-def costs(quick, _policy, _seed):
+def costs(quick, *_):
     return {"micro": micro(quick), "programs": programs(quick)}
 
 
@@ -91,13 +92,18 @@ def main():
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("policy")
     parser.add_argument("seed", type=int)
+    parser.add_argument("low", type=int, nargs="?")
     args = parser.parse_args()
+    low = args.low
+    if args.policy == "low" and low is None:
+        with dev.Device() as device:
+            low = 2 * place_load.least_slices(device)[1]
     if args.part != "mixture":
         if args.policy != "unpatched":
-            dev.write(dev.SYSFS / "placement/policy", args.policy)
+            place_load.choose(args.policy, low)
         if args.part == "costs" and not dev.file_system():
             raise FileNotFoundError("no disk")
-    args.out.write_text(json.dumps(PARTS[args.part](args.quick, args.policy, args.seed)) + "\n")
+    args.out.write_text(json.dumps(PARTS[args.part](args.quick, args.policy, args.seed, low)) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A mixture of kernel and movable memory that comes and goes, and what it leaves: for placement policies, compared.
 
-Usage: place_load.py [--policy NAME] [--rounds N] [--programs] [--steps N] [--seed N] [--verify]
+Usage: place_load.py [--policy NAME] [--low-slices N] [--rounds N] [--programs] [--steps N] [--seed N] [--verify]
 
 Prints one line of JSON. Each round some processes start and end (anonymous memory, page tables), files are written and
 deleted (page cache, inodes, dentries), data waits in pipes for as long as it is not read (other kernel pages). Every
@@ -36,6 +36,8 @@ PIPES_MIB = 160
 FILES = Path("/mnt/files")
 # Share of memory in use, from and to: what 001, section V.B, calls light and medium
 LOADS = {"light": (0.1, 0.5), "medium": (0.3, 0.8)}
+# The kernel's unit of memory hotplug; the papers count those that could be removed
+SECTION_BYTES = 128 * MIB
 
 
 def holder(mib, tables=0):
@@ -207,13 +209,32 @@ def least_slices(device):
     return (held, fixed), len(fixed) + -(-max(rest - room, 0) // slice_pages)
 
 
+def sections(device):
+    """Memory sections, and how many of them hotplug could remove, because none of their pages stays."""
+    in_section, slice_pages = SECTION_BYTES // PAGE, device.info().slice_bytes // PAGE
+
+    def those(first, nr):
+        return range(first // in_section, (first + nr - 1) // in_section + 1)
+
+    there, kept = set(), set()
+    for s in device.snapshot():
+        if s.state == dev.OFFLINE:
+            there.update(those(s.id * slice_pages, slice_pages))
+            continue
+        for run in device.pages(s.id):
+            if run.what() != "hole":
+                (kept if run.reason else there).update(those(run.pfn, run.nr_pages))
+    return len(there | kept), len(there - kept)
+
+
 def spoilt(device):
-    """Slices with kernel pages, and the fewest that could hold them all."""
+    """Slices with kernel pages, and the fewest that could hold them all; sections without any."""
     os.sync()
     dev.write("/proc/sys/vm/drop_caches", 1)
     (held, fixed), least = least_slices(device)
+    nr, removable = sections(device)
     return {"slices": device.info().nr_slices, "slices_unmovable": len(set(held) | fixed), "slices_fixed": len(fixed),
-            "slices_unmovable_least": least, "pages_unmovable": sum(held.values())}
+            "slices_unmovable_least": least, "pages_unmovable": sum(held.values()), "sections": nr, "sections_removable": removable}
 
 
 def pack(device):
@@ -248,15 +269,22 @@ def policy():
     return dev.read(dev.SYSFS / "placement/policy")
 
 
+def choose(name, low=None):
+    """From now on this policy; the kernel keeps to so many low slices, if it is "low"."""
+    if low is not None:
+        dev.write(dev.SYSFS / "placement/low_slices", low)
+    dev.write(dev.SYSFS / "placement/policy", name)
+
+
 def figures():
     """What placement says of itself, all zones together."""
     tables = [dev.table(folder / "placement") for folder in dev.zone_folders()]
     return {name: sum(table[name] for table in tables) for name in tables[0]}
 
 
-def run(name, rounds, seed, programs=False, steps=1):
+def run(name, rounds, seed, programs=False, steps=1, low=None):
     """The load under a policy, and what it left; also the load, which still holds memory."""
-    dev.write(dev.SYSFS / "placement/policy", name)
+    choose(name, low)
     if not dev.file_system():
         raise FileNotFoundError("no disk")
     began = time.monotonic()
@@ -268,7 +296,8 @@ def run(name, rounds, seed, programs=False, steps=1):
             if real:
                 real.round()
         load.finish()
-        left = {"policy": policy(), "rounds": rounds, "programs": programs, "seed": seed, **spoilt(device),
+        left = {"policy": policy(), "low_slices": int(dev.read(dev.SYSFS / "placement/low_slices")), "rounds": rounds,
+                "programs": programs, "seed": seed, **spoilt(device),
                 "slices_unmovable_least_ever": load.least_ever}
         packed = {}
         for kind, (least, most) in LOADS.items():
@@ -288,13 +317,14 @@ def run(name, rounds, seed, programs=False, steps=1):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", default="stock")
+    parser.add_argument("--low-slices", type=int, metavar="N", help="for the policy low: those that the kernel keeps to")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--programs", action="store_true", help="real programs, too")
     parser.add_argument("--steps", type=int, default=1, help="times that memory is packed under each load")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--verify", action="store_true", help="recount at the end: are the counters true?")
     args = parser.parse_args()
-    load, left = run(args.policy, args.rounds, args.seed, args.programs, args.steps)
+    load, left = run(args.policy, args.rounds, args.seed, args.programs, args.steps, args.low_slices)
     print(json.dumps(left))
     for pid in load.holders:
         end(pid)
