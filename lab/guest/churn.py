@@ -4,8 +4,9 @@
 
 Runs in a guest. The simulated controller scrambles every slice that goes offline and tells if anybody wrote to
 it. Half of memory belongs to loads of all kinds; now and then a surge wants more than is awake. Two threads
-send requests at the same time, one that mostly empties and one that mostly wakes. Prints a summary as a line
-of JSON; the status is 1 if anything was wrong, or if too little happened to prove anything.
+send requests at the same time, one that mostly empties and one that mostly wakes; with --policies, another changes
+how pages are placed. Prints a summary as a line of JSON; the status is 1 if anything was wrong, or if too little
+happened to prove anything.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import threading
 import time
 from pathlib import Path
 
+import place_load
 import ramslice_dev as rs
 from workload import Failed, Load
 
@@ -29,9 +31,9 @@ SIM = "/sys/module/ramslice_sim/parameters/"
 
 
 class Chaos:
-    """Threads of random requests, surges and changes of LRU, with a count of what came of them."""
+    """Threads of random requests, surges and changes of LRU and placement, with a count of what came of them."""
 
-    def __init__(self, seed, seconds, at_least):
+    def __init__(self, seed, seconds, at_least, policies=()):
         self.until = time.monotonic() + seconds
         self.latest = self.until + 2 * seconds
         self.at_least = at_least
@@ -40,10 +42,12 @@ class Chaos:
         self.counts = collections.Counter()
         self.reasons = collections.Counter()
         self.broken = []
+        self.policies = policies
         self.threads = [threading.Thread(target=self.run, args=(number, *what)) for number, what in enumerate([
             (20, {"offline": 30, "compact": 30, "offline_free": 8, "compact_memory": 1, "drop_caches": 1}),
             (20, {"online": 30, "online_all": 2, "offline": 5, "snapshot": 10, "census": 3}),
             (0.5, {"surge": 3, "switch_lru": 1}),
+            *([(0.5, {"switch_policy": 1})] if policies else []),
         ])]
 
     def run(self, number, per_second, weights):
@@ -69,7 +73,12 @@ class Chaos:
         now = time.monotonic()
         if now < self.until:
             return False
-        return now > self.latest or self.broken or min(self.counts["slices offlined"], self.woken(device)) >= self.at_least
+        if now > self.latest or self.broken:
+            return True
+        return min(self.counts["slices offlined"], self.woken(device)) >= self.at_least and not self.never_chosen()
+
+    def never_chosen(self):
+        return [policy for policy in self.policies if not self.counts[f"policy {policy}"]]
 
     def start(self):
         for thread in self.threads:
@@ -143,6 +152,12 @@ class Chaos:
         rs.set_mglru(rng.random() < 0.5)
         self.count("changes of LRU")
 
+    def switch_policy(self, *_):
+        """Each in its turn, so that all of them come."""
+        policy = self.policies[sum(self.counts[f"policy {policy}"] for policy in self.policies) % len(self.policies)]
+        place_load.choose(policy)
+        self.count(f"policy {policy}")
+
     def surge(self, device, rng, share=0.25):
         """More memory, at once, than is awake, if that is not more than a share of all."""
         info = device.info()
@@ -203,6 +218,7 @@ def judge(chaos, device, before, problems):
             problems.append(f"{nr} slices {what}, fewer than {chaos.at_least}: this proves nothing")
     if not demand:
         problems.append("no slice was woken by demand: this proves nothing about it")
+    problems += [f"policy {policy} was never chosen: this proves nothing about it" for policy in chaos.never_chosen()]
     if subprocess.run(["modprobe", "-r", "ramslice_sim"]).returncode:
         problems.append("the power driver does not unload")
     return {"violations": violations, "woken_by_demand": demand, "counts": dict(sorted(chaos.counts.items())),
@@ -260,6 +276,11 @@ def not_true(when):
     return []
 
 
+def nr_placed():
+    found = place_load.figures()
+    return found["kernel_placed"] + found["user_placed"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60,
@@ -267,6 +288,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of all that is random but the timing (default 1)")
     parser.add_argument("--share", type=float, default=0.5, help="of memory that the loads get (default 0.5)")
     parser.add_argument("--lru", choices=["classic", "mglru"], default="classic")
+    parser.add_argument("--policies", nargs="*", default=[], metavar="NAME",
+                        help="of placement, by turns; without, the one that was chosen at boot")
     parser.add_argument("--min-slices", type=int, help="slices that must go offline, and be woken (default by time)")
     args = parser.parse_args()
     at_least = args.min_slices if args.min_slices is not None else max(5, int(args.seconds / 6))
@@ -294,7 +317,8 @@ def main():
             filled = time.monotonic()
             # Filling takes as long as it takes: on a busy host, emulated, half an hour
             watch(3 * args.seconds + 300)
-            chaos = Chaos(args.seed, args.seconds, at_least)
+            placed = nr_placed()
+            chaos = Chaos(args.seed, args.seconds, at_least, args.policies)
             chaos.start()
             chaos.join()
             churned = time.monotonic()
@@ -303,12 +327,15 @@ def main():
             for load in loads:
                 load.kill()
         ended = time.monotonic()
+        if not nr_placed() - placed and {*args.policies, place_load.policy()} != {"stock"}:
+            problems.append("no page was placed: this proves nothing about placement")
         verdict = judge(chaos, device, before, problems)
 
     for problem in problems:
         print(f"FAILED: {problem}")
     print(json.dumps({
         "problems": len(problems), "seconds": args.seconds, "seed": args.seed, "share": args.share, "lru": args.lru,
+        "policies": args.policies or [place_load.policy()], "placed": nr_placed() - placed,
         "fill_s": round(filled - began), "churn_s": round(churned - filled), "end_s": round(ended - churned),
         "settle_s": round(time.monotonic() - ended),
         "rounds": {result["mode"]: result["rounds"] for result in results}, **verdict,
