@@ -21,6 +21,7 @@ import sys
 import time
 from pathlib import Path
 
+import harness
 import ramslice_dev as dev
 
 TOOL = Path(os.environ["RAMSLICE_CACHE"]) / "target/release/ramslice"
@@ -99,28 +100,6 @@ def compact(device, budget):
     return done
 
 
-def packing(device):
-    """c = offlined/(free + offlined) over the whole node, and the best that was to be had.
-
-    The bound packs all used pages perfectly. It minds whole slices, the awake reserve of each zone with the chunk
-    above it, and slices that hold memory reserved at boot.
-    """
-    info, slices = device.info(), device.snapshot()
-    per_slice = info.slice_bytes // info.page_bytes
-    free = offline = best = 0
-    for zone in device.zones():
-        mine = [s for s in slices if (s.node, s.zone) == (zone.node, zone.zone)]
-        usable = sum(not s.flags & dev.UNRECLAIMABLE for s in mine)
-        spare = zone.free_pages + zone.offline_pages - zone.awake_reserve_pages - info.chunk_bytes // info.page_bytes
-        best += min(usable, max(spare, 0) // per_slice) * per_slice
-        free += zone.free_pages
-        offline += zone.offline_pages
-    return {
-        "free_bytes": free * info.page_bytes, "offlined_bytes": offline * info.page_bytes,
-        "c": offline / (free + offline), "c_bound": best / (free + offline),
-    }
-
-
 def picture(out, name, title):
     subprocess.run([TOOL, "map", "--png", out / f"{name}.png", "--title", title], check=True, stdout=subprocess.DEVNULL)
     return subprocess.run([TOOL, "status"], capture_output=True, text=True).stdout
@@ -187,7 +166,7 @@ def main():
 
     second = compact(device, BUDGET)
     result["offline_after_second"] = sum(z.nr_offline for z in device.zones())
-    result |= packing(device)
+    result |= harness.packing(device)
     status = picture(args.out, f"{prefix}end", "end: packed again after a burst that woke slices")
     errors += data.errors()
     try:

@@ -93,6 +93,28 @@ def compact(device, most=dev.ALL_SLICES):
     return len(ids(device, dev.OFFLINE))
 
 
+def packing(device):
+    """c = offlined/(free + offlined) over the whole node, and the best that was to be had.
+
+    The bound packs all used pages perfectly. It minds whole slices, the awake reserve of each zone with the chunk
+    above it, and slices that hold memory reserved at boot.
+    """
+    info, slices = device.info(), device.snapshot()
+    per_slice = info.slice_bytes // info.page_bytes
+    free = offline = best = 0
+    for zone in device.zones():
+        mine = [s for s in slices if (s.node, s.zone) == (zone.node, zone.zone)]
+        usable = sum(not s.flags & dev.UNRECLAIMABLE for s in mine)
+        spare = zone.free_pages + zone.offline_pages - zone.awake_reserve_pages - info.chunk_bytes // info.page_bytes
+        best += min(usable, max(spare, 0) // per_slice) * per_slice
+        free += zone.free_pages
+        offline += zone.offline_pages
+    return {
+        "free_bytes": free * info.page_bytes, "offlined_bytes": offline * info.page_bytes,
+        "c": offline / (free + offline), "c_bound": best / (free + offline),
+    }
+
+
 def wake(device):
     """Wakes everything, and has free what needs not be kept, so that tests begin alike."""
     device.request("online_all")

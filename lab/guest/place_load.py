@@ -245,15 +245,11 @@ def pack(device):
     harness.compact(device)
     now = set(harness.ids(device, dev.OFFLINE))
     migrated = harness.vmstat()["pgmigrate_success"] - before
-    info = device.info()
+    info, packing = device.info(), harness.packing(device)
     slice_pages = info.slice_bytes // PAGE
-    reserve = sum(zone.awake_reserve_pages for zone in device.zones() if zone.nr_slices > 1)
-    total = info.free_pages + info.offline_pages
-    # As many whole slices as are free beyond the reserve
-    best = max(total - reserve, 0) // slice_pages * slice_pages
     # Two banks that are interleaved share all addresses of both: they can be off only together
     pairs = sum(number % 2 == 0 and number + 1 in now for number in now)
-    return {"in_use": used, "c": info.offline_pages / total, "c_bound": best / total,
+    return {"in_use": used, "c": packing["c"], "c_bound": packing["c_bound"],
             "off": len(now) * slice_pages / info.managed_pages, "off_interleaved": 2 * pairs * slice_pages / info.managed_pages,
             "freed": len(now - off), "migrated_pages": migrated}
 
