@@ -239,8 +239,8 @@ class SleepingDriver(Tries):
         off = set(harness.ids(self.device, dev.OFFLINE))
         zone = max(self.device.zones(), key=lambda zone: zone.offline_pages)
         least = harness.zoneinfo()[0, zone.name.decode()]["min"]
-        # Who is not urgent may have all but the min watermark; here with a little for others
-        least += 256
+        # Who is not urgent may have all but the min watermark and the reserve of high orders; here with a little for others
+        least += 1024 + self.high_atomic(zone.name.decode())
         self.assertGreater(zone.awake_reserve_pages - least, 1024)
         number = 0
         while (free := self.free_pages(zone.index)) > least:
@@ -257,6 +257,13 @@ class SleepingDriver(Tries):
 
     def free_pages(self, index):
         return next(zone.free_pages for zone in self.device.zones() if zone.index == index)
+
+    def high_atomic(self, name):
+        """Pages of a zone's pageblocks that are kept for atomic allocations of high orders."""
+        head, rows = dev.read("/proc/pagetypeinfo").split("Number of blocks type", 1)[1].split("\n", 1)
+        row = next(row.split() for row in rows.splitlines() if f" {name} " in f"{row} ")
+        blocks = int(row[4 + head.split().index("HighAtomic")])
+        return blocks * self.device.info().pageblock_bytes // PAGE
 
 
 class Fork(Test):
