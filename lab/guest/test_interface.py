@@ -339,7 +339,7 @@ class Sysfs(harness.Test):
     def test_it_says_that_ramslice_is_on(self):
         self.assertEqual(dev.read(dev.SYSFS / "enabled"), "1")
         self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
-        names = {"enabled", "slice_bytes", "power_driver", "driver_timeout_ms", "strict", "price", "placement"}
+        names = {"enabled", "slice_bytes", "clock_khz", "power_driver", "driver_timeout_ms", "strict", "price", "placement"}
         self.assertEqual(set(os.listdir(dev.SYSFS)), names)
 
     def test_slices_of_any_multiple_of_a_pageblock_work(self):
@@ -408,7 +408,7 @@ class Sysfs(harness.Test):
             dev.write(dev.SYSFS / "price/unreclaimable", 999_999)
 
     def test_what_only_tells_cannot_be_written(self):
-        for name in ("enabled", "power_driver"):
+        for name in ("enabled", "clock_khz", "power_driver"):
             self.assertEqual(stat.S_IMODE((dev.SYSFS / name).stat().st_mode), 0o444)
             self.assertRaises(OSError, dev.write, dev.SYSFS / name, "1")
 

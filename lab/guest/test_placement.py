@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Placement: each policy puts pages where it says, nothing fails for it, and it can be changed at work.
 
-Wants 2 GiB, slices of 16 MiB and a disk.
+Wants 2 GiB, slices of 16 MiB and a disk; Small a machine of 512 MiB that is one slice of 510 MiB, nearly.
 """
 
 import errno
@@ -165,6 +165,47 @@ class Policies(Test):
         spoilt = set(kernel) - set(before) - fixed
         # Two more: one that is begun, one for what did not fit
         self.assertLessEqual(len(spoilt), sum(kernel.values()) // slice_pages + 2, (kernel, before))
+
+
+class Ranked(Test):
+    def test_free_blocks_of_another_type_do_not_end_it(self):
+        size = dev.read(dev.SYSFS / "slice_bytes")
+        self.addCleanup(dev.write, dev.SYSFS / "slice_bytes", size)
+        # So many pageblocks in a slice that none behind them is found in one go
+        dev.write(dev.SYSFS / "slice_bytes", 512 * MIB)
+        dev.write(LOW, 4)
+        dev.write(POLICY, "low")
+        load = place_load.Load(1, self.device)
+        load.grow_pipes(700)
+        load.drop_some(load.pipes, 1, place_load.close)
+        harness.drain(self.device)
+        # They are free, but the kernel's, in what programs like best now
+        dev.write(LOW, 0)
+        before = place_load.figures()
+        self.take(640)
+        placed, passed = (place_load.figures()[name] - before[name] for name in ("user_placed", "user_passed"))
+        self.assertGreater(placed, 100)
+        self.assertLess(passed, placed / 4)
+
+
+class Small(Test):
+    """No memory to choose from: a slice is as large as the machine, or nearly."""
+
+    def test_each_policy_gets_on_with_what_there_is(self):
+        self.assertEqual(dev.read(dev.SYSFS / "slice_bytes"), str(510 * MIB))
+        kills = harness.vmstat()["oom_kill"]
+        for policy in POLICIES:
+            dev.write(POLICY, policy)
+            load = place_load.Load(1, self.device)
+            try:
+                self.take(64)
+                load.grow_pipes(16)
+                load.make_files(200)
+                harness.compact(self.device)
+            finally:
+                while load.drop_one():
+                    pass
+        self.assertEqual(harness.vmstat()["oom_kill"], kills)
 
 
 class NothingFails(Test):

@@ -27,16 +27,22 @@
 /* Debugfs: ignore prices, migrate into an empty slice picked at random. */
 bool ramslice_dummy_mode;
 
+/* Cycles in a millisecond of CPU time that is measured. */
+u64 ramslice_clock_khz(void)
+{
+#ifdef CONFIG_X86_TSC
+	if (tsc_khz)
+		return tsc_khz;
+#endif
+	/* One in a nanosecond */
+	return NSEC_PER_MSEC;
+}
+
 /* CPU time in the unit of prices. */
 static u64 cpu_price(u64 ns)
 {
-	u64 khz = 1000000;
-
-#ifdef CONFIG_X86_TSC
-	if (tsc_khz)
-		khz = tsc_khz;
-#endif
-	return mul_u64_u64_div_u64(ns, khz, 1000000ULL * 100);
+	return mul_u64_u64_div_u64(ns, ramslice_clock_khz(),
+				   100ULL * NSEC_PER_MSEC);
 }
 
 static void note_failure(struct ramslice_slice *s, enum ramslice_reason reason)

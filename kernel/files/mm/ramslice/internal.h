@@ -492,6 +492,7 @@ enum ramslice_reason ramslice_offline_one(struct ramslice_request *req,
 					  unsigned long deadline,
 					  struct ramslice_reserve *kept);
 bool ramslice_is_final(enum ramslice_reason reason);
+u64 ramslice_clock_khz(void);
 
 /* --- request.c --- */
 int ramslice_request(struct ramslice_request *req);

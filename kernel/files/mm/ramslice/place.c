@@ -69,54 +69,49 @@ static bool block_is_free(unsigned long pfn)
 	       pageblock_nr_pages;
 }
 
-/*
- * The free block of at least @order that a wholly free pageblock is part of,
- * if it is on the list that the allocator was about to take from.
- */
+/* The free block that a wholly free pageblock is part of, or begins with. */
 static struct page *buddy_of(const struct ramslice_place *place,
 			     const struct zone *zone, u32 id,
-			     unsigned long pfn, unsigned int order, int type)
+			     unsigned long pfn)
 {
-	unsigned int o;
+	unsigned int order;
 
-	for (o = pageblock_order; o < NR_PAGE_ORDERS; o++) {
-		unsigned long head = round_down(pfn, 1UL << o);
+	for (order = pageblock_order; order < NR_PAGE_ORDERS; order++) {
+		unsigned long head = round_down(pfn, 1UL << order);
 		struct page *page = pfn_to_page(head);
 
 		/* It is used from its beginning: that must be in the slice */
 		if (ramslice_geom_slice(&place->geom, head) != id)
 			return NULL;
-		if (!PageBuddy(page) || buddy_order(page) < o)
-			continue;
-		if (buddy_order(page) < order || page_zone(page) != zone ||
-		    get_pageblock_migratetype(page) != type)
-			return NULL;
-		return page;
+		if (PageBuddy(page) && buddy_order(page) >= order)
+			return page_zone(page) == zone ? page : NULL;
 	}
 	return NULL;
 }
 
 /**
  * find_block - a free block in one of the slices that were ranked
- * @place: the zone's; its position in the list is past what is in use
+ * @place: the zone's; its position in the list is past what has none
  * @list: of the kind of pages that the block is for
  * @zone: the zone
  * @order: the least that will do
  * @type: migrate type of the free list that the allocator takes from
+ *
+ * What is free, but on the list of another type, is passed over until the next
+ * ranking: a slice full of such blocks must not keep those after it from use.
  */
 static struct page *find_block(struct ramslice_place *place,
 			       struct ramslice_place_list *list,
 			       const struct zone *zone, unsigned int order,
 			       int type)
 {
-	u32 at = list->at, n = list->block;
+	u32 at = list->at[type], n = list->block[type];
 	unsigned int probes = 0;
-	bool all_used = true;
+	bool too_small = false;
 
 	while (at < list->nr && probes < MAX_PROBES) {
 		u32 id = list->id[at];
 		unsigned long pfn;
-		struct page *page;
 
 		if (n >= place->geom.nr_blocks) {
 			at++;
@@ -126,18 +121,22 @@ static struct page *find_block(struct ramslice_place *place,
 			probes++;
 			if (online_section_nr(pfn_to_section_nr(pfn)) &&
 			    block_is_free(pfn)) {
-				page = buddy_of(place, zone, id, pfn, order,
-						type);
-				if (page)
-					return page;
-				/* Free, but on another list: others want it */
-				all_used = false;
+				struct page *page;
+
+				page = buddy_of(place, zone, id, pfn);
+				if (page &&
+				    get_pageblock_migratetype(page) == type) {
+					if (buddy_order(page) >= order)
+						return page;
+					/* Others want less */
+					too_small = true;
+				}
 			}
 			n++;
 		}
-		if (all_used) {
-			list->at = at;
-			list->block = n;
+		if (!too_small) {
+			list->at[type] = at;
+			list->block[type] = n;
 		}
 	}
 	return NULL;
@@ -196,11 +195,14 @@ struct page *__ramslice_place(struct zone *zone, struct page *page,
 
 	better = find_block(place, &place->list[class], zone, order,
 			    list_type);
-	if (better)
+	if (better) {
 		place->nr_placed[class]++;
-	else
+		place->last_id[class] =
+			ramslice_geom_slice(&place->geom, page_to_pfn(better));
+	} else {
 		place->nr_passed[class]++;
-	if (place->list[class].at >= place->list[class].nr ||
+	}
+	if (place->list[class].at[list_type] >= place->list[class].nr ||
 	    ++place->nr_taken >= MAX_TAKEN ||
 	    time_after(jiffies, place->ranked_at + MAX_AGE))
 		ask(place);
@@ -249,19 +251,11 @@ static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
 	struct ramslice_place *place = rz->place;
 	u64 score[RAMSLICE_PLACE_CLASSES][RAMSLICE_PLACE_HINTS];
 	enum ramslice_place_class class;
-	u32 id, current_id[RAMSLICE_PLACE_CLASSES], index = 0, nr_kernel = 0;
+	u32 id, last_id[RAMSLICE_PLACE_CLASSES], index = 0, nr_kernel = 0;
 	struct ramslice_slice *s;
 
 	spin_lock_irq(&rz->zone->lock);
-	for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
-		const struct ramslice_place_list *old = &place->list[class];
-
-		current_id[class] = old->at < old->nr ? old->id[old->at] :
-							RAMSLICE_NO_ID;
-	}
-	/* What is taken from now on is for the next time */
-	place->asked = false;
-	place->nr_taken = 0;
+	memcpy(last_id, place->last_id, sizeof(last_id));
 	spin_unlock_irq(&rz->zone->lock);
 
 	for_each_zone_slice(rz, id, s) {
@@ -278,11 +272,11 @@ static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
 			continue;
 		look_at(s, &p);
 		nr_kernel += ramslice_place_is_kernel(&p);
-		p.in_use = id == current_id[RAMSLICE_PLACE_KERNEL];
+		p.in_use = id == last_id[RAMSLICE_PLACE_KERNEL];
 		parts[id] = ramslice_place_likes(policy, RAMSLICE_PLACE_KERNEL,
 						 &p, low_slices);
 		for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
-			p.in_use = id == current_id[class];
+			p.in_use = id == last_id[class];
 			ramslice_place_offer(&list[class], score[class], id,
 					     ramslice_place_score(policy, class,
 								  &p, low_slices));
@@ -319,11 +313,16 @@ static void rank_zones(void)
 		u64 *parts = kvcalloc(nr_ids, sizeof(*parts),
 				      GFP_KERNEL | __GFP_NORETRY);
 
+		/* What is taken from now on asks anew, also if this fails */
+		spin_lock_irq(&rz->zone->lock);
+		rz->place->asked = false;
+		rz->place->nr_taken = 0;
+		spin_unlock_irq(&rz->zone->lock);
 		/* Then the lists of before stay */
 		if (!parts)
 			continue;
 		down_read(&ramslice_table_sem);
-		/* If it has changed, the next pageblock asks again */
+		/* If it has changed, there are none, and the next time is soon */
 		if (nr_ids == ramslice_nr_ids)
 			parts = rank_zone(rz, parts);
 		up_read(&ramslice_table_sem);
@@ -345,10 +344,25 @@ static void rank_all(struct work_struct *work)
 
 /* --- settings -------------------------------------------------------------- */
 
-/* For a zone that appears; all zero, which is no slices. May sleep. */
+/* No list, no slice in use. */
+static void clear(struct ramslice_place *place)
+{
+	enum ramslice_place_class class;
+
+	memset(place->list, 0, sizeof(place->list));
+	for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++)
+		place->last_id[class] = RAMSLICE_NO_ID;
+	place->nr_ids = 0;
+}
+
+/* For a zone that appears: there are no slices yet. May sleep. */
 struct ramslice_place *ramslice_place_new(void)
 {
-	return kzalloc(sizeof(struct ramslice_place), GFP_KERNEL);
+	struct ramslice_place *place = kzalloc(sizeof(*place), GFP_KERNEL);
+
+	if (place)
+		clear(place);
+	return place;
 }
 
 /**
@@ -362,11 +376,8 @@ void ramslice_place_forget(void)
 	unsigned int i;
 
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
-		struct ramslice_place *place = rz->place;
-
 		spin_lock_irq(&rz->zone->lock);
-		memset(place->list, 0, sizeof(place->list));
-		place->nr_ids = 0;
+		clear(rz->place);
 		spin_unlock_irq(&rz->zone->lock);
 	}
 }

@@ -33,7 +33,7 @@ enum ramslice_place_policy {
  * @free_blocks: pageblocks that are wholly free
  * @kernel_blocks: others that are not for movable pages
  * @fixed: it can never be switched off
- * @in_use: the one in use, in the list that is made
+ * @in_use: the last that pages of the kind came from whose list is made
  */
 struct ramslice_place_slice {
 	u32 id;
@@ -52,19 +52,21 @@ struct ramslice_place_slice {
  * struct ramslice_place_list - slices for one kind of pages, best first
  * @id: the slices
  * @nr: their number
- * @at: the one in use; those before it have nothing wholly free
- * @block: of it, the first pageblock that may be
+ * @at: by migrate type of the free list: slices before this one have no
+ *	pageblock on it that is wholly free, or had none when they were looked at
+ * @block: of this one, the first pageblock that may be
  */
 struct ramslice_place_list {
 	u32 id[RAMSLICE_PLACE_HINTS];
 	u32 nr;
-	u32 at;
-	u32 block;
+	u32 at[MIGRATE_PCPTYPES];
+	u32 block[MIGRATE_PCPTYPES];
 };
 
 /**
  * struct ramslice_place - where a zone's next pageblocks come from
  * @list: slices that were ranked
+ * @last_id: the slice that the last pageblock came from, or RAMSLICE_NO_ID
  * @geom: the geometry that their numbers are of
  * @parts: for each slice, how much it suits kernel pages that find no pageblock
  * @nr_ids: elements of @parts; 0 if there are none
@@ -80,6 +82,7 @@ struct ramslice_place_list {
  */
 struct ramslice_place {
 	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES];
+	u32 last_id[RAMSLICE_PLACE_CLASSES];
 	struct ramslice_geometry geom;
 	u64 *parts;
 	u32 nr_ids;

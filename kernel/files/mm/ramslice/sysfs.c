@@ -92,9 +92,18 @@ static ssize_t power_driver_show(struct kobject *kobj,
 
 static struct kobj_attribute power_driver_attr = __ATTR_RO(power_driver);
 
+static ssize_t clock_khz_show(struct kobject *kobj, struct kobj_attribute *attr,
+			      char *buf)
+{
+	return sysfs_emit(buf, "%llu\n", ramslice_clock_khz());
+}
+
+static struct kobj_attribute clock_khz_attr = __ATTR_RO(clock_khz);
+
 static struct attribute *attrs[] = {
 	&enabled_attr.attr,
 	&slice_bytes_attr.attr,
+	&clock_khz_attr.attr,
 	&power_driver_attr.attr,
 	&driver_timeout_ms_attr.attr,
 	&strict_attr.attr,
