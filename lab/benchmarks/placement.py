@@ -3,7 +3,7 @@
 
 Each policy boots anew for each of the same seeds, in random order. The work is lab/guest/place_load.py, compressed:
 processes, files and data in pipes that come and go, real programs, moments in which all memory is in use; then light and
-medium load.
+medium load; packed again and again meanwhile.
 """
 
 import random
@@ -19,6 +19,8 @@ UNPATCHED = "unpatched"
 POLICIES = ["stock", OURS, "low", "array", "list", "adaptive"]
 # Boots of the mixture for each policy, with the same seeds
 SEEDS = 10
+# Boots of the other parts: of ours and of what it is compared with, and of each policy beside it
+BOOTS, BOOTS_BESIDE = 10, 3
 # Figure of merit: how it follows from a boot's figures
 FIGURES = {
     "c-light": ("c over the best of that run, 10 to 50% in use", lambda left: left["light"]["c"] / left["light"]["c_bound"]),
@@ -66,6 +68,9 @@ def judged(found, common):
             new[-1]["over_least_ever"] = {policy: statistics.fmean(left["slices_unmovable"] / left["slices_unmovable_least_ever"]
                                                                    for left in boots) for policy, boots in found.items()}
             new[-1]["removable"] = removable(found)
+        if name == "migrated":
+            # What the kernel reclaimed meanwhile, whoever wanted memory
+            new[-1]["pages_reclaimed"] = {policy: statistics.fmean(left["pgsteal_"] for left in boots) for policy, boots in found.items()}
         if name.startswith("c-"):
             load = name.removeprefix("c-")
             for key in ("in_use", "c", "c_bound"):
@@ -89,30 +94,34 @@ def offlined(boots, load):
 
 
 def booted(part, words, args):
-    """What a part measured under each policy, and on the kernel without the patches; images."""
+    """What a part measured under each policy, and on the kernel without the patches: {arm: [figures of a boot]}; images."""
     images = images_of("plain", "stock")
+    nr = {arm: BOOTS if arm in (OURS, UNPATCHED) else BOOTS_BESIDE for arm in [UNPATCHED, *POLICIES]}
     boots = [Boot(arm, "stock" if arm == UNPATCHED else "plain",
                   [*words, ICOUNT, "--cpus", "1", *([] if arm == UNPATCHED else ["--append", f"ramslice=16M ramslice_placement={arm}"])],
                   SCRIPT, [part, arm, number])
-             for arm in [UNPATCHED, *POLICIES] for number in range(1 if args.quick else 3)]
+             for arm in nr for number in range(1 if args.quick else nr[arm])]
     return machines.run(boots, images, part, args), images
 
 
 def against_unpatched(name, unit, values, margin=None):
-    """An entry for ours; the other policies' ratios are beside it. values: {arm: [...]}"""
+    """An entry for ours; the other policies' ratios are beside it. values: {arm: [a figure of each boot]}"""
     beside = {policy: stats.ratio(values[policy], values[UNPATCHED])[0] for policy in POLICIES if policy != OURS}
     return compared(name, unit, values[OURS], values[UNPATCHED], margin, beside=beside)
 
 
 def alloc(args):
-    """Table III of 001: 4 GiB touched page by page, instructions per page, mean and the dearest."""
+    """Table III of 001: 4 GiB touched page by page, instructions per page, mean and the dearest; slices off when it begins."""
     found, images = booted("alloc", ["--mem", "5G"], args)
+    new = []
+    for key, unit, margin in (("mean", "ratio of instructions per page", 0.01),
+                              ("worst", "ratio of instructions of the dearest page", None)):
+        def values(state, key=key):
+            return {arm: [boot[state if arm != UNPATCHED else "on"][key] for boot in boots] for arm, boots in found.items()}
 
-    def values(key):
-        return {arm: [r[key] for rounds in found[arm] for r in rounds] for arm in found}
-
-    return [against_unpatched("alloc-mean", "ratio of instructions per page", values("mean"), 0.01),
-            against_unpatched("alloc-worst", "ratio of instructions of the dearest page", values("worst"))], images
+        on = stats.ratio(values("on")[OURS], values("on")[UNPATCHED])[0]
+        new.append(against_unpatched(f"alloc-{key}", unit, values("off"), margin) | {"all_slices_on": on})
+    return new, images
 
 
 def costs(args):
@@ -121,7 +130,7 @@ def costs(args):
     new = []
     for kind, names in ((kind, found[OURS][0][kind]) for kind in ("micro", "programs")):
         for name in names:
-            values = {arm: [t for boot in found[arm] for t in boot[kind][name]] for arm in found}
+            values = {arm: [boot[kind][name] for boot in boots] for arm, boots in found.items()}
             new.append(against_unpatched(f"{kind}-{name}", "ratio of instructions", values, 0.01))
     return new, images
 

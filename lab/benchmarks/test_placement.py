@@ -11,7 +11,7 @@ from benchmarks import placement
 def left(seed, spoilt=10, c=0.9, removable=4):
     load = {"in_use": 0.3, "c": c, "c_bound": 0.95, "off": 0.5, "off_most": 0.6, "off_interleaved": 0.4}
     return {"seed": seed, "light": load, "medium": load | {"in_use": 0.6}, "slices_unmovable": spoilt, "slices_unmovable_least": 5,
-            "slices_unmovable_least_ever": 8, "migrated_per_slice": 0.1, "sections": 16, "sections_removable": removable}
+            "slices_unmovable_least_ever": 8, "migrated_per_slice": 0.1, "pgsteal_": 7, "sections": 16, "sections_removable": removable}
 
 
 @mock.patch("benchmarks.placement.images_of", lambda *flavours: {})
@@ -60,6 +60,24 @@ class Placement(unittest.TestCase):
         removable = found["spoilt"]["removable"]
         self.assertEqual((removable["sections"], removable["mean"]["stock"]), (16, 4))
         self.assertAlmostEqual(removable["more_than_stock"][placement.OURS], 0.5)
+
+    def test_an_allocation_is_compared_where_slices_are_off_and_a_sample_is_a_boot(self):
+        def run(new, _images, _name, _args):
+            found = {}
+            for boot in new:
+                on = {"mean": 1000, "worst": 5000}
+                slower = 1.0 if boot.arm == placement.UNPATCHED else 1.1
+                states = {"on": on} if boot.arm == placement.UNPATCHED else {
+                    "on": on, "off": {key: value * slower for key, value in on.items()}}
+                found.setdefault(boot.arm, []).append(states)
+            return found
+
+        with mock.patch("benchmarks.machines.run", run):
+            new, _ = placement.alloc(argparse.Namespace(quick=False, jobs=1, seed=1, resume=False))
+        mean, worst = new
+        self.assertEqual((mean["name"], worst["name"]), ("alloc-mean", "alloc-worst"))
+        self.assertAlmostEqual(worst["value"], 1.1)
+        self.assertEqual((mean["n"], mean["all_slices_on"]), (placement.BOOTS, 1.0))
 
 
 if __name__ == "__main__":

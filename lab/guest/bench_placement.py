@@ -11,9 +11,11 @@ those that its pages need when the part begins. Figures are raw: ticks (instruct
 import argparse
 import json
 import random
+import statistics
 import subprocess
 from pathlib import Path
 
+import harness
 import place_load
 import ramslice_dev as dev
 
@@ -34,18 +36,24 @@ def cost(*words):
 
 def mixture(quick, policy, seed, low):
     """The load of place_load.py, and what it left."""
-    _, left = place_load.run(policy, 1 if quick else 6, seed, programs=True, steps=1 if quick else 6, low=low)
+    _, left = place_load.run(policy, 1 if quick else 6, seed, programs=True, steps=1 if quick else 4, low=low)
     return left
 
 
-def alloc(quick, *_):
-    """Memory touched page by page, a process for each round."""
-    return [cost("touch", 256 if quick else TOUCHED_MIB) for _ in range(1 if quick else 4)]
+def alloc(quick, policy, *_):
+    """Memory touched page by page: with all slices on, then, where there are slices, with all off that can be."""
+    mib = 256 if quick else TOUCHED_MIB
+    found = {"on": cost("touch", mib)}
+    if policy != "unpatched":
+        with dev.Device() as device:
+            off = harness.compact(device)
+        found["off"] = cost("touch", mib) | {"slices_off": off}
+    return found
 
 
 def ticks(quick, *program):
-    """Ticks of each round but the first, which finds its files and pages for the others."""
-    return cost("run", 2 if quick else 5, *program)["ticks"][1:]
+    """Median ticks of the rounds but the first, which finds its files and pages for the others."""
+    return statistics.median(cost("run", 2 if quick else 4, *program)["ticks"][1:])
 
 
 def micro(quick):

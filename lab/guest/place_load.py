@@ -8,8 +8,11 @@ Prints one line of JSON. Each round some processes start and end (anonymous memo
 deleted (page cache, inodes, dentries), data waits in pipes for as long as it is not read (other kernel pages). Every
 third round everything is in use for a moment, so that kernel pages must fall back on what is left. With --programs, real
 ones do their work in between (place_programs.py). Then memory in use varies within 10 to 50% (light) and 30 to 80%
-(medium) of all, so many steps each, and is packed after each. The same seed does the same work under every policy.
-Wants lab/vm --disk.
+(medium) of all, so many steps each, in which programs go on. Memory is packed after each piece of work, from the first on,
+so that slices are off and wake while it goes on; c is looked at before each packing in a step as well as after it.
+
+The same seed asks for the same work under every policy. What is ended to come down to a load, and what is begun to come up
+to it, goes by how much is in use then. Wants lab/vm --disk.
 """
 
 import argparse
@@ -33,6 +36,8 @@ from place_programs import Programs
 F_SETPIPE_SZ = 1031
 # Kernel memory in pipes at most; a peak adds half of that for a moment.
 PIPES_MIB = 160
+# Pieces of work by real programs in a step
+WORKS = 2
 FILES = Path("/mnt/files")
 # Share of memory in use, from and to: what 001, section V.B, calls light and medium
 LOADS = {"light": (0.1, 0.5), "medium": (0.3, 0.8)}
@@ -156,25 +161,24 @@ class Load:
         self.drop_some(self.pipes, 0.6, close)
         self.drop_some(self.folders, 0.6, self.delete)
 
-    def drop_one(self):
+    def drop_one(self, chance):
         """Ends a process, reads a pipe or deletes a folder; False if there is none left."""
         kinds = [(what, how) for what, how in ((self.holders, end), (self.pipes, close), (self.folders, self.delete)) if what]
         if not kinds:
             return False
-        what, how = self.random.choice(kinds)
-        how(what.pop(self.random.randrange(len(what))))
+        what, how = chance.choice(kinds)
+        how(what.pop(chance.randrange(len(what))))
         return True
 
-    def approach(self, device, share):
+    def approach(self, share, chance):
         """Has this share of memory be in use, about: not more, if there is anything to end."""
-        info = device.info()
-        step = 70 * MIB / (info.managed_pages * PAGE)
-        while in_use(device) > share and self.drop_one():
+        step = 70 * MIB / (self.device.info().managed_pages * PAGE)
+        while in_use(self.device) > share and self.drop_one(chance):
             pass
-        while share - in_use(device) > step:
-            self.holders.append(holder(self.random.randrange(10, 70), self.random.randrange(40)))
-            self.grow_pipes(min(self.random.randrange(4), PIPES_MIB - len(self.pipes)))
-            self.make_files(self.random.randrange(10, 40))
+        while share - in_use(self.device) > step:
+            self.holders.append(holder(chance.randrange(10, 70), chance.randrange(40)))
+            self.grow_pipes(min(chance.randrange(4), PIPES_MIB - len(self.pipes)))
+            self.make_files(chance.randrange(10, 40))
 
 
 def in_use(device):
@@ -237,28 +241,58 @@ def spoilt(device):
             "slices_unmovable_least": least, "pages_unmovable": sum(held.values()), "sections": nr, "sections_removable": removable}
 
 
-def pack(device):
-    """Packs memory; what is off then, what could be at best, and what was moved for it."""
-    used = in_use(device)
-    off = set(harness.ids(device, dev.OFFLINE))
-    before = harness.vmstat()["pgmigrate_success"]
-    harness.compact(device)
-    now = set(harness.ids(device, dev.OFFLINE))
-    migrated = harness.vmstat()["pgmigrate_success"] - before
+class Packing:
+    """Packs memory again and again, as a daemon would, and counts what that takes."""
+
+    def __init__(self, device):
+        self.device = device
+        self.freed = self.migrated_pages = 0
+
+    def pack(self):
+        off = set(harness.ids(self.device, dev.OFFLINE))
+        before = harness.vmstat()["pgmigrate_success"]
+        self.device.request("compact", wait_busy=10)
+        self.migrated_pages += harness.vmstat()["pgmigrate_success"] - before
+        self.freed += len(set(harness.ids(self.device, dev.OFFLINE)) - off)
+
+    def per_slice(self):
+        """Pages migrated for each slice freed, as a share of its pages."""
+        return self.migrated_pages / max(self.freed, 1) / (self.device.info().slice_bytes // PAGE)
+
+
+def sample(device):
+    """c as it is, and what could be off at best."""
     info, packing = device.info(), harness.packing(device)
+    now = set(harness.ids(device, dev.OFFLINE))
     slice_pages = info.slice_bytes // PAGE
     # Two banks that are interleaved share all addresses of both: they can be off only together
     pairs = sum(number % 2 == 0 and number + 1 in now for number in now)
-    return {"in_use": used, "c": packing["c"], "c_bound": packing["c_bound"],
-            "off": len(now) * slice_pages / info.managed_pages, "off_interleaved": 2 * pairs * slice_pages / info.managed_pages,
-            "freed": len(now - off), "migrated_pages": migrated}
+    # Between two packings memory that is on may be less than the reserve, so that more is off than packing would have left
+    return {"c": packing["c"], "c_bound": max(packing["c"], packing["c_bound"]), "off": len(now) * slice_pages / info.managed_pages,
+            "off_interleaved": 2 * pairs * slice_pages / info.managed_pages}
+
+
+def under(load, share, seed, packing, real):
+    """A step: so much of memory is in use, some programs do their work; what was off, before and after each packing."""
+    chance = random.Random(seed)
+    load.approach(share, chance)
+    used = in_use(load.device)
+    packing.pack()
+    samples = [sample(load.device)]
+    for work in chance.sample(real.works, WORKS) if real else []:
+        work()
+        samples.append(sample(load.device))
+        packing.pack()
+        samples.append(sample(load.device))
+    return {"in_use": used, "off_most": max(one["off"] for one in samples)} | {
+        key: statistics.fmean(one[key] for one in samples) for key in samples[0]}
 
 
 def summary(steps):
     """Means over the steps of a load: what Table IV of 001 has, and c."""
     mean = {key: round(statistics.fmean(step[key] for step in steps), 4)
             for key in ("in_use", "c", "c_bound", "off", "off_interleaved")}
-    return mean | {"off_most": round(max(step["off"] for step in steps), 4)}
+    return mean | {"off_most": round(max(step["off_most"] for step in steps), 4)}
 
 
 def policy():
@@ -283,31 +317,34 @@ def run(name, rounds, seed, programs=False, steps=1, low=None):
     choose(name, low)
     if not dev.file_system():
         raise FileNotFoundError("no disk")
-    began = time.monotonic()
+    began, before = time.monotonic(), harness.vmstat()
+    # Before anything that memory has a say in
+    chance = random.Random(seed + 2)
+    shares = [(kind, chance.uniform(least, most)) for kind, (least, most) in LOADS.items() for _ in range(steps)]
     with dev.Device() as device:
-        load = Load(seed, device)
+        load, packing = Load(seed, device), Packing(device)
         real = Programs(random.Random(seed + 1), FILES / "programs") if programs else None
         for number in range(rounds):
             load.round(number)
+            packing.pack()
             if real:
-                real.round()
+                real.round(packing.pack)
         load.finish()
+        found = {kind: [] for kind in LOADS}
+        for number, (kind, share) in enumerate(shares):
+            found[kind].append(under(load, share, f"{seed} {number}", packing, real))
         left = {"policy": policy(), "low_slices": int(dev.read(dev.SYSFS / "placement/low_slices")), "rounds": rounds,
-                "programs": programs, "seed": seed, **spoilt(device),
-                "slices_unmovable_least_ever": load.least_ever}
-        packed = {}
-        for kind, (least, most) in LOADS.items():
-            packed[kind] = []
-            for _ in range(steps):
-                load.approach(device, load.random.uniform(least, most))
-                packed[kind].append(pack(device))
-        freed, migrated = (sum(step[key] for found in packed.values() for step in found) for key in ("freed", "migrated_pages"))
-        left |= {kind: summary(found) for kind, found in packed.items()}
-        left["migrated_per_slice"] = round(migrated / max(freed, 1) / (device.info().slice_bytes // PAGE), 4)
+                "programs": programs, "seed": seed, **spoilt(device), "slices_unmovable_least_ever": load.least_ever,
+                **{kind: summary(steps) for kind, steps in found.items()},
+                "migrated_per_slice": round(packing.per_slice(), 4), "freed": packing.freed}
     if real:
         real.end()
+    after = harness.vmstat()
+    if after["oom_kill"] > before["oom_kill"]:
+        raise RuntimeError(f"policy {left['policy']}: somebody was killed for want of memory: that is less work than asked for")
+    left |= {name: sum(after[key] - before[key] for key in after if key.startswith(name)) for name in ("pgsteal_", "allocstall_")}
     left["seconds"] = round(time.monotonic() - began)
-    return load, left | figures() | {"oom_kill": harness.vmstat()["oom_kill"]}
+    return load, left | figures()
 
 
 def main():

@@ -203,7 +203,7 @@ class Small(Test):
                 load.make_files(200)
                 harness.compact(self.device)
             finally:
-                while load.drop_one():
+                while load.drop_one(load.random):
                     pass
         self.assertEqual(harness.vmstat()["oom_kill"], kills)
 
