@@ -112,6 +112,19 @@ class ByHand(harness.Test):
         self.assertEqual((end["ended"], end["floor_reached"], end["left_off"]), ("done", True, []))
         self.assertEqual((self.off(), harness.meminfo()["RamsliceOffline"]), ([], free))
 
+    def test_a_ramp_that_holds_takes_memory_from_the_machine_at_each_step(self):
+        total, size = harness.meminfo()["MemTotal"], self.device.info().slice_bytes // 1024
+        with subprocess.Popen([PROGRAM, "ramp", "--hold", "--every", "1h"], text=True, stdout=subprocess.PIPE) as ramp:
+            self.assertIn(": offline: ", ramp.stdout.readline())
+            off = self.off()
+            self.assertEqual(len(off), 2)
+            # Boot still gives a page back now and then
+            self.assertAlmostEqual(harness.meminfo()["MemTotal"], total - 2 * size, delta=64)
+            ramp.send_signal(signal.SIGINT)
+            ramp.stdout.read()
+        self.assertEqual((ramp.returncode, self.off()), (1, []))
+        self.assertAlmostEqual(harness.meminfo()["MemTotal"], total, delta=64)
+
     def test_a_ramp_that_is_interrupted_wakes_what_it_switched_off_or_leaves_it(self):
         for more, left in (([], 0), (["--leave"], 2)):
             with self.subTest(more):

@@ -142,7 +142,8 @@ pub struct ZoneCensus {
     pub least_staying_slices: u64,
     /// Pages that stay.
     pub staying_pages: Pages,
-    /// The most that could be off with as much in use: whole slices of what is free beyond the awake reserve.
+    /// The most that could be off with as much in use: whole slices of what is free beyond the awake reserve and a
+    /// chunk, as far as there are slices that can be emptied at all.
     pub offline_bound_pages: Pages,
 }
 
@@ -247,7 +248,9 @@ fn of_zone(machine: &Machine, zone: &Zone, slices: &[CountedSlice], sections: &S
     let scatter = Scatter::of(machine, slices, here);
     let of_zone = || sections.values().filter(|(index, _)| *index == zone.index);
     let frames = machine.info.slice_pages().0.max(1);
-    let spare = (zone.free_pages + zone.offline_pages).saturating_sub(zone.awake_reserve_pages);
+    // As the kernel has it: slices that can never be emptied stay on, and the awake reserve with the chunk above it
+    let could = machine.snapshot.slices.iter().filter(|slice| here(slice) && !slice.unreclaimable).count() as u64;
+    let chunk = Pages(machine.info.chunk_bytes.0 / machine.info.page_bytes.0.max(1));
     ZoneCensus {
         index: zone.index,
         sections: of_zone().count() as u64,
@@ -255,8 +258,18 @@ fn of_zone(machine: &Machine, zone: &Zone, slices: &[CountedSlice], sections: &S
         staying_slices: scatter.slices,
         least_staying_slices: scatter.least,
         staying_pages: scatter.pages,
-        offline_bound_pages: Pages(spare.0 / frames * frames),
+        offline_bound_pages: offline_bound(
+            zone.free_pages + zone.offline_pages,
+            zone.awake_reserve_pages + chunk,
+            Pages(frames),
+            could,
+        ),
     }
+}
+
+/// Whole slices of what is `free` beyond what is `kept`, of as many as could ever be off.
+fn offline_bound(free: Pages, kept: Pages, slice: Pages, could: u64) -> Pages {
+    slice * (free.saturating_sub(kept).0 / slice.0).min(could)
 }
 
 /// Pages that stay, and the slices that they keep on.
@@ -325,6 +338,13 @@ mod tests {
         assert_eq!(least(150, 150), 3);
         assert_eq!(least(150, 151), 4);
         assert_eq!(super::least(Pages(100), 0, Pages(0), Pages(1)), 1);
+    }
+
+    #[test]
+    fn at_best_whole_slices_beyond_the_reserve_are_off_and_only_those_that_can_be() {
+        let bound = |free, could| offline_bound(Pages(free), Pages(150), Pages(100), could).0;
+        assert_eq!([bound(100, 9), bound(249, 9), bound(250, 9), bound(1150, 9)], [0, 0, 100, 900]);
+        assert_eq!(bound(1150, 4), 400);
     }
 
     #[test]
