@@ -229,10 +229,12 @@ def seed_option(rng):
     return f"--seed={rng.randrange(1, 2**32)}"
 
 
-def start_loads(rng, share, folder, pause_ms):
+def start_loads(rng, share, folder, pause_ms, without=()):
     megabytes = rs.meminfo("MemTotal") / 1024 * share
     loads = []
     for mode, weight in SHARES.items():
+        if mode in without:
+            continue
         mb = max(8, int(megabytes * weight / 106))
         loads.append(Load(mode, mb, seed_option(rng), "--pause-ms", pause_ms, folder=folder))
     return loads

@@ -64,6 +64,8 @@ def main():
     at_least = max(5, int(args.seconds / 20))
     rng = random.Random(args.seed)
     rs.debugfs()
+    # So that something could be swapped out; nothing is by itself while slices can wake
+    rs.swap_on_zram(512)
     folder = rs.file_system()
     if not folder:
         sys.exit("daemon_soak.py: no disk: start the guest with --disk 1G")
@@ -72,7 +74,7 @@ def main():
     problems = []
     with tempfile.TemporaryDirectory() as state, rs.Device() as device:
         daemon = Daemon(state, mode="on", stop="leave", stall=100)
-        loads = start_loads(rng, args.share, folder, pause_ms=200)
+        loads = start_loads(rng, args.share, folder, pause_ms=200, without=["swap"])
         try:
             for load in loads:
                 load.wait_ready()
