@@ -249,7 +249,8 @@ fn of_zone(machine: &Machine, zone: &Zone, slices: &[CountedSlice], sections: &S
     let of_zone = || sections.values().filter(|(index, _)| *index == zone.index);
     let frames = machine.info.slice_pages().0.max(1);
     // As the kernel has it: slices that can never be emptied stay on, and the awake reserve with the chunk above it
-    let could = machine.snapshot.slices.iter().filter(|slice| here(slice) && !slice.unreclaimable).count() as u64;
+    let could =
+        machine.snapshot.slices.iter().filter(|slice| here(slice) && !slice.unreclaimable).count() as u64;
     let chunk = Pages(machine.info.chunk_bytes.0 / machine.info.page_bytes.0.max(1));
     ZoneCensus {
         index: zone.index,
