@@ -66,6 +66,20 @@ class Cases(unittest.TestCase):
         self.assertEqual(cases.pairs([*runs, run("nothing", 1, 2, work="other")]), [])
         self.assertEqual(len(cases.pairs([*runs, run("nothing", 1, 2, seed=1)])), 1)
 
+    def test_only_runs_that_were_made_with_the_same_are_compared_and_others_are_told_of(self):
+        told = []
+        ours, nothing = run("ours", 1, 2), run("nothing", 1, 2)
+        for change, why in (({"program": "x"}, "program ramslice"), ({"disk": {"read_bytes_per_s": 999}}, "disk limits"),
+                            ({"energy": nothing["energy"] | {"time_factor": {"low": 4, "high": 5}}}, "time factor"),
+                            ({"native_machine": "x"}, "native machine"), ({"payback_s": 30}, "payback time")):
+            with self.subTest(why):
+                self.assertEqual(cases.pairs([ours, nothing | change], tell=told.append), [])
+                self.assertEqual(told.pop(), f"full, fresh, seed 1: ours and nothing are not compared: they differ in {why}")
+                self.assertEqual(len(cases.pairs([ours | change, nothing | change])), len(told) + 1)
+        old = {key: value for key, value in ours.items() if key != "disk_used"}
+        self.assertEqual(cases.pairs([old, nothing], tell=told.append), [])
+        self.assertIn("so old", told[0])
+
     def test_seeds_that_differ_widen_the_interval(self):
         one = [run("ours", 20, 30), run("nothing", 10, 15)]
         with kept(*one):
