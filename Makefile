@@ -28,7 +28,7 @@ test: ## Runs all tests, or some: make test STAGES="20 30"
 test-long: setup ## Runs the long campaigns, or some: make test-long STAGES="82"
 	@lab/test --long $(STAGES)
 
-check: setup ## Checks style and spelling: rustfmt, clippy, checkpatch, codespell
+check: setup ## Checks style and spelling: rustfmt, clippy, checkpatch, shellcheck, Python, codespell
 	@lab/check
 
 soak: setup ## Stresses the debug kernel for half an hour and keeps a summary

@@ -11,26 +11,55 @@ import math
 import statistics
 import tomllib
 
+from cases import made
 from common import ROOT
 from . import machines, stats
 
 BEST, BASELINE = "ours", "nothing"
-PROFILE = "thesis-parc"
+# The study that an entry is worked out from
+STUDY_OF = {"compile-net": "compile", "tpch-net": "tpch", "import-off": "import"}
+
+
+def summary_path(name):
+    return ROOT / f"results/cases/{name}.json"
+
+
+def summary(name):
+    """What is kept of a study."""
+    path = summary_path(name)
+    return json.loads(path.read_text()) if path.exists() else {"case": name, "runs": []}
 
 
 def load(name):
-    """The kept runs on the kernel as it is now: others say nothing of it."""
-    path = ROOT / f"results/cases/{name}.json"
-    runs = json.loads(path.read_text())["runs"] if path.exists() else []
-    return [run for run in runs if run["code"] == machines.code("plain")]
+    """The kept runs that are made as things are now: others say nothing of them, and are told of."""
+    runs, left_out = made.sort_out(summary(name))
+    for line in left_out:
+        print(line)
+    return runs
 
 
-def pairs(runs, start="fresh", settings=(BEST, BASELINE), scale="full"):
-    """Runs of the same work and seed with each of the settings: [(ours, baseline)]. Smaller scales are no evidence."""
+def identity(study):
+    """Hash of all that decides what an entry of this study says, as things are now."""
+    return made.identity(summary(study))
+
+
+def pairs(runs, start="fresh", settings=(BEST, BASELINE), scale="full", tell=lambda line: None):
+    """Runs of the same seed with each of the settings: [(ours, baseline)]. Smaller scales are no evidence. Two that were not
+    made with the same of everything are not compared, and told of."""
     rows = {(r["seed"], r["setting"]): r for r in runs if r["scale"] == scale and r["start"] == start}
-    found = [tuple(rows[seed, s] for s in settings) for seed in sorted({seed for seed, _ in rows})
-             if all((seed, s) in rows for s in settings)]
-    return [pair for pair in found if len({r.get("work") for r in pair}) == 1]
+    found = []
+    for seed in sorted({seed for seed, _ in rows}):
+        if not all((seed, s) in rows for s in settings):
+            continue
+        ours, baseline = (rows[seed, s] for s in settings)
+        which = f"{scale}, {start}, seed {seed}: {' and '.join(settings)} are not compared"
+        if differ := made.differing(made.of(ours), made.of(baseline)):
+            tell(f"{which}: they differ in {', '.join(differ)}")
+        elif "disk_used" not in ours or "disk_used" not in baseline:
+            tell(f"{which}: they are so old that they do not say what their disk did")
+        else:
+            found.append((ours, baseline))
+    return found
 
 
 def milliwatts(run):
@@ -51,7 +80,7 @@ def terms(run):
 
 def platform_watts():
     """Power of the whole machine while it works, at least and at most."""
-    power = tomllib.loads((ROOT / f"profiles/{PROFILE}.toml").read_text())["machine"]["platform_power"]
+    power = tomllib.loads((ROOT / f"profiles/{made.PROFILE}.toml").read_text())["machine"]["platform_power"]
     return power["low"], power["high"]
 
 
@@ -106,7 +135,7 @@ def net_entry(name):
     if not found:
         return []
     ledger = entry("ledger", "", [gain(*p, run_time=False) for p in found], found)
-    return [entry(f"{name}-net", "mW beyond the baseline", [gain(*p) for p in found], found,
+    return [entry(f"{name}-net", "mW beyond the baseline", [gain(*p) for p in found], found, made=identity(name),
                   beside={"value without run time": ledger["value"], "its ci95": ledger["ci95"]})]
 
 
@@ -138,7 +167,7 @@ def import_entry():
         held = gain(ours, baseline, run_time=False)[0] >= 0 and slower["ci95"][0] <= 0
         shares.append(area["off"] / area["attainable"] if held else 0.0)
     return [entry("import-off", "share of the attainable slice-seconds", [(s, s) for s in shares], found,
-                  reread=[share for _, share, _ in valid],
+                  made=identity("import"), reread=[share for _, share, _ in valid],
                   beside={"mW that a longer run takes": slower["value"], "its ci95": slower["ci95"]})]
 
 

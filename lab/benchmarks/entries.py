@@ -9,7 +9,7 @@ import textwrap
 import tomllib
 
 from common import OUT, ROOT
-from . import flame, machines, programs
+from . import cases, flame, machines, programs
 
 TARGETS = ROOT / "lab/benchmarks/targets.toml"
 MARKS = {"true": "met", "false": "MISSED", "unmeasured": "unmeasured", "stale": "stale"}
@@ -89,6 +89,9 @@ def judge(entry, goal):
         # An entry from before programs were told is of unknown code.
         if entry.get("programs", {}).get(program) != programs.codes()[program]:
             return "stale"
+    study = cases.STUDY_OF.get(entry["name"])
+    if study and entry.get("made") != cases.identity(study):
+        return "stale"
     if entry["n"] < goal.get("need_n", 1):
         return "unmeasured"
     low, high = entry["ci95"] if entry.get("ci95") else [entry["value"]] * 2

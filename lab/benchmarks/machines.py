@@ -57,6 +57,18 @@ def lab_kernel():
 LEFT_OUT = {"Documentation", "tests", "selftests", "verify.c"}
 
 
+def _feed(digest, paths):
+    for path in paths:
+        data = path.read_bytes()
+        digest.update(f"{path.name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()[:16]
+
+
+def hashed(paths):
+    """Hash of files by name."""
+    return _feed(hashlib.sha256(), paths)
+
+
 def code(flavour):
     """Hash of all that decides how this flavour behaves: its base, configuration, hooks and code."""
     lab = lab_kernel()
@@ -65,12 +77,7 @@ def code(flavour):
     if FLAVOURS[flavour][0]:
         names = [name for name in lab.overlay() if not LEFT_OUT & set(name.parts)]
         paths = [*paths, *lab.series(), *(lab.OVERLAY / name for name in names)]
-    for path in paths:
-        data = path.read_bytes()
-        if path.suffix == ".patch" and "document-it" in path.name:
-            continue
-        digest.update(f"{path.name} {len(data)}\n".encode() + data)
-    return digest.hexdigest()[:16]
+    return _feed(digest, [path for path in paths if path.suffix != ".patch" or "document-it" not in path.name])
 
 
 def image(flavour):
@@ -115,10 +122,7 @@ def identity(boot, images, quick):
              for words in (boot.words, boot.parts, boot.environment)), programs.codes()]
     digest = hashlib.sha256(json.dumps(about).encode())
     sources = [path for pattern in ("*.c", "*.h") for path in sorted((ROOT / "lab/guest").glob(pattern))]
-    for path in [*(ROOT / name for name in LAB), *modules(boot.script), *sources]:
-        data = path.read_bytes()
-        digest.update(f"{path.name} {len(data)}\n".encode() + data)
-    return digest.hexdigest()[:16]
+    return _feed(digest, [*(ROOT / name for name in LAB), *modules(boot.script), *sources])
 
 
 def _carry_out(boot, images, quick):

@@ -69,16 +69,13 @@ def closure(crates, root=ROOT):
     return sorted(ours), dict(sorted(others.items()))
 
 
-def code(program, root=ROOT):
-    """Hash of all that decides how a program behaves: its crates, what they are built with, profiles; no tests."""
-    crates, own, _ = PROGRAMS[program]
+def digest(crates, patterns=(), root=ROOT):
+    """Hash of crates, what they are built with, and files beside them; no tests."""
     ours, others = closure(crates, root)
     members = _members(root)
     paths = [path for name in ours for path in [members[name] / "Cargo.toml", *members[name].glob("src/**/*.rs")]]
-    paths += root.glob(own) if own else []
-    if "ramslice-energy" in ours:
-        paths += root.glob("profiles/*.toml")
-    digest = hashlib.sha256()
+    paths += [path for pattern in patterns for path in root.glob(pattern)]
+    found = hashlib.sha256()
     for path in sorted(set(paths)):
         if _is_test(path):
             continue
@@ -87,9 +84,18 @@ def code(program, root=ROOT):
             text = without_tests(text)
         elif path.name == "Cargo.toml":
             text = re.sub(r"(?ms)^\[dev-dependencies\]\n.*?(?=^\[|\Z)", "", text)
-        digest.update(f"{path.relative_to(root)} {len(text)}\n{text}".encode())
-    digest.update("\n".join(f"{name} {checksum}" for name, checksum in others.items()).encode())
-    return digest.hexdigest()[:16]
+        found.update(f"{path.relative_to(root)} {len(text)}\n{text}".encode())
+    found.update("\n".join(f"{name} {checksum}" for name, checksum in others.items()).encode())
+    return found.hexdigest()[:16]
+
+
+def code(program, root=ROOT):
+    """Hash of all that decides how a program behaves: its crates, files of the command line's, profiles."""
+    crates, own, _ = PROGRAMS[program]
+    patterns = [own] if own else []
+    if "ramslice-energy" in closure(crates, root)[0]:
+        patterns.append("profiles/*.toml")
+    return digest(crates, patterns, root)
 
 
 @functools.cache

@@ -8,7 +8,8 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks import cases, entries
-from cases import sweep
+from cases import made, sweep
+from common import ROOT
 
 
 def joules(low, high):
@@ -66,6 +67,20 @@ class Cases(unittest.TestCase):
         self.assertEqual(cases.pairs([*runs, run("nothing", 1, 2, work="other")]), [])
         self.assertEqual(len(cases.pairs([*runs, run("nothing", 1, 2, seed=1)])), 1)
 
+    def test_only_runs_that_were_made_with_the_same_are_compared_and_others_are_told_of(self):
+        told = []
+        ours, nothing = run("ours", 1, 2), run("nothing", 1, 2)
+        for change, why in (({"program": "x"}, "program ramslice"), ({"disk": {"read_bytes_per_s": 999}}, "disk limits"),
+                            ({"energy": nothing["energy"] | {"time_factor": {"low": 4, "high": 5}}}, "time factor"),
+                            ({"native_machine": "x"}, "native machine"), ({"payback_s": 30}, "payback time")):
+            with self.subTest(why):
+                self.assertEqual(cases.pairs([ours, nothing | change], tell=told.append), [])
+                self.assertEqual(told.pop(), f"full, fresh, seed 1: ours and nothing are not compared: they differ in {why}")
+                self.assertEqual(len(cases.pairs([ours | change, nothing | change])), len(told) + 1)
+        old = {key: value for key, value in ours.items() if key != "disk_used"}
+        self.assertEqual(cases.pairs([old, nothing], tell=told.append), [])
+        self.assertIn("so old", told[0])
+
     def test_seeds_that_differ_widen_the_interval(self):
         one = [run("ours", 20, 30), run("nothing", 10, 15)]
         with kept(*one):
@@ -116,6 +131,32 @@ def played(saved, cost, off, moved):
                    "net_joules": {"low": saved - 2 * cost, "high": saved - cost}, "mean_offline": off, "assumptions": ["assumed"],
                    "work": {"migrated_pages": moved, "dropped_pages": 0},
                    "stats": {"packing_refault_pages": 0, "demand_wakes": 0}}
+
+
+class Prices(unittest.TestCase):
+    """What is said of the profile's prices follows from them."""
+
+    def setUp(self):
+        self.profile = tomllib.loads((ROOT / f"profiles/{made.PROFILE}.toml").read_text())
+
+    def test_when_a_full_slice_has_paid_is_told_as_the_profile_has_it(self):
+        machine, [state] = self.profile["machine"], self.profile["state"]
+        price = {name: of["value"] for name, of in machine["prices"].items()}
+        pages = 4096
+        watts = state["saving"]["value"] / 1e3 * pages * 4096 / 2**30
+        fixed = price["isolate_slice"] + price["isolate_page"] / 1024 * pages
+        page = [price["migrate_page"] + price["migrate_mapping"] + price[to] for to in ("alloc_buddy", "alloc_cache")]
+        joules_per_cycle = machine["compacting_power"]["value"] / (machine["frequency"]["value"] * 1e9)
+        joules = [(fixed + pages * cycles) * joules_per_cycle for cycles in page]
+        minutes = [round(each / watts / 60) for each in joules]
+        affordable = [(made.PAYBACK_S * watts / joules_per_cycle - fixed) / cycles for cycles in page]
+        self.assertTrue(affordable[1] < 60 < affordable[0])
+        guide = " ".join((ROOT / "docs/run-case-studies.md").read_text().split())
+        cause = entries.targets()["energy"]["compile-net"]["cause"]
+        self.assertIn(f"{joules[0]:.2f} to {joules[1]:.2f} J, and saves {1e3 * watts:.2f} mW", guide)
+        for text, about in ((guide, "about 60 pages of 4096"), (cause, "some 60 pages of 4096")):
+            self.assertIn(f"after {minutes[0]} to {minutes[1]} minutes", text)
+            self.assertIn(about, text)
 
 
 class Sweep(unittest.TestCase):

@@ -28,13 +28,17 @@ def _source(part):
     return Path(part).read_text() if isinstance(part, (str, Path)) else inspect.getsource(part)
 
 
-def prepared(name, scale, work, parts, make):
-    """The disk image and the expected result of a case at a scale, made once; make(folder) fills the folder that becomes
-    the disk and returns the expected result and its size in MiB."""
-    home = CACHE / "cases" / f"{name}-{scale}-{digest(work, [_source(p) for p in parts])}"
+def folder_of(name, scale, work, parts):
+    """Where a case at a scale is prepared: its name says of which work."""
+    return CACHE / "cases" / f"{name}-{scale}-{digest(work, [_source(p) for p in parts])}"
+
+
+def prepared(home, make):
+    """The disk image and the expected result of a case at a scale, made once in its folder; make(disk, folder) fills the folder that
+    becomes the disk and returns the expected result and its size in MiB."""
     if (home / "expected.json").exists():
         return home
-    print(f"case: preparing {name} at scale {scale}", flush=True)
+    print(f"case: preparing {home.name}", flush=True)
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="case-", dir="/var/tmp") as folder:
@@ -45,7 +49,7 @@ def prepared(name, scale, work, parts, make):
         disk = home / "disk.img"
         subprocess.run(["truncate", "-s", f"{mib}M", disk], check=True)
         subprocess.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", folder / "disk", disk], check=True)
-    put_json(home / "expected.json", expected)
+    put_json(home / "expected.json", expected | {"native_machine": processor()})
     return home
 
 
@@ -55,6 +59,12 @@ def native(work_class, job, folder):
     work.prepare()
     work.run()
     return work.result(), work.cpu_s
+
+
+def processor():
+    """What this host calls its processor."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
 
 
 def environment():

@@ -6,7 +6,7 @@ import shutil
 import case_work
 from kernel_source import Source
 
-from . import native, prepared
+from . import folder_of, native, prepared
 
 ALL = ["bpf", "bpf_prog_linfo", "btf", "btf_dump", "btf_iter", "btf_relocate", "elf", "features", "gen_loader", "hashmap",
        "libbpf", "libbpf_errno", "libbpf_probes", "linker", "netlink", "nlattr", "relo_core", "ringbuf", "str_error",
@@ -22,6 +22,10 @@ SCALES = {
     "full": COMMON | {"units": ALL, "again": ["btf_dump", "elf", "features", "netlink", "ringbuf", "zip"], "rounds": 2,
                       "pause_s": 150},
 }
+
+
+def home(scale):
+    return folder_of("compile", scale, SCALES[scale], [__file__, case_work.Compile])
 
 
 def prepare(scale):
@@ -42,4 +46,4 @@ def prepare(scale):
             shutil.rmtree(disk / "out")
         return {"expected": expected, "native_cpu_s": times, "work": work, "source": source.describe()}, 256
 
-    return prepared("compile", scale, work, [__file__, case_work.Compile], make)
+    return prepared(home(scale), make)

@@ -7,7 +7,7 @@ import subprocess
 import case_work
 from common import CACHE, ROOT
 
-from . import environment, native, prepared
+from . import environment, folder_of, native, prepared
 
 SCALES = {
     "tiny": {"nodes": 2000, "rounds": 1, "pause_s": 0},
@@ -35,8 +35,16 @@ dynamic_shared_memory_type = mmap
 """
 
 
+def _work(scale):
+    return SCALES[scale] | {"style": STYLE}
+
+
+def home(scale):
+    return folder_of("import", scale, _work(scale), [__file__, PROGRAM, case_work.Import])
+
+
 def prepare(scale):
-    work = SCALES[scale] | {"style": STYLE}
+    work = _work(scale)
 
     def make(disk, _):
         subprocess.run([CACHE / "venv/bin/python", PROGRAM, disk / "extract.osm.pbf", str(work["nodes"])], check=True,
@@ -52,7 +60,7 @@ def prepare(scale):
         expected, mib = _fill(server, disk, data, job)
         return expected | {"work": work}, mib
 
-    return prepared("import", scale, work, [__file__, PROGRAM, case_work.Import], make)
+    return prepared(home(scale), make)
 
 
 def _fill(server, disk, data, job):

@@ -5,6 +5,8 @@ import itertools
 
 from benchmarks import cases
 
+from . import made
+
 HEAD = ("start", "setting", "seed", "guest s", "real s", "off", "attainable", "saved mJ", "invested mJ", "net mJ", "net mW")
 
 
@@ -34,7 +36,7 @@ def show(found):
                 print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)))
         for scale, start, setting in itertools.product(dict.fromkeys(r["scale"] for r in runs), ("fresh", "aged"),
                                                        ("ours", "unlimited")):
-            compared = cases.pairs(runs, start, (setting, "nothing"), scale)
+            compared = cases.pairs(runs, start, (setting, "nothing"), scale, lambda line: print(f"  {line}"))
             if compared:
                 ends = [cases.gain(*p) for p in compared]
                 low, high = min(e[0] for e in ends), max(e[1] for e in ends)
@@ -43,5 +45,7 @@ def show(found):
             for seed, share, lost in cases.counts(runs):
                 print(f"  seed {seed}: unlimited read {100 * share:.0f}% of what it dropped again, "
                       f"{'and lost energy' if lost else 'and did not surely lose energy'}")
+        for line in made.sort_out(study)[1]:
+            print(f"  {line}")
         if not runs:
             print(f"{name}: no runs yet")

@@ -7,7 +7,7 @@ import subprocess
 import case_work
 from common import CACHE, ROOT, die
 
-from . import environment, prepared
+from . import environment, folder_of, prepared
 
 # The extension has published answers for 0.01, 0.1 and 1.
 SCALES = {
@@ -16,6 +16,10 @@ SCALES = {
     "full": {"factor": 0.1, "queries": list(range(1, 23)), "count": 20, "pause_s": 30, "memory": "200MB"},
 }
 PROGRAM = ROOT / "lab/cases/make_tpch.py"
+
+
+def home(scale):
+    return folder_of("tpch", scale, SCALES[scale], [__file__, PROGRAM, ROOT / "lab/guest/case_tpch.py", case_work.Tpch])
 
 
 def prepare(scale):
@@ -30,4 +34,4 @@ def prepare(scale):
         size = (disk / "data.duckdb").stat().st_size >> 20
         return answers | {"work": work}, size * 5 // 4 + 64
 
-    return prepared("tpch", scale, work, [__file__, PROGRAM, ROOT / "lab/guest/case_tpch.py", case_work.Tpch], make)
+    return prepared(home(scale), make)
