@@ -18,16 +18,19 @@ impl Engine {
     /// Sees to it that there are policies and books for this machine.
     pub(super) fn attach(&mut self, backend: &dyn Backend, look: &Look) -> Result<(), BackendError> {
         let info = &look.info;
-        let same = self.attached.as_ref().is_some_and(|attached| {
+        let prices = PriceParameter::ALL
+            .into_iter()
+            .filter_map(|parameter| Some((parameter, backend.price_parameter(parameter).ok()?)))
+            .collect();
+        let same = self.attached.as_mut().filter(|attached| {
             attached.info.slice_bytes == info.slice_bytes && attached.info.page_bytes == info.page_bytes
         });
-        if !same {
+        if let Some(attached) = same {
+            // Power drivers are loaded, prices installed and memory plugged in meanwhile.
+            (attached.info, attached.prices) = (info.clone(), prices);
+        } else {
             let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes);
             let economics = economics.map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
-            let prices = PriceParameter::ALL
-                .into_iter()
-                .filter_map(|parameter| Some((parameter, backend.price_parameter(parameter).ok()?)))
-                .collect();
             let (mut earned, mut would_earn) = (Tally::default(), Tally::default());
             if let Some(saved) = &self.saved {
                 (earned, would_earn) = (saved.earned, saved.would_earn);

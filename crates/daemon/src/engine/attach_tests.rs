@@ -125,3 +125,23 @@ fn what_is_off_in_thought_is_on_after_a_restart_of_the_machine_and_with_slices_o
     engine.attach(&machine, &look).unwrap();
     assert_eq!(engine.shadow.nr_off(), 0);
 }
+
+#[test]
+fn a_power_driver_and_prices_that_come_later_are_told_and_taken() {
+    let machine = Machine::used(20.0);
+    *machine.driver.lock().unwrap() = Some("none");
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 20);
+    let driver = |engine: &Engine| engine.status(Duration::ZERO).machine.power_driver;
+    assert_eq!(driver(&engine).as_deref(), Some("none"));
+    let (parameter, before) = (PriceParameter::MigrateMapping, engine.memory().unwrap().earned.steps);
+    let price = Price(machine.price_parameter(parameter).unwrap().0 + 7);
+
+    *machine.driver.lock().unwrap() = Some("vendor");
+    machine.set_price_parameter(parameter, price).unwrap();
+    steps(&mut engine, &machine, now, 1);
+    assert_eq!(driver(&engine).as_deref(), Some("vendor"));
+    assert_eq!(engine.attached.as_ref().unwrap().prices[&parameter], price);
+    // What was counted goes on.
+    assert!(engine.memory().unwrap().earned.steps > before);
+}

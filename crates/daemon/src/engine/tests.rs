@@ -29,6 +29,8 @@ pub(super) struct Machine {
     failed: Mutex<Vec<(SliceId, Reason)>>,
     /// How many times its price a request costs.
     pub(super) dearer: Mutex<f64>,
+    /// Another power driver than the simulator's.
+    pub(super) driver: Mutex<Option<&'static str>>,
 }
 
 impl Machine {
@@ -60,6 +62,7 @@ impl Machine {
             failing: Mutex::default(),
             failed: Mutex::default(),
             dearer: Mutex::new(1.0),
+            driver: Mutex::default(),
         }
     }
 
@@ -88,7 +91,11 @@ impl Machine {
 impl Backend for Machine {
     fn info(&self) -> Result<Info, BackendError> {
         self.fails()?;
-        self.sim.info()
+        let mut info = self.sim.info()?;
+        if let Some(driver) = *self.driver.lock().unwrap() {
+            driver.clone_into(&mut info.power_driver);
+        }
+        Ok(info)
     }
 
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {
