@@ -1,6 +1,7 @@
 //! Joules: what a profile says of slices that are off, and the ledger across restarts.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use ramslice_energy::{
 use ramslice_kernel::Processor;
 use ramslice_policy::Economics;
 use ramslice_types::{Bytes, Info, Joules, Price, PriceParameter};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A plan that does not work out: what it is about, and what to do.
@@ -40,16 +41,43 @@ pub enum Unit {
     Bytes(Bytes),
 }
 
+/// What the sums of a ledger are of. Those of different kinds can neither be added nor be worked out with the same figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kind {
+    /// The profile and its state.
+    pub profile: String,
+    /// Checksum of the files that its figures are from.
+    pub crc32: String,
+    /// What the hardware switches as one; nothing if that is not known.
+    pub granule_bytes: Option<Bytes>,
+    /// Size of a page.
+    pub page_bytes: Bytes,
+    /// Slices are switched by memory hotplug of a stock kernel, which keeps no accounts.
+    pub stock: bool,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { profile, crc32, granule_bytes, page_bytes, stock } = self;
+        let unit = granule_bytes.map_or_else(|| "an unknown size".to_owned(), |unit| unit.to_string());
+        let way = if *stock { "a stock kernel" } else { "the patched kernel" };
+        write!(f, "{profile} ({crc32}), {unit} switched as one, pages of {page_bytes}, {way}")
+    }
+}
+
 /// What joules are worked out with.
 #[derive(Debug, Clone)]
 pub struct Plan {
     profile: Profile,
+    /// Of the texts of all profiles that figures are taken from.
+    crc32: u32,
     state: State,
     unit: Unit,
     factor: Option<TimeFactor>,
 }
 
-fn load(name: &str) -> Result<Profile, String> {
+/// A profile, and its text.
+fn load(name: &str) -> Result<(Profile, String), String> {
     let (text, file) = match builtin_text(name) {
         Some(text) => (text.to_owned(), format!("profiles/{name}.toml")),
         None if !name.contains(['/', '.']) && !Path::new(name).exists() => {
@@ -63,7 +91,8 @@ fn load(name: &str) -> Result<Profile, String> {
             (fs::read_to_string(name).map_err(|error| format!("reading {name}: {error}"))?, name.to_owned())
         }
     };
-    Profile::parse(&text, &file).map_err(|error| error.to_string())
+    let profile = Profile::parse(&text, &file).map_err(|error| error.to_string())?;
+    Ok((profile, text))
 }
 
 impl Plan {
@@ -78,9 +107,10 @@ impl Plan {
         unit: Unit,
         factor: Option<TimeFactor>,
     ) -> Result<Self, PlanError> {
-        let mut profile = load(profile).map_err(PlanError::Profile)?;
+        let (mut profile, mut texts) = load(profile).map_err(PlanError::Profile)?;
         if let Some(other) = machine {
-            let other = load(other).map_err(PlanError::Machine)?;
+            let (other, text) = load(other).map_err(PlanError::Machine)?;
+            texts += &text;
             if other.machine.is_none() {
                 let message = format!("{} names no machine, whose costs could be taken", other.file);
                 return Err(PlanError::Machine(message));
@@ -93,7 +123,7 @@ impl Plan {
             let message = format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
             return Err(PlanError::State(message));
         };
-        let plan = Self { profile, state, unit, factor };
+        let plan = Self { profile, crc32: crc32fast::hash(texts.as_bytes()), state, unit, factor };
         // Whether it works out does not depend on the sizes.
         plan.economics(Bytes(64 << 20), Bytes(4096)).map_err(|error| PlanError::Profile(error.clone()))?;
         Ok(plan)
@@ -118,6 +148,17 @@ impl Plan {
     /// The profile and its state, for people and to tell whether what was learned still fits.
     pub fn name(&self) -> String {
         format!("{}/{}", self.profile.name, self.state.name)
+    }
+
+    /// What sums are of that are kept with this plan on this machine.
+    pub fn kind(&self, info: &Info) -> Kind {
+        Kind {
+            profile: self.name(),
+            crc32: format!("{:08x}", self.crc32),
+            granule_bytes: self.granule(info.slice_bytes).bytes(),
+            page_bytes: info.page_bytes,
+            stock: info.is_stock(),
+        }
     }
 
     fn granule(&self, slice: Bytes) -> Granule {
@@ -205,14 +246,14 @@ pub struct Earned {
 pub struct Books {
     before: Tally,
     ledger: Ledger,
-    granule: Granule,
+    granule: Option<Bytes>,
 }
 
 impl Books {
-    /// Goes on from what was saved.
-    pub fn new(plan: &Plan, slice: Bytes, before: Tally) -> Self {
-        let granule = plan.granule(slice);
-        Self { before, ledger: Ledger::new(granule.bytes()), granule }
+    /// Goes on from sums of the same kind.
+    pub fn new(kind: &Kind, before: Tally) -> Self {
+        let granule = kind.granule_bytes;
+        Self { before, ledger: Ledger::new(granule), granule }
     }
 
     /// Adds what happened until this sample. One of another boot begins anew, and what was before stays.
@@ -220,7 +261,7 @@ impl Books {
         if let Err(error) = self.ledger.add(sample.clone()) {
             tracing::debug!(%error, "the ledger begins anew");
             self.before = self.tally();
-            self.ledger = Ledger::new(self.granule.bytes());
+            self.ledger = Ledger::new(self.granule);
             // The first sample of a ledger follows no other.
             let _ = self.ledger.add(sample);
         }
@@ -229,7 +270,7 @@ impl Books {
     /// Time passes that belongs to nobody: until the next sample nothing is counted.
     pub fn pause(&mut self) {
         self.before = self.tally();
-        self.ledger = Ledger::new(self.granule.bytes());
+        self.ledger = Ledger::new(self.granule);
     }
 
     /// The sums, those of earlier runs included.
@@ -237,7 +278,7 @@ impl Books {
         self.before + *self.ledger.tally()
     }
 
-    /// In joules; nothing if this machine's seconds are not real.
+    /// In joules, by the plan and the machine whose kind the sums are of; nothing if this machine's seconds are not real.
     pub fn earned(
         &self,
         plan: &Plan,
@@ -252,7 +293,7 @@ impl Books {
                 profile: &plan.profile,
                 state: &plan.state,
                 clock: &clock,
-                granule: self.granule,
+                granule: plan.granule(info.slice_bytes),
                 runtime_change: None,
                 accounts: !info.is_stock(),
                 kernel_prices: prices,

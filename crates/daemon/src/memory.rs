@@ -16,6 +16,7 @@ use ramslice_types::{Bytes, Pages, Work, duration_us};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::books::Kind;
 use crate::look::ZoneKey;
 use crate::mode::Mode;
 use crate::prices::PricesMemory;
@@ -65,6 +66,9 @@ pub struct Memory {
     pub owing: Option<bool>,
     /// What was done in thought, in mode observe.
     pub shadow: Shadow,
+    /// What the sums of both ledgers are of; files from before do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub books: Option<Kind>,
     /// The ledger of mode on.
     pub earned: Tally,
     /// The ledger of mode observe.

@@ -26,6 +26,13 @@ fn memory(time: u64) -> Memory {
         }],
         owing: None,
         shadow: Shadow::default(),
+        books: Some(Kind {
+            profile: "thesis-parc/parc".to_owned(),
+            crc32: "01234567".to_owned(),
+            granule_bytes: None,
+            page_bytes: Bytes(4096),
+            stock: false,
+        }),
         earned: Tally { off_high_byte_us: u128::from(u64::MAX) * 7, steps: 9, ..Tally::default() },
         would_earn: Tally::default(),
         work: Work::default(),
@@ -83,6 +90,14 @@ fn a_file_that_cannot_be_read_is_set_aside_as_it_is() {
     };
     assert!(to.ends_with("state.json.unreadable-1") && to.is_dir());
     assert!(matches!(read(dir.path()), Found::Nothing));
+}
+
+#[test]
+fn a_file_from_before_books_told_what_they_are_of_is_taken() {
+    let text = encode(&Memory { books: None, ..memory(1) });
+    assert!(!text.contains("books"), "{text}");
+    let found = decode(text.as_bytes()).unwrap();
+    assert_eq!((found.books, found.earned), (None, memory(1).earned));
 }
 
 #[test]

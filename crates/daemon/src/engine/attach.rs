@@ -6,7 +6,7 @@ use ramslice_types::{Backend, BackendError, ErrorKind, Info, Pages, PriceParamet
 use tracing::{info, warn};
 
 use super::{Attached, Engine, Mind};
-use crate::books::Books;
+use crate::books::{Books, Kind};
 use crate::look::{Look, ZoneKey};
 use crate::memory::{Memory, ZoneMemory};
 use crate::mode::Mode;
@@ -23,7 +23,8 @@ impl Engine {
             .filter_map(|parameter| Some((parameter, backend.price_parameter(parameter).ok()?)))
             .collect();
         let same = self.attached.as_mut().filter(|attached| {
-            attached.info.slice_bytes == info.slice_bytes && attached.info.page_bytes == info.page_bytes
+            let machine = |info: &Info| (info.slice_bytes, info.page_bytes, info.is_stock());
+            machine(&attached.info) == machine(info)
         });
         if let Some(attached) = same {
             // Power drivers are loaded, prices installed and memory plugged in meanwhile.
@@ -31,22 +32,22 @@ impl Engine {
         } else {
             let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes);
             let economics = economics.map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
-            let (mut earned, mut would_earn) = (Tally::default(), Tally::default());
+            let mut before = None;
             if let Some(saved) = &self.saved {
-                (earned, would_earn) = (saved.earned, saved.would_earn);
+                before = Some((saved.books.clone(), saved.earned, saved.would_earn));
                 self.work = saved.work;
                 self.would_wake = saved.would_wake;
             } else if let Some(old) = &self.attached {
-                (earned, would_earn) = (old.earned.tally(), old.would_earn.tally());
+                before = Some((Some(old.kind.clone()), old.earned.tally(), old.would_earn.tally()));
             }
-            let books = |before| Books::new(&self.settings.energy, info.slice_bytes, before);
-            let (earned, would_earn) = (books(earned), books(would_earn));
+            let kind = self.settings.energy.kind(info);
+            let (earned, would_earn) = self.books(&kind, before);
             let basis = self.basis(info, &economics);
             self.minds.clear();
             // The same numbers are other memory now.
             self.shadow = Shadow::default();
             self.attached =
-                Some(Attached { info: info.clone(), economics, basis, prices, earned, would_earn });
+                Some(Attached { info: info.clone(), economics, basis, prices, kind, earned, would_earn });
             if let Some(note) = self.settings.energy.note(info.slice_bytes) {
                 warn!("{note}");
             }
@@ -78,6 +79,25 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// The books of modes on and observe. Sums of before go on if they are of this kind.
+    fn books(&mut self, kind: &Kind, before: Option<(Option<Kind>, Tally, Tally)>) -> (Books, Books) {
+        let (mut earned, mut would_earn) = (Tally::default(), Tally::default());
+        match before {
+            Some((of, on, observe)) if of.as_ref() == Some(kind) => (earned, would_earn) = (on, observe),
+            Some((of, on, observe)) => {
+                // They are shown with the joules of mode observe.
+                self.would_wake = 0;
+                if (on, observe) != (earned, would_earn) {
+                    let of = of.map_or_else(|| "an unknown kind".to_owned(), |of| of.to_string());
+                    let seconds = (on.elapsed() + observe.elapsed()).as_secs();
+                    info!(%of, now = %kind, seconds, "joules so far are of another kind: new books");
+                }
+            }
+            None => {}
+        }
+        (Books::new(kind, earned), Books::new(kind, would_earn))
     }
 
     /// What learning rests on: other policies, figures or slices learn other things.
@@ -169,7 +189,7 @@ impl Engine {
         self.reattach();
     }
 
-    /// Figures of the new settings, and policies that begin anew if those are others.
+    /// Figures of the new settings, and policies and books that begin anew if those are others.
     fn reattach(&mut self) {
         let Some(old) = self.attached.take() else { return };
         let info = &old.info;
@@ -179,16 +199,18 @@ impl Engine {
             Err(error) => return warn!(error, "the profile does not work out"),
         };
         let basis = self.basis(info, &economics);
-        if basis == old.basis {
+        let kind = self.settings.energy.kind(info);
+        if (&basis, &kind) == (&old.basis, &old.kind) {
             self.attached = Some(old);
             return;
         }
-        info!("other settings of the policy, or other figures of energy: learning anew");
-        self.minds.clear();
-        // The tallies go on.
-        let books = |before| Books::new(&self.settings.energy, info.slice_bytes, before);
-        let (earned, would_earn) = (books(old.earned.tally()), books(old.would_earn.tally()));
-        self.attached = Some(Attached { economics, basis, earned, would_earn, ..old });
+        if basis != old.basis {
+            info!("other settings of the policy, or other figures of energy: learning anew");
+            self.minds.clear();
+        }
+        let before = (Some(old.kind), old.earned.tally(), old.would_earn.tally());
+        let (earned, would_earn) = self.books(&kind, Some(before));
+        self.attached = Some(Attached { economics, basis, kind, earned, would_earn, ..old });
     }
 
     /// What is to be remembered; nothing as long as the machine was never seen and nothing was remembered before.
@@ -214,6 +236,7 @@ impl Engine {
             // Whoever saves it knows what is owed.
             owing: None,
             shadow: self.shadow.clone(),
+            books: Some(attached.kind.clone()),
             earned: attached.earned.tally(),
             would_earn: attached.would_earn.tally(),
             work: self.work,

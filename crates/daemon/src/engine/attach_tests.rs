@@ -1,5 +1,7 @@
 //! What is decided with changes: settings, figures of energy, slices, the boot; and what was learned with it.
 
+use ramslice_types::Bytes;
+
 use super::tests::{Machine, SLICE, engine, engine_of, host, settings, steps, with_energy};
 use super::*;
 
@@ -144,4 +146,92 @@ fn a_power_driver_and_prices_that_come_later_are_told_and_taken() {
     assert_eq!(engine.attached.as_ref().unwrap().prices[&parameter], price);
     // What was counted goes on.
     assert!(engine.memory().unwrap().earned.steps > before);
+}
+
+/// Time and work of the books of mode on.
+fn books(engine: &Engine) -> (Duration, u64) {
+    let earned = engine.memory().unwrap().earned;
+    (earned.elapsed(), earned.work.tried_slices)
+}
+
+#[test]
+fn joules_go_on_after_a_restart_unless_the_sums_are_of_another_kind_or_of_none_that_is_known() {
+    let machine = Machine::used(20.0);
+    let mut first = engine("on", None);
+    let now = steps(&mut first, &machine, 1_000_000, 50);
+    let saved = Memory { would_wake: 3, ..first.memory().unwrap() };
+    let kind = saved.books.clone().unwrap();
+    assert!(kind.profile.contains('/') && kind.granule_bytes == Some(SLICE) && !kind.stock, "{kind}");
+    let again = |of: Option<Kind>| {
+        let mut engine = engine("on", Some(Memory { books: of, ..saved.clone() }));
+        let look = Look::take(&machine).unwrap();
+        engine.time = Duration::from_secs(now);
+        engine.attach(&machine, &look).unwrap();
+        assert_eq!(engine.memory().unwrap().books.as_ref(), Some(&kind));
+        (books(&engine), engine.would_wake)
+    };
+    let none = ((Duration::ZERO, 0), 0);
+    assert_eq!(again(Some(kind.clone())), (books(&first), 3));
+    assert_eq!(again(None), none, "a file of before");
+    for other in [
+        Kind { profile: "another/state".to_owned(), ..kind.clone() },
+        Kind { crc32: "00000000".to_owned(), ..kind.clone() },
+        Kind { granule_bytes: None, ..kind.clone() },
+        Kind { page_bytes: Bytes(16 << 10), ..kind.clone() },
+        Kind { stock: true, ..kind.clone() },
+    ] {
+        assert_eq!(again(Some(other.clone())), none, "{other}");
+    }
+}
+
+#[test]
+fn another_unit_of_the_hardware_opens_new_books_at_a_reload_though_what_was_learned_still_fits() {
+    let unit = |size: &str| with_energy("mode = \"on\"", &format!("granularity = \"{size}\""));
+    let machine = Machine::used(20.0);
+    let mut engine = engine_of(unit("slice"), None);
+    steps(&mut engine, &machine, 1_000_000, 50);
+    let (before, basis) = (books(&engine), engine.memory().unwrap().basis);
+    assert!(before.0 > Duration::ZERO && before.1 > 0);
+    // The same in other words.
+    engine.set_settings(unit("64MiB"));
+    assert_eq!(books(&engine), before);
+    engine.set_settings(unit("32MiB"));
+    assert_eq!((books(&engine), engine.memory().unwrap().basis), ((Duration::ZERO, 0), basis));
+    assert_eq!(engine.minds.len(), 1);
+}
+
+#[test]
+fn figures_of_a_profile_are_of_another_kind_if_they_change_under_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("own.toml");
+    let info = Machine::new(64).info().unwrap();
+    let kind = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let energy = format!("profile = \"{}\"\nmachine = \"thesis-parc\"", path.display());
+        with_energy("", &energy).energy.kind(&info)
+    };
+    let text = ramslice_energy::builtin_text("thesis-parc").unwrap();
+    let (before, after) = (kind(text), kind(&format!("{text}\n# Corrected.\n")));
+    assert_eq!(before, kind(text));
+    assert!(before.profile == after.profile && before != after, "{before}, {after}");
+}
+
+#[test]
+fn page_faults_are_the_cost_of_accounts_only_where_the_kernel_keeps_any() {
+    let faults = |backend: &dyn Backend, way| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut engine = engine("observe", None);
+        engine.host.vmstat = Some(file.path().into());
+        for look in 1..4 {
+            std::fs::write(file.path(), format!("pgalloc_normal {}\npgfault {}\n", 500 * look, 300 * look))
+                .unwrap();
+            engine.step(backend, way, Duration::from_secs(1_000_000 + look * 30)).unwrap();
+        }
+        let work = engine.memory().unwrap().would_earn.work;
+        (work.page_faults, work.allocated_pages.0)
+    };
+    assert_eq!(faults(&ramslice_kernel::Fake::new().backend(), STOCK), (0, 0));
+    // Those before the first look are nobody's.
+    let (faults, pages) = faults(&Machine::used(20.0), "kernel");
+    assert_eq!((faults, pages), (600, 1000));
 }

@@ -17,7 +17,7 @@ use ramslice_types::{
 };
 use tracing::{debug, info, warn};
 
-use crate::books::Books;
+use crate::books::{Books, Kind};
 use crate::failures::Failures;
 use crate::host::{Host, Vmstat};
 use crate::look::{Look, ZoneKey};
@@ -70,6 +70,8 @@ struct Attached {
     /// What the policies' learning rests on.
     basis: String,
     prices: BTreeMap<PriceParameter, Price>,
+    /// What the books' sums are of.
+    kind: Kind,
     earned: Books,
     would_earn: Books,
 }
@@ -189,7 +191,7 @@ impl Engine {
         if self.settings.mode == Mode::Observe {
             self.shadow.view(&mut look);
         }
-        self.count_host();
+        self.count_host(&look.info);
         self.notice(&look);
         self.account(&look);
         if self.paused_until.is_some_and(|until| now >= until) {
@@ -249,11 +251,14 @@ impl Engine {
     }
 
     /// Counts what the whole machine does.
-    fn count_host(&mut self) {
+    fn count_host(&mut self, info: &Info) {
         let Some(now) = self.host.vmstat.as_deref().and_then(Vmstat::read) else { return };
         let Some(before) = self.vmstat.replace(now) else { return };
-        self.work.page_faults += now.faults.saturating_sub(before.faults);
-        self.work.allocated_pages += Pages(now.allocated.saturating_sub(before.allocated));
+        // These stand for the cost of accounts.
+        if !info.is_stock() {
+            self.work.page_faults += now.faults.saturating_sub(before.faults);
+            self.work.allocated_pages += Pages(now.allocated.saturating_sub(before.allocated));
+        }
         // Pages that came back after anybody dropped them: ours at most as many as we dropped.
         let mut refaults = Pages(now.refaults.saturating_sub(before.refaults));
         for mind in self.minds.values_mut() {
