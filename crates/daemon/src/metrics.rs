@@ -3,6 +3,8 @@
 //! Names end in their unit. Gauges of joules come in pairs, `bound="low"` and `bound="high"`: a figure without its
 //! doubt would be a lie. Dashboard and alert rules are tested against these names.
 
+mod begin;
+
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -134,7 +136,7 @@ impl Metrics {
                 metric
             }};
         }
-        Self {
+        let metrics = Self {
             up: metric!(
                 "up",
                 "1 if the last look at the machine succeeded, and the settings fit what was seen"
@@ -295,7 +297,9 @@ impl Metrics {
                 Unit::Bytes
             ),
             registry,
-        }
+        };
+        metrics.begin();
+        metrics
     }
 
     /// The text that a scrape gets.

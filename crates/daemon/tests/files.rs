@@ -1,13 +1,13 @@
 //! Files that are shipped: the dashboard and the alert rules use metrics that exist, and the unit keeps its word.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use ramslice_policy::Forecast;
 use ramslice_sim::{Config, SimBackend};
-use ramslice_types::{BackendError, Bytes, ErrorKind, Op, Outcome, Reason};
+use ramslice_types::{BackendError, Bytes, ErrorKind, Op, Outcome, Pages, Reason, SliceId};
 use ramsliced::books::{Earned, Range};
 use ramsliced::look::Look;
 use ramsliced::metrics::Metrics;
@@ -54,6 +54,68 @@ fn exposition() -> String {
     metrics.saved(false);
     metrics.stepped(second, second, second);
     metrics.text()
+}
+
+/// Everything that is counted, once.
+fn counted(metrics: &Metrics) {
+    let failed = Outcome { slices_failed: 1, ..Outcome::default() };
+    let done = Outcome { slices_done: 1, ..Outcome::default() };
+    let partly = Outcome { slices_done: 1, ..failed.clone() };
+    let all = Outcome { migrated: Pages(1), dropped: Pages(1), ..done.clone() };
+    let error = || BackendError::new(ErrorKind::Busy, "busy");
+    let ops = [Op::Offline(SliceId(7)), Op::Online(SliceId(7)), Op::Compact, Op::OfflineFree, Op::OnlineAll];
+    for mode in Mode::ALL {
+        for cause in Cause::ALL {
+            metrics.woken(mode, cause, 1);
+        }
+        for op in ops {
+            for result in [Ok(failed.clone()), Ok(partly.clone()), Ok(done.clone()), Err(error())] {
+                metrics.request(mode, op, std::time::Duration::ZERO, &result);
+            }
+        }
+        metrics.moved(mode, Op::Compact, &all, Pages(2));
+    }
+    metrics.failed(Reason::ALL.iter().chain(&[Reason::None]).map(|&reason| (reason, 1)));
+    for kind in [
+        ErrorKind::Unsupported,
+        ErrorKind::Disabled,
+        ErrorKind::Permission,
+        ErrorKind::Busy,
+        ErrorKind::NotFound,
+        ErrorKind::Invalid,
+        ErrorKind::Interrupted,
+        ErrorKind::Failed,
+    ] {
+        metrics.error(&BackendError::new(kind, "so"));
+    }
+    for well in [false, true] {
+        metrics.priced(well);
+        metrics.reloaded(well);
+        metrics.saved(well);
+    }
+    metrics.others_switched_off(1);
+    metrics.stalled();
+}
+
+#[test]
+fn whatever_is_counted_is_there_at_0_before_it_happens_so_that_the_first_time_is_an_increase() {
+    let metrics = Metrics::new();
+    let series = |metrics: &Metrics| -> BTreeMap<String, u64> {
+        let text = metrics.text();
+        let counters = text.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(series, _)| {
+            series.split('{').next().is_some_and(|name| name.ends_with("_total")) && !series.starts_with('#')
+        });
+        counters.map(|(series, value)| (series.to_owned(), value.parse().unwrap())).collect()
+    };
+    let before = series(&metrics);
+    counted(&metrics);
+    let after = series(&metrics);
+    for (name, value) in &after {
+        assert_eq!(before.get(name), Some(&0), "{name} begins at {value}");
+    }
+    // And those that are there can happen, but for the number of steps.
+    let idle: Vec<_> = after.iter().filter(|(_, value)| **value == 0).map(|(name, _)| name).collect();
+    assert_eq!(idle, ["ramslice_steps_total"]);
 }
 
 /// Names of series and, of each, its labels.

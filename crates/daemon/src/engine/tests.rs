@@ -416,7 +416,8 @@ fn requests_that_fail_are_counted_and_do_not_end_it() {
     }
     assert!(errors > 0 && machine.off() == 0);
     let text = engine.metrics.text();
-    assert!(text.contains("ramslice_backend_errors_total{kind=\"busy\"}"), "{text}");
+    let counted = format!("ramslice_backend_errors_total{{kind=\"busy\"}} {errors}\n");
+    assert!(text.contains(&counted), "{counted}{text}");
 }
 
 #[test]
@@ -478,7 +479,7 @@ fn what_was_imagined_is_not_put_at_risk_when_the_mode_becomes_on() {
     assert!(machine.off() > 20);
     let text = engine.metrics.text();
     // Slices that were off in thought have not woken.
-    assert!(!text.contains("cause=\"others\""), "{text}");
+    assert!(text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"others\"} 0\n"), "{text}");
 }
 
 #[test]
@@ -535,5 +536,7 @@ fn slices_that_somebody_else_switches_are_noticed() {
     assert!(text.contains("ramslice_switched_off_by_others_slices_total 1"), "{text}");
     machine.sim.request(&Request::new(Op::OnlineAll)).unwrap();
     steps(&mut engine, &machine, now + 30, 1);
-    assert!(engine.metrics.text().contains("cause=\"others\""));
+    let text = engine.metrics.text();
+    let woken = format!("ramslice_woken_slices_total{{mode=\"on\",cause=\"others\"}} {}\n", off + 1);
+    assert!(text.contains(&woken), "{woken}{text}");
 }
