@@ -293,6 +293,7 @@ impl Books {
                 profile: &plan.profile,
                 state: &plan.state,
                 clock: &clock,
+                cycle_clock: info.clock(),
                 granule: plan.granule(info.slice_bytes),
                 runtime_change: None,
                 accounts: !info.is_stock(),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ramslice_types::{
-    Bytes, Cycles, GibSeconds, Gibibytes, Joules, JoulesPerCycle, Price, PriceParameter, Quantity, Ratio,
-    Seconds, Watts,
+    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, Price, PriceParameter, Quantity,
+    Ratio, Seconds, Watts,
 };
 use serde::Serialize;
 
@@ -89,6 +89,8 @@ pub struct Settings<'a> {
     pub state: &'a State,
     /// The clock of the samples.
     pub clock: &'a Clock,
+    /// The clock by which the system turned CPU time into the cycles that it measured; nothing if it does not tell.
+    pub cycle_clock: Option<Hertz>,
     /// What the hardware switches as one; the ledger must have been kept with the same.
     pub granule: Granule,
     /// By how much the work took longer, as a share of the time; from a comparison with a run without.
@@ -239,7 +241,15 @@ fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec
     basis.push(match (&settings.profile.machine, settings.clock) {
         (None, _) => "costs: none can be counted, for the profile names no machine".to_owned(),
         (Some(machine), Clock::Real) => {
-            format!("costs: the CPU time that the kernel measured, at the power of: {}", machine.name)
+            let by = match (settings.cycle_clock, machine.frequency.value) {
+                (Some(clock), _) => format!("cycles are of {}", range(Interval::exactly(clock))),
+                (None, Some(assumed)) => format!(
+                    "the clock of its cycles is not known, and assumed to be the profile's, {}",
+                    range(assumed)
+                ),
+                (None, None) => "the clock of its cycles is not known".to_owned(),
+            };
+            format!("costs: the CPU time that the kernel measured ({by}), at the power of: {}", machine.name)
         }
         (Some(machine), Clock::Emulated(_)) => {
             format!("costs: operations that the kernel counted, at the prices of: {}", machine.name)
@@ -355,25 +365,33 @@ impl Costs<'_> {
             if work.tried_slices == 0 && work.price_measured == Price::ZERO {
                 return Ok((Interval::zero(), "no slice was emptied".to_owned()));
             }
-            let (machine, energy) = self.cpu()?;
-            let (cycles, how) = match self.settings.clock {
-                Clock::Real => {
-                    let cycles = Cycles(work.price_measured.cycles() as f64);
-                    (Interval::exactly(cycles), "measured")
+            let (joules, how) = match self.settings.clock {
+                Clock::Real => self.measured()?,
+                Clock::Emulated(_) => {
+                    let (machine, energy) = self.cpu()?;
+                    let cycles = self.reference_cycles(machine)?;
+                    let how = format!("{} for the operations counted, {}", range(cycles), range(energy));
+                    (energy.times(cycles), how)
                 }
-                Clock::Emulated(_) => (self.reference_cycles(machine)?, "for the operations counted"),
             };
             let basis = format!(
-                "{} slices, {} pages moved, {} dropped: {} {how}, {}",
-                work.tried_slices,
-                work.migrated_pages,
-                work.dropped_pages,
-                range(cycles),
-                range(energy)
+                "{} slices, {} pages moved, {} dropped: {how}",
+                work.tried_slices, work.migrated_pages, work.dropped_pages
             );
-            Ok((energy.times(cycles), basis))
+            Ok((joules, basis))
         };
         Self::line(Term::Emptying, found())
+    }
+
+    /// What the CPU time that was measured cost. It is as long as it was, whatever the profile's machine would have taken.
+    fn measured(&self) -> Result<(Interval<Joules>, String), String> {
+        let machine = self.settings.profile.machine.as_ref().ok_or(NO_MACHINE)?;
+        let power = machine.compacting_power.value.ok_or("the profile's machine has no compacting_power")?;
+        let clock = self.settings.cycle_clock.map(Interval::exactly).or(machine.frequency.value);
+        let clock = clock.ok_or("neither the machine nor the profile tells the clock of its cycles")?;
+        let cycles = Interval::exactly(Cycles(self.tally.work.price_measured.cycles() as f64));
+        let time: Interval<Seconds> = cycles.per(clock).ok_or("the clock of its cycles may be 0")?;
+        Ok((power.times(time), format!("{} measured, {} at {}", range(cycles), range(time), range(power))))
     }
 
     /// What the counted operations cost on the reference machine.

@@ -51,6 +51,7 @@ fn off_for(seconds: u64, work: Work) -> Tally {
 struct Case {
     profile: Profile,
     clock: Clock,
+    cycle_clock: Option<Hertz>,
     accounts: bool,
     prices: BTreeMap<PriceParameter, Price>,
     runtime_change: Option<Interval<Ratio>>,
@@ -60,7 +61,15 @@ struct Case {
 impl Case {
     fn new(profile: Profile, clock: Clock) -> Self {
         let runtime_change = Some(Interval::zero());
-        Self { profile, clock, accounts: true, prices: default_prices(), runtime_change, measured: None }
+        Self {
+            profile,
+            clock,
+            cycle_clock: None,
+            accounts: true,
+            prices: default_prices(),
+            runtime_change,
+            measured: None,
+        }
     }
 
     fn thesis(clock: Clock) -> Self {
@@ -78,6 +87,7 @@ impl Case {
             profile: &self.profile,
             state,
             clock: &self.clock,
+            cycle_clock: self.cycle_clock,
             granule: Granule::OfProfile(state.granularity.bytes.value),
             runtime_change: self.runtime_change,
             accounts: self.accounts,
@@ -113,6 +123,28 @@ fn a_slice_of_the_thesis_pays_after_just_under_a_minute() {
 }
 
 #[test]
+fn measured_cycles_are_time_by_the_clock_that_counted_them_and_cost_power_for_that_time() {
+    // 190 million cycles: 50 ms by the profile's 3.8 GHz, 100 ms of a machine of 1.9 GHz, at 10 W.
+    let work = Work { tried_slices: 1, price_measured: Price(1_900_000), ..Work::default() };
+    let mut case = Case::thesis(Clock::Real);
+    let assumed = case.state(&off_for(52, work));
+    near(line(&assumed, Term::Emptying).joules.unwrap().high(), 0.5);
+    let words = "the clock of its cycles is not known, and assumed to be the profile's, 3.80 GHz";
+    assert!(assumed.basis[1].contains(words), "{:?}", assumed.basis);
+    case.cycle_clock = Some(Hertz(1.9e9));
+    let told = case.state(&off_for(52, work));
+    let emptying = line(&told, Term::Emptying);
+    near(emptying.joules.unwrap().low(), 1.0);
+    near(emptying.joules.unwrap().high(), 1.0);
+    assert!(emptying.basis.contains("190 Mcycles measured, 100 ms at 10.0 W"), "{}", emptying.basis);
+    assert!(told.basis[1].contains("(cycles are of 1.90 GHz), at the power of"), "{:?}", told.basis);
+    // Seconds are this machine's, whatever the profile's would have taken.
+    let machine = case.profile.machine.as_mut().unwrap();
+    machine.frequency.value = None;
+    near(line(&case.state(&off_for(52, work)), Term::Emptying).joules.unwrap().high(), 1.0);
+}
+
+#[test]
 fn the_published_interval_leaves_the_same_work_undecided() {
     let work = Work { tried_slices: 1, price_measured: Price(1000), ..Work::default() };
     let mut case = Case::thesis(Clock::Real);
@@ -142,6 +174,7 @@ fn a_profile_with_relative_powers_has_no_joules() {
         profile: &case.profile,
         state,
         clock: &case.clock,
+        cycle_clock: None,
         granule: Granule::OfProfile(None),
         runtime_change: None,
         accounts: true,

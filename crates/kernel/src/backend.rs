@@ -34,6 +34,8 @@ pub struct KernelBackend {
     paths: Paths,
     device: Box<dyn Device>,
     pageblock_bytes: Bytes,
+    /// Older kernels do not tell.
+    clock_khz: Option<u64>,
     names: Names,
 }
 
@@ -51,7 +53,8 @@ impl KernelBackend {
 
     fn with_device(paths: Paths, device: Box<dyn Device>) -> Result<Self, Error> {
         let names = Names::new(&paths);
-        let mut backend = Self { paths, device, pageblock_bytes: Bytes::ZERO, names };
+        let clock_khz = sysfs::read(&paths, "clock_khz").ok();
+        let mut backend = Self { paths, device, pageblock_bytes: Bytes::ZERO, clock_khz, names };
         let info = backend.raw_info()?;
         let (kernel, tool) = (info.abi_version, uapi::RAMSLICE_ABI_VERSION);
         if kernel != tool {
@@ -130,7 +133,7 @@ impl KernelBackend {
 
 impl Backend for KernelBackend {
     fn info(&self) -> Result<Info, BackendError> {
-        Ok(convert::info(&self.raw_info()?))
+        Ok(convert::info(&self.raw_info()?, self.clock_khz))
     }
 
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {

@@ -117,6 +117,20 @@ fn a_kernel_without_ramslice_is_told_from_one_with_it_off() {
 }
 
 #[test]
+fn the_clock_of_measured_prices_is_the_kernels_where_it_tells() {
+    let clock = |text: Option<&str>| {
+        let (_dir, paths) = tree();
+        fs::create_dir_all(&paths.sysfs).unwrap();
+        if let Some(text) = text {
+            fs::write(paths.sysfs.join("clock_khz"), text).unwrap();
+        }
+        let fake = std::sync::Arc::new(Fake { abi_version: 1, ..Fake::default() });
+        KernelBackend::with_device(paths, Box::new(fake)).unwrap().info().unwrap().clock_khz
+    };
+    assert_eq!((clock(Some("2095078\n")), clock(None)), (Some(2_095_078), None));
+}
+
+#[test]
 fn a_file_that_is_no_device_is_an_error_with_its_path() {
     let (_dir, paths) = tree();
     fs::create_dir_all(paths.device.parent().unwrap()).unwrap();

@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-pub(crate) fn info(raw: &uapi::Info) -> types::Info {
+pub(crate) fn info(raw: &uapi::Info, clock_khz: Option<u64>) -> types::Info {
     types::Info {
         abi_version: raw.abi_version,
         page_bytes: Bytes(raw.page_bytes.into()),
@@ -33,6 +33,7 @@ pub(crate) fn info(raw: &uapi::Info) -> types::Info {
         quarantined_pages: Pages(raw.quarantined_pages),
         held_pages: Pages(raw.held_pages),
         power_driver: text(&raw.power_driver),
+        clock_khz,
     }
 }
 

@@ -436,6 +436,7 @@ mod tests {
                 quarantined_pages: Pages(0),
                 held_pages: Pages(0),
                 power_driver: "simulated".to_owned(),
+                clock_khz: None,
             },
             zones: vec![zone],
             snapshot: Snapshot { event_seq: 0, time: Duration::ZERO, slices },

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::contents::Contents;
+use crate::physical::Hertz;
 use crate::price::PriceParameter;
 use crate::slice::Slice;
 use crate::units::{Bytes, NodeId, Pages, Price, ZoneIndex, ZoneNumber, duration_us};
@@ -46,12 +47,21 @@ pub struct Info {
     pub held_pages: Pages,
     /// Name of the power driver; `none` without one.
     pub power_driver: String,
+    /// Cycles in a millisecond of CPU time, by which measured prices are counted, whatever the CPUs' clock at the
+    /// moment; nothing if the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_khz: Option<u64>,
 }
 
 impl Info {
     /// Whether it is a stock kernel, without counters per pageblock.
     pub fn is_stock(&self) -> bool {
         self.abi_version == 0
+    }
+
+    /// The clock of measured prices.
+    pub fn clock(&self) -> Option<Hertz> {
+        self.clock_khz.filter(|&khz| khz > 0).map(|khz| Hertz(khz as f64 * 1e3))
     }
 
     /// Page frames in a slice.

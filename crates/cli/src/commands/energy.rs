@@ -205,6 +205,7 @@ impl Plan {
             profile: &self.profile,
             state: &self.state,
             clock: &self.clock,
+            cycle_clock: info.clock(),
             granule: self.granule(info.slice_bytes),
             runtime_change: self.runtime_change,
             accounts: !info.is_stock(),

@@ -177,6 +177,16 @@ fn a_counter_that_comes_round_between_two_figures_is_read_in_time() {
     assert_eq!(measured.machine_joules, Some(Joules(1.2e6)));
 }
 
+#[test]
+fn cycles_are_those_of_the_machine_that_is_watched() {
+    let (plan, backend) = (Plan::new(&args(), Clock::Real).unwrap(), Moving::new());
+    let mut watch = Watch::new(&backend, &plan, None).unwrap();
+    let basis = |watch: &Watch<'_>| watch.statement().unwrap().basis[1].clone();
+    assert!(basis(&watch).contains("assumed to be the profile's, 3.80 GHz"), "{}", basis(&watch));
+    watch.machine.info.clock_khz = Some(2_095_078);
+    assert!(basis(&watch).contains("cycles are of 2.10 GHz"), "{}", basis(&watch));
+}
+
 /// Numbers of the ledger carry their unit in the name of a field above them.
 #[test]
 fn numbers_of_the_ledger_are_named_with_their_unit() {

@@ -293,7 +293,8 @@ impl Look {
         self.zones.iter().filter(some)
     }
 
-    pub(super) fn info(&self, event_seq: u64) -> Info {
+    /// `clock_khz` is that of measured prices, if none was counted yet.
+    pub(super) fn info(&self, event_seq: u64, clock_khz: u64) -> Info {
         Info {
             // No interface of ours in the kernel.
             abi_version: 0,
@@ -310,6 +311,7 @@ impl Look {
             quarantined_pages: Pages::ZERO,
             held_pages: self.offline(|number| !self.is_ours(number)),
             power_driver: "memory-hotplug".to_owned(),
+            clock_khz: Some(self.store.clock_khz.unwrap_or(clock_khz)),
         }
     }
 

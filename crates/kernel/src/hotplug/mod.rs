@@ -8,6 +8,7 @@
 //! A stock kernel does not wake blocks by itself: see [`Guard`].
 
 mod blocks;
+mod clock;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 mod guard;
@@ -55,6 +56,8 @@ pub struct HotplugBackend {
     names: Names,
     block: Bytes,
     page: Bytes,
+    /// The clock of measured prices, unless others have counted by another one since boot.
+    clock_khz: u64,
     /// The last look, for as long as it may stand for the present.
     last: Mutex<Option<Look>>,
     /// The states of slices last seen by [`Backend::wait_event`], and how often they have changed.
@@ -78,8 +81,9 @@ impl HotplugBackend {
         let block = blocks::block_bytes(&*system)?;
         let names = Names::new(&paths);
         let page = Bytes(rustix::param::page_size() as u64);
+        let clock_khz = clock::read(&*system);
         let (last, seen) = (Mutex::new(None), Mutex::new((0, Vec::new())));
-        Ok(Self { system, paths, names, block, page, last, seen, wanted: AtomicBool::new(false) })
+        Ok(Self { system, paths, names, block, page, clock_khz, last, seen, wanted: AtomicBool::new(false) })
     }
 
     /// Whether a guard waits to wake slices.
@@ -168,7 +172,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Backend for HotplugBackend {
     fn info(&self) -> Result<Info, BackendError> {
-        Ok(self.recent()?.info(self.changes()?))
+        Ok(self.recent()?.info(self.changes()?, self.clock_khz))
     }
 
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {
@@ -182,7 +186,7 @@ impl Backend for HotplugBackend {
     fn view(&self) -> Result<(Info, Vec<Zone>, Snapshot), BackendError> {
         let (look, changes) = (self.recent()?, self.changes()?);
         let snapshot = Snapshot { event_seq: changes, time: look.time, slices: look.slices() };
-        Ok((look.info(changes), look.zones(), snapshot))
+        Ok((look.info(changes, self.clock_khz), look.zones(), snapshot))
     }
 
     fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {

@@ -485,12 +485,10 @@ impl Run<'_> {
         Pages(number.unwrap_or(0))
     }
 
-    /// CPU time in units of 100 cycles, at the clock that `/proc/cpuinfo` tells.
-    fn cycles(&self, time: Duration) -> Price {
-        let text = self.system.text("proc/cpuinfo").unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("cpu MHz")?.split(':').nth(1));
-        let mhz: f64 = line.and_then(|number| number.trim().parse().ok()).unwrap_or(1000.0);
-        Price((time.as_secs_f64() * mhz * 10_000.0) as u64)
+    /// CPU time in units of 100 cycles, all of them by one clock.
+    fn cycles(&mut self, time: Duration) -> Price {
+        let clock_khz = *self.look.store.clock_khz.get_or_insert(self.backend.clock_khz);
+        Price(u64::try_from(time.as_nanos() * u128::from(clock_khz) / 100_000_000).unwrap_or(u64::MAX))
     }
 
     /// Writes down what was done.

@@ -38,6 +38,8 @@ pub(super) struct Store {
     pub(super) failures: BTreeMap<u64, Failure>,
     /// What was done since boot.
     pub(super) work: Option<Work>,
+    /// The clock that its cycles were counted by: the first one, for all of them.
+    pub(super) clock_khz: Option<u64>,
 }
 
 impl Store {

@@ -209,6 +209,38 @@ fn nothing_is_switched_that_could_not_be_remembered() {
 }
 
 #[test]
+fn all_cycles_since_boot_are_of_one_clock_whatever_the_cpu_runs_at() {
+    let mhz = |fake: &Fake, mhz: &str| {
+        fake.inner().saved.insert("proc/cpuinfo".to_owned(), format!("cpu MHz\t\t: {mhz}"));
+    };
+    let clock = |backend: &HotplugBackend| backend.info().unwrap().clock_khz.unwrap();
+    let (fake, backend) = machine();
+    fake.inner().write_ms = 100;
+    // The thread's CPU time goes on by 100 ms for a block.
+    let price = |backend: &HotplugBackend, id| {
+        let outcome = backend.request(&Request::new(Op::Offline(SliceId(id)))).unwrap();
+        let ms = outcome.price_measured.cycles() / clock(backend);
+        assert!((100..200).contains(&ms), "{ms} ms of {outcome:?}");
+    };
+    mhz(&fake, "800.0");
+    price(&backend, 31);
+    assert_eq!(clock(&backend), 1_000_000, "as it was when it was opened");
+    let later = fake.backend();
+    price(&later, 30);
+    assert_eq!(clock(&later), 1_000_000, "as that of the cycles that are counted already");
+
+    let fresh = |file: &str, khz: &str| {
+        let fake = Fake::new();
+        mhz(&fake, "3512.5");
+        fake.inner().saved.insert(format!("sys/devices/system/cpu/cpu0/cpufreq/{file}"), khz.to_owned());
+        clock(&fake.backend())
+    };
+    assert_eq!(fresh("base_frequency", "2100000"), 2_100_000);
+    assert_eq!(fresh("cpuinfo_max_freq", "3400000"), 3_400_000);
+    assert_eq!(fresh("scaling_cur_freq", "800000"), 3_512_500);
+}
+
+#[test]
 fn blocks_that_somebody_else_took_away_are_left_to_them_unless_named() {
     let (fake, backend) = machine();
     fake.inner().by_hand(12, false);

@@ -26,6 +26,7 @@ impl Machine {
             quarantined_pages: Pages::ZERO,
             held_pages: Pages(0),
             power_driver: "simulated".to_owned(),
+            clock_khz: Some((self.config.cycles_per_second / 1e3).round() as u64),
         }
     }
 

@@ -1,0 +1,20 @@
+//! The clock by which CPU time becomes cycles: one figure, while the CPUs change theirs from moment to moment.
+
+use super::system::System;
+
+/// Where there is none: a cycle in a nanosecond, as the patched kernel has it.
+const NONE_KHZ: u64 = 1_000_000;
+
+/// Of the first CPU: its base frequency, else its highest, else what it runs at now.
+pub(super) fn read(system: &dyn System) -> u64 {
+    let fixed = ["base_frequency", "cpuinfo_max_freq"].into_iter().find_map(|name| {
+        system.text(&format!("sys/devices/system/cpu/cpu0/cpufreq/{name}")).ok()?.parse().ok()
+    });
+    fixed.or_else(|| now(system)).filter(|&khz| khz > 0).unwrap_or(NONE_KHZ)
+}
+
+fn now(system: &dyn System) -> Option<u64> {
+    let text = system.text("proc/cpuinfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu MHz")?.split(':').nth(1))?;
+    Some((line.trim().parse::<f64>().ok()? * 1e3) as u64)
+}
