@@ -5,7 +5,7 @@
 use std::ops::Add;
 use std::time::Duration;
 
-use ramslice_types::{Bytes, Slice, SliceId, SliceState, Snapshot, Work};
+use ramslice_types::{Bytes, Info, Slice, SliceId, SliceState, Snapshot, Work};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -27,14 +27,26 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// From a snapshot, and counters that were read next to it.
-    pub fn new(snapshot: &Snapshot, slice_bytes: Bytes, work: Work) -> Self {
-        let state = |slice: &Slice| (slice.id, slice.state);
+    /// From a snapshot, and totals and counters that were read next to it.
+    ///
+    /// What somebody else took offline on a stock kernel is no part of the machine, and saves nothing.
+    pub fn new(snapshot: &Snapshot, info: &Info, work: Work) -> Self {
+        let stock = info.is_stock();
+        Self::of(snapshot, info, work, |slice| !(stock && slice.held))
+    }
+
+    /// The same without what is held, whatever holds it: for those who only count what they did themselves.
+    pub fn without_held(snapshot: &Snapshot, info: &Info, work: Work) -> Self {
+        Self::of(snapshot, info, work, |slice| !slice.held)
+    }
+
+    fn of(snapshot: &Snapshot, info: &Info, work: Work, counts: impl Fn(&Slice) -> bool) -> Self {
+        let slices = snapshot.slices.iter().filter(|slice| counts(slice));
         Self {
             time: snapshot.time,
             event_seq: snapshot.event_seq,
-            slice_bytes,
-            states: snapshot.slices.iter().map(state).collect(),
+            slice_bytes: info.slice_bytes,
+            states: slices.map(|slice| (slice.id, slice.state)).collect(),
             work,
         }
     }

@@ -1,7 +1,7 @@
 //! The ledger counts what was off for sure, and what may have been.
 
 use proptest::prelude::*;
-use ramslice_types::Pages;
+use ramslice_types::{Counters, NodeId, Pages, Price, Reason, ZoneNumber};
 
 use super::*;
 use SliceState::{Emptying, Offline, Online, Waking};
@@ -16,6 +16,58 @@ fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> Sample {
         states: (0..).map(SliceId).zip(states.iter().copied()).collect(),
         work: Work::default(),
     }
+}
+
+/// A machine whose slices are all off; of the second of them, somebody else says so.
+fn snapshot() -> Snapshot {
+    let slice = |id: u32| Slice {
+        id: SliceId(id),
+        state: Offline,
+        reason: Reason::None,
+        unreclaimable: false,
+        backoff: false,
+        unmovable: false,
+        held: id == 1,
+        node: NodeId(0),
+        zone: ZoneNumber(0),
+        present: Pages(256),
+        price: Price(0),
+        counters: Counters::default(),
+        retry_ms: 0,
+    };
+    Snapshot { event_seq: 0, time: Duration::ZERO, slices: (0..3).map(slice).collect() }
+}
+
+fn info(abi_version: u32) -> Info {
+    Info {
+        abi_version,
+        page_bytes: Bytes(4096),
+        pageblock_bytes: Bytes(MIB),
+        slice_bytes: Bytes(MIB),
+        chunk_bytes: Bytes(MIB),
+        nr_slices: 3,
+        nr_zones: 1,
+        event_seq: 0,
+        managed_pages: Pages(512),
+        free_pages: Pages(0),
+        offline_pages: Pages(512),
+        quarantined_pages: Pages(0),
+        held_pages: Pages(256),
+        power_driver: "none".to_owned(),
+        clock_khz: None,
+    }
+}
+
+#[test]
+fn what_somebody_else_took_offline_on_a_stock_kernel_saves_nothing() {
+    let off = |sample: Sample| sample.off_bytes(None) / MIB;
+    assert_eq!(off(Sample::new(&snapshot(), &info(0), Work::default())), 2);
+    // On a patched kernel a request holds it: it is off, though a daemon did not earn that.
+    assert_eq!(off(Sample::new(&snapshot(), &info(1), Work::default())), 3);
+    assert_eq!(off(Sample::without_held(&snapshot(), &info(1), Work::default())), 2);
+    let later = |second| Snapshot { time: Duration::from_secs(second), ..snapshot() };
+    let samples = [0, 10].map(|second| Sample::new(&later(second), &info(0), Work::default()));
+    assert_eq!(mib_seconds(&kept(1, &samples)), (20, 20));
 }
 
 fn mib_seconds(tally: &Tally) -> (u128, u128) {

@@ -426,6 +426,7 @@ fn fill(row: &mut Sample, snapshot: &Snapshot, info: &Info) {
     row.free_pages = Some(signed(info.free_pages.0));
     row.offline_pages = Some(signed(info.offline_pages.0));
     row.quarantined_pages = Some(signed(info.quarantined_pages.0));
+    row.held_pages = Some(signed(info.held_pages.0));
 }
 
 fn fill_work(row: &mut Sample, work: &Work) {
@@ -462,6 +463,7 @@ fn zone_row(zone: &ramslice_types::Zone, at: &Sample) -> Zone {
         awake_reserve_pages: signed(zone.awake_reserve_pages.0),
         low_wmark_pages: signed(zone.low_wmark_pages.0),
         woken_by_demand: signed(zone.woken_by_demand),
+        nr_held: Some(small(zone.nr_held)),
         ..Zone::default()
     }
 }
@@ -496,6 +498,7 @@ fn slice_row(slice: &ramslice_types::Slice, at: &Sample) -> Slice {
         dirty_pages: signed(counters.dirty.0),
         writeback_pages: signed(counters.writeback.0),
         huge_pages: signed(counters.huge.0),
+        held: Some(slice.held),
     }
 }
 

@@ -149,7 +149,7 @@ impl<'a> Machines<'a> {
             free_pages: Pages(value(row.free_pages, "free_pages")?),
             offline_pages: Pages(value(row.offline_pages, "offline_pages")?),
             quarantined_pages: Pages(value(row.quarantined_pages, "quarantined_pages")?),
-            held_pages: Pages(0),
+            held_pages: Pages(row.held_pages.map_or(Ok(0), |pages| value(Some(pages), "held_pages"))?),
             ..geometry.clone()
         };
         let time = Duration::from_micros(value(row.monotonic_us, "monotonic_us")?);
@@ -249,7 +249,7 @@ fn slice(located: &Located<Slice>) -> Result<ramslice_types::Slice, ReadError> {
             huge: cells.pages("huge_pages", row.huge_pages)?,
         },
         retry_ms: cells.narrow("retry_ms", row.retry_ms)?,
-        held: false,
+        held: row.held.unwrap_or(false),
     })
 }
 
@@ -264,7 +264,7 @@ fn zone(located: &Located<Zone>) -> Result<ramslice_types::Zone, ReadError> {
         nr_empty: cells.narrow("nr_empty", row.nr_empty.into())?,
         nr_offline: cells.narrow("nr_offline", row.nr_offline.into())?,
         nr_quarantined: cells.narrow("nr_quarantined", row.nr_quarantined.into())?,
-        nr_held: 0,
+        nr_held: cells.narrow("nr_held", row.nr_held.unwrap_or(0).into())?,
         managed_pages: cells.pages("managed_pages", row.managed_pages)?,
         free_pages: cells.pages("free_pages", row.free_pages)?,
         offline_pages: cells.pages("offline_pages", row.offline_pages)?,

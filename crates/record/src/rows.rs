@@ -196,10 +196,12 @@ table! {
     census_slices: Option<i64>,
     /// How long it took to look at every page, after the sample itself.
     census_us: Option<i64>,
+    /// In slices that are held off.
+    held_pages: Option<i64>,
 }
 
-/// Columns of [`Sample`] and [`Zone`] that recordings made before there were any do not have: they read as null.
-const LATER_COLUMNS: [&str; 22] = [
+/// Columns of [`Sample`], [`Zone`] and [`Slice`] that recordings made before there were any do not have: they read as null.
+const LATER_COLUMNS: [&str; 25] = [
     "tried_slices",
     "emptied_slices",
     "woken_slices",
@@ -222,6 +224,9 @@ const LATER_COLUMNS: [&str; 22] = [
     "least_staying_slices",
     "staying_pages",
     "offline_bound_pages",
+    "held_pages",
+    "nr_held",
+    "held",
 ];
 
 /// A number as Parquet has it.
@@ -231,7 +236,7 @@ pub(crate) fn signed(number: u64) -> i64 {
 
 /// Whether older recordings lack a column of a table.
 pub(crate) fn is_later(table: Table, column: &str) -> bool {
-    matches!(table, Table::Samples | Table::Zones) && LATER_COLUMNS.contains(&column)
+    matches!(table, Table::Samples | Table::Zones | Table::Snapshots) && LATER_COLUMNS.contains(&column)
 }
 
 table! {
@@ -286,6 +291,8 @@ table! {
     staying_pages: Option<i64>,
     /// The most that could be off with as much in use; the bound of c is its part of `free_pages` and `offline_pages`.
     offline_bound_pages: Option<i64>,
+    /// Slices that are held off.
+    nr_held: Option<i32>,
 }
 
 table! {
@@ -343,6 +350,8 @@ table! {
     writeback_pages: i64,
     /// Of those on the LRU lists, in folios of a pageblock.
     huge_pages: i64,
+    /// It is off until somebody switches it on by hand.
+    held: Option<bool>,
 }
 
 table! {

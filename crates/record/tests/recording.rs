@@ -14,7 +14,7 @@ use parts::{all, builder, column, complaint, full_part, rewrite, set};
 use ramslice_kernel::ReplayBackend;
 use ramslice_record::rows::{Event, Meminfo, Sample, Slice, Vmstat};
 use ramslice_record::{Options, ReadError, Recorder, Recording, Sources, Table, WriteError};
-use ramslice_types::{Backend, Op, Pages, Request, SliceId, Work};
+use ramslice_types::{Backend, Op, Pages, Request, SliceId, SliceState, Work};
 use tempfile::TempDir;
 
 fn backend() -> ReplayBackend {
@@ -451,4 +451,44 @@ fn recordings_made_before_work_was_recorded_are_read_but_do_not_tell_it() {
     let text = machines.work().unwrap_err().to_string();
     let place = format!("{}, row 0: `emptied_slices` has no value", part.display());
     assert!(text.starts_with(&place) && text.contains("older version"), "{text}");
+}
+
+#[test]
+fn what_is_held_and_the_clock_of_prices_are_read_back_and_older_recordings_without() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("recording");
+    let mut machine = backend().machine().unwrap();
+    let off = machine.snapshot.slices.iter_mut().find(|slice| slice.state == SliceState::Offline).unwrap();
+    off.held = true;
+    let (held, pages) = (off.id, off.present);
+    (machine.zones[1].nr_held, machine.info.held_pages) = (1, pages);
+    machine.info.clock_khz = Some(2_095_078);
+    record(&dir, &ReplayBackend::new(machine), 1, false);
+
+    let read = || {
+        let recording = Recording::open(&dir).unwrap();
+        recording.check().unwrap();
+        let machine = recording.last_machine().unwrap().0;
+        let held = machine.snapshot.slices.iter().filter(|slice| slice.held).map(|slice| slice.id);
+        let nr_held: Vec<u32> = machine.zones.iter().map(|zone| zone.nr_held).collect();
+        (held.collect::<Vec<_>>(), nr_held, machine.info.held_pages, machine.info.clock_khz)
+    };
+    assert_eq!(read(), (vec![held], vec![0, 1, 0], pages, Some(2_095_078)));
+    for table in Table::ALL.into_iter().filter(|table| !table.is_optional()) {
+        for path in fs::read_dir(dir.join(table.name())).unwrap().map(|entry| entry.unwrap().path()) {
+            if builder(&path).metadata().file_metadata().num_rows() == 0 {
+                fs::remove_file(path).unwrap();
+                continue;
+            }
+            rewrite(&path, |columns, keys| {
+                columns
+                    .retain(|(field, _)| !["held", "nr_held", "held_pages"].contains(&field.name().as_str()));
+                let geometry = keys.get_mut("ramslice.geometry").unwrap();
+                let shorter = geometry.replace(",\"clock_khz\":2095078", "");
+                assert_ne!(*geometry, shorter);
+                *geometry = shorter;
+            });
+        }
+    }
+    assert_eq!(read(), (vec![], vec![0, 0, 0], Pages(0), None));
 }

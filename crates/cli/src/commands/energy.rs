@@ -255,7 +255,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         }
         let plan = Plan::new(args, Clock::Real)?;
         let machine = context.backend()?.machine()?;
-        let sample = Sample::new(&machine.snapshot, machine.info.slice_bytes, Work::default());
+        let sample = Sample::new(&machine.snapshot, &machine.info, Work::default());
         let granule = plan.granule(machine.info.slice_bytes);
         energy_show::moment(&now(&sample, &plan.state, granule), &plan, granule, context, out)?;
         return Ok(Exit::Ok);
@@ -325,8 +325,10 @@ impl<'a> Watch<'a> {
     }
 
     fn sample(&mut self) -> Result<()> {
-        let (slice_bytes, snapshot) = (self.backend.info()?.slice_bytes, self.backend.snapshot()?);
-        self.ledger.add(Sample::new(&snapshot, slice_bytes, self.backend.work()?))?;
+        let (info, snapshot) = (self.backend.info()?, self.backend.snapshot()?);
+        self.ledger.add(Sample::new(&snapshot, &info, self.backend.work()?))?;
+        // A stock kernel's is settled with the first cycles that are counted.
+        self.machine.info.clock_khz = info.clock_khz;
         self.meter.as_mut().map_or(Ok(()), Meter::read)
     }
 

@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args, recording: &Recording, context: &Context, out: &m
     let mut printed_us = 0;
     while let Some(machine) = machines.next().transpose().map_err(not_replayable)? {
         let work = machines.work().map_err(not_replayable)?;
-        let sample = Sample::new(&machine.snapshot, machine.info.slice_bytes, work);
+        let sample = Sample::new(&machine.snapshot, &machine.info, work);
         let (first, ledger) = watched.get_or_insert_with(|| {
             let granule = plan.granule(machine.info.slice_bytes);
             (machine, Ledger::new(granule.bytes()))

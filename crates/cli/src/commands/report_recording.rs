@@ -196,8 +196,7 @@ impl Joules {
     }
 
     fn add(&mut self, machine: &Machine, work: Work) -> Result<()> {
-        let bytes = machine.info.slice_bytes;
-        self.was.add(Sample::new(&machine.snapshot, bytes, work))?;
+        self.was.add(Sample::new(&machine.snapshot, &machine.info, work))?;
         Ok(self.packed.add(packed(machine))?)
     }
 
@@ -245,14 +244,12 @@ fn packed(machine: &Machine) -> Sample {
         let parts = slice.composition(frames);
         stays += parts.unmovable + parts.movable;
     }
-    let mut sample = Sample::new(&machine.snapshot, machine.info.slice_bytes, Work::default());
+    let mut snapshot = machine.snapshot.clone();
     // Nothing changes unseen in a machine that never was.
-    sample.event_seq = 0;
-    for ((_, state), slice) in sample.states.iter_mut().zip(&machine.snapshot.slices) {
-        if *state != SliceState::Quarantined {
-            *state = if stays > Pages::ZERO { SliceState::Online } else { SliceState::Offline };
-            stays = stays - slice.present;
-        }
+    snapshot.event_seq = 0;
+    for slice in snapshot.slices.iter_mut().filter(|slice| !slice.is_away()) {
+        slice.state = if stays > Pages::ZERO { SliceState::Online } else { SliceState::Offline };
+        stays = stays - slice.present;
     }
-    sample
+    Sample::new(&snapshot, &machine.info, Work::default())
 }

@@ -513,13 +513,8 @@ impl Engine {
     /// Adds a look to the ledger of the mode.
     fn account(&mut self, look: &Look) {
         let Some(attached) = &mut self.attached else { return };
-        let sample = || {
-            let mut sample = Sample::new(&look.snapshot, look.info.slice_bytes, self.work);
-            // What somebody holds off is not this daemon's to earn for.
-            let mut slices = look.snapshot.slices.iter();
-            sample.states.retain(|_| slices.next().is_some_and(|slice| !slice.held));
-            sample
-        };
+        // What somebody holds off is not this daemon's to earn for.
+        let sample = || Sample::without_held(&look.snapshot, &look.info, self.work);
         match self.settings.mode {
             Mode::On => attached.earned.add(sample()),
             Mode::Observe => attached.would_earn.add(sample()),

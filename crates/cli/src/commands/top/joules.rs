@@ -76,9 +76,9 @@ impl Joules {
 
     /// Takes a look into account.
     pub(super) fn add(&mut self, look: &Look) {
-        let slice_bytes = look.machine.info.slice_bytes;
-        let granule = self.plan.granule(slice_bytes);
-        let sample = Sample::new(&look.machine.snapshot, slice_bytes, look.work.unwrap_or_default());
+        let (info, work) = (&look.machine.info, look.work.unwrap_or_default());
+        let granule = self.plan.granule(info.slice_bytes);
+        let sample = Sample::new(&look.machine.snapshot, info, work);
         let moment = now(&sample, &self.plan.state, granule);
         let mut sums = None;
         if look.work.is_some() {
