@@ -21,8 +21,8 @@ pub struct MeterReading {
 pub struct MeterTally {
     last: Option<Vec<MeterReading>>,
     sums_uj: Vec<u128>,
-    /// Domains came or went: what was drawn between the two readings is not known.
-    changed: bool,
+    /// Domains came or went, or a reading failed: what was drawn meanwhile is not known.
+    incomplete: bool,
 }
 
 /// What a meter says of a time.
@@ -34,15 +34,15 @@ pub struct Measured {
     pub machine_domains: Vec<String>,
     /// The memory alone.
     pub dram_joules: Option<Joules>,
-    /// Domains came or went meanwhile, so that there is no figure of all the time.
-    pub domains_changed: bool,
+    /// Domains came or went meanwhile, or a reading failed, so that there is no figure of all the time.
+    pub incomplete: bool,
 }
 
 impl MeterTally {
     /// Adds what was drawn since the last readings. Once domains have come or gone, there is no figure any more: sums that
     /// began again would be of another time than the ledger's.
     pub fn add(&mut self, readings: Vec<MeterReading>) {
-        if self.changed {
+        if self.incomplete {
             return;
         }
         let Some(last) = self.last.as_mut() else {
@@ -53,7 +53,7 @@ impl MeterTally {
         let same = last.len() == readings.len()
             && last.iter().zip(&readings).all(|(a, b)| a.domain == b.domain && a.part_of == b.part_of);
         if !same {
-            self.changed = true;
+            self.incomplete = true;
             return;
         }
         for ((sum, before), now) in self.sums_uj.iter_mut().zip(last.iter()).zip(&readings) {
@@ -64,13 +64,19 @@ impl MeterTally {
         *last = readings;
     }
 
+    /// A reading failed: there is no figure any more, as when domains come or go. Tells whether there could have been one
+    /// until now.
+    pub fn lose(&mut self) -> bool {
+        !std::mem::replace(&mut self.incomplete, true)
+    }
+
     /// What it shows; nothing without a domain that is understood.
     ///
     /// `psys` is the whole machine. Without it, packages add up, and memory where it is not a part of one: RAPL names
     /// `dram` below a package without including it there.
     pub fn measured(&self) -> Option<Measured> {
-        if self.changed {
-            return Some(Measured { domains_changed: true, ..Measured::default() });
+        if self.incomplete {
+            return Some(Measured { incomplete: true, ..Measured::default() });
         }
         let joules = |wanted: &dyn Fn(&MeterReading) -> bool| {
             let last = self.last.iter().flatten();
@@ -87,7 +93,7 @@ impl MeterTally {
             Some((names, sum)) => (names, Some(sum)),
             None => return None,
         };
-        Some(Measured { machine_joules, machine_domains, dram_joules, domains_changed: false })
+        Some(Measured { machine_joules, machine_domains, dram_joules, incomplete: false })
     }
 }
 
@@ -139,16 +145,16 @@ mod tests {
         for readings in [one(100), one(900), two(10), two(20), one(30), one(40)] {
             tally.add(readings);
         }
-        assert_eq!(tally.measured(), Some(Measured { domains_changed: true, ..Measured::default() }));
+        assert_eq!(tally.measured(), Some(Measured { incomplete: true, ..Measured::default() }));
         // The same with a list that is empty for a moment, as while a driver is loaded again.
         let mut tally = MeterTally::default();
         for readings in [one(100), Vec::new(), one(10), one(40)] {
             tally.add(readings);
         }
-        assert!(tally.measured().unwrap().domains_changed);
+        assert!(tally.measured().unwrap().incomplete);
         let mut late = MeterTally::default();
         late.add(Vec::new());
         late.add(one(10));
-        assert!(late.measured().unwrap().domains_changed);
+        assert!(late.measured().unwrap().incomplete);
     }
 }

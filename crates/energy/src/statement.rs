@@ -274,8 +274,9 @@ fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec
         ),
     });
     basis.push(match settings.measured {
-        Some(measured) if measured.domains_changed => {
-            "all figures are a model's: the meter's domains changed meanwhile, so it has none of all the time"
+        Some(measured) if measured.incomplete => {
+            "all figures are a model's: meanwhile the meter's domains changed or it could not be read, so it has \
+             none of all the time"
                 .to_owned()
         }
         Some(measured) => {

@@ -310,7 +310,7 @@ fn a_meter_is_laid_beside_the_model_and_gives_the_share() {
         machine_joules: Some(Joules(machine)),
         machine_domains: vec!["psys".to_owned()],
         dram_joules: Some(Joules(dram)),
-        domains_changed: false,
+        incomplete: false,
     };
     case.measured = Some(measured(1500.0, 100.0));
     let fits = case.state(&off_for(100, Work::default()));
@@ -323,7 +323,7 @@ fn a_meter_is_laid_beside_the_model_and_gives_the_share() {
     case.measured = None;
     let modelled = case.state(&off_for(100, Work::default()));
     assert!(modelled.basis.iter().any(|text| text.contains("no meter")));
-    case.measured = Some(Measured { domains_changed: true, ..Measured::default() });
+    case.measured = Some(Measured { incomplete: true, ..Measured::default() });
     let lost = case.state(&off_for(100, Work::default()));
     assert!(lost.basis.iter().any(|text| text.contains("domains changed")), "{:?}", lost.basis);
     assert_eq!((lost.machine_joules, &lost.reconciled), (modelled.machine_joules, &modelled.reconciled));

@@ -293,8 +293,17 @@ impl Meter {
         }
     }
 
-    fn read(&mut self) -> Result<()> {
-        let domains = power_domains(&self.paths)?;
+    /// Adds what it shows. The ledger does without a figure of the meter, and goes on.
+    fn read(&mut self) {
+        let domains = match power_domains(&self.paths) {
+            Ok(domains) => domains,
+            Err(error) => {
+                if self.tally.lose() {
+                    tracing::warn!("the energy meter is left out from now on: {error}");
+                }
+                return;
+            }
+        };
         let reading = |domain: ramslice_kernel::PowerDomain| MeterReading {
             domain: domain.name,
             part_of: domain.part_of,
@@ -302,7 +311,6 @@ impl Meter {
             range_uj: domain.range_uj,
         };
         self.tally.add(domains.into_iter().map(reading).collect());
-        Ok(())
     }
 }
 
@@ -329,7 +337,10 @@ impl<'a> Watch<'a> {
         self.ledger.add(Sample::new(&snapshot, &info, self.backend.work()?))?;
         // A stock kernel's is settled with the first cycles that are counted.
         self.machine.info.clock_khz = info.clock_khz;
-        self.meter.as_mut().map_or(Ok(()), Meter::read)
+        if let Some(meter) = &mut self.meter {
+            meter.read();
+        }
+        Ok(())
     }
 
     fn statement(&self) -> Option<Statement> {

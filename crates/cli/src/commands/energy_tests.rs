@@ -178,6 +178,35 @@ fn a_counter_that_comes_round_between_two_figures_is_read_in_time() {
 }
 
 #[test]
+fn a_meter_that_cannot_be_read_once_leaves_the_report_without_its_figure() {
+    let root = tempfile::tempdir().unwrap();
+    let paths = Paths::under(root.path());
+    let dir = paths.powercap.join("intel-rapl:0");
+    std::fs::create_dir_all(&dir).unwrap();
+    for (name, text) in [("name", "psys"), ("max_energy_range_uj", "1000"), ("energy_uj", "0")] {
+        std::fs::write(dir.join(name), text).unwrap();
+    }
+    // The second reading fails; the others do not.
+    let (counter, waits) = (dir.join("energy_uj"), AtomicU64::new(0));
+    let idle = move |_| {
+        let text = if waits.fetch_add(1, Ordering::Relaxed) == 0 { "" } else { "500" };
+        std::fs::write(&counter, text).unwrap();
+        Ok(())
+    };
+    let backend = Moving { idle: Box::new(idle), ..Moving::new() };
+    let (every, duration) = (Some(Duration::from_hours(2)), Some(Duration::from_millis(500)));
+    let args = Args { every, duration, ..args() };
+    let (context, plan) = (Context::new(global(false)), Plan::new(&args, Clock::Real).unwrap());
+    let meter = Meter { paths, tally: MeterTally::default() };
+    let mut watch = Watch::new(&backend, &plan, Some(meter)).unwrap();
+    let mut out = Vec::new();
+    interruptible(|interrupt| watch.run(&args, interrupt, &context, &mut out)).unwrap();
+    let text = String::from_utf8(out).unwrap().replace("\n  ", " ");
+    assert!(text.contains("meter's domains changed or it could not be read"), "{text}");
+    assert!(text.trim_end().rsplit("\n\n").next().unwrap().starts_with("Undecided: "), "{text}");
+}
+
+#[test]
 fn cycles_are_those_of_the_machine_that_is_watched() {
     let (plan, backend) = (Plan::new(&args(), Clock::Real).unwrap(), Moving::new());
     let mut watch = Watch::new(&backend, &plan, None).unwrap();
