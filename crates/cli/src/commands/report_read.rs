@@ -98,11 +98,17 @@ impl Reader {
         }
         if has("case") && has("runs") {
             let study: Study = parse(path, document)?;
-            let count = study.runs.len();
-            let several = study.runs.iter().map(|run| &run.start).collect::<BTreeSet<_>>().len() > 1;
-            for (at, run) in study.runs.into_iter().enumerate() {
-                let start = if several { format!(" {}", run.start) } else { String::new() };
-                let label = format!("{name}{start} {} {}", run.setting, run.seed);
+            let about = study.about();
+            let (full, scales, starts) =
+                (study.has_full(), study.several(|run| &run.scale), study.several(|run| &run.start));
+            for (at, run) in study.runs.into_iter().enumerate().filter(|(_, run)| !full || run.is_full()) {
+                let mut label = name.to_owned();
+                for (word, told) in [(&run.scale, scales), (&run.start, starts)] {
+                    if told {
+                        label = format!("{label} {word}");
+                    }
+                }
+                let label = format!("{label} {} {}", run.setting, run.seed);
                 let budget = match run.setting.as_str() {
                     "nothing" => Budget::None,
                     "unlimited" => Budget::Unlimited,
@@ -113,7 +119,7 @@ impl Reader {
                 let one = run.energy.into_energy(label, budget, share);
                 self.runs.energy.push(one.with_context(|| format!("{}, run {}", path.display(), at + 1))?);
             }
-            return Ok(format!("case study {}, {count} runs", study.case));
+            return Ok(about);
         }
         version(path, &document)?;
         if has("samples") && has("price_parameters_100cycles") {
@@ -244,13 +250,60 @@ struct Study {
     runs: Vec<Run>,
 }
 
+impl Study {
+    fn has_full(&self) -> bool {
+        self.runs.iter().any(Run::is_full)
+    }
+
+    /// Runs that count: smaller ones are no evidence, and do not stand beside full ones.
+    fn counting(&self) -> impl Iterator<Item = &Run> {
+        let full = self.has_full();
+        self.runs.iter().filter(move |run| !full || run.is_full())
+    }
+
+    fn words<'a>(&'a self, of: impl Fn(&'a Run) -> &'a str) -> Vec<&'a str> {
+        self.counting().map(of).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether runs that count differ in this.
+    fn several<'a>(&'a self, of: impl Fn(&'a Run) -> &'a str) -> bool {
+        self.words(of).len() > 1
+    }
+
+    /// What it is: how many runs, of which scale and start, and what is left out.
+    fn about(&self) -> String {
+        let count = self.counting().count();
+        let mut text = format!("case study {}, {count} {}", self.case, runs(count));
+        if count > 0 {
+            let (scales, starts) = (self.words(|run| &run.scale), self.words(|run| &run.start));
+            text += &format!(", scale {}, start {}", scales.join(" and "), starts.join(" and "));
+        }
+        match self.runs.len() - count {
+            0 => text,
+            left => format!("{text}; {left} {} of smaller scale left out", runs(left)),
+        }
+    }
+}
+
+fn runs(count: usize) -> &'static str {
+    if count == 1 { "run" } else { "runs" }
+}
+
 #[derive(Deserialize)]
 struct Run {
+    /// Of the work: `full`, or a try.
+    scale: String,
     start: String,
     setting: String,
     seed: u64,
     slice_seconds: SliceSeconds,
     energy: Ledger,
+}
+
+impl Run {
+    fn is_full(&self) -> bool {
+        self.scale == "full"
+    }
 }
 
 #[derive(Deserialize)]

@@ -89,7 +89,7 @@ fn the_last_document_of_a_ledger_counts() {
 fn a_case_study_tells_its_settings() {
     let run = |setting: &str, seed: &str| {
         format!(
-            r#"{{"start": "fresh", "setting": "{setting}", "seed": {seed},
+            r#"{{"scale": "full", "start": "fresh", "setting": "{setting}", "seed": {seed},
                 "slice_seconds": {{"off": 2, "attainable": 4}}, "energy": {LEDGER}}}"#
         )
     };
@@ -99,9 +99,49 @@ fn a_case_study_tells_its_settings() {
     let budgets: Vec<_> = runs.energy.iter().map(|one| one.budget.clone()).collect();
     assert_eq!(budgets, [Budget::None, Budget::Policy("ours".to_owned()), Budget::Unlimited]);
     assert!((runs.energy[0].attainable.unwrap().high - 4.0).abs() < 1e-9);
-    assert_eq!(about[0].1, "case study compile, 3 runs");
+    assert_eq!(about[0].1, "case study compile, 3 runs, scale full, start fresh");
+    assert_eq!(runs.energy[2].name, "d unlimited 2");
     let text = refused(&study(&[run("ours", "1"), run("ours", "\"x\"")].join(",")));
     assert!(text.starts_with("d.json, runs[1]: invalid type"), "{text}");
+}
+
+#[test]
+fn small_runs_of_a_case_study_do_not_stand_beside_full_ones_and_runs_that_differ_are_called_apart() {
+    let told = |kinds: &[(&str, &str)]| {
+        let run = |(scale, start): &(&str, &str)| {
+            format!(
+                r#"{{"scale": "{scale}", "start": "{start}", "setting": "ours", "seed": 1,
+                    "slice_seconds": {{"off": 2, "attainable": 4}}, "energy": {LEDGER}}}"#
+            )
+        };
+        let all: Vec<_> = kinds.iter().map(run).collect();
+        let (runs, about) = document(&format!(r#"{{"case": "c", "runs": [{}]}}"#, all.join(","))).unwrap();
+        let names: Vec<_> = runs.energy.iter().map(|one| one.name.clone()).collect();
+        (names.join(", "), about[0].1.clone())
+    };
+    let said = |names: &str, about: &str| (names.to_owned(), format!("case study c, {about}"));
+    let (small, full, aged) = (("small", "aged"), ("full", "fresh"), ("full", "aged"));
+    assert_eq!(
+        told(&[small, full]),
+        said("d ours 1", "1 run, scale full, start fresh; 1 run of smaller scale left out")
+    );
+    assert_eq!(
+        told(&[small, full, aged, small]),
+        said(
+            "d fresh ours 1, d aged ours 1",
+            "2 runs, scale full, start aged and fresh; 2 runs of smaller scale left out"
+        )
+    );
+    // Nothing else there: what they are is told.
+    assert_eq!(told(&[small]), said("d ours 1", "1 run, scale small, start aged"));
+    assert_eq!(
+        told(&[small, ("tiny", "awake")]),
+        said(
+            "d small aged ours 1, d tiny awake ours 1",
+            "2 runs, scale small and tiny, start aged and awake"
+        )
+    );
+    assert_eq!(told(&[]), said("", "0 runs"));
 }
 
 #[test]
