@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the kept runs of case studies are made into: pairs by seed, gains whose ends are the worst and best case."""
 
+import re
+import statistics
 import tempfile
 import tomllib
 import unittest
@@ -157,6 +159,16 @@ class Prices(unittest.TestCase):
         for text, about in ((guide, "about 60 pages of 4096"), (cause, "some 60 pages of 4096")):
             self.assertIn(f"after {minutes[0]} to {minutes[1]} minutes", text)
             self.assertIn(about, text)
+
+    def test_accounting_is_what_the_kept_page_faults_say(self):
+        accounting, kept = self.profile["machine"]["accounting"], entries.load("slices", kept=True)
+        for name in ("fault-1-on", "fault-2-on"):
+            entry = kept[name]
+            more = statistics.fmean(entry["values"]) - statistics.fmean(entry["baseline"])
+            self.assertTrue(accounting["low"] <= more <= accounting["high"], f"{name}: {more}")
+            self.assertIn(name, accounting["source"])
+            told = re.search(r"means of (\d+) to (\d+)", accounting["source"])
+            self.assertTrue(int(told[1]) <= round(more) <= int(told[2]), f"{name}: {more}, not {told[0]}")
 
 
 class Sweep(unittest.TestCase):
