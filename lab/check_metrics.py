@@ -7,6 +7,7 @@ Usage: lab/check_metrics.py SIMULATED, the daemon's example of that name.
 
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ DASHBOARD = ROOT / "packaging/grafana/ramslice.json"
 VARIABLES = {"$instance": "machine", "$__rate_interval": "1m"}
 # What there is only after something went wrong.
 MAY_BE_EMPTY = ("ramslice_failed_slices_total", "ramslice_backend_errors_total", "quarantined")
+REFUSED = "RamsliceSettingsRefused"
 
 
 def free_port():
@@ -83,6 +85,7 @@ def main():
         )]
         try:
             check(prometheus)
+            check_refusal(prometheus, folder / "c.toml", processes[0])
         except BaseException:
             print((folder / "log").read_text(errors="replace")[-4000:])
             raise
@@ -121,6 +124,19 @@ def check(port):
     names = ask(port, "label/__name__/values")
     own = [name for name in names if re.match("ramslice_", name)]
     print(f"{len(rules)} rules are well; {len(own)} metrics")
+
+
+def check_refusal(port, config, daemon):
+    """The first refusal of settings is told, too."""
+    config.write_text(config.read_text().replace('"on"', '"onn"', 1))
+    daemon.send_signal(signal.SIGHUP)
+
+    def fires():
+        alerts = ask(port, "alerts")["alerts"]
+        return any(alert["labels"]["alertname"] == REFUSED and alert["state"] == "firing" for alert in alerts)
+
+    until(REFUSED, fires)
+    print(f"{REFUSED} fires at the first refusal")
 
 
 if __name__ == "__main__":
