@@ -99,8 +99,8 @@ const BOOT_SHARE: f64 = 0.017;
 const RUN: Bytes = Bytes(2 << 20);
 /// The thesis' machine: 3.8 GHz (section 4.1).
 const CYCLES_PER_SECOND: f64 = 3.8e9;
-/// Waking takes 612645 instructions for a GiB, `profiles/thesis-parc.toml`: 2393 for a chunk of 4 MiB, at 1.9
-/// cycles each.
+/// Waking takes some 610000 instructions for a GiB, `profiles/thesis-parc.toml`: about 2393 for a chunk of 4 MiB, at
+/// 1.9 cycles each.
 const CHUNK_WAKE_NS: f64 = 2393.0 * 1.9 / 3.8;
 
 impl Config {

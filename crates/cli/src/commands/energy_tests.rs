@@ -92,7 +92,8 @@ fn args() -> Args {
         state: None,
         machine: None,
         every: Some(Duration::from_millis(1)),
-        duration: Some(Duration::from_millis(20)),
+        // Of a slow machine, too, some samples fit into it
+        duration: Some(Duration::from_millis(300)),
         slowness: Slowness::default(),
         granularity: Some(Size::Slice),
         runtime_change: None,
