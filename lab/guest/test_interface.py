@@ -342,6 +342,11 @@ class Sysfs(harness.Test):
         names = {"enabled", "slice_bytes", "clock_khz", "power_driver", "driver_timeout_ms", "strict", "price", "placement"}
         self.assertEqual(set(os.listdir(dev.SYSFS)), names)
 
+    def test_prices_are_measured_by_the_clock_of_the_processor(self):
+        line = next(line for line in dev.read("/proc/cpuinfo").splitlines() if line.startswith("cpu MHz"))
+        mhz = float(line.split(":")[1])
+        self.assertAlmostEqual(int(dev.read(dev.SYSFS / "clock_khz")) / 1000, mhz, delta=mhz / 100)
+
     def test_slices_of_any_multiple_of_a_pageblock_work(self):
         managed = self.device.info().managed_pages * PAGE
         for size in (2 * MIB, 6 * MIB, 64 * MIB, 1024 * MIB, 34 * MIB):

@@ -26,6 +26,8 @@ use crate::mode::Mode;
 use crate::status::PricesStatus;
 use crate::wakes::Cause;
 
+pub use begin::KINDS;
+
 type Labels = Vec<(&'static str, String)>;
 type Float = Gauge<f64, AtomicU64>;
 

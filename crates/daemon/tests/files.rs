@@ -10,7 +10,7 @@ use ramslice_sim::{Config, SimBackend};
 use ramslice_types::{BackendError, Bytes, ErrorKind, Op, Outcome, Pages, Reason, SliceId};
 use ramsliced::books::{Earned, Range};
 use ramsliced::look::Look;
-use ramsliced::metrics::Metrics;
+use ramsliced::metrics::{KINDS, Metrics};
 use ramsliced::mode::Mode;
 use ramsliced::prices::Prices;
 use ramsliced::status::PricesStatus;
@@ -76,16 +76,7 @@ fn counted(metrics: &Metrics) {
         metrics.moved(mode, Op::Compact, &all, Pages(2));
     }
     metrics.failed(Reason::ALL.iter().chain(&[Reason::None]).map(|&reason| (reason, 1)));
-    for kind in [
-        ErrorKind::Unsupported,
-        ErrorKind::Disabled,
-        ErrorKind::Permission,
-        ErrorKind::Busy,
-        ErrorKind::NotFound,
-        ErrorKind::Invalid,
-        ErrorKind::Interrupted,
-        ErrorKind::Failed,
-    ] {
+    for kind in KINDS {
         metrics.error(&BackendError::new(kind, "so"));
     }
     for well in [false, true] {

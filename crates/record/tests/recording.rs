@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arrow_array::{ArrayRef, Int32Array};
 use arrow_schema::Field;
-use parts::{all, builder, column, complaint, full_part, rewrite, set};
+use parts::{all, builder, column, complaint, full_part, rewrite, rewrite_all, set};
 use ramslice_kernel::ReplayBackend;
 use ramslice_record::rows::{Event, Meminfo, Sample, Slice, Vmstat};
 use ramslice_record::{Options, ReadError, Recorder, Recording, Sources, Table, WriteError};
@@ -474,21 +474,12 @@ fn what_is_held_and_the_clock_of_prices_are_read_back_and_older_recordings_witho
         (held.collect::<Vec<_>>(), nr_held, machine.info.held_pages, machine.info.clock_khz)
     };
     assert_eq!(read(), (vec![held], vec![0, 1, 0], pages, Some(2_095_078)));
-    for table in Table::ALL.into_iter().filter(|table| !table.is_optional()) {
-        for path in fs::read_dir(dir.join(table.name())).unwrap().map(|entry| entry.unwrap().path()) {
-            if builder(&path).metadata().file_metadata().num_rows() == 0 {
-                fs::remove_file(path).unwrap();
-                continue;
-            }
-            rewrite(&path, |columns, keys| {
-                columns
-                    .retain(|(field, _)| !["held", "nr_held", "held_pages"].contains(&field.name().as_str()));
-                let geometry = keys.get_mut("ramslice.geometry").unwrap();
-                let shorter = geometry.replace(",\"clock_khz\":2095078", "");
-                assert_ne!(*geometry, shorter);
-                *geometry = shorter;
-            });
-        }
-    }
+    rewrite_all(&dir, |_, columns, keys| {
+        columns.retain(|(field, _)| !["held", "nr_held", "held_pages"].contains(&field.name().as_str()));
+        let geometry = keys.get_mut("ramslice.geometry").unwrap();
+        let shorter = geometry.replace(",\"clock_khz\":2095078", "");
+        assert_ne!(*geometry, shorter);
+        *geometry = shorter;
+    });
     assert_eq!(read(), (vec![], vec![0, 0, 0], Pages(0), None));
 }

@@ -11,8 +11,8 @@ use crate::wakes::Cause;
 /// What comes of requests.
 const RESULTS: [&str; 4] = ["done", "partly", "nothing", "error"];
 
-/// Kinds of failures of the kernel's side.
-const KINDS: [ErrorKind; 8] = [
+/// Kinds of failures of the kernel's side: all that there are.
+pub const KINDS: [ErrorKind; 8] = [
     ErrorKind::Unsupported,
     ErrorKind::Disabled,
     ErrorKind::Permission,

@@ -82,3 +82,16 @@ pub(crate) fn complaint(dir: &Path, part: &Path) -> String {
     assert!(text.contains(part.to_str().unwrap()), "{text}");
     text
 }
+
+/// Writes every part of the tables that all recordings have anew, as an older program would have; those without a row go.
+pub(crate) fn rewrite_all(dir: &Path, change: impl Fn(Table, &mut Columns, &mut HashMap<String, String>)) {
+    for table in Table::ALL.into_iter().filter(|table| !table.is_optional()) {
+        for path in fs::read_dir(dir.join(table.name())).unwrap().map(|entry| entry.unwrap().path()) {
+            if builder(&path).metadata().file_metadata().num_rows() == 0 {
+                fs::remove_file(path).unwrap();
+            } else {
+                rewrite(&path, |columns, keys| change(table, columns, keys));
+            }
+        }
+    }
+}
