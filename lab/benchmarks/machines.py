@@ -125,14 +125,21 @@ def identity(boot, images, quick):
     return _feed(digest, [*(ROOT / name for name in LAB), *modules(boot.script), *sources])
 
 
+# Machines at work
+_running = set()
+
+
 def _carry_out(boot, images, quick):
     """Runs a boot to its end: (status, output)."""
     line = [ROOT / "lab/vm", "--quiet", "--timeout", 3600, "--kernel", boot.flavour, *boot.words, "--rw", boot.folder,
             "--console", boot.folder / "console", "--", *boot.environment, "python3", f"lab/guest/{boot.script}",
             boot.folder / RESULT, *(["--quick"] if quick else []), *boot.parts]
-    done = subprocess.run([str(word) for word in line], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])})
-    return done.returncode, done.stdout
+    with subprocess.Popen([str(word) for word in line], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])}) as machine:
+        _running.add(machine)
+        output = machine.stdout.read()
+    _running.discard(machine)
+    return machine.returncode, output
 
 
 def _run(boot, images, quick):
@@ -206,14 +213,18 @@ def run(boots, images, name, args, jobs=None):
             for future in concurrent.futures.as_completed(waiting):
                 boot, figures, outcome = future.result()
                 if figures is None:
+                    # No other boot begins; those at work end well
+                    pool.shutdown(cancel_futures=True)
                     die(f"{name}, boot {boot.number} ({boot.arm}) failed with {outcome}\n--resume goes on from here")
                 found[boot.number] = figures
                 took.append(outcome)
                 rest = ahead(took, len(boots) - len(found), jobs)
                 print(f"  {len(found)}/{len(boots)} {boot.arm}: {outcome:.0f} s{rest}", flush=True)
         except BaseException:
-            # No other boot begins: neither after a failure nor after Ctrl-C
+            # Whoever ends us ends the machines
             pool.shutdown(wait=False, cancel_futures=True)
+            for machine in list(_running):
+                machine.terminate()
             raise
     by_arm = {}
     for boot in boots:

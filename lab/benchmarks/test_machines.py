@@ -6,12 +6,15 @@ import contextlib
 import io
 import json
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
 
 from benchmarks import machines
 
+# What tests replace
+CARRY_OUT = machines._carry_out
 IMAGES = {"plain": Path("plain-1")}
 
 
@@ -47,11 +50,11 @@ class Boots(unittest.TestCase):
         (boot.folder / machines.RESULT).write_text(json.dumps([*boot.parts, nr]))
         return (3, "the kernel complained") if nr == self.fails_at else (0, "")
 
-    def run_all(self, resume=False, seed=None, quick=False, words=(), number=4, script="bench_placement.py"):
+    def run_all(self, resume=False, seed=None, quick=False, words=(), number=4, script="bench_placement.py", jobs=1):
         """{arm: figures} and what was printed."""
         self.carried_out = []
         boots = [machines.Boot(arm, "plain", [*words], script, [n]) for arm in ("one", "two") for n in range(number)]
-        args = argparse.Namespace(resume=resume, seed=seed, quick=quick, jobs=1)
+        args = argparse.Namespace(resume=resume, seed=seed, quick=quick, jobs=jobs)
         args.seed = machines.seed_of("part", args)
         text = io.StringIO()
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
@@ -146,6 +149,24 @@ class Boots(unittest.TestCase):
         self.run_all(seed=6, quick=True)
         self.assertEqual(self.run_all(resume=True)[0], found)
         self.assertEqual(self.carried_out, [])
+
+    def test_whoever_ends_it_ends_the_machines(self):
+        program = self.out / "lab/vm"
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\necho $$ >>'%s/pids'\nexec sleep 300\n" % self.out)
+        program.chmod(0o755)
+        with mock.patch.object(machines, "_carry_out", CARRY_OUT), mock.patch.object(machines, "ROOT", self.out), \
+                mock.patch.object(machines, "identity", lambda *_: "one"):
+            def end(_futures):
+                while not (self.out / "pids").exists() or len((self.out / "pids").read_text().split()) < 2:
+                    time.sleep(0.01)
+                raise Interrupted
+
+            with mock.patch("concurrent.futures.as_completed", end):
+                self.assertIsNone(self.run_all(jobs=2)[0])
+        pids = (self.out / "pids").read_text().split()
+        self.assertEqual(len(pids), 2)
+        self.assertFalse([pid for pid in pids if Path("/proc", pid).exists()])
 
     def test_what_is_left_takes_as_long_as_what_was_done(self):
         self.assertEqual(machines.ahead([100, 200], 40, 2), "; 40 left, about 50 min")

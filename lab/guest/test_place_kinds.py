@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Under each placement policy, memory that is kept for some stays theirs, and who looks for a place by himself finds one.
+
+Kinds wants 1 GiB and slices of 2 MiB, which are a pageblock each; Gigantic 5 GiB, slices of 64 MiB and a CPU with pages of
+1 GiB; Reserved the same, and hugetlb_cma=1G.
+"""
+
+import mmap
+import re
+import subprocess
+from pathlib import Path
+
+import hard
+import harness
+import place_load
+import ramslice_dev as dev
+from hard import Known
+from harness import MIB, PAGE, Memory
+from test_hugetlb import GIGANTIC, pool, resize
+from test_placement import POLICIES, POLICY, Test
+
+KHUGEPAGED = Path("/sys/kernel/mm/transparent_hugepage/khugepaged")
+GIB_PAGE = hard.MAP_HUGETLB | 30 << 26
+
+
+def free_blocks():
+    """Free pageblocks, by the free lists."""
+    order = dev.Device().info().pageblock_bytes.bit_length() - PAGE.bit_length()
+    found = 0
+    for line in dev.read("/proc/buddyinfo").splitlines():
+        lists = re.split(r"zone +\w+ +", line)[1].split()
+        found += sum(int(nr) << n for n, nr in enumerate(lists[order:]))
+    return found
+
+
+class Each(Test):
+    def policies(self):
+        """Each in turn, named in what fails."""
+        for policy in POLICIES:
+            with self.subTest(policy=policy):
+                dev.write(POLICY, policy)
+                yield policy
+
+    def come_and_go(self):
+        """Kernel pages and a program's in turns, of which a part stays until the test ends."""
+        for _ in range(4):
+            pipes = [place_load.full_pipe() for _ in range(8)]
+            with Memory(16) as memory:
+                memory.touch()
+            for pipe in pipes[1:]:
+                place_load.close(pipe)
+            self.addCleanup(place_load.close, pipes[0])
+
+
+class Kinds(Each):
+    def holding(self, why):
+        """Slices, which are a pageblock each, whose pages are kept for this."""
+        return {s.id for s in self.device.snapshot() if s.state == dev.ONLINE and
+                any(run.reason and run.why() == why for run in self.device.pages(s.id))}
+
+    def free_in(self, numbers):
+        return sum(s.counter("free") for s in self.device.snapshot() if s.id in numbers)
+
+    def test_the_reserve_of_atomic_allocations_is_nobody_elses(self):
+        subprocess.run(["modprobe", "ramslice_touch"], check=True)
+        self.addCleanup(subprocess.run, ["rmmod", "ramslice_touch"], check=True)
+        dev.write(POLICY, "packed")
+        # The low watermark is a quarter above it: the allocator begins the reserve when so little is free
+        with hard.setting("/proc/sys/vm/min_free_kbytes", dev.meminfo("MemFree") * 9 // 10):
+            dev.write(dev.debugfs().parent / "ramslice_touch/atomic", 4)
+        kept = self.holding("highatomic")
+        self.assertTrue(kept)
+        free = self.free_in(kept)
+        self.assertGreater(free, 0)
+        for policy in self.policies():
+            pipes = [place_load.full_pipe() for _ in range(48)]
+            with Known(64) as memory:
+                self.assertFalse(set(hard.by_slice(self.device, memory.pfns())) & kept, policy)
+                self.assertEqual(self.free_in(kept), free, policy)
+            for pipe in pipes:
+                place_load.close(pipe)
+            self.assertEqual(self.holding("highatomic"), kept, policy)
+
+    def test_khugepaged_finds_blocks(self):
+        for policy in self.policies():
+            self.come_and_go()
+            with Known(24) as memory, hard.setting(KHUGEPAGED / "scan_sleep_millisecs", 1), \
+                    hard.setting(KHUGEPAGED / "alloc_sleep_millisecs", 1), hard.setting(KHUGEPAGED / "pages_to_scan", 65536):
+                self.assertEqual(memory.smaps("AnonHugePages"), 0)
+                memory.map.madvise(mmap.MADV_HUGEPAGE)
+                # All but what is not aligned, and what is counted a little later
+                huge = harness.until(lambda: memory.smaps("AnonHugePages") >= 20 << 10)
+                self.assertTrue(huge, (policy, memory.smaps("AnonHugePages")))
+                self.assertIsNone(memory.wrong_at())
+
+    def test_the_kernels_compaction_makes_blocks(self):
+        for policy in self.policies():
+            with Memory(harness.meminfo()["MemFree"] // 1024 - 100) as memory:
+                memory.touch().punch()
+                before = free_blocks()
+                dev.write("/proc/sys/vm/compact_memory", 1)
+                # Half of what was taken is free, in runs of 64 KiB
+                self.assertGreater(free_blocks() - before, memory.bytes // (2 * MIB) // 4, policy)
+                self.assertIsNone(memory.wrong_at())
+
+
+class Gigantic(Each):
+    """A page that is many slices, from wherever there is room in one piece."""
+
+    def taken_and_returned(self):
+        self.assertEqual(resize(1, GIGANTIC), 1)
+        with mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | GIB_PAGE) as memory:
+            memory[0], memory[-1] = 1, 2
+            self.assertEqual(pool(GIGANTIC)["free"], 0)
+        self.assertEqual(resize(0, GIGANTIC), 0)
+
+    def test_one_is_built_while_slices_are_off(self):
+        for policy in self.policies():
+            self.come_and_go()
+            self.assertGreater(harness.compact(self.device), 16, policy)
+            self.taken_and_returned()
+            harness.wake(self.device)
+
+
+class Reserved(Gigantic):
+    """The same from a contiguous reserve (CMA), which programs may use meanwhile and the kernel may not."""
+
+    def cma(self):
+        """Slices that lie in the reserve."""
+        return {s.id for s in self.device.snapshot() if s.state == dev.ONLINE and
+                any(run.reason and run.why() == "cma" for run in self.device.pages(s.id))}
+
+    def test_kernel_pages_keep_out_and_programs_leave(self):
+        reserve = self.cma()
+        self.assertEqual(len(reserve) * self.device.info().slice_bytes, 1 << 30)
+        for policy in self.policies():
+            # More than there is besides, so that some lies in the reserve
+            with Memory((harness.meminfo()["MemFree"] >> 10) - 512, huge=True) as memory:
+                memory.touch()
+                held = {s.id: s.counter("anon_mapped") for s in self.device.snapshot()}
+                self.assertGreater(sum(held[number] for number in reserve), 1024, policy)
+                # Little is free but in the reserve
+                pipes = [place_load.full_pipe() for _ in range(64)]
+                self.assertFalse(set(self.kernels()) & reserve, policy)
+                for pipe in pipes:
+                    place_load.close(pipe)
+                for start in range(0, memory.bytes, 8 * MIB):
+                    memory.map.madvise(mmap.MADV_DONTNEED, start, 4 * MIB)
+                self.taken_and_returned()
+                self.assertIsNone(memory.wrong_at())
+
+    def kernels(self):
+        """Slices with pages that are the kernel's for certain."""
+        return [s.id for s in self.device.snapshot() if s.state == dev.ONLINE and
+                any(run.what() in ("slab", "pagetable", "unmovable") for run in self.device.pages(s.id))]
+
+
+if __name__ == "__main__":
+    harness.main()
