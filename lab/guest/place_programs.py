@@ -11,7 +11,7 @@ from pathlib import Path
 import demo
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("openloop.c", "kpage.c")
+SOURCES = ("openloop.c", "memload.c")
 KEY_BYTES = 2000
 # Programs that work in a round
 ROUND = 3
