@@ -63,8 +63,8 @@ FLAVOUR ?= lean
 deb: setup ## Builds the Debian package ramslice into out/deb
 	@packaging/deb/build
 
-kernel-deb: setup ## Builds kernel packages: make kernel-deb FLAVOUR=lean or debian [KEY=.. CERT=..]
-	@lab/kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) $(FLAVOUR)
+kernel-deb: setup ## Builds kernel packages: make kernel-deb FLAVOUR=lean or debian [MODULES=..] [KEY=.. CERT=..]
+	@lab/kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) $(if $(MODULES),--modules $(MODULES)) $(FLAVOUR)
 
 rebase: ## Moves the series to Debian's newest kernel source, or names the conflicts
 	@lab/rebase

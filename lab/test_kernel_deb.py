@@ -36,6 +36,42 @@ class Configuration(unittest.TestCase):
         self.assertEqual(lab.otherwise(asked, got), [])
 
 
+class Modules(unittest.TestCase):
+    """Lists of modules, as lsmod prints them; anything else is refused by its place."""
+
+    def check(self, text):
+        with tempfile.NamedTemporaryFile("w") as file, contextlib.redirect_stderr(io.StringIO()) as said:
+            file.write(text)
+            file.flush()
+            try:
+                kernel_deb.check_modules(Path(file.name))
+            except SystemExit as end:
+                return end.code, said.getvalue()
+        return 0, said.getvalue()
+
+    def test_what_lsmod_prints_is_taken(self):
+        head = "Module                  Size  Used by\n"
+        self.assertEqual(self.check(f"{head}ext4 1036288 2\nvirtio_net             86016  0\nmbcache 16384 1 ext4\nraid6_pq 12 -2\n"), (0, ""))
+
+    def test_anything_else_is_refused_by_its_line(self):
+        head = "Module                  Size  Used by\n"
+        for text, told in (("", "names no module"), (head, "names no module"), ("ext4 1 0\n", "line 1: 'ext4 1 0'"),
+                           (f"{head}ext4 1 0\next4\n", "line 3: 'ext4'"), (f"{head}ext4 1 0\n\n", "line 3: ''"),
+                           (f"{head}ext4.ko 1 0\n", "line 2: 'ext4.ko 1 0'")):
+            with self.subTest(text):
+                status, said = self.check(text)
+                self.assertEqual(status, 2)
+                self.assertIn(told, said)
+
+    def test_only_a_flavour_with_modules_takes_a_list(self):
+        for words in (["lean", "--modules", "list"], ["debian", "--modules", "/nowhere/list"]):
+            with mock.patch.object(sys, "argv", ["kernel-deb", *words]), contextlib.redirect_stderr(io.StringIO()) as said, \
+                    self.assertRaises(SystemExit) as end:
+                kernel_deb.arguments()
+            self.assertEqual(end.exception.code, 2)
+            self.assertIn("--modules" if words[0] == "lean" else "/nowhere/list", said.getvalue())
+
+
 class Foretold(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
