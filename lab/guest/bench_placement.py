@@ -36,7 +36,7 @@ def cost(*words):
 
 def mixture(quick, policy, seed, low):
     """The load of place_load.py, and what it left."""
-    _, left = place_load.run(policy, 1 if quick else 6, seed, programs=True, steps=1 if quick else 3, low=low)
+    _, left = place_load.run(policy, 1 if quick else 5, seed, programs=True, steps=1 if quick else 2, low=low)
     return left
 
 
