@@ -179,6 +179,13 @@ class ToDo(unittest.TestCase):
             lab.study(args)
             self.assertEqual(path.read_text(), kept)
             self.assertIn("case: compile, 0 runs at scale full", stdout.getvalue())
+            # Nor is a run kept that took too long
+            figures["elapsed_s"] = lab.LIMIT_S + 1
+            path.write_text(json.dumps(summary()))
+            with contextlib.redirect_stderr(io.StringIO()) as stderr, self.assertRaises(SystemExit):
+                lab.study(args)
+            self.assertIn("901 s of the guest", stderr.getvalue())
+            self.assertEqual(json.loads(path.read_text()), summary())
 
     def test_runs_that_were_timed_by_two_processors_do_not_stand_beside_each_other(self):
         aged = run(start="aged", native_machine="two")
