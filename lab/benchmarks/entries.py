@@ -74,8 +74,8 @@ def _rounded(value):
     return [_rounded(v) for v in value] if isinstance(value, list) else value
 
 
-def judge(entry, goal):
-    """true, false, unmeasured or stale.
+def judge(entry, goal, suite=None):
+    """true, false, unmeasured or stale. How policies place pages matters for their own suite alone.
 
     Met means that the whole 95% interval is on the right side, and where a margin of equivalence is named, that both
     one-sided tests reject at 5%. A target with need_n asks for that many samples.
@@ -84,6 +84,8 @@ def judge(entry, goal):
         return "unmeasured"
     for flavour, kernel in entry["kernel"].items():
         if kernel["code"] != machines.code(flavour):
+            return "stale"
+        if suite == "placement" and kernel.get("placement") != machines.placement(flavour):
             return "stale"
     for program in programs.of(entry["name"]):
         # An entry from before programs were told is of unknown code.
@@ -116,12 +118,12 @@ def check(suites):
         run, kept = load(suite), load(suite, kept=True)
         for name, goal in wanted.items():
             entry = run.get(name)
-            state = judge(entry, goal)
-            if state in ("unmeasured", "stale") and name in kept and judge(kept[name], goal) in ("true", "false"):
-                entry, state = kept[name], judge(kept[name], goal)
+            state = judge(entry, goal, suite)
+            if state in ("unmeasured", "stale") and name in kept and judge(kept[name], goal, suite) in ("true", "false"):
+                entry, state = kept[name], judge(kept[name], goal, suite)
             entry = entry or kept.get(name)
             if entry and state == "unmeasured" and name in kept:
-                state = judge(entry, goal)
+                state = judge(entry, goal, suite)
             value = f"{entry['value']:.4g}" if entry else "-"
             interval = "[{:.4g}, {:.4g}]".format(*entry["ci95"]) if entry and entry.get("ci95") else "-"
             print(f"{name:<34} {value:>11} {interval:>23} {limit(goal):>9}  "

@@ -55,6 +55,8 @@ def lab_kernel():
 
 # Texts, tests, and the recount that somebody asks debugfs for: no figure depends on them.
 LEFT_OUT = {"Documentation", "tests", "selftests", "verify.c"}
+# How placement policies decide: of the figures taken under the policy stock, for which they decide nothing, none depends on it.
+PLACEMENT = {"place.c", "place.h", "rank.c"}
 
 
 def _feed(digest, paths):
@@ -70,14 +72,20 @@ def hashed(paths):
 
 
 def code(flavour):
-    """Hash of all that decides how this flavour behaves: its base, configuration, hooks and code."""
+    """Hash of all that decides how this flavour behaves under the policy stock: its base, configuration, hooks and code."""
     lab = lab_kernel()
     digest = hashlib.sha256((ROOT / "kernel/base.lock").read_bytes())
     paths = lab.fragments(flavour)
     if FLAVOURS[flavour][0]:
-        names = [name for name in lab.overlay() if not LEFT_OUT & set(name.parts)]
+        names = [name for name in lab.overlay() if not (LEFT_OUT | PLACEMENT) & set(name.parts)]
         paths = [*paths, *lab.series(), *(lab.OVERLAY / name for name in names)]
     return _feed(digest, [path for path in paths if path.suffix != ".patch" or "document-it" not in path.name])
+
+
+def placement(flavour):
+    """Hash of what decides besides under other policies, or None if the flavour has none."""
+    lab = lab_kernel()
+    return hashed(sorted(lab.OVERLAY / name for name in lab.overlay() if name.name in PLACEMENT)) if FLAVOURS[flavour][0] else None
 
 
 def image(flavour):
@@ -92,8 +100,11 @@ def image(flavour):
 
 def describe(images):
     """What an entry says of its kernels. Of an image that was named by hand, nobody knows from which code it is."""
+    def unless_named(flavour, what):
+        return None if f"RAMSLICE_IMAGE_{flavour.upper()}" in os.environ else what(flavour)
+
     return {
-        flavour: {"image": path.name, "code": None if f"RAMSLICE_IMAGE_{flavour.upper()}" in os.environ else code(flavour),
+        flavour: {"image": path.name, "code": unless_named(flavour, code), "placement": unless_named(flavour, placement),
                   "release": json.loads((path / "info.json").read_text())["release"],
                   "config_sha256": hashlib.sha256((path / "config").read_bytes()).hexdigest()[:16]}
         for flavour, path in images.items()
@@ -118,7 +129,7 @@ def modules(script):
 def identity(boot, images, quick):
     """Hash of all that decides what a boot finds out: kernel, programs, scripts, words. Else its figures are of something else."""
     kernel = describe(images)[boot.flavour]
-    about = [kernel["code"] or kernel["image"], boot.script, quick, *([str(word) for word in words]
+    about = [kernel["code"] or kernel["image"], kernel["placement"], boot.script, quick, *([str(word) for word in words]
              for words in (boot.words, boot.parts, boot.environment)), programs.codes()]
     digest = hashlib.sha256(json.dumps(about).encode())
     sources = [path for pattern in ("*.c", "*.h") for path in sorted((ROOT / "lab/guest").glob(pattern))]

@@ -20,7 +20,7 @@ POLICIES = ["stock", OURS, "low", "array", "list", "adaptive"]
 # Boots of the mixture: of ours and of what people have today, and with the first of the same seeds of each policy beside them
 SEEDS, SEEDS_BESIDE = 10, 4
 # Boots of the other parts: of ours and of what it is compared with, and of each policy beside it
-BOOTS, BOOTS_BESIDE = 10, 2
+BOOTS, BOOTS_BESIDE = 10, 1
 # Figure of merit: how it follows from a boot's figures
 FIGURES = {
     "c-light": ("c over the best of that run, 10 to 50% in use", lambda left: left["light"]["c"] / left["light"]["c_bound"]),

@@ -136,6 +136,14 @@ class Judgement(unittest.TestCase):
         self.assertEqual(self.judge(kernel={"plain": {"code": "then"}}), "stale")
         self.assertEqual(self.judge(kernel={"plain": {"code": None}}), "stale")
 
+    def test_stale_if_policies_decide_otherwise_where_they_decide_anything(self):
+        with mock.patch("benchmarks.machines.placement", lambda flavour: "now"):
+            for suite, there, verdict in (("placement", "now", "true"), ("placement", "then", "stale"), ("placement", None, "stale"),
+                                          ("slices", "then", "true")):
+                entry = ENTRY | {"kernel": {"plain": {"code": "now", "placement": there}}}
+                self.assertEqual(entries.judge(entry, GOAL, suite), verdict)
+            self.assertEqual(entries.judge(ENTRY, GOAL, "placement"), "stale")
+
     @mock.patch("benchmarks.programs.codes", lambda: dict.fromkeys(programs.PROGRAMS, "now"))
     def test_stale_if_the_program_is_another_or_unknown(self):
         for name, program in (("governor-share", "ramslice sim"), ("sim-6t", "ramslice sim"), ("daemon-on", "ramsliced"),

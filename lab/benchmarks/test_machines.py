@@ -29,7 +29,7 @@ class Boots(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.out = Path(folder.name)
-        self.kernel = {"image": "plain-1", "code": "now"}
+        self.kernel = {"image": "plain-1", "code": "now", "placement": "now"}
         self.program = "now"
         self.carried_out, self.ends_at, self.fails_at = [], None, None
         for target, what in (("OUT", self.out), ("_carry_out", self.carry_out),
@@ -124,8 +124,10 @@ class Boots(unittest.TestCase):
                 self.run_all(resume=True, **change)
                 self.assertEqual(self.carried_out, [])
         # Named by hand, the image is all that is known of its code
-        for name, value in (("kernel", {"image": "plain-1", "code": "then"}), ("kernel", {"image": "plain-1", "code": None}),
-                            ("kernel", {"image": "plain-2", "code": None}), ("program", "then")):
+        kernel = self.kernel
+        for name, value in (("kernel", kernel | {"code": "then"}), ("kernel", kernel | {"placement": "then"}),
+                            ("kernel", kernel | {"code": None}), ("kernel", kernel | {"image": "plain-2", "code": None}),
+                            ("program", "then")):
             with self.subTest(name):
                 setattr(self, name, value)
                 self.run_all(resume=True, script="bench_slices.py")
@@ -133,7 +135,7 @@ class Boots(unittest.TestCase):
 
     def test_an_image_that_was_built_anew_of_the_same_code_is_the_same(self):
         self.run_all(seed=5)
-        self.kernel = {"image": "plain-2", "code": "now"}
+        self.kernel |= {"image": "plain-2"}
         self.run_all(resume=True)
         self.assertEqual(self.carried_out, [])
 
@@ -173,6 +175,20 @@ class Boots(unittest.TestCase):
         # The last one is not shared
         self.assertEqual(machines.ahead([120], 1, 2), "; 1 left, about 2 min")
         self.assertEqual((machines.ahead([], 5, 1), machines.ahead([9], 0, 1)), ("", ""))
+
+    def test_how_policies_decide_is_told_apart_from_all_else(self):
+        def told(name):
+            """Hashes of a kernel in which this file is another one."""
+            with mock.patch.object(machines, "_feed", lambda digest, paths: " ".join(
+                    f"{path.name}{'*' if path.name == name else ''}" for path in paths)):
+                return machines.code("plain"), machines.placement("plain")
+
+        before = told(None)
+        for name, changes in (("place.c", (False, True)), ("rank.c", (False, True)), ("wake.c", (True, False)),
+                              ("ramslice_place.h", (True, False)), ("verify.c", (False, False)), ("place-kunit.c", (False, False))):
+            with self.subTest(name):
+                self.assertEqual(tuple(a != b for a, b in zip(told(name), before)), changes)
+        self.assertIsNone(machines.placement("stock"))
 
     def test_a_script_is_what_it_imports_too(self):
         names = {path.name for path in machines.modules("bench_placement.py")}

@@ -115,7 +115,7 @@ static struct page *find_block(struct ramslice_place *place,
 
 		if (n >= place->geom.nr_blocks) {
 			at++;
-			n = 0;
+			n = at < list->nr ? list->first[at] : 0;
 		} else {
 			pfn = ramslice_geom_block(&place->geom, id, n);
 			probes++;
@@ -211,16 +211,32 @@ struct page *__ramslice_place(struct zone *zone, struct page *page,
 
 /* --- ranking --------------------------------------------------------------- */
 
-/* What a policy goes by. Under ramslice_table_sem; counters are of no moment. */
+/* Free pages in the lists of CPUs: they count as used. Of no moment. */
+static u32 passing(const struct zone *zone)
+{
+	u32 nr = 0;
+	int cpu;
+
+	for_each_online_cpu(cpu)
+		nr += max(READ_ONCE(per_cpu_ptr(zone->per_cpu_pageset, cpu)->count),
+			  0);
+	return nr;
+}
+
+/*
+ * What a policy goes by. Under ramslice_table_sem; counters are of no moment.
+ * @first: for each kind of pages, the first pageblock that it may have
+ */
 static void look_at(const struct ramslice_slice *s,
-		    struct ramslice_place_slice *p)
+		    struct ramslice_place_slice *p,
+		    u32 first[RAMSLICE_PLACE_CLASSES])
 {
 	unsigned long pfn;
 	unsigned int n;
 
 	for_each_slice_block(p->id, n, pfn) {
 		const struct ramslice_block *block;
-		int free, lru, used;
+		int free, lru, used, type;
 
 		if (!pfn_to_online_page(pfn) ||
 		    page_zone(pfn_to_page(pfn)) != s->rz->zone)
@@ -236,12 +252,22 @@ static void look_at(const struct ramslice_slice *s,
 		p->nr_free += max(free, 0);
 		p->nr_lru += max(lru, 0);
 		p->nr_other += max(used - lru, 0);
-		if (!used)
-			p->free_blocks++;
-		else if (get_pageblock_migratetype(pfn_to_page(pfn)) !=
-			 MIGRATE_MOVABLE)
-			p->kernel_blocks++;
+		type = get_pageblock_migratetype(pfn_to_page(pfn));
+		if (used) {
+			p->kernel_blocks += type != MIGRATE_MOVABLE;
+			continue;
+		}
+		/* CMA and the atomic reserve have memory of their own */
+		if (type >= MIGRATE_PCPTYPES)
+			continue;
+		if (!p->free_blocks++)
+			first[RAMSLICE_PLACE_KERNEL] = n;
+		if (type == MIGRATE_MOVABLE && !p->movable_blocks++)
+			first[RAMSLICE_PLACE_USER] = n;
 	}
+	/* Who wants movable pages has these when nothing else is left */
+	if (!p->movable_blocks)
+		first[RAMSLICE_PLACE_USER] = first[RAMSLICE_PLACE_KERNEL];
 }
 
 /* @parts: an element for each slice. Returns those of before, to be freed. */
@@ -252,7 +278,9 @@ static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
 	u64 score[RAMSLICE_PLACE_CLASSES][RAMSLICE_PLACE_HINTS];
 	enum ramslice_place_class class;
 	u32 id, last_id[RAMSLICE_PLACE_CLASSES], index = 0, nr_kernel = 0;
+	u32 nr_passing = passing(rz->zone);
 	struct ramslice_slice *s;
+	int type;
 
 	spin_lock_irq(&rz->zone->lock);
 	memcpy(last_id, place->last_id, sizeof(last_id));
@@ -263,14 +291,16 @@ static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
 			.id = id,
 			.index = index++,
 			.nr_pages = s->nr_pages,
+			.nr_passing = nr_passing,
 			.fixed = READ_ONCE(s->unreclaimable),
 		};
+		u32 first[RAMSLICE_PLACE_CLASSES] = {};
 		u8 state = READ_ONCE(s->state);
 
 		cond_resched();
 		if (state != RAMSLICE_ONLINE && state != RAMSLICE_WAKING)
 			continue;
-		look_at(s, &p);
+		look_at(s, &p, first);
 		nr_kernel += ramslice_place_is_kernel(&p);
 		p.in_use = id == last_id[RAMSLICE_PLACE_KERNEL];
 		parts[id] = ramslice_place_likes(policy, RAMSLICE_PLACE_KERNEL,
@@ -278,9 +308,14 @@ static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
 		for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
 			p.in_use = id == last_id[class];
 			ramslice_place_offer(&list[class], score[class], id,
+					     first[class],
 					     ramslice_place_score(policy, class,
 								  &p, low_slices));
 		}
+	}
+	for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
+		for (type = 0; type < MIGRATE_PCPTYPES; type++)
+			list[class].block[type] = list[class].first[0];
 	}
 
 	spin_lock_irq(&rz->zone->lock);

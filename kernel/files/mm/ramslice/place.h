@@ -30,7 +30,9 @@ enum ramslice_place_policy {
  * @nr_free: in the allocator's lists
  * @nr_lru: on the LRU lists
  * @nr_other: the rest: kernel pages, and pages on their way
- * @free_blocks: pageblocks that are wholly free
+ * @nr_passing: of these, so many may be free pages in lists of CPUs
+ * @free_blocks: pageblocks that are wholly free, of any type that is placed
+ * @movable_blocks: those of them that are for movable pages
  * @kernel_blocks: others that are not for movable pages
  * @fixed: it can never be switched off
  * @in_use: the last that pages of the kind came from whose list is made
@@ -42,7 +44,9 @@ struct ramslice_place_slice {
 	u32 nr_free;
 	u32 nr_lru;
 	u32 nr_other;
+	u32 nr_passing;
 	u32 free_blocks;
+	u32 movable_blocks;
 	u32 kernel_blocks;
 	bool fixed;
 	bool in_use;
@@ -51,6 +55,7 @@ struct ramslice_place_slice {
 /**
  * struct ramslice_place_list - slices for one kind of pages, best first
  * @id: the slices
+ * @first: of each, the first pageblock that was wholly free
  * @nr: their number
  * @at: by migrate type of the free list: slices before this one have no
  *	pageblock on it that is wholly free, or had none when they were looked at
@@ -58,6 +63,7 @@ struct ramslice_place_slice {
  */
 struct ramslice_place_list {
 	u32 id[RAMSLICE_PLACE_HINTS];
+	u32 first[RAMSLICE_PLACE_HINTS];
 	u32 nr;
 	u32 at[MIGRATE_PCPTYPES];
 	u32 block[MIGRATE_PCPTYPES];
@@ -114,7 +120,8 @@ u64 ramslice_place_score(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
 			 const struct ramslice_place_slice *p, u32 nr_low);
 void ramslice_place_offer(struct ramslice_place_list *list,
-			  u64 score[RAMSLICE_PLACE_HINTS], u32 id, u64 points);
+			  u64 score[RAMSLICE_PLACE_HINTS], u32 id, u32 first,
+			  u64 points);
 
 enum ramslice_place_policy ramslice_place_policy(void);
 u32 ramslice_place_low_slices(void);

@@ -60,7 +60,8 @@ bool ramslice_place_class_of(int type, enum ramslice_place_class *class)
  */
 bool ramslice_place_is_kernel(const struct ramslice_place_slice *p)
 {
-	return p->fixed || p->kernel_blocks || p->nr_other >= p->nr_pages / 64;
+	return p->fixed || p->kernel_blocks ||
+	       p->nr_other >= p->nr_pages / 64 + p->nr_passing;
 }
 
 static bool is_empty(const struct ramslice_place_slice *p)
@@ -68,7 +69,10 @@ static bool is_empty(const struct ramslice_place_slice *p)
 	return p->nr_free == p->nr_pages;
 }
 
-/* First by tier, from 1; then by @likes. */
+/* Tiers are from 1 to 7. */
+#define MAX_TIER_BITS	3
+
+/* First by tier; then by @likes. */
 static u64 score(u32 tier, u32 likes)
 {
 	return (u64)tier << 32 | likes;
@@ -188,13 +192,23 @@ u64 ramslice_place_likes(enum ramslice_place_policy policy,
 	}
 }
 
-/* The same where a pageblock is wanted; 0, too, if it has none to give. */
+/*
+ * The same where a pageblock is wanted; 0, too, if it has none to give. For
+ * movable pages the allocator looks among the blocks of other types last, so
+ * that slices which have no others come last, whatever the policy.
+ */
 u64 ramslice_place_score(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
 			 const struct ramslice_place_slice *p, u32 nr_low)
 {
-	return p->free_blocks ? ramslice_place_likes(policy, class, p, nr_low) :
-				0;
+	u64 points;
+
+	if (!p->free_blocks)
+		return 0;
+	points = ramslice_place_likes(policy, class, p, nr_low);
+	if (class == RAMSLICE_PLACE_USER && !p->movable_blocks)
+		points >>= MAX_TIER_BITS;
+	return points;
 }
 
 /**
@@ -202,10 +216,12 @@ u64 ramslice_place_score(enum ramslice_place_policy policy,
  * @list: the list, best first; of equals, the one offered first
  * @score: scores of the list's slices
  * @id: the slice
+ * @first: its first pageblock that is wholly free
  * @points: its score; 0 is never good enough
  */
 void ramslice_place_offer(struct ramslice_place_list *list,
-			  u64 score[RAMSLICE_PLACE_HINTS], u32 id, u64 points)
+			  u64 score[RAMSLICE_PLACE_HINTS], u32 id, u32 first,
+			  u64 points)
 {
 	u32 to;
 
@@ -220,7 +236,9 @@ void ramslice_place_offer(struct ramslice_place_list *list,
 	for (; to && score[to - 1] < points; to--) {
 		score[to] = score[to - 1];
 		list->id[to] = list->id[to - 1];
+		list->first[to] = list->first[to - 1];
 	}
 	score[to] = points;
 	list->id[to] = id;
+	list->first[to] = first;
 }

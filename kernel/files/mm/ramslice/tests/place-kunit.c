@@ -38,6 +38,7 @@ static struct ramslice_place_slice slice(u32 id)
 	p.id = id;
 	p.index = id;
 	p.nr_pages = SLICE_PAGES;
+	p.movable_blocks = p.free_blocks;
 	return p;
 }
 
@@ -58,7 +59,7 @@ static u32 order_of(scores score_of, enum ramslice_place_policy policy,
 		struct ramslice_place_slice p = slice(id);
 
 		p.in_use = id == current_id;
-		ramslice_place_offer(&list, score, id,
+		ramslice_place_offer(&list, score, id, 0,
 				     score_of(policy, class, &p, NR_LOW));
 	}
 	memcpy(order, list.id, sizeof(list.id));
@@ -157,6 +158,46 @@ static void parts_are_stolen_by_policy(struct kunit *test)
 		     KERNEL_MORE, EMPTY, LAST, FULL, HALF, NEARLY_FULL);
 }
 
+/* Blocks of other types are what users come to when nothing else is left. */
+static void users_like_blocks_of_others_least(struct kunit *test)
+{
+	enum ramslice_place_policy policy;
+	u32 id, other;
+
+	for (policy = RAMSLICE_PLACE_STOCK + 1;
+	     policy < RAMSLICE_PLACE_POLICIES; policy++) {
+		for (id = 0; id < NR; id++) {
+			struct ramslice_place_slice p = slice(id);
+			u64 users, kernels;
+
+			if (!p.free_blocks)
+				continue;
+			kernels = ramslice_place_score(policy,
+						       RAMSLICE_PLACE_KERNEL,
+						       &p, NR_LOW);
+			p.movable_blocks = 0;
+			users = ramslice_place_score(policy,
+						     RAMSLICE_PLACE_USER, &p,
+						     NR_LOW);
+			KUNIT_EXPECT_GT(test, users, 0);
+			for (other = 0; other < NR; other++) {
+				struct ramslice_place_slice q = slice(other);
+
+				if (q.free_blocks)
+					KUNIT_EXPECT_LT(test, users,
+							ramslice_place_score(policy,
+									     RAMSLICE_PLACE_USER,
+									     &q, NR_LOW));
+			}
+			/* The kernel takes them over */
+			KUNIT_EXPECT_EQ(test, kernels,
+					ramslice_place_score(policy,
+							     RAMSLICE_PLACE_KERNEL,
+							     &p, NR_LOW));
+		}
+	}
+}
+
 static void stock_has_no_opinion(struct kunit *test)
 {
 	u32 order[RAMSLICE_PLACE_HINTS];
@@ -177,6 +218,11 @@ static void few_pages_make_no_kernel_slice(struct kunit *test)
 	p.nr_other = SLICE_PAGES / 64 - 1;
 	KUNIT_EXPECT_FALSE(test, ramslice_place_is_kernel(&p));
 	p.nr_other++;
+	KUNIT_EXPECT_TRUE(test, ramslice_place_is_kernel(&p));
+	/* Those that are free, but in lists of CPUs, may all be here */
+	p.nr_passing = 100;
+	KUNIT_EXPECT_FALSE(test, ramslice_place_is_kernel(&p));
+	p.nr_other += 100;
 	KUNIT_EXPECT_TRUE(test, ramslice_place_is_kernel(&p));
 	p.nr_other = 0;
 	p.kernel_blocks = 1;
@@ -226,11 +272,12 @@ static void the_best_are_kept(struct kunit *test)
 	prandom_seed_state(&rnd, 0x51ceULL);
 	for (id = 0; id < nr; id++) {
 		points[id] = prandom_u32_state(&rnd) % 500;
-		ramslice_place_offer(&list, score, id, points[id]);
+		ramslice_place_offer(&list, score, id, 3 * id, points[id]);
 	}
 	KUNIT_ASSERT_EQ(test, list.nr, RAMSLICE_PLACE_HINTS);
 	for (i = 0; i < list.nr; i++) {
 		KUNIT_EXPECT_EQ(test, score[i], points[list.id[i]]);
+		KUNIT_EXPECT_EQ(test, list.first[i], 3 * list.id[i]);
 		KUNIT_EXPECT_LE(test, score[i], worst);
 		/* Of equals, the one that was offered first */
 		if (i && score[i] == score[i - 1])
@@ -265,6 +312,7 @@ static struct kunit_case place_cases[] = {
 	KUNIT_CASE(list_begins_where_it_was),
 	KUNIT_CASE(adaptive_steals_from_the_most_free),
 	KUNIT_CASE(parts_are_stolen_by_policy),
+	KUNIT_CASE(users_like_blocks_of_others_least),
 	KUNIT_CASE(stock_has_no_opinion),
 	KUNIT_CASE(few_pages_make_no_kernel_slice),
 	KUNIT_CASE(only_three_types_are_placed),
