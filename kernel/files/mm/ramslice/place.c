@@ -16,10 +16,12 @@
  */
 
 #include <linux/irq_work.h>
+#include <linux/kstrtox.h>
 #include <linux/mmzone.h>
 #include <linux/page-isolation.h>
 #include <linux/ramslice_place.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/workqueue.h>
 #include "../internal.h"
 #include "place.h"
@@ -546,19 +548,24 @@ void ramslice_place_stats(struct ramslice_zone *rz,
 	spin_unlock_irq(&rz->zone->lock);
 }
 
-/* ramslice_placement= on the command line. */
+/* ramslice_placement= on the command line: a policy, or low,SLICES. */
 static enum ramslice_place_policy boot_policy __initdata;
 
 static int __init parse_placement(char *arg)
 {
+	u32 nr_low = RAMSLICE_PLACE_LOW_DEFAULT;
 	int found = arg ? ramslice_place_parse(arg) : -EINVAL;
 
+	if (arg && str_has_prefix(arg, "low,") &&
+	    !kstrtou32(arg + strlen("low,"), 10, &nr_low))
+		found = RAMSLICE_PLACE_LOW;
 	if (found < 0) {
 		pr_warn("ramslice: \"%s\" on the command line is no placement policy\n",
 			arg ?: "");
 		return found;
 	}
 	boot_policy = found;
+	low_slices = nr_low;
 	return 0;
 }
 early_param("ramslice_placement", parse_placement);
