@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Under each placement policy, memory that is kept for some stays theirs, and who looks for a place by himself finds one.
 
-Kinds wants 1 GiB and slices of 2 MiB, which are a pageblock each; Gigantic 6 GiB, slices of 64 MiB and a CPU with pages of
-1 GiB; Reserved 4 GiB, slices of 16 MiB and
-hugetlb_cma=1G.
+Kinds and Atomic want 1 GiB and slices of 2 MiB, which are a pageblock each; Gigantic 6 GiB, slices of 64 MiB and a CPU with
+pages of 1 GiB; Reserved such a CPU, 4 GiB, slices of 16 MiB and hugetlb_cma=1G.
 """
 
 import mmap
@@ -43,6 +42,11 @@ class Each(Test):
             dev.write(POLICY, policy)
             yield policy
 
+    def holding(self, why):
+        """Slices that are on, with pages that stay because of this."""
+        return {s.id for s in self.device.snapshot() if s.state == dev.ONLINE and
+                any(run.reason and run.why() == why for run in self.device.pages(s.id))}
+
     def come_and_go(self):
         """Kernel pages and a program's in turns, of which a part stays until the test ends."""
         for _ in range(4):
@@ -61,10 +65,31 @@ class Each(Test):
 
 
 class Kinds(Each):
-    def holding(self, why):
-        """Slices, which are a pageblock each, whose pages are kept for this."""
-        return {s.id for s in self.device.snapshot() if s.state == dev.ONLINE and
-                any(run.reason and run.why() == why for run in self.device.pages(s.id))}
+    def test_khugepaged_finds_blocks(self):
+        for policy in self.policies():
+            self.come_and_go()
+            with Known(24) as memory, hard.setting(KHUGEPAGED / "scan_sleep_millisecs", 1), \
+                    hard.setting(KHUGEPAGED / "alloc_sleep_millisecs", 1), hard.setting(KHUGEPAGED / "pages_to_scan", 65536):
+                self.assertEqual(memory.smaps("AnonHugePages"), 0)
+                memory.map.madvise(mmap.MADV_HUGEPAGE)
+                # All but what is not aligned, and what is counted a little later
+                huge = harness.until(lambda: memory.smaps("AnonHugePages") >= 20 << 10)
+                self.assertTrue(huge, (policy, memory.smaps("AnonHugePages")))
+                self.assertIsNone(memory.wrong_at())
+
+    def test_the_kernels_compaction_makes_blocks(self):
+        for policy in self.policies():
+            with Memory((harness.meminfo()["MemFree"] // 1024 - 100) & ~1) as memory:
+                memory.touch().punch(64 << 10)
+                before = free_blocks()
+                dev.write("/proc/sys/vm/compact_memory", 1)
+                # Half of what was taken is free, in runs of 64 KiB
+                self.assertGreater(free_blocks() - before, memory.bytes // (2 * MIB) // 4, policy)
+                self.assert_kept(memory, 64 << 10)
+
+
+class Atomic(Each):
+    """Wants a boot of its own, before anything else has used memory up to the last block."""
 
     def free_in(self, numbers):
         return sum(s.counter("free") for s in self.device.snapshot() if s.id in numbers)
@@ -93,28 +118,6 @@ class Kinds(Each):
                 place_load.close(pipe)
             self.assertEqual(self.holding("highatomic"), kept, policy)
 
-    def test_khugepaged_finds_blocks(self):
-        for policy in self.policies():
-            self.come_and_go()
-            with Known(24) as memory, hard.setting(KHUGEPAGED / "scan_sleep_millisecs", 1), \
-                    hard.setting(KHUGEPAGED / "alloc_sleep_millisecs", 1), hard.setting(KHUGEPAGED / "pages_to_scan", 65536):
-                self.assertEqual(memory.smaps("AnonHugePages"), 0)
-                memory.map.madvise(mmap.MADV_HUGEPAGE)
-                # All but what is not aligned, and what is counted a little later
-                huge = harness.until(lambda: memory.smaps("AnonHugePages") >= 20 << 10)
-                self.assertTrue(huge, (policy, memory.smaps("AnonHugePages")))
-                self.assertIsNone(memory.wrong_at())
-
-    def test_the_kernels_compaction_makes_blocks(self):
-        for policy in self.policies():
-            with Memory((harness.meminfo()["MemFree"] // 1024 - 100) & ~1) as memory:
-                memory.touch().punch(64 << 10)
-                before = free_blocks()
-                dev.write("/proc/sys/vm/compact_memory", 1)
-                # Half of what was taken is free, in runs of 64 KiB
-                self.assertGreater(free_blocks() - before, memory.bytes // (2 * MIB) // 4, policy)
-                self.assert_kept(memory, 64 << 10)
-
 
 class Gigantic(Each):
     """A page that is many slices, from wherever there is room in one piece."""
@@ -138,13 +141,8 @@ class Gigantic(Each):
 class Reserved(Gigantic):
     """The same from a contiguous reserve (CMA), which programs may use meanwhile and the kernel may not."""
 
-    def cma(self):
-        """Slices that lie in the reserve."""
-        return {s.id for s in self.device.snapshot() if s.state == dev.ONLINE and
-                any(run.reason and run.why() == "cma" for run in self.device.pages(s.id))}
-
     def test_its_free_blocks_are_in_no_policys_way(self):
-        zone = next(z for z in self.device.zones() if z.index in self.zones_of(self.cma()))
+        zone = next(z for z in self.device.zones() if z.index in self.zones_of(self.holding("cma")))
         folder = next(folder for folder in dev.zone_folders() if folder.name == zone.name.decode())
         for policy in POLICIES[1:]:
             dev.write(POLICY, policy)
@@ -164,9 +162,10 @@ class Reserved(Gigantic):
         return {z.index for z in self.device.zones() if (z.node, z.zone) in where}
 
     def test_kernel_pages_keep_out_and_programs_leave(self):
-        reserve = self.cma()
+        reserve = self.holding("cma")
         self.assertEqual(len(reserve) * self.device.info().slice_bytes, 1 << 30)
-        for policy in self.policies():
+        for policy in ("stock", "packed", "array"):
+            dev.write(POLICY, policy)
             # More than there is besides, so that some lies in the reserve
             with Memory((harness.meminfo()["MemFree"] // 1024 - 512) & ~7, huge=True) as memory:
                 memory.touch()

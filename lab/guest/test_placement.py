@@ -6,6 +6,7 @@ Wants 2 GiB, slices of 16 MiB and a disk; Small a machine of 512 MiB that is one
 """
 
 import errno
+import resource
 import threading
 
 import hard
@@ -222,6 +223,7 @@ class NothingFails(Test):
 
     def test_nothing_is_reclaimed_for_kernel_pages_because_of_a_policy(self):
         dev.write(LOW, 1)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
         # Whoever takes over a block of another type has kswapd work ahead, under stock, too: that is not what is asked here
         with hard.setting("/proc/sys/vm/watermark_boost_factor", 0):
             for policy in POLICIES:
