@@ -15,8 +15,6 @@ SOURCES = ("openloop.c", "memload.c")
 KEY_BYTES = 2000
 # Programs that work in a round
 ROUND = 3
-# Unpacked trees of a thousand names each that are kept; walking them fills the caches of dentries and inodes
-TREES = 6
 
 
 def quiet(*words):
@@ -26,15 +24,13 @@ def quiet(*words):
 
 
 class Programs:
-    """One of each at a time, in an order by chance; a folder on a disk is theirs."""
+    """One at a time, in an order by chance; a folder on a disk is theirs."""
 
     def __init__(self, chance, folder):
         self.random, self.folder = chance, folder
-        self.keys = self.unpacked = 0
+        self.keys = 0
         self.works = [self.build, self.server, self.archive, self.serve, self.walk]
         folder.mkdir()
-        # From what the host lends, once: it is slow to look at
-        quiet("tar", "-cf", folder / "tree.tar", "-C", "/usr/include", "linux", "asm-generic")
         demo.start_redis(1)
 
     def round(self, after):
@@ -46,28 +42,6 @@ class Programs:
     def build(self):
         """A compiler for a file."""
         quiet("gcc", "-O1", "-c", HERE / self.random.choice(SOURCES), "-o", self.folder / "built.o")
-
-    def server(self):
-        """Redis grows, and now and then throws its data away."""
-        if self.keys > 30000:
-            demo.redis("flushall", "sync")
-            self.keys = 0
-        nr = self.random.randrange(2000, 8000)
-        demo.redis("debug", "populate", nr, f"k{self.keys}", KEY_BYTES)
-        self.keys += nr
-
-    def tree(self, number):
-        return self.folder / f"tree{number}"
-
-    def archive(self):
-        """A tree is unpacked and packed anew, and the oldest one removed."""
-        tree, packed = self.tree(self.unpacked), self.folder / "tree.tar"
-        tree.mkdir()
-        quiet("tar", "-xf", packed, "-C", tree)
-        quiet("tar", "-cf", packed, "-C", tree, ".")
-        if self.unpacked >= TREES:
-            shutil.rmtree(self.tree(self.unpacked - TREES))
-        self.unpacked += 1
 
     def server(self):
         """Redis grows, and now and then throws its data away."""

@@ -26,7 +26,8 @@ GIB_PAGE = hard.MAP_HUGETLB | 30 << 26
 
 def free_blocks():
     """Free pageblocks, by the free lists."""
-    order = dev.Device().info().pageblock_bytes.bit_length() - PAGE.bit_length()
+    with dev.Device() as device:
+        order = device.info().pageblock_bytes.bit_length() - PAGE.bit_length()
     found = 0
     for line in dev.read("/proc/buddyinfo").splitlines():
         lists = re.split(r"zone +\w+ +", line)[1].split()
@@ -56,7 +57,6 @@ class Each(Test):
             for pipe in pipes[1:]:
                 place_load.close(pipe)
             self.addCleanup(place_load.close, pipes[0])
-
 
     def assert_kept(self, memory, given_up):
         """Every second part of the memory, of so many bytes each, was given up; the others still have their marks."""
