@@ -58,6 +58,14 @@ LEFT_OUT = {"Documentation", "tests", "selftests", "verify.c"}
 # How placement policies decide: of the figures taken under the policy stock, for which they decide nothing, none depends on it.
 PLACEMENT = {"place.c", "place.h", "rank.c"}
 
+# What was mended after figures were taken, of which none depends on it, since no boot that they are of can meet it: {hash with
+# the mend: hash that the figures have}. What it costs, if anything, was measured anew.
+MENDED = {
+    # Packing took destinations beyond the end of their zone from slices that reach over it. These machines have one node, and
+    # no such slices but the first. Emptying looks at the zone of each destination: the entries empty-* were taken with it.
+    "9ba07c28e2a0466d": "2fe84bf02dcc61b8",
+}
+
 
 def _feed(digest, paths):
     for path in paths:
@@ -79,7 +87,8 @@ def code(flavour):
     if FLAVOURS[flavour][0]:
         names = [name for name in lab.overlay() if not (LEFT_OUT | PLACEMENT) & set(name.parts)]
         paths = [*paths, *lab.series(), *(lab.OVERLAY / name for name in names)]
-    return _feed(digest, [path for path in paths if path.suffix != ".patch" or "document-it" not in path.name])
+    found = _feed(digest, [path for path in paths if path.suffix != ".patch" or "document-it" not in path.name])
+    return MENDED.get(found, found)
 
 
 def placement(flavour):

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """NUMA and control groups: emptying moves no page to another node, and nothing in a group's books or to its limit.
 
-Wants two nodes of 512 MiB with a CPU each, and slices of 16 MiB.
+Wants two nodes of 512 MiB with a CPU each, and slices of 16 MiB; Spanning wants others.
 """
 
 import contextlib
+import mmap
 import os
 import time
 from pathlib import Path
@@ -132,6 +133,26 @@ class Nodes(Test):
                 self.device.request("compact", node=1, flags=dev.IGNORE_BACKOFF)
                 self.assert_kept(memories, before)
                 self.assertEqual(set(filler.nodes()), {1})
+
+
+class Spanning(Test):
+    """Wants slices of 24 MiB and movablecore=256M: one begins at the end of node 0's Movable zone and ends on node 1."""
+
+    def test_a_slice_that_ends_on_another_node_takes_no_page_there(self):
+        spanning = [s for s in self.device.snapshot() if dev.REASONS[s.reason] == "zone-end"]
+        last = max(s.id for s in self.device.snapshot() if s.node == 0)
+        self.assertIn(last, [s.id for s in spanning])
+        with Known(60, fill=False) as memory:
+            memory.bind(hard.MPOL_BIND, [0])
+            memory.fill()
+            # What is left of each slice has to move
+            for page in range(0, memory.nr, 2):
+                memory.map.madvise(mmap.MADV_DONTNEED, page * PAGE, PAGE)
+            left, before = range(1, memory.nr, 2), memory.nodes()
+            done = self.device.request("compact", node=0, flags=dev.IGNORE_BACKOFF)
+            self.assertGreater(done.pages_migrated, 1000)
+            self.assertEqual(memory.nodes(), before)
+            self.assertIsNone(memory.wrong_at(left))
 
 
 class Groups(Test):

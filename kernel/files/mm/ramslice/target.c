@@ -41,13 +41,16 @@ void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
 
 /*
  * Movable pages go into movable pageblocks only: elsewhere they would stand
- * in the way of the kernel's own allocations, which would then spread.
+ * in the way of the kernel's own allocations, which would then spread. A slice
+ * that spans the end of its zone has blocks of another one, maybe of another
+ * node: those are not for this zone's pages.
  */
-static struct ramslice_block *target_block(unsigned long pfn)
+static struct ramslice_block *target_block(u32 id, unsigned long pfn)
 {
 	struct page *page = pfn_to_online_page(pfn);
 
-	if (!page || get_pageblock_migratetype(page) != MIGRATE_MOVABLE)
+	if (!page || page_zone(page) != ramslice_slices[id].rz->zone ||
+	    get_pageblock_migratetype(page) != MIGRATE_MOVABLE)
 		return NULL;
 	return ramslice_block(pfn);
 }
@@ -66,7 +69,7 @@ void ramslice_target_room(u32 id, u64 *nr_free, u64 *nr_cache)
 	*nr_free = 0;
 	*nr_cache = 0;
 	for_each_slice_block(id, n, pfn) {
-		struct ramslice_block *block = target_block(pfn);
+		struct ramslice_block *block = target_block(id, pfn);
 		u32 counters[RAMSLICE_NR_COUNTERS];
 		unsigned int c;
 
@@ -92,7 +95,8 @@ static bool take_block(struct ramslice_target *t, u32 id, unsigned long start,
 		struct page *page = pfn_to_page(pfn);
 		unsigned int order;
 
-		if (!PageBuddy(page)) {
+		/* A zone may end inside a pageblock; the lock is for this one */
+		if (page_zone(page) != zone || !PageBuddy(page)) {
 			pfn++;
 			continue;
 		}
@@ -217,7 +221,7 @@ void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
 		if (id == RAMSLICE_NO_ID)
 			break;
 		pfn = ramslice_geom_block(&ramslice_geom, id, t->block);
-		block = target_block(pfn);
+		block = target_block(id, pfn);
 		if (block && t->dropping && has_cache(block))
 			dropped = drop_some(t, pfn);
 		if (!dropped || t->offset >= pageblock_nr_pages) {
@@ -261,7 +265,7 @@ static void fill_large(struct ramslice_target *t, unsigned int order)
 
 			pfn = ramslice_geom_block(&ramslice_geom, id,
 						  t->large_block);
-			block = target_block(pfn);
+			block = target_block(id, pfn);
 			if (!block || atomic_read(&block->count[RAMSLICE_FREE]) <
 				      1 << order)
 				continue;
