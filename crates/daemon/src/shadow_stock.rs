@@ -129,8 +129,12 @@ fn refuses(look: &Look, headroom: &Headroom, slice: &Slice, moves: Pages) -> Opt
     if free < slice.counters.free + moves {
         return Some(Reason::NoRoom);
     }
+    // What moves goes to the highest zones of the node first; what finds no room there stays in the slice's own.
+    let above = look.zones.iter().filter(|zone| zone.node == slice.node && zone.zone > slice.zone);
+    let room: Pages = above.map(|zone| zone.free_pages - zone.awake_reserve_pages).sum();
     let key = ZoneKey::of_slice(slice);
-    let short = |zone: &Zone| zone.free_pages < slice.counters.free + zone.awake_reserve_pages;
+    let taken = slice.counters.free + (moves - room);
+    let short = |zone: &Zone| zone.free_pages < taken + zone.awake_reserve_pages;
     let lost = slice.present.bytes(look.info.page_bytes);
     let most = headroom.available.0.saturating_sub(headroom.margin.0);
     let too_little = lost.0 > most || look.zones.iter().any(|zone| ZoneKey::of(zone) == key && short(zone));

@@ -66,12 +66,6 @@ pub(super) fn read(system: &dyn System) -> Result<BTreeMap<u64, Block>, Error> {
     Ok(found)
 }
 
-/// Whether the same blocks are in the same states.
-pub(super) fn same_states(one: &BTreeMap<u64, Block>, other: &BTreeMap<u64, Block>) -> bool {
-    let state = |(number, block): (&u64, &Block)| (*number, block.state);
-    one.iter().map(state).eq(other.iter().map(state))
-}
-
 /// Whether a block is online, or there is no such block.
 pub(super) fn is_on(blocks: &BTreeMap<u64, Block>, number: u64) -> bool {
     blocks.get(&number).is_none_or(|block| block.state == BlockState::Online)

@@ -45,6 +45,9 @@ pub(super) struct Inner {
     since: Option<Instant>,
     /// What a write takes.
     pub(super) write_ms: u64,
+    /// What reading a batch of pages takes, and how many pages' flags were read.
+    pub(super) batch_ms: u64,
+    pub(super) pages_read: u64,
 }
 
 /// A made-up machine of 2 GiB in blocks of 64 MiB. Shared, so that a test sees what the backend does.
@@ -271,7 +274,9 @@ impl System for Fake {
     }
 
     fn words(&self, path: &str, first: u64, into: &mut [u64]) -> io::Result<usize> {
-        let inner = self.inner();
+        let mut inner = self.inner();
+        inner.now_ms += inner.batch_ms;
+        inner.pages_read += if path == "proc/kpageflags" { into.len() as u64 } else { 0 };
         let from = match path {
             "proc/kpageflags" => &inner.flags,
             "proc/kpagecount" => &inner.counts,

@@ -41,7 +41,8 @@ pub(super) struct Part {
 #[derive(Debug, Clone)]
 pub(super) struct Look {
     pub(super) time: Duration,
-    /// What it took.
+    /// When looking at pages began, and what all of it took.
+    pub(super) walked: Duration,
     pub(super) cost: Duration,
     pub(super) page: Bytes,
     pub(super) block: Bytes,
@@ -50,8 +51,8 @@ pub(super) struct Look {
     pub(super) zones: Vec<ZoneInfo>,
     pub(super) parts: Vec<Part>,
     pub(super) store: Store,
-    /// Pages were looked at; waking needs no more than the states of blocks, and quickly.
-    walked: bool,
+    /// All pages were looked at, and not only those that somebody asked for.
+    pub(super) complete: bool,
 }
 
 /// States of slices, by ascending id: all that can be told without looking at pages.
@@ -122,14 +123,16 @@ fn walk(
 }
 
 impl Look {
-    pub(super) fn take(system: &dyn System, block: Bytes, page: Bytes, walked: bool) -> Result<Self, Error> {
+    /// Blocks and zones alone, quickly: waking needs no more.
+    pub(super) fn glance(system: &dyn System, block: Bytes, page: Bytes) -> Result<Self, Error> {
         let time = system.now();
         // Whoever takes a block away writes down first which zone it is of: what is seen to be away has a zone there.
         let blocks = blocks::read(system)?;
         let store = Store::read(system)?;
-        let blocks_per_slice = (store.slice_bytes.0 / block.0).max(1);
+        let blocks_per_slice = store.blocks_per_slice(block);
         let mut look = Self {
             time,
+            walked: time,
             cost: Duration::ZERO,
             page,
             block,
@@ -138,18 +141,86 @@ impl Look {
             zones: read_zones(system)?,
             parts: Vec::new(),
             store,
-            walked,
+            complete: false,
         };
-        let mut slices: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for &number in look.blocks.keys() {
-            slices.entry(number / blocks_per_slice).or_default().push(number);
-        }
-        for (id, blocks) in slices {
-            let part = look.part(system, SliceId(id as u32), blocks)?;
+        for (id, blocks) in look.slices_of_blocks() {
+            let part = look.part(system, id, blocks, false)?;
             look.parts.push(part);
         }
-        look.cost = system.now().saturating_sub(time);
         Ok(look)
+    }
+
+    /// Looks at the pages of the slices that are wanted; `goes_on` is asked before each.
+    pub(super) fn walk(
+        &mut self,
+        system: &dyn System,
+        wanted: impl Fn(&Self, &Part) -> bool,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        self.complete = true;
+        for at in 0..self.parts.len() {
+            if !wanted(self, &self.parts[at]) {
+                self.complete = false;
+                continue;
+            }
+            if !goes_on() {
+                return Err(failed(system.path(FLAGS), Access::Read, std::io::ErrorKind::Interrupted.into()));
+            }
+            let Part { id, blocks, .. } = &self.parts[at];
+            self.parts[at] = self.part(system, *id, blocks.clone(), true)?;
+        }
+        self.cost = system.now().saturating_sub(self.time);
+        Ok(())
+    }
+
+    /// Brings a look up to date without walking again: blocks, zones and what is remembered are as they are now, and pages are
+    /// looked at where blocks changed their states. Says whether that could be done: slices may have other bounds now.
+    pub(super) fn refresh(&mut self, system: &dyn System) -> Result<bool, Error> {
+        self.time = system.now();
+        let before = std::mem::replace(&mut self.blocks, blocks::read(system)?);
+        self.store = Store::read(system)?;
+        self.zones = read_zones(system)?;
+        let slices = self.slices_of_blocks();
+        let same = slices.len() == self.parts.len()
+            && slices
+                .iter()
+                .zip(&self.parts)
+                .all(|((id, blocks), part)| *id == part.id && *blocks == part.blocks);
+        if !same || self.store.blocks_per_slice(self.block) != self.blocks_per_slice {
+            return Ok(false);
+        }
+        for at in 0..self.parts.len() {
+            let part = &self.parts[at];
+            let was = |number: &u64| before.get(number).map(|block| block.state);
+            let is = |number: &u64| self.blocks.get(number).map(|block| block.state);
+            let changed = part.blocks.iter().any(|number| was(number) != is(number));
+            if changed || state(&self.members(&part.blocks)) != part.state {
+                self.parts[at] = self.part(system, part.id, part.blocks.clone(), true)?;
+            } else {
+                // Somebody may have set other prices.
+                let price = self.price(&part.sum);
+                self.parts[at].price = price;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The blocks of each slice, by ascending id.
+    fn slices_of_blocks(&self) -> Vec<(SliceId, Vec<u64>)> {
+        let mut slices: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for &number in self.blocks.keys() {
+            slices.entry(number / self.blocks_per_slice).or_default().push(number);
+        }
+        slices.into_iter().map(|(id, blocks)| (SliceId(id as u32), blocks)).collect()
+    }
+
+    fn members(&self, numbers: &[u64]) -> Vec<&Block> {
+        numbers.iter().filter_map(|number| self.blocks.get(number)).collect()
+    }
+
+    fn price(&self, sum: &Sum) -> Price {
+        let stays = sum.never() || sum.stays > Pages::ZERO;
+        price::slice(self.store.prices(), self.frames(), sum, stays)
     }
 
     /// Pages of a block.
@@ -179,9 +250,15 @@ impl Look {
         }
     }
 
-    /// Looks at the pages of a slice.
-    pub(super) fn part(&self, system: &dyn System, id: SliceId, numbers: Vec<u64>) -> Result<Part, Error> {
-        let members: Vec<&Block> = numbers.iter().filter_map(|number| self.blocks.get(number)).collect();
+    /// A slice as it is now, with a look at its pages or without.
+    pub(super) fn part(
+        &self,
+        system: &dyn System,
+        id: SliceId,
+        numbers: Vec<u64>,
+        walks: bool,
+    ) -> Result<Part, Error> {
+        let members = self.members(&numbers);
         let state = state(&members);
         let node = members.first().map_or(NodeId(0), |block| block.node);
         let mut zone = None;
@@ -195,7 +272,7 @@ impl Look {
                 sum.grave(Reason::ZoneEnd);
             }
             zone = zone.or(here);
-            if block.state != BlockState::Offline && self.walked {
+            if block.state != BlockState::Offline && walks {
                 sum.join(&self.look_at(system, number, here == Some("Movable"))?);
             } else if state == SliceState::Offline {
                 sum.present += self.block_pages();
@@ -214,8 +291,7 @@ impl Look {
         } else {
             sum.settle(Pages::ZERO);
         }
-        let stays = sum.never() || sum.stays > Pages::ZERO;
-        let price = price::slice(self.store.prices(), self.frames(), &sum, stays);
+        let price = self.price(&sum);
         Ok(Part { id, state, blocks: numbers, node, zone, sum, price })
     }
 
@@ -247,7 +323,7 @@ impl Look {
         self.zones.iter().find(inside).or_else(first).map(|zone| zone.name.clone()).unwrap_or_default()
     }
 
-    fn zone_number(&self, part: &Part) -> ZoneNumber {
+    pub(super) fn zone_number(&self, part: &Part) -> ZoneNumber {
         self.zone(part.node, &part.zone).map_or(ZoneNumber(0), |zone| zone.number)
     }
 

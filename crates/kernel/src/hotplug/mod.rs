@@ -42,12 +42,15 @@ use crate::error::Error;
 use crate::names::Names;
 use crate::page_owner;
 use crate::paths::Paths;
-use look::Look;
+use look::{Look, Part};
 use store::Store;
 use system::{Files, System};
 
 /// How often block states are looked at while waiting for a change: there is no event for it without a netlink socket.
 const POLL: Duration = Duration::from_millis(250);
+
+/// Of one CPU, no more than a tenth goes into looking, unless [`HotplugBackend::patient`] says otherwise.
+const PATIENCE: u32 = 10;
 
 /// A kernel without ramslice, through memory hotplug.
 pub struct HotplugBackend {
@@ -64,6 +67,10 @@ pub struct HotplugBackend {
     seen: Mutex<(u64, Vec<SliceState>)>,
     /// A [`Guard`] waits to wake slices: a request that takes memory away gives up.
     wanted: AtomicBool,
+    /// A look at pages may stand for the present for so many times what it took.
+    patience: u32,
+    /// Asked before each slice that is looked at.
+    goes_on: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl HotplugBackend {
@@ -83,7 +90,34 @@ impl HotplugBackend {
         let page = Bytes(rustix::param::page_size() as u64);
         let clock_khz = clock::read(&*system);
         let (last, seen) = (Mutex::new(None), Mutex::new((0, Vec::new())));
-        Ok(Self { system, paths, names, block, page, clock_khz, last, seen, wanted: AtomicBool::new(false) })
+        Ok(Self {
+            system,
+            paths,
+            names,
+            block,
+            page,
+            clock_khz,
+            last,
+            seen,
+            wanted: AtomicBool::new(false),
+            patience: PATIENCE,
+            goes_on: Box::new(|| true),
+        })
+    }
+
+    /// Lets a look at pages stand for the present for so many times what it took: of one CPU, at most one part in so many goes
+    /// into looking. Blocks, zones and what is available are as they are now all the same, and before a slice is emptied its own
+    /// pages are looked at anew.
+    #[must_use]
+    pub fn patient(self, times: u32) -> Self {
+        Self { patience: times, ..self }
+    }
+
+    /// Asks this before each slice whose pages are looked at, which takes a few tenths of a second per 10 GiB; when it says no,
+    /// looking ends with an error.
+    #[must_use]
+    pub fn asking(self, goes_on: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { goes_on: Box::new(goes_on), ..self }
     }
 
     /// Whether a guard waits to wake slices.
@@ -93,12 +127,23 @@ impl HotplugBackend {
 
     /// A fresh look at everything.
     fn look(&self) -> Result<Look, Error> {
-        let mut look = Look::take(&*self.system, self.block, self.page, true)?;
-        if !look.brought_back().is_empty() {
-            self.forget(&mut look);
-        }
+        let mut look = self.look_at(|_, _| true)?;
+        self.settle(&mut look);
         *lock(&self.last) = Some(look.clone());
         Ok(look)
+    }
+
+    /// A fresh look at the pages of some slices.
+    fn look_at(&self, wanted: impl Fn(&Look, &Part) -> bool) -> Result<Look, Error> {
+        let mut look = self.glance()?;
+        look.walk(&*self.system, wanted, &*self.goes_on)?;
+        Ok(look)
+    }
+
+    fn settle(&self, look: &mut Look) {
+        if !look.brought_back().is_empty() {
+            self.forget(look);
+        }
     }
 
     /// Blocks that somebody else has brought back are no longer ours. While a request runs, that is its own matter.
@@ -119,22 +164,29 @@ impl HotplugBackend {
 
     /// A look at blocks and zones alone.
     fn glance(&self) -> Result<Look, Error> {
-        Look::take(&*self.system, self.block, self.page, false)
+        Look::glance(&*self.system, self.block, self.page)
     }
 
-    /// A look that is not older than ten times what taking it costs: no more than a tenth of a CPU goes into looking.
-    /// What is off is as it is now, whoever switched it.
+    /// A look whose pages were looked at not longer ago than its cost allows.
     fn recent(&self) -> Result<Look, Error> {
-        let last = lock(&self.last).clone();
-        match last {
-            Some(look)
-                if self.system.now() < look.time + look.cost * 10
-                    && blocks::same_states(&look.blocks, &blocks::read(&*self.system)?) =>
-            {
+        match self.standing()? {
+            Some(mut look) => {
+                self.settle(&mut look);
+                *lock(&self.last) = Some(look.clone());
                 Ok(look)
             }
-            _ => self.look(),
+            None => self.look(),
         }
+    }
+
+    /// The last look, brought up to date, if it may still stand for the present.
+    fn standing(&self) -> Result<Option<Look>, Error> {
+        let last = lock(&self.last).clone();
+        let Some(mut look) = last.filter(|look| self.system.now() < look.walked + look.cost * self.patience)
+        else {
+            return Ok(None);
+        };
+        Ok(look.refresh(&*self.system)?.then_some(look))
     }
 
     /// Changes what is remembered, alone.
@@ -201,9 +253,7 @@ impl Backend for HotplugBackend {
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
         request
             .refuse_hold("what memory hotplug has switched off stays off, unless `ramslice guard` runs")?;
-        let outcome = request::run(self, request);
-        *lock(&self.last) = None;
-        Ok(outcome?)
+        Ok(request::run(self, request)?)
     }
 
     fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
@@ -217,7 +267,6 @@ impl Backend for HotplugBackend {
             }
             let now = self.changes()?;
             if now != before {
-                *lock(&self.last) = None;
                 return Ok(Some(now));
             }
             if self.system.now() >= end {

@@ -38,17 +38,11 @@ pub(super) fn run(backend: &HotplugBackend, request: &Request) -> Result<Outcome
     let system = &*backend.system;
     let _held = if request.dry_run { None } else { Some(alone(system)?) };
     let began = system.now();
-    let wakes = request.op.wakes();
-    let mut run = Run {
-        backend,
-        system,
-        request,
-        look: if wakes { backend.glance()? } else { backend.look()? },
-        outcome: Outcome::default(),
-        spent: Price::ZERO,
-        end: began + request.deadline.unwrap_or(DEADLINE),
-        work: Work::default(),
-    };
+    let look = look_for(backend, request)?;
+    // On a large machine looking alone may take longer than the deadline: that is for what is done to slices.
+    let end = system.now() + request.deadline.unwrap_or(DEADLINE);
+    let (outcome, spent, work) = (Outcome::default(), Price::ZERO, Work::default());
+    let mut run = Run { backend, system, request, look, outcome, spent, end, work };
     for number in run.look.brought_back() {
         run.look.store.blocks.remove(&number);
     }
@@ -57,7 +51,31 @@ pub(super) fn run(backend: &HotplugBackend, request: &Request) -> Result<Outcome
     if !request.dry_run {
         run.remember()?;
     }
+    if run.look.complete {
+        *lock(&backend.last) = Some(run.look);
+    }
     result.map(|()| run.outcome)
+}
+
+/// What a request needs to see: pages of those slices alone that it may empty. Where the last look may still stand for the present
+/// it does; each slice is looked at anew before it is emptied.
+fn look_for(backend: &HotplugBackend, request: &Request) -> Result<Look, Error> {
+    if request.op.wakes() {
+        return backend.glance();
+    }
+    if let Some(look) = backend.standing()? {
+        return Ok(look);
+    }
+    backend.look_at(|look, part| match request.op {
+        Op::Offline(id) => part.id == id,
+        _ => is_in(request, look, part),
+    })
+}
+
+/// Whether a slice is in the request's node and zone.
+fn is_in(request: &Request, look: &Look, part: &Part) -> bool {
+    request.node.is_none_or(|node| node == part.node)
+        && request.zone.is_none_or(|zone| zone == look.zone_number(part))
 }
 
 /// Why a slice stays as it is.
@@ -100,6 +118,7 @@ impl Run<'_> {
         match self.request.op {
             Op::Offline(id) => {
                 let part = self.find(id)?;
+                let part = self.look.part(self.system, id, part.blocks, true)?;
                 let result = self.offline(&part)?;
                 self.single(id, result);
             }
@@ -138,11 +157,7 @@ impl Run<'_> {
 
     /// The slices in the request's node and zone.
     fn wanted(&self) -> Result<Vec<Part>, Error> {
-        let number = |part: &Part| self.look.slice(part).zone;
-        let fits = |part: &&Part| {
-            self.request.node.is_none_or(|node| node == part.node)
-                && self.request.zone.is_none_or(|zone| zone == number(part))
-        };
+        let fits = |part: &&Part| is_in(self.request, &self.look, part);
         let found: Vec<Part> = self.look.parts.iter().filter(fits).cloned().collect();
         if found.is_empty() && (self.request.node.is_some() || self.request.zone.is_some()) {
             return Err(Error::NotFound { what: "slice in this node and zone".to_owned() });
@@ -168,7 +183,7 @@ impl Run<'_> {
                 return Ok(());
             }
             // What went before may have filled it: dearer than thought, it waits for its turn.
-            let part = self.look.part(self.system, part.id, part.blocks)?;
+            let part = self.look.part(self.system, part.id, part.blocks, true)?;
             if parts.last().is_some_and(|next| next.price < part.price) {
                 let at = parts.partition_point(|other| other.price > part.price);
                 parts.insert(at, part);
@@ -230,9 +245,14 @@ impl Run<'_> {
         if free < needed {
             return refuse(Reason::NoRoom);
         }
-        zones.retain(|zone| zone.node == part.node && zone.name == part.zone);
+        // What moves goes to the highest zones of the node first; what finds no room there stays in the slice's own.
+        zones.retain(|zone| zone.node == part.node);
         let block = self.look.block_pages();
-        if zones.iter().any(|zone| zone.free < part.sum.counters.free + zone.awake_reserve(block)) {
+        let own = zones.iter().find(|zone| zone.name == part.zone);
+        let above = zones.iter().filter(|zone| own.is_some_and(|own| zone.number > own.number));
+        let room: Pages = above.map(|zone| zone.free - zone.awake_reserve(block)).sum();
+        let lost = part.sum.counters.free + (part.sum.moves - room);
+        if own.is_some_and(|zone| zone.free < lost + zone.awake_reserve(block)) {
             return refuse(Reason::AwakeReserve);
         }
         let available = look::available(self.system)?;
@@ -495,7 +515,6 @@ impl Run<'_> {
     fn remember(&mut self) -> Result<(), Error> {
         let before = self.look.store.work.unwrap_or_default();
         self.look.store.work = Some(before.plus(&self.work));
-        *lock(&self.backend.last) = None;
         let store: &Store = &self.look.store;
         store.save(self.system)
     }

@@ -60,6 +60,10 @@ impl Store {
         system.save(STATE, &text).map_err(|source| failed(system.path(STATE), Access::Write, source))
     }
 
+    pub(super) fn blocks_per_slice(&self, block: Bytes) -> u64 {
+        (self.slice_bytes.0 / block.0).max(1)
+    }
+
     pub(super) fn prices(&self) -> &Changed {
         &self.price_100cycles
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ramslice_conformance::{Settings, check};
 use ramslice_types::{
-    Backend, Budget, Bytes, Detail, ErrorKind, Op, Outcome, PageClass, Pages, Price, Reason, Request,
-    SliceId, SliceState,
+    Backend, Budget, Bytes, Detail, ErrorKind, Op, Outcome, PageClass, Pages, Price, PriceParameter, Reason,
+    Request, SliceId, SliceState,
 };
 use rustix::io::Errno;
 
@@ -298,16 +298,72 @@ fn with_its_memory_damaged_it_wakes_nothing_by_itself_and_names_what_wakes() {
 #[test]
 fn what_somebody_else_switches_is_seen_at_once_and_pages_are_not_looked_at_for_nothing() {
     let (fake, backend) = machine();
+    let backend = backend.patient(100);
     let seen = || {
-        let look = backend.snapshot().unwrap();
-        (look.time, look.slices[12].state)
+        let before = fake.inner().pages_read;
+        let state = backend.snapshot().unwrap().slices[12].state;
+        (state, fake.inner().pages_read - before)
     };
-    let before = seen();
-    assert_eq!((before.1, seen()), (SliceState::Online, before), "the same look");
-    fake.inner().online.insert(12, false);
-    assert_eq!(seen().1, SliceState::Offline);
-    fake.inner().online.insert(12, true);
-    assert_eq!(seen().1, SliceState::Online);
+    assert_eq!(seen(), (SliceState::Online, BLOCKS * BLOCK));
+    assert_eq!(seen(), (SliceState::Online, 0));
+    fake.inner().by_hand(12, false);
+    assert_eq!(seen(), (SliceState::Offline, 0));
+    fake.inner().by_hand(12, true);
+    assert_eq!(seen(), (SliceState::Online, BLOCK));
+    // A request has switched it: others are as they were.
+    assert_eq!(offline(&backend, 12).slices_done, 1);
+    assert_eq!(seen(), (SliceState::Offline, 0));
+    backend.set_price_parameter(PriceParameter::MigratePage, Price(7000)).unwrap();
+    let slice = &backend.snapshot().unwrap().slices[2];
+    assert!(slice.price > Price(7000 * 100), "{slice:?}");
+}
+
+#[test]
+fn a_request_looks_at_the_pages_that_it_is_about() {
+    let (fake, backend) = machine();
+    let pages = |request: &Request| {
+        let before = fake.inner().pages_read;
+        assert_eq!(backend.request(request).unwrap().slices_done, 1, "{request:?}");
+        (fake.inner().pages_read - before) / BLOCK
+    };
+    // Once to find out, once more before it is done, once for who is there if it fails.
+    assert!(pages(&Request::new(Op::Offline(SliceId(31)))) <= 3);
+    let movable = backend.zones().unwrap().iter().find(|zone| zone.name == "Movable").unwrap().zone;
+    assert!(
+        pages(&Request { zone: Some(movable), max_slices: Some(1), dry_run: true, ..Request::default() })
+            <= 8
+    );
+}
+
+#[test]
+fn a_deadline_is_for_what_is_done_and_a_look_of_any_length_can_be_ended() {
+    let (fake, backend) = machine();
+    fake.inner().batch_ms = 1000;
+    let request =
+        Request { deadline: Some(Duration::from_secs(30)), max_slices: Some(1), ..Request::default() };
+    let outcome = backend.request(&request).unwrap();
+    assert_eq!((outcome.slices_done, why(&outcome)), (1, (Reason::None, 0)));
+    assert!(outcome.elapsed > Duration::from_mins(1), "{:?}", outcome.elapsed);
+    let left = std::sync::atomic::AtomicU32::new(5);
+    let (_, backend) = machine();
+    let backend = backend.asking(move || left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 1);
+    let error = backend.snapshot().unwrap_err();
+    assert!(error.to_string().contains("kpageflags"), "{error}");
+}
+
+#[test]
+fn what_moves_needs_room_above_the_zones_reserve_as_well() {
+    // The reserve of Movable is a block.
+    for (spare, expected) in [(BLOCK * 3 / 2, Reason::AwakeReserve), (2 * BLOCK, Reason::None)] {
+        let (fake, backend) = machine();
+        let used = 7 * BLOCK - spare;
+        for block in 24..31 {
+            let pages = used.saturating_sub((block - 24) * BLOCK).min(BLOCK);
+            fake.inner().fill(block, pages, ANON, 1);
+        }
+        fake.inner().fill(31, BLOCK, ANON, 1);
+        assert_eq!(offline(&backend, 31).reason, expected, "{spare} pages to spare");
+    }
 }
 
 #[test]
