@@ -34,6 +34,8 @@ granularity = "slice"
 time_factor = "12..18"
 [state]
 save_seconds = 0
+[stock]
+look_share = 0.1
 [stop]
 slices = "{stop}"
 [pressure]

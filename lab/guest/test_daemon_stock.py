@@ -68,6 +68,17 @@ class Test(unittest.TestCase):
         self.daemon.start()
         self.daemon.until(lambda: not off())
 
+    def test_what_a_killed_daemon_left_off_is_woken_though_its_settings_no_longer_hold(self):
+        self.daemon.configure(mode="on", policy="periodic", stop="auto")
+        self.daemon.start()
+        self.daemon.until_no_more_goes_off()
+        self.daemon.end(signal.SIGKILL)
+        self.assertGreater(off(), 0)
+        (self.daemon.folder / "c.toml").write_text('schema_version = 1\nmode = "of"\n')
+        self.assertEqual(self.daemon.start().process.wait(60), 2)
+        self.assertIn("c.toml:2:8: ", self.daemon.log())
+        self.assertEqual(off(), 0)
+
     def test_a_block_that_somebody_else_took_away_is_left_to_them(self):
         for folder in sorted(MEMORY.glob("memory[0-9]*"), key=lambda folder: -int(folder.name.removeprefix("memory"))):
             try:

@@ -166,10 +166,10 @@ fn simulate(args: &Args, settings: Settings) -> anyhow::Result<()> {
         runtime_dir: args.dir.clone(),
         pressure: None,
         // Each start is a new boot of the machine.
-        host: Host { boot: std::process::id().to_string(), vmstat: None },
+        host: Host { boot: std::process::id().to_string(), vmstat: None, own_time: None },
     };
     let machine = std::cell::OnceCell::<Arc<Simulated>>::new();
-    let open = |_| {
+    let open = |_: &_, _: &_| {
         let machine = Arc::clone(machine.get().expect("the clock is made before the machine is opened"));
         machine.pass()?;
         Ok(Opened { backend: Arc::new(Machine(machine)), way: "simulated", guarded: None })

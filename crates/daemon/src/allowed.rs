@@ -3,7 +3,7 @@
 use ramslice_policy::settings;
 
 /// Numbers: the least, the most, and whether only whole ones are meant.
-const NUMBERS: [(&str, f64, f64, bool); 7] = [
+const NUMBERS: [(&str, f64, f64, bool); 8] = [
     ("period_seconds", 0.05, 3600.0, false),
     ("requests.deadline_seconds", 0.1, 60.0, false),
     ("requests.max_slices", 1.0, 1_048_576.0, true),
@@ -11,6 +11,7 @@ const NUMBERS: [(&str, f64, f64, bool); 7] = [
     ("pressure.window_ms", 500.0, 10_000.0, true),
     ("pressure.pause_seconds", 0.0, 86_400.0, false),
     ("state.save_seconds", 0.0, 86_400.0, false),
+    ("stock.look_share", 0.0001, 0.5, false),
 ];
 
 /// The limits of a number; everything if it has none.
@@ -28,7 +29,7 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
     let words = match name {
         "mode" => "\"observe\", \"on\" or \"off\"",
         "backend" => "\"auto\", \"kernel\" or \"stock\"",
-        "energy" | "requests" | "pressure" | "state" | "stop" | "metrics" => {
+        "energy" | "requests" | "pressure" | "state" | "stock" | "stop" | "metrics" => {
             return Some(format!("a table, which begins with [{name}]"));
         }
         "energy.profile" | "energy.machine" => {

@@ -161,6 +161,16 @@ impl Plan {
         }
     }
 
+    /// The most joules that so much CPU time may have cost on this machine, in the ledger's eyes: none where its seconds are not
+    /// real, for there the CPU time of emptying is left out as well.
+    pub fn running(&self, time: Price, info: &Info) -> f64 {
+        let power = self.profile.machine.as_ref().and_then(|machine| machine.compacting_power.value);
+        match (self.clock(), power, info.clock()) {
+            (Some(Clock::Real), Some(power), Some(clock)) => power.high().0 * time.cycles() as f64 / clock.0,
+            _ => 0.0,
+        }
+    }
+
     fn granule(&self, slice: Bytes) -> Granule {
         match self.unit {
             Unit::Profile => Granule::OfProfile(self.state.granularity.bytes.value),

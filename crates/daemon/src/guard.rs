@@ -2,23 +2,36 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ramslice_kernel::{Guard, HotplugBackend};
-use ramslice_types::{BackendError, Bytes, ErrorKind};
+use ramslice_kernel::{Guard, HotplugBackend, Pressure};
+use ramslice_types::{BackendError, Bytes, ErrorKind, Reason};
 use tracing::{info, warn};
 
 /// How often it looks whether it is to end.
 const TICK: Duration = Duration::from_millis(500);
 
+/// What the thread is told, and tells.
+#[derive(Debug, Default)]
+struct Shared {
+    end: AtomicBool,
+    /// Slices that it has woken, and those that did not wake, since somebody asked.
+    done: Mutex<(u32, Vec<(Reason, u32)>)>,
+}
+
+impl Shared {
+    fn done(&self) -> MutexGuard<'_, (u32, Vec<(Reason, u32)>)> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Guarding {
-    end: Arc<AtomicBool>,
-    woken: Arc<AtomicU32>,
+    shared: Arc<Shared>,
     /// What it keeps available.
     floor: Bytes,
     thread: Option<JoinHandle<()>>,
@@ -32,13 +45,20 @@ impl Guarding {
     pub fn start(backend: Arc<HotplugBackend>, tell: UnixStream) -> Result<Self, BackendError> {
         // Once here, so that whoever starts it learns what is wrong.
         let floor = Guard::new(&backend, None)?.floor();
-        let (end, woken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-        let shared = (Arc::clone(&end), Arc::clone(&woken));
+        let shared = Arc::new(Shared::default());
         let thread = std::thread::Builder::new()
             .name("guard".to_owned())
-            .spawn(move || watch(&backend, &shared.0, &shared.1, tell))
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || watch(&backend, &shared, tell)
+            })
             .map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
-        Ok(Self { end, woken, floor, thread: Some(thread) })
+        Ok(Self { shared, floor, thread: Some(thread) })
+    }
+
+    /// Whether it is at work: it ends where the kernel no longer tells how much is available.
+    pub fn watches(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     /// What it keeps available.
@@ -46,15 +66,15 @@ impl Guarding {
         self.floor
     }
 
-    /// Slices that it has woken since the last call.
-    pub fn take_woken(&self) -> u32 {
-        self.woken.swap(0, Ordering::Relaxed)
+    /// Slices that it has woken since the last call, and by reason those that did not wake.
+    pub fn take(&self) -> (u32, Vec<(Reason, u32)>) {
+        std::mem::take(&mut *self.shared.done())
     }
 }
 
 impl Drop for Guarding {
     fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
+        self.shared.end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // Whoever panicked there has said so.
             let _ = thread.join();
@@ -62,14 +82,20 @@ impl Drop for Guarding {
     }
 }
 
-fn watch(backend: &HotplugBackend, end: &AtomicBool, woken: &AtomicU32, mut tell: UnixStream) {
+fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
     let mut guard = match Guard::new(backend, None) {
         Ok(guard) => guard,
         Err(error) => return warn!(%error, "memory cannot be watched"),
     };
     let mut failed = false;
-    while !end.load(Ordering::Relaxed) {
-        match guard.watch(TICK) {
+    while !shared.end.load(Ordering::Relaxed) {
+        let found = guard.watch(TICK);
+        if let Ok(Some(Pressure { outcome, .. })) = &found
+            && outcome.slices_failed > 0
+        {
+            shared.done().1.push((outcome.reason, outcome.slices_failed));
+        }
+        match found {
             Ok(None) => failed = false,
             Ok(Some(pressure)) if pressure.outcome.slices_done > 0 => {
                 let outcome = &pressure.outcome;
@@ -79,7 +105,7 @@ fn watch(backend: &HotplugBackend, end: &AtomicBool, woken: &AtomicU32, mut tell
                     failed = outcome.slices_failed,
                     "memory is short: slices were woken"
                 );
-                woken.fetch_add(pressure.outcome.slices_done, Ordering::Relaxed);
+                shared.done().0 += pressure.outcome.slices_done;
                 // If nobody reads any more, nobody needs to know.
                 let _ = tell.write_all(&[0]);
             }

@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Where the machine's own files are, and which boot it is; elsewhere in tests.
 #[derive(Debug, Clone)]
@@ -10,14 +13,21 @@ pub struct Host {
     pub boot: String,
     /// `/proc/vmstat`, or nothing where it would be another machine's.
     pub vmstat: Option<PathBuf>,
+    /// The CPU time of this process, all threads; nothing where it has nothing to do with the machine.
+    pub own_time: Option<fn() -> Duration>,
 }
 
 impl Host {
     /// This machine.
     pub fn here() -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self { boot: boot.trim().to_owned(), vmstat: Some("/proc/vmstat".into()) }
+        Self { boot: boot.trim().to_owned(), vmstat: Some("/proc/vmstat".into()), own_time: Some(own_time) }
     }
+}
+
+fn own_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// What `/proc/vmstat` says.

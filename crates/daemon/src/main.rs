@@ -22,6 +22,9 @@ fn main() -> ExitCode {
         Err(error) => {
             // Where nobody reads it, the status is left.
             let _ = write!(io::stderr(), "{}", error.report());
+            if !args.check_config {
+                wake_owed(args);
+            }
             return ExitCode::from(2);
         }
     };
@@ -29,24 +32,36 @@ fn main() -> ExitCode {
         let (mode, policy) = (settings.mode, settings.policy.policy);
         return show(&format!("{}: right; mode {mode}, policy {policy}\n", args.config.display()));
     }
-    log::init(match args.verbose {
-        0 => LevelFilter::INFO,
-        1 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    });
-    let options = Options {
-        config: args.config,
-        state_dir: args.state_dir,
-        runtime_dir: args.runtime_dir,
-        pressure: Some(pressure::PATH.into()),
-        host: Host::here(),
-    };
+    let options = begin(args);
     match run::run(&options, settings, &run::open, |last| Box::new(DayClock::after(last))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Begins to log, and says where things are.
+fn begin(args: Args) -> Options {
+    log::init(match args.verbose {
+        0 => LevelFilter::INFO,
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    });
+    Options {
+        config: args.config,
+        state_dir: args.state_dir,
+        runtime_dir: args.runtime_dir,
+        pressure: Some(pressure::PATH.into()),
+        host: Host::here(),
+    }
+}
+
+/// Nothing runs with wrong settings: what an earlier run has left off on a stock kernel, nobody would wake.
+fn wake_owed(args: Args) {
+    if let Err(error) = run::wake_owed(&begin(args), &run::open, |last| Box::new(DayClock::after(last))) {
+        tracing::error!("{error:#}");
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ramslice_energy::Tally;
 use ramslice_policy::{Event, Saved};
-use ramslice_types::{Bytes, Pages, Work, duration_us};
+use ramslice_types::{Bytes, Pages, Price, Work, duration_us};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -75,6 +75,9 @@ pub struct Memory {
     pub would_earn: Tally,
     /// What this daemon has done, ever.
     pub work: Work,
+    /// What this daemon took besides its requests, ever; in `work`, too. Files from before do not have it.
+    #[serde(rename = "own_100cycles", default)]
+    pub own: Price,
     /// Slices that would have woken because memory was wanted, in mode observe.
     pub would_wake: u64,
     /// What is known of the kernel's prices; files from before do not have it.

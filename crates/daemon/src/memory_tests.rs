@@ -36,6 +36,7 @@ fn memory(time: u64) -> Memory {
         earned: Tally { off_high_byte_us: u128::from(u64::MAX) * 7, steps: 9, ..Tally::default() },
         would_earn: Tally::default(),
         work: Work::default(),
+        own: Price(11),
         would_wake: 5,
         prices: None,
     }

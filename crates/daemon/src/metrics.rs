@@ -211,7 +211,7 @@ impl Metrics {
             requests: metric!("requests", "Requests by operation and result: done, partly, nothing or error"),
             failed: metric!(
                 "failed_slices",
-                "Slices that could not be emptied, by what each says; none where nobody knows"
+                "Slices that could not be emptied or woken, by what each says; none where nobody knows"
             ),
             request_seconds: metric!(
                 "request_duration",
@@ -436,10 +436,17 @@ impl Metrics {
         }
     }
 
-    /// Slices that could not be emptied, by reason.
+    /// Slices that could be neither emptied nor woken, by reason.
     pub fn failed(&self, slices: impl IntoIterator<Item = (Reason, u32)>) {
         for (reason, slices) in slices {
             self.failed.get_or_create(&vec![("reason", reason.code())]).inc_by(slices.into());
+        }
+    }
+
+    /// Slices that a request to wake some left off.
+    pub fn not_woken(&self, outcome: &Outcome) {
+        if outcome.slices_failed > 0 {
+            self.failed([(outcome.reason, outcome.slices_failed)]);
         }
     }
 

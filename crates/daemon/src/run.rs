@@ -66,23 +66,31 @@ pub struct Opened {
     pub guarded: Option<Arc<HotplugBackend>>,
 }
 
+/// Asked during long looks whether they are to go on.
+pub type GoesOn = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// How the machine is opened; again whenever it was lost.
-pub type Opener<'a> = dyn Fn(Which) -> Result<Opened, BackendError> + 'a;
+pub type Opener<'a> = dyn Fn(&Settings, &GoesOn) -> Result<Opened, BackendError> + 'a;
 
 /// Opens this machine.
 ///
 /// # Errors
 /// If it can do neither.
-pub fn open(which: Which) -> Result<Opened, BackendError> {
+pub fn open(settings: &Settings, goes_on: &GoesOn) -> Result<Opened, BackendError> {
     let stock = || {
-        let backend = Arc::new(HotplugBackend::open()?);
+        let patience = (1.0 / settings.look_share).round() as u32;
+        let backend = HotplugBackend::open()?.patient(patience).asking({
+            let goes_on = Arc::clone(goes_on);
+            move || goes_on()
+        });
+        let backend = Arc::new(backend);
         Ok(Opened { backend: Arc::clone(&backend) as Arc<dyn Backend>, way: STOCK, guarded: Some(backend) })
     };
     let kernel = |way| {
         let backend = ramslice_kernel::open(Path::new("/"), way)?;
         Ok(Opened { backend: Arc::from(backend), way: "kernel", guarded: None })
     };
-    match which {
+    match settings.backend {
         Which::Kernel => kernel(Some(Way::Kernel)),
         Which::Stock => stock(),
         Which::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => kernel(Some(Way::Kernel)),
@@ -142,7 +150,9 @@ struct Daemon<'a> {
     owed: bool,
     /// What was learned before is where it would be written to, and could not be read.
     unread: bool,
-    watchdog: Watchdog,
+    /// Why nobody watches whether memory runs short, though somebody should.
+    unguarded: Option<String>,
+    watchdog: Arc<Watchdog>,
     due: Instant,
     retry: Duration,
     last_error: Option<String>,
@@ -178,9 +188,27 @@ pub fn run(
     daemon.listen();
     daemon.watch_pressure();
     daemon.step();
+    daemon.watchdog.started();
     systemd::ready(&daemon.sentence());
     daemon.wait_and_work();
     daemon.stop();
+    Ok(())
+}
+
+/// Wakes what an earlier run of this boot has left off, as with default settings: there are none that hold, so nobody would on a
+/// stock kernel.
+///
+/// # Errors
+/// If signals cannot be handled.
+pub fn wake_owed(
+    options: &Options,
+    opener: &Opener<'_>,
+    clock: fn(Duration) -> Box<dyn Clock>,
+) -> Result<()> {
+    let mut daemon = Daemon::new(options, Settings::defaults(), opener, clock, Signals::install()?);
+    if daemon.owed {
+        daemon.stop();
+    }
     Ok(())
 }
 
@@ -237,7 +265,8 @@ impl<'a> Daemon<'a> {
             owing: false,
             owed,
             unread,
-            watchdog: Watchdog::of_environment(),
+            unguarded: None,
+            watchdog: Arc::new(Watchdog::of_environment()),
             due: Instant::now(),
             retry: FIRST_RETRY,
             last_error: None,
@@ -262,7 +291,8 @@ impl Daemon<'_> {
                 self.reload();
             }
             let now = self.clock.now();
-            let woken = self.guard.as_ref().map_or(0, Guarding::take_woken);
+            let (woken, failed) = self.guard.as_ref().map_or_else(Default::default, Guarding::take);
+            self.metrics.failed(failed);
             if woken > 0 {
                 self.engine.woken_by_guard(woken, now);
                 self.due = Instant::now();
@@ -369,6 +399,8 @@ impl Daemon<'_> {
 
     fn try_step(&mut self, now: Duration) -> Result<(), BackendError> {
         self.open()?;
+        self.guard();
+        self.engine.set_unguarded(self.unguarded.clone());
         let Some(opened) = &self.opened else { return Ok(()) };
         self.engine.step(&*opened.backend, opened.way, now)
     }
@@ -378,7 +410,12 @@ impl Daemon<'_> {
         if self.opened.is_some() && !self.stale {
             return Ok(());
         }
-        let opened = (self.opener)(self.engine.settings().backend)
+        let (stop, watchdog) = (Arc::clone(&self.signals.stop), Arc::clone(&self.watchdog));
+        let goes_on: GoesOn = Arc::new(move || {
+            watchdog.feed();
+            !stop.load(Ordering::Relaxed)
+        });
+        let opened = (self.opener)(self.engine.settings(), &goes_on)
             .inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?;
         self.guard = None;
         self.opened = Some(opened);
@@ -395,10 +432,12 @@ impl Daemon<'_> {
     fn guard(&mut self) {
         let wanted = self.engine.settings().mode == Mode::On || self.owing;
         let guarded = self.opened.as_ref().and_then(|opened| opened.guarded.clone()).filter(|_| wanted);
+        let before = self.unguarded.take();
         match (guarded, &self.guard) {
             (None, _) => self.guard = None,
-            (Some(_), Some(_)) => {}
-            (Some(backend), None) => {
+            (Some(_), Some(guard)) if guard.watches() => {}
+            (Some(backend), _) => {
+                self.guard = None;
                 let started = self.signals.waker.try_clone().map_err(|error| error.to_string());
                 match started
                     .and_then(|tell| Guarding::start(backend, tell).map_err(|error| error.to_string()))
@@ -407,7 +446,16 @@ impl Daemon<'_> {
                         info!(floor = %guard.floor(), "a stock kernel: slices wake when less than this is available");
                         self.guard = Some(guard);
                     }
-                    Err(error) => warn!(error, "nobody watches whether memory runs short"),
+                    Err(error) => {
+                        // Said once, not at every try.
+                        if before.as_ref() != Some(&error) {
+                            warn!(
+                                error,
+                                "nobody watches whether memory runs short: no slice is switched off"
+                            );
+                        }
+                        self.unguarded = Some(error);
+                    }
                 }
             }
         }
@@ -415,8 +463,10 @@ impl Daemon<'_> {
 
     fn reload(&mut self) {
         systemd::reloading();
-        let read = Settings::read(&self.options.config).map_err(|error| error.to_string());
-        match read.and_then(|settings| self.engine.fits(&settings).map(|()| settings)) {
+        let read = Settings::read(&self.options.config).map_err(|error| error.lines());
+        match read
+            .and_then(|settings| self.engine.fits(&settings).map(|()| settings).map_err(|error| vec![error]))
+        {
             Ok(settings) => {
                 let before = self.engine.settings().clone();
                 if settings.mode == Mode::On {
@@ -434,16 +484,17 @@ impl Daemon<'_> {
                 if self.engine.settings().pressure != before.pressure {
                     self.watch_pressure();
                 }
-                if self.engine.settings().backend != before.backend {
+                let now = self.engine.settings();
+                if (now.backend, now.look_share) != (before.backend, before.look_share) {
                     self.stale = true;
                 }
                 self.metrics.reloaded(true);
                 info!(mode = %self.engine.settings().mode, "the settings were read again");
                 self.due = Instant::now();
             }
-            Err(error) => {
+            Err(lines) => {
                 self.metrics.reloaded(false);
-                for line in error.split("; ") {
+                for line in lines {
                     error!("the settings are refused, the old ones stay: {line}");
                 }
             }

@@ -35,25 +35,30 @@ impl Place {
 
     /// Runs a daemon in this boot; as if it was killed afterwards.
     fn run(&self, boot: &str, mode: &str, stop: &str, what: impl FnOnce(&mut Daemon<'_>)) {
+        let text = format!(
+            "schema_version = 1\nmode = \"{mode}\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30\n\
+             [energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n[stop]\nslices = \"{stop}\"\n\
+             [metrics]\nlisten = \"off\"\n"
+        );
+        self.with(boot, &text, |options, opener| {
+            let settings = Settings::read(&options.config).unwrap();
+            let clock = |last: Duration| Box::new(Ticks(Cell::new(last.as_secs()))) as Box<dyn Clock>;
+            what(&mut Daemon::new(options, settings, opener, clock, Signals::install().unwrap()));
+        });
+    }
+
+    /// What a daemon begins with in this boot.
+    fn with(&self, boot: &str, config: &str, what: impl FnOnce(&Options, &Opener<'_>)) {
         let dir = self.dir.path().to_owned();
         let options = Options {
             config: dir.join("c.toml"),
             state_dir: dir.clone(),
             runtime_dir: dir,
             pressure: None,
-            host: Host { boot: boot.to_owned(), vmstat: None },
+            host: Host { boot: boot.to_owned(), vmstat: None, own_time: None },
         };
-        fs::write(
-            &options.config,
-            format!(
-                "schema_version = 1\nmode = \"{mode}\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30\n\
-                 [energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n[stop]\nslices = \"{stop}\"\n\
-                 [metrics]\nlisten = \"off\"\n"
-            ),
-        )
-        .unwrap();
-        let settings = Settings::read(&options.config).unwrap();
-        let opener = |_| {
+        fs::write(&options.config, config).unwrap();
+        let opener = |_: &Settings, _: &GoesOn| {
             if self.shut.get() {
                 return Err(BackendError::new(ErrorKind::Failed, "it cannot be opened"));
             }
@@ -65,8 +70,7 @@ impl Place {
                 guarded: Some(backend),
             })
         };
-        let clock = |last: Duration| Box::new(Ticks(Cell::new(last.as_secs()))) as Box<dyn Clock>;
-        what(&mut Daemon::new(&options, settings, &opener, clock, Signals::install().unwrap()));
+        what(&options, &opener);
     }
 
     /// Runs one in mode on until slices are off, and kills it.
@@ -165,9 +169,38 @@ fn what_does_not_wake_is_guarded_and_tried_again() {
         daemon.step();
         assert_eq!(place.fake.off(), off[..1]);
         assert!(daemon.guard.is_some() && daemon.owing);
+        let failed = "ramslice_failed_slices_total{reason=\"no-room\"} ";
+        assert!(daemon.metrics.text().contains(failed), "{}", daemon.metrics.text());
         place.fake.wakes(off[0], true);
         daemon.step();
         assert!(place.fake.off().is_empty() && daemon.guard.is_none());
+    });
+}
+
+#[test]
+fn what_a_killed_daemon_left_off_wakes_when_the_settings_no_longer_hold() {
+    let place = Place::new();
+    place.kill("auto");
+    place.with("boot", "", |options, opener| {
+        wake_owed(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
+    });
+    assert!(place.fake.off().is_empty());
+    // It is woken once: what somebody switches off now stays off.
+    place.fake.backend().request(&Request { max_slices: Some(2), ..Request::default() }).unwrap();
+    place.with("boot", "", |options, opener| {
+        wake_owed(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
+    });
+    assert_eq!(place.fake.off().len(), 2);
+}
+
+#[test]
+fn a_reload_that_is_refused_is_counted_and_the_old_settings_stay() {
+    let place = Place::new();
+    place.run("boot", "observe", "auto", |daemon| {
+        fs::write(&daemon.options.config, "schema_version = 1\nmode = \"of\"\n").unwrap();
+        daemon.reload();
+        assert!(daemon.metrics.text().contains("ramslice_reloads_total{result=\"refused\"} 1\n"));
+        assert_eq!(daemon.engine.settings().mode, Mode::Observe);
     });
 }
 

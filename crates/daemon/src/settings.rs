@@ -66,6 +66,11 @@ impl SettingsError {
         text
     }
 
+    /// A line for each thing that is wrong: file, place, what.
+    pub fn lines(&self) -> Vec<String> {
+        self.wrong.iter().map(|wrong| self.line(wrong)).collect()
+    }
+
     fn line(&self, wrong: &Wrong) -> String {
         match wrong.line {
             0 => format!("{}: {}", self.file, wrong.message),
@@ -76,8 +81,7 @@ impl SettingsError {
 
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<String> = self.wrong.iter().map(|wrong| self.line(wrong)).collect();
-        f.write_str(&lines.join("; "))
+        f.write_str(&self.lines().join("; "))
     }
 }
 
@@ -141,6 +145,8 @@ pub struct Settings {
     pub pressure: Pressure,
     /// What was learned is written this often at least.
     pub save: Duration,
+    /// Of one CPU, the most that goes into looking at pages on a stock kernel.
+    pub look_share: f64,
     /// What becomes of slices that are off.
     pub on_stop: OnStop,
     /// Where the metrics are.
@@ -176,6 +182,8 @@ struct Raw {
     #[serde(default)]
     state: RawState,
     #[serde(default)]
+    stock: RawStock,
+    #[serde(default)]
     stop: RawStop,
     #[serde(default)]
     metrics: RawMetrics,
@@ -210,6 +218,12 @@ struct RawPressure {
 #[serde(deny_unknown_fields)]
 struct RawState {
     save_seconds: Option<Spanned<f64>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawStock {
+    look_share: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -339,6 +353,7 @@ impl Settings {
         }
         let pause = checks.number("pressure.pause_seconds", raw.pressure.pause_seconds, 120.0);
         let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0);
+        let look_share = checks.number("stock.look_share", raw.stock.look_share, 0.002);
         let energy = energy(&raw.energy, &mut checks);
         let listen = listen(raw.metrics.listen.as_ref(), &mut checks);
         let Some(energy) = energy.filter(|_| checks.wrong.is_empty()) else {
@@ -359,6 +374,7 @@ impl Settings {
                 pause: Duration::from_secs_f64(pause),
             },
             save: Duration::from_secs_f64(save),
+            look_share,
             on_stop: raw.stop.slices,
             listen,
         })

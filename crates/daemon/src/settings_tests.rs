@@ -85,6 +85,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
         ("[requests]\nmax_slices = -1", "3:14", "a whole number from 1 to 1048576"),
         ("[governor]\nday_seconds = \"a\"", "3:15", "a number of at least 0"),
         ("[energy]\ntime_factor = 15", "3:15", r#""15" or "12..18""#),
+        ("[stock]\nlook_share = 0.9", "3:14", "a number from 0.0001 to 0.5"),
         (r#"stop = "wake""#, "2:8", "a table, which begins with [stop]"),
         ("[metrics]\nlisten = \"localhost\"", "3:10", r#""off""#),
     ];

@@ -1,5 +1,7 @@
 //! What systemd is told: ready, reloading, stopping, alive. Without systemd nobody is told anything.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
@@ -37,22 +39,36 @@ pub fn status(text: &str) {
 #[derive(Debug)]
 pub struct Watchdog {
     every: Option<Duration>,
-    last: Instant,
+    /// Until it is ready, systemd waits for it, but not for ever.
+    starting: AtomicBool,
+    last: Mutex<Instant>,
 }
 
 impl Watchdog {
     /// As the environment says.
     pub fn of_environment() -> Self {
-        Self { every: sd_notify::watchdog_enabled().map(|limit| limit / 3), last: Instant::now() }
+        let every = sd_notify::watchdog_enabled().map(|limit| limit / 3);
+        Self { every, starting: AtomicBool::new(true), last: Mutex::new(Instant::now()) }
     }
 
-    /// Says that the daemon is alive, if it is time, and how long the next wait may be at most.
-    pub fn feed(&mut self) -> Duration {
+    /// The daemon is ready.
+    pub fn started(&self) {
+        self.starting.store(false, Ordering::Relaxed);
+    }
+
+    /// Says that the daemon is alive, if it is time, and how long the next wait may be at most. While it starts, systemd is asked
+    /// for more time.
+    pub fn feed(&self) -> Duration {
         let Some(every) = self.every else { return Duration::MAX };
-        if self.last.elapsed() >= every {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.elapsed() >= every {
             tell(&[NotifyState::Watchdog]);
-            self.last = Instant::now();
+            if self.starting.load(Ordering::Relaxed) {
+                let more = u32::try_from((every * 3).as_micros()).unwrap_or(u32::MAX);
+                tell(&[NotifyState::ExtendTimeoutUsec(more)]);
+            }
+            *last = Instant::now();
         }
-        every.saturating_sub(self.last.elapsed())
+        every.saturating_sub(last.elapsed())
     }
 }

@@ -36,6 +36,7 @@ impl Engine {
             if let Some(saved) = &self.saved {
                 before = Some((saved.books.clone(), saved.earned, saved.would_earn));
                 self.work = saved.work;
+                self.own = saved.own;
                 self.would_wake = saved.would_wake;
             } else if let Some(old) = &self.attached {
                 before = Some((Some(old.kind.clone()), old.earned.tally(), old.would_earn.tally()));
@@ -240,6 +241,7 @@ impl Engine {
             earned: attached.earned.tally(),
             would_earn: attached.would_earn.tally(),
             work: self.work,
+            own: self.own,
             would_wake: self.would_wake,
             prices: self.prices.memory(),
         })

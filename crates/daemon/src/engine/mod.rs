@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ramslice_energy::Sample;
-use ramslice_policy::{AnyPolicy, Economics, Event, Needs, Observation, Policy, Row, WakeCause};
+use ramslice_policy::{AnyPolicy, Economics, Event, Needs, Observation, Policy, PolicyKind, Row, WakeCause};
 use ramslice_types::{
     Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, Request, SliceId, SliceState,
     Snapshot, Work,
@@ -97,6 +97,13 @@ pub struct Engine {
     paused_until: Option<Duration>,
     /// Slices to wake at the next stall.
     wake_next: u32,
+    /// Why nobody would wake slices, though the kernel does not: none goes off.
+    unguarded: Option<String>,
+    /// The CPU time of this process at the last step, and what its requests since then have in their own answers.
+    own_time: Option<Duration>,
+    requested: Price,
+    /// What this daemon took besides, ever.
+    own: Price,
     /// Slices that were off after the last step, in mode on.
     off: Vec<SliceId>,
     /// Slices that this daemon woke for want of memory since the last step.
@@ -140,6 +147,10 @@ impl Engine {
             rows: Vec::new(),
             paused_until: None,
             wake_next: 1,
+            unguarded: None,
+            own_time: None,
+            requested: Price::ZERO,
+            own: Price::ZERO,
             off: Vec::new(),
             woken_by_pressure: 0,
             failures: Failures::default(),
@@ -168,6 +179,7 @@ impl Engine {
     ) -> Result<(), BackendError> {
         let began = Instant::now();
         self.time = now;
+        self.settle(backend, way);
         let mut look = Look::take(backend);
         if self.settings.mode == Mode::Observe {
             look = look.and_then(|look| look.with_headroom(backend));
@@ -192,6 +204,7 @@ impl Engine {
             self.shadow.view(&mut look);
         }
         self.count_host(&look.info);
+        self.count_itself(&look.info);
         self.notice(&look);
         self.account(&look);
         if self.paused_until.is_some_and(|until| now >= until) {
@@ -250,6 +263,21 @@ impl Engine {
         self.done.clear();
     }
 
+    /// Pages that wait in the CPUs' batches for their LRU list look as if they could not be moved: a policy that names slices would
+    /// leave out each that has one. A request that does nothing has the kernel put them where they belong; others do so anyway.
+    fn settle(&self, backend: &dyn Backend, way: &'static str) {
+        let names = matches!(
+            self.settings.policy.policy,
+            PolicyKind::Watermarks | PolicyKind::Threshold | PolicyKind::Repair
+        );
+        if self.settings.mode != Mode::On || !names || way == STOCK {
+            return;
+        }
+        if let Err(error) = backend.request(&Request { dry_run: true, ..Request::new(Op::OfflineFree) }) {
+            debug!(%error, "what the slices hold is taken as it looks");
+        }
+    }
+
     /// Counts what the whole machine does.
     fn count_host(&mut self, info: &Info) {
         let Some(now) = self.host.vmstat.as_deref().and_then(Vmstat::read) else { return };
@@ -269,6 +297,23 @@ impl Engine {
                 mind.events.push(Event::Refaulted { pages: ours });
             }
         }
+    }
+
+    /// Counts what this daemon costs besides its requests, which tell for themselves: looking above all.
+    fn count_itself(&mut self, info: &Info) {
+        let requested = std::mem::take(&mut self.requested);
+        let Some(now) = self.host.own_time.map(|own_time| own_time()) else { return };
+        let Some(before) = self.own_time.replace(now) else { return };
+        let Some(clock) = info.clock() else { return };
+        let cycles = now.saturating_sub(before).as_secs_f64() * clock.0;
+        let own = Price((cycles / 100.0) as u64) - requested;
+        self.own += own;
+        self.work.price_measured += own;
+    }
+
+    /// On a kernel that wakes nothing, nobody else would: why, or nothing if somebody does.
+    pub fn set_unguarded(&mut self, why: Option<String>) {
+        self.unguarded = why;
     }
 
     /// Finds out who woke what since the last step.
@@ -328,9 +373,14 @@ impl Engine {
         self.metrics.forecast(&look.zones[index], decision.forecast);
         let mut requests = Vec::new();
         let mut why = decision.why.to_string();
-        let paused = self.paused_until.is_some();
-        if paused && !decision.requests.is_empty() {
-            why = format!("waits: tasks waited for memory a moment ago; else it {why}");
+        let waits = match &self.unguarded {
+            Some(error) if self.settings.mode == Mode::On => {
+                Some(format!("nobody would wake slices when memory runs short: {error}"))
+            }
+            _ => self.paused_until.map(|_| "tasks waited for memory a moment ago".to_owned()),
+        };
+        if let Some(reason) = waits.as_ref().filter(|_| !decision.requests.is_empty()) {
+            why = format!("waits: {reason}; else it {why}");
         }
         for mut request in decision.requests {
             if self.stop.load(Ordering::Relaxed) {
@@ -339,7 +389,7 @@ impl Engine {
             let wakes = request.op.wakes();
             let until = if wakes { until.wakes } else { until.others };
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || paused && !wakes {
+            if left.is_zero() || waits.is_some() && !wakes {
                 continue;
             }
             request.deadline = Some(left);
@@ -418,6 +468,7 @@ impl Engine {
             );
         }
         if !imagined {
+            self.requested += outcome.price_measured;
             self.learn_prices(backend, look, op, &outcome);
         }
         status.slices_done = outcome.slices_done;

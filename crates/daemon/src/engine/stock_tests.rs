@@ -75,6 +75,22 @@ fn on_a_stock_kernel_as_much_goes_off_in_thought_as_in_truth() {
 }
 
 #[test]
+fn where_nobody_would_wake_slices_none_goes_off_and_it_says_why() {
+    let fake = machine(0, 0);
+    let mut run = Run::new("on", &fake);
+    run.engine.set_unguarded(Some("no pressure file".to_owned()));
+    run.step();
+    let why = run.engine.status(Duration::ZERO).why;
+    assert!(
+        fake.off().is_empty() && why.contains("nobody would wake") && why.contains("no pressure file"),
+        "{why}"
+    );
+    run.engine.set_unguarded(None);
+    run.step();
+    assert!(!fake.off().is_empty());
+}
+
+#[test]
 fn in_thought_slices_wake_when_a_guard_would_have_woken_them() {
     let (on, would) = (machine(0, 0), machine(0, 0));
     let (mut truth, mut thought) = (Run::new("on", &on), Run::new("observe", &would));

@@ -25,7 +25,8 @@ impl Engine {
         }
     }
 
-    /// The most that the governor can have lost in this mode, in joules: each zone has one of its own.
+    /// The most that can have been lost in this mode, in joules: by the governor, which each zone has one of its own of, and by
+    /// the daemon's own time, which no decision saves.
     fn loss_cap(&self) -> Option<f64> {
         let attached = self.attached.as_ref()?;
         let books = match self.settings.mode {
@@ -35,7 +36,8 @@ impl Engine {
         };
         let governed = self.settings.policy.policy == PolicyKind::Governor;
         let elapsed = books.tally().elapsed();
-        governed.then(|| Governor::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64)
+        let own = self.settings.energy.running(self.own, &attached.info);
+        governed.then(|| Governor::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64 + own)
     }
 
     /// What there is to tell, `next` before the next step.

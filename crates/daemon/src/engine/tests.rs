@@ -16,6 +16,8 @@ pub(super) struct Machine {
     looks_fail: Mutex<Option<&'static str>>,
     pub(super) requests_fail: Mutex<bool>,
     requests: Mutex<Vec<Request>>,
+    /// Requests that were to do nothing.
+    settled: Mutex<u32>,
     /// When each of them came.
     times: Mutex<Vec<Instant>>,
     /// Slices that somebody holds off.
@@ -55,6 +57,7 @@ impl Machine {
             looks_fail: Mutex::new(None),
             requests_fail: Mutex::new(false),
             requests: Mutex::default(),
+            settled: Mutex::default(),
             times: Mutex::default(),
             held: Mutex::default(),
             takes: Mutex::default(),
@@ -120,6 +123,10 @@ impl Backend for Machine {
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        if request.dry_run {
+            *self.settled.lock().unwrap() += 1;
+            return Ok(Outcome::default());
+        }
         self.requests.lock().unwrap().push(request.clone());
         self.times.lock().unwrap().push(Instant::now());
         std::thread::sleep(*self.takes.lock().unwrap());
@@ -169,7 +176,7 @@ pub(super) fn with_energy(more: &str, energy: &str) -> Settings {
 }
 
 pub(super) fn host() -> Host {
-    Host { boot: "boot".to_owned(), vmstat: None }
+    Host { boot: "boot".to_owned(), vmstat: None, own_time: None }
 }
 
 pub(super) fn engine(mode: &str, saved: Option<Memory>) -> Engine {
@@ -207,6 +214,32 @@ fn observe_sends_nothing_and_says_what_it_would_have_earned() {
     );
     let cap = would.most_at_risk_joules.unwrap();
     assert!(cap > 0.0 && earned.seconds > 7000.0);
+}
+
+#[test]
+fn the_daemons_own_time_is_invested_and_no_fault_of_the_governor() {
+    thread_local! { static TIME: std::cell::Cell<u64> = const { std::cell::Cell::new(0) } }
+    /// A second of CPU time between two looks.
+    fn own_time() -> Duration {
+        TIME.set(TIME.get() + 1);
+        Duration::from_secs(TIME.get())
+    }
+    let run = |own_time| {
+        let energy = "profile = \"thesis-parc\"\ngranularity = \"slice\"";
+        let text = format!("schema_version = 1\nmode = \"observe\"\n[energy]\n{energy}\n");
+        let settings = Settings::parse(&text, "test.toml").unwrap();
+        let machine = Machine::used(20.0);
+        let mut engine =
+            Engine::new(settings, None, Host { own_time, ..host() }, Arc::default(), Arc::default());
+        steps(&mut engine, &machine, 1_000_000, 100);
+        let memory = engine.memory().unwrap();
+        (engine.attached.unwrap().info, memory.own, memory.would_earn.work.price_measured)
+    };
+    let (info, own, measured) = run(Some(own_time));
+    let (_, none, before) = run(None);
+    assert_eq!((none, measured - before), (Price::ZERO, own));
+    let seconds = own.cycles() as f64 / info.clock().unwrap().0;
+    assert!((98.0..=100.0).contains(&seconds), "{seconds}");
 }
 
 #[test]
@@ -321,6 +354,16 @@ fn requests_of_one_decision_that_take_long_share_the_deadline() {
     *machine.takes.lock().unwrap() = Duration::ZERO;
     steps(&mut engine, &machine, 1_000_030, 1);
     assert!(machine.sent() as usize > times.len() + 3, "the rest is for the next pass: {}", machine.sent());
+}
+
+#[test]
+fn before_a_policy_names_slices_pages_in_batches_are_put_where_they_belong() {
+    for (mode, policy, settled) in [("on", "repair", 2), ("on", "governor", 0), ("observe", "repair", 0)] {
+        let machine = Machine::used(50.0);
+        let mut engine = engine_of(settings(&format!("mode = \"{mode}\"\npolicy = \"{policy}\"")), None);
+        steps(&mut engine, &machine, 1_000_000, 2);
+        assert_eq!(*machine.settled.lock().unwrap(), settled, "{mode}, {policy}");
+    }
 }
 
 #[test]

@@ -34,6 +34,7 @@ impl Engine {
                 // What woke meanwhile is no failure.
                 Ok(outcome) => {
                     woken += outcome.slices_done;
+                    self.metrics.not_woken(&outcome);
                     if outcome.slices_done == 0 && request.op == Op::OnlineAll {
                         break;
                     }
@@ -84,6 +85,7 @@ impl Engine {
         }
         self.work.woken_slices += u64::from(slices);
         self.metrics.woken(Mode::On, Cause::Stop, slices);
+        self.metrics.not_woken(&outcome);
         for mind in self.minds.values_mut() {
             mind.left = None;
         }
