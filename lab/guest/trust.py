@@ -22,7 +22,6 @@ from pathlib import Path
 import demo
 import harness
 import ramslice_dev as dev
-from harness import MIB
 
 FOLDER = Path("/mnt")
 STEPS = 48

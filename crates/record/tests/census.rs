@@ -13,7 +13,7 @@ use ramslice_record::rows::{Census, Sample, Zone};
 use ramslice_record::{Options, Recorder, Recording, Sources, Table, WriteError};
 use ramslice_types::{
     Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, PageCensus, Price,
-    PriceParameter, Request, SliceId, Snapshot, Zone as ZoneOf,
+    PriceParameter, Request, SliceId, SliceState, Snapshot, Zone as ZoneOf,
 };
 use tempfile::TempDir;
 
@@ -62,6 +62,20 @@ fn censuses(recording: &Recording) -> (Vec<Option<PageCensus>>, u64) {
         found.push(machines.census().unwrap());
     }
     (found, machines.cut())
+}
+
+#[test]
+fn a_slice_that_is_lost_keeps_no_page_and_has_no_room() {
+    let backend = backend();
+    let mut machine = backend.machine().unwrap();
+    let census = PageCensus::take(&backend, &machine, || Ok::<(), BackendError>(())).unwrap();
+    let before = census.totals(&machine);
+    let stuck = census.slices.iter().find(|slice| slice.pages.staying.0 > 0).unwrap();
+    let at = machine.snapshot.slices.iter().position(|slice| slice.id == stuck.slice).unwrap();
+    machine.snapshot.slices[at].state = SliceState::Quarantined;
+    let after = census.totals(&machine);
+    assert_eq!(after.slices_staying, before.slices_staying - 1);
+    assert_eq!(after.staying_pages, before.staying_pages - stuck.pages.staying);
 }
 
 #[test]

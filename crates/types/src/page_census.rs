@@ -84,7 +84,7 @@ impl PageCounts {
             if run.flags.has(PageFlag::Lru) {
                 counts.lru += run.pages;
             }
-            if run.fate() == Fate::Stays {
+            if stays(run) {
                 counts.staying += run.pages;
             }
         }
@@ -231,6 +231,11 @@ impl PageCensus {
     }
 }
 
+/// Whether pages keep their slice on. A hole does, too, but is no page.
+fn stays(run: &PageRun) -> bool {
+    run.class != PageClass::Hole && run.fate() == Fate::Stays
+}
+
 /// Memory sections with memory: the zone, and whether a page stays.
 type Sections = BTreeMap<u64, (ZoneIndex, bool)>;
 
@@ -239,7 +244,7 @@ fn add_sections(sections: &mut Sections, run: &PageRun, zone: ZoneIndex, in_sect
         return;
     }
     for section in run.pfn.0 / in_section..=(run.end().0 - 1) / in_section {
-        sections.entry(section).or_insert((zone, false)).1 |= run.fate() == Fate::Stays;
+        sections.entry(section).or_insert((zone, false)).1 |= stays(run);
     }
 }
 
@@ -250,7 +255,7 @@ fn of_zone(machine: &Machine, zone: &Zone, slices: &[CountedSlice], sections: &S
     let frames = machine.info.slice_pages().0.max(1);
     // As the kernel has it: slices that can never be emptied stay on, and the awake reserve with the chunk above it
     let could =
-        machine.snapshot.slices.iter().filter(|slice| here(slice) && !slice.unreclaimable).count() as u64;
+        machine.snapshot.slices.iter().filter(|slice| here(slice) && can_be_off(slice)).count() as u64;
     let chunk = Pages(machine.info.chunk_bytes.0 / machine.info.page_bytes.0.max(1));
     ZoneCensus {
         index: zone.index,
@@ -266,6 +271,10 @@ fn of_zone(machine: &Machine, zone: &Zone, slices: &[CountedSlice], sections: &S
             could,
         ),
     }
+}
+
+fn can_be_off(slice: &Slice) -> bool {
+    !slice.unreclaimable && slice.state != SliceState::Quarantined
 }
 
 /// Whole slices of what is `free` beyond what is `kept`, of as many as could ever be off.
@@ -285,7 +294,7 @@ impl Scatter {
     /// Of the slices that `here` chooses.
     fn of(machine: &Machine, counted: &[CountedSlice], here: impl Fn(&Slice) -> bool) -> Self {
         let (mut fixed, mut with_staying) = (0, 0);
-        let (mut there, mut elsewhere) = (Pages::ZERO, Pages::ZERO);
+        let (mut there, mut elsewhere, mut room) = (Pages::ZERO, Pages::ZERO, Pages::ZERO);
         for one in counted {
             // Both are by ascending id.
             let found = machine.snapshot.slices.binary_search_by_key(&one.slice, |slice| slice.id);
@@ -293,9 +302,12 @@ impl Scatter {
             else {
                 continue;
             };
-            if slice.unreclaimable {
+            if slice.state == SliceState::Quarantined {
+                // Lost: it holds nothing, and nothing fits in.
+            } else if slice.unreclaimable {
                 fixed += 1;
                 there += one.pages.staying;
+                room += one.pages.frames() - one.pages.off - one.pages.staying;
             } else {
                 with_staying += u64::from(one.pages.staying > Pages::ZERO);
                 elsewhere += one.pages.staying;
@@ -303,17 +315,16 @@ impl Scatter {
         }
         Self {
             slices: fixed + with_staying,
-            least: least(machine.info.slice_pages(), fixed, there, elsewhere),
+            least: least(machine.info.slice_pages(), fixed, room, elsewhere),
             fixed,
             pages: there + elsewhere,
         }
     }
 }
 
-/// The fewest slices for pages that stay: `fixed` ones stay on anyway and hold `there`; `elsewhere` fits into
-/// what room they have, or needs more slices of so many `frames`.
-fn least(frames: Pages, fixed: u64, there: Pages, elsewhere: Pages) -> u64 {
-    let room = (frames * fixed).saturating_sub(there);
+/// The fewest slices for pages that stay: `fixed` ones stay on anyway; `elsewhere` fits into what `room` they have, or needs more
+/// slices of so many `frames`.
+fn least(frames: Pages, fixed: u64, room: Pages, elsewhere: Pages) -> u64 {
     fixed + elsewhere.saturating_sub(room).0.div_ceil(frames.0.max(1))
 }
 
@@ -332,12 +343,8 @@ mod tests {
 
     #[test]
     fn what_stays_fits_into_slices_that_stay_on_anyway_or_needs_more() {
-        let least = |there, elsewhere| least(Pages(100), 2, Pages(there), Pages(elsewhere));
-        assert_eq!(least(150, 0), 2);
-        assert_eq!(least(150, 50), 2);
-        assert_eq!(least(150, 51), 3);
-        assert_eq!(least(150, 150), 3);
-        assert_eq!(least(150, 151), 4);
+        let least = |elsewhere| least(Pages(100), 2, Pages(50), Pages(elsewhere));
+        assert_eq!([0, 50, 51, 150, 151].map(least), [2, 2, 3, 3, 4]);
         assert_eq!(super::least(Pages(100), 0, Pages(0), Pages(1)), 1);
     }
 
@@ -361,7 +368,7 @@ mod tests {
         }
         // A run that ends with its section does not touch the next one, and one of no memory none at all.
         add_sections(&mut sections, &run(48, 16, "kernel", Reason::None), zone, 16);
-        add_sections(&mut sections, &run(64, 16, "hole", Reason::None), zone, 16);
+        add_sections(&mut sections, &run(64, 16, "hole", Reason::Hole), zone, 16);
         // A section belongs to the zone that it was first met in.
         add_sections(&mut sections, &run(63, 1, "kernel", Reason::None), ZoneIndex(2), 16);
         let stays = [true, false, false, false];
@@ -385,7 +392,7 @@ mod tests {
                 run(5, 2, "page-table", Reason::Slab),
                 file,
                 buffer,
-                run(13, 3, "hole", Reason::None),
+                run(13, 3, "hole", Reason::Hole),
             ],
             files: Vec::new(),
             cgroups: Vec::new(),

@@ -1,7 +1,8 @@
 //! Slices by address, from either end: whom `offline --count`, `online --count` and `ramp` take next.
 
 use clap::ValueEnum;
-use ramslice_types::{Slice, SliceId, SliceState};
+use ramslice_types::{Backend, BackendError, Op, Request, Slice, SliceId, SliceState};
+use tracing::debug;
 
 /// An end of physical memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -23,6 +24,15 @@ impl End {
         }
         ids
     }
+}
+
+/// All slices. Pages that wait in the CPUs' batches for their LRU list look as if they could not be moved, and a slice with one of
+/// them as if it could not be emptied: a request that does nothing has the kernel put them where they belong.
+pub(crate) fn settled(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError> {
+    if let Err(error) = backend.request(&Request { dry_run: true, ..Request::new(Op::OfflineFree) }) {
+        debug!(%error, "what the slices hold is taken as it looks");
+    }
+    Ok(backend.snapshot()?.slices)
 }
 
 /// On, and could be emptied as far as is known. What failed lately counts if back-off is to be ignored.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ramslice_types::{CacheChoice, Op, Request, SliceRanges, parse_duration};
 
-use super::end::{End, can_go_off};
+use super::end::{End, can_go_off, settled};
 use super::outcome::{each, resolve};
 use crate::context::Context;
 use crate::exit::Exit;
@@ -70,10 +70,11 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let requests = if args.empty {
         vec![(None, request(Op::OfflineFree))]
     } else {
-        let slices = backend.snapshot()?.slices;
         let ids = match args.count {
-            Some(_) => args.end.order(&slices, |slice| can_go_off(slice, args.ignore_backoff)),
-            None => resolve(&args.slices, &slices)?,
+            Some(_) => {
+                args.end.order(&settled(backend.as_ref())?, |slice| can_go_off(slice, args.ignore_backoff))
+            }
+            None => resolve(&args.slices, &backend.snapshot()?.slices)?,
         };
         ids.into_iter().map(|id| (Some(id), request(Op::Offline(id)))).collect()
     };

@@ -12,7 +12,7 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use super::end::{End, can_go_off};
+use super::end::{End, can_go_off, settled};
 use super::interrupt::{TICK, interruptible};
 use super::outcome::{MOST_MISSES, missed, ranges, slices, why};
 use crate::context::{Context, write_json_line};
@@ -212,7 +212,7 @@ fn nr_on(slices: &[Slice]) -> u32 {
 impl Ramp<'_> {
     fn down(&mut self, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
         while !interrupt.requested() {
-            let now = self.backend.snapshot()?.slices;
+            let now = settled(self.backend)?;
             let wanted = nr_on(&now).saturating_sub(self.args.floor.unwrap_or(0)).min(self.args.step);
             if wanted == 0 {
                 self.floor_reached = self.args.floor.map(|_| true);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, Census, Detail, ErrorKind, Holdings, Machine, Pages, Slice, SliceId, SliceState,
+    Backend, Census, Detail, ErrorKind, Holdings, Info, Machine, Slice, SliceId, SliceState,
 };
 
 use super::governor::Daemon;
@@ -225,7 +225,7 @@ impl<'a> Top<'a> {
         if let Some(explanation) = &self.explanation {
             return explanation.clone();
         }
-        let words = words(slice, self.machine().info.slice_pages());
+        let words = words(slice, &self.machine().info);
         match self.changed.get(&slice.id) {
             Some(when) => {
                 let ago = self.machine().snapshot.time.saturating_sub(*when).as_secs();
@@ -286,8 +286,8 @@ fn rank(slice: &Slice) -> u8 {
 }
 
 /// A sentence or two on a slice, from what a snapshot tells.
-fn words(slice: &Slice, frames: Pages) -> String {
-    let parts = slice.composition(frames);
+fn words(slice: &Slice, info: &Info) -> String {
+    let parts = slice.composition(info.slice_pages());
     let because = |slice: &Slice| match slice.reason {
         ramslice_types::Reason::None => String::new(),
         reason => format!(" ({reason}: {})", reason.sentence()),
@@ -311,6 +311,12 @@ fn words(slice: &Slice, frames: Pages) -> String {
             because(slice)
         ),
         SliceState::Online if slice.is_empty() => "It is empty: it can be switched off at once.".to_owned(),
+        // Memory hotplug moves all.
+        SliceState::Online if info.is_stock() => format!(
+            "It can be emptied: {} would be moved; price {} (units of 100 cycles).",
+            count((parts.movable + parts.freeable).0),
+            slice.price
+        ),
         SliceState::Online => format!(
             "It can be emptied: {} would be moved, {} of cache dropped; price {} (units of 100 cycles).",
             count(parts.movable.0),
