@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The demonstration's programs, over and over, on a machine that ramsliced runs in mode on.
+"""The demonstration's programs, over and over, on a machine that ramsliced runs in mode on; it is killed now and then.
 
 Runs in a guest; RAMSLICE_DAEMON is the program. Redis holds data throughout; in each round libbpf is compiled, a large file
 is copied and read, and two bursts want memory, the second one more than is awake. Prints a summary as a line of JSON;
@@ -10,10 +10,12 @@ or lost its state, or no slice went off or woke.
 
 import argparse
 import json
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +24,31 @@ import ramslice_dev as dev
 from test_daemon import Daemon
 
 STILL = ("pswpout", "oom_kill")
+# Between two kills, by chance
+KILL_S = (20, 90)
+
+
+class Killer(threading.Thread):
+    """Kills the daemon now and then, and starts it again."""
+
+    def __init__(self, daemon, seed):
+        super().__init__()
+        self.daemon, self.random, self.done = daemon, random.Random(seed), threading.Event()
+        # How often; before anything was saved; and whether the daemon had ended by itself
+        self.kills = self.unsaved = self.ended = 0
+
+    def run(self):
+        while not self.done.wait(self.random.uniform(*KILL_S)):
+            if self.daemon.process.poll() is not None:
+                self.ended += 1
+            self.daemon.end(9)
+            self.kills += 1
+            self.unsaved += not (self.daemon.folder / "state.json").exists()
+            self.daemon.start()
+
+    def stop(self):
+        self.done.set()
+        self.join()
 
 
 def awake_mib(device):
@@ -54,6 +81,7 @@ def one_round(device, data, source):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20, help="how long rounds are begun (default 20)")
+    parser.add_argument("--seed", type=int, default=1, help="of the kills (default 1)")
     parser.add_argument("--source", required=True, help="the kernel's tools/lib/bpf")
     parser.add_argument("--file", type=Path, required=True, help="a large file to read")
     args = parser.parse_args()
@@ -69,11 +97,17 @@ def main():
         woken = sum(zone.woken_by_demand for zone in device.zones())
         daemon = Daemon(state, mode="on", stop="wake", stall=100, period=5)
         daemon.start()
+        killer = Killer(daemon, args.seed)
+        killer.start()
         end = time.monotonic() + 60 * args.minutes
-        while not rounds or time.monotonic() < end:
-            bad, off = one_round(device, data, args.source)
-            rounds, errors, most_off = rounds + 1, errors + bad, max(most_off, off)
-            demo.say(f"round {rounds}: {off} slices were off, {errors} errors")
+        try:
+            while not rounds or time.monotonic() < end:
+                bad, off = one_round(device, data, args.source)
+                rounds, errors, most_off = rounds + 1, errors + bad, max(most_off, off)
+                demo.say(f"round {rounds}: {off} slices were off, {errors} errors, {killer.kills} kills")
+        finally:
+            killer.stop()
+        daemon.steps(1)
         woken = sum(zone.woken_by_demand for zone in device.zones()) - woken
         steps, status = daemon.metrics()["ramslice_steps_total"], daemon.end()
         log = daemon.log()
@@ -87,11 +121,14 @@ def main():
         f"{left} slices stayed off at the end": left,
         "no slice went off": not most_off,
         "no slice woke on demand": not woken,
-        f"the state was lost:\n{log[-3000:]}": log.count("nothing was learned before") != 1 or "learning anew" in log,
+        f"the daemon ended by itself {killer.ended} times": killer.ended,
+        "the daemon was never killed: this proves nothing": not killer.kills,
+        f"the state was lost:\n{log[-3000:]}":
+            log.count("nothing was learned before") > 1 + killer.unsaved or "learning anew" in log,
     }.items() if wrong]
     for problem in problems:
         print(f"FAILED: {problem}")
-    print(json.dumps({"problems": len(problems), "minutes": args.minutes, "rounds": rounds, "steps": steps,
+    print(json.dumps({"problems": len(problems), "minutes": args.minutes, "rounds": rounds, "kills": killer.kills, "steps": steps,
                       "most_off": most_off, "woken_by_demand": woken, "data_errors": errors}))
     return 1 if problems else 0
 

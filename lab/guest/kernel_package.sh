@@ -18,6 +18,20 @@ holds "the daemon runs" soon systemctl is-active ramsliced
 holds "it goes by the kernel, not by memory hotplug" soon status backend kernel
 holds "it observes" soon status mode observe
 holds "it sees the machine" soon status ok true
+settings=/etc/ramslice/ramsliced.toml
+cp $settings /root/settings
+sed -i -e 's/^mode = .*/mode = "on"/' -e 's/^policy = .*/policy = "periodic"/' -e 's/^period_seconds = .*/period_seconds = 1/' $settings
+printf '[periodic]\nperiod_seconds = 1\n' >>$settings
+holds "it reads its settings again" systemctl reload ramsliced
+holds "it is on" soon status mode on
+holds "in its sandbox it switches slices off" soon off -gt 0
+echo 'mode = "on"' >>$settings
+holds "whoever reloads wrong settings is told" not systemctl reload ramsliced
+holds "the old ones stay" status mode on
+cp /root/settings $settings
+holds "it reads its settings again" systemctl reload ramsliced
+holds "it observes" soon status mode observe
+holds "slices are switched on by hand" ramslice online --all
 if [ "$lockdown" = none ]; then
 	holds "the module that DKMS built works" modprobe acpi_call
 	holds "debugfs takes commands" by_debugfs

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import mmap
 import os
-import random
 import resource
 import socket
 import struct

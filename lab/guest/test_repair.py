@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import unittest
 
 import harness
 import ramslice_dev as dev
