@@ -24,7 +24,8 @@ use ramslice_types::{
 use ramsliced::clock::Clock;
 use ramsliced::host::Host;
 use ramsliced::log;
-use ramsliced::run::{self, Opened, Options};
+use ramsliced::open::Opened;
+use ramsliced::run::{self, Options};
 use ramsliced::settings::Settings;
 use tracing::level_filters::LevelFilter;
 

@@ -4,6 +4,7 @@
 //! ```text
 //! run        signals, timers, systemd, pressure                          (the only one that waits)
 //!  |- settings   the TOML file and what is allowed in it
+//!  |- open       the way to the machine, opened anew whenever it was lost
 //!  |- engine     one step: look, decide, request, account
 //!  |   |- shadow     in mode observe: what would have become of the machine
 //!  |   |- books      joules, by the ledger of ramslice-energy
@@ -28,6 +29,7 @@ pub mod look;
 pub mod memory;
 pub mod metrics;
 pub mod mode;
+pub mod open;
 pub mod pressure;
 pub mod prices;
 pub mod run;

@@ -7,6 +7,7 @@ use clap::Parser;
 use ramsliced::args::Args;
 use ramsliced::clock::DayClock;
 use ramsliced::host::Host;
+use ramsliced::open::open;
 use ramsliced::run::{self, Options};
 use ramsliced::settings::{SAMPLE, Settings};
 use ramsliced::{log, pressure};
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         return show(&format!("{}: right; mode {mode}, policy {policy}\n", args.config.display()));
     }
     let options = begin(args);
-    match run::run(&options, settings, &run::open, |last| Box::new(DayClock::after(last))) {
+    match run::run(&options, settings, &open, |last| Box::new(DayClock::after(last))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -60,7 +61,7 @@ fn begin(args: Args) -> Options {
 
 /// Nothing runs with wrong settings: what an earlier run has left off on a stock kernel, nobody would wake.
 fn wake_owed(args: Args) {
-    if let Err(error) = run::wake_owed(&begin(args), &run::open, |last| Box::new(DayClock::after(last))) {
+    if let Err(error) = run::wake_owed(&begin(args), &open, |last| Box::new(DayClock::after(last))) {
         tracing::error!("{error:#}");
     }
 }

@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ramslice_kernel::{HotplugBackend, Way};
-use ramslice_types::{Backend, BackendError};
+use ramslice_types::BackendError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
-use crate::engine::{Engine, STOCK};
+use crate::engine::Engine;
 use crate::guard::Guarding;
 use crate::host::Host;
 use crate::memory::{self, Damage, Found, Memory};
 use crate::metrics::{Metrics, time_of_day};
 use crate::mode::Mode;
+use crate::open::{GoesOn, Opened, Opener};
 use crate::pressure::Trigger;
 use crate::prices::{self, Offer};
 use crate::serve::Serving;
-use crate::settings::{OnStop, Settings, Which};
+use crate::settings::{OnStop, Settings};
 use crate::systemd::{self, Watchdog};
 
 /// The first wait after the machine could not be seen; then twice as long each time.
@@ -54,49 +54,6 @@ pub struct Options {
     pub pressure: Option<PathBuf>,
     /// The machine's own files.
     pub host: Host,
-}
-
-/// A way to the machine, open.
-pub struct Opened {
-    /// The machine.
-    pub backend: Arc<dyn Backend>,
-    /// `kernel` or `stock`.
-    pub way: &'static str,
-    /// A stock kernel needs somebody who wakes slices.
-    pub guarded: Option<Arc<HotplugBackend>>,
-}
-
-/// Asked during long looks whether they are to go on.
-pub type GoesOn = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// How the machine is opened; again whenever it was lost.
-pub type Opener<'a> = dyn Fn(&Settings, &GoesOn) -> Result<Opened, BackendError> + 'a;
-
-/// Opens this machine.
-///
-/// # Errors
-/// If it can do neither.
-pub fn open(settings: &Settings, goes_on: &GoesOn) -> Result<Opened, BackendError> {
-    let stock = || {
-        let patience = (1.0 / settings.look_share).round() as u32;
-        let backend = HotplugBackend::open()?.patient(patience).asking({
-            let goes_on = Arc::clone(goes_on);
-            move || goes_on()
-        });
-        let backend = Arc::new(backend);
-        Ok(Opened { backend: Arc::clone(&backend) as Arc<dyn Backend>, way: STOCK, guarded: Some(backend) })
-    };
-    let kernel = |way| {
-        let backend = ramslice_kernel::open(Path::new("/"), way)?;
-        Ok(Opened { backend: Arc::from(backend), way: "kernel", guarded: None })
-    };
-    match settings.backend {
-        Which::Kernel => kernel(Some(Way::Kernel)),
-        Which::Stock => stock(),
-        Which::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => kernel(Some(Way::Kernel)),
-        // If there is neither, the second error tells of both.
-        Which::Auto => stock().or_else(|_| kernel(None)),
-    }
 }
 
 /// Signals that came.

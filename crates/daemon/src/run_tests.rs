@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use ramslice_kernel::Fake;
-use ramslice_types::{ErrorKind, Request};
+use ramslice_types::{Backend, ErrorKind, Request};
 
 use super::*;
+use crate::engine::STOCK;
 
 /// Time that passes with each look at it.
 struct Ticks(Cell<u64>);
