@@ -55,15 +55,15 @@ def lab_kernel():
 
 # Texts, tests, and the recount that somebody asks debugfs for: no figure depends on them.
 LEFT_OUT = {"Documentation", "tests", "selftests", "verify.c"}
-# How placement policies decide: of the figures taken under the policy stock, for which they decide nothing, none depends on it.
+# How placement policies decide. Figures taken under the policy stock do not depend on it, but for the order in which slices wake.
 PLACEMENT = {"place.c", "place.h", "rank.c"}
 
 # What was mended after figures were taken, of which none depends on it, since no boot that they are of can meet it: {hash with
-# the mend: hash that the figures have}. What it costs, if anything, was measured anew.
+# the mend: hash that the figures have}.
 MENDED = {
     # Packing took destinations beyond the end of their zone from slices that reach over it. These machines have one node, and
-    # no such slices but the first. Emptying looks at the zone of each destination: the entries empty-* were taken with it.
-    "9ba07c28e2a0466d": "2fe84bf02dcc61b8",
+    # no such slices but the first. Emptying compares the zone of each page of a destination.
+    "47e43b97c0008396": "2fe84bf02dcc61b8",
 }
 
 

@@ -144,8 +144,9 @@ static unsigned long drop_some(struct ramslice_target *t, unsigned long start)
 		struct folio *folio;
 		long nr;
 
-		/* A glance without a reference first */
-		if (!PageLRU(page) || PageTail(page))
+		/* A glance without a reference first; a zone may end here */
+		if (page_zone(page) != t->rz->zone || !PageLRU(page) ||
+		    PageTail(page))
 			continue;
 		folio = folio_get_nontail_page(page);
 		if (!folio)
