@@ -6,9 +6,8 @@
 
 use std::cmp::Reverse;
 
-use ramslice_types::{
-    Bytes, Headroom, NodeId, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, Zone,
-};
+use ramslice_kernel::{Room, keeps_reserves};
+use ramslice_types::{Bytes, Headroom, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, Zone};
 use rustix::io::Errno;
 
 use super::{Shadow, add, shows_off};
@@ -40,12 +39,12 @@ impl Shadow {
                 add(&mut self.woken, key, 1);
                 self.off.iter_mut().for_each(|(_, off)| off.retain(|other| *other != slice.id));
             } else {
-                displaced.push((key.node, leave(&mut look.zones, slice, look.info.slice_pages())));
+                displaced.push((key, leave(&mut look.zones, slice, look.info.slice_pages())));
             }
         }
         // Not before the free pages of all of them are gone: none finds room in another that is off.
-        for (node, pages) in displaced {
-            take(&mut look.zones, node, pages);
+        for (from, pages) in displaced {
+            take(&mut look.zones, from, pages);
         }
         look.headroom = Some(Headroom { available: Bytes(available), ..headroom });
     }
@@ -98,7 +97,7 @@ impl Shadow {
             look.headroom = Some(Headroom { available, ..headroom });
             let id = slice.id;
             leave(&mut look.zones, slice, frames);
-            take(&mut look.zones, key.node, moves);
+            take(&mut look.zones, key, moves);
             self.is_off(look, key, id);
         }
         // Whoever named a slice is told that it failed; else a limit is an end as any other.
@@ -129,16 +128,21 @@ fn refuses(look: &Look, headroom: &Headroom, slice: &Slice, moves: Pages) -> Opt
     if free < slice.counters.free + moves {
         return Some(Reason::NoRoom);
     }
-    // What moves goes to the highest zones of the node first; what finds no room there stays in the slice's own.
-    let above = look.zones.iter().filter(|zone| zone.node == slice.node && zone.zone > slice.zone);
-    let room: Pages = above.map(|zone| zone.free_pages - zone.awake_reserve_pages).sum();
-    let key = ZoneKey::of_slice(slice);
-    let taken = slice.counters.free + (moves - room);
-    let short = |zone: &Zone| zone.free_pages < taken + zone.awake_reserve_pages;
+    let rooms: Vec<Room> = look.zones.iter().map(room).collect();
     let lost = slice.present.bytes(look.info.page_bytes);
     let most = headroom.available.0.saturating_sub(headroom.margin.0);
-    let too_little = lost.0 > most || look.zones.iter().any(|zone| ZoneKey::of(zone) == key && short(zone));
-    too_little.then_some(Reason::AwakeReserve)
+    let keeps = keeps_reserves(&rooms, (slice.node, slice.zone), slice.counters.free, moves);
+    (lost.0 > most || !keeps).then_some(Reason::AwakeReserve)
+}
+
+fn room(zone: &Zone) -> Room {
+    Room {
+        node: zone.node,
+        zone: zone.zone,
+        movable: zone.name == "Movable",
+        free: zone.free_pages,
+        awake_reserve: zone.awake_reserve_pages,
+    }
 }
 
 /// Shows a slice as off, without its free pages. What it held is still to find room.
@@ -152,11 +156,13 @@ fn leave(zones: &mut [Zone], slice: &mut Slice, frames: Pages) -> Pages {
     moves
 }
 
-/// Takes pages from the zones that the allocator would take them from: of the same node first, the highest first, and none
-/// below its low watermark as long as another has some.
-fn take(zones: &mut [Zone], node: NodeId, mut pages: Pages) {
-    let mut order: Vec<&mut Zone> = zones.iter_mut().collect();
-    order.sort_by_key(|zone| (zone.node != node, Reverse(zone.zone)));
+/// Takes pages from the zones that the allocator would take them from, for what moves out of one: of other nodes first, the
+/// highest first, Movable for what was in Movable alone, and none below its low watermark as long as another has some.
+fn take(zones: &mut [Zone], from: ZoneKey, mut pages: Pages) {
+    let movable = |zone: &Zone| zone.name == "Movable";
+    let of_movable = zones.iter().any(|zone| ZoneKey::of(zone) == from && movable(zone));
+    let mut order: Vec<&mut Zone> = zones.iter_mut().filter(|zone| of_movable || !movable(zone)).collect();
+    order.sort_by_key(|zone| (zone.node == from.node, Reverse(zone.zone)));
     for keeps_low in [true, false] {
         for zone in &mut order {
             let floor = if keeps_low { zone.low_wmark_pages } else { Pages::ZERO };

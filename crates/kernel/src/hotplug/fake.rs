@@ -195,8 +195,10 @@ impl Inner {
         }
         let range = (number * BLOCK) as usize..((number + 1) * BLOCK) as usize;
         let moving: Vec<usize> = range.clone().filter(|&pfn| self.flags[pfn] != bit::BUDDY).collect();
+        let movable = self.zones[&number] == "Movable";
         let mut targets: Vec<usize> = (0..self.flags.len())
             .rev()
+            .filter(|pfn| movable || self.zones[&(*pfn as u64 / BLOCK)] != "Movable")
             .filter(|pfn| !range.contains(pfn) && self.flags[*pfn] == bit::BUDDY)
             .filter(|pfn| self.online.get(&(*pfn as u64 / BLOCK)).copied().unwrap_or(false))
             .take(moving.len())

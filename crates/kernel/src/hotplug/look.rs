@@ -89,6 +89,14 @@ pub(super) fn available(system: &dyn System) -> Result<Bytes, Error> {
         .ok_or_else(|| Error::NoCounter { path: system.path(path), name: "MemAvailable" })
 }
 
+/// Whether somebody ends a look that may take long.
+fn ask(system: &dyn System, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
+    if goes_on() {
+        return Ok(());
+    }
+    Err(failed(system.path(FLAGS), Access::Read, std::io::ErrorKind::Interrupted.into()))
+}
+
 /// Walks the pages of an online block.
 fn walk(
     system: &dyn System,
@@ -163,9 +171,7 @@ impl Look {
                 self.complete = false;
                 continue;
             }
-            if !goes_on() {
-                return Err(failed(system.path(FLAGS), Access::Read, std::io::ErrorKind::Interrupted.into()));
-            }
+            ask(system, goes_on)?;
             let Part { id, blocks, .. } = &self.parts[at];
             self.parts[at] = self.part(system, *id, blocks.clone(), true)?;
         }
@@ -175,7 +181,7 @@ impl Look {
 
     /// Brings a look up to date without walking again: blocks, zones and what is remembered are as they are now, and pages are
     /// looked at where blocks changed their states. Says whether that could be done: slices may have other bounds now.
-    pub(super) fn refresh(&mut self, system: &dyn System) -> Result<bool, Error> {
+    pub(super) fn refresh(&mut self, system: &dyn System, goes_on: &dyn Fn() -> bool) -> Result<bool, Error> {
         self.time = system.now();
         let before = std::mem::replace(&mut self.blocks, blocks::read(system)?);
         self.store = Store::read(system)?;
@@ -195,6 +201,7 @@ impl Look {
             let is = |number: &u64| self.blocks.get(number).map(|block| block.state);
             let changed = part.blocks.iter().any(|number| was(number) != is(number));
             if changed || state(&self.members(&part.blocks)) != part.state {
+                ask(system, goes_on)?;
                 self.parts[at] = self.part(system, part.id, part.blocks.clone(), true)?;
             } else {
                 // Somebody may have set other prices.
@@ -293,6 +300,14 @@ impl Look {
         }
         let price = self.price(&sum);
         Ok(Part { id, state, blocks: numbers, node, zone, sum, price })
+    }
+
+    /// Looks at a slice once more; what it holds now stands from here on.
+    pub(super) fn again(&mut self, system: &dyn System, id: SliceId) -> Result<Part, Error> {
+        let at = self.parts.iter().position(|part| part.id == id);
+        let at = at.ok_or_else(|| Error::NotFound { what: format!("slice {id}") })?;
+        self.parts[at] = self.part(system, id, self.parts[at].blocks.clone(), true)?;
+        Ok(self.parts[at].clone())
     }
 
     /// What a block holds.

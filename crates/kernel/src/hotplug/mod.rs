@@ -37,6 +37,7 @@ use tracing::debug;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::Fake;
 pub use guard::{Guard, Pressure, WokenBy};
+pub use zones::{Room, keeps_reserves};
 
 use crate::error::Error;
 use crate::names::Names;
@@ -127,16 +128,20 @@ impl HotplugBackend {
 
     /// A fresh look at everything.
     fn look(&self) -> Result<Look, Error> {
-        let mut look = self.look_at(|_, _| true)?;
+        let mut look = self.look_at(|_, _| true, &*self.goes_on)?;
         self.settle(&mut look);
         *lock(&self.last) = Some(look.clone());
         Ok(look)
     }
 
     /// A fresh look at the pages of some slices.
-    fn look_at(&self, wanted: impl Fn(&Look, &Part) -> bool) -> Result<Look, Error> {
+    fn look_at(
+        &self,
+        wanted: impl Fn(&Look, &Part) -> bool,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Look, Error> {
         let mut look = self.glance()?;
-        look.walk(&*self.system, wanted, &*self.goes_on)?;
+        look.walk(&*self.system, wanted, goes_on)?;
         Ok(look)
     }
 
@@ -169,7 +174,7 @@ impl HotplugBackend {
 
     /// A look whose pages were looked at not longer ago than its cost allows.
     fn recent(&self) -> Result<Look, Error> {
-        match self.standing()? {
+        match self.standing(&*self.goes_on)? {
             Some(mut look) => {
                 self.settle(&mut look);
                 *lock(&self.last) = Some(look.clone());
@@ -180,13 +185,13 @@ impl HotplugBackend {
     }
 
     /// The last look, brought up to date, if it may still stand for the present.
-    fn standing(&self) -> Result<Option<Look>, Error> {
+    fn standing(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<Look>, Error> {
         let last = lock(&self.last).clone();
         let Some(mut look) = last.filter(|look| self.system.now() < look.walked + look.cost * self.patience)
         else {
             return Ok(None);
         };
-        Ok(look.refresh(&*self.system)?.then_some(look))
+        Ok(look.refresh(&*self.system, goes_on)?.then_some(look))
     }
 
     /// Changes what is remembered, alone.

@@ -12,6 +12,7 @@ use super::look::{self, Look, Part};
 use super::price;
 use super::store::Store;
 use super::system::{Held, System};
+use super::zones::{Room, keeps_reserves};
 use super::{HotplugBackend, lock};
 use crate::error::{Access, Error};
 use crate::sys::alarm;
@@ -38,7 +39,11 @@ pub(super) fn run(backend: &HotplugBackend, request: &Request) -> Result<Outcome
     let system = &*backend.system;
     let _held = if request.dry_run { None } else { Some(alone(system)?) };
     let began = system.now();
-    let look = look_for(backend, request)?;
+    let look = match look_for(backend, request) {
+        // Whoever wants memory does not wait for a look.
+        Err(_) if backend.wanted() && !request.op.wakes() => return Ok(given_up(request)),
+        look => look?,
+    };
     // On a large machine looking alone may take longer than the deadline: that is for what is done to slices.
     let end = system.now() + request.deadline.unwrap_or(DEADLINE);
     let (outcome, spent, work) = (Outcome::default(), Price::ZERO, Work::default());
@@ -63,13 +68,28 @@ fn look_for(backend: &HotplugBackend, request: &Request) -> Result<Look, Error> 
     if request.op.wakes() {
         return backend.glance();
     }
-    if let Some(look) = backend.standing()? {
+    let goes_on = || !backend.wanted() && (backend.goes_on)();
+    if let Some(look) = backend.standing(&goes_on)? {
         return Ok(look);
     }
-    backend.look_at(|look, part| match request.op {
+    let wanted = |look: &Look, part: &Part| match request.op {
         Op::Offline(id) => part.id == id,
         _ => is_in(request, look, part),
-    })
+    };
+    backend.look_at(wanted, &goes_on)
+}
+
+/// A request that has made way before it did anything.
+fn given_up(request: &Request) -> Outcome {
+    let stop = Stop::new(Reason::Pressure);
+    let named = if let Op::Offline(id) = request.op { Some(id) } else { None };
+    Outcome {
+        reason: stop.reason,
+        status_errno: stop.errno.raw_os_error().unsigned_abs(),
+        last_slice: named,
+        slices_failed: u32::from(named.is_some()),
+        ..Outcome::default()
+    }
 }
 
 /// Whether a slice is in the request's node and zone.
@@ -117,8 +137,8 @@ impl Run<'_> {
     fn carry_out(&mut self) -> Result<(), Error> {
         match self.request.op {
             Op::Offline(id) => {
-                let part = self.find(id)?;
-                let part = self.look.part(self.system, id, part.blocks, true)?;
+                self.find(id)?;
+                let part = self.look.again(self.system, id)?;
                 let result = self.offline(&part)?;
                 self.single(id, result);
             }
@@ -182,8 +202,15 @@ impl Run<'_> {
             if self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most) {
                 return Ok(());
             }
-            // What went before may have filled it: dearer than thought, it waits for its turn.
-            let part = self.look.part(self.system, part.id, part.blocks, true)?;
+            if let Some(stop) = self.over() {
+                self.stop(&stop, true);
+                return Ok(());
+            }
+            // What went before may have filled it, and the look may be of some time ago: dearer than thought, it waits for its turn.
+            let part = self.look.again(self.system, part.id)?;
+            if only_empty && !self.look.slice(&part).is_empty() {
+                continue;
+            }
             if parts.last().is_some_and(|next| next.price < part.price) {
                 let at = parts.partition_point(|other| other.price > part.price);
                 parts.insert(at, part);
@@ -238,21 +265,18 @@ impl Run<'_> {
                 return refuse(Reason::OverBudget);
             }
         }
-        let mut zones = look::read_zones(self.system)?;
+        let zones = look::read_zones(self.system)?;
         let free: Pages = zones.iter().map(|zone| zone.free).sum();
         // The free pages of the slice go, and those that its content moves to; that finds no room inside the slice.
         let needed = part.sum.counters.free + part.sum.moves;
         if free < needed {
             return refuse(Reason::NoRoom);
         }
-        // What moves goes to the highest zones of the node first; what finds no room there stays in the slice's own.
-        zones.retain(|zone| zone.node == part.node);
         let block = self.look.block_pages();
-        let own = zones.iter().find(|zone| zone.name == part.zone);
-        let above = zones.iter().filter(|zone| own.is_some_and(|own| zone.number > own.number));
-        let room: Pages = above.map(|zone| zone.free - zone.awake_reserve(block)).sum();
-        let lost = part.sum.counters.free + (part.sum.moves - room);
-        if own.is_some_and(|zone| zone.free < lost + zone.awake_reserve(block)) {
+        let rooms: Vec<Room> =
+            zones.iter().filter(|zone| zone.managed > Pages::ZERO).map(|zone| zone.room(block)).collect();
+        let own = (part.node, self.look.zone_number(part));
+        if !keeps_reserves(&rooms, own, part.sum.counters.free, part.sum.moves) {
             return refuse(Reason::AwakeReserve);
         }
         let available = look::available(self.system)?;
@@ -291,6 +315,10 @@ impl Run<'_> {
             price_measured: cycles,
             ..Work::default()
         });
+        if result.is_err() {
+            // Some of its pages have moved all the same.
+            self.look.again(self.system, part.id)?;
+        }
         match &result {
             Ok(()) => drop(self.look.store.failures.remove(&part.blocks[0])),
             Err(stop) if !matches!(stop.reason, Reason::Signal | Reason::Pressure | Reason::State) => {
@@ -299,6 +327,15 @@ impl Run<'_> {
             Err(_) => {}
         }
         Ok(result)
+    }
+
+    /// What ends the request, whatever is left to do.
+    fn over(&self) -> Option<Stop> {
+        if self.system.now() >= self.end {
+            Some(Stop::new(Reason::Deadline))
+        } else {
+            self.backend.wanted().then(|| Stop::new(Reason::Pressure))
+        }
     }
 
     fn switch_off(&mut self, part: &Part) -> Result<(), Stop> {
@@ -327,13 +364,10 @@ impl Run<'_> {
 
     /// Takes one block offline. It is remembered before: if this program dies, the block is known as ours.
     fn block_off(&mut self, number: u64, zone: &str) -> Result<(), Stop> {
+        if let Some(stop) = self.over() {
+            return Err(stop);
+        }
         let left = self.end.saturating_sub(self.system.now());
-        if left.is_zero() {
-            return Err(Stop::new(Reason::Deadline));
-        }
-        if self.backend.wanted() {
-            return Err(Stop::new(Reason::Pressure));
-        }
         let users = self.look.users(self.system, number).unwrap_or_default();
         self.look.store.blocks.insert(number, zone.to_owned());
         if let Err(error) = self.look.store.save(self.system) {

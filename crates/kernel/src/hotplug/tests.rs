@@ -336,6 +336,23 @@ fn a_request_looks_at_the_pages_that_it_is_about() {
 }
 
 #[test]
+fn what_was_empty_at_the_look_and_is_not_now_stays_and_is_known_from_then_on() {
+    let (fake, backend) = machine();
+    let backend = backend.patient(10_000);
+    assert!(backend.snapshot().unwrap().slices[31].is_empty());
+    for block in 6..BLOCKS {
+        fake.inner().fill(block, BLOCK / 2, ANON, 1);
+    }
+    let before = fake.inner().writes.len();
+    let empty = Request { max_slices: Some(1), ..Request::new(Op::OfflineFree) };
+    assert_eq!(backend.request(&empty).unwrap().slices_done, 0);
+    assert_eq!(fake.inner().writes.len(), before);
+    let read = fake.inner().pages_read;
+    assert!(!backend.snapshot().unwrap().slices[31].is_empty());
+    assert_eq!(fake.inner().pages_read, read, "it was looked at by the request");
+}
+
+#[test]
 fn a_deadline_is_for_what_is_done_and_a_look_of_any_length_can_be_ended() {
     let (fake, backend) = machine();
     fake.inner().batch_ms = 1000;

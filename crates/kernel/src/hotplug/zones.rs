@@ -37,6 +37,39 @@ impl ZoneInfo {
     }
 }
 
+/// A zone, as far as it matters to where pages go.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Its node.
+    pub node: NodeId,
+    /// Its position among the zones of its node.
+    pub zone: ZoneNumber,
+    /// It is `ZONE_MOVABLE`.
+    pub movable: bool,
+    /// Free pages.
+    pub free: Pages,
+    /// Those that are to stay.
+    pub awake_reserve: Pages,
+}
+
+/// Whether zones with memory keep their reserves when a slice of one of them goes with so many `free` pages, and so many that
+/// move. Memory hotplug moves them to other nodes if there are any; to Movable only what was in Movable; else to the highest zone
+/// first, and what finds no room there stays in the slice's own (`do_migrate_range()` and `alloc_migration_target()` of Linux 6.12).
+pub fn keeps_reserves(zones: &[Room], own: (NodeId, ZoneNumber), free: Pages, moves: Pages) -> bool {
+    let Some(own) = zones.iter().find(|zone| (zone.node, zone.zone) == own) else { return true };
+    let other_nodes = zones.iter().any(|zone| zone.node != own.node);
+    let takes = |zone: &&Room| {
+        let here = if other_nodes { zone.node != own.node } else { zone.zone > own.zone };
+        here && (own.movable || !zone.movable)
+    };
+    let room: Pages = zones.iter().filter(takes).map(|zone| zone.free - zone.awake_reserve).sum();
+    let left = moves - room;
+    if other_nodes && left > Pages::ZERO {
+        return false;
+    }
+    own.free >= free + left + own.awake_reserve
+}
+
 /// Parses `/proc/zoneinfo`.
 pub(super) fn parse(text: &str) -> Vec<ZoneInfo> {
     let mut zones: Vec<ZoneInfo> = Vec::new();
@@ -71,6 +104,17 @@ pub(super) fn parse(text: &str) -> Vec<ZoneInfo> {
 }
 
 impl ZoneInfo {
+    /// What it has for pages that move, where a block is what wakes at once.
+    pub(super) fn room(&self, block: Pages) -> Room {
+        Room {
+            node: self.node,
+            zone: self.number,
+            movable: self.name == "Movable",
+            free: self.free,
+            awake_reserve: self.awake_reserve(block),
+        }
+    }
+
     fn new(node: NodeId, number: ZoneNumber, name: &str) -> Self {
         Self {
             node,
@@ -154,6 +198,31 @@ Node 1, zone  Movable
         assert!(zones[0].loses_end(Pfn(491_520), Pfn(524_288)) && zones[0].loses_end(Pfn(0), Pfn(32_768)));
         assert!(!zones[0].loses_end(Pfn(32_768), Pfn(65_536)));
         assert!(!zones[2].loses_end(Pfn(8192), Pfn(8200)));
+    }
+
+    #[test]
+    fn what_moves_goes_where_memory_hotplug_looks_for_room() {
+        let zone = |node, zone, movable, free| Room {
+            node: NodeId(node),
+            zone: ZoneNumber(zone),
+            movable,
+            free: Pages(free),
+            awake_reserve: Pages(100),
+        };
+        let keeps = |zones: &[Room], own: (i32, u32), moves| {
+            keeps_reserves(zones, (NodeId(own.0), ZoneNumber(own.1)), Pages(50), Pages(moves))
+        };
+        // DMA32, Normal and Movable of one node
+        let one = [zone(0, 1, false, 300), zone(0, 2, false, 200), zone(0, 3, true, 1000)];
+        for (own, most) in [((0, 1), 250), ((0, 2), 50), ((0, 3), 850)] {
+            assert!(keeps(&one, own, most) && !keeps(&one, own, most + 1), "{own:?}");
+        }
+        // Of two nodes the other one takes everything.
+        let two =
+            [zone(0, 2, false, 160), zone(0, 3, true, 160), zone(1, 2, false, 400), zone(1, 3, true, 600)];
+        for (own, most) in [((0, 2), 300), ((0, 3), 800), ((1, 2), 60)] {
+            assert!(keeps(&two, own, most) && !keeps(&two, own, most + 1), "{own:?}");
+        }
     }
 
     #[test]
