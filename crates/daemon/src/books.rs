@@ -251,9 +251,14 @@ pub struct Earned {
     pub verdict: String,
 }
 
+/// What a ledger comes to, and of that, what the daemon took besides its requests.
+pub type Sums = (Tally, Price);
+
 /// The ledger of a mode: what it was before this run, and what has been added.
 #[derive(Debug)]
 pub struct Books {
+    /// Of its sums, what this daemon took besides its requests.
+    pub own: Price,
     before: Tally,
     ledger: Ledger,
     granule: Option<Bytes>,
@@ -261,9 +266,9 @@ pub struct Books {
 
 impl Books {
     /// Goes on from sums of the same kind.
-    pub fn new(kind: &Kind, before: Tally) -> Self {
+    pub fn new(kind: &Kind, (before, own): Sums) -> Self {
         let granule = kind.granule_bytes;
-        Self { before, ledger: Ledger::new(granule), granule }
+        Self { own, before, ledger: Ledger::new(granule), granule }
     }
 
     /// Adds what happened until this sample. One of another boot begins anew, and what was before stays.
@@ -281,6 +286,11 @@ impl Books {
     pub fn pause(&mut self) {
         self.before = self.tally();
         self.ledger = Ledger::new(self.granule);
+    }
+
+    /// What the next books of the same kind go on from.
+    pub fn sums(&self) -> Sums {
+        (self.tally(), self.own)
     }
 
     /// The sums, those of earlier runs included.

@@ -28,6 +28,9 @@ impl Shared {
     }
 }
 
+/// Errors in a row after which it no longer counts as watching.
+const MOST_ERRORS: u32 = 10;
+
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Guarding {
@@ -56,7 +59,7 @@ impl Guarding {
         Ok(Self { shared, floor, thread: Some(thread) })
     }
 
-    /// Whether it is at work: it ends where the kernel no longer tells how much is available.
+    /// Whether it is at work: it ends when it met nothing but errors for some seconds.
     pub fn watches(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -87,7 +90,7 @@ fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
         Ok(guard) => guard,
         Err(error) => return warn!(%error, "memory cannot be watched"),
     };
-    let mut failed = false;
+    let (mut failed, mut errors) = (false, 0);
     while !shared.end.load(Ordering::Relaxed) {
         let found = guard.watch(TICK);
         if let Ok(Some(Pressure { outcome, .. })) = &found
@@ -122,8 +125,15 @@ fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
                 if !std::mem::replace(&mut failed, true) {
                     warn!(%error, "memory cannot be watched");
                 }
+                errors += 1;
+                if errors >= MOST_ERRORS || error.kind() == ErrorKind::Unsupported {
+                    // Whoever started this starts another one, or learns why that is not possible.
+                    return;
+                }
                 std::thread::sleep(TICK);
+                continue;
             }
         }
+        errors = 0;
     }
 }

@@ -73,11 +73,14 @@ pub struct Memory {
     pub earned: Tally,
     /// The ledger of mode observe.
     pub would_earn: Tally,
+    /// Of the ledger of mode on, what this daemon took besides its requests; files from before do not have it.
+    #[serde(rename = "earned_own_100cycles", default)]
+    pub earned_own: Price,
+    /// The same of that of mode observe.
+    #[serde(rename = "would_earn_own_100cycles", default)]
+    pub would_earn_own: Price,
     /// What this daemon has done, ever.
     pub work: Work,
-    /// What this daemon took besides its requests, ever; in `work`, too. Files from before do not have it.
-    #[serde(rename = "own_100cycles", default)]
-    pub own: Price,
     /// Slices that would have woken because memory was wanted, in mode observe.
     pub would_wake: u64,
     /// What is known of the kernel's prices; files from before do not have it.

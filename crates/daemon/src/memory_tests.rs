@@ -36,7 +36,8 @@ fn memory(time: u64) -> Memory {
         earned: Tally { off_high_byte_us: u128::from(u64::MAX) * 7, steps: 9, ..Tally::default() },
         would_earn: Tally::default(),
         work: Work::default(),
-        own: Price(11),
+        earned_own: Price(11),
+        would_earn_own: Price(12),
         would_wake: 5,
         prices: None,
     }

@@ -152,8 +152,8 @@ pub fn run(
     Ok(())
 }
 
-/// Wakes what an earlier run of this boot has left off, as with default settings: there are none that hold, so nobody would on a
-/// stock kernel.
+/// Wakes what an earlier run of this boot has left off on a stock kernel, as with default settings: there are none that hold, so
+/// nobody else would. The patched kernel wakes by itself, and what is owed there stays so.
 ///
 /// # Errors
 /// If signals cannot be handled.
@@ -163,7 +163,9 @@ pub fn wake_owed(
     clock: fn(Duration) -> Box<dyn Clock>,
 ) -> Result<()> {
     let mut daemon = Daemon::new(options, Settings::defaults(), opener, clock, Signals::install()?);
-    if daemon.owed {
+    let owed = daemon.owed;
+    if owed && daemon.open().is_ok() && daemon.opened.as_ref().is_some_and(|opened| opened.guarded.is_some())
+    {
         daemon.stop();
     }
     Ok(())

@@ -1,12 +1,11 @@
 //! The machine, the settings and the memory: what is decided with, and whether what was learned still fits.
 
-use ramslice_energy::Tally;
 use ramslice_policy::{AnyPolicy, Economics, Event, Saved, WakeCause};
 use ramslice_types::{Backend, BackendError, ErrorKind, Info, Pages, PriceParameter, Zone};
 use tracing::{info, warn};
 
 use super::{Attached, Engine, Mind};
-use crate::books::{Books, Kind};
+use crate::books::{Books, Kind, Sums};
 use crate::look::{Look, ZoneKey};
 use crate::memory::{Memory, ZoneMemory};
 use crate::mode::Mode;
@@ -34,12 +33,12 @@ impl Engine {
             let economics = economics.map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
             let mut before = None;
             if let Some(saved) = &self.saved {
-                before = Some((saved.books.clone(), saved.earned, saved.would_earn));
+                let on = (saved.earned, saved.earned_own);
+                before = Some((saved.books.clone(), on, (saved.would_earn, saved.would_earn_own)));
                 self.work = saved.work;
-                self.own = saved.own;
                 self.would_wake = saved.would_wake;
             } else if let Some(old) = &self.attached {
-                before = Some((Some(old.kind.clone()), old.earned.tally(), old.would_earn.tally()));
+                before = Some((Some(old.kind.clone()), old.earned.sums(), old.would_earn.sums()));
             }
             let kind = self.settings.energy.kind(info);
             let (earned, would_earn) = self.books(&kind, before);
@@ -83,8 +82,8 @@ impl Engine {
     }
 
     /// The books of modes on and observe. Sums of before go on if they are of this kind.
-    fn books(&mut self, kind: &Kind, before: Option<(Option<Kind>, Tally, Tally)>) -> (Books, Books) {
-        let (mut earned, mut would_earn) = (Tally::default(), Tally::default());
+    fn books(&mut self, kind: &Kind, before: Option<(Option<Kind>, Sums, Sums)>) -> (Books, Books) {
+        let (mut earned, mut would_earn) = (Sums::default(), Sums::default());
         match before {
             Some((of, on, observe)) if of.as_ref() == Some(kind) => (earned, would_earn) = (on, observe),
             Some((of, on, observe)) => {
@@ -92,7 +91,7 @@ impl Engine {
                 self.would_wake = 0;
                 if (on, observe) != (earned, would_earn) {
                     let of = of.map_or_else(|| "an unknown kind".to_owned(), |of| of.to_string());
-                    let seconds = (on.elapsed() + observe.elapsed()).as_secs();
+                    let seconds = (on.0.elapsed() + observe.0.elapsed()).as_secs();
                     info!(%of, now = %kind, seconds, "joules so far are of another kind: new books");
                 }
             }
@@ -209,7 +208,7 @@ impl Engine {
             info!("other settings of the policy, or other figures of energy: learning anew");
             self.minds.clear();
         }
-        let before = (Some(old.kind), old.earned.tally(), old.would_earn.tally());
+        let before = (Some(old.kind), old.earned.sums(), old.would_earn.sums());
         let (earned, would_earn) = self.books(&kind, Some(before));
         self.attached = Some(Attached { economics, basis, kind, earned, would_earn, ..old });
     }
@@ -240,8 +239,9 @@ impl Engine {
             books: Some(attached.kind.clone()),
             earned: attached.earned.tally(),
             would_earn: attached.would_earn.tally(),
+            earned_own: attached.earned.own,
+            would_earn_own: attached.would_earn.own,
             work: self.work,
-            own: self.own,
             would_wake: self.would_wake,
             prices: self.prices.memory(),
         })

@@ -100,10 +100,8 @@ pub struct Engine {
     /// Why nobody would wake slices, though the kernel does not: none goes off.
     unguarded: Option<String>,
     /// The CPU time of this process at the last step, and what its requests since then have in their own answers.
-    own_time: Option<Duration>,
+    own_time: Duration,
     requested: Price,
-    /// What this daemon took besides, ever.
-    own: Price,
     /// Slices that were off after the last step, in mode on.
     off: Vec<SliceId>,
     /// Slices that this daemon woke for want of memory since the last step.
@@ -148,9 +146,8 @@ impl Engine {
             paused_until: None,
             wake_next: 1,
             unguarded: None,
-            own_time: None,
+            own_time: Duration::ZERO,
             requested: Price::ZERO,
-            own: Price::ZERO,
             off: Vec::new(),
             woken_by_pressure: 0,
             failures: Failures::default(),
@@ -204,9 +201,10 @@ impl Engine {
             self.shadow.view(&mut look);
         }
         self.count_host(&look.info);
-        self.count_itself(&look.info);
         self.notice(&look);
         self.account(&look);
+        // For the next sample: the first of a ledger only begins it.
+        self.count_itself(&look.info);
         if self.paused_until.is_some_and(|until| now >= until) {
             self.paused_until = None;
             self.wake_next = 1;
@@ -303,11 +301,12 @@ impl Engine {
     fn count_itself(&mut self, info: &Info) {
         let requested = std::mem::take(&mut self.requested);
         let Some(now) = self.host.own_time.map(|own_time| own_time()) else { return };
-        let Some(before) = self.own_time.replace(now) else { return };
+        let before = std::mem::replace(&mut self.own_time, now);
         let Some(clock) = info.clock() else { return };
         let cycles = now.saturating_sub(before).as_secs_f64() * clock.0;
         let own = Price((cycles / 100.0) as u64) - requested;
-        self.own += own;
+        let Some(books) = self.books_of_mode() else { return };
+        books.own += own;
         self.work.price_measured += own;
     }
 
@@ -563,13 +562,20 @@ impl Engine {
 
     /// Adds a look to the ledger of the mode.
     fn account(&mut self, look: &Look) {
-        let Some(attached) = &mut self.attached else { return };
         // What somebody holds off is not this daemon's to earn for.
-        let sample = || Sample::without_held(&look.snapshot, &look.info, self.work);
+        let sample = Sample::without_held(&look.snapshot, &look.info, self.work);
+        if let Some(books) = self.books_of_mode() {
+            books.add(sample);
+        }
+    }
+
+    /// The books of the mode, if it has any.
+    fn books_of_mode(&mut self) -> Option<&mut Books> {
+        let attached = self.attached.as_mut()?;
         match self.settings.mode {
-            Mode::On => attached.earned.add(sample()),
-            Mode::Observe => attached.would_earn.add(sample()),
-            Mode::Off => {}
+            Mode::On => Some(&mut attached.earned),
+            Mode::Observe => Some(&mut attached.would_earn),
+            Mode::Off => None,
         }
     }
 }

@@ -36,7 +36,7 @@ impl Engine {
         };
         let governed = self.settings.policy.policy == PolicyKind::Governor;
         let elapsed = books.tally().elapsed();
-        let own = self.settings.energy.running(self.own, &attached.info);
+        let own = self.settings.energy.running(books.own, &attached.info);
         governed.then(|| Governor::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64 + own)
     }
 

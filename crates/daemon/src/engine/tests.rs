@@ -225,21 +225,29 @@ fn the_daemons_own_time_is_invested_and_no_fault_of_the_governor() {
         Duration::from_secs(TIME.get())
     }
     let run = |own_time| {
-        let energy = "profile = \"thesis-parc\"\ngranularity = \"slice\"";
-        let text = format!("schema_version = 1\nmode = \"observe\"\n[energy]\n{energy}\n");
-        let settings = Settings::parse(&text, "test.toml").unwrap();
+        let settings_of = |mode| {
+            let energy = "profile = \"thesis-parc\"\ngranularity = \"slice\"";
+            let text = format!("schema_version = 1\nmode = \"{mode}\"\n[energy]\n{energy}\n");
+            Settings::parse(&text, "test.toml").unwrap()
+        };
+        let settings = settings_of("observe");
         let machine = Machine::used(20.0);
         let mut engine =
             Engine::new(settings, None, Host { own_time, ..host() }, Arc::default(), Arc::default());
         steps(&mut engine, &machine, 1_000_000, 100);
+        // What is taken in one mode is not of the other's books.
+        engine.set_settings(settings_of("on"));
+        steps(&mut engine, &machine, 1_003_000, 1);
         let memory = engine.memory().unwrap();
-        (engine.attached.unwrap().info, memory.own, memory.would_earn.work.price_measured)
+        let measured = memory.would_earn.work.price_measured;
+        (engine.attached.unwrap().info, [memory.would_earn_own, memory.earned_own], measured)
     };
     let (info, own, measured) = run(Some(own_time));
     let (_, none, before) = run(None);
-    assert_eq!((none, measured - before), (Price::ZERO, own));
-    let seconds = own.cycles() as f64 / info.clock().unwrap().0;
-    assert!((98.0..=100.0).contains(&seconds), "{seconds}");
+    let second = Price((info.clock().unwrap().0 / 100.0) as u64);
+    assert_eq!((none, own), ([Price::ZERO; 2], [second * 100, second]));
+    // The last second is for the next sample.
+    assert_eq!(measured - before, second * 99);
 }
 
 #[test]
