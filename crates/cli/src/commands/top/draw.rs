@@ -90,8 +90,8 @@ pub(super) fn rows(top: &Top<'_>, width: u16, height: usize) -> Vec<Row> {
         }
         match room.checked_sub(parts[at].rows.len()) {
             Some(left) => room = left,
-            // Better the beginning of the first lines than nothing.
-            None if parts[at].rank < 2 => {
+            // Better the beginning of the first lines than nothing, and rates without sums.
+            None if parts[at].rank < 2 || parts[at].rank == 3 && room >= 2 => {
                 parts[at].rows.truncate(room);
                 room = 0;
             }
