@@ -159,13 +159,17 @@ class Boots(unittest.TestCase):
         program.chmod(0o755)
         with mock.patch.object(machines, "_carry_out", CARRY_OUT), mock.patch.object(machines, "ROOT", self.out), \
                 mock.patch.object(machines, "identity", lambda *_: "one"):
+            began = time.monotonic()
+
             def end(_futures):
                 while not (self.out / "pids").exists() or len((self.out / "pids").read_text().split()) < 2:
+                    self.assertLess(time.monotonic() - began, 60, "they do not begin")
                     time.sleep(0.01)
                 raise Interrupted
 
             with mock.patch("concurrent.futures.as_completed", end):
                 self.assertIsNone(self.run_all(jobs=2)[0])
+            self.assertLess(time.monotonic() - began, 60, "it waited for their own end")
         pids = (self.out / "pids").read_text().split()
         self.assertEqual(len(pids), 2)
         self.assertFalse([pid for pid in pids if Path("/proc", pid).exists()])
