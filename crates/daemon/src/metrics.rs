@@ -181,7 +181,7 @@ impl Metrics {
             ),
             loss_cap: metric!(
                 "loss_cap",
-                "The most that the governor can have lost, by mode; other policies promise none",
+                "The most that the governor can have lost, and what the daemon took, by mode; other policies promise none",
                 Family::default(),
                 Unit::Joules
             ),
