@@ -315,16 +315,18 @@ impl Run<'_> {
             price_measured: cycles,
             ..Work::default()
         });
-        if result.is_err() {
-            // Some of its pages have moved all the same.
-            self.look.again(self.system, part.id)?;
-        }
         match &result {
             Ok(()) => drop(self.look.store.failures.remove(&part.blocks[0])),
             Err(stop) if !matches!(stop.reason, Reason::Signal | Reason::Pressure | Reason::State) => {
                 self.look.store.fail(part.blocks[0], stop.reason, self.system.now());
             }
             Err(_) => {}
+        }
+        if result.is_err()
+            && let Err(error) = self.look.again(self.system, part.id)
+        {
+            // Some of its pages have moved all the same; what is not known now is looked at before it is tried again.
+            debug!(slice = part.id.0, %error, "not looked at after it failed");
         }
         Ok(result)
     }
