@@ -28,6 +28,7 @@ use crate::pressure::Trigger;
 use crate::prices::{self, Offer};
 use crate::serve::Serving;
 use crate::settings::{OnStop, Settings};
+use crate::status;
 use crate::systemd::{self, Watchdog};
 
 /// The first wait after the machine could not be seen; then twice as long each time.
@@ -162,6 +163,10 @@ pub fn wake_owed(
     opener: &Opener<'_>,
     clock: fn(Duration) -> Box<dyn Clock>,
 ) -> Result<()> {
+    // Somebody may try settings by hand while the service is at work.
+    if status::is_running(&options.runtime_dir) {
+        return Ok(());
+    }
     let mut daemon = Daemon::new(options, Settings::defaults(), opener, clock, Signals::install()?);
     let owed = daemon.owed;
     if owed && daemon.open().is_ok() && daemon.opened.as_ref().is_some_and(|opened| opened.guarded.is_some())
@@ -588,7 +593,7 @@ impl Daemon<'_> {
         self.guard = None;
         self.save(if wakes { self.owing } else { self.owed || on });
         // Whoever reads it would take it for the present.
-        let _ = fs::remove_file(self.options.runtime_dir.join(crate::status::FILE));
+        let _ = fs::remove_file(self.options.runtime_dir.join(status::FILE));
         info!("stopped");
     }
 }

@@ -195,6 +195,30 @@ fn what_a_killed_daemon_left_off_wakes_when_the_settings_no_longer_hold() {
 }
 
 #[test]
+fn settings_that_are_tried_by_hand_wake_nothing_of_a_daemon_that_runs() {
+    let place = Place::new();
+    let off = place.kill("auto");
+    // A process of the same name, for the kernel.
+    let name = fs::read_to_string("/proc/self/comm").unwrap();
+    let program = place.dir.path().join(name.trim_end());
+    fs::copy("/bin/sleep", &program).unwrap();
+    let mut running = std::process::Command::new(&program).arg("60").spawn().unwrap();
+    let status = place.dir.path().join(status::FILE);
+    fs::write(&status, format!("{{\"pid\": {}}}", running.id())).unwrap();
+    let wake = || {
+        place.with("boot", "", |options, opener| {
+            wake_owed(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
+        });
+    };
+    wake();
+    assert!(place.fake.off() == off && status.exists());
+    running.kill().unwrap();
+    running.wait().unwrap();
+    wake();
+    assert!(place.fake.off().is_empty());
+}
+
+#[test]
 fn a_reload_that_is_refused_is_counted_and_the_old_settings_stay() {
     let place = Place::new();
     place.run("boot", "observe", "auto", |daemon| {
