@@ -92,8 +92,8 @@ class Load:
     def __init__(self, seed, device):
         self.random = random.Random(seed)
         self.device = device
-        # The fewest slices that could hold all of the kernel's pages, at the worst moment so far
-        self.least_ever = 0
+        # The fewest slices that could hold all of the kernel's pages, at the worst moment so far, and the most that had any
+        self.least_ever = self.most_ever = 0
         self.holders, self.pipes, self.folders = [], [], []
         self.failed = 0
         resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
@@ -154,8 +154,9 @@ class Load:
             self.note_least()
 
     def note_least(self):
-        """Kernel pages do not move: where they were once, some may stay, however they were placed."""
-        self.least_ever = max(self.least_ever, least_slices(self.device)[1])
+        """At a moment when the kernel has much: what it needs at least, and what it has."""
+        (held, fixed), least = least_slices(self.device)
+        self.least_ever, self.most_ever = max(self.least_ever, least), max(self.most_ever, len(set(held) | fixed))
 
     def finish(self):
         """Light load: a quarter of what was there stays."""
@@ -193,8 +194,15 @@ def in_use(device):
 
 def unmovable(device):
     """{slice: pages that can be neither moved nor dropped}, and the slices that boot or hardware keeps on."""
-    found, fixed = {}, set()
+    found, fixed, _ = unmovable_by_zone(device)
+    return found, fixed
+
+
+def unmovable_by_zone(device):
+    """The same, and {slice: its node and zone}."""
+    found, fixed, zones = {}, set(), {}
     for s in device.snapshot():
+        zones[s.id] = s.node, s.zone
         if s.flags & dev.UNRECLAIMABLE:
             fixed.add(s.id)
         if s.state != dev.ONLINE:
@@ -202,17 +210,24 @@ def unmovable(device):
         pages = sum(run.nr_pages for run in device.pages(s.id) if run.reason)
         if pages:
             found[s.id] = pages
-    return found, fixed
+    return found, fixed, zones
 
 
 def least_slices(device):
-    """What unmovable() finds, and the fewest slices that could hold it."""
+    """What unmovable() finds, and the fewest slices that could hold it, each zone's pages in slices of that zone.
+
+    Pages of one do not fit into what another has left: the first zone's room above all is kept for devices of old.
+    """
     slice_pages = device.info().slice_bytes // PAGE
-    held, fixed = unmovable(device)
-    # Kernel pages fit into slices that stay on anyway; the rest needs so many more
-    rest = sum(pages for number, pages in held.items() if number not in fixed)
-    room = sum(slice_pages - held.get(number, 0) for number in fixed)
-    return (held, fixed), len(fixed) + -(-max(rest - room, 0) // slice_pages)
+    held, fixed, zones = unmovable_by_zone(device)
+    least = 0
+    for zone in set(zones.values()):
+        mine = {number for number in zones if zones[number] == zone}
+        # Kernel pages fit into slices that stay on anyway; the rest needs so many more
+        rest = sum(held.get(number, 0) for number in mine - fixed)
+        room = sum(slice_pages - held.get(number, 0) for number in mine & fixed)
+        least += len(mine & fixed) + -(-max(rest - room, 0) // slice_pages)
+    return (held, fixed), least
 
 
 def sections(device):
@@ -341,6 +356,7 @@ def run(name, rounds, seed, programs=False, steps=1, low=None):
             found[kind].append(under(load, share, f"{seed} {number}", packing, real))
         left = {"policy": policy(), "low_slices": int(dev.read(dev.SYSFS / "placement/low_slices")), "rounds": rounds,
                 "programs": programs, "seed": seed, **spoilt(device), "slices_unmovable_least_ever": load.least_ever,
+                "slices_unmovable_most_ever": load.most_ever,
                 **{kind: summary(steps) for kind, steps in found.items()},
                 "migrated_per_slice": round(packing.per_slice(), 4), "freed": packing.freed}
     if real:

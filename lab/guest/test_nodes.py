@@ -142,7 +142,7 @@ class Spanning(Test):
         spanning = [s for s in self.device.snapshot() if dev.REASONS[s.reason] == "zone-end"]
         last = max(s.id for s in self.device.snapshot() if s.node == 0)
         self.assertIn(last, [s.id for s in spanning])
-        with Known(60, fill=False) as memory:
+        with Known(160, fill=False) as memory:
             memory.bind(hard.MPOL_BIND, [0])
             memory.fill()
             # What is left of each slice has to move

@@ -536,9 +536,14 @@ enum ramslice_place_class {
 
 /**
  * struct ramslice_chunk - blocks claimed for release
+ * @id: the slice
+ * @first: which of its pageblocks is the first
+ * @pfn: of that one
+ * @nr_blocks: their number
  */
 struct ramslice_chunk {
 	u32 id;
+	u32 first;
 	unsigned long pfn;
 	unsigned int nr_blocks;
 };

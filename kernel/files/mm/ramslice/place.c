@@ -6,7 +6,9 @@
  * block of at least a pageblock, and when a request falls back on another
  * migrate type. That is once in hundreds of pages. What it could have taken
  * anyway is all that it is offered, so that no allocation fails, and nothing
- * is reclaimed, because a policy liked another slice better.
+ * is reclaimed, because a policy liked another slice better. Where it takes
+ * single pages from another type's blocks, which it does when all else is used
+ * up, it asks for each.
  *
  * A worker ranks the slices of each zone by what their pageblocks hold, as
  * the policy likes them (rank.c), and leaves the best of them here, in two
@@ -44,13 +46,15 @@ static DEFINE_MUTEX(policy_lock);
 
 static void rank_all(struct work_struct *work);
 static DECLARE_DELAYED_WORK(rank_work, rank_all);
-static unsigned long rank_delay = MIN_INTERVAL;
+/* jiffies; not earlier */
+static unsigned long rank_next = INITIAL_JIFFIES;
 
 /* Waking a worker takes locks that are not for the inside of zone->lock. */
 static void ask_worker(struct irq_work *unused)
 {
-	queue_delayed_work(system_unbound_wq, &rank_work,
-			   READ_ONCE(rank_delay));
+	long wait = (long)(READ_ONCE(rank_next) - jiffies);
+
+	queue_delayed_work(system_unbound_wq, &rank_work, max(wait, 0L));
 }
 
 static DEFINE_IRQ_WORK(ask_work, ask_worker);
@@ -144,7 +148,7 @@ static struct page *find_block(struct ramslice_place *place,
 	return NULL;
 }
 
-/* The free list's entry in the slice that suits kernel pages best. */
+/* A free list's entry in the slice that suits kernel pages best. */
 static struct page *find_part(const struct ramslice_place *place,
 			      const struct list_head *free_list,
 			      struct page *first)
@@ -203,6 +207,14 @@ struct page *__ramslice_place(struct zone *zone, struct page *page,
 			ramslice_geom_slice(&place->geom, page_to_pfn(better));
 	} else {
 		place->nr_passed[class]++;
+		/* Chance shall not spoil another slice for each block */
+		if (class == RAMSLICE_PLACE_KERNEL && place->nr_ids) {
+			better = find_part(place, &zone->free_area[found].free_list[list_type],
+					   page);
+			place->last_id[class] =
+				ramslice_geom_slice(&place->geom,
+						    page_to_pfn(better));
+		}
 	}
 	if (place->list[class].at[list_type] >= place->list[class].nr ||
 	    ++place->nr_taken >= MAX_TAKEN ||
@@ -213,123 +225,182 @@ struct page *__ramslice_place(struct zone *zone, struct page *page,
 
 /* --- ranking --------------------------------------------------------------- */
 
-/* Free pages in the lists of CPUs: they count as used. Of no moment. */
-static u32 passing(const struct zone *zone)
-{
-	u32 nr = 0;
-	int cpu;
+/* Of the page frames of a block so many are looked at, if so many may stay. */
+#define MAX_SAMPLES	32
 
-	for_each_online_cpu(cpu)
-		nr += max(READ_ONCE(per_cpu_ptr(zone->per_cpu_pageset, cpu)->count),
-			  0);
-	return nr;
+/*
+ * How many of a movable block's pages that are neither free nor on an LRU list
+ * stay where they are: others are free in lists of CPUs, or on their way to an
+ * LRU list. By samples, and of no moment.
+ */
+static int nr_staying(unsigned long pfn, int nr_other)
+{
+	unsigned int step = pageblock_nr_pages / MAX_SAMPLES ?: 1, i;
+	int nr = 0;
+
+	/* So few make no slice the kernel's */
+	if (nr_other < pageblock_nr_pages / RAMSLICE_PLACE_KERNEL_PART)
+		return nr_other;
+	for (i = 0; i < pageblock_nr_pages; i += step) {
+		/* Not always what begins a larger block, which is taken first */
+		unsigned int phase = i / step % step;
+		struct page *head = compound_head(pfn_to_page(pfn + i + phase));
+
+		if (ramslice_frame_blocks(head) != RAMSLICE_REASON_NONE)
+			nr += step;
+	}
+	return min(nr, nr_other);
 }
+
+/**
+ * struct ranking - the slices of a zone while they are ranked
+ * @rz: the zone
+ * @list: the best, for each kind of pages
+ * @parts: an element for each slice, as in struct ramslice_place
+ * @last_id: for each kind of pages, the slice that the last pageblock came from
+ */
+struct ranking {
+	struct ramslice_zone *rz;
+	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES];
+	u64 *parts;
+	u32 last_id[RAMSLICE_PLACE_CLASSES];
+};
 
 /*
  * What a policy goes by. Under ramslice_table_sem; counters are of no moment.
- * @first: for each kind of pages, the first pageblock that it may have
+ * @waking: some blocks may not have been given to the allocator yet
+ * @first: set to the first pageblock that is wholly free
  */
-static void look_at(const struct ramslice_slice *s,
-		    struct ramslice_place_slice *p,
-		    u32 first[RAMSLICE_PLACE_CLASSES])
+static void look_at(const struct zone *zone, bool waking,
+		    struct ramslice_place_slice *p, u32 *first)
 {
 	unsigned long pfn;
 	unsigned int n;
 
 	for_each_slice_block(p->id, n, pfn) {
+		struct page *page = pfn_to_online_page(pfn);
 		const struct ramslice_block *block;
 		int free, lru, used, type;
 
-		if (!pfn_to_online_page(pfn) ||
-		    page_zone(pfn_to_page(pfn)) != s->rz->zone)
+		if (!(n % 1024))
+			cond_resched();
+		if (!page || page_zone(page) != zone)
 			continue;
 		block = ramslice_block(pfn);
 		free = atomic_read(&block->count[RAMSLICE_FREE]);
 		lru = atomic_read(&block->count[RAMSLICE_LRU_ANON]) +
 		      atomic_read(&block->count[RAMSLICE_LRU_FILE]);
+		/* It will be free in a moment: nobody has it yet */
+		if (waking && (PageOffline(page) ||
+			       (free <= 0 && lru <= 0 && !page_count(page)))) {
+			p->nr_free += pageblock_nr_pages;
+			continue;
+		}
 		used = (int)pageblock_nr_pages - free;
 		/* On no LRU list, and yet the user's */
 		if (ramslice_hugetlb_page(pfn))
 			lru = used;
 		p->nr_free += max(free, 0);
 		p->nr_lru += max(lru, 0);
-		p->nr_other += max(used - lru, 0);
-		type = get_pageblock_migratetype(pfn_to_page(pfn));
+		type = get_pageblock_migratetype(page);
+		p->nr_other += type == MIGRATE_MOVABLE ?
+			       nr_staying(pfn, max(used - lru, 0)) :
+			       max(used - lru, 0);
+		/* Nothing takes these blocks out of their area */
+		p->fixed |= is_migrate_cma(type);
 		if (used) {
-			p->kernel_blocks += type != MIGRATE_MOVABLE;
+			p->kernel_blocks += type != MIGRATE_MOVABLE &&
+					    !is_migrate_isolate(type);
 			continue;
 		}
 		/* CMA and the atomic reserve have memory of their own */
 		if (type >= MIGRATE_PCPTYPES)
 			continue;
 		if (!p->free_blocks++)
-			first[RAMSLICE_PLACE_KERNEL] = n;
-		if (type == MIGRATE_MOVABLE && !p->movable_blocks++)
-			first[RAMSLICE_PLACE_USER] = n;
+			*first = n;
+		p->movable_blocks += type == MIGRATE_MOVABLE;
 	}
-	/* Who wants movable pages has these when nothing else is left */
-	if (!p->movable_blocks)
-		first[RAMSLICE_PLACE_USER] = first[RAMSLICE_PLACE_KERNEL];
+}
+
+/*
+ * Puts a slice into the lists where it belongs; @index is its place in the
+ * zone. Under ramslice_table_sem. Says whether it has kernel pages.
+ */
+static bool rank_slice(struct ranking *r, u32 id, u32 index)
+{
+	const struct ramslice_slice *s = &ramslice_slices[id];
+	u8 state = READ_ONCE(s->state);
+	struct ramslice_place_slice p = {
+		.id = id,
+		.index = index,
+		.nr_pages = s->nr_pages,
+		.fixed = READ_ONCE(s->unreclaimable),
+	};
+	enum ramslice_place_class class;
+	u32 first = 0;
+
+	if (state != RAMSLICE_ONLINE && state != RAMSLICE_WAKING)
+		return false;
+	look_at(r->rz->zone, state == RAMSLICE_WAKING, &p, &first);
+	p.in_use = id == r->last_id[RAMSLICE_PLACE_KERNEL];
+	r->parts[id] = ramslice_place_likes(policy, RAMSLICE_PLACE_KERNEL, &p,
+					    low_slices);
+	for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
+		p.in_use = id == r->last_id[class];
+		ramslice_place_offer(&r->list[class], id, first,
+				     ramslice_place_score(policy, class, &p,
+							  low_slices));
+	}
+	return ramslice_place_is_kernel(&p);
+}
+
+/*
+ * The slice that a zone begins in though it is another zone's, or
+ * RAMSLICE_NO_ID. It can never go off, as it ends in more than one.
+ */
+static u32 shared_slice(const struct ramslice_zone *rz)
+{
+	u32 id = ramslice_geom_slice(&ramslice_geom, rz->zone->zone_start_pfn);
+
+	if (id >= ramslice_nr_ids || !ramslice_slices[id].rz ||
+	    ramslice_slices[id].rz == rz)
+		return RAMSLICE_NO_ID;
+	return id;
 }
 
 /* @parts: an element for each slice. Returns those of before, to be freed. */
 static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
 {
-	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES] = {};
 	struct ramslice_place *place = rz->place;
-	u64 score[RAMSLICE_PLACE_CLASSES][RAMSLICE_PLACE_HINTS];
-	enum ramslice_place_class class;
-	u32 id, last_id[RAMSLICE_PLACE_CLASSES], index = 0, nr_kernel = 0;
-	u32 nr_passing = passing(rz->zone);
+	struct ranking r = {
+		.rz = rz,
+		.parts = parts,
+	};
+	u32 id, index = 0, nr_kernel = 0, shared = shared_slice(rz);
 	struct ramslice_slice *s;
-	int type;
 
 	spin_lock_irq(&rz->zone->lock);
-	memcpy(last_id, place->last_id, sizeof(last_id));
+	memcpy(r.last_id, place->last_id, sizeof(r.last_id));
 	spin_unlock_irq(&rz->zone->lock);
 
+	/* It counts as that zone's, but this one's pages may go there */
+	if (shared != RAMSLICE_NO_ID)
+		rank_slice(&r, shared, 0);
 	for_each_zone_slice(rz, id, s) {
-		struct ramslice_place_slice p = {
-			.id = id,
-			.index = index++,
-			.nr_pages = s->nr_pages,
-			.nr_passing = nr_passing,
-			.fixed = READ_ONCE(s->unreclaimable),
-		};
-		u32 first[RAMSLICE_PLACE_CLASSES] = {};
-		u8 state = READ_ONCE(s->state);
-
+		nr_kernel += rank_slice(&r, id, index++);
 		cond_resched();
-		if (state != RAMSLICE_ONLINE && state != RAMSLICE_WAKING)
-			continue;
-		look_at(s, &p, first);
-		nr_kernel += ramslice_place_is_kernel(&p);
-		p.in_use = id == last_id[RAMSLICE_PLACE_KERNEL];
-		parts[id] = ramslice_place_likes(policy, RAMSLICE_PLACE_KERNEL,
-						 &p, low_slices);
-		for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
-			p.in_use = id == last_id[class];
-			ramslice_place_offer(&list[class], score[class], id,
-					     first[class],
-					     ramslice_place_score(policy, class,
-								  &p, low_slices));
-		}
-	}
-	for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
-		for (type = 0; type < MIGRATE_PCPTYPES; type++)
-			list[class].block[type] = list[class].first[0];
 	}
 
 	spin_lock_irq(&rz->zone->lock);
-	memcpy(place->list, list, sizeof(list));
+	memcpy(place->list, r.list, sizeof(r.list));
 	place->geom = ramslice_geom;
-	swap(place->parts, parts);
+	swap(place->parts, r.parts);
 	place->nr_kernel = nr_kernel;
 	place->nr_ids = ramslice_nr_ids;
 	place->ranked_at = jiffies;
 	place->nr_rankings++;
 	spin_unlock_irq(&rz->zone->lock);
-	return parts;
+	return r.parts;
 }
 
 /* Under policy_lock. */
@@ -370,13 +441,19 @@ static void rank_zones(void)
 static void rank_all(struct work_struct *work)
 {
 	unsigned long began = jiffies;
+	long wait = (long)(READ_ONCE(rank_next) - began);
 
+	/* Asked for while the one before was at work */
+	if (wait > 0) {
+		queue_delayed_work(system_unbound_wq, &rank_work, wait);
+		return;
+	}
 	mutex_lock(&policy_lock);
 	if (policy != RAMSLICE_PLACE_STOCK)
 		rank_zones();
 	mutex_unlock(&policy_lock);
-	WRITE_ONCE(rank_delay, max(MIN_INTERVAL,
-				   MAX_SHARE * (jiffies - began)));
+	WRITE_ONCE(rank_next, jiffies + max(MIN_INTERVAL,
+					    MAX_SHARE * (jiffies - began)));
 }
 
 /* --- settings -------------------------------------------------------------- */
@@ -420,6 +497,56 @@ void ramslice_place_forget(void)
 }
 
 /**
+ * ramslice_place_woken - some pageblocks of a slice that was off are free
+ * @rz: its zone
+ * @id: the slice
+ * @first: which of its pageblocks is the first of them
+ *
+ * Until the next ranking, for which this asks, it is in the lists like one that
+ * was empty in the last. What else they have may be the slices that pages of the
+ * kind should not come to.
+ *
+ * Context: Any but NMI; a chunk of the slice in flight, so that the table stays.
+ * Takes zone->lock.
+ */
+void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first)
+{
+	enum ramslice_place_policy now = READ_ONCE(policy);
+	u32 nr_low = READ_ONCE(low_slices), index = 0, other;
+	struct ramslice_place *place = rz->place;
+	enum ramslice_place_class class;
+	struct ramslice_slice *s;
+	unsigned long flags;
+
+	if (now == RAMSLICE_PLACE_STOCK)
+		return;
+	for_each_zone_slice(rz, other, s)
+		index += other < id;
+	s = &ramslice_slices[id];
+
+	spin_lock_irqsave(&rz->zone->lock, flags);
+	if (id < place->nr_ids) {
+		struct ramslice_place_slice p = {
+			.id = id,
+			.index = index,
+			.nr_pages = s->nr_pages,
+			.nr_free = s->nr_pages,
+			.free_blocks = place->geom.nr_blocks,
+			.movable_blocks = place->geom.nr_blocks,
+		};
+
+		place->parts[id] = ramslice_place_likes(now, RAMSLICE_PLACE_KERNEL,
+							&p, nr_low);
+		for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++)
+			ramslice_place_renew(&place->list[class], id, first,
+					     ramslice_place_score(now, class, &p,
+								  nr_low));
+	}
+	ask(place);
+	spin_unlock_irqrestore(&rz->zone->lock, flags);
+}
+
+/**
  * ramslice_place_forget_types - a slice that is empty is nobody's any more
  * @id: the slice, switched off
  *
@@ -442,51 +569,6 @@ void ramslice_place_forget_types(u32 id)
 	for_each_slice_block(id, n, pfn)
 		set_pageblock_migratetype(pfn_to_page(pfn), MIGRATE_MOVABLE);
 	spin_unlock_irq(&zone->lock);
-}
-
-/**
- * ramslice_place_wakes - the slice that best wakes for a kind of pages
- * @rz: the zone
- * @class: the kind of pages
- * @held: those that do not wake by themselves may, too
- *
- * Context: ramslice_lock held.
- * Return: the offline slice that the policy likes best, the first of equals,
- * or RAMSLICE_NO_ID.
- */
-u32 ramslice_place_wakes(struct ramslice_zone *rz,
-			 enum ramslice_place_class class, bool held)
-{
-	enum ramslice_place_policy now = READ_ONCE(policy);
-	u32 id, best_id = RAMSLICE_NO_ID, index = 0;
-	u32 nr_low = READ_ONCE(low_slices);
-	struct ramslice_slice *s;
-	u64 best = 0;
-
-	lockdep_assert_held(&ramslice_lock);
-	if (rz->nr[RAMSLICE_OFFLINE] == (held ? 0 : rz->nr_held))
-		return RAMSLICE_NO_ID;
-	for_each_zone_slice(rz, id, s) {
-		struct ramslice_place_slice p = {
-			.id = id,
-			.index = index++,
-			.nr_pages = s->nr_pages,
-			.nr_free = s->nr_pages,
-		};
-		u64 points;
-
-		if (s->state != RAMSLICE_OFFLINE || (s->held && !held))
-			continue;
-		/* It has no opinion: the first will do */
-		if (now == RAMSLICE_PLACE_STOCK)
-			return id;
-		points = ramslice_place_likes(now, class, &p, nr_low);
-		if (points > best) {
-			best = points;
-			best_id = id;
-		}
-	}
-	return best_id;
 }
 
 enum ramslice_place_policy ramslice_place_policy(void)

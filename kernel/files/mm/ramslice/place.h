@@ -21,6 +21,8 @@ enum ramslice_place_policy {
 /* Slices that are ranked ahead for each kind of pages. */
 #define RAMSLICE_PLACE_HINTS		32
 #define RAMSLICE_PLACE_LOW_DEFAULT	8
+/* A slice is the kernel's from such a part of it on that stays where it is. */
+#define RAMSLICE_PLACE_KERNEL_PART	64
 
 /**
  * struct ramslice_place_slice - what a policy goes by
@@ -29,8 +31,7 @@ enum ramslice_place_policy {
  * @nr_pages: page frames with memory
  * @nr_free: in the allocator's lists
  * @nr_lru: on the LRU lists
- * @nr_other: the rest: kernel pages, and pages on their way
- * @nr_passing: of these, so many may be free pages in lists of CPUs
+ * @nr_other: of the rest, those that stay: kernel pages, and a few on their way
  * @free_blocks: pageblocks that are wholly free, of any type that is placed
  * @movable_blocks: those of them that are for movable pages
  * @kernel_blocks: others that are not for movable pages
@@ -44,7 +45,6 @@ struct ramslice_place_slice {
 	u32 nr_free;
 	u32 nr_lru;
 	u32 nr_other;
-	u32 nr_passing;
 	u32 free_blocks;
 	u32 movable_blocks;
 	u32 kernel_blocks;
@@ -55,6 +55,7 @@ struct ramslice_place_slice {
 /**
  * struct ramslice_place_list - slices for one kind of pages, best first
  * @id: the slices
+ * @score: of each, how well it suits
  * @first: of each, the first pageblock that was wholly free
  * @nr: their number
  * @at: by migrate type of the free list: slices before this one have no
@@ -63,6 +64,7 @@ struct ramslice_place_slice {
  */
 struct ramslice_place_list {
 	u32 id[RAMSLICE_PLACE_HINTS];
+	u64 score[RAMSLICE_PLACE_HINTS];
 	u32 first[RAMSLICE_PLACE_HINTS];
 	u32 nr;
 	u32 at[MIGRATE_PCPTYPES];
@@ -81,7 +83,8 @@ struct ramslice_place_list {
  * @nr_taken: pageblocks given since
  * @ranked_at: jiffies
  * @nr_placed: pageblocks taken from a slice that was ranked
- * @nr_passed: pageblocks for which none was left, so that chance decided
+ * @nr_passed: pageblocks for which none was left: of the free list's entries, the
+ *	first is taken, or for kernel pages one that @parts tells
  * @nr_rankings: how often the worker has ranked
  *
  * All under zone->lock.
@@ -119,8 +122,9 @@ u64 ramslice_place_likes(enum ramslice_place_policy policy,
 u64 ramslice_place_score(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
 			 const struct ramslice_place_slice *p, u32 nr_low);
-void ramslice_place_offer(struct ramslice_place_list *list,
-			  u64 score[RAMSLICE_PLACE_HINTS], u32 id, u32 first,
+void ramslice_place_offer(struct ramslice_place_list *list, u32 id, u32 first,
+			  u64 points);
+void ramslice_place_renew(struct ramslice_place_list *list, u32 id, u32 first,
 			  u64 points);
 
 enum ramslice_place_policy ramslice_place_policy(void);
@@ -131,9 +135,8 @@ void ramslice_place_stats(struct ramslice_zone *rz,
 			  struct ramslice_place_stats *st);
 struct ramslice_place *ramslice_place_new(void);
 void ramslice_place_forget(void);
+void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first);
 void ramslice_place_forget_types(u32 id);
-u32 ramslice_place_wakes(struct ramslice_zone *rz,
-			 enum ramslice_place_class class, bool held);
 int ramslice_place_init(void);
 
 #endif /* __MM_RAMSLICE_PLACE_H */

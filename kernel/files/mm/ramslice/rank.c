@@ -55,13 +55,13 @@ bool ramslice_place_class_of(int type, enum ramslice_place_class *class)
 }
 
 /*
- * Does a slice stay on because of kernel pages? In movable pageblocks, pages
- * in per-CPU lists and LRU batches look like these: a few say nothing.
+ * Does a slice stay on because of kernel pages? In movable pageblocks, a few
+ * pages on their way look like these, and say nothing.
  */
 bool ramslice_place_is_kernel(const struct ramslice_place_slice *p)
 {
 	return p->fixed || p->kernel_blocks ||
-	       p->nr_other >= p->nr_pages / 64 + p->nr_passing;
+	       p->nr_other >= p->nr_pages / RAMSLICE_PLACE_KERNEL_PART;
 }
 
 static bool is_empty(const struct ramslice_place_slice *p)
@@ -69,8 +69,8 @@ static bool is_empty(const struct ramslice_place_slice *p)
 	return p->nr_free == p->nr_pages;
 }
 
-/* Tiers are from 1 to 7. */
-#define MAX_TIER_BITS	3
+/* Tiers are from 1 to 7; above them all, that there are blocks of one's own. */
+#define OWN_BLOCKS	BIT_ULL(32 + 3)
 
 /* First by tier; then by @likes. */
 static u64 score(u32 tier, u32 likes)
@@ -206,39 +206,95 @@ u64 ramslice_place_score(enum ramslice_place_policy policy,
 	if (!p->free_blocks)
 		return 0;
 	points = ramslice_place_likes(policy, class, p, nr_low);
-	if (class == RAMSLICE_PLACE_USER && !p->movable_blocks)
-		points >>= MAX_TIER_BITS;
+	if (points && (class == RAMSLICE_PLACE_KERNEL || p->movable_blocks))
+		points += OWN_BLOCKS;
 	return points;
+}
+
+/* Takes an entry out; those who were past it, or at it, go on where they were. */
+static void take_out(struct ramslice_place_list *list, u32 at)
+{
+	u32 nr = --list->nr - at;
+	int type;
+
+	memmove(&list->id[at], &list->id[at + 1], nr * sizeof(list->id[0]));
+	memmove(&list->score[at], &list->score[at + 1],
+		nr * sizeof(list->score[0]));
+	memmove(&list->first[at], &list->first[at + 1],
+		nr * sizeof(list->first[0]));
+	for (type = 0; type < MIGRATE_PCPTYPES; type++) {
+		if (list->at[type] > at)
+			list->at[type]--;
+		else if (list->at[type] == at && at < list->nr)
+			list->block[type] = list->first[at];
+	}
 }
 
 /**
  * ramslice_place_offer - put a slice into a list if it is good enough
  * @list: the list, best first; of equals, the one offered first
- * @score: scores of the list's slices
- * @id: the slice
+ * @id: the slice, not in the list
  * @first: its first pageblock that is wholly free
  * @points: its score; 0 is never good enough
+ *
+ * Of a list that is in use, it comes behind those that have no movable pageblock
+ * any more, and takes the place of such a one if the list is full.
  */
-void ramslice_place_offer(struct ramslice_place_list *list,
-			  u64 score[RAMSLICE_PLACE_HINTS], u32 id, u32 first,
+void ramslice_place_offer(struct ramslice_place_list *list, u32 id, u32 first,
 			  u64 points)
 {
-	u32 to;
+	u32 begin = list->at[MIGRATE_MOVABLE], to, nr;
+	int type;
 
 	if (!points)
 		return;
-	if (list->nr < RAMSLICE_PLACE_HINTS)
-		to = list->nr++;
-	else if (points > score[RAMSLICE_PLACE_HINTS - 1])
-		to = RAMSLICE_PLACE_HINTS - 1;
-	else
-		return;
-	for (; to && score[to - 1] < points; to--) {
-		score[to] = score[to - 1];
-		list->id[to] = list->id[to - 1];
-		list->first[to] = list->first[to - 1];
+	for (to = list->nr; to > begin && list->score[to - 1] < points; to--)
+		;
+	if (list->nr == RAMSLICE_PLACE_HINTS) {
+		if (!begin && to == list->nr)
+			return;
+		take_out(list, begin ? 0 : list->nr - 1);
+		to -= !!begin;
 	}
-	score[to] = points;
+	nr = list->nr++ - to;
+	memmove(&list->id[to + 1], &list->id[to], nr * sizeof(list->id[0]));
+	memmove(&list->score[to + 1], &list->score[to],
+		nr * sizeof(list->score[0]));
+	memmove(&list->first[to + 1], &list->first[to],
+		nr * sizeof(list->first[0]));
 	list->id[to] = id;
+	list->score[to] = points;
 	list->first[to] = first;
+	for (type = 0; type < MIGRATE_PCPTYPES; type++) {
+		if (list->at[type] > to)
+			list->at[type]++;
+		else if (list->at[type] == to)
+			list->block[type] = first;
+	}
+}
+
+/**
+ * ramslice_place_renew - pageblocks of a slice have become free
+ * @list: the list, which is in use
+ * @id: the slice, which may be in the list
+ * @first: the first of these pageblocks
+ * @points: its score
+ */
+void ramslice_place_renew(struct ramslice_place_list *list, u32 id, u32 first,
+			  u64 points)
+{
+	u32 begin = list->at[MIGRATE_MOVABLE], *block, at;
+
+	for (at = 0; at < list->nr && list->id[at] != id; at++)
+		;
+	if (at < list->nr && at >= begin) {
+		block = at == begin ? &list->block[MIGRATE_MOVABLE] :
+				      &list->first[at];
+		*block = min(*block, first);
+		return;
+	}
+	/* What it had is used up */
+	if (at < list->nr)
+		take_out(list, at);
+	ramslice_place_offer(list, id, first, points);
 }

@@ -156,6 +156,46 @@ static u32 first_waking(struct ramslice_zone *rz, bool to_claim)
 	return RAMSLICE_NO_ID;
 }
 
+/*
+ * The slice that best wakes for a kind of pages: of those that are off, the
+ * one that the placement policy likes best, the first of equals; held ones
+ * only if @held. RAMSLICE_NO_ID if there is none. Under ramslice_lock.
+ */
+static u32 best_to_wake(struct ramslice_zone *rz,
+			enum ramslice_place_class class, bool held)
+{
+	enum ramslice_place_policy policy = ramslice_place_policy();
+	u32 id, best_id = RAMSLICE_NO_ID, index = 0;
+	u32 nr_low = ramslice_place_low_slices();
+	struct ramslice_slice *s;
+	u64 best = 0;
+
+	lockdep_assert_held(&ramslice_lock);
+	if (rz->nr[RAMSLICE_OFFLINE] == (held ? 0 : rz->nr_held))
+		return RAMSLICE_NO_ID;
+	for_each_zone_slice(rz, id, s) {
+		struct ramslice_place_slice p = {
+			.id = id,
+			.index = index++,
+			.nr_pages = s->nr_pages,
+			.nr_free = s->nr_pages,
+		};
+		u64 points;
+
+		if (s->state != RAMSLICE_OFFLINE || (s->held && !held))
+			continue;
+		/* It has no opinion: the first will do */
+		if (policy == RAMSLICE_PLACE_STOCK)
+			return id;
+		points = ramslice_place_likes(policy, class, &p, nr_low);
+		if (points > best) {
+			best = points;
+			best_id = id;
+		}
+	}
+	return best_id;
+}
+
 /* Claims the next chunk of a waking slice. Under ramslice_lock. */
 static bool claim_from(u32 id, struct ramslice_chunk *c)
 {
@@ -164,6 +204,7 @@ static bool claim_from(u32 id, struct ramslice_chunk *c)
 	if (s->state != RAMSLICE_WAKING || !s->powered)
 		return false;
 	c->id = id;
+	c->first = s->claimed;
 	c->nr_blocks = ramslice_geom_chunk(&ramslice_geom, id, s->claimed,
 					   &c->pfn);
 	if (!c->nr_blocks)
@@ -203,8 +244,7 @@ bool ramslice_claim_chunk(struct ramslice_zone *rz, struct ramslice_chunk *c,
 		return true;
 	if (ramslice_power_wake_sleeps())
 		return false;
-	while ((id = ramslice_place_wakes(rz, class, false)) !=
-	       RAMSLICE_NO_ID) {
+	while ((id = best_to_wake(rz, class, false)) != RAMSLICE_NO_ID) {
 		struct ramslice_call *call;
 
 		if (!start_waking(id, &call))
@@ -226,6 +266,8 @@ void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand)
 	ramslice_give_chunk(s->rz->zone, c->pfn, c->nr_blocks);
 	trace_ramslice_chunk(c->id, c->pfn, c->nr_blocks * pageblock_nr_pages,
 			     by_demand);
+	/* Until it is no longer in flight, the table stays as it is */
+	ramslice_place_woken(s->rz, c->id, c->first);
 
 	spin_lock_irqsave(&ramslice_lock, flags);
 	in_flight--;
@@ -255,7 +297,7 @@ bool ramslice_wake_sleeping(struct ramslice_zone *rz)
 
 	spin_lock_irq(&ramslice_lock);
 	if (ramslice_power_wake_sleeps()) {
-		id = ramslice_place_wakes(rz, READ_ONCE(rz->wanted_for), false);
+		id = best_to_wake(rz, READ_ONCE(rz->wanted_for), false);
 		started = id != RAMSLICE_NO_ID && start_waking(id, &call);
 	}
 	if (started) {
@@ -398,8 +440,7 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		spin_lock_irq(&ramslice_lock);
 		id = first_waking(rz, true);
 		if (id == RAMSLICE_NO_ID)
-			id = ramslice_place_wakes(rz, RAMSLICE_PLACE_USER,
-						  held);
+			id = best_to_wake(rz, RAMSLICE_PLACE_USER, held);
 		others = id == RAMSLICE_NO_ID;
 		if (others)
 			id = first_waking(rz, false);

@@ -52,14 +52,13 @@ static u32 order_of(scores score_of, enum ramslice_place_policy policy,
 		    u32 order[RAMSLICE_PLACE_HINTS])
 {
 	struct ramslice_place_list list = {};
-	u64 score[RAMSLICE_PLACE_HINTS];
 	u32 id;
 
 	for (id = 0; id < NR; id++) {
 		struct ramslice_place_slice p = slice(id);
 
 		p.in_use = id == current_id;
-		ramslice_place_offer(&list, score, id, 0,
+		ramslice_place_offer(&list, id, 0,
 				     score_of(policy, class, &p, NR_LOW));
 	}
 	memcpy(order, list.id, sizeof(list.id));
@@ -198,6 +197,36 @@ static void users_like_blocks_of_others_least(struct kunit *test)
 	}
 }
 
+static u64 score_without_own(enum ramslice_place_policy policy,
+			     enum ramslice_place_class class,
+			     const struct ramslice_place_slice *p, u32 nr_low)
+{
+	struct ramslice_place_slice q = *p;
+
+	q.movable_blocks = 0;
+	return ramslice_place_score(policy, class, &q, nr_low);
+}
+
+/* Of what is others', too, the best comes first. */
+static void blocks_of_others_keep_their_order(struct kunit *test)
+{
+	enum ramslice_place_policy policy;
+	u32 own[RAMSLICE_PLACE_HINTS], others[RAMSLICE_PLACE_HINTS], i, nr;
+
+	for (policy = RAMSLICE_PLACE_STOCK + 1;
+	     policy < RAMSLICE_PLACE_POLICIES; policy++) {
+		nr = order_of(ramslice_place_score, policy,
+			      RAMSLICE_PLACE_USER, HALF, own);
+		KUNIT_EXPECT_EQ(test, nr, NR - 1);
+		KUNIT_EXPECT_EQ(test, nr, order_of(score_without_own, policy,
+						   RAMSLICE_PLACE_USER, HALF,
+						   others));
+		for (i = 0; i < nr; i++)
+			KUNIT_EXPECT_EQ_MSG(test, others[i], own[i], "%s, %u",
+					    ramslice_place_name(policy), i);
+	}
+}
+
 static void stock_has_no_opinion(struct kunit *test)
 {
 	u32 order[RAMSLICE_PLACE_HINTS];
@@ -218,11 +247,6 @@ static void few_pages_make_no_kernel_slice(struct kunit *test)
 	p.nr_other = SLICE_PAGES / 64 - 1;
 	KUNIT_EXPECT_FALSE(test, ramslice_place_is_kernel(&p));
 	p.nr_other++;
-	KUNIT_EXPECT_TRUE(test, ramslice_place_is_kernel(&p));
-	/* Those that are free, but in lists of CPUs, may all be here */
-	p.nr_passing = 100;
-	KUNIT_EXPECT_FALSE(test, ramslice_place_is_kernel(&p));
-	p.nr_other += 100;
 	KUNIT_EXPECT_TRUE(test, ramslice_place_is_kernel(&p));
 	p.nr_other = 0;
 	p.kernel_blocks = 1;
@@ -261,7 +285,6 @@ static void only_three_types_are_placed(struct kunit *test)
 static void the_best_are_kept(struct kunit *test)
 {
 	struct ramslice_place_list list = {};
-	u64 score[RAMSLICE_PLACE_HINTS];
 	struct rnd_state rnd;
 	u64 worst = U64_MAX, nr_better = 0;
 	u64 *points;
@@ -272,21 +295,93 @@ static void the_best_are_kept(struct kunit *test)
 	prandom_seed_state(&rnd, 0x51ceULL);
 	for (id = 0; id < nr; id++) {
 		points[id] = prandom_u32_state(&rnd) % 500;
-		ramslice_place_offer(&list, score, id, 3 * id, points[id]);
+		ramslice_place_offer(&list, id, 3 * id, points[id]);
 	}
 	KUNIT_ASSERT_EQ(test, list.nr, RAMSLICE_PLACE_HINTS);
 	for (i = 0; i < list.nr; i++) {
-		KUNIT_EXPECT_EQ(test, score[i], points[list.id[i]]);
+		KUNIT_EXPECT_EQ(test, list.score[i], points[list.id[i]]);
 		KUNIT_EXPECT_EQ(test, list.first[i], 3 * list.id[i]);
-		KUNIT_EXPECT_LE(test, score[i], worst);
+		KUNIT_EXPECT_LE(test, list.score[i], worst);
 		/* Of equals, the one that was offered first */
-		if (i && score[i] == score[i - 1])
+		if (i && list.score[i] == list.score[i - 1])
 			KUNIT_EXPECT_GT(test, list.id[i], list.id[i - 1]);
-		worst = score[i];
+		worst = list.score[i];
 	}
 	for (id = 0; id < nr; id++)
 		nr_better += points[id] > worst;
 	KUNIT_EXPECT_LT(test, nr_better, (u64)RAMSLICE_PLACE_HINTS);
+	/* Who begins with the list begins with the first block of the best */
+	for (i = 0; i < MIGRATE_PCPTYPES; i++) {
+		KUNIT_EXPECT_EQ(test, list.at[i], 0);
+		KUNIT_EXPECT_EQ(test, list.block[i], list.first[0]);
+	}
+}
+
+static void expect_list(struct kunit *test,
+			const struct ramslice_place_list *list, const u32 *want,
+			u32 nr_want, u32 at, u32 block)
+{
+	u32 i;
+
+	KUNIT_ASSERT_EQ(test, list->nr, nr_want);
+	for (i = 0; i < nr_want; i++)
+		KUNIT_EXPECT_EQ(test, list->id[i], want[i]);
+	KUNIT_EXPECT_EQ(test, list->at[MIGRATE_MOVABLE], at);
+	KUNIT_EXPECT_EQ(test, list->block[MIGRATE_MOVABLE], block);
+}
+
+/* It comes behind what is used up, and before what the policy likes less. */
+static void what_wakes_is_in_the_list(struct kunit *test)
+{
+	struct ramslice_place_list list = {};
+	u32 id;
+
+	for (id = 0; id < 3; id++)
+		ramslice_place_offer(&list, id, 0, 30 - 10 * id);
+	list.at[MIGRATE_MOVABLE] = 1;
+	list.block[MIGRATE_MOVABLE] = 5;
+	list.block[MIGRATE_UNMOVABLE] = 2;
+	list.at[MIGRATE_RECLAIMABLE] = 3;
+
+	ramslice_place_renew(&list, 7, 4, 40);
+	expect_list(test, &list, (u32[]){ 0, 7, 1, 2 }, 4, 1, 4);
+	/* Its blocks before those */
+	ramslice_place_renew(&list, 7, 2, 40);
+	expect_list(test, &list, (u32[]){ 0, 7, 1, 2 }, 4, 1, 2);
+	/* More, when these are used up */
+	list.at[MIGRATE_MOVABLE] = 2;
+	ramslice_place_renew(&list, 7, 6, 40);
+	expect_list(test, &list, (u32[]){ 0, 7, 1, 2 }, 4, 1, 6);
+	/* One that nobody has come to, twice */
+	ramslice_place_renew(&list, 8, 6, 5);
+	ramslice_place_renew(&list, 8, 3, 5);
+	expect_list(test, &list, (u32[]){ 0, 7, 1, 2, 8 }, 5, 1, 6);
+	KUNIT_EXPECT_EQ(test, list.first[4], 3);
+	/* Who looks for blocks of another type goes on where it was */
+	KUNIT_EXPECT_EQ(test, list.at[MIGRATE_UNMOVABLE], 0);
+	KUNIT_EXPECT_EQ(test, list.block[MIGRATE_UNMOVABLE], 2);
+	KUNIT_EXPECT_EQ(test, list.at[MIGRATE_RECLAIMABLE], 4);
+	KUNIT_EXPECT_EQ(test, list.block[MIGRATE_RECLAIMABLE], 6);
+}
+
+/* A full list has room for it if something of it is used up. */
+static void what_wakes_finds_room(struct kunit *test)
+{
+	struct ramslice_place_list list = {};
+	u32 want[RAMSLICE_PLACE_HINTS], id, last = RAMSLICE_PLACE_HINTS - 1;
+
+	for (id = 0; id <= last; id++) {
+		ramslice_place_offer(&list, id, 0, 100);
+		want[id] = id;
+	}
+	ramslice_place_renew(&list, 99, 1, 50);
+	expect_list(test, &list, want, RAMSLICE_PLACE_HINTS, 0, 0);
+
+	list.at[MIGRATE_MOVABLE] = RAMSLICE_PLACE_HINTS;
+	ramslice_place_renew(&list, 99, 1, 50);
+	memmove(want, want + 1, last * sizeof(*want));
+	want[last] = 99;
+	expect_list(test, &list, want, RAMSLICE_PLACE_HINTS, last, 1);
 }
 
 static void names_are_parsed(struct kunit *test)
@@ -313,10 +408,13 @@ static struct kunit_case place_cases[] = {
 	KUNIT_CASE(adaptive_steals_from_the_most_free),
 	KUNIT_CASE(parts_are_stolen_by_policy),
 	KUNIT_CASE(users_like_blocks_of_others_least),
+	KUNIT_CASE(blocks_of_others_keep_their_order),
 	KUNIT_CASE(stock_has_no_opinion),
 	KUNIT_CASE(few_pages_make_no_kernel_slice),
 	KUNIT_CASE(only_three_types_are_placed),
 	KUNIT_CASE(the_best_are_kept),
+	KUNIT_CASE(what_wakes_is_in_the_list),
+	KUNIT_CASE(what_wakes_finds_room),
 	KUNIT_CASE(names_are_parsed),
 	{}
 };
