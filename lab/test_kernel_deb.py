@@ -6,16 +6,19 @@ import importlib.machinery
 import importlib.util
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
 
 import progress
+from kernel_source import git
 
 PROGRAM = str(Path(__file__).with_name("kernel-deb"))
 kernel_deb = importlib.util.module_from_spec(
@@ -70,6 +73,154 @@ class Modules(unittest.TestCase):
                 kernel_deb.arguments()
             self.assertEqual(end.exception.code, 2)
             self.assertIn("--modules" if words[0] == "lean" else "/nowhere/list", said.getvalue())
+
+
+class Version(unittest.TestCase):
+    """Packages of a later change to the series, or of a later source of Debian's, are upgrades."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.enterContext(mock.patch.object(kernel_deb, "ROOT", self.root))
+        self.enterContext(mock.patch.dict(os.environ))
+        os.environ.pop("SOURCE_DATE_EPOCH", None)
+
+    def git(self, *words, date=0):
+        git(self.root, *words, date=f"{date} +0000")
+
+    def commit(self, name, date):
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(f"{date}")
+        self.git("add", ".")
+        self.git("commit", "-q", "-m", name, date=date)
+
+    def refused(self):
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as end:
+            kernel_deb.changed_at()
+        self.assertTrue(end.exception.code)
+        return said.getvalue()
+
+    def test_each_is_above_the_one_before(self):
+        first = 1700000000
+        versions = [kernel_deb.package_version(debian, first + seconds) for debian, seconds in (
+            ("6.12.117-1~deb12u1", 0), ("6.12.117-1~deb12u1", 1), ("6.12.117-1~deb12u1", 10**9), ("6.12.117-1~deb12u2", 0),
+            ("6.12.117-1", 0), ("6.12.117-2", 0), ("6.12.118-1~deb12u1", 0), ("6.13.1-1", 0))]
+        # What was given out before there was a date in it
+        versions.insert(0, "6.12.117+1~deb12u1-1")
+        for older, newer in zip(versions, versions[1:]):
+            self.assertEqual(subprocess.run(["dpkg", "--compare-versions", older, "lt", newer]).returncode, 0, f"{older} < {newer}")
+        self.assertEqual(versions[1], "6.12.117+1~deb12u1+rs20231114221320-1")
+
+    def test_it_goes_by_the_last_commit_to_the_series(self):
+        self.git("init", "-q")
+        self.commit("kernel/patches/series", 1700000000)
+        self.commit("docs/install.md", 1700000100)
+        self.assertEqual(kernel_deb.changed_at(), 1700000000)
+        self.commit("packaging/kernel/lean.config", 1700000200)
+        self.assertEqual(kernel_deb.changed_at(), 1700000200)
+        # What nobody has committed is newer than all that somebody has.
+        (self.root / "kernel/new.c").touch()
+        self.assertAlmostEqual(kernel_deb.changed_at(), time.time(), delta=60)
+
+    def test_without_git_somebody_must_say(self):
+        self.assertIn("set SOURCE_DATE_EPOCH", self.refused())
+        self.git("init", "-q")
+        self.commit("README.md", 1700000000)
+        self.assertIn("set SOURCE_DATE_EPOCH", self.refused())
+        os.environ["SOURCE_DATE_EPOCH"] = "1700000300"
+        self.assertEqual(kernel_deb.changed_at(), 1700000300)
+        os.environ["SOURCE_DATE_EPOCH"] = "yesterday"
+        self.assertIn("'yesterday'", self.refused())
+
+
+class Packages(unittest.TestCase):
+    """What becomes of a package that the kernel's own packaging made."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.home = Path(folder.name)
+
+    def repacked(self, name, extra=""):
+        """The control file and the scripts of such a package, after repack()."""
+        tree = self.home / "made"
+        (tree / "DEBIAN").mkdir(parents=True)
+        if name.startswith("linux-image-"):
+            (tree / "DEBIAN/prerm").write_text(f"#!/bin/sh\n\nset -e\n\necho \"$1\" >>{self.home}/called\nexit 0\n")
+            (tree / "DEBIAN/prerm").chmod(0o755)
+        (tree / "usr/src/scripts").mkdir(parents=True)
+        shutil.copy("/bin/true", tree / "usr/src/scripts/objtool")
+        (tree / "DEBIAN/control").write_text(f"Package: {name}\nVersion: 1\nArchitecture: amd64\n{extra}"
+                                             "Maintainer: Nobody <nobody@ramslice.example>\nDescription: a test\n")
+        package = self.home / f"{name}_1_amd64.deb"
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, package], check=True, stdout=subprocess.DEVNULL)
+        # Once more changes nothing: signing and repacking may come in any order.
+        for _ in range(2):
+            kernel_deb.repack(package)
+        subprocess.run(["dpkg-deb", "-e", package, self.home / "control"], check=True)
+        lines = dict(line.split(": ", 1) for line in (self.home / "control/control").read_text().splitlines())
+        return lines, self.home / "control"
+
+    def test_an_image_has_the_dependencies_of_debians_and_the_guard_of_the_default(self):
+        control, scripts = self.repacked("linux-image-6.12.0-ramslice")
+        self.assertEqual(control["Depends"], "kmod, initramfs-tools | linux-initramfs-tool")
+        self.assertEqual(control["Pre-Depends"], "ramslice")
+        self.assertEqual(control["Breaks"], "linux-headers-6.12.0-ramslice (<< 1)")
+        self.assertFalse((scripts / "postinst").exists())
+
+    def test_what_belongs_to_an_image_is_undone_when_it_is_removed_and_not_when_it_is_upgraded(self):
+        _, scripts = self.repacked("linux-image-6.12.0-ramslice")
+        for action in ("upgrade", "remove", "deconfigure"):
+            subprocess.run([scripts / "prerm", action], check=True)
+        self.assertEqual((self.home / "called").read_text(), "remove\n")
+
+    def test_a_dependency_that_is_there_stays(self):
+        control, _ = self.repacked("linux-image-6.12.0-ramslice", "Depends: other\n")
+        self.assertEqual(control["Depends"], "other, kmod, initramfs-tools | linux-initramfs-tool")
+
+    def test_headers_call_dkms_for_their_release_when_they_are_configured(self):
+        control, scripts = self.repacked("linux-headers-6.12.0-ramslice")
+        self.assertIn("libc6", control["Depends"])
+        hooks = self.home / "hooks"
+        hooks.mkdir()
+        (hooks / "dkms").write_text(f'#!/bin/sh\necho "$1" >>{self.home}/called\n')
+        (hooks / "dkms").chmod(0o755)
+        script = (scripts / "postinst").read_text().replace("/etc/kernel/header_postinst.d", str(hooks))
+        for action in ("abort-upgrade", "configure"):
+            subprocess.run(["sh", "-c", script, "postinst", action], check=True)
+        self.assertEqual((self.home / "called").read_text(), "6.12.0-ramslice\n")
+        # Another build of the same release: what is there does not fit any more.
+        (hooks / "dkms").unlink()
+        tool = self.home / "bin/dkms"
+        tool.parent.mkdir()
+        tool.write_text(f"""#!/bin/sh
+[ "$1" != status ] || {{ echo "one/1.2, 6.12.0-ramslice, x86_64: installed"; echo "two/3, 6.12.0-ramslice, x86_64: added"
+	echo "three/4, 6.12.0-ramslice, x86_64: installed (WARNING! Diff between built and installed module!)"; exit; }}
+echo "$@" >>{self.home}/asked
+[ "$1 $3" != "build one" ]
+""")
+        tool.chmod(0o755)
+        path = f"{tool.parent}:{os.environ['PATH']}"
+        subprocess.run(["sh", "-c", script, "postinst", "configure", "1"], check=True, env={**os.environ, "PATH": path})
+        # One that cannot be built is gone, and holds up no other.
+        asked = [line.replace("--force ", "").split()[:5] for line in (self.home / "asked").read_text().splitlines()]
+        self.assertEqual(asked, [["unbuild", "-m", "one", "-v", "1.2"], ["build", "-m", "one", "-v", "1.2"],
+                                 *([step, "-m", "three", "-v", "4"] for step in ("unbuild", "build", "install"))])
+        self.assertTrue(os.access(scripts / "postinst", os.X_OK))
+
+    def test_older_packages_of_the_flavour_go_and_those_of_others_stay(self):
+        out = self.home / "out"
+        out.mkdir()
+        others = {f"linux-image-6.12.1-ramslice{flavour}_1_amd64.deb" for flavour in ("-lean", "-local")}
+        for name in {"linux-image-6.12.1-ramslice_1_amd64.deb", "linux-headers-6.12.1-ramslice_1_amd64.deb"} | others:
+            (out / name).touch()
+        new = [self.home / f"linux-{kind}-6.12.1-ramslice_2_amd64.deb" for kind in ("headers", "image")]
+        for package in new:
+            package.touch()
+        with contextlib.redirect_stdout(io.StringIO()):
+            kernel_deb.deliver(new, out, kernel_deb.SUFFIXES["debian"])
+        self.assertEqual({path.name for path in out.iterdir()}, {path.name for path in new} | others)
 
 
 class Foretold(unittest.TestCase):
