@@ -18,14 +18,14 @@ soak.__loader__.exec_module(soak)
 
 
 class Kept(unittest.TestCase):
-    def files(self, asked, *minutes, status=0):
+    def files(self, asked, *minutes, status=0, only=None):
         """Names of the files that rounds of so many minutes leave in a run that was to take so long."""
         rounds = [{"minutes": each, "status": 0, "summary": {"problems": 0}} for each in minutes]
         rounds[-1]["status"] = status
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
-            args = argparse.Namespace(minutes=asked, kernel="debug")
-            with mock.patch.multiple(soak, RESULT=folder / "out", KEPT=folder / "kept", provenance=lambda *_: {}):
+            args = argparse.Namespace(minutes=asked, kernel="debug", only=only)
+            with mock.patch.multiple(soak, RESULT=folder / "out", KEPT=folder, provenance=lambda *_: {}):
                 soak.keep(args, datetime.datetime.now(), None, rounds)
             for path in folder.iterdir():
                 self.assertEqual(json.loads(path.read_text())["minutes"], sum(minutes))
@@ -37,8 +37,11 @@ class Kept(unittest.TestCase):
         self.assertEqual(self.files(5, 5, status=1), ["out"])
 
     def test_half_an_hour_replaces_it_and_so_does_a_problem_on_the_way_there(self):
-        self.assertEqual(self.files(30, *6 * [5]), ["kept", "out"])
-        self.assertEqual(self.files(120, 5, status=1), ["kept", "out"])
+        self.assertEqual(self.files(30, *6 * [5]), ["out", "soak.json"])
+        self.assertEqual(self.files(120, 5, status=1), ["out", "soak.json"])
+
+    def test_one_kind_does_not_replace_all_kinds(self):
+        self.assertEqual(self.files(30, 30, only="daemon"), ["out", "soak-daemon.json"])
 
 
 if __name__ == "__main__":

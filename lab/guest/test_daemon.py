@@ -10,11 +10,13 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 import urllib.request
 from pathlib import Path
 
+import hard
 import harness
 import ramslice_dev as dev
 
@@ -184,6 +186,31 @@ class Observe(Test):
         self.assertEqual((self.off(), self.tried()), (0, before))
 
 
+class Stalls(Test):
+    """Tasks wait for memory, and slices are not what they wait for."""
+
+    def test_a_group_at_its_limit_wakes_nothing(self):
+        self.daemon.configure(mode="on", stall=50)
+        self.daemon.start()
+        self.daemon.until(lambda: self.off() > 10)
+        off = self.off()
+        with hard.Group("limited") as group:
+            dev.write(group.path / "memory.high", 16 * harness.MIB)
+            # Each further page makes it sleep
+            taker = subprocess.Popen([sys.executable, "-c", "kept = bytearray(96 << 20); import time; time.sleep(600)"],
+                                     preexec_fn=group.enter)
+            try:
+                self.daemon.until(lambda: self.daemon.metrics()["ramslice_pressure_stalls_total"] >= 3)
+            finally:
+                taker.kill()
+                taker.wait()
+        found = self.daemon.metrics()
+        self.assertEqual(found['ramslice_woken_slices_total{mode="on",cause="pressure"}'], 0)
+        self.assertEqual(found["ramslice_paused"], 0)
+        self.assertEqual(found["ramslice_pressure_watched{}"], 1)
+        self.assertGreaterEqual(self.off(), off)
+
+
 class On(Test):
     def test_empty_slices_go_off_and_memory_that_is_wanted_comes_back(self):
         woken = harness.woken_by_demand(self.device)
@@ -206,6 +233,9 @@ class On(Test):
         self.assertEqual(self.daemon.end(), 0)
 
     def test_a_kill_loses_nothing_and_what_is_off_stays_off(self):
+        # Without a driver nothing is saved
+        self.enterContext(harness.simulator())
+        self.addCleanup(self.daemon.end, signal.SIGKILL)
         self.daemon.configure(mode="on")
         self.daemon.start()
         self.daemon.until(self.off)

@@ -13,6 +13,7 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -53,6 +54,24 @@ def counter(path, name):
         if words and words[0] == name:
             return int(words[1])
     raise KeyError(name)
+
+
+# Takes so many bytes as fast as it can, and says how fast that was and whether all is there.
+BURST = f"""
+import ctypes, mmap, sys, time
+# Else more than what is on would be refused at once.
+memory = mmap.mmap(-1, int(sys.argv[1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | {harness.MAP_NORESERVE})
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+begin = time.monotonic()
+ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 1, len(memory))
+took = time.monotonic() - begin
+assert all(memory[at] == 1 for at in range(0, len(memory), mmap.PAGESIZE))
+print(round(took, 1), "s,", int(len(memory) / took) >> 20, "MiB/s")
+"""
+
+
+def kill_me_first():
+    Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 class Pinned:
@@ -213,6 +232,46 @@ class Stock(unittest.TestCase):
         self.assertGreater(woken(), 0, said)
         self.assertEqual(len(off()), before - woken())
 
+    def test_a_program_that_takes_what_is_off_as_fast_as_it_can_does_not_outrun_the_guard(self):
+        # That of an emulated machine can not: on a faster one it might.
+        ramslice("compact", "--deadline", "100s")
+        before = {name: counter("/proc/vmstat", name) for name in ("oom_kill", "pswpout")}
+        guard = subprocess.Popen([PROGRAM, "--json", "guard"], text=True, stdout=subprocess.PIPE)
+        self.addCleanup(guard.kill)
+        self.assertTrue(harness.until(lambda: "/proc/pressure/memory" in harness.opened(guard.pid).values()), "it watches")
+        gone = len(off()) * self.block
+        size = ((harness.meminfo()["MemAvailable"] << 10) + gone // 2) // PAGE * PAGE
+        # A child: if somebody is killed, it is this one.
+        took = subprocess.run(
+            [sys.executable, "-c", BURST, str(size)], text=True, stdout=subprocess.PIPE, preexec_fn=kill_me_first)
+        guard.send_signal(signal.SIGINT)
+        said = [json.loads(line) for line in guard.communicate(timeout=60)[0].splitlines()]
+        after = {name: counter("/proc/vmstat", name) - was for name, was in before.items()}
+        woken = sum(line["outcome"]["slices_done"] for line in said)
+        print(f"burst: {size // MIB} MiB of which {gone // 2 // MIB} were off; {took.stdout.strip() or took.returncode}; "
+              f"{woken} slices woken; {after}", flush=True)
+        self.assertEqual((took.returncode, after), (0, dict.fromkeys(after, 0)))
+        self.assertGreater(woken, 0, said)
+
+    def test_the_hugetlb_pool_is_left_as_found(self):
+        pool = Path("/proc/sys/vm/nr_hugepages")
+        self.addCleanup(pool.write_text, "0")
+        pool.write_text("96")
+        count = int(pool.read_text())
+        self.assertGreater(count, 8)
+        slices = ramslice("status")["snapshot"]["slices"]
+        holds = [s["id"] for s in slices if s["reason"] == "hugetlb"]
+        self.assertTrue(holds, slices)
+        names = ("HugePages_Total", "HugePages_Free")
+        before = [counter("/proc/meminfo", name) for name in names]
+        refused = ramslice("offline", holds[0], status=1)["results"][0]["outcome"]
+        self.assertEqual(refused["reason"], "hugetlb")
+        self.assertGreater(ramslice("compact", "--deadline", "100s")["outcome"]["slices_done"], 0)
+        self.assertEqual(off() & set(holds), set())
+        self.assertEqual([counter("/proc/meminfo", name) for name in names], before)
+        ramslice("online", "--all")
+        self.assertEqual([counter("/proc/meminfo", name) for name in names], before)
+
     def test_a_refusal_says_why_and_leaves_blocks_as_found(self):
         refused = ramslice("offline", 0, status=1)["results"][0]["outcome"]
         self.assertEqual((refused["reason"], refused["slices_done"]), ("zone-end", 0))
@@ -233,6 +292,15 @@ class Stock(unittest.TestCase):
         # It is left alone for a while.
         again = ramslice("offline", number // 2, status=1)["results"][0]["outcome"]
         self.assertEqual(again["reason"], "backoff")
+
+    def test_compact_goes_past_a_pinned_page(self):
+        pinned = Pinned({s["id"] for s in self.movable()}, self.block)
+        self.addCleanup(pinned.close)
+        answer = ramslice("compact", "--deadline", "300s")["outcome"]
+        self.assertIn(answer["reason"], ("awake-reserve", "pinned", "unmovable", "migration", "none"))
+        self.assertGreater(answer["slices_done"], 2)
+        self.assertNotIn(pinned.block, off())
+        self.assertTrue(pinned.intact())
 
     def test_ctrl_c_leaves_blocks_as_found(self):
         pinned = Pinned({s["id"] for s in self.movable()}, self.block)

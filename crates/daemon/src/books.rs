@@ -54,14 +54,31 @@ pub struct Kind {
     pub page_bytes: Bytes,
     /// Slices are switched by memory hotplug of a stock kernel, which keeps no accounts.
     pub stock: bool,
+    /// A power driver switches what is off.
+    #[serde(default = "yes")]
+    pub switched: bool,
+}
+
+/// Of states that do not say: most machines have a driver.
+fn yes() -> bool {
+    true
+}
+
+impl Kind {
+    /// The same, with a power driver or without.
+    #[must_use]
+    pub fn with(&self, switched: bool) -> Self {
+        Self { switched, ..self.clone() }
+    }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { profile, crc32, granule_bytes, page_bytes, stock } = self;
+        let Self { profile, crc32, granule_bytes, page_bytes, stock, switched } = self;
         let unit = granule_bytes.map_or_else(|| "an unknown size".to_owned(), |unit| unit.to_string());
         let way = if *stock { "a stock kernel" } else { "the patched kernel" };
-        write!(f, "{profile} ({crc32}), {unit} switched as one, pages of {page_bytes}, {way}")
+        let driver = if *switched { "" } else { " without a power driver" };
+        write!(f, "{profile} ({crc32}), {unit} switched as one, pages of {page_bytes}, {way}{driver}")
     }
 }
 
@@ -158,6 +175,7 @@ impl Plan {
             granule_bytes: self.granule(info.slice_bytes).bytes(),
             page_bytes: info.page_bytes,
             stock: info.is_stock(),
+            switched: Power::of(info) != Power::Nobody,
         }
     }
 
@@ -179,8 +197,24 @@ impl Plan {
         }
     }
 
+    /// What makes joules doubtful on this machine.
+    pub fn notes(&self, info: &Info) -> Vec<String> {
+        let power = match Power::of(info) {
+            Power::Driver => None,
+            Power::Unknown => Some(
+                "nobody can see whether a driver powers down the memory that goes offline; unless one does, nothing is saved"
+                    .to_owned(),
+            ),
+            Power::Nobody => Some(
+                "there is no power driver, so nothing is switched and nothing saved; what would be is as if there were one"
+                    .to_owned(),
+            ),
+        };
+        power.into_iter().chain(self.doubt(info.slice_bytes)).collect()
+    }
+
     /// What is wrong with slices of this size, or with this machine's seconds.
-    pub fn note(&self, slice: Bytes) -> Option<String> {
+    fn doubt(&self, slice: Bytes) -> Option<String> {
         if self.clock().is_none() {
             return Some(
                 "this machine is emulated, so its seconds are not real ones and there are no joules: state \
@@ -214,6 +248,27 @@ impl Plan {
         match Processor::here() {
             Processor::Real | Processor::Virtual(_) => Some(Clock::Real),
             Processor::Emulated(_) | Processor::Unknown => None,
+        }
+    }
+}
+
+/// Who switches the power of slices that are off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Power {
+    /// The kernel's power driver.
+    Driver,
+    /// Whoever listens to memory hotplug of a stock kernel, if anybody does.
+    Unknown,
+    /// There is no power driver.
+    Nobody,
+}
+
+impl Power {
+    fn of(info: &Info) -> Self {
+        match info.power_driver.as_str() {
+            "none" => Self::Nobody,
+            _ if info.is_stock() => Self::Unknown,
+            _ => Self::Driver,
         }
     }
 }
@@ -264,6 +319,29 @@ pub struct Books {
     granule: Option<Bytes>,
 }
 
+impl Earned {
+    /// What is left of it where slices that were off may have had power all the time.
+    fn by(self, power: Power) -> Self {
+        let Self { saved, invested, .. } = self;
+        match power {
+            Power::Driver => self,
+            Power::Unknown => Self {
+                saved: Range { low: saved.low.min(0.0), ..saved },
+                net: Range { low: self.net.low.min(-invested.high), ..self.net },
+                verdict: format!("If a driver powers down what goes offline: {}", self.verdict),
+                ..self
+            },
+            Power::Nobody => Self {
+                saved: Range { low: 0.0, high: 0.0 },
+                net: Range { low: -invested.high, high: -invested.low },
+                verdict: "Nothing was switched, for there is no power driver: what packing cost is lost."
+                    .to_owned(),
+                ..self
+            },
+        }
+    }
+}
+
 impl Books {
     /// Goes on from sums of the same kind.
     pub fn new(kind: &Kind, (before, own): Sums) -> Self {
@@ -298,12 +376,14 @@ impl Books {
         self.before + *self.ledger.tally()
     }
 
-    /// In joules, by the plan and the machine whose kind the sums are of; nothing if this machine's seconds are not real.
+    /// In joules, by the plan and the machine whose kind the sums are of; nothing if this machine's seconds are not real. Of what
+    /// was only imagined, as if its power were switched.
     pub fn earned(
         &self,
         plan: &Plan,
         info: &Info,
         prices: &BTreeMap<PriceParameter, Price>,
+        imagined: bool,
     ) -> Option<Earned> {
         let clock = plan.clock()?;
         let tally = self.tally();
@@ -324,12 +404,13 @@ impl Books {
                 measured: None,
             },
         )?;
-        Some(Earned {
+        let earned = Earned {
             saved: statement.saved_joules.into(),
             invested: statement.invested_joules.into(),
             net: statement.net_joules.into(),
             seconds: tally.elapsed().as_secs_f64(),
             verdict: statement.verdict.sentence.clone(),
-        })
+        };
+        Some(if imagined { earned } else { earned.by(Power::of(info)) })
     }
 }

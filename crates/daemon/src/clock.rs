@@ -3,6 +3,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
+use tracing::warn;
+
+/// A clock that was set back by more than this was wrong before. Zones differ by less.
+const MOST_AHEAD: Duration = Duration::from_hours(26);
 
 /// A clock for policies.
 pub trait Clock {
@@ -18,10 +22,18 @@ pub struct DayClock {
 }
 
 impl DayClock {
-    /// From now on; never before `last`, the time that was saved by an earlier run.
+    /// From now on; not before `last`, the time that was saved by an earlier run, unless that is so far ahead that the clock was
+    /// wrong then: it would stay wrong for good.
     pub fn after(last: Duration) -> Self {
         let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { began: day.max(last), boot: since_boot() }
+        let ahead = last.saturating_sub(day);
+        if ahead > MOST_AHEAD {
+            warn!(
+                hours = ahead.as_secs() / 3600,
+                "the clock was ahead when the state was saved: the time of day counts"
+            );
+        }
+        Self { began: if ahead > MOST_AHEAD { day } else { day.max(last) }, boot: since_boot() }
     }
 }
 
@@ -47,5 +59,12 @@ mod tests {
         let clock = DayClock::after(later);
         let (first, second) = (clock.now(), clock.now());
         assert!(first >= later && second >= first && second < later + Duration::from_mins(10));
+    }
+
+    #[test]
+    fn a_clock_that_was_years_ahead_does_not_stay_so() {
+        let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let now = DayClock::after(day + Duration::from_hours(24 * 365)).now();
+        assert!(now >= day && now < day + Duration::from_mins(10));
     }
 }

@@ -18,6 +18,8 @@ const TICK: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 struct Shared {
     end: AtomicBool,
+    /// It met nothing but errors lately, and still tries.
+    blind: AtomicBool,
     /// Slices that it has woken, and those that did not wake, since somebody asked.
     done: Mutex<(u32, Vec<(Reason, u32)>)>,
 }
@@ -32,8 +34,8 @@ impl Shared {
 const MOST_ERRORS: u32 = 10;
 
 /// The thread; it ends when this is dropped.
-#[derive(Debug)]
 pub struct Guarding {
+    backend: Arc<HotplugBackend>,
     shared: Arc<Shared>,
     /// What it keeps available.
     floor: Bytes,
@@ -52,16 +54,22 @@ impl Guarding {
         let thread = std::thread::Builder::new()
             .name("guard".to_owned())
             .spawn({
-                let shared = Arc::clone(&shared);
+                let (backend, shared) = (Arc::clone(&backend), Arc::clone(&shared));
                 move || watch(&backend, &shared, tell)
             })
             .map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
-        Ok(Self { shared, floor, thread: Some(thread) })
+        Ok(Self { backend, shared, floor, thread: Some(thread) })
     }
 
-    /// Whether it is at work: it ends when it met nothing but errors for some seconds.
+    /// Whether it watches by this way: requests of another one do not make way for it.
+    pub fn is_of(&self, backend: &Arc<HotplugBackend>) -> bool {
+        Arc::ptr_eq(&self.backend, backend)
+    }
+
+    /// Whether it is at work, and has not met nothing but errors for some seconds.
     pub fn watches(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        !self.shared.blind.load(Ordering::Relaxed)
+            && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     /// What it keeps available.
@@ -90,7 +98,7 @@ fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
         Ok(guard) => guard,
         Err(error) => return warn!(%error, "memory cannot be watched"),
     };
-    let (mut failed, mut errors) = (false, 0);
+    let (mut failed, mut errors) = (false, 0_u32);
     while !shared.end.load(Ordering::Relaxed) {
         let found = guard.watch(TICK);
         if let Ok(Some(Pressure { outcome, .. })) = &found
@@ -125,15 +133,18 @@ fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
                 if !std::mem::replace(&mut failed, true) {
                     warn!(%error, "memory cannot be watched");
                 }
-                errors += 1;
-                if errors >= MOST_ERRORS || error.kind() == ErrorKind::Unsupported {
-                    // Whoever started this starts another one, or learns why that is not possible.
+                // Whoever started this starts another one, or learns why that is not possible.
+                if error.kind() == ErrorKind::Unsupported {
                     return;
                 }
+                // So it does then, at its next step; until that comes, this one goes on.
+                errors += 1;
+                shared.blind.store(errors >= MOST_ERRORS, Ordering::Relaxed);
                 std::thread::sleep(TICK);
                 continue;
             }
         }
         errors = 0;
+        shared.blind.store(false, Ordering::Relaxed);
     }
 }

@@ -36,6 +36,7 @@ pub mod run;
 pub mod serve;
 pub mod settings;
 pub mod shadow;
+pub mod signals;
 pub mod status;
 pub mod systemd;
 pub mod wakes;

@@ -13,6 +13,8 @@ use std::time::Duration;
 use ramslice_energy::Tally;
 use ramslice_policy::{Event, Saved};
 use ramslice_types::{Bytes, Pages, Price, Work, duration_us};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -28,6 +30,8 @@ pub const VERSION: u32 = 1;
 
 /// The name of the file in the state directory.
 pub const FILE: &str = "state.json";
+/// The name of the file that who writes there has locked.
+pub const LOCK: &str = "lock";
 
 /// One zone's share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,6 +96,13 @@ impl Memory {
     /// Whether whoever wrote it may have left slices off that another mode is to wake.
     pub fn owes(&self) -> bool {
         self.owing.unwrap_or(self.mode == Mode::On)
+    }
+
+    /// Keeps what was counted, as of `now`, but not what policies have learned.
+    pub fn forget_learned(&mut self, now: Duration) {
+        self.time = now;
+        // It fits nothing, so that they begin anew.
+        self.basis.clear();
     }
 }
 
@@ -226,6 +237,19 @@ pub fn write(dir: &Path, memory: &Memory) -> io::Result<()> {
     replace(&dir.join(FILE), encode(memory).as_bytes())?;
     // Else the rename may be lost with the power.
     File::open(dir)?.sync_all()
+}
+
+/// Keeps everybody else who asks from `dir` for as long as the file is open; nothing if somebody does already.
+///
+/// # Errors
+/// Those of the file system.
+pub fn alone(dir: &Path) -> io::Result<Option<File>> {
+    let file = File::create(dir.join(LOCK))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Replaces a file as a whole.

@@ -32,6 +32,7 @@ fn memory(time: u64) -> Memory {
             granule_bytes: None,
             page_bytes: Bytes(4096),
             stock: false,
+            switched: true,
         }),
         earned: Tally { off_high_byte_us: u128::from(u64::MAX) * 7, steps: 9, ..Tally::default() },
         would_earn: Tally::default(),

@@ -85,12 +85,15 @@ pub struct Metrics {
     forecast_checked: Family<ZoneLabels, Gauge>,
     stalls: Counter,
     paused: Gauge,
+    power_driver: Family<Labels, Gauge>,
+    guarded: Family<Labels, Gauge>,
+    told: Family<Labels, Gauge>,
     reloads: Family<Labels, Counter>,
     saves: Family<Labels, Counter>,
     steps: Counter,
     period: Float,
     last_step: Float,
-    cpu: Float,
+    cpu: Counter<f64, AtomicU64>,
     resident: Gauge,
 }
 
@@ -215,7 +218,7 @@ impl Metrics {
             ),
             request_seconds: metric!(
                 "request_duration",
-                "How long requests took",
+                "How long requests took that were sent: in mode on, and to wake slices",
                 Family::new_with_constructor(seconds as fn() -> Histogram),
                 Unit::Seconds
             ),
@@ -272,7 +275,22 @@ impl Metrics {
             ),
             forecast_checked: metric!("forecasts_checked", "Forecasts that error and bias rest on"),
             stalls: metric!("pressure_stalls", "Times that tasks waited for memory for longer than set"),
-            paused: metric!("paused", "1 while nothing goes off because tasks waited for memory"),
+            paused: metric!(
+                "paused",
+                "1 while nothing goes off because tasks waited for memory, or slices woke for want of it"
+            ),
+            power_driver: metric!(
+                "power_driver",
+                "1 for what switches slices that are off: a driver, none, or memory-hotplug of a stock kernel"
+            ),
+            told: metric!(
+                "pressure_watched",
+                "1 if the kernel tells when tasks wait for memory, 0 if it does not though it should"
+            ),
+            guarded: metric!(
+                "guarded",
+                "On a stock kernel in mode on: 1 if somebody watches whether memory runs short, else 0"
+            ),
             reloads: metric!("reloads", "Reloads of the settings, by result: done or refused"),
             saves: metric!(
                 "state_saves",
@@ -291,7 +309,7 @@ impl Metrics {
                 Float::default(),
                 Unit::Seconds
             ),
-            cpu: metric!("process_cpu", "CPU time of the daemon itself", Float::default(), Unit::Seconds),
+            cpu: metric!("process_cpu", "CPU time of the daemon itself", Counter::default(), Unit::Seconds),
             resident: metric!(
                 "process_resident",
                 "Memory of the daemon itself",
@@ -307,7 +325,7 @@ impl Metrics {
     /// The text that a scrape gets.
     pub fn text(&self) -> String {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        self.cpu.set(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9);
+        self.cpu.inc_by((time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 - self.cpu.get()).max(0.0));
         self.resident.set(i64::try_from(resident_bytes().unwrap_or(0)).unwrap_or(i64::MAX));
         let mut text = String::with_capacity(16 << 10);
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
@@ -354,6 +372,9 @@ impl Metrics {
     pub fn machine(&self, look: &Look) {
         let (page, frames) = (look.info.page_bytes, look.info.slice_pages());
         self.slice_bytes.set(number(look.info.slice_bytes.0));
+        self.power_driver.clear();
+        let driver = vec![("driver", look.info.power_driver.clone())];
+        self.power_driver.get_or_create(&driver).set(1);
         for zone in &look.zones {
             let labels = ZoneLabels::of(zone);
             let key = ZoneKey::of(zone);
@@ -424,7 +445,10 @@ impl Metrics {
         let labels =
             vec![("mode", mode.name().to_owned()), ("op", op.name().to_owned()), ("result", word.to_owned())];
         self.requests.get_or_create(&labels).inc();
-        self.request_seconds.get_or_create(&vec![("op", op.name().to_owned())]).observe(took.as_secs_f64());
+        if mode == Mode::On {
+            let labels = vec![("op", op.name().to_owned())];
+            self.request_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        }
         match result {
             Ok(outcome) => {
                 if !op.wakes() {
@@ -498,6 +522,16 @@ impl Metrics {
         self.stalls.inc();
     }
 
+    /// Whether somebody watches whether memory runs short, where that is for the daemon to do.
+    pub fn set_guarded(&self, guarded: Option<bool>) {
+        set_if(&self.guarded, guarded);
+    }
+
+    /// Whether the kernel tells when tasks wait for memory, where somebody wants to know.
+    pub fn set_told(&self, told: Option<bool>) {
+        set_if(&self.told, told);
+    }
+
     /// Whether nothing goes off because of that.
     pub fn set_paused(&self, paused: bool) {
         self.paused.set(paused.into());
@@ -521,6 +555,14 @@ impl Metrics {
         self.period.set(period.as_secs_f64());
         self.step_seconds.observe(took.as_secs_f64());
         self.last_step.set(at.as_secs_f64());
+    }
+}
+
+/// A gauge that is only there where there is something to say.
+fn set_if(family: &Family<Labels, Gauge>, value: Option<bool>) {
+    family.clear();
+    if let Some(value) = value {
+        family.get_or_create(&Vec::new()).set(value.into());
     }
 }
 

@@ -2,18 +2,16 @@
 //! to date. The only part of the daemon that waits.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ramslice_types::BackendError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
@@ -28,6 +26,7 @@ use crate::pressure::Trigger;
 use crate::prices::{self, Offer};
 use crate::serve::Serving;
 use crate::settings::{OnStop, Settings};
+use crate::signals::Signals;
 use crate::status;
 use crate::systemd::{self, Watchdog};
 
@@ -57,35 +56,6 @@ pub struct Options {
     pub host: Host,
 }
 
-/// Signals that came.
-struct Signals {
-    reload: Arc<AtomicBool>,
-    stop: Arc<AtomicBool>,
-    /// Has a byte when one came, or when the guard has something to tell.
-    woken: UnixStream,
-    waker: UnixStream,
-}
-
-impl Signals {
-    fn install() -> Result<Self> {
-        let (woken, waker) = UnixStream::pair().context("a pair of sockets")?;
-        woken.set_nonblocking(true).context("a socket")?;
-        waker.set_nonblocking(true).context("a socket")?;
-        let (reload, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        for (signal, flag) in [(SIGHUP, &reload), (SIGTERM, &stop), (SIGINT, &stop)] {
-            signal_hook::flag::register(signal, Arc::clone(flag)).context("handling signals")?;
-            let waker = waker.try_clone().context("a socket")?;
-            signal_hook::low_level::pipe::register(signal, waker).context("handling signals")?;
-        }
-        Ok(Self { reload, stop, woken, waker })
-    }
-
-    fn drain(&self) {
-        let mut bytes = [0; 64];
-        while (&self.woken).read(&mut bytes).is_ok_and(|read| read > 0) {}
-    }
-}
-
 /// Everything that lasts from step to step.
 struct Daemon<'a> {
     options: &'a Options,
@@ -99,6 +69,8 @@ struct Daemon<'a> {
     stale: bool,
     guard: Option<Guarding>,
     trigger: Option<Trigger>,
+    /// Why the kernel does not tell when tasks wait for memory, though somebody wants to know.
+    untold: Option<String>,
     serving: Option<Serving>,
     /// Nobody serves the metrics, though somebody should, and the log says why.
     deaf: bool,
@@ -135,6 +107,16 @@ pub fn run(
     for dir in [&options.state_dir, &options.runtime_dir] {
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     }
+    // Two would write over each other's state, and wake what the other has switched off.
+    let dir = options.state_dir.display();
+    let _alone = match memory::alone(&options.state_dir) {
+        Ok(None) => bail!("another ramsliced is at work with {dir}: systemctl status ramsliced"),
+        Ok(lock) => lock,
+        Err(error) => {
+            warn!("{dir} cannot be locked against another ramsliced: {error}");
+            None
+        }
+    };
     let mut daemon = Daemon::new(options, settings, opener, clock, signals);
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -163,10 +145,17 @@ pub fn wake_owed(
     opener: &Opener<'_>,
     clock: fn(Duration) -> Box<dyn Clock>,
 ) -> Result<()> {
-    // Somebody may try settings by hand while the service is at work.
-    if status::is_running(&options.runtime_dir) {
-        return Ok(());
-    }
+    // Somebody may try settings by hand while the service is at work, or before anything ever was.
+    let _alone = match memory::alone(&options.state_dir) {
+        Ok(None) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(lock) => lock,
+        // What is off wakes nevertheless: waking twice does no harm
+        Err(error) => {
+            warn!("{} cannot be locked against another ramsliced: {error}", options.state_dir.display());
+            None
+        }
+    };
     let mut daemon = Daemon::new(options, Settings::defaults(), opener, clock, Signals::install()?);
     let owed = daemon.owed;
     if owed && daemon.open().is_ok() && daemon.opened.as_ref().is_some_and(|opened| opened.guarded.is_some())
@@ -208,8 +197,12 @@ impl<'a> Daemon<'a> {
         clock: impl FnOnce(Duration) -> Box<dyn Clock>,
         signals: Signals,
     ) -> Self {
-        let (saved, unread) = remembered(&options.state_dir);
+        let (mut saved, unread) = remembered(&options.state_dir);
         let clock = clock(saved.as_ref().map_or(Duration::ZERO, |saved| saved.time));
+        if let Some(saved) = saved.as_mut().filter(|saved| clock.now() < saved.time) {
+            // It waits for times that are yet to come.
+            saved.forget_learned(clock.now());
+        }
         let owed = saved.as_ref().is_some_and(|saved| saved.boot == options.host.boot && saved.owes());
         let metrics = Arc::new(Metrics::new());
         let stop = Arc::clone(&signals.stop);
@@ -224,6 +217,7 @@ impl<'a> Daemon<'a> {
             stale: false,
             guard: None,
             trigger: None,
+            untold: None,
             serving: None,
             deaf: false,
             owing: false,
@@ -261,7 +255,9 @@ impl Daemon<'_> {
                 self.engine.woken_by_guard(woken, now);
                 self.due = Instant::now();
             }
-            if pressed {
+            if pressed && self.guard.as_ref().is_some_and(Guarding::watches) {
+                self.engine.stalled();
+            } else if pressed {
                 let backend = self.opened.as_ref().map(|opened| &*opened.backend);
                 self.engine.pressure(backend, now);
                 self.due = Instant::now();
@@ -289,6 +285,7 @@ impl Daemon<'_> {
         if self.trigger.is_some() && said.contains(PollFlags::ERR) {
             warn!("the kernel no longer tells of tasks that wait for memory");
             self.trigger = None;
+            self.metrics.set_told(Some(false));
             return false;
         }
         self.trigger.is_some() && said.contains(PollFlags::PRI)
@@ -322,6 +319,8 @@ impl Daemon<'_> {
                 }
                 self.engine.lost(&error);
                 self.stale = true;
+                // What is open still guards, or somebody is to know that it does not.
+                self.guard();
                 self.last_error = Some(text);
                 self.due = Instant::now() + self.retry.max(period.min(FIRST_RETRY));
                 self.retry = (self.retry * 2).min(LONGEST_RETRY);
@@ -329,6 +328,9 @@ impl Daemon<'_> {
         }
         if self.serving.is_none() {
             self.listen();
+        }
+        if self.trigger.is_none() {
+            self.watch_pressure();
         }
         self.offer_prices();
         self.save_if_due();
@@ -381,7 +383,7 @@ impl Daemon<'_> {
         });
         let opened = (self.opener)(self.engine.settings(), &goes_on)
             .inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?;
-        self.guard = None;
+        // The guard of the way before stays until this one has its own: opening asks less of the machine than watching it.
         self.opened = Some(opened);
         self.stale = false;
         if std::mem::take(&mut self.owed) && self.engine.settings().mode != Mode::On && self.wakes_at_stop() {
@@ -399,9 +401,10 @@ impl Daemon<'_> {
         let before = self.unguarded.take();
         match (guarded, &self.guard) {
             (None, _) => self.guard = None,
-            (Some(_), Some(guard)) if guard.watches() => {}
+            (Some(backend), Some(guard)) if guard.watches() && guard.is_of(&backend) => {}
             (Some(backend), _) => {
-                self.guard = None;
+                // One that only meets errors goes on trying until there is another, and so does one of the way before: requests of
+                // this one do not see that it waits.
                 let started = self.signals.waker.try_clone().map_err(|error| error.to_string());
                 match started
                     .and_then(|tell| Guarding::start(backend, tell).map_err(|error| error.to_string()))
@@ -423,6 +426,10 @@ impl Daemon<'_> {
                 }
             }
         }
+        self.metrics.set_guarded(match (&self.guard, &self.unguarded) {
+            (_, Some(_)) => Some(false),
+            (guard, None) => guard.as_ref().map(|_| true),
+        });
     }
 
     fn reload(&mut self) {
@@ -472,6 +479,11 @@ impl Daemon<'_> {
         match Serving::start(address, Arc::clone(&self.metrics)) {
             Ok(serving) => {
                 info!("metrics at http://{}/metrics", serving.address());
+                if !serving.address().ip().is_loopback() && !self.deaf {
+                    info!(
+                        "the service as it is installed lets nobody else in: see IPAddressAllow= in its unit"
+                    );
+                }
                 self.serving = Some(serving);
                 self.deaf = false;
             }
@@ -486,13 +498,24 @@ impl Daemon<'_> {
     fn watch_pressure(&mut self) {
         self.trigger = None;
         let pressure = self.engine.settings().pressure;
-        let (Some(path), Some(stall)) = (&self.options.pressure, pressure.stall) else { return };
+        let (Some(path), Some(stall)) = (&self.options.pressure, pressure.stall) else {
+            return self.metrics.set_told(None);
+        };
         match Trigger::open(path, stall, pressure.window) {
-            Ok(trigger) => self.trigger = Some(trigger),
+            Ok(trigger) => {
+                self.trigger = Some(trigger);
+                self.untold = None;
+            }
             Err(error) => {
-                info!("{}: {error}; the daemon does not see when tasks wait for memory", path.display());
+                let error = format!("{}: {error}", path.display());
+                // Said once, not at every try.
+                if self.untold.as_ref() != Some(&error) {
+                    info!("{error}; the daemon does not see when tasks wait for memory");
+                }
+                self.untold = Some(error);
             }
         }
+        self.metrics.set_told(Some(self.trigger.is_some()));
     }
 
     fn wakes_at_stop(&self) -> bool {

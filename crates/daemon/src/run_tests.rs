@@ -127,6 +127,53 @@ fn a_look_that_fails_leaves_guard_and_machine_until_another_is_open() {
 }
 
 #[test]
+fn the_guard_stays_while_the_machine_can_be_opened_anew_but_not_watched() {
+    let place = Place::new();
+    place.run("boot", "on", "auto", |daemon| {
+        daemon.step();
+        let off = place.fake.off();
+        assert!(daemon.guard.is_some() && !off.is_empty());
+        place.fake.blind(true);
+        fails(daemon);
+        daemon.step();
+        assert!(daemon.last_error.is_some() && place.opened.get() > 1);
+        assert!(daemon.guard.is_some() && daemon.unguarded.is_some());
+        assert!(daemon.metrics.text().contains("ramslice_guarded{} 0\n"));
+        // It is not one of the way that is open: that gets its own as soon as it can.
+        place.fake.blind(false);
+        daemon.step();
+        let backend = daemon.opened.as_ref().unwrap().guarded.as_ref().unwrap();
+        assert!(daemon.guard.as_ref().unwrap().is_of(backend) && daemon.unguarded.is_none());
+        assert!(daemon.metrics.text().contains("ramslice_guarded{} 1\n"));
+    });
+}
+
+#[test]
+fn a_guard_that_sees_nothing_is_told_of_while_the_machine_cannot_be_seen() {
+    let place = Place::new();
+    place.run("boot", "on", "auto", |daemon| {
+        daemon.step();
+        assert!(daemon.metrics.text().contains("ramslice_guarded{} 1\n"));
+        place.fake.blind(true);
+        place.shut.set(true);
+        fails(daemon);
+        // Memory is short, and the zones that slices would wake to cannot be read.
+        let off = place.fake.off();
+        for block in (0..32).filter(|block| !off.contains(block)) {
+            place.fake.holds(block, Fake::BLOCK_PAGES, 0);
+        }
+        let began = Instant::now();
+        while daemon.guard.as_ref().is_some_and(Guarding::watches) {
+            assert!(began.elapsed() < Duration::from_mins(1), "it takes itself for a guard");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        daemon.step();
+        assert!(daemon.guard.is_some() && daemon.last_error.is_some());
+        assert!(daemon.metrics.text().contains("ramslice_guarded{} 0\n"));
+    });
+}
+
+#[test]
 fn a_daemon_that_never_saw_the_machine_opens_it_to_wake_what_an_earlier_one_left_off() {
     let place = Place::new();
     place.kill("auto");
@@ -198,24 +245,72 @@ fn what_a_killed_daemon_left_off_wakes_when_the_settings_no_longer_hold() {
 fn settings_that_are_tried_by_hand_wake_nothing_of_a_daemon_that_runs() {
     let place = Place::new();
     let off = place.kill("auto");
-    // A process of the same name, for the kernel.
-    let name = fs::read_to_string("/proc/self/comm").unwrap();
-    let program = place.dir.path().join(name.trim_end());
-    fs::copy("/bin/sleep", &program).unwrap();
-    let mut running = std::process::Command::new(&program).arg("60").spawn().unwrap();
-    let status = place.dir.path().join(status::FILE);
-    fs::write(&status, format!("{{\"pid\": {}}}", running.id())).unwrap();
+    let running = memory::alone(place.dir.path()).unwrap().unwrap();
     let wake = || {
         place.with("boot", "", |options, opener| {
             wake_owed(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
         });
     };
     wake();
-    assert!(place.fake.off() == off && status.exists());
-    running.kill().unwrap();
-    running.wait().unwrap();
+    assert_eq!(place.fake.off(), off);
+    drop(running);
     wake();
     assert!(place.fake.off().is_empty());
+}
+
+#[test]
+fn a_second_daemon_does_not_even_begin() {
+    let place = Place::new();
+    let running = memory::alone(place.dir.path()).unwrap();
+    place.with("boot", "", |options, opener| {
+        let clock = |_| Box::new(Ticks(Cell::new(0))) as Box<dyn Clock>;
+        let error = run(options, Settings::defaults(), opener, clock).unwrap_err();
+        assert!(error.to_string().contains("another ramsliced is at work"), "{error}");
+    });
+    assert!(running.is_some() && place.opened.get() == 0);
+}
+
+#[test]
+fn what_was_learned_at_a_time_that_is_yet_to_come_is_learned_anew_and_what_was_counted_stays() {
+    let place = Place::new();
+    place.run("boot", "on", "leave", |daemon| {
+        for _ in 0..20 {
+            daemon.step();
+        }
+        daemon.stop();
+    });
+    let Found::Good(before) = memory::read(place.dir.path()) else { panic!("nothing is saved") };
+    let ahead = Memory { time: before.time + Duration::from_hours(24 * 365), ..*before.clone() };
+    memory::write(place.dir.path(), &ahead).unwrap();
+    place.with("boot", "schema_version = 1\nmode = \"on\"\n", |options, opener| {
+        let clock = |_| Box::new(Ticks(Cell::new(1000))) as Box<dyn Clock>;
+        let settings = Settings::read(&options.config).unwrap();
+        let daemon = Daemon::new(options, settings, opener, clock, Signals::install().unwrap());
+        let memory = daemon.engine.memory().unwrap();
+        assert!(memory.time < before.time + Duration::from_hours(1) && memory.basis.is_empty(), "{memory:?}");
+        assert_eq!(memory.earned, before.earned);
+    });
+}
+
+#[test]
+fn the_kernel_is_asked_again_until_it_tells_when_tasks_wait_for_memory() {
+    let place = Place::new();
+    place.with("boot", "schema_version = 1\n[metrics]\nlisten = \"off\"\n", |options, opener| {
+        let file = place.dir.path().join("memory");
+        let options = &Options { pressure: Some(file.clone()), ..options.clone() };
+        let settings = Settings::read(&options.config).unwrap();
+        let clock = |_| Box::new(Ticks(Cell::new(0))) as Box<dyn Clock>;
+        let mut daemon = Daemon::new(options, settings, opener, clock, Signals::install().unwrap());
+        let told = |daemon: &Daemon<'_>, value| {
+            let text = daemon.metrics.text();
+            assert!(text.contains(&format!("ramslice_pressure_watched{{}} {value}\n")), "{text}");
+        };
+        daemon.step();
+        told(&daemon, 0);
+        fs::write(&file, "").unwrap();
+        daemon.step();
+        told(&daemon, 1);
+    });
 }
 
 #[test]

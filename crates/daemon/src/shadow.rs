@@ -32,6 +32,12 @@ pub struct Shadow {
     changes: u64,
     /// Slices that would have woken because memory was wanted, by zone.
     woken: Vec<(ZoneKey, u64)>,
+    /// Free pages that zones would have lost, as of the last look and what was done by it.
+    #[serde(skip)]
+    taken: BTreeMap<ZoneKey, Pages>,
+    /// Cache in zones on a stock kernel, as of the same.
+    #[serde(skip)]
+    cached: BTreeMap<ZoneKey, Pages>,
 }
 
 /// The errno of a request for which there is no room.
@@ -43,6 +49,7 @@ impl Shadow {
         let frames = look.info.slice_pages();
         let place: BTreeMap<SliceId, usize> =
             look.snapshot.slices.iter().enumerate().map(|(at, slice)| (slice.id, at)).collect();
+        self.taken.clear();
         for (key, off) in &mut self.off {
             let slices = &mut look.snapshot.slices;
             // Gone, or somebody else has switched it meanwhile: it is what it is.
@@ -75,7 +82,7 @@ impl Shadow {
             }
             for id in off.iter() {
                 let slice = &mut slices[place[id]];
-                switch_off(zone, slice, frames);
+                *self.taken.entry(*key).or_default() += switch_off(zone, slice, frames);
             }
         }
         if let Some(headroom) = look.headroom {
@@ -100,6 +107,17 @@ impl Shadow {
     /// How many slices would be off.
     pub fn nr_off(&self) -> u32 {
         self.off.iter().map(|(_, off)| off.len() as u32).sum()
+    }
+
+    /// The same of one zone.
+    pub fn nr_off_in(&self, zone: ZoneKey) -> u32 {
+        self.off.iter().filter(|(key, _)| *key == zone).map(|(_, off)| off.len() as u32).sum()
+    }
+
+    /// Free pages that what is off would have taken from a zone: less than its slices, for their clean cache would be gone.
+    /// On a stock kernel nobody asks.
+    pub fn taken_from(&self, zone: ZoneKey) -> Pages {
+        self.taken.get(&zone).copied().unwrap_or_default()
     }
 
     fn empty(&mut self, look: &mut Look, request: &Request) -> Outcome {
@@ -153,7 +171,7 @@ impl Shadow {
             let kept = if request.cache == CacheChoice::Keep { parts.freeable } else { Pages::ZERO };
             outcome.migrated += parts.movable + kept;
             outcome.dropped += parts.freeable - kept;
-            switch_off(zone, slice, frames);
+            *self.taken.entry(key).or_default() += switch_off(zone, slice, frames);
             let id = slice.id;
             self.is_off(look, key, id);
         }
@@ -198,11 +216,13 @@ impl Shadow {
     }
 }
 
-/// Shows a slice as off. Its clean cache would have been dropped, what is movable would be elsewhere in the zone.
-fn switch_off(zone: &mut Zone, slice: &mut Slice, frames: Pages) {
-    let parts = slice.composition(frames);
-    zone.free_pages = zone.free_pages + parts.freeable - slice.present;
+/// Shows a slice as off. Its clean cache would have been dropped, what is movable would be elsewhere in the zone. Says how much
+/// less would be free.
+fn switch_off(zone: &mut Zone, slice: &mut Slice, frames: Pages) -> Pages {
+    let taken = slice.present - slice.composition(frames).freeable;
+    zone.free_pages = zone.free_pages - taken;
     shows_off(zone, slice);
+    taken
 }
 
 fn shows_off(zone: &mut Zone, slice: &mut Slice) {

@@ -1,12 +1,13 @@
 //! The rules of memory hotplug, in thought: what a request to a stock kernel would do, refuse, and who would wake slices.
 //!
 //! Cache is not dropped but moved, as all else, and finds room outside its slice, in the zone of the highest number that has
-//! some. So much stays available (`MemAvailable`) that a guard has time to act; it wakes the lowest slices first. The kernel
-//! itself wakes nothing. The real backend asks before each slice, as this does.
+//! some. So much stays available (`MemAvailable`) that a guard has time to act, and of each node its share; it wakes the lowest
+//! slices first. The kernel itself wakes nothing. The real backend asks before each slice, as this does.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use ramslice_kernel::{Room, keeps_reserves};
+use ramslice_kernel::{Loss, Margins, Room, Size, keeps_reserves};
 use ramslice_types::{Bytes, Headroom, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, Zone};
 use rustix::io::Errno;
 
@@ -29,6 +30,10 @@ impl Shadow {
             // As many as bring it above the floor, and one more.
             wake = (headroom.floor.0 - available).div_ceil(look.info.slice_bytes.0.max(1)) as usize + 1;
         }
+        self.cached.clear();
+        for slice in slices.iter() {
+            *self.cached.entry(ZoneKey::of_slice(slice)).or_default() += slice.counters.lru_file;
+        }
         let mut displaced = Vec::new();
         for (turn, &at) in places.iter().enumerate() {
             let slice = &mut slices[at];
@@ -39,12 +44,12 @@ impl Shadow {
                 add(&mut self.woken, key, 1);
                 self.off.iter_mut().for_each(|(_, off)| off.retain(|other| *other != slice.id));
             } else {
-                displaced.push((key, leave(&mut look.zones, slice, look.info.slice_pages())));
+                displaced.push(leave(&mut look.zones, &mut self.cached, slice, look.info.slice_pages()));
             }
         }
         // Not before the free pages of all of them are gone: none finds room in another that is off.
-        for (from, pages) in displaced {
-            take(&mut look.zones, from, pages);
+        for displaced in displaced {
+            take(&mut look.zones, &mut self.cached, displaced);
         }
         look.headroom = Some(Headroom { available: Bytes(available), ..headroom });
     }
@@ -61,6 +66,7 @@ impl Shadow {
         let mut outcome = Outcome::default();
         let (most, mut left) = (request.max_slices.unwrap_or(u32::MAX), request.budget.raw());
         let mut full = Vec::new();
+        let margins = margins(look);
         for (price, at) in candidates {
             let Some(headroom) = look.headroom.filter(|_| outcome.slices_done < most) else { break };
             let key = ZoneKey::of_slice(&look.snapshot.slices[at]);
@@ -72,7 +78,7 @@ impl Shadow {
             let refused = if price.0 > left {
                 Some(Reason::OverBudget)
             } else {
-                refuses(look, &headroom, &look.snapshot.slices[at], moves)
+                refuses(look, &self.cached, &margins, &headroom, &look.snapshot.slices[at], moves)
             };
             if let Some(reason) = refused {
                 outcome.reason = reason;
@@ -96,8 +102,8 @@ impl Shadow {
             let available = Bytes(headroom.available.0.saturating_sub(lost.0));
             look.headroom = Some(Headroom { available, ..headroom });
             let id = slice.id;
-            leave(&mut look.zones, slice, frames);
-            take(&mut look.zones, key, moves);
+            let displaced = leave(&mut look.zones, &mut self.cached, slice, frames);
+            take(&mut look.zones, &mut self.cached, displaced);
             self.is_off(look, key, id);
         }
         // Whoever named a slice is told that it failed; else a limit is an end as any other.
@@ -122,46 +128,98 @@ fn moves(slice: &Slice, frames: Pages) -> Pages {
 }
 
 /// Why a slice would have to stay on, if it would.
-fn refuses(look: &Look, headroom: &Headroom, slice: &Slice, moves: Pages) -> Option<Reason> {
+fn refuses(
+    look: &Look,
+    cached: &BTreeMap<ZoneKey, Pages>,
+    margins: &Margins,
+    headroom: &Headroom,
+    slice: &Slice,
+    moves: Pages,
+) -> Option<Reason> {
     let free: Pages = look.zones.iter().map(|zone| zone.free_pages).sum();
     // The free pages of the slice go, and those that its content moves to; that finds no room inside the slice.
     if free < slice.counters.free + moves {
         return Some(Reason::NoRoom);
     }
-    let rooms: Vec<Room> = look.zones.iter().map(room).collect();
+    let cache = |zone| cached.get(&ZoneKey::of(zone)).copied().unwrap_or_default();
+    let rooms: Vec<Room> = look.zones.iter().map(|zone| room(zone, cache(zone))).collect();
+    let going = Loss {
+        node: slice.node,
+        movable: look
+            .zones
+            .iter()
+            .any(|zone| ZoneKey::of(zone) == ZoneKey::of_slice(slice) && is_movable(zone)),
+        present: slice.present,
+        cache: slice.counters.lru_file,
+        moves,
+    };
+    let margin = headroom.margin.pages(look.info.page_bytes);
     let lost = slice.present.bytes(look.info.page_bytes);
     let most = headroom.available.0.saturating_sub(headroom.margin.0);
     let keeps = keeps_reserves(&rooms, (slice.node, slice.zone), slice.counters.free, moves);
-    (lost.0 > most || !keeps).then_some(Reason::AwakeReserve)
+    (lost.0 > most || !keeps || !margins.keeps(&rooms, margin, &going)).then_some(Reason::AwakeReserve)
 }
 
-fn room(zone: &Zone) -> Room {
+/// The parts that keep a share.
+fn margins(look: &Look) -> Margins {
+    Margins::of(look.zones.iter().map(|zone| Size {
+        node: zone.node,
+        movable: is_movable(zone),
+        pages: zone.managed_pages,
+        off: zone.offline_pages,
+    }))
+}
+
+fn is_movable(zone: &Zone) -> bool {
+    zone.name == "Movable"
+}
+
+/// Without the high watermark, which the reserve is at least.
+fn room(zone: &Zone, cache: Pages) -> Room {
     Room {
         node: zone.node,
         zone: zone.zone,
-        movable: zone.name == "Movable",
+        movable: is_movable(zone),
         free: zone.free_pages,
         awake_reserve: zone.awake_reserve_pages,
+        available: zone.free_pages + (cache - Pages((cache.0 / 2).min(zone.low_wmark_pages.0)))
+            - zone.low_wmark_pages,
     }
 }
 
-/// Shows a slice as off, without its free pages. What it held is still to find room.
-fn leave(zones: &mut [Zone], slice: &mut Slice, frames: Pages) -> Pages {
-    let moves = moves(slice, frames);
+/// What a slice held, that is to find room elsewhere.
+#[derive(Clone, Copy)]
+struct Displaced {
+    from: ZoneKey,
+    pages: Pages,
+    /// As much of them is cache, which is available wherever it is.
+    cache: Pages,
+}
+
+/// Shows a slice as off, without its free pages and its cache.
+fn leave(
+    zones: &mut [Zone],
+    cached: &mut BTreeMap<ZoneKey, Pages>,
+    slice: &mut Slice,
+    frames: Pages,
+) -> Displaced {
     let (key, free) = (ZoneKey::of_slice(slice), slice.counters.free);
+    let displaced = Displaced { from: key, pages: moves(slice, frames), cache: slice.counters.lru_file };
     if let Some(zone) = zones.iter_mut().find(|zone| ZoneKey::of(zone) == key) {
         zone.free_pages = zone.free_pages - free;
         shows_off(zone, slice);
     }
-    moves
+    let here = cached.entry(key).or_default();
+    *here = *here - displaced.cache;
+    displaced
 }
 
 /// Takes pages from the zones that the allocator would take them from, for what moves out of one: of other nodes first, the
 /// highest first, Movable for what was in Movable alone, and none below its low watermark as long as another has some.
-fn take(zones: &mut [Zone], from: ZoneKey, mut pages: Pages) {
-    let movable = |zone: &Zone| zone.name == "Movable";
-    let of_movable = zones.iter().any(|zone| ZoneKey::of(zone) == from && movable(zone));
-    let mut order: Vec<&mut Zone> = zones.iter_mut().filter(|zone| of_movable || !movable(zone)).collect();
+fn take(zones: &mut [Zone], cached: &mut BTreeMap<ZoneKey, Pages>, displaced: Displaced) {
+    let Displaced { from, mut pages, mut cache } = displaced;
+    let of_movable = zones.iter().any(|zone| ZoneKey::of(zone) == from && is_movable(zone));
+    let mut order: Vec<&mut Zone> = zones.iter_mut().filter(|zone| of_movable || !is_movable(zone)).collect();
     order.sort_by_key(|zone| (zone.node == from.node, Reverse(zone.zone)));
     for keeps_low in [true, false] {
         for zone in &mut order {
@@ -169,6 +227,9 @@ fn take(zones: &mut [Zone], from: ZoneKey, mut pages: Pages) {
             let taken = pages.min(zone.free_pages - floor);
             zone.free_pages = zone.free_pages - taken;
             pages = pages - taken;
+            let moved = cache.min(taken);
+            *cached.entry(ZoneKey::of(zone)).or_default() += moved;
+            cache = cache - moved;
         }
     }
 }

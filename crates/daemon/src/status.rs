@@ -4,14 +4,13 @@
 //! any time, and `schema_version` is raised when one changes its meaning or goes.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use ramslice_policy::Forecast;
 use ramslice_types::{Pages, Price, PriceParameter, SliceId};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::books::Earned;
 use crate::memory;
@@ -200,19 +199,6 @@ pub struct WouldEarn {
     pub dropped_bytes: u64,
     /// The most that the governor would have let be lost, whatever had happened.
     pub most_at_risk_joules: Option<f64>,
-}
-
-/// Whether the file in `dir` is that of another process of this program, which still runs.
-pub fn is_running(dir: &Path) -> bool {
-    #[derive(Deserialize)]
-    struct Of {
-        pid: u32,
-    }
-    let of = fs::read(dir.join(FILE)).ok().and_then(|text| serde_json::from_slice::<Of>(&text).ok());
-    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-    of.is_some_and(|of| {
-        of.pid != std::process::id() && name(&of.pid.to_string()).is_some_and(|one| Some(one) == name("self"))
-    })
 }
 
 impl Status {

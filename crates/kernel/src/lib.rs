@@ -28,7 +28,9 @@ pub use clock::Processor;
 pub use error::{Access, Error, ReplayError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::Fake;
-pub use hotplug::{Guard, HotplugBackend, Pressure, Room, WokenBy, keeps_reserves};
+pub use hotplug::{
+    Guard, HotplugBackend, Loss, Margins, Pressure, Room, STALL_FLOORS, Size, WokenBy, keeps_reserves,
+};
 pub use open::{Way, open};
 pub use paths::Paths;
 pub use powercap::{PowerDomain, power_domains};

@@ -21,13 +21,20 @@ impl Engine {
             .into_iter()
             .filter_map(|parameter| Some((parameter, backend.price_parameter(parameter).ok()?)))
             .collect();
-        let same = self.attached.as_mut().filter(|attached| {
+        let same = self.attached.take_if(|attached| {
             let machine = |info: &Info| (info.slice_bytes, info.page_bytes, info.is_stock());
             machine(&attached.info) == machine(info)
         });
-        if let Some(attached) = same {
+        if let Some(mut attached) = same {
+            let kind = self.settings.energy.kind(info);
+            if kind != attached.kind {
+                let before = (Some(attached.kind), attached.earned.sums(), attached.would_earn.sums());
+                (attached.earned, attached.would_earn) = self.books(&kind, Some(before));
+                attached.kind = kind;
+                self.tell_notes(info);
+            }
             // Power drivers are loaded, prices installed and memory plugged in meanwhile.
-            (attached.info, attached.prices) = (info.clone(), prices);
+            self.attached = Some(Attached { info: info.clone(), prices, ..attached });
         } else {
             let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes);
             let economics = economics.map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
@@ -48,9 +55,7 @@ impl Engine {
             self.shadow = Shadow::default();
             self.attached =
                 Some(Attached { info: info.clone(), economics, basis, prices, kind, earned, would_earn });
-            if let Some(note) = self.settings.energy.note(info.slice_bytes) {
-                warn!("{note}");
-            }
+            self.tell_notes(info);
             info!(
                 slices = info.nr_slices,
                 slice = %info.slice_bytes,
@@ -81,17 +86,30 @@ impl Engine {
         Ok(())
     }
 
+    fn tell_notes(&self, info: &Info) {
+        for note in self.settings.energy.notes(info) {
+            warn!("{note}");
+        }
+    }
+
     /// The books of modes on and observe. Sums of before go on if they are of this kind.
     fn books(&mut self, kind: &Kind, before: Option<(Option<Kind>, Sums, Sums)>) -> (Books, Books) {
         let (mut earned, mut would_earn) = (Sums::default(), Sums::default());
         match before {
             Some((of, on, observe)) if of.as_ref() == Some(kind) => (earned, would_earn) = (on, observe),
             Some((of, on, observe)) => {
-                // They are shown with the joules of mode observe.
-                self.would_wake = 0;
-                if (on, observe) != (earned, would_earn) {
+                let mut gone = vec![on];
+                // In thought there is a driver always
+                if of.as_ref().is_some_and(|of| of.with(kind.switched) == *kind) {
+                    would_earn = observe;
+                } else {
+                    gone.push(observe);
+                    // They are shown with the joules of mode observe.
+                    self.would_wake = 0;
+                }
+                if gone.iter().any(|sums| *sums != Sums::default()) {
                     let of = of.map_or_else(|| "an unknown kind".to_owned(), |of| of.to_string());
-                    let seconds = (on.0.elapsed() + observe.0.elapsed()).as_secs();
+                    let seconds = gone.iter().map(|sums| sums.0.elapsed().as_secs()).sum::<u64>();
                     info!(%of, now = %kind, seconds, "joules so far are of another kind: new books");
                 }
             }

@@ -144,8 +144,51 @@ fn a_power_driver_and_prices_that_come_later_are_told_and_taken() {
     steps(&mut engine, &machine, now, 1);
     assert_eq!(driver(&engine).as_deref(), Some("vendor"));
     assert_eq!(engine.attached.as_ref().unwrap().prices[&parameter], price);
-    // What was counted goes on.
-    assert!(engine.memory().unwrap().earned.steps > before);
+    // What nobody switched is not told with what this one does.
+    assert!(before > 0 && engine.memory().unwrap().earned.steps < before);
+    let now = steps(&mut engine, &machine, now + 30, 5);
+    let counted = engine.memory().unwrap().earned.steps;
+
+    *machine.driver.lock().unwrap() = Some("another");
+    steps(&mut engine, &machine, now, 1);
+    assert!(counted > 0 && engine.memory().unwrap().earned.steps > counted);
+}
+
+#[test]
+fn without_a_power_driver_nothing_is_saved_and_everybody_is_told() {
+    let machine = Machine::used(20.0);
+    let joules = |mode: &str, driver: &'static str| {
+        *machine.driver.lock().unwrap() = Some(driver);
+        let mut engine = engine(mode, None);
+        steps(&mut engine, &machine, 1_000_000, 50);
+        machine.request(&Request::new(Op::OnlineAll)).unwrap();
+        let metric = format!("ramslice_power_driver{{driver=\"{driver}\"}} 1\n");
+        assert!(engine.metrics.text().contains(&metric), "{}", engine.metrics.text());
+        engine.status(Duration::ZERO)
+    };
+    let with = joules("on", "vendor").earned.unwrap();
+    assert!(with.saved.high > 0.0);
+    let without = joules("on", "none");
+    let earned = without.earned.unwrap();
+    assert_eq!((earned.saved.low, earned.saved.high), (0.0, 0.0));
+    assert!(earned.net.high <= 0.0 && earned.net.low <= earned.net.high, "{earned:?}");
+    assert!(without.notes.iter().any(|note| note.contains("no power driver")), "{:?}", without.notes);
+    // What would be earned is told as if there were one.
+    assert!(joules("observe", "none").would_earn.unwrap().earned.unwrap().saved.high > 0.0);
+}
+
+#[test]
+fn what_would_be_earned_is_the_same_when_a_power_driver_comes() {
+    let machine = Machine::used(20.0);
+    *machine.driver.lock().unwrap() = Some("none");
+    let mut engine = engine("observe", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 20);
+    let before = engine.memory().unwrap().would_earn.steps;
+    *machine.driver.lock().unwrap() = Some("vendor");
+    // The first look at new books is where they begin
+    steps(&mut engine, &machine, now, 2);
+    let after = engine.memory().unwrap().would_earn.steps;
+    assert!(before > 0 && after > before, "{before} {after}");
 }
 
 /// Time and work of the books of mode on.

@@ -211,7 +211,10 @@ impl Engine {
             info!("tasks have not waited for memory for a while: slices may go off again");
         }
         self.done.clear();
-        if self.settings.mode != Mode::Off {
+        if self.settings.mode == Mode::Off {
+            // Nobody decides by them.
+            self.minds.values_mut().for_each(|mind| mind.events.clear());
+        } else {
             // All of them together: many requests that each take long would keep the daemon from looking, and from feeding
             // its watchdog.
             let others = Instant::now() + self.settings.deadline;
@@ -360,6 +363,7 @@ impl Engine {
         let totals = look.totals(&look.zones[index]);
         let Some(mind) = self.minds.get_mut(&key) else { return };
         if totals.nr_slices == 0 || totals.nr_switchable() == 0 {
+            mind.events.clear();
             return;
         }
         if mind.policy.needs() == Needs::Rows {

@@ -75,6 +75,27 @@ fn on_a_stock_kernel_as_much_goes_off_in_thought_as_in_truth() {
 }
 
 #[test]
+fn on_two_nodes_each_keeps_its_share_in_thought_as_in_truth() {
+    let machine = || {
+        let fake = Fake::new();
+        fake.two_nodes(16);
+        fake
+    };
+    let (on, observed) = (machine(), machine());
+    Run::new("on", &on).settle();
+    let did = on.off().into_iter().partition::<Vec<_>, _>(|&number| number < 16);
+    let mut thought = Run::new("observe", &observed);
+    thought.settle();
+    let zones = thought.backend.zones().unwrap();
+    let would = [0, 1].map(|node| {
+        let zone = zones.iter().find(|zone| zone.node.0 == node).unwrap();
+        thought.engine.shadow.nr_off_in(ZoneKey::of(zone)) as usize
+    });
+    // Of 16 blocks each, two are its share, and one is for its watermarks.
+    assert_eq!((would, [did.0.len(), did.1.len()]), ([13, 13], [13, 13]));
+}
+
+#[test]
 fn where_nobody_would_wake_slices_none_goes_off_and_it_says_why() {
     let fake = machine(0, 0);
     let mut run = Run::new("on", &fake);
@@ -118,14 +139,31 @@ fn in_thought_slices_wake_when_a_guard_would_have_woken_them() {
 }
 
 #[test]
-fn in_thought_a_slice_that_is_named_is_refused_as_in_truth() {
-    let fake = machine(0, 14_000);
+fn in_thought_stalls_matter_on_a_stock_kernel_when_a_guard_would_wake_for_them() {
+    let fake = machine(0, 0);
+    let mut run = Run::new("observe", &fake);
+    run.step();
+    run.step();
+    assert!(run.off() > 0);
+    let stall = |run: &mut Run<'_>| {
+        run.engine.pressure(Some(&run.backend), Duration::from_secs(run.time));
+        run.engine.status(Duration::ZERO).paused_seconds.is_some()
+    };
+    // Nothing is free any more, and nearly all is available.
+    (2..24).for_each(|number| fake.holds(number, 0, Fake::BLOCK_PAGES));
+    assert!(!stall(&mut run));
+    (2..28).for_each(|number| fake.holds(number, Fake::BLOCK_PAGES, 0));
+    assert!(stall(&mut run));
+}
+
+/// Switches these slices off in thought and in truth, each by its name: answers are alike, and some are a refusal.
+fn answers_alike(fake: &Fake, ids: std::ops::Range<u32>) {
     let backend = fake.backend();
     let mut look = Look::take(&backend).unwrap().with_headroom(&backend).unwrap();
     let mut shadow = Shadow::default();
     shadow.view(&mut look);
     let mut refused = Vec::new();
-    for id in (2..24).map(SliceId) {
+    for id in ids.map(SliceId) {
         let request = Request::new(Op::Offline(id));
         let (would, did) = (shadow.request(&mut look, &request), backend.request(&request).unwrap());
         let answer = |outcome: &Outcome| {
@@ -138,4 +176,21 @@ fn in_thought_a_slice_that_is_named_is_refused_as_in_truth() {
         refused.contains(&Reason::None) && refused.iter().any(|reason| *reason != Reason::None),
         "{refused:?}"
     );
+}
+
+#[test]
+fn in_thought_a_slice_that_is_named_is_refused_as_in_truth() {
+    answers_alike(&machine(0, 14_000), 2..24);
+}
+
+#[test]
+fn in_thought_cache_that_moved_to_another_node_is_available_there_as_in_truth() {
+    let fake = Fake::new();
+    fake.two_nodes(16);
+    let block = Fake::BLOCK_PAGES;
+    (2..16).for_each(|number| fake.holds(number, block / 16, block / 16 * 3));
+    // Of the other node, three blocks and a half are free, of which it is to keep two.
+    (16..28).for_each(|number| fake.holds(number, block, 0));
+    fake.holds(28, block / 2, 0);
+    answers_alike(&fake, 2..16);
 }

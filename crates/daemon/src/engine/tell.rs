@@ -20,7 +20,7 @@ impl Engine {
             Mode::Off => return,
         };
         self.metrics.loss_cap(mode, self.loss_cap());
-        if let Some(earned) = books.earned(plan, info, prices) {
+        if let Some(earned) = books.earned(plan, info, prices, mode != Mode::On) {
             self.metrics.energy(mode, &earned);
         }
     }
@@ -43,7 +43,10 @@ impl Engine {
     /// What there is to tell, `next` before the next step.
     pub fn status(&self, next: Duration) -> Status {
         let (settings, plan) = (&self.settings, &self.settings.energy);
-        let books = |books: &Books, attached: &Attached| books.earned(plan, &attached.info, &attached.prices);
+        let imagined = settings.mode != Mode::On;
+        let books = |books: &Books, attached: &Attached| {
+            books.earned(plan, &attached.info, &attached.prices, imagined)
+        };
         let attached = self.attached.as_ref();
         let dropped = |attached: &Attached| {
             attached.would_earn.tally().work.dropped_pages.bytes(attached.info.page_bytes).0
@@ -73,7 +76,7 @@ impl Engine {
             },
             paused_seconds: status::until(self.paused_until, self.time),
             why,
-            notes: attached.and_then(|attached| plan.note(attached.info.slice_bytes)).into_iter().collect(),
+            notes: attached.map_or_else(Vec::new, |attached| plan.notes(&attached.info)),
             zones: self.done.iter().map(|done| done.zone.clone()).collect(),
             prices: self.prices.status(),
             earned: attached

@@ -33,6 +33,8 @@ pub(super) struct Machine {
     pub(super) dearer: Mutex<f64>,
     /// Another power driver than the simulator's.
     pub(super) driver: Mutex<Option<&'static str>>,
+    /// Next to nothing is free, for who looks at zones.
+    pub(super) short: Mutex<bool>,
 }
 
 impl Machine {
@@ -66,12 +68,18 @@ impl Machine {
             failed: Mutex::default(),
             dearer: Mutex::new(1.0),
             driver: Mutex::default(),
+            short: Mutex::default(),
         }
     }
 
     pub(super) fn use_slices(&self, slices: f64) {
         let pages = (slices * SLICE.0 as f64 / 4096.0) as u64;
         self.sim.apply(Change::Level { owner: OwnerId(1), class: Class::Anon, maps: 1, pages });
+    }
+
+    /// From now on it is short of memory.
+    pub(super) fn run_short(&self) {
+        *self.short.lock().unwrap() = true;
     }
 
     pub(super) fn off(&self) -> usize {
@@ -102,7 +110,11 @@ impl Backend for Machine {
     }
 
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {
-        self.sim.zones()
+        let mut zones = self.sim.zones()?;
+        for zone in zones.iter_mut().filter(|_| *self.short.lock().unwrap()) {
+            zone.free_pages = zone.low_wmark_pages;
+        }
+        Ok(zones)
     }
 
     fn snapshot(&self) -> Result<Snapshot, BackendError> {

@@ -1,12 +1,14 @@
-//! Waking: some slices when tasks wait for memory, all of them at the end.
+//! Waking: some slices when tasks wait for memory and little is free, all of them at the end.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ramslice_types::{Backend, Op, Request};
+use ramslice_kernel::STALL_FLOORS;
+use ramslice_types::{Backend, BackendError, Headroom, Op, Outcome, Pages, Request};
 use tracing::{debug, info, warn};
 
 use super::{Engine, STOCK};
+use crate::look::ZoneKey;
 use crate::mode::Mode;
 use crate::wakes::Cause;
 
@@ -14,9 +16,13 @@ use crate::wakes::Cause;
 const WOKEN_AT_ONCE: u32 = 8;
 
 impl Engine {
-    /// Tasks waited for memory, or little is available: in mode on slices wake, and nothing goes off for a while.
+    /// Tasks waited for memory. If little is free, slices wake in mode on, and nothing goes off for a while.
     pub fn pressure(&mut self, backend: Option<&dyn Backend>, now: Duration) {
         self.metrics.stalled();
+        if backend.is_some_and(|backend| self.is_enough(backend)) {
+            debug!("tasks waited for memory, though enough is free");
+            return;
+        }
         self.paused_until = Some(now + self.settings.pressure.pause);
         self.metrics.set_paused(true);
         let Some(backend) = backend.filter(|_| self.settings.mode == Mode::On && !self.off.is_empty()) else {
@@ -30,17 +36,15 @@ impl Engine {
         while woken < wanted && !self.stop.load(Ordering::Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
             let Some(request) = self.next_to_wake(wanted - woken).filter(|_| !left.is_zero()) else { break };
-            match backend.request(&Request { deadline: Some(left), ..request }) {
+            match self.wake(backend, &Request { deadline: Some(left), ..request }) {
                 // What woke meanwhile is no failure.
                 Ok(outcome) => {
                     woken += outcome.slices_done;
-                    self.metrics.not_woken(&outcome);
                     if outcome.slices_done == 0 && request.op == Op::OnlineAll {
                         break;
                     }
                 }
                 Err(error) => {
-                    self.metrics.error(&error);
                     warn!(%error, "tasks waited for memory, and a slice could not be woken");
                     break;
                 }
@@ -48,6 +52,54 @@ impl Engine {
         }
         info!(slices = woken, "tasks waited for memory: slices were woken");
         self.woken_by_pressure += woken;
+    }
+
+    /// On a stock kernel the guard sees what is available, and wakes: there it is only counted.
+    pub fn stalled(&self) {
+        self.metrics.stalled();
+    }
+
+    /// Whether no zone is short that has slices off, or would have: of what the kernel keeps awake beyond the watermark at which
+    /// it wakes some itself, half is free. Then tasks wait for something else: a container is at its limit, say.
+    fn is_enough(&self, backend: &dyn Backend) -> bool {
+        match self.settings.mode {
+            // There the guard decides by what is available; without one, caution does.
+            Mode::On if self.way == Some(STOCK) => return false,
+            Mode::Observe if self.way == Some(STOCK) => return self.would_be_enough(backend),
+            _ => {}
+        }
+        let Ok(zones) = backend.zones() else { return false };
+        zones.iter().all(|zone| {
+            let (off, gone) = match self.settings.mode {
+                Mode::Observe => {
+                    let key = ZoneKey::of(zone);
+                    (self.shadow.nr_off_in(key), self.shadow.taken_from(key))
+                }
+                _ => (zone.nr_offline - zone.nr_held.min(zone.nr_offline), Pages::ZERO),
+            };
+            let half = Pages((zone.low_wmark_pages + zone.awake_reserve_pages).0 / 2);
+            off == 0 || zone.free_pages >= half + gone
+        })
+    }
+
+    /// Whether a guard would have taken it that tasks wait for something else, with what is off in thought.
+    fn would_be_enough(&self, backend: &dyn Backend) -> bool {
+        let Some(attached) = &self.attached else { return false };
+        let off = self.shadow.nr_off();
+        let gone = attached.info.slice_bytes * u64::from(off);
+        let enough = |headroom: Headroom| headroom.available >= headroom.floor * STALL_FLOORS + gone;
+        off == 0 || backend.headroom().is_ok_and(|headroom| headroom.is_some_and(enough))
+    }
+
+    /// Sends a request that wakes, and counts what comes of it.
+    fn wake(&self, backend: &dyn Backend, request: &Request) -> Result<Outcome, BackendError> {
+        let began = Instant::now();
+        let result = backend.request(request);
+        self.metrics.request(Mode::On, request.op, began.elapsed(), &result);
+        if let Ok(outcome) = &result {
+            self.metrics.not_woken(outcome);
+        }
+        result
     }
 
     /// Wakes one or several of those that were off after the last step; any will do.
@@ -62,7 +114,6 @@ impl Engine {
 
     /// Somebody of this daemon has woken slices for want of memory.
     pub fn woken_by_guard(&mut self, slices: u32, now: Duration) {
-        self.metrics.stalled();
         self.woken_by_pressure += slices;
         self.paused_until = Some(now + self.settings.pressure.pause);
         self.metrics.set_paused(true);
@@ -71,10 +122,9 @@ impl Engine {
     /// Tries once to wake everything. Says whether nothing of ours is left to wake.
     pub fn wake_all(&mut self, backend: &dyn Backend, deadline: Duration) -> bool {
         let request = Request { deadline: Some(deadline), ..Request::new(Op::OnlineAll) };
-        let outcome = match backend.request(&request) {
+        let outcome = match self.wake(backend, &request) {
             Ok(outcome) => outcome,
             Err(error) => {
-                self.metrics.error(&error);
                 debug!(%error, "slices could not be woken");
                 return false;
             }
@@ -85,7 +135,6 @@ impl Engine {
         }
         self.work.woken_slices += u64::from(slices);
         self.metrics.woken(Mode::On, Cause::Stop, slices);
-        self.metrics.not_woken(&outcome);
         for mind in self.minds.values_mut() {
             mind.left = None;
         }

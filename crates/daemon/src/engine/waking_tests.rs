@@ -1,9 +1,10 @@
 //! Tasks wait for memory: what wakes, how much at a time, for how long, and what is not the daemon's to wake; and failures.
 
 use ramslice_kernel::Fake;
+use ramslice_sim::{Change, Class, OwnerId};
 use ramslice_types::Reason;
 
-use super::tests::{Machine, engine, engine_of, host, settings, steps};
+use super::tests::{Machine, SLICE, engine, engine_of, host, settings, steps};
 use super::*;
 
 #[test]
@@ -12,10 +13,12 @@ fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     let off = machine.off();
+    machine.run_short();
     engine.pressure(Some(&machine), Duration::from_secs(now));
     engine.pressure(Some(&machine), Duration::from_secs(now));
     // One, then twice as many.
     assert_eq!(machine.off(), off - 3);
+    *machine.short.lock().unwrap() = false;
     let now = steps(&mut engine, &machine, now, 3);
     assert_eq!(machine.off(), off - 3);
     assert!(engine.status(Duration::ZERO).paused_seconds.is_some());
@@ -23,6 +26,72 @@ fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
     assert!(text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"pressure\"} 3"), "{text}");
     steps(&mut engine, &machine, now + 60, 1);
     assert!(engine.status(Duration::ZERO).paused_seconds.is_none());
+}
+
+#[test]
+fn stalls_while_enough_is_free_are_not_for_want_of_slices() {
+    let machine = Machine::used(20.0);
+    for mode in ["on", "observe"] {
+        let mut engine = engine(mode, None);
+        let now = steps(&mut engine, &machine, 1_000_000, 50);
+        let (off, sent) = (machine.off(), machine.sent());
+        engine.pressure(Some(&machine), Duration::from_secs(now));
+        assert_eq!((machine.off(), machine.sent()), (off, sent));
+        assert!(engine.status(Duration::ZERO).paused_seconds.is_none());
+        assert!(engine.metrics.text().contains("ramslice_pressure_stalls_total 1\n"));
+        machine.run_short();
+        engine.pressure(Some(&machine), Duration::from_secs(now));
+        assert!(engine.status(Duration::ZERO).paused_seconds.is_some(), "{mode}");
+        *machine.short.lock().unwrap() = false;
+        machine.request(&Request::new(Op::OnlineAll)).unwrap();
+    }
+}
+
+#[test]
+fn cache_that_would_be_gone_is_free_memory_in_thought_when_tasks_wait() {
+    let machine = Machine::used(10.0);
+    let pages = 40 * SLICE.0 / 4096;
+    machine.sim.apply(Change::Level { owner: OwnerId(2), class: Class::File, maps: 1, pages });
+    let text = "mode = \"observe\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
+    let mut engine = engine_of(settings(text), None);
+    let now = steps(&mut engine, &machine, 1_000_000, 5);
+    // More than what is free by itself.
+    assert!(engine.shadow.nr_off() > 20, "{}", engine.shadow.nr_off());
+    engine.pressure(Some(&machine), Duration::from_secs(now));
+    assert!(engine.status(Duration::ZERO).paused_seconds.is_none());
+    machine.run_short();
+    engine.pressure(Some(&machine), Duration::from_secs(now));
+    assert!(engine.status(Duration::ZERO).paused_seconds.is_some());
+}
+
+#[test]
+fn requests_that_wake_for_want_of_memory_count_like_others() {
+    let machine = Machine::used(20.0);
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    machine.run_short();
+    engine.pressure(Some(&machine), Duration::from_secs(now));
+    let text = engine.metrics.text();
+    assert!(
+        text.contains("ramslice_requests_total{mode=\"on\",op=\"online\",result=\"done\"} 1\n"),
+        "{text}"
+    );
+    assert!(text.contains("ramslice_request_duration_seconds_count{op=\"online\"} 1\n"), "{text}");
+}
+
+#[test]
+fn nothing_is_kept_for_policies_that_do_not_decide() {
+    let machine = Machine::used(20.0);
+    let mut engine = engine("off", None);
+    let mut now = steps(&mut engine, &machine, 1_000_000, 2);
+    for _ in 0..5 {
+        machine.request(&Request { max_slices: Some(2), ..Request::default() }).unwrap();
+        now = steps(&mut engine, &machine, now, 1);
+        machine.request(&Request::new(Op::OnlineAll)).unwrap();
+        now = steps(&mut engine, &machine, now, 1);
+    }
+    let kept = |memory: Memory| memory.zones.iter().map(|zone| zone.events.len()).sum::<usize>();
+    assert!(kept(engine.memory().unwrap()) <= 1);
 }
 
 #[test]
@@ -45,6 +114,7 @@ fn waking_many_slices_ends_at_the_deadline_of_all_of_them_and_when_the_daemon_is
     let (off, sent) = (machine.off(), machine.sent());
     assert!(off > 32, "{off}");
     *machine.takes.lock().unwrap() = Duration::from_millis(60);
+    machine.run_short();
     engine.pressure(Some(&machine), now);
     // The second one begins before the deadline, the third would not.
     assert!((1..=2).contains(&(machine.sent() - sent)), "{}", machine.sent() - sent);

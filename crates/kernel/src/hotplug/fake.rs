@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use rustix::event::{Timespec, poll};
 use rustix::io::Errno;
 
 use super::HotplugBackend;
 use super::page::bit;
-#[cfg(test)]
-use super::system::STATE;
-use super::system::{Held, System};
+use super::system::{Held, STATE, System};
 use crate::paths::Paths;
 
 /// Pages of a block: 64 MiB.
@@ -38,6 +37,13 @@ pub(super) struct Inner {
     pub(super) saved: BTreeMap<String, String>,
     pub(super) cannot_save: bool,
     pub(super) locked: bool,
+    /// Blocks whose first page stays where it is: the kernel tries for ever.
+    pub(super) pinned: BTreeSet<u64>,
+    /// Blocks from this one on are of a second node.
+    pub(super) second_node: Option<u64>,
+    /// How often `MemAvailable` was read, and what is remembered.
+    pub(super) meminfo_read: u64,
+    pub(super) store_read: u64,
     /// Zones cannot be read.
     blind: bool,
     now_ms: u64,
@@ -74,6 +80,13 @@ impl Fake {
     /// Blocks that are off.
     pub fn off(&self) -> Vec<u64> {
         self.inner().offline()
+    }
+
+    /// Blocks from this one on are of a second node; all are in Normal.
+    pub fn two_nodes(&self, first: u64) {
+        let mut inner = self.inner();
+        inner.second_node = Some(first);
+        inner.zones.values_mut().for_each(|zone| *zone = "Normal");
     }
 
     /// Somebody else switches a block.
@@ -145,18 +158,17 @@ impl Inner {
         self.online.iter().filter(|(_, online)| !**online).map(|(&number, _)| number).collect()
     }
 
-    fn free(&self, zone: Option<&str>) -> u64 {
-        let mine = |block: &u64| zone.is_none_or(|zone| self.zones[block] == zone);
-        let blocks = self.online.iter().filter(|(number, online)| **online && mine(number));
-        blocks
-            .map(|(&number, _)| {
-                self.block(number).iter().filter(|&&flags| flags == bit::BUDDY).count() as u64
-            })
-            .sum()
+    fn node(&self, block: u64) -> u32 {
+        u32::from(self.second_node.is_some_and(|first| block >= first))
     }
 
-    fn cached(&self) -> u64 {
-        self.flags.iter().filter(|&&flags| flags == CACHE).count() as u64
+    /// Pages of this kind, of all memory or of a zone of a node.
+    fn count(&self, kind: u64, zone: Option<(u32, &str)>) -> u64 {
+        let mine = |block: &u64| zone.is_none_or(|zone| zone == (self.node(*block), self.zones[block]));
+        let blocks = self.online.iter().filter(|(number, online)| **online && mine(number));
+        blocks
+            .map(|(&number, _)| self.block(number).iter().filter(|&&flags| flags == kind).count() as u64)
+            .sum()
     }
 
     fn block(&self, number: u64) -> &[u64] {
@@ -200,12 +212,18 @@ impl Inner {
             .rev()
             .filter(|pfn| movable || self.zones[&(*pfn as u64 / BLOCK)] != "Movable")
             .filter(|pfn| !range.contains(pfn) && self.flags[*pfn] == bit::BUDDY)
+            .filter(|pfn| self.second_node.is_none() || self.node(*pfn as u64 / BLOCK) != self.node(number))
             .filter(|pfn| self.online.get(&(*pfn as u64 / BLOCK)).copied().unwrap_or(false))
             .take(moving.len())
             .collect();
-        for from in moving {
+        let pinned = self.pinned.contains(&number);
+        for from in moving.into_iter().skip(usize::from(pinned)) {
             let to = targets.pop().ok_or(Errno::NOMEM)?;
             (self.flags[to], self.counts[to]) = (self.flags[from], self.counts[from]);
+            self.flags[from] = bit::BUDDY;
+        }
+        if pinned {
+            return Err(Errno::INTR);
         }
         self.fill(number, BLOCK, bit::NOPAGE, 0);
         self.online.insert(number, false);
@@ -214,16 +232,26 @@ impl Inner {
 
     fn zoneinfo(&self) -> String {
         let mut text = String::new();
-        for (name, start) in [("Normal", 0), ("Movable", 24 * BLOCK)] {
-            let blocks =
-                self.online.iter().filter(|(number, online)| **online && self.zones[number] == name).count();
+        let two = self.second_node.is_some();
+        for (node, name) in [(0, "Normal"), (0, "Movable"), (1, "Normal"), (1, "Movable")] {
+            let mine = |number: &u64| (self.node(*number), self.zones[number]) == (node, name);
+            let of_zone: Vec<u64> = self.zones.keys().copied().filter(mine).collect();
+            // Zones of the only node are there without any memory, too.
+            if node == 1 && (!two || of_zone.is_empty()) {
+                continue;
+            }
+            let blocks = of_zone.iter().filter(|number| self.online.get(number) == Some(&true)).count();
+            let (first, last) =
+                (of_zone.first().map_or(0, |first| *first), of_zone.last().map_or(0, |last| last + 1));
             text += &format!(
-                "Node 0, zone {name}\n  pages free     {}\n        min      100\n        low      200\n        high     \
-                 300\n        spanned  {}\n        managed  {}\n        protection: (0, 0)\n  pagesets\n    cpu: 0\n     \
-                 count: 5\n  start_pfn: {start}\n",
-                self.free(Some(name)),
-                if name == "Normal" { 24 * BLOCK } else { 8 * BLOCK },
+                "Node {node}, zone {name}\n  pages free     {}\n        min      100\n        low      200\n        high     \
+                 300\n        spanned  {}\n        managed  {}\n        protection: (0, 0)\n      nr_zone_inactive_file {}\n  \
+                 pagesets\n    cpu: 0\n     count: 5\n  start_pfn: {}\n",
+                self.count(bit::BUDDY, Some((node, name))),
+                (last - first) * BLOCK,
                 blocks as u64 * BLOCK,
+                self.count(CACHE, Some((node, name))),
+                first * BLOCK,
             );
         }
         text
@@ -234,6 +262,7 @@ impl System for Fake {
     fn text(&self, path: &str) -> io::Result<String> {
         let mut inner = self.inner();
         inner.now_ms += 1;
+        inner.store_read += u64::from(path == STATE);
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         if let Some(text) = inner.saved.get(path) {
             return Ok(text.clone());
@@ -254,7 +283,13 @@ impl System for Fake {
             "sys/devices/system/memory/block_size_bytes" => "4000000".to_owned(),
             "proc/zoneinfo" if inner.blind => return Err(Errno::IO.into()),
             "proc/zoneinfo" => inner.zoneinfo(),
-            "proc/meminfo" => format!("MemAvailable: {} kB\n", (inner.free(None) + inner.cached()) * 4),
+            "proc/meminfo" => {
+                inner.meminfo_read += 1;
+                format!(
+                    "MemAvailable: {} kB\n",
+                    (inner.count(bit::BUDDY, None) + inner.count(CACHE, None)) * 4
+                )
+            }
             "proc/vmstat" => "pgmigrate_success 0\npgfault 7\npgalloc_normal 9".to_owned(),
             "proc/cpuinfo" => "cpu MHz : 1000.0".to_owned(),
             _ => return Err(missing()),
@@ -263,15 +298,34 @@ impl System for Fake {
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
         let number = path.split('/').nth(4).and_then(|name| name.strip_prefix("memory")?.parse().ok());
-        Ok(self.inner().switch(number.unwrap(), text)?)
+        let number = number.unwrap();
+        let (result, pinned) = {
+            let mut inner = self.inner();
+            (inner.switch(number, text), inner.pinned.contains(&number))
+        };
+        if pinned && text == "offline" {
+            // As the kernel: until a signal comes.
+            poll(&mut [], Some(&Timespec { tv_sec: 60, tv_nsec: 0 }))?;
+        }
+        Ok(result?)
     }
 
     fn names(&self, directory: &str) -> io::Result<Vec<String>> {
+        let inner = self.inner();
+        if directory == "sys/devices/system/node" {
+            return Ok(inner
+                .second_node
+                .map_or(Vec::new(), |_| vec!["node0".to_owned(), "node1".to_owned()]));
+        }
+        if let Some(node) = directory.strip_prefix("sys/devices/system/node/node") {
+            let mine = inner.online.keys().filter(|number| inner.node(**number).to_string() == node);
+            return Ok(mine.map(|number| format!("memory{number}")).collect());
+        }
         if directory != "sys/devices/system/memory" {
             return Ok(Vec::new());
         }
         let mut names = vec!["block_size_bytes".to_owned(), "probe".to_owned()];
-        names.extend(self.inner().online.keys().map(|number| format!("memory{number}")));
+        names.extend(inner.online.keys().map(|number| format!("memory{number}")));
         Ok(names)
     }
 

@@ -1,5 +1,6 @@
 //! Waking blocks under memory pressure, from user space: what a stock kernel does not do by itself.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -11,7 +12,10 @@ use ramslice_types::{Backend, BackendError, Bytes, ErrorKind, Op, Outcome, Reque
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
-use super::{HotplugBackend, look};
+use super::blocks::BlockState;
+use super::margin::{Margins, Place, Short};
+use super::store::Store;
+use super::{HotplugBackend, look, request};
 use crate::error::{Access, Error};
 use crate::sysfs::failed;
 
@@ -19,7 +23,14 @@ use crate::sysfs::failed;
 const TRIGGER: &[u8] = b"some 50000 1000000\0";
 
 /// How often `MemAvailable` is looked at. A program that writes 1 GiB/s takes 50 MiB meanwhile.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+
+/// How often it is looked at what is off, and at memory while nothing is. What this program takes is seen at once.
+const REST: Duration = Duration::from_secs(1);
+
+/// Tasks also stall when a cgroup meets its own limit, which no slice helps. A stall is a reason while less than so many
+/// times the floor is available.
+pub const STALL_FLOORS: u64 = 2;
 
 /// How soon it tries again to wake slices while another request runs.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -29,7 +40,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub enum WokenBy {
     /// Tasks waited for memory (`/proc/pressure/memory`).
     Stall,
-    /// This much was available, less than the floor.
+    /// This much was available, less than the floor; or of a node, or of the zones for the kernel, less than their share of it.
     Low(Bytes),
 }
 
@@ -40,6 +51,26 @@ pub struct Pressure {
     pub by: WokenBy,
     /// How waking went; `slices_done` is 0 if nothing was left to wake.
     pub outcome: Outcome,
+}
+
+/// Where memory is short.
+#[derive(Debug)]
+struct Low {
+    place: Place,
+    /// What is available there.
+    available: Bytes,
+    /// To wake for it.
+    slices: u32,
+}
+
+/// What of this program's is off.
+#[derive(Debug)]
+struct Known {
+    blocks: BTreeMap<u64, String>,
+    /// The parts of memory with these blocks off.
+    margins: Margins,
+    /// None of the blocks was still on: they are remembered before they go.
+    settled: bool,
 }
 
 /// The kernel's trigger, if it has one.
@@ -83,6 +114,12 @@ pub struct Guard<'a> {
     step: u32,
     /// A stall that met another request, and the slices to wake for it: the kernel tells of one only once.
     due: Option<u32>,
+    /// Nothing if it could not be read.
+    known: Option<Known>,
+    /// Until then, on the monotonic clock, which blocks are ours is taken for known.
+    trusts: Duration,
+    /// Nothing was off: until then nobody needs to look.
+    rests: Duration,
 }
 
 impl Drop for Guard<'_> {
@@ -101,7 +138,18 @@ impl<'a> Guard<'a> {
         let pressure = backend.system.path("proc/pressure/memory");
         let trigger = trigger(&pressure)?;
         debug!(%floor, psi = trigger.is_some(), "guard");
-        Ok(Self { backend, trigger, renew: false, pressure, floor, step: 1, due: None })
+        Ok(Self {
+            backend,
+            trigger,
+            renew: false,
+            pressure,
+            floor,
+            step: 1,
+            due: None,
+            known: None,
+            trusts: Duration::ZERO,
+            rests: Duration::ZERO,
+        })
     }
 
     /// What it keeps available.
@@ -142,15 +190,22 @@ impl<'a> Guard<'a> {
 
     /// Watches until `end`, or until it wakes slices or fails to.
     fn look(&mut self, end: Duration) -> Result<Option<Pressure>, BackendError> {
-        if let Some(slices) = self.due {
-            return self.stalled(slices);
+        if let Some(slices) = self.due
+            && let Some(pressure) = self.stalled(slices)?
+        {
+            return Ok(Some(pressure));
         }
         loop {
-            let available = look::available(&*self.backend.system).map_err(BackendError::from)?;
-            if available < self.floor {
-                return self.wake(WokenBy::Low(available), self.missing(available)).map(Some);
+            let now = self.backend.system.now();
+            if now >= self.rests || self.backend.takes.load(Ordering::Relaxed) {
+                let low = self.low(self.floor)?;
+                self.rests = if self.nothing_is_off() { now + REST } else { Duration::ZERO };
+                if let Some(Low { available, .. }) = low.first() {
+                    return self.wake(WokenBy::Low(*available), &low).map(Some);
+                }
             }
-            let left = end.saturating_sub(self.backend.system.now()).min(LOOK);
+            let pause = if self.rests > now { self.rests.saturating_sub(now) } else { LOOK };
+            let left = end.saturating_sub(self.backend.system.now()).min(pause);
             let stalled = match &self.trigger {
                 Some(trigger) => {
                     let path = &self.pressure;
@@ -161,10 +216,10 @@ impl<'a> Guard<'a> {
                     Ok(false)
                 }
             };
-            if stalled.map_err(|error: Error| BackendError::from(error))? {
-                let step = self.step;
-                self.step = (step * 2).min(1024);
-                return self.stalled(step);
+            if stalled.map_err(|error: Error| BackendError::from(error))?
+                && let Some(pressure) = self.stalled(self.step)?
+            {
+                return Ok(Some(pressure));
             }
             if self.backend.system.now() >= end {
                 self.step = 1;
@@ -175,31 +230,126 @@ impl<'a> Guard<'a> {
         }
     }
 
+    /// Tasks waited for memory: wakes slices if that is short, and more of them the next time.
     fn stalled(&mut self, slices: u32) -> Result<Option<Pressure>, BackendError> {
-        let result = self.wake(WokenBy::Stall, slices);
+        self.due = None;
+        let mut low = self.low(self.floor * STALL_FLOORS)?;
+        if low.is_empty() {
+            debug!("tasks waited for memory, of which there is enough");
+            // It may have waited for this one's sake.
+            self.backend.wanted.store(false, Ordering::Relaxed);
+            return Ok(None);
+        }
+        self.step = (slices * 2).min(1024);
+        for low in &mut low {
+            low.slices = slices;
+        }
+        let result = self.wake(WokenBy::Stall, &low);
         let busy = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy);
         self.due = busy.then_some(slices);
         result.map(Some)
     }
 
-    /// Slices that bring what is available back above the floor, and one more.
-    fn missing(&self, available: Bytes) -> u32 {
-        let slice = self.backend.slice_bytes().map_or(self.backend.block.0, |bytes| bytes.0);
-        let short = self.floor.0.saturating_sub(available.0);
-        u32::try_from(short.div_ceil(slice.max(1)) + 1).unwrap_or(u32::MAX)
+    fn nothing_is_off(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| known.blocks.is_empty())
     }
 
-    fn wake(&self, by: WokenBy, slices: u32) -> Result<Pressure, BackendError> {
-        let request = Request { max_slices: Some(slices), ..Request::new(Op::OnlineAll) };
+    /// Finds out which blocks are ours. The file that tells grows with them, and is not read at every look for nothing.
+    fn know(&mut self) -> Result<(), Error> {
+        let system = &*self.backend.system;
+        let now = system.now();
+        let takes = self.backend.takes.swap(false, Ordering::Relaxed);
+        if !takes && self.known.is_some() && now < self.trusts {
+            return Ok(());
+        }
+        let before = self.known.take();
+        let ours = Store::read(system)?.blocks;
+        self.trusts = now + REST;
+        // Nodes and zones of blocks are looked up anew only when others are off than before.
+        self.known = match before.filter(|known| known.settled && known.blocks == ours) {
+            None if ours.is_empty() => Some(Known { blocks: ours, margins: Margins::of([]), settled: true }),
+            None => {
+                let look = self.backend.glance()?;
+                let is_off =
+                    |number| look.blocks.get(number).is_some_and(|block| block.state == BlockState::Offline);
+                let settled = ours.keys().all(is_off);
+                Some(Known { blocks: ours, margins: look.margins(), settled })
+            }
+            before => before,
+        };
+        Ok(())
+    }
+
+    /// Where less than `floor` is available: in all memory, or in parts from which something is off, the shortest first.
+    fn low(&mut self, floor: Bytes) -> Result<Vec<Low>, BackendError> {
+        let known = self.know();
+        let available = look::available(&*self.backend.system).map_err(BackendError::from)?;
+        if available < floor {
+            let slices = self.slices(Bytes(floor.0 - available.0));
+            return Ok(vec![Low { place: Place::default(), available, slices }]);
+        }
+        let short = known.and_then(|()| self.short(floor)).unwrap_or_else(|error| {
+            // All memory together is looked at all the same.
+            debug!(%error, "parts of memory cannot be looked at");
+            Vec::new()
+        });
+        let page = self.backend.page;
+        let low = |short: Short| Low {
+            place: short.place,
+            available: short.available.bytes(page),
+            slices: self.slices(short.missing.bytes(page)),
+        };
+        Ok(short.into_iter().map(low).collect())
+    }
+
+    /// Zones are read at each look: nothing else tells that a node alone runs short.
+    fn short(&self, floor: Bytes) -> Result<Vec<Short>, Error> {
+        let Some(Known { margins, .. }) = self.known.as_ref().filter(|known| !known.margins.is_empty())
+        else {
+            return Ok(Vec::new());
+        };
+        let page = self.backend.page;
+        let zones = look::read_rooms(&*self.backend.system, self.backend.block.pages(page))?;
+        Ok(margins.short(&zones, floor.pages(page)))
+    }
+
+    /// Slices that bring so much back, and one more.
+    fn slices(&self, missing: Bytes) -> u32 {
+        let slice = self.backend.slice_bytes().map_or(self.backend.block.0, |bytes| bytes.0);
+        u32::try_from(missing.0.div_ceil(slice.max(1)) + 1).unwrap_or(u32::MAX)
+    }
+
+    /// Wakes slices where memory is short. Where it is so next is tried only if nothing wakes there: a driver may refuse.
+    fn wake(&mut self, by: WokenBy, low: &[Low]) -> Result<Pressure, BackendError> {
+        self.trusts = Duration::ZERO;
         // A request of this program that takes memory away ends, and the next look finds the lock free.
         self.backend.wanted.store(true, Ordering::Relaxed);
-        let result = self.backend.request(&request);
+        let result = self.wake_in_turn(low);
         if !result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy) {
             self.backend.wanted.store(false, Ordering::Relaxed);
         }
         let outcome = result?;
-        debug!(?by, slices, done = outcome.slices_done, "woken");
+        debug!(?by, ?low, done = outcome.slices_done, "woken");
         Ok(Pressure { by, outcome })
+    }
+
+    fn wake_in_turn(&self, low: &[Low]) -> Result<Outcome, BackendError> {
+        let mut all = Outcome::default();
+        for &Low { place, slices, .. } in low {
+            let request = Request { max_slices: Some(slices), ..Request::new(Op::OnlineAll) };
+            let one = request::run(self.backend, &request, place).map_err(BackendError::from)?;
+            all.slices_done += one.slices_done;
+            all.slices_failed += one.slices_failed;
+            all.last_slice = one.last_slice.or(all.last_slice);
+            all.elapsed += one.elapsed;
+            if !one.is_ok() {
+                (all.status_errno, all.reason) = (one.status_errno, one.reason);
+            }
+            if all.slices_done > 0 {
+                break;
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -227,13 +377,59 @@ mod tests {
         let backend =
             HotplugBackend::with(Box::new(fake.clone()), Paths::under("/nonexistent".as_ref())).unwrap();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
-        // Enough is available: only the stall is a reason.
-        let mut guard = Guard::new(&backend, Some(Bytes(1))).unwrap();
+        // Above the floor, but not far: only the stall is a reason.
+        let available = look::available(&*backend.system).unwrap();
+        let mut guard = Guard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
         fake.inner().locked = true;
         assert_eq!(guard.stalled(1).unwrap_err().kind(), ErrorKind::Busy);
         assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
         fake.inner().locked = false;
         let pressure = guard.watch(Duration::ZERO).unwrap().unwrap();
         assert_eq!((pressure.by, pressure.outcome.slices_done), (WokenBy::Stall, 1));
+    }
+
+    #[test]
+    fn a_stall_that_met_another_request_and_matters_no_more_stands_in_nobodys_way() {
+        let fake = Fake::new();
+        let backend = fake.backend();
+        assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
+        let available = look::available(&*backend.system).unwrap();
+        let mut guard = Guard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
+        fake.inner().locked = true;
+        assert_eq!(guard.stalled(1).unwrap_err().kind(), ErrorKind::Busy);
+        fake.inner().locked = false;
+        guard.floor = Bytes(available.0 / STALL_FLOORS);
+        assert_eq!(guard.stalled(1).unwrap(), None);
+        assert!(!backend.wanted());
+    }
+
+    #[test]
+    fn a_node_is_watched_though_its_only_slice_was_still_on_when_somebody_looked() {
+        let fake = Fake::new();
+        fake.two_nodes(16);
+        let backend = fake.backend();
+        assert!(backend.request(&Request::new(Op::Offline(SliceId(28)))).unwrap().is_ok());
+        let mut guard = Guard::new(&backend, None).unwrap();
+        let state = "sys/devices/system/memory/memory28/state";
+        fake.inner().saved.insert(state.to_owned(), "going-offline".to_owned());
+        assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
+        fake.inner().saved.remove(state);
+        (16..31).filter(|block| *block != 28).for_each(|block| fake.holds(block, Fake::BLOCK_PAGES, 0));
+        guard.trusts = Duration::ZERO;
+        assert_eq!(guard.watch(Duration::ZERO).unwrap().unwrap().outcome.slices_done, 1);
+    }
+
+    #[test]
+    fn a_stall_with_plenty_available_wakes_nothing() {
+        let fake = Fake::new();
+        let backend = fake.backend();
+        assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
+        let available = look::available(&*backend.system).unwrap();
+        let mut guard = Guard::new(&backend, Some(Bytes(available.0 / STALL_FLOORS))).unwrap();
+        assert_eq!(guard.stalled(1).unwrap(), None);
+        assert_eq!((fake.off(), guard.step, guard.due), (vec![31], 1, None));
+        guard.floor = Bytes(available.0 / STALL_FLOORS + 4096);
+        assert_eq!(guard.stalled(1).unwrap().unwrap().by, WokenBy::Stall);
+        assert_eq!((fake.off(), guard.step), (vec![], 2));
     }
 }

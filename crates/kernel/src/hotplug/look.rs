@@ -9,11 +9,12 @@ use ramslice_types::{
 };
 
 use super::blocks::{self, Block, BlockState};
+use super::margin::{Margins, Size};
 use super::page::{Page, Sum, Walk};
 use super::price;
 use super::store::Store;
 use super::system::System;
-use super::zones::{self, ZoneInfo};
+use super::zones::{self, Room, ZoneInfo};
 use crate::error::{Access, Error};
 use crate::sysfs::failed;
 
@@ -72,6 +73,12 @@ fn state(blocks: &[&Block]) -> SliceState {
     } else {
         SliceState::Online
     }
+}
+
+/// The zones with memory as they are now, as far as it matters to where pages go, on a machine whose blocks are of this size.
+pub(super) fn read_rooms(system: &dyn System, block: Pages) -> Result<Vec<Room>, Error> {
+    let zones = read_zones(system)?;
+    Ok(zones.iter().filter(|zone| zone.managed > Pages::ZERO).map(|zone| zone.room(block)).collect())
 }
 
 /// All zones, from `/proc/zoneinfo`.
@@ -377,6 +384,19 @@ impl Look {
         node == Some(zone.node) && self.zone_of_block(number) == Some(&zone.name)
     }
 
+    /// What this program has taken offline of a zone.
+    pub(super) fn taken_from(&self, zone: &ZoneInfo) -> Pages {
+        self.offline(|number| self.is_ours(number) && self.is_of(number, zone))
+    }
+
+    /// The parts of the machine.
+    pub(super) fn margins(&self) -> Margins {
+        Margins::of(self.zones.iter().map(|zone| {
+            let off = self.taken_from(zone);
+            Size { node: zone.node, movable: zone.is_movable(), pages: zone.managed + off, off }
+        }))
+    }
+
     /// Zones with memory, or with memory that is offline.
     fn populated(&self) -> impl Iterator<Item = &ZoneInfo> {
         let some =
@@ -410,7 +430,7 @@ impl Look {
         let row = |(index, zone): (u32, &ZoneInfo)| {
             let mine = || self.parts.iter().filter(|part| part.node == zone.node && part.zone == zone.name);
             let count = |wanted: &dyn Fn(&Part) -> bool| mine().filter(|part| wanted(part)).count() as u32;
-            let offline = self.offline(|number| self.is_ours(number) && self.is_of(number, zone));
+            let offline = self.taken_from(zone);
             Zone {
                 index: ZoneIndex(index),
                 node: zone.node,

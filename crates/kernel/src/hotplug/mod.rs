@@ -12,7 +12,11 @@ mod clock;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 mod guard;
+#[cfg(test)]
+mod limit_tests;
+mod limits;
 mod look;
+mod margin;
 mod page;
 mod price;
 mod request;
@@ -36,7 +40,8 @@ use tracing::debug;
 
 #[cfg(any(test, feature = "fake"))]
 pub use fake::Fake;
-pub use guard::{Guard, Pressure, WokenBy};
+pub use guard::{Guard, Pressure, STALL_FLOORS, WokenBy};
+pub use margin::{Loss, Margins, Size};
 pub use zones::{Room, keeps_reserves};
 
 use crate::error::Error;
@@ -44,6 +49,7 @@ use crate::names::Names;
 use crate::page_owner;
 use crate::paths::Paths;
 use look::{Look, Part};
+use margin::Place;
 use store::Store;
 use system::{Files, System};
 
@@ -68,6 +74,8 @@ pub struct HotplugBackend {
     seen: Mutex<(u64, Vec<SliceState>)>,
     /// A [`Guard`] waits to wake slices: a request that takes memory away gives up.
     wanted: AtomicBool,
+    /// A request has begun to take memory away since a [`Guard`] looked for what is off.
+    takes: AtomicBool,
     /// A look at pages may stand for the present for so many times what it took.
     patience: u32,
     /// Asked before each slice that is looked at.
@@ -101,6 +109,7 @@ impl HotplugBackend {
             last,
             seen,
             wanted: AtomicBool::new(false),
+            takes: AtomicBool::new(false),
             patience: PATIENCE,
             goes_on: Box::new(|| true),
         })
@@ -214,10 +223,19 @@ impl HotplugBackend {
         Bytes(margin.0 / 4 * 3)
     }
 
+    /// Below this, a guard wakes slices unless it was told otherwise.
+    fn floor(&self) -> Result<Bytes, Error> {
+        Ok(Self::floor_of(self.kept()?))
+    }
+
     /// What stays available (`MemAvailable`) after every offlining: a tenth of memory, at least 256 MiB.
     ///
     /// A stock kernel does not wake blocks. This is what programs can take before [`Guard`] has woken some.
     pub fn margin(&self) -> Result<Bytes, BackendError> {
+        Ok(self.kept()?)
+    }
+
+    fn kept(&self) -> Result<Bytes, Error> {
         Ok(Self::margin_of(self.glance()?.managed().bytes(self.page)))
     }
 }
@@ -258,7 +276,7 @@ impl Backend for HotplugBackend {
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
         request
             .refuse_hold("what memory hotplug has switched off stays off, unless `ramslice guard` runs")?;
-        Ok(request::run(self, request)?)
+        Ok(request::run(self, request, Place::default())?)
     }
 
     fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {

@@ -84,7 +84,9 @@ fn classify(raw: u64, mappings: u64, movable: bool) -> Page {
         () if has(bit::OFFLINE) => (PageClass::Foreign, Reason::ForeignOffline),
         () if has(bit::SLAB) => (PageClass::Slab, Reason::Slab),
         () if has(bit::PGTABLE) => (PageClass::PageTable, Reason::PageTable),
-        () if has(bit::HUGE) => (PageClass::Hugetlb, Reason::None),
+        // They move, but into free ones of the pool if it has any, and of a block that goes the kernel dissolves those that are
+        // free: the pool would stay smaller, also when the block is back. Nor do flags tell which are in use without being mapped.
+        () if has(bit::HUGE) => (PageClass::Hugetlb, Reason::Hugetlb),
         () if has(bit::ANON) => (PageClass::Anonymous, Reason::None),
         () if has(bit::SWAPCACHE) => (PageClass::SwapCache, Reason::None),
         () if cached && has(bit::SWAPBACKED) => (PageClass::Shmem, Reason::None),
@@ -157,7 +159,7 @@ impl Sum {
                 counters.free += one;
                 return;
             }
-            PageClass::Anonymous | PageClass::SwapCache | PageClass::Hugetlb => {
+            PageClass::Anonymous | PageClass::SwapCache => {
                 counters.lru_anon += one;
                 counters.anon_mapped += Pages(u64::from(mapped));
             }
@@ -227,8 +229,9 @@ impl Sum {
             Reason::Unmovable => 1,
             Reason::PageTable => 2,
             Reason::Slab => 3,
-            Reason::Gigantic => 4,
-            _ => 5,
+            Reason::Hugetlb => 4,
+            Reason::Gigantic => 5,
+            _ => 6,
         };
         if rank(reason) > rank(self.reason) {
             self.reason = reason;
@@ -253,7 +256,7 @@ mod tests {
             (bit::RESERVED, PageClass::Reserved, Reason::Boot),
             (bit::SLAB, PageClass::Slab, Reason::Slab),
             (bit::PGTABLE, PageClass::PageTable, Reason::PageTable),
-            (bit::HUGE | bit::COMPOUND_HEAD, PageClass::Hugetlb, Reason::None),
+            (bit::HUGE | bit::COMPOUND_HEAD, PageClass::Hugetlb, Reason::Hugetlb),
             (anon, PageClass::Anonymous, Reason::None),
             (anon & !bit::LRU, PageClass::Anonymous, Reason::None),
             (bit::LRU | bit::READ_IN, PageClass::File, Reason::None),
@@ -274,6 +277,19 @@ mod tests {
         let tail = walk.next(bit::COMPOUND_TAIL, 1, false);
         assert_eq!((tail.class, tail.reason, tail.tail), (PageClass::Anonymous, Reason::None, true));
         assert_eq!(walk.next(0, 0, false).class, PageClass::Kernel);
+    }
+
+    #[test]
+    fn a_page_of_the_hugetlb_pool_stays_whether_anybody_maps_it_or_not() {
+        for mappings in [0, 1] {
+            let mut sum = Sum::default();
+            let mut walk = Walk::default();
+            sum.add(&walk.next(bit::HUGE | bit::COMPOUND_HEAD, mappings, true));
+            for _ in 1..PAGEBLOCK {
+                sum.add(&walk.next(bit::COMPOUND_TAIL, mappings, true));
+            }
+            assert_eq!((sum.stays, sum.reason, sum.never()), (Pages(PAGEBLOCK), Reason::Hugetlb, false));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Carries out requests: cheapest slices first, within a budget and a deadline, each whole or not at all.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ramslice_types::{Budget, Bytes, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState, Work};
@@ -8,11 +9,13 @@ use rustix::io::Errno;
 use tracing::{debug, warn};
 
 use super::blocks::{self, BlockState, file};
+use super::limits::{Emptying, Limits};
 use super::look::{self, Look, Part};
+use super::margin::{Loss, Margins, Place};
 use super::price;
 use super::store::Store;
 use super::system::{Held, System};
-use super::zones::{Room, keeps_reserves};
+use super::zones::keeps_reserves;
 use super::{HotplugBackend, lock};
 use crate::error::{Access, Error};
 use crate::sys::alarm;
@@ -34,20 +37,25 @@ pub(super) fn alone(system: &dyn System) -> Result<Held, Error> {
     }
 }
 
-/// Carries out a request.
-pub(super) fn run(backend: &HotplugBackend, request: &Request) -> Result<Outcome, Error> {
+/// Carries out a request; one that wakes slices leaves alone those that are not in this place.
+pub(super) fn run(backend: &HotplugBackend, request: &Request, place: Place) -> Result<Outcome, Error> {
     let system = &*backend.system;
     let _held = if request.dry_run { None } else { Some(alone(system)?) };
     let began = system.now();
-    let look = match look_for(backend, request) {
+    let takes = !request.dry_run && !request.op.wakes();
+    let floor = if takes { backend.floor()? } else { Bytes(0) };
+    let mut limits = Limits::new(backend, floor);
+    let look = match look_for(backend, request, &limits) {
         // Whoever wants memory does not wait for a look.
-        Err(_) if backend.wanted() && !request.op.wakes() => return Ok(given_up(request)),
+        Err(_) if !request.op.wakes() && limits.memory_is_wanted() => return Ok(given_up(request)),
         look => look?,
     };
     // On a large machine looking alone may take longer than the deadline: that is for what is done to slices.
-    let end = system.now() + request.deadline.unwrap_or(DEADLINE);
+    limits.end = system.now() + request.deadline.unwrap_or(DEADLINE);
     let (outcome, spent, work) = (Outcome::default(), Price::ZERO, Work::default());
-    let mut run = Run { backend, system, request, look, outcome, spent, end, work };
+    let margins = look.margins();
+    let mut run =
+        Run { backend, system, request, place, look, margins, outcome, spent, limits: &limits, work };
     for number in run.look.brought_back() {
         run.look.store.blocks.remove(&number);
     }
@@ -64,11 +72,14 @@ pub(super) fn run(backend: &HotplugBackend, request: &Request) -> Result<Outcome
 
 /// What a request needs to see: pages of those slices alone that it may empty. Where the last look may still stand for the present
 /// it does; each slice is looked at anew before it is emptied.
-fn look_for(backend: &HotplugBackend, request: &Request) -> Result<Look, Error> {
+fn look_for(backend: &HotplugBackend, request: &Request, limits: &Limits<'_>) -> Result<Look, Error> {
     if request.op.wakes() {
         return backend.glance();
     }
-    let goes_on = || !backend.wanted() && (backend.goes_on)();
+    let named = matches!(request.op, Op::Offline(_));
+    // A look at one slice is short, and says why that one stays.
+    let wanted = || if named { backend.wanted() } else { limits.memory_is_wanted() };
+    let goes_on = || !wanted() && (backend.goes_on)();
     if let Some(look) = backend.standing(&goes_on)? {
         return Ok(look);
     }
@@ -124,12 +135,15 @@ struct Run<'a> {
     backend: &'a HotplugBackend,
     system: &'a dyn System,
     request: &'a Request,
+    /// Where slices may wake.
+    place: Place,
     look: Look,
+    /// The parts of memory as of the look: their sizes do not change by what is done.
+    margins: Margins,
     outcome: Outcome,
     /// What was charged to the budget.
     spent: Price,
-    /// On the monotonic clock.
-    end: Duration,
+    limits: &'a Limits<'a>,
     work: Work,
 }
 
@@ -202,8 +216,8 @@ impl Run<'_> {
             if self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most) {
                 return Ok(());
             }
-            if let Some(stop) = self.over() {
-                self.stop(&stop, true);
+            if let Some(reason) = self.limits.over() {
+                self.stop(&Stop::new(reason), true);
                 return Ok(());
             }
             // What went before may have filled it, and the look may be of some time ago: dearer than thought, it waits for its turn.
@@ -265,16 +279,13 @@ impl Run<'_> {
                 return refuse(Reason::OverBudget);
             }
         }
-        let zones = look::read_zones(self.system)?;
-        let free: Pages = zones.iter().map(|zone| zone.free).sum();
+        let rooms = look::read_rooms(self.system, self.look.block_pages())?;
+        let free: Pages = rooms.iter().map(|zone| zone.free).sum();
         // The free pages of the slice go, and those that its content moves to; that finds no room inside the slice.
         let needed = part.sum.counters.free + part.sum.moves;
         if free < needed {
             return refuse(Reason::NoRoom);
         }
-        let block = self.look.block_pages();
-        let rooms: Vec<Room> =
-            zones.iter().filter(|zone| zone.managed > Pages::ZERO).map(|zone| zone.room(block)).collect();
         let own = (part.node, self.look.zone_number(part));
         if !keeps_reserves(&rooms, own, part.sum.counters.free, part.sum.moves) {
             return refuse(Reason::AwakeReserve);
@@ -284,6 +295,17 @@ impl Run<'_> {
         let lost = part.sum.present.bytes(self.look.page);
         if available < Bytes(lost.0.saturating_add(margin.0)) {
             debug!(%available, %margin, %lost, "too little would stay available");
+            return refuse(Reason::AwakeReserve);
+        }
+        let going = Loss {
+            node: part.node,
+            movable: part.zone == "Movable",
+            present: part.sum.present,
+            cache: part.sum.counters.lru_file,
+            moves: part.sum.moves,
+        };
+        if !self.margins.keeps(&rooms, margin.pages(self.look.page), &going) {
+            debug!("too little would stay available to a node or to the kernel");
             return refuse(Reason::AwakeReserve);
         }
         Ok(Ok(price))
@@ -331,15 +353,6 @@ impl Run<'_> {
         Ok(result)
     }
 
-    /// What ends the request, whatever is left to do.
-    fn over(&self) -> Option<Stop> {
-        if self.system.now() >= self.end {
-            Some(Stop::new(Reason::Deadline))
-        } else {
-            self.backend.wanted().then(|| Stop::new(Reason::Pressure))
-        }
-    }
-
     fn switch_off(&mut self, part: &Part) -> Result<(), Stop> {
         let mut gone = Vec::new();
         // From the top: if a zone shrinks, it does so at its end.
@@ -366,10 +379,10 @@ impl Run<'_> {
 
     /// Takes one block offline. It is remembered before: if this program dies, the block is known as ours.
     fn block_off(&mut self, number: u64, zone: &str) -> Result<(), Stop> {
-        if let Some(stop) = self.over() {
-            return Err(stop);
+        if let Some(reason) = self.limits.over() {
+            return Err(Stop::new(reason));
         }
-        let left = self.end.saturating_sub(self.system.now());
+        let left = self.limits.end.saturating_sub(self.system.now());
         let users = self.look.users(self.system, number).unwrap_or_default();
         self.look.store.blocks.insert(number, zone.to_owned());
         if let Err(error) = self.look.store.save(self.system) {
@@ -377,10 +390,13 @@ impl Run<'_> {
             self.look.store.blocks.remove(&number);
             return Err(Stop { reason: Reason::None, errno: Errno::IO });
         }
+        self.backend.takes.store(true, Ordering::Relaxed);
         let path = file(number, "state");
-        let wanted = || self.backend.wanted();
-        let result =
-            alarm::within(left, wanted, || self.system.write(&path, "offline")).and_then(|result| result);
+        let gives_up = !matches!(self.request.op, Op::Offline(_));
+        let emptying = Emptying::new(self.limits, &self.look, number, gives_up, users.len());
+        let result = alarm::within(left, || emptying.ends(), || self.system.write(&path, "offline"))
+            .and_then(|result| result);
+        let stuck = emptying.was_stuck();
         let Err(error) = result else {
             if let Some(block) = self.look.blocks.get_mut(&number) {
                 (block.state, block.zone) = (BlockState::Offline, None);
@@ -392,24 +408,28 @@ impl Run<'_> {
             Ok(BlockState::Offline) => drop(self.block_on(number)),
             _ => drop(self.look.store.blocks.remove(&number)),
         }
-        Err(self.why(number, &error, &users))
+        Err(self.why(number, &error, &users, stuck))
     }
 
     /// Why the kernel refused, as far as can be told from its errno and from the pages.
-    fn why(&mut self, number: u64, error: &io::Error, users: &[u64]) -> Stop {
+    fn why(&mut self, number: u64, error: &io::Error, users: &[u64], stuck: bool) -> Stop {
         debug!(block = number, %error, "not taken offline");
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
         let stop = |reason| Stop { errno, ..Stop::new(reason) };
         match errno {
-            Errno::INTR if self.backend.wanted() => return stop(Reason::Pressure),
-            Errno::INTR if self.system.now() < self.end => return stop(Reason::Signal),
+            Errno::INTR if self.limits.memory_is_wanted() => return stop(Reason::Pressure),
+            Errno::INTR if self.system.now() < self.limits.end && !stuck => return stop(Reason::Signal),
             Errno::INTR => {
                 // Nothing new comes into a block that is being emptied. If all but a few pages left, these are held.
                 let after = self.look.users(self.system, number).unwrap_or_default();
                 let stayed = after.iter().filter(|&pfn| users.binary_search(pfn).is_ok()).count();
                 self.outcome.failed += Pages(stayed as u64);
                 let few = stayed > 0 && stayed * PINNED_SHARE <= users.len().max(PINNED_SHARE);
-                return if few { stop(Reason::Pinned) } else { Stop::new(Reason::Deadline) };
+                return match () {
+                    () if few => stop(Reason::Pinned),
+                    () if stuck => Stop::new(Reason::Migration),
+                    () => Stop::new(Reason::Deadline),
+                };
             }
             Errno::NOMEM => return Stop::new(Reason::NoRoom),
             Errno::AGAIN => return stop(Reason::Isolated),
@@ -481,7 +501,7 @@ impl Run<'_> {
             return Ok(());
         }
         for &number in numbers {
-            if self.system.now() >= self.end {
+            if self.system.now() >= self.limits.end {
                 return Err(Stop::new(Reason::Deadline));
             }
             self.block_on(number).map_err(|error| {
@@ -503,7 +523,21 @@ impl Run<'_> {
     /// Wakes what this program has switched off; blocks that somebody else took away are not ours to give back.
     fn online_all(&mut self) -> Result<(), Error> {
         let mut failure = None;
-        for part in self.wanted()? {
+        let mut parts = self.wanted()?;
+        parts.retain(|part| {
+            self.place.has(part.node, part.zone == "Movable")
+                && part.blocks.iter().any(|number| self.look.store.blocks.contains_key(number))
+        });
+        while !parts.is_empty() {
+            // Where least is left, and there from below. If all come back, the order does not matter.
+            let at = if self.request.max_slices.is_some() && !self.margins.is_empty() {
+                let zones = look::read_rooms(self.system, self.look.block_pages())?;
+                let ratio = |part: &Part| self.margins.ratio(&zones, part.node, part.zone == "Movable");
+                (0..parts.len()).min_by_key(|&at| ratio(&parts[at])).unwrap_or(0)
+            } else {
+                0
+            };
+            let part = parts.remove(at);
             let ours: Vec<u64> = self
                 .offline_blocks(&part)
                 .into_iter()

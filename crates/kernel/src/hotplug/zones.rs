@@ -19,6 +19,8 @@ pub(super) struct ZoneInfo {
     pub(super) lowmem_reserve: Pages,
     /// In the CPUs' own lists: free, but not in the allocator's.
     pub(super) per_cpu: Pages,
+    /// Page cache, without what is in shared memory.
+    pub(super) cache: Pages,
 }
 
 impl ZoneInfo {
@@ -50,6 +52,8 @@ pub struct Room {
     pub free: Pages,
     /// Those that are to stay.
     pub awake_reserve: Pages,
+    /// What programs can have of it without swapping.
+    pub available: Pages,
 }
 
 /// Whether zones with memory keep their reserves when a slice of one of them goes with so many `free` pages, and so many that
@@ -92,6 +96,7 @@ pub(super) fn parse(text: &str) -> Vec<ZoneInfo> {
             ["managed", _] => zone.managed = pages(1),
             ["spanned", _] => zone.spanned = pages(1),
             ["start_pfn:", _] => zone.start = Pfn(pages(1).0),
+            ["nr_zone_inactive_file" | "nr_zone_active_file", _] => zone.cache += pages(1),
             ["count:", _] => zone.per_cpu += pages(1),
             ["protection:", ..] => {
                 let numbers = line.split(|letter: char| !letter.is_ascii_digit());
@@ -104,14 +109,25 @@ pub(super) fn parse(text: &str) -> Vec<ZoneInfo> {
 }
 
 impl ZoneInfo {
+    /// It is `ZONE_MOVABLE`: not for the kernel's own memory.
+    pub(super) fn is_movable(&self) -> bool {
+        self.name == "Movable"
+    }
+
+    /// What programs can have of it without swapping: as `MemAvailable`, but for slabs, which the kernel counts by node.
+    pub(super) fn available(&self) -> Pages {
+        self.free + (self.cache - Pages((self.cache.0 / 2).min(self.low.0))) - self.high
+    }
+
     /// What it has for pages that move, where a block is what wakes at once.
     pub(super) fn room(&self, block: Pages) -> Room {
         Room {
             node: self.node,
             zone: self.number,
-            movable: self.name == "Movable",
+            movable: self.is_movable(),
             free: self.free,
             awake_reserve: self.awake_reserve(block),
+            available: self.available(),
         }
     }
 
@@ -128,6 +144,7 @@ impl ZoneInfo {
             start: Pfn(0),
             lowmem_reserve: Pages::ZERO,
             per_cpu: Pages::ZERO,
+            cache: Pages::ZERO,
         }
     }
 }
@@ -158,6 +175,8 @@ Node 0, zone    DMA32
         cma      0
         protection: (0, 0, 935, 935, 0)
       nr_free_pages 462840
+      nr_zone_inactive_file 20000
+      nr_zone_active_file 10000
   pagesets
     cpu: 0
               count: 252
@@ -193,6 +212,14 @@ Node 1, zone  Movable
     }
 
     #[test]
+    fn of_page_cache_what_may_go_is_available() {
+        let zone = &parse(ZONEINFO)[0];
+        assert_eq!(zone.available(), Pages(462_840 - 8424 + 30_000 - 7020));
+        let full = ZoneInfo { free: Pages(400), cache: Pages(8000), ..zone.clone() };
+        assert_eq!(full.available(), Pages(0), "below the high mark");
+    }
+
+    #[test]
     fn only_zones_that_cannot_be_named_keep_their_ends() {
         let zones = parse(ZONEINFO);
         assert!(zones[0].loses_end(Pfn(491_520), Pfn(524_288)) && zones[0].loses_end(Pfn(0), Pfn(32_768)));
@@ -208,6 +235,7 @@ Node 1, zone  Movable
             movable,
             free: Pages(free),
             awake_reserve: Pages(100),
+            available: Pages(free),
         };
         let keeps = |zones: &[Room], own: (i32, u32), moves| {
             keeps_reserves(zones, (NodeId(own.0), ZoneNumber(own.1)), Pages(50), Pages(moves))

@@ -1,7 +1,5 @@
 //! The lines of `ramslice top`, for a screen of any size: what matters most stays when room gets short.
 
-use std::ops::Range;
-
 use ramslice_types::{Bytes, Pages, Slice, SliceState};
 
 use super::model::Top;
@@ -36,10 +34,24 @@ pub(super) enum Row {
 struct Part {
     rank: u8,
     rows: Vec<Row>,
+    /// Better the first so many lines than nothing.
+    least: usize,
+}
+
+impl Part {
+    /// Shown as a whole or not at all.
+    fn new(rank: u8, rows: Vec<Row>) -> Self {
+        Self { rank, least: rows.len(), rows }
+    }
+
+    /// May end early.
+    fn or_first(self, least: usize) -> Self {
+        Self { least, ..self }
+    }
 }
 
 /// The screen, at most `height` lines. Lines may be longer than `width` and are to be cut.
-pub(super) fn rows(top: &Top<'_>, width: u16, height: usize) -> Vec<Row> {
+pub(super) fn rows(top: &Top, width: u16, height: usize) -> Vec<Row> {
     let screen = Screen { width, ..top.screen };
     let keys = Row::Text(Tone::Dim, keys(top, usize::from(width)));
     if top.help {
@@ -51,26 +63,28 @@ pub(super) fn rows(top: &Top<'_>, width: u16, height: usize) -> Vec<Row> {
     let columns = usize::from(width).max(20);
     let machine = top.machine();
     let census = &top.census;
-    let mut parts = [
-        Part { rank: 0, rows: head(top, columns) },
-        Part { rank: 4, rows: without_ramslice(top, columns) },
-        Part { rank: 1, rows: text(Tone::Plain, &status::totals(machine), columns) },
-        Part { rank: 9, rows: text(Tone::Plain, &status::slice_counts(census), columns) },
-        Part { rank: 7, rows: vec![Row::Cells(bar(&screen, &census.pages, columns))] },
-        Part {
-            rank: 8,
-            rows: legend(&screen, &census.pages, machine.info.page_bytes, columns)
-                .into_iter()
-                .map(Row::Cells)
-                .collect(),
-        },
-        Part { rank: 3, rows: rates(top, columns) },
-        Part { rank: 10, rows: history(top, columns) },
-        Part { rank: 6, rows: joules(top, columns) },
-        Part { rank: 4, rows: governor(top, 0..2, columns) },
-        Part { rank: 8, rows: governor(top, 2..usize::MAX, columns) },
-        Part { rank: 5, rows: selected(top, columns) },
+    let legend = legend(&screen, &census.pages, machine.info.page_bytes, columns);
+    let governor = top.governor();
+    let said = |words: &[String]| -> Vec<Row> {
+        words.iter().flat_map(|words| text(Tone::Plain, words, columns)).collect()
+    };
+    let mut parts = vec![
+        Part::new(0, head(top, columns)).or_first(0),
+        Part::new(4, without_ramslice(top, columns)),
+        Part::new(1, text(Tone::Plain, &status::totals(machine), columns)).or_first(0),
+        Part::new(9, text(Tone::Plain, &status::slice_counts(census), columns)),
+        Part::new(7, vec![Row::Cells(bar(&screen, &census.pages, columns))]),
+        Part::new(8, legend.into_iter().map(Row::Cells).collect()),
+        // Rates without sums.
+        Part::new(3, rates(top, columns)).or_first(2),
+        Part::new(10, history(top, columns)),
+        Part::new(6, joules(top, columns)),
+        Part::new(4, said(&governor.first)).or_first(1),
     ];
+    // As many as there is room for.
+    parts.extend(governor.more.chunks(1).map(|words| Part::new(8, said(words))));
+    parts.extend(governor.notes.chunks(1).map(|words| Part::new(11, said(words))));
+    parts.push(Part::new(5, selected(top, columns)));
     // The map and the list take what is left; their least comes before what is only nice to have.
     let mut room = height.saturating_sub(1);
     let (mut map, mut list) = (0, 0);
@@ -90,8 +104,7 @@ pub(super) fn rows(top: &Top<'_>, width: u16, height: usize) -> Vec<Row> {
         }
         match room.checked_sub(parts[at].rows.len()) {
             Some(left) => room = left,
-            // Better the beginning of the first lines than nothing, and rates without sums.
-            None if parts[at].rank < 2 || parts[at].rank == 3 && room >= 2 => {
+            None if room >= parts[at].least => {
                 parts[at].rows.truncate(room);
                 room = 0;
             }
@@ -108,11 +121,11 @@ pub(super) fn rows(top: &Top<'_>, width: u16, height: usize) -> Vec<Row> {
         list = height.saturating_sub(1 + taken);
     }
     // The selected slice's words belong below the list.
-    let [head @ .., words] = parts;
-    let mut rows: Vec<Row> = head.into_iter().flat_map(|part| part.rows).collect();
+    let words = parts.pop().map_or_else(Vec::new, |part| part.rows);
+    let mut rows: Vec<Row> = parts.into_iter().flat_map(|part| part.rows).collect();
     rows.extend(picture.into_iter().map(Row::Cells));
     rows.extend(table(top, list));
-    rows.extend(words.rows);
+    rows.extend(words);
     rows.truncate(height.saturating_sub(1));
     rows.push(keys);
     rows
@@ -131,7 +144,7 @@ fn text(tone: Tone, text: &str, columns: usize) -> Vec<Row> {
         .collect()
 }
 
-fn head(top: &Top<'_>, columns: usize) -> Vec<Row> {
+fn head(top: &Top, columns: usize) -> Vec<Row> {
     let mut rows = text(Tone::Bold, &status::headline(top.machine()), columns);
     if let Some(problem) = top.stale() {
         rows.extend(text(Tone::Bold, &problem, columns));
@@ -139,15 +152,17 @@ fn head(top: &Top<'_>, columns: usize) -> Vec<Row> {
     rows
 }
 
-fn without_ramslice(top: &Top<'_>, columns: usize) -> Vec<Row> {
+fn without_ramslice(top: &Top, columns: usize) -> Vec<Row> {
     top.without_ramslice().map_or_else(Vec::new, |note| text(Tone::Bold, &note, columns))
 }
 
-fn keys(top: &Top<'_>, columns: usize) -> String {
-    let every = match (top.saved, top.paused) {
-        (true, _) => "a saved machine".to_owned(),
-        (false, true) => "paused".to_owned(),
-        (false, false) => format!("every {:?}", top.interval),
+fn keys(top: &Top, columns: usize) -> String {
+    let every = match () {
+        () if top.saved => "a saved machine".to_owned(),
+        () if top.paused => "paused".to_owned(),
+        () if top.looking && top.screen.unicode => "looking…".to_owned(),
+        () if top.looking => "looking".to_owned(),
+        () => format!("every {:?}", top.interval),
     };
     let order = top.sort.name();
     let long = format!("q quit  ? help  p pause  +/- period  s sort ({order})  Enter explain  [{every}]");
@@ -156,7 +171,7 @@ fn keys(top: &Top<'_>, columns: usize) -> String {
 }
 
 /// What was done: a row for the last period, a second row for all of it.
-fn rates(top: &Top<'_>, columns: usize) -> Vec<Row> {
+fn rates(top: &Top, columns: usize) -> Vec<Row> {
     // In a saved machine no time passes.
     if top.saved && top.rate.is_none() {
         return Vec::new();
@@ -250,7 +265,7 @@ fn short(value: f64) -> String {
 }
 
 /// The share of memory that was off, over the looks so far.
-fn history(top: &Top<'_>, columns: usize) -> Vec<Row> {
+fn history(top: &Top, columns: usize) -> Vec<Row> {
     const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     if !top.screen.unicode || top.history.len() < 2 {
         return Vec::new();
@@ -263,17 +278,11 @@ fn history(top: &Top<'_>, columns: usize) -> Vec<Row> {
     vec![Row::Text(Tone::Plain, format!("off {:>3.0} % of memory  {line}", now * 100.0))]
 }
 
-fn joules(top: &Top<'_>, columns: usize) -> Vec<Row> {
+fn joules(top: &Top, columns: usize) -> Vec<Row> {
     top.joules.as_ref().map_or_else(Vec::new, |joules| text(Tone::Plain, &joules.words(), columns))
 }
 
-/// Those of the daemon's sentences that are in `which`.
-fn governor(top: &Top<'_>, which: Range<usize>, columns: usize) -> Vec<Row> {
-    let words = top.daemon.words().into_iter().enumerate().filter(|(at, _)| which.contains(at));
-    words.flat_map(|(_, words)| text(Tone::Plain, &words, columns)).collect()
-}
-
-fn selected(top: &Top<'_>, columns: usize) -> Vec<Row> {
+fn selected(top: &Top, columns: usize) -> Vec<Row> {
     let Some(slice) = top.slice() else { return Vec::new() };
     let start = slice.addresses(top.machine().info.slice_bytes).start;
     let words = format!("slice {} at {start:#x}: {}", slice.id, top.words());
@@ -281,7 +290,7 @@ fn selected(top: &Top<'_>, columns: usize) -> Vec<Row> {
 }
 
 /// The list of slices in `lines` lines, so that the selected one is seen.
-fn table(top: &Top<'_>, lines: usize) -> Vec<Row> {
+fn table(top: &Top, lines: usize) -> Vec<Row> {
     let Some(shown) = lines.checked_sub(1).filter(|&shown| shown > 0) else { return Vec::new() };
     let sorted = top.sorted();
     let at = sorted.iter().position(|slice| slice.id == top.selected).unwrap_or(0);
@@ -302,7 +311,7 @@ fn table(top: &Top<'_>, lines: usize) -> Vec<Row> {
     rows
 }
 
-fn row(top: &Top<'_>, slice: &Slice) -> String {
+fn row(top: &Top, slice: &Slice) -> String {
     let machine = top.machine();
     let info = &machine.info;
     let parts = slice.composition(info.slice_pages());

@@ -1,5 +1,6 @@
 //! What ramsliced says of itself: its mode, what its governor expects, and why it acts or not.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -51,8 +52,11 @@ pub(super) struct Status {
     /// While tasks wait for memory nothing goes off.
     #[serde(default)]
     paused_seconds: Option<f64>,
-    /// Why it acts or not, in a sentence.
+    /// Why it acts or not, in a sentence. Where it decides for zones, this is one of theirs.
     pub(super) why: String,
+    /// What the operator should know, a sentence each.
+    #[serde(default)]
+    notes: Vec<String>,
     #[serde(default)]
     pub(super) zones: Vec<Zone>,
     /// Mode on: what came of it.
@@ -81,7 +85,8 @@ pub(super) struct Zone {
     pub(super) name: String,
     pub(super) nr_slices: u32,
     pub(super) nr_offline: u32,
-    pub(super) why: String,
+    #[serde(default)]
+    pub(super) why: Option<String>,
     #[serde(default)]
     pub(super) forecast: Option<Forecast>,
 }
@@ -107,6 +112,23 @@ struct WouldEarn {
     woken_slices: u64,
 }
 
+/// Sentences, for a screen that may have no room for all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Words {
+    /// What it does: of zones, the largest.
+    pub(super) first: Vec<String>,
+    /// The other zones, the largest first, and what came of it.
+    pub(super) more: Vec<String>,
+    /// What the operator should know.
+    pub(super) notes: Vec<String>,
+}
+
+impl Words {
+    fn only(sentence: String) -> Self {
+        Self { first: vec![sentence], ..Self::default() }
+    }
+}
+
 impl Daemon {
     /// Reads what the daemon wrote last.
     pub(super) fn read(path: &Path) -> Self {
@@ -126,23 +148,17 @@ impl Daemon {
         }
     }
 
-    /// Sentences, the most important first.
-    pub(super) fn words(&self) -> Vec<String> {
+    /// What there is to say. Zones are named with their nodes if the machine has several.
+    pub(super) fn words(&self, several_nodes: bool) -> Words {
         match self {
-            Self::NotHere => Vec::new(),
-            Self::NotRunning => {
-                vec!["governor: no daemon runs, so nothing is decided by itself (ramsliced)".to_owned()]
+            Self::NotHere => Words::default(),
+            Self::NotRunning => Words::only(
+                "governor: no daemon runs, so nothing is decided by itself (ramsliced)".to_owned(),
+            ),
+            Self::Unreadable { error } => {
+                Words::only(format!("governor: what it does cannot be read: {error}"))
             }
-            Self::Unreadable { error } => vec![format!("governor: what it does cannot be read: {error}")],
-            Self::Running(status) => status.words(now()),
-        }
-    }
-
-    /// One sentence for a line of text.
-    pub(super) fn short(&self) -> Option<String> {
-        match self {
-            Self::Running(status) => status.words(now()).into_iter().next(),
-            _ => None,
+            Self::Running(status) => status.words(now(), several_nodes),
         }
     }
 }
@@ -152,8 +168,21 @@ fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
+impl Zone {
+    /// Why, and what is expected; nothing if neither is told.
+    fn words(&self) -> Option<String> {
+        let expects = self.forecast.as_ref().map(|forecast| format!("expects {}", forecast.text));
+        let words: Vec<String> = self.why.iter().cloned().chain(expects).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+
+    fn place(&self, several_nodes: bool) -> String {
+        if several_nodes { format!("node {} {}", self.node, self.name) } else { self.name.clone() }
+    }
+}
+
 impl Status {
-    fn words(&self, now: f64) -> Vec<String> {
+    fn words(&self, now: f64, several_nodes: bool) -> Words {
         let age = now - self.written_unix_seconds;
         let old = if age > self.next_step_seconds.max(self.period_seconds) + LATE {
             let age = Duration::try_from_secs_f64(age).unwrap_or_default();
@@ -164,19 +193,29 @@ impl Status {
         let head = format!("{} ({}{old})", self.policy, self.mode);
         if !self.machine.ok {
             let error = self.machine.error.as_deref().unwrap_or("no reason was given");
-            return vec![format!("{head}: cannot see the machine: {error}")];
+            return Words::only(format!("{head}: cannot see the machine: {error}"));
         }
-        let mut words = vec![match self.paused_seconds {
-            Some(left) => {
-                format!("{head}: tasks wait for memory, so nothing goes off for another {left:.0} s")
-            }
-            None => format!("{head}: {}", self.why),
-        }];
-        // The same zone as that whose decision stands for all.
-        let zone = self.zones.iter().max_by_key(|zone| zone.nr_slices);
-        if let Some((zone, forecast)) = zone.and_then(|zone| Some((zone, zone.forecast.as_ref()?))) {
-            words.push(format!("expects in {}: {}", zone.name, forecast.text));
-        }
+        let mut zones: Vec<&Zone> = self.zones.iter().collect();
+        zones.sort_by_key(|zone| Reverse(zone.nr_slices));
+        let mut zones = zones
+            .into_iter()
+            .filter_map(|zone| Some(format!("in {}: {}", zone.place(several_nodes), zone.words()?)));
+        let first = if let Some(left) = self.paused_seconds {
+            let pause = format!("{head}: tasks wait for memory, so nothing goes off for another {left:.0} s");
+            [pause].into_iter().chain(zones.next()).collect()
+        } else if self.zones.iter().any(|zone| zone.why.is_some()) {
+            // Each zone has its own reason. That of the whole is of one of them, and need not be of the largest.
+            zones.next().map(|zone| format!("{head} {zone}")).into_iter().collect()
+        } else {
+            [format!("{head}: {}", self.why)].into_iter().chain(zones.next()).collect()
+        };
+        let notes = self.notes.iter().map(|note| format!("note: {note}")).collect();
+        Words { first, more: zones.chain(self.results()).collect(), notes }
+    }
+
+    /// What came of it.
+    fn results(&self) -> Vec<String> {
+        let mut words = Vec::new();
         if let Some(would) = &self.would_earn {
             let verdict =
                 would.verdict.as_ref().map(|verdict| format!(". So far: {verdict}")).unwrap_or_default();
@@ -204,10 +243,11 @@ pub(super) mod tests {
         "schema_version": 1, "version": "0.1.0", "pid": 77, "written_unix_seconds": 1000.5, "mode": "observe",
         "policy": "governor", "profile": "thesis-parc/parc", "period_seconds": 30.0, "next_step_seconds": 30.0,
         "machine": {"ok": true, "backend": "kernel", "power_driver": "simulated", "error": null},
-        "paused_seconds": null, "why": "does nothing: the 40 slices that are on are needed",
+        "paused_seconds": null, "why": "does nothing: the 28 slices that are on are needed",
+        "notes": ["What is saved is a guess: the profile is of another machine."],
         "zones": [
             {"node": 0, "zone": 1, "name": "DMA32", "nr_slices": 30, "nr_offline": 2, "nr_empty": 0,
-             "why": "does nothing", "requests": [], "forecast": null},
+             "why": "does nothing: the 28 slices that are on are needed", "requests": [], "forecast": null},
             {"node": 0, "zone": 2, "name": "Normal", "nr_slices": 90, "nr_offline": 50, "nr_empty": 1,
              "why": "does nothing: the 40 slices that are on are needed", "requests": [],
              "forecast": {"horizon_seconds": 60.0, "slices": 42, "mean_error_slices": 1.0, "bias_slices": 0.5,
@@ -216,42 +256,87 @@ pub(super) mod tests {
         "would_earn": {"saved_joules": {"low": 1, "high": 2}, "verdict": "Undecided: the net is 0 J, by a model.",
                        "nr_offline": 52, "woken_slices": 3, "dropped_bytes": 0, "most_at_risk_joules": null}}"#;
 
-    fn status(change: impl Fn(&mut Status)) -> Vec<String> {
+    fn status(several_nodes: bool, change: impl Fn(&mut Status)) -> Words {
         let mut status: Status = serde_json::from_str(TEXT).unwrap();
         change(&mut status);
-        status.words(1010.0)
+        status.words(1010.0, several_nodes)
     }
 
     #[test]
     fn it_tells_why_what_is_expected_and_what_came_of_it() {
+        let words = status(false, |_| ());
         assert_eq!(
-            status(|_| ()),
+            words.first,
             [
-                "governor (observe): does nothing: the 40 slices that are on are needed",
-                "expects in Normal: at most 42 slices needed within 60 s",
+                "governor (observe) in Normal: does nothing: the 40 slices that are on are needed; expects at most 42 \
+              slices needed within 60 s"
+            ],
+            "reason and forecast are of one zone, the largest, whichever one the daemon's own reason is of"
+        );
+        assert_eq!(
+            words.more,
+            [
+                "in DMA32: does nothing: the 28 slices that are on are needed",
                 "would have 52 slices off now, and 3 woken again. So far: Undecided: the net is 0 J, by a model.",
             ]
         );
+        assert_eq!(words.notes, ["note: What is saved is a guess: the profile is of another machine."]);
+    }
+
+    #[test]
+    fn each_zone_of_each_node_has_its_reason_the_largest_first() {
+        let words = status(true, |status| {
+            let mut other = status.zones[1].clone();
+            (other.node, other.nr_slices) = (1, 128);
+            other.why = Some("switches off 3 slices".to_owned());
+            other.forecast = None;
+            status.zones.push(other);
+        });
+        assert_eq!(words.first, ["governor (observe) in node 1 Normal: switches off 3 slices"]);
+        let starts = ["in node 0 Normal: does nothing: the 40", "in node 0 DMA32: does nothing: the 28"];
+        for (words, start) in words.more.iter().zip(starts) {
+            assert!(words.starts_with(start), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_an_older_daemon_tells_what_is_in_it() {
+        let mut file: serde_json::Value = serde_json::from_str(TEXT).unwrap();
+        file.as_object_mut().unwrap().remove("notes");
+        for zone in file["zones"].as_array_mut().unwrap() {
+            zone.as_object_mut().unwrap().remove("why");
+        }
+        let words = |file: &serde_json::Value| {
+            serde_json::from_value::<Status>(file.clone()).unwrap().words(1010.0, false)
+        };
+        let whole = "governor (observe): does nothing: the 28 slices that are on are needed";
+        let found = words(&file);
+        assert_eq!(found.first, [whole, "in Normal: expects at most 42 slices needed within 60 s"]);
+        assert_eq!((found.more.len(), found.notes), (1, Vec::new()));
+        file.as_object_mut().unwrap().remove("zones");
+        assert_eq!(words(&file).first, [whole]);
     }
 
     #[test]
     fn what_was_said_long_ago_or_under_pressure_or_blindly_is_told_as_such() {
-        assert!(status(|status| status.written_unix_seconds = 700.0)[0].contains("said 5 min ago"));
-        assert!(status(|status| status.paused_seconds = Some(12.0))[0].contains("for another 12 s"));
-        let blind = status(|status| {
+        let old = status(false, |status| status.written_unix_seconds = 700.0);
+        assert!(old.first[0].contains("said 5 min ago"));
+        let paused = status(false, |status| status.paused_seconds = Some(12.0)).first;
+        assert!(paused[0].contains("for another 12 s") && paused[1].starts_with("in Normal: "), "{paused:?}");
+        let blind = status(false, |status| {
             status.machine = Machine { ok: false, error: Some("no device".to_owned()) };
         });
-        assert_eq!(blind, ["governor (observe): cannot see the machine: no device"]);
+        assert_eq!(blind, Words::only("governor (observe): cannot see the machine: no device".to_owned()));
     }
 
     #[test]
     fn the_most_that_can_be_lost_is_told_whether_it_acts_or_imagines() {
         let last = |mode: &str| {
-            let words = status(|status| {
+            let words = status(false, |status| {
                 mode.clone_into(&mut status.mode);
                 status.loss_cap_joules = Some(36.0);
             });
-            words.last().unwrap().clone()
+            words.more.last().unwrap().clone()
         };
         assert_eq!(last("on"), "can have lost 36.0 J at most");
         assert_eq!(last("observe"), "would have put at risk 36.0 J at most");
@@ -268,7 +353,8 @@ pub(super) mod tests {
             fs::write(&file, wrong).unwrap();
             let daemon = Daemon::read(&file);
             assert!(matches!(daemon, Daemon::Unreadable { .. }), "{wrong}");
-            assert!(daemon.words()[0].contains("status.json"), "{:?}", daemon.words());
+            let words = daemon.words(false).first;
+            assert!(words[0].contains("status.json"), "{words:?}");
         }
     }
 }

@@ -3,25 +3,34 @@
 mod draw;
 mod governor;
 mod joules;
+mod looker;
 mod model;
 mod print;
 mod rates;
 mod screen;
+#[cfg(test)]
+mod slow;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use ramslice_types::parse_duration;
+use ramslice_types::{Backend, parse_duration};
 
+use self::looker::Looker;
+use self::model::Top;
 use super::energy::{Range, Size};
+use super::progress::Progress;
 use crate::context::Context;
 use crate::exit::{Exit, UsageError};
 
 /// The shortest and the longest time between two looks.
 const PERIODS: [Duration; 2] = [Duration::from_millis(100), Duration::from_mins(1)];
+/// A look that takes longer is said to be under way.
+const HINT: Duration = Duration::from_secs(1);
 
 const HELP: &str = "\
 The screen shows memory as a bar and as a map (`ramslice map --help` explains both), what was done for \
@@ -126,14 +135,24 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         return Err(UsageError(message).into());
     }
     let ledger = joules::Joules::new(args, context)?;
-    let backend = context.backend()?;
-    let mut top = model::Top::new(backend.as_ref(), args, context.saved().is_some(), context.screen, ledger)?;
+    let backend: Arc<dyn Backend> = context.backend()?.into();
+    let mut looker = Looker::new(Arc::clone(&backend));
+    let live = !args.once && context.screen.tty && !context.json() && !dumb();
+    // Nothing handles signals yet: they end it.
+    let progress = Progress::new(!live, HINT);
+    let seen = looker.look(|| {
+        progress.show(|time| format!("the first look at all memory: {} s so far", time.as_secs()));
+        true
+    });
+    progress.clear();
+    let Some(seen) = seen? else { return Ok(Exit::Ok) };
+    let mut top = Top::new(seen?, args, context.saved().is_some(), context.screen, ledger);
     if args.once {
-        print::once(&mut top, context, out)?;
-    } else if context.screen.tty && !context.json() && !dumb() {
-        screen::run(&mut top, context.screen)?;
+        print::once(&mut top, &*backend, context, out)?;
+    } else if live {
+        screen::run(top, looker)?;
     } else {
-        print::lines(&mut top, args.count, context.json(), out)?;
+        print::lines(&mut top, &*backend, &mut looker, args.count, context.json(), out)?;
     }
     Ok(Exit::Ok)
 }

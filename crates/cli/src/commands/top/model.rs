@@ -1,16 +1,15 @@
 //! What `ramslice top` knows: looks at a machine, rates between them, and what the person chose.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_types::{
-    Backend, Census, Detail, ErrorKind, Holdings, Info, Machine, Slice, SliceId, SliceState,
-};
+use ramslice_types::{Census, Info, Machine, NodeId, Slice, SliceId, SliceState};
 
-use super::governor::Daemon;
+use super::governor::{Daemon, Words};
 use super::joules::Joules;
+use super::looker::{Pages, Seen};
 use super::rates::{Flow, Look};
 use super::{Args, PERIODS, Sort};
 use crate::commands::explain_words::{count, plain_words};
@@ -21,8 +20,7 @@ use crate::render::Screen;
 const HISTORY: usize = 400;
 
 /// Everything on the screen.
-pub(super) struct Top<'a> {
-    backend: &'a dyn Backend,
+pub(super) struct Top {
     status_file: PathBuf,
     pub(super) screen: Screen,
     /// Nothing changes in a saved machine.
@@ -50,21 +48,26 @@ pub(super) struct Top<'a> {
     pub(super) help: bool,
     pub(super) sort: Sort,
     pub(super) selected: SliceId,
-    /// What a look at the selected slice's pages said.
+    /// What a look at the selected slice's pages said, or that there is one.
     pub(super) explanation: Option<String>,
+    /// The slice whose pages are to be looked at.
+    pub(super) asked: Option<SliceId>,
+    /// A look takes long.
+    pub(super) looking: bool,
     /// Why the last look failed; what is shown is older.
     pub(super) problem: Option<String>,
 }
 
-impl<'a> Top<'a> {
+impl Top {
+    /// After the first look.
     pub(super) fn new(
-        backend: &'a dyn Backend,
+        seen: Seen,
         args: &Args,
         saved: bool,
         screen: Screen,
         mut joules: Option<Joules>,
-    ) -> Result<Self> {
-        let (look, no_counters) = take(backend)?;
+    ) -> Self {
+        let Seen { look, no_counters } = seen;
         let mut states = States::default();
         states.update(&look.machine.snapshot);
         if let Some(joules) = &mut joules {
@@ -74,7 +77,6 @@ impl<'a> Top<'a> {
         let asked = args.status_file.as_path() != std::path::Path::new(super::governor::STATUS);
         let daemon = if saved && !asked { Daemon::NotHere } else { Daemon::read(&args.status_file) };
         let mut top = Self {
-            backend,
             status_file: args.status_file.clone(),
             screen,
             saved,
@@ -96,26 +98,33 @@ impl<'a> Top<'a> {
             help: false,
             sort: args.sort,
             explanation: None,
+            asked: None,
+            looking: false,
             problem: None,
         };
         top.selected = top.sorted().first().map_or(SliceId(0), |slice| slice.id);
         top.note_history();
-        Ok(top)
+        top
     }
 
-    /// Looks again. A failure is kept to be shown, and what was seen before stays.
-    pub(super) fn refresh(&mut self) {
-        let (look, no_counters) = match take(self.backend) {
-            Ok(taken) => taken,
+    /// Reads what the daemon wrote last.
+    pub(super) fn hear(&mut self) {
+        if self.daemon != Daemon::NotHere {
+            self.daemon = Daemon::read(&self.status_file);
+        }
+    }
+
+    /// Takes the next look into account. A failure is kept to be shown, and what was seen before stays.
+    pub(super) fn take_in(&mut self, seen: Result<Seen>) {
+        self.hear();
+        let Seen { look, no_counters } = match seen {
+            Ok(seen) => seen,
             Err(error) => {
                 self.problem = Some(format!("{error:#}"));
                 return;
             }
         };
         self.problem = None;
-        if self.daemon != Daemon::NotHere {
-            self.daemon = Daemon::read(&self.status_file);
-        }
         if look.machine.snapshot.time == self.machine().snapshot.time && !self.saved {
             // A backend to which looking is dear has shown the same look again: there is no news yet.
             self.changes.clear();
@@ -125,7 +134,8 @@ impl<'a> Top<'a> {
         self.changes = self.states.update(&look.machine.snapshot);
         for change in &self.changes {
             self.changed.insert(change.slice, look.machine.snapshot.time);
-            if change.slice == self.selected {
+            // What is asked for will be told of the slice as it is then.
+            if change.slice == self.selected && self.asked.is_none() {
                 self.explanation = None;
             }
         }
@@ -140,7 +150,8 @@ impl<'a> Top<'a> {
         self.look = look;
         self.no_counters = no_counters;
         if !self.machine().snapshot.slices.iter().any(|slice| slice.id == self.selected) {
-            self.selected = self.machine().snapshot.slices.first().map_or(SliceId(0), |slice| slice.id);
+            let first = self.machine().snapshot.slices.first().map_or(SliceId(0), |slice| slice.id);
+            self.select(first);
         }
         self.note_history();
     }
@@ -151,12 +162,6 @@ impl<'a> Top<'a> {
         if self.history.len() > HISTORY {
             self.history.pop_front();
         }
-    }
-
-    /// Waits for a slice to change its state or for `timeout`.
-    pub(super) fn wait(&self, timeout: Duration) -> Result<()> {
-        self.backend.wait_event(timeout)?;
-        Ok(())
     }
 
     pub(super) fn machine(&self) -> &Machine {
@@ -196,8 +201,12 @@ impl<'a> Top<'a> {
         };
         let Some(last) = ids.len().checked_sub(1) else { return };
         let at = ids.iter().position(|&id| id == self.selected).unwrap_or(0);
-        self.selected = ids[at.saturating_add_signed(by).min(last)];
-        self.explanation = None;
+        self.select(ids[at.saturating_add_signed(by).min(last)]);
+    }
+
+    fn select(&mut self, slice: SliceId) {
+        self.selected = slice;
+        self.leave_pages();
     }
 
     /// Halves or doubles the period, within bounds.
@@ -207,16 +216,28 @@ impl<'a> Top<'a> {
         self.interval = wanted.clamp(shortest, longest);
     }
 
-    /// Looks at the pages of the selected slice.
+    /// Asks for the pages of the selected slice.
     pub(super) fn explain(&mut self) {
         let Some(slice) = self.slice() else { return };
-        self.explanation = Some(match self.backend.contents(slice.id, Detail::default()) {
-            Ok(contents) => {
-                let holdings = Holdings::of(&contents);
-                plain_words(self.machine(), slice, &contents, &holdings)
-            }
+        self.asked = Some(slice.id);
+        self.explanation = Some("Its pages are being looked at.".to_owned());
+    }
+
+    /// Explains a slice by its pages, if somebody still wants to know.
+    pub(super) fn explained(&mut self, slice: SliceId, pages: Pages) {
+        if self.explanation.is_none() || slice != self.selected {
+            return;
+        }
+        let Some(slice) = self.slice() else { return };
+        self.explanation = Some(match pages {
+            Ok((contents, holdings)) => plain_words(self.machine(), slice, &contents, &holdings),
             Err(error) => error.to_string(),
         });
+    }
+
+    /// Back from the pages of a slice.
+    pub(super) fn leave_pages(&mut self) {
+        (self.explanation, self.asked) = (None, None);
     }
 
     /// What is to be said of the selected slice, without a look at its pages.
@@ -233,6 +254,12 @@ impl<'a> Top<'a> {
             }
             None => words,
         }
+    }
+
+    /// What the daemon says of this machine.
+    pub(super) fn governor(&self) -> Words {
+        let nodes: BTreeSet<NodeId> = self.machine().zones.iter().map(|zone| zone.node).collect();
+        self.daemon.words(nodes.len() > 1)
     }
 
     /// What a person should know about this machine before anything else.
@@ -254,19 +281,6 @@ impl<'a> Top<'a> {
             "This kernel is without ramslice: only ramsliced or `ramslice guard` wake any.".to_owned()
         })
     }
-}
-
-/// A look, and why there are no counters in it.
-fn take(backend: &dyn Backend) -> Result<(Look, Option<String>)> {
-    let machine = backend.machine()?;
-    let (work, problem) = match backend.work() {
-        Ok(work) => (Some(work), None),
-        Err(error) if error.kind() == ErrorKind::Permission => {
-            (None, Some("only root can read what was moved and dropped".to_owned()))
-        }
-        Err(error) => (None, Some(error.to_string())),
-    };
-    Ok((Look { machine, work }, problem))
 }
 
 fn census(machine: &Machine) -> Census {

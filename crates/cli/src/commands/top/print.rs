@@ -4,12 +4,13 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::Result;
-use ramslice_types::{Census, Info};
+use ramslice_types::{Backend, Census, Info};
 use serde::Serialize;
 
 use super::draw::{self, Row, Tone};
 use super::governor::Daemon;
 use super::joules::Figures;
+use super::looker::{Looker, Seen};
 use super::model::Top;
 use super::rates::Flow;
 use crate::commands::watch::Change;
@@ -40,7 +41,7 @@ struct Body<'a> {
     notes: Vec<String>,
 }
 
-fn body<'a>(top: &'a Top<'_>) -> Body<'a> {
+fn body(top: &Top) -> Body<'_> {
     let machine = top.machine();
     Body {
         event_seq: machine.snapshot.event_seq,
@@ -58,10 +59,15 @@ fn body<'a>(top: &'a Top<'_>) -> Body<'a> {
 }
 
 /// Looks, waits an interval, looks again, and prints what the screen would show. In a saved machine no time passes.
-pub(super) fn once(top: &mut Top<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
+pub(super) fn once(
+    top: &mut Top,
+    backend: &dyn Backend,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<()> {
     if !top.saved {
         std::thread::sleep(top.interval);
-        top.refresh();
+        top.take_in(Seen::take(backend));
         if let Some(problem) = &top.problem {
             anyhow::bail!("the second look failed: {problem}");
         }
@@ -84,7 +90,14 @@ pub(super) fn once(top: &mut Top<'_>, context: &Context, out: &mut dyn Write) ->
 }
 
 /// A line for each look, until Ctrl-C or `count` lines.
-pub(super) fn lines(top: &mut Top<'_>, count: Option<u64>, json: bool, out: &mut dyn Write) -> Result<()> {
+pub(super) fn lines(
+    top: &mut Top,
+    backend: &dyn Backend,
+    looker: &mut Looker,
+    count: Option<u64>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
     interruptible(|interrupt| {
         let mut printed = 0;
         loop {
@@ -104,11 +117,12 @@ pub(super) fn lines(top: &mut Top<'_>, count: Option<u64>, json: bool, out: &mut
                     return Ok(());
                 }
                 // Changes within a period belong to its line.
-                top.wait(top.interval.saturating_sub(start.elapsed()))?;
+                backend.wait_event(top.interval.saturating_sub(start.elapsed()))?;
                 let left = top.interval.saturating_sub(start.elapsed());
                 std::thread::sleep(left.min(crate::commands::interrupt::TICK));
             }
-            top.refresh();
+            let Some(seen) = looker.look(|| !interrupt.requested())? else { return Ok(()) };
+            top.take_in(seen);
             if let Some(problem) = &top.problem {
                 anyhow::bail!("{problem}");
             }
@@ -116,7 +130,7 @@ pub(super) fn lines(top: &mut Top<'_>, count: Option<u64>, json: bool, out: &mut
     })
 }
 
-fn line(top: &Top<'_>) -> String {
+fn line(top: &Top) -> String {
     let machine = top.machine();
     let mut text = format!("{:.3} s: {}", machine.snapshot.time.as_secs_f64(), status::totals(machine));
     if let Some(last) = &top.last {
@@ -128,7 +142,9 @@ fn line(top: &Top<'_>) -> String {
             text.push_str(&format!(", {} pages moved, {} dropped", work.migrated, work.dropped));
         }
     }
-    for words in top.joules.iter().map(super::joules::Joules::words).chain(top.daemon.short()) {
+    for words in
+        top.joules.iter().map(super::joules::Joules::words).chain(top.governor().first.into_iter().take(1))
+    {
         text.push_str("; ");
         text.push_str(&words);
     }

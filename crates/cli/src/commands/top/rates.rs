@@ -101,8 +101,7 @@ mod tests {
     use ramslice_types::{SliceId, Snapshot};
 
     fn look(seconds: u64, demand: u64, work: Option<Work>) -> Look {
-        let file = std::path::Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
-            .join("tests/data/guest-8g.json");
+        let file = crate::commands::top::slow::saved("guest-8g.json");
         let mut machine: Machine = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
         machine.snapshot = Snapshot { time: Duration::from_secs(seconds), ..machine.snapshot };
         machine.zones[0].woken_by_demand = demand;

@@ -11,7 +11,9 @@ use ratatui::text::{Line, Text};
 use ratatui::{DefaultTerminal, Frame};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
+use super::HINT;
 use super::draw::{self, Row, Tone};
+use super::looker::{Answer, Ask, Looker};
 use super::model::Top;
 use crate::commands::watch_screen::glyphs;
 use crate::render::Screen;
@@ -34,29 +36,27 @@ enum Next {
 }
 
 /// Shows the machine until `q`, Ctrl-C or a signal to end.
-pub(super) fn run(top: &mut Top<'_>, screen: Screen) -> Result<()> {
-    top.screen = screen;
+pub(super) fn run(top: Top, looker: Looker) -> Result<()> {
     let end = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&end)).context("handling signals")?;
     }
     // On a panic, its hook gives the terminal back before the message is printed.
     let mut terminal = ratatui::try_init().context("taking over the terminal")?;
-    let result = show(top, &mut terminal, &end);
+    let result = show(&mut Session::new(top, looker), &mut terminal, &end);
     ratatui::restore();
     result
 }
 
-fn show(top: &mut Top<'_>, terminal: &mut DefaultTerminal, end: &AtomicBool) -> Result<()> {
-    let mut looked = Instant::now();
+fn show(session: &mut Session, terminal: &mut DefaultTerminal, end: &AtomicBool) -> Result<()> {
     loop {
-        terminal.draw(|frame| draw(top, frame))?;
+        terminal.draw(|frame| draw(&session.top, frame))?;
         loop {
             if end.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let next = if event::poll(TICK)? { handle(top, &event::read()?) } else { Next::Nothing };
-            match next {
+            let event = if event::poll(TICK)? { Some(event::read()?) } else { None };
+            match session.step(event.as_ref())? {
                 Next::Quit => return Ok(()),
                 Next::Suspend => {
                     suspend(terminal)?;
@@ -69,12 +69,64 @@ fn show(top: &mut Top<'_>, terminal: &mut DefaultTerminal, end: &AtomicBool) -> 
                 Next::Draw => break,
                 Next::Nothing => {}
             }
-            if !top.paused && looked.elapsed() >= top.interval {
-                top.refresh();
-                looked = Instant::now();
-                break;
-            }
         }
+    }
+}
+
+/// What is shown, and who looks meanwhile.
+struct Session {
+    top: Top,
+    looker: Looker,
+    /// When the last look was over.
+    looked: Instant,
+    /// When the daemon was last heard.
+    heard: Instant,
+}
+
+impl Session {
+    fn new(top: Top, looker: Looker) -> Self {
+        let now = Instant::now();
+        Self { top, looker, looked: now, heard: now }
+    }
+
+    /// Does what a key asks for, takes in what was seen meanwhile, and has the looker look when it is time. Waits for nothing.
+    fn step(&mut self, event: Option<&Event>) -> Result<Next> {
+        let next = event.map_or(Next::Nothing, |event| handle(&mut self.top, event));
+        let changed = self.attend()?;
+        Ok(if changed && next == Next::Nothing { Next::Draw } else { next })
+    }
+
+    /// Says whether there is something else to show.
+    fn attend(&mut self) -> Result<bool> {
+        let top = &mut self.top;
+        let mut changed = true;
+        match self.looker.answer(Duration::ZERO)? {
+            // What is shown stays. The next look goes on from there.
+            Some(Answer::Machine(_)) if top.paused => {}
+            Some(Answer::Machine(seen)) => {
+                top.take_in(seen);
+                (self.looked, self.heard) = (Instant::now(), Instant::now());
+            }
+            Some(Answer::Pages(slice, pages)) => top.explained(slice, pages),
+            None => changed = false,
+        }
+        let due = |since: Instant| !top.paused && since.elapsed() >= top.interval;
+        match self.looker.busy() {
+            None if top.asked.is_some() || due(self.looked) => {
+                self.looker.ask(top.asked.take().map_or(Ask::Machine, Ask::Pages))?;
+            }
+            // Its words are told to be old otherwise, if the look takes long.
+            Some(_) if due(self.heard) => {
+                top.hear();
+                self.heard = Instant::now();
+                changed = true;
+            }
+            _ => {}
+        }
+        let looking = self.looker.busy().is_some_and(|time| time >= HINT);
+        changed |= looking != top.looking;
+        top.looking = looking;
+        Ok(changed)
     }
 }
 
@@ -86,7 +138,7 @@ fn suspend(terminal: &mut DefaultTerminal) -> Result<()> {
     Ok(terminal.clear()?)
 }
 
-fn handle(top: &mut Top<'_>, event: &Event) -> Next {
+fn handle(top: &mut Top, event: &Event) -> Next {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => press(top, *key),
         Event::Resize(..) => Next::Draw,
@@ -94,7 +146,7 @@ fn handle(top: &mut Top<'_>, event: &Event) -> Next {
     }
 }
 
-fn press(top: &mut Top<'_>, key: KeyEvent) -> Next {
+fn press(top: &mut Top, key: KeyEvent) -> Next {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
             KeyCode::Char('c') => Next::Quit,
@@ -106,7 +158,7 @@ fn press(top: &mut Top<'_>, key: KeyEvent) -> Next {
     match key.code {
         // Back to the screen first, as people are used to.
         KeyCode::Esc if top.help => top.help = false,
-        KeyCode::Esc if top.explanation.is_some() => top.explanation = None,
+        KeyCode::Esc if top.explanation.is_some() => top.leave_pages(),
         KeyCode::Esc | KeyCode::Char('q') => return Next::Quit,
         KeyCode::Char('?' | 'h') | KeyCode::F(1) => top.help = !top.help,
         KeyCode::Char('p' | ' ') => top.paused = !top.paused,
@@ -127,7 +179,7 @@ fn press(top: &mut Top<'_>, key: KeyEvent) -> Next {
     Next::Draw
 }
 
-fn draw(top: &Top<'_>, frame: &mut Frame<'_>) {
+fn draw(top: &Top, frame: &mut Frame<'_>) {
     let area = frame.area();
     let rows = draw::rows(top, area.width, usize::from(area.height));
     let lines: Vec<Line<'_>> = rows.into_iter().map(|row| line(&top.screen, area.width, row)).collect();

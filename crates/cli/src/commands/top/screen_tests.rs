@@ -1,21 +1,21 @@
 use super::*;
 use crate::commands::top::governor::{self, Daemon, Status};
 use crate::commands::top::joules::Joules;
-use crate::commands::top::model::Top;
+use crate::commands::top::looker::Seen;
+use crate::commands::top::slow::{Slow, saved};
 use crate::commands::top::{Args, Sort};
 use crate::render::Depth;
 use clap::Parser;
 use ramslice_energy::Clock;
 use ramslice_kernel::ReplayBackend;
-use ramslice_types::{Backend, Op, Request, SliceId, Work};
+use ramslice_types::{Backend, Machine, NodeId, Op, Request, SliceId, Work};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A saved machine, with counters as a kernel has them.
 fn backend() -> ReplayBackend {
-    let file = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
-    let machine = ReplayBackend::open(&file).unwrap().machine().unwrap();
+    let machine = ReplayBackend::open(&saved("guest-8g.json")).unwrap().machine().unwrap();
     ReplayBackend::with_work(machine, Some(Work::default()))
 }
 
@@ -29,13 +29,16 @@ fn args(words: &[&str]) -> Args {
     Line::parse_from(["top"].iter().chain(words)).args
 }
 
-fn top<'a>(backend: &'a ReplayBackend, words: &[&str]) -> Top<'a> {
-    let args = args(&[&["--status-file", "/nonexistent/status.json"], words].concat());
+fn top(backend: &dyn Backend, words: &[&str]) -> Top {
+    let mut args = args(words);
+    if args.status_file == Path::new(governor::STATUS) {
+        args.status_file = "/nonexistent/status.json".into();
+    }
     let joules = args.profile.as_ref().map(|name| Joules::with_clock(&args, name, Clock::Real).unwrap());
-    Top::new(backend, &args, false, Screen::plain(), joules).unwrap()
+    Top::new(Seen::take(backend).unwrap(), &args, false, Screen::plain(), joules)
 }
 
-fn shown(top: &Top<'_>, width: u16, height: u16) -> String {
+fn shown(top: &Top, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(top, frame)).unwrap();
     let buffer = terminal.backend().buffer();
@@ -46,7 +49,7 @@ fn shown(top: &Top<'_>, width: u16, height: u16) -> String {
     lines.collect()
 }
 
-fn key(top: &mut Top<'_>, code: KeyCode) -> Next {
+fn key(top: &mut Top, code: KeyCode) -> Next {
     press(top, KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -109,7 +112,7 @@ fn rates_come_from_what_was_done_and_when() {
     assert_eq!(done.slices_done, 2);
     // In a saved machine no time passes by itself.
     top.look.machine.snapshot.time -= Duration::from_secs(4);
-    top.refresh();
+    top.take_in(Seen::take(&backend));
     let flow = top.last.unwrap();
     assert_eq!((flow.slices_off, flow.time), (2, Duration::from_secs(4)));
     assert_eq!(flow.work.unwrap().migrated, done.migrated);
@@ -122,10 +125,10 @@ fn a_look_that_is_no_news_leaves_the_rates_as_they_were_and_counts_nothing_twice
     let backend = backend();
     let mut top = top(&backend, &[]);
     top.look.machine.snapshot.time -= Duration::from_secs(4);
-    top.refresh();
+    top.take_in(Seen::take(&backend));
     let (before, total) = (shown(&top, 100, 40), top.total);
     assert!(before.contains("in 4 s"), "{before}");
-    top.refresh();
+    top.take_in(Seen::take(&backend));
     assert_eq!((shown(&top, 100, 40), top.total, top.last), (before, total, None));
 }
 
@@ -180,27 +183,129 @@ fn the_price_order_is_that_of_compact_and_what_cannot_be_emptied_comes_last() {
     assert!(prices.len() > 2 && prices.is_sorted(), "{prices:?}");
 }
 
+/// The screen of a machine at which looking takes long, which looks as often as it may.
+fn session(backend: &Arc<Slow>, words: &[&str]) -> Session {
+    let top = top(&**backend, &[words, &["--interval", "100ms"]].concat());
+    Session::new(top, Looker::new(Arc::clone(backend) as Arc<dyn Backend>))
+}
+
+/// Goes on without a key until something is so.
+fn until(session: &mut Session, what: &str, is_so: impl Fn(&Top) -> bool) {
+    let begun = Instant::now();
+    while !is_so(&session.top) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}:\n{}", shown(&session.top, 100, 40));
+        session.step(None).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn pressed(session: &mut Session, code: KeyCode) -> Next {
+    session.step(Some(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))).unwrap()
+}
+
+#[test]
+fn keys_work_and_the_daemon_is_heard_while_a_look_takes_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("status.json");
+    let backend = Arc::new(Slow::new("guest-8g.json"));
+    let mut session = session(&backend, &["--status-file", file.to_str().unwrap()]);
+    assert!(shown(&session.top, 80, 24).contains("[every 100ms]"));
+    backend.hold(true);
+    until(&mut session, "it looks", |_| backend.looks() == 2);
+    assert_eq!(pressed(&mut session, KeyCode::Down), Next::Draw);
+    assert_eq!(session.top.selected, SliceId(1));
+    assert_eq!(session.step(Some(&Event::Resize(80, 24))).unwrap(), Next::Draw);
+    until(&mut session, "it says that it looks", |top| shown(top, 80, 24).contains("[looking]"));
+    std::fs::write(&file, governor::tests::TEXT).unwrap();
+    until(&mut session, "the daemon is heard", |top| shown(top, 100, 40).contains("governor (observe"));
+    assert_eq!(backend.looks(), 2, "one look at a time");
+    assert_eq!(pressed(&mut session, KeyCode::Char('q')), Next::Quit);
+
+    backend.pass(Duration::from_secs(4));
+    backend.hold(false);
+    until(&mut session, "what it saw is shown", |top| shown(top, 100, 40).contains("in 4 s"));
+    assert!(!shown(&session.top, 100, 40).contains("looking"));
+}
+
+#[test]
+fn a_paused_screen_stays_also_if_it_was_paused_during_a_look() {
+    let backend = Arc::new(Slow::new("guest-8g.json"));
+    let mut session = session(&backend, &[]);
+    backend.pass(Duration::from_secs(4));
+    backend.hold(true);
+    until(&mut session, "it looks", |_| backend.looks() == 2);
+    pressed(&mut session, KeyCode::Char('p'));
+    backend.hold(false);
+    while session.looker.busy().is_some() {
+        session.step(None).unwrap();
+    }
+    assert_eq!(session.top.machine().snapshot.time, Duration::ZERO);
+    pressed(&mut session, KeyCode::Char('p'));
+    until(&mut session, "it goes on", |top| top.total.time == Duration::from_secs(4));
+}
+
 #[test]
 fn a_slice_is_explained_by_a_sentence_and_its_pages_on_request() {
-    let file =
-        PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-pages.json");
-    let backend = ReplayBackend::open(&file).unwrap();
-    let mut top = top(&backend, &[]);
-    top.selected = SliceId(2);
-    assert!(top.words().contains("Enter tells"), "{}", top.words());
-    key(&mut top, KeyCode::Enter);
-    assert!(top.words().contains("slab objects have to be freed"), "{}", top.words());
-    key(&mut top, KeyCode::Down);
-    assert!(!top.words().contains("slab objects have to be freed"), "it was of another slice");
-    top.selected = SliceId(0);
-    key(&mut top, KeyCode::Enter);
-    assert!(top.words().contains("does not tell the pages of slice 0"), "{}", top.words());
+    let backend = Arc::new(Slow::new("guest-pages.json"));
+    let mut session = session(&backend, &[]);
+    session.top.selected = SliceId(2);
+    assert!(session.top.words().contains("Enter tells"), "{}", session.top.words());
+    backend.hold(true);
+    until(&mut session, "it looks", |_| backend.looks() == 2);
+    // Behind the look that is under way.
+    pressed(&mut session, KeyCode::Enter);
+    assert!(session.top.words().contains("being looked at"), "{}", session.top.words());
+    backend.hold(false);
+    let slab = "slab objects have to be freed";
+    until(&mut session, "pages are told", |top| top.words().contains(slab));
+    pressed(&mut session, KeyCode::Down);
+    assert!(!session.top.words().contains(slab), "it was of another slice");
+
+    // Whoever does not wait for it is not told.
+    pressed(&mut session, KeyCode::Up);
+    pressed(&mut session, KeyCode::Enter);
+    pressed(&mut session, KeyCode::Esc);
+    while session.looker.busy().is_some() {
+        session.step(None).unwrap();
+    }
+    assert!(!session.top.words().contains(slab), "{}", session.top.words());
+
+    session.top.selected = SliceId(0);
+    pressed(&mut session, KeyCode::Enter);
+    until(&mut session, "there are none", |top| top.words().contains("does not tell the pages of slice 0"));
+}
+
+#[test]
+fn the_reasons_of_other_zones_and_notes_are_shown_where_there_is_room() {
+    let mut machine = backend().machine().unwrap();
+    let top = |machine: Machine| {
+        let mut top = top(&ReplayBackend::new(machine), &[]);
+        top.daemon = running();
+        top
+    };
+    let text = shown(&top(machine.clone()), 160, 60);
+    let normal = "governor (observe) in Normal: does nothing: the 40 slices that are on are needed; expects at most 42 slices";
+    assert!(text.contains(normal), "{text}");
+    let dma32 = "in DMA32: does nothing: the 28 slices that are on are needed";
+    assert!(text.lines().any(|line| line == dma32), "{text}");
+    assert!(text.contains("\nnote: What is saved is a guess"), "{text}");
+
+    machine.zones[0].node = NodeId(1);
+    let top = top(machine);
+    let text = shown(&top, 160, 60);
+    assert!(
+        text.contains("governor (observe) in node 0 Normal: ")
+            && text.lines().any(|line| line.starts_with("in node 0 DMA32: ")),
+        "{text}"
+    );
+    // As many as there is room for, and of the first one its beginning.
+    let text = shown(&top, 80, 12);
+    assert!(text.contains("governor (observe) in node 0 Normal: ") && !text.contains("DMA32: "), "{text}");
 }
 
 #[test]
 fn without_a_daemon_or_counters_it_says_so() {
-    let file = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
-    let backend = ReplayBackend::open(&file).unwrap();
+    let backend = ReplayBackend::open(&saved("guest-8g.json")).unwrap();
     let top = top(&backend, &[]);
     let text = shown(&top, 100, 40);
     assert!(text.contains("no daemon runs"), "{text}");
@@ -226,7 +331,7 @@ fn a_kernel_without_ramslice_is_named_as_one() {
 fn without_colours_there_are_none() {
     let backend = backend();
     let mut top = top(&backend, &[]);
-    let colours = |top: &Top<'_>| {
+    let colours = |top: &Top| {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
         terminal.draw(|frame| draw(top, frame)).unwrap();
         let reset = ratatui::style::Color::Reset;

@@ -1,0 +1,170 @@
+//! Looks at a machine in a thread of their own. On a kernel without ramslice one may walk all of memory, for many seconds: keys
+//! and signals are not to wait for it.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use ramslice_types::{Backend, BackendError, Contents, Detail, ErrorKind, Holdings, SliceId};
+
+use super::rates::Look;
+use crate::commands::interrupt::TICK;
+
+/// A look.
+pub(super) struct Seen {
+    pub(super) look: Look,
+    /// Why there are no counters in it.
+    pub(super) no_counters: Option<String>,
+}
+
+impl Seen {
+    /// Looks.
+    pub(super) fn take(backend: &dyn Backend) -> Result<Self> {
+        // The machine bears the time at which its look began. Counters that are read after a long look would be of another
+        // time, and rates are by that of the machine.
+        let (work, no_counters) = match backend.work() {
+            Ok(work) => (Some(work), None),
+            Err(error) if error.kind() == ErrorKind::Permission => {
+                (None, Some("only root can read what was moved and dropped".to_owned()))
+            }
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Ok(Self { look: Look { machine: backend.machine()?, work }, no_counters })
+    }
+}
+
+/// What to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// The machine.
+    Machine,
+    /// The pages of a slice.
+    Pages(SliceId),
+}
+
+/// The pages of a slice, as far as they can be told.
+pub(super) type Pages = Result<(Contents, Holdings), BackendError>;
+
+/// What was seen.
+pub(super) enum Answer {
+    Machine(Result<Seen>),
+    Pages(SliceId, Pages),
+}
+
+/// Whoever looks. Does one thing at a time, since each may keep a CPU busy.
+///
+/// The thread owns the backend with others, and nobody waits for its end: what it does can be broken off anywhere, as by a
+/// program that is killed. It ends after what it is at, or with the program.
+pub(super) struct Looker {
+    asks: Sender<Ask>,
+    answers: Receiver<Answer>,
+    /// Since when it is at work.
+    since: Option<Instant>,
+}
+
+impl Looker {
+    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
+        let (asks, asked) = mpsc::channel();
+        let (answered, answers) = mpsc::channel();
+        thread::spawn(move || {
+            for ask in asked {
+                let answer = match ask {
+                    Ask::Machine => Answer::Machine(Seen::take(&*backend)),
+                    Ask::Pages(slice) => Answer::Pages(slice, pages(&*backend, slice)),
+                };
+                // Nobody may be there any more.
+                if answered.send(answer).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { asks, answers, since: None }
+    }
+
+    /// How long it has been at work; nothing if it is not.
+    pub(super) fn busy(&self) -> Option<Duration> {
+        self.since.map(|since| since.elapsed())
+    }
+
+    /// Begins to look.
+    pub(super) fn ask(&mut self, ask: Ask) -> Result<()> {
+        self.since = Some(Instant::now());
+        self.asks.send(ask).context(GONE)
+    }
+
+    /// What was seen, if that is known within a time.
+    pub(super) fn answer(&mut self, within: Duration) -> Result<Option<Answer>> {
+        match self.answers.recv_timeout(within) {
+            Ok(answer) => {
+                self.since = None;
+                Ok(Some(answer))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!(GONE),
+        }
+    }
+
+    /// Looks at the machine and waits for it, as long as `goes_on` says so.
+    pub(super) fn look(&mut self, goes_on: impl Fn() -> bool) -> Result<Option<Result<Seen>>> {
+        self.ask(Ask::Machine)?;
+        while goes_on() {
+            if let Some(Answer::Machine(seen)) = self.answer(TICK)? {
+                // What ends the wait may have ended the look, too: that is no failure.
+                return Ok(goes_on().then_some(seen));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// It cannot end before whoever asks, but by a panic.
+const GONE: &str = "looking at the machine has ended";
+
+fn pages(backend: &dyn Backend, slice: SliceId) -> Pages {
+    let contents = backend.contents(slice, Detail::default())?;
+    let holdings = Holdings::of(&contents);
+    Ok((contents, holdings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rates::Flow;
+    use super::super::slow::{PAGES_PER_SECOND, Slow};
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn counters_are_of_the_time_at_which_a_look_began_however_long_it_took() {
+        let backend = Slow::new("guest-8g.json");
+        // The first look walks all of memory, the second one does not.
+        backend.takes(Duration::from_secs(13));
+        let first = Seen::take(&backend).unwrap();
+        backend.takes(Duration::ZERO);
+        backend.pass(Duration::from_secs(1));
+        let second = Seen::take(&backend).unwrap();
+        let flow = Flow::between(&first.look, &second.look, &[]);
+        assert_eq!(flow.time, Duration::from_secs(14));
+        assert_eq!(flow.work.unwrap().migrated.0, 14 * PAGES_PER_SECOND);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_look_that_is_not_wanted_any_more() {
+        let backend = Arc::new(Slow::new("guest-8g.json"));
+        let mut looker = Looker::new(backend.clone());
+        assert!(looker.look(|| true).unwrap().unwrap().is_ok());
+        backend.hold(true);
+        let asked = Cell::new(0);
+        let seen = looker.look(|| {
+            asked.set(asked.get() + 1);
+            asked.get() < 3
+        });
+        assert!(seen.unwrap().is_none());
+        // Not for its thread, either.
+        let begun = Instant::now();
+        drop(looker);
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        backend.hold(false);
+    }
+}

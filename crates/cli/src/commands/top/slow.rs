@@ -1,0 +1,126 @@
+//! For tests: a machine at which looking takes long, as where all of memory has to be walked.
+
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use ramslice_kernel::ReplayBackend;
+use ramslice_types::{
+    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Machine, Outcome, Pages, Price,
+    PriceParameter, Request, SliceId, Snapshot, Work, Zone,
+};
+
+/// Pages that are moved in a second.
+pub(super) const PAGES_PER_SECOND: u64 = 100;
+/// Longer than any test takes; then whoever waits for the looks fails instead of hanging.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A file of this crate's tests.
+pub(super) fn saved(name: &str) -> PathBuf {
+    PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data").join(name)
+}
+
+/// A saved machine whose looks wait until they may go on.
+pub(super) struct Slow {
+    machine: ReplayBackend,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    held: bool,
+    /// The machine's clock, which a look moves by so much.
+    now: Duration,
+    takes: Duration,
+    looks: u32,
+}
+
+impl Slow {
+    pub(super) fn new(file: &str) -> Self {
+        let machine = ReplayBackend::open(&saved(file)).unwrap();
+        Self { machine, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// From now on looks do not end, or do again.
+    pub(super) fn hold(&self, held: bool) {
+        self.state.lock().unwrap().held = held;
+        self.changed.notify_all();
+    }
+
+    /// Looks take so long by the machine's clock.
+    pub(super) fn takes(&self, time: Duration) {
+        self.state.lock().unwrap().takes = time;
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&self, time: Duration) {
+        self.state.lock().unwrap().now += time;
+    }
+
+    /// How many looks have begun.
+    pub(super) fn looks(&self) -> u32 {
+        self.state.lock().unwrap().looks
+    }
+}
+
+impl Backend for Slow {
+    fn machine(&self) -> Result<Machine, BackendError> {
+        let mut machine = self.machine.machine()?;
+        let mut state = self.state.lock().unwrap();
+        state.looks += 1;
+        machine.snapshot.time = state.now;
+        let (mut state, late) = self.changed.wait_timeout_while(state, LONGEST, |state| state.held).unwrap();
+        if late.timed_out() {
+            return Err(BackendError::new(ErrorKind::Failed, "the look was never let go on"));
+        }
+        let takes = state.takes;
+        state.now += takes;
+        Ok(machine)
+    }
+
+    fn work(&self) -> Result<Work, BackendError> {
+        let millis = self.state.lock().unwrap().now.as_millis() as u64;
+        Ok(Work { migrated_pages: Pages(millis * PAGES_PER_SECOND / 1000), ..Work::default() })
+    }
+
+    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+        self.machine.contents(slice, detail)
+    }
+
+    fn info(&self) -> Result<Info, BackendError> {
+        self.machine.info()
+    }
+
+    fn zones(&self) -> Result<Vec<Zone>, BackendError> {
+        self.machine.zones()
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+        self.machine.snapshot()
+    }
+
+    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+        self.machine.request(request)
+    }
+
+    fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
+        self.machine.wait_event(timeout)
+    }
+
+    fn slice_bytes(&self) -> Result<Bytes, BackendError> {
+        self.machine.slice_bytes()
+    }
+
+    fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
+        self.machine.set_slice_bytes(size)
+    }
+
+    fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
+        self.machine.price_parameter(parameter)
+    }
+
+    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+        self.machine.set_price_parameter(parameter, value)
+    }
+}

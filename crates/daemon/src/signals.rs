@@ -1,0 +1,47 @@
+//! Signals, and how they wake the loop.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Signals that came.
+#[derive(Debug)]
+pub struct Signals {
+    /// The settings are to be read again.
+    pub reload: Arc<AtomicBool>,
+    /// The daemon is to end.
+    pub stop: Arc<AtomicBool>,
+    /// Has a byte when one came, or when the guard has something to tell.
+    pub woken: UnixStream,
+    /// Whoever writes to it has the loop look.
+    pub waker: UnixStream,
+}
+
+impl Signals {
+    /// Handles them from now on.
+    ///
+    /// # Errors
+    /// If there are no sockets, or signals cannot be handled.
+    pub fn install() -> Result<Self> {
+        let (woken, waker) = UnixStream::pair().context("a pair of sockets")?;
+        woken.set_nonblocking(true).context("a socket")?;
+        waker.set_nonblocking(true).context("a socket")?;
+        let (reload, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        for (signal, flag) in [(SIGHUP, &reload), (SIGTERM, &stop), (SIGINT, &stop)] {
+            signal_hook::flag::register(signal, Arc::clone(flag)).context("handling signals")?;
+            let waker = waker.try_clone().context("a socket")?;
+            signal_hook::low_level::pipe::register(signal, waker).context("handling signals")?;
+        }
+        Ok(Self { reload, stop, woken, waker })
+    }
+
+    /// Empties [`Self::woken`].
+    pub fn drain(&self) {
+        let mut bytes = [0; 64];
+        while (&self.woken).read(&mut bytes).is_ok_and(|read| read > 0) {}
+    }
+}

@@ -1,0 +1,133 @@
+//! What ends a request before all is done: its deadline, memory that somebody wants, a block that no page leaves any more.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ramslice_types::{Bytes, Reason};
+use tracing::debug;
+
+use super::HotplugBackend;
+use super::guard::LOOK;
+use super::look::{Look, available};
+
+/// A block that no page has left for so long waits for one that is pinned: the kernel would try for ever.
+const STUCK: Duration = Duration::from_secs(2);
+
+/// How often the pages of a block that is being emptied are counted.
+const COUNT: Duration = Duration::from_secs(1);
+
+/// The limits of a request.
+pub(super) struct Limits<'a> {
+    backend: &'a HotplugBackend,
+    /// With less than this available, a guard would wake slices.
+    floor: Bytes,
+    /// When to look again, in milliseconds of the monotonic clock.
+    next_ms: AtomicU64,
+    short: AtomicBool,
+    /// On the monotonic clock.
+    pub(super) end: Duration,
+}
+
+impl<'a> Limits<'a> {
+    /// Those of a request that takes memory away while its lock keeps guards from waking any; `floor` is 0 for others.
+    pub(super) fn new(backend: &'a HotplugBackend, floor: Bytes) -> Self {
+        let (next_ms, short) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { backend, floor, next_ms, short, end: Duration::MAX }
+    }
+
+    /// Whether a guard waits, or would have to wake slices: one of another program cannot say so.
+    pub(super) fn memory_is_wanted(&self) -> bool {
+        self.backend.wanted() || self.short.load(Ordering::Relaxed) || self.is_short()
+    }
+
+    fn is_short(&self) -> bool {
+        let now = ms(self.backend.system.now());
+        if self.floor == Bytes(0) || now < self.next_ms.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.next_ms.store(now + ms(LOOK), Ordering::Relaxed);
+        let short = available(&*self.backend.system).is_ok_and(|available| available < self.floor);
+        if short {
+            debug!(floor = %self.floor, "memory is wanted");
+            self.short.store(true, Ordering::Relaxed);
+        }
+        short
+    }
+
+    /// Why nothing more is to be begun.
+    pub(super) fn over(&self) -> Option<Reason> {
+        if self.backend.system.now() >= self.end {
+            return Some(Reason::Deadline);
+        }
+        self.memory_is_wanted().then_some(Reason::Pressure)
+    }
+}
+
+/// Watches over a block while it is being emptied.
+pub(super) struct Emptying<'a> {
+    pub(super) limits: &'a Limits<'a>,
+    pub(super) look: &'a Look,
+    pub(super) number: u64,
+    /// Nobody asked for this one by name: others may be easier.
+    pub(super) gives_up: bool,
+    /// When it was last seen that pages left, and when to look again.
+    pub(super) left_ms: AtomicU64,
+    next_ms: AtomicU64,
+    users: AtomicU64,
+    stuck: AtomicBool,
+}
+
+impl<'a> Emptying<'a> {
+    /// `users`: pages to leave.
+    pub(super) fn new(
+        limits: &'a Limits<'a>,
+        look: &'a Look,
+        number: u64,
+        gives_up: bool,
+        users: usize,
+    ) -> Self {
+        let now = limits.backend.system.now();
+        Self {
+            limits,
+            look,
+            number,
+            gives_up,
+            left_ms: AtomicU64::new(ms(now)),
+            next_ms: AtomicU64::new(ms(now + COUNT)),
+            users: AtomicU64::new(users as u64),
+            stuck: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the kernel is to end what it does.
+    pub(super) fn ends(&self) -> bool {
+        self.limits.memory_is_wanted() || (self.gives_up && self.is_stuck())
+    }
+
+    /// Whether it ended because no page left any more.
+    pub(super) fn was_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    fn is_stuck(&self) -> bool {
+        let system = &*self.limits.backend.system;
+        let now = ms(system.now());
+        if self.was_stuck() || now < self.next_ms.load(Ordering::Relaxed) {
+            return self.was_stuck();
+        }
+        self.next_ms.store(now + ms(COUNT), Ordering::Relaxed);
+        let Ok(users) = self.look.users(system, self.number) else { return false };
+        let users = users.len() as u64;
+        if users < self.users.swap(users, Ordering::Relaxed) {
+            self.left_ms.store(now, Ordering::Relaxed);
+        } else if users > 0 && now >= self.left_ms.load(Ordering::Relaxed) + ms(STUCK) {
+            debug!(block = self.number, users, "no page leaves it any more");
+            self.stuck.store(true, Ordering::Relaxed);
+        }
+        self.was_stuck()
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
