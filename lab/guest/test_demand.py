@@ -17,6 +17,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import hard
 import harness
 import ramslice_dev as dev
 from harness import MIB, PAGE, Child, Memory
@@ -25,8 +26,11 @@ from harness import MIB, PAGE, Child, Memory
 FILE = 400
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 MADV_PAGEOUT = 21
+MLOCK_ONFAULT = 1
 F_SETPIPE_SZ = 1031
 SO_SNDBUFFORCE = 32
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
 # What must not move while something can be woken.
 STILL = [
     "pswpout", "pgsteal_kswapd", "pgsteal_direct", "pgscan_kswapd", "pgscan_direct", "allocstall_normal",
@@ -103,9 +107,10 @@ class Test(harness.Test):
         self.assertLessEqual(self.woken(), mib // size + 4)
 
     def assert_few_woken(self, what, still=("pswpout", "oom_kill")):
-        """Two slices may wake in passing: for tables, buffers and inodes."""
+        """A few slices may wake in passing: for tables, buffers and inodes, and when a stream had little to recycle for a
+        moment. A whole file would wake ten."""
         print(f"({what}: {self.woken()} woken) ", end="", flush=True)
-        self.assertLessEqual(self.woken(), 2)
+        self.assertLessEqual(self.woken(), 4)
         self.assertEqual(self.moved(still), {})
 
 
@@ -215,6 +220,7 @@ class SleepingDriver(Tries):
 
     def setUp(self):
         super().setUp()
+        self.keep_room()
         limit = dev.SYSFS / "driver_timeout_ms"
         self.addCleanup(dev.write, limit, dev.read(limit))
         # It hangs as long as the test wants, which costs no slice
@@ -224,6 +230,15 @@ class SleepingDriver(Tries):
         self.trie_fd = self.trie(self.SIZE)
         self.addCleanup(os.close, self.trie_fd)
         self.compact()
+
+    def keep_room(self):
+        """Of its own, for all that follows: once memory is short, whatever the interpreter asks for waits for a slice."""
+        harness.libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
+        harness.libc.mallopt(M_MMAP_THRESHOLD, 1 << 25)
+        b"\1" * (16 * MIB)
+        # Of each size it has arenas with room, which what stays in them keeps from being given back
+        objects = [bytes(size) for _ in range(2000) for size in range(16, 480, 16)]
+        self.room = objects[::97]
 
     def answer(self):
         """The driver does, to everybody."""
@@ -248,9 +263,10 @@ class SleepingDriver(Tries):
             number = numbers.stop
         self.assertGreater(2 * number, zone.awake_reserve_pages - least)
         # The driver was asked, and has not answered
-        waking = harness.ids(self.device, dev.WAKING)
+        states = {slice.id: slice.state for slice in self.device.snapshot()}
+        waking = [number for number, state in states.items() if state == dev.WAKING]
         self.assertTrue(waking)
-        self.assertLessEqual(off, {*waking, *harness.ids(self.device, dev.OFFLINE)})
+        self.assertLessEqual({states[number] for number in off}, {dev.WAKING, dev.OFFLINE})
         self.assertEqual(self.moved(), {})
         print(f"({2 * number} pages, reserve {zone.awake_reserve_pages}, {len(waking)} waking) ", end="", flush=True)
 
@@ -391,6 +407,13 @@ class StreamsByGeneration(Streams):
         cls.addClassCleanup(dev.set_mglru, int(was, 16) & 1)
 
 
+def lock_present(memory):
+    """Locks what is there of it, and nothing else."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory.map))
+    if harness.libc.mlock2(ctypes.c_void_p(address), ctypes.c_size_t(memory.bytes), MLOCK_ONFAULT):
+        raise OSError(ctypes.get_errno(), "mlock2")
+
+
 class NoDemand(Test):
     compact_first = False
 
@@ -419,8 +442,10 @@ class NoDemand(Test):
     def test_a_huge_page_alone_is_not_worth_a_slice(self):
         """Huge faults, with plenty free in scattered pages and some slices off, until they fall back."""
         self.assertEqual(self.device.request("offline_free", max_slices=8).nr_done, 8)
-        with Memory(512) as scattered, Memory(1500, huge=True) as memory:
-            scattered.touch().punch()
+        # The kernel's compaction would join the small pages, given the time: what is locked stays where it is
+        with (hard.setting("/proc/sys/vm/compact_unevictable_allowed", 0), Memory(512) as scattered,
+              Memory(1504, huge=True) as memory):
+            lock_present(scattered.touch().punch())
             zone = max(self.device.zones(), key=lambda zone: zone.free_pages)
             starts = iter(range(0, memory.bytes, 8 * MIB))
             for defrag in ("never", "defer"):
