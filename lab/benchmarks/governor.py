@@ -35,7 +35,7 @@ def simulate(tool, *words):
 
 def drawn(number):
     """So many seeds, from the commit."""
-    digest = hashlib.sha256(entries.commit().encode()).digest()
+    digest = hashlib.shake_256(entries.commit().encode()).digest(3 * number)
     return [int.from_bytes(digest[at:at + 3]) for at in range(0, 3 * number, 3)]
 
 
