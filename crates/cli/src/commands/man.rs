@@ -31,6 +31,12 @@ struct Body {
     files: Vec<PathBuf>,
 }
 
+/// A command and all that are below it, each with the name of its page: as a page names those that it refers to.
+fn pages(name: &str, command: &clap::Command) -> Vec<(String, clap::Command)> {
+    let below = command.get_subcommands().flat_map(|page| pages(&format!("{name}-{}", page.get_name()), page));
+    below.chain([(name.to_owned(), command.clone())]).collect()
+}
+
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let mut command = Cli::command();
     command.build();
@@ -40,9 +46,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     };
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     let mut files = Vec::new();
-    let pages =
-        command.get_subcommands().cloned().map(|page| (format!("ramslice-{}", page.get_name()), page));
-    for (name, page) in pages.chain([("ramslice".to_owned(), command.clone())]) {
+    for (name, page) in pages("ramslice", &command) {
         let path = dir.join(format!("{name}.1"));
         let write = || -> std::io::Result<()> {
             clap_mangen::Man::new(page).title(name).render(&mut File::create(&path)?)
