@@ -261,6 +261,8 @@ class NothingFails(Test):
                     place_load.close(pipe)
                 self.assertEqual({name: after[name] - before[name] for name in STILL}, dict.fromkeys(STILL, 0), policy)
 
+
+class AtWork(Test):
     def test_slices_that_are_off_wake_for_kernel_pages(self):
         for policy in ("packed", "array"):
             with self.subTest(policy=policy):
