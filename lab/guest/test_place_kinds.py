@@ -81,6 +81,8 @@ class Kinds(Each):
         for policy in self.policies():
             with Memory((harness.meminfo()["MemFree"] // 1024 - 100) & ~1) as memory:
                 memory.touch()
+                # A large folio of the page cache for which there is no room would end it early
+                dev.write("/proc/sys/vm/drop_caches", 3)
                 before = free_blocks()
                 # Half of what was taken becomes free, in runs of 64 KiB; kcompactd may begin with them by itself
                 memory.punch(64 << 10)
