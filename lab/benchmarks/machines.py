@@ -15,6 +15,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -146,31 +147,54 @@ def identity(boot, images, quick):
     return _feed(digest, [*(ROOT / name for name in LAB), *modules(boot.script), *sources])
 
 
-# Machines at work
-_running = set()
+class AtWork:
+    """The machines at work. Whoever ends the program ends them; none begins afterwards, nor unseen while they are ended."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._machines = set()
+        self._ended = False
+
+    def begin(self, line, **options):
+        """A machine as subprocess.Popen gives it; CancelledError once they were ended."""
+        with self._lock:
+            if self._ended:
+                raise concurrent.futures.CancelledError
+            machine = subprocess.Popen(line, **options)
+            self._machines.add(machine)
+            return machine
+
+    def left(self, machine):
+        with self._lock:
+            self._machines.discard(machine)
+
+    def end(self):
+        with self._lock:
+            self._ended = True
+            for machine in self._machines:
+                machine.terminate()
 
 
-def _carry_out(boot, images, quick):
+def _carry_out(boot, images, quick, at_work):
     """Runs a boot to its end: (status, output)."""
     line = [ROOT / "lab/vm", "--quiet", "--timeout", 3600, "--kernel", boot.flavour, *boot.words, "--rw", boot.folder,
             "--console", boot.folder / "console", "--", *boot.environment, "python3", f"lab/guest/{boot.script}",
             boot.folder / RESULT, *(["--quick"] if quick else []), *boot.parts]
-    with subprocess.Popen([str(word) for word in line], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])}) as machine:
-        _running.add(machine)
+    with at_work.begin([str(word) for word in line], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                       env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])}) as machine:
         output = machine.stdout.read()
-    _running.discard(machine)
+    at_work.left(machine)
     return machine.returncode, output
 
 
-def _run(boot, images, quick):
+def _run(boot, images, quick, at_work):
     """The boot, its figures or None, and its seconds or what went wrong."""
     shutil.rmtree(boot.folder, ignore_errors=True)
     boot.folder.mkdir(parents=True)
     # As things are now: somebody may have changed them since the boots before
     about = identity(boot, images, quick)
     began = time.monotonic()
-    status, output = _carry_out(boot, images, quick)
+    status, output = _carry_out(boot, images, quick, at_work)
     seconds = time.monotonic() - began
     (boot.folder / "output").write_text(output)
     if status or not (boot.folder / RESULT).exists():
@@ -228,8 +252,9 @@ def run(boots, images, name, args, jobs=None):
     left = [boot for boot in boots if boot.number not in found]
     before = f", {len(found)} of them done before" if args.resume else ""
     print(f"{name}: {len(boots)} boots, order by seed {args.seed}{before}{ahead(took, len(left), jobs)}", flush=True)
+    at_work = AtWork()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        waiting = [pool.submit(_run, boot, images, args.quick) for boot in left]
+        waiting = [pool.submit(_run, boot, images, args.quick, at_work) for boot in left]
         try:
             for future in concurrent.futures.as_completed(waiting):
                 boot, figures, outcome = future.result()
@@ -242,10 +267,8 @@ def run(boots, images, name, args, jobs=None):
                 rest = ahead(took, len(boots) - len(found), jobs)
                 print(f"  {len(found)}/{len(boots)} {boot.arm}: {outcome:.0f} s{rest}", flush=True)
         except BaseException:
-            # Whoever ends us ends the machines
             pool.shutdown(wait=False, cancel_futures=True)
-            for machine in list(_running):
-                machine.terminate()
+            at_work.end()
             raise
     by_arm = {}
     for boot in boots:

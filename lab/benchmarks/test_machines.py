@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -41,7 +42,7 @@ class Boots(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def carry_out(self, boot, _images, _quick):
+    def carry_out(self, boot, _images, _quick, _at_work):
         nr = len(self.carried_out)
         if nr == self.ends_at:
             raise Interrupted
@@ -152,27 +153,57 @@ class Boots(unittest.TestCase):
         self.assertEqual(self.run_all(resume=True)[0], found)
         self.assertEqual(self.carried_out, [])
 
-    def test_whoever_ends_it_ends_the_machines(self):
+    @contextlib.contextmanager
+    def interrupted_after(self, nr):
+        """Boots are real processes that last for long, in which the program is ended as soon as so many have begun."""
         program = self.out / "lab/vm"
         program.parent.mkdir()
         program.write_text("#!/bin/sh\necho $$ >>'%s/pids'\nexec sleep 300\n" % self.out)
         program.chmod(0o755)
+        began = time.monotonic()
+
+        def end(_futures):
+            while len(self.pids()) < nr:
+                self.assertLess(time.monotonic() - began, 60, "they do not begin")
+                time.sleep(0.01)
+            raise Interrupted
+
         with mock.patch.object(machines, "_carry_out", CARRY_OUT), mock.patch.object(machines, "ROOT", self.out), \
-                mock.patch.object(machines, "identity", lambda *_: "one"):
-            began = time.monotonic()
+                mock.patch.object(machines, "identity", lambda *_: "one"), mock.patch("concurrent.futures.as_completed", end):
+            yield
+        self.assertLess(time.monotonic() - began, 60, "it waited for their own end")
+        self.assertEqual(len(self.pids()), nr)
+        self.assertFalse([pid for pid in self.pids() if Path("/proc", pid).exists()])
 
-            def end(_futures):
-                while not (self.out / "pids").exists() or len((self.out / "pids").read_text().split()) < 2:
-                    self.assertLess(time.monotonic() - began, 60, "they do not begin")
-                    time.sleep(0.01)
-                raise Interrupted
+    def pids(self):
+        return (self.out / "pids").read_text().split() if (self.out / "pids").exists() else []
 
-            with mock.patch("concurrent.futures.as_completed", end):
-                self.assertIsNone(self.run_all(jobs=2)[0])
-            self.assertLess(time.monotonic() - began, 60, "it waited for their own end")
-        pids = (self.out / "pids").read_text().split()
-        self.assertEqual(len(pids), 2)
-        self.assertFalse([pid for pid in pids if Path("/proc", pid).exists()])
+    def test_whoever_ends_it_ends_the_machines(self):
+        # Also one that began just now: it has written its number before we know it
+        def slow(*args, begin=machines.subprocess.Popen, **options):
+            machine = begin(*args, **options)
+            time.sleep(0.2)
+            return machine
+
+        with self.interrupted_after(2), mock.patch.object(machines.subprocess, "Popen", slow):
+            self.assertIsNone(self.run_all(jobs=2)[0])
+
+    def test_once_it_ended_no_machine_begins(self):
+        ended = threading.Event()
+
+        def end(at_work, end=machines.AtWork.end):
+            end(at_work)
+            ended.set()
+
+        def identity(boot, *_):
+            # The second is not as far as to begin when the first is ended
+            if boot.number:
+                self.assertTrue(ended.wait(60))
+            return "one"
+
+        with self.interrupted_after(1), mock.patch.object(machines, "identity", identity), \
+                mock.patch.object(machines.AtWork, "end", end):
+            self.assertIsNone(self.run_all(jobs=2)[0])
 
     def test_what_is_left_takes_as_long_as_what_was_done(self):
         self.assertEqual(machines.ahead([100, 200], 40, 2), "; 40 left, about 50 min")
