@@ -97,6 +97,19 @@ class Fetched(unittest.TestCase):
             self.assertEqual(rebase.linux_version(tree), "6.12.2")
             self.assertEqual(sha256, hashlib.sha256(tarball.read_bytes()).hexdigest())
 
+    def test_the_old_tree_is_found_though_the_installed_source_is_newer(self):
+        lock = {"package": "linux-source-6.12", "version": "6.12.1-1", "sha256": "abcdef0123456789"}
+        newer = mock.Mock(recorded=False, package="6.12.2-1", tarball="linux-source-6.12.tar.xz")
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(rebase, "Source", lambda: newer), \
+                mock.patch.object(rebase, "CACHE", Path(folder)), contextlib.redirect_stdout(io.StringIO()) as told, \
+                mock.patch.object(rebase, "fetch", lambda _, version, into: (into / version, "its hash")):
+            kept = Path(folder, "trees/abcdef012345/pristine")
+            self.assertEqual(rebase.made_for(lock, Path(folder)), Path(folder, "old/6.12.1-1"))
+            self.assertIn("of 6.12.2-1 now, the series was made for 6.12.1-1", told.getvalue())
+            kept.mkdir(parents=True)
+            self.assertEqual(rebase.made_for(lock, Path(folder)), kept)
+        newer.extract.assert_not_called()
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -12,7 +12,7 @@ by_debugfs() { # by debugfs, whose files that can be written lockdown shuts; the
 }
 lockdown=$(sed -n 's/.*lockdown=\([a-z]*\).*/\1/p' /proc/cmdline)
 
-holds "the kernel is ours" grep -qE -- '-ramslice-(lean|local) ' /proc/version
+holds "the kernel is ours" grep -qE -- '-ramslice(-lean|-local)? ' /proc/version
 holds "lockdown is $lockdown" grep -qF "[$lockdown]" /sys/kernel/security/lockdown
 holds "the daemon runs" soon systemctl is-active ramsliced
 holds "it goes by the kernel, not by memory hotplug" soon status backend kernel

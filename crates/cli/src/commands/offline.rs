@@ -18,6 +18,9 @@ the kernel wakes it. With --hold it stays off until `ramslice online` (or sleep,
 machine has that much less memory, and programs may be killed for want of it. With --count, slices \
 that turn out not to come off are passed over, and the exit status is 1 if fewer went off.
 
+On a stock kernel nothing wakes by itself, which is as with --hold: run `ramslice guard` beside it. \
+Page cache always moves there, whatever --cache says.
+
 Examples:
   ramslice offline 12                      one slice
   ramslice offline 64-71,80 --deadline 5s  several, at most 5 s each

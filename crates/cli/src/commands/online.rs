@@ -14,6 +14,9 @@ const HELP: &str = "\
 You need not: the kernel wakes slices by itself when memory is wanted. Waking ahead of a known peak \
 spares its first allocations the wait.
 
+On a stock kernel you must, unless `ramslice guard` or `ramsliced` in mode on does. Blocks that another \
+program took offline are its own there: they come back when they are named, not by --all or --count.
+
 Examples:
   ramslice online 64-71                these, in this order
   ramslice online --count 4 --end high the four highest that are off

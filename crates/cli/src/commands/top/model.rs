@@ -278,7 +278,7 @@ impl Top {
         let stock = self.machine().info.is_stock() && !self.saved;
         // One line of 80 columns.
         stock.then(|| {
-            "This kernel is without ramslice: only ramsliced or `ramslice guard` wake any.".to_owned()
+            "This kernel is without ramslice: only ramsliced (on) or `ramslice guard` wakes.".to_owned()
         })
     }
 }

@@ -321,7 +321,7 @@ fn a_kernel_without_ramslice_is_named_as_one() {
     let top = top(&backend, &[]);
     let text = shown(&top, 80, 24);
     assert!(
-        text.contains("This kernel is without ramslice") && text.contains("`ramslice guard` wake any."),
+        text.contains("This kernel is without ramslice") && text.contains("`ramslice guard` wakes."),
         "{text}"
     );
     assert!(!shown(&top, 40, 10).contains("This kernel"), "sums matter more where there is little room");
