@@ -75,6 +75,24 @@ class Modules(unittest.TestCase):
             self.assertIn("--modules" if words[0] == "lean" else "/nowhere/list", said.getvalue())
 
 
+class Keys(unittest.TestCase):
+    """What an image cannot be signed with is refused before hours of compiling."""
+
+    def test_key_and_certificate_must_be_there_and_belong_together(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(shutil, "which", lambda name: name):
+            folder = Path(folder)
+            for name in ("one", "two"):
+                subprocess.run(["openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=a test/",
+                                "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True, capture_output=True)
+            kernel_deb.check_key(folder / "one.key", folder / "one.pem")
+            for key, cert, told in (("one.key", "two.pem", "different public keys"), ("no.key", "one.pem", "no.key is no private key"),
+                                    ("one.pem", "one.pem", "one.pem is no private key"), ("one.key", "one.key", "is no certificate")):
+                with self.subTest(told), contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as end:
+                    kernel_deb.check_key(folder / key, folder / cert)
+                self.assertEqual(end.exception.code, 2)
+                self.assertIn(told, said.getvalue())
+
+
 class Version(unittest.TestCase):
     """Packages of a later change to the series, or of a later source of Debian's, are upgrades."""
 
@@ -147,8 +165,9 @@ class Packages(unittest.TestCase):
         tree = self.home / "made"
         (tree / "DEBIAN").mkdir(parents=True)
         if name.startswith("linux-image-"):
-            (tree / "DEBIAN/prerm").write_text(f"#!/bin/sh\n\nset -e\n\necho \"$1\" >>{self.home}/called\nexit 0\n")
-            (tree / "DEBIAN/prerm").chmod(0o755)
+            for script in ("preinst", "postinst", "prerm"):
+                (tree / "DEBIAN" / script).write_text(f"#!/bin/sh\n\nset -e\n\necho \"{script} $1\" >>{self.home}/called\nexit 0\n")
+                (tree / "DEBIAN" / script).chmod(0o755)
         (tree / "usr/src/scripts").mkdir(parents=True)
         shutil.copy("/bin/true", tree / "usr/src/scripts/objtool")
         (tree / "DEBIAN/control").write_text(f"Package: {name}\nVersion: 1\nArchitecture: amd64\n{extra}"
@@ -164,24 +183,53 @@ class Packages(unittest.TestCase):
 
     def test_an_image_has_the_dependencies_of_debians_and_the_guard_of_the_default(self):
         control, scripts = self.repacked("linux-image-6.12.0-ramslice")
-        self.assertEqual(control["Depends"], "kmod, initramfs-tools | linux-initramfs-tool")
-        self.assertEqual(control["Pre-Depends"], "ramslice")
+        self.assertEqual(control["Depends"], "kmod, linux-base (>= 4.3~), initramfs-tools | linux-initramfs-tool")
+        self.assertEqual(control["Pre-Depends"], "ramslice (>= 0.1.0+git)")
         self.assertEqual(control["Breaks"], "linux-headers-6.12.0-ramslice (<< 1)")
-        self.assertFalse((scripts / "postinst").exists())
+        self.assertTrue(os.access(scripts / "preinst", os.X_OK))
+
+    def called(self, calls, failing=""):
+        """What an image's scripts do when dpkg calls them: tools that tell how they were called, and one that fails."""
+        _, scripts = self.repacked("linux-image-6.12.0-ramslice")
+        tools = self.home / "tools"
+        tools.mkdir()
+        for name in ("ramslice-trial-boot", "linux-check-removal"):
+            (tools / name).write_text(f"#!/bin/sh\necho \"{name} $*\" >>{self.home}/called\n[ {name} != '{failing}' ]\n")
+            (tools / name).chmod(0o755)
+        done = [subprocess.run([scripts / script, *words], env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}, text=True,
+                               capture_output=True) for script, *words in calls]
+        return (self.home / "called").read_text().splitlines(), done
+
+    def test_before_an_image_is_replaced_it_is_no_longer_the_confirmed_one(self):
+        told, _ = self.called((("preinst", "install"), ("preinst", "upgrade", "1")))
+        self.assertEqual(told, ["preinst install", "ramslice-trial-boot replaced 6.12.0-ramslice", "preinst upgrade"])
+
+    def test_one_that_stays_confirmed_is_not_replaced(self):
+        told, done = self.called([("preinst", "upgrade", "1")], failing="ramslice-trial-boot")
+        self.assertEqual((len(told), done[0].returncode), (1, 1))
+
+    def test_a_default_that_nothing_guards_is_told_at_once(self):
+        told, done = self.called((("postinst", "configure"), ("postinst", "abort-remove")), failing="ramslice-trial-boot")
+        self.assertEqual(told, ["postinst configure", "ramslice-trial-boot status", "postinst abort-remove"])
+        self.assertEqual([each.returncode for each in done], [0, 0])
+        self.assertIn("linux-image-6.12.0-ramslice: this kernel may boot though nobody has tried it", done[0].stderr)
 
     def test_what_belongs_to_an_image_is_undone_when_it_is_removed_and_not_when_it_is_upgraded(self):
-        _, scripts = self.repacked("linux-image-6.12.0-ramslice")
-        for action in ("upgrade", "remove", "deconfigure"):
-            subprocess.run([scripts / "prerm", action], check=True)
-        self.assertEqual((self.home / "called").read_text(), "remove\n")
+        told, _ = self.called((("prerm", "upgrade"), ("prerm", "remove"), ("prerm", "deconfigure")))
+        self.assertEqual(told, ["linux-check-removal 6.12.0-ramslice", "prerm remove"])
+
+    def test_whoever_does_not_want_the_running_kernel_removed_keeps_it(self):
+        told, done = self.called([("prerm", "remove")], failing="linux-check-removal")
+        self.assertEqual((len(told), done[0].returncode), (1, 1))
 
     def test_a_dependency_that_is_there_stays(self):
         control, _ = self.repacked("linux-image-6.12.0-ramslice", "Depends: other\n")
-        self.assertEqual(control["Depends"], "other, kmod, initramfs-tools | linux-initramfs-tool")
+        self.assertEqual(control["Depends"], "other, kmod, linux-base (>= 4.3~), initramfs-tools | linux-initramfs-tool")
 
     def test_headers_call_dkms_for_their_release_when_they_are_configured(self):
         control, scripts = self.repacked("linux-headers-6.12.0-ramslice")
         self.assertIn("libc6", control["Depends"])
+        self.assertEqual(control["Breaks"], "linux-image-6.12.0-ramslice (<< 1)")
         hooks = self.home / "hooks"
         hooks.mkdir()
         (hooks / "dkms").write_text(f'#!/bin/sh\necho "$1" >>{self.home}/called\n')
@@ -221,6 +269,15 @@ echo "$@" >>{self.home}/asked
         with contextlib.redirect_stdout(io.StringIO()):
             kernel_deb.deliver(new, out, kernel_deb.SUFFIXES["debian"])
         self.assertEqual({path.name for path in out.iterdir()}, {path.name for path in new} | others)
+
+    def test_without_room_for_the_new_ones_the_old_ones_stay(self):
+        out = self.home / "out"
+        out.mkdir()
+        (out / "linux-image-6.12.1-ramslice_1_amd64.deb").touch()
+        full = mock.patch.object(shutil, "move", mock.Mock(side_effect=OSError("no space left on device")))
+        with full, self.assertRaises(OSError):
+            kernel_deb.deliver([self.home / "linux-image-6.12.1-ramslice_2_amd64.deb"], out, kernel_deb.SUFFIXES["debian"])
+        self.assertEqual([path.name for path in out.iterdir()], ["linux-image-6.12.1-ramslice_1_amd64.deb"])
 
 
 class Foretold(unittest.TestCase):
