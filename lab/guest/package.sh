@@ -62,6 +62,8 @@ holds "it stops" systemctl stop ramsliced
 holds "all memory is on when it has stopped" all_on
 holds "it starts" systemctl start ramsliced
 holds "memory goes off again" soon not all_on
+holds "it upgrades while memory is off" dpkg --force-confdef --force-confold -i /root/new.deb
+holds "which goes off again afterwards" soon not all_on
 sed -i 's/^mode = .*/mode = "observe"/' $settings
 holds "it is killed" systemctl kill --kill-who=main --signal=KILL ramsliced
 holds "systemd begins it anew, and what was off wakes" soon all_on
@@ -72,6 +74,18 @@ holds "and systemd does not try again" test "$(systemctl show -P ActiveState ram
 cp /root/settings $settings
 systemctl reset-failed ramsliced
 holds "with its settings as they were it does" systemctl start ramsliced
+
+# Between two boots a stock kernel forgets the size: docs/run-the-daemon.md has this drop-in for it.
+slice_is() { ramslice status --json | grep -qE "\"slice_bytes\": *$1\b"; }
+holds "slices have another size" not slice_is 268435456
+mkdir -p /etc/systemd/system/ramsliced.service.d
+printf '[Service]\nExecStartPre=-/usr/bin/ramslice --backend stock slices --resize 256MiB\n' >/etc/systemd/system/ramsliced.service.d/size.conf
+systemctl daemon-reload
+holds "the unit starts with a drop-in that asks for a size" systemctl restart ramsliced
+holds "slices have it" slice_is 268435456
+holds "and the daemon sees them" soon status ok true
+rm -r /etc/systemd/system/ramsliced.service.d
+systemctl daemon-reload
 
 holds "the program switches memory off" ramslice offline --empty
 holds "some is off" not all_on
