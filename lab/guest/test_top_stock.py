@@ -15,7 +15,7 @@ import harness
 from terminal import PROGRAM, TopTest, program_pid
 from test_stock import off, ramslice
 
-NOTE = "This kernel is without ramslice: only ramsliced or `ramslice guard` wake any."
+NOTE = "This kernel is without ramslice: only ramsliced (on) or `ramslice guard` wakes."
 
 
 class Top(TopTest):
