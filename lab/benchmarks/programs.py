@@ -16,12 +16,12 @@ from common import ROOT
 PROGRAMS = {
     "ramslice sim": (["ramslice-sim"], "crates/cli/src/commands/sim/*.rs", ["governor-*", "sim-*"]),
     "ramsliced": (["ramslice-daemon"], None, ["daemon-*"]),
-    "ramslice calibrate": (["ramslice-calibrate", "ramslice-fragment", "ramslice-kernel"],
+    "ramslice calibrate": (["ramslice-calibrate", "ramslice-fragment", "ramslice-backend"],
                            "crates/cli/src/commands/calibrate*.rs", ["price-*"]),
 }
 
 # No figure depends on them: kernels without the patches, none of which anything was measured on; what a census counts.
-LEFT_OUT = ("crates/kernel/src/hotplug/", "crates/types/src/page_census.rs")
+LEFT_OUT = ("crates/backend/src/hotplug/", "crates/types/src/page_census.rs")
 
 
 def of(entry):

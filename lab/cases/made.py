@@ -32,7 +32,7 @@ PARTS = {"code": "kernel", "work": "work", "program": "program ramslice", "guest
          "disk": "disk limits", "memory": "size of memory", "slice": "size of slices", "icount": "clock and CPU"}
 
 # Of the program, what the guest has of it: the ledger, what ages memory, what records beside the run
-CRATES = ["ramslice-energy", "ramslice-fragment", "ramslice-kernel", "ramslice-record"]
+CRATES = ["ramslice-energy", "ramslice-fragment", "ramslice-backend", "ramslice-record"]
 COMMANDS = [f"crates/cli/src/commands/{name}.rs" for name in ("energy*", "fragment", "record")]
 # Of a profile, what no figure depends on
 TEXTS = {"source", "title", "notes"}

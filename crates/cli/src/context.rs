@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
-use ramslice_kernel::{ReplayBackend, Way};
+use ramslice_backend::{ReplayBackend, Way};
 use ramslice_record::{ReadError, Recording};
 use ramslice_types::{Backend, BackendError, ErrorKind, SCHEMA_VERSION};
 use serde::Serialize;
@@ -50,7 +50,7 @@ impl Context {
                 Box::new(ReplayBackend::with_work(machine, work))
             }
             Some(path) => Box::new(ReplayBackend::open(path).map_err(BackendError::from)?),
-            None => ramslice_kernel::open(Path::new("/"), self.way())?,
+            None => ramslice_backend::open(Path::new("/"), self.way())?,
         })
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use common::{command, expect, here};
-use ramslice_kernel::ReplayBackend;
+use ramslice_backend::ReplayBackend;
 use ramslice_types::Backend;
 use serde_json::Value;
 

@@ -5,11 +5,11 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use ramslice_backend::Processor;
 use ramslice_energy::{
     Clock, Granule, Interval, Ledger, Profile, Sample, Settings, State, Statement, Tally, TimeFactor,
     builtin_names, builtin_text,
 };
-use ramslice_kernel::Processor;
 use ramslice_policy::Economics;
 use ramslice_types::{Bytes, Info, Joules, Price, PriceParameter};
 use serde::{Deserialize, Serialize};

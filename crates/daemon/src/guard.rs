@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ramslice_kernel::{Guard, HotplugBackend, Pressure};
+use ramslice_backend::{Guard, HotplugBackend, Pressure};
 use ramslice_types::{BackendError, Bytes, ErrorKind, Reason};
 use tracing::{info, warn};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ramslice_kernel::{HotplugBackend, Way};
+use ramslice_backend::{HotplugBackend, Way};
 use ramslice_types::{Backend, BackendError};
 
 use crate::engine::STOCK;
@@ -40,7 +40,7 @@ pub fn open(settings: &Settings, goes_on: &GoesOn) -> Result<Opened, BackendErro
         Ok(Opened { backend: Arc::clone(&backend) as Arc<dyn Backend>, way: STOCK, guarded: Some(backend) })
     };
     let kernel = |way| {
-        let backend = ramslice_kernel::open(Path::new("/"), way)?;
+        let backend = ramslice_backend::open(Path::new("/"), way)?;
         Ok(Opened { backend: Arc::from(backend), way: "kernel", guarded: None })
     };
     match settings.backend {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use ramslice_kernel::Fake;
+use ramslice_backend::Fake;
 use ramslice_types::{Backend, ErrorKind, Request};
 
 use super::*;

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use ramslice_kernel::{Loss, Margins, Room, Size, keeps_reserves};
+use ramslice_backend::{Loss, Margins, Room, Size, keeps_reserves};
 use ramslice_types::{Bytes, Headroom, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, Zone};
 use rustix::io::Errno;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parts::{all, column, complaint, full_part, rewrite, rewrite_all, set};
-use ramslice_kernel::ReplayBackend;
+use ramslice_backend::ReplayBackend;
 use ramslice_record::rows::{Census, Sample, Zone};
 use ramslice_record::{Options, Recorder, Recording, Sources, Table, WriteError};
 use ramslice_types::{

@@ -11,7 +11,7 @@ use std::time::Duration;
 use arrow_array::{ArrayRef, Int32Array};
 use arrow_schema::Field;
 use parts::{all, builder, column, complaint, full_part, rewrite, rewrite_all, set};
-use ramslice_kernel::ReplayBackend;
+use ramslice_backend::ReplayBackend;
 use ramslice_record::rows::{Event, Meminfo, Sample, Slice, Vmstat};
 use ramslice_record::{Options, ReadError, Recorder, Recording, Sources, Table, WriteError};
 use ramslice_types::{Backend, Op, Pages, Request, SliceId, SliceState, Work};

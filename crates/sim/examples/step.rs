@@ -9,8 +9,8 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ramslice_backend::{Way, open};
 use ramslice_energy::builtin;
-use ramslice_kernel::{Way, open};
 use ramslice_policy::{AnyPolicy, Config, Economics, Event, Observation, Policy, Row, Totals, WakeCause};
 use ramslice_record::{Options, Recorder, Sources};
 use ramslice_types::{Backend, Op, Pages, Request, Slice, SliceState, Snapshot};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use ramslice_backend::ReplayBackend;
 use ramslice_conformance::{Settings, check};
-use ramslice_kernel::ReplayBackend;
 use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend, ZoneConfig};
 use ramslice_types::{Backend, Bytes, NodeId, Pages, ZoneNumber};
 

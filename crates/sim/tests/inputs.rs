@@ -188,7 +188,7 @@ fn recording(dir: &Path) -> PathBuf {
 /// One that has so many parts at least.
 fn recording_in_parts(dir: &Path, least: usize) -> PathBuf {
     let machine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/guest-8g.json");
-    let backend = ramslice_kernel::ReplayBackend::open(&machine).unwrap();
+    let backend = ramslice_backend::ReplayBackend::open(&machine).unwrap();
     let options = ramslice_record::Options {
         dir: dir.join("recording"),
         every: Duration::from_millis(1),

@@ -5,12 +5,12 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use ramslice_backend::KernelBackend;
 use ramslice_calibrate::{
     Coefficients, Conditions, Drift, DriftSettings, DriftState, Report, Samples, SamplesFile,
     check_conditions, check_everyday, check_refit, check_samples, everyday, report,
 };
 use ramslice_fragment::Amount;
-use ramslice_kernel::KernelBackend;
 use ramslice_types::{Backend, BackendError, Bytes, Price, PriceParameter, SCHEMA_VERSION, parse_bytes};
 use serde::Serialize;
 

@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use ramslice_backend::sys::Interrupt;
 use ramslice_calibrate::{
     Coefficients, Experiment, Operations, Origin, Refusal, Sample, Samples, check_steady,
 };
 use ramslice_fragment::{Amount, Error as FillError, Fragmented, Mix, Plan as Fill, Probability};
-use ramslice_kernel::sys::Interrupt;
 use ramslice_types::{
     Backend, Bytes, CacheChoice, Detail, ErrorKind, Info, Op, Outcome, Pages, PriceParameter, Random,
     Request, Slice, SliceId, SliceState,
@@ -469,7 +469,7 @@ fn name_of(program: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use ramslice_kernel::ReplayBackend;
+    use ramslice_backend::ReplayBackend;
     use ramslice_types::{Contents, Machine, PageClass, PageFlags, PageRun, Pfn, Reason, Work};
 
     use super::super::interrupt::interruptible;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ramslice_kernel::sys::ending_signals;
+use ramslice_backend::sys::ending_signals;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGQUIT, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ramslice_kernel::sys::Interrupt;
+use ramslice_backend::sys::Interrupt;
 use ramslice_types::{
     Backend, Budget, Bytes, CacheChoice, Info, NodeId, Op, Outcome, Pages, Reason, Request, SliceId,
     SliceState, Snapshot, parse_duration,

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
+use ramslice_backend::sys::Interrupt;
+use ramslice_backend::{Paths, Processor, power_domains};
 use ramslice_energy::{
     Clock, Granule, Interval, Ledger, Measured, MeterReading, MeterTally, Profile, Sample, Settings, State,
     Statement, Tally, TimeFactor, now,
 };
-use ramslice_kernel::sys::Interrupt;
-use ramslice_kernel::{Paths, Processor, power_domains};
 use ramslice_types::{Backend, Bytes, Machine, Ratio, Work, parse_bytes, parse_duration};
 
 use super::interrupt::interruptible;
@@ -304,7 +304,7 @@ impl Meter {
                 return;
             }
         };
-        let reading = |domain: ramslice_kernel::PowerDomain| MeterReading {
+        let reading = |domain: ramslice_backend::PowerDomain| MeterReading {
             domain: domain.name,
             part_of: domain.part_of,
             energy_uj: domain.energy_uj,

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use anyhow::Result;
+use ramslice_backend::Processor;
 use ramslice_energy::{Clock, Ledger, Sample};
-use ramslice_kernel::Processor;
 use ramslice_record::{Platform, ReadError, Recording};
 use ramslice_types::Machine;
 

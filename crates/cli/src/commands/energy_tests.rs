@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ramslice_backend::ReplayBackend;
 use ramslice_energy::{Profile as EnergyProfile, Term};
-use ramslice_kernel::ReplayBackend;
 use ramslice_types::{
     BackendError, Contents, Detail, Info, Joules, Outcome, Pages, Price, PriceParameter, Request, SliceId,
     Snapshot, Zone,

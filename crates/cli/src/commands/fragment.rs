@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use ramslice_backend::sys::ending_signals;
 use ramslice_fragment::{Account, Amount, Error, Fragmented, Mix, Plan, Probability, Recipe, Step};
-use ramslice_kernel::sys::ending_signals;
 use ramslice_types::{Bytes, parse_duration};
 use serde::Serialize;
 

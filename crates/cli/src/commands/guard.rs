@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ramslice_kernel::sys::Interrupt;
-use ramslice_kernel::{Guard, HotplugBackend, Pressure, Way, WokenBy};
+use ramslice_backend::sys::Interrupt;
+use ramslice_backend::{Guard, HotplugBackend, Pressure, Way, WokenBy};
 use ramslice_types::{BackendError, Bytes, ErrorKind, Outcome, parse_bytes, parse_duration};
 use serde::Serialize;
 use tracing::warn;

@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ramslice_kernel::sys::Interrupt;
+use ramslice_backend::sys::Interrupt;
 
 /// How often a running request is looked after.
 pub(crate) const TICK: Duration = Duration::from_millis(200);

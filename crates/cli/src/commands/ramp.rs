@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use ramslice_kernel::sys::Interrupt;
+use ramslice_backend::sys::Interrupt;
 use ramslice_types::{
     Backend, CacheChoice, ErrorKind, Op, Outcome, Pages, Reason, Request, Slice, SliceId, SliceState,
     parse_duration,

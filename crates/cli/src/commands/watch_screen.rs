@@ -166,7 +166,7 @@ pub(super) fn glyphs(screen: &Screen, cells: &[Glyph]) -> Line<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramslice_kernel::ReplayBackend;
+    use ramslice_backend::ReplayBackend;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use std::path::Path;

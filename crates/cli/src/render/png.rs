@@ -303,7 +303,7 @@ impl Entry {
 mod tests {
     use std::path::Path;
 
-    use ramslice_kernel::ReplayBackend;
+    use ramslice_backend::ReplayBackend;
     use ramslice_types::Backend;
 
     use super::*;

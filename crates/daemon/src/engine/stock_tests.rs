@@ -1,6 +1,6 @@
 //! Mode observe against mode on over a made-up stock machine: what is foretold is what is done, and no more.
 
-use ramslice_kernel::{Fake, Guard};
+use ramslice_backend::{Fake, Guard};
 use ramslice_types::Reason;
 
 use super::tests::{engine_of, settings};
@@ -19,7 +19,7 @@ fn machine(programs: u64, cache: u64) -> Fake {
 
 struct Run<'a> {
     fake: &'a Fake,
-    backend: ramslice_kernel::HotplugBackend,
+    backend: ramslice_backend::HotplugBackend,
     engine: Engine,
     time: u64,
 }

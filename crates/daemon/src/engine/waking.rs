@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ramslice_kernel::STALL_FLOORS;
+use ramslice_backend::STALL_FLOORS;
 use ramslice_types::{Backend, BackendError, Headroom, Op, Outcome, Pages, Request};
 use tracing::{debug, info, warn};
 

@@ -1,6 +1,6 @@
 //! Tasks wait for memory: what wakes, how much at a time, for how long, and what is not the daemon's to wake; and failures.
 
-use ramslice_kernel::Fake;
+use ramslice_backend::Fake;
 use ramslice_sim::{Change, Class, OwnerId};
 use ramslice_types::Reason;
 

@@ -1,8 +1,8 @@
 //! Joules beside the slices: the ledger of `ramslice energy`, kept from look to look.
 
 use anyhow::Result;
+use ramslice_backend::Processor;
 use ramslice_energy::{Clock, Interval, Ledger, Now, Sample, now, range};
-use ramslice_kernel::Processor;
 use ramslice_types::{Joules as Amount, Quantity as _};
 use serde::Serialize;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use ramslice_kernel::ReplayBackend;
+use ramslice_backend::ReplayBackend;
 use ramslice_types::{
     Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Machine, Outcome, Pages, Price,
     PriceParameter, Request, SliceId, Snapshot, Work, Zone,

@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use ramslice_backend::{Way, open};
 use ramslice_conformance::{Settings, check, rules};
-use ramslice_kernel::{Way, open};
 use ramslice_types::Pages;
 
 fn main() -> ExitCode {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ramslice_kernel::uapi;
+use ramslice_backend::uapi;
 use ramslice_types::{PageClass, PageFlag, Reason, SliceState};
 
 /// What the header declares.
