@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, Info, Op, Outcome, Price, PriceParameter, Request,
-    SliceId, Snapshot, Work, Zone,
+    Backend, BackendError, Bytes, Contents, Detail, Info, Op, Outcome, Price, PriceParameter,
+    Request, SliceId, Snapshot, Work, Zone,
 };
 use rustix::io::Errno;
 use tracing::debug;
@@ -119,7 +119,11 @@ impl KernelBackend {
     fn run(&self, device: &dyn Device, request: &Request) -> Result<Outcome, Error> {
         let mut raw = convert::request(request);
         device.request(&mut raw).map_err(|source| {
-            if is(&source, Errno::NOENT) { not_found(request) } else { self.device_error("REQUEST", source) }
+            if is(&source, Errno::NOENT) {
+                not_found(request)
+            } else {
+                self.device_error("REQUEST", source)
+            }
         })?;
         debug!(?raw, "REQUEST");
         Ok(convert::outcome(&raw))
@@ -197,7 +201,11 @@ impl Backend for KernelBackend {
         Ok(Price(sysfs::read(&self.paths, &price_file(parameter))?))
     }
 
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         Ok(self.write(&price_file(parameter), value.0)?)
     }
 

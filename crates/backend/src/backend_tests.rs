@@ -49,7 +49,12 @@ impl Device for std::sync::Arc<Fake> {
         (Ok(()), head)
     }
 
-    fn pages(&self, id: u32, first: u32, runs: &mut [uapi::PageRun]) -> io::Result<uapi::PagesHead> {
+    fn pages(
+        &self,
+        id: u32,
+        first: u32,
+        runs: &mut [uapi::PageRun],
+    ) -> io::Result<uapi::PagesHead> {
         if let Some(errno) = self.pages_error {
             return Err(errno.into());
         }
@@ -61,7 +66,14 @@ impl Device for std::sync::Arc<Fake> {
         }
         let reason = uapi::RAMSLICE_REASON_SLAB;
         let nr_pages = 2 * self.page_runs;
-        Ok(uapi::PagesHead { id, nr, first: first + 2 * nr, nr_pages, reason, ..uapi::PagesHead::default() })
+        Ok(uapi::PagesHead {
+            id,
+            nr,
+            first: first + 2 * nr,
+            nr_pages,
+            reason,
+            ..uapi::PagesHead::default()
+        })
     }
 
     fn request(&self, arg: &mut uapi::Request) -> io::Result<()> {
@@ -178,7 +190,8 @@ fn a_snapshot_that_does_not_fit_is_taken_again() {
 
 #[test]
 fn a_snapshot_with_fewer_rows_than_announced_is_cut() {
-    let (_dir, _, backend) = with_fake(Fake { nr_slices: 5, rows: vec![row(1, 0)], ..Fake::default() });
+    let (_dir, _, backend) =
+        with_fake(Fake { nr_slices: 5, rows: vec![row(1, 0)], ..Fake::default() });
     assert_eq!(backend.unwrap().snapshot().unwrap().slices.len(), 1);
 }
 
@@ -186,7 +199,8 @@ fn a_snapshot_with_fewer_rows_than_announced_is_cut() {
 fn an_unknown_state_is_an_error_but_an_unknown_reason_is_shown() {
     let mut rows = vec![row(1, 0)];
     rows[0].reason = 99;
-    let (_dir, _, backend) = with_fake(Fake { nr_slices: 1, rows: rows.clone(), ..Fake::default() });
+    let (_dir, _, backend) =
+        with_fake(Fake { nr_slices: 1, rows: rows.clone(), ..Fake::default() });
     assert_eq!(backend.unwrap().snapshot().unwrap().slices[0].reason, Reason::Unknown(99));
     rows[0].state = 5;
     let (_dir, _, backend) = with_fake(Fake { nr_slices: 1, rows, ..Fake::default() });
@@ -210,8 +224,8 @@ fn a_request_reaches_the_kernel_with_its_limits_and_brings_the_outcome_back() {
     assert_eq!((outcome.reason, outcome.slices_done), (Reason::OverBudget, 3));
     assert_eq!(outcome.elapsed, Duration::from_millis(2));
     assert_eq!(outcome.last_slice, Some(SliceId(12)));
-    let flags =
-        CacheChoice::ALL.map(|cache| convert::request(&Request { cache, ..Request::default() }).flags);
+    let flags = CacheChoice::ALL
+        .map(|cache| convert::request(&Request { cache, ..Request::default() }).flags);
     assert_eq!(flags, [0, uapi::RAMSLICE_REQ_KEEP_CACHE, uapi::RAMSLICE_REQ_AUTO_CACHE]);
     let idle = uapi::Request { last_id: u32::MAX, ..uapi::Request::default() };
     assert_eq!(convert::outcome(&idle).last_slice, None);
@@ -227,8 +241,10 @@ fn each_errno_of_a_request_has_its_meaning() {
         (Errno::INTR, ErrorKind::Interrupted),
         (Errno::IO, ErrorKind::Failed),
     ] {
-        let (_dir, fake, backend) = with_fake(Fake { request_error: Some(errno), ..Fake::default() });
-        let error = backend.unwrap().run(&fake, &Request::new(Op::Offline(SliceId(7)))).unwrap_err();
+        let (_dir, fake, backend) =
+            with_fake(Fake { request_error: Some(errno), ..Fake::default() });
+        let error =
+            backend.unwrap().run(&fake, &Request::new(Op::Offline(SliceId(7)))).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         if errno == Errno::NOENT {
             assert!(error.to_string().contains("slice 7"), "{error}");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ramslice_types as types;
 use ramslice_types::{
-    Bytes, CacheChoice, Counters, DeviceNumber, FileId, NodeId, Op, PageClass, PageFlags, Pages, Pfn, Price,
-    Reason, SliceId, SliceState, ZoneIndex, ZoneNumber,
+    Bytes, CacheChoice, Counters, DeviceNumber, FileId, NodeId, Op, PageClass, PageFlags, Pages,
+    Pfn, Price, Reason, SliceId, SliceState, ZoneIndex, ZoneNumber,
 };
 
 use crate::error::Error;
@@ -59,7 +59,8 @@ pub(crate) fn zone(raw: &uapi::ZoneInfo) -> types::Zone {
 
 pub(crate) fn slice(raw: &uapi::SliceInfo) -> Result<types::Slice, Error> {
     let id = SliceId(raw.id);
-    let state = SliceState::from_raw(raw.state).ok_or(Error::UnknownState { slice: id, state: raw.state })?;
+    let state = SliceState::from_raw(raw.state)
+        .ok_or(Error::UnknownState { slice: id, state: raw.state })?;
     let has = |flag: u16| raw.flags & flag != 0;
     let counter = |index: usize| Pages(raw.counters[index].into());
     Ok(types::Slice {
@@ -130,7 +131,9 @@ pub(crate) fn request(request: &types::Request) -> uapi::Request {
             | flag(request.hold, uapi::RAMSLICE_REQ_HOLD),
         id,
         node: request.node.map_or(uapi::RAMSLICE_ANY, |node| node.0),
-        zone: request.zone.map_or(uapi::RAMSLICE_ANY, |zone| i32::try_from(zone.0).unwrap_or(i32::MAX)),
+        zone: request
+            .zone
+            .map_or(uapi::RAMSLICE_ANY, |zone| i32::try_from(zone.0).unwrap_or(i32::MAX)),
         budget: request.budget.raw(),
         max_slices: request.max_slices.unwrap_or(uapi::RAMSLICE_ALL_SLICES),
         // At least 1: 0 would ask for the default.

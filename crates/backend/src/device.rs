@@ -16,7 +16,8 @@ pub(crate) trait Device: Send + Sync {
     fn zone(&self, arg: &mut uapi::ZoneInfo) -> io::Result<()>;
     fn snapshot(&self, rows: &mut [uapi::SliceInfo]) -> (io::Result<()>, uapi::Snapshot);
     /// Runs of slice `id` from its page frame `first` on.
-    fn pages(&self, id: u32, first: u32, runs: &mut [uapi::PageRun]) -> io::Result<uapi::PagesHead>;
+    fn pages(&self, id: u32, first: u32, runs: &mut [uapi::PageRun])
+    -> io::Result<uapi::PagesHead>;
     fn request(&self, arg: &mut uapi::Request) -> io::Result<()>;
     /// Whether a slice changed within `timeout`; clears the event and returns the count.
     fn wait(&self, timeout: Duration) -> io::Result<Option<u64>>;
@@ -35,7 +36,12 @@ impl Device for File {
         ioctl::snapshot(self, rows)
     }
 
-    fn pages(&self, id: u32, first: u32, runs: &mut [uapi::PageRun]) -> io::Result<uapi::PagesHead> {
+    fn pages(
+        &self,
+        id: u32,
+        first: u32,
+        runs: &mut [uapi::PageRun],
+    ) -> io::Result<uapi::PagesHead> {
         ioctl::pages(self, (id, first), runs)
     }
 

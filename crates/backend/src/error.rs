@@ -209,7 +209,9 @@ pub enum Error {
         size: Bytes,
     },
     /// The slice size is not one the kernel can have.
-    #[error("{size} is not a possible slice size: it must be a multiple of the pageblock, {pageblock}")]
+    #[error(
+        "{size} is not a possible slice size: it must be a multiple of the pageblock, {pageblock}"
+    )]
     SizeInvalid {
         /// The size asked for.
         size: Bytes,
@@ -296,7 +298,9 @@ impl Error {
             Self::Permission { .. } | Self::PagesPermission { .. } => ErrorKind::Permission,
             Self::Busy { .. } | Self::SizeBusy { .. } | Self::Locked { .. } => ErrorKind::Busy,
             Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Refused { .. } | Self::SizeInvalid { .. } | Self::NotBlocks { .. } => ErrorKind::Invalid,
+            Self::Refused { .. } | Self::SizeInvalid { .. } | Self::NotBlocks { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Interrupted { .. } => ErrorKind::Interrupted,
             Self::NoDevice { .. }
             | Self::Device { .. }

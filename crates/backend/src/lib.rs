@@ -29,7 +29,8 @@ pub use error::{Access, Error, ReplayError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::Fake;
 pub use hotplug::{
-    Guard, HotplugBackend, Loss, Margins, Pressure, Room, STALL_FLOORS, Size, WokenBy, keeps_reserves,
+    Guard, HotplugBackend, Loss, Margins, Pressure, Room, STALL_FLOORS, Size, WokenBy,
+    keeps_reserves,
 };
 pub use open::{Way, open};
 pub use paths::Paths;

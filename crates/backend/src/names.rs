@@ -45,7 +45,8 @@ impl Names {
         }
         contents.files = found.into_iter().map(|(file, path)| FileName { file, path }).collect();
 
-        let inodes: BTreeSet<u64> = contents.runs.iter().filter_map(|run| run.cgroup_inode).collect();
+        let inodes: BTreeSet<u64> =
+            contents.runs.iter().filter_map(|run| run.cgroup_inode).collect();
         if !inodes.is_empty() {
             let paths = self.cgroup_paths.get_or_init(|| self.known_cgroups());
             contents.cgroups = inodes
@@ -61,7 +62,9 @@ impl Names {
         for line in read(&self.proc.join("partitions")).lines() {
             let mut words = line.split_whitespace();
             let number = |word: Option<&str>| word?.parse().ok();
-            let (Some(major), Some(minor)) = (number(words.next()), number(words.next())) else { continue };
+            let (Some(major), Some(minor)) = (number(words.next()), number(words.next())) else {
+                continue;
+            };
             if let Some(name) = words.nth(1) {
                 let device = DeviceNumber { major, minor };
                 found.insert(FileId { device, inode: 0 }, Path::new("/dev").join(name));
@@ -118,7 +121,9 @@ fn read(path: &Path) -> String {
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).map(|list| list.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
+    fs::read_dir(folder)
+        .map(|list| list.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default()
 }
 
 /// The file of a line of `/proc/PID/maps`, where the device is in hexadecimal.
@@ -150,7 +155,10 @@ fn mounts(text: &str) -> Vec<(DeviceNumber, PathBuf)> {
 fn walk(folder: &Path, device: DeviceNumber, visit: &mut dyn FnMut(FileId, &Path) -> bool) -> bool {
     for path in entries(folder) {
         let Ok(meta) = fs::symlink_metadata(&path) else { continue };
-        let own = DeviceNumber { major: rustix::fs::major(meta.dev()), minor: rustix::fs::minor(meta.dev()) };
+        let own = DeviceNumber {
+            major: rustix::fs::major(meta.dev()),
+            minor: rustix::fs::minor(meta.dev()),
+        };
         if own != device {
             continue;
         }
@@ -201,7 +209,10 @@ mod tests {
     #[test]
     fn mount_points_are_told_with_their_device() {
         let text = "36 35 98:0 /mnt1 /mnt\\040two rw,noatime master:1 - ext3 /dev/root rw\n";
-        assert_eq!(mounts(text), [(DeviceNumber { major: 98, minor: 0 }, PathBuf::from("/mnt two"))]);
+        assert_eq!(
+            mounts(text),
+            [(DeviceNumber { major: 98, minor: 0 }, PathBuf::from("/mnt two"))]
+        );
     }
 
     #[test]
@@ -211,15 +222,21 @@ mod tests {
         fs::create_dir_all(paths.proc.join("17")).unwrap();
         fs::create_dir_all(paths.proc.join("not-a-process")).unwrap();
         fs::write(paths.proc.join("17/maps"), "1-2 r--p 00000000 08:01 77    /lib/x\n").unwrap();
-        fs::write(paths.proc.join("partitions"), "major minor  #blocks  name\n\n 254  0  1024 vda\n")
-            .unwrap();
+        fs::write(
+            paths.proc.join("partitions"),
+            "major minor  #blocks  name\n\n 254  0  1024 vda\n",
+        )
+        .unwrap();
         fs::create_dir_all(paths.cgroups.join("user.slice/a")).unwrap();
         let inode = fs::metadata(paths.cgroups.join("user.slice/a")).unwrap().ino();
         let file = FileId { device: DeviceNumber { major: 8, minor: 1 }, inode: 77 };
         let disk = FileId { device: DeviceNumber { major: 254, minor: 0 }, inode: 0 };
         let gone = FileId { inode: 78, ..file };
-        let mut found =
-            contents(vec![run(Some(file), Some(inode)), run(Some(disk), None), run(Some(gone), Some(1))]);
+        let mut found = contents(vec![
+            run(Some(file), Some(inode)),
+            run(Some(disk), None),
+            run(Some(gone), Some(1)),
+        ]);
         Names::new(&paths).add(&mut found, Detail::default());
         assert_eq!(found.file_name(file), "/lib/x");
         assert_eq!(found.file_name(disk), "/dev/vda");
@@ -237,8 +254,10 @@ mod tests {
         fs::create_dir_all(data.join("below")).unwrap();
         fs::write(data.join("below/file"), "x").unwrap();
         let meta = fs::metadata(data.join("below/file")).unwrap();
-        let device =
-            DeviceNumber { major: rustix::fs::major(meta.dev()), minor: rustix::fs::minor(meta.dev()) };
+        let device = DeviceNumber {
+            major: rustix::fs::major(meta.dev()),
+            minor: rustix::fs::minor(meta.dev()),
+        };
         let line = format!("1 2 {device} / {} rw - ext4 /dev/x rw\n", data.display());
         fs::write(paths.proc.join("self/mountinfo"), line).unwrap();
         let file = FileId { device, inode: meta.ino() };

@@ -33,9 +33,11 @@ pub fn open(root: &Path, way: Option<Way>) -> Result<Box<dyn Backend>, BackendEr
                 match HotplugBackend::open_at(root) {
                     Ok(backend) => Box::new(backend),
                     Err(stock) => {
-                        return Err(
-                            Error::Neither { patched: Box::new(patched), stock: Box::new(stock) }.into()
-                        );
+                        return Err(Error::Neither {
+                            patched: Box::new(patched),
+                            stock: Box::new(stock),
+                        }
+                        .into());
                     }
                 }
             }
@@ -55,7 +57,10 @@ mod tests {
         let error = open(root.path(), None).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let text = error.to_string();
-        assert!(text.contains("has no ramslice") && text.contains("CONFIG_MEMORY_HOTPLUG"), "{text}");
+        assert!(
+            text.contains("has no ramslice") && text.contains("CONFIG_MEMORY_HOTPLUG"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -65,7 +70,10 @@ mod tests {
         std::fs::create_dir_all(&memory).unwrap();
         std::fs::write(memory.join("block_size_bytes"), "8000000\n").unwrap();
         assert_eq!(open(root.path(), None).unwrap().slice_bytes().unwrap().0, 128 << 20);
-        assert_eq!(open(root.path(), Some(Way::Kernel)).err().unwrap().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            open(root.path(), Some(Way::Kernel)).err().unwrap().kind(),
+            ErrorKind::Unsupported
+        );
     }
 
     #[test]

@@ -150,7 +150,10 @@ mod tests {
         assert_eq!((record.pfn, record.order, record.pid), (Pfn(0x24801), 2, 312));
         assert_eq!(record.process, "Web (Content)");
         assert_eq!(record.gfp, "__GFP_IO|__GFP_FS|__GFP_NOWARN");
-        assert_eq!(record.stack, ["post_alloc_hook", "allocate_slab", "jbd2_journal_add_journal_head"]);
+        assert_eq!(
+            record.stack,
+            ["post_alloc_hook", "allocate_slab", "jbd2_journal_add_journal_head"]
+        );
         assert_eq!(parse(""), None);
         assert_eq!(parse("something else\n"), None);
     }
@@ -189,6 +192,9 @@ mod tests {
     fn a_kernel_without_page_owner_is_told_from_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(sites(&dir.path().join("page_owner"), &[]).unwrap(), None);
-        assert!(sites(dir.path(), &[]).unwrap().unwrap().is_empty(), "nothing to read is nothing wrong");
+        assert!(
+            sites(dir.path(), &[]).unwrap().unwrap().is_empty(),
+            "nothing to read is nothing wrong"
+        );
     }
 }

@@ -46,8 +46,10 @@ pub fn power_domains(paths: &Paths) -> Result<Vec<PowerDomain>, Error> {
             continue;
         }
         // `intel-rapl:0:1` is a part of `intel-rapl:0`.
-        let above = name.rsplit_once(':').map(|(above, _)| above).filter(|above| above.contains(':'));
-        let part_of = above.map(|above| text(&paths.powercap.join(above).join("name"))).transpose()?;
+        let above =
+            name.rsplit_once(':').map(|(above, _)| above).filter(|above| above.contains(':'));
+        let part_of =
+            above.map(|above| text(&paths.powercap.join(above).join("name"))).transpose()?;
         domains.push(PowerDomain {
             name: text(&dir.join("name"))?,
             part_of,

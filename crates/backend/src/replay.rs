@@ -11,9 +11,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Budget, Bytes, Contents, Counters, Detail, ErrorKind, Info, Machine, Op, Outcome,
-    Pages, Price, PriceParameter, Reason, Request, SCHEMA_VERSION, Slice, SliceId, SliceState, Snapshot,
-    Zone,
+    Backend, BackendError, Budget, Bytes, Contents, Counters, Detail, ErrorKind, Info, Machine, Op,
+    Outcome, Pages, Price, PriceParameter, Reason, Request, SCHEMA_VERSION, Slice, SliceId,
+    SliceState, Snapshot, Zone,
 };
 use rustix::io::Errno;
 
@@ -106,8 +106,7 @@ impl Backend for ReplayBackend {
     }
 
     fn work(&self) -> Result<ramslice_types::Work, BackendError> {
-        let message =
-            "the saved machine does not tell what was done for slices: a recording made by root does";
+        let message = "the saved machine does not tell what was done for slices: a recording made by root does";
         self.done().ok_or_else(|| BackendError::new(ErrorKind::Unsupported, message))
     }
 
@@ -156,7 +155,11 @@ impl Backend for ReplayBackend {
         })
     }
 
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         self.lock().price_parameters.insert(parameter, value);
         Ok(())
     }
@@ -270,7 +273,8 @@ impl Work<'_> {
         }
         let (price, present) = (slice.price, slice.present);
         if let Budget::Limited(budget) = self.request.budget {
-            let spent = if self.request.per_slice { Price::ZERO } else { self.outcome.price_predicted };
+            let spent =
+                if self.request.per_slice { Price::ZERO } else { self.outcome.price_predicted };
             if spent + price > budget {
                 return Err(Reason::OverBudget);
             }
@@ -338,13 +342,25 @@ impl Work<'_> {
     }
 
     /// Gives a slice its new state and content, and keeps the totals true.
-    fn switch(&mut self, at: usize, state: SliceState, counters: Counters, books: impl Fn(&mut Zone)) {
+    fn switch(
+        &mut self,
+        at: usize,
+        state: SliceState,
+        counters: Counters,
+        books: impl Fn(&mut Zone),
+    ) {
         let slice = &mut self.machine.snapshot.slices[at];
         (slice.state, slice.counters, slice.reason) = (state, counters, Reason::None);
         let (node, number) = (slice.node, slice.zone);
         let of_zone = |slice: &&Slice| slice.node == node && slice.zone == number;
         let count = |wanted: &dyn Fn(&Slice) -> bool| {
-            self.machine.snapshot.slices.iter().filter(of_zone).filter(|slice| wanted(slice)).count() as u32
+            self.machine
+                .snapshot
+                .slices
+                .iter()
+                .filter(of_zone)
+                .filter(|slice| wanted(slice))
+                .count() as u32
         };
         let empty = count(&Slice::is_empty);
         let offline = count(&|slice: &Slice| slice.state == SliceState::Offline);

@@ -12,7 +12,8 @@ use crate::paths::Paths;
 /// Reads a number.
 pub(crate) fn read(paths: &Paths, name: &str) -> Result<u64, Error> {
     let path = paths.sysfs.join(name);
-    let text = fs::read_to_string(&path).map_err(|source| failed(path.clone(), Access::Read, source))?;
+    let text =
+        fs::read_to_string(&path).map_err(|source| failed(path.clone(), Access::Read, source))?;
     let text = text.trim();
     debug!(path = %path.display(), text, "read");
     text.parse().map_err(|_| Error::NotANumber { path, text: text.to_owned() })

@@ -32,8 +32,9 @@ pub(crate) fn read(paths: &Paths) -> Result<Work, Error> {
 }
 
 fn entries(path: &Path) -> Result<Vec<PathBuf>, Error> {
-    let listed = fs::read_dir(path)
-        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>());
+    let listed = fs::read_dir(path).and_then(|entries| {
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()
+    });
     listed.map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => Error::NoStatistics { path: path.to_owned() },
         _ => failed(path.to_owned(), Access::Read, source),
@@ -96,7 +97,11 @@ fn faults(path: &Path) -> Result<Work, Error> {
             allocated += Pages(counters.number(text)?);
         }
     }
-    Ok(Work { page_faults: counters.get("pgfault")?, allocated_pages: allocated, ..Work::default() })
+    Ok(Work {
+        page_faults: counters.get("pgfault")?,
+        allocated_pages: allocated,
+        ..Work::default()
+    })
 }
 
 #[cfg(test)]
@@ -119,7 +124,8 @@ mod tests {
         }
         fs::write(paths.statistics.join("verify"), "not a directory").unwrap();
         fs::create_dir_all(&paths.proc).unwrap();
-        let vmstat = "nr_free_pages 7\npgalloc_dma32 200\npgalloc_normal 300\npgfault 450\npgfree 9\n";
+        let vmstat =
+            "nr_free_pages 7\npgalloc_dma32 200\npgalloc_normal 300\npgfault 450\npgfree 9\n";
         fs::write(paths.proc.join("vmstat"), vmstat).unwrap();
         (dir, paths)
     }

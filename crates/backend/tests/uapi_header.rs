@@ -48,7 +48,9 @@ fn parse(text: &str) -> Header {
         let mut constants = Vec::new();
         for item in body.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let (constant, value) = match item.split_once('=') {
-                Some((constant, value)) => (constant.trim(), value.trim().parse().expect("a number")),
+                Some((constant, value)) => {
+                    (constant.trim(), value.trim().parse().expect("a number"))
+                }
                 None => (item, next),
             };
             constants.push((constant.to_owned(), value));
@@ -57,13 +59,14 @@ fn parse(text: &str) -> Header {
         header.enums.insert(name.to_owned(), constants);
     }
     for (name, body) in bodies(&text, "struct") {
-        let fields = body.split(';').map(str::trim).filter(|field| !field.is_empty()).map(|field| {
-            let (ctype, name) = field.rsplit_once(char::is_whitespace).expect("type and name");
-            match name.split_once('[') {
-                None => (ctype.trim().to_owned(), name.to_owned()),
-                Some((name, length)) => (format!("{}[{length}", ctype.trim()), name.to_owned()),
-            }
-        });
+        let fields =
+            body.split(';').map(str::trim).filter(|field| !field.is_empty()).map(|field| {
+                let (ctype, name) = field.rsplit_once(char::is_whitespace).expect("type and name");
+                match name.split_once('[') {
+                    None => (ctype.trim().to_owned(), name.to_owned()),
+                    Some((name, length)) => (format!("{}[{length}", ctype.trim()), name.to_owned()),
+                }
+            });
         header.structs.insert(name.to_owned(), fields.collect());
     }
     for line in text.lines().filter_map(|line| line.trim().strip_prefix("#define ")) {
@@ -77,7 +80,10 @@ fn parse(text: &str) -> Header {
 fn header() -> Header {
     let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
         .join("../../kernel/files/include/uapi/linux/ramslice.h");
-    parse(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+    parse(
+        &std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+    )
 }
 
 /// The value of a #define: a number, a shift, a complement or an ioctl number.
@@ -145,7 +151,8 @@ fn every_struct_agrees_with_the_header() {
     let ours: BTreeMap<String, Vec<(String, String)>> = uapi::STRUCTS
         .iter()
         .map(|(name, _, fields)| {
-            let fields = fields.iter().map(|f| (f.rust_type.to_owned(), f.name.to_owned())).collect();
+            let fields =
+                fields.iter().map(|f| (f.rust_type.to_owned(), f.name.to_owned())).collect();
             ((*name).to_owned(), fields)
         })
         .collect();
@@ -249,8 +256,9 @@ fn classes_and_flags_of_pages_have_the_headers_numbers() {
 
 #[test]
 fn a_changed_header_is_noticed() {
-    let header =
-        parse("\nenum x {\n\tA = 3, /* b, c */\n\tB,\n};\nstruct s {\n\t__u16 a;\n\tchar b[4];\n};\n");
+    let header = parse(
+        "\nenum x {\n\tA = 3, /* b, c */\n\tB,\n};\nstruct s {\n\t__u16 a;\n\tchar b[4];\n};\n",
+    );
     assert_eq!(header.enums["x"], [("A".to_owned(), 3), ("B".to_owned(), 4)]);
     assert_eq!(header.structs["s"][1], ("char[4]".to_owned(), "b".to_owned()));
 }

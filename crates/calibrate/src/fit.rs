@@ -58,8 +58,13 @@ pub fn least_squares(samples: &[Sample]) -> Result<Coefficients, FitError> {
     let rows: Vec<_> = samples.iter().map(|sample| row(&sample.operations)).collect();
     let targets = measured(samples);
     let weights = vec![1.0; rows.len()];
-    let problem =
-        Problem { rows: &rows, targets: &targets, weights: &weights, prior: [0.0; TERMS], pull: FAINT };
+    let problem = Problem {
+        rows: &rows,
+        targets: &targets,
+        weights: &weights,
+        prior: [0.0; TERMS],
+        pull: FAINT,
+    };
     problem.solve(Bound::None).map(Coefficients::from_array)
 }
 
@@ -139,11 +144,18 @@ pub fn intervals(samples: &[Sample]) -> Result<[Interval; TERMS], FitError> {
 }
 
 /// The same of what [`refit()`] finds.
-pub fn refit_intervals(samples: &[Sample], in_force: &Coefficients) -> Result<[Interval; TERMS], FitError> {
+pub fn refit_intervals(
+    samples: &[Sample],
+    in_force: &Coefficients,
+) -> Result<[Interval; TERMS], FitError> {
     resampled(samples, narrow(&prior(samples, in_force)?.to_array()), GENTLE)
 }
 
-fn resampled(samples: &[Sample], prior: [f64; OURS], pull: f64) -> Result<[Interval; TERMS], FitError> {
+fn resampled(
+    samples: &[Sample],
+    prior: [f64; OURS],
+    pull: f64,
+) -> Result<[Interval; TERMS], FitError> {
     let rows: Vec<_> = samples.iter().map(|sample| ours(&sample.operations)).collect();
     let targets = measured(samples);
     let (_, weights) = robust(&rows, &targets, prior, pull)?;
@@ -204,7 +216,8 @@ fn robust(
 ) -> Result<([f64; OURS], Vec<f64>), FitError> {
     let precision = precision(targets);
     let mut weights: Vec<f64> = precision.iter().map(|p| p * p).collect();
-    let mut found = Problem { rows, targets, weights: &weights, prior, pull }.solve(Bound::NonNegative)?;
+    let mut found =
+        Problem { rows, targets, weights: &weights, prior, pull }.solve(Bound::NonNegative)?;
     for _ in 0..ROUNDS {
         let residuals: Vec<f64> = rows
             .iter()
@@ -219,8 +232,10 @@ fn robust(
         for ((weight, precision), residual) in weights.iter_mut().zip(&precision).zip(&residuals) {
             *weight = precision * precision * (most / residual.max(most));
         }
-        let next = Problem { rows, targets, weights: &weights, prior, pull }.solve(Bound::NonNegative)?;
-        let settled = next.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1e-3));
+        let next =
+            Problem { rows, targets, weights: &weights, prior, pull }.solve(Bound::NonNegative)?;
+        let settled =
+            next.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1e-3));
         found = next;
         if settled {
             break;

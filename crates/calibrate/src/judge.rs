@@ -46,8 +46,10 @@ const RESAMPLES: usize = 400;
 
 /// Judges a model; `None` without samples, or if they cost nothing.
 pub fn judge(model: &Coefficients, samples: &[Sample]) -> Option<Judgement> {
-    let pairs: Vec<(f64, f64)> =
-        samples.iter().map(|sample| (model.price(&sample.operations), sample.measured.0 as f64)).collect();
+    let pairs: Vec<(f64, f64)> = samples
+        .iter()
+        .map(|sample| (model.price(&sample.operations), sample.measured.0 as f64))
+        .collect();
     let first = Figures::of(&pairs)?;
 
     let mut random = Random::new(pairs.len() as u64);
@@ -62,8 +64,9 @@ pub fn judge(model: &Coefficients, samples: &[Sample]) -> Option<Judgement> {
     }
     let [p99, rank, regret] = found.map(|mut values| interval(&mut values));
     let errors = pairs.iter().map(|(predicted, measured)| predicted - measured);
-    let relative =
-        || pairs.iter().map(|(predicted, measured)| (predicted - measured).abs() / measured.max(1.0));
+    let relative = || {
+        pairs.iter().map(|(predicted, measured)| (predicted - measured).abs() / measured.max(1.0))
+    };
     Some(Judgement {
         n: pairs.len(),
         largest_100cycles: first.largest,
@@ -99,7 +102,10 @@ impl Figures {
         }
         Some(Self {
             largest,
-            p99: quantile(pairs.iter().map(|(predicted, measured)| (predicted - measured).abs()), 0.99)?,
+            p99: quantile(
+                pairs.iter().map(|(predicted, measured)| (predicted - measured).abs()),
+                0.99,
+            )?,
             rank: rank_correlation(pairs),
             regret: regret(pairs),
         })
@@ -124,7 +130,8 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     let mut first = 0;
     while first < order.len() {
         let value = values[order[first]];
-        let same = order[first..].iter().take_while(|&&at| values[at].total_cmp(&value).is_eq()).count();
+        let same =
+            order[first..].iter().take_while(|&&at| values[at].total_cmp(&value).is_eq()).count();
         let rank = first as f64 + f64::midpoint(same as f64, 1.0);
         order[first..first + same].iter().for_each(|&at| ranks[at] = rank);
         first += same;

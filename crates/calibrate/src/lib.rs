@@ -25,8 +25,8 @@ pub use fit::{FitError, Fitted, fit, intervals, least_squares, refit, refit_inte
 pub use judge::{Judgement, REGRET_SHARES, judge, quantile, rank_correlation, regret};
 pub use model::{Coefficients, TERMS, thesis};
 pub use refuse::{
-    Conditions, LEAST, Refusal, check_conditions, check_everyday, check_refit, check_samples, check_steady,
-    noise,
+    Conditions, LEAST, Refusal, check_conditions, check_everyday, check_refit, check_samples,
+    check_steady, noise,
 };
 pub use report::{Compared, Report, everyday, report};
 pub use sample::{Experiment, Operations, Origin, Sample, Samples, SamplesFile};

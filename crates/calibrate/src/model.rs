@@ -39,8 +39,15 @@ pub fn thesis() -> Coefficients {
 impl Coefficients {
     /// In the order of the table.
     pub fn from_array(values: [f64; TERMS]) -> Self {
-        let [isolate_slice, isolate_page, drop_page, migrate_page, migrate_mapping, alloc_buddy, alloc_cache] =
-            values;
+        let [
+            isolate_slice,
+            isolate_page,
+            drop_page,
+            migrate_page,
+            migrate_mapping,
+            alloc_buddy,
+            alloc_cache,
+        ] = values;
         Self {
             isolate_slice,
             isolate_page,
@@ -87,7 +94,12 @@ impl Coefficients {
         if values.iter().any(|value| !value.is_finite() || value.round() < 0.0) {
             return None;
         }
-        Some(PriceParameter::ALL.into_iter().zip(values.map(|value| Price(value.round() as u64))).collect())
+        Some(
+            PriceParameter::ALL
+                .into_iter()
+                .zip(values.map(|value| Price(value.round() as u64)))
+                .collect(),
+        )
     }
 
     /// All of them this many times larger.
@@ -120,8 +132,12 @@ mod tests {
     #[test]
     fn the_thesis_example_of_an_empty_slice() {
         // Documentation/mm/ramslice.rst: 64 MiB have 16384 page frames, 695 + 303 * 16 = 5543.
-        let empty =
-            Operations { slices: 1, frames: Pages(16384), free: Pages(16384), ..Operations::default() };
+        let empty = Operations {
+            slices: 1,
+            frames: Pages(16384),
+            free: Pages(16384),
+            ..Operations::default()
+        };
         assert!((thesis().price(&empty) - 5543.0).abs() < 1e-9);
     }
 

@@ -30,7 +30,9 @@ pub enum Refusal {
         need: usize,
     },
     /// Of everyday operations.
-    #[error("too few everyday operations: {have}, at least {need} are needed. The daemon gathers more")]
+    #[error(
+        "too few everyday operations: {have}, at least {need} are needed. The daemon gathers more"
+    )]
     TooFewOperations {
         /// How many there are.
         have: usize,
@@ -147,12 +149,22 @@ pub fn check_refit(report: &Report) -> Result<(), Refusal> {
 
 /// Refuses when there are not enough samples to tell each parameter.
 pub fn check_samples(samples: &[Sample]) -> Result<(), Refusal> {
-    let count = |wanted: fn(&Sample) -> bool| samples.iter().filter(|sample| wanted(sample)).count();
-    let least =
-        |what, have, need| if have < need { Err(Refusal::TooFew { what, have, need }) } else { Ok(()) };
+    let count =
+        |wanted: fn(&Sample) -> bool| samples.iter().filter(|sample| wanted(sample)).count();
+    let least = |what, have, need| {
+        if have < need { Err(Refusal::TooFew { what, have, need }) } else { Ok(()) }
+    };
     least("in all", samples.len(), LEAST_IN_ALL)?;
-    least("of slices that are nearly empty", count(|s| s.operations.free >= s.operations.frames), LEAST)?;
-    least("with pages to drop", count(|s| s.operations.dropped.0 * 20 > s.operations.frames.0), LEAST)?;
+    least(
+        "of slices that are nearly empty",
+        count(|s| s.operations.free >= s.operations.frames),
+        LEAST,
+    )?;
+    least(
+        "with pages to drop",
+        count(|s| s.operations.dropped.0 * 20 > s.operations.frames.0),
+        LEAST,
+    )?;
     let moves = |s: &Sample| s.operations.moved.0 * 20 > s.operations.frames.0;
     let mapped = |s: &Sample| s.operations.mappings as f64 / s.operations.moved.0.max(1) as f64;
     let few = samples.iter().filter(|s| moves(s) && mapped(s) < 1.5).count();

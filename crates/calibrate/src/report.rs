@@ -88,7 +88,11 @@ pub fn everyday(samples: &Samples) -> Result<Report, FitError> {
     let in_force = Coefficients::in_force(&samples.parameters);
     let whole = refit(&all, &in_force)?;
     let every_second = |rest: usize| -> Vec<Sample> {
-        all.iter().enumerate().filter(|(at, _)| at % 2 == rest).map(|(_, sample)| sample.clone()).collect()
+        all.iter()
+            .enumerate()
+            .filter(|(at, _)| at % 2 == rest)
+            .map(|(_, sample)| sample.clone())
+            .collect()
     };
     let (known, unseen) = (every_second(0), every_second(1));
     let mut models = vec![("ours", whole.whole, refit(&known, &in_force)?.whole)];

@@ -216,7 +216,11 @@ mod tests {
             run(100, PageClass::Free),
             PageRun { mappings: 3, ..run(10, PageClass::Anonymous) },
             PageRun { mappings: 2, order: 9, ..run(1024, PageClass::Anonymous) },
-            PageRun { flags: [PageFlag::Drop].into_iter().collect(), order: 2, ..run(8, PageClass::File) },
+            PageRun {
+                flags: [PageFlag::Drop].into_iter().collect(),
+                order: 2,
+                ..run(8, PageClass::File)
+            },
             PageRun { reason: Reason::Slab, ..run(7, PageClass::Slab) },
         ];
         let contents = Contents {

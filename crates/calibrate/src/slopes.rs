@@ -43,7 +43,8 @@ pub fn slopes(samples: &[Sample]) -> Option<Coefficients> {
             Some((count, line(&points)?.1))
         })
         .collect();
-    let mapped: Vec<_> = per_page.into_iter().map(|(count, slope)| (f64::from(count), slope)).collect();
+    let mapped: Vec<_> =
+        per_page.into_iter().map(|(count, slope)| (f64::from(count), slope)).collect();
 
     let (isolate_slice, isolate_page) = line(&empty)?;
     let (migrate_page, migrate_mapping) = line(&mapped)?;

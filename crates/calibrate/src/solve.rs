@@ -77,7 +77,11 @@ impl<const N: usize> Problem<'_, N> {
 }
 
 /// The x with the least ½ xᵀ P x + qᵀ x.
-fn minimise<const N: usize>(p: &[[f64; N]; N], q: &[f64; N], bound: Bound) -> Result<[f64; N], FitError> {
+fn minimise<const N: usize>(
+    p: &[[f64; N]; N],
+    q: &[f64; N],
+    bound: Bound,
+) -> Result<[f64; N], FitError> {
     let p = CscMatrix::from(p).to_triu();
     let (a, b, cones): (_, Vec<f64>, Vec<SupportedConeT<f64>>) = match bound {
         Bound::NonNegative => {

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use ramslice_calibrate::{
-    Coefficients, Compared, Conditions, Drift, DriftSettings, DriftState, Experiment, Operations, Origin,
-    Refusal, Sample, Samples, check_conditions, check_everyday, check_refit, check_samples, check_steady,
-    everyday, fit, intervals, judge, least_squares, quantile, rank_correlation, refit, regret, slopes,
-    thesis,
+    Coefficients, Compared, Conditions, Drift, DriftSettings, DriftState, Experiment, Operations,
+    Origin, Refusal, Sample, Samples, check_conditions, check_everyday, check_refit, check_samples,
+    check_steady, everyday, fit, intervals, judge, least_squares, quantile, rank_correlation,
+    refit, regret, slopes, thesis,
 };
 use ramslice_types::{Bytes, Pages, Price};
 
@@ -54,13 +54,20 @@ fn experiments(model: &Coefficients) -> Vec<Sample> {
             found.push(sample(model, Experiment::Mapped(count), mapped));
         }
         let (part, rest) = (pages / 3, pages / 4);
-        found.push(sample(model, Experiment::Mixed, operations(4096, part, rest, 2 * rest, rest / 2)));
+        found.push(sample(
+            model,
+            Experiment::Mixed,
+            operations(4096, part, rest, 2 * rest, rest / 2),
+        ));
     }
     found
 }
 
 fn assert_near(found: f64, expected: f64, share: f64, what: &str) {
-    assert!((found - expected).abs() <= share * expected.abs() + 0.5, "{what}: {found}, not {expected}");
+    assert!(
+        (found - expected).abs() <= share * expected.abs() + 0.5,
+        "{what}: {found}, not {expected}"
+    );
 }
 
 prop_compose! {
@@ -199,7 +206,11 @@ fn a_model_that_predicts_nothing_is_told_so() {
     assert!((blind.bias + 1.0).abs() < 1e-9);
     assert!(blind.rank_correlation.abs() < 1e-9 && blind.regret > 0.5, "{blind:?}");
     let true_one = judge(&thesis(), &samples).unwrap();
-    assert!(true_one.p99_of_largest < 1e-3 && true_one.rank_correlation > 0.999 && true_one.regret < 1e-3);
+    assert!(
+        true_one.p99_of_largest < 1e-3
+            && true_one.rank_correlation > 0.999
+            && true_one.regret < 1e-3
+    );
     assert!(judge(&thesis(), &[]).is_none());
 }
 
@@ -207,12 +218,16 @@ fn a_model_that_predicts_nothing_is_told_so() {
 fn intervals_hold_what_the_samples_were_made_by() {
     let mut samples = experiments(&thesis());
     for (at, sample) in samples.iter_mut().enumerate() {
-        sample.measured = Price((sample.measured.0 as f64 * (0.9 + 0.02 * (at * 7 % 11) as f64)) as u64);
+        sample.measured =
+            Price((sample.measured.0 as f64 * (0.9 + 0.02 * (at * 7 % 11) as f64)) as u64);
     }
     let found = intervals(&samples).unwrap();
     let true_ones = [695.0, 303.0, 39.0, 101.0, 29.0, 0.0, 24.0];
     for (interval, value) in found.iter().zip(true_ones) {
-        assert!(interval.low <= 1.03 * value && interval.high >= 0.97 * value, "{interval:?} {value}");
+        assert!(
+            interval.low <= 1.03 * value && interval.high >= 0.97 * value,
+            "{interval:?} {value}"
+        );
     }
     assert!(found[3].high > found[3].low);
 }
@@ -235,7 +250,11 @@ fn a_machine_that_became_slower_is_noticed_and_fitted_again() {
     let mut when = None;
     // Everyday operations: cache alone.
     for (at, share) in (0..40_u64).cycle().take(60).enumerate() {
-        let state = drift.observe(sample(&slower, Experiment::Cache, operations(4096, 100 * share, 0, 0, 0)));
+        let state = drift.observe(sample(
+            &slower,
+            Experiment::Cache,
+            operations(4096, 100 * share, 0, 0, 0),
+        ));
         if let (DriftState::Refit { factor }, None) = (state, when) {
             when = Some(at);
             assert_near(factor, 1.5, 0.05, "factor");
@@ -285,7 +304,8 @@ fn prices_that_hold_again_are_steady_before_long() {
         drift.observe(sample);
     }
     assert!(matches!(drift.state(), DriftState::Refit { .. }));
-    let steady = all(&thesis()).take(60).position(|sample| drift.observe(sample) == DriftState::Steady);
+    let steady =
+        all(&thesis()).take(60).position(|sample| drift.observe(sample) == DriftState::Steady);
     assert!(steady.is_some_and(|after| after < 40), "{steady:?}");
 }
 
@@ -314,14 +334,22 @@ fn what_is_remembered_goes_on_as_if_nothing_had_happened() {
         whole.observe(sample.clone());
         if at == 11 {
             let text = serde_json::to_string(&first.memory()).unwrap();
-            first = Drift::recall(thesis(), DriftSettings::default(), serde_json::from_str(&text).unwrap());
+            first = Drift::recall(
+                thesis(),
+                DriftSettings::default(),
+                serde_json::from_str(&text).unwrap(),
+            );
         }
         first.observe(sample.clone());
     }
     assert!(matches!(whole.state(), DriftState::Refit { .. }));
     assert_eq!(first.state(), whole.state());
     assert_eq!(first.memory(), whole.memory());
-    let few = Drift::recall(thesis(), DriftSettings { most: 5, ..DriftSettings::default() }, whole.memory());
+    let few = Drift::recall(
+        thesis(),
+        DriftSettings { most: 5, ..DriftSettings::default() },
+        whole.memory(),
+    );
     assert_eq!(few.operations(), 5);
 }
 
@@ -341,7 +369,10 @@ fn everyday_operations_are_judged_by_those_that_were_not_fitted() {
     };
     let report = everyday(&of(&thesis().scaled(1.5))).unwrap();
     let judged = |found: &Compared| found.held_out.unwrap();
-    assert!(judged(report.ours()).p99_of_largest < 0.05 && judged(report.in_force()).p99_of_largest > 0.3);
+    assert!(
+        judged(report.ours()).p99_of_largest < 0.05
+            && judged(report.in_force()).p99_of_largest > 0.3
+    );
     assert_eq!(judged(report.ours()).n, experiments(&thesis()).len() / 2);
     assert!(everyday(&Samples { samples: Vec::new(), ..of(&thesis()) }).is_err());
     assert_eq!(check_refit(&report), Ok(()));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    calibrate, census, compact, completions, doctor, energy, explain, fragment, guard, man, map, offline,
-    online, profiles, ramp, record, report, sim, slices, status, top, watch,
+    calibrate, census, compact, completions, doctor, energy, explain, fragment, guard, man, map,
+    offline, online, profiles, ramp, record, report, sim, slices, status, top, watch,
 };
 
 const LONG_ABOUT: &str = "\

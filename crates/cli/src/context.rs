@@ -65,7 +65,11 @@ impl Context {
 
 /// A recording of another version, or none at all, is unsupported as a saved file would be.
 pub(crate) fn not_replayable(error: ReadError) -> BackendError {
-    let kind = if matches!(error, ReadError::Io { .. }) { ErrorKind::Failed } else { ErrorKind::Unsupported };
+    let kind = if matches!(error, ReadError::Io { .. }) {
+        ErrorKind::Failed
+    } else {
+        ErrorKind::Unsupported
+    };
     BackendError::new(kind, error)
 }
 
@@ -79,7 +83,11 @@ pub(crate) struct Document<T> {
 }
 
 /// Writes `body` under the common head, indented.
-pub(crate) fn write_json(out: &mut dyn Write, command: &'static str, body: impl Serialize) -> Result<()> {
+pub(crate) fn write_json(
+    out: &mut dyn Write,
+    command: &'static str,
+    body: impl Serialize,
+) -> Result<()> {
     let document = Document { schema_version: SCHEMA_VERSION, command, body };
     // As an io::Error, a closed pipe is still known as one.
     serde_json::to_writer_pretty(&mut *out, &document).map_err(io::Error::from)?;

@@ -36,10 +36,11 @@ fn main() -> ExitCode {
 
     let context = Context::new(cli.global);
     let mut out = BufWriter::new(io::stdout().lock());
-    let result = commands::run(cli.command, &context, &mut out).and_then(|exit| match out.flush() {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(exit),
-    });
+    let result =
+        commands::run(cli.command, &context, &mut out).and_then(|exit| match out.flush() {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(exit),
+        });
     match result {
         Ok(exit) => exit.into(),
         // `ramslice slices | head` is no failure.

@@ -33,7 +33,13 @@ fn save(path: &Path, nr_mapped: u64) {
     for part in 1..=10 {
         samples.push(sample(&json!({"artificial": "cache"}), 4096, 400 * part, 0, 0));
         for count in [1, 2, 4, 8].into_iter().filter(|&count| count <= nr_mapped) {
-            samples.push(sample(&json!({"artificial": {"mapped": count}}), 4096, 0, 400 * part, count));
+            samples.push(sample(
+                &json!({"artificial": {"mapped": count}}),
+                4096,
+                0,
+                400 * part,
+                count,
+            ));
         }
         samples.push(sample(&json!("program"), 2048, 100 * part, 90 * part, part % 3 + 1));
     }
@@ -61,7 +67,10 @@ fn saved_samples_are_fitted_and_models_compared() {
         "migrate_mapping": 90, "alloc_buddy": 0, "alloc_cache": 200});
     assert_eq!(found["parameters_100cycles"], expected);
     assert_eq!(found["installed"], false);
-    assert_eq!((&found["artificial_samples"], &found["held_out_samples"]), (&json!(62), &json!(10)));
+    assert_eq!(
+        (&found["artificial_samples"], &found["held_out_samples"]),
+        (&json!(62), &json!(10))
+    );
     assert_eq!(found["drift"]["state"], "refit");
     let models = found["models"].as_array().unwrap();
     let names: Vec<_> = models.iter().map(|model| model["model"].as_str().unwrap()).collect();
@@ -71,9 +80,13 @@ fn saved_samples_are_fitted_and_models_compared() {
 
     let done = calibrate(&["--from", path]);
     let out = text(&done.stdout);
-    for words in
-        ["fitted to 62 slices", "2 were left out", "fitted here", "A: slopes", "nothing was installed"]
-    {
+    for words in [
+        "fitted to 62 slices",
+        "2 were left out",
+        "fitted here",
+        "A: slopes",
+        "nothing was installed",
+    ] {
         assert!(out.contains(words), "{words}: {out}");
     }
 }
@@ -86,7 +99,8 @@ fn everyday_operations_that_a_daemon_gathered_are_fitted_and_judged_by_each_othe
     save(&path, 8);
     let mut saved: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     // Cache, and pages that are mapped once: what a file server does all day.
-    let operation = |part: u64| sample(&json!("everyday"), 4096, 300 * (part % 9), 90 * (part % 7), 1);
+    let operation =
+        |part: u64| sample(&json!("everyday"), 4096, 300 * (part % 9), 90 * (part % 7), 1);
     saved["samples"] = (0..40).map(operation).collect();
     fs::write(&path, saved.to_string()).unwrap();
 
@@ -97,14 +111,19 @@ fn everyday_operations_that_a_daemon_gathered_are_fitted_and_judged_by_each_othe
     let fitted = |name: &str| found["parameters_100cycles"][name].as_f64().unwrap();
     assert!((fitted("drop_page") / 200.0 - 1.0).abs() < 0.05, "{found}");
     // Nobody can tell a page mapped once from its mapping, but for the two together.
-    assert!(((fitted("migrate_page") + fitted("migrate_mapping")) / 790.0 - 1.0).abs() < 0.05, "{found}");
+    assert!(
+        ((fitted("migrate_page") + fitted("migrate_mapping")) / 790.0 - 1.0).abs() < 0.05,
+        "{found}"
+    );
     assert_eq!(found["drift"]["state"], "refit");
     let models = found["models"].as_array().unwrap();
     let error = |at: usize| models[at]["held_out"]["p99_of_largest"].as_f64().unwrap();
     assert!(models[0]["model"] == "ours" && error(0) < 0.05 && error(1) > 0.3, "{found}");
 
     let out = text(&calibrate(&["--from", name]).stdout);
-    for words in ["fitted to 40 everyday operations", "every second operation", "nothing was installed"] {
+    for words in
+        ["fitted to 40 everyday operations", "every second operation", "nothing was installed"]
+    {
         assert!(out.contains(words), "{words}: {out}");
     }
     // Now a third of it, now three times as much: nothing is foretold, and nothing installed.
@@ -115,14 +134,22 @@ fn everyday_operations_that_a_daemon_gathered_are_fitted_and_judged_by_each_othe
     }
     fs::write(&path, saved.to_string()).unwrap();
     let done = calibrate(&["--install", "--from", name]);
-    assert!(text(&done.stdout).contains("not installed: half of the operations"), "{}", text(&done.stdout));
+    assert!(
+        text(&done.stdout).contains("not installed: half of the operations"),
+        "{}",
+        text(&done.stdout)
+    );
     assert_eq!(done.status.code(), Some(1));
 
     saved["samples"].as_array_mut().unwrap().truncate(19);
     fs::write(&path, saved.to_string()).unwrap();
     let done = calibrate(&["--from", name]);
     assert_eq!(done.status.code(), Some(1));
-    assert!(text(&done.stderr).contains("too few everyday operations: 19"), "{}", text(&done.stderr));
+    assert!(
+        text(&done.stderr).contains("too few everyday operations: 19"),
+        "{}",
+        text(&done.stderr)
+    );
 }
 
 #[test]

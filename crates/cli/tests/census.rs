@@ -16,7 +16,8 @@ fn text(output: &Output) -> String {
 }
 
 fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(output)))
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(output)))
 }
 
 fn made_up(census: bool) -> (TempDir, PathBuf) {
@@ -35,7 +36,8 @@ fn what_is_recorded_is_what_the_command_shows() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
     let saved = here("data/guest-pages.json");
-    let mut record = command(&["record", "--every", "1h", "--census", "10ms", "--for", "100ms", "-o"]);
+    let mut record =
+        command(&["record", "--every", "1h", "--census", "10ms", "--for", "100ms", "-o"]);
     let output = record.arg(&dir).arg("--from").arg(&saved).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!(json(&census(&dir, &["--json"])), json(&census(&saved, &["--json"])));
@@ -89,7 +91,11 @@ fn a_census_that_was_cut_off_is_told_and_the_rest_is_drawn() {
     let (home, dir) = made_up(true);
     std::fs::remove_dir_all(dir.join("census")).unwrap();
     let output = command(&["record", "--check"]).arg(&dir).output().unwrap();
-    assert!(text(&output).contains("16 censuses whose slices are not all there"), "{}", text(&output));
+    assert!(
+        text(&output).contains("16 censuses whose slices are not all there"),
+        "{}",
+        text(&output)
+    );
     let page = home.path().join("page.html");
     let output = command(&["report", "--json", "-o"]).arg(&page).arg(&dir).output().unwrap();
     assert!(text(&output).contains("16 censuses are not whole"), "{}", text(&output));
@@ -110,7 +116,8 @@ fn a_census_that_was_cut_off_is_told_and_the_rest_is_drawn() {
 
 #[test]
 fn statistics_alone_have_no_pages_to_count() {
-    let output = command(&["record", "--statistics-only", "--census", "1s", "-o", "x"]).output().unwrap();
+    let output =
+        command(&["record", "--statistics-only", "--census", "1s", "-o", "x"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output).contains("cannot be used with"), "{}", text(&output));
 }

@@ -29,8 +29,9 @@ fn run_pages(args: &[&str]) -> Output {
 
 fn json(args: &[&str]) -> Value {
     let output = run(args);
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{args:?}: {error}\n{}", String::from_utf8_lossy(&output.stdout)))
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{args:?}: {error}\n{}", String::from_utf8_lossy(&output.stdout))
+    })
 }
 
 #[test]
@@ -100,8 +101,8 @@ fn a_census_counts_every_page_once() {
     assert!(!rows.is_empty());
     for row in rows {
         let pages = row.as_object().unwrap().iter();
-        let counted =
-            pages.filter(|(name, _)| !matches!(name.as_str(), "slice" | "lru_pages" | "staying_pages"));
+        let counted = pages
+            .filter(|(name, _)| !matches!(name.as_str(), "slice" | "lru_pages" | "staying_pages"));
         assert_eq!(counted.filter_map(|(_, pages)| pages.as_u64()).sum::<u64>(), 16384, "{row}");
     }
     let totals = &document["totals"];
@@ -120,14 +121,25 @@ fn an_explanation_in_json_has_everything_that_the_text_has() {
     assert!(text.contains(slice["plain_words"].as_str().unwrap()), "{text}");
     assert_eq!(slice["groups"][0]["class"], "slab");
     assert_eq!(slice["sites"][0]["processes"][0]["name"], "updatedb");
-    assert_eq!((slice["page_owner"].as_str(), slice["price_100cycles"].as_u64()), (Some("on"), None));
-    let held: u64 =
-        slice["groups"].as_array().unwrap().iter().map(|group| group["pages"].as_u64().unwrap()).sum();
+    assert_eq!(
+        (slice["page_owner"].as_str(), slice["price_100cycles"].as_u64()),
+        (Some("on"), None)
+    );
+    let held: u64 = slice["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| group["pages"].as_u64().unwrap())
+        .sum();
     assert_eq!(held, 16384);
 
     let document = parse(run_pages(&["explain", "--all", "--json"]));
-    let stuck: Vec<u64> =
-        document["stuck"].as_array().unwrap().iter().map(|row| row["slice"].as_u64().unwrap()).collect();
+    let stuck: Vec<u64> = document["stuck"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["slice"].as_u64().unwrap())
+        .collect();
     assert_eq!(stuck, [1, 2, 13]);
     assert_eq!(document["next"][0]["slice"], 12);
     assert_eq!(document["slices_unknown"], 1);
@@ -155,8 +167,11 @@ fn top_tells_in_json_what_it_shows() {
     assert!(document.get("last").is_none(), "one look is no rate");
 
     let lines = run(&["top", "--json", "--count", "2", "--interval", "100ms"]).stdout;
-    let lines: Vec<Value> =
-        String::from_utf8(lines).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = String::from_utf8(lines)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), 2);
     assert!(lines.iter().all(|line| line["command"] == "top" && line["schema_version"] == 1));
 }
@@ -167,7 +182,8 @@ fn top_shows_what_the_daemon_says_or_why_that_cannot_be_read() {
     let file = dir.path().join("status.json");
     let top = |text: &str| {
         fs::write(&file, text).unwrap();
-        json(&["top", "--once", "--json", "--status-file", file.to_str().unwrap()])["daemon"].clone()
+        json(&["top", "--once", "--json", "--status-file", file.to_str().unwrap()])["daemon"]
+            .clone()
     };
     let status = r#"{"schema_version": 1, "written_unix_seconds": 1.5, "mode": "on", "policy": "governor",
         "period_seconds": 30, "next_step_seconds": 30, "machine": {"ok": true}, "why": "does nothing"}"#;
@@ -179,10 +195,16 @@ fn top_shows_what_the_daemon_says_or_why_that_cannot_be_read() {
 
 #[test]
 fn every_expected_output_has_a_command() {
-    let source =
-        ["cli.rs", "census.rs", "doctor.rs", "ends.rs", "report.rs", "../src/commands/top/screen_tests.rs"]
-            .map(|file| fs::read_to_string(here(file)).unwrap())
-            .concat();
+    let source = [
+        "cli.rs",
+        "census.rs",
+        "doctor.rs",
+        "ends.rs",
+        "report.rs",
+        "../src/commands/top/screen_tests.rs",
+    ]
+    .map(|file| fs::read_to_string(here(file)).unwrap())
+    .concat();
     for entry in fs::read_dir(here("expects")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let name = name.strip_suffix(".txt").expect("only expected outputs");
@@ -261,7 +283,9 @@ fn numbers_in_json_are_named_with_their_unit() {
     fn walk(name: &str, value: &Value) {
         match value {
             Value::Object(fields) => {
-                for (name, value) in fields.iter().filter(|(name, _)| *name != "price_parameters_100cycles") {
+                for (name, value) in
+                    fields.iter().filter(|(name, _)| *name != "price_parameters_100cycles")
+                {
                     walk(name, value);
                 }
             }
@@ -274,7 +298,9 @@ fn numbers_in_json_are_named_with_their_unit() {
         }
     }
     walk("", &json(&["status", "--json"]));
-    for args in [&["explain", "2", "--json"][..], &["explain", "--all", "--json"], &["map", "2", "--json"]] {
+    for args in
+        [&["explain", "2", "--json"][..], &["explain", "--all", "--json"], &["map", "2", "--json"]]
+    {
         walk("", &serde_json::from_slice(&run_pages(args).stdout).unwrap());
     }
 }
@@ -336,7 +362,10 @@ fn a_profile_that_is_wrong_is_refused_by_file_and_line() {
         assert_eq!(wrong.status.code(), Some(1), "{args:?}");
         assert!(wrong.stdout.is_empty());
         let text = String::from_utf8(wrong.stderr).unwrap();
-        assert!(text.contains(&format!("{name}:{line}: floor of state `off` is inverted")), "{text}");
+        assert!(
+            text.contains(&format!("{name}:{line}: floor of state `off` is inverted")),
+            "{text}"
+        );
     }
     let copy = run(&["profiles", "rdram", "--toml"]).stdout;
     assert_eq!(copy, fs::read(here("../../../profiles/rdram.toml")).unwrap());
@@ -359,7 +388,8 @@ fn profiles_in_json_have_every_figure_with_unit_and_source() {
 
 #[test]
 fn what_one_moment_saves_is_an_interval_in_json() {
-    let document = json(&["energy", "--profile", "thesis-parc", "--granularity", "slice", "--json"]);
+    let document =
+        json(&["energy", "--profile", "thesis-parc", "--granularity", "slice", "--json"]);
     // 79 slices of 64 MiB at 9.19 mW/GiB.
     let (low, high) = (&document["saved_watts"]["low"], &document["saved_watts"]["high"]);
     assert!((low.as_f64().unwrap() - 79.0 / 16.0 * 0.009_19).abs() < 1e-9, "{document}");
@@ -406,7 +436,10 @@ fn completions_and_man_pages_name_every_command() {
     for page in fs::read_dir(dir.path()).unwrap() {
         let text = fs::read_to_string(page.unwrap().path()).unwrap().replace('\\', "");
         for word in text.split_whitespace().filter_map(|word| word.strip_suffix("(1)")) {
-            assert!(dir.path().join(format!("{word}.1")).exists(), "{word}(1) is named, and is not there");
+            assert!(
+                dir.path().join(format!("{word}.1")).exists(),
+                "{word}(1) is named, and is not there"
+            );
             named += 1;
         }
     }

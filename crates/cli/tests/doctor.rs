@@ -34,7 +34,8 @@ fn modules(kind: u8) -> Dmi {
 }
 
 fn laptop() -> Machine {
-    let nodes = [Node(0, 3, 0, 4 * GIB), Node(1, 3, 4 * GIB, 4 * GIB), Node(2, 3, 8 * GIB, 8 * GIB)];
+    let nodes =
+        [Node(0, 3, 0, 4 * GIB), Node(1, 3, 4 * GIB, 4 * GIB), Node(2, 3, 8 * GIB, 8 * GIB)];
     Machine::physical(15 * GIB).dmi(modules(LPDDR5)).table("MPST", &mpst(&nodes, 300, 70, 2))
 }
 
@@ -109,7 +110,8 @@ fn json_has_the_verdict_the_evidence_and_the_gaps() {
     assert_eq!(verdict["savings"][0]["high_mw"], 24.0);
     assert_eq!(verdict["slice"]["parameter"], "ramslice=4G");
     assert_eq!(document["findings"]["mpst"]["nodes"][1]["states"][0]["saving_percent"], 70);
-    let gap = document["gaps"].as_array().unwrap().iter().find(|gap| gap["input"] == "CXL").unwrap();
+    let gap =
+        document["gaps"].as_array().unwrap().iter().find(|gap| gap["input"] == "CXL").unwrap();
     assert_eq!((&gap["kind"], &gap["widens"]), (&Value::from("absent"), &Value::from(false)));
 }
 
@@ -176,7 +178,8 @@ fn a_capture_is_written_and_looked_at_again() {
 
 #[test]
 fn the_running_machine_gets_an_answer_whatever_it_is() {
-    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_ramslice")).args(args).output().unwrap();
+    let run =
+        |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_ramslice")).args(args).output().unwrap();
     let output = run(&["doctor", "--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     // /proc/meminfo is there for everybody, so that at least the size is known.

@@ -71,7 +71,10 @@ fn fewer_than_wanted_are_told_and_refused() {
     expect("offline-count", &["offline", "--count", "20", "--end", "low"], run);
     let output = run(&["online", "--count", "1000"]);
     let said = text(&output.stdout);
-    assert!(said.ends_with("79 of 1000 slices online: there are no more; see `ramslice slices`\n"), "{said}");
+    assert!(
+        said.ends_with("79 of 1000 slices online: there are no more; see `ramslice slices`\n"),
+        "{said}"
+    );
     assert_eq!(output.status.code(), Some(1));
     for wrong in [
         &["offline", "--count", "0"][..],
@@ -103,7 +106,10 @@ fn a_ramp_goes_down_to_its_floor_and_up_again_in_the_reverse_order() {
 #[test]
 fn a_floor_that_cannot_be_reached_is_told_after_memory_has_grown_again() {
     let (steps, end, status) = ramp(&["--step", "5", "--floor", "1"]);
-    assert_eq!((&end["ended"], &end["floor_reached"], status), (&"done".into(), &false.into(), Some(1)));
+    assert_eq!(
+        (&end["ended"], &end["floor_reached"], status),
+        (&"done".into(), &false.into(), Some(1))
+    );
     let mut down = of(&steps, "down");
     assert!(down.len() > 10);
     let all = down.len();
@@ -155,7 +161,8 @@ fn what_nobody_reads_any_more_ends_calmly_and_soon() {
         child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert_eq!(said, "", "{args:?}");
     }
-    let (mut child, _, lines) = begun(command(&["ramp", "--every", "1h", "--leave"]).stderr(Stdio::piped()));
+    let (mut child, _, lines) =
+        begun(command(&["ramp", "--every", "1h", "--leave"]).stderr(Stdio::piped()));
     drop(lines);
     assert_eq!(child.0.wait().unwrap().code(), Some(1));
     let mut said = String::new();
@@ -168,7 +175,9 @@ fn a_ramp_under_nohup_outlives_its_terminal() {
     let mut ramp = Command::new("nohup");
     ramp.arg(env!("CARGO_BIN_EXE_ramslice")).args(["ramp", "--every", "500ms", "--floor", "44"]);
     let (mut child, _, lines) = begun(ramp.stdin(Stdio::null()).stderr(Stdio::null()));
-    assert!(Command::new("kill").args(["-HUP", &child.0.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill").args(["-HUP", &child.0.id().to_string()]).status().unwrap().success()
+    );
     assert_eq!(lines.last().unwrap().unwrap(), "done: what it switched off is on again");
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
 }
@@ -184,14 +193,28 @@ fn interrupted_it_says_what_is_off_and_wakes_that_or_leaves_it() {
     ] {
         // The tests themselves may run under nohup.
         let mut ramp = Command::new("env");
-        ramp.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_ramslice"), "ramp", "--every", "1h"])
-            .args(more);
+        ramp.args([
+            "--default-signal=HUP",
+            env!("CARGO_BIN_EXE_ramslice"),
+            "ramp",
+            "--every",
+            "1h",
+        ])
+        .args(more);
         let (mut child, first, mut lines) = begun(&mut ramp);
         assert!(
-            first.ends_with("s: offline: 88,120; 46 slices on, 81 off; 3797 pages moved, 6849 dropped"),
+            first.ends_with(
+                "s: offline: 88,120; 46 slices on, 81 off; 3797 pages moved, 6849 dropped"
+            ),
             "{first}"
         );
-        assert!(Command::new("kill").args([signal, &child.0.id().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([signal, &child.0.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
         assert_eq!(lines.next().unwrap().unwrap(), words);
         assert_eq!(child.0.wait().unwrap().code(), Some(1));
     }

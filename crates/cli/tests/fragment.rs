@@ -24,7 +24,8 @@ fn the_account_comes_before_the_command_and_the_status_is_the_commands() {
     let home = tempfile::tempdir().unwrap();
     let account = home.path().join("made.json");
     // The command sees the file, and its parent's memory while it is held.
-    let script = format!("cat {} && grep -E '^(VmRSS)' /proc/$PPID/status; exit 5", account.display());
+    let script =
+        format!("cat {} && grep -E '^(VmRSS)' /proc/$PPID/status; exit 5", account.display());
     let path = account.to_str().unwrap();
     let output = fragment(&MIX)
         .args(["--account", path, "--map-count", "2", "--", "sh", "-c", &script])
@@ -32,14 +33,18 @@ fn the_account_comes_before_the_command_and_the_status_is_the_commands() {
         .unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", text(&output));
     let document: Value = serde_json::from_slice(&fs::read(&account).unwrap()).unwrap();
-    assert_eq!((document["command"].as_str(), document["map_count"].as_u64()), (Some("fragment"), Some(2)));
+    assert_eq!(
+        (document["command"].as_str(), document["map_count"].as_u64()),
+        (Some("fragment"), Some(2))
+    );
     let made = &document["made"];
     let pages = |name: &str| made[name].as_u64().unwrap();
     assert_eq!(pages("steps"), 16 << 8);
     assert_eq!(pages("anon_present_pages"), made["touched"]["anon_pages"].as_u64().unwrap());
     assert!((made["mappings_per_anon_page"].as_f64().unwrap() - 2.0).abs() < 0.01);
     let words = text(&output);
-    let rss: u64 = words.split("VmRSS:").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    let rss: u64 =
+        words.split("VmRSS:").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
     assert!(rss >= 4 * pages("anon_present_pages"), "{rss} kB");
     assert!(words.find("anonymous: ").unwrap() < words.find("VmRSS").unwrap());
 }
@@ -51,11 +56,18 @@ fn it_holds_until_it_is_interrupted() {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "{");
         let document = lines.by_ref().map_while(Result::ok).take_while(|line| line != "}");
-        let document: Value = serde_json::from_str(&format!("{{{}}}", document.collect::<String>())).unwrap();
+        let document: Value =
+            serde_json::from_str(&format!("{{{}}}", document.collect::<String>())).unwrap();
         assert_eq!(document["made"]["processes"], 3);
         // The document is out and flushed, and the program is still there.
         assert!(child.try_wait().unwrap().is_none());
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([signal, &child.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
         assert_eq!(child.wait().unwrap().code(), Some(0), "{signal}");
     }
 }
@@ -69,9 +81,11 @@ fn a_time_ends_it() {
 
 #[test]
 fn recipes_can_be_changed_and_are_told() {
-    let output = fragment(&["--recipe", "aged", "--memory", "16M", "--file", "0", "--for", "10ms", "--json"])
-        .output()
-        .unwrap();
+    let output = fragment(&[
+        "--recipe", "aged", "--memory", "16M", "--file", "0", "--for", "10ms", "--json",
+    ])
+    .output()
+    .unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["recipe"], "aged");
     assert_eq!(document["mix"]["free"], serde_json::json!({ "first": 0.2, "last": 0.8 }));

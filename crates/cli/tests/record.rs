@@ -32,7 +32,9 @@ fn check(dir: &Path) -> Value {
 
 fn parts(dir: &Path) -> usize {
     let Ok(entries) = fs::read_dir(dir.join("samples")) else { return 0 };
-    entries.filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with("part-")).count()
+    entries
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with("part-"))
+        .count()
 }
 
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -46,7 +48,9 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 fn kill(child: &Child, signal: &str) {
-    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success()
+    );
 }
 
 fn text(output: &Output) -> String {
@@ -79,14 +83,16 @@ fn what_cannot_be_said_on_standard_error_changes_nothing() {
     assert_eq!(command.status().unwrap().code(), Some(3));
     assert_eq!(check(&dir)["ended"]["command_status"], 3);
     // What is logged, too, of a machine that may or may not have ramslice.
-    let status = |stderr: Stdio| ramslice(&["-vv", "status"]).stderr(stderr).status().unwrap().code();
+    let status =
+        |stderr: Stdio| ramslice(&["-vv", "status"]).stderr(stderr).status().unwrap().code();
     assert_eq!(status(full().into()), status(Stdio::null()));
 }
 
 #[test]
 fn a_command_ended_by_a_signal_has_the_shells_status() {
     let home = tempfile::tempdir().unwrap();
-    let output = record(&home.path().join("r"), &["--", "sh", "-c", "kill -KILL $$"]).output().unwrap();
+    let output =
+        record(&home.path().join("r"), &["--", "sh", "-c", "kill -KILL $$"]).output().unwrap();
     assert_eq!(output.status.code(), Some(137));
 }
 
@@ -95,7 +101,10 @@ fn signals_go_to_the_command() {
     let home = tempfile::tempdir().unwrap();
     for (signal, trap) in [("-TERM", "TERM"), ("-INT", "INT"), ("-USR1", "USR1")] {
         let (dir, ready) = (home.path().join(trap), home.path().join(format!("{trap}.ready")));
-        let script = format!("trap 'exit 9' {trap}; touch {}; while :; do sleep 0.05; done", ready.display());
+        let script = format!(
+            "trap 'exit 9' {trap}; touch {}; while :; do sleep 0.05; done",
+            ready.display()
+        );
         let mut child = record(&dir, &["--", "sh", "-c", &script]).spawn().unwrap();
         until("the command", || ready.exists());
         kill(&child, signal);
@@ -195,8 +204,11 @@ fn a_disk_that_cannot_be_written_is_told_and_the_command_goes_on() {
     let home = tempfile::tempdir().unwrap();
     let (dir, done) = (home.path().join("r"), home.path().join("done"));
     // Without its directory, the next part has nowhere to go.
-    let script =
-        format!("cd {}; mv snapshots ..; sleep 0.3; touch {}; exit 0", dir.display(), done.display());
+    let script = format!(
+        "cd {}; mv snapshots ..; sleep 0.3; touch {}; exit 0",
+        dir.display(),
+        done.display()
+    );
     let output = record(&dir, &["--", "sh", "-c", &script]).output().unwrap();
     assert!(done.exists());
     assert_eq!(output.status.code(), Some(1));
@@ -207,10 +219,11 @@ fn a_disk_that_cannot_be_written_is_told_and_the_command_goes_on() {
 fn statistics_need_no_slices() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");
-    let output = ramslice(&["record", "--statistics-only", "--for", "50ms", "--every", "10ms", "-o"])
-        .arg(&dir)
-        .output()
-        .unwrap();
+    let output =
+        ramslice(&["record", "--statistics-only", "--for", "50ms", "--every", "10ms", "-o"])
+            .arg(&dir)
+            .output()
+            .unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let document = check(&dir);
     let rows = |table: &str| document["findings"]["rows"][table].as_u64().unwrap();
@@ -228,5 +241,9 @@ fn a_directory_without_a_recording_cannot_be_looked_at() {
     let home = tempfile::tempdir().unwrap();
     let output = ramslice(&["map", "--from"]).arg(home.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output).contains("is not a recording made by `ramslice record`"), "{}", text(&output));
+    assert!(
+        text(&output).contains("is not a recording made by `ramslice record`"),
+        "{}",
+        text(&output)
+    );
 }

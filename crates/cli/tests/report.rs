@@ -32,7 +32,9 @@ fn the_ledger_runs_over_a_recording() {
     let (home, dir) = recording("r", None);
     let from = |args: &[&str]| command(args).arg("--from").arg(&dir).output().unwrap();
     let terms = ["--granularity", "slice", "--time-factor", "15"];
-    let with = |more: &[&'static str]| [&["energy", "--profile", "thesis-parc"], &terms[..], more].concat();
+    let with = |more: &[&'static str]| {
+        [&["energy", "--profile", "thesis-parc"], &terms[..], more].concat()
+    };
     expect("energy-recording", &with(&[]), from);
     // Emulated seconds are never taken for real ones.
     expect("energy-recording-clock", &["energy", "--profile", "thesis-parc"], from);
@@ -41,15 +43,20 @@ fn the_ledger_runs_over_a_recording() {
     // Cutting the time into pieces changes nothing.
     let output = from(&with(&["--json", "--every", "30s"]));
     let text = String::from_utf8(output.stdout).unwrap();
-    let documents: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let documents: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let elapsed: Vec<u64> =
         documents.iter().map(|one| one["elapsed_us"].as_u64().unwrap() / 1_000_000).collect();
     assert_eq!(elapsed, [30, 60, 90, 120, 120]);
     assert_eq!(documents[3]["net_joules"], documents[4]["net_joules"]);
-    assert_eq!((&documents[3]["final"], &documents[4]["final"]), (&Value::from(false), &Value::from(true)));
+    assert_eq!(
+        (&documents[3]["final"], &documents[4]["final"]),
+        (&Value::from(false), &Value::from(true))
+    );
     let work = &documents[4]["work"];
     assert!(
-        work["emptied_slices"].as_u64().unwrap() > 20 && work["migrated_pages"].as_u64().unwrap() > 10_000
+        work["emptied_slices"].as_u64().unwrap() > 20
+            && work["migrated_pages"].as_u64().unwrap() > 10_000
     );
     // What the factor is from stands beside it.
     let source = ["--time-factor-source", "compile, five times"];
@@ -79,7 +86,8 @@ fn a_report_tells_what_a_longer_run_costs_and_what_the_time_factor_is_from() {
     let csv = csv.to_str().unwrap();
     let (unknown, _) = energy(&[csv]);
     assert!(unknown.contains("run time"), "{unknown}");
-    let (known, page) = energy(&[csv, "--runtime-change", "1..2%", "--time-factor-source", "compile"]);
+    let (known, page) =
+        energy(&[csv, "--runtime-change", "1..2%", "--time-factor-source", "compile"]);
     assert!(!known.contains("run time"), "{known}");
     let invested = |csv: &str| -> f64 {
         let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
@@ -125,7 +133,10 @@ fn a_recording_that_does_not_tell_what_was_done_is_refused_by_file_and_row() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
-    assert!(text.contains("/samples/part-") && text.contains("row 0: `tried_slices` has no value"), "{text}");
+    assert!(
+        text.contains("/samples/part-") && text.contains("row 0: `tried_slices` has no value"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -151,7 +162,8 @@ fn a_report_is_one_page_with_its_data_and_pictures() {
         let id = figure["id"].as_str().unwrap();
         assert!(html.contains(&format!("<figure id=\"{id}\">")), "{id}");
         if figure["drawn"] == true {
-            let csv = fs::read_to_string(home.path().join(figure["csv"].as_str().unwrap())).unwrap();
+            let csv =
+                fs::read_to_string(home.path().join(figure["csv"].as_str().unwrap())).unwrap();
             assert!(csv.lines().count() > 1, "{id}");
         } else {
             assert!(html.contains(figure["missing"].as_str().unwrap()), "{id}");
@@ -166,7 +178,10 @@ fn a_report_is_one_page_with_its_data_and_pictures() {
     let (packed, nothing) = (cells("unlimited,"), cells("nothing,"));
     assert!(packed[0] > 0.0 && packed[1] <= packed[3], "{packed:?}");
     assert!(nothing[1].abs() < 1e-12 && nothing[3] > 0.0, "{nothing:?}");
-    assert!(energy.contains("\nunlimited,unlimited,") && energy.contains("\nnothing,0,"), "{energy}");
+    assert!(
+        energy.contains("\nunlimited,unlimited,") && energy.contains("\nnothing,0,"),
+        "{energy}"
+    );
     // The other data are those of the machine.
     let used = fs::read_to_string(home.path().join("csv/utilisation-1.csv")).unwrap();
     assert_eq!(used.lines().count(), 122);
@@ -174,9 +189,15 @@ fn a_report_is_one_page_with_its_data_and_pictures() {
     let emptying = |at: usize| &document["emptying"][at];
     let (packed, nothing) = (emptying(0), emptying(1));
     let number = |name: &str| packed[name].as_f64().unwrap();
-    assert_eq!((packed["run"].as_str(), nothing["run"].as_str()), (Some("unlimited"), Some("nothing")));
+    assert_eq!(
+        (packed["run"].as_str(), nothing["run"].as_str()),
+        (Some("unlimited"), Some("nothing"))
+    );
     assert!(number("emptied_slices") > 5.0 && number("failed_slices") < 0.5, "{packed}");
-    assert!(number("migrated_ratio") > 0.0 && number("migrated_ratio") <= number("used_ratio"), "{packed}");
+    assert!(
+        number("migrated_ratio") > 0.0 && number("migrated_ratio") <= number("used_ratio"),
+        "{packed}"
+    );
     assert_eq!((&nothing["emptied_slices"], &nothing["migrated_ratio"]), (&0.into(), &Value::Null));
     let moved = fs::read_to_string(home.path().join("csv/repair-moved-1.csv")).unwrap();
     let bytes: f64 = moved.lines().last().unwrap().split(',').nth(1).unwrap().parse().unwrap();
@@ -237,5 +258,9 @@ fn damaged_runs_are_named_by_file() {
         assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
     let output = report(&[], &[&home.path().join("none")], &page);
-    assert!(stderr(&output).contains("reading ") && stderr(&output).contains("none"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("reading ") && stderr(&output).contains("none"),
+        "{}",
+        stderr(&output)
+    );
 }

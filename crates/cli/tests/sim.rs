@@ -113,10 +113,17 @@ fn settings_of_a_policy_are_read_from_a_file_and_errors_name_the_line() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("policy.toml");
     let path = file.to_str().unwrap();
-    fs::write(&file, "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 600\n")
-        .unwrap();
+    fs::write(
+        &file,
+        "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 600\n",
+    )
+    .unwrap();
     assert_eq!(json(&small(&["run", "batch", "--policy", path]))["policy"], "periodic");
-    fs::write(&file, "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = -1\n").unwrap();
+    fs::write(
+        &file,
+        "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = -1\n",
+    )
+    .unwrap();
     let error = refused(&["run", "batch", "--policy", path], 1);
     assert!(error.contains("policy.toml:4:"), "{error}");
 }
@@ -127,7 +134,10 @@ fn a_generated_file_feeds_a_fleet_whose_report_tells_its_assumptions() {
     let file = home.path().join("synthetic.csv");
     let path = file.to_str().unwrap();
     let made = json(&["generate", path, "--machines", "3", "--for", "24h"]);
-    assert_eq!((made["origin"].as_str(), made["rows"].as_u64()), (Some("synthetic"), Some(3 * 288)));
+    assert_eq!(
+        (made["origin"].as_str(), made["rows"].as_u64()),
+        (Some("synthetic"), Some(3 * 288))
+    );
     let small = ["--memory", "64G", "--slice", "2G"];
     let of = |args: &[&str]| {
         let mut all = args.to_vec();
@@ -135,7 +145,10 @@ fn a_generated_file_feeds_a_fleet_whose_report_tells_its_assumptions() {
         json(&all)
     };
     let read = of(&["fleet", path]);
-    assert_eq!((read["machines"].as_u64(), read["machine_steps"].as_u64()), (Some(3), Some(3 * 288)));
+    assert_eq!(
+        (read["machines"].as_u64(), read["machine_steps"].as_u64()),
+        (Some(3), Some(3 * 288))
+    );
     let told = serde_json::to_string(&read["assumptions"]).unwrap();
     assert!(told.contains("g of CO2") && told.contains("page cache"), "{told}");
     assert!(read["year"]["co2_kg_per_year"]["high"].is_number());
@@ -176,8 +189,12 @@ fn a_tournament_is_a_document_and_a_picture() {
         "--svg",
         file.to_str().unwrap(),
     ]));
-    let policies: Vec<&str> =
-        report["standings"].as_array().unwrap().iter().map(|s| s["policy"].as_str().unwrap()).collect();
+    let policies: Vec<&str> = report["standings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["policy"].as_str().unwrap())
+        .collect();
     assert_eq!(
         policies,
         ["clairvoyant", "never", "periodic", "watermarks", "threshold", "repair", "governor"]
@@ -192,7 +209,8 @@ fn machines_of_a_file_of_utilisation_take_part_in_a_tournament_by_seed_or_name()
     let file = home.path().join("synthetic.csv");
     let path = file.to_str().unwrap();
     json(&["generate", path, "--machines", "6", "--for", "12h"]);
-    let args = ["tournament", "--loads", "none", "--usage", path, "--memory", "64G", "--slice", "2G"];
+    let args =
+        ["tournament", "--loads", "none", "--usage", path, "--memory", "64G", "--slice", "2G"];
     let of = |more: &[&str]| json(&[args.as_slice(), more].concat());
     let names = |report: &Value| -> Vec<String> {
         let scores = report["scores"].as_array().unwrap().iter();
@@ -236,7 +254,10 @@ fn a_share_above_the_clairvoyants_has_a_mark_and_a_word() {
     assert!(report["explanations"][0].as_str().unwrap().contains("above 100 %"), "{report}");
     let printed = String::from_utf8(sim(&small).stdout).unwrap();
     assert!(printed.lines().filter(|line| line.contains(" % * ")).count() >= marked, "{printed}");
-    assert!(printed.contains("\n* a share above 100 % is more than the clairvoyant earned"), "{printed}");
+    assert!(
+        printed.contains("\n* a share above 100 % is more than the clairvoyant earned"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -252,9 +273,15 @@ fn tuned_watermarks_can_be_pasted_and_are_those_of_the_document() {
     let suitable = found["suitable_mib"].as_f64().unwrap();
     assert!(suitable > of("free_low_mib") && found["samples"] == 121, "{found}");
     let printed = String::from_utf8(sim(&small).stdout).unwrap();
-    assert!(printed.contains("# suitable memory") && printed.contains("\n[watermarks]\n"), "{printed}");
+    assert!(
+        printed.contains("# suitable memory") && printed.contains("\n[watermarks]\n"),
+        "{printed}"
+    );
     for (name, value) in marks.as_object().unwrap() {
-        assert!(printed.contains(&format!("\n{name} = {}\n", value.as_f64().unwrap())), "{name}: {printed}");
+        assert!(
+            printed.contains(&format!("\n{name} = {}\n", value.as_f64().unwrap())),
+            "{name}: {printed}"
+        );
     }
     let file = home.path().join("tuned.toml");
     fs::write(&file, format!("schema_version = 1\npolicy = \"watermarks\"\n{printed}")).unwrap();
@@ -267,7 +294,8 @@ fn tuned_watermarks_can_be_pasted_and_are_those_of_the_document() {
 
 /// A recording of a saved machine in many parts.
 fn recording(dir: &Path) {
-    let machine = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
+    let machine =
+        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
     let mut record = command(&["record", "--every", "5ms", "--part", "20ms", "--from"]);
     record.arg(machine).arg("-o").arg(dir).args(["--", "sleep", "0.3"]);
     let output = record.output().unwrap();
@@ -280,7 +308,8 @@ fn a_recording_is_tuned_by_what_was_seen_of_its_machine() {
     let dir = home.path().join("r");
     recording(&dir);
     let path = dir.to_str().unwrap();
-    let found = json(&["tune", path, "--granularity", "slice", "--timeout", "10s", "--time-factor", "1"]);
+    let found =
+        json(&["tune", path, "--granularity", "slice", "--timeout", "10s", "--time-factor", "1"]);
     assert!(found["samples"].as_u64() >= Some(2), "{found}");
     assert_eq!(
         (found["growth_timeout_mib"].as_f64(), found["watermarks"]["timeout_seconds"].as_f64()),
@@ -292,7 +321,11 @@ fn a_recording_is_tuned_by_what_was_seen_of_its_machine() {
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     let zones = status["zones"].as_array().unwrap().iter();
     let reserve: u64 = zones.map(|zone| zone["awake_reserve_pages"].as_u64().unwrap()).sum();
-    assert_eq!(found["watermarks"]["free_low_mib"].as_f64(), Some(reserve as f64 / 256.0), "{found}");
+    assert_eq!(
+        found["watermarks"]["free_low_mib"].as_f64(),
+        Some(reserve as f64 / 256.0),
+        "{found}"
+    );
 }
 
 #[test]
@@ -320,14 +353,24 @@ fn seconds_of_an_emulated_machine_are_not_taken_for_real_ones() {
     let dir = home.path().join("r");
     made_up::write(&dir, Some(0), false).unwrap();
     let path = dir.to_str().unwrap();
-    let tournament = ["tournament", "--recording", path, "--slice", "32M", "--policies", "periodic"];
+    let tournament =
+        ["tournament", "--recording", path, "--slice", "32M", "--policies", "periodic"];
     let alone = [&tournament[..], &["--loads", "none"]].concat();
     for command in [&["run", path][..], &["tune", path], &alone] {
         let error = refused(&[command, &["--granularity", "slice"]].concat(), 2);
         assert!(error.contains("is emulated") && error.contains("--time-factor"), "{error}");
     }
     let run = |factor: &str| {
-        let args = ["run", path, "--granularity", "slice", "--policy", "periodic", "--time-factor", factor];
+        let args = [
+            "run",
+            path,
+            "--granularity",
+            "slice",
+            "--policy",
+            "periodic",
+            "--time-factor",
+            factor,
+        ];
         json(&args)
     };
     let saved = |run: &Value| run["saved_joules"]["low"].as_f64().unwrap();
@@ -335,13 +378,18 @@ fn seconds_of_an_emulated_machine_are_not_taken_for_real_ones() {
     assert!(saved(&fast) > 0.0, "{fast}");
     assert!((saved(&fast) / saved(&slow) - 8.0).abs() < 1e-6, "{slow}");
     assert_eq!(fast["emptying_joules"], slow["emptying_joules"]);
-    assert!(slow["assumptions"].to_string().contains("divided by 4 to 8 (--time-factor)"), "{slow}");
+    assert!(
+        slow["assumptions"].to_string().contains("divided by 4 to 8 (--time-factor)"),
+        "{slow}"
+    );
     let factor = ["--time-factor", "4..8", "--time-factor-source", "compile"];
-    let named =
-        json(&[&["run", path, "--granularity", "slice", "--policy", "periodic"], &factor[..]].concat());
+    let named = json(
+        &[&["run", path, "--granularity", "slice", "--policy", "periodic"], &factor[..]].concat(),
+    );
     assert!(named["assumptions"].to_string().contains("divided by 4 to 8 (compile)"), "{named}");
     let mixed =
-        [&tournament[..], &["--loads", "batch", "--granularity", "slice", "--time-factor", "6"]].concat();
+        [&tournament[..], &["--loads", "batch", "--granularity", "slice", "--time-factor", "6"]]
+            .concat();
     assert!(refused(&mixed, 2).contains("--loads none"));
     assert!(refused(&small(&["run", "batch", "--time-factor", "6"]), 2).contains("no recording"));
 }

@@ -54,7 +54,8 @@ pub fn check(backend: &dyn Backend, settings: Settings) -> Vec<(&'static str, Br
     let broken = |(name, rule): &(&'static str, Check)| {
         let result = rule(backend, settings);
         // The next rule begins with everything on, whatever became of this one.
-        let restored = backend.request(&Request::new(Op::OnlineAll)).map_err(|error| error.to_string());
+        let restored =
+            backend.request(&Request::new(Op::OnlineAll)).map_err(|error| error.to_string());
         result.and(restored.map(drop)).err().map(|why| (*name, why))
     };
     RULES.iter().filter_map(broken).collect()
@@ -109,19 +110,31 @@ fn sums_agree(backend: &dyn Backend, settings: Settings) -> Result<(), Broken> {
     let Machine { info, zones, snapshot, .. } = said(backend.machine())?;
     let ids: Vec<u32> = snapshot.slices.iter().map(|slice| slice.id.0).collect();
     holds(ids.is_sorted_by(|a, b| a < b), || format!("ids do not ascend: {ids:?}"))?;
-    holds(info.nr_slices as usize == ids.len(), || format!("{} slices, {} said", ids.len(), info.nr_slices))?;
+    holds(info.nr_slices as usize == ids.len(), || {
+        format!("{} slices, {} said", ids.len(), info.nr_slices)
+    })?;
     holds(info.nr_zones as usize == zones.len(), || {
         format!("{} zones, {} said", zones.len(), info.nr_zones)
     })?;
     let of_zones: Pages = zones.iter().map(|zone| zone.free_pages).sum();
-    holds(near(info.free_pages, of_zones, settings), || format!("free: {} and {of_zones}", info.free_pages))?;
+    holds(near(info.free_pages, of_zones, settings), || {
+        format!("free: {} and {of_zones}", info.free_pages)
+    })?;
     let of_zones: Pages = zones.iter().map(|zone| zone.offline_pages).sum();
-    holds(info.offline_pages == of_zones, || format!("offline: {} and {of_zones}", info.offline_pages))?;
+    holds(info.offline_pages == of_zones, || {
+        format!("offline: {} and {of_zones}", info.offline_pages)
+    })?;
     let of_zones: u32 = zones.iter().map(|zone| zone.nr_slices).sum();
-    holds(info.nr_slices == of_zones, || format!("zones have {of_zones} slices of {}", info.nr_slices))?;
+    holds(info.nr_slices == of_zones, || {
+        format!("zones have {of_zones} slices of {}", info.nr_slices)
+    })?;
     for zone in &zones {
-        let own =
-            || snapshot.slices.iter().filter(|slice| (slice.node, slice.zone) == (zone.node, zone.zone));
+        let own = || {
+            snapshot
+                .slices
+                .iter()
+                .filter(|slice| (slice.node, slice.zone) == (zone.node, zone.zone))
+        };
         holds(own().count() == zone.nr_slices as usize, || {
             format!("zone {}: {} slices", zone.name, own().count())
         })?;
@@ -135,7 +148,9 @@ fn sums_agree(backend: &dyn Backend, settings: Settings) -> Result<(), Broken> {
     for slice in &snapshot.slices {
         let parts = slice.composition(info.slice_pages());
         let whole = info.slice_pages();
-        holds(parts.total() == whole, || format!("slice {}: {} pages of {whole}", slice.id, parts.total()))?;
+        holds(parts.total() == whole, || {
+            format!("slice {}: {} pages of {whole}", slice.id, parts.total())
+        })?;
     }
     holds(said(backend.slice_bytes())? == info.slice_bytes, || "two slice sizes".to_owned())
 }
@@ -157,7 +172,9 @@ fn unknown_slices(backend: &dyn Backend, _: Settings) -> Result<(), Broken> {
         }
     }
     match backend.contents(none, Detail::default()) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => Ok(()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {
+            Ok(())
+        }
         other => Err(format!("contents: {other:?}")),
     }
 }
@@ -181,21 +198,29 @@ fn off_and_on(backend: &dyn Backend, settings: Settings) -> Result<(), Broken> {
     let chosen = candidate(backend)?;
     let before = said(backend.info())?;
     let outcome = request(backend, Op::Offline(chosen.id))?;
-    holds(outcome.is_ok() && outcome.slices_done == 1, || format!("offline {}: {outcome:?}", chosen.id))?;
+    holds(outcome.is_ok() && outcome.slices_done == 1, || {
+        format!("offline {}: {outcome:?}", chosen.id)
+    })?;
     holds(outcome.last_slice == Some(chosen.id), || format!("last: {:?}", outcome.last_slice))?;
     let now = slice(backend, chosen.id)?;
     holds(now.state == SliceState::Offline, || format!("it is {}", now.state))?;
     let during = said(backend.info())?;
     let gained = during.offline_pages - before.offline_pages;
-    holds(gained == chosen.present, || format!("{gained} pages are off, the slice has {}", chosen.present))?;
+    holds(gained == chosen.present, || {
+        format!("{gained} pages are off, the slice has {}", chosen.present)
+    })?;
     let managed = (before.managed_pages, during.managed_pages);
     holds(near(managed.0, managed.1, settings), || format!("memory: {managed:?}"))?;
     holds(during.event_seq > before.event_seq, || "no event was counted".to_owned())?;
     let outcome = request(backend, Op::Online(chosen.id))?;
-    holds(outcome.is_ok() && outcome.slices_done == 1, || format!("online {}: {outcome:?}", chosen.id))?;
+    holds(outcome.is_ok() && outcome.slices_done == 1, || {
+        format!("online {}: {outcome:?}", chosen.id)
+    })?;
     let now = slice(backend, chosen.id)?;
     holds(now.state == SliceState::Online, || format!("it is {}", now.state))?;
-    holds((now.node, now.zone) == (chosen.node, chosen.zone), || "it came back to another zone".to_owned())?;
+    holds((now.node, now.zone) == (chosen.node, chosen.zone), || {
+        "it came back to another zone".to_owned()
+    })?;
     let after = said(backend.info())?;
     holds(after.offline_pages == before.offline_pages, || format!("off: {}", after.offline_pages))
 }
@@ -216,7 +241,9 @@ fn wrong_state(backend: &dyn Backend, _: Settings) -> Result<(), Broken> {
 }
 
 fn refusals(backend: &dyn Backend, _: Settings) -> Result<(), Broken> {
-    let Some(never) = slices(backend)?.into_iter().find(|slice| slice.unreclaimable) else { return Ok(()) };
+    let Some(never) = slices(backend)?.into_iter().find(|slice| slice.unreclaimable) else {
+        return Ok(());
+    };
     holds(never.reason != Reason::None, || {
         format!("slice {} can never be emptied, and no reason", never.id)
     })?;
@@ -256,7 +283,9 @@ fn parameters(backend: &dyn Backend, _: Settings) -> Result<(), Broken> {
         said(backend.set_price_parameter(parameter, was + Price(7)))?;
         let now = said(backend.price_parameter(parameter))?;
         said(backend.set_price_parameter(parameter, was))?;
-        holds(now == was + Price(7), || format!("{}: {now}, set to {}", parameter.name(), was + Price(7)))?;
+        holds(now == was + Price(7), || {
+            format!("{}: {now}, set to {}", parameter.name(), was + Price(7))
+        })?;
     }
     Ok(())
 }
@@ -267,7 +296,9 @@ fn contents(backend: &dyn Backend, settings: Settings) -> Result<(), Broken> {
     }
     let (chosen, frames) = (candidate(backend)?, said(backend.info())?.slice_pages());
     let contents = said(backend.contents(chosen.id, Detail::default()))?;
-    holds(contents.frames() == frames, || format!("{} of {frames} page frames", contents.frames()))?;
+    holds(contents.frames() == frames, || {
+        format!("{} of {frames} page frames", contents.frames())
+    })?;
     let gap = contents.runs.windows(2).find(|pair| pair[0].end() != pair[1].pfn);
     holds(gap.is_none(), || format!("a gap: {gap:?}"))
 }
@@ -294,7 +325,9 @@ fn unknown_node(backend: &dyn Backend, _: Settings) -> Result<(), Broken> {
     match backend.request(&Request { node: Some(NodeId(4711)), ..Request::default() }) {
         Ok(outcome) => holds(outcome.slices_done == 0, || format!("{outcome:?}")),
         Err(error) => {
-            holds(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid), || error.to_string())
+            holds(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid), || {
+                error.to_string()
+            })
         }
     }?;
     let off = off(backend)?;
@@ -329,7 +362,8 @@ fn packing(backend: &dyn Backend, settings: Settings) -> Result<(), Broken> {
     }
     let (was, is) = (needed(&before), needed(&after));
     holds(near(was, is, settings), || format!("{was} pages were in use, {is} are"))?;
-    let lost = after.snapshot.slices.iter().find(|s| s.unreclaimable && s.state == SliceState::Offline);
+    let lost =
+        after.snapshot.slices.iter().find(|s| s.unreclaimable && s.state == SliceState::Offline);
     holds(lost.is_none(), || format!("{lost:?}"))?;
     if settings.tolerance > Pages::ZERO {
         return Ok(());

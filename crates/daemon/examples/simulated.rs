@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, Price, PriceParameter, Request,
-    SliceId, Snapshot, Work, Zone,
+    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, Price,
+    PriceParameter, Request, SliceId, Snapshot, Work, Zone,
 };
 use ramsliced::clock::Clock;
 use ramsliced::host::Host;
@@ -77,7 +77,12 @@ impl Simulated {
             let share = self.used * (1.0 + 0.4 * (slow * TAU).sin() + 0.1 * (fast * TAU).sin());
             for (owner, part) in [(1, 0.6), (2, 0.4)] {
                 let pages = (pages * share * part) as u64;
-                machine.apply(Change::Level { owner: OwnerId(owner), class: Class::Anon, maps: 1, pages });
+                machine.apply(Change::Level {
+                    owner: OwnerId(owner),
+                    class: Class::Anon,
+                    maps: 1,
+                    pages,
+                });
             }
         });
         Ok(())
@@ -108,7 +113,9 @@ impl Backend for Machine {
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
         self.0.pass()?;
         let mut outcome = self.0.sim.request(request)?;
-        let dearer = fs::read_to_string(&self.0.dearer).ok().and_then(|text| text.trim().parse::<f64>().ok());
+        let dearer = fs::read_to_string(&self.0.dearer)
+            .ok()
+            .and_then(|text| text.trim().parse::<f64>().ok());
         let measured = outcome.price_measured.0 as f64 * dearer.unwrap_or(1.0);
         outcome.price_measured = Price(measured as u64);
         Ok(outcome)
@@ -130,7 +137,11 @@ impl Backend for Machine {
         self.0.sim.price_parameter(parameter)
     }
 
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         self.0.sim.set_price_parameter(parameter, value)
     }
 
@@ -171,7 +182,8 @@ fn simulate(args: &Args, settings: Settings) -> anyhow::Result<()> {
     };
     let machine = std::cell::OnceCell::<Arc<Simulated>>::new();
     let open = |_: &_, _: &_| {
-        let machine = Arc::clone(machine.get().expect("the clock is made before the machine is opened"));
+        let machine =
+            Arc::clone(machine.get().expect("the clock is made before the machine is opened"));
         machine.pass()?;
         Ok(Opened { backend: Arc::new(Machine(machine)), way: "simulated", guarded: None })
     };

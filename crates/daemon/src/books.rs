@@ -7,8 +7,8 @@ use std::path::Path;
 
 use ramslice_backend::Processor;
 use ramslice_energy::{
-    Clock, Granule, Interval, Ledger, Profile, Sample, Settings, State, Statement, Tally, TimeFactor,
-    builtin_names, builtin_text,
+    Clock, Granule, Interval, Ledger, Profile, Sample, Settings, State, Statement, Tally,
+    TimeFactor, builtin_names, builtin_text,
 };
 use ramslice_policy::Economics;
 use ramslice_types::{Bytes, Info, Joules, Price, PriceParameter};
@@ -75,10 +75,14 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { profile, crc32, granule_bytes, page_bytes, stock, switched } = self;
-        let unit = granule_bytes.map_or_else(|| "an unknown size".to_owned(), |unit| unit.to_string());
+        let unit =
+            granule_bytes.map_or_else(|| "an unknown size".to_owned(), |unit| unit.to_string());
         let way = if *stock { "a stock kernel" } else { "the patched kernel" };
         let driver = if *switched { "" } else { " without a power driver" };
-        write!(f, "{profile} ({crc32}), {unit} switched as one, pages of {page_bytes}, {way}{driver}")
+        write!(
+            f,
+            "{profile} ({crc32}), {unit} switched as one, pages of {page_bytes}, {way}{driver}"
+        )
     }
 }
 
@@ -104,9 +108,10 @@ fn load(name: &str) -> Result<(Profile, String), String> {
                 names.join(", ")
             ));
         }
-        None => {
-            (fs::read_to_string(name).map_err(|error| format!("reading {name}: {error}"))?, name.to_owned())
-        }
+        None => (
+            fs::read_to_string(name).map_err(|error| format!("reading {name}: {error}"))?,
+            name.to_owned(),
+        ),
     };
     let profile = Profile::parse(&text, &file).map_err(|error| error.to_string())?;
     Ok((profile, text))
@@ -129,7 +134,8 @@ impl Plan {
             let (other, text) = load(other).map_err(PlanError::Machine)?;
             texts += &text;
             if other.machine.is_none() {
-                let message = format!("{} names no machine, whose costs could be taken", other.file);
+                let message =
+                    format!("{} names no machine, whose costs could be taken", other.file);
                 return Err(PlanError::Machine(message));
             }
             profile.machine = other.machine;
@@ -137,12 +143,14 @@ impl Plan {
         let name = state.unwrap_or(&profile.default_state);
         let Some(state) = profile.state(name).cloned() else {
             let names: Vec<&str> = profile.states.iter().map(|state| state.name.as_str()).collect();
-            let message = format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
+            let message =
+                format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
             return Err(PlanError::State(message));
         };
         let plan = Self { profile, crc32: crc32fast::hash(texts.as_bytes()), state, unit, factor };
         // Whether it works out does not depend on the sizes.
-        plan.economics(Bytes(64 << 20), Bytes(4096)).map_err(|error| PlanError::Profile(error.clone()))?;
+        plan.economics(Bytes(64 << 20), Bytes(4096))
+            .map_err(|error| PlanError::Profile(error.clone()))?;
         Ok(plan)
     }
 
@@ -182,9 +190,12 @@ impl Plan {
     /// The most joules that so much CPU time may have cost on this machine, in the ledger's eyes: none where its seconds are not
     /// real, for there the CPU time of emptying is left out as well.
     pub fn running(&self, time: Price, info: &Info) -> f64 {
-        let power = self.profile.machine.as_ref().and_then(|machine| machine.compacting_power.value);
+        let power =
+            self.profile.machine.as_ref().and_then(|machine| machine.compacting_power.value);
         match (self.clock(), power, info.clock()) {
-            (Some(Clock::Real), Some(power), Some(clock)) => power.high().0 * time.cycles() as f64 / clock.0,
+            (Some(Clock::Real), Some(power), Some(clock)) => {
+                power.high().0 * time.cycles() as f64 / clock.0
+            }
             _ => 0.0,
         }
     }
@@ -334,8 +345,9 @@ impl Earned {
             Power::Nobody => Self {
                 saved: Range { low: 0.0, high: 0.0 },
                 net: Range { low: -invested.high, high: -invested.low },
-                verdict: "Nothing was switched, for there is no power driver: what packing cost is lost."
-                    .to_owned(),
+                verdict:
+                    "Nothing was switched, for there is no power driver: what packing cost is lost."
+                        .to_owned(),
                 ..self
             },
         }

@@ -30,9 +30,14 @@ impl Failures {
                     outcome.reason,
                     Reason::OverBudget | Reason::NoRoom | Reason::AwakeReserve | Reason::Backoff
                 );
-                self.chosen.push((if limit { Reason::None } else { outcome.reason }, outcome.slices_failed));
+                self.chosen.push((
+                    if limit { Reason::None } else { outcome.reason },
+                    outcome.slices_failed,
+                ));
             }
-            Op::Online(_) | Op::OnlineAll => self.known.push((outcome.reason, outcome.slices_failed)),
+            Op::Online(_) | Op::OnlineAll => {
+                self.known.push((outcome.reason, outcome.slices_failed))
+            }
         }
     }
 
@@ -43,7 +48,8 @@ impl Failures {
             let at = before.slices.binary_search_by_key(&id, |slice| slice.id).ok()?;
             Some(&before.slices[at]).filter(|slice| slice.backoff)
         };
-        let failed = after.slices.iter().filter(|slice| slice.backoff && !self.named.contains(&slice.id));
+        let failed =
+            after.slices.iter().filter(|slice| slice.backoff && !self.named.contains(&slice.id));
         failed
             .filter(|slice| earlier(slice.id).is_none_or(|before| slice.retry_ms > before.retry_ms))
             .map(|slice| slice.reason)

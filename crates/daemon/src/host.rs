@@ -21,7 +21,11 @@ impl Host {
     /// This machine.
     pub fn here() -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self { boot: boot.trim().to_owned(), vmstat: Some("/proc/vmstat".into()), own_time: Some(own_time) }
+        Self {
+            boot: boot.trim().to_owned(),
+            vmstat: Some("/proc/vmstat".into()),
+            own_time: Some(own_time),
+        }
     }
 }
 
@@ -50,7 +54,9 @@ impl Vmstat {
             match name {
                 "pgfault" => found.faults = number.parse().ok()?,
                 "workingset_refault_file" => found.refaults = number.parse().ok()?,
-                name if name.starts_with("pgalloc_") => found.allocated += number.parse::<u64>().ok()?,
+                name if name.starts_with("pgalloc_") => {
+                    found.allocated += number.parse::<u64>().ok()?
+                }
                 _ => {}
             }
         }

@@ -9,7 +9,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Whether stderr is the journal, as it is below systemd.
 fn below_systemd() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
-    rustix::fs::fstat(io::stderr()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+    rustix::fs::fstat(io::stderr())
+        .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
 /// Begins to log what is at least as important as `level`.
@@ -18,12 +19,20 @@ pub fn init(level: LevelFilter) {
     if below_systemd() {
         match tracing_journald::layer() {
             Ok(journal) => {
-                return registry.with(journal.with_field_prefix(Some("RAMSLICE".to_owned()))).init();
+                return registry
+                    .with(journal.with_field_prefix(Some("RAMSLICE".to_owned())))
+                    .init();
             }
-            Err(error) => eprintln!("ramsliced: the journal cannot be reached ({error}): logging to stderr"),
+            Err(error) => {
+                eprintln!("ramsliced: the journal cannot be reached ({error}): logging to stderr")
+            }
         }
     }
     let plain = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
     // The journal has the time already.
-    if below_systemd() { registry.with(plain.without_time()).init() } else { registry.with(plain).init() }
+    if below_systemd() {
+        registry.with(plain.without_time()).init()
+    } else {
+        registry.with(plain).init()
+    }
 }

@@ -72,14 +72,20 @@ impl Look {
 
     /// Sums over a zone.
     pub fn totals(&self, zone: &Zone) -> Totals {
-        Totals::of(std::slice::from_ref(zone), self.slices(ZoneKey::of(zone)), self.info.slice_pages())
+        Totals::of(
+            std::slice::from_ref(zone),
+            self.slices(ZoneKey::of(zone)),
+            self.info.slice_pages(),
+        )
     }
 
     /// Rows of a zone's slices, but for those that are away: no policy is to touch them. `rows` is used again each time.
     pub fn rows(&self, key: ZoneKey, rows: &mut Vec<Row>) {
         let frames = self.info.slice_pages();
         rows.clear();
-        rows.extend(self.slices(key).filter(|slice| !slice.is_away()).map(|slice| Row::of(slice, frames)));
+        rows.extend(
+            self.slices(key).filter(|slice| !slice.is_away()).map(|slice| Row::of(slice, frames)),
+        );
     }
 
     /// Slices in each state, in the order of [`SliceState::ALL`].

@@ -61,7 +61,8 @@ fn begin(args: Args) -> Options {
 
 /// Nothing runs with wrong settings: what an earlier run has left off on a stock kernel, nobody would wake.
 fn wake_owed(args: Args) {
-    if let Err(error) = run::wake_owed(&begin(args), &open, |last| Box::new(DayClock::after(last))) {
+    if let Err(error) = run::wake_owed(&begin(args), &open, |last| Box::new(DayClock::after(last)))
+    {
         tracing::error!("{error:#}");
     }
 }

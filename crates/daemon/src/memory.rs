@@ -221,8 +221,11 @@ pub fn read(dir: &Path) -> Found {
     match found {
         Ok(memory) => Found::Good(Box::new(memory)),
         Err(damage) => {
-            let word = if matches!(damage, Damage::Unreadable(_)) { "unreadable" } else { "damaged" };
-            let to = (1..1000).map(|n| dir.join(format!("{FILE}.{word}-{n}"))).find(|path| !path.exists());
+            let word =
+                if matches!(damage, Damage::Unreadable(_)) { "unreadable" } else { "damaged" };
+            let to = (1..1000)
+                .map(|n| dir.join(format!("{FILE}.{word}-{n}")))
+                .find(|path| !path.exists());
             let to = to.filter(|to| fs::rename(&path, to).is_ok());
             Found::SetAside { damage, to }
         }

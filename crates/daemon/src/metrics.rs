@@ -196,7 +196,10 @@ impl Metrics {
                 "switched_off_slices",
                 "Slices that were switched off, or would have been, by mode"
             ),
-            by_others: metric!("switched_off_by_others_slices", "Slices that somebody else switched off"),
+            by_others: metric!(
+                "switched_off_by_others_slices",
+                "Slices that somebody else switched off"
+            ),
             migrated: metric!(
                 "migrated_pages",
                 "Pages that requests moved to other slices, or would have, by mode"
@@ -211,7 +214,10 @@ impl Metrics {
                 Family::new_with_constructor(tenths as fn() -> Histogram),
                 other("ratio")
             ),
-            requests: metric!("requests", "Requests by operation and result: done, partly, nothing or error"),
+            requests: metric!(
+                "requests",
+                "Requests by operation and result: done, partly, nothing or error"
+            ),
             failed: metric!(
                 "failed_slices",
                 "Slices that could not be emptied or woken, by what each says; none where nobody knows"
@@ -274,7 +280,10 @@ impl Metrics {
                 other("slices")
             ),
             forecast_checked: metric!("forecasts_checked", "Forecasts that error and bias rest on"),
-            stalls: metric!("pressure_stalls", "Times that tasks waited for memory for longer than set"),
+            stalls: metric!(
+                "pressure_stalls",
+                "Times that tasks waited for memory for longer than set"
+            ),
             paused: metric!(
                 "paused",
                 "1 while nothing goes off because tasks waited for memory, or slices woke for want of it"
@@ -309,7 +318,12 @@ impl Metrics {
                 Float::default(),
                 Unit::Seconds
             ),
-            cpu: metric!("process_cpu", "CPU time of the daemon itself", Counter::default(), Unit::Seconds),
+            cpu: metric!(
+                "process_cpu",
+                "CPU time of the daemon itself",
+                Counter::default(),
+                Unit::Seconds
+            ),
             resident: metric!(
                 "process_resident",
                 "Memory of the daemon itself",
@@ -348,7 +362,9 @@ impl Metrics {
             self.forecast_checked.clear();
         }
         for each in Mode::ALL {
-            self.mode.get_or_create(&vec![("mode", each.name().to_owned())]).set((each == mode).into());
+            self.mode
+                .get_or_create(&vec![("mode", each.name().to_owned())])
+                .set((each == mode).into());
         }
         self.policy.clear();
         self.policy.get_or_create(&vec![("policy", policy.to_owned())]).set(1);
@@ -388,7 +404,9 @@ impl Metrics {
                 ("offline", zone.offline_pages),
                 ("reserve", zone.awake_reserve_pages),
             ] {
-                self.memory.get_or_create(&labels.with("kind", kind)).set(number(pages.bytes(page).0));
+                self.memory
+                    .get_or_create(&labels.with("kind", kind))
+                    .set(number(pages.bytes(page).0));
             }
             self.offline_ratio.get_or_create(&labels).set(zone.offline_ratio());
             self.offline_bound.get_or_create(&labels).set(bound(look, zone, frames));
@@ -409,7 +427,9 @@ impl Metrics {
                 self.energy.get_or_create(&labels).set(value);
             }
         }
-        self.energy_seconds.get_or_create(&vec![("mode", mode.name().to_owned())]).set(earned.seconds);
+        self.energy_seconds
+            .get_or_create(&vec![("mode", mode.name().to_owned())])
+            .set(earned.seconds);
     }
 
     /// The most that the policy can have lost in this mode, if it promises anything.
@@ -435,15 +455,24 @@ impl Metrics {
     }
 
     /// A request came to its end.
-    pub fn request(&self, mode: Mode, op: Op, took: Duration, result: &Result<Outcome, BackendError>) {
+    pub fn request(
+        &self,
+        mode: Mode,
+        op: Op,
+        took: Duration,
+        result: &Result<Outcome, BackendError>,
+    ) {
         let word = match result {
             Ok(outcome) if outcome.slices_done == 0 => "nothing",
             Ok(outcome) if outcome.slices_failed > 0 || !outcome.ran_to_its_end() => "partly",
             Ok(_) => "done",
             Err(_) => "error",
         };
-        let labels =
-            vec![("mode", mode.name().to_owned()), ("op", op.name().to_owned()), ("result", word.to_owned())];
+        let labels = vec![
+            ("mode", mode.name().to_owned()),
+            ("op", op.name().to_owned()),
+            ("result", word.to_owned()),
+        ];
         self.requests.get_or_create(&labels).inc();
         if mode == Mode::On {
             let labels = vec![("op", op.name().to_owned())];
@@ -480,7 +509,9 @@ impl Metrics {
         self.migrated.get_or_create(&labels).inc_by(outcome.migrated.0);
         self.dropped.get_or_create(&labels).inc_by(outcome.dropped.0);
         // Slices that were empty before, and pages of slices that failed, say nothing of what a slice takes.
-        if matches!(op, Op::Offline(_) | Op::Compact) && outcome.slices_done > 0 && outcome.slices_failed == 0
+        if matches!(op, Op::Offline(_) | Op::Compact)
+            && outcome.slices_done > 0
+            && outcome.slices_failed == 0
         {
             let emptied = frames * u64::from(outcome.slices_done);
             self.share.get_or_create(&labels).observe(outcome.migrated.share_of(emptied));
@@ -587,7 +618,9 @@ fn kind(kind: ErrorKind) -> &'static str {
 fn bound(look: &Look, zone: &Zone, frames: Pages) -> f64 {
     let free = zone.free_pages + zone.offline_pages;
     let whole = (free - zone.awake_reserve_pages).0.checked_div(frames.0).unwrap_or(0);
-    let could = |slice: &&ramslice_types::Slice| !slice.is_away() && !slice.unreclaimable && !slice.unmovable;
+    let could = |slice: &&ramslice_types::Slice| {
+        !slice.is_away() && !slice.unreclaimable && !slice.unmovable
+    };
     let most = look.slices(ZoneKey::of(zone)).filter(could).count() as u64;
     (frames * whole.min(most)).share_of(free).min(1.0)
 }

@@ -37,7 +37,11 @@ pub fn open(settings: &Settings, goes_on: &GoesOn) -> Result<Opened, BackendErro
             move || goes_on()
         });
         let backend = Arc::new(backend);
-        Ok(Opened { backend: Arc::clone(&backend) as Arc<dyn Backend>, way: STOCK, guarded: Some(backend) })
+        Ok(Opened {
+            backend: Arc::clone(&backend) as Arc<dyn Backend>,
+            way: STOCK,
+            guarded: Some(backend),
+        })
     };
     let kernel = |way| {
         let backend = ramslice_backend::open(Path::new("/"), way)?;

@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ramslice_calibrate::{
-    Coefficients, Drift, DriftMemory, DriftSettings, DriftState, Operations, Origin, Sample, Samples,
-    SamplesFile, check_refit, everyday, noise,
+    Coefficients, Drift, DriftMemory, DriftSettings, DriftState, Operations, Origin, Sample,
+    Samples, SamplesFile, check_refit, everyday, noise,
 };
 use ramslice_types::{
-    Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, SCHEMA_VERSION, Slice, SliceState,
+    Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, SCHEMA_VERSION, Slice,
+    SliceState,
 };
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -121,7 +122,9 @@ impl Prices {
             Ok(parameters) => match &mut self.watch {
                 Ok(watch) if watch.parameters == parameters => {}
                 Ok(watch) => {
-                    info!("other parameters of the price model are in force: watching these from now on");
+                    info!(
+                        "other parameters of the price model are in force: watching these from now on"
+                    );
                     *watch = Watch::new(parameters);
                 }
                 Err(_) => self.watch = Ok(Watch::recall(parameters, self.remembered.take())),
@@ -226,16 +229,23 @@ impl Watch {
         Self { parameters, drift, taken: 0, left_out: 0, offered, refitted, told: "too-few" }
     }
 
-    fn recall(parameters: BTreeMap<PriceParameter, Price>, remembered: Option<PricesMemory>) -> Self {
+    fn recall(
+        parameters: BTreeMap<PriceParameter, Price>,
+        remembered: Option<PricesMemory>,
+    ) -> Self {
         let mut watch = Self::new(parameters);
         match remembered {
-            Some(memory) if memory.parameters == watch.parameters && memory.kernel_release == release() => {
+            Some(memory)
+                if memory.parameters == watch.parameters && memory.kernel_release == release() =>
+            {
                 let coefficients = Coefficients::in_force(&watch.parameters);
                 watch.drift = Drift::recall(coefficients, settings(), memory.drift);
                 watch.told = watch.state();
             }
             Some(_) => {
-                info!("what was known of prices was for other parameters or another kernel: learning anew");
+                info!(
+                    "what was known of prices was for other parameters or another kernel: learning anew"
+                );
             }
             None => {}
         }
@@ -283,8 +293,10 @@ impl Watch {
             }
             Err(why) => {
                 self.refitted = None;
-                let before =
-                    std::mem::replace(&mut self.offered, Offered::Refused { taken: self.taken, why });
+                let before = std::mem::replace(
+                    &mut self.offered,
+                    Offered::Refused { taken: self.taken, why },
+                );
                 (!matches!(before, Offered::No | Offered::Refused { .. })).then_some(Offer::Remove)
             }
         }
@@ -293,7 +305,8 @@ impl Watch {
     /// Parameters that fit, and the file that they are fitted from once more; or why there are none.
     fn fitted(&self, info: &Info) -> Result<(BTreeMap<PriceParameter, Price>, Vec<u8>), String> {
         let fitted = self.drift.refit().map_err(|error| error.to_string())?;
-        let mut parameters = fitted.whole.parameters().ok_or("the kernel does not take what fits")?;
+        let mut parameters =
+            fitted.whole.parameters().ok_or("the kernel does not take what fits")?;
         // An offset in an order, not a cost: nothing to be measured.
         parameters.remove(&PriceParameter::Unreclaimable);
         let samples: Vec<Sample> = self.drift.deviating().cloned().collect();
@@ -322,14 +335,20 @@ impl Watch {
         let (state, factor, least) = (self.state(), self.drift.factor(), settings().least);
         let (all, lately) = (self.drift.operations(), self.drift.deviating().len());
         let mut text = match state {
-            "too-few" => format!("{all} operations so far: it takes {least} to say whether prices hold"),
-            "steady" => format!("prices hold: the last {all} operations cost {factor:.2} times their price"),
+            "too-few" => {
+                format!("{all} operations so far: it takes {least} to say whether prices hold")
+            }
+            "steady" => {
+                format!("prices hold: the last {all} operations cost {factor:.2} times their price")
+            }
             "waiting" => format!(
                 "prices do not hold: the last {lately} operations cost {factor:.2} times their price; it takes {least} to \
                  say what would fit"
             ),
             _ => {
-                format!("prices do not hold: the last {lately} operations cost {factor:.2} times their price")
+                format!(
+                    "prices do not hold: the last {lately} operations cost {factor:.2} times their price"
+                )
             }
         };
         let mut install = None;
@@ -379,7 +398,8 @@ fn operations(outcome: &Outcome, slices: &[&Slice], in_force: &Coefficients) -> 
     if slices.len() != outcome.slices_done as usize {
         return None;
     }
-    let sum = |pages: fn(&Slice) -> Pages| -> Pages { slices.iter().map(|slice| pages(slice)).sum() };
+    let sum =
+        |pages: fn(&Slice) -> Pages| -> Pages { slices.iter().map(|slice| pages(slice)).sum() };
     let frames = sum(|slice| slice.present);
     let free = sum(|slice| slice.counters.free.min(slice.present));
     let mapped = sum(|slice| slice.counters.anon_mapped + slice.counters.file_mapped);

@@ -6,7 +6,8 @@ use ramslice_types::{Counters, NodeId, Reason, SliceId, ZoneNumber};
 use super::*;
 
 fn slice(id: u32, state: SliceState, free: u64, mapped: u64) -> Slice {
-    let counters = Counters { free: Pages(free), anon_mapped: Pages(mapped), ..Counters::default() };
+    let counters =
+        Counters { free: Pages(free), anon_mapped: Pages(mapped), ..Counters::default() };
     Slice {
         id: SliceId(id),
         state,
@@ -26,7 +27,8 @@ fn slice(id: u32, state: SliceState, free: u64, mapped: u64) -> Slice {
 
 /// Two slices, of which one goes off that has 1000 free pages, and 2000 that are mapped.
 fn machine() -> (Vec<Slice>, Vec<Slice>) {
-    let before = vec![slice(3, SliceState::Online, 1000, 2000), slice(4, SliceState::Online, 4096, 0)];
+    let before =
+        vec![slice(3, SliceState::Online, 1000, 2000), slice(4, SliceState::Online, 4096, 0)];
     let after = vec![slice(3, SliceState::Offline, 0, 0), before[1].clone()];
     (before, after)
 }
@@ -91,9 +93,11 @@ fn figures_that_do_not_add_up_are_left_out() {
     assert!(!taken(Op::Compact, &right, &both), "somebody else switched one off");
     // Without a page that moves, nothing explains so high a price.
     let empty = Operations { moved: Pages(0), mappings: 0, ..truth() };
-    let dear = Outcome { price_predicted: Price(2 * right.price_predicted.0), ..answer(&empty, 0, 1.0) };
+    let dear =
+        Outcome { price_predicted: Price(2 * right.price_predicted.0), ..answer(&empty, 0, 1.0) };
     assert!(!taken(Op::Compact, &dear, &after));
-    let cheap = Outcome { price_predicted: Price(100), price_measured: Price(100), ..right.clone() };
+    let cheap =
+        Outcome { price_predicted: Price(100), price_measured: Price(100), ..right.clone() };
     assert!(!taken(Op::Compact, &cheap, &after));
     for measured in [0, 1, u64::MAX] {
         let absurd = Outcome { price_measured: Price(measured), ..right.clone() };
@@ -126,8 +130,10 @@ fn an_offer_that_cannot_be_written_says_so_and_is_tried_again_later() {
     let (before, after) = machine();
     let mut prices = watching();
     let size = ramslice_types::Bytes(16 << 20);
-    let info =
-        ramslice_sim::SimBackend::new(ramslice_sim::Config::new(size * 16, size)).unwrap().info().unwrap();
+    let info = ramslice_sim::SimBackend::new(ramslice_sim::Config::new(size * 16, size))
+        .unwrap()
+        .info()
+        .unwrap();
     let run = |prices: &mut Prices, count| {
         for at in 0..count {
             let operations = Operations { mappings: 2500 + 100 * at, ..truth() };
@@ -151,8 +157,10 @@ fn what_costs_now_this_now_that_is_not_offered_and_the_reason_is_told() {
     let (before, after) = machine();
     let mut prices = watching();
     let size = ramslice_types::Bytes(16 << 20);
-    let info =
-        ramslice_sim::SimBackend::new(ramslice_sim::Config::new(size * 16, size)).unwrap().info().unwrap();
+    let info = ramslice_sim::SimBackend::new(ramslice_sim::Config::new(size * 16, size))
+        .unwrap()
+        .info()
+        .unwrap();
     for at in 0..24 {
         let operations = Operations { mappings: 2500 + 100 * at, ..truth() };
         let factor = [1.5, 20.0, 4.0, 100.0][at as usize / 2 % 4];

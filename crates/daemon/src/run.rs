@@ -152,13 +152,18 @@ pub fn wake_owed(
         Ok(lock) => lock,
         // What is off wakes nevertheless: waking twice does no harm
         Err(error) => {
-            warn!("{} cannot be locked against another ramsliced: {error}", options.state_dir.display());
+            warn!(
+                "{} cannot be locked against another ramsliced: {error}",
+                options.state_dir.display()
+            );
             None
         }
     };
     let mut daemon = Daemon::new(options, Settings::defaults(), opener, clock, Signals::install()?);
     let owed = daemon.owed;
-    if owed && daemon.open().is_ok() && daemon.opened.as_ref().is_some_and(|opened| opened.guarded.is_some())
+    if owed
+        && daemon.open().is_ok()
+        && daemon.opened.as_ref().is_some_and(|opened| opened.guarded.is_some())
     {
         daemon.stop();
     }
@@ -203,7 +208,8 @@ impl<'a> Daemon<'a> {
             // It waits for times that are yet to come.
             saved.forget_learned(clock.now());
         }
-        let owed = saved.as_ref().is_some_and(|saved| saved.boot == options.host.boot && saved.owes());
+        let owed =
+            saved.as_ref().is_some_and(|saved| saved.boot == options.host.boot && saved.owes());
         let metrics = Arc::new(Metrics::new());
         let stop = Arc::clone(&signals.stop);
         Self {
@@ -240,7 +246,8 @@ impl Daemon<'_> {
     fn wait_and_work(&mut self) {
         loop {
             let longest = self.watchdog.feed();
-            let pressed = self.wait(self.due.saturating_duration_since(Instant::now()).min(longest));
+            let pressed =
+                self.wait(self.due.saturating_duration_since(Instant::now()).min(longest));
             self.signals.drain();
             if self.signals.stop.load(Ordering::Relaxed) {
                 return;
@@ -386,7 +393,10 @@ impl Daemon<'_> {
         // The guard of the way before stays until this one has its own: opening asks less of the machine than watching it.
         self.opened = Some(opened);
         self.stale = false;
-        if std::mem::take(&mut self.owed) && self.engine.settings().mode != Mode::On && self.wakes_at_stop() {
+        if std::mem::take(&mut self.owed)
+            && self.engine.settings().mode != Mode::On
+            && self.wakes_at_stop()
+        {
             info!("an earlier run left slices off: they are to wake, for the mode is no longer on");
             self.owing = true;
         }
@@ -397,7 +407,8 @@ impl Daemon<'_> {
     /// On a stock kernel somebody has to wake slices, as long as the daemon has any off.
     fn guard(&mut self) {
         let wanted = self.engine.settings().mode == Mode::On || self.owing;
-        let guarded = self.opened.as_ref().and_then(|opened| opened.guarded.clone()).filter(|_| wanted);
+        let guarded =
+            self.opened.as_ref().and_then(|opened| opened.guarded.clone()).filter(|_| wanted);
         let before = self.unguarded.take();
         match (guarded, &self.guard) {
             (None, _) => self.guard = None,
@@ -406,9 +417,9 @@ impl Daemon<'_> {
                 // One that only meets errors goes on trying until there is another, and so does one of the way before: requests of
                 // this one do not see that it waits.
                 let started = self.signals.waker.try_clone().map_err(|error| error.to_string());
-                match started
-                    .and_then(|tell| Guarding::start(backend, tell).map_err(|error| error.to_string()))
-                {
+                match started.and_then(|tell| {
+                    Guarding::start(backend, tell).map_err(|error| error.to_string())
+                }) {
                     Ok(guard) => {
                         info!(floor = %guard.floor(), "a stock kernel: slices wake when less than this is available");
                         self.guard = Some(guard);
@@ -435,9 +446,9 @@ impl Daemon<'_> {
     fn reload(&mut self) {
         systemd::reloading();
         let read = Settings::read(&self.options.config).map_err(|error| error.lines());
-        match read
-            .and_then(|settings| self.engine.fits(&settings).map(|()| settings).map_err(|error| vec![error]))
-        {
+        match read.and_then(|settings| {
+            self.engine.fits(&settings).map(|()| settings).map_err(|error| vec![error])
+        }) {
             Ok(settings) => {
                 let before = self.engine.settings().clone();
                 if settings.mode == Mode::On {
@@ -576,7 +587,10 @@ impl Daemon<'_> {
         match result {
             Ok(()) if self.save_failed => info!("what was learned can be written again"),
             Err(error) if !self.save_failed => {
-                error!("what was learned cannot be written to {}: {error}", self.options.state_dir.display());
+                error!(
+                    "what was learned cannot be written to {}: {error}",
+                    self.options.state_dir.display()
+                );
             }
             _ => {}
         }
@@ -588,7 +602,10 @@ impl Daemon<'_> {
         let next = self.due.saturating_duration_since(Instant::now());
         let result = self.engine.status(next).write(&self.options.runtime_dir);
         if let (Err(error), false) = (&result, self.status_failed) {
-            warn!("the status cannot be written to {}: {error}", self.options.runtime_dir.display());
+            warn!(
+                "the status cannot be written to {}: {error}",
+                self.options.runtime_dir.display()
+            );
         }
         self.status_failed = result.is_err();
         let sentence = self.sentence();

@@ -43,7 +43,8 @@ impl Place {
         );
         self.with(boot, &text, |options, opener| {
             let settings = Settings::read(&options.config).unwrap();
-            let clock = |last: Duration| Box::new(Ticks(Cell::new(last.as_secs()))) as Box<dyn Clock>;
+            let clock =
+                |last: Duration| Box::new(Ticks(Cell::new(last.as_secs()))) as Box<dyn Clock>;
             what(&mut Daemon::new(options, settings, opener, clock, Signals::install().unwrap()));
         });
     }
@@ -287,7 +288,10 @@ fn what_was_learned_at_a_time_that_is_yet_to_come_is_learned_anew_and_what_was_c
         let settings = Settings::read(&options.config).unwrap();
         let daemon = Daemon::new(options, settings, opener, clock, Signals::install().unwrap());
         let memory = daemon.engine.memory().unwrap();
-        assert!(memory.time < before.time + Duration::from_hours(1) && memory.basis.is_empty(), "{memory:?}");
+        assert!(
+            memory.time < before.time + Duration::from_hours(1) && memory.basis.is_empty(),
+            "{memory:?}"
+        );
         assert_eq!(memory.earned, before.earned);
     });
 }
@@ -359,7 +363,9 @@ fn what_was_learned_and_can_neither_be_read_nor_set_aside_is_not_written_over() 
     place.run("boot", "observe", "auto", |daemon| {
         daemon.step();
         assert!(file.is_dir());
-        assert!(daemon.metrics.text().contains("ramslice_state_saves_total{result=\"failed\"} 1\n"));
+        assert!(
+            daemon.metrics.text().contains("ramslice_state_saves_total{result=\"failed\"} 1\n")
+        );
         // Whoever takes it away has what is learned from then on saved.
         fs::remove_dir(&file).unwrap();
         daemon.stop();

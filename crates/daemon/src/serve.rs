@@ -48,7 +48,8 @@ impl Serving {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let listener = {
             let _context = runtime.enter();
             TcpListener::from_std(listener)?
@@ -77,7 +78,11 @@ impl Drop for Serving {
 }
 
 /// Until `ended`; connections that are open then are broken off with the runtime.
-async fn serve(listener: TcpListener, metrics: Arc<Metrics>, mut ended: oneshot::Receiver<Infallible>) {
+async fn serve(
+    listener: TcpListener,
+    metrics: Arc<Metrics>,
+    mut ended: oneshot::Receiver<Infallible>,
+) {
     let room = Arc::new(Semaphore::new(MOST));
     loop {
         let next = async {
@@ -108,8 +113,10 @@ async fn serve(listener: TcpListener, metrics: Arc<Metrics>, mut ended: oneshot:
 
 /// One request and its answer.
 async fn converse(stream: TcpStream, metrics: &Metrics) {
-    let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, metrics)) });
-    let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+    let service =
+        service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, metrics)) });
+    let connection =
+        http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a scrape was broken off");
     }
@@ -117,7 +124,9 @@ async fn converse(stream: TcpStream, metrics: &Metrics) {
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
     let (status, kind, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, OPEN_METRICS, metrics.text()),
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            (StatusCode::OK, OPEN_METRICS, metrics.text())
+        }
         (&Method::GET | &Method::HEAD, "/") => (StatusCode::OK, PLAIN, HELP.to_owned()),
         (&Method::GET | &Method::HEAD, _) => {
             (StatusCode::NOT_FOUND, PLAIN, "there is only /metrics\n".to_owned())
@@ -154,7 +163,10 @@ mod tests {
         let serving = start("127.0.0.1:0").unwrap();
         let address = serving.address();
         let text = ask(address, "GET /metrics");
-        assert!(text.starts_with("HTTP/1.1 200") && text.contains("application/openmetrics-text"), "{text}");
+        assert!(
+            text.starts_with("HTTP/1.1 200") && text.contains("application/openmetrics-text"),
+            "{text}"
+        );
         assert!(text.contains("ramslice_up 0") && text.contains("# EOF"), "{text}");
         assert!(!ask(address, "HEAD /metrics").contains("# EOF"));
         assert!(ask(address, "GET /metrics?all").contains("# EOF"));
@@ -167,7 +179,8 @@ mod tests {
         let serving = start("127.0.0.1:0").unwrap();
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let (before, address) = (threads(), serving.address());
-        let idle: Vec<TcpStream> = (1..MOST).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let idle: Vec<TcpStream> =
+            (1..MOST).map(|_| TcpStream::connect(address).unwrap()).collect();
         assert!(ask(address, "GET /metrics").contains("# EOF"));
         // Other tests have theirs, but not one for each of these.
         assert!(threads() < before + idle.len() / 2);

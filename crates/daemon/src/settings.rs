@@ -58,9 +58,13 @@ impl SettingsError {
         for wrong in &self.wrong {
             text += &format!("{}\n", self.line(wrong));
             if let Some((excerpt, width)) = &wrong.excerpt {
-                let (number, indent) = (wrong.line.to_string(), " ".repeat(wrong.column.saturating_sub(1)));
+                let (number, indent) =
+                    (wrong.line.to_string(), " ".repeat(wrong.column.saturating_sub(1)));
                 let gap = " ".repeat(number.len());
-                text += &format!(" {number} | {excerpt}\n {gap} | {indent}{}\n", "^".repeat((*width).max(1)));
+                text += &format!(
+                    " {number} | {excerpt}\n {gap} | {indent}{}\n",
+                    "^".repeat((*width).max(1))
+                );
             }
         }
         text
@@ -264,7 +268,8 @@ impl Checks<'_> {
         if (least..=most).contains(&value.into()) {
             return value;
         }
-        let message = format!("{name} is {value}: it must be {}", allowed(name).unwrap_or_default());
+        let message =
+            format!("{name} is {value}: it must be {}", allowed(name).unwrap_or_default());
         self.wrong(Some(span), message);
         default
     }
@@ -285,7 +290,8 @@ fn place(text: &str, span: Option<Range<usize>>, message: String) -> Wrong {
 impl Settings {
     /// Those of a machine without a file.
     pub fn defaults() -> Self {
-        Self::parse(SAMPLE, "packaging/ramsliced.toml").expect("the sample is right: a test says so")
+        Self::parse(SAMPLE, "packaging/ramsliced.toml")
+            .expect("the sample is right: a test says so")
     }
 
     /// Reads a file.
@@ -333,22 +339,24 @@ impl Settings {
         policy.repair = raw.repair;
         policy.governor = raw.governor;
         let spans = policies::spans(text);
-        let lines = spans
-            .iter()
-            .map(|(name, span)| (name.clone(), place(text, Some(span.clone()), String::new()).line));
+        let lines = spans.iter().map(|(name, span)| {
+            (name.clone(), place(text, Some(span.clone()), String::new()).line)
+        });
         let policy = policy.at(file, lines.collect());
         if let Err(error) = policy.check_numbers() {
             checks.wrong(spans.get(&error.field).cloned(), error.message);
         }
         let period = checks.number("period_seconds", raw.period_seconds, 30.0);
-        let deadline = checks.number("requests.deadline_seconds", raw.requests.deadline_seconds, 20.0);
+        let deadline =
+            checks.number("requests.deadline_seconds", raw.requests.deadline_seconds, 20.0);
         let max_slices =
             raw.requests.max_slices.map(|most| checks.number("requests.max_slices", Some(most), 1));
         let window = checks.number("pressure.window_ms", raw.pressure.window_ms, 2000);
         let stall_span = raw.pressure.stall_ms.as_ref().map(Spanned::span);
         let stall = checks.number("pressure.stall_ms", raw.pressure.stall_ms, 100);
         if stall > window {
-            let message = format!("pressure.stall_ms is {stall}: it must not be above window_ms, {window}");
+            let message =
+                format!("pressure.stall_ms is {stall}: it must not be above window_ms, {window}");
             checks.wrong(stall_span, message);
         }
         let pause = checks.number("pressure.pause_seconds", raw.pressure.pause_seconds, 120.0);
@@ -382,7 +390,8 @@ impl Settings {
 }
 
 fn energy(raw: &RawEnergy, checks: &mut Checks<'_>) -> Option<Plan> {
-    let text = |value: &Option<Spanned<String>>| value.as_ref().map(|value| value.get_ref().clone());
+    let text =
+        |value: &Option<Spanned<String>>| value.as_ref().map(|value| value.get_ref().clone());
     let unit = match text(&raw.granularity).as_deref() {
         None => Unit::Profile,
         Some("slice") => Unit::Slice,
@@ -412,12 +421,22 @@ fn energy(raw: &RawEnergy, checks: &mut Checks<'_>) -> Option<Plan> {
         }
     });
     let profile = text(&raw.profile).unwrap_or_else(|| "thesis-parc".to_owned());
-    match Plan::new(&profile, text(&raw.state).as_deref(), text(&raw.machine).as_deref(), unit, factor) {
+    match Plan::new(
+        &profile,
+        text(&raw.state).as_deref(),
+        text(&raw.machine).as_deref(),
+        unit,
+        factor,
+    ) {
         Ok(plan) => Some(plan),
         Err(error) => {
             let at = match &error {
-                PlanError::State(_) => span(raw.state.as_ref()).or_else(|| span(raw.profile.as_ref())),
-                PlanError::Machine(_) => span(raw.machine.as_ref()).or_else(|| span(raw.profile.as_ref())),
+                PlanError::State(_) => {
+                    span(raw.state.as_ref()).or_else(|| span(raw.profile.as_ref()))
+                }
+                PlanError::Machine(_) => {
+                    span(raw.machine.as_ref()).or_else(|| span(raw.profile.as_ref()))
+                }
                 PlanError::Profile(_) => span(raw.profile.as_ref()),
             };
             checks.wrong(at, error.to_string());
@@ -432,12 +451,17 @@ fn span<T>(value: Option<&Spanned<T>>) -> Option<Range<usize>> {
 
 /// `15` or `12..18`.
 fn factor(text: &str) -> Result<TimeFactor, String> {
-    let wrong = |what: &str| format!("energy.time_factor is `{text}`: {what}; write \"15\" or \"12..18\"");
+    let wrong =
+        |what: &str| format!("energy.time_factor is `{text}`: {what}; write \"15\" or \"12..18\"");
     let number = |text: &str| {
-        text.trim().parse::<f64>().map(Ratio).map_err(|_| wrong("it is neither a number nor a range"))
+        text.trim()
+            .parse::<f64>()
+            .map(Ratio)
+            .map_err(|_| wrong("it is neither a number nor a range"))
     };
     let (low, high) = text.split_once("..").unwrap_or((text, text));
-    let interval = Interval::new(number(low)?, number(high)?).map_err(|error| wrong(&error.to_string()))?;
+    let interval =
+        Interval::new(number(low)?, number(high)?).map_err(|error| wrong(&error.to_string()))?;
     TimeFactor::new(interval, "energy.time_factor").map_err(|error| wrong(&error.to_string()))
 }
 

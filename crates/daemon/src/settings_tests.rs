@@ -11,7 +11,16 @@ fn the_sample_has_the_defaults_of_an_empty_file() {
     let (sample, empty) = (Settings::defaults(), parse("schema_version = 1\n").unwrap());
     let facts = |s: &Settings| {
         let policy = serde_json::to_string(&s.policy).unwrap();
-        let rest = (s.period, s.backend, s.deadline, s.max_slices, s.pressure, s.save, s.on_stop, s.listen);
+        let rest = (
+            s.period,
+            s.backend,
+            s.deadline,
+            s.max_slices,
+            s.pressure,
+            s.save,
+            s.on_stop,
+            s.listen,
+        );
         format!("{:?} {policy} {} {rest:?}", s.mode, s.energy.name())
     };
     assert_eq!(facts(&sample), facts(&empty));
@@ -22,7 +31,9 @@ fn the_sample_has_the_defaults_of_an_empty_file() {
 /// The sample with what it has as comments.
 fn uncommented() -> String {
     let lines = SAMPLE.lines().map(|line| match line.strip_prefix("# ") {
-        Some(rest) if rest.starts_with('[') || (rest.contains(" = ") && !rest.contains("...")) => rest,
+        Some(rest) if rest.starts_with('[') || (rest.contains(" = ") && !rest.contains("...")) => {
+            rest
+        }
         _ => line,
     });
     lines.flat_map(|line| [line, "\n"]).collect()
@@ -40,7 +51,10 @@ fn every_setting_that_the_sample_has_as_a_comment_is_allowed() {
 fn refused(rows: &[(&str, &str, &str)], head: &str) {
     for (text, place, words) in rows {
         let error = parse(&format!("{head}{text}")).expect_err(text).to_string();
-        assert!(error.starts_with(&format!("x.toml:{place}: ")) && error.contains(words), "{text}\n{error}");
+        assert!(
+            error.starts_with(&format!("x.toml:{place}: ")) && error.contains(words),
+            "{text}\n{error}"
+        );
     }
 }
 
@@ -104,8 +118,7 @@ fn a_version_that_is_missing_or_another_is_refused() {
 
 #[test]
 fn all_values_that_are_wrong_are_told_at_once_in_the_order_of_the_file() {
-    let text =
-        "schema_version = 1\nperiod_seconds = 0\n[metrics]\nlisten = \"x\"\n[requests]\nmax_slices = 0\n";
+    let text = "schema_version = 1\nperiod_seconds = 0\n[metrics]\nlisten = \"x\"\n[requests]\nmax_slices = 0\n";
     let error = parse(text).unwrap_err();
     let lines: Vec<usize> = error.wrong.iter().map(|wrong| wrong.line).collect();
     assert_eq!(lines, [2, 4, 6]);
@@ -141,11 +154,17 @@ fn a_byte_that_is_no_text_is_told_with_its_place() {
     let file = dir.path().join("c.toml");
     fs::write(&file, b"schema_version = 1\nmode = \"\xe4\"\n").unwrap();
     let error = Settings::read(&file).unwrap_err().to_string();
-    assert!(error.contains("c.toml:2:9: ") && error.contains("0xe4") && error.contains("UTF-8"), "{error}");
+    assert!(
+        error.contains("c.toml:2:9: ") && error.contains("0xe4") && error.contains("UTF-8"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_file_that_is_not_there_is_named_with_what_to_do() {
     let error = Settings::read(Path::new("/no/such/file.toml")).unwrap_err().to_string();
-    assert!(error.starts_with("/no/such/file.toml: ") && error.contains("--print-config"), "{error}");
+    assert!(
+        error.starts_with("/no/such/file.toml: ") && error.contains("--print-config"),
+        "{error}"
+    );
 }

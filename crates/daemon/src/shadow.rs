@@ -14,7 +14,8 @@
 use std::collections::BTreeMap;
 
 use ramslice_types::{
-    CacheChoice, Counters, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, SliceState, Zone,
+    CacheChoice, Counters, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, SliceState,
+    Zone,
 };
 use serde::{Deserialize, Serialize};
 
@@ -136,7 +137,9 @@ impl Shadow {
             .slices
             .iter()
             .enumerate()
-            .filter(|(_, slice)| slice.state == SliceState::Online && wanted(slice) && in_zone(slice))
+            .filter(|(_, slice)| {
+                slice.state == SliceState::Online && wanted(slice) && in_zone(slice)
+            })
             .filter_map(|(at, slice)| Some((slice.finite_price()?, at)))
             .collect();
         candidates.sort_unstable();
@@ -155,7 +158,9 @@ impl Shadow {
             }
             let slice = &mut look.snapshot.slices[at];
             let key = ZoneKey::of_slice(slice);
-            let Some(zone) = look.zones.iter_mut().find(|zone| ZoneKey::of(zone) == key) else { continue };
+            let Some(zone) = look.zones.iter_mut().find(|zone| ZoneKey::of(zone) == key) else {
+                continue;
+            };
             let parts = slice.composition(frames);
             if zone.free_pages + parts.freeable < zone.awake_reserve_pages + slice.present {
                 outcome.reason = Reason::AwakeReserve;
@@ -168,7 +173,8 @@ impl Shadow {
             outcome.last_slice = Some(slice.id);
             outcome.price_predicted += price;
             outcome.price_measured += price;
-            let kept = if request.cache == CacheChoice::Keep { parts.freeable } else { Pages::ZERO };
+            let kept =
+                if request.cache == CacheChoice::Keep { parts.freeable } else { Pages::ZERO };
             outcome.migrated += parts.movable + kept;
             outcome.dropped += parts.freeable - kept;
             *self.taken.entry(key).or_default() += switch_off(zone, slice, frames);

@@ -8,7 +8,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use ramslice_backend::{Loss, Margins, Room, Size, keeps_reserves};
-use ramslice_types::{Bytes, Headroom, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, Zone};
+use ramslice_types::{
+    Bytes, Headroom, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, Zone,
+};
 use rustix::io::Errno;
 
 use super::{Shadow, add, shows_off};
@@ -21,14 +23,16 @@ impl Shadow {
         let slices = &mut look.snapshot.slices;
         let mut off: Vec<SliceId> = self.off.iter().flat_map(|(_, off)| off).copied().collect();
         off.sort_unstable();
-        let of = |slices: &[Slice], id: SliceId| slices.binary_search_by_key(&id, |slice| slice.id).ok();
+        let of =
+            |slices: &[Slice], id: SliceId| slices.binary_search_by_key(&id, |slice| slice.id).ok();
         let places: Vec<usize> = off.iter().filter_map(|&id| of(slices, id)).collect();
         let gone: Pages = places.iter().map(|&at| slices[at].present).sum();
         let mut available = headroom.available.0.saturating_sub(gone.bytes(page).0);
         let mut wake = 0;
         if available < headroom.floor.0 {
             // As many as bring it above the floor, and one more.
-            wake = (headroom.floor.0 - available).div_ceil(look.info.slice_bytes.0.max(1)) as usize + 1;
+            wake = (headroom.floor.0 - available).div_ceil(look.info.slice_bytes.0.max(1)) as usize
+                + 1;
         }
         self.cached.clear();
         for slice in slices.iter() {
@@ -44,7 +48,12 @@ impl Shadow {
                 add(&mut self.woken, key, 1);
                 self.off.iter_mut().for_each(|(_, off)| off.retain(|other| *other != slice.id));
             } else {
-                displaced.push(leave(&mut look.zones, &mut self.cached, slice, look.info.slice_pages()));
+                displaced.push(leave(
+                    &mut look.zones,
+                    &mut self.cached,
+                    slice,
+                    look.info.slice_pages(),
+                ));
             }
         }
         // Not before the free pages of all of them are gone: none finds room in another that is off.
@@ -68,7 +77,9 @@ impl Shadow {
         let mut full = Vec::new();
         let margins = margins(look);
         for (price, at) in candidates {
-            let Some(headroom) = look.headroom.filter(|_| outcome.slices_done < most) else { break };
+            let Some(headroom) = look.headroom.filter(|_| outcome.slices_done < most) else {
+                break;
+            };
             let key = ZoneKey::of_slice(&look.snapshot.slices[at]);
             if full.contains(&key) {
                 continue;
@@ -107,7 +118,9 @@ impl Shadow {
             self.is_off(look, key, id);
         }
         // Whoever named a slice is told that it failed; else a limit is an end as any other.
-        if matches!(request.op, Op::Offline(_)) && outcome.slices_done == 0 && outcome.reason != Reason::None
+        if matches!(request.op, Op::Offline(_))
+            && outcome.slices_done == 0
+            && outcome.reason != Reason::None
         {
             outcome.slices_failed = 1;
             let errno = match outcome.reason {
@@ -157,7 +170,8 @@ fn refuses(
     let lost = slice.present.bytes(look.info.page_bytes);
     let most = headroom.available.0.saturating_sub(headroom.margin.0);
     let keeps = keeps_reserves(&rooms, (slice.node, slice.zone), slice.counters.free, moves);
-    (lost.0 > most || !keeps || !margins.keeps(&rooms, margin, &going)).then_some(Reason::AwakeReserve)
+    (lost.0 > most || !keeps || !margins.keeps(&rooms, margin, &going))
+        .then_some(Reason::AwakeReserve)
 }
 
 /// The parts that keep a share.
@@ -204,7 +218,8 @@ fn leave(
     frames: Pages,
 ) -> Displaced {
     let (key, free) = (ZoneKey::of_slice(slice), slice.counters.free);
-    let displaced = Displaced { from: key, pages: moves(slice, frames), cache: slice.counters.lru_file };
+    let displaced =
+        Displaced { from: key, pages: moves(slice, frames), cache: slice.counters.lru_file };
     if let Some(zone) = zones.iter_mut().find(|zone| ZoneKey::of(zone) == key) {
         zone.free_pages = zone.free_pages - free;
         shows_off(zone, slice);
@@ -219,7 +234,8 @@ fn leave(
 fn take(zones: &mut [Zone], cached: &mut BTreeMap<ZoneKey, Pages>, displaced: Displaced) {
     let Displaced { from, mut pages, mut cache } = displaced;
     let of_movable = zones.iter().any(|zone| ZoneKey::of(zone) == from && is_movable(zone));
-    let mut order: Vec<&mut Zone> = zones.iter_mut().filter(|zone| of_movable || !is_movable(zone)).collect();
+    let mut order: Vec<&mut Zone> =
+        zones.iter_mut().filter(|zone| of_movable || !is_movable(zone)).collect();
     order.sort_by_key(|zone| (zone.node == from.node, Reverse(zone.zone)));
     for keeps_low in [true, false] {
         for zone in &mut order {

@@ -41,8 +41,8 @@ fn empty_slices_go_off_in_thought_and_the_machine_stays_as_it_is() {
     let before = sim.snapshot().unwrap();
     let mut shadow = Shadow::default();
     let mut seen = look(&sim, &mut shadow);
-    let outcome =
-        shadow.request(&mut seen, &Request { max_slices: Some(5), ..Request::new(Op::OfflineFree) });
+    let outcome = shadow
+        .request(&mut seen, &Request { max_slices: Some(5), ..Request::new(Op::OfflineFree) });
     assert_eq!((outcome.slices_done, shadow.nr_off()), (5, 5));
     adds_up(&seen);
     let again = look(&sim, &mut shadow);
@@ -90,7 +90,8 @@ fn the_budget_the_zone_and_the_number_are_kept() {
     let outcome = shadow.request(&mut seen, &Request { max_slices: Some(2), ..Request::default() });
     assert_eq!(outcome.slices_done, 2);
     assert!(outcome.price_predicted >= cheapest);
-    let outcome = shadow.request(&mut seen, &Request { max_slices: Some(1), ..Request::new(Op::OnlineAll) });
+    let outcome =
+        shadow.request(&mut seen, &Request { max_slices: Some(1), ..Request::new(Op::OnlineAll) });
     assert_eq!((outcome.slices_done, shadow.nr_off()), (1, 1));
 }
 

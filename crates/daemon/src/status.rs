@@ -207,7 +207,8 @@ impl Status {
     /// # Errors
     /// Those of the file system.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(self).expect("names are text and numbers are finite");
+        let mut text =
+            serde_json::to_vec_pretty(self).expect("names are text and numbers are finite");
         text.push(b'\n');
         memory::replace(&dir.join(FILE), &text)
     }

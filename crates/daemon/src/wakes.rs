@@ -20,7 +20,8 @@ pub enum Cause {
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Memory, Self::Pressure, Self::Policy, Self::Stop, Self::Others];
+    pub const ALL: [Self; 5] =
+        [Self::Memory, Self::Pressure, Self::Policy, Self::Stop, Self::Others];
 
     /// The word for it, in metrics.
     pub fn name(self) -> &'static str {
@@ -62,8 +63,8 @@ impl Left {
 
     /// What has happened until `zone`, in the same boot.
     pub fn until(self, zone: &Zone) -> Since {
-        let memory =
-            u32::try_from(zone.woken_by_demand.saturating_sub(self.woken_by_demand)).unwrap_or(u32::MAX);
+        let memory = u32::try_from(zone.woken_by_demand.saturating_sub(self.woken_by_demand))
+            .unwrap_or(u32::MAX);
         // Off then, less what the kernel woke, is what is off now, unless somebody else was at work.
         let expected = i64::from(self.off) - i64::from(memory);
         let missing = expected - i64::from(zone.nr_offline);

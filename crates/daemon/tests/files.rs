@@ -41,9 +41,19 @@ fn exposition() -> String {
     metrics.failed([(Reason::Pinned, 1)]);
     let emptied = Outcome { slices_done: 1, ..Outcome::default() };
     metrics.moved(Mode::On, Op::Compact, &emptied, look.info.slice_pages());
-    metrics.request(Mode::On, Op::Compact, second, &Err(BackendError::new(ErrorKind::Busy, "busy")));
-    let forecast =
-        Forecast { horizon: second, slices: 1, bias_slices: 0.0, mean_error_slices: 0.0, checked: 1 };
+    metrics.request(
+        Mode::On,
+        Op::Compact,
+        second,
+        &Err(BackendError::new(ErrorKind::Busy, "busy")),
+    );
+    let forecast = Forecast {
+        horizon: second,
+        slices: 1,
+        bias_slices: 0.0,
+        mean_error_slices: 0.0,
+        checked: 1,
+    };
     metrics.forecast(&look.zones[0], Some(forecast));
     for understood in [true, false] {
         metrics.priced(understood);
@@ -65,7 +75,13 @@ fn counted(metrics: &Metrics) {
     let partly = Outcome { slices_done: 1, ..failed.clone() };
     let all = Outcome { migrated: Pages(1), dropped: Pages(1), ..done.clone() };
     let error = || BackendError::new(ErrorKind::Busy, "busy");
-    let ops = [Op::Offline(SliceId(7)), Op::Online(SliceId(7)), Op::Compact, Op::OfflineFree, Op::OnlineAll];
+    let ops = [
+        Op::Offline(SliceId(7)),
+        Op::Online(SliceId(7)),
+        Op::Compact,
+        Op::OfflineFree,
+        Op::OnlineAll,
+    ];
     for mode in Mode::ALL {
         for cause in Cause::ALL {
             metrics.woken(mode, cause, 1);
@@ -95,11 +111,15 @@ fn whatever_is_counted_is_there_at_0_before_it_happens_so_that_the_first_time_is
     let metrics = Metrics::new();
     let series = |metrics: &Metrics| -> BTreeMap<String, u64> {
         let text = metrics.text();
-        let counters = text.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(series, _)| {
-            // The daemon's own time goes on whatever happens.
-            let name = series.split('{').next().filter(|name| *name != "ramslice_process_cpu_seconds_total");
-            name.is_some_and(|name| name.ends_with("_total")) && !series.starts_with('#')
-        });
+        let counters =
+            text.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(series, _)| {
+                // The daemon's own time goes on whatever happens.
+                let name = series
+                    .split('{')
+                    .next()
+                    .filter(|name| *name != "ramslice_process_cpu_seconds_total");
+                name.is_some_and(|name| name.ends_with("_total")) && !series.starts_with('#')
+            });
         counters.map(|(series, value)| (series.to_owned(), value.parse().unwrap())).collect()
     };
     let before = series(&metrics);
@@ -109,7 +129,8 @@ fn whatever_is_counted_is_there_at_0_before_it_happens_so_that_the_first_time_is
         assert_eq!(before.get(name), Some(&0), "{name} begins at {value}");
     }
     // And those that are there can happen, but for the number of steps.
-    let idle: Vec<_> = after.iter().filter(|(_, value)| **value == 0).map(|(name, _)| name).collect();
+    let idle: Vec<_> =
+        after.iter().filter(|(_, value)| **value == 0).map(|(name, _)| name).collect();
     assert_eq!(idle, ["ramslice_steps_total"]);
 }
 
@@ -121,7 +142,8 @@ fn series() -> Vec<(String, BTreeSet<String>)> {
         .map(|line| {
             let head = line.split_whitespace().next().unwrap();
             let (name, labels) = head.split_once('{').unwrap_or((head, ""));
-            let labels = labels.trim_end_matches('}').split(',').filter_map(|label| label.split_once('='));
+            let labels =
+                labels.trim_end_matches('}').split(',').filter_map(|label| label.split_once('='));
             (name.to_owned(), labels.map(|(label, _)| label.to_owned()).collect())
         })
         .collect()
@@ -142,9 +164,11 @@ fn unknown(text: &str) -> Vec<String> {
 
 #[test]
 fn the_dashboard_and_the_rules_use_only_metrics_that_exist() {
-    for file in
-        ["grafana/ramslice.json", "prometheus/ramslice.rules.yml", "prometheus/ramslice.rules.test.yml"]
-    {
+    for file in [
+        "grafana/ramslice.json",
+        "prometheus/ramslice.rules.yml",
+        "prometheus/ramslice.rules.test.yml",
+    ] {
         let text = fs::read_to_string(packaging(file)).unwrap();
         assert!(used(&text).len() > 5, "{file} uses hardly any");
         assert_eq!(unknown(&text), Vec::<String>::new(), "{file}");
@@ -164,9 +188,11 @@ fn labels_in_the_dashboard_and_the_rules_are_those_of_their_metrics() {
                 text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
             let Some(selector) = text[at + word.len()..].strip_prefix('{') else { continue };
             let selector = selector.split('}').next().unwrap();
-            let labels = selector.split(',').filter_map(|part| part.split(['=', '!']).next()).map(str::trim);
+            let labels =
+                selector.split(',').filter_map(|part| part.split(['=', '!']).next()).map(str::trim);
             for label in labels.filter(|label| !added.contains(label)) {
-                let has = known.iter().any(|(name, labels)| *name == word && labels.contains(label));
+                let has =
+                    known.iter().any(|(name, labels)| *name == word && labels.contains(label));
                 assert!(has, "{file}: {word} has no label {label}");
             }
         }
@@ -194,7 +220,11 @@ fn the_unit_is_not_started_again_with_settings_that_are_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("c.toml");
     fs::write(&config, "schema_version = 1\nmode = \"onn\"\n").unwrap();
-    let ended = Command::new(env!("CARGO_BIN_EXE_ramsliced")).arg("--config").arg(&config).output().unwrap();
+    let ended = Command::new(env!("CARGO_BIN_EXE_ramsliced"))
+        .arg("--config")
+        .arg(&config)
+        .output()
+        .unwrap();
     let unit = fs::read_to_string(packaging("systemd/ramsliced.service")).unwrap();
     let word = format!("RestartPreventExitStatus={}", ended.status.code().unwrap());
     assert!(unit.lines().any(|line| line == word), "{word}");
@@ -205,7 +235,8 @@ fn the_unit_keeps_what_it_exposes_below_a_threshold_and_needs_no_debugfs() {
     let unit = packaging("systemd/ramsliced.service");
     let text = fs::read_to_string(&unit).unwrap();
     assert!(text.contains("InaccessiblePaths=-/sys/kernel/debug"));
-    let bounds: Vec<&str> = text.lines().filter(|line| line.starts_with("CapabilityBoundingSet=")).collect();
+    let bounds: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("CapabilityBoundingSet=")).collect();
     assert_eq!(bounds, ["CapabilityBoundingSet=CAP_SYS_RESOURCE"]);
     let security = |threshold: &str| {
         Command::new("systemd-analyze")

@@ -89,7 +89,9 @@ impl Place {
             .expect("cargo builds the example before the tests");
         let (send, log) = mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).try_for_each(|line| send.send(line))
+        });
         Daemon { child, log, seen: Vec::new() }
     }
 
@@ -99,7 +101,9 @@ impl Place {
 
     /// The status of this daemon once it is so.
     fn status_when(&self, daemon: &Daemon, what: &str, so: impl Fn(&Value) -> bool) -> Value {
-        until(what, || self.status().filter(|status| status["pid"] == daemon.child.id() && so(status)))
+        until(what, || {
+            self.status().filter(|status| status["pid"] == daemon.child.id() && so(status))
+        })
     }
 
     /// Waits until systemd was told this.
@@ -145,7 +149,12 @@ impl Drop for Daemon {
 }
 
 fn offline(status: &Value) -> u64 {
-    status["zones"].as_array().into_iter().flatten().filter_map(|zone| zone["nr_offline"].as_u64()).sum()
+    status["zones"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|zone| zone["nr_offline"].as_u64())
+        .sum()
 }
 
 #[test]
@@ -184,14 +193,17 @@ fn settings_that_are_wrong_are_refused_at_reload_and_the_old_ones_stay() {
         "\npolicy = \"watermarks\"\n",
         1,
     );
-    fs::write(place.path("c.toml"), text + "[watermarks]\nfree_low_mib = 100\nfree_high_mib = 101\n")
-        .unwrap();
+    fs::write(
+        place.path("c.toml"),
+        text + "[watermarks]\nfree_low_mib = 100\nfree_high_mib = 101\n",
+    )
+    .unwrap();
     daemon.signal(Signal::HUP);
     let line = daemon.says("refused");
     assert!(line.contains("c.toml:") && line.contains("hysteresis rule"), "{line}");
     let seen = place.status().unwrap()["written_unix_seconds"].as_f64();
-    let status =
-        place.status_when(&daemon, "another step", |now| now["written_unix_seconds"].as_f64() > seen);
+    let status = place
+        .status_when(&daemon, "another step", |now| now["written_unix_seconds"].as_f64() > seen);
     assert_eq!((&status["policy"], &status["machine"]["ok"]), (&"governor".into(), &true.into()));
     place.configure("observe", "");
     daemon.signal(Signal::HUP);
@@ -236,7 +248,11 @@ fn killed_again_and_again_it_never_finds_its_state_damaged_and_the_joules_only_g
         }
         let first = daemon.seen.iter().any(|line| line.contains("nothing was learned before"));
         assert_eq!(first, round == 0, "{:?}", daemon.seen);
-        assert!(!daemon.seen.iter().any(|line| line.contains("learning anew")), "{:?}", daemon.seen);
+        assert!(
+            !daemon.seen.iter().any(|line| line.contains("learning anew")),
+            "{:?}",
+            daemon.seen
+        );
         assert!(saved > before);
     }
     let names: Vec<String> = fs::read_dir(place.dir.path())
@@ -316,7 +332,8 @@ fn prices_that_drift_are_offered_as_a_file_that_goes_when_they_hold_again() {
     let told = daemon.says("no longer hold");
     let install = format!("ramslice calibrate --from {} --install", file.display());
     assert!(told.contains(&install), "{told}");
-    let status = place.status_when(&daemon, "an offer", |status| !status["prices"]["install"].is_null());
+    let status =
+        place.status_when(&daemon, "an offer", |status| !status["prices"]["install"].is_null());
     assert_eq!(
         (&status["prices"]["state"], &status["prices"]["install"]),
         (&"refit".into(), &install.into())
@@ -326,7 +343,9 @@ fn prices_that_drift_are_offered_as_a_file_that_goes_when_they_hold_again() {
     assert_eq!(report.is_better(), Some(true));
     let refitted = serde_json::to_value(report.ours().coefficients_100cycles.parameters()).unwrap();
     for name in ["isolate_slice", "drop_page", "migrate_page"] {
-        assert!(refitted[name].as_u64() > status["prices"]["price_parameters_100cycles"][name].as_u64());
+        assert!(
+            refitted[name].as_u64() > status["prices"]["price_parameters_100cycles"][name].as_u64()
+        );
     }
 
     fs::remove_file(place.path("dearer")).unwrap();

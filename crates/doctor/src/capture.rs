@@ -113,7 +113,9 @@ fn first_processor(mut bytes: Vec<u8>) -> Vec<u8> {
 fn blanked(table: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for structure in structures(table).0 {
-        let Some((_, strings, bytes)) = KEPT.iter().find(|kept| kept.0 == structure.kind) else { continue };
+        let Some((_, strings, bytes)) = KEPT.iter().find(|kept| kept.0 == structure.kind) else {
+            continue;
+        };
         let start = out.len();
         out.extend_from_slice(structure.fields.0);
         if let Some(range) = out.get_mut(start + bytes.start..start + bytes.end) {
@@ -149,7 +151,8 @@ mod tests {
         (table[0x10], table[0x18], table[0x19]) = (1, 2, 3);
         table.extend_from_slice(b"DIMM A\0SN1234\0TAG\0\0");
         let rest = [4, 4, 1, 0, 0, 0, 127, 4, 2, 0, 0, 0];
-        let expected: Vec<u8> = [&table[..0x1c], b"DIMM A\0******\0***\0\0", &[127, 4, 2, 0, 0, 0]].concat();
+        let expected: Vec<u8> =
+            [&table[..0x1c], b"DIMM A\0******\0***\0\0", &[127, 4, 2, 0, 0, 0]].concat();
         table.extend_from_slice(&rest);
         assert_eq!(blanked(&table), expected);
         assert_eq!(blanked(&expected), expected);

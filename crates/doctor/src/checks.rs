@@ -42,7 +42,8 @@ fn persistent_bytes(findings: &Findings) -> Bytes {
 /// DRAM that is a cache of other memory (HMAT), and so has no addresses, if it can be among the modules: a processor may
 /// have its own beside them.
 pub(crate) fn cache_bytes(findings: &Findings) -> Bytes {
-    let cache: Bytes = findings.hmat.iter().flat_map(|hmat| &hmat.caches).map(|cache| cache.size_bytes).sum();
+    let cache: Bytes =
+        findings.hmat.iter().flat_map(|hmat| &hmat.caches).map(|cache| cache.size_bytes).sum();
     let (Some(modules), Some(managed)) = (module_bytes(findings), findings.mem_total_bytes) else {
         return cache;
     };
@@ -77,7 +78,8 @@ pub(crate) fn check(findings: &mut Findings) {
         && differ(modules, mapped)
         && !has_cache(findings)
     {
-        let detail = format!("modules have {modules} (type 17), but addresses are for {mapped} (type 19)");
+        let detail =
+            format!("modules have {modules} (type 17), but addresses are for {mapped} (type 19)");
         contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
     }
     if let Some(smbios) = &findings.smbios {
@@ -85,13 +87,17 @@ pub(crate) fn check(findings: &mut Findings) {
             let members = || smbios.devices.iter().filter(|device| device.array == array.handle);
             let sum: Bytes = members().filter_map(|device| device.size_bytes).sum();
             if let Some(capacity) = array.capacity_bytes.filter(|&capacity| sum > capacity) {
-                let detail =
-                    format!("an array for at most {capacity} (type 16) has modules of {sum} (type 17)");
+                let detail = format!(
+                    "an array for at most {capacity} (type 16) has modules of {sum} (type 17)"
+                );
                 contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
             }
             if members().count() > usize::from(array.sockets) {
-                let detail =
-                    format!("an array with {} sockets has {} modules", array.sockets, members().count());
+                let detail = format!(
+                    "an array with {} sockets has {} modules",
+                    array.sockets,
+                    members().count()
+                );
                 contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
             }
         }
@@ -100,7 +106,8 @@ pub(crate) fn check(findings: &mut Findings) {
             .iter()
             .filter(|mapping| !smbios.devices.iter().any(|device| device.handle == mapping.device));
         if let count @ 1.. = unknown.count() {
-            let detail = format!("{count} mappings (type 20) are of modules that are not there (type 17)");
+            let detail =
+                format!("{count} mappings (type 20) are of modules that are not there (type 17)");
             contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);
         }
     }
@@ -122,7 +129,9 @@ pub(crate) fn check(findings: &mut Findings) {
     if let (Some(modules), Some(seen)) = (modules, seen.filter(|seen| !seen.is_empty())) {
         let seen: Bytes = seen.into_iter().sum();
         if differ(modules, seen) {
-            let detail = format!("modules have {modules} (SMBIOS), but memory controllers see {seen} (EDAC)");
+            let detail = format!(
+                "modules have {modules} (SMBIOS), but memory controllers see {seen} (EDAC)"
+            );
             contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
         }
     }
@@ -145,29 +154,35 @@ pub(crate) fn check(findings: &mut Findings) {
         let size: Bytes = set.sizes.iter().copied().sum();
         let span = covered(&set.ranges);
         if set.sizes.len() == set.modules.len() && differ(size, span) {
-            let detail = format!("addresses of {span} are mapped to modules of {size} (type 20 and 17)");
+            let detail =
+                format!("addresses of {span} are mapped to modules of {size} (type 20 and 17)");
             contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);
         }
         let touched = domains.iter().filter(|domain| {
             domain.ranges.iter().any(|range| set.ranges.iter().any(|other| other.overlaps(*range)))
         });
         if let count @ 2.. = touched.count() {
-            let detail = format!("modules interleaved with each other (type 20) are in {count} domains");
+            let detail =
+                format!("modules interleaved with each other (type 20) are in {count} domains");
             contradiction("interleaving", SRAT, "which addresses belong to which socket", detail);
         }
     }
     if let (Some(srat), Some(managed)) = (&findings.srat, findings.mem_total_bytes) {
         let ranges: Vec<Range> = srat.memory.iter().map(|memory| memory.range).collect();
         if !ranges.is_empty() && covered(&ranges) < managed {
-            let detail = format!("domains have {}, but the kernel manages {managed}", covered(&ranges));
+            let detail =
+                format!("domains have {}, but the kernel manages {managed}", covered(&ranges));
             contradiction("SRAT", SRAT, "which addresses belong to which socket", detail);
         }
     }
     if let Some(mpst) = &findings.mpst {
         let nodes: Vec<Range> = mpst.nodes.iter().flat_map(|node| node.ranges.clone()).collect();
         let most = [modules, findings.mem_total_bytes].into_iter().flatten().max();
-        if let Some(most) = most.filter(|&most| covered(&nodes) > most && differ(covered(&nodes), most)) {
-            let detail = format!("power nodes have {}, but there is memory of {most}", covered(&nodes));
+        if let Some(most) =
+            most.filter(|&most| covered(&nodes) > most && differ(covered(&nodes), most))
+        {
+            let detail =
+                format!("power nodes have {}, but there is memory of {most}", covered(&nodes));
             contradiction("MPST", MPST, TELLS_MPST, detail);
         }
         for node in &mpst.nodes {

@@ -56,14 +56,16 @@ pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
     }
     if let Some(total) = findings.mem_total_bytes {
         let available = findings.mem_available_bytes;
-        let so = available.map_or_else(String::new, |bytes| format!("{bytes} available at this moment"));
+        let so =
+            available.map_or_else(String::new, |bytes| format!("{bytes} available at this moment"));
         add("memory", MEMINFO, format!("{total} managed by the kernel"), &so);
     }
     smbios(findings, &mut add);
     if let Some(mpst) = &findings.mpst {
         let usable = mpst.units().count();
         let sizes: Bytes = mpst.units().map(PowerNode::size).sum();
-        let says = format!("{} power nodes; {usable} of {sizes} can be powered down", mpst.nodes.len());
+        let says =
+            format!("{} power nodes; {usable} of {sizes} can be powered down", mpst.nodes.len());
         add(
             "power nodes",
             MPST,
@@ -73,13 +75,19 @@ pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
     }
     if findings.srat.is_some() {
         let domains = domains(findings);
-        let sizes: Vec<String> = domains.iter().map(|domain| covered(&domain.ranges).to_string()).collect();
-        let so = if domains.len() > 1 { "not interleaved over sockets" } else { "interleaving stays open" };
+        let sizes: Vec<String> =
+            domains.iter().map(|domain| covered(&domain.ranges).to_string()).collect();
+        let so = if domains.len() > 1 {
+            "not interleaved over sockets"
+        } else {
+            "interleaving stays open"
+        };
         add("domains", SRAT, format!("{} of memory: {}", domains.len(), sizes.join(", ")), so);
     }
     if let Some(hmat) = &findings.hmat {
         for cache in &hmat.caches {
-            let says = format!("{} of memory-side cache before domain {}", cache.size_bytes, cache.domain);
+            let says =
+                format!("{} of memory-side cache before domain {}", cache.size_bytes, cache.domain);
             add("kinds of memory", HMAT, says, "that DRAM has no addresses: not to be packed");
         }
         if hmat.caches.is_empty() {
@@ -92,7 +100,8 @@ pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
         }
     }
     for memory in &findings.cxl {
-        let size = memory.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
+        let size =
+            memory.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
         let ways = memory.interleave_ways.unwrap_or(1);
         let granularity = memory.interleave_granularity_bytes;
         let every = granularity.map_or_else(String::new, |bytes| format!(" every {bytes}"));
@@ -101,12 +110,18 @@ pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
         add("CXL", &format!("sys/bus/cxl/devices/{}", memory.name), says, so);
     }
     for device in &findings.dax {
-        let says = device.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
-        let so = if device.managed { "the kernel has it as memory" } else { "set aside: not to be packed" };
+        let says =
+            device.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
+        let so = if device.managed {
+            "the kernel has it as memory"
+        } else {
+            "set aside: not to be packed"
+        };
         add("DAX", &format!("sys/bus/dax/devices/{}", device.name), says, so);
     }
     for module in &findings.edac {
-        let size = module.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
+        let size =
+            module.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
         let kind = module.type_name.as_deref().unwrap_or("unknown type");
         let place = module.location.as_deref().unwrap_or("unknown place");
         add(
@@ -121,23 +136,34 @@ pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
         let alike = |group: &Group| (group.size_bytes, group.parts, group.part);
         for groups in together(layout.groups.iter().collect(), |group| alike(group)) {
             let first = groups[0];
-            let parts =
-                if first.parts > 1 { format!(", at most {} parts", first.parts) } else { String::new() };
+            let parts = if first.parts > 1 {
+                format!(", at most {} parts", first.parts)
+            } else {
+                String::new()
+            };
             let names = names(groups.iter().map(|group| group.name.clone()));
             let each = if groups.len() > 1 { " each" } else { "" };
-            add("layout", DMI_TABLE, format!("{}{parts}{each}: {names}", first.size_bytes), first.part);
+            add(
+                "layout",
+                DMI_TABLE,
+                format!("{}{parts}{each}: {names}", first.size_bytes),
+                first.part,
+            );
         }
     }
     if let Some(hotplug) = &findings.hotplug {
-        let block = hotplug.block_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
+        let block =
+            hotplug.block_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
         let says = format!("{} blocks of {block}", hotplug.blocks);
         add("memory hotplug", "sys/devices/system/memory", says, "what any kernel could take away");
     }
     if let Some(ramslice) = &findings.ramslice {
-        let size = ramslice.slice_bytes.map_or_else(String::new, |size| format!(", slices of {size}"));
+        let size =
+            ramslice.slice_bytes.map_or_else(String::new, |size| format!(", slices of {size}"));
         let driver = ramslice.power_driver.as_deref().unwrap_or("none");
         let on = if ramslice.enabled == Some(true) { "on" } else { "off" };
-        let so = if ramslice.real_driver().is_some() { "can power down" } else { "powers nothing down" };
+        let so =
+            if ramslice.real_driver().is_some() { "can power down" } else { "powers nothing down" };
         add("ramslice", "sys/kernel/mm/ramslice", format!("{on}{size}, power driver {driver}"), so);
     }
     out
@@ -145,8 +171,9 @@ pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
 
 fn smbios(findings: &Findings, add: &mut impl FnMut(&'static str, &str, String, &str)) {
     let Some(smbios) = &findings.smbios else { return };
-    let alike =
-        |module: &MemoryDevice| (module.size_bytes, module.type_name, module.ranks, module.persistent);
+    let alike = |module: &MemoryDevice| {
+        (module.size_bytes, module.type_name, module.ranks, module.persistent)
+    };
     for modules in together(smbios.devices.iter().collect(), |module| alike(module)) {
         let first = modules[0];
         let ranks = match first.ranks {
@@ -169,7 +196,9 @@ fn smbios(findings: &Findings, add: &mut impl FnMut(&'static str, &str, String, 
     if let Some(mapped) = mapped_bytes(findings) {
         let widths = smbios.array_mappings.iter().filter_map(|mapping| mapping.partition_width);
         let so = match widths.max() {
-            Some(width @ 2..) => format!("{width} modules form a row, says type 19: likely interleaved"),
+            Some(width @ 2..) => {
+                format!("{width} modules form a row, says type 19: likely interleaved")
+            }
             _ => "says nothing of interleaving".to_owned(),
         };
         let says = format!("{mapped} in {} ranges (type 19)", smbios.array_mappings.len());
@@ -178,8 +207,11 @@ fn smbios(findings: &Findings, add: &mut impl FnMut(&'static str, &str, String, 
     for set in sets(findings) {
         let range = set.ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let says = format!("{range} (type 20): {}", names(set.modules.iter().cloned()));
-        let so =
-            if set.modules.len() > 1 { "interleaved: powered down together" } else { "a module by itself" };
+        let so = if set.modules.len() > 1 {
+            "interleaved: powered down together"
+        } else {
+            "a module by itself"
+        };
         add("addresses", DMI_TABLE, says, so);
     }
     if !smbios.errors.is_empty() {

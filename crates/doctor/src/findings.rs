@@ -177,7 +177,8 @@ impl Ramslice {
     /// The power driver, unless there is none or it stands in for hardware.
     pub fn real_driver(&self) -> Option<&str> {
         let name = self.power_driver.as_deref()?;
-        (self.enabled == Some(true) && name != "none" && !Self::STAND_INS.contains(&name)).then_some(name)
+        (self.enabled == Some(true) && name != "none" && !Self::STAND_INS.contains(&name))
+            .then_some(name)
     }
 }
 
@@ -243,7 +244,14 @@ pub struct Gap {
 impl Gap {
     /// A gap without more to say.
     pub fn new(kind: GapKind, input: &'static str, path: &str, would_tell: &'static str) -> Self {
-        Self { kind, input, path: format!("/{path}"), detail: String::new(), would_tell, widens: false }
+        Self {
+            kind,
+            input,
+            path: format!("/{path}"),
+            detail: String::new(),
+            would_tell,
+            widens: false,
+        }
     }
 
     /// The same with what is wrong.

@@ -48,8 +48,7 @@ pub(crate) fn gather(root: &Root) -> Findings {
     out
 }
 
-pub(crate) const TELLS_SMBIOS: &str =
-    "which modules there are, of what kind, with how many ranks, and how addresses are interleaved over them";
+pub(crate) const TELLS_SMBIOS: &str = "which modules there are, of what kind, with how many ranks, and how addresses are interleaved over them";
 pub(crate) const TELLS_MPST: &str =
     "which address ranges the firmware can power down as one, and what that saves";
 const TELLS_SRAT: &str = "which addresses belong to which socket or memory device";
@@ -74,7 +73,8 @@ fn table<T>(
         Ok(bytes) => {
             let (parsed, flaws) = parse(&bytes);
             let more = flaws.len().saturating_sub(FLAWS_TOLD);
-            let mut told: Vec<String> = flaws.iter().take(FLAWS_TOLD).map(Flaw::to_string).collect();
+            let mut told: Vec<String> =
+                flaws.iter().take(FLAWS_TOLD).map(Flaw::to_string).collect();
             if more > 0 {
                 told.push(format!("{more} more"));
             }

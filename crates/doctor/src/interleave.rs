@@ -28,8 +28,9 @@ pub(crate) struct Set {
 pub(crate) fn sets(findings: &Findings) -> Vec<Set> {
     let Some(smbios) = &findings.smbios else { return Vec::new() };
     let modules: Vec<&MemoryDevice> = findings.modules().collect();
-    let mapped =
-        |module: &&MemoryDevice| smbios.device_mappings.iter().any(|mapping| mapping.device == module.handle);
+    let mapped = |module: &&MemoryDevice| {
+        smbios.device_mappings.iter().any(|mapping| mapping.device == module.handle)
+    };
     if !modules.iter().all(mapped) {
         return Vec::new();
     }
@@ -48,7 +49,8 @@ pub(crate) fn sets(findings: &Findings) -> Vec<Set> {
         // Sorted by address, it can only reach into sets that a range before it opened; a module with
         // addresses in several places (around the hole below 4 GiB) joins what these places belong to.
         let joins = |set: &Set| {
-            set.handles.contains(&module.handle) || set.ranges.iter().any(|other| other.overlaps(range))
+            set.handles.contains(&module.handle)
+                || set.ranges.iter().any(|other| other.overlaps(range))
         };
         let (joined, apart): (Vec<Set>, Vec<Set>) = sets.into_iter().partition(joins);
         let mut set = Set {

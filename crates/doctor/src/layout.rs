@@ -74,7 +74,10 @@ impl Layout {
 
     /// The smallest part that can be powered down.
     pub fn unit(&self) -> Option<&Group> {
-        self.groups.iter().filter(|group| group.size_bytes > Bytes::ZERO).min_by_key(|group| group.unit())
+        self.groups
+            .iter()
+            .filter(|group| group.size_bytes > Bytes::ZERO)
+            .min_by_key(|group| group.unit())
     }
 }
 
@@ -86,7 +89,8 @@ pub(crate) fn layout(findings: &Findings) -> (Layout, Vec<Gap>) {
     };
     let modules: Vec<&MemoryDevice> = findings.modules().collect();
     let sets = if findings.is_doubtful("interleaving") { Vec::new() } else { sets(findings) };
-    let mut out = Layout { interleaving_known: !sets.is_empty() || modules.len() == 1, ..Layout::default() };
+    let mut out =
+        Layout { interleaving_known: !sets.is_empty() || modules.len() == 1, ..Layout::default() };
     if !sets.is_empty() {
         out.groups = sets.iter().map(|set| of_set(set, &modules)).collect();
     } else if module_bytes(findings).is_some() {
@@ -104,7 +108,9 @@ pub(crate) fn layout(findings: &Findings) -> (Layout, Vec<Gap>) {
         silent("modules and their kind: the finest that any DRAM has is taken, an eighth");
         let domains = domains(findings);
         let ranges = |at: usize| {
-            domains.get(at).map_or_else(Vec::new, |domain: &crate::checks::Domain| domain.ranges.clone())
+            domains
+                .get(at)
+                .map_or_else(Vec::new, |domain: &crate::checks::Domain| domain.ranges.clone())
         };
         out.groups = (0..domains.len().max(1))
             .map(|at| {
@@ -114,7 +120,8 @@ pub(crate) fn layout(findings: &Findings) -> (Layout, Vec<Gap>) {
             })
             .collect();
     }
-    let ranks_matter = |module: &&MemoryDevice| module.dram.parts_of_a_rank() == 1 && module.ranks.is_none();
+    let ranks_matter =
+        |module: &&MemoryDevice| module.dram.parts_of_a_rank() == 1 && module.ranks.is_none();
     if modules.iter().any(ranks_matter) {
         silent("how many ranks the modules have; from 1 to 8 is possible");
     }
@@ -140,15 +147,18 @@ fn totals(findings: &Findings, out: &mut Layout) {
     let cxl = cxl_bytes(findings);
     let seen: Bytes = findings.edac.iter().filter_map(|module| module.size_bytes).sum();
     (out.cache_bytes, out.set_aside_bytes) = (cache_bytes(findings), set_aside_bytes(findings));
-    let dram = |size: Bytes| (size.saturating_sub(out.cache_bytes) + cxl).saturating_sub(out.set_aside_bytes);
+    let dram = |size: Bytes| {
+        (size.saturating_sub(out.cache_bytes) + cxl).saturating_sub(out.set_aside_bytes)
+    };
     // Behind a cache, addresses and what the kernel has may be of other memory than DRAM.
     let behind = has_cache(findings);
     let mapped = mapped_bytes(findings).filter(|_| !behind);
-    let of_firmware: Vec<Bytes> = [module_bytes(findings), mapped, (seen > Bytes::ZERO).then_some(seen)]
-        .into_iter()
-        .flatten()
-        .map(dram)
-        .collect();
+    let of_firmware: Vec<Bytes> =
+        [module_bytes(findings), mapped, (seen > Bytes::ZERO).then_some(seen)]
+            .into_iter()
+            .flatten()
+            .map(dram)
+            .collect();
     let doubtful = findings.is_doubtful("memory size");
     // What firmware keeps for itself is missing from the kernel's figure, so this one only counts in need. It has neither
     // what is a cache nor what is set aside.
@@ -171,9 +181,12 @@ fn of_set(set: &Set, modules: &[&MemoryDevice]) -> Group {
 fn of_modules(modules: &[&MemoryDevice]) -> Group {
     let kind = modules.first().map_or("memory", |module| module.type_name);
     let segments = modules.iter().map(|module| module.dram.parts_of_a_rank()).max().unwrap_or(1);
-    let ranks = modules.iter().map(|module| module.ranks.map_or(MOST_RANKS, u64::from)).max().unwrap_or(1);
+    let ranks =
+        modules.iter().map(|module| module.ranks.map_or(MOST_RANKS, u64::from)).max().unwrap_or(1);
     let (parts, part) = match (segments, ranks) {
-        (1, 1) => (1, if modules.len() == 1 { "a module" } else { "all interleaved modules together" }),
+        (1, 1) => {
+            (1, if modules.len() == 1 { "a module" } else { "all interleaved modules together" })
+        }
         (1, ranks) => {
             (ranks, if modules.len() == 1 { "a rank" } else { "a rank of each interleaved module" })
         }
@@ -181,7 +194,11 @@ fn of_modules(modules: &[&MemoryDevice]) -> Group {
             let one = "an eighth of the module's rows";
             (
                 segments,
-                if modules.len() == 1 { one } else { "an eighth of the rows of all interleaved modules" },
+                if modules.len() == 1 {
+                    one
+                } else {
+                    "an eighth of the rows of all interleaved modules"
+                },
             )
         }
     };

@@ -28,8 +28,8 @@ use serde::Serialize;
 pub use capture::{Captured, capture};
 pub use evidence::{Evidence, evidence};
 pub use findings::{
-    CxlMemory, DaxDevice, DeviceTree, EdacModule, Findings, Gap, GapKind, GiveBack, Hotplug, Ramslice, Sign,
-    Virtual, VirtualMachine,
+    CxlMemory, DaxDevice, DeviceTree, EdacModule, Findings, Gap, GapKind, GiveBack, Hotplug,
+    Ramslice, Sign, Virtual, VirtualMachine,
 };
 pub use layout::{Group, Layout};
 pub use range::Range;

@@ -1,6 +1,8 @@
 //! What kind of machine it is: virtual or not, its board, and how memory goes back to a hypervisor.
 
-use crate::findings::{DeviceTree, Findings, Gap, GapKind, GiveBack, Sign, Virtual, VirtualMachine};
+use crate::findings::{
+    DeviceTree, Findings, Gap, GapKind, GiveBack, Sign, Virtual, VirtualMachine,
+};
 use crate::gather::{CPUINFO, DMI_TABLE};
 use crate::root::{Problem, Root};
 
@@ -79,11 +81,18 @@ pub(crate) fn virtual_machine(root: &Root, out: &mut Findings) {
     }
     if let Some(smbios) = &out.smbios {
         if smbios.virtual_machine {
-            signs.push(sign(DMI_TABLE, "the firmware says that it is virtual".to_owned(), Some(true), true));
+            signs.push(sign(
+                DMI_TABLE,
+                "the firmware says that it is virtual".to_owned(),
+                Some(true),
+                true,
+            ));
         }
         if texts.is_empty() {
             let strings = [&smbios.manufacturer, &smbios.product, &smbios.firmware_vendor];
-            texts.extend(strings.into_iter().flatten().map(|text| (DMI_TABLE.to_owned(), text.clone())));
+            texts.extend(
+                strings.into_iter().flatten().map(|text| (DMI_TABLE.to_owned(), text.clone())),
+            );
         }
     }
     if texts.is_empty() {
@@ -95,7 +104,12 @@ pub(crate) fn virtual_machine(root: &Root, out: &mut Findings) {
         let known = VIRTUAL_NAMES.iter().find(|(start, _)| text.starts_with(start));
         if let Some((_, name)) = known.filter(|_| !metal) {
             hypervisor.get_or_insert_with(|| (*name).to_owned());
-            signs.push(sign(path, format!("`{text}`, a name of virtual machines"), Some(true), false));
+            signs.push(sign(
+                path,
+                format!("`{text}`, a name of virtual machines"),
+                Some(true),
+                false,
+            ));
         }
     }
     if let (Some((path, text)), true) =
@@ -136,12 +150,15 @@ fn processor(root: &Root, out: &mut Findings, signs: &mut Vec<Sign>) {
             });
             match flags {
                 None => {
-                    out.gaps
-                        .push(gap(GapKind::Silent).because("this architecture has no hypervisor flag there"));
+                    out.gaps.push(
+                        gap(GapKind::Silent)
+                            .because("this architecture has no hypervisor flag there"),
+                    );
                 }
                 Some(flags) => {
                     let guest = flags.split_whitespace().any(|flag| flag == "hypervisor");
-                    let says = if guest { "the hypervisor flag is set" } else { "no hypervisor flag" };
+                    let says =
+                        if guest { "the hypervisor flag is set" } else { "no hypervisor flag" };
                     signs.push(sign(CPUINFO, says.to_owned(), Some(guest), true));
                 }
             }
@@ -164,7 +181,11 @@ pub(crate) fn give_back(root: &Root, out: &mut Findings) {
                 } else {
                     "virtio balloon without free page reporting"
                 };
-                out.give_back.push(GiveBack { name, path: format!("/{path}"), by_itself: reporting });
+                out.give_back.push(GiveBack {
+                    name,
+                    path: format!("/{path}"),
+                    by_itself: reporting,
+                });
             }
             "0x0018" => {
                 let (name, path) = ("virtio-mem", format!("/{path}"));

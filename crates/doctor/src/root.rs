@@ -188,7 +188,9 @@ impl Root {
         }
         let mut bytes = Vec::new();
         File::from(file).take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| {
-            error.raw_os_error().map_or(Problem::Unreadable, |raw| problem(Errno::from_raw_os_error(raw)))
+            error
+                .raw_os_error()
+                .map_or(Problem::Unreadable, |raw| problem(Errno::from_raw_os_error(raw)))
         })?;
         if bytes.len() as u64 > LARGEST { Err(Problem::Unreadable) } else { Ok(bytes) }
     }
@@ -203,7 +205,11 @@ impl Root {
             }
         }
         names.sort_by_key(|name| {
-            (name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned(), name.len(), name.clone())
+            (
+                name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned(),
+                name.len(),
+                name.clone(),
+            )
         });
         Ok(names)
     }
@@ -241,7 +247,14 @@ mod tests {
     #[test]
     fn a_pipe_or_a_directory_is_no_file() {
         let dir = tempfile::tempdir().unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            dir.path().join("pipe"),
+            FileType::Fifo,
+            Mode::RWXU,
+            0,
+        )
+        .unwrap();
         fs::create_dir(dir.path().join("directory")).unwrap();
         let root = Root::open(dir.path()).unwrap();
         assert_eq!(root.bytes("pipe"), Err(Problem::Unreadable));
@@ -271,7 +284,13 @@ mod tests {
         for name in ["memory10", "memory9", "auto"] {
             fs::write(dir.path().join(name), "").unwrap();
         }
-        assert_eq!(Root::open(dir.path()).unwrap().list("").unwrap_or_default(), Vec::<String>::new());
-        assert_eq!(Root::open(dir.path()).unwrap().list(".").unwrap(), ["auto", "memory9", "memory10"]);
+        assert_eq!(
+            Root::open(dir.path()).unwrap().list("").unwrap_or_default(),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            Root::open(dir.path()).unwrap().list(".").unwrap(),
+            ["auto", "memory9", "memory10"]
+        );
     }
 }

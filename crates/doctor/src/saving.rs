@@ -36,7 +36,8 @@ impl FromStr for MwPerGib {
         // No minus sign and no exponent: 1e-3 would be taken for an interval.
         let figure = |text: &str| {
             let text = text.trim();
-            let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+            let plain =
+                !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
             plain.then(|| text.parse::<f64>().ok()).flatten()
         };
         let (low, high) = text.split_once('-').unwrap_or((text, text));
@@ -102,7 +103,10 @@ mod tests {
     #[test]
     fn a_saving_is_memory_times_the_figure() {
         let saving = Saving::at("2-4".parse().unwrap(), Bytes(1 << 30), Bytes(3 << 29));
-        assert!((saving.low_mw - 2.0).abs() < 1e-9 && (saving.high_mw - 6.0).abs() < 1e-9, "{saving:?}");
+        assert!(
+            (saving.low_mw - 2.0).abs() < 1e-9 && (saving.high_mw - 6.0).abs() < 1e-9,
+            "{saving:?}"
+        );
         assert!((saving.joules_per_hour().1 - 21.6).abs() < 1e-9);
     }
 }

@@ -47,7 +47,9 @@ pub(crate) fn fitting(unit: Option<Bytes>, ranges: &[Range]) -> Option<Bytes> {
     let mut closed: Vec<Range> = Vec::new();
     for range in merged(ranges.to_vec()) {
         match closed.last_mut() {
-            Some(last) if range.start_bytes - last.end_bytes < SMALL_GAP => last.end_bytes = range.end_bytes,
+            Some(last) if range.start_bytes - last.end_bytes < SMALL_GAP => {
+                last.end_bytes = range.end_bytes
+            }
             _ => closed.push(range),
         }
     }

@@ -2,7 +2,9 @@
 
 use ramslice_types::Bytes;
 
-use crate::findings::{CxlMemory, DaxDevice, EdacModule, Findings, Gap, GapKind, Hotplug, Ramslice};
+use crate::findings::{
+    CxlMemory, DaxDevice, EdacModule, Findings, Gap, GapKind, Hotplug, Ramslice,
+};
 use crate::range::{Range, merged};
 use crate::root::{Problem, Root};
 use crate::smbios::DramKind;
@@ -23,7 +25,13 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// A file with a size; `None` if it is absent, a gap if it cannot be understood.
-fn size(root: &Root, out: &mut Findings, input: &'static str, path: &str, unit: u64) -> Option<Bytes> {
+fn size(
+    root: &Root,
+    out: &mut Findings,
+    input: &'static str,
+    path: &str,
+    unit: u64,
+) -> Option<Bytes> {
     let tells = "the size of this memory";
     match root.text(path) {
         Ok(text) => match number(&text).and_then(|count| count.checked_mul(unit)) {
@@ -111,7 +119,13 @@ pub(crate) fn cxl(root: &Root, out: &mut Findings) {
             size(root, out, "CXL", &format!("{path}/interleave_ways"), 1).map(|ways| ways.0);
         let interleave_granularity_bytes =
             size(root, out, "CXL", &format!("{path}/interleave_granularity"), 1);
-        out.cxl.push(CxlMemory { name, region, size_bytes, interleave_ways, interleave_granularity_bytes });
+        out.cxl.push(CxlMemory {
+            name,
+            region,
+            size_bytes,
+            interleave_ways,
+            interleave_granularity_bytes,
+        });
     }
 }
 
@@ -139,17 +153,23 @@ pub(crate) fn hotplug(root: &Root, out: &mut Findings) {
     let tells = "whether a kernel without ramslice could take memory away, and in what units";
     let names = match root.list(MEMORY) {
         Ok(names) => names,
-        Err(problem) => return out.gaps.push(Gap::new(problem.into(), "memory hotplug", MEMORY, tells)),
+        Err(problem) => {
+            return out.gaps.push(Gap::new(problem.into(), "memory hotplug", MEMORY, tells));
+        }
     };
     let path = format!("{MEMORY}/block_size_bytes");
     let block = match root.text(&path) {
         // Hexadecimal without 0x.
-        Ok(text) => u64::from_str_radix(text.trim_start_matches("0x"), 16).ok().filter(|&bytes| bytes > 0),
+        Ok(text) => {
+            u64::from_str_radix(text.trim_start_matches("0x"), 16).ok().filter(|&bytes| bytes > 0)
+        }
         Err(_) => None,
     };
     if block.is_none() {
-        out.gaps
-            .push(Gap::new(GapKind::Damaged, "memory hotplug", &path, tells).because("no size of a block"));
+        out.gaps.push(
+            Gap::new(GapKind::Damaged, "memory hotplug", &path, tells)
+                .because("no size of a block"),
+        );
     }
     let numbers: Vec<u64> =
         names.iter().filter_map(|name| name.strip_prefix("memory")?.parse().ok()).collect();
@@ -171,7 +191,9 @@ pub(crate) fn ramslice(root: &Root, out: &mut Findings) {
             "1" => Some(true),
             _ => None,
         },
-        Err(problem) => return out.gaps.push(Gap::new(problem.into(), "ramslice", &path("enabled"), tells)),
+        Err(problem) => {
+            return out.gaps.push(Gap::new(problem.into(), "ramslice", &path("enabled"), tells));
+        }
     };
     let power_driver = root.text(&path("power_driver")).ok();
     let slice_bytes = size(root, out, "ramslice", &path("slice_bytes"), 1);

@@ -82,7 +82,9 @@ pub(crate) fn verdict(findings: &mut Findings, rate: Option<MwPerGib>) -> (Verdi
         Virtual::Yes | Virtual::No => "",
     };
     if verdict.kind == Kind::Possible && !guest.is_empty() {
-        verdict.because.push(format!("{guest}. If it is, the answer is 0 J: the DRAM is the hypervisor's."));
+        verdict
+            .because
+            .push(format!("{guest}. If it is, the answer is 0 J: the DRAM is the hypervisor's."));
     }
     drivers(findings, &parts, &mut verdict);
     verdict.total = parts
@@ -147,7 +149,8 @@ fn virtual_machine(findings: &Findings) -> Verdict {
     );
     let mut verdict = empty(Kind::Zero, headline, slice);
     let available = findings.mem_available_bytes;
-    let most = available.map_or_else(String::new, |bytes| format!(", at this moment at most {bytes}"));
+    let most =
+        available.map_or_else(String::new, |bytes| format!(", at this moment at most {bytes}"));
     verdict.because.push(format!(
         "The hypervisor can have memory back by {}{most}. What the host then saves cannot be seen from here: ask \
          its `ramslice doctor`.",
@@ -165,7 +168,8 @@ fn power_nodes(findings: &Findings, parts: &Layout) -> Verdict {
     // The kernel is at low addresses, and its node stays on.
     let stays = nodes.iter().min_by_key(|node| node.ranges.first().copied());
     let unmanaged = parts.high_total_bytes.is_some_and(|total| total > covered(&all));
-    let lowest_is_managed = all.iter().map(|range| range.start_bytes).min() == Some(0) || !unmanaged;
+    let lowest_is_managed =
+        all.iter().map(|range| range.start_bytes).min() == Some(0) || !unmanaged;
     let kept = stays.filter(|_| lowest_is_managed).map_or(Bytes::ZERO, |node| node.size());
     let high_bytes = covered(&all).saturating_sub(kept);
     let doubtful = ["MPST", "memory size"].iter().any(|input| findings.is_doubtful(input))
@@ -174,12 +178,20 @@ fn power_nodes(findings: &Findings, parts: &Layout) -> Verdict {
     if high_bytes == Bytes::ZERO {
         let headline =
             "0 J possible here, because the only memory power node holds the kernel itself (MPST).";
-        return empty(Kind::Zero, headline.to_owned(), SliceAdvice::none("there is nothing to power down"));
+        return empty(
+            Kind::Zero,
+            headline.to_owned(),
+            SliceAdvice::none("there is nothing to power down"),
+        );
     }
     let unit = nodes.iter().map(|node| node.size()).min().unwrap_or_default();
-    let mut out =
-        empty(Kind::Possible, String::new(), advise(unit, &ranges, &[], pageblock(findings), false));
-    let by_hardware = nodes.iter().all(|node| node.states.iter().any(|state| !state.triggered_by_os));
+    let mut out = empty(
+        Kind::Possible,
+        String::new(),
+        advise(unit, &ranges, &[], pageblock(findings), false),
+    );
+    let by_hardware =
+        nodes.iter().all(|node| node.states.iter().any(|state| !state.triggered_by_os));
     let how = if by_hardware { "hardware does it by itself" } else { GIVEN_A_DRIVER };
     out.headline = headline(low_bytes, high_bytes, parts, how);
     out.power_down = Some(Interval { low_bytes, high_bytes });
@@ -205,7 +217,8 @@ fn power_nodes(findings: &Findings, parts: &Layout) -> Verdict {
         );
     }
     let stays = stays.filter(|_| lowest_is_managed).map(|node| node.id);
-    let states = nodes.iter().filter(|node| Some(node.id) != stays).filter_map(|node| node.deepest());
+    let states =
+        nodes.iter().filter(|node| Some(node.id) != stays).filter_map(|node| node.deepest());
     let high_mw = states.filter_map(PowerState::saving_mw).sum();
     out.savings.push(Saving::of_firmware(high_mw));
     out
@@ -219,7 +232,8 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
         return empty(Kind::Unknown, headline.to_owned(), slice);
     };
     // A table that is there but cannot be read may name power nodes.
-    let nodes_open = findings.gaps.iter().any(|gap| gap.input == "MPST" && gap.kind != GapKind::Absent);
+    let nodes_open =
+        findings.gaps.iter().any(|gap| gap.input == "MPST" && gap.kind != GapKind::Absent);
     let total = parts.high_total_bytes.unwrap_or_default();
     let high_bytes = if nodes_open { total } else { high_bytes };
     if total == Bytes::ZERO && left_out(parts).is_some() {
@@ -265,7 +279,8 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
     } else {
         advise(group.unit(), exact, &map, pageblock(findings), !known)
     };
-    let mut out = empty(Kind::Possible, headline(Bytes::ZERO, high_bytes, parts, GIVEN_A_DRIVER), slice);
+    let mut out =
+        empty(Kind::Possible, headline(Bytes::ZERO, high_bytes, parts, GIVEN_A_DRIVER), slice);
     out.power_down = Some(Interval { low_bytes: Bytes::ZERO, high_bytes });
     (out.unit_bytes, out.unit) = (Some(group.unit()), Some(group.part.to_owned()));
     out.because.push(
@@ -275,7 +290,8 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
     );
     if nodes_open {
         (out.unit_bytes, out.unit) = (None, None);
-        out.slice = SliceAdvice::none("the table of memory power nodes is there, but cannot be used");
+        out.slice =
+            SliceAdvice::none("the table of memory power nodes is there, but cannot be used");
         out.because.push(
             "The table of memory power nodes (ACPI MPST) is there, but cannot be used. It may name parts of any \
              size, so that the high end is all of memory."
@@ -311,13 +327,19 @@ fn left_out(parts: &Layout) -> Option<String> {
         .filter(|(size, _)| *size > Bytes::ZERO)
         .map(|(size, why)| format!("{size} {why}"))
         .collect();
-    (!told.is_empty()).then(|| format!("Of the DRAM, {}: nobody can pack that.", told.join(", and ")))
+    (!told.is_empty())
+        .then(|| format!("Of the DRAM, {}: nobody can pack that.", told.join(", and ")))
 }
 
 /// Where memory is, by the best table there is.
 fn address_map(findings: &Findings) -> Vec<Range> {
-    let of_smbios =
-        || findings.smbios.iter().flat_map(|smbios| &smbios.array_mappings).map(|mapping| mapping.range);
+    let of_smbios = || {
+        findings
+            .smbios
+            .iter()
+            .flat_map(|smbios| &smbios.array_mappings)
+            .map(|mapping| mapping.range)
+    };
     let of_srat = || {
         let memory = findings.srat.iter().flat_map(|srat| &srat.memory);
         memory.filter(|memory| !memory.hot_pluggable).map(|memory| memory.range)
@@ -340,8 +362,9 @@ fn headline(low: Bytes, high: Bytes, parts: &Layout, how: &str) -> String {
         (Some(least), Some(most)) => format!(" of {least} to {most}"),
         _ => String::new(),
     };
-    let percent =
-        |part: Bytes, whole: Option<Bytes>| whole.map(|whole| part.share_of(whole).min(1.0) * 100.0);
+    let percent = |part: Bytes, whole: Option<Bytes>| {
+        whole.map(|whole| part.share_of(whole).min(1.0) * 100.0)
+    };
     let share = match (percent(low, high_total), percent(high, low_total)) {
         (Some(from), Some(to)) if (from - to).abs() < 0.5 => format!(" ({to:.0}%)"),
         (Some(from), Some(to)) => format!(" ({from:.0} to {to:.0}%)"),
@@ -355,7 +378,9 @@ fn headline(low: Bytes, high: Bytes, parts: &Layout, how: &str) -> String {
 
 /// What programs and the kernel use now cannot be empty.
 fn in_use(findings: &Findings, verdict: &mut Verdict) {
-    let (Some(available), Some(part)) = (findings.mem_available_bytes, verdict.power_down) else { return };
+    let (Some(available), Some(part)) = (findings.mem_available_bytes, verdict.power_down) else {
+        return;
+    };
     if part.high_bytes > available {
         verdict.because.push(format!(
             "At this moment {available} could be empty; the rest is in use, whatever the hardware can do."
@@ -394,8 +419,12 @@ fn drivers(findings: &mut Findings, parts: &Layout, verdict: &mut Verdict) {
             "tables say that nothing can be powered down, the power driver `{driver}` says otherwise"
         );
         let tells = "what the hardware can do";
-        let gap =
-            Gap::new(GapKind::Contradictory, "power driver", "sys/kernel/mm/ramslice/power_driver", tells);
+        let gap = Gap::new(
+            GapKind::Contradictory,
+            "power driver",
+            "sys/kernel/mm/ramslice/power_driver",
+            tells,
+        );
         findings.gaps.push(gap.because(detail));
         let before = std::mem::replace(
             &mut verdict.headline,
@@ -404,6 +433,7 @@ fn drivers(findings: &mut Findings, parts: &Layout, verdict: &mut Verdict) {
         verdict.because.insert(0, format!("By the tables alone: {before}"));
         verdict.kind = Kind::Possible;
         verdict.power_down = Some(Interval { low_bytes: Bytes::ZERO, high_bytes });
-        verdict.slice = SliceAdvice::size(slice, "what the running kernel has; the power driver accepted it");
+        verdict.slice =
+            SliceAdvice::size(slice, "what the running kernel has; the power driver accepted it");
     }
 }

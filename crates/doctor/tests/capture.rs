@@ -30,7 +30,8 @@ fn a_captured_machine_gets_the_same_report() {
     assert!(captured.unreadable.is_empty());
     assert!(!target.join("etc").exists(), "only what is read");
     assert_eq!(examine(&Root::open(&target).unwrap(), None), machine.report(None));
-    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["tables"], "nothing is left beside it");
     // And a capture of the capture has the same files.
     let again = capture(&Root::open(&target).unwrap(), &dir.path().join("again")).unwrap();
@@ -50,7 +51,8 @@ fn serial_numbers_do_not_leave_the_machine() {
 
 #[test]
 fn what_could_not_be_read_stays_so_in_the_capture() {
-    let notes = r#"{"schema_version": 1, "problems": {"sys/firmware/dmi/tables/DMI": "permission"}}"#;
+    let notes =
+        r#"{"schema_version": 1, "problems": {"sys/firmware/dmi/tables/DMI": "permission"}}"#;
     let machine = Machine::physical(GIB).file("ramslice-capture.json", notes);
     let dir = tempfile::tempdir().unwrap();
     let captured = capture(&Root::open(machine.path()).unwrap(), dir.path()).unwrap();

@@ -44,21 +44,27 @@ fn laptop_nodes() -> Vec<Node> {
 
 #[test]
 fn a_laptop_with_power_nodes_powers_down_all_but_the_kernels() {
-    let report = laptop().table("MPST", &mpst(&laptop_nodes(), 150, 80, 2)).report("1-2".parse().ok());
+    let report =
+        laptop().table("MPST", &mpst(&laptop_nodes(), 150, 80, 2)).report("1-2".parse().ok());
     assert_eq!(power_down_gib(&report), (14.0, 14.0));
     assert_eq!(parameter(&report), Some("ramslice=2G"));
-    let [given, firmware] = report.verdict.savings.as_slice() else { panic!("{:?}", report.verdict.savings) };
+    let [given, firmware] = report.verdict.savings.as_slice() else {
+        panic!("{:?}", report.verdict.savings)
+    };
     assert!((given.low_mw - 14.0).abs() < 1e-9 && (given.high_mw - 28.0).abs() < 1e-9);
     // Seven nodes of 150 mW, of which 80%; the low end is 0, for it is against power at work.
     assert!(firmware.low_mw.abs() < 1e-9 && (firmware.high_mw - 840.0).abs() < 1e-9);
-    assert!(report.verdict.because.iter().any(|text| text.contains("a power driver has to be written")));
+    assert!(
+        report.verdict.because.iter().any(|text| text.contains("a power driver has to be written"))
+    );
     assert!((report.verdict.high_share.unwrap() - 0.875).abs() < 1e-9);
 }
 
 #[test]
 fn nodes_of_what_may_be_a_virtual_machine_promise_nothing() {
-    let machine =
-        laptop().table("MPST", &mpst(&laptop_nodes(), 150, 80, 2)).file("proc/cpuinfo", "processor: 0\n");
+    let machine = laptop()
+        .table("MPST", &mpst(&laptop_nodes(), 150, 80, 2))
+        .file("proc/cpuinfo", "processor: 0\n");
     let report = machine.report(None);
     assert_eq!(report.findings.virtual_machine.is, Virtual::Unknown);
     assert_eq!(power_down_gib(&report), (0.0, 14.0));
@@ -99,7 +105,8 @@ fn nodes_that_cross_each_other_are_a_contradiction() {
 
 #[test]
 fn nodes_that_the_system_may_not_manage_are_no_nodes() {
-    let nodes: Vec<Node> = laptop_nodes().iter().map(|node| Node(node.0, 1, node.2, node.3)).collect();
+    let nodes: Vec<Node> =
+        laptop_nodes().iter().map(|node| Node(node.0, 1, node.2, node.3)).collect();
     let report = laptop().table("MPST", &mpst(&nodes, 150, 80, 2)).report(None);
     assert!(power_down_gib(&report).0.abs() < f64::EPSILON);
 }
@@ -127,7 +134,10 @@ fn low_power_dram_that_is_interleaved_still_has_eighths() {
     let report = Machine::physical(15 * GIB).dmi(dmi).report(None);
     assert_eq!(power_down_gib(&report), (0.0, 14.0));
     assert_eq!(report.verdict.unit_bytes, Some(Bytes(2 * GIB)));
-    assert_eq!(report.verdict.unit.as_deref(), Some("an eighth of the rows of all interleaved modules"));
+    assert_eq!(
+        report.verdict.unit.as_deref(),
+        Some("an eighth of the rows of all interleaved modules")
+    );
     assert_eq!(parameter(&report), Some("ramslice=2G"));
 }
 
@@ -153,7 +163,12 @@ fn a_server_interleaved_over_everything_has_nothing_to_power_down() {
     let report = server(8, 1, false).report("10".parse().ok());
     assert_eq!(report.verdict.kind, Kind::Zero);
     assert_eq!(power_down_gib(&report), (0.0, 0.0));
-    assert!(report.verdict.headline.starts_with("0 J possible here, because the addresses of all 8 modules"));
+    assert!(
+        report
+            .verdict
+            .headline
+            .starts_with("0 J possible here, because the addresses of all 8 modules")
+    );
     assert_eq!(parameter(&report), None);
     assert!(report.verdict.savings[0].high_mw.abs() < 1e-9);
     assert!(report.verdict.because.iter().any(|text| text.contains("switch interleaving off")));
@@ -217,8 +232,12 @@ fn a_place_in_an_interleave_with_addresses_of_ones_own_is_a_contradiction() {
 #[test]
 fn modules_that_are_alike_take_one_line() {
     let report = server(8, 2, false).report(None);
-    let lines: Vec<&str> =
-        report.evidence.iter().filter(|line| line.input == "module").map(|line| &*line.says).collect();
+    let lines: Vec<&str> = report
+        .evidence
+        .iter()
+        .filter(|line| line.input == "module")
+        .map(|line| &*line.says)
+        .collect();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].starts_with("16 GiB of DDR4, 2 ranks each: DIMM_0, DIMM_1, "), "{lines:?}");
 }
@@ -243,7 +262,11 @@ fn a_single_module_with_one_rank_has_nothing_to_power_down() {
     let dmi = Dmi::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, DDR4, 1, "DIMM 0");
     let report = Machine::physical(7 * GIB).dmi(dmi).report(None);
     assert_eq!(report.verdict.kind, Kind::Zero);
-    assert!(report.verdict.headline.contains("one module with one rank"), "{}", report.verdict.headline);
+    assert!(
+        report.verdict.headline.contains("one module with one rank"),
+        "{}",
+        report.verdict.headline
+    );
     assert_eq!(parameter(&report), None);
 }
 
@@ -294,12 +317,22 @@ fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
     let guest = || {
         Machine::new()
             .file("proc/cpuinfo", "flags\t\t: fpu hypervisor\n")
-            .file("proc/meminfo", format!("MemTotal: {0} kB\nMemAvailable: {0} kB\n", 2 * GIB / KIB))
+            .file(
+                "proc/meminfo",
+                format!("MemTotal: {0} kB\nMemAvailable: {0} kB\n", 2 * GIB / KIB),
+            )
             .file("sys/class/dmi/id/sys_vendor", "QEMU\n")
     };
     let report = guest().report("0-9.19".parse().ok());
-    assert_eq!((report.verdict.kind, report.findings.virtual_machine.is), (Kind::Zero, Virtual::Yes));
-    assert!(report.verdict.headline.contains("virtual machine (QEMU)"), "{}", report.verdict.headline);
+    assert_eq!(
+        (report.verdict.kind, report.findings.virtual_machine.is),
+        (Kind::Zero, Virtual::Yes)
+    );
+    assert!(
+        report.verdict.headline.contains("virtual machine (QEMU)"),
+        "{}",
+        report.verdict.headline
+    );
     assert_eq!((parameter(&report), report.verdict.returnable_bytes), (None, None));
     assert!(report.verdict.savings[0].high_mw.abs() < 1e-9);
     assert!(report.gaps.iter().all(|gap| !gap.widens), "{:?}", report.gaps);
@@ -323,8 +356,10 @@ fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
 #[test]
 fn a_name_of_virtual_machines_on_a_processor_that_denies_it_is_a_contradiction() {
     let dmi = || Dmi::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, DDR4, 2, "DIMM 0");
-    let report =
-        Machine::physical(7 * GIB).file("sys/class/dmi/id/sys_vendor", "QEMU").dmi(dmi()).report(None);
+    let report = Machine::physical(7 * GIB)
+        .file("sys/class/dmi/id/sys_vendor", "QEMU")
+        .dmi(dmi())
+        .report(None);
     assert_eq!(report.findings.virtual_machine.is, Virtual::Contradictory);
     assert!(widened_by(&report, "the processor denies"));
     assert_eq!(power_down_gib(&report), (0.0, 4.0));
@@ -356,8 +391,9 @@ fn an_arm_board_without_smbios_is_open_and_says_so() {
 
 #[test]
 fn an_arm_guest_is_known_by_its_device_tree() {
-    let report =
-        Machine::new().file("sys/firmware/devicetree/base/compatible", "linux,dummy-virt\0").report(None);
+    let report = Machine::new()
+        .file("sys/firmware/devicetree/base/compatible", "linux,dummy-virt\0")
+        .report(None);
     assert_eq!(report.verdict.kind, Kind::Zero);
 }
 
@@ -369,7 +405,9 @@ fn an_empty_directory_has_no_verdict_and_lists_every_input() {
     assert!(report.verdict.savings.is_empty());
     assert!(report.gaps.iter().all(|gap| gap.kind == GapKind::Absent && gap.widens));
     let inputs: Vec<&str> = report.gaps.iter().map(|gap| gap.input).collect();
-    for input in ["SMBIOS", "MPST", "SRAT", "HMAT", "CXL", "DAX", "EDAC", "meminfo", "cpuinfo", "ramslice"] {
+    for input in
+        ["SMBIOS", "MPST", "SRAT", "HMAT", "CXL", "DAX", "EDAC", "meminfo", "cpuinfo", "ramslice"]
+    {
         assert_eq!(inputs.iter().filter(|name| **name == input).count(), 1, "{input}");
     }
     assert!(report.gaps.iter().all(|gap| !gap.would_tell.is_empty()));
@@ -378,7 +416,8 @@ fn an_empty_directory_has_no_verdict_and_lists_every_input() {
 #[test]
 fn what_may_not_be_read_is_not_absent() {
     let denied = |paths: &[&str]| {
-        let list: Vec<String> = paths.iter().map(|path| format!("\"{path}\": \"permission\"")).collect();
+        let list: Vec<String> =
+            paths.iter().map(|path| format!("\"{path}\": \"permission\"")).collect();
         format!("{{\"schema_version\": 1, \"problems\": {{{}}}}}", list.join(", "))
     };
     let notes = denied(&["sys/firmware/dmi/tables/DMI", "sys/firmware/acpi/tables/MPST"]);
@@ -441,7 +480,9 @@ fn edac_and_smbios_that_disagree_are_a_contradiction() {
         .file("sys/devices/system/edac/mc/mc0/dimm0/size", "8192\n")
         .file("sys/devices/system/edac/mc/mc0/dimm1/size", "many\n")
         .report(None);
-    assert!(report.gaps.iter().any(|gap| gap.input == "EDAC" && gap.detail.contains("reads `many`")));
+    assert!(
+        report.gaps.iter().any(|gap| gap.input == "EDAC" && gap.detail.contains("reads `many`"))
+    );
     let report = laptop().file("sys/devices/system/edac/mc/mc0/dimm0/size", "8192\n").report(None);
     assert!(widened_by(&report, "memory controllers see 8 GiB"));
 }

@@ -32,8 +32,14 @@ fn server(dram: u64, persistent: u64, managed: u64) -> Machine {
 fn dram_that_is_all_a_cache_is_nothing_to_power_down() {
     // As firmware lists it with the persistent memory, and without: then sizes contradict, and still nothing is promised.
     for persistent in [512, 0] {
-        let report = server(64, persistent, 500).table("HMAT", &hmat(&[(0, 32), (1, 32)])).report(None);
-        assert_eq!((report.verdict.kind, high_end(&report)), (Kind::Zero, 0), "{:?}", report.verdict);
+        let report =
+            server(64, persistent, 500).table("HMAT", &hmat(&[(0, 32), (1, 32)])).report(None);
+        assert_eq!(
+            (report.verdict.kind, high_end(&report)),
+            (Kind::Zero, 0),
+            "{:?}",
+            report.verdict
+        );
         assert!(
             report.verdict.headline.contains("cache of other memory (HMAT)"),
             "{}",
@@ -71,14 +77,10 @@ fn dax(machine: Machine, name: &str, gib: u64) -> Machine {
 #[test]
 fn dram_that_is_set_aside_is_not_packed() {
     let laptop = |managed: u64| {
-        let dmi = Dmi::default().array(1, 64 * GIB, 2).module(2, 1, 32 * GIB, LPDDR5, 1, "A").module(
-            3,
-            1,
-            32 * GIB,
-            LPDDR5,
-            1,
-            "B",
-        );
+        let dmi = Dmi::default()
+            .array(1, 64 * GIB, 2)
+            .module(2, 1, 32 * GIB, LPDDR5, 1, "A")
+            .module(3, 1, 32 * GIB, LPDDR5, 1, "B");
         Machine::physical(managed * GIB).dmi(dmi)
     };
     // Less than half of the modules would be a contradiction, were the rest not accounted for.
@@ -88,8 +90,8 @@ fn dram_that_is_set_aside_is_not_packed() {
     assert!(told(&report, "40 GiB is set aside for direct access (DAX)"));
     assert!(report.gaps.iter().all(|gap| gap.input != "memory size"), "{:?}", report.gaps);
     // With the driver that makes memory of it, the kernel has one of them.
-    let managed =
-        dax(dax(laptop(54), "dax0.0", 32), "dax1.0", 8).directory("sys/bus/dax/drivers/kmem/dax0.0");
+    let managed = dax(dax(laptop(54), "dax0.0", 32), "dax1.0", 8)
+        .directory("sys/bus/dax/drivers/kmem/dax0.0");
     assert_eq!(high_end(&managed.report(None)), 64 - 8 - 4);
     let all = dax(laptop(2), "dax0.0", 64).report(None);
     assert_eq!((all.verdict.kind, high_end(&all)), (Kind::Zero, 0));
@@ -100,7 +102,8 @@ fn persistent_memory_that_is_handed_out_takes_nothing_from_the_dram() {
     let report = dax(server(64, 512, 60), "dax0.0", 500).report(None);
     assert_eq!(high_end(&report), 48);
     // Nor does it contradict the modules once the kernel has it.
-    let memory = dax(server(64, 512, 550), "dax0.0", 500).directory("sys/bus/dax/drivers/kmem/dax0.0");
+    let memory =
+        dax(server(64, 512, 550), "dax0.0", 500).directory("sys/bus/dax/drivers/kmem/dax0.0");
     let report = memory.report(None);
     assert_eq!(high_end(&report), 48);
     assert!(report.gaps.iter().all(|gap| gap.input != "memory size"), "{:?}", report.gaps);

@@ -24,7 +24,12 @@ fn dmi() -> Vec<u8> {
 
 fn nodes() -> Vec<u8> {
     mpst(
-        &[Node(0, 3, 0, GIB), Node(1, 3, GIB, GIB), Node(2, 3, 2 * GIB, GIB), Node(7, 3, 0, 3 * GIB)],
+        &[
+            Node(0, 3, 0, GIB),
+            Node(1, 3, GIB, GIB),
+            Node(2, 3, 2 * GIB, GIB),
+            Node(7, 3, 0, 3 * GIB),
+        ],
         100,
         50,
         2,
@@ -123,7 +128,12 @@ fn lengths_that_would_never_get_on_end_the_table() {
     assert_eq!(acpi::parse_hmat(&tables::acpi(b"HMAT", &[0; 64])).1.len(), 1);
     let mut table = nodes();
     table[48..52].fill(0);
-    assert!(acpi::parse_mpst(&table).1.iter().any(|flaw| flaw.what.contains("says that it has 0 bytes")));
+    assert!(
+        acpi::parse_mpst(&table)
+            .1
+            .iter()
+            .any(|flaw| flaw.what.contains("says that it has 0 bytes"))
+    );
 }
 
 #[test]
@@ -140,7 +150,13 @@ fn counts_that_lie_end_where_the_table_does() {
 fn more_modules_than_any_machine_has_are_left_out() {
     let mut dmi = Dmi::default();
     for handle in 0..3000 {
-        dmi = dmi.module(handle, 1, GIB, DDR4, 1, "A").module_range(10_000 + handle, handle, 0, GIB, 1);
+        dmi = dmi.module(handle, 1, GIB, DDR4, 1, "A").module_range(
+            10_000 + handle,
+            handle,
+            0,
+            GIB,
+            1,
+        );
     }
     let (smbios, flaws) = smbios::parse(&dmi.end());
     assert_eq!((smbios.devices.len(), smbios.device_mappings.len()), (1024, 1024));
@@ -157,7 +173,11 @@ fn the_tables_of_qemu_say_what_qemu_was_told() {
     assert_eq!(smbios.array_mappings[0].range.size(), Bytes(GIB));
     let srat = acpi::parse_srat(QEMU_SRAT).0.unwrap();
     let end = |domain| {
-        srat.memory.iter().filter(|memory| memory.domain == domain).map(|memory| memory.range.end_bytes).max()
+        srat.memory
+            .iter()
+            .filter(|memory| memory.domain == domain)
+            .map(|memory| memory.range.end_bytes)
+            .max()
     };
     assert_eq!((end(0), end(1)), (Some(GIB / 2), Some(GIB)));
     let hmat = acpi::parse_hmat(QEMU_HMAT).0.unwrap();

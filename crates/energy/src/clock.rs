@@ -31,7 +31,10 @@ impl TimeFactor {
     ///
     /// # Errors
     /// If it may be 0 or less.
-    pub fn new(factor: Interval<Ratio>, source: impl Into<String>) -> Result<Self, TimeFactorError> {
+    pub fn new(
+        factor: Interval<Ratio>,
+        source: impl Into<String>,
+    ) -> Result<Self, TimeFactorError> {
         if factor.low().0 <= 0.0 {
             return Err(TimeFactorError { low: factor.low().0 });
         }
@@ -98,7 +101,8 @@ mod tests {
         let minute = Duration::from_mins(1);
         assert_eq!(Clock::Real.seconds(minute), Interval::exactly(Seconds(60.0)));
         let slower =
-            TimeFactor::new(Interval::new(Ratio(12.0), Ratio(20.0)).unwrap(), "a loop, timed").unwrap();
+            TimeFactor::new(Interval::new(Ratio(12.0), Ratio(20.0)).unwrap(), "a loop, timed")
+                .unwrap();
         let real = Clock::Emulated(slower).seconds(minute);
         assert_eq!((real.low(), real.high()), (Seconds(3.0), Seconds(5.0)));
     }

@@ -178,9 +178,13 @@ mod tests {
             Interval::new(Joules(2.0), Joules(1.0)),
             Err(IntervalError::Inverted { low: 2.0, high: 1.0 })
         );
-        for (low, high) in [(f64::NAN, 1.0), (1.0, f64::NAN), (0.0, f64::INFINITY), (f64::NEG_INFINITY, 0.0)]
+        for (low, high) in
+            [(f64::NAN, 1.0), (1.0, f64::NAN), (0.0, f64::INFINITY), (f64::NEG_INFINITY, 0.0)]
         {
-            assert!(matches!(Interval::new(Joules(low), Joules(high)), Err(IntervalError::NotFinite { .. })));
+            assert!(matches!(
+                Interval::new(Joules(low), Joules(high)),
+                Err(IntervalError::NotFinite { .. })
+            ));
         }
     }
 

@@ -62,7 +62,13 @@ impl Sample {
             let start = u64::from(id.0).saturating_mul(size);
             start..start.saturating_add(size)
         };
-        Ranges::of(self.states.iter().filter(|(_, state)| wanted(*state)).map(|(id, _)| range(*id)).collect())
+        Ranges::of(
+            self.states
+                .iter()
+                .filter(|(_, state)| wanted(*state))
+                .map(|(id, _)| range(*id))
+                .collect(),
+        )
     }
 }
 
@@ -70,7 +76,9 @@ impl Sample {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum LedgerError {
     /// Its time is earlier.
-    #[error("a sample was taken at {now:?}, before the one at {before:?}: samples must be in order of time")]
+    #[error(
+        "a sample was taken at {now:?}, before the one at {before:?}: samples must be in order of time"
+    )]
     TimeWentBack {
         /// The time of the last sample.
         before: Duration,
@@ -239,8 +247,10 @@ fn passed_by(last: &Sample, now: &Sample) -> Ranges {
     let passed = |was, is| matches!((was, is), (Online | Emptying, Waking | Quarantined));
     let found: Vec<SliceId> =
         pairs(last, now).filter(|(_, was, is)| passed(*was, *is)).map(|(id, ..)| id).collect();
-    let only =
-        Sample { states: found.into_iter().map(|id| (id, SliceState::Offline)).collect(), ..now.clone() };
+    let only = Sample {
+        states: found.into_iter().map(|id| (id, SliceState::Offline)).collect(),
+        ..now.clone()
+    };
     only.ranges(|_| true)
 }
 

@@ -85,8 +85,10 @@ fn kept(granule_mib: u64, samples: &[Sample]) -> Tally {
 
 #[test]
 fn a_slice_counts_surely_where_both_samples_have_it_off() {
-    let tally =
-        kept(1, &[sample(0, 4, &[Offline, Offline, Online]), sample(10, 8, &[Offline, Online, Offline])]);
+    let tally = kept(
+        1,
+        &[sample(0, 4, &[Offline, Offline, Online]), sample(10, 8, &[Offline, Online, Offline])],
+    );
     assert_eq!(mib_seconds(&tally), (10, 30));
     assert_eq!((tally.entered_low_bytes, tally.entered_high_bytes), (MIB, MIB));
 }
@@ -132,7 +134,10 @@ fn samples_out_of_order_or_of_another_boot_are_refused_and_change_nothing() {
     ledger.add(sample(10, 5, &[Online])).unwrap();
     let before = *ledger.tally();
     assert!(matches!(ledger.add(sample(9, 5, &[Online])), Err(LedgerError::TimeWentBack { .. })));
-    assert!(matches!(ledger.add(sample(11, 4, &[Online])), Err(LedgerError::EventsWentBack { .. })));
+    assert!(matches!(
+        ledger.add(sample(11, 4, &[Online])),
+        Err(LedgerError::EventsWentBack { .. })
+    ));
     assert_eq!((*ledger.tally(), ledger.last().unwrap().event_seq), (before, 5));
 }
 
@@ -149,18 +154,20 @@ fn counters_that_were_set_back_are_noticed() {
 /// What really happened: states at each second, one change at a time where they differ.
 fn history() -> impl Strategy<Value = Vec<Vec<SliceState>>> {
     let step = (0usize..4, any::<bool>());
-    (prop::collection::vec(step, 1..40), prop::collection::vec(0usize..4, 4)).prop_map(|(steps, first)| {
-        let cycle = [Online, Emptying, Offline, Waking];
-        let mut places: Vec<usize> = first;
-        let mut states = vec![places.iter().map(|place| cycle[*place]).collect::<Vec<_>>()];
-        for (slice, moves) in steps {
-            if moves {
-                places[slice] = (places[slice] + 1) % 4;
+    (prop::collection::vec(step, 1..40), prop::collection::vec(0usize..4, 4)).prop_map(
+        |(steps, first)| {
+            let cycle = [Online, Emptying, Offline, Waking];
+            let mut places: Vec<usize> = first;
+            let mut states = vec![places.iter().map(|place| cycle[*place]).collect::<Vec<_>>()];
+            for (slice, moves) in steps {
+                if moves {
+                    places[slice] = (places[slice] + 1) % 4;
+                }
+                states.push(places.iter().map(|place| cycle[*place]).collect());
             }
-            states.push(places.iter().map(|place| cycle[*place]).collect());
-        }
-        states
-    })
+            states
+        },
+    )
 }
 
 proptest! {

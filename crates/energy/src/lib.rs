@@ -18,8 +18,8 @@ pub use interval::{Interval, IntervalError};
 pub use ledger::{Ledger, LedgerError, Sample, Tally};
 pub use meter::{Measured, MeterReading, MeterTally};
 pub use profile::{
-    Applies, Granularity, Latency, Machine, Power, Profile, ProfileError, Retention, Row, Scale, Sourced,
-    State, TEMPLATE, builtin, builtin_names, builtin_text,
+    Applies, Granularity, Latency, Machine, Power, Profile, ProfileError, Retention, Row, Scale,
+    Sourced, State, TEMPLATE, builtin, builtin_names, builtin_text,
 };
 pub use statement::{Granule, Line, Now, Reconciled, Settings, Statement, Term, now};
 pub use verdict::{Sign, Verdict, percent, range};

@@ -51,7 +51,10 @@ impl MeterTally {
             return;
         };
         let same = last.len() == readings.len()
-            && last.iter().zip(&readings).all(|(a, b)| a.domain == b.domain && a.part_of == b.part_of);
+            && last
+                .iter()
+                .zip(&readings)
+                .all(|(a, b)| a.domain == b.domain && a.part_of == b.part_of);
         if !same {
             self.incomplete = true;
             return;
@@ -80,15 +83,17 @@ impl MeterTally {
         }
         let joules = |wanted: &dyn Fn(&MeterReading) -> bool| {
             let last = self.last.iter().flatten();
-            let mut found = last.zip(&self.sums_uj).filter(|(reading, _)| wanted(reading)).peekable();
+            let mut found =
+                last.zip(&self.sums_uj).filter(|(reading, _)| wanted(reading)).peekable();
             found.peek()?;
             let (names, sums): (Vec<String>, Vec<u128>) =
                 found.map(|(reading, sum)| (reading.domain.clone(), *sum)).unzip();
             Some((names, Joules(sums.iter().sum::<u128>() as f64 / 1e6)))
         };
         let dram_joules = joules(&|reading| reading.domain == "dram").map(|(_, sum)| sum);
-        let whole = joules(&|reading| reading.domain.starts_with("psys"))
-            .or_else(|| joules(&|reading| reading.domain.starts_with("package") || reading.domain == "dram"));
+        let whole = joules(&|reading| reading.domain.starts_with("psys")).or_else(|| {
+            joules(&|reading| reading.domain.starts_with("package") || reading.domain == "dram")
+        });
         let (machine_domains, machine_joules) = match whole {
             Some((names, sum)) => (names, Some(sum)),
             None => return None,
@@ -140,8 +145,10 @@ mod tests {
     #[test]
     fn domains_that_come_or_go_leave_no_figure_for_good() {
         let mut tally = MeterTally::default();
-        let (one, two) =
-            (|uj| vec![reading("package-0", uj)], |uj| vec![reading("package-0", uj), reading("psys", uj)]);
+        let (one, two) = (
+            |uj| vec![reading("package-0", uj)],
+            |uj| vec![reading("package-0", uj), reading("psys", uj)],
+        );
         for readings in [one(100), one(900), two(10), two(20), one(30), one(40)] {
             tally.add(readings);
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ramslice_types::{
-    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, Price, PriceParameter, Quantity,
-    Ratio, Seconds, Watts,
+    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, Price, PriceParameter,
+    Quantity, Ratio, Seconds, Watts,
 };
 use serde::Serialize;
 
@@ -164,7 +164,8 @@ pub struct Now {
 pub fn now(sample: &Sample, state: &State, granule: Granule) -> Now {
     let off = |unit: Option<Bytes>| Bytes(sample.off_bytes(unit));
     let (off_bytes, whole) = (off(None), granule.bytes().map(|unit| off(Some(unit))));
-    let memory = Interval::between(gib(whole.map_or(0, |bytes| bytes.0)), gib(whole.unwrap_or(off_bytes).0));
+    let memory =
+        Interval::between(gib(whole.map_or(0, |bytes| bytes.0)), gib(whole.unwrap_or(off_bytes).0));
     let saved_watts = state.saving_by_packing().map(|saving| saving.times(memory));
     Now { off_bytes, whole_units_bytes: whole, saved_watts }
 }
@@ -176,7 +177,8 @@ impl Statement {
         let clock = settings.clock;
         let time = clock.seconds(tally.elapsed());
         // The ends belong together: low with low, whatever the factor.
-        let ends = [tally.off_low_byte_us, tally.off_high_byte_us].map(|byte_us| clock.gib_seconds(byte_us));
+        let ends = [tally.off_low_byte_us, tally.off_high_byte_us]
+            .map(|byte_us| clock.gib_seconds(byte_us));
         let off = Interval::between(ends[0].low(), ends[1].high());
         let saved = saving.times(off);
         let machine_joules = machine_energy(settings, time);
@@ -189,7 +191,8 @@ impl Statement {
             costs.transitions(),
             costs.run_time(machine_joules),
         ];
-        let invested = lines.iter().filter_map(|line| line.joules).fold(Interval::zero(), |sum, j| sum + j);
+        let invested =
+            lines.iter().filter_map(|line| line.joules).fold(Interval::zero(), |sum, j| sum + j);
         let net = saved - invested;
         for line in lines.iter_mut().filter(|line| line.joules.is_none()) {
             line.gain_only_if = costs.condition(line.term, net.low(), machine_joules);
@@ -249,15 +252,22 @@ fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec
                 ),
                 (None, None) => "the clock of its cycles is not known".to_owned(),
             };
-            format!("costs: the CPU time that the kernel measured ({by}), at the power of: {}", machine.name)
+            format!(
+                "costs: the CPU time that the kernel measured ({by}), at the power of: {}",
+                machine.name
+            )
         }
         (Some(machine), Clock::Emulated(_)) => {
             format!("costs: operations that the kernel counted, at the prices of: {}", machine.name)
         }
     });
     basis.push(match settings.power_driver {
-        "none" => "power driver: none, so nothing was switched; figures are as if one had".to_owned(),
-        name => format!("power driver: {name}; savings hold if it brings this memory into this state"),
+        "none" => {
+            "power driver: none, so nothing was switched; figures are as if one had".to_owned()
+        }
+        name => {
+            format!("power driver: {name}; savings hold if it brings this memory into this state")
+        }
     });
     let unit = &settings.state.granularity;
     basis.push(match settings.granule {
@@ -294,10 +304,15 @@ fn plain(value: Interval<Ratio>) -> String {
     range(value).trim_end().to_owned()
 }
 
-fn reconcile(settings: &Settings<'_>, time: Interval<Seconds>, saved: Interval<Joules>) -> Vec<Reconciled> {
+fn reconcile(
+    settings: &Settings<'_>,
+    time: Interval<Seconds>,
+    saved: Interval<Joules>,
+) -> Vec<Reconciled> {
     let Some(measured) = settings.measured else { return Vec::new() };
     let mut found = Vec::new();
-    let platform = settings.profile.machine.as_ref().and_then(|machine| machine.platform_power.value);
+    let platform =
+        settings.profile.machine.as_ref().and_then(|machine| machine.platform_power.value);
     if let (Some(meter), Some(power)) = (measured.machine_joules, platform) {
         let model = power.times(time);
         found.push(Reconciled {
@@ -371,7 +386,8 @@ impl Costs<'_> {
                 Clock::Emulated(_) => {
                     let (machine, energy) = self.cpu()?;
                     let cycles = self.reference_cycles(machine)?;
-                    let how = format!("{} for the operations counted, {}", range(cycles), range(energy));
+                    let how =
+                        format!("{} for the operations counted, {}", range(cycles), range(energy));
                     (energy.times(cycles), how)
                 }
             };
@@ -387,12 +403,20 @@ impl Costs<'_> {
     /// What the CPU time that was measured cost. It is as long as it was, whatever the profile's machine would have taken.
     fn measured(&self) -> Result<(Interval<Joules>, String), String> {
         let machine = self.settings.profile.machine.as_ref().ok_or(NO_MACHINE)?;
-        let power = machine.compacting_power.value.ok_or("the profile's machine has no compacting_power")?;
+        let power = machine
+            .compacting_power
+            .value
+            .ok_or("the profile's machine has no compacting_power")?;
         let clock = self.settings.cycle_clock.map(Interval::exactly).or(machine.frequency.value);
-        let clock = clock.ok_or("neither the machine nor the profile tells the clock of its cycles")?;
+        let clock =
+            clock.ok_or("neither the machine nor the profile tells the clock of its cycles")?;
         let cycles = Interval::exactly(Cycles(self.tally.work.price_measured.cycles() as f64));
-        let time: Interval<Seconds> = cycles.per(clock).ok_or("the clock of its cycles may be 0")?;
-        Ok((power.times(time), format!("{} measured, {} at {}", range(cycles), range(time), range(power))))
+        let time: Interval<Seconds> =
+            cycles.per(clock).ok_or("the clock of its cycles may be 0")?;
+        Ok((
+            power.times(time),
+            format!("{} measured, {} at {}", range(cycles), range(time), range(power)),
+        ))
     }
 
     /// What the counted operations cost on the reference machine.
@@ -402,12 +426,16 @@ impl Costs<'_> {
     fn reference_cycles(&self, machine: &Machine) -> Result<Interval<Cycles>, String> {
         use PriceParameter as P;
         let price = |parameter: P| {
-            machine.price(parameter).ok_or_else(|| format!("the profile has no price {}", parameter.name()))
+            machine
+                .price(parameter)
+                .ok_or_else(|| format!("the profile has no price {}", parameter.name()))
         };
         for (parameter, _) in &machine.prices {
-            let (kernel, profile) = (self.settings.kernel_prices.get(parameter), price(*parameter)?);
-            let kernel =
-                kernel.ok_or_else(|| format!("the kernel's price {} could not be read", parameter.name()))?;
+            let (kernel, profile) =
+                (self.settings.kernel_prices.get(parameter), price(*parameter)?);
+            let kernel = kernel.ok_or_else(|| {
+                format!("the kernel's price {} could not be read", parameter.name())
+            })?;
             if !profile.contains(Cycles(kernel.cycles() as f64)) {
                 return Err(format!(
                     "the kernel's price {} is {} cycles, not the reference machine's {}, so that mappings are not known",
@@ -433,7 +461,8 @@ impl Costs<'_> {
         let mapped = sum + price(P::MigrateMapping)?.scaled(work.migrated_pages.0 as f64);
         let predicted = work.price_predicted.cycles() as f64;
         let most = Interval::between(sum.low(), Cycles(mapped.high().0.max(predicted)));
-        let error = machine.price_error.value.ok_or("the profile does not tell the error of its prices")?;
+        let error =
+            machine.price_error.value.ok_or("the profile does not tell the error of its prices")?;
         let error = error.scaled(gib(self.tally.tried_bytes).0);
         Ok((most + Interval::between(Cycles(-error.high().0), error.high())).at_least_zero())
     }
@@ -459,7 +488,8 @@ impl Costs<'_> {
         number: Option<Interval<Ratio>>,
         what: &str,
     ) -> Result<Interval<Cycles>, String> {
-        let number = number.ok_or_else(|| format!("the profile does not tell the instructions of {what}"))?;
+        let number = number
+            .ok_or_else(|| format!("the profile does not tell the instructions of {what}"))?;
         let each = machine.cycles_per_instruction.value;
         let each = each.ok_or("the profile does not tell cycles_per_instruction")?;
         Ok(Interval::exactly(Cycles(1.0)).times(number.times(each)))
@@ -504,10 +534,13 @@ impl Costs<'_> {
                     "up to {dropped} dropped pages may have been read again; {field} is unknown: {source}"
                 )
             };
-            let cpu =
-                machine.refault_cpu.value.ok_or_else(|| why("refault_cpu", &machine.refault_cpu.source))?;
+            let cpu = machine
+                .refault_cpu
+                .value
+                .ok_or_else(|| why("refault_cpu", &machine.refault_cpu.source))?;
             let storage = machine.refault_storage.value;
-            let storage = storage.ok_or_else(|| why("refault_storage", &machine.refault_storage.source))?;
+            let storage =
+                storage.ok_or_else(|| why("refault_storage", &machine.refault_storage.source))?;
             let read = gib(dropped.bytes(self.settings.page_bytes).0);
             let storage = Interval::exactly(Joules(read.0)).times(storage);
             let all = energy.times(cpu.scaled(dropped.0 as f64)) + storage;
@@ -519,13 +552,15 @@ impl Costs<'_> {
 
     fn transitions(&self) -> Line {
         let found = || {
-            let (low, high) = (gib(self.tally.entered_low_bytes), gib(self.tally.entered_high_bytes));
+            let (low, high) =
+                (gib(self.tally.entered_low_bytes), gib(self.tally.entered_high_bytes));
             if high.0 == 0.0 {
                 return Ok((Interval::zero(), "nothing was switched off".to_owned()));
             }
             let state = self.settings.state;
             let mut lost = Interval::zero();
-            for (name, latency) in [("entry", &state.entry_latency), ("exit", &state.exit_latency)] {
+            for (name, latency) in [("entry", &state.entry_latency), ("exit", &state.exit_latency)]
+            {
                 let time = latency.value.and_then(|latency| latency.limited());
                 let time = time.ok_or_else(|| {
                     format!("the {name} latency is {}: {}", latency.written, latency.source)
@@ -533,7 +568,8 @@ impl Costs<'_> {
                 lost = lost + time;
             }
             let memory = Interval::between(low, high);
-            let saving = state.saving_by_packing().ok_or("the profile's powers are only relative")?;
+            let saving =
+                state.saving_by_packing().ok_or("the profile's powers are only relative")?;
             let mut all = saving.times(memory.times(lost));
             let exit = state.exit_power.as_ref().and_then(|power| power.value?.per_gib);
             let back = state.exit_latency.value.and_then(|latency| latency.limited());
@@ -550,7 +586,8 @@ impl Costs<'_> {
     fn run_time(&self, machine_joules: Option<Interval<Joules>>) -> Line {
         let found = || {
             let change = self.settings.runtime_change;
-            let change = change.ok_or("not measured: that takes a run of the same work without packing")?;
+            let change =
+                change.ok_or("not measured: that takes a run of the same work without packing")?;
             let all = machine_joules.ok_or("the power of the whole machine is unknown")?;
             Ok((
                 all.times(change),
@@ -561,7 +598,12 @@ impl Costs<'_> {
     }
 
     /// What a cost without a figure may reach until it has eaten up a net above 0.
-    fn condition(&self, term: Term, net: Joules, machine: Option<Interval<Joules>>) -> Option<String> {
+    fn condition(
+        &self,
+        term: Term,
+        net: Joules,
+        machine: Option<Interval<Joules>>,
+    ) -> Option<String> {
         if net.0 <= 0.0 {
             return None;
         }

@@ -106,7 +106,10 @@ fn line(statement: &Statement, term: Term) -> &Line {
 }
 
 fn near(value: Joules, expected: f64) {
-    assert!((value.0 - expected).abs() <= expected.abs() * 1e-9 + 1e-12, "{value:?} is not {expected}");
+    assert!(
+        (value.0 - expected).abs() <= expected.abs() * 1e-9 + 1e-12,
+        "{value:?} is not {expected}"
+    );
 }
 
 #[test]
@@ -136,8 +139,16 @@ fn measured_cycles_are_time_by_the_clock_that_counted_them_and_cost_power_for_th
     let emptying = line(&told, Term::Emptying);
     near(emptying.joules.unwrap().low(), 1.0);
     near(emptying.joules.unwrap().high(), 1.0);
-    assert!(emptying.basis.contains("190 Mcycles measured, 100 ms at 10.0 W"), "{}", emptying.basis);
-    assert!(told.basis[1].contains("(cycles are of 1.90 GHz), at the power of"), "{:?}", told.basis);
+    assert!(
+        emptying.basis.contains("190 Mcycles measured, 100 ms at 10.0 W"),
+        "{}",
+        emptying.basis
+    );
+    assert!(
+        told.basis[1].contains("(cycles are of 1.90 GHz), at the power of"),
+        "{:?}",
+        told.basis
+    );
     // Seconds are this machine's, whatever the profile's would have taken.
     let machine = case.profile.machine.as_mut().unwrap();
     machine.frequency.value = None;
@@ -158,7 +169,8 @@ fn the_published_interval_leaves_the_same_work_undecided() {
 #[test]
 fn without_a_machine_no_cost_is_counted_and_no_gain_claimed() {
     let case = Case::new(builtin("rdram").unwrap().unwrap(), Clock::Real);
-    let work = Work { tried_slices: 1, price_measured: Price(1000), page_faults: 5, ..Work::default() };
+    let work =
+        Work { tried_slices: 1, price_measured: Price(1000), page_faults: 5, ..Work::default() };
     let statement = case.state(&off_for(1000, work));
     assert_eq!(line(&statement, Term::Emptying).joules, None);
     assert_eq!(line(&statement, Term::Accounting).joules, None);
@@ -234,7 +246,11 @@ fn dropped_pages_that_nobody_can_price_take_the_gain_away() {
     assert_eq!(line(&statement, Term::Refaults).joules, None);
     assert_eq!(statement.verdict.sign, Sign::Undecided);
     // 9.19 J for 1000 pages.
-    assert!(statement.verdict.sentence.contains("less than 9.19 mJ"), "{}", statement.verdict.sentence);
+    assert!(
+        statement.verdict.sentence.contains("less than 9.19 mJ"),
+        "{}",
+        statement.verdict.sentence
+    );
     let priced = Case::template(Clock::Real).state(&off_for(1000, work));
     let refaults = line(&priced, Term::Refaults).joules.unwrap();
     near(refaults.low(), 0.0);
@@ -243,11 +259,12 @@ fn dropped_pages_that_nobody_can_price_take_the_gain_away() {
 
 #[test]
 fn accounting_counts_faults_and_allocations_as_an_interval() {
-    let work = Work { page_faults: 2_000_000, allocated_pages: Pages(3_000_000), ..Work::default() };
+    let work =
+        Work { page_faults: 2_000_000, allocated_pages: Pages(3_000_000), ..Work::default() };
     let case = Case::thesis(Clock::Real);
     let machine = case.profile.machine.as_ref().unwrap();
-    let [instructions, cycles] =
-        [&machine.accounting, &machine.cycles_per_instruction].map(|figure| figure.value.unwrap().high().0);
+    let [instructions, cycles] = [&machine.accounting, &machine.cycles_per_instruction]
+        .map(|figure| figure.value.unwrap().high().0);
     let statement = case.state(&off_for(10, work));
     let accounting = line(&statement, Term::Accounting).joules.unwrap();
     near(accounting.low(), 0.0);
@@ -256,7 +273,8 @@ fn accounting_counts_faults_and_allocations_as_an_interval() {
 
 #[test]
 fn a_stock_kernel_keeps_no_account_and_pays_nothing_for_one() {
-    let work = Work { page_faults: 2_000_000, allocated_pages: Pages(3_000_000), ..Work::default() };
+    let work =
+        Work { page_faults: 2_000_000, allocated_pages: Pages(3_000_000), ..Work::default() };
     let mut case = Case::thesis(Clock::Real);
     case.accounts = false;
     let statement = case.state(&off_for(10, work));
@@ -287,7 +305,8 @@ fn a_latency_without_limit_cannot_be_counted_once_something_went_off() {
     case.profile.default_state = "channel-off".to_owned();
     let none = case.state(&off_for(10, Work::default()));
     assert_eq!(line(&none, Term::Transitions).joules, Some(Interval::zero()));
-    let tally = Tally { entered_low_bytes: GIB, entered_high_bytes: GIB, ..off_for(10, Work::default()) };
+    let tally =
+        Tally { entered_low_bytes: GIB, entered_high_bytes: GIB, ..off_for(10, Work::default()) };
     let some = case.state(&tally);
     assert_eq!(line(&some, Term::Transitions).joules, None);
     case.profile.default_state = "parc".to_owned();
@@ -326,7 +345,10 @@ fn a_meter_is_laid_beside_the_model_and_gives_the_share() {
     case.measured = Some(Measured { incomplete: true, ..Measured::default() });
     let lost = case.state(&off_for(100, Work::default()));
     assert!(lost.basis.iter().any(|text| text.contains("domains changed")), "{:?}", lost.basis);
-    assert_eq!((lost.machine_joules, &lost.reconciled), (modelled.machine_joules, &modelled.reconciled));
+    assert_eq!(
+        (lost.machine_joules, &lost.reconciled),
+        (modelled.machine_joules, &modelled.reconciled)
+    );
 }
 
 #[test]
@@ -341,7 +363,16 @@ fn the_scale_of_the_thesis_comes_out() {
 fn works() -> impl Strategy<Value = Work> {
     let number = || 0u64..2_000_000;
     (0u64..9, 0u64..9, number(), number(), number(), number(), number(), number()).prop_map(
-        |(tried_slices, woken_slices, migrated, dropped, predicted, measured, page_faults, allocated)| Work {
+        |(
+            tried_slices,
+            woken_slices,
+            migrated,
+            dropped,
+            predicted,
+            measured,
+            page_faults,
+            allocated,
+        )| Work {
             tried_slices,
             woken_slices,
             migrated_pages: Pages(migrated),
@@ -360,7 +391,10 @@ fn works() -> impl Strategy<Value = Work> {
 fn tallies() -> impl Strategy<Value = Tally> {
     (works(), 1u64..10_000, 0u64..100).prop_map(|(work, seconds, more)| {
         let tally = off_for(seconds, work);
-        Tally { off_high_byte_us: tally.off_low_byte_us + u128::from(more) * u128::from(GIB), ..tally }
+        Tally {
+            off_high_byte_us: tally.off_low_byte_us + u128::from(more) * u128::from(GIB),
+            ..tally
+        }
     })
 }
 

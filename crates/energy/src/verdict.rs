@@ -44,7 +44,8 @@ pub(crate) fn verdict(grounds: &Grounds<'_>) -> Verdict {
         .share
         .map(|share| format!(", {} of the machine's energy", percent(share)))
         .unwrap_or_default();
-    let model = if grounds.emulated { ", for the reference machine, by a model" } else { ", by a model" };
+    let model =
+        if grounds.emulated { ", for the reference machine, by a model" } else { ", by a model" };
     let names = || {
         let names: Vec<&str> = grounds.uncounted.iter().map(|(term, _)| term.name()).collect();
         match names.split_last() {
@@ -67,7 +68,8 @@ pub(crate) fn verdict(grounds: &Grounds<'_>) -> Verdict {
         return Verdict { sign: Sign::Undecided, sentence };
     }
     if net.contains_zero() {
-        let sentence = format!("Undecided: the net lies between {joules}{share}, which includes 0{model}.");
+        let sentence =
+            format!("Undecided: the net lies between {joules}{share}, which includes 0{model}.");
         return Verdict { sign: Sign::Undecided, sentence: sentence.replacen(" to ", " and ", 1) };
     }
     if grounds.uncounted.is_empty() {

@@ -82,7 +82,8 @@ impl Resident {
         let file = File::open(path).map_err(failed)?;
         let pages = (addresses.end - addresses.start) / page_bytes;
         let mut bytes = vec![0; pages * 8];
-        file.read_exact_at(&mut bytes, (addresses.start / page_bytes * 8) as u64).map_err(failed)?;
+        file.read_exact_at(&mut bytes, (addresses.start / page_bytes * 8) as u64)
+            .map_err(failed)?;
         let entries = bytes.as_chunks().0.iter().map(|&entry| u64::from_ne_bytes(entry)).collect();
         Ok(Self { entries })
     }
@@ -97,7 +98,8 @@ impl Resident {
     }
 
     pub(crate) fn swapped(&self) -> u64 {
-        self.entries.iter().filter(|&&entry| entry & PRESENT == 0 && entry & SWAPPED != 0).count() as u64
+        self.entries.iter().filter(|&&entry| entry & PRESENT == 0 && entry & SWAPPED != 0).count()
+            as u64
     }
 }
 
@@ -121,7 +123,8 @@ impl Smaps {
             path: path.to_owned(),
             source,
         })?;
-        Self::find(&text, addresses).ok_or_else(|| Error::Missing { path: path.to_owned(), name: "the area" })
+        Self::find(&text, addresses)
+            .ok_or_else(|| Error::Missing { path: path.to_owned(), name: "the area" })
     }
 
     fn find(text: &str, addresses: &Range<usize>) -> Option<Self> {
@@ -131,7 +134,8 @@ impl Smaps {
         let mut found = Self::default();
         for line in lines {
             // Names of figures have no space before their colon; the next mapping begins with its addresses.
-            let Some((name, rest)) = line.split_once(':').filter(|(name, _)| !name.contains(' ')) else {
+            let Some((name, rest)) = line.split_once(':').filter(|(name, _)| !name.contains(' '))
+            else {
                 break;
             };
             let value = || rest.split_whitespace().next().and_then(|word| word.parse().ok());

@@ -12,7 +12,9 @@ use thiserror::Error as ThisError;
 #[derive(Debug, ThisError)]
 pub enum Error {
     /// All probabilities are 0.
-    #[error("nothing would be touched: at least one of free, anon and file needs a probability above 0")]
+    #[error(
+        "nothing would be touched: at least one of free, anon and file needs a probability above 0"
+    )]
     Nothing,
     /// More than there is.
     #[error(

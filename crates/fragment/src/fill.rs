@@ -202,7 +202,10 @@ fn steps(plan: &Plan, step_bytes: usize) -> Result<u64, Error> {
     }
     let steps = (wanted.0 as f64 / step_bytes as f64 / per_step).round() as u64;
     if steps == 0 {
-        return Err(Error::TooLittle { wanted, least: Bytes((step_bytes as f64 * per_step).ceil() as u64) });
+        return Err(Error::TooLittle {
+            wanted,
+            least: Bytes((step_bytes as f64 * per_step).ceil() as u64),
+        });
     }
     Ok(steps)
 }
@@ -235,13 +238,16 @@ fn file_in(dir: &Path, wanted: bool, bytes: u64) -> Result<File, Error> {
     }
     file.set_len(bytes).map_err(failed("creating a file in"))?;
     // Without this, a page would bring its neighbours along.
-    fadvise(&file, 0, None, Advice::Random).map_err(|error| failed("advising on a file in")(error.into()))?;
+    fadvise(&file, 0, None, Advice::Random)
+        .map_err(|error| failed("advising on a file in")(error.into()))?;
     Ok(file)
 }
 
 fn read_pages(file: &File, offset: usize, bytes: usize, page_bytes: usize) -> std::io::Result<()> {
     // One byte has its page read; the byte itself is nothing to anybody.
-    (offset..offset + bytes).step_by(page_bytes).try_for_each(|at| file.read_exact_at(&mut [0], at as u64))
+    (offset..offset + bytes)
+        .step_by(page_bytes)
+        .try_for_each(|at| file.read_exact_at(&mut [0], at as u64))
 }
 
 fn touch_all(area: &mut Area, offset: usize, bytes: usize, page_bytes: usize) {

@@ -88,9 +88,12 @@ mod tests {
     #[test]
     fn a_probability_is_a_number_or_a_range() {
         let of = |first, last| Probability::new(first, last).unwrap();
-        for (text, expected) in
-            [("0.5", of(0.5, 0.5)), ("1", of(1.0, 1.0)), ("0..1", of(0.0, 1.0)), ("0.9..0.1", of(0.9, 0.1))]
-        {
+        for (text, expected) in [
+            ("0.5", of(0.5, 0.5)),
+            ("1", of(1.0, 1.0)),
+            ("0..1", of(0.0, 1.0)),
+            ("0.9..0.1", of(0.9, 0.1)),
+        ] {
             assert_eq!(text.parse(), Ok(expected));
             assert_eq!(expected.to_string(), text);
         }
@@ -98,7 +101,9 @@ mod tests {
 
     #[test]
     fn what_is_no_probability_is_named_with_what_is_allowed() {
-        for text in ["", "1.1", "-0.1", "0..2", "50%", "NaN", "0..", "..1", "0.1..0.2..0.3", "inf", "0-1"] {
+        for text in
+            ["", "1.1", "-0.1", "0..2", "50%", "NaN", "0..", "..1", "0.1..0.2..0.3", "inf", "0-1"]
+        {
             let error = text.parse::<Probability>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{text}`")) && error.contains("0 to 1"), "{error}");
         }

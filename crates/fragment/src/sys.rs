@@ -34,7 +34,9 @@ impl Area {
         let area = Self { whole, whole_bytes, start, bytes };
         let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
         // SAFETY: the range lies within the mapping just made, which nobody else knows of.
-        unsafe { mprotect(area.pointer(0).cast(), bytes, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        unsafe {
+            mprotect(area.pointer(0).cast(), bytes, MprotectFlags::READ | MprotectFlags::WRITE)
+        }?;
         // SAFETY: as above; the advice concerns how pages are allocated, not what they hold.
         match unsafe { madvise(area.pointer(0).cast(), bytes, advice) } {
             // A kernel without huge pages has nothing to be told about them.

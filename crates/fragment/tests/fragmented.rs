@@ -17,7 +17,14 @@ fn mix(free: &str, anon: &str, file: &str) -> Mix {
 }
 
 fn plan(mix: Mix) -> Plan {
-    Plan { mix, amount: Amount::Bytes(Bytes(24 << 20)), seed: 1, map_count: 1, huge: false, dir: disk() }
+    Plan {
+        mix,
+        amount: Amount::Bytes(Bytes(24 << 20)),
+        seed: 1,
+        map_count: 1,
+        huge: false,
+        dir: disk(),
+    }
 }
 
 fn make(plan: &Plan) -> Fragmented {
@@ -57,7 +64,8 @@ fn what_was_touched_is_there_and_what_was_freed_is_not() {
 fn a_seed_decides_and_another_decides_otherwise() {
     let plan = plan(mix("0.5", "0.3", "0.2"));
     let (first, again) = (account(&plan), account(&plan));
-    let touched = |account: &Account| account.bins.iter().map(|bin| bin.touched).collect::<Vec<_>>();
+    let touched =
+        |account: &Account| account.bins.iter().map(|bin| bin.touched).collect::<Vec<_>>();
     assert_eq!(touched(&first), touched(&again));
     // Kept from the first version: a seed means the same for ever.
     let sums = first.touched;
@@ -146,7 +154,10 @@ fn huge_pages_come_whole_or_are_refused() {
             let account = state.account().unwrap();
             assert_eq!(account.step_bytes, 2 << 20);
             assert_eq!(account.anon_present_pages, account.touched.anon_pages);
-            assert!(account.anon_huge_pages > 0 && account.anon_huge_pages <= account.anon_present_pages);
+            assert!(
+                account.anon_huge_pages > 0
+                    && account.anon_huge_pages <= account.anon_present_pages
+            );
         }
         Err(error) => assert!(matches!(error, Error::NoHugePages { .. }), "{error}"),
     }
@@ -159,7 +170,10 @@ fn what_cannot_be_is_refused() {
     assert!(matches!(refused(plan(mix("0", "0", "0"))), Error::Nothing));
     let amount = Amount::Bytes(Bytes(1 << 50));
     assert!(matches!(refused(Plan { amount, ..plan(half) }), Error::TooMuch { .. }));
-    assert!(matches!(refused(Plan { amount: Amount::Percent(96), ..plan(half) }), Error::TooMuch { .. }));
+    assert!(matches!(
+        refused(Plan { amount: Amount::Percent(96), ..plan(half) }),
+        Error::TooMuch { .. }
+    ));
     assert!(matches!(
         refused(Plan { amount: Amount::Bytes(Bytes(1)), ..plan(half) }),
         Error::TooLittle { .. }

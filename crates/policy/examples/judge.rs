@@ -22,13 +22,16 @@ fn main() {
     let profile = builtin("thesis-parc").unwrap().unwrap();
     let state = profile.state("parc").unwrap();
     let gib = Bytes(1 << 30);
-    let economics = Economics::new(state, profile.machine.as_ref().unwrap(), gib, PAGE_BYTES).unwrap();
+    let economics =
+        Economics::new(state, profile.machine.as_ref().unwrap(), gib, PAGE_BYTES).unwrap();
     let mut all = Vec::new();
     for load in Load::ALL {
         for (slices, step, steps) in [(32, 30.0, 2880), (96, 300.0, 2304), (1024, 30.0, 2880)] {
-            let mut line = format!("{:8} {slices:5} slices {step:3} s {steps} steps:", format!("{load:?}"));
+            let mut line =
+                format!("{:8} {slices:5} slices {step:3} s {steps} steps:", format!("{load:?}"));
             for kind in PolicyKind::ALL {
-                let (mut shares, mut spent, mut count, mut wakes) = (Vec::new(), Duration::ZERO, 0, 0);
+                let (mut shares, mut spent, mut count, mut wakes) =
+                    (Vec::new(), Duration::ZERO, 0, 0);
                 for seed in first..first + seeds {
                     let series = load.series(seed, slices, step, steps);
                     let best = optimum(&series, Costs::new(&economics, step)).net();
@@ -36,7 +39,8 @@ fn main() {
                     config.threshold.max_slices = slices / 4;
                     // Such a slice costs 17 million units: the best budget of the case studies would empty none.
                     config.periodic.budget = Limit(Some(32_000_000));
-                    let mut policy = AnyPolicy::new(&config, &economics, SLICE_BYTES, PAGE_BYTES).unwrap();
+                    let mut policy =
+                        AnyPolicy::new(&config, &economics, SLICE_BYTES, PAGE_BYTES).unwrap();
                     let begin = Instant::now();
                     let result = run(
                         &mut policy as &mut dyn Policy,

@@ -51,7 +51,9 @@ impl AnyPolicy {
         Ok(match config.policy {
             PolicyKind::Never => Self::Never(Never),
             PolicyKind::Periodic => Self::Periodic(Periodic::new(config.periodic.clone())),
-            PolicyKind::Watermarks => Self::Watermarks(Watermarks::new(&config.watermarks, slice, page)),
+            PolicyKind::Watermarks => {
+                Self::Watermarks(Watermarks::new(&config.watermarks, slice, page))
+            }
             PolicyKind::Threshold => Self::Threshold(Threshold::new(config.threshold.clone())),
             PolicyKind::Repair => Self::Repair(Repair::new(config.repair.clone())),
             PolicyKind::Governor => {
@@ -134,7 +136,9 @@ pub enum RestoreError {
         found: u32,
     },
     /// Of another policy.
-    #[error("the saved state is of the policy {found}, not {wanted}: remove it, or choose that policy")]
+    #[error(
+        "the saved state is of the policy {found}, not {wanted}: remove it, or choose that policy"
+    )]
     Kind {
         /// The policy that it is of.
         found: PolicyKind,

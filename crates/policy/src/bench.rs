@@ -72,7 +72,12 @@ pub fn drive(
         if policy.needs() == Needs::Rows {
             rows.extend((0..slices).map(|id| row(&state, economics, id)));
         }
-        let seen = Observation { time, totals: totals(&state, needed, slices), rows: &rows, events: &events };
+        let seen = Observation {
+            time,
+            totals: totals(&state, needed, slices),
+            rows: &rows,
+            events: &events,
+        };
         let decision = policy.step(&seen);
         events.clear();
         for request in &decision.requests {
@@ -132,8 +137,11 @@ fn carry_out(state: &mut State, request: &Request, needed: u32, economics: &Econ
             let mut budget = request.budget.raw();
             let mut count = 0;
             while count < most.min(spare) {
-                let price =
-                    if count < state.empty() { economics.price(economics.empty_joules) } else { dearest };
+                let price = if count < state.empty() {
+                    economics.price(economics.empty_joules)
+                } else {
+                    dearest
+                };
                 if price.0 > budget {
                     break;
                 }

@@ -91,7 +91,12 @@ mod tests {
                 .prop_map(move |(needed, used_at_start)| Series { needed, slices, used_at_start })
         });
         let costs = (0.0..3.0f64, 0.0..5.0f64, 0.0..1.0f64, 0.0..2.0f64).prop_map(
-            |(saving, emptying, share, waking)| Costs { saving, emptying, empty: emptying * share, waking },
+            |(saving, emptying, share, waking)| Costs {
+                saving,
+                emptying,
+                empty: emptying * share,
+                waking,
+            },
         );
         (series, costs)
     }
@@ -107,7 +112,8 @@ mod tests {
     #[test]
     fn a_gap_is_used_exactly_if_it_pays() {
         let costs = Costs { saving: 1.0, emptying: 2.0, empty: 0.1, waking: 0.5 };
-        let series = |needed: &[u32]| Series { needed: needed.to_vec(), slices: 2, used_at_start: 0 };
+        let series =
+            |needed: &[u32]| Series { needed: needed.to_vec(), slices: 2, used_at_start: 0 };
         // Level 2 is empty at the start; level 1 rests for 2 steps, which does not pay, then for 3, which does.
         assert_eq!(schedule(&series(&[1, 0, 0, 1, 0, 0, 0, 1]), costs), [1, 1, 1, 1, 0, 0, 0, 1]);
         // At the end nothing wakes.

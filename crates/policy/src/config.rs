@@ -33,8 +33,14 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Never, Self::Periodic, Self::Watermarks, Self::Threshold, Self::Repair, Self::Governor];
+    pub const ALL: [Self; 6] = [
+        Self::Never,
+        Self::Periodic,
+        Self::Watermarks,
+        Self::Threshold,
+        Self::Repair,
+        Self::Governor,
+    ];
 
     /// Its name in files and at a prompt.
     pub fn name(self) -> &'static str {
@@ -57,7 +63,9 @@ impl fmt::Display for PolicyKind {
 
 /// A name that no policy has.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("there is no policy `{name}`: there are never, periodic, watermarks, threshold, repair and governor")]
+#[error(
+    "there is no policy `{name}`: there are never, periodic, watermarks, threshold, repair and governor"
+)]
 pub struct UnknownPolicy {
     /// What was given.
     pub name: String,
@@ -123,7 +131,12 @@ pub struct Periodic {
 impl Default for Periodic {
     /// As the best runs of the case studies (thesis, section 4.3.4): every 30 s with 8 million units.
     fn default() -> Self {
-        Self { period_seconds: 30.0, budget: Limit(Some(8_000_000)), per_slice: false, max_slices: None }
+        Self {
+            period_seconds: 30.0,
+            budget: Limit(Some(8_000_000)),
+            per_slice: false,
+            max_slices: None,
+        }
     }
 }
 
@@ -159,7 +172,9 @@ mod limit {
         match Written::deserialize(from) {
             Ok(Written::Number(units)) => Ok(Limit(Some(units))),
             Ok(Written::Word(word)) if word == "inf" => Ok(Limit(None)),
-            _ => Err(D::Error::custom("a budget is a whole number of 100 cycles, or \"inf\" for no limit")),
+            _ => Err(D::Error::custom(
+                "a budget is a whole number of 100 cycles, or \"inf\" for no limit",
+            )),
         }
     }
 }
@@ -357,7 +372,8 @@ impl Config {
             message: explain(text, error.span(), error.message(), allowed),
             field: String::new(),
         })?;
-        let lines = spans(text).into_iter().map(|(field, span)| (field, line(span.start))).collect();
+        let lines =
+            spans(text).into_iter().map(|(field, span)| (field, line(span.start))).collect();
         let config = Self {
             policy: raw.policy,
             periodic: raw.periodic,
@@ -369,8 +385,10 @@ impl Config {
             lines,
         };
         if raw.schema_version != SCHEMA_VERSION {
-            let message =
-                format!("schema_version is {}: these tools know {SCHEMA_VERSION}", raw.schema_version);
+            let message = format!(
+                "schema_version is {}: these tools know {SCHEMA_VERSION}",
+                raw.schema_version
+            );
             return Err(config.error("schema_version", message));
         }
         config.check_numbers()?;
@@ -396,9 +414,15 @@ impl Config {
     /// The setting, or if it was left out, its table.
     fn error(&self, field: &str, message: impl Into<String>) -> ConfigError {
         let table = field.split('.').next().unwrap_or(field);
-        let known = [field, table].into_iter().find_map(|name| Some((name, *self.lines.get(name)?)));
+        let known =
+            [field, table].into_iter().find_map(|name| Some((name, *self.lines.get(name)?)));
         let (field, line) = known.unwrap_or_default();
-        ConfigError { file: self.file.clone(), line, message: message.into(), field: field.to_owned() }
+        ConfigError {
+            file: self.file.clone(),
+            line,
+            message: message.into(),
+            field: field.to_owned(),
+        }
     }
 
     /// Settings that are part of another file: its name, and the lines of the fields, as in `watermarks.free_low_mib`.
@@ -427,14 +451,16 @@ impl Config {
             if let Some(value) = value
                 && !(least..1e12).contains(&value)
             {
-                let message = format!("{field} is {value}: it must be a number of at least {least}");
+                let message =
+                    format!("{field} is {value}: it must be a number of at least {least}");
                 return Err(self.error(field, message));
             }
         }
         let (low, high) = (self.threshold.low, self.threshold.high);
         if !(0.0 < low && low < high && high <= 1.0) {
-            let message =
-                format!("threshold.low is {low} and threshold.high {high}: they must be 0 < low < high <= 1");
+            let message = format!(
+                "threshold.low is {low} and threshold.high {high}: they must be 0 < low < high <= 1"
+            );
             let given = self.lines.contains_key("threshold.low");
             return Err(self.error(if given { "threshold.low" } else { "threshold.high" }, message));
         }
@@ -488,7 +514,12 @@ impl Config {
         let size = slice.0 as f64 / Bytes::MIB.0 as f64;
         for (low_name, low, high_name, high) in [
             ("free_low_mib", marks.free_low, "free_high_mib", marks.free_high),
-            ("cache_free_low_mib", marks.cache_free_low, "cache_free_high_mib", marks.cache_free_high),
+            (
+                "cache_free_low_mib",
+                marks.cache_free_low,
+                "cache_free_high_mib",
+                marks.cache_free_high,
+            ),
         ] {
             if high <= low + size {
                 let message = format!(

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ramslice_energy::{Clock, Interval, Machine, State};
-use ramslice_types::{Bytes, Cycles, Joules, Pages, Price, PriceParameter, Quantity, Seconds, Watts};
+use ramslice_types::{
+    Bytes, Cycles, Joules, Pages, Price, PriceParameter, Quantity, Seconds, Watts,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -52,7 +54,9 @@ pub enum EconomicsError {
         state: String,
     },
     /// Sizes that cannot be.
-    #[error("a slice of {slice} with pages of {page}: both must be above 0 and a slice at least a page")]
+    #[error(
+        "a slice of {slice} with pages of {page}: both must be above 0 and a slice at least a page"
+    )]
     Size {
         /// Of a slice.
         slice: Bytes,
@@ -69,29 +73,38 @@ impl Economics {
     ///
     /// # Errors
     /// If a figure is missing, or there is nothing to save.
-    pub fn new(state: &State, machine: &Machine, slice: Bytes, page: Bytes) -> Result<Self, EconomicsError> {
+    pub fn new(
+        state: &State,
+        machine: &Machine,
+        slice: Bytes,
+        page: Bytes,
+    ) -> Result<Self, EconomicsError> {
         let pages = slice.pages(page).0 as f64;
         if pages < 1.0 {
             return Err(EconomicsError::Size { slice, page });
         }
         let known = |what| move || EconomicsError::Unknown { what };
-        let per_gib = state.saving_by_packing().ok_or_else(known("what a state saves for each GiB"))?;
+        let per_gib =
+            state.saving_by_packing().ok_or_else(known("what a state saves for each GiB"))?;
         let saving = middle(per_gib) * slice.0 as f64 / BYTES_PER_GIB;
         if saving <= 0.0 {
             return Err(EconomicsError::NoSaving { state: state.name.clone() });
         }
-        let per_cycle = machine.energy_per_cycle().ok_or_else(known("the energy of a cycle of packing"))?;
+        let per_cycle =
+            machine.energy_per_cycle().ok_or_else(known("the energy of a cycle of packing"))?;
         let per_cycle = middle(per_cycle);
         let price = |parameter: PriceParameter| -> Result<f64, EconomicsError> {
             machine.price(parameter).map(middle::<Cycles>).ok_or_else(known("the price of packing"))
         };
-        let isolating =
-            price(PriceParameter::IsolateSlice)? + price(PriceParameter::IsolatePage)? * pages / 1024.0;
+        let isolating = price(PriceParameter::IsolateSlice)?
+            + price(PriceParameter::IsolatePage)? * pages / 1024.0;
         let moving = price(PriceParameter::MigratePage)?
             + price(PriceParameter::MigrateMapping)?
             + price(PriceParameter::AllocBuddy)?;
-        let instructions = machine.waking.value.map_or(0.0, middle) * slice.0 as f64 / BYTES_PER_GIB;
-        let waking = instructions * machine.cycles_per_instruction.value.map_or(1.0, |value| value.high().0);
+        let instructions =
+            machine.waking.value.map_or(0.0, middle) * slice.0 as f64 / BYTES_PER_GIB;
+        let waking =
+            instructions * machine.cycles_per_instruction.value.map_or(1.0, |value| value.high().0);
         let refault = machine.refault_cpu.value.map_or(moving, middle) * per_cycle
             + machine.refault_storage.value.map_or(0.0, middle) * page.0 as f64 / BYTES_PER_GIB;
         Ok(Self {
@@ -186,9 +199,12 @@ pub(crate) mod tests {
     #[test]
     fn a_machine_that_is_slow_breaks_even_later_by_its_clock() {
         let slow = TimeFactor::new(Interval::exactly(Ratio(6.0)), "stated").unwrap();
-        let (real, seen) = (thesis(Bytes(1 << 30)), thesis(Bytes(1 << 30)).by(&Clock::Emulated(slow)));
+        let (real, seen) =
+            (thesis(Bytes(1 << 30)), thesis(Bytes(1 << 30)).by(&Clock::Emulated(slow)));
         assert_eq!(real.by(&Clock::Real), real);
-        assert!((seen.break_even_of_emptying().0 / real.break_even_of_emptying().0 - 6.0).abs() < 1e-9);
+        assert!(
+            (seen.break_even_of_emptying().0 / real.break_even_of_emptying().0 - 6.0).abs() < 1e-9
+        );
         assert_eq!(seen.emptying_joules, real.emptying_joules);
     }
 
@@ -205,7 +221,8 @@ pub(crate) mod tests {
         let (parc, relative) =
             (builtin("thesis-parc").unwrap().unwrap(), builtin("ddr4-states").unwrap().unwrap());
         let state = relative.state(&relative.default_state).unwrap();
-        let error = Economics::new(state, &parc.machine.unwrap(), Bytes(1 << 30), Bytes(4096)).unwrap_err();
+        let error =
+            Economics::new(state, &parc.machine.unwrap(), Bytes(1 << 30), Bytes(4096)).unwrap_err();
         assert!(error.to_string().contains("what a state saves for each GiB"), "{error}");
     }
 }

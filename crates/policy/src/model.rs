@@ -141,7 +141,8 @@ impl State {
         self.used -= used;
         self.account.empty += u64::from(empty);
         self.account.emptied += u64::from(used);
-        self.account.offlining += f64::from(empty) * self.costs.empty + f64::from(used) * self.costs.emptying;
+        self.account.offlining +=
+            f64::from(empty) * self.costs.empty + f64::from(used) * self.costs.emptying;
         (empty, used)
     }
 

@@ -58,7 +58,11 @@ impl Totals {
     /// Sums up zones and their slices: all of a machine, or one zone with its slices.
     ///
     /// `slice_pages` is the size of a slice in page frames.
-    pub fn of<'a>(zones: &[Zone], slices: impl IntoIterator<Item = &'a Slice>, slice_pages: Pages) -> Self {
+    pub fn of<'a>(
+        zones: &[Zone],
+        slices: impl IntoIterator<Item = &'a Slice>,
+        slice_pages: Pages,
+    ) -> Self {
         let mut totals = Self { slice_pages, ..Self::default() };
         for zone in zones {
             totals.managed += zone.managed_pages;

@@ -38,7 +38,9 @@ impl Policy for Periodic {
         let (slices, budget) = (self.config.max_slices, self.config.budget.into());
         let request = match budget {
             // The thesis' baseline: what is empty by itself goes off, whatever that costs.
-            Budget::Limited(Price::ZERO) => Request { max_slices: slices, ..Request::new(Op::OfflineFree) },
+            Budget::Limited(Price::ZERO) => {
+                Request { max_slices: slices, ..Request::new(Op::OfflineFree) }
+            }
             _ => compact(slices, budget, self.config.per_slice),
         };
         Decision::send(request, Why::Due { budget, per_slice: self.config.per_slice })

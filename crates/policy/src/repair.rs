@@ -23,7 +23,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use ramslice_types::{Budget, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState};
+use ramslice_types::{
+    Budget, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Candidates, PolicyKind, Repair as Config};
@@ -98,9 +100,15 @@ impl Repair {
         let mut disturbed = false;
         for event in seen.events {
             match event {
-                Event::Finished { op: Op::Offline(id), outcome } => self.finished(*id, outcome, seen.time),
-                Event::Finished { op: Op::OfflineFree, outcome } => self.pass.done += outcome.slices_done,
-                Event::Woken { cause: WakeCause::Demand | WakeCause::Ahead, slices: 1.., .. } => {
+                Event::Finished { op: Op::Offline(id), outcome } => {
+                    self.finished(*id, outcome, seen.time)
+                }
+                Event::Finished { op: Op::OfflineFree, outcome } => {
+                    self.pass.done += outcome.slices_done
+                }
+                Event::Woken {
+                    cause: WakeCause::Demand | WakeCause::Ahead, slices: 1.., ..
+                } => {
                     disturbed = true;
                 }
                 _ => {}
@@ -241,7 +249,8 @@ impl Repair {
                 Budget::Unlimited => None,
                 Budget::Limited(_) => Some(Price(price.0.saturating_add(left))),
             };
-            let budget = part.into_iter().chain(most).min().map_or(Budget::Unlimited, Budget::Limited);
+            let budget =
+                part.into_iter().chain(most).min().map_or(Budget::Unlimited, Budget::Limited);
             requests.push(Request { budget, cache, ..offline(id) });
         }
         requests

@@ -29,7 +29,8 @@ impl Threshold {
 
     /// `count` different slices of those that are wanted.
     fn choose(&mut self, rows: &[Row], count: u32, wanted: impl Fn(&Row) -> bool) -> Vec<SliceId> {
-        let mut ids: Vec<SliceId> = rows.iter().filter(|row| wanted(row)).map(|row| row.id).collect();
+        let mut ids: Vec<SliceId> =
+            rows.iter().filter(|row| wanted(row)).map(|row| row.id).collect();
         let count = ids.len().min(count as usize);
         for place in 0..count {
             let other = place + self.random.index(ids.len() - place);

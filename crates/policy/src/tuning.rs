@@ -87,7 +87,10 @@ fn growth(seen: &[(Duration, Totals)], horizon: Duration) -> Vec<Pages> {
     let need = |index: usize| seen[index].1.needed();
     let mut found = Vec::with_capacity(seen.len());
     for index in (0..seen.len()).rev() {
-        while ahead.front().is_some_and(|&far| far > index + 1 && seen[far].0 > seen[index].0 + horizon) {
+        while ahead
+            .front()
+            .is_some_and(|&far| far > index + 1 && seen[far].0 > seen[index].0 + horizon)
+        {
             ahead.pop_front();
         }
         found.push(ahead.front().map_or(Pages::ZERO, |&highest| need(highest) - need(index)));
@@ -142,17 +145,25 @@ mod tests {
     #[test]
     fn tuned_watermarks_keep_the_hysteresis_rule() {
         let slice = Bytes(32 << 20);
-        let seen: Vec<_> = (0..500).map(|at| look(at * 30, 100_000 + (at % 17) * 3000, 5000 + at)).collect();
-        let tuned = tune(&seen, Duration::from_secs(30), &thesis(slice), slice, Bytes(4096)).unwrap();
+        let seen: Vec<_> =
+            (0..500).map(|at| look(at * 30, 100_000 + (at % 17) * 3000, 5000 + at)).collect();
+        let tuned =
+            tune(&seen, Duration::from_secs(30), &thesis(slice), slice, Bytes(4096)).unwrap();
         let mut config = Config::new(PolicyKind::Watermarks);
         config.watermarks = tuned.watermarks.clone();
         config.check(slice).unwrap();
         // Demand grows by 3000 pages in a time-out, and 256 are the kernel's.
-        assert!((tuned.watermarks.free_low_mib.unwrap() - 3256.0 / 256.0).abs() < 1e-9, "{tuned:?}");
+        assert!(
+            (tuned.watermarks.free_low_mib.unwrap() - 3256.0 / 256.0).abs() < 1e-9,
+            "{tuned:?}"
+        );
         assert!(
             tuned.suitable_mib > 148_000.0 / 256.0 && tuned.suitable_mib < 170_000.0 / 256.0,
             "{tuned:?}"
         );
-        assert_eq!(tune(&seen[..1], Duration::from_secs(30), &thesis(slice), slice, Bytes(4096)), None);
+        assert_eq!(
+            tune(&seen[..1], Duration::from_secs(30), &thesis(slice), slice, Bytes(4096)),
+            None
+        );
     }
 }

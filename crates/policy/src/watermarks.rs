@@ -54,15 +54,19 @@ impl Watermarks {
                 None => (None, Why::AllNeeded { need: seen.totals.nr_slices }),
             };
         }
-        let crossed =
-            [("CACHE_FREE_HIGH", cache_free, self.cache_free_high), ("FREE_HIGH", free, self.free_high)]
-                .into_iter()
-                .find(|(_, value, limit)| value > limit);
+        let crossed = [
+            ("CACHE_FREE_HIGH", cache_free, self.cache_free_high),
+            ("FREE_HIGH", free, self.free_high),
+        ]
+        .into_iter()
+        .find(|(_, value, limit)| value > limit);
         let Some((watermark, _, limit)) = crossed else {
             return (None, Why::BetweenWatermarks { free, cache_free });
         };
         match seen.rows.iter().rfind(|row| row.can_go_off()) {
-            Some(row) => (Some(offline(row.id)), Why::AboveHigh { free, cache_free, watermark, limit }),
+            Some(row) => {
+                (Some(offline(row.id)), Why::AboveHigh { free, cache_free, watermark, limit })
+            }
             None => (None, Why::NoCandidate { spare: seen.totals.nr_on() }),
         }
     }

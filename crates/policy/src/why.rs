@@ -169,7 +169,10 @@ impl fmt::Display for Why {
             Self::NotDue { wait } => write!(f, "does nothing: acts again in {} s", secs(wait)),
             Self::Due { budget, per_slice } => {
                 let each = if per_slice { " for each slice" } else { "" };
-                write!(f, "compacts: the period is over; budget {budget} (units of 100 cycles){each}")
+                write!(
+                    f,
+                    "compacts: the period is over; budget {budget} (units of 100 cycles){each}"
+                )
             }
             Self::BelowLow { free, cache_free } => write!(
                 f,
@@ -216,12 +219,20 @@ impl fmt::Display for Why {
                 "switches off {empty} empty and {used} used slices: they should stay off longer than it takes \
                  to earn the {joules:.2} J at risk"
             ),
-            Self::AllNeeded { need } => write!(f, "does nothing: the {need} slices that are on are needed"),
+            Self::AllNeeded { need } => {
+                write!(f, "does nothing: the {need} slices that are on are needed")
+            }
             Self::NoCandidate { spare } => {
-                write!(f, "does nothing: {spare} slices could be spared, but none can be emptied now")
+                write!(
+                    f,
+                    "does nothing: {spare} slices could be spared, but none can be emptied now"
+                )
             }
             Self::Expected { slices } => {
-                write!(f, "does nothing: {slices} slices are spare, but were needed at this time yesterday")
+                write!(
+                    f,
+                    "does nothing: {slices} slices are spare, but were needed at this time yesterday"
+                )
             }
             Self::TooSmall { slices } => write!(
                 f,
@@ -229,7 +240,10 @@ impl fmt::Display for Why {
                  saves nothing; make slices larger, or state the granularity if the hardware's is finer"
             ),
             Self::NeverPays { spare } => {
-                write!(f, "does nothing: {spare} slices are spare, but such gaps have been too short to pay")
+                write!(
+                    f,
+                    "does nothing: {spare} slices are spare, but such gaps have been too short to pay"
+                )
             }
             Self::Waits { spare, idle, wait, break_even } => write!(
                 f,
@@ -258,7 +272,11 @@ impl fmt::Display for Why {
                 secs(wait)
             ),
             Self::DidNothing { wait } => {
-                write!(f, "does nothing: the last request did nothing, so it tries again in {} s", secs(wait))
+                write!(
+                    f,
+                    "does nothing: the last request did nothing, so it tries again in {} s",
+                    secs(wait)
+                )
             }
         }
     }

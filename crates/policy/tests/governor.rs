@@ -13,7 +13,9 @@ use ramslice_policy::model::{Costs, Series, State};
 use ramslice_policy::{
     Decision, Economics, Event, Governor, Observation, Policy, Row, Totals, Why, settings,
 };
-use ramslice_types::{Bytes, Op, Outcome, Pages, Price, Random, Reason, Request, SliceId, SliceState};
+use ramslice_types::{
+    Bytes, Op, Outcome, Pages, Price, Random, Reason, Request, SliceId, SliceState,
+};
 
 fn economics() -> Economics {
     let profile = builtin("thesis-parc").unwrap().unwrap();
@@ -47,7 +49,8 @@ fn earns_nine_tenths_of_the_clairvoyants_net_in_the_median() {
                 let series = load.series(seed, slices, step, steps);
                 let best = optimum(&series, Costs::new(&economics, step)).net();
                 let step = Duration::from_secs_f64(step);
-                let net = run(&mut governor(), &series, &economics, step, |_, _, _| {}).account.net();
+                let net =
+                    run(&mut governor(), &series, &economics, step, |_, _, _| {}).account.net();
                 assert!(
                     net <= best + 1e-6,
                     "{load:?} {seed}: {net} J are more than the clairvoyant's {best} J"
@@ -60,7 +63,10 @@ fn earns_nine_tenths_of_the_clairvoyants_net_in_the_median() {
     }
     shares.sort_by(f64::total_cmp);
     let (median, least) = (shares[shares.len() / 2], shares[0]);
-    assert!(median >= 0.9 && total > 0.0, "median {median:.3}, least {least:.3}, total {total:.0} J");
+    assert!(
+        median >= 0.9 && total > 0.0,
+        "median {median:.3}, least {least:.3}, total {total:.0} J"
+    );
 }
 
 #[test]
@@ -79,14 +85,20 @@ fn gaps_that_never_pay_are_left_alone_once_that_is_known() {
     run(&mut governor(), &series, &economics, step, |_, decision, _| whys.push(decision.why));
     let half = whys.len() / 2;
     let acts = |whys: &[Why]| whys.iter().filter(|why| matches!(why, Why::Pays { .. })).count();
-    assert!(acts(&whys[..half]) > 0 && acts(&whys[half..]) == 0, "{} {}", acts(&whys), acts(&whys[half..]));
+    assert!(
+        acts(&whys[..half]) > 0 && acts(&whys[half..]) == 0,
+        "{} {}",
+        acts(&whys),
+        acts(&whys[half..])
+    );
 }
 
 #[test]
 fn gaps_that_barely_pay_are_used_at_once_when_they_are_known() {
     let economics = economics();
     let length = (economics.break_even_of_emptying().0 * 1.5 / 30.0) as usize;
-    let needed: Vec<u32> = (0..200).flat_map(|_| [vec![20; length], vec![4; length]].concat()).collect();
+    let needed: Vec<u32> =
+        (0..200).flat_map(|_| [vec![20; length], vec![4; length]].concat()).collect();
     let series = Series { needed, slices: 20, used_at_start: 20 };
     let step = Duration::from_secs(30);
     let best = optimum(&series, Costs::new(&economics, 30.0)).net();
@@ -103,7 +115,8 @@ fn days_that_repeat_teach_what_gaps_alone_do_not() {
     let mut chance = Random::new(FRESH);
     let mut day = Vec::new();
     while day.len() < 2880 {
-        let times = if chance.unit() < 0.5 { chance.between(0.2, 0.8) } else { chance.between(1.5, 4.0) };
+        let times =
+            if chance.unit() < 0.5 { chance.between(0.2, 0.8) } else { chance.between(1.5, 4.0) };
         day.extend(vec![4; (break_even * times) as usize]);
         day.extend(vec![20; 10]);
     }
@@ -277,7 +290,8 @@ impl Policy for SavedEach {
     fn step(&mut self, seen: &Observation<'_>) -> Decision {
         self.at += 1;
         if self.at == self.cut {
-            self.policy = serde_json::from_str(&serde_json::to_string(&self.policy).unwrap()).unwrap();
+            self.policy =
+                serde_json::from_str(&serde_json::to_string(&self.policy).unwrap()).unwrap();
         }
         self.policy.step(seen)
     }
@@ -317,7 +331,8 @@ fn until_it_acts(
     from: u64,
 ) -> Option<(u64, Decision)> {
     (from..from + 24 * 60).find_map(|minute| {
-        let seen = Observation { time: Duration::from_secs(60 * minute), totals, rows, events: &[] };
+        let seen =
+            Observation { time: Duration::from_secs(60 * minute), totals, rows, events: &[] };
         let decision = governor.step(&seen);
         (!decision.requests.is_empty()).then_some((minute, decision))
     })
@@ -336,7 +351,8 @@ fn cache_that_comes_back_counts_as_needed() {
         price_predicted: Price(9_000_000),
         ..Outcome::default()
     };
-    let events = [Event::Finished { op: Op::Compact, outcome }, Event::Refaulted { pages: Pages(200_000) }];
+    let events =
+        [Event::Finished { op: Op::Compact, outcome }, Event::Refaulted { pages: Pages(200_000) }];
     let (totals, rows) = look(62, 40, 1);
     let time = Duration::from_secs(60 * (minute + 1));
     let after = fresh.step(&Observation { time, totals, rows: &rows, events: &events });
@@ -374,7 +390,10 @@ fn not_repeated_at_once(op: &Op, used: u64, nr_empty: u32) {
         pauses.push(at - minute);
         minute = at;
     }
-    assert!(pauses.windows(2).all(|pair| pair[1] >= pair[0]) && pauses[5] >= 8, "{op:?} {pauses:?}");
+    assert!(
+        pauses.windows(2).all(|pair| pair[1] >= pair[0]) && pauses[5] >= 8,
+        "{op:?} {pauses:?}"
+    );
 }
 
 #[test]
@@ -402,7 +421,8 @@ fn empty_slices_go_off_though_a_request_for_used_ones_found_no_room() {
     let time = Duration::from_secs(60 * minute + 10);
     let empty = Totals { nr_empty: 3, ..totals };
     let events = nothing_done(Reason::NoRoom);
-    let decision = governor.step(&Observation { time, totals: empty, rows: &rows, events: &events });
+    let decision =
+        governor.step(&Observation { time, totals: empty, rows: &rows, events: &events });
     let ops: Vec<(Op, Option<u32>)> =
         decision.requests.iter().map(|request| (request.op, request.max_slices)).collect();
     assert_eq!(ops, [(Op::OfflineFree, Some(3))], "{decision:?}");
@@ -423,7 +443,12 @@ fn tries_again_when_demand_has_fallen_since_there_was_no_room() {
         }
         let (later, rows) = look(used, 0, 0);
         let time = Duration::from_secs(60 * (at + 1));
-        governor.step(&Observation { time, totals, rows: &rows, events: &nothing_done(Reason::NoRoom) });
+        governor.step(&Observation {
+            time,
+            totals,
+            rows: &rows,
+            events: &nothing_done(Reason::NoRoom),
+        });
         until_it_acts(&mut governor, later, &rows, at + 2).unwrap().0 - at
     };
     let (same, less) = (waits(40), waits(39));
@@ -449,7 +474,8 @@ fn a_budget_that_was_too_low_for_any_slice_is_raised_up_to_a_full_slice() {
     }
     // Rows say 10 million units; a full slice is 2 * 4.49 J, and prices may be off by a quarter.
     let economics = economics();
-    let most = economics.price(economics.emptying_joules + economics.emptying_joules).0 as f64 * 1.26;
+    let most =
+        economics.price(economics.emptying_joules + economics.emptying_joules).0 as f64 * 1.26;
     assert!(budgets[0] < 13_000_000, "{budgets:?}");
     assert!(budgets.windows(2).all(|pair| pair[1] >= pair[0]), "{budgets:?}");
     assert!(budgets.iter().any(|&budget| budget > 30_000_000), "{budgets:?}");

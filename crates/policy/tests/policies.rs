@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use ramslice_energy::builtin;
 use ramslice_policy::bench::{PAGE_BYTES, SLICE_BYTES, run};
 use ramslice_policy::{
-    AnyPolicy, Config, Decision, Economics, Observation, Policy, PolicyKind, Row, Saved, Totals, Why,
+    AnyPolicy, Config, Decision, Economics, Observation, Policy, PolicyKind, Row, Saved, Totals,
+    Why,
 };
 use ramslice_types::{Budget, Bytes, Op, Pages, Price, Request, SliceId, SliceState};
 
@@ -53,7 +54,12 @@ fn look(on: u32, used: u64, cache: u64) -> (Totals, Vec<Row>) {
 }
 
 fn step(policy: &mut AnyPolicy, seconds: u64, (totals, rows): &(Totals, Vec<Row>)) -> Decision {
-    policy.step(&Observation { time: Duration::from_secs(seconds), totals: *totals, rows, events: &[] })
+    policy.step(&Observation {
+        time: Duration::from_secs(seconds),
+        totals: *totals,
+        rows,
+        events: &[],
+    })
 }
 
 #[test]
@@ -65,10 +71,17 @@ fn periodic_sends_its_budget_once_a_period() {
     let first = step(&mut policy, 5, &machine);
     assert_eq!(
         first.requests,
-        [Request { budget: Budget::Limited(Price(50_000)), per_slice: true, ..Request::new(Op::Compact) }]
+        [Request {
+            budget: Budget::Limited(Price(50_000)),
+            per_slice: true,
+            ..Request::new(Op::Compact)
+        }]
     );
     let second = step(&mut policy, 64, &machine);
-    assert_eq!((second.requests, second.why), (vec![], Why::NotDue { wait: Duration::from_secs(1) }));
+    assert_eq!(
+        (second.requests, second.why),
+        (vec![], Why::NotDue { wait: Duration::from_secs(1) })
+    );
     assert_eq!(step(&mut policy, 65, &machine).requests.len(), 1);
 }
 
@@ -83,7 +96,9 @@ fn a_budget_of_nothing_switches_off_what_is_empty() {
 
 #[test]
 fn a_budget_may_have_no_limit() {
-    let config = parse("schema_version = 1\npolicy = \"periodic\"\n[periodic]\nbudget_100cycles = \"inf\"\n");
+    let config = parse(
+        "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nbudget_100cycles = \"inf\"\n",
+    );
     let first = step(&mut policy(&config), 0, &look(16, 100, 0));
     assert_eq!(first.requests[0].budget, Budget::Unlimited);
 }
@@ -133,7 +148,10 @@ fn the_hysteresis_rule_is_checked_and_named_with_its_line() {
             .collect();
         let config = parse(&text.join("\n"));
         let error = config.check(SLICE_BYTES).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("policy.toml:{line}: ")) && error.contains(name), "{error}");
+        assert!(
+            error.starts_with(&format!("policy.toml:{line}: ")) && error.contains(name),
+            "{error}"
+        );
         assert!(AnyPolicy::new(&config, &economics(), SLICE_BYTES, PAGE_BYTES).is_err());
         // Slices of 1 MiB leave room between the same watermarks.
         config.check(Bytes::MIB).unwrap();
@@ -144,7 +162,11 @@ fn the_hysteresis_rule_is_checked_and_named_with_its_line() {
 fn watermarks_that_no_size_of_slices_would_suit_are_refused_at_once() {
     let head = "schema_version = 1\npolicy = \"watermarks\"\n[watermarks]\n";
     for (text, line, name) in [
-        ("free_low_mib = 1024\nfree_high_mib = 1024\n", 5, "above free_low_mib plus the size of a slice"),
+        (
+            "free_low_mib = 1024\nfree_high_mib = 1024\n",
+            5,
+            "above free_low_mib plus the size of a slice",
+        ),
         ("cache_free_high_mib = 1\ncache_free_low_mib = 2\n", 4, "above cache_free_low_mib plus"),
         // Left out, the low one with cache is above the other.
         ("free_low_mib = 64\ncache_free_high_mib = 64\n", 5, "above free_low_mib plus"),
@@ -185,8 +207,16 @@ fn wrong_settings_are_named_by_line() {
             "repair.max_slices is -1: it must be a whole number",
         ),
         (format!("{head}[periodic]\nbudget_100cycles = 1.5\n"), 4, "or \"inf\" for no limit"),
-        ("schema_version = 1\npolicy = 3\n".to_owned(), 2, "policy is 3: it must be one of \"never\""),
-        ("schema_version = 1\npolicy = \"never\"\ngovernor = 3\n".to_owned(), 3, "begins with [governor]"),
+        (
+            "schema_version = 1\npolicy = 3\n".to_owned(),
+            2,
+            "policy is 3: it must be one of \"never\"",
+        ),
+        (
+            "schema_version = 1\npolicy = \"never\"\ngovernor = 3\n".to_owned(),
+            3,
+            "begins with [governor]",
+        ),
         (format!("{head}[threshold]\nhigh = 0.5\n"), 4, "low < high"),
         (format!("{head}[periodic\n"), 3, ""),
     ] {
@@ -194,8 +224,8 @@ fn wrong_settings_are_named_by_line() {
         assert_eq!(error.line, line, "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
-    let error =
-        Config::parse_bytes(b"schema_version = 1\npolicy = \"\xe4\"\n".to_vec(), "p.toml").unwrap_err();
+    let error = Config::parse_bytes(b"schema_version = 1\npolicy = \"\xe4\"\n".to_vec(), "p.toml")
+        .unwrap_err();
     assert_eq!(error.line, 2);
     assert!(error.to_string().contains("0xe4") && error.to_string().contains("UTF-8"), "{error}");
     let error = "greedy".parse::<PolicyKind>().unwrap_err().to_string();

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use ramslice_energy::builtin;
 use ramslice_policy::settings::{Candidates, Limit};
 use ramslice_policy::{
-    AnyPolicy, Config, Decision, Economics, Event, Observation, Policy, PolicyKind, Row, Saved, Totals,
-    WakeCause, Why,
+    AnyPolicy, Config, Decision, Economics, Event, Observation, Policy, PolicyKind, Row, Saved,
+    Totals, WakeCause, Why,
 };
 use ramslice_types::{
     Budget, Bytes, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState,
@@ -35,7 +35,8 @@ fn rows(slices: &[Held]) -> Vec<Row> {
     let row = |(id, held): (u32, &Held)| Row {
         id: SliceId(id),
         state: if held.off { SliceState::Offline } else { SliceState::Online },
-        price: (!held.off && held.user).then_some(Price(1000 + held.movable * 130 + held.cache * 39)),
+        price: (!held.off && held.user)
+            .then_some(Price(1000 + held.movable * 130 + held.cache * 39)),
         present: Pages(FRAMES),
         free: Pages(if held.off { 0 } else { FRAMES - held.movable - held.cache }),
         freeable: Pages(if held.off { 0 } else { held.cache }),
@@ -104,7 +105,8 @@ fn done(slice: u32) -> Event {
 
 #[test]
 fn by_price_cheap_slices_go_first_and_too_full_ones_not_at_all() {
-    let mut slices = [held(200), held(300), held(20), held(100), held(40), held(60), held(240), held(400)];
+    let mut slices =
+        [held(200), held(300), held(20), held(100), held(40), held(60), held(240), held(400)];
     // Dearer by its pages, but most of them are dropped.
     slices[3] = Held { movable: 10, cache: 300, user: true, off: false };
     slices[4].user = false;
@@ -118,7 +120,8 @@ fn by_price_cheap_slices_go_first_and_too_full_ones_not_at_all() {
 
 #[test]
 fn by_the_paper_the_least_occupied_go_first_and_cache_counts_as_occupied() {
-    let mut slices = [held(200), held(300), held(20), held(100), held(40), held(60), held(240), held(400)];
+    let mut slices =
+        [held(200), held(300), held(20), held(100), held(40), held(60), held(240), held(400)];
     slices[3] = Held { movable: 10, cache: 300, user: true, off: false };
     slices[4].user = false;
     let requests = first(&config(Candidates::Paper), &slices);
@@ -152,7 +155,10 @@ fn empty_slices_go_off_first_but_for_what_stays_free() {
     config.repair.keep_free_slices = 2;
     let mut policy = policy(&config);
     let rest = step(&mut policy, 0, &slices, &[]);
-    assert_eq!((rest.requests.len(), rest.why), (0, Why::Packed { slices: 1, resting: 0, full: 1 }));
+    assert_eq!(
+        (rest.requests.len(), rest.why),
+        (0, Why::Packed { slices: 1, resting: 0, full: 1 })
+    );
 }
 
 #[test]
@@ -205,7 +211,8 @@ fn passes_are_further_apart_while_nothing_comes_of_them() {
     let (mut passes, mut events) = (Vec::new(), Vec::new());
     for second in 0..600 {
         let decision = step(&mut policy, second, &slices, &events);
-        events = emptied(&decision.requests).iter().map(|&id| failed(id, Reason::Migration)).collect();
+        events =
+            emptied(&decision.requests).iter().map(|&id| failed(id, Reason::Migration)).collect();
         if !events.is_empty() {
             passes.push(second);
         }
@@ -219,7 +226,9 @@ fn passes_are_further_apart_while_nothing_comes_of_them() {
 #[test]
 fn after_slices_woke_for_want_of_memory_a_pass_waits() {
     let slices: Vec<Held> = (0..8).map(|_| held(50)).collect();
-    for (cause, waits) in [(WakeCause::Demand, true), (WakeCause::Ahead, true), (WakeCause::Request, false)] {
+    for (cause, waits) in
+        [(WakeCause::Demand, true), (WakeCause::Ahead, true), (WakeCause::Request, false)]
+    {
         let mut policy = policy(&config(Candidates::Price));
         step(&mut policy, 0, &slices, &[]);
         let woken = Event::Woken { time: Duration::from_secs(9), slices: 1, cause };
@@ -262,7 +271,12 @@ fn wrong_settings_are_named_by_line() {
 fn slices() -> impl Strategy<Value = Vec<Held>> {
     let one = (0..=FRAMES, 0..=FRAMES, 0u8..10, 0u8..10).prop_map(|(movable, cache, user, off)| {
         let movable = movable.saturating_sub(60);
-        Held { movable, cache: cache.min(FRAMES - movable).saturating_sub(40), user: user > 2, off: off == 0 }
+        Held {
+            movable,
+            cache: cache.min(FRAMES - movable).saturating_sub(40),
+            user: user > 2,
+            off: off == 0,
+        }
     });
     prop::collection::vec(one, 1..40)
 }

@@ -92,7 +92,8 @@ pub struct Ended {
 impl About {
     /// Of the machine below `root`, which is `/` but for tests, without what a backend knows.
     pub(crate) fn of_system(root: &Path) -> Self {
-        let word = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default().trim().to_owned();
+        let word =
+            |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default().trim().to_owned();
         let uname = rustix::system::uname();
         let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
         let now = Clocks::now();
@@ -127,8 +128,10 @@ impl Platform {
             .lines()
             .filter(|line| line.starts_with("flags"))
             .any(|line| line.split_whitespace().any(|flag| flag == "hypervisor"));
-        let product = ["sys_vendor", "product_name"].map(|name| word(&format!("sys/class/dmi/id/{name}")));
-        let is_virtual = flagged || !hypervisor.is_empty() || !word("sys/hypervisor/type").is_empty();
+        let product =
+            ["sys_vendor", "product_name"].map(|name| word(&format!("sys/class/dmi/id/{name}")));
+        let is_virtual =
+            flagged || !hypervisor.is_empty() || !word("sys/hypervisor/type").is_empty();
         let emulated = match hypervisor {
             "TCGTCGTCGTCG" => Some(true),
             "" if is_virtual => None,
@@ -148,8 +151,11 @@ fn hypervisor() -> String {
         return String::new();
     }
     let leaf = __cpuid(0x4000_0000);
-    let bytes: Vec<u8> = [leaf.ebx, leaf.ecx, leaf.edx].into_iter().flat_map(u32::to_le_bytes).collect();
-    String::from_utf8_lossy(&bytes).trim_matches(|c: char| c == '\0' || c.is_whitespace()).to_owned()
+    let bytes: Vec<u8> =
+        [leaf.ebx, leaf.ecx, leaf.edx].into_iter().flat_map(u32::to_le_bytes).collect();
+    String::from_utf8_lossy(&bytes)
+        .trim_matches(|c: char| c == '\0' || c.is_whitespace())
+        .to_owned()
 }
 
 /// No other architecture has such a name.
@@ -193,6 +199,8 @@ mod tests {
     fn this_machine_has_a_boot_and_a_clock() {
         let about = About::of_system(Path::new("/"));
         assert!(!about.boot_id.is_empty() && !about.kernel_release.is_empty());
-        assert!(about.started_boottime_us > 0 && about.started_realtime_us > about.started_boottime_us);
+        assert!(
+            about.started_boottime_us > 0 && about.started_realtime_us > about.started_boottime_us
+        );
     }
 }

@@ -21,7 +21,11 @@ const FLAGS: usize = 8;
 
 /// Pages of files in the slices that are on: those that were used once and are not active, and those that are active and
 /// were used since.
-pub(crate) fn count(path: &Path, snapshot: &Snapshot, info: &Info) -> Result<(i64, i64), WriteError> {
+pub(crate) fn count(
+    path: &Path,
+    snapshot: &Snapshot,
+    info: &Info,
+) -> Result<(i64, i64), WriteError> {
     let error = |source| WriteError::io("reading", path, source);
     let file = File::open(path).map_err(error)?;
     let pages = info.slice_pages().0;
@@ -31,7 +35,9 @@ pub(crate) fn count(path: &Path, snapshot: &Snapshot, info: &Info) -> Result<(i6
         let start = u64::from(slice.id.0) * pages * FLAGS as u64;
         let read = read_up_to(&file, &mut buffer, start).map_err(error)?;
         let flags = buffer[..read].chunks_exact(FLAGS);
-        for flags in flags.map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("they are eight"))) {
+        for flags in
+            flags.map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("they are eight")))
+        {
             once += u64::from(is_of_file(flags, REFERENCED));
             busy += u64::from(is_of_file(flags, ACTIVE | REFERENCED));
         }
@@ -67,7 +73,9 @@ mod tests {
         for flags in [0, LRU, REFERENCED, LRU | ACTIVE, LRU | REFERENCED | ACTIVE] {
             assert!(!once(flags), "{flags:#x}");
         }
-        assert!(!once(LRU | REFERENCED | ANON | SWAPBACKED) && !once(LRU | REFERENCED | SWAPBACKED));
+        assert!(
+            !once(LRU | REFERENCED | ANON | SWAPBACKED) && !once(LRU | REFERENCED | SWAPBACKED)
+        );
         assert!(is_of_file(LRU | REFERENCED | ACTIVE, REFERENCED | ACTIVE));
     }
 }

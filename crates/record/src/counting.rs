@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ramslice_types::{Backend, BackendError, CountedSlice, Detail, ErrorKind, Machine, PageCensus, Pages};
+use ramslice_types::{
+    Backend, BackendError, CountedSlice, Detail, ErrorKind, Machine, PageCensus, Pages,
+};
 
 use crate::error::WriteError;
 use crate::rows::{Census, Sample, signed};

@@ -24,9 +24,11 @@ pub(crate) fn meminfo(path: &Path) -> Result<Vec<Figure>, WriteError> {
         let mut words = rest.split_whitespace();
         let value: i64 = words.next()?.parse().ok()?;
         match words.next() {
-            Some("kB") => {
-                Some(Figure { name: name.to_owned(), value: value.checked_mul(KIB)?, unit: "bytes" })
-            }
+            Some("kB") => Some(Figure {
+                name: name.to_owned(),
+                value: value.checked_mul(KIB)?,
+                unit: "bytes",
+            }),
             Some(_) => None,
             None => Some(Figure { name: name.to_owned(), value, unit: "count" }),
         }
@@ -39,14 +41,18 @@ pub(crate) fn vmstat(path: &Path) -> Result<Vec<Figure>, WriteError> {
         let (name, value) = line.split_once(' ')?;
         // Counters are unsigned long; those that went round would have passed 2^63 first.
         let value = i64::try_from(value.trim().parse::<u64>().ok()?).unwrap_or(i64::MAX);
-        let (value, unit) =
-            if IN_KIB.contains(&name) { (value.checked_mul(KIB)?, "bytes") } else { (value, "count") };
+        let (value, unit) = if IN_KIB.contains(&name) {
+            (value.checked_mul(KIB)?, "bytes")
+        } else {
+            (value, "count")
+        };
         Some(Figure { name: name.to_owned(), value, unit })
     })
 }
 
 fn lines(path: &Path, parse: impl Fn(&str) -> Option<Figure>) -> Result<Vec<Figure>, WriteError> {
-    let text = fs::read_to_string(path).map_err(|source| WriteError::io("reading", path, source))?;
+    let text =
+        fs::read_to_string(path).map_err(|source| WriteError::io("reading", path, source))?;
     let wrong = |line: usize| WriteError::Figure { path: path.to_owned(), line: line + 1 };
     text.lines().enumerate().map(|(at, line)| parse(line).ok_or_else(|| wrong(at))).collect()
 }
@@ -77,7 +83,8 @@ mod tests {
 
     #[test]
     fn a_line_of_another_form_is_named() {
-        let text = meminfo(file("MemTotal: 12 kB\nMemFree: 3 MB\n").path()).unwrap_err().to_string();
+        let text =
+            meminfo(file("MemTotal: 12 kB\nMemFree: 3 MB\n").path()).unwrap_err().to_string();
         assert!(text.ends_with(":2 is not a line of a name and a number"), "{text}");
     }
 }

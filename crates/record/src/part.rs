@@ -42,11 +42,17 @@ pub(crate) fn path(dir: &Path, table: Table, number: u32) -> PathBuf {
 /// The number in a part's name; `None` of any other file.
 pub(crate) fn number(name: &str) -> Option<u32> {
     let digits = name.strip_prefix("part-")?.strip_suffix(".parquet")?;
-    (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+    (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| digits.parse().ok())?
 }
 
 /// Writes rows as part `number` of their table.
-pub(crate) fn write<R: Row>(dir: &Path, number: u32, about: &About, rows: &[R]) -> Result<(), WriteError> {
+pub(crate) fn write<R: Row>(
+    dir: &Path,
+    number: u32,
+    about: &About,
+    rows: &[R],
+) -> Result<(), WriteError> {
     let path = path(dir, R::TABLE, number);
     let parquet = |source| WriteError::Parquet { path: path.clone(), source };
     let batch: RecordBatch = R::batch(rows);
@@ -56,7 +62,8 @@ pub(crate) fn write<R: Row>(dir: &Path, number: u32, about: &About, rows: &[R]) 
             .set_key_value_metadata(Some(metadata(R::TABLE, number, about)))
             .build();
         let summing = Summing { file, sum: Hasher::new(), at: 0 };
-        let mut writer = ArrowWriter::try_new(summing, schema::<R>(), Some(properties)).map_err(parquet)?;
+        let mut writer =
+            ArrowWriter::try_new(summing, schema::<R>(), Some(properties)).map_err(parquet)?;
         let io = |source| WriteError::io("writing", &path, source);
         // Readers of Parquet go by the footer's offsets and never look here.
         writer.write_all(SEAL).and_then(|()| writer.write_all(&[b'0'; DIGITS])).map_err(io)?;
@@ -170,7 +177,9 @@ mod tests {
     fn only_parts_have_numbers() {
         assert_eq!(number("part-000012.parquet"), Some(12));
         assert_eq!(number("part-1234567.parquet"), Some(1_234_567));
-        for name in ["part-12.parquet", ".part-000012.parquet.tmp", "part-00001x.parquet", "x.parquet"] {
+        for name in
+            ["part-12.parquet", ".part-000012.parquet.tmp", "part-00001x.parquet", "x.parquet"]
+        {
             assert_eq!(number(name), None, "{name}");
         }
     }

@@ -138,7 +138,10 @@ impl Recording {
             parts.insert(table, whole);
         }
         let Some(about) = about else {
-            return Err(ReadError::NotARecording { path: dir.to_owned(), missing: "part".to_owned() });
+            return Err(ReadError::NotARecording {
+                path: dir.to_owned(),
+                missing: "part".to_owned(),
+            });
         };
         let ended = ended(&dir.join(part::MANIFEST))?;
         Ok(Self { dir: dir.to_owned(), about, ended, parts, temporaries, broken })
@@ -166,7 +169,11 @@ impl Recording {
 
     /// The number that no part has yet.
     pub(crate) fn next_part(&self) -> u32 {
-        self.parts.values().filter_map(|parts| parts.keys().next_back()).max().map_or(0, |last| last + 1)
+        self.parts
+            .values()
+            .filter_map(|parts| parts.keys().next_back())
+            .max()
+            .map_or(0, |last| last + 1)
     }
 
     /// The rows of a table, in order.
@@ -176,7 +183,8 @@ impl Recording {
 
     /// Those in some of the parts.
     pub(crate) fn rows_of<R: Row>(&self, numbers: Range<u32>) -> Rows<R> {
-        let parts = self.parts.get(&R::TABLE).into_iter().flat_map(|parts| parts.range(numbers.clone()));
+        let parts =
+            self.parts.get(&R::TABLE).into_iter().flat_map(|parts| parts.range(numbers.clone()));
         let parts: Vec<_> = parts.map(|(&number, path)| (number, path.clone())).collect();
         Rows {
             parts: parts.into_iter(),
@@ -234,7 +242,8 @@ impl Recording {
         let end = self.next_part();
         let missing = self.parts.iter().map(|(table, parts)| {
             // A census may be asked for when a recording is continued.
-            let first = if table.is_optional() { parts.keys().next().copied().unwrap_or(end) } else { 0 };
+            let first =
+                if table.is_optional() { parts.keys().next().copied().unwrap_or(end) } else { 0 };
             (*table, u64::from(end - first) - parts.len() as u64)
         });
         missing.filter(|(_, count)| *count > 0).collect()
@@ -249,7 +258,8 @@ impl Recording {
             last_event: -1,
             ..Findings::default()
         };
-        found.parts = self.parts.iter().map(|(table, parts)| (table.name(), parts.len() as u64)).collect();
+        found.parts =
+            self.parts.iter().map(|(table, parts)| (table.name(), parts.len() as u64)).collect();
         found.missing_parts = self.missing_parts().values().sum();
         found.missing_parts = found.missing_parts.saturating_sub(found.broken_parts);
 
@@ -257,7 +267,8 @@ impl Recording {
         found.count::<Slice>(self.rows(), |row| *slices.entry(row.sample).or_default() += 1)?;
         let mut counted: BTreeMap<i64, i64> = BTreeMap::new();
         if self.has_census() {
-            found.count::<Census>(self.rows(), |row| *counted.entry(row.sample).or_default() += 1)?;
+            found
+                .count::<Census>(self.rows(), |row| *counted.entry(row.sample).or_default() += 1)?;
         }
         let last = |rows: &BTreeMap<i64, i64>| rows.keys().next_back().copied();
         let mut seen = [last(&slices).max(last(&counted)), None, None, None];
@@ -277,8 +288,11 @@ impl Recording {
             first.get_or_insert((row.sample, row.boottime_us));
             last = Some((row.sample, row.boottime_us));
             missed += row.missed_samples.unsigned_abs();
-            incomplete += u64::from(slices.remove(&row.sample).unwrap_or(0) != row.nr_slices.unwrap_or(0));
-            cut += u64::from(counted.remove(&row.sample).unwrap_or(0) != row.census_slices.unwrap_or(0));
+            incomplete +=
+                u64::from(slices.remove(&row.sample).unwrap_or(0) != row.nr_slices.unwrap_or(0));
+            cut += u64::from(
+                counted.remove(&row.sample).unwrap_or(0) != row.census_slices.unwrap_or(0),
+            );
         })?;
         found.missed_samples = missed;
         found.incomplete_censuses = cut + counted.len() as u64;
@@ -294,7 +308,11 @@ impl Recording {
 }
 
 impl Findings {
-    fn count<R: Row>(&mut self, mut rows: Rows<R>, mut each: impl FnMut(&R)) -> Result<(), ReadError> {
+    fn count<R: Row>(
+        &mut self,
+        mut rows: Rows<R>,
+        mut each: impl FnMut(&R),
+    ) -> Result<(), ReadError> {
         let mut count = 0;
         for located in rows.by_ref() {
             each(&located?.row);
@@ -356,17 +374,27 @@ fn describe(
             fields.insert(name.to_owned(), serde_json::from_str(value).map_err(wrong)?);
         }
     }
-    let wrong =
-        |key: &str| ReadError::Metadata { path: path.to_owned(), key: format!("{}{key}", part::PREFIX) };
+    let wrong = |key: &str| ReadError::Metadata {
+        path: path.to_owned(),
+        key: format!("{}{key}", part::PREFIX),
+    };
     let version = fields.get("schema_version").and_then(serde_json::Value::as_u64);
     let version = version.ok_or_else(|| wrong("schema_version"))? as u32;
     if version != SCHEMA_VERSION {
-        return Err(ReadError::Version { path: path.to_owned(), found: version, known: SCHEMA_VERSION });
+        return Err(ReadError::Version {
+            path: path.to_owned(),
+            found: version,
+            known: SCHEMA_VERSION,
+        });
     }
     let name = fields.get("table").and_then(|name| name.as_str()).ok_or_else(|| wrong("table"))?;
-    let part = fields.get("part").and_then(serde_json::Value::as_u64).ok_or_else(|| wrong("part"))?;
+    let part =
+        fields.get("part").and_then(serde_json::Value::as_u64).ok_or_else(|| wrong("part"))?;
     if name != table.name() || part != u64::from(number) {
-        return Err(ReadError::Misplaced { path: path.to_owned(), found: format!("part {part} of {name}") });
+        return Err(ReadError::Misplaced {
+            path: path.to_owned(),
+            found: format!("part {part} of {name}"),
+        });
     }
     serde_json::from_value(fields.into()).map_err(|error| {
         // serde names the field that is missing or wrong.
@@ -377,7 +405,8 @@ fn describe(
 
 /// Where the columns of a table are in a file; columns of newer versions are passed over.
 fn columns(path: &Path, table: Table, found: &Schema) -> Result<Columns, ReadError> {
-    let (path, unit) = (path.to_owned(), |field: &arrow_schema::Field| field.metadata().get("unit").cloned());
+    let (path, unit) =
+        (path.to_owned(), |field: &arrow_schema::Field| field.metadata().get("unit").cloned());
     let mut columns = Vec::new();
     for wanted in table.fields() {
         let column = wanted.name().clone();
@@ -393,8 +422,9 @@ fn columns(path: &Path, table: Table, found: &Schema) -> Result<Columns, ReadErr
                     && field.name().starts_with(stem)
                     && table.fields().iter().all(|known| known.name() != field.name())
             });
-            let hint =
-                similar.map(|field| format!("; `{}` is not the same", field.name())).unwrap_or_default();
+            let hint = similar
+                .map(|field| format!("; `{}` is not the same", field.name()))
+                .unwrap_or_default();
             return Err(ReadError::MissingColumn { path, column, hint });
         };
         if field.data_type() != wanted.data_type() {
@@ -480,9 +510,8 @@ impl<R: Row> Rows<R> {
             }
             if key < before {
                 let (now, before) = (name_of::<R>(key), name_of::<R>(before));
-                return Err(
-                    located.error(format!("{now} comes after {before}: out of order, or there twice"))
-                );
+                return Err(located
+                    .error(format!("{now} comes after {before}: out of order, or there twice")));
             }
             if time < earlier {
                 let by = earlier - time;
@@ -517,7 +546,14 @@ impl OpenPart {
         let part = Part::open(path, R::TABLE, number)?;
         let broken = |source| ReadError::Broken { path: path.to_owned(), source };
         let batches = part.builder.build().map_err(broken)?;
-        Ok(Self { path: path.into(), columns: part.columns, batches, batch: None, at: 0, before: 0 })
+        Ok(Self {
+            path: path.into(),
+            columns: part.columns,
+            batches,
+            batch: None,
+            at: 0,
+            before: 0,
+        })
     }
 
     fn row<R: Row>(&mut self) -> Result<Option<Located<R>>, ReadError> {
@@ -534,7 +570,8 @@ impl OpenPart {
             let Some(batch) = self.batches.next() else { return Ok(None) };
             let broken = |source| ReadError::Broken { path: self.path.to_path_buf(), source };
             let batch = batch.map_err(|error| broken(ParquetError::from(error)))?;
-            let batch = self.wanted::<R>(&batch).map_err(|error| broken(ParquetError::from(error)))?;
+            let batch =
+                self.wanted::<R>(&batch).map_err(|error| broken(ParquetError::from(error)))?;
             self.no_nulls::<R>(&batch)?;
             self.batch = Some(batch);
         }
@@ -547,7 +584,8 @@ impl OpenPart {
             Some(at) => Arc::clone(batch.column(*at)),
             None => new_null_array(field.data_type(), batch.num_rows()),
         };
-        let columns: Vec<ArrayRef> = schema.fields().iter().zip(&self.columns).map(column).collect();
+        let columns: Vec<ArrayRef> =
+            schema.fields().iter().zip(&self.columns).map(column).collect();
         let fields: Vec<Field> = schema
             .fields()
             .iter()
@@ -563,10 +601,15 @@ impl OpenPart {
         let wanted: SchemaRef = crate::row::schema::<R>();
         for (field, column) in wanted.fields().iter().zip(batch.columns()) {
             if !field.is_nullable()
-                && let Some(at) = (0..column.len()).find(|&at| column.null_count() > 0 && column.is_null(at))
+                && let Some(at) =
+                    (0..column.len()).find(|&at| column.null_count() > 0 && column.is_null(at))
             {
                 let (path, row) = (self.path.to_path_buf(), self.before + at as u64);
-                return Err(ReadError::Row { path, row, what: format!("`{}` has no value", field.name()) });
+                return Err(ReadError::Row {
+                    path,
+                    row,
+                    what: format!("`{}` has no value", field.name()),
+                });
             }
         }
         Ok(())

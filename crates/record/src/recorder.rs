@@ -64,7 +64,10 @@ impl Sources {
     /// Those of the running system; tracefs where it is mounted.
     pub fn system() -> Self {
         let mounts = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
-        Self { root: "/".into(), tracefs: mounts.into_iter().find(|path| path.join("instances").is_dir()) }
+        Self {
+            root: "/".into(),
+            tracefs: mounts.into_iter().find(|path| path.join("instances").is_dir()),
+        }
     }
 }
 
@@ -230,7 +233,9 @@ impl<'a> Recorder<'a> {
 
     /// Records what states changed since the last time, for a machine that cannot trace.
     pub fn changed(&mut self) -> Result<(), WriteError> {
-        let (Some(backend), EventsSource::Poll) = (self.backend, self.events_source) else { return Ok(()) };
+        let (Some(backend), EventsSource::Poll) = (self.backend, self.events_source) else {
+            return Ok(());
+        };
         let snapshot = backend.snapshot()?;
         self.compare(&snapshot)
     }
@@ -242,11 +247,22 @@ impl<'a> Recorder<'a> {
         let now = Clocks::now();
         let (boottime_us, realtime_us) = (now.boottime_us, now.realtime);
         let (source, kind, text) = ("recorder".into(), "note".into(), Some(text.into()));
-        self.events(vec![Event { boottime_us, realtime_us, source, kind, text, ..Event::default() }])
+        self.events(vec![Event {
+            boottime_us,
+            realtime_us,
+            source,
+            kind,
+            text,
+            ..Event::default()
+        }])
     }
 
     /// Takes a last sample and ends.
-    pub fn finish(mut self, reason: &str, command_status: Option<i32>) -> Result<Summary, WriteError> {
+    pub fn finish(
+        mut self,
+        reason: &str,
+        command_status: Option<i32>,
+    ) -> Result<Summary, WriteError> {
         let mut result = self.look(self.census.is_some());
         if result.is_ok() {
             result = self.note(format!("recording ended: {reason}"));
@@ -270,10 +286,11 @@ impl<'a> Recorder<'a> {
             lost_events: self.lost,
         };
         let path = self.options.dir.join(part::MANIFEST);
-        let mut manifest: serde_json::Value =
-            fs::read_to_string(&path).map_err(|source| WriteError::io("reading", &path, source)).and_then(
-                |text| serde_json::from_str(&text).map_err(|e| WriteError::io("reading", &path, e.into())),
-            )?;
+        let mut manifest: serde_json::Value = fs::read_to_string(&path)
+            .map_err(|source| WriteError::io("reading", &path, source))
+            .and_then(|text| {
+                serde_json::from_str(&text).map_err(|e| WriteError::io("reading", &path, e.into()))
+            })?;
         manifest["ended"] = serde_json::json!(ended);
         part::write_json(&path, &manifest)?;
         Ok(Summary { ended, parts, events_source: self.events_source })
@@ -506,14 +523,16 @@ fn slice_row(slice: &ramslice_types::Slice, at: &Sample) -> Slice {
 fn claim(dir: &Path, census: bool) -> Result<File, WriteError> {
     let fresh = !dir.join(part::MANIFEST).exists();
     if fresh && dir.exists() {
-        let mut names = fs::read_dir(dir).map_err(|source| WriteError::io("reading", dir, source))?;
+        let mut names =
+            fs::read_dir(dir).map_err(|source| WriteError::io("reading", dir, source))?;
         // A recorder killed in its first moments leaves these.
         let ours = |name: &str| {
             name == part::LOCK
                 || part::is_temporary(name)
                 || Table::ALL.iter().any(|table| table.name() == name)
         };
-        if names.any(|entry| entry.is_ok_and(|entry| !entry.file_name().to_str().is_some_and(ours))) {
+        if names.any(|entry| entry.is_ok_and(|entry| !entry.file_name().to_str().is_some_and(ours)))
+        {
             return Err(WriteError::Foreign { path: dir.to_owned() });
         }
     }
@@ -554,13 +573,16 @@ fn continued(options: &Options, about: &About) -> Result<(u32, (i64, i64)), Writ
 
 /// Removes what a killed recorder was about to rename.
 fn clean(dir: &Path) -> Result<(), WriteError> {
-    let tables = Table::ALL.map(|table| dir.join(table.name())).into_iter().filter(|path| path.is_dir());
+    let tables =
+        Table::ALL.map(|table| dir.join(table.name())).into_iter().filter(|path| path.is_dir());
     for path in std::iter::once(dir.to_owned()).chain(tables) {
-        let entries = fs::read_dir(&path).map_err(|source| WriteError::io("reading", &path, source))?;
+        let entries =
+            fs::read_dir(&path).map_err(|source| WriteError::io("reading", &path, source))?;
         for entry in entries.flatten() {
             if entry.file_name().to_str().is_some_and(part::is_temporary) {
                 let path = entry.path();
-                fs::remove_file(&path).map_err(|source| WriteError::io("removing", &path, source))?;
+                fs::remove_file(&path)
+                    .map_err(|source| WriteError::io("removing", &path, source))?;
             }
         }
     }

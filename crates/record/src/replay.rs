@@ -4,8 +4,8 @@ use std::iter::Peekable;
 use std::ops::Range;
 
 use ramslice_types::{
-    Bytes, CountedSlice, Counters, Info, Machine, NodeId, PageCensus, PageCounts, Pages, Price, Reason,
-    SliceId, SliceState, Snapshot, Work, ZoneCensus, ZoneIndex, ZoneNumber,
+    Bytes, CountedSlice, Counters, Info, Machine, NodeId, PageCensus, PageCounts, Pages, Price,
+    Reason, SliceId, SliceState, Snapshot, Work, ZoneCensus, ZoneIndex, ZoneNumber,
 };
 use std::time::Duration;
 
@@ -64,7 +64,8 @@ impl<'a> Machines<'a> {
         let Some(wanted) = sample.row.census_slices else { return Ok(None) };
         let rows = rows_of(&mut self.census, sample.row.sample, |row: &Census| row.sample)?;
         let zones: Option<Vec<_>> = self.last_zones.iter().map(zone_census).collect();
-        let (Ok(true), Some(zones)) = (i64::try_from(rows.len()).map(|rows| rows == wanted), zones) else {
+        let (Ok(true), Some(zones)) = (i64::try_from(rows.len()).map(|rows| rows == wanted), zones)
+        else {
             self.cut += 1;
             return Ok(None);
         };
@@ -86,7 +87,8 @@ impl<'a> Machines<'a> {
     /// nothing if the recording does not tell.
     pub fn cache_use(&self) -> Option<(Pages, Pages)> {
         let row = &self.last.as_ref()?.row;
-        let pages = |pages: Option<i64>| pages.and_then(|pages| u64::try_from(pages).ok()).map(Pages);
+        let pages =
+            |pages: Option<i64>| pages.and_then(|pages| u64::try_from(pages).ok()).map(Pages);
         pages(row.referenced_cache_pages).zip(pages(row.busy_cache_pages))
     }
 
@@ -116,7 +118,10 @@ impl<'a> Machines<'a> {
             dropped_pages: Pages(value(row.dropped_pages, "dropped_pages")?),
             target_free_pages: Pages(value(row.target_free_pages, "target_free_pages")?),
             target_cache_pages: Pages(value(row.target_cache_pages, "target_cache_pages")?),
-            price_predicted: Price(value(row.price_predicted_100cycles, "price_predicted_100cycles")?),
+            price_predicted: Price(value(
+                row.price_predicted_100cycles,
+                "price_predicted_100cycles",
+            )?),
             price_measured: Price(value(row.price_measured_100cycles, "price_measured_100cycles")?),
             page_faults: value(row.page_faults, "page_faults")?,
             allocated_pages: Pages(value(row.allocated_pages, "allocated_pages")?),
@@ -127,7 +132,9 @@ impl<'a> Machines<'a> {
         let number = sample.row.sample;
         let slices = rows_of(&mut self.slices, number, |row: &Slice| row.sample)?;
         let zones = rows_of(&mut self.zones, number, |row: &Zone| row.sample)?;
-        let (Some(geometry), Some(wanted)) = (&self.recording.about().geometry, sample.row.nr_slices) else {
+        let (Some(geometry), Some(wanted)) =
+            (&self.recording.about().geometry, sample.row.nr_slices)
+        else {
             return Ok(None);
         };
         if u64::try_from(wanted) != Ok(slices.len() as u64) || zones.is_empty() {
@@ -149,7 +156,9 @@ impl<'a> Machines<'a> {
             free_pages: Pages(value(row.free_pages, "free_pages")?),
             offline_pages: Pages(value(row.offline_pages, "offline_pages")?),
             quarantined_pages: Pages(value(row.quarantined_pages, "quarantined_pages")?),
-            held_pages: Pages(row.held_pages.map_or(Ok(0), |pages| value(Some(pages), "held_pages"))?),
+            held_pages: Pages(
+                row.held_pages.map_or(Ok(0), |pages| value(Some(pages), "held_pages"))?,
+            ),
             ..geometry.clone()
         };
         let time = Duration::from_micros(value(row.monotonic_us, "monotonic_us")?);
@@ -164,7 +173,9 @@ impl<'a> Machines<'a> {
             price_parameters: self.recording.about().price_parameters_100cycles.clone(),
             contents: Vec::new(),
         };
-        machine.check().map_err(|what| sample.error(format!("the sample cannot be true: {what}")))?;
+        machine
+            .check()
+            .map_err(|what| sample.error(format!("the sample cannot be true: {what}")))?;
         Ok(Some(machine))
     }
 }
@@ -197,7 +208,9 @@ fn rows_of<R: crate::Row>(
     sample: impl Fn(&R) -> i64,
 ) -> Result<Vec<Located<R>>, ReadError> {
     let mut found = Vec::new();
-    while let Some(next) = rows.next_if(|next| next.as_ref().map_or(true, |row| sample(&row.row) <= number)) {
+    while let Some(next) =
+        rows.next_if(|next| next.as_ref().map_or(true, |row| sample(&row.row) <= number))
+    {
         let next = next?;
         if sample(&next.row) == number {
             found.push(next);
@@ -221,10 +234,11 @@ impl<R> Cells<'_, R> {
 
 fn slice(located: &Located<Slice>) -> Result<ramslice_types::Slice, ReadError> {
     let (row, cells) = (&located.row, Cells(located));
-    let state: SliceState = row.state.parse().map_err(|error| located.error(format!("state: {error}")))?;
+    let state: SliceState =
+        row.state.parse().map_err(|error| located.error(format!("state: {error}")))?;
     let reason = serde_json::Value::String(row.reason.to_string());
-    let reason: Reason =
-        serde_json::from_value(reason).map_err(|error| located.error(format!("reason: {error}")))?;
+    let reason: Reason = serde_json::from_value(reason)
+        .map_err(|error| located.error(format!("reason: {error}")))?;
     Ok(ramslice_types::Slice {
         id: SliceId(cells.narrow("slice_id", row.slice_id)?),
         state,

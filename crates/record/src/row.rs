@@ -89,7 +89,10 @@ macro_rules! cell {
                 $data
             }
             fn column<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
-                Arc::new($array::from_iter(values.map(|value| value.as_ref().map($plain))).with_its_zone())
+                Arc::new(
+                    $array::from_iter(values.map(|value| value.as_ref().map($plain)))
+                        .with_its_zone(),
+                )
             }
             fn cell(column: &dyn Array, at: usize) -> Self {
                 column.is_valid(at).then(|| $read(column, at))
@@ -129,7 +132,13 @@ cell!(
     |c: &dyn Array, at| c.as_primitive::<Int64Type>().value(at),
     |v: &i64| *v
 );
-cell!(bool, DataType::Boolean, BooleanArray, |c: &dyn Array, at| c.as_boolean().value(at), |v: &bool| *v);
+cell!(
+    bool,
+    DataType::Boolean,
+    BooleanArray,
+    |c: &dyn Array, at| c.as_boolean().value(at),
+    |v: &bool| *v
+);
 cell!(
     Wall,
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),

@@ -132,7 +132,10 @@ macro_rules! table {
 }
 
 fn negative(values: &[(&str, i64)]) -> Option<String> {
-    values.iter().find(|(_, value)| *value < 0).map(|(name, value)| format!("{name} is {value}: below zero"))
+    values
+        .iter()
+        .find(|(_, value)| *value < 0)
+        .map(|(name, value)| format!("{name} is {value}: below zero"))
 }
 
 table! {
@@ -236,7 +239,8 @@ pub(crate) fn signed(number: u64) -> i64 {
 
 /// Whether older recordings lack a column of a table.
 pub(crate) fn is_later(table: Table, column: &str) -> bool {
-    matches!(table, Table::Samples | Table::Zones | Table::Snapshots) && LATER_COLUMNS.contains(&column)
+    matches!(table, Table::Samples | Table::Zones | Table::Snapshots)
+        && LATER_COLUMNS.contains(&column)
 }
 
 table! {
@@ -490,7 +494,8 @@ table! {
 }
 
 /// The kinds of [`Event`].
-pub const EVENT_KINDS: [&str; 8] = ["state", "wake", "price", "offline", "refuse", "request", "lost", "note"];
+pub const EVENT_KINDS: [&str; 8] =
+    ["state", "wake", "price", "offline", "refuse", "request", "lost", "note"];
 
 /// A table of the lines of a file of names and numbers.
 macro_rules! lines {

@@ -25,12 +25,18 @@ fn folders(mounts: &str) -> Vec<String> {
     let mut folders = Vec::new();
     for line in mounts.lines() {
         let mut words = line.split(' ');
-        let (Some(device), Some(folder), Some(kind)) = (words.next(), words.next(), words.next()) else {
+        let (Some(device), Some(folder), Some(kind)) = (words.next(), words.next(), words.next())
+        else {
             continue;
         };
         // What is read-only has nothing that comes or goes.
-        let writable = words.next().is_some_and(|options| options.split(',').any(|option| option == "rw"));
-        if device.starts_with("/dev/") && !kind.starts_with("fuse") && writable && seen.insert(device) {
+        let writable =
+            words.next().is_some_and(|options| options.split(',').any(|option| option == "rw"));
+        if device.starts_with("/dev/")
+            && !kind.starts_with("fuse")
+            && writable
+            && seen.insert(device)
+        {
             folders.push(unescaped(folder));
         }
     }

@@ -148,14 +148,20 @@ fn parse(line: &str, now: &Clocks) -> Option<Event> {
 }
 
 fn payload_of(name: &str, payload: &str, event: Event) -> Option<Event> {
-    let text =
-        |key: &str| payload.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    let text = |key: &str| {
+        payload.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    };
     let number = |key: &str| text(key).and_then(decimal_or_hexadecimal);
     let event = Event { slice_id: number("id"), ..event };
     Some(match name {
         "ramslice_state" => {
             let (from, to) = payload.split_once(' ')?.1.split_once(" -> ")?;
-            Event { kind: "state".into(), from_state: Some(word(from)), to_state: Some(word(to)), ..event }
+            Event {
+                kind: "state".into(),
+                from_state: Some(word(from)),
+                to_state: Some(word(to)),
+                ..event
+            }
         }
         "ramslice_chunk" => Event {
             kind: "wake".into(),
@@ -254,8 +260,7 @@ mod tests {
 
     #[test]
     fn a_change_of_state_has_its_time_and_its_thread() {
-        let line =
-            "  kworker/u4:1-H [x]-77      [001] d..2.    12.345678: ramslice_state: id=3 online -> emptying";
+        let line = "  kworker/u4:1-H [x]-77      [001] d..2.    12.345678: ramslice_state: id=3 online -> emptying";
         let event = parsed(line);
         assert_eq!((event.boottime_us, event.realtime_us), (12_345_678, Wall(1_000_012_345_678)));
         assert_eq!((event.pid, event.task.as_deref()), (Some(77), Some("kworker/u4:1-H [x]")));
@@ -268,10 +273,12 @@ mod tests {
 
     #[test]
     fn a_wake_tells_its_cause() {
-        let head =
-            "          <idle>-0       [000] d.s2.   1.000001: ramslice_chunk: id=7 pfn=0x38000 nr_pages=1024";
+        let head = "          <idle>-0       [000] d.s2.   1.000001: ramslice_chunk: id=7 pfn=0x38000 nr_pages=1024";
         let demand = parsed(&format!("{head} by_demand=1"));
-        assert_eq!((demand.kind.as_ref(), demand.by_demand, demand.pfn), ("wake", Some(true), Some(0x38000)));
+        assert_eq!(
+            (demand.kind.as_ref(), demand.by_demand, demand.pfn),
+            ("wake", Some(true), Some(0x38000))
+        );
         assert_eq!((demand.nr_pages, demand.pid), (Some(1024), Some(0)));
         assert_eq!(parsed(&format!("{head} by_demand=0")).by_demand, Some(false));
     }
@@ -286,8 +293,9 @@ mod tests {
             (price.price_100cycles, price.budget_100cycles, price.mappings),
             (Some(900), None, Some(3))
         );
-        let outcome =
-            parsed(&format!("{head}ramslice_offline: id=2 error=-16 reason=pinned migrated=5 dropped=6"));
+        let outcome = parsed(&format!(
+            "{head}ramslice_offline: id=2 error=-16 reason=pinned migrated=5 dropped=6"
+        ));
         assert_eq!((outcome.error_errno, outcome.reason.as_deref()), (Some(16), Some("pinned")));
         assert_eq!((outcome.migrated_pages, outcome.dropped_pages), (Some(5), Some(6)));
         let refused = parsed(&format!("{head}ramslice_refuse: id=2 reason=slab pfn=0x10"));
@@ -318,7 +326,9 @@ mod tests {
     fn lost_events_are_counted_and_other_lines_left_alone() {
         assert_eq!(parsed("CPU:1 [LOST 345 EVENTS]").lost_events, Some(345));
         let now = Clocks::now();
-        for line in ["", "x", "a-1 [000] d..2. 1.000000: sched_switch: x", "a-1 ramslice_state: id=3"] {
+        for line in
+            ["", "x", "a-1 [000] d..2. 1.000000: sched_switch: x", "a-1 ramslice_state: id=3"]
+        {
             assert_eq!(parse(line, &now), None, "{line}");
         }
     }

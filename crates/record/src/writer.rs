@@ -39,13 +39,24 @@ impl Batch {
     /// Writes rows that are all at hand as a recording of one part, which ended as `ended` says.
     ///
     /// For programs that have rows from elsewhere than a machine: simulations, and tests. The directory must not exist.
-    pub fn write_recording(&self, dir: &Path, about: &About, ended: &Ended) -> Result<(), WriteError> {
-        let tables = Table::ALL.into_iter().filter(|table| !table.is_optional() || !self.census.is_empty());
-        for path in std::iter::once(dir.to_owned()).chain(tables.map(|table| dir.join(table.name()))) {
+    pub fn write_recording(
+        &self,
+        dir: &Path,
+        about: &About,
+        ended: &Ended,
+    ) -> Result<(), WriteError> {
+        let tables =
+            Table::ALL.into_iter().filter(|table| !table.is_optional() || !self.census.is_empty());
+        for path in
+            std::iter::once(dir.to_owned()).chain(tables.map(|table| dir.join(table.name())))
+        {
             fs::create_dir(&path).map_err(|source| WriteError::io("creating", &path, source))?;
         }
         self.write(dir, 0, about)?;
-        part::write_json(&dir.join(part::MANIFEST), &serde_json::json!({ "about": about, "ended": ended }))
+        part::write_json(
+            &dir.join(part::MANIFEST),
+            &serde_json::json!({ "about": about, "ended": ended }),
+        )
     }
 
     fn rows(&self) -> usize {
@@ -164,8 +175,11 @@ mod tests {
     fn rows_age_from_when_they_were_made_not_from_when_the_writer_has_them() {
         let home = tempfile::tempdir().unwrap();
         let age = Duration::from_mins(1);
-        let batch =
-            |made: Instant| Batch { samples: vec![Sample::default()], made: Some(made), ..Batch::default() };
+        let batch = |made: Instant| Batch {
+            samples: vec![Sample::default()],
+            made: Some(made),
+            ..Batch::default()
+        };
         for table in Table::ALL {
             fs::create_dir(home.path().join(table.name())).unwrap();
         }

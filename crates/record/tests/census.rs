@@ -49,7 +49,8 @@ fn recorded(every: Option<Duration>) -> (TempDir, PathBuf) {
     let dir = home.path().join("recording");
     let backend = backend();
     let mut recorder =
-        Recorder::start(Options { census: every, ..options(&dir) }, &sources(), Some(&backend)).unwrap();
+        Recorder::start(Options { census: every, ..options(&dir) }, &sources(), Some(&backend))
+            .unwrap();
     recorder.tick().unwrap();
     recorder.finish("signal", None).unwrap();
     (home, dir)
@@ -230,7 +231,9 @@ fn what_cannot_be_in_a_census_is_named_by_row() {
         *field = field.clone().with_name("cache_bytes");
     });
     // No older version writes this table without it.
-    assert!(complaint(&dir, &part).contains("no column `cache_pages`; `cache_bytes` is not the same"));
+    assert!(
+        complaint(&dir, &part).contains("no column `cache_pages`; `cache_bytes` is not the same")
+    );
 }
 
 #[test]
@@ -283,7 +286,11 @@ impl Backend for Closed {
     fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
         self.0.price_parameter(parameter)
     }
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         self.0.set_price_parameter(parameter, value)
     }
 }
@@ -293,7 +300,8 @@ fn who_may_not_look_is_told_before_anything_is_written() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
     let closed = Closed(backend());
-    let start = |census| Recorder::start(Options { census, ..options(&dir) }, &sources(), Some(&closed));
+    let start =
+        |census| Recorder::start(Options { census, ..options(&dir) }, &sources(), Some(&closed));
     let error = start(Some(HOUR)).err().unwrap();
     assert!(matches!(error, WriteError::Backend(_)), "{error}");
     assert!(error.to_string().contains("only root") && !dir.exists());

@@ -77,7 +77,9 @@ fn what_is_recorded_is_read_back() {
     for id in [24, 10, 3] {
         recorder.tick().unwrap();
         machines.push(backend.machine().unwrap());
-        backend.request(&Request { ignore_backoff: true, ..Request::new(Op::Offline(SliceId(id))) }).unwrap();
+        backend
+            .request(&Request { ignore_backoff: true, ..Request::new(Op::Offline(SliceId(id))) })
+            .unwrap();
         std::thread::sleep(Duration::from_millis(40));
     }
     recorder.finish("signal", None).unwrap();
@@ -92,13 +94,19 @@ fn what_is_recorded_is_read_back() {
     let about = recording.about();
     assert_eq!(about.command, ["make", "-j2"]);
     assert_eq!(about.geometry.as_ref().unwrap().slice_bytes, machines[0].info.slice_bytes);
-    assert_eq!(about.boot_id, fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim());
+    assert_eq!(
+        about.boot_id,
+        fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim()
+    );
     assert_eq!((about.events_source.as_str(), about.source.as_str()), ("poll", "test"));
 
     let findings = recording.check().unwrap();
     assert_eq!(findings.rows["samples"], 4);
     assert_eq!(findings.rows["snapshots"], 4 * machines[0].snapshot.slices.len() as u64);
-    assert_eq!((findings.missing_parts, findings.missing_samples, findings.incomplete_samples), (0, 0, 0));
+    assert_eq!(
+        (findings.missing_parts, findings.missing_samples, findings.incomplete_samples),
+        (0, 0, 0)
+    );
     let ended = recording.ended().unwrap();
     assert_eq!((ended.samples, ended.reason.as_str()), (4, "signal"));
 }
@@ -121,7 +129,10 @@ fn statistics_are_those_of_the_files() {
     let meminfo: Vec<Meminfo> = all(&recording);
     let values: Vec<_> =
         meminfo.iter().map(|r| (r.sample, r.name.as_ref(), r.value, r.unit.as_ref())).collect();
-    assert_eq!(values[..2], [(0, "MemTotal", 102_400, "bytes"), (0, "HugePages_Total", 4, "count")]);
+    assert_eq!(
+        values[..2],
+        [(0, "MemTotal", 102_400, "bytes"), (0, "HugePages_Total", 4, "count")]
+    );
     let vmstat: Vec<Vmstat> = all(&recording);
     let values: Vec<_> = vmstat.iter().map(|row| (row.sample, row.value)).collect();
     assert_eq!(values, [(0, 9), (0, 77), (1, 8), (1, 78)]);
@@ -183,11 +194,16 @@ fn a_recording_goes_on_after_a_kill_and_is_cleaned() {
 
     let backend = backend();
     let refused = Recorder::start(options(&dir), &sources(), Some(&backend)).err().unwrap();
-    assert!(matches!(refused, WriteError::Exists { .. }) && refused.to_string().contains("--append"));
+    assert!(
+        matches!(refused, WriteError::Exists { .. }) && refused.to_string().contains("--append")
+    );
     let mut again =
-        Recorder::start(Options { append: true, ..options(&dir) }, &sources(), Some(&backend)).unwrap();
+        Recorder::start(Options { append: true, ..options(&dir) }, &sources(), Some(&backend))
+            .unwrap();
     again.tick().unwrap();
-    let other = Recorder::start(Options { append: true, ..options(&dir) }, &sources(), Some(&backend)).err();
+    let other =
+        Recorder::start(Options { append: true, ..options(&dir) }, &sources(), Some(&backend))
+            .err();
     assert!(matches!(other, Some(WriteError::InUse { .. })), "{other:?}");
     again.finish("signal", None).unwrap();
     assert!(!temporary.exists());
@@ -216,7 +232,8 @@ fn a_recording_of_another_boot_is_not_continued() {
     fs::create_dir_all(root.join("proc/sys/kernel/random")).unwrap();
     fs::write(root.join("proc/sys/kernel/random/boot_id"), "another\n").unwrap();
     let sources = Sources { root, tracefs: None };
-    let error = Recorder::start(Options { append: true, ..options(&dir) }, &sources, None).err().unwrap();
+    let error =
+        Recorder::start(Options { append: true, ..options(&dir) }, &sources, None).err().unwrap();
     assert!(matches!(error, WriteError::OtherBoot { .. }), "{error}");
 }
 
@@ -426,7 +443,10 @@ fn what_was_done_is_recorded_with_each_sample() {
     machines.next().unwrap().unwrap();
     let work = machines.work().unwrap();
     assert_eq!((work.tried_slices, work.emptied_slices), (1, 1));
-    assert_eq!((work.migrated_pages, work.price_measured), (outcome.migrated, outcome.price_measured));
+    assert_eq!(
+        (work.migrated_pages, work.price_measured),
+        (outcome.migrated, outcome.price_measured)
+    );
     assert_eq!(recording.last_machine().unwrap().1, Some(work));
 }
 
@@ -458,7 +478,12 @@ fn what_is_held_and_the_clock_of_prices_are_read_back_and_older_recordings_witho
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
     let mut machine = backend().machine().unwrap();
-    let off = machine.snapshot.slices.iter_mut().find(|slice| slice.state == SliceState::Offline).unwrap();
+    let off = machine
+        .snapshot
+        .slices
+        .iter_mut()
+        .find(|slice| slice.state == SliceState::Offline)
+        .unwrap();
     off.held = true;
     let (held, pages) = (off.id, off.present);
     (machine.zones[1].nr_held, machine.info.held_pages) = (1, pages);
@@ -475,7 +500,9 @@ fn what_is_held_and_the_clock_of_prices_are_read_back_and_older_recordings_witho
     };
     assert_eq!(read(), (vec![held], vec![0, 1, 0], pages, Some(2_095_078)));
     rewrite_all(&dir, |_, columns, keys| {
-        columns.retain(|(field, _)| !["held", "nr_held", "held_pages"].contains(&field.name().as_str()));
+        columns.retain(|(field, _)| {
+            !["held", "nr_held", "held_pages"].contains(&field.name().as_str())
+        });
         let geometry = keys.get_mut("ramslice.geometry").unwrap();
         let shorter = geometry.replace(",\"clock_khz\":2095078", "");
         assert_ne!(*geometry, shorter);

@@ -100,7 +100,14 @@ fn text_width(text: &str) -> f64 {
 
 impl Panel {
     /// Draws legend and axes around a plot area `plot_height` pixels high.
-    pub(crate) fn new(look: Look, heading: &str, plot_height: f64, keys: &[Key], x: &Axis, y: &Axis) -> Self {
+    pub(crate) fn new(
+        look: Look,
+        heading: &str,
+        plot_height: f64,
+        keys: &[Key],
+        x: &Axis,
+        y: &Axis,
+    ) -> Self {
         let mut svg = Svg::default();
         let mut top = 8.0;
         if look == Look::Picture {
@@ -137,10 +144,20 @@ impl Panel {
         for (number, &((at, _, to), anchor, ref text)) in placed.iter().enumerate() {
             svg.line("grid", (at, bottom), (at, bottom + 4.0));
             let place = if anchor == Anchor::End { to } else { at };
-            svg.text("mark", (place, bottom + 17.0 + MARK_LINE * (number % lines) as f64), anchor, text);
+            svg.text(
+                "mark",
+                (place, bottom + 17.0 + MARK_LINE * (number % lines) as f64),
+                anchor,
+                text,
+            );
         }
         let lower = MARK_LINE * (lines - 1) as f64;
-        svg.text("label", (f64::midpoint(left, right), bottom + 36.0 + lower), Anchor::Middle, &x.label);
+        svg.text(
+            "label",
+            (f64::midpoint(left, right), bottom + 36.0 + lower),
+            Anchor::Middle,
+            &x.label,
+        );
         let height = bottom + 44.0 + lower;
         Self { svg, look, x: x_scale, y: y_scale, area: (left, top, right, bottom), height }
     }

@@ -117,7 +117,8 @@ impl Recorded {
             }
         }
         let count = sums.emptied.max(1) as f64;
-        (sums.migrated_share, sums.used_share) = (sums.migrated_share / count, sums.used_share / count);
+        (sums.migrated_share, sums.used_share) =
+            (sums.migrated_share / count, sums.used_share / count);
         sums
     }
 }

@@ -4,8 +4,8 @@ use crate::chart::Look;
 use crate::csv::Csv;
 use crate::data::Runs;
 use crate::figures::{
-    bitmaps, energy, footprint, fullness, kept_on, latency, net, occupation, operations, prices, repair,
-    residuals, shares, slices, utilisation,
+    bitmaps, energy, footprint, fullness, kept_on, latency, net, occupation, operations, prices,
+    repair, residuals, shares, slices, utilisation,
 };
 
 type Draw = Box<dyn Fn(Look) -> String>;
@@ -41,7 +41,12 @@ impl Figure {
         Self { id: id.into(), title: title.into(), caption: caption.into(), content }
     }
 
-    pub(crate) fn missing(id: &str, title: &str, what: impl Into<String>, how: impl Into<String>) -> Self {
+    pub(crate) fn missing(
+        id: &str,
+        title: &str,
+        what: impl Into<String>,
+        how: impl Into<String>,
+    ) -> Self {
         let content = Content::Missing { what: what.into(), how: how.into() };
         Self { id: id.to_owned(), title: title.to_owned(), caption: String::new(), content }
     }

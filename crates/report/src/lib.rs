@@ -19,8 +19,8 @@ mod svg;
 mod tests;
 
 pub use data::{
-    Attempt, Budget, Counted, Emptying, Energy, Latencies, Moment, Priced, Prices, Range, Recorded, Runs,
-    Source, Verdict,
+    Attempt, Budget, Counted, Emptying, Energy, Latencies, Moment, Priced, Prices, Range, Recorded,
+    Runs, Source, Verdict,
 };
 pub use figure::{Figure, figures};
 pub use page::{Head, page};

@@ -25,7 +25,8 @@ pub struct Head {
 pub fn page(head: &Head, figures: &[Figure]) -> String {
     let title = escape(&head.title);
     // Figures of one kind follow each other: how to read them is said once.
-    let before = [None].into_iter().chain(figures.iter().map(|figure| Some(figure.caption.as_str())));
+    let before =
+        [None].into_iter().chain(figures.iter().map(|figure| Some(figure.caption.as_str())));
     let body: String = figures
         .iter()
         .zip(before)
@@ -104,7 +105,11 @@ fn code(text: &str) -> String {
     let mut parts = text.split('`');
     let mut html = escape(parts.next().unwrap_or_default());
     while let (Some(inner), after) = (parts.next(), parts.next()) {
-        html.push_str(&format!("<code>{}</code>{}", escape(inner), escape(after.unwrap_or_default())));
+        html.push_str(&format!(
+            "<code>{}</code>{}",
+            escape(inner),
+            escape(after.unwrap_or_default())
+        ));
     }
     html
 }

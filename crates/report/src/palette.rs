@@ -21,7 +21,8 @@ impl Rgb {
     #[must_use]
     pub fn mix(self, over: Self, share: f32) -> Self {
         let channel = |below: u8, above: u8| {
-            (f32::from(below) + (f32::from(above) - f32::from(below)) * share.clamp(0.0, 1.0)).round() as u8
+            (f32::from(below) + (f32::from(above) - f32::from(below)) * share.clamp(0.0, 1.0))
+                .round() as u8
         };
         Self(channel(self.0, over.0), channel(self.1, over.1), channel(self.2, over.2))
     }
@@ -110,7 +111,8 @@ mod tests {
             let Rgb(r, g, b) = color(kind);
             0.30 * f64::from(r) + 0.59 * f64::from(g) + 0.11 * f64::from(b)
         };
-        let mut values = [Kind::Unmovable, Kind::Movable, Kind::Freeable, Kind::Free].map(lightness);
+        let mut values =
+            [Kind::Unmovable, Kind::Movable, Kind::Freeable, Kind::Free].map(lightness);
         values.sort_by(f64::total_cmp);
         assert!(values.windows(2).all(|pair| pair[1] - pair[0] > 25.0), "{values:?}");
     }

@@ -58,15 +58,16 @@ impl Renderer {
         const ZOOM: f32 = 2.0;
         let Some(svg) = figure.svg(Look::Picture) else { return Ok(None) };
         let id = || figure.id.clone();
-        let tree =
-            Tree::from_str(&svg, &self.options).map_err(|source| PictureError::Svg { id: id(), source })?;
+        let tree = Tree::from_str(&svg, &self.options)
+            .map_err(|source| PictureError::Svg { id: id(), source })?;
         let size = tree.size().to_int_size();
         let pixels = |side: u32| (f64::from(side) * f64::from(ZOOM)) as u32;
         let mut picture = Pixmap::new(pixels(size.width()), pixels(size.height()))
             .ok_or_else(|| PictureError::Png { id: id(), what: "it has no size".to_owned() })?;
         resvg::render(&tree, Transform::from_scale(ZOOM, ZOOM), &mut picture.as_mut());
-        let png =
-            picture.encode_png().map_err(|error| PictureError::Png { id: id(), what: error.to_string() })?;
+        let png = picture
+            .encode_png()
+            .map_err(|error| PictureError::Png { id: id(), what: error.to_string() })?;
         Ok(Some(png))
     }
 }

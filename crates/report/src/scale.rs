@@ -79,7 +79,11 @@ mod tests {
     #[test]
     fn ticks_are_round_and_within() {
         let texts = |range, wanted| {
-            Scale::new(range, (0.0, 1.0)).ticks(wanted).into_iter().map(|(_, text)| text).collect::<Vec<_>>()
+            Scale::new(range, (0.0, 1.0))
+                .ticks(wanted)
+                .into_iter()
+                .map(|(_, text)| text)
+                .collect::<Vec<_>>()
         };
         assert_eq!(texts((0.0, 1.0), 4), ["0.0", "0.5", "1.0"]);
         assert_eq!(texts((-3.0, 7.0), 5), ["\u{2212}2", "0", "2", "4", "6"]);

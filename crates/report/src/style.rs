@@ -59,7 +59,10 @@ pub(crate) fn variables(dark: bool) -> String {
 
 /// Declarations of the kinds' variables, the same by day and night.
 pub(crate) fn kinds() -> String {
-    Kind::ALL.iter().map(|kind| ["--", kind.name(), ":", &color(*kind).css(), ";"].concat()).collect()
+    Kind::ALL
+        .iter()
+        .map(|kind| ["--", kind.name(), ":", &color(*kind).css(), ";"].concat())
+        .collect()
 }
 
 /// The figures' style with light colours in place of variables, for readers that know none.

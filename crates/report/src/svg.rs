@@ -54,10 +54,19 @@ pub(crate) struct Svg {
 
 impl Svg {
     /// A rectangle; `title` is what it shows to who points at it.
-    pub(crate) fn rect(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64), title: &str) {
-        let (x, y, width, height) = (short(x), short(y), short(width.max(0.0)), short(height.max(0.0)));
-        let _ =
-            write!(self.body, r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}""#);
+    pub(crate) fn rect(
+        &mut self,
+        class: &str,
+        (x, y): (f64, f64),
+        (width, height): (f64, f64),
+        title: &str,
+    ) {
+        let (x, y, width, height) =
+            (short(x), short(y), short(width.max(0.0)), short(height.max(0.0)));
+        let _ = write!(
+            self.body,
+            r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}""#
+        );
         self.close("rect", title);
     }
 

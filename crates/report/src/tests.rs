@@ -29,9 +29,18 @@ fn counted(at: u32) -> Counted {
     let pages = |slice: u32| {
         let slab = if slice == 0 { Pages(5000) } else { Pages(u64::from(slice < at) * 40) };
         let off = if slice == 9 && at > 5 { frames } else { Pages::ZERO };
-        let anonymous = if slice % 2 == 1 { (frames - slab - off).min(Pages(6000)) } else { Pages::ZERO };
+        let anonymous =
+            if slice % 2 == 1 { (frames - slab - off).min(Pages(6000)) } else { Pages::ZERO };
         let free = frames - slab - anonymous - off;
-        PageCounts { free, anonymous, slab, off, lru: anonymous, staying: slab, ..PageCounts::default() }
+        PageCounts {
+            free,
+            anonymous,
+            slab,
+            off,
+            lru: anonymous,
+            staying: slab,
+            ..PageCounts::default()
+        }
     };
     let slices: Vec<_> = (0..10).map(|slice| (slice, pages(slice))).collect();
     let staying = slices.iter().filter(|(_, pages)| pages.staying > Pages::ZERO).count() as u64;
@@ -123,14 +132,17 @@ fn all() -> Runs {
         ],
         latencies: vec![Latencies {
             name: "redis".to_owned(),
-            requests: (0..500).map(|at| (100.0 + f64::from(at) / 50.0, 3.0 + f64::from(at % 7))).collect(),
+            requests: (0..500)
+                .map(|at| (100.0 + f64::from(at) / 50.0, 3.0 + f64::from(at % 7)))
+                .collect(),
             compactions: vec![(102.0, 104.0)],
         }],
     }
 }
 
 fn html(runs: &Runs) -> String {
-    let head = Head { title: "A <report>".to_owned(), made_by: "tests".to_owned(), runs: Vec::new() };
+    let head =
+        Head { title: "A <report>".to_owned(), made_by: "tests".to_owned(), runs: Vec::new() };
     page(&head, &figures(runs))
 }
 
@@ -147,13 +159,16 @@ fn with_nothing_every_figure_says_what_it_lacks_and_how_to_get_it() {
         assert!(!what.is_empty() && (how.contains('`') || how.contains(".csv")), "{}", figure.id);
     }
     let html = html(&Runs::default());
-    assert!(!html.contains("<svg") && html.contains("<code>ramslice record -o DIR -- COMMAND</code>"));
+    assert!(
+        !html.contains("<svg") && html.contains("<code>ramslice record -o DIR -- COMMAND</code>")
+    );
 }
 
 #[test]
 fn with_everything_nothing_is_missing() {
     let all = figures(&all());
-    let missing: Vec<_> = all.iter().filter(|figure| figure.lacks().is_some()).map(|one| &one.id).collect();
+    let missing: Vec<_> =
+        all.iter().filter(|figure| figure.lacks().is_some()).map(|one| &one.id).collect();
     assert!(missing.is_empty(), "{missing:?}");
     let ids: Vec<_> = all.iter().map(|figure| figure.id.as_str()).collect();
     let mut distinct = ids.clone();
@@ -166,7 +181,9 @@ fn with_everything_nothing_is_missing() {
 fn the_page_is_well_formed_and_asks_for_nothing() {
     let html = html(&all());
     for figure in figures(&all()) {
-        for look in [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture] {
+        for look in
+            [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture]
+        {
             let svg = figure.svg(look).unwrap();
             resvg::usvg::roxmltree::Document::parse(&svg)
                 .unwrap_or_else(|error| panic!("{}: {error}", figure.id));
@@ -179,7 +196,8 @@ fn the_page_is_well_formed_and_asks_for_nothing() {
     }
     assert!(html.contains("&lt;two&gt; &amp; more") && html.contains("<h1>A &lt;report&gt;</h1>"));
     // Ids are told apart, also of the two drawings of a figure.
-    let mut ids: Vec<&str> = html.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let mut ids: Vec<&str> =
+        html.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     let all = ids.len();
     ids.sort_unstable();
     ids.dedup();
@@ -192,10 +210,9 @@ fn data_is_what_was_given() {
     let csv = figure(&all, "utilisation-1").csv().unwrap();
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(lines.len(), 11);
-    assert!(
-        lines[0]
-            .starts_with("time_s,slice_bytes,holding_slices,unmovable_bytes,movable_bytes,freeable_bytes")
-    );
+    assert!(lines[0].starts_with(
+        "time_s,slice_bytes,holding_slices,unmovable_bytes,movable_bytes,freeable_bytes"
+    ));
     assert_eq!(
         lines[2].split(',').take(6).collect::<Vec<_>>(),
         ["1.000", "33554432", "9", "0", "8388608", "4194304"]
@@ -230,14 +247,19 @@ fn a_recording_without_a_census_has_the_figures_that_it_had_and_no_empty_boxes()
 #[test]
 fn a_census_is_drawn_as_it_was_counted() {
     let all = figures(&all());
-    let lines = |id: &str| figure(&all, id).csv().unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    let lines =
+        |id: &str| figure(&all, id).csv().unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(lines("kept-on-1")[1], "0.000,33554432,6,35000,1,1,0,5000");
     assert_eq!(lines("kept-on-1")[5].split(',').nth(4), Some("9"));
     assert_eq!(lines("census-shares-1")[2], "2.000,0.200000,0.950000,3,2");
     // Ten slices at first; at second 2 one more has kernel pages, at 6 one is off.
     assert_eq!(lines("bitmaps-1").iter().filter(|line| line.starts_with("0.000,")).count(), 10);
     assert_eq!(lines("bitmaps-1").iter().filter(|line| line.starts_with("2.000,")).count(), 1);
-    assert!(lines("footprint-1").contains(&"2.000,1,40,up to 1%".to_owned()), "{:?}", lines("footprint-1"));
+    assert!(
+        lines("footprint-1").contains(&"2.000,1,40,up to 1%".to_owned()),
+        "{:?}",
+        lines("footprint-1")
+    );
     assert!(lines("fullness-1").contains(&"6.000,9,0,off".to_owned()), "{:?}", lines("fullness-1"));
     for id in ["bitmaps-1", "fullness-1", "footprint-1", "kept-on-1", "census-shares-1"] {
         for look in [crate::chart::Look::Wide, crate::chart::Look::Narrow] {
@@ -260,7 +282,9 @@ fn one_census_is_enough_and_thousands_leave_the_page_small() {
     runs.recorded[0].censuses = vec![counted(4)];
     for id in ["bitmaps", "fullness", "footprint", "kept-on", "census-shares"] {
         let all = figures(&runs);
-        for look in [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture] {
+        for look in
+            [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture]
+        {
             let svg = figure(&all, id).svg(look).unwrap();
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{id}");
         }
@@ -283,7 +307,8 @@ fn one_census_is_enough_and_thousands_leave_the_page_small() {
 #[test]
 fn what_emptying_took_is_drawn_as_it_was_told() {
     let all = figures(&all());
-    let lines = |id: &str| figure(&all, id).csv().unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    let lines =
+        |id: &str| figure(&all, id).csv().unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(lines("repair-free-1")[3], "2.000,2,2");
     // A failure moves pages, too, but switches nothing off.
     assert_eq!(lines("repair-moved-1")[2], "2.500,10436608,33554432");
@@ -306,7 +331,9 @@ fn a_recording_in_which_nothing_was_emptied_has_no_figures_of_that() {
     runs.recorded[0].attempts.clear();
     let ids: Vec<String> = figures(&runs).into_iter().map(|figure| figure.id).collect();
     let of = |run: u8| {
-        ids.iter().filter(|id| id.starts_with("repair-") && id.ends_with(&format!("-{run}"))).count()
+        ids.iter()
+            .filter(|id| id.starts_with("repair-") && id.ends_with(&format!("-{run}")))
+            .count()
     };
     assert_eq!((of(1), of(2)), (0, 3));
     assert_eq!(runs.recorded[0].emptying(), Emptying::default());
@@ -317,11 +344,14 @@ fn thousands_of_attempts_leave_the_page_small_and_the_sums_as_they_are() {
     let mut runs = all();
     runs.recorded.truncate(1);
     let one = &mut runs.recorded[0];
-    one.attempts =
-        (0..20_000u32).map(|at| attempt(f64::from(at) / 2500.0, at % 10, at % 7 > 0, 100, 10)).collect();
+    one.attempts = (0..20_000u32)
+        .map(|at| attempt(f64::from(at) / 2500.0, at % 10, at % 7 > 0, 100, 10))
+        .collect();
     let all = figures(&runs);
     for id in ["repair-free", "repair-moved", "repair-share"] {
-        for look in [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture] {
+        for look in
+            [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture]
+        {
             let svg = figure(&all, id).svg(look).unwrap();
             assert!(svg.len() < 150_000 && !svg.contains("NaN"), "{id}: {}", svg.len());
         }
@@ -339,7 +369,16 @@ fn neighbours_in_a_bitmap_and_levels_of_a_map_differ_in_lightness() {
         0.30 * channel(0) + 0.59 * channel(2) + 0.11 * channel(4)
     };
     for row in [
-        &["p-slab", "p-table", "p-kernel", "p-anonymous", "p-shared", "p-cache", "p-buffer", "free"][..],
+        &[
+            "p-slab",
+            "p-table",
+            "p-kernel",
+            "p-anonymous",
+            "p-shared",
+            "p-cache",
+            "p-buffer",
+            "free",
+        ][..],
         &["p-buffer", "offline"],
         &["offline", "full-100", "full-90", "full-50", "full-10", "free"],
         &["offline", "stays-100", "stays-10", "stays-1", "full-10", "free"],
@@ -359,7 +398,10 @@ fn an_interval_that_spans_nothing_is_undecided() {
         let before = svg.split(&format!("<title>{run}: net")).next().unwrap();
         before.rsplit("class=\"").next().unwrap().split('"').next().unwrap().to_owned()
     };
-    assert_eq!([class("paper"), class("nothing"), class("ours")], ["invested", "saved", "undecided"]);
+    assert_eq!(
+        [class("paper"), class("nothing"), class("ours")],
+        ["invested", "saved", "undecided"]
+    );
 }
 
 #[test]
@@ -388,7 +430,8 @@ fn each_sweep_has_figures_of_its_own_which_say_what_they_are() {
     let lines = |look| {
         let svg = figure(&all, "net-sweep-1").svg(look).unwrap();
         let marks = svg.split("<text").filter(|text| text.contains(" M</text>"));
-        let place = |text: &str| text.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        let place =
+            |text: &str| text.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
         marks.map(place).collect::<std::collections::BTreeSet<_>>().len()
     };
     assert_eq!((lines(crate::chart::Look::Wide), lines(crate::chart::Look::Narrow)), (1, 2));
@@ -408,7 +451,8 @@ fn prices_are_drawn_by_the_parameters_in_force_and_by_the_fitted_model_each_name
         let figure = &page[from..from + page[from..].find("</figure>").unwrap()];
         assert!(figure.contains(by) && figure.contains(error), "{id}: {error}");
         assert!(
-            figure.contains("13 slices left by programs") && figure.contains("37 slices filled on purpose")
+            figure.contains("13 slices left by programs")
+                && figure.contains("37 slices filled on purpose")
         );
     }
     assert!(figure(&all, "residuals-fitted").csv().unwrap().contains(",1000000,1000000,0\n"));
@@ -419,7 +463,9 @@ fn prices_are_drawn_by_the_parameters_in_force_and_by_the_fitted_model_each_name
     runs.prices[0].unfitted = Some("too few samples".to_owned());
     runs.prices[0].samples[0].fitted_cycles = None;
     let page = html(&runs);
-    assert!(!page.contains("prices-fitted") && page.contains("No model was fitted: too few samples."));
+    assert!(
+        !page.contains("prices-fitted") && page.contains("No model was fitted: too few samples.")
+    );
 }
 
 #[test]
@@ -439,7 +485,8 @@ fn pictures_have_ink_and_the_kinds_colours() {
     assert_eq!(picture.width(), 1840);
     for kind in [Kind::Movable, Kind::Offline] {
         let palette::Rgb(r, g, b) = palette::color(kind);
-        let found = picture.pixels().iter().filter(|p| (p.red(), p.green(), p.blue()) == (r, g, b)).count();
+        let found =
+            picture.pixels().iter().filter(|p| (p.red(), p.green(), p.blue()) == (r, g, b)).count();
         assert!(found > 5000, "{kind:?}: {found}");
     }
     assert!(Renderer::default().png(&figures(&Runs::default())[0]).unwrap().is_none());

@@ -33,7 +33,9 @@ struct Errors([f64; 3]);
 
 impl Errors {
     fn mean(rows: &[Self]) -> Self {
-        Self(std::array::from_fn(|of| rows.iter().map(|row| row.0[of]).sum::<f64>() / rows.len() as f64))
+        Self(std::array::from_fn(|of| {
+            rows.iter().map(|row| row.0[of]).sum::<f64>() / rows.len() as f64
+        }))
     }
 
     fn holds(self) -> bool {
@@ -42,7 +44,8 @@ impl Errors {
     }
 
     fn print(self, workload: &str, fit: f64, what: &str) {
-        let cells = [fit, self.0[0], self.0[1], self.0[2]].map(|share| format!("{:.1} %", share * 100.0));
+        let cells =
+            [fit, self.0[0], self.0[1], self.0[2]].map(|share| format!("{:.1} %", share * 100.0));
         let [fit, error, last, unchanged] = &cells;
         println!("{workload:<10} {fit:>7} {error:>7} {last:>11} {unchanged:>10}   {what}");
     }
@@ -60,9 +63,11 @@ fn one(
     let profile = builtin("thesis-parc").ok_or("there is no profile thesis-parc")??;
     let state = profile.state(&profile.default_state).ok_or("the profile has no such state")?;
     let machine = profile.machine.as_ref().ok_or("the profile names no machine")?;
-    let load = |file: &str| recorded(&dir.join(format!("{workload}-{}", file.trim_end_matches(".toml"))));
+    let load =
+        |file: &str| recorded(&dir.join(format!("{workload}-{}", file.trim_end_matches(".toml"))));
     let (first, second) = (load(files[0])?, load(files[1])?);
-    let economics = Economics::new(state, machine, first.config.slice_bytes, first.config.page_bytes)?;
+    let economics =
+        Economics::new(state, machine, first.config.slice_bytes, first.config.page_bytes)?;
     let setting = |policy| Setting { policy, economics: &economics, step: Some(step) };
     let fit = fit(&first, &setting(&fitted))?;
     let prediction = predict(&first, &fit, &setting(&predicted))?;
@@ -76,7 +81,8 @@ fn one(
         });
         println!("{row}");
     } else {
-        let name = dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name =
+            dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         errors.print(workload, fit.error, &name);
     }
     Ok((fit.error, errors))
@@ -103,7 +109,11 @@ fn run(
         holding += usize::from(mean.holds());
         if !json {
             let fit = rows.iter().map(|(fit, _)| fit).sum::<f64>() / rows.len() as f64;
-            mean.print(workload, fit, if mean.holds() { "mean: holds" } else { "mean: does not hold" });
+            mean.print(
+                workload,
+                fit,
+                if mean.holds() { "mean: holds" } else { "mean: does not hold" },
+            );
         }
     }
     Ok(holding >= LEAST)
@@ -113,7 +123,9 @@ fn main() -> Result<ExitCode, Failure> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let json = words.pop_if(|word| word == "--json").is_some();
     let [seconds, fitted, predicted, workloads, dirs @ ..] = words.as_slice() else {
-        return Err("usage: agree SECONDS FITTED.toml PREDICTED.toml WORKLOAD,... DIR... [--json]".into());
+        return Err(
+            "usage: agree SECONDS FITTED.toml PREDICTED.toml WORKLOAD,... DIR... [--json]".into()
+        );
     };
     if dirs.is_empty() {
         return Err("agree: which folders?".into());

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use ramslice_backend::{Way, open};
 use ramslice_energy::builtin;
-use ramslice_policy::{AnyPolicy, Config, Economics, Event, Observation, Policy, Row, Totals, WakeCause};
+use ramslice_policy::{
+    AnyPolicy, Config, Economics, Event, Observation, Policy, Row, Totals, WakeCause,
+};
 use ramslice_record::{Options, Recorder, Sources};
 use ramslice_types::{Backend, Op, Pages, Request, Slice, SliceState, Snapshot};
 
@@ -91,7 +93,8 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
         let mut events = std::mem::take(&mut finished);
         events.extend(happened((&before.0, before.1), (&now.0, now.1), time));
         let totals = Totals::of(&backend.zones()?, &now.0.slices, info.slice_pages());
-        let rows: Vec<Row> = now.0.slices.iter().map(|slice| Row::of(slice, info.slice_pages())).collect();
+        let rows: Vec<Row> =
+            now.0.slices.iter().map(|slice| Row::of(slice, info.slice_pages())).collect();
         let decision = decider.step(&Observation { time, totals, rows: &rows, events: &events });
         let mut off = 0;
         for request in &decision.requests {
@@ -106,8 +109,7 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
         let used = |slice: &&Slice| slice.state != SliceState::Offline && !slice.is_empty();
         let nonempty = before.0.slices.iter().filter(used).count();
         let why = decision.why.to_string();
-        let answer =
-            serde_json::json!({ "step": number, "nonempty": nonempty, "switched_off": off, "why": why });
+        let answer = serde_json::json!({ "step": number, "nonempty": nonempty, "switched_off": off, "why": why });
         writeln!(stdout(), "{answer}")?;
         stdout().flush()?;
         if last {
@@ -121,7 +123,8 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
 
 fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let value = |name: &str| words.iter().position(|word| word == name).and_then(|at| words.get(at + 1));
+    let value =
+        |name: &str| words.iter().position(|word| word == name).and_then(|at| words.get(at + 1));
     let (Some(policy), Some(seconds), Some(output)) =
         (value("--policy"), value("--seconds"), value("--output"))
     else {

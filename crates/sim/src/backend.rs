@@ -5,8 +5,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, Price, PriceParameter, Request,
-    SliceId, Snapshot, Work, Zone,
+    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, Price,
+    PriceParameter, Request, SliceId, Snapshot, Work, Zone,
 };
 
 use crate::config::{Config, ConfigError};
@@ -73,7 +73,8 @@ impl SimBackend {
 }
 
 fn no_slice(slice: SliceId, nr: u32) -> BackendError {
-    let message = format!("the simulated machine has no slice {slice}: it has 0 to {}", nr.saturating_sub(1));
+    let message =
+        format!("the simulated machine has no slice {slice}: it has 0 to {}", nr.saturating_sub(1));
     BackendError::new(ErrorKind::NotFound, message)
 }
 
@@ -142,7 +143,11 @@ impl Backend for SimBackend {
         Ok(self.lock().prices().get(parameter))
     }
 
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         Prices::set(self.lock().prices(), parameter, value);
         Ok(())
     }

@@ -5,7 +5,9 @@
 //! are told as such.
 
 use ramslice_energy::{Clock, Interval, Profile, State};
-use ramslice_types::{Bytes, Cycles, GibSeconds, Joules, JoulesPerCycle, Ratio, Seconds, WattsPerGib};
+use ramslice_types::{
+    Bytes, Cycles, GibSeconds, Joules, JoulesPerCycle, Ratio, Seconds, WattsPerGib,
+};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -49,31 +51,39 @@ impl Rates {
     /// If the profile gives relative powers only, or names no machine whose costs could be counted.
     pub fn new(profile: &Profile, state: &State, page: Bytes) -> Result<Self, RatesError> {
         let missing = |what| RatesError { profile: profile.file.clone(), what };
-        let saving = state.saving_by_packing().ok_or_else(|| missing("powers other than relative ones"))?;
-        let machine =
-            profile.machine.as_ref().ok_or_else(|| missing("a machine whose costs could be counted"))?;
+        let saving =
+            state.saving_by_packing().ok_or_else(|| missing("powers other than relative ones"))?;
+        let machine = profile
+            .machine
+            .as_ref()
+            .ok_or_else(|| missing("a machine whose costs could be counted"))?;
         let per_cycle = machine.energy_per_cycle();
         let per_cycle = per_cycle.ok_or_else(|| missing("compacting_power or frequency"))?;
-        let mut assumptions = vec![format!("energy by the profile {}, state {}", profile.name, state.name)];
+        let mut assumptions =
+            vec![format!("energy by the profile {}, state {}", profile.name, state.name)];
         let cycles = machine.cycles_per_instruction.value;
-        let instructions = |number: Option<Interval<Ratio>>, what: &str, assumptions: &mut Vec<String>| {
-            let found = number.and_then(|number| Some(number.times(cycles?)));
-            if found.is_none() {
-                assumptions.push(format!("{what} costs nothing: the profile does not tell"));
-            }
-            let found = found.unwrap_or_else(Interval::zero);
-            Interval::between(Cycles(found.low().0), Cycles(found.high().0))
-        };
+        let instructions =
+            |number: Option<Interval<Ratio>>, what: &str, assumptions: &mut Vec<String>| {
+                let found = number.and_then(|number| Some(number.times(cycles?)));
+                if found.is_none() {
+                    assumptions.push(format!("{what} costs nothing: the profile does not tell"));
+                }
+                let found = found.unwrap_or_else(Interval::zero);
+                Interval::between(Cycles(found.low().0), Cycles(found.high().0))
+            };
         let waking_per_gib = instructions(machine.waking.value, "waking", &mut assumptions);
-        let accounting_per_page = instructions(machine.accounting.value, "accounting", &mut assumptions);
+        let accounting_per_page =
+            instructions(machine.accounting.value, "accounting", &mut assumptions);
         let between = |ends: [f64; 2]| Interval::between(Cycles(ends[0]), Cycles(ends[1]));
         if machine.refault_cpu.value.is_none() || machine.refault_storage.value.is_none() {
             assumptions.push(ASSUMED_REFAULT.to_owned());
         }
         let cpu = machine.refault_cpu.value.unwrap_or_else(|| between(REFAULT_CYCLES));
         let [low, high] = REFAULT_J_PER_GIB;
-        let storage =
-            machine.refault_storage.value.unwrap_or_else(|| Interval::between(Ratio(low), Ratio(high)));
+        let storage = machine
+            .refault_storage
+            .value
+            .unwrap_or_else(|| Interval::between(Ratio(low), Ratio(high)));
         let refault_per_page =
             per_cycle.times(cpu) + Interval::exactly(Joules(page.0 as f64 / GIB)).times(storage);
         let limited = |latency: &Option<ramslice_energy::Latency>| {
@@ -83,7 +93,8 @@ impl Rates {
         let both = limited(&state.entry_latency.value).zip(limited(&state.exit_latency.value));
         if both.is_none() {
             assumptions.push(
-                "entering and leaving the power state takes no time: the profile does not tell".to_owned(),
+                "entering and leaving the power state takes no time: the profile does not tell"
+                    .to_owned(),
             );
         }
         Ok(Self {
@@ -136,7 +147,8 @@ impl Rates {
                 .times(self.accounting_per_page.scaled(run.work.allocated_pages.0 as f64)),
             net: Interval::zero(),
         };
-        books.net = books.saved - books.emptying - books.waking - books.refaults - books.transitions;
+        books.net =
+            books.saved - books.emptying - books.waking - books.refaults - books.transitions;
         books
     }
 }

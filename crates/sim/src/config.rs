@@ -107,7 +107,8 @@ impl Config {
     /// One node with one zone of `memory`, rounded down to slices.
     pub fn new(memory: Bytes, slice_bytes: Bytes) -> Self {
         let size = Bytes(memory.0 - memory.0 % slice_bytes.0.max(1));
-        let zone = ZoneConfig { node: NodeId(0), zone: ZoneNumber(2), name: "Normal".to_owned(), size };
+        let zone =
+            ZoneConfig { node: NodeId(0), zone: ZoneNumber(2), name: "Normal".to_owned(), size };
         Self {
             page_bytes: Bytes(4096),
             pageblock_bytes: Bytes(2 << 20),
@@ -149,7 +150,11 @@ impl Config {
         let error = |what, wrong: String, allowed| Err(ConfigError { what, wrong, allowed });
         let block = self.pageblock_bytes.0;
         if block == 0 || self.page_bytes.0 == 0 || !block.is_multiple_of(self.page_bytes.0) {
-            return error("pageblock", self.pageblock_bytes.to_string(), "it is a multiple of the page");
+            return error(
+                "pageblock",
+                self.pageblock_bytes.to_string(),
+                "it is a multiple of the page",
+            );
         }
         if self.slice_bytes.0 == 0 || !self.slice_bytes.0.is_multiple_of(block) {
             return error(
@@ -159,10 +164,16 @@ impl Config {
             );
         }
         if self.slice_pages().0 > u64::from(u32::MAX) {
-            return error("slice size", self.slice_bytes.to_string(), "a slice has less than 2^32 pages");
+            return error(
+                "slice size",
+                self.slice_bytes.to_string(),
+                "a slice has less than 2^32 pages",
+            );
         }
-        if let Some(zone) =
-            self.zones.iter().find(|zone| zone.size.0 == 0 || !zone.size.0.is_multiple_of(self.slice_bytes.0))
+        if let Some(zone) = self
+            .zones
+            .iter()
+            .find(|zone| zone.size.0 == 0 || !zone.size.0.is_multiple_of(self.slice_bytes.0))
         {
             let wrong = format!("zone {} of {}", zone.name, zone.size);
             return error("memory", wrong, "a zone consists of whole slices, and of one at least");
@@ -170,9 +181,11 @@ impl Config {
         if self.zones.is_empty() || self.memory().0 / self.slice_bytes.0 > 1 << 20 {
             return error("memory", self.memory().to_string(), "there are 1 to 1048576 slices");
         }
-        for (what, share) in
-            [("boot share", self.boot_share), ("scatter", self.scatter), ("recycling", self.recycling)]
-        {
+        for (what, share) in [
+            ("boot share", self.boot_share),
+            ("scatter", self.scatter),
+            ("recycling", self.recycling),
+        ] {
             if !(0.0..=1.0).contains(&share) {
                 return error(what, share.to_string(), "it lies between 0 and 1");
             }

@@ -210,7 +210,8 @@ pub fn simulate<I>(
 where
     I: Iterator<Item = Result<Series, InputError>> + Send,
 {
-    let output = options.output.as_deref().map(|dir| Output::new(dir, options.policy.policy.name()));
+    let output =
+        options.output.as_deref().map(|dir| Output::new(dir, options.policy.policy.name()));
     let output = output.transpose()?;
     let source = Mutex::new(Source { machines, next: 0, failed: false });
     // Sums of floating-point numbers depend on their order: parts are put back into it.
@@ -312,7 +313,10 @@ fn write(output: &Output, number: usize, outcomes: &[Outcome]) -> Result<(), Out
         ("hours", floats(outcomes, |o| o.run.duration.as_secs_f64() / 3600.0)),
         ("steps", numbers(outcomes, |o| o.run.steps)),
         ("mean_used_share", floats(outcomes, |o| o.run.mean_used_share)),
-        ("mean_offline_share", floats(outcomes, |o| o.run.mean_offline / f64::from(o.run.slices.max(1)))),
+        (
+            "mean_offline_share",
+            floats(outcomes, |o| o.run.mean_offline / f64::from(o.run.slices.max(1))),
+        ),
         ("saved_low_joules", floats(outcomes, |o| o.books.saved.low().0)),
         ("saved_high_joules", floats(outcomes, |o| o.books.saved.high().0)),
         ("net_low_joules", floats(outcomes, |o| o.books.net.low().0)),
@@ -328,13 +332,19 @@ fn write(output: &Output, number: usize, outcomes: &[Outcome]) -> Result<(), Out
         ("rows_without_value", numbers(outcomes, |o| o.notes.without_value)),
     ];
     output.part("machines", number, machines)?;
-    let rows = outcomes.iter().flat_map(|o| std::iter::repeat_n(o.machine.as_str(), o.levels.seconds.len()));
+    let rows = outcomes
+        .iter()
+        .flat_map(|o| std::iter::repeat_n(o.machine.as_str(), o.levels.seconds.len()));
     let names: ArrayRef = Arc::new(StringArray::from_iter_values(rows));
     let small = |of: fn(&Levels) -> &Vec<u32>| -> ArrayRef {
-        Arc::new(UInt32Array::from_iter_values(outcomes.iter().flat_map(|o| of(&o.levels).iter().copied())))
+        Arc::new(UInt32Array::from_iter_values(
+            outcomes.iter().flat_map(|o| of(&o.levels).iter().copied()),
+        ))
     };
     let large = |of: fn(&Levels) -> &Vec<u64>| -> ArrayRef {
-        Arc::new(UInt64Array::from_iter_values(outcomes.iter().flat_map(|o| of(&o.levels).iter().copied())))
+        Arc::new(UInt64Array::from_iter_values(
+            outcomes.iter().flat_map(|o| of(&o.levels).iter().copied()),
+        ))
     };
     let levels = vec![
         ("machine", names),

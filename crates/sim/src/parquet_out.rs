@@ -84,8 +84,8 @@ impl Output {
             .map_err(|source| OutputError::Columns { path: path.clone(), source })?;
         let file = File::create(&temporary).map_err(io)?;
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-        let mut writer =
-            ArrowWriter::try_new(file, Arc::clone(&batch.schema()), Some(properties)).map_err(parquet)?;
+        let mut writer = ArrowWriter::try_new(file, Arc::clone(&batch.schema()), Some(properties))
+            .map_err(parquet)?;
         writer.write(&batch).map_err(parquet)?;
         writer.into_inner().map_err(parquet)?.sync_all().map_err(io)?;
         fs::rename(&temporary, &path).map_err(io)

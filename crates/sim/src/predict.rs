@@ -64,7 +64,8 @@ impl Behaviour {
             for scatter in SCATTER {
                 for anonymous in Order::ALL {
                     for cache in Order::ALL {
-                        let each = |recycling| Self { placement, scatter, recycling, anonymous, cache };
+                        let each =
+                            |recycling| Self { placement, scatter, recycling, anonymous, cache };
                         all.extend(RECYCLING.map(each));
                     }
                 }
@@ -139,7 +140,8 @@ pub fn play(
 /// Mean of |predicted - recorded| / recorded; the first sample, from before any policy began, does not count.
 pub fn error(predicted: &[f64], recorded: &[u32]) -> f64 {
     let pairs = predicted.iter().zip(recorded).skip(1);
-    let errors: Vec<f64> = pairs.map(|(p, &r)| (p - f64::from(r)).abs() / f64::from(r.max(1))).collect();
+    let errors: Vec<f64> =
+        pairs.map(|(p, &r)| (p - f64::from(r)).abs() / f64::from(r.max(1))).collect();
     errors.iter().sum::<f64>() / errors.len().max(1) as f64
 }
 
@@ -168,7 +170,11 @@ pub fn fit(load: &RecordedLoad, setting: &Setting<'_>) -> Result<Fit, PredictErr
 ///
 /// # Errors
 /// If the machine or the policy's settings cannot be.
-pub fn predict(load: &RecordedLoad, fit: &Fit, setting: &Setting<'_>) -> Result<Vec<f64>, PredictError> {
+pub fn predict(
+    load: &RecordedLoad,
+    fit: &Fit,
+    setting: &Setting<'_>,
+) -> Result<Vec<f64>, PredictError> {
     let mut sums = vec![0.0; load.nonempty.len()];
     for &behaviour in &fit.behaviours {
         for (sum, seen) in sums.iter_mut().zip(play(load, behaviour, setting)?) {

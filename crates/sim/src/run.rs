@@ -35,7 +35,9 @@ pub struct Schedule {
 impl Schedule {
     /// What is to go off at a step: those that stay off longest first, so that they get the cheapest slices.
     fn requests(&self, step: usize, now: u32) -> Vec<Request> {
-        let Some(&wanted) = self.on.get(step).filter(|&&wanted| wanted < now) else { return Vec::new() };
+        let Some(&wanted) = self.on.get(step).filter(|&&wanted| wanted < now) else {
+            return Vec::new();
+        };
         // Levels that come back at the same step, the first ones first.
         let (mut groups, mut level) = (Vec::new(), wanted);
         for (at, &on) in self.on.iter().enumerate().skip(step + 1) {
@@ -50,7 +52,8 @@ impl Schedule {
         }
         let request = |&(slices, steps, waking): &(u32, usize, f64)| {
             let worth = (steps as f64 * self.costs.saving - waking).max(0.0);
-            let limit = self.unit_joules.map(|unit| Budget::Limited(Price((worth / unit.0) as u64)));
+            let limit =
+                self.unit_joules.map(|unit| Budget::Limited(Price((worth / unit.0) as u64)));
             let budget = limit.unwrap_or_default();
             let (max_slices, cache) = (Some(slices), self.cache);
             Request { max_slices, budget, per_slice: true, cache, ..Request::new(Op::Compact) }
@@ -68,7 +71,9 @@ impl Decider {
                 if policy.needs() == Needs::Rows {
                     machine.rows(rows);
                 }
-                policy.step(&Observation { time: machine.time(), totals, rows, events: &events }).requests
+                policy
+                    .step(&Observation { time: machine.time(), totals, rows, events: &events })
+                    .requests
             }
             Self::Schedule(schedule) => {
                 machine.take_events();
@@ -165,7 +170,8 @@ mod tests {
     fn a_schedule_pays_for_each_slice_what_its_time_off_is_worth_and_the_longest_goes_first() {
         let costs = Costs { saving: 10.0, emptying: 0.0, empty: 0.0, waking: 5.0 };
         let on = vec![4, 1, 1, 2, 2, 4, 3];
-        let schedule = Schedule { on, cache: CacheChoice::Auto, costs, unit_joules: Some(Joules(0.5)) };
+        let schedule =
+            Schedule { on, cache: CacheChoice::Auto, costs, unit_joules: Some(Joules(0.5)) };
         let asked = |step, now| -> Vec<_> {
             let requests = schedule.requests(step, now).into_iter();
             requests.map(|request| (request.max_slices.unwrap(), request.budget.raw())).collect()

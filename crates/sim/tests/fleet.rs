@@ -19,7 +19,8 @@ const GIB: u64 = 1 << 30;
 fn energy(slice: Bytes) -> (Economics, Rates) {
     let profile = ramslice_energy::builtin("thesis-parc").unwrap().unwrap();
     let state = profile.state(&profile.default_state).unwrap().clone();
-    let economics = Economics::new(&state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap();
+    let economics =
+        Economics::new(&state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap();
     (economics, Rates::new(&profile, &state, Bytes(4096)).unwrap())
 }
 
@@ -69,8 +70,10 @@ fn tables_are_partitioned_and_add_up_to_the_report() {
             let batch = batch.unwrap();
             rows += batch.num_rows();
             let column = |name| batch.column_by_name(name).unwrap();
-            net += column("net_low_joules").as_primitive::<Float64Type>().values().iter().sum::<f64>();
-            wakes += column("demand_wakes").as_primitive::<UInt64Type>().values().iter().sum::<u64>();
+            net +=
+                column("net_low_joules").as_primitive::<Float64Type>().values().iter().sum::<f64>();
+            wakes +=
+                column("demand_wakes").as_primitive::<UInt64Type>().values().iter().sum::<u64>();
         }
         assert!(dir.join(format!("levels/policy=governor/part-{number:06}.parquet")).exists());
     }
@@ -88,8 +91,9 @@ fn a_broken_row_ends_a_fleet_with_its_line() {
     let mut text = fs::read_to_string(&path).unwrap();
     text.push_str("m_9,0,30,400,,,,,\n");
     fs::write(&path, text).unwrap();
-    let error =
-        simulate(UsageFile::open(&path).unwrap(), &options(2, None), &|_| true).unwrap_err().to_string();
+    let error = simulate(UsageFile::open(&path).unwrap(), &options(2, None), &|_| true)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("usage.csv:37:") && error.contains("400"), "{error}");
 }
 

@@ -30,7 +30,10 @@ fn good_rows_become_series_by_machine() {
     let text = row("m_1", 0, "40") + &row("m_1", 300, "50") + &row("m_2", 0, "60");
     let series = read(&text).unwrap();
     assert_eq!(series.len(), 2);
-    assert_eq!((series[0].machine.as_str(), series[0].seconds.as_slice()), ("m_1", [0, 300].as_slice()));
+    assert_eq!(
+        (series[0].machine.as_str(), series[0].seconds.as_slice()),
+        ("m_1", [0, 300].as_slice())
+    );
     assert!((series[1].used[0] - 0.6).abs() < 1e-6);
     assert!(series[0].notes.sentences().is_empty());
 }
@@ -39,8 +42,7 @@ fn good_rows_become_series_by_machine() {
 fn wrong_columns_are_an_error_with_the_line() {
     let error = refused(&(row("m_1", 0, "40") + "m_1,300,30,40\n"));
     assert!(error.contains("usage.csv:2:") && error.contains("4 columns instead of 9"), "{error}");
-    let header =
-        "machine_id,time_stamp,cpu_util_percent,mem_util_percent,mem_gps,mkpi,net_in,net_out,disk_io\n";
+    let header = "machine_id,time_stamp,cpu_util_percent,mem_util_percent,mem_gps,mkpi,net_in,net_out,disk_io\n";
     let error = refused(header);
     assert!(error.contains("usage.csv:1:") && error.contains("no header"), "{error}");
     let error = refused(&row("m_1", 0, "forty"));
@@ -72,7 +74,8 @@ fn a_machine_that_comes_back_is_an_error() {
 
 #[test]
 fn duplicates_are_counted_if_alike_and_an_error_if_not() {
-    let twice = read(&(row("m_1", 0, "40") + &row("m_1", 0, "40") + &row("m_1", 300, "41"))).unwrap();
+    let twice =
+        read(&(row("m_1", 0, "40") + &row("m_1", 0, "40") + &row("m_1", 300, "41"))).unwrap();
     assert_eq!((twice[0].notes.repeated, twice[0].seconds.len()), (1, 2));
     let error = refused(&(row("m_1", 0, "40") + &row("m_1", 0, "41")));
     assert!(error.contains(":2:") && error.contains("second, different row"), "{error}");
@@ -80,7 +83,10 @@ fn duplicates_are_counted_if_alike_and_an_error_if_not() {
 
 #[test]
 fn rows_without_a_value_are_counted_not_zero() {
-    let text = row("m_1", 0, "40") + &row("m_1", 300, "") + &row("m_1", 600, "-1") + &row("m_1", 900, "101");
+    let text = row("m_1", 0, "40")
+        + &row("m_1", 300, "")
+        + &row("m_1", 600, "-1")
+        + &row("m_1", 900, "101");
     let series = &read(&text).unwrap()[0];
     assert_eq!((series.notes.without_value, series.used.len()), (3, 1));
     assert!((series.used[0] - 0.4).abs() < 1e-6);
@@ -113,8 +119,9 @@ fn milliseconds_are_told_by_the_usual_distance_of_rows_also_in_a_short_file() {
     assert!(error.contains("milliseconds") && error.contains("--sparse"), "{error}");
     read(&rows(1)).unwrap();
     // What is an hour apart is taken, and what is further apart if somebody says so.
-    let every =
-        |seconds: u64| (0..4_u64).fold(String::new(), |text, at| text + &row("m_1", at * seconds, "40"));
+    let every = |seconds: u64| {
+        (0..4_u64).fold(String::new(), |text, at| text + &row("m_1", at * seconds, "40"))
+    };
     read(&every(3600)).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("usage.csv");

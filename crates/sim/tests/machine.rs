@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use ramslice_policy::{AnyPolicy, Config as PolicyConfig, Economics, PolicyKind};
 use ramslice_sim::load::{Generator, Pattern, Scale};
 use ramslice_sim::{
-    Change, Class, Config, Decider, Machine, OwnerId, Placement, Rates, Run, Schedule, SimBackend, run,
+    Change, Class, Config, Decider, Machine, OwnerId, Placement, Rates, Run, Schedule, SimBackend,
+    run,
 };
 use ramslice_types::{Backend, Budget, Bytes, CacheChoice, Op, Price, Reason, Request, SliceState};
 
@@ -28,7 +29,8 @@ fn offline(backend: &SimBackend) -> usize {
 fn economics(slice: Bytes) -> (Economics, Rates) {
     let profile = ramslice_energy::builtin("thesis-parc").unwrap().unwrap();
     let state = profile.state(&profile.default_state).unwrap().clone();
-    let economics = Economics::new(&state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap();
+    let economics =
+        Economics::new(&state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap();
     (economics, Rates::new(&profile, &state, Bytes(4096)).unwrap())
 }
 
@@ -43,7 +45,8 @@ fn simulate(pattern: Pattern, kind: PolicyKind, config: &Config, hours: u64) -> 
     };
     let (economics, _) = economics(config.slice_bytes);
     let policy =
-        AnyPolicy::new(&PolicyConfig::new(kind), &economics, config.slice_bytes, Bytes(4096)).unwrap();
+        AnyPolicy::new(&PolicyConfig::new(kind), &economics, config.slice_bytes, Bytes(4096))
+            .unwrap();
     run(&mut machine, Generator::new(pattern, scale), &mut Decider::Policy(policy), |machine| {
         machine.check_books().unwrap();
     })
@@ -69,7 +72,11 @@ fn the_lowest_slice_that_is_off_wakes_first() {
     backend.request(&Request::new(Op::OfflineFree)).unwrap();
     let off = |backend: &SimBackend| -> Vec<u32> {
         let slices = backend.snapshot().unwrap().slices;
-        slices.iter().filter(|slice| slice.state == SliceState::Offline).map(|slice| slice.id.0).collect()
+        slices
+            .iter()
+            .filter(|slice| slice.state == SliceState::Offline)
+            .map(|slice| slice.id.0)
+            .collect()
     };
     let before = off(&backend);
     let managed = backend.info().unwrap().managed_pages.0;
@@ -256,7 +263,8 @@ fn empty_slices_that_must_stay_awake_do_not_end_a_request() {
 fn idle_cache_makes_room_at_destinations_unless_it_is_kept() {
     // Two slices are half full of processes and the rest of both is cache: only without it, one can take the other's.
     let dropped = |cache| {
-        let config = Config { boot_share: 0.0, ..Config::new(Bytes(8 * 32 * MIB), Bytes(32 * MIB)) };
+        let config =
+            Config { boot_share: 0.0, ..Config::new(Bytes(8 * 32 * MIB), Bytes(32 * MIB)) };
         let backend = SimBackend::new(Config { scatter: 1.0, ..config }).unwrap();
         let managed = backend.info().unwrap().managed_pages.0;
         backend.apply(level(1, Class::Anon, 1, managed * 3 / 10));
@@ -292,13 +300,15 @@ fn prices_count_mappings_only_when_they_are_paid() {
     backend.apply(level(1, Class::Anon, 5, 3000));
     backend.apply(level(2, Class::Anon, 1, 30_000));
     let slices = backend.snapshot().unwrap().slices;
-    let holds = |slice: &&ramslice_types::Slice| slice.finite_price().is_some() && !slice.is_empty();
+    let holds =
+        |slice: &&ramslice_types::Slice| slice.finite_price().is_some() && !slice.is_empty();
     let cheapest = slices.iter().filter(holds).min_by_key(|slice| slice.price).unwrap();
     let request = Request { dry_run: true, ..Request::new(Op::Offline(cheapest.id)) };
     assert!(backend.request(&request).unwrap().price_predicted >= cheapest.price);
     // A budget below the price is refused before anything is done.
     let budget = Budget::Limited(Price(cheapest.price.0 - 1));
-    let refused = backend.request(&Request { budget, ..Request::new(Op::Offline(cheapest.id)) }).unwrap();
+    let refused =
+        backend.request(&Request { budget, ..Request::new(Op::Offline(cheapest.id)) }).unwrap();
     assert_eq!(refused.reason, Reason::OverBudget);
 }
 
@@ -328,7 +338,10 @@ fn every_policy_runs_on_every_load_and_the_books_stay_true() {
 fn joules_are_those_of_what_was_off() {
     let config = Config::new(Bytes(32 << 30), Bytes(1 << 30));
     let mut machine = Machine::new(config.clone()).unwrap();
-    let step = |seconds| ramslice_sim::load::Step { time: Duration::from_secs(seconds), changes: Vec::new() };
+    let step = |seconds| ramslice_sim::load::Step {
+        time: Duration::from_secs(seconds),
+        changes: Vec::new(),
+    };
     // Ten slices off from the first step on, for 1000 s.
     let (economics, rates) = economics(config.slice_bytes);
     let costs = ramslice_policy::model::Costs::new(&economics, 1000.0);
@@ -368,7 +381,13 @@ fn request() -> impl Strategy<Value = Request> {
         (0u32..32).prop_map(|id| Op::Offline(ramslice_types::SliceId(id))),
         (0u32..32).prop_map(|id| Op::Online(ramslice_types::SliceId(id))),
     ];
-    (ops, any::<bool>(), any::<bool>(), proptest::option::of(0u64..3_000_000), proptest::option::of(1u32..8))
+    (
+        ops,
+        any::<bool>(),
+        any::<bool>(),
+        proptest::option::of(0u64..3_000_000),
+        proptest::option::of(1u32..8),
+    )
         .prop_map(|(op, keep, per_slice, budget, max_slices)| Request {
             cache: if keep { CacheChoice::Keep } else { CacheChoice::Drop },
             per_slice,

@@ -116,7 +116,11 @@ pub trait Backend: Send + Sync {
     fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError>;
 
     /// Changes a parameter of the price model.
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError>;
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError>;
 
     /// What was done for slices since boot, for those who work out what it cost.
     ///

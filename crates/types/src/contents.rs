@@ -242,7 +242,8 @@ impl FromStr for DeviceNumber {
             let (major, minor) = text.split_once(':')?;
             Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
         };
-        parse().ok_or_else(|| ParseError::new(text, "a device number", "write major:minor, as in 8:1"))
+        parse()
+            .ok_or_else(|| ParseError::new(text, "a device number", "write major:minor, as in 8:1"))
     }
 }
 
@@ -321,7 +322,9 @@ impl PageRun {
     /// Whether somebody whom nothing accounts for has them at this moment, as a pipe that they were lent to. Page cache is
     /// looked at all the time, so its references tell nothing.
     fn is_lent(&self) -> bool {
-        self.class == PageClass::Anonymous && self.flags.has(PageFlag::Lru) && self.extra_references > 0
+        self.class == PageClass::Anonymous
+            && self.flags.has(PageFlag::Lru)
+            && self.extra_references > 0
     }
 
     /// Why they keep the slice on, as a request would say at this moment; [`Reason::None`] if they do not.
@@ -444,7 +447,10 @@ impl Contents {
     /// A cgroup's path, or its inode.
     pub fn cgroup_name(&self, inode: u64) -> String {
         let found = self.cgroups.iter().find(|name| name.inode == inode);
-        found.map_or_else(|| format!("cgroup with inode {inode}"), |name| name.path.display().to_string())
+        found.map_or_else(
+            || format!("cgroup with inode {inode}"),
+            |name| name.path.display().to_string(),
+        )
     }
 }
 
@@ -456,7 +462,10 @@ mod tests {
     fn flags_are_a_list_of_names_in_json() {
         let flags = PageFlags::from_raw(0b10_0000_0110);
         assert_eq!(serde_json::to_string(&flags).unwrap(), r#"["lru","dirty","pinned"]"#);
-        assert_eq!(serde_json::from_str::<PageFlags>(r#"["lru","dirty","pinned"]"#).unwrap(), flags);
+        assert_eq!(
+            serde_json::from_str::<PageFlags>(r#"["lru","dirty","pinned"]"#).unwrap(),
+            flags
+        );
         assert!(flags.has(PageFlag::Pinned) && !flags.has(PageFlag::Drop));
     }
 

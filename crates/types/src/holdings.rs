@@ -133,7 +133,10 @@ impl Holdings {
     }
 }
 
-fn holdings<T: Ord + Copy>(contents: &Contents, owner: impl Fn(&PageRun) -> Option<T>) -> Vec<Holding<T>> {
+fn holdings<T: Ord + Copy>(
+    contents: &Contents,
+    owner: impl Fn(&PageRun) -> Option<T>,
+) -> Vec<Holding<T>> {
     let mut found: BTreeMap<T, Holding<T>> = BTreeMap::new();
     for run in &contents.runs {
         let Some(owner) = owner(run) else { continue };
@@ -204,7 +207,10 @@ mod tests {
         );
         assert_eq!(holdings.reasons(), [(Reason::Slab, Pages(9)), (Reason::Pinned, Pages(3))]);
         assert_eq!(holdings.groups[1].pinned, Pages(3));
-        assert_eq!(holdings.groups.iter().map(|group| group.pages).sum::<Pages>(), contents.frames());
+        assert_eq!(
+            holdings.groups.iter().map(|group| group.pages).sum::<Pages>(),
+            contents.frames()
+        );
     }
 
     #[test]

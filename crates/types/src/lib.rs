@@ -26,17 +26,19 @@ mod work;
 pub use backend::{Backend, BackendError, ErrorKind, Headroom};
 pub use census::{Census, StateCount};
 pub use contents::{
-    CgroupName, Contents, Detail, DeviceNumber, Fate, FileId, FileName, PageClass, PageFlag, PageFlags,
-    PageRun,
+    CgroupName, Contents, Detail, DeviceNumber, Fate, FileId, FileName, PageClass, PageFlag,
+    PageFlags, PageRun,
 };
 pub use counters::{Composition, Counters, Kind};
 pub use holdings::{Group, Holding, Holdings};
 pub use machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
-pub use page_census::{CensusTotals, CountedSlice, PageCensus, PageCounts, SECTION_BYTES, ZoneCensus};
+pub use page_census::{
+    CensusTotals, CountedSlice, PageCensus, PageCounts, SECTION_BYTES, ZoneCensus,
+};
 pub use parse::{ParseError, SliceRanges, parse_bytes, parse_duration};
 pub use physical::{
-    Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, Quantity, Ratio, Seconds, Times, Watts,
-    WattsPerGib,
+    Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, Quantity, Ratio, Seconds, Times,
+    Watts, WattsPerGib,
 };
 pub use price::{Budget, PriceParameter};
 pub use random::Random;

@@ -174,7 +174,11 @@ impl Machine {
         }
         let frames = self.info.slice_pages();
         let beyond = |what: String, pages: Pages, most: Pages| {
-            if pages > most { Err(format!("{what} is {pages}: a slice has {frames} pages")) } else { Ok(()) }
+            if pages > most {
+                Err(format!("{what} is {pages}: a slice has {frames} pages"))
+            } else {
+                Ok(())
+            }
         };
         for slice in &self.snapshot.slices {
             beyond(format!("slice {}: present_pages", slice.id), slice.present, frames)?;
@@ -183,7 +187,8 @@ impl Machine {
             }
         }
         for contents in &self.contents {
-            let pages = contents.runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.pages.0));
+            let pages =
+                contents.runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.pages.0));
             beyond(
                 format!("slice {}: the sum of pages in its contents", contents.slice),
                 Pages(pages),
@@ -223,15 +228,21 @@ mod tests {
     #[test]
     fn a_figure_that_cannot_be_true_is_named_with_its_slice() {
         assert_eq!(checked(|_| ()), Ok(()));
-        let error = checked(|machine| machine.snapshot.slices[0].present = Pages(u64::MAX)).unwrap_err();
+        let error =
+            checked(|machine| machine.snapshot.slices[0].present = Pages(u64::MAX)).unwrap_err();
         assert_eq!(error, "slice 7: present_pages is 18446744073709551615: a slice has 100 pages");
-        let error = checked(|machine| machine.snapshot.slices[0].counters.dirty = Pages(201)).unwrap_err();
+        let error =
+            checked(|machine| machine.snapshot.slices[0].counters.dirty = Pages(201)).unwrap_err();
         assert_eq!(error, "slice 7: dirty_pages is 201: a slice has 100 pages");
         assert!(
-            checked(|machine| machine.info.slice_bytes = Bytes(0)).unwrap_err().contains("slice_bytes is 0")
+            checked(|machine| machine.info.slice_bytes = Bytes(0))
+                .unwrap_err()
+                .contains("slice_bytes is 0")
         );
         assert!(
-            checked(|machine| machine.info.page_bytes = Bytes(0)).unwrap_err().contains("page_bytes is 0")
+            checked(|machine| machine.info.page_bytes = Bytes(0))
+                .unwrap_err()
+                .contains("page_bytes is 0")
         );
     }
 }

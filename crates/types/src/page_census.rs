@@ -68,16 +68,19 @@ impl PageCounts {
             let kind = match run.class {
                 PageClass::Free | PageClass::Transit => &mut counts.free,
                 PageClass::Anonymous => &mut counts.anonymous,
-                PageClass::File if run.file.is_some_and(|file| file.inode == 0) => &mut counts.buffer,
+                PageClass::File if run.file.is_some_and(|file| file.inode == 0) => {
+                    &mut counts.buffer
+                }
                 PageClass::File => &mut counts.cache,
                 PageClass::Shmem => &mut counts.shmem,
                 PageClass::SwapCache => &mut counts.swap_cache,
                 PageClass::MovableOps | PageClass::Hugetlb => &mut counts.other_movable,
                 PageClass::Slab => &mut counts.slab,
                 PageClass::PageTable => &mut counts.page_table,
-                PageClass::Kernel | PageClass::Reserved | PageClass::HwPoison | PageClass::Foreign => {
-                    &mut counts.other_unmovable
-                }
+                PageClass::Kernel
+                | PageClass::Reserved
+                | PageClass::HwPoison
+                | PageClass::Foreign => &mut counts.other_unmovable,
                 PageClass::Hole | PageClass::Off => &mut counts.off,
             };
             *kind += run.pages;
@@ -199,14 +202,18 @@ impl PageCensus {
                     let pages = PageCounts::of(&contents);
                     slices.push(CountedSlice { slice: slice.id, state: contents.state, pages });
                     let zone = machine.zone_of(slice).map_or(ZoneIndex(0), |zone| zone.index);
-                    contents.runs.iter().for_each(|run| add_sections(&mut sections, run, zone, in_section));
+                    contents
+                        .runs
+                        .iter()
+                        .for_each(|run| add_sections(&mut sections, run, zone, in_section));
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
             between()?;
         }
-        let zones = machine.zones.iter().map(|zone| of_zone(machine, zone, &slices, &sections)).collect();
+        let zones =
+            machine.zones.iter().map(|zone| of_zone(machine, zone, &slices, &sections)).collect();
         Ok(Self { slices, zones })
     }
 
@@ -223,7 +230,8 @@ impl PageCensus {
             slices_staying: scatter.slices,
             slices_staying_least: scatter.least,
             slices_unreclaimable: scatter.fixed,
-            slices_unknown: (machine.snapshot.slices.len() as u64).saturating_sub(self.slices.len() as u64),
+            slices_unknown: (machine.snapshot.slices.len() as u64)
+                .saturating_sub(self.slices.len() as u64),
             staying_pages: scatter.pages,
             sections: zones().map(|zone| zone.sections).sum(),
             sections_removable: zones().map(|zone| zone.removable_sections).sum(),
@@ -248,14 +256,20 @@ fn add_sections(sections: &mut Sections, run: &PageRun, zone: ZoneIndex, in_sect
     }
 }
 
-fn of_zone(machine: &Machine, zone: &Zone, slices: &[CountedSlice], sections: &Sections) -> ZoneCensus {
+fn of_zone(
+    machine: &Machine,
+    zone: &Zone,
+    slices: &[CountedSlice],
+    sections: &Sections,
+) -> ZoneCensus {
     let here = |slice: &Slice| slice.node == zone.node && slice.zone == zone.zone;
     let scatter = Scatter::of(machine, slices, here);
     let of_zone = || sections.values().filter(|(index, _)| *index == zone.index);
     let frames = machine.info.slice_pages().0.max(1);
     // As the kernel has it: slices that can never be emptied stay on, and the awake reserve with the chunk above it
     let could =
-        machine.snapshot.slices.iter().filter(|slice| here(slice) && can_be_off(slice)).count() as u64;
+        machine.snapshot.slices.iter().filter(|slice| here(slice) && can_be_off(slice)).count()
+            as u64;
     let chunk = Pages(machine.info.chunk_bytes.0 / machine.info.page_bytes.0.max(1));
     ZoneCensus {
         index: zone.index,
@@ -298,7 +312,8 @@ impl Scatter {
         for one in counted {
             // Both are by ascending id.
             let found = machine.snapshot.slices.binary_search_by_key(&one.slice, |slice| slice.id);
-            let Some(slice) = found.ok().map(|at| &machine.snapshot.slices[at]).filter(|slice| here(slice))
+            let Some(slice) =
+                found.ok().map(|at| &machine.snapshot.slices[at]).filter(|slice| here(slice))
             else {
                 continue;
             };
@@ -378,9 +393,11 @@ mod tests {
     #[test]
     fn kinds_add_up_and_buffers_are_told_from_files() {
         let mut file = run(7, 4, "file", Reason::None);
-        file.file = serde_json::from_value(serde_json::json!({"device": "8:1", "inode": 9})).unwrap();
+        file.file =
+            serde_json::from_value(serde_json::json!({"device": "8:1", "inode": 9})).unwrap();
         let mut buffer = run(11, 2, "file", Reason::Pinned);
-        buffer.file = serde_json::from_value(serde_json::json!({"device": "8:1", "inode": 0})).unwrap();
+        buffer.file =
+            serde_json::from_value(serde_json::json!({"device": "8:1", "inode": 0})).unwrap();
         buffer.flags = [PageFlag::Lru].into_iter().collect();
         let contents = Contents {
             slice: SliceId(0),

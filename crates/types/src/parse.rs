@@ -126,7 +126,9 @@ mod tests {
 
     #[test]
     fn sizes_take_binary_suffixes() {
-        for (text, bytes) in [("4096", 4096), ("64M", 64 << 20), ("64 MiB", 64 << 20), ("1GiB", 1 << 30)] {
+        for (text, bytes) in
+            [("4096", 4096), ("64M", 64 << 20), ("64 MiB", 64 << 20), ("1GiB", 1 << 30)]
+        {
             assert_eq!(parse_bytes(text), Ok(Bytes(bytes)), "{text}");
         }
     }
@@ -151,7 +153,8 @@ mod tests {
 
     #[test]
     fn slices_are_ids_and_ascending_ranges() {
-        let ids: Vec<u32> = "3-5, 12".parse::<SliceRanges>().unwrap().iter().map(|id| id.0).collect();
+        let ids: Vec<u32> =
+            "3-5, 12".parse::<SliceRanges>().unwrap().iter().map(|id| id.0).collect();
         assert_eq!(ids, [3, 4, 5, 12]);
         for text in ["", "7-3", "a", "1-", "-1", "1,,2"] {
             assert!(text.parse::<SliceRanges>().is_err(), "{text}");

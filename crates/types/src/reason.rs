@@ -152,8 +152,9 @@ impl Serialize for Reason {
 impl<'de> Deserialize<'de> for Reason {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let code = String::deserialize(from)?;
-        Self::from_code(&code)
-            .ok_or_else(|| serde::de::Error::custom(format!("`{code}` is not the code of a reason")))
+        Self::from_code(&code).ok_or_else(|| {
+            serde::de::Error::custom(format!("`{code}` is not the code of a reason"))
+        })
     }
 }
 

@@ -184,7 +184,11 @@ impl Outcome {
     pub fn ran_to_its_end(&self) -> bool {
         let within_limits = matches!(
             self.reason,
-            Reason::None | Reason::OverBudget | Reason::NoRoom | Reason::AwakeReserve | Reason::Backoff
+            Reason::None
+                | Reason::OverBudget
+                | Reason::NoRoom
+                | Reason::AwakeReserve
+                | Reason::Backoff
         );
         self.is_ok() || (within_limits && self.reason != Reason::None)
     }

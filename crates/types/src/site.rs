@@ -56,7 +56,8 @@ impl Site {
     pub fn group(allocations: impl IntoIterator<Item = Allocation>) -> Vec<Self> {
         let mut sites: BTreeMap<Vec<String>, Self> = BTreeMap::new();
         for one in allocations {
-            let site = sites.entry(one.stack.clone()).or_insert_with(|| Self::new(one.stack.clone()));
+            let site =
+                sites.entry(one.stack.clone()).or_insert_with(|| Self::new(one.stack.clone()));
             site.add(Self {
                 pages: Pages(1 << one.order.min(63)),
                 allocations: 1,
@@ -77,7 +78,10 @@ impl Site {
     pub fn merge<'a>(lists: impl IntoIterator<Item = &'a [Self]>) -> Vec<Self> {
         let mut sites: BTreeMap<&[String], Self> = BTreeMap::new();
         for site in lists.into_iter().flatten() {
-            sites.entry(&site.stack).or_insert_with(|| Self::new(site.stack.clone())).add(site.clone());
+            sites
+                .entry(&site.stack)
+                .or_insert_with(|| Self::new(site.stack.clone()))
+                .add(site.clone());
         }
         Self::sort(sites.into_values().collect())
     }
@@ -174,7 +178,10 @@ mod tests {
         assert_eq!(sites.len(), 2);
         assert_eq!((sites[0].pages, sites[0].orders.as_slice()), (Pages(8), &[3][..]));
         assert_eq!((sites[1].pages, sites[1].allocations), (Pages(3), 3));
-        assert_eq!((sites[1].processes[0].name.as_str(), sites[1].processes[0].pages), ("find", Pages(2)));
+        assert_eq!(
+            (sites[1].processes[0].name.as_str(), sites[1].processes[0].pages),
+            ("find", Pages(2))
+        );
         assert_eq!(sites[1].caller(), "ext4_alloc_inode");
         let merged = Site::merge([&sites[..], &sites[1..]]);
         assert_eq!((merged[1].pages, merged[1].allocations), (Pages(6), 6));

@@ -12,7 +12,9 @@ use crate::reason::Reason;
 use crate::units::{Bytes, NodeId, Pages, Price, SliceId, ZoneNumber};
 
 /// The state of a slice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum SliceState {
     /// Its pages belong to the allocator.
@@ -30,7 +32,8 @@ pub enum SliceState {
 
 impl SliceState {
     /// All states, in the kernel's order.
-    pub const ALL: [Self; 5] = [Self::Online, Self::Emptying, Self::Offline, Self::Waking, Self::Quarantined];
+    pub const ALL: [Self; 5] =
+        [Self::Online, Self::Emptying, Self::Offline, Self::Waking, Self::Quarantined];
 
     /// What the kernel's number means.
     pub fn from_raw(raw: u8) -> Option<Self> {
@@ -60,7 +63,11 @@ impl FromStr for SliceState {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         Self::ALL.into_iter().find(|state| state.name() == text).ok_or_else(|| {
-            ParseError::new(text, "a state", "one of online, emptying, offline, waking, quarantined")
+            ParseError::new(
+                text,
+                "a state",
+                "one of online, emptying, offline, waking, quarantined",
+            )
         })
     }
 }

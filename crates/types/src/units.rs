@@ -220,9 +220,13 @@ mod tests {
 
     #[test]
     fn a_size_to_be_typed_is_read_back_as_it_was() {
-        for (bytes, text) in
-            [(0, "0"), (1000, "1000"), (5 << 28, "1280MiB"), (1 << 30, "1GiB"), (1 << 60, "1048576TiB")]
-        {
+        for (bytes, text) in [
+            (0, "0"),
+            (1000, "1000"),
+            (5 << 28, "1280MiB"),
+            (1 << 30, "1GiB"),
+            (1 << 60, "1048576TiB"),
+        ] {
             assert_eq!(Bytes(bytes).typed(), text);
             assert_eq!(crate::parse_bytes(text), Ok(Bytes(bytes)));
         }

@@ -51,7 +51,8 @@ pub(super) fn block_bytes(system: &dyn System) -> Result<Bytes, Error> {
 pub(super) fn read(system: &dyn System) -> Result<BTreeMap<u64, Block>, Error> {
     let nodes = nodes(system);
     let mut found = BTreeMap::new();
-    let listed = system.names(MEMORY).map_err(|_| Error::NoHotplug { path: system.path(MEMORY) })?;
+    let listed =
+        system.names(MEMORY).map_err(|_| Error::NoHotplug { path: system.path(MEMORY) })?;
     for number in listed.iter().filter_map(|name| name.strip_prefix("memory")?.parse().ok()) {
         match block(system, number, nodes.get(&number).copied().unwrap_or(NodeId(0))) {
             Ok(block) => drop(found.insert(number, block)),
@@ -101,9 +102,12 @@ fn block(system: &dyn System, number: u64, node: NodeId) -> io::Result<Block> {
 fn nodes(system: &dyn System) -> BTreeMap<u64, NodeId> {
     let mut found = BTreeMap::new();
     for name in system.names(NODES).unwrap_or_default() {
-        let Some(node) = name.strip_prefix("node").and_then(|number| number.parse().ok()) else { continue };
+        let Some(node) = name.strip_prefix("node").and_then(|number| number.parse().ok()) else {
+            continue;
+        };
         for link in system.names(&format!("{NODES}/{name}")).unwrap_or_default() {
-            if let Some(number) = link.strip_prefix("memory").and_then(|number| number.parse().ok()) {
+            if let Some(number) = link.strip_prefix("memory").and_then(|number| number.parse().ok())
+            {
                 found.insert(number, NodeId(node));
             }
         }

@@ -164,10 +164,13 @@ impl Inner {
 
     /// Pages of this kind, of all memory or of a zone of a node.
     fn count(&self, kind: u64, zone: Option<(u32, &str)>) -> u64 {
-        let mine = |block: &u64| zone.is_none_or(|zone| zone == (self.node(*block), self.zones[block]));
+        let mine =
+            |block: &u64| zone.is_none_or(|zone| zone == (self.node(*block), self.zones[block]));
         let blocks = self.online.iter().filter(|(number, online)| **online && mine(number));
         blocks
-            .map(|(&number, _)| self.block(number).iter().filter(|&&flags| flags == kind).count() as u64)
+            .map(|(&number, _)| {
+                self.block(number).iter().filter(|&&flags| flags == kind).count() as u64
+            })
             .sum()
     }
 
@@ -182,8 +185,10 @@ impl Inner {
             self.online.remove(&number);
             return Err(Errno::NODEV);
         }
-        let failure =
-            self.failures.iter().find(|((block, prefix), _)| *block == number && word.starts_with(prefix));
+        let failure = self
+            .failures
+            .iter()
+            .find(|((block, prefix), _)| *block == number && word.starts_with(prefix));
         if let Some((_, &errno)) = failure {
             return Err(errno);
         }
@@ -191,7 +196,8 @@ impl Inner {
             "offline" => self.empty(number),
             "online_movable" | "online_kernel" | "online" => {
                 self.fill(number, BLOCK, bit::BUDDY, 0);
-                self.zones.insert(number, if word == "online_movable" { "Movable" } else { "Normal" });
+                self.zones
+                    .insert(number, if word == "online_movable" { "Movable" } else { "Normal" });
                 self.online.insert(number, true);
                 Ok(())
             }
@@ -206,13 +212,16 @@ impl Inner {
             return Err(Errno::BUSY);
         }
         let range = (number * BLOCK) as usize..((number + 1) * BLOCK) as usize;
-        let moving: Vec<usize> = range.clone().filter(|&pfn| self.flags[pfn] != bit::BUDDY).collect();
+        let moving: Vec<usize> =
+            range.clone().filter(|&pfn| self.flags[pfn] != bit::BUDDY).collect();
         let movable = self.zones[&number] == "Movable";
         let mut targets: Vec<usize> = (0..self.flags.len())
             .rev()
             .filter(|pfn| movable || self.zones[&(*pfn as u64 / BLOCK)] != "Movable")
             .filter(|pfn| !range.contains(pfn) && self.flags[*pfn] == bit::BUDDY)
-            .filter(|pfn| self.second_node.is_none() || self.node(*pfn as u64 / BLOCK) != self.node(number))
+            .filter(|pfn| {
+                self.second_node.is_none() || self.node(*pfn as u64 / BLOCK) != self.node(number)
+            })
             .filter(|pfn| self.online.get(&(*pfn as u64 / BLOCK)).copied().unwrap_or(false))
             .take(moving.len())
             .collect();
@@ -240,9 +249,12 @@ impl Inner {
             if node == 1 && (!two || of_zone.is_empty()) {
                 continue;
             }
-            let blocks = of_zone.iter().filter(|number| self.online.get(number) == Some(&true)).count();
-            let (first, last) =
-                (of_zone.first().map_or(0, |first| *first), of_zone.last().map_or(0, |last| last + 1));
+            let blocks =
+                of_zone.iter().filter(|number| self.online.get(number) == Some(&true)).count();
+            let (first, last) = (
+                of_zone.first().map_or(0, |first| *first),
+                of_zone.last().map_or(0, |last| last + 1),
+            );
             text += &format!(
                 "Node {node}, zone {name}\n  pages free     {}\n        min      100\n        low      200\n        high     \
                  300\n        spanned  {}\n        managed  {}\n        protection: (0, 0)\n      nr_zone_inactive_file {}\n  \
@@ -297,7 +309,8 @@ impl System for Fake {
     }
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
-        let number = path.split('/').nth(4).and_then(|name| name.strip_prefix("memory")?.parse().ok());
+        let number =
+            path.split('/').nth(4).and_then(|name| name.strip_prefix("memory")?.parse().ok());
         let number = number.unwrap();
         let (result, pinned) = {
             let mut inner = self.inner();
@@ -318,7 +331,8 @@ impl System for Fake {
                 .map_or(Vec::new(), |_| vec!["node0".to_owned(), "node1".to_owned()]));
         }
         if let Some(node) = directory.strip_prefix("sys/devices/system/node/node") {
-            let mine = inner.online.keys().filter(|number| inner.node(**number).to_string() == node);
+            let mine =
+                inner.online.keys().filter(|number| inner.node(**number).to_string() == node);
             return Ok(mine.map(|number| format!("memory{number}")).collect());
         }
         if directory != "sys/devices/system/memory" {
@@ -361,7 +375,8 @@ impl System for Fake {
     fn now(&self) -> Duration {
         let mut inner = self.inner();
         inner.now_ms += 1;
-        Duration::from_millis(inner.now_ms) + inner.since.map_or(Duration::ZERO, |since| since.elapsed())
+        Duration::from_millis(inner.now_ms)
+            + inner.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     fn cpu_time(&self) -> Duration {

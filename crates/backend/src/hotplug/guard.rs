@@ -267,11 +267,14 @@ impl<'a> Guard<'a> {
         self.trusts = now + REST;
         // Nodes and zones of blocks are looked up anew only when others are off than before.
         self.known = match before.filter(|known| known.settled && known.blocks == ours) {
-            None if ours.is_empty() => Some(Known { blocks: ours, margins: Margins::of([]), settled: true }),
+            None if ours.is_empty() => {
+                Some(Known { blocks: ours, margins: Margins::of([]), settled: true })
+            }
             None => {
                 let look = self.backend.glance()?;
-                let is_off =
-                    |number| look.blocks.get(number).is_some_and(|block| block.state == BlockState::Offline);
+                let is_off = |number| {
+                    look.blocks.get(number).is_some_and(|block| block.state == BlockState::Offline)
+                };
                 let settled = ours.keys().all(is_off);
                 Some(Known { blocks: ours, margins: look.margins(), settled })
             }
@@ -304,7 +307,8 @@ impl<'a> Guard<'a> {
 
     /// Zones are read at each look: nothing else tells that a node alone runs short.
     fn short(&self, floor: Bytes) -> Result<Vec<Short>, Error> {
-        let Some(Known { margins, .. }) = self.known.as_ref().filter(|known| !known.margins.is_empty())
+        let Some(Known { margins, .. }) =
+            self.known.as_ref().filter(|known| !known.margins.is_empty())
         else {
             return Ok(Vec::new());
         };
@@ -375,7 +379,8 @@ mod tests {
     fn a_stall_that_met_another_request_is_not_forgotten() {
         let fake = Fake::new();
         let backend =
-            HotplugBackend::with(Box::new(fake.clone()), Paths::under("/nonexistent".as_ref())).unwrap();
+            HotplugBackend::with(Box::new(fake.clone()), Paths::under("/nonexistent".as_ref()))
+                .unwrap();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
         // Above the floor, but not far: only the stall is a reason.
         let available = look::available(&*backend.system).unwrap();
@@ -414,7 +419,9 @@ mod tests {
         fake.inner().saved.insert(state.to_owned(), "going-offline".to_owned());
         assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
         fake.inner().saved.remove(state);
-        (16..31).filter(|block| *block != 28).for_each(|block| fake.holds(block, Fake::BLOCK_PAGES, 0));
+        (16..31)
+            .filter(|block| *block != 28)
+            .for_each(|block| fake.holds(block, Fake::BLOCK_PAGES, 0));
         guard.trusts = Duration::ZERO;
         assert_eq!(guard.watch(Duration::ZERO).unwrap().unwrap().outcome.slices_done, 1);
     }

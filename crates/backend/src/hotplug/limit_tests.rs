@@ -100,7 +100,10 @@ fn a_guard_wakes_nothing_elsewhere_for_a_node_that_is_short() {
     fills(&fake, (16..BLOCKS - 1).filter(|block| *block != 28));
     fake.inner().failures.insert((28, "online"), Errno::IO);
     let pressure = guard.watch(Duration::ZERO).unwrap().unwrap().outcome;
-    assert_eq!((pressure.slices_done, pressure.slices_failed, pressure.reason), (0, 1, Reason::Power));
+    assert_eq!(
+        (pressure.slices_done, pressure.slices_failed, pressure.reason),
+        (0, 1, Reason::Power)
+    );
     assert_eq!(fake.off(), [12, 13, 14, 28]);
     fake.inner().failures.clear();
     assert_eq!(guard.watch(Duration::ZERO).unwrap().unwrap().outcome.slices_done, 1);
@@ -145,7 +148,10 @@ fn a_node_whose_slices_do_not_wake_keeps_no_other_from_its_own() {
     let left = Pages(BLOCK + BLOCK / 2 + 24 - 300).bytes(Bytes(4096));
     assert_eq!(woken.by, WokenBy::Low(left));
     let outcome = woken.outcome;
-    assert_eq!((outcome.slices_done, outcome.slices_failed, outcome.reason), (2, 1, Reason::NoRoom));
+    assert_eq!(
+        (outcome.slices_done, outcome.slices_failed, outcome.reason),
+        (2, 1, Reason::NoRoom)
+    );
     assert_eq!(fake.off(), [13, 28]);
 }
 
@@ -222,8 +228,11 @@ fn a_pinned_page_does_not_keep_a_request_from_other_slices() {
     }
     drop(inner);
     let backend = fake.backend();
-    let request =
-        Request { deadline: Some(Duration::from_secs(50)), max_slices: Some(1), ..Request::default() };
+    let request = Request {
+        deadline: Some(Duration::from_secs(50)),
+        max_slices: Some(1),
+        ..Request::default()
+    };
     let outcome = backend.request(&request).unwrap();
     assert_eq!((outcome.slices_done, outcome.slices_failed), (1, 1));
     assert!(outcome.elapsed < Duration::from_secs(30), "{:?}", outcome.elapsed);

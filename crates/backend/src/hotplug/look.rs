@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ramslice_types::{
-    Bytes, Contents, Info, NodeId, PageClass, PageRun, Pages, Pfn, Price, Reason, Slice, SliceId, SliceState,
-    Zone, ZoneIndex, ZoneNumber,
+    Bytes, Contents, Info, NodeId, PageClass, PageRun, Pages, Pfn, Price, Reason, Slice, SliceId,
+    SliceState, Zone, ZoneIndex, ZoneNumber,
 };
 
 use super::blocks::{self, Block, BlockState};
@@ -78,20 +78,26 @@ fn state(blocks: &[&Block]) -> SliceState {
 /// The zones with memory as they are now, as far as it matters to where pages go, on a machine whose blocks are of this size.
 pub(super) fn read_rooms(system: &dyn System, block: Pages) -> Result<Vec<Room>, Error> {
     let zones = read_zones(system)?;
-    Ok(zones.iter().filter(|zone| zone.managed > Pages::ZERO).map(|zone| zone.room(block)).collect())
+    Ok(zones
+        .iter()
+        .filter(|zone| zone.managed > Pages::ZERO)
+        .map(|zone| zone.room(block))
+        .collect())
 }
 
 /// All zones, from `/proc/zoneinfo`.
 pub(super) fn read_zones(system: &dyn System) -> Result<Vec<ZoneInfo>, Error> {
     let path = "proc/zoneinfo";
-    let text = system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
+    let text =
+        system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
     Ok(zones::parse(&text))
 }
 
 /// `MemAvailable`.
 pub(super) fn available(system: &dyn System) -> Result<Bytes, Error> {
     let path = "proc/meminfo";
-    let text = system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
+    let text =
+        system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
     zones::meminfo(&text, "MemAvailable")
         .ok_or_else(|| Error::NoCounter { path: system.path(path), name: "MemAvailable" })
 }
@@ -123,9 +129,12 @@ fn walk(
     let mut at = 0;
     while at < pages {
         let length = BATCH.min(pages - at) as usize;
-        let read = system.words(FLAGS, first.0 + at, &mut flags[..length]).map_err(|e| denied(FLAGS, e))?;
-        let counted =
-            system.words(COUNTS, first.0 + at, &mut counts[..length]).map_err(|e| denied(COUNTS, e))?;
+        let read = system
+            .words(FLAGS, first.0 + at, &mut flags[..length])
+            .map_err(|e| denied(FLAGS, e))?;
+        let counted = system
+            .words(COUNTS, first.0 + at, &mut counts[..length])
+            .map_err(|e| denied(COUNTS, e))?;
         // Beyond the last page of all there is no memory.
         flags[read..length].fill(super::page::bit::NOPAGE);
         counts[counted..length].fill(0);
@@ -188,7 +197,11 @@ impl Look {
 
     /// Brings a look up to date without walking again: blocks, zones and what is remembered are as they are now, and pages are
     /// looked at where blocks changed their states. Says whether that could be done: slices may have other bounds now.
-    pub(super) fn refresh(&mut self, system: &dyn System, goes_on: &dyn Fn() -> bool) -> Result<bool, Error> {
+    pub(super) fn refresh(
+        &mut self,
+        system: &dyn System,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
         self.time = system.now();
         let before = std::mem::replace(&mut self.blocks, blocks::read(system)?);
         self.store = Store::read(system)?;
@@ -292,8 +305,10 @@ impl Look {
                 sum.present += self.block_pages();
             }
         }
-        let zone = zone.map_or_else(|| self.zone_at(node, self.first_pfn(numbers[0])), str::to_owned);
-        let online = numbers.iter().filter(|number| self.blocks[number].state == BlockState::Online);
+        let zone =
+            zone.map_or_else(|| self.zone_at(node, self.first_pfn(numbers[0])), str::to_owned);
+        let online =
+            numbers.iter().filter(|number| self.blocks[number].state == BlockState::Online);
         if let Some(info) = self.zone(node, &zone) {
             sum.settle(info.per_cpu);
             for &number in online {
@@ -318,9 +333,16 @@ impl Look {
     }
 
     /// What a block holds.
-    pub(super) fn look_at(&self, system: &dyn System, number: u64, movable: bool) -> Result<Sum, Error> {
+    pub(super) fn look_at(
+        &self,
+        system: &dyn System,
+        number: u64,
+        movable: bool,
+    ) -> Result<Sum, Error> {
         let mut sum = Sum::default();
-        walk(system, self.first_pfn(number), self.block_pages().0, movable, &mut |_, page| sum.add(page))?;
+        walk(system, self.first_pfn(number), self.block_pages().0, movable, &mut |_, page| {
+            sum.add(page)
+        })?;
         Ok(sum)
     }
 
@@ -341,8 +363,14 @@ impl Look {
         let inside = |zone: &&ZoneInfo| {
             zone.node == node && zone.start <= pfn && pfn.0 < zone.start.0 + zone.spanned.0
         };
-        let first = || self.zones.iter().find(|zone| zone.node == node && zone.managed > Pages::ZERO);
-        self.zones.iter().find(inside).or_else(first).map(|zone| zone.name.clone()).unwrap_or_default()
+        let first =
+            || self.zones.iter().find(|zone| zone.node == node && zone.managed > Pages::ZERO);
+        self.zones
+            .iter()
+            .find(inside)
+            .or_else(first)
+            .map(|zone| zone.name.clone())
+            .unwrap_or_default()
     }
 
     pub(super) fn zone_number(&self, part: &Part) -> ZoneNumber {
@@ -362,7 +390,12 @@ impl Look {
 
     /// Blocks of ours that are on again without our doing, or gone: whoever takes one away now is somebody else.
     pub(super) fn brought_back(&self) -> Vec<u64> {
-        self.store.blocks.keys().filter(|number| blocks::is_on(&self.blocks, **number)).copied().collect()
+        self.store
+            .blocks
+            .keys()
+            .filter(|number| blocks::is_on(&self.blocks, **number))
+            .copied()
+            .collect()
     }
 
     /// Off, and not by this program alone.
@@ -399,8 +432,9 @@ impl Look {
 
     /// Zones with memory, or with memory that is offline.
     fn populated(&self) -> impl Iterator<Item = &ZoneInfo> {
-        let some =
-            |zone: &&ZoneInfo| zone.managed + self.offline(|number| self.is_of(number, zone)) > Pages::ZERO;
+        let some = |zone: &&ZoneInfo| {
+            zone.managed + self.offline(|number| self.is_of(number, zone)) > Pages::ZERO
+        };
         self.zones.iter().filter(some)
     }
 
@@ -428,8 +462,11 @@ impl Look {
 
     pub(super) fn zones(&self) -> Vec<Zone> {
         let row = |(index, zone): (u32, &ZoneInfo)| {
-            let mine = || self.parts.iter().filter(|part| part.node == zone.node && part.zone == zone.name);
-            let count = |wanted: &dyn Fn(&Part) -> bool| mine().filter(|part| wanted(part)).count() as u32;
+            let mine = || {
+                self.parts.iter().filter(|part| part.node == zone.node && part.zone == zone.name)
+            };
+            let count =
+                |wanted: &dyn Fn(&Part) -> bool| mine().filter(|part| wanted(part)).count() as u32;
             let offline = self.taken_from(zone);
             Zone {
                 index: ZoneIndex(index),
@@ -503,14 +540,23 @@ impl Look {
                 let mut one = run(Pfn(pfn), Pages(1), page.class);
                 (one.reason, one.flags) = (page.reason, page.flags);
                 one.mappings = u32::try_from(page.mappings).unwrap_or(u32::MAX);
-                let charged = cgroups.get((pfn - first.0) as usize).copied().filter(|&inode| inode != 0);
+                let charged =
+                    cgroups.get((pfn - first.0) as usize).copied().filter(|&inode| inode != 0);
                 one.cgroup_inode =
                     charged.filter(|_| !matches!(page.class, PageClass::Free | PageClass::Hole));
                 push(&mut runs, one);
             })?;
         }
         let (state, reason) = (part.state, self.slice(part).reason);
-        Ok(Contents { slice: id, state, reason, runs, files: Vec::new(), cgroups: Vec::new(), sites: None })
+        Ok(Contents {
+            slice: id,
+            state,
+            reason,
+            runs,
+            files: Vec::new(),
+            cgroups: Vec::new(),
+            sites: None,
+        })
     }
 }
 

@@ -99,8 +99,9 @@ impl Margins {
         let group = |node: Option<NodeId>, kernel| {
             let place = Place { node, kernel };
             let mine = zones.iter().filter(|zone| place.has(zone.node, zone.movable));
-            let (size, off) =
-                mine.fold((Pages::ZERO, Pages::ZERO), |sum, zone| (sum.0 + zone.pages, sum.1 + zone.off));
+            let (size, off) = mine.fold((Pages::ZERO, Pages::ZERO), |sum, zone| {
+                (sum.0 + zone.pages, sum.1 + zone.off)
+            });
             Group { place, size, off: off > Pages::ZERO }
         };
         let mut nodes: Vec<NodeId> = zones.iter().map(|zone| zone.node).collect();
@@ -195,7 +196,8 @@ mod tests {
             )
         };
         let heads = [(0, "Normal", 1000), (1, "Normal", 500), (1, "Movable", 500)];
-        let text = heads.into_iter().zip(free).map(|(head, free)| zone(head, free)).collect::<String>();
+        let text =
+            heads.into_iter().zip(free).map(|(head, free)| zone(head, free)).collect::<String>();
         zones::parse(&text).iter().map(|zone| zone.room(Pages(10))).collect()
     }
 
@@ -228,7 +230,9 @@ mod tests {
         // Each node is to keep 100, and the zones of the kernel 150.
         assert!(keeps([150, 500, 500], loss(0, 50, 0)) && !keeps([149, 500, 500], loss(0, 50, 0)));
         // What moves is room of the other node; its own loses what was free.
-        assert!(keeps([120, 500, 100], loss(0, 50, 30)) && !keeps([119, 500, 100], loss(0, 50, 30)));
+        assert!(
+            keeps([120, 500, 100], loss(0, 50, 30)) && !keeps([119, 500, 100], loss(0, 50, 30))
+        );
         assert!(keeps([120, 130, 0], loss(0, 50, 30)) && !keeps([120, 129, 0], loss(0, 50, 30)));
         // A node that is short already does not stand in the way of what does not touch it.
         assert!(keeps([500, 20, 0], loss(0, 50, 0)));
@@ -261,15 +265,22 @@ mod tests {
         };
         assert_eq!(short([true; 4], [500, 60, 0]), [node(1, 60, 40)]);
         assert_eq!(short([true, false, true, true], [500, 60, 0]), []);
-        let kernel =
-            Short { place: Place { node: None, kernel: true }, available: Pages(120), missing: Pages(30) };
+        let kernel = Short {
+            place: Place { node: None, kernel: true },
+            available: Pages(120),
+            missing: Pages(30),
+        };
         assert_eq!(short([false, true, true, true], [100, 20, 500]), [kernel]);
-        assert_eq!(short([true, true, false, true], [90, 0, 30]), [node(1, 30, 70), node(0, 90, 10)]);
+        assert_eq!(
+            short([true, true, false, true], [90, 0, 30]),
+            [node(1, 30, 70), node(0, 90, 10)]
+        );
     }
 
     #[test]
     fn slices_are_wanted_most_where_memory_is_shortest() {
-        let ratio = |node, movable| margins([true; 4]).ratio(&zones([500, 60, 40]), NodeId(node), movable);
+        let ratio =
+            |node, movable| margins([true; 4]).ratio(&zones([500, 60, 40]), NodeId(node), movable);
         assert!(ratio(1, true) < ratio(0, false));
         assert_eq!(ratio(1, true), ratio(1, false));
         let kernel = |movable| margins([true; 4]).ratio(&zones([30, 30, 500]), NodeId(1), movable);

@@ -32,8 +32,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, Headroom, Info, Outcome, Pages, Price, PriceParameter,
-    Request, SliceId, SliceState, Snapshot, Work, Zone,
+    Backend, BackendError, Bytes, Contents, Detail, Headroom, Info, Outcome, Pages, Price,
+    PriceParameter, Request, SliceId, SliceState, Snapshot, Work, Zone,
 };
 use rustix::event::{Timespec, poll};
 use tracing::debug;
@@ -163,7 +163,8 @@ impl HotplugBackend {
     /// Blocks that somebody else has brought back are no longer ours. While a request runs, that is its own matter.
     fn forget(&self, look: &mut Look) {
         let Ok(_held) = request::alone(&*self.system) else { return };
-        let fresh = Store::read(&*self.system).and_then(|store| Ok((store, blocks::read(&*self.system)?)));
+        let fresh =
+            Store::read(&*self.system).and_then(|store| Ok((store, blocks::read(&*self.system)?)));
         let Ok((mut store, blocks)) = fresh else { return };
         for number in look.brought_back() {
             look.store.blocks.remove(&number);
@@ -196,7 +197,8 @@ impl HotplugBackend {
     /// The last look, brought up to date, if it may still stand for the present.
     fn standing(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<Look>, Error> {
         let last = lock(&self.last).clone();
-        let Some(mut look) = last.filter(|look| self.system.now() < look.walked + look.cost * self.patience)
+        let Some(mut look) =
+            last.filter(|look| self.system.now() < look.walked + look.cost * self.patience)
         else {
             return Ok(None);
         };
@@ -274,8 +276,9 @@ impl Backend for HotplugBackend {
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
-        request
-            .refuse_hold("what memory hotplug has switched off stays off, unless `ramslice guard` runs")?;
+        request.refuse_hold(
+            "what memory hotplug has switched off stays off, unless `ramslice guard` runs",
+        )?;
         Ok(request::run(self, request, Place::default())?)
     }
 
@@ -321,7 +324,11 @@ impl Backend for HotplugBackend {
         Ok(price::parameter(Store::read(&*self.system)?.prices(), parameter))
     }
 
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         Ok(self.change(|store| {
             store.price_100cycles.insert(parameter, value);
         })?)

@@ -100,7 +100,8 @@ fn classify(raw: u64, mappings: u64, movable: bool) -> Page {
 fn flags(raw: u64, class: PageClass) -> PageFlags {
     let swap_backed = raw & (bit::SWAPBACKED | bit::ANON) != 0;
     let flag = |bits: u64, flag: PageFlag| (raw & bits != 0).then_some(flag);
-    if matches!(class, PageClass::Free | PageClass::Hole | PageClass::Reserved | PageClass::Kernel) {
+    if matches!(class, PageClass::Free | PageClass::Hole | PageClass::Reserved | PageClass::Kernel)
+    {
         return PageFlags::default();
     }
     // A stock kernel moves clean cache, too: nothing is ever marked to be dropped.
@@ -218,7 +219,11 @@ impl Sum {
     pub(super) fn never(&self) -> bool {
         matches!(
             self.reason,
-            Reason::Hole | Reason::ZoneEnd | Reason::Boot | Reason::HwPoison | Reason::ForeignOffline
+            Reason::Hole
+                | Reason::ZoneEnd
+                | Reason::Boot
+                | Reason::HwPoison
+                | Reason::ForeignOffline
         )
     }
 
@@ -275,7 +280,10 @@ mod tests {
         let mut walk = Walk::default();
         walk.next(bit::COMPOUND_HEAD | bit::LRU | bit::ANON, 1, false);
         let tail = walk.next(bit::COMPOUND_TAIL, 1, false);
-        assert_eq!((tail.class, tail.reason, tail.tail), (PageClass::Anonymous, Reason::None, true));
+        assert_eq!(
+            (tail.class, tail.reason, tail.tail),
+            (PageClass::Anonymous, Reason::None, true)
+        );
         assert_eq!(walk.next(0, 0, false).class, PageClass::Kernel);
     }
 
@@ -288,7 +296,10 @@ mod tests {
             for _ in 1..PAGEBLOCK {
                 sum.add(&walk.next(bit::COMPOUND_TAIL, mappings, true));
             }
-            assert_eq!((sum.stays, sum.reason, sum.never()), (Pages(PAGEBLOCK), Reason::Hugetlb, false));
+            assert_eq!(
+                (sum.stays, sum.reason, sum.never()),
+                (Pages(PAGEBLOCK), Reason::Hugetlb, false)
+            );
         }
     }
 
@@ -312,7 +323,10 @@ mod tests {
         few.settle(Pages(10));
         assert_eq!((few.counters.free, few.stays, few.reason), (Pages(10), Pages(0), Reason::None));
         many.settle(Pages(9));
-        assert_eq!((many.counters.free, many.stays, many.reason), (Pages(0), Pages(10), Reason::Unmovable));
+        assert_eq!(
+            (many.counters.free, many.stays, many.reason),
+            (Pages(0), Pages(10), Reason::Unmovable)
+        );
     }
 
     #[test]

@@ -29,9 +29,10 @@ pub(super) fn parameter(changed: &Changed, parameter: PriceParameter) -> Price {
 /// Equations 3.1 to 3.3 of a slice of `frames`; mappings are exact.
 pub(super) fn slice(changed: &Changed, frames: Pages, sum: &Sum, stays: bool) -> Price {
     let p = |which| parameter(changed, which);
-    let base = p(PriceParameter::IsolateSlice) + Price((p(PriceParameter::IsolatePage) * frames.0).0 / 1024);
-    let content =
-        p(PriceParameter::MigratePage) * sum.moves.0 + p(PriceParameter::MigrateMapping) * sum.mappings;
+    let base = p(PriceParameter::IsolateSlice)
+        + Price((p(PriceParameter::IsolatePage) * frames.0).0 / 1024);
+    let content = p(PriceParameter::MigratePage) * sum.moves.0
+        + p(PriceParameter::MigrateMapping) * sum.mappings;
     let offset = if stays { p(PriceParameter::Unreclaimable) } else { Price::ZERO };
     base + content + offset
 }
@@ -55,9 +56,15 @@ mod tests {
     fn pages_and_each_of_their_mappings_cost() {
         let sum = Sum { moves: Pages(10), mappings: 25, ..Sum::default() };
         let empty = slice(&Changed::new(), Pages(1024), &Sum::default(), false);
-        assert_eq!(slice(&Changed::new(), Pages(1024), &sum, false), empty + Price(10 * 100 + 25 * 29));
+        assert_eq!(
+            slice(&Changed::new(), Pages(1024), &sum, false),
+            empty + Price(10 * 100 + 25 * 29)
+        );
         assert_eq!(destinations(&Changed::new(), &sum), Price(10));
-        assert_eq!(slice(&Changed::new(), Pages(1024), &Sum::default(), true), empty + Price(1_000_000_000));
+        assert_eq!(
+            slice(&Changed::new(), Pages(1024), &Sum::default(), true),
+            empty + Price(1_000_000_000)
+        );
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ramslice_types::{Budget, Bytes, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState, Work};
+use ramslice_types::{
+    Budget, Bytes, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState, Work,
+};
 use rustix::io::Errno;
 use tracing::{debug, warn};
 
@@ -38,7 +40,11 @@ pub(super) fn alone(system: &dyn System) -> Result<Held, Error> {
 }
 
 /// Carries out a request; one that wakes slices leaves alone those that are not in this place.
-pub(super) fn run(backend: &HotplugBackend, request: &Request, place: Place) -> Result<Outcome, Error> {
+pub(super) fn run(
+    backend: &HotplugBackend,
+    request: &Request,
+    place: Place,
+) -> Result<Outcome, Error> {
     let system = &*backend.system;
     let _held = if request.dry_run { None } else { Some(alone(system)?) };
     let began = system.now();
@@ -54,8 +60,18 @@ pub(super) fn run(backend: &HotplugBackend, request: &Request, place: Place) -> 
     limits.end = system.now() + request.deadline.unwrap_or(DEADLINE);
     let (outcome, spent, work) = (Outcome::default(), Price::ZERO, Work::default());
     let margins = look.margins();
-    let mut run =
-        Run { backend, system, request, place, look, margins, outcome, spent, limits: &limits, work };
+    let mut run = Run {
+        backend,
+        system,
+        request,
+        place,
+        look,
+        margins,
+        outcome,
+        spent,
+        limits: &limits,
+        work,
+    };
     for number in run.look.brought_back() {
         run.look.store.blocks.remove(&number);
     }
@@ -72,7 +88,11 @@ pub(super) fn run(backend: &HotplugBackend, request: &Request, place: Place) -> 
 
 /// What a request needs to see: pages of those slices alone that it may empty. Where the last look may still stand for the present
 /// it does; each slice is looked at anew before it is emptied.
-fn look_for(backend: &HotplugBackend, request: &Request, limits: &Limits<'_>) -> Result<Look, Error> {
+fn look_for(
+    backend: &HotplugBackend,
+    request: &Request,
+    limits: &Limits<'_>,
+) -> Result<Look, Error> {
     if request.op.wakes() {
         return backend.glance();
     }
@@ -186,7 +206,8 @@ impl Run<'_> {
 
     fn stop(&mut self, stop: &Stop, fails: bool) {
         self.outcome.reason = stop.reason;
-        self.outcome.status_errno = if fails { stop.errno.raw_os_error().unsigned_abs() } else { 0 };
+        self.outcome.status_errno =
+            if fails { stop.errno.raw_os_error().unsigned_abs() } else { 0 };
     }
 
     /// The slices in the request's node and zone.
@@ -339,7 +360,9 @@ impl Run<'_> {
         });
         match &result {
             Ok(()) => drop(self.look.store.failures.remove(&part.blocks[0])),
-            Err(stop) if !matches!(stop.reason, Reason::Signal | Reason::Pressure | Reason::State) => {
+            Err(stop)
+                if !matches!(stop.reason, Reason::Signal | Reason::Pressure | Reason::State) =>
+            {
                 self.look.store.fail(part.blocks[0], stop.reason, self.system.now());
             }
             Err(_) => {}
@@ -373,7 +396,8 @@ impl Run<'_> {
             return Err(stop);
         }
         // What somebody else has brought back meanwhile is not off.
-        let off = |&number: &u64| blocks::state(self.system, number).ok() == Some(BlockState::Offline);
+        let off =
+            |&number: &u64| blocks::state(self.system, number).ok() == Some(BlockState::Offline);
         if part.blocks.iter().all(off) { Ok(()) } else { Err(Stop::new(Reason::State)) }
     }
 
@@ -394,8 +418,9 @@ impl Run<'_> {
         let path = file(number, "state");
         let gives_up = !matches!(self.request.op, Op::Offline(_));
         let emptying = Emptying::new(self.limits, &self.look, number, gives_up, users.len());
-        let result = alarm::within(left, || emptying.ends(), || self.system.write(&path, "offline"))
-            .and_then(|result| result);
+        let result =
+            alarm::within(left, || emptying.ends(), || self.system.write(&path, "offline"))
+                .and_then(|result| result);
         let stuck = emptying.was_stuck();
         let Err(error) = result else {
             if let Some(block) = self.look.blocks.get_mut(&number) {
@@ -418,7 +443,9 @@ impl Run<'_> {
         let stop = |reason| Stop { errno, ..Stop::new(reason) };
         match errno {
             Errno::INTR if self.limits.memory_is_wanted() => return stop(Reason::Pressure),
-            Errno::INTR if self.system.now() < self.limits.end && !stuck => return stop(Reason::Signal),
+            Errno::INTR if self.system.now() < self.limits.end && !stuck => {
+                return stop(Reason::Signal);
+            }
             Errno::INTR => {
                 // Nothing new comes into a block that is being emptied. If all but a few pages left, these are held.
                 let after = self.look.users(self.system, number).unwrap_or_default();
@@ -532,7 +559,8 @@ impl Run<'_> {
             // Where least is left, and there from below. If all come back, the order does not matter.
             let at = if self.request.max_slices.is_some() && !self.margins.is_empty() {
                 let zones = look::read_rooms(self.system, self.look.block_pages())?;
-                let ratio = |part: &Part| self.margins.ratio(&zones, part.node, part.zone == "Movable");
+                let ratio =
+                    |part: &Part| self.margins.ratio(&zones, part.node, part.zone == "Movable");
                 (0..parts.len()).min_by_key(|&at| ratio(&parts[at])).unwrap_or(0)
             } else {
                 0
@@ -571,14 +599,18 @@ impl Run<'_> {
     /// Pages that the kernel has migrated so far, whoever wanted it.
     fn migrated(&self) -> Pages {
         let text = self.system.text("proc/vmstat").unwrap_or_default();
-        let number = text.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());
+        let number =
+            text.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());
         Pages(number.unwrap_or(0))
     }
 
     /// CPU time in units of 100 cycles, all of them by one clock.
     fn cycles(&mut self, time: Duration) -> Price {
         let clock_khz = *self.look.store.clock_khz.get_or_insert(self.backend.clock_khz);
-        Price(u64::try_from(time.as_nanos() * u128::from(clock_khz) / 100_000_000).unwrap_or(u64::MAX))
+        Price(
+            u64::try_from(time.as_nanos() * u128::from(clock_khz) / 100_000_000)
+                .unwrap_or(u64::MAX),
+        )
     }
 
     /// Writes down what was done.

@@ -57,7 +57,9 @@ impl Store {
     pub(super) fn save(&self, system: &dyn System) -> Result<(), Error> {
         let text = serde_json::to_string(self)
             .map_err(|source| Error::State { path: system.path(STATE), source })?;
-        system.save(STATE, &text).map_err(|source| failed(system.path(STATE), Access::Write, source))
+        system
+            .save(STATE, &text)
+            .map_err(|source| failed(system.path(STATE), Access::Write, source))
     }
 
     pub(super) fn blocks_per_slice(&self, block: Bytes) -> u64 {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ramslice_conformance::{Settings, check};
 use ramslice_types::{
-    Backend, Budget, Bytes, Detail, ErrorKind, Op, Outcome, PageClass, Pages, Price, PriceParameter, Reason,
-    Request, SliceId, SliceState,
+    Backend, Budget, Bytes, Detail, ErrorKind, Op, Outcome, PageClass, Pages, Price,
+    PriceParameter, Reason, Request, SliceId, SliceState,
 };
 use rustix::io::Errno;
 
@@ -17,7 +17,8 @@ use crate::paths::Paths;
 fn machine() -> (Fake, HotplugBackend) {
     let fake = Fake::new();
     let backend =
-        HotplugBackend::with(Box::new(fake.clone()), Paths::under("/nonexistent".as_ref())).unwrap();
+        HotplugBackend::with(Box::new(fake.clone()), Paths::under("/nonexistent".as_ref()))
+            .unwrap();
     (fake, backend)
 }
 
@@ -89,7 +90,10 @@ fn enough_stays_available_and_it_says_so() {
     let left = fake.inner().online.values().filter(|online| **online).count();
     assert!((6..=12).contains(&left), "{left}");
     let awake = backend.snapshot().unwrap().slices.into_iter().rev();
-    let next = awake.into_iter().find(|slice| slice.state == SliceState::Online && slice.id.0 > 5).unwrap();
+    let next = awake
+        .into_iter()
+        .find(|slice| slice.state == SliceState::Online && slice.id.0 > 5)
+        .unwrap();
     assert_eq!(why(&offline(&backend, next.id.0)), (Reason::AwakeReserve, errno(Errno::NOMEM)));
 }
 
@@ -101,7 +105,8 @@ fn what_blocks_a_slice_is_told_without_touching_it() {
     }
     assert_eq!(fake.inner().writes, []);
     let contents = backend.contents(SliceId(1), Detail::default()).unwrap();
-    let blocking: Vec<_> = contents.blocking().map(|run| (run.class, run.pages, run.reason)).collect();
+    let blocking: Vec<_> =
+        contents.blocking().map(|run| (run.class, run.pages, run.reason)).collect();
     assert_eq!(blocking, [(PageClass::Slab, Pages(10), Reason::Slab)]);
 }
 
@@ -123,7 +128,8 @@ fn a_failure_half_way_brings_back_what_is_off_to_the_zone_it_was_in() {
         let outcome = offline(&backend, 13);
         assert!(!outcome.is_ok() && outcome.slices_failed == 1, "{failing:?}: {outcome:?}");
         let inner = fake.inner();
-        let words: Vec<_> = inner.writes.iter().map(|(number, word)| (*number, word.as_str())).collect();
+        let words: Vec<_> =
+            inner.writes.iter().map(|(number, word)| (*number, word.as_str())).collect();
         assert_eq!(words, [(27, "offline"), (26, "offline"), (27, "online_movable")]);
         assert_eq!((inner.offline(), inner.zones[&27]), (vec![], "Movable"));
         drop(inner);
@@ -155,10 +161,14 @@ fn at_the_deadline_pages_that_are_still_there_are_called_pinned_if_the_others_le
     inner.failures.insert((5, "offline"), Errno::INTR);
     inner.write_ms = 2000;
     drop(inner);
-    let request = Request { deadline: Some(Duration::from_secs(1)), ..Request::new(Op::Offline(SliceId(5))) };
+    let request =
+        Request { deadline: Some(Duration::from_secs(1)), ..Request::new(Op::Offline(SliceId(5))) };
     let outcome = backend.request(&request).unwrap();
     // Nothing at all had left.
-    assert_eq!((why(&outcome), outcome.failed), ((Reason::Deadline, errno(Errno::TIMEDOUT)), Pages(400)));
+    assert_eq!(
+        (why(&outcome), outcome.failed),
+        ((Reason::Deadline, errno(Errno::TIMEDOUT)), Pages(400))
+    );
 }
 
 #[test]
@@ -233,7 +243,9 @@ fn all_cycles_since_boot_are_of_one_clock_whatever_the_cpu_runs_at() {
     let fresh = |file: &str, khz: &str| {
         let fake = Fake::new();
         mhz(&fake, "3512.5");
-        fake.inner().saved.insert(format!("sys/devices/system/cpu/cpu0/cpufreq/{file}"), khz.to_owned());
+        fake.inner()
+            .saved
+            .insert(format!("sys/devices/system/cpu/cpu0/cpufreq/{file}"), khz.to_owned());
         clock(&fake.backend())
     };
     assert_eq!(fresh("base_frequency", "2100000"), 2_100_000);
@@ -247,14 +259,18 @@ fn blocks_that_somebody_else_took_away_are_left_to_them_unless_named() {
     fake.inner().by_hand(12, false);
     offline(&backend, 31);
     let all = backend.machine().unwrap();
-    let off: Vec<_> = all.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline).collect();
+    let off: Vec<_> =
+        all.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline).collect();
     let held: Vec<_> = off.iter().map(|slice| (slice.id.0, slice.held)).collect();
     assert_eq!(held, [(12, true), (31, false)]);
     // What nobody here can have back is not a part of this machine.
     let pages = (all.info.managed_pages, all.info.offline_pages, all.info.held_pages);
     assert_eq!(pages, (Pages((BLOCKS - 1) * BLOCK), Pages(BLOCK), Pages(BLOCK)));
-    let zones: Vec<_> =
-        all.zones.iter().map(|zone| (zone.nr_offline, zone.nr_held, zone.offline_pages.0)).collect();
+    let zones: Vec<_> = all
+        .zones
+        .iter()
+        .map(|zone| (zone.nr_offline, zone.nr_held, zone.offline_pages.0))
+        .collect();
     assert_eq!(zones, [(1, 1, 0), (1, 0, BLOCK)]);
 
     assert_eq!(backend.request(&Request::new(Op::OnlineAll)).unwrap().slices_done, 1);
@@ -285,7 +301,10 @@ fn with_its_memory_damaged_it_wakes_nothing_by_itself_and_names_what_wakes() {
     fake.inner().saved.insert(STATE.to_owned(), "{".to_owned());
     let all = Request::new(Op::OnlineAll);
     let said = backend.request(&all).unwrap_err().to_string();
-    assert!(said.contains("remove it, then `ramslice --backend stock slices --state offline`"), "{said}");
+    assert!(
+        said.contains("remove it, then `ramslice --backend stock slices --state offline`"),
+        "{said}"
+    );
     fake.inner().saved.remove(STATE);
     // Nobody knows which of the two is ours.
     assert_eq!(backend.request(&all).unwrap().slices_done, 0);
@@ -329,9 +348,11 @@ fn a_request_looks_at_the_pages_that_it_is_about() {
     };
     // Once to find out, once more before it is done, once for who is there if it fails.
     assert_eq!(pages(&Request::new(Op::Offline(SliceId(31)))), 3);
-    let movable = machine().1.zones().unwrap().iter().find(|zone| zone.name == "Movable").unwrap().zone;
+    let movable =
+        machine().1.zones().unwrap().iter().find(|zone| zone.name == "Movable").unwrap().zone;
     // Of its zone the seven that are on, and one of them once more.
-    let request = Request { zone: Some(movable), max_slices: Some(1), dry_run: true, ..Request::default() };
+    let request =
+        Request { zone: Some(movable), max_slices: Some(1), dry_run: true, ..Request::default() };
     assert_eq!(pages(&request), 8);
 }
 
@@ -356,14 +377,18 @@ fn what_was_empty_at_the_look_and_is_not_now_stays_and_is_known_from_then_on() {
 fn a_deadline_is_for_what_is_done_and_a_look_of_any_length_can_be_ended() {
     let (fake, backend) = machine();
     fake.inner().batch_ms = 1000;
-    let request =
-        Request { deadline: Some(Duration::from_secs(30)), max_slices: Some(1), ..Request::default() };
+    let request = Request {
+        deadline: Some(Duration::from_secs(30)),
+        max_slices: Some(1),
+        ..Request::default()
+    };
     let outcome = backend.request(&request).unwrap();
     assert_eq!((outcome.slices_done, why(&outcome)), (1, (Reason::None, 0)));
     assert!(outcome.elapsed > Duration::from_mins(1), "{:?}", outcome.elapsed);
     let left = std::sync::atomic::AtomicU32::new(5);
     let (_, backend) = machine();
-    let backend = backend.asking(move || left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 1);
+    let backend =
+        backend.asking(move || left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 1);
     let error = backend.snapshot().unwrap_err();
     assert!(error.to_string().contains("kpageflags"), "{error}");
 }
@@ -398,7 +423,8 @@ fn zones_and_slices_of_a_machine_are_of_one_moment_while_somebody_else_switches(
         });
         let agree = (0..60).all(|_| {
             let machine = backend.machine().unwrap();
-            let off = machine.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline);
+            let off =
+                machine.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline);
             let zones: u32 = machine.zones.iter().map(|zone| zone.nr_offline).sum();
             zones as usize == off.count()
         });
@@ -520,7 +546,8 @@ fn pages_of_a_new_kind_in_the_middle_are_a_run_of_their_own() {
     let (fake, backend) = machine();
     fake.inner().fill(2, 3, ANON, 4);
     let contents = backend.contents(SliceId(2), Detail::default()).unwrap();
-    let runs: Vec<_> = contents.runs.iter().map(|run| (run.class, run.pages.0, run.mappings)).collect();
+    let runs: Vec<_> =
+        contents.runs.iter().map(|run| (run.class, run.pages.0, run.mappings)).collect();
     let free = BLOCK - 100;
     assert_eq!(
         runs,

@@ -30,7 +30,8 @@ impl ZoneInfo {
     /// others, the kernel takes the one that the block lies in, and Normal if that is none.
     pub(super) fn loses_end(&self, first: Pfn, end: Pfn) -> bool {
         let zone_end = self.start.0 + self.spanned.0;
-        !matches!(self.name.as_str(), "Normal" | "Movable") && (first <= self.start || end.0 >= zone_end)
+        !matches!(self.name.as_str(), "Normal" | "Movable")
+            && (first <= self.start || end.0 >= zone_end)
     }
 
     /// The floor under its free pages: as the patched kernel's, where a block is what wakes at once.
@@ -59,7 +60,12 @@ pub struct Room {
 /// Whether zones with memory keep their reserves when a slice of one of them goes with so many `free` pages, and so many that
 /// move. Memory hotplug moves them to other nodes if there are any; to Movable only what was in Movable; else to the highest zone
 /// first, and what finds no room there stays in the slice's own (`do_migrate_range()` and `alloc_migration_target()` of Linux 6.12).
-pub fn keeps_reserves(zones: &[Room], own: (NodeId, ZoneNumber), free: Pages, moves: Pages) -> bool {
+pub fn keeps_reserves(
+    zones: &[Room],
+    own: (NodeId, ZoneNumber),
+    free: Pages,
+    moves: Pages,
+) -> bool {
     let Some(own) = zones.iter().find(|zone| (zone.node, zone.zone) == own) else { return true };
     let other_nodes = zones.iter().any(|zone| zone.node != own.node);
     let takes = |zone: &&Room| {
@@ -88,7 +94,8 @@ pub(super) fn parse(text: &str) -> Vec<ZoneInfo> {
         }
         let Some(zone) = zones.last_mut() else { continue };
         let words: Vec<&str> = line.split_whitespace().collect();
-        let pages = |at: usize| Pages(words.get(at).and_then(|word| word.parse().ok()).unwrap_or(0));
+        let pages =
+            |at: usize| Pages(words.get(at).and_then(|word| word.parse().ok()).unwrap_or(0));
         match words.as_slice() {
             ["pages", "free", ..] => zone.free = pages(2),
             ["low", _] => zone.low = pages(1),
@@ -100,7 +107,8 @@ pub(super) fn parse(text: &str) -> Vec<ZoneInfo> {
             ["count:", _] => zone.per_cpu += pages(1),
             ["protection:", ..] => {
                 let numbers = line.split(|letter: char| !letter.is_ascii_digit());
-                zone.lowmem_reserve = Pages(numbers.filter_map(|word| word.parse().ok()).max().unwrap_or(0));
+                zone.lowmem_reserve =
+                    Pages(numbers.filter_map(|word| word.parse().ok()).max().unwrap_or(0));
             }
             _ => {}
         }
@@ -202,7 +210,10 @@ Node 1, zone  Movable
         assert_eq!(names, [(0, 0, "DMA32"), (0, 1, "Normal"), (1, 0, "Movable")]);
         let dma32 = &zones[0];
         assert_eq!((dma32.free, dma32.low), (Pages(462_840), Pages(7020)));
-        assert_eq!((dma32.managed, dma32.spanned, dma32.start), (Pages(502_000), Pages(520_159), Pfn(4096)));
+        assert_eq!(
+            (dma32.managed, dma32.spanned, dma32.start),
+            (Pages(502_000), Pages(520_159), Pfn(4096))
+        );
         assert_eq!((dma32.lowmem_reserve, dma32.per_cpu), (Pages(935), Pages(300)));
     }
 
@@ -222,7 +233,10 @@ Node 1, zone  Movable
     #[test]
     fn only_zones_that_cannot_be_named_keep_their_ends() {
         let zones = parse(ZONEINFO);
-        assert!(zones[0].loses_end(Pfn(491_520), Pfn(524_288)) && zones[0].loses_end(Pfn(0), Pfn(32_768)));
+        assert!(
+            zones[0].loses_end(Pfn(491_520), Pfn(524_288))
+                && zones[0].loses_end(Pfn(0), Pfn(32_768))
+        );
         assert!(!zones[0].loses_end(Pfn(32_768), Pfn(65_536)));
         assert!(!zones[2].loses_end(Pfn(8192), Pfn(8200)));
     }
@@ -246,8 +260,12 @@ Node 1, zone  Movable
             assert!(keeps(&one, own, most) && !keeps(&one, own, most + 1), "{own:?}");
         }
         // Of two nodes the other one takes everything.
-        let two =
-            [zone(0, 2, false, 160), zone(0, 3, true, 160), zone(1, 2, false, 400), zone(1, 3, true, 600)];
+        let two = [
+            zone(0, 2, false, 160),
+            zone(0, 3, true, 160),
+            zone(1, 2, false, 400),
+            zone(1, 3, true, 600),
+        ];
         for (own, most) in [((0, 2), 300), ((0, 3), 800), ((1, 2), 60)] {
             assert!(keeps(&two, own, most) && !keeps(&two, own, most + 1), "{own:?}");
         }

@@ -65,7 +65,10 @@ mod tests {
     fn sleep(seconds: i64) -> rustix::io::Result<usize> {
         let (read, _write) = rustix::pipe::pipe().unwrap();
         let mut fds = [rustix::event::PollFd::new(&read, rustix::event::PollFlags::IN)];
-        rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 }))
+        rustix::event::poll(
+            &mut fds,
+            Some(&rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 }),
+        )
     }
 
     #[test]
@@ -80,7 +83,8 @@ mod tests {
     fn a_call_that_somebody_else_waits_for_is_interrupted() {
         let start = Instant::now();
         let result =
-            within(Duration::from_mins(1), || start.elapsed().as_millis() > 50, || sleep(60)).unwrap();
+            within(Duration::from_mins(1), || start.elapsed().as_millis() > 50, || sleep(60))
+                .unwrap();
         assert_eq!(result, Err(rustix::io::Errno::INTR));
         assert!(start.elapsed() < Duration::from_secs(30));
     }

@@ -29,7 +29,10 @@ pub(crate) fn zone(fd: impl AsFd, arg: &mut uapi::ZoneInfo) -> io::Result<()> {
 }
 
 /// Fills `rows`; the head comes back in any case, for its `nr` after `ENOSPC`.
-pub(crate) fn snapshot(fd: impl AsFd, rows: &mut [uapi::SliceInfo]) -> (io::Result<()>, uapi::Snapshot) {
+pub(crate) fn snapshot(
+    fd: impl AsFd,
+    rows: &mut [uapi::SliceInfo],
+) -> (io::Result<()>, uapi::Snapshot) {
     let mut arg = uapi::Snapshot {
         size: uapi::Snapshot::SIZE,
         entry_size: uapi::SliceInfo::SIZE,

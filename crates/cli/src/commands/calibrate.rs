@@ -11,7 +11,9 @@ use ramslice_calibrate::{
     check_conditions, check_everyday, check_refit, check_samples, everyday, report,
 };
 use ramslice_fragment::Amount;
-use ramslice_types::{Backend, BackendError, Bytes, Price, PriceParameter, SCHEMA_VERSION, parse_bytes};
+use ramslice_types::{
+    Backend, BackendError, Bytes, Price, PriceParameter, SCHEMA_VERSION, parse_bytes,
+};
 use serde::Serialize;
 
 use super::calibrate_show;
@@ -103,7 +105,9 @@ struct Body<'a> {
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     if context.saved().is_some() && !args.command.is_empty() {
-        return Err(UsageError("with --from nothing is measured: it takes no COMMAND".to_owned()).into());
+        return Err(
+            UsageError("with --from nothing is measured: it takes no COMMAND".to_owned()).into()
+        );
     }
     let (samples, backend) = match context.saved() {
         Some(path) => (load(path)?, None),
@@ -135,7 +139,8 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     }
     let installed = args.install && worse.is_none();
     if context.json() {
-        let mut drift = Drift::new(Coefficients::in_force(&samples.parameters), DriftSettings::default());
+        let mut drift =
+            Drift::new(Coefficients::in_force(&samples.parameters), DriftSettings::default());
         samples.samples.iter().cloned().for_each(|sample| {
             drift.observe(sample);
         });
@@ -171,7 +176,9 @@ fn measure(args: &Args, backend: &dyn Backend, context: &Context) -> Result<Samp
     }
     // Opened first: minutes of work should not end at a name that cannot be written.
     let file = match &args.output {
-        Some(path) => Some(File::create(path).with_context(|| format!("creating {}", path.display()))?),
+        Some(path) => {
+            Some(File::create(path).with_context(|| format!("creating {}", path.display()))?)
+        }
         None => None,
     };
     let plan = Plan {
@@ -224,13 +231,15 @@ fn load(path: &Path) -> Result<Samples> {
         ))
         .into());
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let saved: SamplesFile = serde_json::from_str(&text).with_context(|| {
         format!("{}: not a file of samples, as `ramslice calibrate -o` saves", path.display())
     })?;
     if saved.schema_version != SCHEMA_VERSION {
         let (path, found) = (path.display(), saved.schema_version);
-        let message = format!("{path} has schema_version {found}, this program knows {SCHEMA_VERSION}");
+        let message =
+            format!("{path} has schema_version {found}, this program knows {SCHEMA_VERSION}");
         return Err(UsageError(message).into());
     }
     Ok(saved.samples)
@@ -243,7 +252,9 @@ fn reason_against(report: &Report, of_every_day: bool) -> Option<String> {
     }
     let why = match report.is_better() {
         Some(true) => return None,
-        Some(false) => "on what programs left in memory, the parameters in force have smaller errors",
+        Some(false) => {
+            "on what programs left in memory, the parameters in force have smaller errors"
+        }
         None => "no slice with what programs left in memory could be emptied: nothing to judge by",
     };
     Some(why.to_owned())

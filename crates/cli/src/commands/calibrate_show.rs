@@ -8,7 +8,12 @@ use ramslice_types::{Bytes, PriceParameter};
 
 use crate::render::{Align, Screen, Table};
 
-pub(super) fn write(out: &mut dyn Write, screen: &Screen, samples: &Samples, report: &Report) -> Result<()> {
+pub(super) fn write(
+    out: &mut dyn Write,
+    screen: &Screen,
+    samples: &Samples,
+    report: &Report,
+) -> Result<()> {
     let (artificial, programs) = (samples.artificial(), samples.programs());
     let gathered = samples.everyday();
     let of_every_day = artificial.is_empty() && !gathered.is_empty();

@@ -13,8 +13,8 @@ use ramslice_calibrate::{
 };
 use ramslice_fragment::{Amount, Error as FillError, Fragmented, Mix, Plan as Fill, Probability};
 use ramslice_types::{
-    Backend, Bytes, CacheChoice, Detail, ErrorKind, Info, Op, Outcome, Pages, PriceParameter, Random,
-    Request, Slice, SliceId, SliceState,
+    Backend, Bytes, CacheChoice, Detail, ErrorKind, Info, Op, Outcome, Pages, PriceParameter,
+    Random, Request, Slice, SliceId, SliceState,
 };
 
 use super::child::NotStarted;
@@ -50,7 +50,14 @@ const DOWN: (f64, f64) = (1.0, 0.0);
 
 /// Those of the thesis' §4.2.2, from few pages to many, and those of §4.2.3, of all kinds.
 const MIXTURES: [Mixture; 8] = [
-    Mixture { name: "cache", experiment: Experiment::Cache, free: DOWN, anon: NONE, file: UP, map_count: 1 },
+    Mixture {
+        name: "cache",
+        experiment: Experiment::Cache,
+        free: DOWN,
+        anon: NONE,
+        file: UP,
+        map_count: 1,
+    },
     mapped("mapped once", 1),
     mapped("mapped twice", 2),
     mapped("mapped 4 times", 4),
@@ -89,7 +96,11 @@ const TRIES: u32 = 100;
 /// Takes all samples.
 pub(super) fn take(plan: &Plan, backend: &dyn Backend, interrupt: &Interrupt) -> Result<Samples> {
     let info = backend.info()?;
-    if backend.snapshot()?.slices.iter().any(|slice| slice.state != SliceState::Online && slice.present.0 > 0)
+    if backend
+        .snapshot()?
+        .slices
+        .iter()
+        .any(|slice| slice.state != SliceState::Online && slice.present.0 > 0)
     {
         bail!(
             "slices are off, and their size cannot change meanwhile: wake them with `ramslice online --all` first"
@@ -112,8 +123,8 @@ pub(super) fn take(plan: &Plan, backend: &dyn Backend, interrupt: &Interrupt) ->
         progress: Progress::new(plan.silent, Duration::ZERO),
     };
     let mut mixtures = MIXTURES.iter();
-    let noise =
-        taker.steadiness(size, |taker| mixtures.next().map_or(Ok(()), |first| taker.mixture(first)))?;
+    let noise = taker
+        .steadiness(size, |taker| mixtures.next().map_or(Ok(()), |first| taker.mixture(first)))?;
     for mixture in mixtures {
         taker.mixture(mixture)?;
     }
@@ -275,7 +286,11 @@ impl Taker<'_> {
     }
 
     /// How much the cost of the same empty slice varies. Where none is empty, `leave_some` is done first.
-    fn steadiness(&mut self, size: Bytes, leave_some: impl FnOnce(&mut Self) -> Result<()>) -> Result<f64> {
+    fn steadiness(
+        &mut self,
+        size: Bytes,
+        leave_some: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<f64> {
         let mut costs = self.empties(size)?;
         if costs.is_empty() {
             leave_some(self)?;
@@ -324,7 +339,12 @@ impl Taker<'_> {
         };
         let (interrupt, progress, taken) = (self.interrupt, &self.progress, self.samples.len());
         let made = Fragmented::make(&fill, |step| {
-            progress.show(sampling(mixture.name, (step.done * 100 / step.total.max(1)) as u32, 100, taken));
+            progress.show(sampling(
+                mixture.name,
+                (step.done * 100 / step.total.max(1)) as u32,
+                100,
+                taken,
+            ));
             !interrupt.requested()
         });
         let made = match made {
@@ -334,7 +354,12 @@ impl Taker<'_> {
         let mut tries = 0;
         let mut taken = 0;
         while taken < self.plan.per_mixture && tries < TRIES_EACH * self.plan.per_mixture {
-            self.progress.show(sampling(mixture.name, taken, self.plan.per_mixture, self.samples.len()));
+            self.progress.show(sampling(
+                mixture.name,
+                taken,
+                self.plan.per_mixture,
+                self.samples.len(),
+            ));
             let ids = self.eligible(|slice| slice.counters.free < slice.present)?;
             if ids.is_empty() {
                 break;
@@ -350,12 +375,14 @@ impl Taker<'_> {
 
     /// What programs hold, or leave there while the command runs.
     fn programs(&mut self) -> Result<()> {
-        let label = self.plan.command.first().map_or("as found", |program| name_of(program)).to_owned();
+        let label =
+            self.plan.command.first().map_or("as found", |program| name_of(program)).to_owned();
         let mut running = Running::start(&self.plan.command)?;
         let (mut taken, mut tries) = (0, 0);
         loop {
             let goes_on = running.goes_on()?;
-            if !goes_on && (taken >= self.plan.held_out || tries >= TRIES_EACH * self.plan.held_out) {
+            if !goes_on && (taken >= self.plan.held_out || tries >= TRIES_EACH * self.plan.held_out)
+            {
                 return Ok(());
             }
             self.check()?;
@@ -388,8 +415,11 @@ impl Taker<'_> {
         }
         let before = self.backend.work()?;
         // What the formula prices: cache is dropped, in destinations where there is no room else.
-        let request =
-            Request { cache: CacheChoice::Drop, ignore_backoff: true, ..Request::new(Op::Offline(id)) };
+        let request = Request {
+            cache: CacheChoice::Drop,
+            ignore_backoff: true,
+            ..Request::new(Op::Offline(id))
+        };
         // From here on it may be off, whatever else happens.
         self.found.off.set(Some(id));
         let outcome = match self.backend.request(&request) {
@@ -448,7 +478,8 @@ fn told(origin: Origin, operations: &Operations) -> Origin {
         Origin::Artificial(Experiment::Cache) => operations.moved.0 <= hint,
         Origin::Artificial(Experiment::Mapped(count)) => {
             let expected = operations.moved.0 * u64::from(count);
-            operations.dropped.0 <= hint && operations.mappings.abs_diff(expected) <= expected / 20 + hint
+            operations.dropped.0 <= hint
+                && operations.mappings.abs_diff(expected) <= expected / 20 + hint
         }
         _ => true,
     };
@@ -458,7 +489,11 @@ fn told(origin: Origin, operations: &Operations) -> Origin {
 /// The line about what is being done: its share, and the samples so far.
 fn sampling(what: &str, done: u32, of: u32, samples: usize) -> impl FnOnce(Duration) -> String {
     move |elapsed| {
-        format!("{samples} samples, {:.0} s: {what}, {} %", elapsed.as_secs_f64(), 100 * done / of.max(1))
+        format!(
+            "{samples} samples, {:.0} s: {what}, {} %",
+            elapsed.as_secs_f64(),
+            100 * done / of.max(1)
+        )
     }
 }
 
@@ -480,7 +515,8 @@ mod tests {
     /// A machine of which one slice is empty.
     fn machine() -> ReplayBackend {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/guest-pages.json");
-        let mut machine: Machine = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let mut machine: Machine =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let frames = machine.info.slice_pages();
         let free = PageRun {
             pfn: Pfn(u64::from(EMPTY_SLICE.0) * frames.0),
@@ -508,7 +544,10 @@ mod tests {
         ReplayBackend::with_work(machine, Some(Work::default()))
     }
 
-    fn steadiness(anyway: bool, leave_some: impl FnOnce(&dyn Backend) -> Result<()>) -> Result<(f64, usize)> {
+    fn steadiness(
+        anyway: bool,
+        leave_some: impl FnOnce(&dyn Backend) -> Result<()>,
+    ) -> Result<(f64, usize)> {
         let backend = machine();
         // At first it is none that may be emptied.
         backend.request(&Request::new(Op::Offline(EMPTY_SLICE))).unwrap();

@@ -77,7 +77,9 @@ impl<'a> Body<'a> {
             node: zone.node,
             name: &zone.name,
             offline_ratio: zone.offline_ratio(),
-            offline_ratio_bound: census.offline_bound_pages.share_of(zone.free_pages + zone.offline_pages),
+            offline_ratio_bound: census
+                .offline_bound_pages
+                .share_of(zone.free_pages + zone.offline_pages),
             census,
         };
         Self {
@@ -145,7 +147,12 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 }
 
 /// Shows what was counted while it was recorded.
-fn recorded(args: &Args, recording: &Recording, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+fn recorded(
+    args: &Args,
+    recording: &Recording,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<Exit> {
     let Some(every) = args.every else {
         let (machine, census) =
             recording.last_census().map_err(not_replayable)?.ok_or_else(|| none(recording))?;
@@ -263,7 +270,10 @@ fn sentences(totals: &CensusTotals) -> String {
         totals.sections,
     );
     if totals.slices_unknown > 0 {
-        text.push_str(&format!("\npages of {} slices were not saved: not counted", totals.slices_unknown));
+        text.push_str(&format!(
+            "\npages of {} slices were not saved: not counted",
+            totals.slices_unknown
+        ));
     }
     text
 }

@@ -49,7 +49,10 @@ impl Companion {
         let child = match command {
             [] => None,
             [program, args @ ..] => Some(
-                Command::new(program).args(args).spawn().map_err(|source| NotStarted::of(program, source))?,
+                Command::new(program)
+                    .args(args)
+                    .spawn()
+                    .map_err(|source| NotStarted::of(program, source))?,
             ),
         };
         Ok(Self { child, signals, ending })
@@ -62,7 +65,9 @@ impl Companion {
             return Ok(Wake::Ended(status));
         }
         match self.signals.recv_timeout(time) {
-            Ok(origin) if origin.signal == SIGCHLD => Ok(self.ended()?.map_or(Wake::Time, Wake::Ended)),
+            Ok(origin) if origin.signal == SIGCHLD => {
+                Ok(self.ended()?.map_or(Wake::Time, Wake::Ended))
+            }
             Ok(origin) => {
                 if !self.pass_on(&origin) && self.ending.contains(&origin.signal) {
                     return Ok(Wake::Signal);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ramslice_backend::sys::Interrupt;
 use ramslice_types::{
-    Backend, Budget, Bytes, CacheChoice, Info, NodeId, Op, Outcome, Pages, Reason, Request, SliceId,
-    SliceState, Snapshot, parse_duration,
+    Backend, Budget, Bytes, CacheChoice, Info, NodeId, Op, Outcome, Pages, Reason, Request,
+    SliceId, SliceState, Snapshot, parse_duration,
 };
 use serde::Serialize;
 
@@ -86,8 +86,12 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     })?;
     let info = backend.info()?;
     if context.json() {
-        let body =
-            Body { dry_run: args.dry_run, budget_100cycles: args.budget, outcome: &outcome, info: &info };
+        let body = Body {
+            dry_run: args.dry_run,
+            budget_100cycles: args.budget,
+            outcome: &outcome,
+            info: &info,
+        };
         write_json(out, "compact", body)?;
     } else {
         for line in report(&request, &outcome, &info) {
@@ -136,7 +140,8 @@ fn supervised(
             while over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 // Progress is a courtesy: if it cannot be read, the request goes on without.
                 if let Ok(now) = backend.snapshot() {
-                    let line = progress_line(&info, &before, &now, start.elapsed(), interrupt.requested());
+                    let line =
+                        progress_line(&info, &before, &now, start.elapsed(), interrupt.requested());
                     stderr::rewrite(line);
                 }
             }
@@ -251,11 +256,15 @@ fn ending(request: &Request, outcome: &Outcome) -> String {
             "over-budget: the next slice costs more than what is left of the budget".to_owned()
         }
         Reason::AwakeReserve => {
-            "awake-reserve: with another slice off, too little free memory would stay awake".to_owned()
+            "awake-reserve: with another slice off, too little free memory would stay awake"
+                .to_owned()
         }
         Reason::NoRoom => "no-room: the slices that stay on cannot take more pages".to_owned(),
         _ if outcome.is_ok() => {
-            format!("no slice is left that could be emptied; the last that failed: {}", why(outcome))
+            format!(
+                "no slice is left that could be emptied; the last that failed: {}",
+                why(outcome)
+            )
         }
         _ => why(outcome),
     }
@@ -268,8 +277,11 @@ mod tests {
 
     #[test]
     fn the_deviation_is_relative_to_the_prediction() {
-        let outcome =
-            Outcome { price_predicted: Price(200), price_measured: Price(250), ..Outcome::default() };
+        let outcome = Outcome {
+            price_predicted: Price(200),
+            price_measured: Price(250),
+            ..Outcome::default()
+        };
         assert_eq!(deviation(&outcome), " (+25 %)");
         assert_eq!(deviation(&Outcome::default()), "");
     }

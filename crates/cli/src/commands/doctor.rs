@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use ramslice_doctor::{Evidence, Gap, GapKind, Kind, MwPerGib, Report, Root, Verdict, capture, examine};
+use ramslice_doctor::{
+    Evidence, Gap, GapKind, Kind, MwPerGib, Report, Root, Verdict, capture, examine,
+};
 use serde::Serialize;
 
 use super::explain::{heading, wrapped};
@@ -132,7 +134,8 @@ fn figures(verdict: &Verdict, screen: &Screen, out: &mut dyn Write) -> Result<()
 }
 
 fn table(evidence: &[Evidence]) -> Table {
-    let mut table = Table::new(&[("input", Align::Left), ("says", Align::Left), ("so", Align::Left)]);
+    let mut table =
+        Table::new(&[("input", Align::Left), ("says", Align::Left), ("so", Align::Left)]);
     for line in evidence {
         table.row(vec![line.input.to_owned(), line.says.clone(), line.so.clone()]);
     }
@@ -145,7 +148,8 @@ fn missing(gaps: &[Gap], screen: &Screen, out: &mut dyn Write) -> Result<()> {
         heading("What was missing, and makes the verdict wider", screen, out)?;
     }
     for gap in gaps.iter().filter(|gap| gap.widens) {
-        let detail = if gap.detail.is_empty() { String::new() } else { format!(": {}", gap.detail) };
+        let detail =
+            if gap.detail.is_empty() { String::new() } else { format!(": {}", gap.detail) };
         let remedy = if gap.kind == GapKind::Permission { " Use sudo." } else { "" };
         let tells = match gap.kind {
             GapKind::Silent => String::new(),
@@ -161,8 +165,13 @@ fn missing(gaps: &[Gap], screen: &Screen, out: &mut dyn Write) -> Result<()> {
         let mut table =
             Table::new(&[("input", Align::Left), ("problem", Align::Left), ("path", Align::Left)]);
         for gap in gaps.iter().filter(|gap| !gap.widens) {
-            let detail = if gap.detail.is_empty() { String::new() } else { format!(": {}", gap.detail) };
-            table.row(vec![gap.input.to_owned(), format!("{}{detail}", gap.kind.words()), gap.path.clone()]);
+            let detail =
+                if gap.detail.is_empty() { String::new() } else { format!(": {}", gap.detail) };
+            table.row(vec![
+                gap.input.to_owned(),
+                format!("{}{detail}", gap.kind.words()),
+                gap.path.clone(),
+            ]);
         }
         table.write(out, screen)?;
     }

@@ -31,7 +31,9 @@ impl End {
 pub(crate) fn settled(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError> {
     if backend.info()?.is_stock() {
         // There are no counters: pages are looked at one by one, and nothing would be put anywhere.
-    } else if let Err(error) = backend.request(&Request { dry_run: true, ..Request::new(Op::OfflineFree) }) {
+    } else if let Err(error) =
+        backend.request(&Request { dry_run: true, ..Request::new(Op::OfflineFree) })
+    {
         debug!(%error, "what the slices hold is taken as it looks");
     }
     Ok(backend.snapshot()?.slices)

@@ -9,8 +9,8 @@ use clap::builder::NonEmptyStringValueParser;
 use ramslice_backend::sys::Interrupt;
 use ramslice_backend::{Paths, Processor, power_domains};
 use ramslice_energy::{
-    Clock, Granule, Interval, Ledger, Measured, MeterReading, MeterTally, Profile, Sample, Settings, State,
-    Statement, Tally, TimeFactor, now,
+    Clock, Granule, Interval, Ledger, Measured, MeterReading, MeterTally, Profile, Sample,
+    Settings, State, Statement, Tally, TimeFactor, now,
 };
 use ramslice_types::{Backend, Bytes, Machine, Ratio, Work, parse_bytes, parse_duration};
 
@@ -103,7 +103,8 @@ impl FromStr for Range {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is neither a number nor a range of two: write 15 or 12..18");
+        let wrong =
+            || format!("`{text}` is neither a number nor a range of two: write 15 or 12..18");
         let number = |text: &str| text.trim().parse::<f64>().map(Ratio).map_err(|_| wrong());
         let (low, high) = text.split_once("..").unwrap_or((text, text));
         Interval::new(number(low)?, number(high)?).map(Self).map_err(|error| error.to_string())
@@ -163,14 +164,18 @@ impl Plan {
         if let Some(other) = &args.machine {
             let Profile { file, machine, .. } = profiles::load(other)?;
             if machine.is_none() {
-                return Err(UsageError(format!("{file} names no machine, whose costs could be taken")).into());
+                return Err(UsageError(format!(
+                    "{file} names no machine, whose costs could be taken"
+                ))
+                .into());
             }
             profile.machine = machine;
         }
         let name = args.state.as_ref().unwrap_or(&profile.default_state);
         let Some(state) = profile.state(name).cloned() else {
             let names: Vec<&str> = profile.states.iter().map(|state| state.name.as_str()).collect();
-            let message = format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
+            let message =
+                format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
             return Err(UsageError(message).into());
         };
         if state.saving_by_packing().is_none() {
@@ -223,7 +228,8 @@ impl Plan {
 pub(super) fn clock(slowness: &Slowness, processor: &Processor, machine: &str) -> Result<Clock> {
     if let Some(Range(factor)) = slowness.time_factor {
         let source = slowness.time_factor_source.as_deref().unwrap_or("--time-factor");
-        let factor = TimeFactor::new(factor, source).map_err(|error| UsageError(error.to_string()))?;
+        let factor =
+            TimeFactor::new(factor, source).map_err(|error| UsageError(error.to_string()))?;
         return Ok(Clock::Emulated(factor));
     }
     let what = match processor {
@@ -248,7 +254,10 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         return Ok(Exit::Ok);
     }
     if context.saved().is_some() {
-        if args.duration.is_some() || args.slowness.time_factor.is_some() || args.runtime_change.is_some() {
+        if args.duration.is_some()
+            || args.slowness.time_factor.is_some()
+            || args.runtime_change.is_some()
+        {
             let message = "a saved machine is one moment, in which no time passes: leave out --for, \
                            --time-factor and --runtime-change";
             return Err(UsageError(message.to_owned()).into());
@@ -360,7 +369,8 @@ impl<'a> Watch<'a> {
         let mut printed = start;
         self.sample()?;
         loop {
-            let left = args.duration.map_or(Duration::MAX, |all| all.saturating_sub(start.elapsed()));
+            let left =
+                args.duration.map_or(Duration::MAX, |all| all.saturating_sub(start.elapsed()));
             let every = args.every.unwrap_or(EVERY);
             let most = if self.meter.is_some() { METER } else { Duration::MAX };
             let next = every.saturating_sub(printed.elapsed()).min(left).min(most);
@@ -369,7 +379,8 @@ impl<'a> Watch<'a> {
                 std::thread::sleep(MIN_STEP.min(next));
             }
             // Before the sample: the last one must see all that was done before Ctrl-C.
-            let over = interrupt.requested() || args.duration.is_some_and(|all| start.elapsed() >= all);
+            let over =
+                interrupt.requested() || args.duration.is_some_and(|all| start.elapsed() >= all);
             self.sample()?;
             let due = printed.elapsed() >= every;
             if !over && !due {
@@ -378,8 +389,11 @@ impl<'a> Watch<'a> {
             printed = Instant::now();
             // Plan::new has seen to it that the profile gives joules.
             let Some(statement) = self.statement() else { return Ok(()) };
-            let view =
-                energy_show::View { plan: self.plan, granule: self.granule, tally: self.ledger.tally() };
+            let view = energy_show::View {
+                plan: self.plan,
+                granule: self.granule,
+                tally: self.ledger.tally(),
+            };
             view.write(&statement, over, context, out)?;
             out.flush()?;
             if over {

@@ -29,7 +29,12 @@ pub(super) fn clock_of(slowness: &Slowness, recording: &Recording) -> Result<Clo
     clock(slowness, &processor(&recording.about().platform), "the recorded machine")
 }
 
-pub(super) fn run(args: &Args, recording: &Recording, context: &Context, out: &mut dyn Write) -> Result<()> {
+pub(super) fn run(
+    args: &Args,
+    recording: &Recording,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<()> {
     if args.duration.is_some() {
         return Err(UsageError("a recording has its own end: leave out --for".to_owned()).into());
     }

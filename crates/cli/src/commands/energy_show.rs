@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use anyhow::Result;
-use ramslice_energy::{Clock, Granule, Interval, Now, Statement, Tally, TimeFactor, percent, range};
+use ramslice_energy::{
+    Clock, Granule, Interval, Now, Statement, Tally, TimeFactor, percent, range,
+};
 use ramslice_types::{Bytes, Quantity, Ratio, Work};
 use serde::Serialize;
 
@@ -131,7 +133,11 @@ impl View<'_> {
             note(text)?;
         }
         for one in &statement.reconciled {
-            let fits = if one.agrees { "fits" } else { "DOES NOT FIT: the profile is not of this machine" };
+            let fits = if one.agrees {
+                "fits"
+            } else {
+                "DOES NOT FIT: the profile is not of this machine"
+            };
             note(&format!(
                 "meter, {}: {}; the profile says {}: {fits}",
                 one.what,
@@ -158,12 +164,16 @@ fn table(statement: &Statement) -> Table {
         row(&format!("  {}", line.term.name()), line.joules);
     }
     let all = statement.lines.iter().all(|line| line.joules.is_some());
-    row(if all { "invested" } else { "invested, as far as known" }, Some(statement.invested_joules));
+    row(
+        if all { "invested" } else { "invested, as far as known" },
+        Some(statement.invested_joules),
+    );
     row(if all { "net" } else { "net, as far as known" }, Some(statement.net_joules));
     row("the whole machine", statement.machine_joules);
     let share = statement.net_share;
-    let end =
-        |share: Option<Ratio>| share.map_or("unknown".to_owned(), |share| percent(Interval::exactly(share)));
+    let end = |share: Option<Ratio>| {
+        share.map_or("unknown".to_owned(), |share| percent(Interval::exactly(share)))
+    };
     table.row(vec![
         "net, of the whole machine".to_owned(),
         end(share.map(|share| share.low())),
@@ -193,14 +203,21 @@ pub(super) fn moment(
             format!("{} off, {whole} in whole aligned units of {size}, as assumed", now.off_bytes)
         }
         (Granule::OfProfile(Some(size)), Some(whole)) => {
-            format!("{} off, {whole} in whole aligned units of {size} ({})", now.off_bytes, unit.what)
+            format!(
+                "{} off, {whole} in whole aligned units of {size} ({})",
+                now.off_bytes, unit.what
+            )
         }
         _ => {
-            format!("{} off; how much the hardware switches as one ({}) is unknown", now.off_bytes, unit.what)
+            format!(
+                "{} off; how much the hardware switches as one ({}) is unknown",
+                now.off_bytes, unit.what
+            )
         }
     })?;
     let saved = now.saved_watts.map_or_else(|| "unknown".to_owned(), range);
-    let undecided = now.saved_watts.is_some_and(|saved| saved.contains_zero() && saved.high().get() > 0.0);
+    let undecided =
+        now.saved_watts.is_some_and(|saved| saved.contains_zero() && saved.high().get() > 0.0);
     let undecided = if undecided { ", undecided" } else { "" };
     note(&format!("saves {saved}{undecided}, by a model, as long as nothing changes"))?;
     note("what it cost to get there is not known from one moment: see `ramslice energy --help`")?;

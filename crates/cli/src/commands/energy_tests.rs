@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ramslice_backend::ReplayBackend;
 use ramslice_energy::{Profile as EnergyProfile, Term};
 use ramslice_types::{
-    BackendError, Contents, Detail, Info, Joules, Outcome, Pages, Price, PriceParameter, Request, SliceId,
-    Snapshot, Zone,
+    BackendError, Contents, Detail, Info, Joules, Outcome, Pages, Price, PriceParameter, Request,
+    SliceId, Snapshot, Zone,
 };
 use serde_json::Value;
 
@@ -24,7 +24,8 @@ struct Moving {
 
 impl Moving {
     fn new() -> Self {
-        let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
+        let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+            .join("tests/data/guest-8g.json");
         Self {
             saved: ReplayBackend::open(&path).unwrap(),
             seconds: AtomicU64::new(0),
@@ -71,7 +72,11 @@ impl Backend for Moving {
         self.saved.price_parameter(parameter)
     }
 
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         self.saved.set_price_parameter(parameter, value)
     }
 
@@ -108,8 +113,10 @@ fn watched(args: &Args, json: bool, clock: Clock) -> String {
     let (context, backend) = (Context::new(global(json)), Moving::new());
     let plan = Plan::new(args, clock).unwrap();
     let mut out = Vec::new();
-    interruptible(|interrupt| Watch::new(&backend, &plan, None)?.run(args, interrupt, &context, &mut out))
-        .unwrap();
+    interruptible(|interrupt| {
+        Watch::new(&backend, &plan, None)?.run(args, interrupt, &context, &mut out)
+    })
+    .unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -121,7 +128,8 @@ fn only_a_kernel_with_accounts_pays_for_them() {
         watch.machine.info.abi_version = abi_version;
         watch.sample().unwrap();
         watch.sample().unwrap();
-        let line = watch.statement().unwrap().lines.into_iter().find(|line| line.term == Term::Accounting);
+        let line =
+            watch.statement().unwrap().lines.into_iter().find(|line| line.term == Term::Accounting);
         line.unwrap().joules.unwrap().high()
     };
     assert_eq!(accounting(0), Joules(0.0));
@@ -131,7 +139,8 @@ fn only_a_kernel_with_accounts_pays_for_them() {
 #[test]
 fn the_ledger_follows_the_machine_and_ends_with_everything() {
     let text = watched(&args(), true, Clock::Real);
-    let documents: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let documents: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let last = documents.last().unwrap();
     assert_eq!(last["final"], true);
     assert!(documents[..documents.len() - 1].iter().all(|document| document["final"] == false));
@@ -245,7 +254,10 @@ fn numbers_of_the_ledger_are_named_with_their_unit() {
             Value::Array(items) => items.iter().for_each(|item| walk(names, item)),
             Value::Number(_) => {
                 let known = names.iter().any(|name| UNITS.iter().any(|unit| name.ends_with(unit)));
-                assert!(known || PLAIN.contains(&names.last().unwrap().as_str()), "{names:?} has no unit");
+                assert!(
+                    known || PLAIN.contains(&names.last().unwrap().as_str()),
+                    "{names:?} has no unit"
+                );
             }
             _ => {}
         }
@@ -258,9 +270,13 @@ fn numbers_of_the_ledger_are_named_with_their_unit() {
 fn the_report_names_what_it_rests_on_and_ends_with_the_verdict() {
     let factor = TimeFactor::new(Interval::exactly(Ratio(15.0)), "--time-factor").unwrap();
     let text = watched(&args(), false, Clock::Emulated(factor));
-    for words in
-        ["emulated s: saved", "divided by 15.0 (--time-factor)", "Ryzen", "as if the hardware", "no meter"]
-    {
+    for words in [
+        "emulated s: saved",
+        "divided by 15.0 (--time-factor)",
+        "Ryzen",
+        "as if the hardware",
+        "no meter",
+    ] {
         assert!(text.contains(words), "no `{words}` in\n{text}");
     }
     let last = text.trim_end().rsplit("\n\n").next().unwrap();
@@ -273,7 +289,8 @@ fn emulated_seconds_need_a_factor() {
     let error = clock(&Slowness::default(), &emulated, "this machine").unwrap_err();
     assert!(error.is::<UsageError>() && error.to_string().contains("--time-factor"), "{error}");
     assert!(clock(&Slowness::default(), &Processor::Unknown, "it").is_err());
-    let factor = |text: &str| Slowness { time_factor: Some(text.parse().unwrap()), ..Slowness::default() };
+    let factor =
+        |text: &str| Slowness { time_factor: Some(text.parse().unwrap()), ..Slowness::default() };
     assert!(matches!(clock(&factor("12..18"), &emulated, "it"), Ok(Clock::Emulated(_))));
     assert!(matches!(
         clock(&Slowness::default(), &Processor::Virtual("KVMKVMKVM".to_owned()), "it"),
@@ -318,5 +335,8 @@ fn a_profile_without_a_machine_can_take_anothers() {
     let plan = Plan::new(&with("thesis-parc"), Clock::Real).unwrap();
     assert!(plan.profile.machine.unwrap().name.contains("Ryzen"));
     let error = Plan::new(&with("rdram"), Clock::Real).err().unwrap();
-    assert!(error.is::<UsageError>() && error.to_string().contains("rdram.toml names no machine"), "{error}");
+    assert!(
+        error.is::<UsageError>() && error.to_string().contains("rdram.toml names no machine"),
+        "{error}"
+    );
 }

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Bytes, Contents, Detail, Fate, FileId, Group, Holding, Holdings, Machine, Price, Reason, Site, Slice,
-    SliceId, SliceRanges,
+    Bytes, Contents, Detail, Fate, FileId, Group, Holding, Holdings, Machine, Price, Reason, Site,
+    Slice, SliceId, SliceRanges,
 };
 use serde::Serialize;
 
@@ -220,7 +220,12 @@ fn text(
     if !reasons.is_empty() {
         heading("What helps", screen, out)?;
         for (reason, _) in reasons {
-            wrapped(&format!("{reason}: {}; {}", reason.sentence(), reason.advice()), "  ", screen, out)?;
+            wrapped(
+                &format!("{reason}: {}; {}", reason.sentence(), reason.advice()),
+                "  ",
+                screen,
+                out,
+            )?;
         }
     }
     if !holdings.files.is_empty() {
@@ -266,7 +271,8 @@ fn group_table(holdings: &Holdings) -> Table {
         ("pinned", Right),
         ("first page", Left),
     ]);
-    let some = |pages: ramslice_types::Pages| if pages.0 == 0 { String::new() } else { pages.to_string() };
+    let some =
+        |pages: ramslice_types::Pages| if pages.0 == 0 { String::new() } else { pages.to_string() };
     for group in &holdings.groups {
         let reason = if group.reason == Reason::None { String::new() } else { group.reason.code() };
         table.row(vec![
@@ -282,7 +288,11 @@ fn group_table(holdings: &Holdings) -> Table {
             some(group.mlocked),
             some(group.unwritten),
             some(group.pinned),
-            if group.fate == Fate::Stays { format!("pfn {:#x}", group.first_pfn.0) } else { String::new() },
+            if group.fate == Fate::Stays {
+                format!("pfn {:#x}", group.first_pfn.0)
+            } else {
+                String::new()
+            },
         ]);
     }
     table
@@ -310,7 +320,8 @@ fn file_table(contents: &Contents, holdings: &Holdings, limit: usize) -> Table {
 }
 
 fn cgroup_table(contents: &Contents, holdings: &Holdings, limit: usize) -> Table {
-    let mut table = Table::new(&[("pages", Align::Right), ("stay", Align::Right), ("cgroup", Align::Left)]);
+    let mut table =
+        Table::new(&[("pages", Align::Right), ("stay", Align::Right), ("cgroup", Align::Left)]);
     for holding in holdings.cgroups.iter().take(limit) {
         table.row(vec![
             holding.pages.to_string(),
@@ -361,11 +372,18 @@ pub(super) fn sites(
 }
 
 /// Text broken at blanks, each line after `indent`.
-pub(super) fn wrapped(text: &str, indent: &str, screen: &Screen, out: &mut dyn Write) -> Result<()> {
+pub(super) fn wrapped(
+    text: &str,
+    indent: &str,
+    screen: &Screen,
+    out: &mut dyn Write,
+) -> Result<()> {
     let width = usize::from(screen.width).min(100).max(indent.len() + 20);
     let mut line = String::new();
     for word in text.split(' ') {
-        if !line.is_empty() && indent.len() + line.chars().count() + 1 + word.chars().count() > width {
+        if !line.is_empty()
+            && indent.len() + line.chars().count() + 1 + word.chars().count() > width
+        {
             writeln!(out, "{indent}{line}")?;
             line.clear();
         }

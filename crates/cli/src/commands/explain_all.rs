@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, Contents, Detail, ErrorKind, Fate, Holdings, Machine, PageClass, Pages, Price, PriceParameter,
-    Reason, Site, Slice, SliceId, SliceState,
+    Backend, Contents, Detail, ErrorKind, Fate, Holdings, Machine, PageClass, Pages, Price,
+    PriceParameter, Reason, Site, Slice, SliceId, SliceState,
 };
 use serde::Serialize;
 
@@ -121,8 +121,9 @@ pub(super) fn run(
         body.stuck.push(stuck(machine, slice, &holdings));
         owners.extend(sites_of(backend, &contents)?);
     }
-    body.reasons
-        .sort_by_key(|count| (std::cmp::Reverse((count.slices, count.staying_pages)), count.reason.raw()));
+    body.reasons.sort_by_key(|count| {
+        (std::cmp::Reverse((count.slices, count.staying_pages)), count.reason.raw())
+    });
     body.next.sort_by_key(|candidate| (candidate.price_100cycles, candidate.slice));
     body.next.truncate(NEXT);
     let known = !owners.is_empty();
@@ -178,7 +179,11 @@ fn stuck(machine: &Machine, slice: &Slice, holdings: &Holdings) -> Stuck {
         freeable_pages: holdings.pages(Fate::Dropped),
         classes: holdings
             .staying()
-            .map(|group| ClassCount { class: group.class, reason: group.reason, staying_pages: group.pages })
+            .map(|group| ClassCount {
+                class: group.class,
+                reason: group.reason,
+                staying_pages: group.pages,
+            })
             .collect(),
     }
 }
@@ -215,8 +220,12 @@ fn text(
 
     if !body.reasons.is_empty() {
         heading("Why", screen, out)?;
-        let mut table =
-            Table::new(&[("reason", Left), ("slices", Right), ("pages that stay", Right), ("", Left)]);
+        let mut table = Table::new(&[
+            ("reason", Left),
+            ("slices", Right),
+            ("pages that stay", Right),
+            ("", Left),
+        ]);
         for count in &body.reasons {
             table.row(vec![
                 count.reason.code(),
@@ -278,8 +287,13 @@ fn stuck_table(stuck: &[Stuck]) -> Table {
 
 fn next_table(next: &[Candidate]) -> Table {
     use Align::{Left, Right};
-    let mut table =
-        Table::new(&[("slice", Right), ("price", Right), ("move", Right), ("drop", Right), ("", Left)]);
+    let mut table = Table::new(&[
+        ("slice", Right),
+        ("price", Right),
+        ("move", Right),
+        ("drop", Right),
+        ("", Left),
+    ]);
     for one in next {
         let note = match one.retry_ms {
             0 => String::new(),

@@ -1,6 +1,8 @@
 //! What would have to happen for a slice to be empty, as a person would say it.
 
-use ramslice_types::{Contents, Fate, Group, Holdings, Machine, PageClass, Reason, Slice, SliceState};
+use ramslice_types::{
+    Contents, Fate, Group, Holdings, Machine, PageClass, Reason, Slice, SliceState,
+};
 
 use super::explain_all::price;
 
@@ -28,7 +30,9 @@ pub(super) fn plain_words(
             );
         }
         SliceState::Offline => {
-            return format!("It is off: it was emptied already. `ramslice online {id}` switches it on.");
+            return format!(
+                "It is off: it was emptied already. `ramslice online {id}` switches it on."
+            );
         }
         SliceState::Quarantined => {
             return "It is lost until reboot: the power driver could not wake it. The kernel log says more."
@@ -97,7 +101,9 @@ fn needs(holdings: &Holdings) -> Vec<String> {
             let of: Vec<&str> = holdings
                 .staying()
                 .filter(|group| group.reason == reason)
-                .map(|group| if group.class == PageClass::Free { "free memory" } else { group.class.name() })
+                .map(|group| {
+                    if group.class == PageClass::Free { "free memory" } else { group.class.name() }
+                })
                 .collect();
             clause(reason, pages.0, &of.join(", "))
         })
@@ -120,15 +126,21 @@ fn clause(reason: Reason, pages: u64, what: &str) -> String {
         Reason::Pinned => format!("{pages} of {what} {have} to be released by whoever pinned them"),
         Reason::Writeback => format!("{pages} of {what} {have} to reach storage"),
         Reason::Hugetlb => format!("{pages} {have} to leave the hugetlb pool"),
-        Reason::Gigantic => format!("{pages} of a folio larger than a pageblock ({what}) {have} to be freed"),
+        Reason::Gigantic => {
+            format!("{pages} of a folio larger than a pageblock ({what}) {have} to be freed")
+        }
         Reason::Cma => format!("{pages} {are} part of a CMA area"),
         Reason::HighAtomic => {
             format!("the allocator has to give up its reserve for atomic allocations, {pages}")
         }
-        Reason::HwPoison => format!("{pages} with a memory error {have} to go, with the memory module"),
+        Reason::HwPoison => {
+            format!("{pages} with a memory error {have} to go, with the memory module")
+        }
         Reason::ForeignOffline => format!("the balloon or virtio-mem has to give back {pages}"),
         Reason::Isolated => {
-            format!("whoever isolated {pages} has to finish: memory hotplug or a contiguous allocation")
+            format!(
+                "whoever isolated {pages} has to finish: memory hotplug or a contiguous allocation"
+            )
         }
         Reason::Unmovable => format!("{pages} of {what} {have} to be freed by the kernel"),
         other => format!("{pages} of {what} {have} to go ({other}: {})", other.sentence()),
@@ -168,13 +180,15 @@ mod tests {
     #[test]
     fn one_page_is_one_page() {
         assert!(
-            clause(Reason::Pinned, 1, "page cache").starts_with("1 page of page cache has to be released")
+            clause(Reason::Pinned, 1, "page cache")
+                .starts_with("1 page of page cache has to be released")
         );
     }
 
     #[test]
     fn clauses_are_joined_as_in_speech() {
-        let of = |parts: &[&str]| list(&parts.iter().map(|&part| part.to_owned()).collect::<Vec<_>>());
+        let of =
+            |parts: &[&str]| list(&parts.iter().map(|&part| part.to_owned()).collect::<Vec<_>>());
         assert_eq!(of(&["a"]), "a");
         assert_eq!(of(&["a", "b", "c"]), "a, b, and c");
     }

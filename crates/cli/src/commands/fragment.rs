@@ -130,7 +130,9 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let plan = plan(args)?;
     // Opened first: hours of work should not end at a name that cannot be written.
     let account_file = match &args.account {
-        Some(path) => Some(File::create(path).with_context(|| format!("creating {}", path.display()))?),
+        Some(path) => {
+            Some(File::create(path).with_context(|| format!("creating {}", path.display()))?)
+        }
         None => None,
     };
     // A flag and no thread as yet: processes are forked while memory is filled.
@@ -165,7 +167,8 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         elapsed_us,
     };
     if let (Some(mut file), Some(path)) = (account_file, &args.account) {
-        write_json(&mut file, "fragment", &body).with_context(|| format!("writing {}", path.display()))?;
+        write_json(&mut file, "fragment", &body)
+            .with_context(|| format!("writing {}", path.display()))?;
     }
     if context.json() {
         write_json(out, "fragment", &body)?;
@@ -184,7 +187,8 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 fn plan(args: &Args) -> Result<Plan> {
     let recipe = args.recipe.map(Recipe::from);
     let mut mix = recipe.map(Recipe::mix).unwrap_or_default();
-    for (asked, kind) in [(args.free, &mut mix.free), (args.anon, &mut mix.anon), (args.file, &mut mix.file)]
+    for (asked, kind) in
+        [(args.free, &mut mix.free), (args.anon, &mut mix.anon), (args.file, &mut mix.file)]
     {
         if let Some(probability) = asked {
             *kind = probability;

@@ -59,8 +59,11 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let backend = HotplugBackend::open().map_err(BackendError::from)?;
     let mut guard = Guard::new(&backend, args.floor)?;
     if !context.json() {
-        let stalls =
-            if guard.sees_stalls() { "" } else { "; this kernel does not tell of stalls (psi=1 would)" };
+        let stalls = if guard.sees_stalls() {
+            ""
+        } else {
+            "; this kernel does not tell of stalls (psi=1 would)"
+        };
         writeln!(out, "waking slices when less than {} is available{stalls}", guard.floor())?;
         out.flush()?;
     }
@@ -125,7 +128,11 @@ fn tell(pressure: &Pressure, floor: Bytes, context: &Context, out: &mut dyn Writ
         WokenBy::Low(bytes) => ("low", Some(bytes)),
     };
     if context.json() {
-        return write_json_line(out, "guard", Body { by, available_bytes, floor_bytes: floor, outcome });
+        return write_json_line(
+            out,
+            "guard",
+            Body { by, available_bytes, floor_bytes: floor, outcome },
+        );
     }
     let cause = available_bytes.map_or_else(
         || "tasks waited for memory".to_owned(),
@@ -167,10 +174,14 @@ mod tests {
 
     /// For how long it kept watch of the tenth of a second that it was to.
     fn kept(backend: &HotplugBackend) -> Result<Duration> {
-        let global = Global { json: false, color: When::Never, verbose: 0, from: None, backend: None };
-        let (context, began, limit) = (Context::new(global), Instant::now(), Duration::from_millis(100));
+        let global =
+            Global { json: false, color: When::Never, verbose: 0, from: None, backend: None };
+        let (context, began, limit) =
+            (Context::new(global), Instant::now(), Duration::from_millis(100));
         let mut guard = Guard::new(backend, Some(Bytes(1 << 30)))?;
-        interruptible(|interrupt| keep(&mut guard, Some(limit), interrupt, &context, &mut Vec::new()))?;
+        interruptible(|interrupt| {
+            keep(&mut guard, Some(limit), interrupt, &context, &mut Vec::new())
+        })?;
         Ok(began.elapsed())
     }
 
@@ -178,7 +189,8 @@ mod tests {
     fn it_outlasts_another_request_and_what_goes_wrong() {
         let root = tempfile::tempdir().unwrap();
         let backend = short(root.path());
-        let lock = File::options().write(true).open(root.path().join("run/ramslice/stock.lock")).unwrap();
+        let lock =
+            File::options().write(true).open(root.path().join("run/ramslice/stock.lock")).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
         assert!(kept(&backend).unwrap() >= Duration::from_millis(100));
         flock(&lock, FlockOperation::Unlock).unwrap();

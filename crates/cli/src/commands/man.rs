@@ -33,8 +33,9 @@ struct Body {
 
 /// A command and all that are below it, each with the name of its page: as a page names those that it refers to.
 fn pages(name: &str, command: &clap::Command) -> Vec<(String, clap::Command)> {
-    let below =
-        command.get_subcommands().flat_map(|page| pages(&format!("{name}-{}", page.get_name()), page));
+    let below = command
+        .get_subcommands()
+        .flat_map(|page| pages(&format!("{name}-{}", page.get_name()), page));
     below.chain([(name.to_owned(), command.clone())]).collect()
 }
 

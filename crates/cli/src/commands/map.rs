@@ -121,9 +121,15 @@ impl Written<'_> {
     }
 }
 
-fn machine(backend: &dyn Backend, args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+fn machine(
+    backend: &dyn Backend,
+    args: &Args,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<Exit> {
     let machine = backend.machine()?;
-    let written = args.write_png(|| png::draw(&machine, &args.options("Physical memory by slice")))?;
+    let written =
+        args.write_png(|| png::draw(&machine, &args.options("Physical memory by slice")))?;
     match written {
         png if context.json() => write_json(out, "map", body(&machine, png))?,
         Some(png) => png.tell(out)?,

@@ -74,9 +74,9 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         vec![(None, request(Op::OfflineFree))]
     } else {
         let ids = match args.count {
-            Some(_) => {
-                args.end.order(&settled(backend.as_ref())?, |slice| can_go_off(slice, args.ignore_backoff))
-            }
+            Some(_) => args
+                .end
+                .order(&settled(backend.as_ref())?, |slice| can_go_off(slice, args.ignore_backoff)),
             None => resolve(&args.slices, &backend.snapshot()?.slices)?,
         };
         ids.into_iter().map(|id| (Some(id), request(Op::Offline(id)))).collect()

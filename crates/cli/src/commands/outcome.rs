@@ -71,9 +71,16 @@ pub(crate) fn each(
                 writeln!(out, "{}", line(answer, done))?;
             }
             if let Some(enough) = lacking {
-                let why =
-                    if misses >= MOST_MISSES { "there is no room for more" } else { "there are no more" };
-                writeln!(out, "{count} of {} {done}: {why}; see `ramslice slices`", slices(enough))?;
+                let why = if misses >= MOST_MISSES {
+                    "there is no room for more"
+                } else {
+                    "there are no more"
+                };
+                writeln!(
+                    out,
+                    "{count} of {} {done}: {why}; see `ramslice slices`",
+                    slices(enough)
+                )?;
             }
         }
     }
@@ -92,7 +99,10 @@ fn line(answer: &Answer, done: &str) -> String {
         Some(outcome) if outcome.is_ok() && answer.slice.is_some() => {
             let mut line = format!("{who}{done}");
             if outcome.migrated.0 + outcome.dropped.0 > 0 {
-                line.push_str(&format!(", {} pages moved, {} dropped", outcome.migrated, outcome.dropped));
+                line.push_str(&format!(
+                    ", {} pages moved, {} dropped",
+                    outcome.migrated, outcome.dropped
+                ));
             }
             line
         }
@@ -162,11 +172,14 @@ pub(crate) fn zone_number(
     if let Some(node) = node
         && !zones.iter().any(|zone| here(&zone))
     {
-        return Err(UsageError(format!("there is no node {node} with memory: see `ramslice status`")));
+        return Err(UsageError(format!(
+            "there is no node {node} with memory: see `ramslice status`"
+        )));
     }
     let found = zones.iter().filter(here).find(|zone| zone.name.eq_ignore_ascii_case(name));
     found.map(|zone| zone.zone).ok_or_else(|| {
-        let mut names: Vec<&str> = zones.iter().filter(here).map(|zone| zone.name.as_str()).collect();
+        let mut names: Vec<&str> =
+            zones.iter().filter(here).map(|zone| zone.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         UsageError(format!("there is no zone `{name}`: this machine has {}", names.join(", ")))
@@ -185,8 +198,12 @@ mod tests {
 
     #[test]
     fn a_refusal_says_why_and_what_to_do() {
-        let outcome =
-            Outcome { status_errno: 16, reason: Reason::Pinned, slices_failed: 1, ..Outcome::default() };
+        let outcome = Outcome {
+            status_errno: 16,
+            reason: Reason::Pinned,
+            slices_failed: 1,
+            ..Outcome::default()
+        };
         let text = line(&Answer { slice: Some(SliceId(7)), outcome: Some(outcome) }, "offline");
         assert!(text.starts_with("slice 7: refused: pinned: a device"), "{text}");
         assert!(text.contains("try again"), "{text}");

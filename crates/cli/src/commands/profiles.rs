@@ -5,7 +5,9 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use ramslice_energy::{Profile, ProfileError, Row, State, TEMPLATE, builtin_names, builtin_text, percent};
+use ramslice_energy::{
+    Profile, ProfileError, Row, State, TEMPLATE, builtin_names, builtin_text, percent,
+};
 use serde::Serialize;
 
 use crate::context::{Context, write_json};
@@ -49,8 +51,10 @@ fn text(name: &str) -> Result<(String, String)> {
     let like_a_name = !name.contains(['/', '.']);
     if like_a_name && !path.exists() {
         let names: Vec<&str> = builtin_names().collect();
-        let message =
-            format!("there is no profile `{name}`: name one of {}, or the path of a file", names.join(", "));
+        let message = format!(
+            "there is no profile `{name}`: name one of {}, or the path of a file",
+            names.join(", ")
+        );
         return Err(UsageError(message).into());
     }
     let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
@@ -215,7 +219,9 @@ fn show(profile: &Profile, context: &Context, out: &mut dyn Write) -> Result<()>
         writeln!(out, "{}", prose(&format!("state {}{default}: {}", state.name, state.title), 2))?;
         write_rows(out, Some(&state.name), false)?;
         writeln!(out, "  {:<24}{}", "switched as one", state.granularity.what)?;
-        if let Some(share) = profile.background.value.and_then(|background| state.share(&background)) {
+        if let Some(share) =
+            profile.background.value.and_then(|background| state.share(&background))
+        {
             writeln!(out, "  {:<24}{} of the background", "saves", percent(share))?;
         }
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use ramslice_backend::sys::Interrupt;
 use ramslice_types::{
-    Backend, CacheChoice, ErrorKind, Op, Outcome, Pages, Reason, Request, Slice, SliceId, SliceState,
-    parse_duration,
+    Backend, CacheChoice, ErrorKind, Op, Outcome, Pages, Reason, Request, Slice, SliceId,
+    SliceState, parse_duration,
 };
 use serde::Serialize;
 
@@ -154,7 +154,12 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     over(context.backend()?.as_ref(), args, context, out)
 }
 
-fn over(backend: &dyn Backend, args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+fn over(
+    backend: &dyn Backend,
+    args: &Args,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<Exit> {
     let on = nr_on(&backend.snapshot()?.slices);
     if let Some(floor) = args.floor.filter(|floor| *floor >= on) {
         let message = format!(
@@ -213,7 +218,8 @@ impl Ramp<'_> {
     fn down(&mut self, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
         while !interrupt.requested() {
             let now = settled(self.backend)?;
-            let wanted = nr_on(&now).saturating_sub(self.args.floor.unwrap_or(0)).min(self.args.step);
+            let wanted =
+                nr_on(&now).saturating_sub(self.args.floor.unwrap_or(0)).min(self.args.step);
             if wanted == 0 {
                 self.floor_reached = self.args.floor.map(|_| true);
                 return Ok(());
@@ -261,11 +267,15 @@ impl Ramp<'_> {
 
     fn up(&mut self, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
         while !self.off.is_empty() && !interrupt.requested() {
-            let mut done =
-                Done { woken_meanwhile: self.woken(&self.backend.snapshot()?.slices), ..Done::default() };
+            let mut done = Done {
+                woken_meanwhile: self.woken(&self.backend.snapshot()?.slices),
+                ..Done::default()
+            };
             while (done.slices.len() as u32) < self.args.step && !interrupt.requested() {
                 let Some(&id) = self.off.last() else { break };
-                let Some(outcome) = self.request(&Request::new(Op::Online(id)), interrupt)? else { break };
+                let Some(outcome) = self.request(&Request::new(Op::Online(id)), interrupt)? else {
+                    break;
+                };
                 self.off.pop();
                 if outcome.is_ok() {
                     done.slices.push(id);
@@ -332,8 +342,10 @@ impl Ramp<'_> {
         self.steps += 1;
         let elapsed = self.begun.elapsed();
         let now = self.backend.snapshot()?.slices;
-        let (on, off) =
-            (nr_on(&now), now.iter().filter(|slice| slice.state == SliceState::Offline).count() as u32);
+        let (on, off) = (
+            nr_on(&now),
+            now.iter().filter(|slice| slice.state == SliceState::Offline).count() as u32,
+        );
         if self.context.json() {
             let told = Told::Step {
                 direction,
@@ -391,7 +403,11 @@ impl Ramp<'_> {
                     self.stuck.push(id);
                 }
                 Err(error) => {
-                    failed.push(Refused { slice: id, reason: "error".to_owned(), words: error.to_string() });
+                    failed.push(Refused {
+                        slice: id,
+                        reason: "error".to_owned(),
+                        words: error.to_string(),
+                    });
                     self.stuck.push(id);
                 }
             }
@@ -408,7 +424,8 @@ impl Ramp<'_> {
         let left = self.left_off();
         if self.context.json() {
             let refused = failed.to_vec();
-            let told = Told::End { ended, floor_reached: self.floor_reached, left_off: left, refused };
+            let told =
+                Told::End { ended, floor_reached: self.floor_reached, left_off: left, refused };
             write_json_line(out, "ramp", told)?;
             return Ok(out.flush()?);
         }
@@ -416,10 +433,17 @@ impl Ramp<'_> {
             writeln!(out, "slice {}: stays off: {}", refused.slice, refused.words)?;
         }
         if let (Some(false), Some(floor)) = (self.floor_reached, self.args.floor) {
-            writeln!(out, "the floor of {} was not reached: no other could be emptied", slices(floor))?;
+            writeln!(
+                out,
+                "the floor of {} was not reached: no other could be emptied",
+                slices(floor)
+            )?;
         }
-        let left =
-            if left.is_empty() { "what it switched off is on again".to_owned() } else { left_off(&left) };
+        let left = if left.is_empty() {
+            "what it switched off is on again".to_owned()
+        } else {
+            left_off(&left)
+        };
         let how = match ended {
             Ended::Done => "done",
             Ended::Interrupted => "interrupted",

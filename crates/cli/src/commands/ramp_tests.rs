@@ -85,7 +85,11 @@ impl Backend for Holding {
         self.sim.price_parameter(parameter)
     }
 
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         self.sim.set_price_parameter(parameter, value)
     }
 }

@@ -138,17 +138,22 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         part_age: args.part,
         append: args.append,
         command: args.command.clone(),
-        source: saved.map_or_else(|| "running kernel".to_owned(), |path| path.display().to_string()),
+        source: saved
+            .map_or_else(|| "running kernel".to_owned(), |path| path.display().to_string()),
         // This machine's figures beside another's slices would only mislead.
         statistics: saved.is_none() || args.statistics_only,
         cache_use: saved.is_none() && args.cache_use,
     };
-    let sources =
-        Sources { tracefs: Sources::system().tracefs.filter(|_| saved.is_none()), ..Sources::system() };
+    let sources = Sources {
+        tracefs: Sources::system().tracefs.filter(|_| saved.is_none()),
+        ..Sources::system()
+    };
     let recorder = Recorder::start(options, &sources, backend)?;
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
     if recorder.events_source() == EventsSource::Poll && saved.is_none() {
-        stderr::line("ramslice: no trace events (root and tracefs are needed): states are compared instead");
+        stderr::line(
+            "ramslice: no trace events (root and tracefs are needed): states are compared instead",
+        );
     }
 
     let over = AtomicBool::new(false);
@@ -165,7 +170,11 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 
     if context.json() {
         let (events_source, parts) = (summary.events_source.name(), summary.parts);
-        write_json(out, "record", Body { directory: &dir, events_source, parts, ended: &summary.ended })?;
+        write_json(
+            out,
+            "record",
+            Body { directory: &dir, events_source, parts, ended: &summary.ended },
+        )?;
     } else if args.command.is_empty() {
         writeln!(out, "{}", report(&dir, &summary))?;
     } else {
@@ -204,7 +213,8 @@ fn supervise(
             return Err(error);
         }
     };
-    let mut first = (!args.command.is_empty()).then(|| format!("command began: {}", args.command.join(" ")));
+    let mut first =
+        (!args.command.is_empty()).then(|| format!("command began: {}", args.command.join(" ")));
     let mut shown = None;
     let ended = loop {
         let left = args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
@@ -231,7 +241,9 @@ fn supervise(
         if progress && shown != Some(recorder.counts()) {
             shown = Some(recorder.counts());
             let (samples, events) = recorder.counts();
-            stderr::rewrite(format_args!("recording: {samples} samples, {events} events; Ctrl-C ends"));
+            stderr::rewrite(format_args!(
+                "recording: {samples} samples, {events} events; Ctrl-C ends"
+            ));
         }
     };
     if progress {
@@ -273,7 +285,8 @@ fn report(dir: &Path, summary: &Summary) -> String {
 }
 
 fn check(dir: &Path, skip_broken: bool, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    let recording = if skip_broken { Recording::open_skipping_broken(dir)? } else { Recording::open(dir)? };
+    let recording =
+        if skip_broken { Recording::open_skipping_broken(dir)? } else { Recording::open(dir)? };
     let findings = recording.check()?;
     let (about, ended) = (recording.about(), recording.ended());
     if context.json() {
@@ -318,7 +331,8 @@ fn calendar(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let day = days + 719_468;
     let (era, day_of_era) = (day / 146_097, day % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * from_march + 2) / 5 + 1;

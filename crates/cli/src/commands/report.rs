@@ -200,12 +200,16 @@ fn files(args: &Args, figures: &[Figure]) -> Result<Vec<(Option<PathBuf>, Option
     let mut found = Vec::new();
     for figure in figures {
         let csv = match (&args.csv, figure.csv()) {
-            (Some(dir), Some(text)) => Some(write(dir.join(format!("{}.csv", figure.id)), text.as_bytes())?),
+            (Some(dir), Some(text)) => {
+                Some(write(dir.join(format!("{}.csv", figure.id)), text.as_bytes())?)
+            }
             _ => None,
         };
         let picture = renderer.as_ref().map(|renderer| renderer.png(figure)).transpose()?.flatten();
         let png = match (&args.png, picture) {
-            (Some(dir), Some(bytes)) => Some(write(dir.join(format!("{}.png", figure.id)), &bytes)?),
+            (Some(dir), Some(bytes)) => {
+                Some(write(dir.join(format!("{}.png", figure.id)), &bytes)?)
+            }
             _ => None,
         };
         found.push((csv, png));

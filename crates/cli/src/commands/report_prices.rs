@@ -8,8 +8,12 @@ use serde_json::Value;
 
 /// The samples of `document` with what a fitted model says of them, or why there is none.
 pub(super) fn fitted(name: &str, mut samples: Vec<Priced>, document: Value) -> Prices {
-    let mut run =
-        Prices { name: name.to_owned(), in_force: String::new(), unfitted: None, samples: Vec::new() };
+    let mut run = Prices {
+        name: name.to_owned(),
+        in_force: String::new(),
+        unfitted: None,
+        samples: Vec::new(),
+    };
     match serde_json::from_value::<SamplesFile>(document) {
         Ok(SamplesFile { samples: saved, .. }) => {
             let in_force = Coefficients::in_force(&saved.parameters);

@@ -25,7 +25,9 @@ pub(super) fn names(runs: &[String]) -> Result<Vec<(String, PathBuf)>> {
     for run in runs {
         // A path may have an equals sign in it.
         let (name, path) = match run.split_once('=') {
-            Some((name, path)) if !Path::new(run).exists() => (name.to_owned(), PathBuf::from(path)),
+            Some((name, path)) if !Path::new(run).exists() => {
+                (name.to_owned(), PathBuf::from(path))
+            }
             _ => {
                 let path = PathBuf::from(run);
                 let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
@@ -33,8 +35,10 @@ pub(super) fn names(runs: &[String]) -> Result<Vec<(String, PathBuf)>> {
             }
         };
         if !used.insert(name.clone()) {
-            let message =
-                format!("two runs are called `{name}`: name them apart, as in first={}", path.display());
+            let message = format!(
+                "two runs are called `{name}`: name them apart, as in first={}",
+                path.display()
+            );
             return Err(UsageError(message).into());
         }
         found.push((name, path));
@@ -65,7 +69,8 @@ impl Reader {
             self.boots.push(found.boot_id);
             found.about
         } else {
-            let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+            let text =
+                fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
             if path.extension().is_some_and(|extension| extension == "csv") {
                 let run = latencies(name, path, &text)?;
                 let about = format!("{} requests and what they took", run.requests.len());
@@ -84,7 +89,9 @@ impl Reader {
         let mut documents = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         let mut last = None;
         for document in &mut documents {
-            last = Some(document.with_context(|| format!("{} is not JSON, or damaged", path.display()))?);
+            last = Some(
+                document.with_context(|| format!("{} is not JSON, or damaged", path.display()))?,
+            );
         }
         let unknown = || UsageError(format!("{} is not a run: a run is {KINDS}", path.display()));
         let document = last.ok_or_else(unknown)?;
@@ -99,9 +106,14 @@ impl Reader {
         if has("case") && has("runs") {
             let study: Study = parse(path, document)?;
             let about = study.about();
-            let (full, scales, starts) =
-                (study.has_full(), study.several(|run| &run.scale), study.several(|run| &run.start));
-            for (at, run) in study.runs.into_iter().enumerate().filter(|(_, run)| !full || run.is_full()) {
+            let (full, scales, starts) = (
+                study.has_full(),
+                study.several(|run| &run.scale),
+                study.several(|run| &run.start),
+            );
+            for (at, run) in
+                study.runs.into_iter().enumerate().filter(|(_, run)| !full || run.is_full())
+            {
                 let mut label = name.to_owned();
                 for (word, told) in [(&run.scale, scales), (&run.start, starts)] {
                     if told {
@@ -117,7 +129,9 @@ impl Reader {
                 let share = (run.slice_seconds.off > 0.0)
                     .then(|| run.slice_seconds.attainable / run.slice_seconds.off);
                 let one = run.energy.into_energy(label, budget, share);
-                self.runs.energy.push(one.with_context(|| format!("{}, run {}", path.display(), at + 1))?);
+                self.runs
+                    .energy
+                    .push(one.with_context(|| format!("{}, run {}", path.display(), at + 1))?);
             }
             return Ok(about);
         }
@@ -135,8 +149,11 @@ impl Reader {
         }
         if document.get("command").and_then(Value::as_str) == Some("energy") && has("net_joules") {
             let ledger: Ledger = parse(path, document)?;
-            let budget =
-                if ledger.work.tried_slices == 0 { Budget::None } else { Budget::Policy(name.to_owned()) };
+            let budget = if ledger.work.tried_slices == 0 {
+                Budget::None
+            } else {
+                Budget::Policy(name.to_owned())
+            };
             self.runs.energy.push(
                 ledger
                     .into_energy(name.to_owned(), budget, None)
@@ -157,7 +174,9 @@ impl Reader {
             .iter()
             .filter(|_| one_boot)
             .flat_map(|run| {
-                run.compactions.iter().map(|(from, to)| (from + run.begun_seconds, to + run.begun_seconds))
+                run.compactions
+                    .iter()
+                    .map(|(from, to)| (from + run.begun_seconds, to + run.begun_seconds))
             })
             .collect();
         for run in &mut self.runs.latencies {
@@ -195,11 +214,15 @@ fn version(path: &Path, document: &Value) -> Result<()> {
     match document.get("schema_version").and_then(Value::as_u64) {
         Some(found) if found == u64::from(SCHEMA_VERSION) => Ok(()),
         Some(found) => {
-            let message =
-                format!("{} has schema_version {found}, this program knows {SCHEMA_VERSION}", path.display());
+            let message = format!(
+                "{} has schema_version {found}, this program knows {SCHEMA_VERSION}",
+                path.display()
+            );
             Err(UsageError(message).into())
         }
-        None => Err(UsageError(format!("{} is not a run: a run is {KINDS}", path.display())).into()),
+        None => {
+            Err(UsageError(format!("{} is not a run: a run is {KINDS}", path.display())).into())
+        }
     }
 }
 
@@ -422,10 +445,13 @@ fn latencies(name: &str, path: &Path, text: &str) -> Result<Latencies> {
         let cells: Vec<&str> = line.split(',').collect();
         let cell = |at: usize| -> Result<f64> {
             let text = cells.get(at).map_or("", |cell| cell.trim());
-            let value: f64 =
-                text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0).with_context(
-                    || format!("{}: {} is `{text}`, not microseconds", place(number), head[at]),
-                )?;
+            let value: f64 = text
+                .parse()
+                .ok()
+                .filter(|value: &f64| value.is_finite() && *value >= 0.0)
+                .with_context(|| {
+                    format!("{}: {} is `{text}`, not microseconds", place(number), head[at])
+                })?;
             Ok(value)
         };
         requests.push((cell(when)? / 1e6, cell(took)? / 1e3));

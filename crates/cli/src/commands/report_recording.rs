@@ -59,7 +59,11 @@ pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Res
         );
     }
     if machines.cut() > 0 {
-        tracing::warn!("{}: {} censuses are not whole and were passed over", dir.display(), machines.cut());
+        tracing::warn!(
+            "{}: {} censuses are not whole and were passed over",
+            dir.display(),
+            machines.cut()
+        );
     }
     let (Some(first), Some(begun_us)) = (first, begun_us) else {
         return Err(not_replayable(ReadError::Empty { path: dir.to_owned() }).into());
@@ -107,10 +111,12 @@ fn moment(machine: &Machine, seconds: f64) -> Moment {
         pages += parts;
         let used = parts.used() > Pages::ZERO;
         holding_slices += u64::from(used);
-        let nearly = used && slice.state == SliceState::Online && parts.free.share_of(slice.present) > 0.9;
+        let nearly =
+            used && slice.state == SliceState::Online && parts.free.share_of(slice.present) > 0.9;
         nearly_free_slices += u64::from(nearly);
         // Kinds are in the order of what is hardest to get rid of; a hole hides nothing.
-        let found = Kind::ALL.into_iter().find(|&kind| kind != Kind::Hole && parts.get(kind) > Pages::ZERO);
+        let found =
+            Kind::ALL.into_iter().find(|&kind| kind != Kind::Hole && parts.get(kind) > Pages::ZERO);
         (slice.id.0, found.unwrap_or(Kind::Hole))
     };
     let slices = machine.snapshot.slices.iter().map(kind).collect();
@@ -137,7 +143,8 @@ struct Requests {
 }
 
 fn attempt(event: &Event, seconds: f64) -> Option<Attempt> {
-    let pages = |count: Option<i64>| Pages(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0));
+    let pages =
+        |count: Option<i64>| Pages(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0));
     Some(Attempt {
         seconds: seconds.max(0.0),
         slice: u32::try_from(event.slice_id?).ok()?,
@@ -231,7 +238,10 @@ impl Joules {
                 Sign::Undecided => Verdict::Undecided,
             },
             uncounted: uncounted.map(|line| line.term.name().to_owned()).collect(),
-            basis: format!("By the profile {}, state {}; {clock}.", plan.profile.name, plan.state.name),
+            basis: format!(
+                "By the profile {}, state {}; {clock}.",
+                plan.profile.name, plan.state.name
+            ),
         })
     }
 }

@@ -80,9 +80,12 @@ impl Sweep {
         }
         let mut found = Vec::new();
         for start in &starts {
-            for (per_slice, what) in [(false, "budget for all slices"), (true, "budget for each slice")] {
-                let of =
-                    |row: &&Row| row.start == *start && row.per_slice.is_none_or(|each| each == per_slice);
+            for (per_slice, what) in
+                [(false, "budget for all slices"), (true, "budget for each slice")]
+            {
+                let of = |row: &&Row| {
+                    row.start == *start && row.per_slice.is_none_or(|each| each == per_slice)
+                };
                 for row in self.budgets.iter().filter(of) {
                     let basis = format!(
                         "Simulated, not measured: recordings of runs that emptied nothing, played {} times for each budget; \
@@ -91,10 +94,15 @@ impl Sweep {
                         row.n, self.profile, self.time_factor.low, self.time_factor.high
                     );
                     let heading = format!("{}, {start}, {what}, simulated", self.case);
-                    found.push(row.energy(heading, basis).with_context(|| format!("{start}, {what}"))?);
+                    found.push(
+                        row.energy(heading, basis).with_context(|| format!("{start}, {what}"))?,
+                    );
                 }
             }
         }
-        Ok((found, format!("case study {}, simulated for {} budgets", self.case, self.budgets.len())))
+        Ok((
+            found,
+            format!("case study {}, simulated for {} budgets", self.case, self.budgets.len()),
+        ))
     }
 }

@@ -10,10 +10,17 @@ fn wrong(text: &str) -> String {
 
 #[test]
 fn latencies_are_sorted_and_what_is_wrong_is_named_by_line() {
-    let found =
-        latencies("l", Path::new("l.csv"), "latency_us,boottime_us\n3000,2000000\n1500,1000000\n\n").unwrap();
+    let found = latencies(
+        "l",
+        Path::new("l.csv"),
+        "latency_us,boottime_us\n3000,2000000\n1500,1000000\n\n",
+    )
+    .unwrap();
     assert_eq!(found.requests, [(1.0, 1.5), (2.0, 3.0)]);
-    assert_eq!(wrong("boottime_us,latency_us\n1,2\n3,x\n"), "l.csv:3: latency_us is `x`, not microseconds");
+    assert_eq!(
+        wrong("boottime_us,latency_us\n1,2\n3,x\n"),
+        "l.csv:3: latency_us is `x`, not microseconds"
+    );
     assert_eq!(wrong("boottime_us,latency_us\n1\n"), "l.csv:2: latency_us is ``, not microseconds");
     assert!(wrong("boottime_us,latency_us\n1,-2\n").contains("l.csv:2"));
     assert!(wrong("boottime_us,latency_ms\n1,2\n").contains("no column `latency_us`"));
@@ -52,7 +59,11 @@ fn samples_of_a_calibration_are_read_and_a_damaged_one_is_named() {
     let everyday = program.replace("program", "everyday");
     assert_eq!(document(&file(&everyday)).unwrap().0.prices[0].samples[1].source, Source::Everyday);
     let damaged = file(&SAMPLE.replace("\"mappings\": 200", "\"mappings\": -1"));
-    assert!(refused(&damaged).starts_with("d.json, samples[1]: invalid value"), "{}", refused(&damaged));
+    assert!(
+        refused(&damaged).starts_with("d.json, samples[1]: invalid value"),
+        "{}",
+        refused(&damaged)
+    );
     let newer = file(&program).replacen("\"schema_version\": 1", "\"schema_version\": 9", 1);
     assert!(refused(&newer).contains("schema_version 9, this program knows 1"));
     let text = file(&program);
@@ -73,8 +84,7 @@ fn the_last_document_of_a_ledger_counts() {
     let one = &runs.energy[0];
     assert!((one.saved.high - 2.0).abs() < 1e-9 && one.verdict == Verdict::Undecided);
     assert_eq!(one.uncounted, ["run time"]);
-    let factor =
-        r#""clock": "emulated", "time_factor": {"low": 12, "high": 18}, "time_factor_source": "compile""#;
+    let factor = r#""clock": "emulated", "time_factor": {"low": 12, "high": 18}, "time_factor_source": "compile""#;
     let (runs, _) = document(&LEDGER.replace("\"clock\": \"real\"", factor)).unwrap();
     assert!(
         runs.energy[0].basis.contains("emulated seconds, divided by 12.0 to 18.0 (compile)"),
@@ -95,7 +105,8 @@ fn a_case_study_tells_its_settings() {
     };
     let study = |runs: &str| format!(r#"{{"case": "compile", "runs": [{runs}]}}"#);
     let (runs, about) =
-        document(&study(&[run("nothing", "1"), run("ours", "1"), run("unlimited", "2")].join(","))).unwrap();
+        document(&study(&[run("nothing", "1"), run("ours", "1"), run("unlimited", "2")].join(",")))
+            .unwrap();
     let budgets: Vec<_> = runs.energy.iter().map(|one| one.budget.clone()).collect();
     assert_eq!(budgets, [Budget::None, Budget::Policy("ours".to_owned()), Budget::Unlimited]);
     assert!((runs.energy[0].attainable.unwrap().high - 4.0).abs() < 1e-9);
@@ -106,7 +117,8 @@ fn a_case_study_tells_its_settings() {
 }
 
 #[test]
-fn small_runs_of_a_case_study_do_not_stand_beside_full_ones_and_runs_that_differ_are_called_apart() {
+fn small_runs_of_a_case_study_do_not_stand_beside_full_ones_and_runs_that_differ_are_called_apart()
+{
     let told = |kinds: &[(&str, &str)]| {
         let run = |(scale, start): &(&str, &str)| {
             format!(
@@ -115,7 +127,8 @@ fn small_runs_of_a_case_study_do_not_stand_beside_full_ones_and_runs_that_differ
             )
         };
         let all: Vec<_> = kinds.iter().map(run).collect();
-        let (runs, about) = document(&format!(r#"{{"case": "c", "runs": [{}]}}"#, all.join(","))).unwrap();
+        let (runs, about) =
+            document(&format!(r#"{{"case": "c", "runs": [{}]}}"#, all.join(","))).unwrap();
         let names: Vec<_> = runs.energy.iter().map(|one| one.name.clone()).collect();
         (names.join(", "), about[0].1.clone())
     };
@@ -189,10 +202,15 @@ fn a_sweep_has_figures_by_start_and_kind_of_budget_and_says_that_it_is_simulated
     ];
     let (runs, about) = document(&sweep(&rows)).unwrap();
     assert_eq!(about[0].1, "case study tpch, simulated for 5 budgets");
-    let found: Vec<_> =
-        runs.energy.iter().map(|one| (one.sweep.clone().unwrap(), one.budget.clone(), one.verdict)).collect();
-    let (all, each) =
-        ("tpch, fresh, budget for all slices, simulated", "tpch, fresh, budget for each slice, simulated");
+    let found: Vec<_> = runs
+        .energy
+        .iter()
+        .map(|one| (one.sweep.clone().unwrap(), one.budget.clone(), one.verdict))
+        .collect();
+    let (all, each) = (
+        "tpch, fresh, budget for all slices, simulated",
+        "tpch, fresh, budget for each slice, simulated",
+    );
     let budget = Budget::Cycles(1_562_500.0);
     assert_eq!(found[0], (all.to_owned(), Budget::None, Verdict::Gain));
     assert_eq!(found[1], (all.to_owned(), budget.clone(), Verdict::Undecided));
@@ -201,7 +219,11 @@ fn a_sweep_has_figures_by_start_and_kind_of_budget_and_says_that_it_is_simulated
     assert_eq!(found[4], (each.to_owned(), budget, Verdict::Loss));
     assert_eq!((found.len(), &found[6].1), (8, &Budget::Policy("governor".to_owned())));
     assert!((runs.energy[0].attainable.unwrap().high - 4.0).abs() < 1e-9);
-    assert!(runs.energy[0].basis.starts_with("Simulated, not measured"), "{}", runs.energy[0].basis);
+    assert!(
+        runs.energy[0].basis.starts_with("Simulated, not measured"),
+        "{}",
+        runs.energy[0].basis
+    );
     let text = refused(&sweep(&[rows[0].clone(), rows[1].replace("\"n\": 5", "\"n\": \"5\"")]));
     assert!(text.starts_with("d.json, budgets[1]: invalid type"), "{text}");
     let text = refused(&sweep(&[row("fresh", "periodic", "0", "null", (2.0, 1.0))]));

@@ -104,7 +104,8 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 
 fn select<'a>(args: &Args, machine: &'a Machine) -> Result<Vec<&'a Slice>> {
     let node = args.node.map(NodeId);
-    let zone = args.zone.as_deref().map(|name| zone_number(&machine.zones, node, name)).transpose()?;
+    let zone =
+        args.zone.as_deref().map(|name| zone_number(&machine.zones, node, name)).transpose()?;
     let mut slices: Vec<&Slice> = machine
         .snapshot
         .slices
@@ -115,8 +116,12 @@ fn select<'a>(args: &Args, machine: &'a Machine) -> Result<Vec<&'a Slice>> {
         .collect();
     match args.sort {
         Sort::Id => slices.sort_by_key(|slice| slice.id),
-        Sort::Price => slices.sort_by_key(|slice| (slice.finite_price().is_none(), slice.price, slice.id)),
-        Sort::Free => slices.sort_by_key(|slice| (std::cmp::Reverse(slice.counters.free), slice.id)),
+        Sort::Price => {
+            slices.sort_by_key(|slice| (slice.finite_price().is_none(), slice.price, slice.id))
+        }
+        Sort::Free => {
+            slices.sort_by_key(|slice| (std::cmp::Reverse(slice.counters.free), slice.id))
+        }
     }
     slices.truncate(args.limit.unwrap_or(usize::MAX));
     Ok(slices)
@@ -141,7 +146,8 @@ fn table(machine: &Machine, slices: &[&Slice], unicode: bool) -> Table {
         let parts = slice.composition(machine.info.slice_pages());
         let addresses = slice.addresses(machine.info.slice_bytes);
         let known = matches!(slice.state, SliceState::Online | SliceState::Emptying);
-        let size = |pages: Pages| if known { mib(pages, machine.info.page_bytes) } else { "-".to_owned() };
+        let size =
+            |pages: Pages| if known { mib(pages, machine.info.page_bytes) } else { "-".to_owned() };
         let price = match slice.finite_price() {
             _ if slice.state != SliceState::Online => "-".to_owned(),
             Some(price) => price.to_string(),
@@ -177,7 +183,11 @@ pub(super) fn mib(pages: Pages, page_bytes: Bytes) -> String {
 }
 
 fn reason(slice: &Slice) -> String {
-    let code = if slice.reason == ramslice_types::Reason::None { String::new() } else { slice.reason.code() };
+    let code = if slice.reason == ramslice_types::Reason::None {
+        String::new()
+    } else {
+        slice.reason.code()
+    };
     if slice.backoff {
         return format!("{code}, retry in {} s", slice.retry_ms.div_ceil(1000));
     }

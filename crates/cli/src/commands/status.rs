@@ -148,7 +148,9 @@ fn summary(machine: &Machine, census: &Census, screen: &Screen) -> Vec<String> {
         String::new(),
         Glyph::line(screen, &bar(screen, &census.pages, width)),
     ];
-    lines.extend(legend(screen, &census.pages, page, width).iter().map(|line| Glyph::line(screen, line)));
+    lines.extend(
+        legend(screen, &census.pages, page, width).iter().map(|line| Glyph::line(screen, line)),
+    );
     lines
 }
 

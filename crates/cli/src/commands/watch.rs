@@ -5,7 +5,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_types::{Backend, Census, Info, Machine, SliceId, SliceState, Snapshot, parse_duration};
+use ramslice_types::{
+    Backend, Census, Info, Machine, SliceId, SliceState, Snapshot, parse_duration,
+};
 use serde::Serialize;
 
 use super::outcome::slices;

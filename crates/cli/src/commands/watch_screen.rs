@@ -59,8 +59,8 @@ fn wait(interval: Duration, changed: &AtomicBool) -> Result<bool> {
         if event::poll(TICK)? {
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => {
-                    let ctrl_c =
-                        key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                    let ctrl_c = key.code == KeyCode::Char('c')
+                        && key.modifiers.contains(KeyModifiers::CONTROL);
                     if ctrl_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
                         return Ok(true);
                     }
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn the_screen_shows_totals_map_and_keys_at_any_size() {
-        let fixture =
-            Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
+        let fixture = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+            .join("tests/data/guest-8g.json");
         let view = View::new(&ReplayBackend::open(&fixture).unwrap(), Screen::plain()).unwrap();
         for (width, height) in [(100, 40), (80, 24), (20, 5), (1, 1)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn a_legend_takes_the_lines_it_needs_and_loses_nothing() {
-        let pages = Composition { waking: Pages(1), quarantined: Pages(1), ..Composition::default() };
+        let pages =
+            Composition { waking: Pages(1), quarantined: Pages(1), ..Composition::default() };
         let lines = legend(&Screen::plain(), &pages, Bytes(4096), 40);
         assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= 40));
         let text: String = lines.iter().flatten().map(|glyph| glyph.ch).collect();

@@ -122,7 +122,12 @@ impl Canvas {
         ] {
             Self::cover(Rect { x: left, y: top, w: radius, h: radius }, |px, py, share| {
                 let distance = (px as f32 + 0.5 - cx).hypot(py as f32 + 0.5 - cy);
-                self.blend(px, py, background, share.min((distance - radius + 0.5).clamp(0.0, 1.0)));
+                self.blend(
+                    px,
+                    py,
+                    background,
+                    share.min((distance - radius + 0.5).clamp(0.0, 1.0)),
+                );
             });
         }
     }

@@ -52,7 +52,8 @@ impl<'a> Grid<'a> {
     /// The smallest power of two, at least 4, that makes no more than `max_rows`; at most `most`.
     pub(crate) fn choose_per_row(machine: &Machine, most: u32, max_rows: usize) -> u32 {
         let most = 1 << most.max(4).ilog2();
-        let fits = |&per_row: &u32| per_row >= most || Grid::new(machine, per_row).rows.len() <= max_rows;
+        let fits =
+            |&per_row: &u32| per_row >= most || Grid::new(machine, per_row).rows.len() <= max_rows;
         (2..u32::BITS).map(|power| 1 << power).find(fits).unwrap_or(most)
     }
 }

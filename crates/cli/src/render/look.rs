@@ -175,7 +175,8 @@ pub(crate) fn tally(contents: &Contents) -> Vec<(Look, Pages)> {
     Look::ALL
         .into_iter()
         .map(|look| {
-            let pages = contents.runs.iter().filter(|run| Look::of(run) == look).map(|run| run.pages).sum();
+            let pages =
+                contents.runs.iter().filter(|run| Look::of(run) == look).map(|run| run.pages).sum();
             (look, pages)
         })
         .filter(|&(_, pages)| pages > Pages::ZERO)

@@ -80,7 +80,12 @@ pub(crate) fn apportion(parts: &Composition, n: usize) -> Vec<Kind> {
 }
 
 /// The picture, `width` columns wide and of at most `max_rows` lines where that is possible.
-pub(crate) fn mosaic(machine: &Machine, screen: &Screen, width: u16, max_rows: usize) -> Vec<Vec<Glyph>> {
+pub(crate) fn mosaic(
+    machine: &Machine,
+    screen: &Screen,
+    width: u16,
+    max_rows: usize,
+) -> Vec<Vec<Glyph>> {
     let room = u32::from(width.saturating_sub(AXIS + ZONES).max(8));
     let grid = Grid::new(machine, Grid::choose_per_row(machine, room, max_rows));
     mosaic_grid(machine, screen, room, &grid).0
@@ -102,7 +107,9 @@ pub(super) fn mosaic_grid(
         .rows
         .iter()
         .map(|row| match row {
-            Row::Gap => text(format!("{:>width$}", if screen.unicode { "⋮" } else { ":" }, width = 9)),
+            Row::Gap => {
+                text(format!("{:>width$}", if screen.unicode { "⋮" } else { ":" }, width = 9))
+            }
             Row::Slices { start, zone, cells } => {
                 let mut line = text(format!("{:>9} ", address(*start)));
                 for cell in cells {

@@ -47,8 +47,15 @@ fn mark(screen: &Screen, line: &mut [Glyph], column: usize) {
 }
 
 /// The picture with several slices to a cell.
-fn coarse(machine: &Machine, screen: &Screen, room: u32, rows: usize, selected: SliceId) -> Vec<Vec<Glyph>> {
-    let text = |text: String| text.chars().map(|ch| Glyph { ch, fg: None, bg: None }).collect::<Vec<_>>();
+fn coarse(
+    machine: &Machine,
+    screen: &Screen,
+    room: u32,
+    rows: usize,
+    selected: SliceId,
+) -> Vec<Vec<Glyph>> {
+    let text =
+        |text: String| text.chars().map(|ch| Glyph { ch, fg: None, bg: None }).collect::<Vec<_>>();
     let columns = 1 << room.ilog2();
     let frames = machine.info.slice_pages();
     let mut per_cell = 2;
@@ -68,7 +75,8 @@ fn coarse(machine: &Machine, screen: &Screen, room: u32, rows: usize, selected: 
         for (number, parts) in &cells {
             let (line, column) = (number / columns, (number % columns) as usize);
             if lines.last().is_none_or(|(last, _)| *last != line) {
-                let start = u64::from(line) * u64::from(columns * per_cell) * machine.info.slice_bytes.0;
+                let start =
+                    u64::from(line) * u64::from(columns * per_cell) * machine.info.slice_bytes.0;
                 let mut glyphs = text(format!("{:>9} ", address(start)));
                 glyphs.extend(vec![Glyph { ch: ' ', fg: None, bg: None }; columns as usize]);
                 lines.push((line, glyphs));
@@ -81,7 +89,8 @@ fn coarse(machine: &Machine, screen: &Screen, room: u32, rows: usize, selected: 
             }
         }
         if lines.len() < rows || lines.len() <= 1 {
-            let mut picture: Vec<Vec<Glyph>> = lines.into_iter().map(|(_, glyphs)| glyphs).collect();
+            let mut picture: Vec<Vec<Glyph>> =
+                lines.into_iter().map(|(_, glyphs)| glyphs).collect();
             picture.push(text(format!("{:>9} a cell is {per_cell} slices", "")));
             return picture;
         }
@@ -129,10 +138,12 @@ mod tests {
         for machine in [machine(), large()] {
             for (width, rows) in [(80, 5), (80, 3), (200, 40), (30, 4), (10, 2)] {
                 for id in [0, 64, machine.snapshot.slices.len() as u32 - 1] {
-                    let selected = machine.snapshot.slices[id as usize % machine.snapshot.slices.len()].id;
-                    for screen in
-                        [Screen::plain(), Screen { depth: Depth::True, unicode: true, ..Screen::plain() }]
-                    {
+                    let selected =
+                        machine.snapshot.slices[id as usize % machine.snapshot.slices.len()].id;
+                    for screen in [
+                        Screen::plain(),
+                        Screen { depth: Depth::True, unicode: true, ..Screen::plain() },
+                    ] {
                         let lines = overview(&machine, &screen, width, rows, selected);
                         assert!(lines.len() <= rows, "{} lines in {rows}", lines.len());
                         assert_eq!(marks(&lines), 1, "{width}x{rows}, slice {selected}");

@@ -18,9 +18,12 @@ const MIN_PITCH: f32 = 7.0;
 
 /// Draws the slice.
 pub(crate) fn draw(machine: &Machine, contents: &Contents, options: &Options) -> Result<Picture> {
-    let regular = FontRef::try_from_slice(dejavu::sans::regular()).context("reading the built-in font")?;
-    let bold = FontRef::try_from_slice(dejavu::sans::bold()).context("reading the built-in font")?;
-    let (title, body, small) = (Type::new(&bold, 22.0), Type::new(&regular, 15.0), Type::new(&regular, 13.0));
+    let regular =
+        FontRef::try_from_slice(dejavu::sans::regular()).context("reading the built-in font")?;
+    let bold =
+        FontRef::try_from_slice(dejavu::sans::bold()).context("reading the built-in font")?;
+    let (title, body, small) =
+        (Type::new(&bold, 22.0), Type::new(&regular, 15.0), Type::new(&regular, 13.0));
 
     let width = options.width.max(MIN_WIDTH) as f32;
     let room = width - 2.0 * MARGIN - AXIS;
@@ -60,7 +63,8 @@ pub(crate) fn draw(machine: &Machine, contents: &Contents, options: &Options) ->
             square(&mut canvas, Rect { x, y, w: pitch - gap, h: pitch - gap }, *look);
         }
     }
-    let frame = Rect { x: left - 2.0, y: HEAD - 2.0, w: wide + 4.0, h: pitch * rows as f32 - gap + 4.0 };
+    let frame =
+        Rect { x: left - 2.0, y: HEAD - 2.0, w: wide + 4.0, h: pitch * rows as f32 - gap + 4.0 };
     canvas.frame(frame, EDGE, 1.0);
 
     let mut y = HEAD + pitch * rows as f32 + 22.0;
@@ -73,7 +77,8 @@ pub(crate) fn draw(machine: &Machine, contents: &Contents, options: &Options) ->
                 canvas.frame(area, EDGE, 1.0);
             }
             let name = x + SWATCH + 6.0;
-            let after = name + 5.0 + canvas.text(&small, (name, y + 12.0), Anchor::Left, TEXT, look.name());
+            let after =
+                name + 5.0 + canvas.text(&small, (name, y + 12.0), Anchor::Left, TEXT, look.name());
             canvas.text(&small, (after, y + 12.0), Anchor::Left, FAINT, &pages.to_string());
             x += entry;
         }
@@ -102,7 +107,8 @@ fn lines(tally: &[(Look, Pages)], face: &Type<'_>, room: f32) -> Vec<Vec<(Look, 
     let mut lines: Vec<Vec<(Look, Pages, f32)>> = vec![Vec::new()];
     let mut x = 0.0;
     for &(look, pages) in tally {
-        let entry = SWATCH + 6.0 + face.width(look.name()) + 5.0 + face.width(&pages.to_string()) + 18.0;
+        let entry =
+            SWATCH + 6.0 + face.width(look.name()) + 5.0 + face.width(&pages.to_string()) + 18.0;
         if x + entry > room && x > 0.0 {
             lines.push(Vec::new());
             x = 0.0;

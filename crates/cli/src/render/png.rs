@@ -105,9 +105,12 @@ impl<'a> Layout<'a> {
 
 /// Draws the machine.
 pub(crate) fn draw(machine: &Machine, options: &Options) -> Result<Picture> {
-    let regular = FontRef::try_from_slice(dejavu::sans::regular()).context("reading the built-in font")?;
-    let bold = FontRef::try_from_slice(dejavu::sans::bold()).context("reading the built-in font")?;
-    let (title, body, small) = (Type::new(&bold, 22.0), Type::new(&regular, 15.0), Type::new(&regular, 13.0));
+    let regular =
+        FontRef::try_from_slice(dejavu::sans::regular()).context("reading the built-in font")?;
+    let bold =
+        FontRef::try_from_slice(dejavu::sans::bold()).context("reading the built-in font")?;
+    let (title, body, small) =
+        (Type::new(&bold, 22.0), Type::new(&regular, 15.0), Type::new(&regular, 13.0));
 
     let width = options.width.max(MIN_WIDTH);
     let layout = Layout::new(machine, width as f32);
@@ -126,7 +129,8 @@ pub(crate) fn draw(machine: &Machine, options: &Options) -> Result<Picture> {
         match row {
             Row::Gap => {
                 for step in [-6.0, 0.0, 6.0] {
-                    let dot = Rect { x: left - 22.0, y: y + GAP_ROW / 2.0 + step - 3.0, w: 2.0, h: 2.0 };
+                    let dot =
+                        Rect { x: left - 22.0, y: y + GAP_ROW / 2.0 + step - 3.0, w: 2.0, h: 2.0 };
                     canvas.fill(dot, FAINT);
                 }
                 let at = (left, y + GAP_ROW / 2.0 + 3.0);
@@ -139,7 +143,13 @@ pub(crate) fn draw(machine: &Machine, options: &Options) -> Result<Picture> {
                 let every = (18.0 / (layout.tile_h + layout.gap)).ceil() as u64;
                 let row_bytes = machine.info.slice_bytes.0 * u64::from(layout.grid.per_row);
                 if (start / row_bytes.max(1)).is_multiple_of(every) {
-                    canvas.text(&small, (left - 12.0, baseline), Anchor::Right, FAINT, &address(*start));
+                    canvas.text(
+                        &small,
+                        (left - 12.0, baseline),
+                        Anchor::Right,
+                        FAINT,
+                        &address(*start),
+                    );
                 }
                 for (at, slice) in cells.iter().enumerate() {
                     let Some(slice) = slice else { continue };
@@ -232,10 +242,15 @@ impl Foot {
     fn new(machine: &Machine, census: &Census, face: &Type<'_>, width: f32) -> Self {
         let kinds = entries(&census.pages, machine.info.page_bytes);
         let total: u64 = kinds.iter().map(|(_, size)| size.0).sum();
-        let bar = kinds.iter().map(|(kind, size)| (*kind, size.0 as f32 / total.max(1) as f32)).collect();
+        let bar =
+            kinds.iter().map(|(kind, size)| (*kind, size.0 as f32 / total.max(1) as f32)).collect();
         let mut legend: Vec<Entry> = kinds
             .iter()
-            .map(|(kind, size)| Entry { kind: Some(*kind), name: kind.name(), size: size.to_string() })
+            .map(|(kind, size)| Entry {
+                kind: Some(*kind),
+                name: kind.name(),
+                size: size.to_string(),
+            })
             .collect();
         let busy = census.in_state(SliceState::Emptying);
         if busy > 0 {
@@ -284,7 +299,9 @@ impl Foot {
                 }
                 canvas.round(area, 2.0, PAPER);
                 let (name, baseline) = (x + SWATCH + 6.0, y + 12.0);
-                let size = name + 5.0 + canvas.text(face, (name, baseline), Anchor::Left, TEXT, entry.name);
+                let size = name
+                    + 5.0
+                    + canvas.text(face, (name, baseline), Anchor::Left, TEXT, entry.name);
                 canvas.text(face, (size, baseline), Anchor::Left, FAINT, &entry.size);
                 x += entry.width(face);
             }
@@ -309,8 +326,8 @@ mod tests {
     use super::*;
 
     fn machine() -> Machine {
-        let fixture =
-            Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
+        let fixture = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+            .join("tests/data/guest-8g.json");
         ReplayBackend::open(&fixture).unwrap().machine().unwrap()
     }
 
@@ -331,8 +348,9 @@ mod tests {
         for slices in [0, 1, 3, 5000] {
             let mut machine = machine();
             let row = machine.snapshot.slices[40].clone();
-            machine.snapshot.slices =
-                (0..slices).map(|id| Slice { id: ramslice_types::SliceId(id), ..row.clone() }).collect();
+            machine.snapshot.slices = (0..slices)
+                .map(|id| Slice { id: ramslice_types::SliceId(id), ..row.clone() })
+                .collect();
             let picture = draw(&machine, &Options { width: 800, title: String::new() }).unwrap();
             assert!((100..2000).contains(&picture.height), "{slices}: {}", picture.height);
         }
@@ -341,7 +359,10 @@ mod tests {
     #[test]
     fn the_file_is_a_png() {
         let mut file = Vec::new();
-        draw(&machine(), &Options { width: 640, title: String::new() }).unwrap().write(&mut file).unwrap();
+        draw(&machine(), &Options { width: 640, title: String::new() })
+            .unwrap()
+            .write(&mut file)
+            .unwrap();
         let header = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
         assert_eq!(header.info().width, 640);
     }

@@ -45,7 +45,8 @@ impl Screen {
             (true, "truecolor" | "24bit") => Depth::True,
             (true, _) => Depth::Ansi256,
         };
-        let width = if tty { terminal::size().map_or(DEFAULT_WIDTH, |size| size.0) } else { DEFAULT_WIDTH };
+        let width =
+            if tty { terminal::size().map_or(DEFAULT_WIDTH, |size| size.0) } else { DEFAULT_WIDTH };
         Self { tty, width: width.clamp(40, 400), depth, unicode: wanted && (!tty || utf8_locale()) }
     }
 

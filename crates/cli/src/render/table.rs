@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_lines_end_clean() {
-        let mut table = Table::new(&[("id", Align::Right), ("name", Align::Left), ("c", Align::Left)]);
+        let mut table =
+            Table::new(&[("id", Align::Right), ("name", Align::Left), ("c", Align::Left)]);
         table.row(vec!["7".to_owned(), "∞".to_owned(), String::new()]);
         table.row(vec!["128".to_owned(), "Normal".to_owned(), "x".to_owned()]);
         let mut out = Vec::new();

@@ -15,7 +15,11 @@ use crate::wakes::{Cause, Left};
 
 impl Engine {
     /// Sees to it that there are policies and books for this machine.
-    pub(super) fn attach(&mut self, backend: &dyn Backend, look: &Look) -> Result<(), BackendError> {
+    pub(super) fn attach(
+        &mut self,
+        backend: &dyn Backend,
+        look: &Look,
+    ) -> Result<(), BackendError> {
         let info = &look.info;
         let prices = PriceParameter::ALL
             .into_iter()
@@ -28,7 +32,8 @@ impl Engine {
         if let Some(mut attached) = same {
             let kind = self.settings.energy.kind(info);
             if kind != attached.kind {
-                let before = (Some(attached.kind), attached.earned.sums(), attached.would_earn.sums());
+                let before =
+                    (Some(attached.kind), attached.earned.sums(), attached.would_earn.sums());
                 (attached.earned, attached.would_earn) = self.books(&kind, Some(before));
                 attached.kind = kind;
                 self.tell_notes(info);
@@ -37,7 +42,8 @@ impl Engine {
             self.attached = Some(Attached { info: info.clone(), prices, ..attached });
         } else {
             let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes);
-            let economics = economics.map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
+            let economics =
+                economics.map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
             let mut before = None;
             if let Some(saved) = &self.saved {
                 let on = (saved.earned, saved.earned_own);
@@ -53,8 +59,15 @@ impl Engine {
             self.minds.clear();
             // The same numbers are other memory now.
             self.shadow = Shadow::default();
-            self.attached =
-                Some(Attached { info: info.clone(), economics, basis, prices, kind, earned, would_earn });
+            self.attached = Some(Attached {
+                info: info.clone(),
+                economics,
+                basis,
+                prices,
+                kind,
+                earned,
+                would_earn,
+            });
             self.tell_notes(info);
             info!(
                 slices = info.nr_slices,
@@ -96,7 +109,9 @@ impl Engine {
     fn books(&mut self, kind: &Kind, before: Option<(Option<Kind>, Sums, Sums)>) -> (Books, Books) {
         let (mut earned, mut would_earn) = (Sums::default(), Sums::default());
         match before {
-            Some((of, on, observe)) if of.as_ref() == Some(kind) => (earned, would_earn) = (on, observe),
+            Some((of, on, observe)) if of.as_ref() == Some(kind) => {
+                (earned, would_earn) = (on, observe)
+            }
             Some((of, on, observe)) => {
                 let mut gone = vec![on];
                 // In thought there is a driver always
@@ -124,10 +139,20 @@ impl Engine {
         let kind = policy.policy.name();
         let settings = serde_json::to_value(policy).unwrap_or_default();
         let figures = serde_json::to_value(economics).unwrap_or_default();
-        format!("{kind} {} {} {} {figures}", settings[kind], self.settings.energy.name(), info.slice_bytes.0)
+        format!(
+            "{kind} {} {} {} {figures}",
+            settings[kind],
+            self.settings.energy.name(),
+            info.slice_bytes.0
+        )
     }
 
-    fn new_mind(&mut self, zone: &Zone, look: &Look, saved: Option<&Memory>) -> Result<(), BackendError> {
+    fn new_mind(
+        &mut self,
+        zone: &Zone,
+        look: &Look,
+        saved: Option<&Memory>,
+    ) -> Result<(), BackendError> {
         let Some(attached) = &self.attached else { return Ok(()) };
         let key = ZoneKey::of(zone);
         if look.totals(zone).nr_switchable() == 0 {
@@ -138,7 +163,8 @@ impl Engine {
             .map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
         let remembered =
             saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
-        let (mut policy, mut left, mut events, mut dropped) = (fresh, None, Vec::new(), Pages::ZERO);
+        let (mut policy, mut left, mut events, mut dropped) =
+            (fresh, None, Vec::new(), Pages::ZERO);
         if let Some((saved, remembered)) = remembered {
             if saved.basis == attached.basis {
                 match Saved::restore(&remembered.policy.to_text(), self.settings.policy.policy) {
@@ -174,7 +200,8 @@ impl Engine {
     /// # Errors
     /// Why they do not, in words.
     pub fn fits(&self, settings: &Settings) -> Result<(), String> {
-        let Some(attached) = self.attached.as_ref().filter(|_| settings.backend == self.settings.backend)
+        let Some(attached) =
+            self.attached.as_ref().filter(|_| settings.backend == self.settings.backend)
         else {
             return Ok(());
         };

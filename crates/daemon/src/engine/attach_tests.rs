@@ -32,7 +32,9 @@ fn other_settings_of_the_policy_learn_anew_and_the_joules_go_on() {
     steps(&mut engine, &machine, now, 2);
     let after = engine.memory().unwrap();
     assert_ne!(before.basis, after.basis);
-    assert!(after.earned.elapsed_us >= before.earned.elapsed_us && after.earned.off_high_byte_us > 0);
+    assert!(
+        after.earned.elapsed_us >= before.earned.elapsed_us && after.earned.off_high_byte_us > 0
+    );
     assert_eq!(engine.status(Duration::ZERO).policy, "watermarks");
 }
 
@@ -81,8 +83,9 @@ fn metrics_tell_nothing_of_a_mode_or_a_policy_of_the_past() {
 
 #[test]
 fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart() {
-    let energy =
-        |granularity: &str| with_energy("mode = \"on\"", &format!("granularity = \"{granularity}\""));
+    let energy = |granularity: &str| {
+        with_energy("mode = \"on\"", &format!("granularity = \"{granularity}\""))
+    };
     let restarted = |settings, saved| engine_of(settings, Some(saved));
     let machine = Machine::used(20.0);
     // The governor rests where the hardware switches several slices as one.
@@ -136,7 +139,8 @@ fn a_power_driver_and_prices_that_come_later_are_told_and_taken() {
     let now = steps(&mut engine, &machine, 1_000_000, 20);
     let driver = |engine: &Engine| engine.status(Duration::ZERO).machine.power_driver;
     assert_eq!(driver(&engine).as_deref(), Some("none"));
-    let (parameter, before) = (PriceParameter::MigrateMapping, engine.memory().unwrap().earned.steps);
+    let (parameter, before) =
+        (PriceParameter::MigrateMapping, engine.memory().unwrap().earned.steps);
     let price = Price(machine.price_parameter(parameter).unwrap().0 + 7);
 
     *machine.driver.lock().unwrap() = Some("vendor");
@@ -172,7 +176,11 @@ fn without_a_power_driver_nothing_is_saved_and_everybody_is_told() {
     let earned = without.earned.unwrap();
     assert_eq!((earned.saved.low, earned.saved.high), (0.0, 0.0));
     assert!(earned.net.high <= 0.0 && earned.net.low <= earned.net.high, "{earned:?}");
-    assert!(without.notes.iter().any(|note| note.contains("no power driver")), "{:?}", without.notes);
+    assert!(
+        without.notes.iter().any(|note| note.contains("no power driver")),
+        "{:?}",
+        without.notes
+    );
     // What would be earned is told as if there were one.
     assert!(joules("observe", "none").would_earn.unwrap().earned.unwrap().saved.high > 0.0);
 }
@@ -204,7 +212,10 @@ fn joules_go_on_after_a_restart_unless_the_sums_are_of_another_kind_or_of_none_t
     let now = steps(&mut first, &machine, 1_000_000, 50);
     let saved = Memory { would_wake: 3, ..first.memory().unwrap() };
     let kind = saved.books.clone().unwrap();
-    assert!(kind.profile.contains('/') && kind.granule_bytes == Some(SLICE) && !kind.stock, "{kind}");
+    assert!(
+        kind.profile.contains('/') && kind.granule_bytes == Some(SLICE) && !kind.stock,
+        "{kind}"
+    );
     let again = |of: Option<Kind>| {
         let mut engine = engine("on", Some(Memory { books: of, ..saved.clone() }));
         let look = Look::take(&machine).unwrap();
@@ -266,8 +277,11 @@ fn page_faults_are_the_cost_of_accounts_only_where_the_kernel_keeps_any() {
         let mut engine = engine("observe", None);
         engine.host.vmstat = Some(file.path().into());
         for look in 1..4 {
-            std::fs::write(file.path(), format!("pgalloc_normal {}\npgfault {}\n", 500 * look, 300 * look))
-                .unwrap();
+            std::fs::write(
+                file.path(),
+                format!("pgalloc_normal {}\npgfault {}\n", 500 * look, 300 * look),
+            )
+            .unwrap();
             engine.step(backend, way, Duration::from_secs(1_000_000 + look * 30)).unwrap();
         }
         let work = engine.memory().unwrap().would_earn.work;

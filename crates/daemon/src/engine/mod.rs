@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ramslice_energy::Sample;
-use ramslice_policy::{AnyPolicy, Economics, Event, Needs, Observation, Policy, PolicyKind, Row, WakeCause};
+use ramslice_policy::{
+    AnyPolicy, Economics, Event, Needs, Observation, Policy, PolicyKind, Row, WakeCause,
+};
 use ramslice_types::{
-    Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, Request, SliceId, SliceState,
-    Snapshot, Work,
+    Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, Request, SliceId,
+    SliceState, Snapshot, Work,
 };
 use tracing::{debug, info, warn};
 
@@ -225,7 +227,12 @@ impl Engine {
                 let now = Instant::now();
                 let left = u32::try_from(zones - index).unwrap_or(u32::MAX);
                 let share = |end: Instant| now + end.saturating_duration_since(now) / left;
-                self.decide(backend, &mut look, index, Until { others: share(others), wakes: share(wakes) });
+                self.decide(
+                    backend,
+                    &mut look,
+                    index,
+                    Until { others: share(others), wakes: share(wakes) },
+                );
             }
             self.after = None;
             if self.acted() {
@@ -274,7 +281,9 @@ impl Engine {
         if self.settings.mode != Mode::On || !names || way == STOCK {
             return;
         }
-        if let Err(error) = backend.request(&Request { dry_run: true, ..Request::new(Op::OfflineFree) }) {
+        if let Err(error) =
+            backend.request(&Request { dry_run: true, ..Request::new(Op::OfflineFree) })
+        {
             debug!(%error, "what the slices hold is taken as it looks");
         }
     }
@@ -344,13 +353,20 @@ impl Engine {
             }
             if since.switched_off > 0 {
                 self.metrics.others_switched_off(since.switched_off);
-                debug!(zone = zone.name, slices = since.switched_off, "somebody else switched slices off");
+                debug!(
+                    zone = zone.name,
+                    slices = since.switched_off,
+                    "somebody else switched slices off"
+                );
             }
         }
         // What the guard woke while the last step was at work was awake again before its zone was left, or was
         // told of too late and taken for the work of others.
-        if let Some(mind) =
-            look.zones.first().filter(|_| ours > 0).and_then(|zone| self.minds.get_mut(&ZoneKey::of(zone)))
+        if let Some(mind) = look
+            .zones
+            .first()
+            .filter(|_| ours > 0)
+            .and_then(|zone| self.minds.get_mut(&ZoneKey::of(zone)))
         {
             self.work.woken_slices += u64::from(ours);
             mind.events.push(Event::Woken { time, slices: ours, cause: WakeCause::Demand });
@@ -370,8 +386,12 @@ impl Engine {
             look.rows(key, &mut self.rows);
         }
         let events = std::mem::take(&mut mind.events);
-        let decision =
-            mind.policy.step(&Observation { time: self.time, totals, rows: &self.rows, events: &events });
+        let decision = mind.policy.step(&Observation {
+            time: self.time,
+            totals,
+            rows: &self.rows,
+            events: &events,
+        });
         self.rows.clear();
         self.metrics.forecast(&look.zones[index], decision.forecast);
         let mut requests = Vec::new();
@@ -430,13 +450,17 @@ impl Engine {
         if !matches!(request.op, Op::Offline(_) | Op::Online(_)) {
             (request.node, request.zone) = (Some(key.node), Some(key.zone));
             if let Some(most) = self.settings.max_slices {
-                request.max_slices = Some(request.max_slices.map_or(most, |wanted| wanted.min(most)));
+                request.max_slices =
+                    Some(request.max_slices.map_or(most, |wanted| wanted.min(most)));
             }
         }
         let (mode, op, began) = (self.settings.mode, request.op, Instant::now());
         let imagined = mode != Mode::On;
-        let result =
-            if imagined { Ok(self.shadow.request(look, &request)) } else { backend.request(&request) };
+        let result = if imagined {
+            Ok(self.shadow.request(look, &request))
+        } else {
+            backend.request(&request)
+        };
         self.metrics.request(mode, op, began.elapsed(), &result);
         if let Ok(outcome) = &result {
             self.failures.add(op, outcome);

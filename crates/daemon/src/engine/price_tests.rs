@@ -51,14 +51,20 @@ fn prices_that_drift_are_refitted_offered_and_never_installed() {
     let before = PriceParameter::ALL.map(in_force);
     let now = waves(&mut engine, &machine, now, 60);
     let file = samples_of(engine.offer());
-    assert_eq!((file.schema_version, file.samples.slice_bytes), (ramslice_types::SCHEMA_VERSION, SLICE));
+    assert_eq!(
+        (file.schema_version, file.samples.slice_bytes),
+        (ramslice_types::SCHEMA_VERSION, SLICE)
+    );
     assert!(file.samples.everyday().len() >= 20 && file.samples.everyday() == file.samples.samples);
     let told = engine.status(Duration::ZERO).prices;
     assert_eq!((told.state, told.install), ("refit", None), "not written yet");
     let path = std::path::Path::new("/state/prices.json");
     engine.prices().written(path);
     let told = engine.status(Duration::ZERO).prices;
-    assert_eq!(told.install.as_deref(), Some("ramslice calibrate --from /state/prices.json --install"));
+    assert_eq!(
+        told.install.as_deref(),
+        Some("ramslice calibrate --from /state/prices.json --install")
+    );
     assert!(told.text.contains("do not hold") && told.text.contains("1.50 times"), "{}", told.text);
     let refitted = told.refitted.unwrap();
     let moved = |prices: &BTreeMap<PriceParameter, Price>| {

@@ -6,7 +6,8 @@ use ramslice_types::Reason;
 use super::tests::{engine_of, settings};
 use super::*;
 
-const POLICY: &str = "policy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
+const POLICY: &str =
+    "policy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
 
 /// A machine whose blocks from the second on hold so many pages of programs and of cache.
 fn machine(programs: u64, cache: u64) -> Fake {
@@ -47,7 +48,12 @@ impl<'a> Run<'a> {
     }
 
     fn done(&self) -> u32 {
-        self.engine.done.iter().flat_map(|done| &done.zone.requests).map(|request| request.slices_done).sum()
+        self.engine
+            .done
+            .iter()
+            .flat_map(|done| &done.zone.requests)
+            .map(|request| request.slices_done)
+            .sum()
     }
 
     fn off(&self) -> usize {
@@ -103,7 +109,9 @@ fn where_nobody_would_wake_slices_none_goes_off_and_it_says_why() {
     run.step();
     let why = run.engine.status(Duration::ZERO).why;
     assert!(
-        fake.off().is_empty() && why.contains("nobody would wake") && why.contains("no pressure file"),
+        fake.off().is_empty()
+            && why.contains("nobody would wake")
+            && why.contains("no pressure file"),
         "{why}"
     );
     run.engine.set_unguarded(None);
@@ -165,7 +173,8 @@ fn answers_alike(fake: &Fake, ids: std::ops::Range<u32>) {
     let mut refused = Vec::new();
     for id in ids.map(SliceId) {
         let request = Request::new(Op::Offline(id));
-        let (would, did) = (shadow.request(&mut look, &request), backend.request(&request).unwrap());
+        let (would, did) =
+            (shadow.request(&mut look, &request), backend.request(&request).unwrap());
         let answer = |outcome: &Outcome| {
             (outcome.slices_done, outcome.slices_failed, outcome.reason, outcome.status_errno)
         };

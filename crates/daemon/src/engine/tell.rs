@@ -12,7 +12,9 @@ use crate::status::{self, MachineStatus, Status, WouldEarn};
 
 impl Engine {
     pub(super) fn tell_energy(&self) {
-        let Some(Attached { earned, would_earn, info, prices, .. }) = &self.attached else { return };
+        let Some(Attached { earned, would_earn, info, prices, .. }) = &self.attached else {
+            return;
+        };
         let (mode, plan) = (self.settings.mode, &self.settings.energy);
         let books = match mode {
             Mode::On => earned,
@@ -37,7 +39,9 @@ impl Engine {
         let governed = self.settings.policy.policy == PolicyKind::Governor;
         let elapsed = books.tally().elapsed();
         let own = self.settings.energy.running(books.own, &attached.info);
-        governed.then(|| Governor::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64 + own)
+        governed.then(|| {
+            Governor::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64 + own
+        })
     }
 
     /// What there is to tell, `next` before the next step.
@@ -83,12 +87,14 @@ impl Engine {
                 .filter(|_| settings.mode == Mode::On)
                 .and_then(|attached| books(&attached.earned, attached)),
             loss_cap_joules: self.loss_cap(),
-            would_earn: attached.filter(|_| settings.mode == Mode::Observe).map(|attached| WouldEarn {
-                earned: books(&attached.would_earn, attached),
-                nr_offline: self.shadow.nr_off(),
-                woken_slices: self.would_wake,
-                dropped_bytes: dropped(attached),
-                most_at_risk_joules: self.loss_cap(),
+            would_earn: attached.filter(|_| settings.mode == Mode::Observe).map(|attached| {
+                WouldEarn {
+                    earned: books(&attached.would_earn, attached),
+                    nr_offline: self.shadow.nr_off(),
+                    woken_slices: self.would_wake,
+                    dropped_bytes: dropped(attached),
+                    most_at_risk_joules: self.loss_cap(),
+                }
             }),
         }
     }

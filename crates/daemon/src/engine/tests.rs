@@ -173,7 +173,11 @@ impl Backend for Machine {
         self.sim.price_parameter(parameter)
     }
 
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         self.sim.set_price_parameter(parameter, value)
     }
 }
@@ -244,8 +248,13 @@ fn the_daemons_own_time_is_invested_and_no_fault_of_the_governor() {
         };
         let settings = settings_of("observe");
         let machine = Machine::used(20.0);
-        let mut engine =
-            Engine::new(settings, None, Host { own_time, ..host() }, Arc::default(), Arc::default());
+        let mut engine = Engine::new(
+            settings,
+            None,
+            Host { own_time, ..host() },
+            Arc::default(),
+            Arc::default(),
+        );
         steps(&mut engine, &machine, 1_000_000, 100);
         // What is taken in one mode is not of the other's books.
         engine.set_settings(settings_of("on"));
@@ -271,7 +280,8 @@ fn the_most_that_the_governor_can_lose_is_told_in_every_mode_in_which_it_decides
             let status = engine.status(Duration::ZERO);
             let text = engine.metrics.text();
             let name = format!("ramslice_loss_cap_joules{{mode=\"{mode}\"}} ");
-            let metric = text.lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
+            let metric =
+                text.lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
             assert_eq!(metric, status.loss_cap_joules);
             (status.loss_cap_joules, status.would_earn.and_then(|would| would.most_at_risk_joules))
         };
@@ -296,7 +306,8 @@ fn observe_foretells_what_on_earns_where_demand_is_steady() {
         let mut engine = engine(mode, None);
         steps(&mut engine, &machine, 1_000_000, 240);
         let status = engine.status(Duration::ZERO);
-        let earned = status.earned.or_else(|| status.would_earn.and_then(|would| would.earned)).unwrap();
+        let earned =
+            status.earned.or_else(|| status.would_earn.and_then(|would| would.earned)).unwrap();
         f64::midpoint(earned.net.low, earned.net.high)
     };
     let (would, did) = (net("observe"), net("on"));
@@ -349,13 +360,17 @@ fn repair_empties_fragmented_slices_a_few_at_a_time_and_tells_what_it_moved() {
         let metrics = engine.metrics.text();
         let counted = format!("ramslice_migrated_pages_total{{mode=\"{mode}\"}} {moved}\n");
         assert!(metrics.contains(&counted), "{counted}{metrics}");
-        let shares = format!("ramslice_emptied_migrated_ratio_count{{mode=\"{mode}\"}} {emptied}\n");
+        let shares =
+            format!("ramslice_emptied_migrated_ratio_count{{mode=\"{mode}\"}} {emptied}\n");
         assert!(metrics.contains(&shares), "{shares}{metrics}");
         machine.sim.with(|machine| machine.check_books()).unwrap();
         (moved, emptied, machine.off())
     };
     let (moved, emptied, off) = run("on");
-    assert!(moved > Pages(1000) && emptied >= 5 && off >= 30, "{moved} pages, {emptied} slices, {off} off");
+    assert!(
+        moved > Pages(1000) && emptied >= 5 && off >= 30,
+        "{moved} pages, {emptied} slices, {off} off"
+    );
     let (moved, _, off) = run("observe");
     assert!(moved > Pages(1000) && off == 0, "{moved} pages in thought, {off} off");
 }
@@ -370,17 +385,26 @@ fn requests_of_one_decision_that_take_long_share_the_deadline() {
     let mut engine = engine_of(settings(text), None);
     steps(&mut engine, &machine, 1_000_000, 1);
     let times = machine.times.lock().unwrap().clone();
-    assert!(times.iter().all(|time| *time < times[0] + Duration::from_millis(100)) && times.len() < 20);
+    assert!(
+        times.iter().all(|time| *time < times[0] + Duration::from_millis(100)) && times.len() < 20
+    );
     *machine.takes.lock().unwrap() = Duration::ZERO;
     steps(&mut engine, &machine, 1_000_030, 1);
-    assert!(machine.sent() as usize > times.len() + 3, "the rest is for the next pass: {}", machine.sent());
+    assert!(
+        machine.sent() as usize > times.len() + 3,
+        "the rest is for the next pass: {}",
+        machine.sent()
+    );
 }
 
 #[test]
 fn before_a_policy_names_slices_pages_in_batches_are_put_where_they_belong() {
-    for (mode, policy, settled) in [("on", "repair", 2), ("on", "governor", 0), ("observe", "repair", 0)] {
+    for (mode, policy, settled) in
+        [("on", "repair", 2), ("on", "governor", 0), ("observe", "repair", 0)]
+    {
         let machine = Machine::used(50.0);
-        let mut engine = engine_of(settings(&format!("mode = \"{mode}\"\npolicy = \"{policy}\"")), None);
+        let mut engine =
+            engine_of(settings(&format!("mode = \"{mode}\"\npolicy = \"{policy}\"")), None);
         steps(&mut engine, &machine, 1_000_000, 2);
         assert_eq!(*machine.settled.lock().unwrap(), settled, "{mode}, {policy}");
     }
@@ -396,8 +420,7 @@ fn requests_that_wake_slices_in_many_zones_share_a_deadline_of_their_own() {
         let marks: String = ["", "cache_"]
             .map(|of| format!("{of}free_low_mib = {mib}\n{of}free_high_mib = {}\n", mib + 100))
             .concat();
-        let text =
-            "mode = \"on\"\npolicy = \"watermarks\"\n[requests]\ndeadline_seconds = 0.5\n[watermarks]\n";
+        let text = "mode = \"on\"\npolicy = \"watermarks\"\n[requests]\ndeadline_seconds = 0.5\n[watermarks]\n";
         engine_of(settings(&format!("{text}{marks}")), None)
     };
     let now = steps(&mut wants(200), &machine, 1_000_000, 60);
@@ -405,9 +428,9 @@ fn requests_that_wake_slices_in_many_zones_share_a_deadline_of_their_own() {
     let sent = machine.sent() as usize;
     steps(&mut wants(700), &machine, now, 1);
     let requests = &machine.requests.lock().unwrap()[sent..];
-    let zones = requests
-        .iter()
-        .map(|request| if let Op::Online(id) = request.op { id.0 / 16 } else { panic!("{request:?}") });
+    let zones = requests.iter().map(|request| {
+        if let Op::Online(id) = request.op { id.0 / 16 } else { panic!("{request:?}") }
+    });
     assert_eq!(zones.collect::<Vec<_>>(), [0, 1, 2, 3]);
     let all: Duration = requests.iter().filter_map(|request| request.deadline).sum();
     assert!(all <= Duration::from_secs(1), "{all:?}");
@@ -444,7 +467,8 @@ fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
     let through = run(None);
     assert!(through.1 > 0 && through.2 > 0, "{} emptied, {} woken", through.1, through.2);
     for seed in 1..4 {
-        let differs = run(Some(seed)).0.into_iter().zip(&through.0).position(|(killed, not)| killed != *not);
+        let differs =
+            run(Some(seed)).0.into_iter().zip(&through.0).position(|(killed, not)| killed != *not);
         assert_eq!(differs, None, "seed {seed}: another decision at this step");
     }
 }
@@ -491,8 +515,14 @@ fn what_a_guard_woke_counts_even_if_no_two_looks_show_it() {
     engine.woken_by_guard(2, Duration::from_secs(now));
     steps(&mut engine, &machine, now, 2);
     let text = engine.metrics.text();
-    assert!(text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"pressure\"} 2"), "{text}");
-    assert!(!text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"others\"} 2"), "{text}");
+    assert!(
+        text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"pressure\"} 2"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"others\"} 2"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -504,8 +534,11 @@ fn slices_that_somebody_holds_are_nobody_elses_to_wake() {
         let text = format!("mode = \"on\"\npolicy = \"{policy}\"\n[{policy}]\n{more}");
         let mut engine = engine_of(settings(&text), None);
         let now = steps(&mut engine, &machine, 1_000_000, 50);
-        let off = |slice: &ramslice_types::Slice| (slice.state == SliceState::Offline).then_some(slice.id);
-        let held: BTreeSet<_> = machine.sim.snapshot().unwrap().slices.iter().filter_map(off).collect();
+        let off = |slice: &ramslice_types::Slice| {
+            (slice.state == SliceState::Offline).then_some(slice.id)
+        };
+        let held: BTreeSet<_> =
+            machine.sim.snapshot().unwrap().slices.iter().filter_map(off).collect();
         assert!(held.len() > 8, "{policy} switched off {}", held.len());
         *machine.held.lock().unwrap() = held.clone();
         machine.requests.lock().unwrap().clear();
@@ -519,7 +552,8 @@ fn slices_that_somebody_holds_are_nobody_elses_to_wake() {
 }
 
 #[test]
-fn on_a_stock_kernel_each_request_switches_off_one_slice_so_that_the_guard_need_not_wait_for_long() {
+fn on_a_stock_kernel_each_request_switches_off_one_slice_so_that_the_guard_need_not_wait_for_long()
+{
     let machine = Machine::used(20.0);
     let mut engine = engine("on", None);
     for step in 0..20 {
@@ -542,7 +576,10 @@ fn what_was_imagined_is_not_put_at_risk_when_the_mode_becomes_on() {
     assert!(machine.off() > 20);
     let text = engine.metrics.text();
     // Slices that were off in thought have not woken.
-    assert!(text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"others\"} 0\n"), "{text}");
+    assert!(
+        text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"others\"} 0\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -573,8 +610,9 @@ fn watermarks_that_do_not_fit_the_size_of_slices_are_told_not_panicked_about() {
 #[test]
 fn settings_are_held_against_the_machine_as_soon_as_there_is_one() {
     let machine = Machine::new(64);
-    let narrow =
-        settings("policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0\nfree_high_mib = 110.0");
+    let narrow = settings(
+        "policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0\nfree_high_mib = 110.0",
+    );
     let mut engine = engine("observe", None);
     engine.fits(&narrow).unwrap();
     steps(&mut engine, &machine, 1_000_000, 1);
@@ -600,6 +638,7 @@ fn slices_that_somebody_else_switches_are_noticed() {
     machine.sim.request(&Request::new(Op::OnlineAll)).unwrap();
     steps(&mut engine, &machine, now + 30, 1);
     let text = engine.metrics.text();
-    let woken = format!("ramslice_woken_slices_total{{mode=\"on\",cause=\"others\"}} {}\n", off + 1);
+    let woken =
+        format!("ramslice_woken_slices_total{{mode=\"on\",cause=\"others\"}} {}\n", off + 1);
     assert!(text.contains(&woken), "{woken}{text}");
 }

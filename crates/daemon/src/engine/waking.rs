@@ -25,7 +25,9 @@ impl Engine {
         }
         self.paused_until = Some(now + self.settings.pressure.pause);
         self.metrics.set_paused(true);
-        let Some(backend) = backend.filter(|_| self.settings.mode == Mode::On && !self.off.is_empty()) else {
+        let Some(backend) =
+            backend.filter(|_| self.settings.mode == Mode::On && !self.off.is_empty())
+        else {
             debug!("tasks waited for memory");
             return;
         };
@@ -35,7 +37,10 @@ impl Engine {
         let until = Instant::now() + self.settings.deadline;
         while woken < wanted && !self.stop.load(Ordering::Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
-            let Some(request) = self.next_to_wake(wanted - woken).filter(|_| !left.is_zero()) else { break };
+            let Some(request) = self.next_to_wake(wanted - woken).filter(|_| !left.is_zero())
+            else {
+                break;
+            };
             match self.wake(backend, &Request { deadline: Some(left), ..request }) {
                 // What woke meanwhile is no failure.
                 Ok(outcome) => {
@@ -87,7 +92,8 @@ impl Engine {
         let Some(attached) = &self.attached else { return false };
         let off = self.shadow.nr_off();
         let gone = attached.info.slice_bytes * u64::from(off);
-        let enough = |headroom: Headroom| headroom.available >= headroom.floor * STALL_FLOORS + gone;
+        let enough =
+            |headroom: Headroom| headroom.available >= headroom.floor * STALL_FLOORS + gone;
         off == 0 || backend.headroom().is_ok_and(|headroom| headroom.is_some_and(enough))
     }
 

@@ -23,7 +23,10 @@ fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
     assert_eq!(machine.off(), off - 3);
     assert!(engine.status(Duration::ZERO).paused_seconds.is_some());
     let text = engine.metrics.text();
-    assert!(text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"pressure\"} 3"), "{text}");
+    assert!(
+        text.contains("ramslice_woken_slices_total{mode=\"on\",cause=\"pressure\"} 3"),
+        "{text}"
+    );
     steps(&mut engine, &machine, now + 60, 1);
     assert!(engine.status(Duration::ZERO).paused_seconds.is_none());
 }
@@ -185,7 +188,11 @@ fn watermarks_that_want_memory_leave_alone_what_somebody_else_took_away() {
                  cache_free_low_mib = 1500\ncache_free_high_mib = 1800";
     on_stock(&fake, marks, 5);
     assert_eq!(fake.off(), (8..24).collect::<Vec<_>>());
-    on_stock(&fake, "policy = \"threshold\"\n[threshold]\nperiod_seconds = 30\nhigh = 0.003\nlow = 0.002", 5);
+    on_stock(
+        &fake,
+        "policy = \"threshold\"\n[threshold]\nperiod_seconds = 30\nhigh = 0.003\nlow = 0.002",
+        5,
+    );
     // Of the other zone nothing is in use.
     assert!((8..24).all(|block| fake.off().contains(&block)), "{:?}", fake.off());
 }
@@ -195,7 +202,8 @@ fn slices_that_could_not_be_emptied_are_counted_by_what_they_say_not_by_what_end
     let machine = Machine::used(20.0);
     let text = "mode = \"on\"\npolicy = \"periodic\"\n[requests]\nmax_slices = 2";
     let mut engine = engine_of(settings(text), None);
-    *machine.failing.lock().unwrap() = vec![(SliceId(3), Reason::Pinned), (SliceId(5), Reason::Slab)];
+    *machine.failing.lock().unwrap() =
+        vec![(SliceId(3), Reason::Pinned), (SliceId(5), Reason::Slab)];
     steps(&mut engine, &machine, 1_000_000, 60);
     assert!(machine.failing.lock().unwrap().is_empty(), "no request was sent");
     let text = engine.metrics.text();

@@ -24,7 +24,10 @@ fn open<'a>(table: &'a [u8], signature: &[u8; 4]) -> (Option<Fields<'a>>, Vec<Fl
         return (None, vec![Flaw::new(0, "it is shorter than a table's header")]);
     };
     if found.0 != signature {
-        return (None, vec![Flaw::new(0, format!("its signature is {}", String::from_utf8_lossy(found.0)))]);
+        return (
+            None,
+            vec![Flaw::new(0, format!("its signature is {}", String::from_utf8_lossy(found.0)))],
+        );
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length < HEADER || table.len() < HEADER {

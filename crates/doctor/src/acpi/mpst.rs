@@ -47,9 +47,13 @@ pub struct Nesting {
 impl Mpst {
     /// How nodes lie in each other: one may contain another, and is then powered down only as a whole.
     pub fn nesting(&self) -> Nesting {
-        let each = |node: &PowerNode| node.ranges.iter().map(|range| (*range, node.id)).collect::<Vec<_>>();
+        let each = |node: &PowerNode| {
+            node.ranges.iter().map(|range| (*range, node.id)).collect::<Vec<_>>()
+        };
         let mut ranges: Vec<(Range, u16)> = self.nodes.iter().flat_map(each).collect();
-        ranges.sort_by_key(|(range, id)| (range.start_bytes, std::cmp::Reverse(range.end_bytes), *id));
+        ranges.sort_by_key(|(range, id)| {
+            (range.start_bytes, std::cmp::Reverse(range.end_bytes), *id)
+        });
         let mut out = Nesting::default();
         let mut open: Vec<(Range, u16)> = Vec::new();
         for (range, id) in ranges {
@@ -69,9 +73,9 @@ impl Mpst {
     /// The smallest parts that the operating system may power down and that have a state to go to.
     pub fn units(&self) -> impl Iterator<Item = &PowerNode> {
         let outer = self.nesting().outer;
-        self.nodes
-            .iter()
-            .filter(move |node| node.power_managed && !node.states.is_empty() && !outer.contains(&node.id))
+        self.nodes.iter().filter(move |node| {
+            node.power_managed && !node.states.is_empty() && !outer.contains(&node.id)
+        })
     }
 }
 
@@ -138,19 +142,35 @@ pub fn parse(table: &[u8]) -> (Option<Mpst>, Vec<Flaw>) {
     // At most 65535 turns, each over NODE bytes or more.
     for number in 0..count {
         let node = fields.rest(at);
-        let head =
-            (node.u8(0), node.u16(2), node.u32(4), node.u64(8), node.u64(16), node.u32(24), node.u32(28));
-        let (Some(bits), Some(id), Some(length), Some(base), Some(size), Some(states), Some(components)) =
-            head
+        let head = (
+            node.u8(0),
+            node.u16(2),
+            node.u32(4),
+            node.u64(8),
+            node.u64(16),
+            node.u32(24),
+            node.u32(28),
+        );
+        let (
+            Some(bits),
+            Some(id),
+            Some(length),
+            Some(base),
+            Some(size),
+            Some(states),
+            Some(components),
+        ) = head
         else {
             flaws.push(Flaw::new(at, format!("the table ends inside node {number} of {count}")));
             return (Some(finish(nodes, &BTreeMap::new())), flaws);
         };
-        let needed =
-            NODE as u64 + u64::from(states) * STATE as u64 + u64::from(components) * COMPONENT as u64;
+        let needed = NODE as u64
+            + u64::from(states) * STATE as u64
+            + u64::from(components) * COMPONENT as u64;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if (length as u64) < needed || node.part(0, length).is_none() {
-            let what = format!("node {number} says that it has {length} bytes; its entries take {needed}");
+            let what =
+                format!("node {number} says that it has {length} bytes; its entries take {needed}");
             flaws.push(Flaw::new(at, what));
             return (Some(finish(nodes, &BTreeMap::new())), flaws);
         }
@@ -159,7 +179,10 @@ pub fn parse(table: &[u8]) -> (Option<Mpst>, Vec<Flaw>) {
                 Some(range) => {
                     let entry = nodes.entry(id).or_insert_with(|| {
                         let ranges = Vec::new();
-                        (PowerNode { id, ranges, power_managed: true, states: Vec::new() }, Vec::new())
+                        (
+                            PowerNode { id, ranges, power_managed: true, states: Vec::new() },
+                            Vec::new(),
+                        )
                     });
                     entry.0.ranges.push(range);
                     entry.0.power_managed &= bits & POWER_MANAGED != 0;
@@ -175,7 +198,9 @@ pub fn parse(table: &[u8]) -> (Option<Mpst>, Vec<Flaw>) {
     }
     let mut characteristics = BTreeMap::new();
     match fields.u16(at) {
-        None => flaws.push(Flaw::new(at, "the table ends before the characteristics of its states")),
+        None => {
+            flaws.push(Flaw::new(at, "the table ends before the characteristics of its states"))
+        }
         Some(count) => {
             for number in 0..usize::from(count) {
                 let entry_at = at + 4 + number * CHARACTERISTICS;
@@ -195,7 +220,8 @@ pub fn parse(table: &[u8]) -> (Option<Mpst>, Vec<Flaw>) {
     for (node, states) in nodes.values() {
         for (value, index) in states {
             if !characteristics.contains_key(index) {
-                let what = format!("state {value} of node {} refers to characteristics {index}", node.id);
+                let what =
+                    format!("state {value} of node {} refers to characteristics {index}", node.id);
                 flaws.push(Flaw::new(at, what + ", which are not there"));
             }
         }
@@ -210,7 +236,8 @@ fn finish(nodes: BTreeMap<u16, (PowerNode, Vec<(u8, u8)>)>, known: &Characterist
     let nodes = nodes.into_values().map(|(mut node, states)| {
         node.ranges.sort_unstable();
         for (value, index) in states.into_iter().filter(|state| state.0 > 0) {
-            let Some(&(bits, full_power_mw, saving_percent, exit_latency_ns)) = known.get(&index) else {
+            let Some(&(bits, full_power_mw, saving_percent, exit_latency_ns)) = known.get(&index)
+            else {
                 continue;
             };
             node.states.push(PowerState {

@@ -66,11 +66,15 @@ pub fn parse(table: &[u8]) -> (Option<Srat>, Vec<Flaw>) {
                                     non_volatile,
                                 });
                             }
-                            None => flaws.push(Flaw::new(at, format!("domain {domain} has no valid range"))),
+                            None => flaws
+                                .push(Flaw::new(at, format!("domain {domain} has no valid range"))),
                         }
                     }
                 }
-                _ => flaws.push(Flaw::new(at, format!("a memory entry has {length} bytes instead of 40"))),
+                _ => flaws.push(Flaw::new(
+                    at,
+                    format!("a memory entry has {length} bytes instead of 40"),
+                )),
             }
         }
         at += length;

@@ -51,8 +51,10 @@ pub fn parse(table: &[u8]) -> (Smbios, Vec<Flaw>) {
         *count += 1;
         if *count > MOST {
             if *count == MOST + 1 {
-                let what =
-                    format!("more than {MOST} structures of type {}: the rest is left out", structure.kind);
+                let what = format!(
+                    "more than {MOST} structures of type {}: the rest is left out",
+                    structure.kind
+                );
                 flaws.push(Flaw::new(structure.at, what));
             }
             continue;
@@ -60,7 +62,8 @@ pub fn parse(table: &[u8]) -> (Smbios, Vec<Flaw>) {
         let complete = match structure.kind {
             0 => {
                 out.firmware_vendor = structure.string(0x04);
-                out.virtual_machine = structure.fields.u8(0x13).is_some_and(|byte| byte & 1 << 4 != 0);
+                out.virtual_machine =
+                    structure.fields.u8(0x13).is_some_and(|byte| byte & 1 << 4 != 0);
                 true
             }
             1 => {
@@ -87,7 +90,8 @@ pub fn parse(table: &[u8]) -> (Smbios, Vec<Flaw>) {
             _ => true,
         };
         if !complete {
-            let what = format!("structure of type {} is too short or makes no sense", structure.kind);
+            let what =
+                format!("structure of type {} is too short or makes no sense", structure.kind);
             flaws.push(Flaw::new(structure.at, what));
         }
     }

@@ -34,7 +34,8 @@ impl<'a> Structure<'a> {
     pub fn string(&self, at: usize) -> Option<String> {
         let number = usize::from(self.fields.u8(at)?);
         let bytes = self.strings.split(|&byte| byte == 0).nth(number.checked_sub(1)?)?;
-        let text: String = String::from_utf8_lossy(bytes).chars().filter(|c| !c.is_control()).collect();
+        let text: String =
+            String::from_utf8_lossy(bytes).chars().filter(|c| !c.is_control()).collect();
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
@@ -52,11 +53,14 @@ pub fn structures(table: &[u8]) -> (Vec<Structure<'_>>, Vec<Flaw>) {
         };
         let length = usize::from(length);
         if length < HEADER {
-            let what = format!("structure of type {kind} says that it has {length} bytes; 4 is the least");
+            let what =
+                format!("structure of type {kind} says that it has {length} bytes; 4 is the least");
             return (out, vec![Flaw::new(at, what)]);
         }
         let Some(fields) = rest.part(0, length) else {
-            let what = format!("structure of type {kind} has {length} bytes, which passes the table's end");
+            let what = format!(
+                "structure of type {kind} has {length} bytes, which passes the table's end"
+            );
             return (out, vec![Flaw::new(at, what)]);
         };
         let strings = rest.rest(length).0;

@@ -45,7 +45,15 @@ impl Dmi {
     }
 
     /// Type 17.
-    pub(crate) fn module(self, handle: u16, array: u16, size: u64, kind: u8, ranks: u8, name: &str) -> Self {
+    pub(crate) fn module(
+        self,
+        handle: u16,
+        array: u16,
+        size: u64,
+        kind: u8,
+        ranks: u8,
+        name: &str,
+    ) -> Self {
         let mut fields = Vec::new();
         fields.extend(array.to_le_bytes());
         fields.extend([0xfe, 0xff, 64, 0, 64, 0]);
@@ -58,7 +66,14 @@ impl Dmi {
     }
 
     /// Type 19.
-    pub(crate) fn array_range(self, handle: u16, array: u16, start: u64, size: u64, width: u8) -> Self {
+    pub(crate) fn array_range(
+        self,
+        handle: u16,
+        array: u16,
+        start: u64,
+        size: u64,
+        width: u8,
+    ) -> Self {
         let mut fields = [0xff; 8].to_vec();
         fields.extend(array.to_le_bytes());
         fields.push(width);
@@ -68,7 +83,14 @@ impl Dmi {
     }
 
     /// Type 20.
-    pub(crate) fn module_range(self, handle: u16, module: u16, start: u64, size: u64, position: u8) -> Self {
+    pub(crate) fn module_range(
+        self,
+        handle: u16,
+        module: u16,
+        start: u64,
+        size: u64,
+        position: u8,
+    ) -> Self {
         let mut fields = Vec::new();
         fields.extend(u32::try_from(start / KIB).unwrap().to_le_bytes());
         fields.extend(u32::try_from((start + size) / KIB - 1).unwrap().to_le_bytes());

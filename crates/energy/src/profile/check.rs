@@ -5,8 +5,8 @@ use toml::Spanned;
 
 use super::quantity::{FREQUENCY, File, OF_MODULE, PER_GIB, PERCENT, POWER, SIZE, Units};
 use super::{
-    Applies, Granularity, Latency, Machine, Power, Profile, ProfileError, Retention, Scale, Sourced, State,
-    raw,
+    Applies, Granularity, Latency, Machine, Power, Profile, ProfileError, Retention, Scale,
+    Sourced, State, raw,
 };
 use crate::interval::Interval;
 
@@ -19,8 +19,10 @@ pub(super) fn profile(text: &str, name: &str) -> Result<Profile, ProfileError> {
     let file = File { name, text };
     let raw: raw::Profile = toml::from_str(text).map_err(|error| file.toml_error(&error))?;
     if *raw.schema_version.get_ref() != SCHEMA_VERSION {
-        let message =
-            format!("schema_version is {}: these tools know {SCHEMA_VERSION}", raw.schema_version.get_ref());
+        let message = format!(
+            "schema_version is {}: these tools know {SCHEMA_VERSION}",
+            raw.schema_version.get_ref()
+        );
         return Err(file.error(&raw.schema_version.span(), message));
     }
     word_like(&file, "name", &raw.name)?;
@@ -32,15 +34,19 @@ pub(super) fn profile(text: &str, name: &str) -> Result<Profile, ProfileError> {
         let given = &table.get_ref().name;
         word_like(&file, "the name of a state", given)?;
         if states.iter().any(|state| &state.name == given.get_ref()) {
-            let message = format!("there are two states `{}`: names of states must differ", given.get_ref());
+            let message =
+                format!("there are two states `{}`: names of states must differ", given.get_ref());
             return Err(file.error(&given.span(), message));
         }
         states.push(state(&powers, &background, table)?);
     }
     if states.iter().all(|state| &state.name != raw.default_state.get_ref()) {
         let names: Vec<&str> = states.iter().map(|state| state.name.as_str()).collect();
-        let message =
-            format!("there is no state `{}`: there are {}", raw.default_state.get_ref(), names.join(", "));
+        let message = format!(
+            "there is no state `{}`: there are {}",
+            raw.default_state.get_ref(),
+            names.join(", ")
+        );
         return Err(file.error(&raw.default_state.span(), message));
     }
     let machine = raw.machine.as_ref().map(|raw| machine(&file, raw)).transpose()?;
@@ -71,7 +77,8 @@ fn word_like(file: &File<'_>, what: &str, name: &Spanned<String>) -> Result<(), 
 fn scale(file: &File<'_>, raw: &raw::Profile) -> Result<Scale, ProfileError> {
     let unit = raw.background.get_ref().unit.as_ref().map_or("mW/GiB", |unit| unit.get_ref());
     let needs = |what: &str, why: &str| {
-        let message = format!("background has the unit {unit}, so the file needs {what}: {why}, or unknown");
+        let message =
+            format!("background has the unit {unit}, so the file needs {what}: {why}, or unknown");
         file.error(&raw.background.span(), message)
     };
     let superfluous = |number: Option<&raw::Number>, what: &str| match number {
@@ -85,8 +92,10 @@ fn scale(file: &File<'_>, raw: &raw::Profile) -> Result<Scale, ProfileError> {
     let (module, full) = (raw.module_capacity.as_ref(), raw.full_power.as_ref());
     if has(OF_MODULE) {
         superfluous(full, "full_power")?;
-        let module = module.ok_or_else(|| needs("module_capacity", "the GiB that draw this power"))?;
-        let capacity: Sourced<Interval<Gibibytes>> = file.interval("module_capacity", module, SIZE)?;
+        let module =
+            module.ok_or_else(|| needs("module_capacity", "the GiB that draw this power"))?;
+        let capacity: Sourced<Interval<Gibibytes>> =
+            file.interval("module_capacity", module, SIZE)?;
         if capacity.value.is_some_and(|value| value.contains_zero()) {
             return Err(file.error(&module.span(), "module_capacity is 0: it must be above"));
         }
@@ -94,7 +103,8 @@ fn scale(file: &File<'_>, raw: &raw::Profile) -> Result<Scale, ProfileError> {
     }
     superfluous(module, "module_capacity")?;
     if has(PERCENT) {
-        let full = full.ok_or_else(|| needs("full_power", "the power for each GiB that is 100 %"))?;
+        let full =
+            full.ok_or_else(|| needs("full_power", "the power for each GiB that is 100 %"))?;
         return Ok(Scale::OfFull(file.interval("full_power", full, PER_GIB)?));
     }
     superfluous(full, "full_power")?;
@@ -154,11 +164,13 @@ fn state(
         Some(number) => Some(all_on(powers, number, &saving, name)?),
         None => None,
     };
-    let bytes: Sourced<Interval<Gibibytes>> = file.interval(&what("granularity"), &raw.granularity, SIZE)?;
+    let bytes: Sourced<Interval<Gibibytes>> =
+        file.interval(&what("granularity"), &raw.granularity, SIZE)?;
     if let Some(size) = bytes.value
         && (size.low() != size.high() || size.low().get() <= 0.0)
     {
-        let message = format!("{} is {}: it is one size above 0", what("granularity"), bytes.written);
+        let message =
+            format!("{} is {}: it is one size above 0", what("granularity"), bytes.written);
         return Err(file.error(&raw.granularity.span(), message));
     }
     Ok(State {
@@ -171,14 +183,20 @@ fn state(
         granularity: Granularity {
             what: raw.granularity_of.get_ref().clone(),
             bytes: Sourced {
-                value: bytes.value.map(|size| Bytes((size.low().get() * f64::from(1 << 30)).round() as u64)),
+                value: bytes
+                    .value
+                    .map(|size| Bytes((size.low().get() * f64::from(1 << 30)).round() as u64)),
                 written: bytes.written,
                 source: bytes.source,
             },
         },
         entry_latency: file.latency(&what("entry_latency"), &raw.entry_latency)?,
         exit_latency: file.latency(&what("exit_latency"), &raw.exit_latency)?,
-        exit_power: raw.exit_power.as_ref().map(|n| powers.read(&what("exit_power"), n)).transpose()?,
+        exit_power: raw
+            .exit_power
+            .as_ref()
+            .map(|n| powers.read(&what("exit_power"), n))
+            .transpose()?,
         retention: file.word(
             &what("retention"),
             &raw.retention,
@@ -189,7 +207,11 @@ fn state(
             &raw.applies,
             &[("in-use", Applies::InUse), ("all-idle", Applies::AllIdle)],
         )?,
-        standards: raw.standards.as_ref().map(|words| file.words(&what("standards"), words)).transpose()?,
+        standards: raw
+            .standards
+            .as_ref()
+            .map(|words| file.words(&what("standards"), words))
+            .transpose()?,
     })
 }
 
@@ -279,7 +301,10 @@ fn machine(file: &File<'_>, raw: &raw::Machine) -> Result<Machine, ProfileError>
         (PriceParameter::AllocBuddy, &prices.alloc_buddy, &[("cycles/page", 1.0)]),
         (PriceParameter::AllocCache, &prices.alloc_cache, &[("cycles/page", 1.0)]),
     ] {
-        list.push((parameter, file.interval(&format!("price {}", parameter.name()), number, units)?));
+        list.push((
+            parameter,
+            file.interval(&format!("price {}", parameter.name()), number, units)?,
+        ));
     }
     let frequency = file.interval("frequency", &raw.frequency, FREQUENCY)?;
     if frequency.value.is_some_and(|value: Interval<ramslice_types::Hertz>| value.contains_zero()) {
@@ -299,7 +324,11 @@ fn machine(file: &File<'_>, raw: &raw::Machine) -> Result<Machine, ProfileError>
             &[("cycles/instruction", 1.0)],
         )?,
         refault_cpu: file.interval("refault_cpu", &raw.refault_cpu, &[("cycles/page", 1.0)])?,
-        refault_storage: file.interval("refault_storage", &raw.refault_storage, &[("J/GiB", 1.0)])?,
+        refault_storage: file.interval(
+            "refault_storage",
+            &raw.refault_storage,
+            &[("J/GiB", 1.0)],
+        )?,
         prices: list,
         price_error: file.interval("price error", &prices.error, &[("cycles/GiB", 1.0)])?,
     })

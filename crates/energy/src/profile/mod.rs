@@ -30,8 +30,8 @@ mod raw;
 mod rows;
 
 use ramslice_types::{
-    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, JoulesPerCycle, PriceParameter, Ratio, Seconds, Watts,
-    WattsPerGib,
+    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, JoulesPerCycle, PriceParameter, Ratio, Seconds,
+    Watts, WattsPerGib,
 };
 use serde::Serialize;
 use thiserror::Error;

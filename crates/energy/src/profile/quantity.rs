@@ -74,10 +74,14 @@ impl File<'_> {
     fn end(&self, what: &str, end: &Spanned<f64>) -> Result<f64, ProfileError> {
         let value = *end.get_ref();
         if !value.is_finite() {
-            return Err(self.error(&end.span(), format!("{what} is {value}: it must be a finite number")));
+            return Err(
+                self.error(&end.span(), format!("{what} is {value}: it must be a finite number"))
+            );
         }
         if value < 0.0 {
-            return Err(self.error(&end.span(), format!("{what} is {value}: it may not be negative")));
+            return Err(
+                self.error(&end.span(), format!("{what} is {value}: it may not be negative"))
+            );
         }
         Ok(value)
     }
@@ -91,7 +95,9 @@ impl File<'_> {
     ) -> Result<(f64, Option<f64>), ProfileError> {
         let number = raw.get_ref();
         match (&number.value, &number.low, &number.high, &number.at_least) {
-            (Some(value), None, None, None) => self.end(what, value).map(|value| (value, Some(value))),
+            (Some(value), None, None, None) => {
+                self.end(what, value).map(|value| (value, Some(value)))
+            }
             (None, Some(low), Some(high), None) => {
                 let (from, to) = (self.end(what, low)?, self.end(what, high)?);
                 if from > to {
@@ -100,7 +106,9 @@ impl File<'_> {
                 }
                 Ok((from, Some(to)))
             }
-            (None, None, None, Some(least)) if open => self.end(what, least).map(|least| (least, None)),
+            (None, None, None, Some(least)) if open => {
+                self.end(what, least).map(|least| (least, None))
+            }
             (None, None, None, Some(least)) => Err(self.error(
                 &least.span(),
                 format!("{what} needs an upper end; at_least is for latencies only: {FORMS}"),
@@ -111,7 +119,9 @@ impl File<'_> {
             (None, None, Some(_), None) => {
                 Err(self.error(&raw.span(), format!("{what} has high but no low: {FORMS}")))
             }
-            (None, None, None, None) => Err(self.error(&raw.span(), format!("{what} has no value: {FORMS}"))),
+            (None, None, None, None) => {
+                Err(self.error(&raw.span(), format!("{what} has no value: {FORMS}")))
+            }
             _ => Err(self.error(
                 &raw.span(),
                 format!("{what} says its value twice: either value, or low and high: {FORMS}"),
@@ -131,7 +141,10 @@ impl File<'_> {
         let source = self.source(what, &raw.span(), number.source.as_ref())?;
         if let Some(unknown) = &number.unknown {
             let numbers = [&number.value, &number.low, &number.high, &number.at_least];
-            if !unknown.get_ref() || numbers.iter().any(|number| number.is_some()) || number.unit.is_some() {
+            if !unknown.get_ref()
+                || numbers.iter().any(|number| number.is_some())
+                || number.unit.is_some()
+            {
                 return Err(self.error(
                     &unknown.span(),
                     format!("{what}: unknown = true stands alone with its source; leave it out where there is a number"),
@@ -142,12 +155,18 @@ impl File<'_> {
         let (low, high) = self.ends(what, raw, open)?;
         let allowed = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         let Some(unit) = &number.unit else {
-            return Err(self.error(&raw.span(), format!("{what} has no unit: it may be {}", allowed())));
+            return Err(
+                self.error(&raw.span(), format!("{what} has no unit: it may be {}", allowed()))
+            );
         };
         let Some((name, factor)) = units.iter().find(|(name, _)| name == unit.get_ref()) else {
             return Err(self.error(
                 &unit.span(),
-                format!("{what} cannot have the unit `{}`: it may be {}", unit.get_ref(), allowed()),
+                format!(
+                    "{what} cannot have the unit `{}`: it may be {}",
+                    unit.get_ref(),
+                    allowed()
+                ),
             ));
         };
         let written = match high {
@@ -199,7 +218,8 @@ impl File<'_> {
     ) -> Result<Sourced<T>, ProfileError> {
         let word = raw.get_ref();
         let source = self.source(what, &raw.span(), word.source.as_ref())?;
-        let allowed = || words.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+        let allowed =
+            || words.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
         match (&word.is, &word.unknown) {
             (Some(is), None) => match words.iter().find(|(name, _)| name == is.get_ref()) {
                 Some((name, value)) => {

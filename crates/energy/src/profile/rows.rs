@@ -77,7 +77,8 @@ impl Rows {
 
     fn word<T>(&mut self, field: &str, figure: &Sourced<T>) {
         let none: Option<Latency> = None;
-        let word = Sourced { value: none, written: figure.written.clone(), source: figure.source.clone() };
+        let word =
+            Sourced { value: none, written: figure.written.clone(), source: figure.source.clone() };
         self.number(field, &word, "");
     }
 }
@@ -109,7 +110,11 @@ impl Profile {
             rows.number("platform_power", &machine.platform_power, "W");
             rows.number("accounting", &machine.accounting, "instructions/page");
             rows.number("waking", &machine.waking, "instructions/GiB");
-            rows.number("cycles_per_instruction", &machine.cycles_per_instruction, "cycles/instruction");
+            rows.number(
+                "cycles_per_instruction",
+                &machine.cycles_per_instruction,
+                "cycles/instruction",
+            );
             rows.number("refault_cpu", &machine.refault_cpu, "cycles/page");
             rows.number("refault_storage", &machine.refault_storage, "J/GiB");
             for (parameter, price) in &machine.prices {

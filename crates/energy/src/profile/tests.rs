@@ -154,19 +154,44 @@ fn what_is_wrong_is_named_with_its_line_and_what_is_allowed() {
             "saving = {",
             "stands alone",
         ),
-        ("all_on = { value = 0", "all_on = { value = 10", "all_on = {", "up to 10 mW/GiB with nothing off"),
-        ("all_on = { value = 0", "all_on = { low = 1, high = 9.1", "all_on = {", "a part of saving"),
-        ("exit_latency = { value = 100", "exit_latency = { value = \"fast\"", "exit_latency", "invalid type"),
+        (
+            "all_on = { value = 0",
+            "all_on = { value = 10",
+            "all_on = {",
+            "up to 10 mW/GiB with nothing off",
+        ),
+        (
+            "all_on = { value = 0",
+            "all_on = { low = 1, high = 9.1",
+            "all_on = {",
+            "a part of saving",
+        ),
+        (
+            "exit_latency = { value = 100",
+            "exit_latency = { value = \"fast\"",
+            "exit_latency",
+            "invalid type",
+        ),
         ("floor = { low = 71, high = 75", "floor = { low = 71, high = 1e999", "floor", ""),
         ("name = \"off\"", "name = \"Off\"", "name = \"Off\"", "a-z"),
         ("default_state = \"off\"", "default_state = \"on\"", "default_state", "there are off"),
         ("is = \"lost\"", "is = \"gone\"", "retention", "`kept` or `lost`"),
         ("schema_version = 1", "schema_version = 2", "schema_version", "know 1"),
-        ("granularity = { value = 1,", "granularity = { low = 1, high = 2,", "granularity = {", "one size"),
+        (
+            "granularity = { value = 1,",
+            "granularity = { low = 1, high = 2,",
+            "granularity = {",
+            "one size",
+        ),
         ("granularity = { value = 1,", "granularity = { value = 0,", "granularity = {", "one size"),
         ("frequency = { value = 3.0", "frequency = { value = 0", "frequency = {", "above"),
         ("notes = [\"what a reader", "noise = [\"what a reader", "noise", "unknown field `noise`"),
-        ("value = 80\nunit = \"mW/GiB\"", "value = 80\nunit = \"%\"", "[background]", "needs full_power"),
+        (
+            "value = 80\nunit = \"mW/GiB\"",
+            "value = 80\nunit = \"%\"",
+            "[background]",
+            "needs full_power",
+        ),
         (
             "value = 80\nunit = \"mW/GiB\"",
             "value = 80\nunit = \"W\"",
@@ -211,7 +236,8 @@ fn two_states_of_one_name_are_refused_where_the_second_is() {
     assert_eq!(
         error.line,
         text.lines().count()
-            - TEMPLATE[TEMPLATE.find("[[state]]").unwrap()..TEMPLATE.find("# The machine whose").unwrap()]
+            - TEMPLATE[TEMPLATE.find("[[state]]").unwrap()
+                ..TEMPLATE.find("# The machine whose").unwrap()]
                 .lines()
                 .count()
             + 2
@@ -222,7 +248,8 @@ fn two_states_of_one_name_are_refused_where_the_second_is() {
 fn what_may_be_left_out_may_be_left_out() {
     for field in ["saving = ", "all_on = ", "exit_power = ", "standards = ", "notes = "] {
         let kept: Vec<&str> = TEMPLATE.lines().filter(|line| !line.starts_with(field)).collect();
-        Profile::parse(&kept.join("\n"), "my.toml").unwrap_or_else(|error| panic!("{field}: {error}"));
+        Profile::parse(&kept.join("\n"), "my.toml")
+            .unwrap_or_else(|error| panic!("{field}: {error}"));
     }
     let without_machine = &TEMPLATE[..TEMPLATE.find("# The machine whose").unwrap()];
     assert_eq!(Profile::parse(without_machine, "my.toml").unwrap().machine, None);

@@ -50,7 +50,8 @@ impl Cache {
 
     /// The share of droppable cache that is needed: that of what its room saves which reading it again costs.
     pub(super) fn needed_share(&self) -> f64 {
-        let come_back = self.refaulted / (self.exposure + self.few * self.worth).max(f64::MIN_POSITIVE);
+        let come_back =
+            self.refaulted / (self.exposure + self.few * self.worth).max(f64::MIN_POSITIVE);
         (come_back * self.worth).min(1.0)
     }
 }

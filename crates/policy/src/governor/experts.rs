@@ -103,10 +103,18 @@ impl Experts {
     pub(super) fn new(slices: u32, figures: &Figures) -> Self {
         let count = slices.clamp(1, RANGES);
         let edge = |index: u32| (u64::from(slices) * u64::from(index) / u64::from(count)) as u32;
-        let range =
-            |index| Range { low: edge(index), high: edge(index + 1), gain: [0.0; EXPERTS], gaps: 0.0 };
-        let mut new =
-            Self { slices, ranges: (0..count).map(range).collect(), credited: slices, pool: [0.0; EXPERTS] };
+        let range = |index| Range {
+            low: edge(index),
+            high: edge(index + 1),
+            gain: [0.0; EXPERTS],
+            gaps: 0.0,
+        };
+        let mut new = Self {
+            slices,
+            ranges: (0..count).map(range).collect(),
+            credited: slices,
+            pool: [0.0; EXPERTS],
+        };
         new.share(figures);
         new
     }
@@ -137,7 +145,13 @@ impl Experts {
     }
 
     /// Credits everyone with the gaps of levels above `levels.start` up to `levels.end`, as if they ended now.
-    fn credit(&mut self, figures: &Figures, now: f64, levels: std::ops::Range<u32>, recent: &Recent) {
+    fn credit(
+        &mut self,
+        figures: &Figures,
+        now: f64,
+        levels: std::ops::Range<u32>,
+        recent: &Recent,
+    ) {
         let (cost, unit) = (figures.emptying + figures.waking, figures.break_even());
         let mut index = self.ranges.partition_point(|range| range.high <= levels.start);
         for level in levels.start + 1..=levels.end {
@@ -170,7 +184,8 @@ impl Experts {
     }
 
     fn range(&self, level: u32) -> &Range {
-        let index = self.ranges.partition_point(|range| range.high < level).min(self.ranges.len() - 1);
+        let index =
+            self.ranges.partition_point(|range| range.high < level).min(self.ranges.len() - 1);
         &self.ranges[index]
     }
 
@@ -209,8 +224,9 @@ impl Experts {
 
 /// What two gaps of a level should earn each expert, in joules, as long as nothing is known.
 fn belief(emptying: f64) -> [f64; EXPERTS] {
-    let earns =
-        |wait: f64| BELIEF * emptying * (((1.0 + LONGEST_GAP) / (1.0 + wait)).ln() - 1.0 / (1.0 + wait));
+    let earns = |wait: f64| {
+        BELIEF * emptying * (((1.0 + LONGEST_GAP) / (1.0 + wait)).ln() - 1.0 / (1.0 + wait))
+    };
     let mut all = [0.0; EXPERTS];
     for (gain, wait) in all.iter_mut().zip(WAITS) {
         *gain = earns(wait);

@@ -124,7 +124,8 @@ impl Governor {
 
     /// The least length of a back-off window; it doubles after losses.
     pub fn window(economics: &Economics) -> Duration {
-        Duration::try_from_secs_f64(WINDOW * economics.break_even_of_emptying().0).unwrap_or(Duration::MAX)
+        Duration::try_from_secs_f64(WINDOW * economics.break_even_of_emptying().0)
+            .unwrap_or(Duration::MAX)
     }
 
     /// Keeps what was learned of demand, and forgets what was earned, spent and is off.
@@ -183,7 +184,12 @@ impl Governor {
                 Event::Woken { time, slices, cause } => {
                     mind.wallet.spend(f64::from(*slices) * waking);
                     if *cause != WakeCause::Request {
-                        mind.woken_early(time.as_secs_f64(), *slices, self.economics.saving_watts.0, waking);
+                        mind.woken_early(
+                            time.as_secs_f64(),
+                            *slices,
+                            self.economics.saving_watts.0,
+                            waking,
+                        );
                     }
                 }
                 Event::Refaulted { pages } => {
@@ -216,7 +222,11 @@ impl Governor {
                     match op {
                         Op::OfflineFree if done > 0 => mind.reserve_pause.next = FIRST_PAUSE,
                         Op::OfflineFree => {
-                            mind.reserve_pause.lengthen(mind.time, mind.recent.need(), &seen.totals);
+                            mind.reserve_pause.lengthen(
+                                mind.time,
+                                mind.recent.need(),
+                                &seen.totals,
+                            );
                         }
                         _ => {}
                     }
@@ -245,7 +255,8 @@ impl Governor {
                 plan.stopped = Some(Why::DidNothing { wait: seconds(pause.until - now) });
                 break;
             }
-            let price = if empty { counted } else { mind.markup.of(counted).min(dearest(&self.economics)) };
+            let price =
+                if empty { counted } else { mind.markup.of(counted).min(dearest(&self.economics)) };
             let break_even = (price + figures.waking) / figures.saving;
             let gap = mind.recent.gap(level);
             let idle = (now - gap.since).max(0.0);
@@ -273,7 +284,9 @@ impl Governor {
                 });
                 break;
             }
-            if matches!(advice, Some(Advice::Wait(_))) && !mind.experts.still_pays(level, idle / break_even) {
+            if matches!(advice, Some(Advice::Wait(_)))
+                && !mind.experts.still_pays(level, idle / break_even)
+            {
                 plan.stopped = Some(Why::TooLate { spare: level - need, idle: seconds(idle) });
                 break;
             }
@@ -418,7 +431,11 @@ impl Policy for Governor {
         mind.off = totals.nr_offline;
         mind.wallet.owe(f64::from(mind.off) * self.economics.waking_joules.0);
         let waking = self.economics.waking_joules.0;
-        while mind.unpaid.front().is_some_and(|&(since, _, cost)| (now - since) * saving > cost + waking) {
+        while mind
+            .unpaid
+            .front()
+            .is_some_and(|&(since, _, cost)| (now - since) * saving > cost + waking)
+        {
             mind.unpaid.pop_front();
         }
         mind.wallet.turn(now);
@@ -428,8 +445,10 @@ impl Policy for Governor {
         let cache_share = mind.cache.needed_share();
         let need = Self::need(totals, cache_share);
         // Demand between two looks is seen by what it woke.
-        let woken =
-            seen.events.iter().any(|event| matches!(event, Event::Woken { cause: WakeCause::Demand, .. }));
+        let woken = seen
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Woken { cause: WakeCause::Demand, .. }));
         let on = totals.nr_slices.saturating_sub(totals.nr_offline);
         let peak = if woken { need.max(on) } else { need };
         if mind.experts.slices() != totals.nr_slices {
@@ -449,7 +468,11 @@ impl Policy for Governor {
             Decision::rest(Why::TooSmall { slices: self.economics.unit_slices })
         } else if mind.wallet.is_backing_off() {
             let (early, refaults) = (mind.wallet.early, mind.wallet.refaults);
-            Decision::rest(Why::BackingOff { wait: seconds(mind.wallet.wait(now)), early, refaults })
+            Decision::rest(Why::BackingOff {
+                wait: seconds(mind.wallet.wait(now)),
+                early,
+                refaults,
+            })
         } else if plan.empty + plan.used > 0 {
             mind.markup.expect(std::mem::take(&mut plan.prices));
             let why = Why::Pays { empty: plan.empty, used: plan.used, joules: plan.joules };

@@ -83,7 +83,10 @@ impl<'a> Prices<'a> {
     }
 
     fn used(&self) -> impl Iterator<Item = Price> + use<'a> {
-        self.rows.iter().filter(|row| row.can_go_off() && !row.is_empty()).filter_map(|row| row.price)
+        self.rows
+            .iter()
+            .filter(|row| row.can_go_off() && !row.is_empty())
+            .filter_map(|row| row.price)
     }
 
     /// The next price in joules, and whether the slice is empty.

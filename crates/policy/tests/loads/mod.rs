@@ -33,8 +33,10 @@ impl Load {
             Self::Batch => batch(&mut chance, step, steps),
             Self::Walk => walk(&mut chance, step, steps),
         };
-        let needed: Vec<u32> =
-            share.iter().map(|share| (share.clamp(0.02, 0.98) * f64::from(slices)).ceil() as u32).collect();
+        let needed: Vec<u32> = share
+            .iter()
+            .map(|share| (share.clamp(0.02, 0.98) * f64::from(slices)).ceil() as u32)
+            .collect();
         // After a while of use most of memory holds something.
         let used_at_start = (chance.between(0.5, 1.0) * f64::from(slices)) as u32;
         Series { needed, slices, used_at_start }
@@ -87,7 +89,8 @@ fn churn(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
         time += chance.exponential(pause);
         let size = sizes[(chance.unit() * 4.0) as usize];
         let long = middle * (spread * chance.normal()).exp();
-        let (from, to) = ((time.max(0.0) / step) as usize, ((time + long).max(0.0) / step) as usize);
+        let (from, to) =
+            ((time.max(0.0) / step) as usize, ((time + long).max(0.0) / step) as usize);
         for share in share.iter_mut().take(to).skip(from) {
             *share += size;
         }
@@ -112,7 +115,8 @@ fn batch(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
             }
         }
         for _ in 0..3 {
-            let (start, height) = (f64::from(day) * DAY + chance.unit() * DAY, chance.between(0.05, 0.3));
+            let (start, height) =
+                (f64::from(day) * DAY + chance.unit() * DAY, chance.between(0.05, 0.3));
             let (from, to) = (start / step, (start + chance.exponential(1800.0)) / step);
             for share in share.iter_mut().take(to as usize).skip(from as usize) {
                 *share += height;

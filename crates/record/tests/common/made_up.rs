@@ -114,7 +114,9 @@ impl Made {
 
     /// Memory is taken and given back: in waves, and wherever there is room.
     fn work(&mut self, second: i64) {
-        let wave = [2, 5, 9, 14, 20, 26, 30, 27, 18, 10, 6, 4, 12, 22, 33, 38, 30, 16, 8, 5, 4, 3, 3, 2, 2];
+        let wave = [
+            2, 5, 9, 14, 20, 26, 30, 27, 18, 10, 6, 4, 12, 22, 33, 38, 30, 16, 8, 5, 4, 3, 3, 2, 2,
+        ];
         let slot = (second / 5) as usize % wave.len();
         let next = wave[(slot + 1) % wave.len()];
         let wanted = (wave[slot] * (5 - second % 5) + next * (second % 5)) * FRAMES / 5;
@@ -179,7 +181,13 @@ impl Made {
                 self.event(
                     second,
                     400_000,
-                    Event { kind: "wake".into(), slice_id, by_demand, nr_pages, ..Event::default() },
+                    Event {
+                        kind: "wake".into(),
+                        slice_id,
+                        by_demand,
+                        nr_pages,
+                        ..Event::default()
+                    },
                 );
             }
         }
@@ -216,8 +224,9 @@ impl Made {
             left = left.map(|left| left - held.price());
             self.held[at] = Held { off: true, ..Held::default() };
             let mut moved = held.movable;
-            let mut targets: Vec<usize> =
-                (0..self.held.len()).filter(|&to| !self.held[to].off && self.held[to].used() > 0).collect();
+            let mut targets: Vec<usize> = (0..self.held.len())
+                .filter(|&to| !self.held[to].off && self.held[to].used() > 0)
+                .collect();
             targets.sort_by_key(|&to| (-self.held[to].used(), to));
             for to in targets {
                 let step = moved.min(FRAMES - self.held[to].used());
@@ -238,9 +247,10 @@ impl Made {
             };
             self.event(second, offset_us, offline);
             let cost = held.price() * (95 + at as i64 % 11) / 100;
-            for (place, more) in [1, 1, 0, held.movable, held.freeable, held.movable, 0, held.price(), cost]
-                .into_iter()
-                .enumerate()
+            for (place, more) in
+                [1, 1, 0, held.movable, held.freeable, held.movable, 0, held.price(), cost]
+                    .into_iter()
+                    .enumerate()
             {
                 self.done[place] += more;
             }
@@ -253,8 +263,9 @@ impl Made {
         let offline_pages = FRAMES * self.held.iter().filter(|held| held.off).count() as i64;
         let used: i64 = self.held.iter().map(|held| held.used()).sum();
         let free_pages = SLICES * FRAMES - offline_pages - used;
-        let count =
-            |wanted: &dyn Fn(&Held) -> bool| self.held.iter().filter(|held| wanted(held)).count() as i32;
+        let count = |wanted: &dyn Fn(&Held) -> bool| {
+            self.held.iter().filter(|held| wanted(held)).count() as i32
+        };
         self.batch.zones.push(Zone {
             sample: second,
             boottime_us,

@@ -37,9 +37,13 @@ pub(crate) fn builder(path: &Path) -> ParquetRecordBatchReaderBuilder<File> {
 pub(crate) type Columns = Vec<(Field, ArrayRef)>;
 
 /// Writes a part anew with other columns or another description.
-pub(crate) fn rewrite(path: &Path, change: impl FnOnce(&mut Columns, &mut HashMap<String, String>)) {
+pub(crate) fn rewrite(
+    path: &Path,
+    change: impl FnOnce(&mut Columns, &mut HashMap<String, String>),
+) {
     let builder = builder(path);
-    let metadata = builder.metadata().file_metadata().key_value_metadata().cloned().unwrap_or_default();
+    let metadata =
+        builder.metadata().file_metadata().key_value_metadata().cloned().unwrap_or_default();
     let mut keys: HashMap<String, String> =
         metadata.into_iter().filter_map(|pair| Some((pair.key, pair.value?))).collect();
     keys.remove("ARROW:schema");
@@ -57,7 +61,8 @@ pub(crate) fn rewrite(path: &Path, change: impl FnOnce(&mut Columns, &mut HashMa
     let batch = RecordBatch::try_new(Arc::clone(&schema), arrays).unwrap();
     let pairs = keys.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
     let properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
-    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), schema, Some(properties)).unwrap();
+    let mut writer =
+        ArrowWriter::try_new(File::create(path).unwrap(), schema, Some(properties)).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
 }
@@ -84,9 +89,13 @@ pub(crate) fn complaint(dir: &Path, part: &Path) -> String {
 }
 
 /// Writes every part of the tables that all recordings have anew, as an older program would have; those without a row go.
-pub(crate) fn rewrite_all(dir: &Path, change: impl Fn(Table, &mut Columns, &mut HashMap<String, String>)) {
+pub(crate) fn rewrite_all(
+    dir: &Path,
+    change: impl Fn(Table, &mut Columns, &mut HashMap<String, String>),
+) {
     for table in Table::ALL.into_iter().filter(|table| !table.is_optional()) {
-        for path in fs::read_dir(dir.join(table.name())).unwrap().map(|entry| entry.unwrap().path()) {
+        for path in fs::read_dir(dir.join(table.name())).unwrap().map(|entry| entry.unwrap().path())
+        {
             if builder(&path).metadata().file_metadata().num_rows() == 0 {
                 fs::remove_file(path).unwrap();
             } else {

@@ -58,7 +58,8 @@ impl Rows {
         };
         let mut axis = Axis::new((0.0, rows as f64), label);
         let every = rows.div_ceil(6).max(1);
-        let id = |row: usize| self.ids.get(row * self.together).map_or_else(String::new, u32::to_string);
+        let id =
+            |row: usize| self.ids.get(row * self.together).map_or_else(String::new, u32::to_string);
         axis.marks = Some((0..rows).step_by(every).map(|row| (row as f64, id(row))).collect());
         axis
     }

@@ -42,7 +42,9 @@ pub(crate) fn bitmaps(runs: &Runs) -> Vec<Figure> {
                        row is a kernel that is everywhere. Data: these moments, a row for each slice that changed.";
         let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
         let csv = csv(&recorded);
-        Figure::drawn(id.clone(), title, caption, csv, move |look| draw_bitmaps(&id, &name, &recorded, look))
+        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+            draw_bitmaps(&id, &name, &recorded, look)
+        })
     };
     runs.recorded.iter().enumerate().filter(|(_, one)| !one.censuses.is_empty()).map(draw).collect()
 }
@@ -104,7 +106,8 @@ fn csv(recorded: &Recorded) -> Csv {
 
 fn draw_bitmaps(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
     let moments = chosen(recorded, look);
-    let rows = Rows::of(moments.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)));
+    let rows =
+        Rows::of(moments.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)));
     let there = |pages: fn(&PageCounts) -> Pages| {
         moments.iter().any(|counted| counted.slices.iter().any(|(_, one)| pages(one) > Pages::ZERO))
     };
@@ -115,7 +118,8 @@ fn draw_bitmaps(id: &str, title: &str, recorded: &Recorded, look: Look) -> Strin
     let off = uses.iter().position(|(class, ..)| *class == OFF).unwrap_or(keys.len());
     keys.insert(off, Key::new("k-free", Mark::Area, "free"));
     let mut x = time::axis(moments.len() as f64, recorded.emulated);
-    let mark = |(at, counted): (usize, &&Counted)| (at as f64 + 0.5, format!("{:.0}", counted.seconds));
+    let mark =
+        |(at, counted): (usize, &&Counted)| (at as f64 + 0.5, format!("{:.0}", counted.seconds));
     x.marks = Some(moments.iter().enumerate().map(mark).collect());
     let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
     for (at, counted) in moments.iter().enumerate() {
@@ -129,8 +133,13 @@ fn draw_bitmaps(id: &str, title: &str, recorded: &Recorded, look: Look) -> Strin
     let at = |counted: Option<&&Counted>| {
         counted.map_or_else(String::new, |counted| words(counted, recorded.page_bytes))
     };
-    let about =
-        format!("{} slices at {} moments. {}. {}.", rows.slices(), moments.len(), at(first), at(last));
+    let about = format!(
+        "{} slices at {} moments. {}. {}.",
+        rows.slices(),
+        moments.len(),
+        at(first),
+        at(last)
+    );
     panel.finish(id, title, &about)
 }
 
@@ -151,8 +160,11 @@ fn bitmap(panel: &mut Panel, at: f64, counted: &Counted, rows: &Rows, uses: &[Us
         }
     }
     for (edge, (class, _, _)) in edges.iter().zip(uses).rev() {
-        let shares: Vec<f64> =
-            edge.iter().zip(&frames).map(|(&edge, &frames)| edge as f64 / frames.max(1) as f64).collect();
+        let shares: Vec<f64> = edge
+            .iter()
+            .zip(&frames)
+            .map(|(&edge, &frames)| edge as f64 / frames.max(1) as f64)
+            .collect();
         stairs(panel, at, class, &shares);
     }
 }
@@ -166,7 +178,8 @@ fn stairs(panel: &mut Panel, at: f64, class: &str, shares: &[f64]) {
     let mut points = vec![panel.at(x(0.0), 0.0)];
     let mut from = 0;
     while from < shares.len() {
-        let same = shares[from..].iter().take_while(|&&share| (share - shares[from]).abs() < 1e-3).count();
+        let same =
+            shares[from..].iter().take_while(|&&share| (share - shares[from]).abs() < 1e-3).count();
         points.push(panel.at(x(shares[from]), from as f64));
         from += same;
         points.push(panel.at(x(shares[from - 1]), from as f64));

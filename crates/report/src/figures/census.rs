@@ -61,7 +61,10 @@ fn line(panel: &mut Panel, series: &str, dash: &str, points: &[(f64, f64)]) {
 /// Columns that show the words of a census to who points at them.
 fn hits(panel: &mut Panel, censuses: &[&Counted], words: impl Fn(&Counted) -> String) {
     let width = |at: usize| {
-        let near = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter_map(|at| censuses.get(at));
+        let near = [at.checked_sub(1), Some(at + 1)]
+            .into_iter()
+            .flatten()
+            .filter_map(|at| censuses.get(at));
         let away = near.map(|other| (other.seconds - censuses[at].seconds).abs());
         away.fold(f64::INFINITY, f64::min).min(1e9)
     };
@@ -74,7 +77,8 @@ fn hits(panel: &mut Panel, censuses: &[&Counted], words: impl Fn(&Counted) -> St
 pub(crate) fn kept_on(runs: &Runs) -> Vec<Figure> {
     let all = runs.recorded.len();
     let most = |counted: &Counted| counted.holding_slices().max(counted.totals.slices_staying);
-    let top = runs.recorded.iter().flat_map(|one| &one.censuses).map(most).max().unwrap_or(0) as f64;
+    let top =
+        runs.recorded.iter().flat_map(|one| &one.censuses).map(most).max().unwrap_or(0) as f64;
     let draw = |(at, recorded): (usize, &Recorded)| {
         let (id, title) = (id("kept-on", at, all), heading(KEPT_ON, &recorded.name, all));
         let caption = "Grey: slices in which anything is in use. Blue: as many as what is in use would fill. Orange: slices \
@@ -146,7 +150,8 @@ fn draw_kept_on(id: &str, title: &str, recorded: &Recorded, top: f64, look: Look
         )
     };
     hits(&mut panel, &censuses, words);
-    let about = [censuses.first(), censuses.last()].into_iter().flatten().map(|counted| words(counted));
+    let about =
+        [censuses.first(), censuses.last()].into_iter().flatten().map(|counted| words(counted));
     let about = about.collect::<Vec<_>>().join(". ");
     panel.finish(id, title, &format!("{about}."))
 }
@@ -160,8 +165,13 @@ pub(crate) fn shares(runs: &Runs) -> Vec<Figure> {
                        slices and with the awake reserve on. Removable are memory sections of 128 MiB in which no page \
                        stays: memory hotplug could take them.";
         let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
-        let mut csv =
-            Csv::new(&["time_s", "offline_ratio", "offline_ratio_bound", "sections", "removable_sections"]);
+        let mut csv = Csv::new(&[
+            "time_s",
+            "offline_ratio",
+            "offline_ratio_bound",
+            "sections",
+            "removable_sections",
+        ]);
         for one in &recorded.censuses {
             csv.row(&[
                 format!("{:.3}", one.seconds),
@@ -171,7 +181,9 @@ pub(crate) fn shares(runs: &Runs) -> Vec<Figure> {
                 one.totals.sections_removable.to_string(),
             ]);
         }
-        Figure::drawn(id.clone(), title, caption, csv, move |look| draw_shares(&id, &name, &recorded, look))
+        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+            draw_shares(&id, &name, &recorded, look)
+        })
     };
     counted(runs).map(draw).collect()
 }
@@ -207,7 +219,8 @@ fn draw_shares(id: &str, title: &str, recorded: &Recorded, look: Look) -> String
         )
     };
     hits(&mut panel, &censuses, words);
-    let about = [censuses.first(), censuses.last()].into_iter().flatten().map(|counted| words(counted));
+    let about =
+        [censuses.first(), censuses.last()].into_iter().flatten().map(|counted| words(counted));
     let about = about.collect::<Vec<_>>().join(". ");
     panel.finish(id, title, &format!("{about}."))
 }

@@ -46,7 +46,9 @@ struct Sweep(Option<(usize, String)>);
 
 impl Sweep {
     fn id(&self, base: &str) -> String {
-        self.0.as_ref().map_or_else(|| base.to_owned(), |(number, _)| format!("{base}-sweep-{number}"))
+        self.0
+            .as_ref()
+            .map_or_else(|| base.to_owned(), |(number, _)| format!("{base}-sweep-{number}"))
     }
 
     fn title(&self, base: &str) -> String {
@@ -63,9 +65,11 @@ fn groups(runs: &Runs) -> Vec<(Sweep, Vec<Energy>)> {
         }
     }
     names.sort_by_key(|name| name.is_some());
-    let sweeps = (1..).zip(names.iter().filter_map(|name| name.as_ref())).collect::<Vec<(usize, &String)>>();
-    let sweep =
-        |name: &String| sweeps.iter().find(|(_, other)| *other == name).map(|(n, _)| (*n, name.clone()));
+    let sweeps =
+        (1..).zip(names.iter().filter_map(|name| name.as_ref())).collect::<Vec<(usize, &String)>>();
+    let sweep = |name: &String| {
+        sweeps.iter().find(|(_, other)| *other == name).map(|(n, _)| (*n, name.clone()))
+    };
     let group = |name: &Option<String>| {
         let own = runs.energy.iter().filter(|run| run.sweep == *name).cloned().collect();
         (Sweep(name.as_ref().and_then(sweep)), own)
@@ -142,9 +146,9 @@ fn draw_energy(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
         keys.push(Key::new("attainable", Mark::Area, "attainable"));
     }
     keys.push(Key::new("invested", Mark::Area, "invested"));
-    let ends = runs
-        .iter()
-        .flat_map(|run| [run.saved.high, run.attainable.map_or(0.0, |range| range.high), run.invested.high]);
+    let ends = runs.iter().flat_map(|run| {
+        [run.saved.high, run.attainable.map_or(0.0, |range| range.high), run.invested.high]
+    });
     let x = Axis::new((0.0, ceiling(ends.fold(0.0, f64::max))), "energy, J");
     let mut y = Axis::new((0.0, runs.len() as f64), "");
     y.marks = Some(Vec::new());
@@ -167,7 +171,14 @@ fn draw_energy(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
                 &format!("{}: attainable {}", run.name, words(limit)),
             );
         }
-        bar(&mut panel, "saved", 23.0, 14.0, run.saved, &format!("{}: saved {}", run.name, words(run.saved)));
+        bar(
+            &mut panel,
+            "saved",
+            23.0,
+            14.0,
+            run.saved,
+            &format!("{}: saved {}", run.name, words(run.saved)),
+        );
         let title = format!("{}: invested {}", run.name, words(run.invested));
         bar(&mut panel, "invested", 43.0, 14.0, run.invested, &title);
         for (range, y) in [(run.saved, row + 30.0), (run.invested, row + 50.0)] {
@@ -182,7 +193,9 @@ fn draw_energy(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
     }
     let about: Vec<String> = runs
         .iter()
-        .map(|run| format!("{}: saved {}, invested {}.", run.name, words(run.saved), words(run.invested)))
+        .map(|run| {
+            format!("{}: saved {}, invested {}.", run.name, words(run.saved), words(run.invested))
+        })
         .collect();
     panel.finish(&sweep.id("energy"), &sweep.title(ENERGY), &about.join(" "))
 }
@@ -196,8 +209,14 @@ pub(crate) fn net(runs: &Runs) -> Vec<Figure> {
                    interval that spans the line at 0 is undecided: nobody can say whether it gained or lost.";
     let figure = |(sweep, runs): (Sweep, Vec<Energy>)| {
         let (csv, own) = (csv(&runs), sweep.clone());
-        let found = if own.0.is_some() { format!("{caption} {}", basis(&runs)) } else { caption.to_owned() };
-        Figure::drawn(sweep.id("net"), sweep.title(NET), found, csv, move |look| draw_net(&runs, &own, look))
+        let found = if own.0.is_some() {
+            format!("{caption} {}", basis(&runs))
+        } else {
+            caption.to_owned()
+        };
+        Figure::drawn(sweep.id("net"), sweep.title(NET), found, csv, move |look| {
+            draw_net(&runs, &own, look)
+        })
     };
     groups(runs).into_iter().map(figure).collect()
 }
@@ -214,14 +233,17 @@ fn place(budget: &Budget) -> (f64, &str) {
 
 fn draw_net(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
     let mut budgets: Vec<&Budget> = runs.iter().map(|run| &run.budget).collect();
-    budgets.sort_by(|a, b| place(a).0.total_cmp(&place(b).0).then_with(|| place(a).1.cmp(place(b).1)));
+    budgets
+        .sort_by(|a, b| place(a).0.total_cmp(&place(b).0).then_with(|| place(a).1.cmp(place(b).1)));
     budgets.dedup();
     let low = runs.iter().map(|run| run.net.low).fold(0.0, f64::min);
     let high = runs.iter().map(|run| run.net.high).fold(0.0, f64::max);
     let bottom = if low < 0.0 { -ceiling(-low) } else { 0.0 };
     let top = if high > 0.0 { ceiling(high) } else { 0.0 };
     let mut x = Axis::new((-0.5, budgets.len() as f64 - 0.5), "budget of a request, CPU cycles");
-    x.marks = Some(budgets.iter().enumerate().map(|(at, budget)| (at as f64, budget.to_string())).collect());
+    x.marks = Some(
+        budgets.iter().enumerate().map(|(at, budget)| (at as f64, budget.to_string())).collect(),
+    );
     let y = Axis::new((bottom, top), "net energy, J");
     let keys = [
         Key::new("saved", Mark::Dot, "gain"),

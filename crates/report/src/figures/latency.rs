@@ -37,7 +37,14 @@ fn bins(requests: &[(f64, f64)], columns: usize) -> Vec<Bin> {
                 bin.sum += took;
                 (bin.low, bin.high) = (bin.low.min(took), bin.high.max(took));
             }
-            _ => bins.push(Bin { from, until: from + width, count: 1, low: took, high: took, sum: took }),
+            _ => bins.push(Bin {
+                from,
+                until: from + width,
+                count: 1,
+                low: took,
+                high: took,
+                sum: took,
+            }),
         }
     }
     bins
@@ -53,7 +60,12 @@ pub(crate) fn latency(runs: &Runs) -> Vec<Figure> {
     if all == 0 {
         let how = "give a file NAME.csv with the columns boottime_us (when a request was sent) and latency_us, \
                    together with the recording of the same time";
-        return vec![Figure::missing("latency", TITLE, "none of the runs has times of requests", how)];
+        return vec![Figure::missing(
+            "latency",
+            TITLE,
+            "none of the runs has times of requests",
+            how,
+        )];
     }
     let draw = |(at, run): (usize, &Latencies)| {
         let (id, title) = (id("latency", at, all), heading(TITLE, &run.name, all));
@@ -65,7 +77,9 @@ pub(crate) fn latency(runs: &Runs) -> Vec<Figure> {
         }
         let caption = caption(run);
         let (run, name) = (Rc::new(run.clone()), title.clone());
-        Figure::drawn(id.clone(), title, caption, csv, move |look| draw_latency(&id, &name, &run, look))
+        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+            draw_latency(&id, &name, &run, look)
+        })
     };
     runs.latencies.iter().enumerate().map(draw).collect()
 }
@@ -80,7 +94,8 @@ fn caption(run: &Latencies) -> String {
             .collect();
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     };
-    let marked = "Average, least and most of the requests of a moment. Stripes: slices were being emptied.";
+    let marked =
+        "Average, least and most of the requests of a moment. Stripes: slices were being emptied.";
     match (mean(true), mean(false)) {
         (Some(during), Some(else_)) => {
             format!("{marked} Mean {} ms while emptying, {} ms otherwise.", digits(during), digits(else_))
@@ -104,7 +119,8 @@ fn draw_latency(id: &str, title: &str, run: &Latencies, look: Look) -> String {
         Key::new("extremes", Mark::Area, "least to most"),
         Key::new("compaction", Mark::Area, "emptying"),
     ];
-    let (x, y) = (Axis::new((0.0, end), "time, seconds"), Axis::new((0.0, ceiling(top)), "latency, ms"));
+    let (x, y) =
+        (Axis::new((0.0, end), "time, seconds"), Axis::new((0.0, ceiling(top)), "latency, ms"));
     let mut panel = Panel::new(look, title, 260.0, &keys, &x, &y);
     for (from, to) in &run.compactions {
         if *to >= begun && *from - begun <= end {
@@ -112,15 +128,26 @@ fn draw_latency(id: &str, title: &str, run: &Latencies, look: Look) -> String {
         }
     }
     let middle = |bin: &Bin| f64::midpoint(bin.from, bin.until);
-    panel.band("extremes", &bins.iter().map(|bin| (middle(bin), bin.low, bin.high)).collect::<Vec<_>>());
-    let average: Vec<_> = bins.iter().map(|bin| (middle(bin), bin.sum / bin.count as f64)).collect();
+    panel.band(
+        "extremes",
+        &bins.iter().map(|bin| (middle(bin), bin.low, bin.high)).collect::<Vec<_>>(),
+    );
+    let average: Vec<_> =
+        bins.iter().map(|bin| (middle(bin), bin.sum / bin.count as f64)).collect();
     panel.curve("average", &average);
     for bin in &bins {
         let average = digits(bin.sum / bin.count as f64);
         let (low, high) = (digits(bin.low), digits(bin.high));
-        let words =
-            format!("{:.2} s, average {average} ms, {low} to {high} ms, {} requests", middle(bin), bin.count);
+        let words = format!(
+            "{:.2} s, average {average} ms, {low} to {high} ms, {} requests",
+            middle(bin),
+            bin.count
+        );
         panel.hit(middle(bin), bin.until - bin.from, &words);
     }
-    panel.finish(id, title, &format!("{} requests, at most {} ms.", run.requests.len(), digits(top)))
+    panel.finish(
+        id,
+        title,
+        &format!("{} requests, at most {} ms.", run.requests.len(), digits(top)),
+    )
 }

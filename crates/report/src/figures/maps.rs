@@ -131,7 +131,8 @@ fn csv(recorded: &Recorded, map: &Map) -> Csv {
 
 fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -> String {
     let censuses = thinned(recorded, look.columns());
-    let rows = Rows::of(censuses.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)));
+    let rows =
+        Rows::of(censuses.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)));
     // Of slices that share a row, the one that is worst shows.
     let mut grid: Grid<Option<usize>> = Vec::new();
     let end = time::span(recorded);
@@ -146,7 +147,8 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
     }
     let there = |level: usize| grid.iter().any(|(_, column)| column.contains(&Some(level)));
     let levels: Vec<usize> = (0..map.levels.len()).filter(|&level| there(level)).collect();
-    let key = |&level: &usize| Key::new(key_class(map.levels[level].0), Mark::Area, map.levels[level].1);
+    let key =
+        |&level: &usize| Key::new(key_class(map.levels[level].0), Mark::Area, map.levels[level].1);
     let mut keys: Vec<Key> = levels.iter().map(key).collect();
     if map.least {
         keys.push(Key::new("fit s0 dashed", Mark::Line, "room for all that stays"));
@@ -173,7 +175,8 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
     for (counted, (from, until)) in censuses.iter().zip(spans) {
         panel.hit(f64::midpoint(from, until), until - from, &words(counted, map));
     }
-    let about = |counted: Option<&&Counted>| counted.map_or_else(String::new, |one| words(one, map));
+    let about =
+        |counted: Option<&&Counted>| counted.map_or_else(String::new, |one| words(one, map));
     let about = format!(
         "{} slices over {end:.0} seconds. {}. {}.",
         rows.slices(),
@@ -205,8 +208,9 @@ fn spans(censuses: &[&Counted], end: f64) -> Vec<(f64, f64)> {
 
 /// How many slices are at each level.
 fn words(counted: &Counted, map: &Map) -> String {
-    let count =
-        |level: usize| counted.slices.iter().filter(|(_, counts)| (map.level)(counts) == level).count();
+    let count = |level: usize| {
+        counted.slices.iter().filter(|(_, counts)| (map.level)(counts) == level).count()
+    };
     let parts: Vec<String> = map
         .levels
         .iter()
@@ -217,7 +221,10 @@ fn words(counted: &Counted, map: &Map) -> String {
         .collect();
     let mut text = format!("{:.1} s, slices: {}", counted.seconds, parts.join(", "));
     if map.least {
-        text.push_str(&format!("; room for all that stays in {}", counted.totals.slices_staying_least));
+        text.push_str(&format!(
+            "; room for all that stays in {}",
+            counted.totals.slices_staying_least
+        ));
     }
     text
 }
@@ -261,14 +268,20 @@ mod tests {
     fn a_page_more_is_another_level() {
         let level = |used| FULLNESS.levels[(FULLNESS.level)(&pages(used, 1000 - used, 0, 0))].1;
         assert_eq!([0, 1, 100, 101].map(level), ["empty", "up to 10%", "up to 10%", "10–50%"]);
-        assert_eq!([500, 501, 900, 901].map(level), ["10–50%", "50–90%", "50–90%", "over 90% in use"]);
+        assert_eq!(
+            [500, 501, 900, 901].map(level),
+            ["10–50%", "50–90%", "50–90%", "over 90% in use"]
+        );
         assert_eq!((FULLNESS.level)(&pages(0, 0, 1000, 0)), 5);
     }
 
     #[test]
     fn one_page_that_stays_is_seen() {
         let level = |staying| FOOTPRINT.levels[(FOOTPRINT.level)(&pages(500, 500, 0, staying))].1;
-        assert_eq!([0, 1, 10, 11].map(level), ["in use, nothing stays", "up to 1%", "up to 1%", "1–10%"]);
+        assert_eq!(
+            [0, 1, 10, 11].map(level),
+            ["in use, nothing stays", "up to 1%", "up to 1%", "1–10%"]
+        );
         assert_eq!([100, 101].map(level), ["1–10%", "over 10% stays"]);
         assert_eq!((FOOTPRINT.level)(&pages(0, 1000, 0, 0)), 4);
         assert_eq!((FOOTPRINT.level)(&pages(0, 0, 1000, 0)), 5);

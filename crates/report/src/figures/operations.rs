@@ -68,10 +68,12 @@ fn groups(run: &Prices) -> BTreeMap<Kind, Vec<&Priced>> {
 /// Least squares: intercept and slope; nothing without two different numbers of pages.
 fn fit(kind: Kind, samples: &[&Priced]) -> Option<(f64, f64)> {
     let count = samples.len() as f64;
-    let mean = |value: &dyn Fn(&Priced) -> f64| samples.iter().map(|one| value(one)).sum::<f64>() / count;
+    let mean =
+        |value: &dyn Fn(&Priced) -> f64| samples.iter().map(|one| value(one)).sum::<f64>() / count;
     let (x, y) = (mean(&|one| kind.pages(one)), mean(&|one| one.measured_cycles));
     let square = samples.iter().map(|one| (kind.pages(one) - x).powi(2)).sum::<f64>();
-    let both = samples.iter().map(|one| (kind.pages(one) - x) * (one.measured_cycles - y)).sum::<f64>();
+    let both =
+        samples.iter().map(|one| (kind.pages(one) - x) * (one.measured_cycles - y)).sum::<f64>();
     (square > 0.0).then(|| (y - both / square * x, both / square))
 }
 
@@ -110,7 +112,9 @@ pub(crate) fn operations(runs: &Runs) -> Vec<Figure> {
             slopes.join(", ")
         );
         let (run, name) = (Rc::new(run.clone()), title.clone());
-        Figure::drawn(id.clone(), title, caption, csv, move |look| draw_operations(&id, &name, &run, look))
+        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+            draw_operations(&id, &name, &run, look)
+        })
     };
     runs.prices.iter().enumerate().map(draw).collect()
 }

@@ -28,9 +28,12 @@ enum Model {
 impl Model {
     /// The ending of a figure's id, of its title, and words for what prices are by.
     fn words(self, run: &Prices) -> (&'static str, &'static str, String) {
-        let named = if run.in_force.is_empty() { String::new() } else { format!(" ({})", run.in_force) };
+        let named =
+            if run.in_force.is_empty() { String::new() } else { format!(" ({})", run.in_force) };
         match self {
-            Self::Current => ("", "by the parameters in force", format!("the parameters in force{named}")),
+            Self::Current => {
+                ("", "by the parameters in force", format!("the parameters in force{named}"))
+            }
             Self::Fitted => (
                 "-fitted",
                 "by the fitted model",
@@ -78,10 +81,12 @@ fn for_models(
     }
     let mut figures = Vec::new();
     for (at, run) in runs.prices.iter().enumerate() {
-        let fitted = !run.samples.is_empty() && run.samples.iter().all(|one| one.fitted_cycles.is_some());
+        let fitted =
+            !run.samples.is_empty() && run.samples.iter().all(|one| one.fitted_cycles.is_some());
         let run = Rc::new(run.clone());
-        for model in
-            [Model::Current, Model::Fitted].into_iter().filter(|one| fitted || *one == Model::Current)
+        for model in [Model::Current, Model::Fitted]
+            .into_iter()
+            .filter(|one| fitted || *one == Model::Current)
         {
             let (ending, by, _) = model.words(&run);
             let id = format!("{}{ending}", id(base, at, all));
@@ -150,7 +155,8 @@ pub(super) fn percentile(sorted: &[f64], share: f64) -> f64 {
 /// Errors in words, of what models were not fitted to first.
 fn summary(view: &View) -> String {
     let told = [Source::Programs, Source::Filled, Source::Everyday].map(|source| {
-        let group: Vec<&Priced> = view.run.samples.iter().filter(|one| one.source == source).collect();
+        let group: Vec<&Priced> =
+            view.run.samples.iter().filter(|one| one.source == source).collect();
         (!group.is_empty()).then(|| errors(view, &group, words(source).1))
     });
     told.into_iter().flatten().collect::<Vec<_>>().join(" ")
@@ -161,7 +167,11 @@ fn errors(view: &View, group: &[&Priced], words: &str) -> String {
     errors.sort_by(f64::total_cmp);
     let most = group.iter().map(|one| one.measured_cycles).fold(0.0, f64::max);
     let share = |value: f64| {
-        if most > 0.0 { format!("{} %", digits(100.0 * value / most)) } else { "unknown".to_owned() }
+        if most > 0.0 {
+            format!("{} %", digits(100.0 * value / most))
+        } else {
+            "unknown".to_owned()
+        }
     };
     let bias = group.iter().map(|one| view.error(one)).sum::<f64>() / group.len() as f64;
     format!(
@@ -202,7 +212,8 @@ fn told(view: &View, one: &Priced) -> String {
 }
 
 fn most(view: &View) -> f64 {
-    view.run.samples.iter().map(|one| one.measured_cycles.max(view.price(one))).fold(0.0, f64::max) / MEGA
+    view.run.samples.iter().map(|one| one.measured_cycles.max(view.price(one))).fold(0.0, f64::max)
+        / MEGA
 }
 
 fn draw_prices(id: &str, title: &str, view: &View, look: Look) -> String {
@@ -211,7 +222,8 @@ fn draw_prices(id: &str, title: &str, view: &View, look: Look) -> String {
     let end = ceiling(most(view));
     let x = Axis::new((0.0, end), "cost, millions of CPU cycles");
     let y = Axis::new((0.0, end), "price, millions of CPU cycles");
-    let mut panel = Panel::new(look, title, if look == Look::Narrow { 300.0 } else { 420.0 }, &keys, &x, &y);
+    let mut panel =
+        Panel::new(look, title, if look == Look::Narrow { 300.0 } else { 420.0 }, &keys, &x, &y);
     panel.curve("diagonal", &[(0.0, 0.0), (end, end)]);
     for one in &view.run.samples {
         let point = panel.at(one.measured_cycles / MEGA, view.price(one) / MEGA);
@@ -252,8 +264,11 @@ fn draw_residuals(id: &str, title: &str, view: &View, look: Look) -> String {
             let (left, high) = panel.at(from, below + f64::from(*count));
             let (right, low) = panel.at(from + width, below);
             if *count > 0 {
-                let words =
-                    format!("{count} slices, error {} to {} M cycles", digits(from), digits(from + width));
+                let words = format!(
+                    "{count} slices, error {} to {} M cycles",
+                    digits(from),
+                    digits(from + width)
+                );
                 panel.svg.rect(
                     &format!("{class} bar"),
                     (left, high),

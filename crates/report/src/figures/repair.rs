@@ -22,7 +22,8 @@ pub(crate) fn repair(runs: &Runs) -> Vec<Figure> {
     let with = runs.recorded.iter().enumerate().filter(|(_, one)| !one.attempts.is_empty());
     with.flat_map(|(at, recorded)| {
         let recorded = Rc::new(recorded.clone());
-        let names = |base: &str, title: &str| (id(base, at, all), heading(title, &recorded.name, all));
+        let names =
+            |base: &str, title: &str| (id(base, at, all), heading(title, &recorded.name, all));
         [
             free(names("repair-free", FREE), &recorded),
             moved(names("repair-moved", MOVED), &recorded),
@@ -52,7 +53,9 @@ fn free((id, title): (String, String), recorded: &Rc<Recorded>) -> Figure {
         csv.row(&[format!("{:.3}", moment.seconds), nearly.to_string(), off.to_string()]);
     }
     let (recorded, name) = (Rc::clone(recorded), title.clone());
-    Figure::drawn(id.clone(), title, caption, csv, move |look| draw_free(&id, &name, &recorded, look))
+    Figure::drawn(id.clone(), title, caption, csv, move |look| {
+        draw_free(&id, &name, &recorded, look)
+    })
 }
 
 fn draw_free(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
@@ -74,7 +77,11 @@ fn draw_free(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
             _ => moments.push(moment),
         }
     }
-    let top = moments.iter().map(|moment| moment.nearly_free_slices.max(nr_off(moment))).max().unwrap_or(0);
+    let top = moments
+        .iter()
+        .map(|moment| moment.nearly_free_slices.max(nr_off(moment)))
+        .max()
+        .unwrap_or(0);
     let x = time::axis(time::span(recorded), recorded.emulated);
     let y = Axis::new((0.0, ceiling(top as f64)), format!("slices of {}", recorded.slice_bytes));
     let mut panel = Panel::new(look, title, 220.0, &keys, &x, &y);
@@ -86,7 +93,12 @@ fn draw_free(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
     panel.curve("fit s3", &of(&|moment| moment.nearly_free_slices));
     let width = time::span(recorded) / moments.len().max(1) as f64;
     let words = |moment: &Moment| {
-        format!("{:.1} s: {} nearly free, {} off", moment.seconds, moment.nearly_free_slices, nr_off(moment))
+        format!(
+            "{:.1} s: {} nearly free, {} off",
+            moment.seconds,
+            moment.nearly_free_slices,
+            nr_off(moment)
+        )
     };
     for moment in &moments {
         panel.hit(moment.seconds, width, &words(moment));
@@ -119,7 +131,9 @@ fn moved((id, title): (String, String), recorded: &Rc<Recorded>) -> Figure {
         csv.row(&[format!("{seconds:.3}"), moved.0.to_string(), off.0.to_string()]);
     }
     let (recorded, name) = (Rc::clone(recorded), title.clone());
-    Figure::drawn(id.clone(), title, caption, csv, move |look| draw_moved(&id, &name, &recorded, &sums, look))
+    Figure::drawn(id.clone(), title, caption, csv, move |look| {
+        draw_moved(&id, &name, &recorded, &sums, look)
+    })
 }
 
 fn draw_moved(
@@ -129,8 +143,10 @@ fn draw_moved(
     sums: &[(f64, Bytes, Bytes)],
     look: Look,
 ) -> String {
-    let keys =
-        [Key::new("fit s1", Mark::Line, "switched off"), Key::new("fit s3", Mark::Line, "moved for that")];
+    let keys = [
+        Key::new("fit s1", Mark::Line, "switched off"),
+        Key::new("fit s3", Mark::Line, "moved for that"),
+    ];
     let last = sums.last().copied().unwrap_or_default();
     let unit = Unit::of(last.1.0.max(last.2.0) as f64);
     let value = |bytes: Bytes| bytes.0 as f64 / unit.bytes;
@@ -144,7 +160,9 @@ fn draw_moved(
     let mut shown = vec![(0.0, Bytes::ZERO, Bytes::ZERO)];
     for &sum in sums {
         match shown.last_mut() {
-            Some(kept) if (kept.0 * columns) as u64 == (sum.0 * columns) as u64 && sum.0 > 0.0 => *kept = sum,
+            Some(kept) if (kept.0 * columns) as u64 == (sum.0 * columns) as u64 && sum.0 > 0.0 => {
+                *kept = sum
+            }
             _ => shown.push(sum),
         }
     }
@@ -194,7 +212,9 @@ fn share((id, title): (String, String), recorded: &Rc<Recorded>) -> Figure {
     }
     let caption = caption(&recorded.emptying());
     let (recorded, name) = (Rc::clone(recorded), title.clone());
-    Figure::drawn(id.clone(), title, caption, csv, move |look| draw_share(&id, &name, &recorded, look))
+    Figure::drawn(id.clone(), title, caption, csv, move |look| {
+        draw_share(&id, &name, &recorded, look)
+    })
 }
 
 fn count(slices: u64, one: &str, many: &str) -> String {
@@ -249,7 +269,10 @@ fn bins(recorded: &Recorded, columns: usize) -> Vec<Bin> {
             }
             _ => {
                 let (from, until) = (one.seconds, one.seconds);
-                bins.push((column, Bin { from, until, count: 1, sum: share, low: share, high: share }));
+                bins.push((
+                    column,
+                    Bin { from, until, count: 1, sum: share, low: share, high: share },
+                ));
             }
         }
     }
@@ -261,7 +284,8 @@ fn draw_share(id: &str, title: &str, recorded: &Recorded, look: Look) -> String 
     let bins = bins(recorded, look.columns());
     let end = time::span(recorded).max(bins.last().map_or(0.0, |bin| bin.until));
     let x = time::axis(end, recorded.emulated);
-    let mut panel = Panel::new(look, title, 220.0, &keys, &x, &Axis::new((0.0, 1.0), "share of the slice"));
+    let mut panel =
+        Panel::new(look, title, 220.0, &keys, &x, &Axis::new((0.0, 1.0), "share of the slice"));
     for bin in &bins {
         let (at, mean) = (f64::midpoint(bin.from, bin.until), bin.sum / bin.count as f64);
         if bin.high > bin.low {

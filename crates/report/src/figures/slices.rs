@@ -29,7 +29,9 @@ pub(crate) fn slices(runs: &Runs) -> Vec<Figure> {
                        a slice that is empty and on.";
         let recorded = Rc::new(recorded.clone());
         let (csv, name) = (csv(&recorded), title.clone());
-        Figure::drawn(id.clone(), title, caption, csv, move |look| draw_slices(&id, &name, &recorded, look))
+        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+            draw_slices(&id, &name, &recorded, look)
+        })
     };
     runs.recorded.iter().enumerate().map(draw).collect()
 }
@@ -41,7 +43,11 @@ fn csv(recorded: &Recorded) -> Csv {
     for moment in &recorded.moments {
         for &(slice, kind) in &moment.slices {
             if before.insert(slice, kind) != Some(kind) {
-                csv.row(&[format!("{:.3}", moment.seconds), slice.to_string(), kind.name().to_owned()]);
+                csv.row(&[
+                    format!("{:.3}", moment.seconds),
+                    slice.to_string(),
+                    kind.name().to_owned(),
+                ]);
             }
         }
     }
@@ -49,7 +55,9 @@ fn csv(recorded: &Recorded) -> Csv {
 }
 
 fn draw_slices(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
-    let rows = Rows::of(recorded.moments.iter().flat_map(|moment| moment.slices.iter().map(|slice| slice.0)));
+    let rows = Rows::of(
+        recorded.moments.iter().flat_map(|moment| moment.slices.iter().map(|slice| slice.0)),
+    );
     // Of slices that share a row, the one that is hardest to switch off shows.
     let mut grid: Grid<Kind> = Vec::new();
     for moment in time::thinned(recorded, look.columns()) {
@@ -61,7 +69,8 @@ fn draw_slices(id: &str, title: &str, recorded: &Recorded, look: Look) -> String
         grid.push((moment.seconds, column));
     }
     let there = |kind: Kind| grid.iter().any(|(_, column)| column.contains(&kind));
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|&kind| kind != Kind::Hole && there(kind)).collect();
+    let kinds: Vec<Kind> =
+        Kind::ALL.into_iter().filter(|&kind| kind != Kind::Hole && there(kind)).collect();
     let keys: Vec<Key> =
         kinds.iter().map(|&kind| Key::new(kind_class(kind), Mark::Area, kind_word(kind))).collect();
     let end = time::span(recorded);

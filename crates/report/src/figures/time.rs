@@ -7,7 +7,10 @@ const RECORD: &str = "ramslice record -o DIR -- COMMAND";
 
 /// Why there is nothing to draw over time, and what to do about it.
 pub(super) fn no_recording() -> (String, String) {
-    ("none of the runs is a recording".to_owned(), format!("make one with `{RECORD}` and name DIR as a run"))
+    (
+        "none of the runs is a recording".to_owned(),
+        format!("make one with `{RECORD}` and name DIR as a run"),
+    )
 }
 
 /// The last moment.

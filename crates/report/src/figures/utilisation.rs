@@ -71,7 +71,8 @@ pub(crate) fn utilisation(runs: &Runs) -> Vec<Figure> {
 }
 
 fn csv(recorded: &Recorded) -> Csv {
-    let mut columns = vec!["time_s".to_owned(), "slice_bytes".to_owned(), "holding_slices".to_owned()];
+    let mut columns =
+        vec!["time_s".to_owned(), "slice_bytes".to_owned(), "holding_slices".to_owned()];
     columns.extend(Kind::ALL.iter().map(|kind| format!("{}_bytes", kind.name())));
     let mut csv = Csv::new(&columns.iter().map(String::as_str).collect::<Vec<_>>());
     for moment in &recorded.moments {
@@ -81,14 +82,23 @@ fn csv(recorded: &Recorded) -> Csv {
             moment.holding_slices.to_string(),
         ];
         row.extend(
-            Kind::ALL.iter().map(|&kind| moment.pages.get(kind).bytes(recorded.page_bytes).0.to_string()),
+            Kind::ALL
+                .iter()
+                .map(|&kind| moment.pages.get(kind).bytes(recorded.page_bytes).0.to_string()),
         );
         csv.row(&row);
     }
     csv
 }
 
-fn draw_utilisation(id: &str, title: &str, recorded: &Recorded, top: f64, unit: Unit, look: Look) -> String {
+fn draw_utilisation(
+    id: &str,
+    title: &str,
+    recorded: &Recorded,
+    top: f64,
+    unit: Unit,
+    look: Look,
+) -> String {
     let mut keys = vec![Key::new("holding", Mark::Area, "slices that hold something")];
     keys.extend(USED.iter().rev().map(|kind| Key::new(kind_class(*kind), Mark::Area, kind.name())));
     if !recorded.compactions.is_empty() {
@@ -199,12 +209,15 @@ pub(crate) fn occupation(runs: &Runs) -> Vec<Figure> {
 }
 
 fn draw_occupation(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
-    let there = |kind: Kind| recorded.moments.iter().any(|moment| moment.pages.get(kind) > Pages::ZERO);
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|&kind| kind != Kind::Hole && there(kind)).collect();
+    let there =
+        |kind: Kind| recorded.moments.iter().any(|moment| moment.pages.get(kind) > Pages::ZERO);
+    let kinds: Vec<Kind> =
+        Kind::ALL.into_iter().filter(|&kind| kind != Kind::Hole && there(kind)).collect();
     let keys: Vec<Key> =
         kinds.iter().map(|&kind| Key::new(kind_class(kind), Mark::Area, kind_word(kind))).collect();
-    let total =
-        |moment: &Moment| kinds.iter().map(|&kind| bytes(recorded, moment.pages.get(kind))).sum::<f64>();
+    let total = |moment: &Moment| {
+        kinds.iter().map(|&kind| bytes(recorded, moment.pages.get(kind))).sum::<f64>()
+    };
     let top = recorded.moments.iter().map(total).fold(0.0, f64::max);
     let unit = Unit::of(top);
     let x = time::axis(time::span(recorded), recorded.emulated);

@@ -64,7 +64,8 @@ impl Moment {
     pub fn of(machine: &Machine) -> Self {
         let mut moment = Self::default();
         let packed = machine.zones.iter().filter(|zone| zone.nr_offline > 0);
-        moment.spare = packed.map(|zone| zone.free_pages.0.saturating_sub(zone.awake_reserve_pages.0)).sum();
+        moment.spare =
+            packed.map(|zone| zone.free_pages.0.saturating_sub(zone.awake_reserve_pages.0)).sum();
         let Snapshot { slices, .. } = &machine.snapshot;
         for slice in slices {
             for (sum, pages) in moment.pages.iter_mut().zip(kinds(slice)) {
@@ -207,7 +208,10 @@ impl Demand {
     /// Cache that was used once, and that was used three times, as far as it is known of the layers.
     fn uses(&self) -> [u64; 2] {
         let layers = || self.kinds[CACHE].layers.iter();
-        [layers().map(|layer| layer.used[0] - layer.used[1]).sum(), layers().map(|layer| layer.used[2]).sum()]
+        [
+            layers().map(|layer| layer.used[0] - layer.used[1]).sum(),
+            layers().map(|layer| layer.used[2]).sum(),
+        ]
     }
 
     /// Cache was used: what came back, and what the kernel saw of the rest; `lost` is what was deleted of [`Self::uses`].
@@ -296,7 +300,8 @@ impl Demand {
         let new = (new - mapped).max(0.0);
         let gone = (gone - (net + gone - back - mapped).min(0.0)) as u64;
         // What was active, or became it, and is not any more, was deleted, but for what requests dropped.
-        let was_active = self.before.active.unwrap_or_default().0 + now.activated - self.before.activated;
+        let was_active =
+            self.before.active.unwrap_or_default().0 + now.activated - self.before.activated;
         let gone_active = was_active.saturating_sub(active + self.hot as u64).min(gone);
         Flow {
             read: read as u64,
@@ -355,7 +360,8 @@ impl Demand {
             // Where nobody saw that it was used before, it was all the same.
             let any = |layer: &Layer| layer.pages - layer.used[times];
             let found = matching(layers, left, known).map(|at| (at, known(&layers[at])));
-            let found = found.or_else(|| matching(layers, left, any).map(|at| (at, any(&layers[at]))));
+            let found =
+                found.or_else(|| matching(layers, left, any).map(|at| (at, any(&layers[at]))));
             let Some((at, most)) = found else { return };
             let layer = &mut layers[at];
             let more = left.min(most);
@@ -426,7 +432,8 @@ impl Layer {
 
 /// The last piece of what came at once and is the least that has about `pages`, or more; of the newest, if nothing has.
 fn matching(layers: &[Layer], pages: u64, of: impl Fn(&Layer) -> u64) -> Option<usize> {
-    let together = |step: u32| layers.iter().filter(|layer| layer.step == step).map(&of).sum::<u64>();
+    let together =
+        |step: u32| layers.iter().filter(|layer| layer.step == step).map(&of).sum::<u64>();
     let steps = layers.iter().map(|layer| layer.step);
     let large = steps.filter(|&step| together(step) >= (pages - pages / 10).max(1));
     let step = large.min_by_key(|&step| (together(step), std::cmp::Reverse(step)));
@@ -458,7 +465,10 @@ mod tests {
     #[test]
     fn who_ends_gives_back_what_it_took() {
         let mut demand = demand(Order::Matching);
-        assert_eq!(levels(&demand.step(moment(2500, 1000))), [(100, 1000), (101, 1000), (102, 500)]);
+        assert_eq!(
+            levels(&demand.step(moment(2500, 1000))),
+            [(100, 1000), (101, 1000), (102, 500)]
+        );
         assert_eq!(levels(&demand.step(moment(2900, 1000))), [(103, 400)]);
         // 2500 pages go: those that came at once, not the newest ones.
         assert_eq!(levels(&demand.step(moment(400, 1000))), [(102, 0), (101, 0), (100, 0)]);
@@ -517,7 +527,10 @@ mod tests {
             let mut demand = demand(Order::Oldest);
             let first = Moment { moved: Some((0, 0)), stored, ..moment(0, 1000) };
             demand.step(first);
-            demand.step(Moment { dropped: 400, ..Moment { moved: Some((0, 0)), stored, ..moment(0, 600) } });
+            demand.step(Moment {
+                dropped: 400,
+                ..Moment { moved: Some((0, 0)), stored, ..moment(0, 600) }
+            });
             // A file of 500 pages goes, of which 100 were still in the cache.
             let stored = stored.map(|stored| stored - 500);
             let after = Moment { dropped: 400, moved: Some((0, 100)), stored, ..moment(0, 600) };

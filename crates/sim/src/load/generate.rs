@@ -150,14 +150,25 @@ impl Generator {
             let step = self.random.normal() * 0.01 * (1.0 - keep * keep).sqrt();
             self.noise[at] = self.noise[at] * keep + step;
             let share = 0.06 + 0.1 * day + self.noise[at];
-            changes.push(self.level(SERVICES + at as u32, Class::Anon, 1 + at as u32 % 2, share.max(0.01)));
+            changes.push(self.level(
+                SERVICES + at as u32,
+                Class::Anon,
+                1 + at as u32 % 2,
+                share.max(0.01),
+            ));
         }
         let grown = (now / 3600.0).min(1.0);
-        self.cache(changes, 0.03 + 0.15 * grown, 0.0002 * seconds.min(60.0), 0.000_01 * seconds.min(60.0));
+        self.cache(
+            changes,
+            0.03 + 0.15 * grown,
+            0.0002 * seconds.min(60.0),
+            0.000_01 * seconds.min(60.0),
+        );
     }
 
     fn leave(&mut self, changes: &mut Vec<Change>, now: f64) {
-        let gone: Vec<Tenant> = self.tenants.iter().copied().filter(|tenant| tenant.until <= now).collect();
+        let gone: Vec<Tenant> =
+            self.tenants.iter().copied().filter(|tenant| tenant.until <= now).collect();
         self.tenants.retain(|tenant| tenant.until > now);
         changes.extend(gone.iter().map(|tenant| self.level(tenant.owner, Class::Anon, 1, 0.0)));
     }
@@ -179,7 +190,8 @@ impl Generator {
         self.leave(changes, now);
         while self.next_arrival <= now {
             self.next_arrival += self.random.exponential(600.0);
-            let (share, until) = (self.random.between(0.05, 0.3), now + self.random.exponential(120.0));
+            let (share, until) =
+                (self.random.between(0.05, 0.3), now + self.random.exponential(120.0));
             if self.taken() + share < 0.5 {
                 self.come(changes, share, 1, until);
             }
@@ -230,7 +242,8 @@ impl Generator {
         changes.push(self.level(SERVICES, Class::Anon, 1, 0.2));
         if now >= self.phase_end {
             self.high = !self.high;
-            let rest = 15.0 * f64::from(1u32 << self.random.below(8)) * self.random.between(0.7, 1.4);
+            let rest =
+                15.0 * f64::from(1u32 << self.random.below(8)) * self.random.between(0.7, 1.4);
             self.phase_end = now + if self.high { seconds } else { rest };
         }
         // A little always stays, so that no slice is empty by itself.
@@ -276,7 +289,12 @@ mod tests {
     use super::*;
 
     fn scale(seed: u64) -> Scale {
-        Scale { pages: 1 << 20, step: Duration::from_secs(30), duration: Duration::from_hours(6), seed }
+        Scale {
+            pages: 1 << 20,
+            step: Duration::from_secs(30),
+            duration: Duration::from_hours(6),
+            seed,
+        }
     }
 
     #[test]

@@ -54,7 +54,9 @@ impl RecordedLoad {
         let piece = self.config.slice_pages().0.max(all / MOST_PIECES);
         let mut demand = Demand::new(*first, orders, least, piece);
         let mut steps = vec![Step::default()];
-        steps.extend(self.moments[1..].iter().map(|&(time, now)| Step { time, changes: demand.step(now) }));
+        steps.extend(
+            self.moments[1..].iter().map(|&(time, now)| Step { time, changes: demand.step(now) }),
+        );
         steps
     }
 
@@ -93,7 +95,11 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
                 moments: Vec::new(),
                 nonempty: Vec::new(),
                 notes: Notes::default(),
-                prices: machine.price_parameters.iter().map(|(name, price)| (*name, *price)).collect(),
+                prices: machine
+                    .price_parameters
+                    .iter()
+                    .map(|(name, price)| (*name, *price))
+                    .collect(),
             }
         });
         if machine.info.slice_bytes != load.config.slice_bytes {
@@ -123,7 +129,9 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
     let incomplete = machines.skipped();
     let mut load = found.ok_or_else(|| InputError::Empty {
         path: dir.to_owned(),
-        what: format!("the recording has no sample with all its slices ({incomplete} are incomplete)"),
+        what: format!(
+            "the recording has no sample with all its slices ({incomplete} are incomplete)"
+        ),
     })?;
     load.steps = load.steps(RecordedLoad::usual());
     let missing_parts = MissingParts::of(&recording);

@@ -64,8 +64,9 @@ impl Which {
                     }
                 }
                 if machines < *number {
-                    let what =
-                        format!("the file has {machines} machines, and a sample of {number} is asked for");
+                    let what = format!(
+                        "the file has {machines} machines, and a sample of {number} is asked for"
+                    );
                     return Err(missing(what));
                 }
                 drawn.sort_by_key(|(place, _)| *place);

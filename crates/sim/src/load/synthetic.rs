@@ -29,7 +29,13 @@ impl Default for Averages {
     /// average (Guo et al., `IWQoS` 2019), CPU with a daily cycle, memory of services nearly constant (Jiang et al.,
     /// IEEE Transactions on Cloud Computing, 2022). Deviations are not published; these are assumed.
     fn default() -> Self {
-        Self { memory_percent: 88.0, between_machines: 5.0, daily_swing: 4.0, noise: 1.5, cpu_percent: 38.0 }
+        Self {
+            memory_percent: 88.0,
+            between_machines: 5.0,
+            daily_swing: 4.0,
+            noise: 1.5,
+            cpu_percent: 38.0,
+        }
     }
 }
 

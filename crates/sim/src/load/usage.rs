@@ -66,7 +66,8 @@ impl UsageFile {
     /// # Errors
     /// If it cannot be opened.
     pub fn open(path: &Path) -> Result<Self, InputError> {
-        let file = File::open(path).map_err(|source| InputError::Io { path: path.to_owned(), source })?;
+        let file =
+            File::open(path).map_err(|source| InputError::Io { path: path.to_owned(), source })?;
         Ok(Self {
             path: path.to_owned(),
             reader: BufReader::with_capacity(1 << 18, file),
@@ -140,7 +141,8 @@ impl UsageFile {
 
     fn row(&self) -> Result<Row, InputError> {
         let time = self.number(1, "time_stamp")?;
-        let time = time.ok_or_else(|| self.error("time_stamp is empty: every row needs its time"))?;
+        let time =
+            time.ok_or_else(|| self.error("time_stamp is empty: every row needs its time"))?;
         if !(0.0..=MOST_SECONDS).contains(&time) {
             return Err(self.error(format!(
                 "time_stamp is {time}: it is in seconds since the trace began, from 0 to a year; is it in \
@@ -202,12 +204,16 @@ impl UsageFile {
                         series.notes.repeated += 1;
                         continue;
                     }
-                    let what = format!("a second, different row of machine {} at {before} s", series.machine);
+                    let what = format!(
+                        "a second, different row of machine {} at {before} s",
+                        series.machine
+                    );
                     return Err(self.error(what));
                 }
             }
             last.clone_from(&self.text);
-            distances.extend(latest.replace(row.second).map(|before| row.second.saturating_sub(before)));
+            distances
+                .extend(latest.replace(row.second).map(|before| row.second.saturating_sub(before)));
             let Some(used) = row.used else {
                 series.notes.without_value += 1;
                 continue;
@@ -220,8 +226,10 @@ impl UsageFile {
             return Ok(None);
         }
         if series.used.is_empty() {
-            let what =
-                format!("none of the {rows} rows of machine {} tells mem_util_percent", series.machine);
+            let what = format!(
+                "none of the {rows} rows of machine {} tells mem_util_percent",
+                series.machine
+            );
             return Err(InputError::row(&self.path, first_line, what));
         }
         if rows >= ROWS_FOR_UNIT && most > 0.0 && most <= 0.01 {
@@ -231,7 +239,9 @@ impl UsageFile {
             );
             return Err(InputError::row(&self.path, first_line, what));
         }
-        if let Some(usual) = usual(&mut distances).filter(|usual| *usual > USUAL_MOST && !self.sparse) {
+        if let Some(usual) =
+            usual(&mut distances).filter(|usual| *usual > USUAL_MOST && !self.sparse)
+        {
             let what = format!(
                 "the rows of machine {} are usually {usual} s apart: time_stamp is in seconds; is it in milliseconds? \
                  Rows more than an hour apart are taken with --sparse",
@@ -332,7 +342,8 @@ impl Iterator for UsageLoad<'_> {
         let used = used.saturating_sub(self.boot);
         let cache = (used as f64 * self.options.cache_share) as u64;
         let hours = length as f64 / 3600.0;
-        let level = |owner, class, pages| Change::Level { owner: OwnerId(owner), class, maps: 1, pages };
+        let level =
+            |owner, class, pages| Change::Level { owner: OwnerId(owner), class, maps: 1, pages };
         let changes = vec![
             level(0, Class::Anon, used - cache),
             level(1, Class::File, cache),

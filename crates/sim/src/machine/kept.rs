@@ -42,7 +42,9 @@ impl Machine {
         let clean = self.clean_here(slot, at);
         match choice {
             CacheChoice::Keep => clean,
-            CacheChoice::Auto if clean > 0 => rounded(f64::from(clean) * self.owners[slot].usage.active()),
+            CacheChoice::Auto if clean > 0 => {
+                rounded(f64::from(clean) * self.owners[slot].usage.active())
+            }
             CacheChoice::Auto | CacheChoice::Drop => 0,
         }
     }
@@ -74,7 +76,9 @@ impl Machine {
         for at in (0..self.cells.len()).filter(|&at| self.cells[at].freeable > 0) {
             let (remembered, found) = (self.kept_all(at, CacheChoice::Auto), self.count_kept(at));
             if remembered != found {
-                return Err(format!("slice {at}: {remembered} active pages remembered, {found} found"));
+                return Err(format!(
+                    "slice {at}: {remembered} active pages remembered, {found} found"
+                ));
             }
         }
         Ok(())
@@ -115,7 +119,10 @@ mod tests {
             7 => machine.request_by_policy(&Request { cache, budget, ..Request::new(Op::Compact) }),
             8 => {
                 let at = (share * machine.cells.len() as f64) as u32;
-                machine.request_by_policy(&Request { cache, ..Request::new(Op::Offline(SliceId(at))) });
+                machine.request_by_policy(&Request {
+                    cache,
+                    ..Request::new(Op::Offline(SliceId(at)))
+                });
             }
             _ => machine.request_by_policy(&Request::new(Op::OnlineAll)),
         }

@@ -39,7 +39,11 @@ impl Machine {
         let slices = &seen.snapshot.slices;
         if slices.len() != machine.cells.len() {
             let wrong = format!("{} slices instead of {}", slices.len(), machine.cells.len());
-            return Err(ConfigError::new("machine", wrong, "it has the slices of the one that it is like"));
+            return Err(ConfigError::new(
+                "machine",
+                wrong,
+                "it has the slices of the one that it is like",
+            ));
         }
         for (cell, slice) in machine.cells.iter_mut().zip(slices) {
             cell.present = slice.present.0 as u32;

@@ -189,7 +189,9 @@ impl Machine {
         // A file that shrinks loses what was dropped in proportion.
         let share = if has == 0 { 0.0 } else { (has - pages) as f64 / has as f64 };
         let owner = &mut self.owners[slot];
-        for dropped in [&mut owner.dropped_packing, &mut owner.dropped_pressure, &mut owner.dropped_by_use] {
+        for dropped in
+            [&mut owner.dropped_packing, &mut owner.dropped_pressure, &mut owner.dropped_by_use]
+        {
             *dropped -= (*dropped as f64 * share) as u64;
         }
         let keep = pages.saturating_sub(owner.dropped_packing + owner.dropped_pressure);
@@ -206,7 +208,8 @@ impl Machine {
         if more > 0 && !self.offline.is_empty() {
             self.recycling_more.1 -= self.reclaim(more, true);
         }
-        let got = self.allocate(slot, recycling, true) + self.allocate(slot, pages - recycling, false);
+        let got =
+            self.allocate(slot, recycling, true) + self.allocate(slot, pages - recycling, false);
         let owner = &mut self.owners[slot];
         self.counted.forget_all();
         owner.usage.join(owner.total.saturating_sub(got), got, how);
@@ -235,7 +238,8 @@ impl Machine {
             return;
         }
         let owner = &mut self.owners[slot];
-        let by_use = (owner.dropped_by_use * packing).checked_div(owner.dropped_packing).unwrap_or(0);
+        let by_use =
+            (owner.dropped_by_use * packing).checked_div(owner.dropped_packing).unwrap_or(0);
         owner.dropped_by_use -= by_use;
         owner.dropped_packing -= packing;
         owner.dropped_pressure -= pressure;

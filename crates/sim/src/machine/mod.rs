@@ -63,11 +63,17 @@ impl Cell {
     }
 
     fn movable(&self) -> u64 {
-        u64::from(self.anon) + u64::from(self.shmem) + u64::from(self.dirty) + u64::from(self.file_mapped)
+        u64::from(self.anon)
+            + u64::from(self.shmem)
+            + u64::from(self.dirty)
+            + u64::from(self.file_mapped)
     }
 
     fn cache(&self) -> u64 {
-        u64::from(self.freeable) + u64::from(self.dirty) + u64::from(self.file_mapped) + u64::from(self.shmem)
+        u64::from(self.freeable)
+            + u64::from(self.dirty)
+            + u64::from(self.file_mapped)
+            + u64::from(self.shmem)
     }
 }
 
@@ -216,7 +222,8 @@ impl Machine {
             }
             let of_node = self.config.zones.iter().filter(|zone| zone.node == node);
             let bytes: u64 = of_node.map(|zone| zone.size.0).sum();
-            let pages = (bytes as f64 * self.config.boot_share / self.config.page_bytes.0 as f64) as u64;
+            let pages =
+                (bytes as f64 * self.config.boot_share / self.config.page_bytes.0 as f64) as u64;
             let mut left = pages.min(self.zones[index].managed / 2);
             let mut at = self.zones[index].first as usize;
             while left > 0 {
@@ -366,7 +373,10 @@ impl Machine {
                 _ => u64::from(cell.present) - u64::from(cell.free),
             };
             let owned: u64 = self.owners.iter().map(|owner| u64::from(owner.pages[at])).sum();
-            if used != expected || owned != expected || (cell.state == SliceState::Offline && cell.free > 0) {
+            if used != expected
+                || owned != expected
+                || (cell.state == SliceState::Offline && cell.free > 0)
+            {
                 return Err(format!(
                     "slice {at}: {used} pages by kind, {owned} by owner, {expected} not free"
                 ));
@@ -381,16 +391,28 @@ impl Machine {
             let off = cells.iter().filter(|cell| cell.state == SliceState::Offline);
             let offline: u64 = off.clone().map(|cell| u64::from(cell.present)).sum();
             let found = (free, offline, freeable, cache, empty, off.count() as u32);
-            let kept = (zone.free, zone.offline, zone.freeable, zone.cache, zone.nr_empty, zone.nr_offline);
+            let kept = (
+                zone.free,
+                zone.offline,
+                zone.freeable,
+                zone.cache,
+                zone.nr_empty,
+                zone.nr_offline,
+            );
             if found != kept {
-                return Err(format!("zone {index}: the sums are {kept:?}, its slices have {found:?}"));
+                return Err(format!(
+                    "zone {index}: the sums are {kept:?}, its slices have {found:?}"
+                ));
             }
         }
         self.check_kept()?;
         for owner in &self.owners {
             let pages: u64 = owner.pages.iter().map(|&pages| u64::from(pages)).sum();
             if pages != owner.total {
-                return Err(format!("owner {:?}: {} pages counted, {pages} held", owner.id, owner.total));
+                return Err(format!(
+                    "owner {:?}: {} pages counted, {pages} held",
+                    owner.id, owner.total
+                ));
             }
         }
         Ok(())

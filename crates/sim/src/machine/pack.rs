@@ -5,7 +5,9 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use ramslice_policy::Event;
-use ramslice_types::{Budget, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState};
+use ramslice_types::{
+    Budget, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState,
+};
 
 use super::{Cell, Class, Machine};
 
@@ -120,7 +122,8 @@ impl Machine {
     /// The slices of a zone that are on, by what their counters say of the price.
     fn order(&self, index: usize, choice: CacheChoice) -> Order {
         let zone = &self.zones[index];
-        let mut order: Order = self.priced(zone.first as usize..zone.end as usize, choice).collect();
+        let mut order: Order =
+            self.priced(zone.first as usize..zone.end as usize, choice).collect();
         order.sort_unstable();
         order
     }
@@ -141,8 +144,8 @@ impl Machine {
         let (_, Reverse(at)) = order[front];
         let cell = &self.cells[at];
         let (moved, dropped) = self.to_move(at, choice);
-        let price =
-            self.prices.base(u64::from(cell.present)) + self.prices.content(dropped, moved, cell.mappings);
+        let price = self.prices.base(u64::from(cell.present))
+            + self.prices.content(dropped, moved, cell.mappings);
         let end = front + 1 + order[front + 1..].partition_point(|(other, _)| *other < price);
         order[front..end].rotate_left(1);
         order[end - 1] = (price, Reverse(at));
@@ -204,7 +207,9 @@ impl Machine {
                     front += 1;
                     continue;
                 }
-                if walked.replace(at) != Some(at) && !self.settle_front(&mut order, front, request.cache) {
+                if walked.replace(at) != Some(at)
+                    && !self.settle_front(&mut order, front, request.cache)
+                {
                     continue;
                 }
                 front += 1;
@@ -215,10 +220,16 @@ impl Machine {
                     };
                     *room -= offered(&order[*from..front]);
                     *from = front;
-                    debug_assert_eq!(*room, offered(&order[front..]), "what is remembered is what there is");
+                    debug_assert_eq!(
+                        *room,
+                        offered(&order[front..]),
+                        "what is remembered is what there is"
+                    );
                 }
                 let next = match room {
-                    Some((_, room)) if self.to_move(at, request.cache).0 > room => Next::NoRoom(room),
+                    Some((_, room)) if self.to_move(at, request.cache).0 > room => {
+                        Next::NoRoom(room)
+                    }
                     _ => {
                         let mut dearer = order[front..].iter().rev().map(|&(_, Reverse(at))| at);
                         self.empty(at, &mut dearer, request, outcome)
@@ -362,7 +373,8 @@ impl Machine {
                 continue;
             }
             let free = self.room(cell).min(left);
-            let cache = if left > free { self.droppable(target, choice).min(left - free) } else { 0 };
+            let cache =
+                if left > free { self.droppable(target, choice).min(left - free) } else { 0 };
             left -= free + cache;
             if free + cache > 0 {
                 plan.free += free;
@@ -492,7 +504,11 @@ impl Machine {
         let kept = if choice == CacheChoice::Keep { u64::from(cell.freeable) } else { 0 };
         let price = self.prices.base(u64::from(cell.present))
             + self.prices.content(u64::from(cell.freeable) - kept, cell.movable() + kept, mapped);
-        if self.never(cell) || cell.unmovable > 0 { price + self.prices.unreclaimable() } else { price }
+        if self.never(cell) || cell.unmovable > 0 {
+            price + self.prices.unreclaimable()
+        } else {
+            price
+        }
     }
 
     fn never(&self, cell: &Cell) -> bool {

@@ -14,7 +14,15 @@ const TRIES: u32 = 16;
 const COUNTED_PAGES: u64 = 512;
 
 /// Adds pages of a kind to a slice, or takes them away.
-fn count(cell: &mut Cell, zone: &mut ZoneState, class: Class, maps: u32, pages: u32, dirty: u32, add: bool) {
+fn count(
+    cell: &mut Cell,
+    zone: &mut ZoneState,
+    class: Class,
+    maps: u32,
+    pages: u32,
+    dirty: u32,
+    add: bool,
+) {
     let change = |counter: &mut u32, by: u32| if add { *counter += by } else { *counter -= by };
     let cached = match class {
         Class::Anon => {
@@ -114,7 +122,8 @@ impl Machine {
             let zone = std::slice::from_ref(zone);
             loop {
                 left = self.place(zone, slot, left, |zone| zone.free.saturating_sub(zone.reserve));
-                let more = left > 0 && ((cache && self.reclaim(left, true) > 0) || self.wake_on_demand(zone));
+                let more = left > 0
+                    && ((cache && self.reclaim(left, true) > 0) || self.wake_on_demand(zone));
                 if !more {
                     break;
                 }
@@ -148,7 +157,13 @@ impl Machine {
     }
 
     /// Hands out what `room` allows in each zone; returns what is left.
-    fn place(&mut self, zones: &[usize], slot: usize, pages: u64, room: fn(&ZoneState) -> u64) -> u64 {
+    fn place(
+        &mut self,
+        zones: &[usize],
+        slot: usize,
+        pages: u64,
+        room: fn(&ZoneState) -> u64,
+    ) -> u64 {
         let mut left = pages;
         for &index in zones {
             let mut step = left.min(room(&self.zones[index]));
@@ -177,7 +192,8 @@ impl Machine {
             let found = self.cells[first..end].iter().position(usable);
             return first + found.expect("the zone has free pages");
         }
-        let cursor = if unmovable { self.zones[index].cursor_unmovable } else { self.zones[index].cursor };
+        let cursor =
+            if unmovable { self.zones[index].cursor_unmovable } else { self.zones[index].cursor };
         if usable(&self.cells[cursor as usize]) && !self.random.chance(self.config.scatter) {
             return cursor as usize;
         }
@@ -252,8 +268,11 @@ impl Machine {
             while dropped < pages && self.owners[slot].class == Class::File {
                 let owner = &self.owners[slot];
                 let clean = owner.total - owner.total_dirty;
-                let spared =
-                    if idle { (owner.usage.active() * owner.total as f64).round() as u64 } else { 0 };
+                let spared = if idle {
+                    (owner.usage.active() * owner.total as f64).round() as u64
+                } else {
+                    0
+                };
                 let clean = clean.saturating_sub(spared);
                 if clean == 0 {
                     break;
@@ -293,7 +312,8 @@ impl Machine {
     pub(super) fn drop_clean(&mut self, at: usize, slot: usize, pages: u32, packing: bool) {
         self.give(at, slot, pages);
         let owner = &mut self.owners[slot];
-        let dropped = if packing { &mut owner.dropped_packing } else { &mut owner.dropped_pressure };
+        let dropped =
+            if packing { &mut owner.dropped_packing } else { &mut owner.dropped_pressure };
         *dropped += u64::from(pages);
     }
 
@@ -313,7 +333,8 @@ impl Machine {
 
     fn tell_woken(&mut self, more: u32) {
         let now = Duration::from_micros(self.time_us);
-        if let Some(Event::Woken { time, slices, cause: WakeCause::Demand }) = self.events.last_mut()
+        if let Some(Event::Woken { time, slices, cause: WakeCause::Demand }) =
+            self.events.last_mut()
             && *time == now
         {
             *slices += more;

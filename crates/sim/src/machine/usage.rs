@@ -64,7 +64,8 @@ impl Usage {
         let share = (pages as f64 / before as f64).min(idle);
         let left = 1.0 - share;
         let keep = (idle - share) / idle;
-        self.0 = [self.0[0] * keep / left, self.0[1] * keep / left, self.0[2] / left, self.0[3] / left];
+        self.0 =
+            [self.0[0] * keep / left, self.0[1] * keep / left, self.0[2] / left, self.0[3] / left];
     }
 
     /// `pages` of `all` are moved: active ones, or any.

@@ -2,8 +2,8 @@
 
 use ramslice_policy::Row;
 use ramslice_types::{
-    Contents, Counters, Info, PageClass, PageFlag, PageRun, Pages, Pfn, Reason, Slice, SliceId, SliceState,
-    Snapshot, Zone, ZoneIndex,
+    Contents, Counters, Info, PageClass, PageFlag, PageRun, Pages, Pfn, Reason, Slice, SliceId,
+    SliceState, Snapshot, Zone, ZoneIndex,
 };
 
 use super::{Cell, Class, Machine};
@@ -33,22 +33,24 @@ impl Machine {
     pub(crate) fn zones(&self) -> Vec<Zone> {
         let both = self.zones.iter().zip(&self.config.zones);
         let zone =
-            |(index, (state, config)): (usize, (&super::ZoneState, &crate::config::ZoneConfig))| Zone {
-                index: ZoneIndex(index as u32),
-                node: config.node,
-                zone: config.zone,
-                name: config.name.clone(),
-                nr_slices: state.end - state.first,
-                nr_empty: state.nr_empty,
-                nr_offline: state.nr_offline,
-                nr_quarantined: 0,
-                nr_held: 0,
-                managed_pages: Pages(state.managed),
-                free_pages: Pages(state.free),
-                offline_pages: Pages(state.offline),
-                awake_reserve_pages: Pages(state.reserve),
-                low_wmark_pages: Pages(state.low_wmark),
-                woken_by_demand: state.woken_by_demand,
+            |(index, (state, config)): (usize, (&super::ZoneState, &crate::config::ZoneConfig))| {
+                Zone {
+                    index: ZoneIndex(index as u32),
+                    node: config.node,
+                    zone: config.zone,
+                    name: config.name.clone(),
+                    nr_slices: state.end - state.first,
+                    nr_empty: state.nr_empty,
+                    nr_offline: state.nr_offline,
+                    nr_quarantined: 0,
+                    nr_held: 0,
+                    managed_pages: Pages(state.managed),
+                    free_pages: Pages(state.free),
+                    offline_pages: Pages(state.offline),
+                    awake_reserve_pages: Pages(state.reserve),
+                    low_wmark_pages: Pages(state.low_wmark),
+                    woken_by_demand: state.woken_by_demand,
+                }
             };
         both.enumerate().map(zone).collect()
     }
@@ -128,14 +130,18 @@ impl Machine {
             use PageFlag::{Dirty, Drop, Lru, Pinned};
             match class {
                 Class::Anon => push(pages, PageClass::Anonymous, Reason::None, &[Lru], maps),
-                Class::Pinned => push(pages, PageClass::Anonymous, Reason::Pinned, &[Lru, Pinned], maps),
+                Class::Pinned => {
+                    push(pages, PageClass::Anonymous, Reason::Pinned, &[Lru, Pinned], maps)
+                }
                 Class::Shmem => push(pages, PageClass::Shmem, Reason::None, &[Lru], maps),
                 Class::File => {
                     push(pages - dirty, PageClass::File, Reason::None, &[Lru, Drop], 0);
                     push(dirty, PageClass::File, Reason::None, &[Lru, Dirty], 0);
                 }
                 Class::FileMapped => push(pages, PageClass::File, Reason::None, &[Lru], maps),
-                Class::Unmovable if cell.boot => push(pages, PageClass::Reserved, Reason::Boot, &[], 0),
+                Class::Unmovable if cell.boot => {
+                    push(pages, PageClass::Reserved, Reason::Boot, &[], 0)
+                }
                 Class::Unmovable => push(pages, PageClass::Slab, Reason::Slab, &[], 0),
             }
         }

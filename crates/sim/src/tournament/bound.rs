@@ -30,10 +30,12 @@ impl Cheapest {
     /// By the same books as every run's.
     pub(super) fn new(rates: &Rates, machine: &Machine) -> Self {
         let slice = machine.config().slice_bytes;
-        let net = |stats, work| rates.books(&Run { stats, work, ..Run::default() }, slice).net_middle();
+        let net =
+            |stats, work| rates.books(&Run { stats, work, ..Run::default() }, slice).net_middle();
         let second = Stats { off_byte_us: u128::from(slice.0) * 1_000_000, ..Stats::default() };
         let entered = Stats { entered_bytes: slice.0, ..Stats::default() };
-        let tried = Work { tried_slices: 1, price_measured: machine.least_price(), ..Work::default() };
+        let tried =
+            Work { tried_slices: 1, price_measured: machine.least_price(), ..Work::default() };
         Self {
             saving: net(second, Work::default()),
             empty: -net(entered, tried),
@@ -133,7 +135,12 @@ mod tests {
     }
 
     /// The most that any sequence of choices earns.
-    fn by_trying(machine: &Machine, steps: &[Step], rates: &Rates, choices: &[Vec<Request>]) -> f64 {
+    fn by_trying(
+        machine: &Machine,
+        steps: &[Step],
+        rates: &Rates,
+        choices: &[Vec<Request>],
+    ) -> f64 {
         let (step, rest) = steps.split_first().unwrap();
         let mut machine = machine.clone();
         machine.advance(step.time.saturating_sub(machine.time()));

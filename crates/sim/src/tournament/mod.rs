@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use ramslice_policy::model::{Costs, Series};
 use ramslice_policy::{
-    AnyPolicy, Config as PolicyConfig, ConfigError as PolicyError, Economics, Governor, PolicyKind, Totals,
-    clairvoyant,
+    AnyPolicy, Config as PolicyConfig, ConfigError as PolicyError, Economics, Governor, PolicyKind,
+    Totals, clairvoyant,
 };
 use ramslice_types::{CacheChoice, Joules, Pages};
 use serde::Serialize;
@@ -32,7 +32,8 @@ pub use settings::{Contestant, sweep};
 use crate::books::{Books, Rates};
 use crate::config::{Config, ConfigError};
 use crate::load::{
-    Generator, Notes, Pattern, RecordedLoad, Scale, Series as UsageSeries, Step, UsageLoad, UsageOptions,
+    Generator, Notes, Pattern, RecordedLoad, Scale, Series as UsageSeries, Step, UsageLoad,
+    UsageOptions,
 };
 use crate::machine::Machine;
 use crate::run::{Decider, Run, Schedule, needed_slices, run};
@@ -241,7 +242,12 @@ impl<'a> Ground<'a> {
         Ok(self.play(&mut self.machine()?, decider, |_| ()))
     }
 
-    fn play(&self, machine: &mut Machine, mut decider: Decider, watch: impl FnMut(&Machine)) -> Run {
+    fn play(
+        &self,
+        machine: &mut Machine,
+        mut decider: Decider,
+        watch: impl FnMut(&Machine),
+    ) -> Run {
         let load = self.load(machine);
         run(machine, load, &mut decider, watch)
     }
@@ -326,21 +332,27 @@ impl<'a> Ground<'a> {
             for config in &contestant.settings {
                 let run = self.run(self.policy(config)?)?;
                 let name = contestant.kind.name();
-                let mut score = self.score(name, settings::words(config), contestant.settings.len(), &run);
+                let mut score =
+                    self.score(name, settings::words(config), contestant.settings.len(), &run);
                 if contestant.kind == PolicyKind::Governor {
-                    score.loss_cap_joules = Some(Governor::loss_cap(&self.options.economics, run.duration));
+                    score.loss_cap_joules =
+                        Some(Governor::loss_cap(&self.options.economics, run.duration));
                 }
                 if contestant.settings.len() > 1 {
                     tried.push(score.clone());
                 }
-                if best.as_ref().is_none_or(|best| score.books.net_middle() > best.books.net_middle()) {
+                if best
+                    .as_ref()
+                    .is_none_or(|best| score.books.net_middle() > best.books.net_middle())
+                {
                     best = Some(score);
                 }
             }
             scores.extend(best);
         }
         for score in scores.iter_mut().chain(&mut tried) {
-            score.share_of_clairvoyant = (reference > 0.0).then(|| score.books.net_middle() / reference);
+            score.share_of_clairvoyant =
+                (reference > 0.0).then(|| score.books.net_middle() / reference);
             score.share_of_bound = (bound > 0.0).then(|| score.books.net_middle() / bound);
         }
         Ok(Outcome { scores, tried })
@@ -375,7 +387,10 @@ pub fn is_above(share: Option<f64>) -> bool {
 ///
 /// # Errors
 /// If a machine or a policy's settings cannot be, or if `progress` ends it.
-pub fn hold(options: &Options, progress: &(dyn Fn(usize) -> bool + Sync)) -> Result<Report, TournamentError> {
+pub fn hold(
+    options: &Options,
+    progress: &(dyn Fn(usize) -> bool + Sync),
+) -> Result<Report, TournamentError> {
     let next = AtomicUsize::new(0);
     let done = AtomicUsize::new(0);
     let found: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::new());
@@ -420,7 +435,8 @@ pub fn hold(options: &Options, progress: &(dyn Fn(usize) -> bool + Sync)) -> Res
     let mut shares = scores.iter().chain(&tried).map(|score| score.share_of_clairvoyant);
     let above = shares.any(is_above).then(|| format!("a share above 100 % is {ABOVE}"));
     let nothing = scores.iter().any(|score| score.share_of_clairvoyant.is_none());
-    let nothing = nothing.then(|| "where the clairvoyant earned nothing, there is no share".to_owned());
+    let nothing =
+        nothing.then(|| "where the clairvoyant earned nothing, there is no share".to_owned());
     let explanations = above.into_iter().chain(nothing).collect();
     Ok(Report { scores, standings, tried, explanations, notes })
 }
@@ -441,13 +457,15 @@ fn standings(by_input: &[Vec<Score>]) -> Vec<Standing> {
             books += score.books;
         }
         let nets = scores.iter().map(|score| score.books.net_middle());
-        let mut shares: Vec<f64> = scores.iter().filter_map(|score| score.share_of_clairvoyant).collect();
+        let mut shares: Vec<f64> =
+            scores.iter().filter_map(|score| score.share_of_clairvoyant).collect();
         let better = by_input.iter().filter(|scores| {
             let own = scores.iter().find(|score| score.policy == **name);
-            own.zip(governor(scores)).is_some_and(|(own, governor)| governor > own.books.net_middle())
+            own.zip(governor(scores))
+                .is_some_and(|(own, governor)| governor > own.books.net_middle())
         });
-        let compared =
-            **name != *PolicyKind::Governor.name() && by_input.iter().all(|s| governor(s).is_some());
+        let compared = **name != *PolicyKind::Governor.name()
+            && by_input.iter().all(|s| governor(s).is_some());
         Standing {
             policy: (*name).to_owned(),
             inputs: scores.len(),
@@ -463,6 +481,7 @@ fn standings(by_input: &[Vec<Score>]) -> Vec<Standing> {
 
 fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
-    let (low, high) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
+    let (low, high) =
+        (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
     Some(f64::midpoint(*low, *high))
 }

@@ -36,7 +36,8 @@ pub fn svg(report: &Report) -> String {
             inputs.push(key);
         }
     }
-    let policies: Vec<&str> = report.standings.iter().map(|standing| standing.policy.as_str()).collect();
+    let policies: Vec<&str> =
+        report.standings.iter().map(|standing| standing.policy.as_str()).collect();
     let policies: Vec<&str> = policies.into_iter().filter(|name| *name != CLAIRVOYANT).collect();
     let colour = |policy: &str| {
         let at = policies.iter().position(|name| *name == policy).unwrap_or(0);
@@ -50,16 +51,21 @@ pub fn svg(report: &Report) -> String {
     );
     label(&mut svg, (LEFT, 22.0), "net energy as a share of the clairvoyant's");
     for tick in [-100, -50, 0, 50, 100] {
-        let (at, shade) = (x(f64::from(tick) / 100.0), if tick == 0 { "#787878" } else { "#d7d7d7" });
+        let (at, shade) =
+            (x(f64::from(tick) / 100.0), if tick == 0 { "#787878" } else { "#d7d7d7" });
         let _ = writeln!(svg, r#"<path d="M{at:.1} {top} V{bottom}" stroke="{shade}"/>"#);
         label(&mut svg, (at - 14.0, bottom + 16.0), &format!("{tick} %"));
     }
     for (row, (input, seed)) in inputs.iter().enumerate() {
         let y = top + ROW * (row as f64 + 0.5);
-        let title = seed.map_or_else(|| (*input).to_owned(), |seed| format!("{input}, seed {seed}"));
+        let title =
+            seed.map_or_else(|| (*input).to_owned(), |seed| format!("{input}, seed {seed}"));
         label(&mut svg, (8.0, y + 4.0), &title);
-        for score in report.scores.iter().filter(|score| score.input == *input && score.seed == *seed) {
-            let Some(share) = score.share_of_clairvoyant.filter(|_| score.policy != CLAIRVOYANT) else {
+        for score in
+            report.scores.iter().filter(|score| score.input == *input && score.seed == *seed)
+        {
+            let Some(share) = score.share_of_clairvoyant.filter(|_| score.policy != CLAIRVOYANT)
+            else {
                 continue;
             };
             let (at, fill) = (x(share), colour(&score.policy));

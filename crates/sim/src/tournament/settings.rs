@@ -40,7 +40,8 @@ const PERIODS_S: [f64; 3] = [30.0, 120.0, 600.0];
 /// Free memory below which a slice wakes, and the distance to where one goes off, in slices.
 const FREE_LOW: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 const DISTANCE: [f64; 3] = [2.0, 4.0, 8.0];
-const THRESHOLDS: [(f64, f64); 5] = [(0.5, 0.7), (0.6, 0.8), (0.7, 0.85), (0.75, 0.9), (0.85, 0.95)];
+const THRESHOLDS: [(f64, f64); 5] =
+    [(0.5, 0.7), (0.6, 0.8), (0.7, 0.85), (0.75, 0.9), (0.85, 0.95)];
 const MOST_SLICES: [u32; 2] = [2, 16];
 
 /// A policy with a sweep over its settings, for slices of this size. What has nothing to tune has its defaults.
@@ -53,7 +54,8 @@ pub fn sweep(kind: PolicyKind, slice: Bytes) -> Contestant {
             for period in PERIODS_S {
                 for budget in BUDGETS {
                     let mut config = defaults.clone();
-                    (config.periodic.period_seconds, config.periodic.budget) = (period, Limit(budget));
+                    (config.periodic.period_seconds, config.periodic.budget) =
+                        (period, Limit(budget));
                     contestant.settings.push(config);
                 }
             }
@@ -110,10 +112,12 @@ pub(super) fn words(config: &Config) -> String {
             let budget: Budget = config.periodic.budget.into();
             format!("every {} s, budget {budget}", config.periodic.period_seconds)
         }
-        PolicyKind::Watermarks => match (config.watermarks.free_low_mib, config.watermarks.free_high_mib) {
-            (Some(low), Some(high)) => format!("free {low} to {high} MiB"),
-            _ => "defaults".to_owned(),
-        },
+        PolicyKind::Watermarks => {
+            match (config.watermarks.free_low_mib, config.watermarks.free_high_mib) {
+                (Some(low), Some(high)) => format!("free {low} to {high} MiB"),
+                _ => "defaults".to_owned(),
+            }
+        }
         PolicyKind::Threshold => format!(
             "{} to {}, {} slices at a time",
             config.threshold.low, config.threshold.high, config.threshold.max_slices

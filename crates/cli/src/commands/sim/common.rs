@@ -31,7 +31,12 @@ pub(super) struct Energy {
 
 impl Energy {
     /// What policies decide by, and joules, on a machine with this clock.
-    pub(super) fn resolve(&self, slice: Bytes, page: Bytes, clock: Clock) -> Result<(Economics, Rates)> {
+    pub(super) fn resolve(
+        &self,
+        slice: Bytes,
+        page: Bytes,
+        clock: Clock,
+    ) -> Result<(Economics, Rates)> {
         let (profile, state) = self.load()?;
         let machine = profile.machine.as_ref();
         let machine = machine.ok_or_else(|| {
@@ -51,9 +56,10 @@ impl Energy {
             );
             return Err(UsageError(message).into());
         }
-        let economics =
-            Economics::new(&state, machine, slice, page).map_err(|error| usage(error.to_string()))?;
-        let rates = Rates::new(&profile, &state, page).map_err(|error| UsageError(error.to_string()))?;
+        let economics = Economics::new(&state, machine, slice, page)
+            .map_err(|error| usage(error.to_string()))?;
+        let rates =
+            Rates::new(&profile, &state, page).map_err(|error| UsageError(error.to_string()))?;
         Ok((economics.by(&clock), rates.by(clock)))
     }
 
@@ -62,7 +68,8 @@ impl Energy {
         let name = self.state.as_ref().unwrap_or(&profile.default_state);
         let Some(state) = profile.state(name).cloned() else {
             let names: Vec<&str> = profile.states.iter().map(|state| state.name.as_str()).collect();
-            let message = format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
+            let message =
+                format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
             return Err(UsageError(message).into());
         };
         Ok((profile, state))
@@ -78,14 +85,16 @@ pub(super) struct Seconds {
 
 impl Seconds {
     /// The clock of the load, which has these recordings: all of it, or none.
-    pub(super) fn clock<'a>(&self, recordings: impl IntoIterator<Item = &'a Path>) -> Result<Clock> {
+    pub(super) fn clock<'a>(
+        &self,
+        recordings: impl IntoIterator<Item = &'a Path>,
+    ) -> Result<Clock> {
         let mut found = None;
         for dir in recordings {
             found = Some(energy_recording::clock_of(&self.slowness, &Recording::open(dir)?)?);
         }
         if self.slowness.time_factor.is_some() && found.is_none() {
-            let message =
-                "--time-factor says how slow a recorded machine was, and here is no recording: leave it out";
+            let message = "--time-factor says how slow a recorded machine was, and here is no recording: leave it out";
             return Err(UsageError(message.to_owned()).into());
         }
         Ok(found.unwrap_or(Clock::Real))
@@ -172,7 +181,9 @@ pub(super) fn up_to<const END: u32>(text: &str) -> Result<f64, String> {
 /// `0.3` or `0.1..0.3`, not negative, and no more than [`MOST`].
 pub(super) fn interval(text: &str) -> Result<Interval<Ratio>, String> {
     let wrong = || {
-        format!("`{text}` is neither a number from 0 to {MOST:e} nor a range of two: write 0.3 or 0.1..0.3")
+        format!(
+            "`{text}` is neither a number from 0 to {MOST:e} nor a range of two: write 0.3 or 0.1..0.3"
+        )
     };
     let number = |text: &str| match text.trim().parse::<f64>() {
         Ok(number) if (0.0..=MOST).contains(&number) => Ok(Ratio(number)),

@@ -168,8 +168,11 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let page = Bytes(4096);
     let (economics, rates) = args.energy.resolve(args.slice, page, Clock::Real)?;
     let told = assumptions(args, &rates.assumptions);
-    let usage =
-        UsageOptions { step: args.made_up.step, cache_share: args.cache_share, ..UsageOptions::default() };
+    let usage = UsageOptions {
+        step: args.made_up.step,
+        cache_share: args.cache_share,
+        ..UsageOptions::default()
+    };
     let options = FleetOptions {
         memory: args.memory,
         slice: args.slice,
@@ -226,7 +229,8 @@ fn simulate_with_progress(
             if shown && done.is_multiple_of(16) {
                 let mut text = format!("simulating: {done}");
                 if let Some(all) = all {
-                    let left = started.elapsed().mul_f64((f64::from(all) / done as f64 - 1.0).max(0.0));
+                    let left =
+                        started.elapsed().mul_f64((f64::from(all) / done as f64 - 1.0).max(0.0));
                     let _ = write!(text, " of {all} machines, {} s left", left.as_secs());
                 } else {
                     text.push_str(" machines");
@@ -245,7 +249,8 @@ fn simulate_with_progress(
 
 fn show(body: &Body<'_>, args: &Args, context: &Context, out: &mut dyn Write) -> Result<()> {
     let (report, books) = (body.report, &body.report.books);
-    let each = Duration::from_secs_f64(report.machine_hours / report.machines.max(1) as f64 * 3600.0);
+    let each =
+        Duration::from_secs_f64(report.machine_hours / report.machines.max(1) as f64 * 3600.0);
     writeln!(
         out,
         "{} machines ({}) for {:.1} h each, policy {}, seed {}",

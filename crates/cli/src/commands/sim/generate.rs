@@ -79,7 +79,13 @@ impl Fleet {
 
     /// The machines.
     pub(super) fn machines(&self, machines: u32) -> Synthetic {
-        Synthetic::new(self.averages(), machines, self.duration.as_secs(), self.step.as_secs(), self.seed)
+        Synthetic::new(
+            self.averages(),
+            machines,
+            self.duration.as_secs(),
+            self.step.as_secs(),
+            self.seed,
+        )
     }
 }
 
@@ -96,7 +102,8 @@ struct Body<'a> {
 
 pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let synthetic = args.fleet.machines(args.machines);
-    let rows = synthetic.write(&args.file).with_context(|| format!("writing {}", args.file.display()))?;
+    let rows =
+        synthetic.write(&args.file).with_context(|| format!("writing {}", args.file.display()))?;
     if context.json() {
         let body = Body {
             file: &args.file,
@@ -110,7 +117,11 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         write_json(out, "sim", body)?;
     } else {
         let file = args.file.display();
-        writeln!(out, "{file}: synthetic, {} machines, {rows} rows, layout machine_usage", args.machines)?;
+        writeln!(
+            out,
+            "{file}: synthetic, {} machines, {rows} rows, layout machine_usage",
+            args.machines
+        )?;
     }
     Ok(Exit::Ok)
 }

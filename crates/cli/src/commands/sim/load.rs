@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ramslice_energy::Clock;
-use ramslice_sim::load::{Generator, Notes, Scale, Step, UsageFile, UsageLoad, UsageOptions, recorded};
+use ramslice_sim::load::{
+    Generator, Notes, Scale, Step, UsageFile, UsageLoad, UsageOptions, recorded,
+};
 use ramslice_sim::{Config, Machine};
 use ramslice_types::parse_duration;
 
@@ -78,7 +80,12 @@ impl Load {
             let load = recorded(dir)?;
             let config = Config { seed: self.seed, ..load.config.clone() };
             let machine = load.machine(config.clone())?;
-            return Ok(Input { config, machine, steps: Box::new(load.steps.into_iter()), notes: load.notes });
+            return Ok(Input {
+                config,
+                machine,
+                steps: Box::new(load.steps.into_iter()),
+                notes: load.notes,
+            });
         }
         let path = Path::new(&self.source);
         if path.is_file() {
@@ -110,7 +117,8 @@ impl Load {
         options.step = self.step.unwrap_or(options.step);
         let machine = Machine::new(config.clone())?;
         let totals = machine.totals();
-        let steps: Vec<Step> = UsageLoad::new(&series, options, totals.managed.0, totals.used().0).collect();
+        let steps: Vec<Step> =
+            UsageLoad::new(&series, options, totals.managed.0, totals.used().0).collect();
         Ok(Input { config, machine, steps: Box::new(steps.into_iter()), notes: series.notes })
     }
 }

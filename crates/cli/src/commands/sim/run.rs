@@ -115,7 +115,10 @@ fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
     row("memory in use, on average", common::share(Some(run.mean_used_share)));
     row("slices off, on average", format!("{:.1} of {}", run.mean_offline, run.slices));
     row("slices emptied, woken, woken on demand", {
-        format!("{}, {}, {}", run.work.emptied_slices, run.work.woken_slices, run.stats.demand_wakes)
+        format!(
+            "{}, {}, {}",
+            run.work.emptied_slices, run.work.woken_slices, run.stats.demand_wakes
+        )
     });
     row("pages moved, dropped, read again", {
         format!(

@@ -9,7 +9,9 @@ use anyhow::{Context as _, Result};
 use ramslice_policy::PolicyKind;
 use ramslice_sim::Config;
 use ramslice_sim::load::{Pattern, Series, UsageFile, UsageOptions, Which, recorded};
-use ramslice_sim::tournament::{Contestant, Input, Options, Report, Score, hold, is_above, svg, sweep};
+use ramslice_sim::tournament::{
+    Contestant, Input, Options, Report, Score, hold, is_above, svg, sweep,
+};
 use ramslice_types::{Random, parse_duration};
 use serde::Serialize;
 
@@ -122,8 +124,10 @@ fn inputs(args: &Args) -> Result<Vec<Input>> {
             ("none", _) => {}
             (_, Some(pattern)) => patterns.push(pattern),
             _ => {
-                let message =
-                    format!("there is no load `{name}`: there are {}, and none", common::patterns());
+                let message = format!(
+                    "there is no load `{name}`: there are {}, and none",
+                    common::patterns()
+                );
                 return Err(UsageError(message).into());
             }
         }
@@ -142,15 +146,17 @@ fn inputs(args: &Args) -> Result<Vec<Input>> {
         inputs.extend(usage(args, path)?);
     }
     for (at, input) in inputs.iter().enumerate() {
-        let same = |other: &Input| other.name() == input.name() && !matches!(other, Input::Generated { .. });
+        let same = |other: &Input| {
+            other.name() == input.name() && !matches!(other, Input::Generated { .. })
+        };
         if inputs[..at].iter().any(same) {
-            let message = format!("two inputs are called {}: give their files other names", input.name());
+            let message =
+                format!("two inputs are called {}: give their files other names", input.name());
             return Err(UsageError(message).into());
         }
     }
     if inputs.is_empty() {
-        let message =
-            "there is no input: leave out `--loads none`, or name a --recording or a file with --usage";
+        let message = "there is no input: leave out `--loads none`, or name a --recording or a file with --usage";
         return Err(UsageError(message.to_owned()).into());
     }
     Ok(inputs)
@@ -179,7 +185,9 @@ fn usage(args: &Args, path: &Path) -> Result<Vec<Input>> {
 }
 
 fn contestants(args: &Args) -> Result<Vec<Contestant>> {
-    let tried = |kind| if args.sweep { sweep(kind, args.machine.slice) } else { Contestant::defaults(kind) };
+    let tried = |kind| {
+        if args.sweep { sweep(kind, args.machine.slice) } else { Contestant::defaults(kind) }
+    };
     if args.policies.is_empty() {
         return Ok(PolicyKind::ALL.map(tried).to_vec());
     }

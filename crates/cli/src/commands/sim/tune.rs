@@ -74,7 +74,8 @@ fn recorded(dir: &Path) -> Result<Seen> {
         let totals = Totals::of(&machine.zones, slices, machine.info.slice_pages());
         looks.push((machine.snapshot.time, totals));
     }
-    let mut more = vec!["looks of the recording itself, under whatever policy it was made".to_owned()];
+    let mut more =
+        vec!["looks of the recording itself, under whatever policy it was made".to_owned()];
     if zones > 1 {
         more.push(format!("{zones} zones taken together: the daemon keeps that much in each"));
     }
@@ -92,7 +93,8 @@ fn simulated(input: Input, policy: AnyPolicy) -> Seen {
 
 pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     if args.timeout < Duration::from_millis(1) {
-        let message = format!("--timeout {:?} is too short: a millisecond is the least", args.timeout);
+        let message =
+            format!("--timeout {:?} is too short: a millisecond is the least", args.timeout);
         return Err(UsageError(message).into());
     }
     let clock = args.load.clock()?;
@@ -102,9 +104,10 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let (economics, rates) = args.energy.resolve(slice, page, clock)?;
     let seen = match args.load.recording() {
         Some(dir) => recorded(dir)?,
-        None => {
-            simulated(input, AnyPolicy::new(&PolicyConfig::new(PolicyKind::Never), &economics, slice, page)?)
-        }
+        None => simulated(
+            input,
+            AnyPolicy::new(&PolicyConfig::new(PolicyKind::Never), &economics, slice, page)?,
+        ),
     };
     let tuned = tune(&seen.looks, args.timeout, &economics, slice, page).with_context(|| {
         format!(
@@ -115,7 +118,9 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     })?;
     let mut assumptions = seen.more;
     if tuned.suitable_mib > mib(memory) {
-        assumptions.push(format!("more than the {memory} of this machine would suit: little would go off"));
+        assumptions.push(format!(
+            "more than the {memory} of this machine would suit: little would go off"
+        ));
     }
     // Of joules nothing is told but what breaks even.
     assumptions.extend(rates.assumptions.into_iter().take(1));
@@ -157,7 +162,11 @@ fn show(body: &Body<'_>, out: &mut dyn Write) -> Result<()> {
         "# {}: {} looks in {long} at {} in slices of {}",
         body.load, tuned.samples, body.memory_bytes, body.slice_bytes
     )?;
-    writeln!(out, "# suitable memory, enough for 99.9 % of the time: {}", size(tuned.suitable_mib))?;
+    writeln!(
+        out,
+        "# suitable memory, enough for 99.9 % of the time: {}",
+        size(tuned.suitable_mib)
+    )?;
     writeln!(
         out,
         "# in 99 of 100 cases demand grew within {timeout} s by {} at most, in 90 within {:.0} s, the break-even time, by {}",

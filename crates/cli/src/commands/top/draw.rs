@@ -114,7 +114,8 @@ pub(super) fn rows(top: &Top, width: u16, height: usize) -> Vec<Row> {
     if map > 0 {
         map += if list > 0 { room / 2 } else { room };
     }
-    let mut picture = if map > 0 { overview(machine, &screen, width, map, top.selected) } else { Vec::new() };
+    let mut picture =
+        if map > 0 { overview(machine, &screen, width, map, top.selected) } else { Vec::new() };
     picture.truncate(map);
     if list > 0 {
         let taken = parts.iter().map(|part| part.rows.len()).sum::<usize>() + picture.len();
@@ -165,7 +166,8 @@ fn keys(top: &Top, columns: usize) -> String {
         () => format!("every {:?}", top.interval),
     };
     let order = top.sort.name();
-    let long = format!("q quit  ? help  p pause  +/- period  s sort ({order})  Enter explain  [{every}]");
+    let long =
+        format!("q quit  ? help  p pause  +/- period  s sort ({order})  Enter explain  [{every}]");
     let least = format!("q quit  ? help  [{every}]");
     if long.chars().count() <= columns { long } else { least }
 }
@@ -205,7 +207,13 @@ fn rates(top: &Top, columns: usize) -> Vec<Row> {
             let rate = |pages: Pages| Bytes((bytes(pages).0 as f64 / seconds) as u64).to_string();
             let [moved, dropped, cycles] = last.work.map_or_else(
                 || std::array::from_fn(|_| unknown()),
-                |work| [rate(work.migrated), rate(work.dropped), short(100.0 * work.cpu.0 as f64 / seconds)],
+                |work| {
+                    [
+                        rate(work.migrated),
+                        rate(work.dropped),
+                        short(100.0 * work.cpu.0 as f64 / seconds),
+                    ]
+                },
             );
             let cells = [
                 per(last.slices_off),
@@ -272,8 +280,12 @@ fn history(top: &Top, columns: usize) -> Vec<Row> {
     }
     let shown = columns.saturating_sub(22);
     let skip = top.history.len().saturating_sub(shown);
-    let line: String =
-        top.history.iter().skip(skip).map(|share| EIGHTHS[((share * 8.0).round() as usize).min(8)]).collect();
+    let line: String = top
+        .history
+        .iter()
+        .skip(skip)
+        .map(|share| EIGHTHS[((share * 8.0).round() as usize).min(8)])
+        .collect();
     let now = top.history.back().copied().unwrap_or_default();
     vec![Row::Text(Tone::Plain, format!("off {:>3.0} % of memory  {line}", now * 100.0))]
 }
@@ -316,7 +328,8 @@ fn row(top: &Top, slice: &Slice) -> String {
     let info = &machine.info;
     let parts = slice.composition(info.slice_pages());
     let known = matches!(slice.state, SliceState::Online | SliceState::Emptying);
-    let size = |pages: Pages| if known { slices::mib(pages, info.page_bytes) } else { "-".to_owned() };
+    let size =
+        |pages: Pages| if known { slices::mib(pages, info.page_bytes) } else { "-".to_owned() };
     let price = match slice.finite_price() {
         _ if slice.state != SliceState::Online => "-".to_owned(),
         Some(price) => price.to_string(),

@@ -132,14 +132,17 @@ impl Words {
 impl Daemon {
     /// Reads what the daemon wrote last.
     pub(super) fn read(path: &Path) -> Self {
-        let unreadable = |error: String| Self::Unreadable { error: format!("{}: {error}", path.display()) };
+        let unreadable =
+            |error: String| Self::Unreadable { error: format!("{}: {error}", path.display()) };
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Self::NotRunning,
             Err(error) => return unreadable(error.to_string()),
         };
         match serde_json::from_str::<Status>(&text) {
-            Ok(status) if status.schema_version == SCHEMA_VERSION => Self::Running(Box::new(status)),
+            Ok(status) if status.schema_version == SCHEMA_VERSION => {
+                Self::Running(Box::new(status))
+            }
             Ok(status) => unreadable(format!(
                 "format {}, and this version knows {SCHEMA_VERSION}: daemon and tools are of different versions",
                 status.schema_version
@@ -197,11 +200,13 @@ impl Status {
         }
         let mut zones: Vec<&Zone> = self.zones.iter().collect();
         zones.sort_by_key(|zone| Reverse(zone.nr_slices));
-        let mut zones = zones
-            .into_iter()
-            .filter_map(|zone| Some(format!("in {}: {}", zone.place(several_nodes), zone.words()?)));
+        let mut zones = zones.into_iter().filter_map(|zone| {
+            Some(format!("in {}: {}", zone.place(several_nodes), zone.words()?))
+        });
         let first = if let Some(left) = self.paused_seconds {
-            let pause = format!("{head}: tasks wait for memory, so nothing goes off for another {left:.0} s");
+            let pause = format!(
+                "{head}: tasks wait for memory, so nothing goes off for another {left:.0} s"
+            );
             [pause].into_iter().chain(zones.next()).collect()
         } else if self.zones.iter().any(|zone| zone.why.is_some()) {
             // Each zone has its own reason. That of the whole is of one of them, and need not be of the largest.
@@ -217,8 +222,11 @@ impl Status {
     fn results(&self) -> Vec<String> {
         let mut words = Vec::new();
         if let Some(would) = &self.would_earn {
-            let verdict =
-                would.verdict.as_ref().map(|verdict| format!(". So far: {verdict}")).unwrap_or_default();
+            let verdict = would
+                .verdict
+                .as_ref()
+                .map(|verdict| format!(". So far: {verdict}"))
+                .unwrap_or_default();
             words.push(format!(
                 "would have {} slices off now, and {} woken again{verdict}",
                 would.nr_offline, would.woken_slices
@@ -227,7 +235,8 @@ impl Status {
             words.push(format!("so far: {}", earned.verdict));
         }
         if let Some(cap) = self.loss_cap_joules {
-            let may = if self.mode == "observe" { "would have put at risk" } else { "can have lost" };
+            let may =
+                if self.mode == "observe" { "would have put at risk" } else { "can have lost" };
             words.push(format!("{may} {} at most", range(Interval::exactly(Joules(cap)))));
         }
         words
@@ -280,7 +289,10 @@ pub(super) mod tests {
                 "would have 52 slices off now, and 3 woken again. So far: Undecided: the net is 0 J, by a model.",
             ]
         );
-        assert_eq!(words.notes, ["note: What is saved is a guess: the profile is of another machine."]);
+        assert_eq!(
+            words.notes,
+            ["note: What is saved is a guess: the profile is of another machine."]
+        );
     }
 
     #[test]
@@ -293,7 +305,8 @@ pub(super) mod tests {
             status.zones.push(other);
         });
         assert_eq!(words.first, ["governor (observe) in node 1 Normal: switches off 3 slices"]);
-        let starts = ["in node 0 Normal: does nothing: the 40", "in node 0 DMA32: does nothing: the 28"];
+        let starts =
+            ["in node 0 Normal: does nothing: the 40", "in node 0 DMA32: does nothing: the 28"];
         for (words, start) in words.more.iter().zip(starts) {
             assert!(words.starts_with(start), "{words}");
         }
@@ -322,11 +335,17 @@ pub(super) mod tests {
         let old = status(false, |status| status.written_unix_seconds = 700.0);
         assert!(old.first[0].contains("said 5 min ago"));
         let paused = status(false, |status| status.paused_seconds = Some(12.0)).first;
-        assert!(paused[0].contains("for another 12 s") && paused[1].starts_with("in Normal: "), "{paused:?}");
+        assert!(
+            paused[0].contains("for another 12 s") && paused[1].starts_with("in Normal: "),
+            "{paused:?}"
+        );
         let blind = status(false, |status| {
             status.machine = Machine { ok: false, error: Some("no device".to_owned()) };
         });
-        assert_eq!(blind, Words::only("governor (observe): cannot see the machine: no device".to_owned()));
+        assert_eq!(
+            blind,
+            Words::only("governor (observe): cannot see the machine: no device".to_owned())
+        );
     }
 
     #[test]

@@ -87,12 +87,13 @@ impl Joules {
                 Ok(()) => {
                     self.problem = None;
                     let statement = self.plan.statement(ledger.tally(), &look.machine, None);
-                    sums = statement.filter(|_| ledger.tally().elapsed_us > 0).map(|statement| Sums {
-                        saved_joules: statement.saved_joules,
-                        invested_joules: statement.invested_joules,
-                        net_joules: statement.net_joules,
-                        verdict: statement.verdict,
-                    });
+                    sums =
+                        statement.filter(|_| ledger.tally().elapsed_us > 0).map(|statement| Sums {
+                            saved_joules: statement.saved_joules,
+                            invested_joules: statement.invested_joules,
+                            net_joules: statement.net_joules,
+                            verdict: statement.verdict,
+                        });
                 }
                 Err(error) => {
                     self.problem = Some(format!("{error}; the sums begin anew"));

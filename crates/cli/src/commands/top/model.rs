@@ -75,7 +75,8 @@ impl Top {
         }
         // Of a saved machine no daemon decides; it may be another machine's.
         let asked = args.status_file.as_path() != std::path::Path::new(super::governor::STATUS);
-        let daemon = if saved && !asked { Daemon::NotHere } else { Daemon::read(&args.status_file) };
+        let daemon =
+            if saved && !asked { Daemon::NotHere } else { Daemon::read(&args.status_file) };
         let mut top = Self {
             status_file: args.status_file.clone(),
             screen,
@@ -278,7 +279,8 @@ impl Top {
         let stock = self.machine().info.is_stock() && !self.saved;
         // One line of 80 columns.
         stock.then(|| {
-            "This kernel is without ramslice: only ramsliced (on) or `ramslice guard` wakes.".to_owned()
+            "This kernel is without ramslice: only ramsliced (on) or `ramslice guard` wakes."
+                .to_owned()
         })
     }
 }
@@ -307,12 +309,18 @@ fn words(slice: &Slice, info: &Info) -> String {
         reason => format!(" ({reason}: {})", reason.sentence()),
     };
     match slice.state {
-        SliceState::Offline if slice.held => "It is held off until somebody switches it on.".to_owned(),
+        SliceState::Offline if slice.held => {
+            "It is held off until somebody switches it on.".to_owned()
+        }
         SliceState::Offline => "It is off.".to_owned(),
         SliceState::Waking => "It is being switched on.".to_owned(),
         SliceState::Emptying => "It is being emptied.".to_owned(),
-        SliceState::Quarantined => "It is lost until reboot: the power driver could not wake it.".to_owned(),
-        SliceState::Online if slice.unreclaimable => format!("It can never be emptied{}.", because(slice)),
+        SliceState::Quarantined => {
+            "It is lost until reboot: the power driver could not wake it.".to_owned()
+        }
+        SliceState::Online if slice.unreclaimable => {
+            format!("It can never be emptied{}.", because(slice))
+        }
         SliceState::Online if slice.backoff => format!(
             "It failed lately{} and is left alone for another {} s.",
             because(slice),
@@ -324,7 +332,9 @@ fn words(slice: &Slice, info: &Info) -> String {
             if parts.unmovable.0 == 1 { "keeps" } else { "keep" },
             because(slice)
         ),
-        SliceState::Online if slice.is_empty() => "It is empty: it can be switched off at once.".to_owned(),
+        SliceState::Online if slice.is_empty() => {
+            "It is empty: it can be switched off at once.".to_owned()
+        }
         // Memory hotplug moves all.
         SliceState::Online if info.is_stock() => format!(
             "It can be emptied: {} would be moved; price {} (units of 100 cycles).",

@@ -132,7 +132,8 @@ pub(super) fn lines(
 
 fn line(top: &Top) -> String {
     let machine = top.machine();
-    let mut text = format!("{:.3} s: {}", machine.snapshot.time.as_secs_f64(), status::totals(machine));
+    let mut text =
+        format!("{:.3} s: {}", machine.snapshot.time.as_secs_f64(), status::totals(machine));
     if let Some(last) = &top.last {
         text.push_str(&format!(
             "; {} off, {} woken, {} by demand",
@@ -142,8 +143,11 @@ fn line(top: &Top) -> String {
             text.push_str(&format!(", {} pages moved, {} dropped", work.migrated, work.dropped));
         }
     }
-    for words in
-        top.joules.iter().map(super::joules::Joules::words).chain(top.governor().first.into_iter().take(1))
+    for words in top
+        .joules
+        .iter()
+        .map(super::joules::Joules::words)
+        .chain(top.governor().first.into_iter().take(1))
     {
         text.push_str("; ");
         text.push_str(&words);

@@ -60,13 +60,17 @@ impl Flow {
         let time = now.machine.snapshot.time.saturating_sub(before.machine.snapshot.time);
         let woken_by_demand = now.by_demand().saturating_sub(before.by_demand());
         let work = now.work.zip(before.work).and_then(|(now, before)| now.since(&before));
-        let seen = |change: &dyn Fn(&Change) -> bool| changes.iter().filter(|one| change(one)).count() as u64;
+        let seen = |change: &dyn Fn(&Change) -> bool| {
+            changes.iter().filter(|one| change(one)).count() as u64
+        };
         let went_off = |change: &Change| change.to == SliceState::Offline;
         let woke = |change: &Change| change.from == SliceState::Offline;
         Self {
             time,
             slices_off: work.map_or_else(|| seen(&went_off), |work| work.emptied_slices),
-            slices_woken: work.map_or_else(|| seen(&woke), |work| work.woken_slices).max(woken_by_demand),
+            slices_woken: work
+                .map_or_else(|| seen(&woke), |work| work.woken_slices)
+                .max(woken_by_demand),
             woken_by_demand,
             work: work.map(|work| Done {
                 migrated: work.migrated_pages,
@@ -102,20 +106,29 @@ mod tests {
 
     fn look(seconds: u64, demand: u64, work: Option<Work>) -> Look {
         let file = crate::commands::top::slow::saved("guest-8g.json");
-        let mut machine: Machine = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let mut machine: Machine =
+            serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
         machine.snapshot = Snapshot { time: Duration::from_secs(seconds), ..machine.snapshot };
         machine.zones[0].woken_by_demand = demand;
         Look { machine, work }
     }
 
     fn work(emptied: u64, woken: u64, moved: u64) -> Work {
-        Work { emptied_slices: emptied, woken_slices: woken, migrated_pages: Pages(moved), ..Work::default() }
+        Work {
+            emptied_slices: emptied,
+            woken_slices: woken,
+            migrated_pages: Pages(moved),
+            ..Work::default()
+        }
     }
 
     #[test]
     fn counters_tell_more_than_the_changes_that_were_seen() {
-        let flow =
-            Flow::between(&look(10, 1, Some(work(3, 1, 100))), &look(12, 2, Some(work(8, 4, 600))), &[]);
+        let flow = Flow::between(
+            &look(10, 1, Some(work(3, 1, 100))),
+            &look(12, 2, Some(work(8, 4, 600))),
+            &[],
+        );
         assert_eq!(flow.time, Duration::from_secs(2));
         assert_eq!((flow.slices_off, flow.slices_woken, flow.woken_by_demand), (5, 3, 1));
         assert_eq!(flow.work.unwrap().migrated, Pages(500));
@@ -142,7 +155,8 @@ mod tests {
 
     #[test]
     fn flows_add_up_and_the_first_one_begins_the_sum() {
-        let flow = Flow::between(&look(1, 0, Some(work(0, 0, 0))), &look(2, 0, Some(work(1, 0, 7))), &[]);
+        let flow =
+            Flow::between(&look(1, 0, Some(work(0, 0, 0))), &look(2, 0, Some(work(1, 0, 7))), &[]);
         let sum = Flow::default().plus(&flow).plus(&flow);
         assert_eq!((sum.slices_off, sum.work.unwrap().migrated), (2, Pages(14)));
         let unknown = Flow { work: None, ..flow };

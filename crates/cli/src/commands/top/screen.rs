@@ -182,7 +182,8 @@ fn press(top: &mut Top, key: KeyEvent) -> Next {
 fn draw(top: &Top, frame: &mut Frame<'_>) {
     let area = frame.area();
     let rows = draw::rows(top, area.width, usize::from(area.height));
-    let lines: Vec<Line<'_>> = rows.into_iter().map(|row| line(&top.screen, area.width, row)).collect();
+    let lines: Vec<Line<'_>> =
+        rows.into_iter().map(|row| line(&top.screen, area.width, row)).collect();
     frame.render_widget(Text::from(lines), area);
 }
 

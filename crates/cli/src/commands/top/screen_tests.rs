@@ -34,7 +34,8 @@ fn top(backend: &dyn Backend, words: &[&str]) -> Top {
     if args.status_file == Path::new(governor::STATUS) {
         args.status_file = "/nonexistent/status.json".into();
     }
-    let joules = args.profile.as_ref().map(|name| Joules::with_clock(&args, name, Clock::Real).unwrap());
+    let joules =
+        args.profile.as_ref().map(|name| Joules::with_clock(&args, name, Clock::Real).unwrap());
     Top::new(Seen::take(backend).unwrap(), &args, false, Screen::plain(), joules)
 }
 
@@ -91,13 +92,18 @@ fn what_matters_most_stays_when_room_gets_short() {
     let backend = backend();
     let mut top = top(&backend, &["--profile", "thesis-parc"]);
     top.daemon = running();
-    for (width, height) in [(300, 100), (80, 24), (80, 12), (60, 10), (40, 8), (20, 5), (7, 3), (1, 1)] {
+    for (width, height) in
+        [(300, 100), (80, 24), (80, 12), (60, 10), (40, 8), (20, 5), (7, 3), (1, 1)]
+    {
         let text = shown(&top, width, height);
         if height >= 5 && width >= 20 {
             assert!(text.contains("7.9") && text.contains("q quit"), "{width}x{height}\n{text}");
         }
         if height >= 12 {
-            assert!(text.contains("per second") && text.contains("governor"), "{width}x{height}\n{text}");
+            assert!(
+                text.contains("per second") && text.contains("governor"),
+                "{width}x{height}\n{text}"
+            );
             assert!(text.contains('@'), "the map is there, with its mark:\n{text}");
         }
     }
@@ -107,8 +113,12 @@ fn what_matters_most_stays_when_room_gets_short() {
 fn rates_come_from_what_was_done_and_when() {
     let backend = backend();
     let mut top = top(&backend, &[]);
-    assert!(shown(&top, 100, 40).contains("per second          -"), "nothing is known after one look");
-    let done = backend.request(&Request { max_slices: Some(2), ..Request::new(Op::Compact) }).unwrap();
+    assert!(
+        shown(&top, 100, 40).contains("per second          -"),
+        "nothing is known after one look"
+    );
+    let done =
+        backend.request(&Request { max_slices: Some(2), ..Request::new(Op::Compact) }).unwrap();
     assert_eq!(done.slices_done, 2);
     // In a saved machine no time passes by itself.
     top.look.machine.snapshot.time -= Duration::from_secs(4);
@@ -117,7 +127,10 @@ fn rates_come_from_what_was_done_and_when() {
     assert_eq!((flow.slices_off, flow.time), (2, Duration::from_secs(4)));
     assert_eq!(flow.work.unwrap().migrated, done.migrated);
     let text = shown(&top, 100, 40);
-    assert!(text.contains("per second        0.5") && text.contains("in 4 s              2"), "{text}");
+    assert!(
+        text.contains("per second        0.5") && text.contains("in 4 s              2"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -193,7 +206,11 @@ fn session(backend: &Arc<Slow>, words: &[&str]) -> Session {
 fn until(session: &mut Session, what: &str, is_so: impl Fn(&Top) -> bool) {
     let begun = Instant::now();
     while !is_so(&session.top) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}:\n{}", shown(&session.top, 100, 40));
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{what}:\n{}",
+            shown(&session.top, 100, 40)
+        );
         session.step(None).unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -217,7 +234,9 @@ fn keys_work_and_the_daemon_is_heard_while_a_look_takes_long() {
     assert_eq!(session.step(Some(&Event::Resize(80, 24))).unwrap(), Next::Draw);
     until(&mut session, "it says that it looks", |top| shown(top, 80, 24).contains("[looking]"));
     std::fs::write(&file, governor::tests::TEXT).unwrap();
-    until(&mut session, "the daemon is heard", |top| shown(top, 100, 40).contains("governor (observe"));
+    until(&mut session, "the daemon is heard", |top| {
+        shown(top, 100, 40).contains("governor (observe")
+    });
     assert_eq!(backend.looks(), 2, "one look at a time");
     assert_eq!(pressed(&mut session, KeyCode::Char('q')), Next::Quit);
 
@@ -272,7 +291,9 @@ fn a_slice_is_explained_by_a_sentence_and_its_pages_on_request() {
 
     session.top.selected = SliceId(0);
     pressed(&mut session, KeyCode::Enter);
-    until(&mut session, "there are none", |top| top.words().contains("does not tell the pages of slice 0"));
+    until(&mut session, "there are none", |top| {
+        top.words().contains("does not tell the pages of slice 0")
+    });
 }
 
 #[test]
@@ -300,7 +321,10 @@ fn the_reasons_of_other_zones_and_notes_are_shown_where_there_is_room() {
     );
     // As many as there is room for, and of the first one its beginning.
     let text = shown(&top, 80, 12);
-    assert!(text.contains("governor (observe) in node 0 Normal: ") && !text.contains("DMA32: "), "{text}");
+    assert!(
+        text.contains("governor (observe) in node 0 Normal: ") && !text.contains("DMA32: "),
+        "{text}"
+    );
 }
 
 #[test]
@@ -321,10 +345,14 @@ fn a_kernel_without_ramslice_is_named_as_one() {
     let top = top(&backend, &[]);
     let text = shown(&top, 80, 24);
     assert!(
-        text.contains("This kernel is without ramslice") && text.contains("`ramslice guard` wakes."),
+        text.contains("This kernel is without ramslice")
+            && text.contains("`ramslice guard` wakes."),
         "{text}"
     );
-    assert!(!shown(&top, 40, 10).contains("This kernel"), "sums matter more where there is little room");
+    assert!(
+        !shown(&top, 40, 10).contains("This kernel"),
+        "sums matter more where there is little room"
+    );
 }
 
 #[test]
@@ -335,7 +363,13 @@ fn without_colours_there_are_none() {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
         terminal.draw(|frame| draw(top, frame)).unwrap();
         let reset = ratatui::style::Color::Reset;
-        terminal.backend().buffer().content.iter().filter(|cell| cell.fg != reset || cell.bg != reset).count()
+        terminal
+            .backend()
+            .buffer()
+            .content
+            .iter()
+            .filter(|cell| cell.fg != reset || cell.bg != reset)
+            .count()
     };
     assert_eq!(colours(&top), 0);
     top.screen = Screen { depth: Depth::Ansi256, unicode: true, ..Screen::plain() };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ramslice_backend::ReplayBackend;
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Machine, Outcome, Pages, Price,
-    PriceParameter, Request, SliceId, Snapshot, Work, Zone,
+    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Machine, Outcome, Pages,
+    Price, PriceParameter, Request, SliceId, Snapshot, Work, Zone,
 };
 
 /// Pages that are moved in a second.
@@ -70,7 +70,8 @@ impl Backend for Slow {
         let mut state = self.state.lock().unwrap();
         state.looks += 1;
         machine.snapshot.time = state.now;
-        let (mut state, late) = self.changed.wait_timeout_while(state, LONGEST, |state| state.held).unwrap();
+        let (mut state, late) =
+            self.changed.wait_timeout_while(state, LONGEST, |state| state.held).unwrap();
         if late.timed_out() {
             return Err(BackendError::new(ErrorKind::Failed, "the look was never let go on"));
         }
@@ -120,7 +121,11 @@ impl Backend for Slow {
         self.machine.price_parameter(parameter)
     }
 
-    fn set_price_parameter(&self, parameter: PriceParameter, value: Price) -> Result<(), BackendError> {
+    fn set_price_parameter(
+        &self,
+        parameter: PriceParameter,
+        value: Price,
+    ) -> Result<(), BackendError> {
         self.machine.set_price_parameter(parameter, value)
     }
 }
