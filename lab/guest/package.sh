@@ -75,7 +75,7 @@ cp /root/settings $settings
 systemctl reset-failed ramsliced
 holds "with its settings as they were it does" systemctl start ramsliced
 
-# Between two boots a stock kernel forgets the size: docs/run-the-daemon.md has this drop-in for it.
+# Between two boots a stock kernel forgets the size: docs/how-to/run-the-daemon.md has this drop-in for it.
 slice_is() { ramslice status --json | grep -qE "\"slice_bytes\": *$1\b"; }
 holds "slices have another size" not slice_is 268435456
 mkdir -p /etc/systemd/system/ramsliced.service.d

@@ -24,7 +24,7 @@ a recording, what was seen of its machine counts; other loads run on a simulated
 
 What is printed is TOML: the table [watermarks] for the settings of the policy of that name, and as \
 comments what it rests on and how much memory would have sufficed for 99.9 % of the time. \
-docs/choose-a-policy.md has the rules.
+docs/how-to/choose-a-policy.md has the rules.
 
 Examples:
   ramslice sim tune recording-20261121T210000
