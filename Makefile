@@ -17,10 +17,10 @@ help: ## Shows this list
 
 .PHONY: demo demo-stock test test-long check soak bench bench-energy bench-governor bench-placement bench-all case shell series
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
-	@lab/demo
+	@lab/bin/ramlab demo
 
 demo-stock: setup ## Shows the same by memory hotplug on Debian's own kernel, which nobody patched
-	@lab/demo-stock
+	@lab/bin/ramlab demo-stock
 
 test: ## Runs all tests, or some: make test STAGES="20 30"
 	@lab/test $(STAGES)
@@ -29,34 +29,34 @@ test-long: setup ## Runs the long campaigns, or some: make test-long STAGES="82"
 	@lab/test --long $(STAGES)
 
 check: setup ## Checks style and spelling: rustfmt, clippy, checkpatch, shellcheck, Python, codespell
-	@lab/check
+	@lab/bin/ramlab check
 
 soak: setup ## Stresses the debug kernel for half an hour and keeps a summary
-	@lab/soak
+	@lab/bin/ramlab soak
 
 bench: setup ## Measures what slices cost, against the unpatched kernel
-	@lab/bench slices
+	@lab/bin/ramlab bench slices
 
 bench-energy: setup ## Measures how true prices are, and reads the kept case studies
-	@lab/bench energy
+	@lab/bin/ramlab bench energy
 
 bench-placement: setup ## Measures what each placement policy leaves to be switched off
-	@lab/bench placement
+	@lab/bin/ramlab bench placement
 
 bench-governor: setup ## Plays policies against the clairvoyant in the simulator
-	@lab/bench governor
+	@lab/bin/ramlab bench governor
 
 bench-all: setup ## Runs every benchmark suite
-	@lab/bench
+	@lab/bin/ramlab bench
 
 case: tools kernel ## Runs a case study: make case CASE=compile, tpch or import
-	@lab/case $(CASE) --resume
+	@lab/bin/ramlab case $(CASE) --resume
 
 shell: setup ## Opens a shell in a virtual machine: make shell KERNEL=debug
-	@lab/vm --kernel $(KERNEL) --interactive
+	@lab/bin/ramlab vm --kernel $(KERNEL) --interactive
 
 series: setup ## Writes the kernel changes as a git-am series to out/series
-	@lab/export-series
+	@lab/bin/ramlab series
 
 .PHONY: deb kernel-deb rebase
 FLAVOUR ?= lean
@@ -64,23 +64,23 @@ deb: setup ## Builds the Debian package ramslice into out/deb
 	@packaging/deb/build
 
 kernel-deb: setup ## Builds kernel packages: make kernel-deb FLAVOUR=lean or debian [MODULES=..] [KEY=.. CERT=..]
-	@lab/kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) $(if $(MODULES),--modules $(MODULES)) $(FLAVOUR)
+	@lab/bin/ramlab kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) $(if $(MODULES),--modules $(MODULES)) $(FLAVOUR)
 
 rebase: ## Moves the series to Debian's newest kernel source, or names the conflicts
-	@lab/rebase
+	@lab/bin/ramlab rebase
 
 .PHONY: setup kernel kernel-debug kernel-stock tools
 setup: ## Installs what this machine lacks
 	@lab/setup
 
 kernel: setup ## Builds the patched kernel
-	@lab/kernel plain
+	@lab/bin/ramlab kernel plain
 
 kernel-debug: setup ## Builds the patched kernel with KASAN, lockdep and VM checks
-	@lab/kernel debug
+	@lab/bin/ramlab kernel debug
 
 kernel-stock: setup ## Builds the same kernel without our changes
-	@lab/kernel stock
+	@lab/bin/ramlab kernel stock
 
 tools: setup ## Builds the user-space tools
 	@source lab/env && cargo build --release --locked

@@ -12,7 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
+# The one command, as a program: what runs another of its sub-commands calls it.
+RAMLAB = ROOT / "lab/bin/ramlab"
 CACHE = Path(
     os.environ.get("RAMSLICE_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ramslice"
@@ -26,7 +28,7 @@ FLAVOURS = {
     "stock": (False, []),
 }
 
-# Debian's own kernels, as lab/vm and lab/stock-kernel name them.
+# Debian's own kernels, as ramlab vm and ramlab stock-kernel name them.
 STOCK_KERNELS = {"debian-6.1": "6.1", "debian-6.12": "6.12"}
 
 
@@ -88,10 +90,10 @@ def locked(name):
 
 
 def image(flavour):
-    """The directory of the image that lab/vm is going to boot; RAMSLICE_IMAGE names another one."""
+    """The directory of the image that ramlab vm is going to boot; RAMSLICE_IMAGE names another one."""
     if os.environ.get("RAMSLICE_IMAGE"):
         return Path(os.environ["RAMSLICE_IMAGE"])
-    built = subprocess.run([ROOT / "lab/kernel", "--path", flavour], stdout=subprocess.PIPE, text=True)
+    built = subprocess.run([RAMLAB, "kernel", "--path", flavour], stdout=subprocess.PIPE, text=True)
     if built.returncode:
         sys.exit(built.returncode)
     return Path(built.stdout.strip())

@@ -6,12 +6,13 @@ Leaves out/demo/result.json, pictures before, after and at the end, and a table.
 damaged, nobody was killed for want of memory and nothing was swapped.
 """
 
+import argparse
 import json
 import subprocess
 import sys
 import time
 
-from common import OUT, ROOT, die, kvm_usable
+from ramlab.common import OUT, RAMLAB, ROOT, die, kvm_usable
 
 # Slices of 32 MiB: 128 of them in the guest, as in the papers' machines.
 GUEST = ["--mem", "4G", "--cpus", "2", "--disk", "6G", "--timeout", "900"]
@@ -22,20 +23,20 @@ TARBALL = "/usr/src/linux-source-6.12.tar.xz"
 
 def prepare():
     """Everything that the guest needs, built before it starts; returns the file to read and libbpf's source."""
-    kernel = subprocess.run([ROOT / "lab/kernel", "plain"])
+    kernel = subprocess.run([RAMLAB, "kernel", "plain"])
     if kernel.returncode:
         sys.exit(kernel.returncode)
-    for line in ("source lab/env && cargo build --release --locked --quiet", "lab/guest-build >/dev/null"):
+    for line in ("source lab/env && cargo build --release --locked --quiet", "ramlab guest-programs >/dev/null"):
         if subprocess.run(["bash", "-c", line], cwd=ROOT).returncode:
             die(f"failed: {line}")
-    source = subprocess.run([ROOT / "lab/kernel", "--source"], stdout=subprocess.PIPE, text=True, check=True)
+    source = subprocess.run([RAMLAB, "kernel", "--source"], stdout=subprocess.PIPE, text=True, check=True)
     return TARBALL, source.stdout.split()[-1] + "/tools/lib/bpf"
 
 
 def guest(append, *words):
     """Runs the demonstration in a guest, its output passing through."""
-    line = [ROOT / "lab/vm", *GUEST, "--append", f"ramslice=32M {append}", "--rw", FOLDER, "--",
-            "python3", "lab/guest/demo.py", FOLDER, *words]
+    line = [RAMLAB, "vm", *GUEST, "--append", f"ramslice=32M {append}", "--rw", FOLDER, "--",
+            "python3", "lab/ramlab/guest/demo.py", FOLDER, *words]
     return subprocess.run([str(word) for word in line]).returncode
 
 
@@ -67,6 +68,8 @@ def table(result, short):
 
 
 def main():
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     began = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("*"):

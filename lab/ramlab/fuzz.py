@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Feeds generated inputs to all of ramslice's interfaces in a guest, and keeps a summary.
 
-Usage: lab/fuzz [--inputs N] [--seed N] [--first N | --resume] [--kernel FLAVOUR] [--summary FILE]
-       lab/fuzz --boots N [--seed N]
+Usage: ramlab fuzz [--inputs N] [--seed N] [--first N | --resume] [--kernel FLAVOUR] [--summary FILE]
+       ramlab fuzz --boots N [--seed N]
 
 An input is a function of the seed and its number, so that any range of numbers can be had again. The summary is kept
 after each portion, and --resume goes on where it ends. With --boots, generated values of ramslice= and
@@ -23,7 +23,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import FLAVOURS, ROOT, die, image, provenance, put_json, stream_vm
+from ramlab.common import FLAVOURS, RAMLAB, ROOT, die, image, provenance, put_json, stream_vm
 
 MIB = 1 << 20
 PAGEBLOCK = 2 * MIB
@@ -88,12 +88,12 @@ def fuzz(args):
     if left <= 0:
         die(f"all {args.inputs} inputs have been had")
     limit = args.timeout or 900 + left / 8
-    subprocess.run([ROOT / "lab/guest-build"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([RAMLAB, "guest-programs"], check=True, stdout=subprocess.DEVNULL)
     boot = "ramslice=8M" + (" kmemleak=on" if args.kernel == "debug" else "")
     command = [
-        "lab/vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "256M", "--append", boot,
+        "lab/bin/ramlab", "vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "256M", "--append", boot,
         "--timeout", f"{limit:g}", "--",
-        f"python3 lab/guest/fuzz.py --inputs {left} --first {first} --seed {seed} --processes {args.processes} "
+        f"python3 -m ramlab.guest.fuzz --inputs {left} --first {first} --seed {seed} --processes {args.processes} "
         f"--portion {args.portion} --limit {limit - 60:g}",
     ]
     summary, status = None, None
@@ -191,7 +191,7 @@ def boot(words, wanted, number):
             "cat /sys/kernel/mm/ramslice/placement/policy 2>/dev/null || echo none; "
             "cat /sys/kernel/mm/ramslice/placement/low_slices 2>/dev/null || echo none; "
             "dmesg | grep -c 'ramslice: .*on the command line' || true")
-    command = ["lab/vm", "--quiet", "--mem", f"{BOOT_MEM // MIB}M", "--cpus", "1",
+    command = [RAMLAB, "vm", "--quiet", "--mem", f"{BOOT_MEM // MIB}M", "--cpus", "1",
                "--append", " ".join(words), "--", look]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     good = done.returncode == 0 and done.stdout.split() == wanted

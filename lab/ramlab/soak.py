@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Stresses the debug kernel for a long time; a summary is in out/soak.json, and of half an hour or more in results/.
 
-Usage: lab/soak [--minutes N] [--round N] [--only churn|stress|daemon] [--mem SIZE] [--seed N] [--kernel FLAVOUR]
+Usage: ramlab soak [--minutes N] [--round N] [--only churn|stress|daemon] [--mem SIZE] [--seed N] [--kernel FLAVOUR]
 
 Rounds of some minutes, each in a guest of its own: by turns loads that know what every byte must be
-(lab/guest/churn.py, on both LRU implementations) and stress-ng's stressors (lab/guest/stress.py), while slices go
+(lab/ramlab/guest/churn.py, on both LRU implementations) and stress-ng's stressors (lab/ramlab/guest/stress.py), while slices go
 offline and come back at random; and the same loads while the daemon decides, killed and restarted at random
-(lab/guest/daemon_soak.py; RAMSLICE_DAEMON names another one than that of the tree). It ends at the first round that fails.
+(lab/ramlab/guest/daemon_soak.py; RAMSLICE_DAEMON names another one than that of the tree). It ends at the first round that fails.
 Of all kinds by turns, results/soak.json is kept, of one kind only results/soak-KIND.json.
 """
 
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 
-from common import FLAVOURS, OUT, ROOT, built, die, image, provenance, put_json, stream_vm
+from ramlab.common import FLAVOURS, OUT, RAMLAB, ROOT, built, die, image, provenance, put_json, stream_vm
 
 RESULT, KEPT = OUT / "soak.json", ROOT / "results"
 # Runs of less load show that it works, and replace none that was longer.
@@ -47,12 +47,12 @@ def arguments():
 def round_command(args, kind, number, seed, seconds):
     """What runs in the guest."""
     if kind == "stress":
-        return f"python3 lab/guest/stress.py --seconds {seconds:g} --seed {seed}"
+        return f"python3 -m ramlab.guest.stress --seconds {seconds:g} --seed {seed}"
     if kind == "daemon":
-        words = f"python3 lab/guest/daemon_soak.py --seconds {seconds:g} --seed {seed}"
+        words = f"python3 -m ramlab.guest.daemon_soak --seconds {seconds:g} --seed {seed}"
         return f"RAMSLICE_DAEMON={shlex.quote(str(args.daemon))} {words}"
     lru = ["classic", "mglru"][number // 2 % 2]
-    return f"python3 lab/guest/churn.py --seconds {seconds:g} --seed {seed} --share 0.25 --lru {lru}"
+    return f"python3 -m ramlab.guest.churn --seconds {seconds:g} --seed {seed} --share 0.25 --lru {lru}"
 
 
 def kept_program():
@@ -72,7 +72,7 @@ def keep(args, began, kernel, rounds):
     kept = minutes >= KEPT_MINUTES or args.minutes >= KEPT_MINUTES and problems(rounds)
     summary = {
         "date": began.isoformat(timespec="seconds"),
-        "command": shlex.join(["lab/soak", *sys.argv[1:]]),
+        "command": shlex.join(["ramlab", "soak", *sys.argv[1:]]),
         **provenance(kernel, args.kernel),
         "minutes": round(minutes, 1),
         "rounds": len(rounds),
@@ -91,7 +91,7 @@ def main():
     began = datetime.datetime.now(datetime.timezone.utc)
     seed = args.seed if args.seed is not None else int(began.timestamp())
     kernel = image(args.kernel)
-    subprocess.run([ROOT / "lab/guest-build"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([RAMLAB, "guest-programs"], check=True, stdout=subprocess.DEVNULL)
 
     each = max(MIN_ROUND, min(args.round, args.minutes))
     nr = max(1, math.ceil(args.minutes / each))
@@ -102,7 +102,7 @@ def main():
     for number in range(nr):
         kind = kinds[number % len(kinds)]
         command = [
-            "lab/vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "2G", "--append", "ramslice=32M",
+            "lab/bin/ramlab", "vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "2G", "--append", "ramslice=32M",
             "--timeout", f"{each * 180 + SLACK_SECONDS:g}", "--", round_command(args, kind, number, seed + number, each * 60),
         ]
         print(f"soak: round {number + 1} of {nr}: {kind}, seed {seed + number}", flush=True)

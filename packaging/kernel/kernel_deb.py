@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Builds Debian packages of the kernel with the series: image and headers, versioned -ramslice, into out/kernel-deb.
 
-Usage: lab/kernel-deb [--key FILE --cert FILE] [--config-only] lean|debian [--modules FILE]
+Usage: ramlab kernel-deb [--key FILE --cert FILE] [--config-only] lean|debian [--modules FILE]
   lean           the lab's configuration and what a real machine needs to boot (packaging/kernel/lean.config) and to be as safe
                  as with Debian's kernel (hardening.config)
   debian         Debian's own configuration and ours on top (packaging/kernel/debian.config); hours on a small machine
   --modules      debian: of its modules only those that FILE names, as lsmod prints them on the machine that is to boot it,
                  and what they need; a fraction of the time, but what is plugged in for the first time has no driver
-  --key, --cert  sign the image with the operator's key (lab/sign-kernel-deb does it later, too)
+  --key, --cert  sign the image with the operator's key (packaging/kernel/sign-kernel-deb does it later, too)
   --config-only  make the configuration and check it, and build nothing; prints where it is
 
 A build that was interrupted goes on where it stopped when it is called again: compiled files and ccache are kept.
@@ -23,8 +23,6 @@ something is not committed, or SOURCE_DATE_EPOCH, without which a checkout that 
 """
 
 import argparse
-import importlib.machinery
-import importlib.util
 import json
 import os
 import re
@@ -36,9 +34,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import CACHE, OUT, ROOT, die, locked, need_space, put_json, run
-from kernel_source import Source
-import progress
+from ramlab.common import CACHE, OUT, ROOT, die, locked, need_space, put_json, run
+from ramlab.kernel.source import Source
+from ramlab.kernel import build as kernel_build, progress
 
 PACKAGING = ROOT / "packaging/kernel"
 HARDENING = PACKAGING / "hardening.config"
@@ -51,7 +49,7 @@ GIB = {"lean": 3, "debian": 12, "local": 6}
 SUFFIXES = {"lean": "-ramslice-lean", "debian": "-ramslice", "local": "-ramslice-local"}
 NOT_THERE = 4  # the status if Debian's configuration of this version is not to be had
 # What the packages are made of, beside Debian's source
-SERIES = ["kernel", "packaging/kernel", "lab/kernel-deb"]
+SERIES = ["kernel", "packaging/kernel", "packaging/kernel/kernel_deb.py"]
 # As Debian's images have it, as far as our hooks need it
 IMAGE_DEPENDS = "kmod, linux-base (>= 4.3~), initramfs-tools | linux-initramfs-tool"
 # As Debian's headers do: they may come after the image, whose own hooks found nothing to build with. In another build of the same
@@ -97,14 +95,6 @@ fi
 }
 # Facts about the machine that configures, not options.
 TOOLS = re.compile(r"CONFIG_(CC_VERSION_TEXT|\w+_VERSION|PAHOLE_\w+)")
-
-
-def lab_kernel():
-    """lab/kernel as a module: it builds the lab's kernels, and has no .py to import it by."""
-    loader = importlib.machinery.SourceFileLoader("lab_kernel", str(ROOT / "lab/kernel"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("lab_kernel", loader))
-    loader.exec_module(module)
-    return module
 
 
 def arguments():
@@ -385,7 +375,7 @@ def build(lab, source, home, flavour, modules, version):
 
 def main():
     args = arguments()
-    lab = lab_kernel()
+    lab = kernel_build
     source = Source()
     home = CACHE / "kernel-deb" / args.flavour
     with locked("kernel"):
@@ -405,10 +395,10 @@ def main():
         for package in packages:
             repack(package)
             if args.key and package.name.startswith("linux-image-"):
-                subprocess.run([ROOT / "lab/sign-kernel-deb", "--key", args.key, "--cert", args.cert, package], check=True)
+                subprocess.run([ROOT / "packaging/kernel/sign-kernel-deb", "--key", args.key, "--cert", args.cert, package], check=True)
         deliver(packages, OUT / "kernel-deb", SUFFIXES[args.flavour])
     if not args.key:
-        print("the image is not signed: Secure Boot refuses it (lab/sign-kernel-deb signs it with a key of yours)", file=sys.stderr)
+        print("the image is not signed: Secure Boot refuses it (packaging/kernel/sign-kernel-deb signs it with a key of yours)", file=sys.stderr)
 
 
 if __name__ == "__main__":

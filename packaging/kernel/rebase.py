@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Moves the series to Debian's newest kernel source of this release, or says which patches conflict and where.
 
-Usage: lab/rebase [--check] [--to VERSION | --tree DIRECTORY]
+Usage: ramlab rebase [--check] [--to VERSION | --tree DIRECTORY]
   --check           changes nothing: says what would happen
   --to VERSION      to this version of the package instead of the newest that apt knows
   --tree DIRECTORY  to this kernel tree instead; implies --check
@@ -24,8 +24,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import CACHE, ROOT, die, locked, need_space, read_lock, run
-from kernel_source import PATCHES, Source, git, overlay, series
+from ramlab.common import CACHE, ROOT, die, locked, need_space, read_lock, run
+from ramlab.kernel.source import PATCHES, Source, git, overlay, series
 
 LOCK = ROOT / "kernel/base.lock"
 

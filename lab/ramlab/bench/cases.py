@@ -11,8 +11,8 @@ import math
 import statistics
 import tomllib
 
-from cases import made
-from common import ROOT
+from ramlab.cases import made
+from ramlab.common import ROOT
 from . import machines, stats
 
 BEST, BASELINE = "ours", "nothing"

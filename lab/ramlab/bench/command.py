@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs benchmark suites in virtual machines and compares with the targets.
 
-Usage: lab/bench [SUITE...] [--only PART...] [--quick] [--jobs N] [--seed N] [--resume]
-       lab/bench --list | --check [SUITE...]
+Usage: ramlab bench [SUITE...] [--only PART...] [--quick] [--jobs N] [--seed N] [--resume]
+       ramlab bench --list | --check [SUITE...]
 
 Without a suite, all of them run. Each writes out/bench/SUITE.json; runs that are not --quick keep their figures in
 results/bench-SUITE.json, too. With --resume, boots that ended well before an interruption are not repeated, unless
@@ -16,8 +16,8 @@ import signal
 import subprocess
 import sys
 
-from benchmarks import energy, entries, governor, machines, placement, programs, slices
-from common import OUT, ROOT, die, locked
+from ramlab.bench import energy, entries, governor, machines, placement, programs, slices
+from ramlab.common import OUT, RAMLAB, die, locked
 
 SUITES = {"slices": slices, "energy": energy, "governor": governor, "placement": placement}
 
@@ -59,9 +59,9 @@ def main():
         for name in chosen:
             if unknown := set(args.only) - set(SUITES[name].PARTS):
                 die(f"suite {name} has no part {', '.join(unknown)}", 2)
-            subprocess.run([ROOT / "lab/guest-build"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([RAMLAB, "guest-programs"], check=True, stdout=subprocess.DEVNULL)
             for part in args.only or SUITES[name].PARTS:
-                command = f"lab/bench {name} --only {part}" + (" --quick" if args.quick else "")
+                command = f"ramlab bench {name} --only {part}" + (" --quick" if args.quick else "")
                 # A part begins by removing what its last run left behind
                 with locked(f"bench-{part}"):
                     settings = argparse.Namespace(**vars(args) | {"seed": machines.seed_of(part, args)})

@@ -11,7 +11,7 @@ import json
 import random
 import subprocess
 
-from common import OUT, ROOT, built
+from ramlab.common import OUT, ROOT, built
 from . import cases, machines
 from .machines import ICOUNT, Boot
 

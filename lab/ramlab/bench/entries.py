@@ -8,10 +8,10 @@ import subprocess
 import textwrap
 import tomllib
 
-from common import OUT, ROOT
+from ramlab.common import OUT, ROOT
 from . import cases, flame, machines, programs
 
-TARGETS = ROOT / "lab/benchmarks/targets.toml"
+TARGETS = ROOT / "lab/ramlab/bench/targets.toml"
 MARKS = {"true": "met", "false": "MISSED", "unmeasured": "unmeasured", "stale": "stale"}
 
 
@@ -133,7 +133,7 @@ def check(suites):
             if state == "false":
                 missed.append((name, goal))
     for name in flame.stale(machines.code("plain")) if not suites or "slices" in suites else []:
-        print(f"{name:<85}{MARKS['stale']} (kept): lab/bench slices --only flames")
+        print(f"{name:<85}{MARKS['stale']} (kept): ramlab bench slices --only flames")
         bad += 1
     for name, goal in missed:
         print(f"\n{name}: {goal['what']}")

@@ -5,7 +5,7 @@ import datetime
 import os
 import subprocess
 
-from common import CACHE, ROOT, die
+from ramlab.common import CACHE, ROOT, die
 
 INFERNO = CACHE / "inferno"
 VERSION = "0.12.8"

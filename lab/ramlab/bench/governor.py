@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import built
+from ramlab.common import built
 from . import entries, stats
 
 

@@ -4,8 +4,6 @@
 import concurrent.futures
 import dataclasses
 import hashlib
-import importlib.machinery
-import importlib.util
 import json
 import math
 import os
@@ -19,7 +17,9 @@ import threading
 import time
 from pathlib import Path
 
-from common import FLAVOURS, OUT, ROOT, die, put_json
+from ramlab.common import FLAVOURS, OUT, RAMLAB, ROOT, die, put_json
+from ramlab.kernel import build
+
 from . import programs
 
 # QEMU emulates and counts every iteration of a string instruction: without the fast byte-wise ones, the kernel copies
@@ -38,8 +38,8 @@ class Boot:
 
     arm: str
     flavour: str
-    words: list  # lab/vm's
-    script: str  # in lab/guest
+    words: list  # ramlab vm's
+    script: str  # in lab/ramlab/guest
     parts: list
     environment: list = ()  # NAME=VALUE
     number: int = 0
@@ -47,11 +47,8 @@ class Boot:
 
 
 def lab_kernel():
-    """lab/kernel as a module."""
-    loader = importlib.machinery.SourceFileLoader("lab_kernel", str(ROOT / "lab/kernel"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("lab_kernel", loader))
-    loader.exec_module(module)
-    return module
+    """The module that builds kernels."""
+    return build
 
 
 # Texts, tests, and the recount that somebody asks debugfs for: no figure depends on them.
@@ -103,7 +100,7 @@ def image(flavour):
     """The flavour's image, built if need be. RAMSLICE_IMAGE_PLAIN and the like name others, as kept in the cache."""
     if other := os.environ.get(f"RAMSLICE_IMAGE_{flavour.upper()}"):
         return Path(other)
-    built = subprocess.run([ROOT / "lab/kernel", "--path", flavour], stdout=subprocess.PIPE, text=True)
+    built = subprocess.run([RAMLAB, "kernel", "--path", flavour], stdout=subprocess.PIPE, text=True)
     if built.returncode:
         sys.exit(built.returncode)
     return Path(built.stdout.strip())
@@ -123,17 +120,17 @@ def describe(images):
 
 
 # What one boot takes besides the kernel and its own words: how machines are made, and programs that guests run
-LAB = ("lab/vm", "lab/common.py", "lab/guest-build")
+LAB = ("lab/ramlab/vm/boot.py", "lab/ramlab/common.py", "lab/ramlab/guest_programs.py")
 
 
 def modules(script):
-    """The guest's script and what of lab/guest it imports, all the way down."""
-    folder, found, waiting = ROOT / "lab/guest", set(), [Path(script).stem]
+    """The guest's script and what of ramlab.guest it imports, all the way down."""
+    folder, found, waiting = ROOT / "lab/ramlab/guest", set(), [Path(script).stem]
     while waiting:
         path = folder / f"{waiting.pop()}.py"
         if path not in found and path.exists():
             found.add(path)
-            waiting += re.findall(r"^ *(?:import|from) (\w+)", path.read_text(), re.M)
+            waiting += re.findall(r"^ *from ramlab\.guest(?:\.| import )(\w+)", path.read_text(), re.M)
     return sorted(found)
 
 
@@ -177,8 +174,8 @@ class AtWork:
 
 def _carry_out(boot, images, quick, at_work):
     """Runs a boot to its end: (status, output)."""
-    line = [ROOT / "lab/vm", "--quiet", "--timeout", 3600, "--kernel", boot.flavour, *boot.words, "--rw", boot.folder,
-            "--console", boot.folder / "console", "--", *boot.environment, "python3", f"lab/guest/{boot.script}",
+    line = [RAMLAB, "vm", "--quiet", "--timeout", 3600, "--kernel", boot.flavour, *boot.words, "--rw", boot.folder,
+            "--console", boot.folder / "console", "--", *boot.environment, "python3", "-m", f"ramlab.guest.{Path(boot.script).stem}",
             boot.folder / RESULT, *(["--quick"] if quick else []), *boot.parts]
     with at_work.begin([str(word) for word in line], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                        env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])}) as machine:

@@ -10,7 +10,7 @@ import hashlib
 import re
 import tomllib
 
-from common import ROOT
+from ramlab.common import ROOT
 
 # Program: the crates that do its work; files of the command line's own; entries that are about it.
 PROGRAMS = {

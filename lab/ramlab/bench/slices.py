@@ -9,7 +9,7 @@ import statistics
 import shutil
 import subprocess
 
-from common import CACHE, OUT, ROOT, built
+from ramlab.common import CACHE, OUT, ROOT, built
 from . import flame, machines, stats
 from .machines import ICOUNT, Boot
 
@@ -211,7 +211,7 @@ def daemon(args):
 
 def latencies(folder, names):
     """Rows of histogram.py for the windows' files."""
-    line = [CACHE / "venv/bin/python", ROOT / "lab/benchmarks/histogram.py", *(folder / name for name in names)]
+    line = [CACHE / "python/bin/python", ROOT / "lab/ramlab/bench/histogram.py", *(folder / name for name in names)]
     return json.loads(subprocess.run([str(w) for w in line], check=True, stdout=subprocess.PIPE).stdout)
 
 

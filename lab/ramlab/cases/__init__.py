@@ -7,13 +7,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from common import CACHE, ROOT, put_json
-
-sys.path.append(str(ROOT / "lab/guest"))
+from ramlab.common import CACHE, put_json
 
 SETTINGS = ("nothing", "unlimited", "ours")
 STARTS = ("fresh", "aged")

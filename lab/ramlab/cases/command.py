@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Case studies: what packing earns while a program works, in a virtual machine that counts instructions as time.
 
-Usage: lab/case NAME [--scale S] [--seeds N] [--setting S]... [--start S]... [--resume | --again]
-       lab/case [NAME] --measure-factor
-       lab/case NAME --sweep [--scale S]
-       lab/case [NAME] --tiny
-       lab/case --table
+Usage: ramlab case NAME [--scale S] [--seeds N] [--setting S]... [--start S]... [--resume | --again]
+       ramlab case [NAME] --measure-factor
+       ramlab case NAME --sweep [--scale S]
+       ramlab case [NAME] --tiny
+       ramlab case --table
 
 NAME is compile, tpch or import. Each run adds an entry to results/cases/NAME.json as soon as it is over; --resume
 does what is missing there, and again what was made with other code, another profile or another time factor than now.
@@ -33,11 +33,11 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from benchmarks import entries, programs
-from benchmarks.cases import summary, summary_path
-from cases import SETTINGS, STARTS, made, processor, sweep, table
-from cases.made import FLAVOUR, ICOUNT, MEMORY, PAYBACK_S, PERIOD_S, PROFILE, SLICE, STUDIES
-from common import CACHE, OUT, ROOT, built, die, image, provenance, put_json, stream_vm
+from ramlab.bench import entries, programs
+from ramlab.bench.cases import summary, summary_path
+from ramlab.cases import SETTINGS, STARTS, made, processor, sweep, table
+from ramlab.cases.made import FLAVOUR, ICOUNT, MEMORY, PAYBACK_S, PERIOD_S, PROFILE, SLICE, STUDIES
+from ramlab.common import CACHE, OUT, RAMLAB, ROOT, built, die, image, provenance, put_json, stream_vm
 
 SCALES = ("tiny", "small", "full")
 RECORD_S = 5
@@ -112,8 +112,8 @@ def boot(folder, jobs, drives, timeout, each=lambda figures: None):
     """Runs jobs in a guest, one after the other; their figures. Each is told of as soon as it is over."""
     figures = []
     guest = (f"export RAMSLICE_PROGRAM={shlex.quote(program())}; "
-             f"exec python3 lab/guest/case.py {shlex.join(map(str, jobs))}")
-    command = ["lab/vm", "--quiet", "--kernel", FLAVOUR, "--mem", MEMORY, "--cpus", "1", "--append", f"ramslice={SLICE}",
+             f"exec python3 -m ramlab.guest.case {shlex.join(map(str, jobs))}")
+    command = [RAMLAB, "vm", "--quiet", "--kernel", FLAVOUR, "--mem", MEMORY, "--cpus", "1", "--append", f"ramslice={SLICE}",
                "--qemu-opt", ICOUNT, *drives, "--rw", str(folder), "--timeout", str(timeout), "--", guest]
 
     def on_json(line):
@@ -144,7 +144,7 @@ def measure_factors(names):
             found["time_factor"] = {
                 "low": emulated / max(native), "high": emulated / min(native), "emulated_cpu_s": emulated,
                 "native_cpu_s": native, "native_machine": known[name].get("native_machine", processor()), "date": now(),
-                "command": f"lab/case {name} --measure-factor"}
+                "command": f"ramlab case {name} --measure-factor"}
             put_json(summary_path(name), {key: found[key] for key in ("case", "time_factor", "runs")})
             print(f"case: {name}: the guest is {emulated / max(native):.2f} to {emulated / min(native):.2f} times slower",
                   flush=True)
@@ -193,7 +193,7 @@ def to_do(found, args, as_now):
 
 def command(name, scale, run):
     """What does this run again, among others."""
-    return (f"lab/case {name} --scale {scale} --seeds {run['seed']} --start {run['start']} --setting {run['setting']} "
+    return (f"ramlab case {name} --scale {scale} --seeds {run['seed']} --start {run['start']} --setting {run['setting']} "
             "--again")
 
 
@@ -203,7 +203,7 @@ def study(args):
     home = STUDIES[name].prepare(scale)
     factor = found.get("time_factor")
     if not factor:
-        die(f"{summary_path(name)} has no time factor: run 'lab/case {name} --measure-factor' first")
+        die(f"{summary_path(name)} has no time factor: run 'ramlab case {name} --measure-factor' first")
     runs = to_do(found, args, made.now(name, scale, factor))
     print(f"case: {name}, {len(runs)} runs at scale {scale}, time factor {factor['low']:.2f} to {factor['high']:.2f}",
           flush=True)
@@ -254,11 +254,11 @@ def sweep_case(args):
     name, scale = args.name, args.scale
     recordings = sweep.kept(name, scale)
     if not recordings:
-        die(f"there is no recording of {name} at scale {scale}: 'lab/case {name} --scale {scale} --setting {sweep.BASELINE}' leaves one")
+        die(f"there is no recording of {name} at scale {scale}: 'ramlab case {name} --scale {scale} --setting {sweep.BASELINE}' leaves one")
     found = summary(name)
     began, code = now(), programs.codes()["ramslice sim"]
     document = swept(name, scale, recordings, found["time_factor"], found["runs"])
-    document |= {"date": began, "command": f"lab/case {name} --sweep --scale {scale}", "commit": entries.commit(),
+    document |= {"date": began, "command": f"ramlab case {name} --sweep --scale {scale}", "commit": entries.commit(),
                  "programs": {"ramslice sim": code}}
     sweep.put(document, ROOT / f"results/cases/sweep/{name}.json")
     sweep.show(document)

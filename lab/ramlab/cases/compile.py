@@ -3,8 +3,8 @@
 
 import shutil
 
-import case_work
-from kernel_source import Source
+from ramlab.guest import case_work
+from ramlab.kernel.source import Source
 
 from . import folder_of, native, prepared
 

@@ -9,8 +9,8 @@ import os
 import tomllib
 from pathlib import Path
 
-from benchmarks import machines, programs
-from common import ROOT
+from ramlab.bench import machines, programs
+from ramlab.common import ROOT
 
 from . import compile, digest, osm, tpch
 
@@ -68,7 +68,7 @@ def program():
 
 
 def guest():
-    return machines.hashed([ROOT / "lab/vm", *machines.modules("case.py")])
+    return machines.hashed([ROOT / "lab/ramlab/vm/boot.py", *machines.modules("case.py")])
 
 
 def now(name, scale, factor):

@@ -8,11 +8,8 @@ import hashlib
 import json
 import sys
 import time
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "guest"))
-
-import case_tpch  # noqa: E402
+from ramlab.guest import case_tpch
 
 
 def near(ours, theirs):

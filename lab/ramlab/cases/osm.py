@@ -4,8 +4,8 @@
 import shutil
 import subprocess
 
-import case_work
-from common import CACHE, ROOT
+from ramlab.guest import case_work
+from ramlab.common import CACHE, ROOT
 
 from . import environment, folder_of, native, prepared
 
@@ -16,7 +16,7 @@ SCALES = {
     "full": {"nodes": 200000, "rounds": 12, "pause_s": 16},
 }
 STYLE = "/usr/share/osm2pgsql/default.style"
-PROGRAM = ROOT / "lab/cases/make_extract.py"
+PROGRAM = ROOT / "lab/ramlab/cases/make_extract.py"
 # The data base of a machine with little memory: what it reads again comes from the page cache.
 CONFIGURATION = """
 listen_addresses = ''
@@ -47,7 +47,7 @@ def prepare(scale):
     work = _work(scale)
 
     def make(disk, _):
-        subprocess.run([CACHE / "venv/bin/python", PROGRAM, disk / "extract.osm.pbf", str(work["nodes"])], check=True,
+        subprocess.run([CACHE / "python/bin/python", PROGRAM, disk / "extract.osm.pbf", str(work["nodes"])], check=True,
                        env=environment())
         # The server does not run as root, and its socket's path has to be short
         shutil.chown(disk, "postgres", "postgres")

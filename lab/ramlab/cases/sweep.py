@@ -13,7 +13,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from common import CACHE, die, put_json
+from ramlab.common import CACHE, die, put_json
 
 BASELINE = "nothing"
 # Of the thesis, for slices of 1 GiB, in units of 100 cycles; a smaller slice costs less, and has less to spend.

@@ -3,7 +3,7 @@
 
 import itertools
 
-from benchmarks import cases
+from ramlab.bench import cases
 
 from . import made
 

@@ -4,8 +4,8 @@
 import json
 import subprocess
 
-import case_work
-from common import CACHE, ROOT, die
+from ramlab.guest import case_work
+from ramlab.common import CACHE, ROOT, die
 
 from . import environment, folder_of, prepared
 
@@ -15,18 +15,18 @@ SCALES = {
     "small": {"factor": 0.1, "queries": list(range(1, 23)), "count": 8, "pause_s": 25, "memory": "200MB"},
     "full": {"factor": 0.1, "queries": list(range(1, 23)), "count": 20, "pause_s": 30, "memory": "200MB"},
 }
-PROGRAM = ROOT / "lab/cases/make_tpch.py"
+PROGRAM = ROOT / "lab/ramlab/cases/make_tpch.py"
 
 
 def home(scale):
-    return folder_of("tpch", scale, SCALES[scale], [__file__, PROGRAM, ROOT / "lab/guest/case_tpch.py", case_work.Tpch])
+    return folder_of("tpch", scale, SCALES[scale], [__file__, PROGRAM, ROOT / "lab/ramlab/guest/case_tpch.py", case_work.Tpch])
 
 
 def prepare(scale):
     work = SCALES[scale]
 
     def make(disk, _):
-        done = subprocess.run([CACHE / "venv/bin/python", PROGRAM, disk / "data.duckdb", json.dumps(work)], check=True,
+        done = subprocess.run([CACHE / "python/bin/python", PROGRAM, disk / "data.duckdb", json.dumps(work)], check=True,
                               text=True, stdout=subprocess.PIPE, env=environment())
         answers = json.loads(done.stdout)
         if not answers["compared_with_extension"]:

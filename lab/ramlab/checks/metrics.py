@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A real Prometheus scrapes ramsliced on a simulated machine, and evaluates the dashboard's and the rules' expressions.
 
-Usage: lab/check_metrics.py SIMULATED, the daemon's example of that name.
+Usage: lab/ramlab/checks/metrics.py SIMULATED, the daemon's example of that name.
 """
 
 import json
@@ -17,7 +17,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from common import ROOT, die
+from ramlab.common import ROOT, die
 
 PATIENCE = 120
 RULES = ROOT / "packaging/prometheus/ramslice.rules.yml"
@@ -64,7 +64,7 @@ def expressions():
 
 def main():
     if len(sys.argv) != 2:
-        die("usage: lab/check_metrics.py SIMULATED")
+        die("usage: lab/ramlab/checks/metrics.py SIMULATED")
     metrics, prometheus = free_port(), free_port()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Opens a recording with DuckDB and pandas, by nothing but the names of its files, and compares sums with what a test expects.
 
-Usage: lab/check_recording.py DIR    DIR/recording is the recording, DIR/expected.json are the sums
+Usage: lab/ramlab/checks/recording.py DIR    DIR/recording is the recording, DIR/expected.json are the sums
 """
 
 import json

@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 from test_daemon import Daemon
 
 PERIOD = 30

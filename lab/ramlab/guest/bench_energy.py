@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ramslice_dev as dev
+from ramlab.guest import ramslice_dev as dev
 
 
 def main():
@@ -19,7 +19,7 @@ def main():
     quick = "--quick" in sys.argv
     dev.file_system()
     (Path("/mnt") / "fill").mkdir()
-    programs = Path(__file__).parent / "programs.sh"
+    programs = Path(__file__).resolve().parents[2] / "guest/programs.sh"
     environment = os.environ | {"RAMSLICE_ROOT": str(programs.parents[2])}
     command = [program, "calibrate", "--anyway", "--seed", seed,
                "--dir", "/mnt/fill", "--memory", "25%", "--samples", "8" if quick else "20",

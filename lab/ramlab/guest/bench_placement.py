@@ -15,9 +15,9 @@ import statistics
 import subprocess
 from pathlib import Path
 
-import harness
-import place_load
-import ramslice_dev as dev
+from ramlab.guest import harness
+from ramlab.guest import place_load
+from ramlab.guest import ramslice_dev as dev
 
 TOUCHED_MIB = 4096
 FOLDER = Path("/mnt")

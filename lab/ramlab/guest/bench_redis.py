@@ -19,10 +19,10 @@ import threading
 import time
 from pathlib import Path
 
-import bench_slices as slices
-import demo
-import harness
-import ramslice_dev as dev
+from ramlab.guest import bench_slices as slices
+from ramlab.guest import demo
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 KEYS = 60_000  # of 900 bytes: the server takes about 80 MiB
 RATE = 400  # requests per second: an emulated CPU is a quarter busy

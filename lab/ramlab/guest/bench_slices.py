@@ -18,9 +18,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 MIB = 1 << 20
 PAGES = MIB // 4096

@@ -18,9 +18,9 @@ import time
 import traceback
 from pathlib import Path
 
-import harness
-import ramslice_dev as rs
-from workload import Failed, Load
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as rs
+from ramlab.guest.workload import Failed, Load
 
 MEMORY = Path("/sys/devices/system/memory")
 THP = Path("/sys/kernel/mm/transparent_hugepage")

@@ -19,9 +19,9 @@ import threading
 import time
 from pathlib import Path
 
-import case_work
-import harness
-import ramslice_dev as dev
+from ramlab.guest import case_work
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 FOLDER = Path("/mnt")
@@ -242,7 +242,7 @@ def run(job, device):
 
 def main():
     if not os.environ.get("RAMSLICE_IN_VM"):
-        sys.exit(f"{sys.argv[0]}: runs inside a guest only: lab/case")
+        sys.exit(f"{sys.argv[0]}: runs inside a guest only: ramlab case")
     if not os.path.ismount("/sys/kernel/tracing"):
         subprocess.run(["mount", "-t", "tracefs", "tracefs", "/sys/kernel/tracing"], check=True)
     harness.load_sim()

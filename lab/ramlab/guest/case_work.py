@@ -123,7 +123,7 @@ class Compile(Work):
 class Tpch(Work):
     """Queries derived from TPC-H on DuckDB, in random order with pauses, all of them by one process that stays."""
 
-    PYTHON = "venv/bin/python"
+    PYTHON = "python/bin/python"
 
     def prepare(self):
         self.answers = {}

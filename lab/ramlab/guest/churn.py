@@ -21,9 +21,9 @@ import threading
 import time
 from pathlib import Path
 
-import place_load
-import ramslice_dev as rs
-from workload import Failed, Load
+from ramlab.guest import place_load
+from ramlab.guest import ramslice_dev as rs
+from ramlab.guest.workload import Failed, Load
 
 # Shares of the memory that the loads get. A fork load needs up to three times what it asks for.
 SHARES = {"anon": 20, "anon-thp": 18, "file": 14, "shmem": 12, "mlock": 8, "fork": 6, "swap": 16}

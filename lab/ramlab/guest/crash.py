@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Crashes with slices off, so that a crash kernel takes a dump: crash.py WAY.
 
-Wants lab/vm --holes, --disk, --allow-splats and crashkernel= on the command line. The crash kernel runs
+Wants ramlab vm --holes, --disk, --allow-splats and crashkernel= on the command line. The crash kernel runs
 lab/guest/crash-init, which takes the dump in the way named there; what it says goes to the console.
 """
 
@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 
-import harness
-import ramslice_dev as dev
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 
 def main():
@@ -24,7 +24,7 @@ def main():
     if len(harness.ids(device, dev.OFFLINE)) <= info.nr_slices // 3:
         sys.exit(f"crash.py: {info.offline_pages} pages off are not enough")
 
-    init = dev.Path(__file__).resolve().with_name("crash-init")
+    init = dev.Path(__file__).resolve().parents[2] / "guest/crash-init"
     consoles = [word for word in dev.read("/proc/cmdline").split() if word.startswith(("console=", "earlyprintk="))]
     line = [
         *consoles, "root=/dev/root", "rootfstype=9p", "rootflags=trans=virtio,version=9p2000.L,msize=524288", "ro",

@@ -19,8 +19,8 @@ import threading
 import time
 from pathlib import Path
 
-import demo
-import ramslice_dev as dev
+from ramlab.guest import demo
+from ramlab.guest import ramslice_dev as dev
 from test_daemon import Daemon
 
 STILL = ("pswpout", "oom_kill")

@@ -15,8 +15,8 @@ import sys
 import tempfile
 import threading
 
-import ramslice_dev as rs
-from churn import Chaos, end_loads, judge, standing, start_loads, watch
+from ramlab.guest import ramslice_dev as rs
+from ramlab.guest.churn import Chaos, end_loads, judge, standing, start_loads, watch
 from test_daemon import Daemon
 
 

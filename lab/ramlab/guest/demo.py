@@ -21,8 +21,8 @@ import sys
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 TOOL = Path(os.environ["RAMSLICE_CACHE"]) / "target/release/ramslice"
 DISK = Path("/mnt")

@@ -17,10 +17,10 @@ import sys
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as rs
-from churn import watch
-from workload import Failed, Load
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as rs
+from ramlab.guest.churn import watch
+from ramlab.guest.workload import Failed, Load
 
 KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 # What a portion may leave in caches that grow to a size and no further.

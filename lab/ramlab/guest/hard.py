@@ -11,9 +11,9 @@ import struct
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE, libc
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, libc
 
 HUGE = 2 * MIB
 MAP_HUGETLB = 0x40000

@@ -16,7 +16,7 @@ import traceback
 import unittest
 from pathlib import Path
 
-import ramslice_dev as dev
+from ramlab.guest import ramslice_dev as dev
 
 PAGE = 4096
 MIB = 1 << 20
@@ -52,7 +52,7 @@ class Result(unittest.TextTestResult):
 def main():
     """Runs the tests named on the command line, or all. The status is 77 if every one of them was skipped."""
     if not os.environ.get("RAMSLICE_IN_VM"):
-        sys.exit(f"{sys.argv[0]}: runs inside a guest only: lab/vm -- {sys.argv[0]}")
+        sys.exit(f"{sys.argv[0]}: runs inside a guest only: ramlab vm -- {sys.argv[0]}")
     runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2, resultclass=Result, failfast="-f" in sys.argv)
     names = [name for name in sys.argv[1:] if not name.startswith("-")]
     loader = unittest.TestLoader()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes a hibernation image with slices off, and restores it: everything is awake then but what is lost, and true.
 
-Wants lab/vm --holes and --disk, slices of 16 MiB, and a host that refuses the first wake (RAMSLICE_REFUSED_WAKES=1): that slice
+Wants ramlab vm --holes and --disk, slices of 16 MiB, and a host that refuses the first wake (RAMSLICE_REFUSED_WAKES=1): that slice
 is off for good, and nobody may touch it for the image, either. The devices of the root file system do not survive that their
 machine sleeps: nothing here reads a file of theirs afterwards, and in the end it is this program that switches the
 machine off. The last line it prints is its verdict.
@@ -15,9 +15,9 @@ import signal
 import subprocess
 import sys
 
-import harness
-import ramslice_dev as dev
-from harness import Memory
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import Memory
 
 DISK = "/dev/vda"
 POWER = "/sys/power"

@@ -12,7 +12,7 @@ ones do their work in between (place_programs.py). Then memory in use varies wit
 so that slices are off and wake while it goes on; c is looked at before each packing in a step as well as after it.
 
 The same seed asks for the same work under every policy. What is ended to come down to a load, and what is begun to come up
-to it, goes by how much is in use then. Wants lab/vm --disk.
+to it, goes by how much is in use then. Wants ramlab vm --disk.
 """
 
 import argparse
@@ -28,10 +28,10 @@ import statistics
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE
-from place_programs import Programs
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE
+from ramlab.guest.place_programs import Programs
 
 F_SETPIPE_SZ = 1031
 # Kernel memory in pipes at most; a peak adds half of that for a moment.

@@ -8,9 +8,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import demo
+from ramlab.guest import demo
 
-HERE = Path(__file__).resolve().parent
+# The C programs of the guests
+HERE = Path(__file__).resolve().parents[2] / "guest"
 SOURCES = ("openloop.c", "memload.c")
 KEY_BYTES = 2000
 # Programs that work in a round

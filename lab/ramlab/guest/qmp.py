@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """QEMU's own control channel, from inside the guest: its monitor is wired to a virtio port called "qmp".
 
-The options for lab/vm that do this, with FOLDER a directory of the host's:
+The options for ramlab vm that do this, with FOLDER a directory of the host's:
   -chardev socket,id=monitor,path=FOLDER/qmp,server=on,wait=off -mon chardev=monitor,mode=control
   -chardev socket,id=wire,path=FOLDER/qmp,server=off
   -device virtio-serial-pci,id=control -device virtserialport,bus=control.0,chardev=wire,name=qmp

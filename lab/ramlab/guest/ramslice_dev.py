@@ -20,7 +20,7 @@ DEBUGFS = Path("/sys/kernel/debug")
 SYSFS = Path("/sys/kernel/mm/ramslice")
 GUEST_PROGRAMS = Path(os.environ.get("RAMSLICE_CACHE", "/nonexistent")) / "guest"
 
-HEADER = Path(__file__).resolve().parents[2] / "kernel/files/include/uapi/linux/ramslice.h"
+HEADER = Path(__file__).resolve().parents[3] / "kernel/files/include/uapi/linux/ramslice.h"
 
 
 def _enum(name):
@@ -318,5 +318,5 @@ def program(name):
     """A compiled guest program."""
     path = GUEST_PROGRAMS / name
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing: run lab/guest-build on the host")
+        raise FileNotFoundError(f"{path} is missing: run ramlab guest-programs on the host")
     return str(path)

@@ -18,8 +18,8 @@ import sys
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as rs
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as rs
 
 SKIP = 4
 TAP = re.compile(r"^\s*(?P<not>not )?ok\s+(\d+\s*)?(-\s*)?(?P<name>.*?)\s*(#\s*(?P<why>SKIP|XFAIL|TODO)\b.*)?$", re.I)

@@ -16,8 +16,8 @@ import subprocess
 import sys
 import time
 
-import ramslice_dev as rs
-from churn import Chaos, judge, standing, watch
+from ramlab.guest import ramslice_dev as rs
+from ramlab.guest.churn import Chaos, judge, standing, watch
 
 # stress-ng has classes "vm" and "filesystem"; those of mappings and of processes are parts of others.
 MAPPINGS = ["mmap", "mmapaddr", "mmapfixed", "mmapfork", "mmaphuge", "mmapmany", "mremap", "mprotect", "munmap", "msync",

@@ -10,7 +10,7 @@ import time
 import unittest
 from pathlib import Path
 
-import harness
+from ramlab.guest import harness
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 # Emulated machines are slow; what is waited for comes or does not.

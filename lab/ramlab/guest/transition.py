@@ -20,10 +20,10 @@ import sys
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
-from hard import Known
-from harness import libc
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import Known
+from ramlab.guest.harness import libc
 
 SECOND = "hard.second"
 PM = Path("/sys/power")
@@ -104,7 +104,7 @@ def second(folder):
 
 
 def suspend():
-    """Through each level in turn; then really, until somebody outside wakes the machine (lab/wake-guest)."""
+    """Through each level in turn; then really, until somebody outside wakes the machine (ramlab wake-guest)."""
     # The host's files are out of reach from the first level on that stops devices: who reached for them then could
     # not be frozen for the next
     subprocess.run(["udevadm", "control", "--exit"], check=True)

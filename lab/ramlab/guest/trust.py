@@ -19,9 +19,9 @@ import sys
 import time
 from pathlib import Path
 
-import demo
-import harness
-import ramslice_dev as dev
+from ramlab.guest import demo
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 FOLDER = Path("/mnt")
 STEPS = 48
@@ -138,7 +138,7 @@ def batch():
 def builds():
     """A tree is unpacked, compiled file by file, linked with much memory, tried out, and cleaned again."""
     chance = random.Random(SEED * 10 + 4)
-    top, sources = FOLDER / "builds", Path(__file__).parent
+    top, sources = FOLDER / "builds", Path(__file__).resolve().parents[2] / "guest"
     top.mkdir()
     link = None
     for step in range(STEPS):

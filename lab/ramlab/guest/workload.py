@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 
-from ramslice_dev import program
+from ramlab.guest.ramslice_dev import program
 
 MODES = ["anon", "anon-thp", "file", "shmem", "mlock", "fork", "swap"]
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Builds a flavour of the kernel (plain, debug, stock) into the cache, unless it is there already.
 
-Usage: lab/kernel [--path | --source] [FLAVOUR...]
+Usage: ramlab kernel [--path | --source] [FLAVOUR...]
   --path    builds if needed, then prints nothing but the directory of the finished image
   --source  prepares the patched source tree only and prints its directory
 """
@@ -18,9 +18,9 @@ import subprocess
 import sys
 import time
 
-from common import CACHE, FLAVOURS, ROOT, die, locked, need_space, put_json, run
-from kernel_source import OVERLAY, Source, overlay, series
-import progress
+from ramlab.common import CACHE, FLAVOURS, ROOT, die, locked, need_space, put_json, run
+from ramlab.kernel.source import OVERLAY, Source, overlay, series
+from ramlab.kernel import progress
 
 FORMAT = 1  # raised when this program changes what it builds
 COUNTS = CACHE / "steps.json"

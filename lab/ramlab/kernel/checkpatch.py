@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs the kernel's checkpatch.pl --strict on the overlay and the patches, or on the patches named.
 
-Usage: lab/checkpatch [PATCH...]
+Usage: ramlab checkpatch [PATCH...]
 
 Fails on every complaint that kernel/checkpatch-exceptions does not name, and, without arguments, on
 exceptions that nothing needs any more.
@@ -18,8 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import ROOT, die, locked
-from kernel_source import OVERLAY, Source, overlay, series
+from ramlab.common import ROOT, die, locked
+from ramlab.kernel.source import OVERLAY, Source, overlay, series
 
 EXCEPTIONS = ROOT / "kernel/checkpatch-exceptions"
 SERIES_ONLY = {"FILE_PATH_CHANGES"}  # only patches that add files bring these

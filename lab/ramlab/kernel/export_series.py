@@ -8,6 +8,7 @@ Proved: on Debian's source, git am of the series gives the patched tree; checkpa
 complaint that is not a known exception. The same input gives the same output.
 """
 
+import argparse
 import contextlib
 import fnmatch
 import os
@@ -18,8 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import OUT, ROOT, die, locked
-from kernel_source import OVERLAY, PATCHES, Source, git, overlay, series
+from ramlab.common import OUT, RAMLAB, die, locked
+from ramlab.kernel.source import OVERLAY, PATCHES, Source, git, overlay, series
 
 
 def groups():
@@ -52,7 +53,7 @@ def base(source, repo, touched):
 
 
 def prove(repo, wanted):
-    """Every file is what lab/kernel puts into the patched tree, and there is no other."""
+    """Every file is what ramlab kernel puts into the patched tree, and there is no other."""
     kept = {name: content for name, content in wanted.items() if content}
     for name, (data, mode) in kept.items():
         path = repo / name
@@ -64,11 +65,13 @@ def prove(repo, wanted):
 
 
 def main():
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     source, hooks = Source(), series()
     if not source.pristine.exists():
         with contextlib.redirect_stdout(sys.stderr), locked("kernel"):
             source.extract()
-    wanted = source.changed_files()  # what lab/kernel puts into the patched tree
+    wanted = source.changed_files()  # what ramlab kernel puts into the patched tree
     touched = set(wanted)
     parts = groups()
     date = re.search(r"^Date: (.*)$", hooks[0].read_text(), re.M)[1]
@@ -98,7 +101,7 @@ def main():
     print(f"{len(parts)} patches with {len(overlay())} new files, {len(hooks)} patches to "
           f"{len(touched) - len(overlay())} files of {source.describe()}")
     print("git am on the pristine files gives the patched tree, byte for byte")
-    if subprocess.run([ROOT / "lab/checkpatch", *listing], check=False).returncode:
+    if subprocess.run([RAMLAB, "checkpatch", *listing], check=False).returncode:
         die("checkpatch complains about the series")
     print(f"checkpatch --strict: nothing but known exceptions\nwritten: {out}")
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs the kernel's own tests of mm and of memory hotplug on the unpatched and the patched kernel, and compares.
 
-Usage: lab/selftests [--all] [NAME...]
+Usage: ramlab selftests [--all] [NAME...]
 
-Each kernel of the same source and configuration runs the tests of lab/selftests.list, the patched one a second time
+Each kernel of the same source and configuration runs the tests of lab/ramlab/kernel/selftests.list, the patched one a second time
 with most of its free memory switched off. With --all, the longer tests run too, and the unpatched kernel runs
 everything twice: what differs there is flaky, and named. Any other difference, in a test's status or in one verdict
 of its report, fails; results/selftests.json keeps how each test ended. Tests are built once, from the kernel's source,
@@ -27,10 +27,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import CACHE, OUT, ROOT, die, image, locked, provenance, put_json, run
-from kernel_source import Source
+from ramlab.common import CACHE, OUT, ROOT, die, image, locked, provenance, put_json, run
+from ramlab.kernel.source import Source
 
-LIST = ROOT / "lab/selftests.list"
+LIST = ROOT / "lab/ramlab/kernel/selftests.list"
 RESULT = ROOT / "results/selftests.json"
 FORMAT = 1  # raised when build() changes
 LIBRARIES = ["libcap-dev", "liburing-dev", "libnuma-dev"]
@@ -131,10 +131,10 @@ def run_tests(name, kernels, built, tests, mem):
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     command = [
-        "lab/vm", "--quiet", "--kernel", flavour, "--mem", mem, "--disk", "1G", "--rw", str(output),
+        "lab/bin/ramlab", "vm", "--quiet", "--kernel", flavour, "--mem", mem, "--disk", "1G", "--rw", str(output),
         "--append", "secretmem.enable=1" + (" ramslice=16M" if flavour == "plain" else ""),
         "--timeout", str(300 + sum(test["seconds"] for test in tests)), "--console", str(output / "console"),
-        "--", "python3", "lab/guest/selftests.py", "--built", str(built), "--output", str(output),
+        "--", "python3", "lab/ramlab/guest/selftests.py", "--built", str(built), "--output", str(output),
         *(["--slices-off"] if off else []), json.dumps(tests),
     ]
     environment = os.environ | {"RAMSLICE_IMAGE": str(kernels[flavour])}
@@ -202,7 +202,7 @@ def keep(began, kernels, found, flaky, failures):
     results = {name: run["results"] for name, run in found.items()}
     put_json(RESULT, {
         "date": began.isoformat(timespec="seconds"),
-        "command": shlex.join(["lab/selftests", *sys.argv[1:]]),
+        "command": shlex.join(["ramlab", "selftests", *sys.argv[1:]]),
         "kernels": [provenance(kernel, flavour) for flavour, kernel in kernels.items()],
         "elapsed_minutes": round((datetime.datetime.now(datetime.timezone.utc) - began).total_seconds() / 60, 1),
         "differences": failures,

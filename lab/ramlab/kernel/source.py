@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from common import CACHE, ROOT, die, need_space, read_lock, run
+from ramlab.common import CACHE, ROOT, die, need_space, read_lock, run
 
 OVERLAY = ROOT / "kernel/files"
 PATCHES = ROOT / "kernel/patches"

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Fetches one of Debian's own kernels into the cache and unpacks it there; nothing is installed.
 #
-# Usage: lab/stock-kernel 6.1|6.12 [headers]
+# Usage: ramlab stock-kernel 6.1|6.12 [headers]
 # Prints the directory: boot/vmlinuz-VERSION, boot/config-VERSION and lib/modules/VERSION as in the package, and
-# initrd, which mounts the host's root file system as lab/vm says in rootflags= (it is a module in these kernels).
+# initrd, which mounts the host's root file system as ramlab vm says in rootflags= (it is a module in these kernels).
 # With "headers", prints the directory to build modules for it with (make -C), from Debian's own packages; status 77 if the
 # mirror no longer has them.
 # The versions below are those that the tests were written with. When a mirror has dropped one, the newest is
@@ -15,7 +15,7 @@ source "$(dirname "$0")/env"
 case ${1:-} in
 6.1) pinned=linux-image-6.1.0-54-amd64=6.1.190-1 series='^linux-image-6\.1\.0-[0-9]+-amd64$' ;;
 6.12) pinned=linux-image-6.12.95+deb12-amd64=6.12.95-1~bpo12+1 series='^linux-image-6\.12\.[0-9]+\+deb12-amd64$' ;;
-*) die "which kernel? lab/stock-kernel 6.1 or lab/stock-kernel 6.12" ;;
+*) die "which kernel? ramlab stock-kernel 6.1 or ramlab stock-kernel 6.12" ;;
 esac
 folder=$RAMSLICE_CACHE/stock-kernels
 mkdir -p "$folder"
@@ -68,7 +68,7 @@ headers() {
 # One that is there already, the pinned one or the newest of that time.
 there=$(find "$folder/" -maxdepth 1 -name "debian-$1-*" | sort -V | tail -1)
 if [ "${2:-}" = headers ]; then
-	[ -n "$there" ] || die "lab/stock-kernel $1 comes first"
+	[ -n "$there" ] || die "ramlab stock-kernel $1 comes first"
 	headers "$there"
 	exit
 fi

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Builds a kernel module of one file for one of Debian's own kernels, against Debian's headers, and prints where it is.
 #
-# Usage: lab/stock-module 6.1|6.12 FILE.c
+# Usage: ramlab stock-module 6.1|6.12 FILE.c
 # Status 77 if there are no headers for the kernel in the cache any more.
 set -euo pipefail
 source "$(dirname "$0")/env"
 
-[ $# = 2 ] || die "which kernel, which module? lab/stock-module 6.1 FILE.c"
+[ $# = 2 ] || die "which kernel, which module? ramlab stock-module 6.1 FILE.c"
 headers=$("$RAMSLICE_ROOT/lab/stock-kernel" "$1" headers)
 name=$(basename "$2" .c)
 # By what it is made of: another checkout may be using its own.

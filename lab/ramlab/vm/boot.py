@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs a command in a virtual machine on one of our kernels or Debian's, over the host's own root file system.
 
-Usage: lab/vm [OPTION...] -- COMMAND...
+Usage: ramlab vm [OPTION...] -- COMMAND...
 
 The command runs as root in the repository's directory; its output streams to stdout and its exit status
 is ours. The host's files are read-only in the guest and /tmp is a fresh tmpfs: results go to a directory
@@ -31,8 +31,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import holes
-from common import CACHE, FLAVOURS, ROOT, STOCK_KERNELS, die, kvm_usable
+from ramlab.vm import hole_punch_host as holes
+from ramlab.common import CACHE, FLAVOURS, RAMLAB, ROOT, STOCK_KERNELS, die, kvm_usable
 
 SPLAT = re.compile(
     r"\bWARNING: |\bBUG: |\bBUG at |KASAN: |KFENCE: |UBSAN: |possible (recursive|circular|irq lock)|"
@@ -103,9 +103,9 @@ def image(flavour):
     if os.environ.get("RAMSLICE_IMAGE"):
         return Path(os.environ["RAMSLICE_IMAGE"])
     if flavour in STOCK_KERNELS:
-        line = [ROOT / "lab/stock-kernel", STOCK_KERNELS[flavour]]
+        line = [RAMLAB, "stock-kernel", STOCK_KERNELS[flavour]]
     else:
-        line = [ROOT / "lab/kernel", "--path", flavour]
+        line = [RAMLAB, "kernel", "--path", flavour]
     done = subprocess.run(line, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.returncode)
@@ -125,7 +125,7 @@ def guest_script(args, folder, kernel):
     """What the guest runs: the command, with its output merged and its status written to a file."""
     settings = {
         "RAMSLICE_IN_VM": "1", "RAMSLICE_FLAVOUR": args.kernel, "RAMSLICE_KERNEL": str(kernel),
-        "RAMSLICE_CACHE": str(CACHE), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/tmp",
+        "RAMSLICE_CACHE": str(CACHE), "PYTHONPATH": str(ROOT / "lab"), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/tmp",
         "MODPROBE_OPTIONS": f"-d {kernel}",
     }
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items())
@@ -143,7 +143,7 @@ def guest_script(args, folder, kernel):
 
 def virtme(args, folder, kernel):
     """The command line that boots the guest."""
-    program = CACHE / "venv/bin/virtme-run"
+    program = CACHE / "python/bin/virtme-run"
     if not program.exists():
         die(f"{program} is missing: run 'make setup'")
     stock = args.kernel in STOCK_KERNELS

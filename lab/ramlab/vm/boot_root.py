@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Boots a directory that holds a whole Debian, with its own systemd, and waits until it powers off.
 
-Usage: lab/boot-root [--kernel debian-6.1|debian-6.12] [--mem 2G] [--timeout SECONDS] DIRECTORY
-       lab/boot-root --own-kernel RELEASE --disk FILE [--append WORDS] [--mem 2G] [--timeout SECONDS] DIRECTORY
+Usage: ramlab boot-root [--kernel debian-6.1|debian-6.12] [--mem 2G] [--timeout SECONDS] DIRECTORY
+       ramlab boot-root --own-kernel RELEASE --disk FILE [--append WORDS] [--mem 2G] [--timeout SECONDS] DIRECTORY
 
-Unlike lab/vm, which runs a command over the host's own files: here systemd starts units as on any machine. The directory
+Unlike ramlab vm, which runs a command over the host's own files: here systemd starts units as on any machine. The directory
 is written to as root of the guest, so this program is for root and the directory is one to throw away. With
 --own-kernel, a kernel that is installed there boots with its own initial RAM disk from a disk, the FILE, into which the
 directory is copied: what the guest writes is there. The guest's console streams to stdout. Exit status: 0 when it powered
@@ -22,9 +22,9 @@ import tempfile
 import threading
 from pathlib import Path
 
-from common import ROOT, STOCK_KERNELS, die, kvm_usable
+from ramlab.common import RAMLAB, STOCK_KERNELS, die, kvm_usable
 
-# Mounts the directory and hands over; the modules are those of lab/stock-kernel's own initial RAM disk.
+# Mounts the directory and hands over; the modules are those of ramlab stock-kernel's own initial RAM disk.
 INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t devtmpfs devtmpfs /dev
@@ -72,7 +72,7 @@ def initrd(kernel, folder):
 
 def stock(args, folder):
     """QEMU's words for one of Debian's kernels over the directory."""
-    fetched = subprocess.run([ROOT / "lab/stock-kernel", STOCK_KERNELS[args.kernel]], stdout=subprocess.PIPE, text=True)
+    fetched = subprocess.run([RAMLAB, "stock-kernel", STOCK_KERNELS[args.kernel]], stdout=subprocess.PIPE, text=True)
     if fetched.returncode:
         sys.exit(fetched.returncode)
     kernel = Path(fetched.stdout.strip())

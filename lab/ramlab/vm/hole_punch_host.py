@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 
-from common import die
+from ramlab.common import die
 
 PAGE = 4096
 GIB = 1 << 30
@@ -188,7 +188,7 @@ def bytes_of(text):
 
 @contextlib.contextmanager
 def beside(args, folder):
-    """While a guest runs: adds to its options (lab/vm's) what --holes needs, answers it, and reports in the end."""
+    """While a guest runs: adds to its options (ramlab vm's) what --holes needs, answers it, and reports in the end."""
     if args.holes is None:
         yield
         return

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Wakes a guest whenever it has fallen asleep (S3), until it ends.
 
-Usage: lab/wake-guest SOCKET    the monitor of a guest started with -qmp unix:SOCKET,server=on,wait=off
+Usage: ramlab wake-guest SOCKET    the monitor of a guest started with -qmp unix:SOCKET,server=on,wait=off
 """
 
 import json

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What becomes of page cache when slices are emptied: dropped, kept, or chosen by use; with either LRU.
 
-Wants lab/vm --disk. A file that was read once and one that was read twice lie in the same slices.
+Wants ramlab vm --disk. A file that was read once and one that was read twice lie in the same slices.
 """
 
 import ctypes
@@ -11,9 +11,9 @@ import mmap
 import os
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE, libc
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, libc
 
 MIB_OF_EACH = 64
 # A slice of the files' pages may hold this many others, which may come and go meanwhile

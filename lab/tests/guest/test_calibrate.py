@@ -11,8 +11,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 FOLDER = Path("/mnt")

@@ -16,9 +16,9 @@ import unittest
 import urllib.request
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 PROGRAM = os.environ.get("RAMSLICE_DAEMON", "ramsliced")
 PORT = 19750

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import harness
+from ramlab.guest import harness
 from test_daemon import Daemon
 
 MEMORY = Path("/sys/devices/system/memory")

@@ -17,10 +17,10 @@ import subprocess
 import threading
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE, Child, Memory
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, Child, Memory
 
 # Size of files in MiB: far more than compaction leaves awake.
 FILE = 400

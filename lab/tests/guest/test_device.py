@@ -15,9 +15,9 @@ import struct
 import threading
 import time
 
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE, Child, Memory
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, Child, Memory
 
 # An empty slice of 32 MiB, Equation 3.1
 EMPTY_PRICE = 695 + 303 * 8

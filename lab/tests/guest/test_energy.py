@@ -11,8 +11,8 @@ import signal
 import subprocess
 import unittest
 
-import harness
-import ramslice_dev as dev
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 CLOCKS = "/sys/devices/system/clocksource/clocksource0/available_clocksource"

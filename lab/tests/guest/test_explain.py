@@ -12,10 +12,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 import test_reasons
-from harness import MIB, Memory
+from ramlab.guest.harness import MIB, Memory
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 

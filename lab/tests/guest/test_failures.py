@@ -14,10 +14,10 @@ import threading
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
-from hard import MCL_CURRENT, setting
-from harness import PAGE, Memory
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import MCL_CURRENT, setting
+from ramlab.guest.harness import PAGE, Memory
 
 # More than compaction leaves awake, in MiB.
 BURST = 250

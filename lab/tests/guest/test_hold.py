@@ -12,9 +12,9 @@ import subprocess
 import unittest
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE, Memory
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, Memory
 
 
 def free_and_total():

@@ -10,11 +10,11 @@ import contextlib
 import mmap
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
-from hard import KPF_HUGE, Group, Known, Test, by_slice
-from harness import MIB, PAGE
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import KPF_HUGE, Group, Known, Test, by_slice
+from ramlab.guest.harness import MIB, PAGE
 
 POOLS = Path("/sys/kernel/mm/hugepages")
 SMALL, GIGANTIC = "hugepages-2048kB", "hugepages-1048576kB"

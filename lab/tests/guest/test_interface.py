@@ -9,9 +9,9 @@ import errno
 import os
 import stat
 
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE, Child, Memory
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, Child, Memory
 
 # Table 3.3, with the access it gives
 FILES = {

@@ -13,11 +13,11 @@ import threading
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
-from hard import Known, Test, setting
-from harness import MIB, PAGE
-from workload import Load
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import Known, Test, setting
+from ramlab.guest.harness import MIB, PAGE
+from ramlab.guest.workload import Load
 
 MEMORY = Path("/sys/devices/system/memory")
 CPU1 = Path("/sys/devices/system/cpu/cpu1/online")

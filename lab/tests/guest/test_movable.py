@@ -10,12 +10,12 @@ import os
 import subprocess
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
-from hard import Known, Test, by_slice
-from harness import MIB, PAGE
-from qmp import Monitor
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import Known, Test, by_slice
+from ramlab.guest.harness import MIB, PAGE
+from ramlab.guest.qmp import Monitor
 
 ZRAM = "/dev/zram0"
 

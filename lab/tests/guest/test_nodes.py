@@ -11,11 +11,11 @@ import os
 import time
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
-from hard import Group, Known, Test, by_slice
-from harness import MIB, PAGE
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import Group, Known, Test, by_slice
+from ramlab.guest.harness import MIB, PAGE
 
 
 def maps_nodes(memory):

@@ -10,8 +10,8 @@ import subprocess
 import unittest
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 
 DEFAULT_BYTES = 64 << 20
 

@@ -12,10 +12,10 @@ import os
 import struct
 import time
 
-import harness
-import ramslice_dev as dev
-from hard import Known, Test, by_slice, system_call
-from harness import PAGE
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import Known, Test, by_slice, system_call
+from ramlab.guest.harness import PAGE
 
 SIZE = 64
 SYS_VMSPLICE, SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 278, 425, 427

@@ -11,12 +11,12 @@ import re
 import subprocess
 from pathlib import Path
 
-import hard
-import harness
-import place_load
-import ramslice_dev as dev
-from hard import Known
-from harness import MIB, PAGE, Memory
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import place_load
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import Known
+from ramlab.guest.harness import MIB, PAGE, Memory
 from test_hugetlb import GIGANTIC, pool, resize
 from test_placement import POLICIES, POLICY, Test
 

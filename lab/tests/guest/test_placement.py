@@ -10,11 +10,11 @@ import errno
 import resource
 import threading
 
-import hard
-import harness
-import place_load
-import ramslice_dev as dev
-from harness import MIB, PAGE, Memory
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import place_load
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, Memory
 
 POLICY = dev.SYSFS / "placement/policy"
 LOW = dev.SYSFS / "placement/low_slices"

@@ -10,11 +10,11 @@ import errno
 import os
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
-from hard import Known, Test, by_slice, page_flags, system_call
-from harness import MIB, PAGE, libc
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import Known, Test, by_slice, page_flags, system_call
+from ramlab.guest.harness import MIB, PAGE, libc
 
 MEMORY = Path("/sys/devices/system/memory")
 MADV_SOFT_OFFLINE = 101

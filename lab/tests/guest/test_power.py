@@ -13,9 +13,9 @@ import threading
 import time
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE, Memory
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, Memory
 
 # More than compaction leaves awake, in MiB.
 BURST = 250

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Nobody touches a slice that is off, whoever looks at memory; and each detector of that fires when somebody does.
 
-Wants lab/vm --holes and --disk, and slices of 16 MiB. The detectors: holes in the guest's memory (the driver
-ramslice_holes and lab/holes.py), the simulated controller's scrambling, and strict mode.
+Wants ramlab vm --holes and --disk, and slices of 16 MiB. The detectors: holes in the guest's memory (the driver
+ramslice_holes and lab/ramlab/vm/hole_punch_host.py), the simulated controller's scrambling, and strict mode.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ import subprocess
 import time
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE, Memory
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, Memory
 
 HOLES = Path("/sys/module/ramslice_holes/parameters")
 STRICT = dev.SYSFS / "strict"

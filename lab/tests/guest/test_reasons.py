@@ -20,10 +20,10 @@ import tempfile
 import threading
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
-from harness import MIB, PAGE, Child, Memory
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, Child, Memory
 
 KPF_LOCKED, KPF_LRU, KPF_WRITEBACK = 0, 5, 8
 SYNC_FILE_RANGE_WRITE = 2

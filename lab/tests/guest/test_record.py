@@ -16,9 +16,9 @@ import sys
 import unittest
 from pathlib import Path
 
-import harness
-import ramslice_dev as dev
-from harness import PAGE
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import PAGE
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 RESULTS = os.environ.get("RAMSLICE_RESULTS")
@@ -59,7 +59,7 @@ class Test(unittest.TestCase):
 class Recording(Test):
     WORK = """
 import json, subprocess, sys
-import harness, ramslice_dev as dev
+from ramlab.guest import harness, ramslice_dev as dev
 with dev.Device() as device:
     first = device.request("compact", flags=dev.IGNORE_BACKOFF)
     free = 4 * device.info().free_pages // 1024

@@ -10,8 +10,8 @@ import os
 import signal
 import subprocess
 
-import harness
-import ramslice_dev as dev
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
 import test_daemon
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")

@@ -19,7 +19,7 @@ import time
 import unittest
 from pathlib import Path
 
-import harness
+from ramlab.guest import harness
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 MEMORY = Path("/sys/devices/system/memory")

@@ -12,10 +12,10 @@ import signal
 import subprocess
 import time
 
-import harness
-import ramslice_dev as dev
-from harness import Memory
-from terminal import PATIENCE, PROGRAM, TopTest, program_pid
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import Memory
+from ramlab.guest.terminal import PATIENCE, PROGRAM, TopTest, program_pid
 
 
 class Top(TopTest):

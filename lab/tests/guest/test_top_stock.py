@@ -11,8 +11,8 @@ import re
 import signal
 import subprocess
 
-import harness
-from terminal import PROGRAM, TopTest, program_pid
+from ramlab.guest import harness
+from ramlab.guest.terminal import PROGRAM, TopTest, program_pid
 from test_stock import off, ramslice
 
 NOTE = "This kernel is without ramslice: only ramsliced (on) or `ramslice guard` wakes."

@@ -13,11 +13,11 @@ import re
 import tempfile
 from pathlib import Path
 
-import hard
-import harness
-import ramslice_dev as dev
-from hard import Known, Test
-from harness import MIB, PAGE
+from ramlab.guest import hard
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.hard import Known, Test
+from ramlab.guest.harness import MIB, PAGE
 
 POLICY = dev.SYSFS / "placement/policy"
 F_SETPIPE_SZ = 1031

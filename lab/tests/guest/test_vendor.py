@@ -14,7 +14,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import harness
+from ramlab.guest import harness
 from test_daemon import Daemon
 from test_stock import MEMORY, MIB, PROGRAM, blocks, off, ramslice
 

@@ -9,9 +9,9 @@ import ctypes
 import os
 import unittest
 
-import harness
-import ramslice_dev as dev
-from harness import PAGE, Child, Memory
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import PAGE, Child, Memory
 
 MEMINFO_NODE = "/sys/devices/system/node/node{}/meminfo"
 

@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from benchmarks import energy, entries, flame, governor, programs, slices, stats
+from ramlab.bench import energy, entries, flame, governor, programs, slices, stats
 
 ENTRY = {"name": "x", "value": 0.6, "ci95": [0.59, 0.61], "n": 10, "source": "run", "kernel": {"plain": {"code": "now"}},
          "equivalence": {"margin": 0.01, "p": 0.01}}
@@ -70,7 +70,7 @@ class Statistics(unittest.TestCase):
         self.assertLess(low, found)
 
 
-@mock.patch("benchmarks.slices.images_of", lambda *flavours: {})
+@mock.patch("ramlab.bench.slices.images_of", lambda *flavours: {})
 class Samples(unittest.TestCase):
     """Boots of which each has figures about its own number."""
 
@@ -96,7 +96,7 @@ class Samples(unittest.TestCase):
                 numbers.setdefault(boot.arm, []).append(number)
             return {arm: list(map(self.figures, mine)) for arm, mine in numbers.items()}
 
-        with mock.patch("benchmarks.machines.run", run):
+        with mock.patch("ramlab.bench.machines.run", run):
             new, _ = slices.PARTS[part](mock.Mock(quick=False, jobs=1, seed=1))
         return new, numbers
 
@@ -116,7 +116,7 @@ class Samples(unittest.TestCase):
         self.assertEqual(self.entries("tlb")[0][0]["beside"]["folios in a list"], 128)
 
 
-@mock.patch("benchmarks.machines.code", lambda flavour: "now")
+@mock.patch("ramlab.bench.machines.code", lambda flavour: "now")
 class Judgement(unittest.TestCase):
     def judge(self, goal=None, **changes):
         return entries.judge(ENTRY | changes, GOAL | (goal or {}))
@@ -137,14 +137,14 @@ class Judgement(unittest.TestCase):
         self.assertEqual(self.judge(kernel={"plain": {"code": None}}), "stale")
 
     def test_stale_if_policies_decide_otherwise_where_they_decide_anything(self):
-        with mock.patch("benchmarks.machines.placement", lambda flavour: "now"):
+        with mock.patch("ramlab.bench.machines.placement", lambda flavour: "now"):
             for suite, there, verdict in (("placement", "now", "true"), ("placement", "then", "stale"), ("placement", None, "stale"),
                                           ("slices", "then", "true")):
                 entry = ENTRY | {"kernel": {"plain": {"code": "now", "placement": there}}}
                 self.assertEqual(entries.judge(entry, GOAL, suite), verdict)
             self.assertEqual(entries.judge(ENTRY, GOAL, "placement"), "stale")
 
-    @mock.patch("benchmarks.programs.codes", lambda: dict.fromkeys(programs.PROGRAMS, "now"))
+    @mock.patch("ramlab.bench.programs.codes", lambda: dict.fromkeys(programs.PROGRAMS, "now"))
     def test_stale_if_the_program_is_another_or_unknown(self):
         for name, program in (("governor-share", "ramslice sim"), ("sim-6t", "ramslice sim"), ("daemon-on", "ramsliced"),
                               ("price-rank-counted", "ramslice calibrate")):
@@ -165,7 +165,7 @@ class Judgement(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, \
                 mock.patch.object(entries, "path", lambda suite, kept=False: Path(folder) / f"{suite}-{kept}.json"):
             for name in ("governor-cap", "fork-on"):
-                entries.store("x", [{"name": name, "value": 0.5, "n": 1}], {}, "lab/bench x", 7)
+                entries.store("x", [{"name": name, "value": 0.5, "n": 1}], {}, "ramlab bench x", 7)
             for kept in (False, True):
                 found = entries.load("x", kept)
                 self.assertEqual(found["governor-cap"]["programs"], {"ramslice sim": programs.codes()["ramslice sim"]})
@@ -186,7 +186,7 @@ class Judgement(unittest.TestCase):
                 path.write_text(f"<svg></svg>{text}\n")
                 self.assertEqual(flame.stale("now", Path(folder)), found)
         table = io.StringIO()
-        with mock.patch("benchmarks.flame.stale", lambda code: [path.name] if code == "now" else []):
+        with mock.patch("ramlab.bench.flame.stale", lambda code: [path.name] if code == "now" else []):
             for suites, told in (([], True), (["slices"], True), (["energy"], False)):
                 with contextlib.redirect_stdout(table):
                     entries.check(suites)

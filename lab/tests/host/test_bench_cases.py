@@ -9,9 +9,9 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from benchmarks import cases, entries
-from cases import made, sweep
-from common import ROOT
+from ramlab.bench import cases, entries
+from ramlab.cases import made, sweep
+from ramlab.common import ROOT
 
 
 def joules(low, high):
@@ -119,7 +119,7 @@ class Cases(unittest.TestCase):
             with kept(*runs, *ours):
                 self.assertEqual(cases.import_entry()[0]["value"], share)
 
-    @mock.patch("benchmarks.machines.code", lambda flavour: "now")
+    @mock.patch("ramlab.bench.machines.code", lambda flavour: "now")
     def test_above_means_the_whole_interval(self):
         entry = {"name": "x", "value": 1.0, "n": 3, "kernel": {"plain": {"code": "now"}}}
         for ci95, verdict in (([0.1, 2.0], "true"), ([-0.1, 2.0], "false"), ([0.0, 2.0], "false")):

@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from benchmarks import machines
+from ramlab.bench import machines
 
 # What tests replace
 CARRY_OUT = machines._carry_out
@@ -38,7 +38,7 @@ class Boots(unittest.TestCase):
             patch = mock.patch.object(machines, target, what)
             patch.start()
             self.addCleanup(patch.stop)
-        patch = mock.patch("benchmarks.programs.codes", lambda: {"ramsliced": self.program})
+        patch = mock.patch("ramlab.bench.programs.codes", lambda: {"ramsliced": self.program})
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -156,7 +156,7 @@ class Boots(unittest.TestCase):
     @contextlib.contextmanager
     def interrupted_after(self, nr):
         """Boots are real processes that last for long, in which the program is ended as soon as so many have begun."""
-        program = self.out / "lab/vm"
+        program = self.out / "bin/ramlab"
         program.parent.mkdir()
         program.write_text("#!/bin/sh\necho $$ >>'%s/pids'\nexec sleep 300\n" % self.out)
         program.chmod(0o755)
@@ -168,7 +168,7 @@ class Boots(unittest.TestCase):
                 time.sleep(0.01)
             raise Interrupted
 
-        with mock.patch.object(machines, "_carry_out", CARRY_OUT), mock.patch.object(machines, "ROOT", self.out), \
+        with mock.patch.object(machines, "_carry_out", CARRY_OUT), mock.patch.object(machines, "RAMLAB", self.out / "bin/ramlab"), \
                 mock.patch.object(machines, "identity", lambda *_: "one"), mock.patch("concurrent.futures.as_completed", end):
             yield
         self.assertLess(time.monotonic() - began, 60, "it waited for their own end")

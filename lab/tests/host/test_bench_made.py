@@ -4,8 +4,6 @@
 import argparse
 import contextlib
 import copy
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
@@ -14,20 +12,17 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from benchmarks import cases, entries, machines, programs
-from cases import made, prepared, table
-from common import ROOT
+from ramlab.bench import cases, entries, machines, programs
+from ramlab.cases import command, made, prepared, table
+from ramlab.common import ROOT
 
 FACTOR = {"low": 4.00001, "high": 5.00001, "native_machine": "one", "command": "it"}
 KEYS = {"seed": 1, "scale": "full", "start": "fresh", "setting": "ours"}
 
 
 def lab_case():
-    """lab/case as a module."""
-    loader = importlib.machinery.SourceFileLoader("lab_case", str(ROOT / "lab/case"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("lab_case", loader))
-    loader.exec_module(module)
-    return module
+    """The command's module."""
+    return command
 
 
 def run(**changes):
@@ -127,14 +122,14 @@ class Made(unittest.TestCase):
         self.assertEqual(entries.judge(entry, goal), "stale")
 
     def test_with_the_native_time_stands_where_it_was_taken(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch("cases.subprocess.run"), \
-                mock.patch("cases.processor", lambda: "one"), contextlib.redirect_stdout(io.StringIO()):
+        with tempfile.TemporaryDirectory() as folder, mock.patch("ramlab.cases.subprocess.run"), \
+                mock.patch("ramlab.cases.processor", lambda: "one"), contextlib.redirect_stdout(io.StringIO()):
             home = prepared(Path(folder) / "compile-tiny-x", lambda disk, _: ({"native_cpu_s": [1.0]}, 1))
             self.assertEqual(json.loads((home / "expected.json").read_text()), {"native_cpu_s": [1.0], "native_machine": "one"})
 
 
 class ToDo(unittest.TestCase):
-    """Which runs lab/case does."""
+    """Which runs ramlab case does."""
 
     def to_do(self, document, resume=True, again=False, starts=("fresh",)):
         """Settings of the runs to do, what was told, and why it refused."""

@@ -5,7 +5,7 @@ import argparse
 import unittest
 from unittest import mock
 
-from benchmarks import placement
+from ramlab.bench import placement
 
 
 def left(seed, spoilt=10, c=0.9, removable=4):
@@ -14,7 +14,7 @@ def left(seed, spoilt=10, c=0.9, removable=4):
             "slices_unmovable_least_ever": 8, "migrated_per_slice": 0.1, "pgsteal_": 7, "sections": 16, "sections_removable": removable}
 
 
-@mock.patch("benchmarks.placement.images_of", lambda *flavours: {})
+@mock.patch("ramlab.bench.placement.images_of", lambda *flavours: {})
 class Placement(unittest.TestCase):
     def entries(self):
         """Entries by name, and the boots behind them."""
@@ -29,7 +29,7 @@ class Placement(unittest.TestCase):
                 found.setdefault(boot.arm, []).append(left(seed, spoilt=5 + seed % 7 if better else 15, removable=6 if better else 4))
             return found
 
-        with mock.patch("benchmarks.machines.run", run):
+        with mock.patch("ramlab.bench.machines.run", run):
             new, _ = placement.mixture(argparse.Namespace(quick=False, jobs=1, seed=1, resume=False))
         return {entry["name"]: entry for entry in new}, boots
 
@@ -73,7 +73,7 @@ class Placement(unittest.TestCase):
                 found.setdefault(boot.arm, []).append(states)
             return found
 
-        with mock.patch("benchmarks.machines.run", run):
+        with mock.patch("ramlab.bench.machines.run", run):
             new, _ = placement.alloc(argparse.Namespace(quick=False, jobs=1, seed=1, resume=False))
         mean, worst = new
         self.assertEqual((mean["name"], worst["name"]), ("alloc-mean", "alloc-worst"))

@@ -3,18 +3,13 @@
 
 import argparse
 import datetime
-import importlib.machinery
-import importlib.util
 import json
 import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
 
-PROGRAM = str(Path(__file__).with_name("soak"))
-soak = importlib.util.module_from_spec(
-    importlib.util.spec_from_loader("soak", importlib.machinery.SourceFileLoader("soak", PROGRAM)))
-soak.__loader__.exec_module(soak)
+from ramlab import soak
 
 
 class Kept(unittest.TestCase):

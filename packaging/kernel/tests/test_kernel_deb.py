@@ -2,8 +2,6 @@
 """Kernel packages: what is lost of Debian's configuration is named, and what a build takes is told before it begins."""
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
@@ -17,14 +15,11 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-import progress
-from kernel_source import git
+from ramlab.kernel import build as lab
+from ramlab.kernel import progress
+from ramlab.kernel.source import git
 
-PROGRAM = str(Path(__file__).with_name("kernel-deb"))
-kernel_deb = importlib.util.module_from_spec(
-    importlib.util.spec_from_loader("kernel_deb", importlib.machinery.SourceFileLoader("kernel_deb", PROGRAM)))
-kernel_deb.__loader__.exec_module(kernel_deb)
-lab = kernel_deb.lab_kernel()
+import kernel_deb
 
 
 class Configuration(unittest.TestCase):

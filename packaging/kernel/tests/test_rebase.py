@@ -3,8 +3,6 @@
 
 import contextlib
 import hashlib
-import importlib.machinery
-import importlib.util
 import io
 import os
 import shutil
@@ -14,12 +12,9 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-import kernel_source
+from ramlab.kernel import source as kernel_source
 
-PROGRAM = str(Path(__file__).with_name("rebase"))
-rebase = importlib.util.module_from_spec(
-    importlib.util.spec_from_loader("rebase", importlib.machinery.SourceFileLoader("rebase", PROGRAM)))
-rebase.__loader__.exec_module(rebase)
+import rebase
 
 LOCK = "# why\npackage = linux-source-6.12\nversion = 6.12.1-1\nlinux = 6.12.1\nsha256 = aa\n"
 
