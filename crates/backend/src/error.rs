@@ -80,7 +80,7 @@ pub enum Error {
     AbiVersion {
         /// The kernel's version.
         kernel: u32,
-        /// The version of [`crate::uapi`].
+        /// The version of [`crate::patched::uapi`].
         tool: u32,
         /// The older side.
         which: &'static str,

@@ -5,26 +5,14 @@
 //! All implement [`ramslice_types::Backend`]. The layout of the kernel's structures is in [`uapi`], which a
 //! test compares with the C header; unsafe code is confined to [`sys`].
 
-mod backend;
-mod clock;
-mod contents;
-mod convert;
-mod device;
 mod error;
 mod hotplug;
-mod names;
-mod open;
-mod page_owner;
-mod paths;
-mod powercap;
+mod open_backend;
+mod patched;
+mod readers;
 mod replay;
 pub mod sys;
-mod sysfs;
-pub mod uapi;
-mod work;
 
-pub use backend::KernelBackend;
-pub use clock::Processor;
 pub use error::{Access, Error, ReplayError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::Fake;
@@ -32,7 +20,7 @@ pub use hotplug::{
     Guard, HotplugBackend, Loss, Margins, Pressure, Room, STALL_FLOORS, Size, WokenBy,
     keeps_reserves,
 };
-pub use open::{Way, open};
-pub use paths::Paths;
-pub use powercap::{PowerDomain, power_domains};
+pub use open_backend::{Way, open};
+pub use patched::{KernelBackend, uapi};
+pub use readers::{Paths, PowerDomain, Processor, power_domains};
 pub use replay::ReplayBackend;

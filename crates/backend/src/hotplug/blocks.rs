@@ -60,7 +60,11 @@ pub(super) fn read(system: &dyn System) -> Result<BTreeMap<u64, Block>, Error> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => {
                 let path = system.path(&file(number, "state"));
-                return Err(crate::sysfs::failed(path, crate::error::Access::Read, source));
+                return Err(crate::readers::sysfs::failed(
+                    path,
+                    crate::error::Access::Read,
+                    source,
+                ));
             }
         }
     }

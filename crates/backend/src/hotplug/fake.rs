@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::HotplugBackend;
 use super::page::bit;
 use super::system::{Held, STATE, System};
-use crate::paths::Paths;
+use crate::readers::Paths;
 
 /// Pages of a block: 64 MiB.
 pub(super) const BLOCK: u64 = 16_384;

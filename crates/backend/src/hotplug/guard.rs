@@ -17,7 +17,7 @@ use super::margin::{Margins, Place, Short};
 use super::store::Store;
 use super::{HotplugBackend, look, request};
 use crate::error::{Access, Error};
-use crate::sysfs::failed;
+use crate::readers::sysfs::failed;
 
 /// Tasks that waited for memory for 50 ms of a second: early, for waking takes its time.
 const TRIGGER: &[u8] = b"some 50000 1000000\0";
@@ -373,7 +373,7 @@ mod tests {
 
     use super::super::fake::Fake;
     use super::*;
-    use crate::paths::Paths;
+    use crate::readers::Paths;
 
     #[test]
     fn a_stall_that_met_another_request_is_not_forgotten() {

@@ -16,7 +16,7 @@ use super::store::Store;
 use super::system::System;
 use super::zones::{self, Room, ZoneInfo};
 use crate::error::{Access, Error};
-use crate::sysfs::failed;
+use crate::readers::sysfs::failed;
 
 const FLAGS: &str = "proc/kpageflags";
 const COUNTS: &str = "proc/kpagecount";

@@ -8,7 +8,7 @@
 //! A stock kernel does not wake blocks by itself: see [`Guard`].
 
 mod blocks;
-mod clock;
+mod cpu_frequency;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 mod guard;
@@ -45,9 +45,9 @@ pub use margin::{Loss, Margins, Size};
 pub use zones::{Room, keeps_reserves};
 
 use crate::error::Error;
-use crate::names::Names;
-use crate::page_owner;
-use crate::paths::Paths;
+use crate::readers::Paths;
+use crate::readers::names::Names;
+use crate::readers::page_owner;
 use look::{Look, Part};
 use margin::Place;
 use store::Store;
@@ -97,7 +97,7 @@ impl HotplugBackend {
         let block = blocks::block_bytes(&*system)?;
         let names = Names::new(&paths);
         let page = Bytes(rustix::param::page_size() as u64);
-        let clock_khz = clock::read(&*system);
+        let clock_khz = cpu_frequency::read(&*system);
         let (last, seen) = (Mutex::new(None), Mutex::new((0, Vec::new())));
         Ok(Self {
             system,

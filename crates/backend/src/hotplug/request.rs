@@ -20,8 +20,8 @@ use super::system::{Held, System};
 use super::zones::keeps_reserves;
 use super::{HotplugBackend, lock};
 use crate::error::{Access, Error};
+use crate::readers::sysfs::failed;
 use crate::sys::alarm;
-use crate::sysfs::failed;
 
 /// When a request gives up, unless it says otherwise: as the patched kernel's.
 const DEADLINE: Duration = Duration::from_mins(1);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::price::Changed;
 use super::system::{STATE, System};
 use crate::error::{Access, Error};
-use crate::sysfs::failed;
+use crate::readers::sysfs::failed;
 
 /// How long a slice is left alone after it failed once; doubled each time.
 const FIRST_BACKOFF: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::fake::{ANON, BLOCK, BLOCKS, Fake, remembered};
 use super::system::STATE;
 use super::{Guard, HotplugBackend};
-use crate::paths::Paths;
+use crate::readers::Paths;
 
 fn machine() -> (Fake, HotplugBackend) {
     let fake = Fake::new();

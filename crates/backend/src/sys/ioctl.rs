@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use rustix::ioctl::{Updater, ioctl, opcode};
 
-use crate::uapi;
+use crate::patched::uapi;
 
 /// Numbers without a size, as `_IO()` makes them: the size is in the structure.
 const INFO: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_INFO);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::patched::uapi;
 use crate::sys::ioctl;
-use crate::uapi;
 
 /// The calls that `/dev/ramslice` answers.
 pub(crate) trait Device: Send + Sync {

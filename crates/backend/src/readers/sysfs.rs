@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use tracing::debug;
 
 use crate::error::{Access, Error};
-use crate::paths::Paths;
+use crate::readers::Paths;
 
 /// Reads a number.
 pub(crate) fn read(paths: &Paths, name: &str) -> Result<u64, Error> {

@@ -5,10 +5,10 @@ use std::path::Path;
 use ramslice_types::{Backend, BackendError};
 use tracing::debug;
 
-use crate::backend::KernelBackend;
 use crate::error::Error;
 use crate::hotplug::HotplugBackend;
-use crate::paths::Paths;
+use crate::patched::KernelBackend;
+use crate::readers::Paths;
 
 /// A way to the running system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

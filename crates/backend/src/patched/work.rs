@@ -8,8 +8,8 @@ use ramslice_types::{Pages, Price, Work};
 use tracing::debug;
 
 use crate::error::{Access, Error};
-use crate::paths::Paths;
-use crate::sysfs::failed;
+use crate::readers::Paths;
+use crate::readers::sysfs::failed;
 
 /// Reads all of it. Root only, as debugfs is.
 pub(crate) fn read(paths: &Paths) -> Result<Work, Error> {

@@ -7,8 +7,8 @@ use std::path::Path;
 use tracing::debug;
 
 use crate::error::{Access, Error};
-use crate::paths::Paths;
-use crate::sysfs::failed;
+use crate::readers::Paths;
+use crate::readers::sysfs::failed;
 
 /// What one domain shows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use ramslice_types::{
 };
 
 use crate::error::Error;
-use crate::uapi;
+use crate::patched::uapi;
 
 /// A name that the kernel padded with NULs.
 fn text(bytes: &[u8]) -> String {

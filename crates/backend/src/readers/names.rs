@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use ramslice_types::{CgroupName, Contents, Detail, DeviceNumber, FileId, FileName};
 use tracing::debug;
 
-use crate::paths::Paths;
+use crate::readers::Paths;
 
 /// Finds names, and keeps those that cost a walk over all processes or all cgroups.
 pub(crate) struct Names {

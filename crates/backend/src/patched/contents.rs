@@ -5,9 +5,9 @@ use std::io;
 use ramslice_types::{Contents, Reason, SliceId, SliceState};
 use tracing::debug;
 
-use crate::convert;
-use crate::device::Device;
-use crate::uapi;
+use crate::patched::convert;
+use crate::patched::device::Device;
+use crate::patched::uapi;
 
 /// Runs per call: as many as the kernel tells at once.
 const RUNS: usize = 1024;

@@ -12,16 +12,16 @@ use ramslice_types::{
 use rustix::io::Errno;
 use tracing::debug;
 
-use crate::contents;
-use crate::convert;
-use crate::device::Device;
 use crate::error::{Access, Error};
-use crate::names::Names;
-use crate::page_owner;
-use crate::paths::Paths;
-use crate::sysfs;
-use crate::uapi;
-use crate::work;
+use crate::patched::contents;
+use crate::patched::convert;
+use crate::patched::device::Device;
+use crate::patched::uapi;
+use crate::patched::work;
+use crate::readers::Paths;
+use crate::readers::names::Names;
+use crate::readers::page_owner;
+use crate::readers::sysfs;
 
 /// How often a snapshot is tried again when the number of slices has changed meanwhile.
 const SNAPSHOT_TRIES: u32 = 8;

@@ -1,0 +1,10 @@
+//! The patched kernel: `/dev/ramslice`, its structures, and the counters it keeps of its work.
+
+mod backend;
+mod contents;
+mod convert;
+mod device;
+pub mod uapi;
+mod work;
+
+pub use backend::KernelBackend;

@@ -1,0 +1,12 @@
+//! Readers of the kernel's other files, which both backends use: sysfs, page_owner, powercap, and the names of what pages hold.
+
+pub(crate) mod names;
+pub(crate) mod page_owner;
+mod paths;
+mod powercap;
+mod processor;
+pub(crate) mod sysfs;
+
+pub use paths::Paths;
+pub use powercap::{PowerDomain, power_domains};
+pub use processor::Processor;
