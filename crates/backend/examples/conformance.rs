@@ -5,20 +5,20 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use ramslice_backend::{Way, open};
+use ramslice_backend::{BackendKind, open_backend};
 use ramslice_conformance::{Settings, check, rules};
 use ramslice_types::Pages;
 
 fn main() -> ExitCode {
-    let way = match std::env::args().nth(1).as_deref() {
-        Some("kernel") => Way::Kernel,
-        Some("stock") => Way::Stock,
+    let kind = match std::env::args().nth(1).as_deref() {
+        Some("kernel") => BackendKind::Patched,
+        Some("stock") => BackendKind::Stock,
         _ => {
             eprintln!("usage: conformance kernel|stock");
             return ExitCode::from(2);
         }
     };
-    let backend = match open(Path::new("/"), Some(way)) {
+    let backend = match open_backend(Path::new("/"), Some(kind)) {
         Ok(backend) => backend,
         Err(error) => {
             eprintln!("conformance: {error}");

@@ -1,6 +1,6 @@
 //! The sole reader and writer of ramslice's kernel files.
 //!
-//! [`KernelBackend`] speaks to `/dev/ramslice` and `/sys/kernel/mm/ramslice`; [`HotplugBackend`] does the same on a
+//! [`PatchedBackend`] speaks to `/dev/ramslice` and `/sys/kernel/mm/ramslice`; [`HotplugBackend`] does the same on a
 //! kernel without ramslice, by memory hotplug; [`ReplayBackend`] answers from a file saved by `ramslice status --json`.
 //! All implement [`ramslice_types::Backend`]. The layout of the kernel's structures is in [`uapi`], which a
 //! test compares with the C header; unsafe code is confined to [`sys`].
@@ -20,7 +20,7 @@ pub use hotplug::{
     Guard, HotplugBackend, Loss, Margins, Pressure, Room, STALL_FLOORS, Size, WokenBy,
     keeps_reserves,
 };
-pub use open_backend::{Way, open};
-pub use patched::{KernelBackend, uapi};
+pub use open_backend::{BackendKind, open_backend};
+pub use patched::{PatchedBackend, uapi};
 pub use readers::{Paths, PowerDomain, Processor, power_domains};
 pub use replay::ReplayBackend;

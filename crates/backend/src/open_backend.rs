@@ -1,4 +1,4 @@
-//! Which way to the running system: the patched kernel's if it is there, else memory hotplug.
+//! Opens the running system: the patched kernel if it is there, memory hotplug otherwise.
 
 use std::path::Path;
 
@@ -7,26 +7,30 @@ use tracing::debug;
 
 use crate::error::Error;
 use crate::hotplug::HotplugBackend;
-use crate::patched::KernelBackend;
+use crate::patched::PatchedBackend;
 use crate::readers::Paths;
 
-/// A way to the running system.
+/// The kind of kernel that a backend drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum BackendKind {
     /// `/dev/ramslice` of a kernel with the ramslice series.
-    Kernel,
+    Patched,
     /// Memory hotplug of any kernel.
     Stock,
 }
 
-/// Opens the system below `root`; without a `way`, whichever is there, the patched kernel's first.
+/// Opens the system below `root`. Without a `kind`, the patched kernel is tried before hotplug.
 ///
-/// A kernel that has ramslice is never gone around: switched off, or not permitted, it stays an error.
-pub fn open(root: &Path, way: Option<Way>) -> Result<Box<dyn Backend>, BackendError> {
-    Ok(match way {
-        Some(Way::Kernel) => Box::new(KernelBackend::open_at(Paths::under(root))?),
-        Some(Way::Stock) => Box::new(HotplugBackend::open_at(root)?),
-        None => match KernelBackend::open_at(Paths::under(root)) {
+/// Where the kernel has ramslice, hotplug is never used instead: that ramslice is disabled, or that
+/// the caller may not use it, is an error.
+pub fn open_backend(
+    root: &Path,
+    kind: Option<BackendKind>,
+) -> Result<Box<dyn Backend>, BackendError> {
+    Ok(match kind {
+        Some(BackendKind::Patched) => Box::new(PatchedBackend::open_at(Paths::under(root))?),
+        Some(BackendKind::Stock) => Box::new(HotplugBackend::open_at(root)?),
+        None => match PatchedBackend::open_at(Paths::under(root)) {
             Ok(backend) => Box::new(backend),
             Err(patched @ Error::NotSupported { .. }) => {
                 debug!(%patched, "trying memory hotplug");
@@ -52,9 +56,9 @@ mod tests {
     use ramslice_types::ErrorKind;
 
     #[test]
-    fn without_either_the_error_tells_of_both() {
+    fn without_either_the_error_names_both() {
         let root = tempfile::tempdir().unwrap();
-        let error = open(root.path(), None).err().unwrap();
+        let error = open_backend(root.path(), None).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let text = error.to_string();
         assert!(
@@ -64,20 +68,20 @@ mod tests {
     }
 
     #[test]
-    fn memory_blocks_are_taken_when_the_device_is_not_there_unless_the_other_way_is_asked_for() {
+    fn without_the_device_hotplug_is_used_unless_the_patched_kernel_is_asked_for() {
         let root = tempfile::tempdir().unwrap();
         let memory = root.path().join("sys/devices/system/memory");
         std::fs::create_dir_all(&memory).unwrap();
         std::fs::write(memory.join("block_size_bytes"), "8000000\n").unwrap();
-        assert_eq!(open(root.path(), None).unwrap().slice_bytes().unwrap().0, 128 << 20);
+        assert_eq!(open_backend(root.path(), None).unwrap().slice_bytes().unwrap().0, 128 << 20);
         assert_eq!(
-            open(root.path(), Some(Way::Kernel)).err().unwrap().kind(),
+            open_backend(root.path(), Some(BackendKind::Patched)).err().unwrap().kind(),
             ErrorKind::Unsupported
         );
     }
 
     #[test]
-    fn a_kernel_with_ramslice_switched_off_is_not_gone_around() {
+    fn a_kernel_with_ramslice_disabled_is_not_driven_by_hotplug() {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in [
             ("sys/kernel/mm/ramslice/enabled", "0\n"),
@@ -87,6 +91,6 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        assert_eq!(open(root.path(), None).err().unwrap().kind(), ErrorKind::Disabled);
+        assert_eq!(open_backend(root.path(), None).err().unwrap().kind(), ErrorKind::Disabled);
     }
 }

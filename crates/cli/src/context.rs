@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
-use ramslice_backend::{ReplayBackend, Way};
+use ramslice_backend::{BackendKind, ReplayBackend};
 use ramslice_record::{ReadError, Recording};
 use ramslice_types::{Backend, BackendError, ErrorKind, SCHEMA_VERSION};
 use serde::Serialize;
@@ -50,15 +50,15 @@ impl Context {
                 Box::new(ReplayBackend::with_work(machine, work))
             }
             Some(path) => Box::new(ReplayBackend::open(path).map_err(BackendError::from)?),
-            None => ramslice_backend::open(Path::new("/"), self.way())?,
+            None => ramslice_backend::open_backend(Path::new("/"), self.way())?,
         })
     }
 
     /// The way that --backend forces.
-    pub(crate) fn way(&self) -> Option<Way> {
+    pub(crate) fn way(&self) -> Option<BackendKind> {
         self.global.backend.map(|which| match which {
-            Which::Kernel => Way::Kernel,
-            Which::Stock => Way::Stock,
+            Which::Kernel => BackendKind::Patched,
+            Which::Stock => BackendKind::Stock,
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ramslice_backend::{HotplugBackend, Way};
+use ramslice_backend::{BackendKind, HotplugBackend};
 use ramslice_types::{Backend, BackendError};
 
 use crate::engine::STOCK;
@@ -44,13 +44,15 @@ pub fn open(settings: &Settings, goes_on: &GoesOn) -> Result<Opened, BackendErro
         })
     };
     let kernel = |way| {
-        let backend = ramslice_backend::open(Path::new("/"), way)?;
+        let backend = ramslice_backend::open_backend(Path::new("/"), way)?;
         Ok(Opened { backend: Arc::from(backend), way: "kernel", guarded: None })
     };
     match settings.backend {
-        Which::Kernel => kernel(Some(Way::Kernel)),
+        Which::Kernel => kernel(Some(BackendKind::Patched)),
         Which::Stock => stock(),
-        Which::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => kernel(Some(Way::Kernel)),
+        Which::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => {
+            kernel(Some(BackendKind::Patched))
+        }
         // If there is neither, the second error tells of both.
         Which::Auto => stock().or_else(|_| kernel(None)),
     }

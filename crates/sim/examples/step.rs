@@ -9,7 +9,7 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ramslice_backend::{Way, open};
+use ramslice_backend::{BackendKind, open_backend};
 use ramslice_energy::builtin;
 use ramslice_policy::{
     AnyPolicy, Config, Economics, Event, Observation, Policy, Row, Totals, WakeCause,
@@ -60,7 +60,7 @@ fn drain(backend: &dyn Backend) -> Result<(), Failure> {
 }
 
 fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
-    let backend = open(Path::new("/"), Some(Way::Kernel))?;
+    let backend = open_backend(Path::new("/"), Some(BackendKind::Patched))?;
     let backend = &*backend;
     let config = Config::parse(&std::fs::read_to_string(policy)?, &policy.display().to_string())?;
     let info = backend.info()?;

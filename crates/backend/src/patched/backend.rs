@@ -30,7 +30,7 @@ const SNAPSHOT_TRIES: u32 = 8;
 ///
 /// The device is opened for reading; a request opens it for writing, so that looking needs
 /// no more than the permission to look.
-pub struct KernelBackend {
+pub struct PatchedBackend {
     paths: Paths,
     device: Box<dyn Device>,
     pageblock_bytes: Bytes,
@@ -39,7 +39,7 @@ pub struct KernelBackend {
     names: Names,
 }
 
-impl KernelBackend {
+impl PatchedBackend {
     /// The running system's.
     pub fn open() -> Result<Self, Error> {
         Self::open_at(Paths::system())
@@ -135,7 +135,7 @@ impl KernelBackend {
     }
 }
 
-impl Backend for KernelBackend {
+impl Backend for PatchedBackend {
     fn info(&self) -> Result<Info, BackendError> {
         Ok(convert::info(&self.raw_info()?, self.clock_khz))
     }

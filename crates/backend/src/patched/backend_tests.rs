@@ -99,10 +99,10 @@ fn tree() -> (TempDir, Paths) {
     (dir, paths)
 }
 
-fn with_fake(fake: Fake) -> (TempDir, std::sync::Arc<Fake>, Result<KernelBackend, Error>) {
+fn with_fake(fake: Fake) -> (TempDir, std::sync::Arc<Fake>, Result<PatchedBackend, Error>) {
     let (dir, paths) = tree();
     let fake = std::sync::Arc::new(Fake { abi_version: fake.abi_version.max(1), ..fake });
-    let backend = KernelBackend::with_device(paths, Box::new(fake.clone()));
+    let backend = PatchedBackend::with_device(paths, Box::new(fake.clone()));
     (dir, fake, backend)
 }
 
@@ -113,18 +113,18 @@ fn row(id: u32, state: u8) -> uapi::SliceInfo {
 #[test]
 fn a_kernel_without_ramslice_is_told_from_one_with_it_off() {
     let (_dir, paths) = tree();
-    let error = KernelBackend::open_at(paths.clone()).err().unwrap();
+    let error = PatchedBackend::open_at(paths.clone()).err().unwrap();
     assert!(matches!(error, Error::NotSupported { .. }), "{error}");
     assert!(error.to_string().contains("make shell") && !error.to_string().contains('\n'));
 
     fs::create_dir_all(&paths.sysfs).unwrap();
     fs::write(paths.sysfs.join("enabled"), "0\n").unwrap();
-    let error = KernelBackend::open_at(paths.clone()).err().unwrap();
+    let error = PatchedBackend::open_at(paths.clone()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Disabled);
     assert!(error.to_string().contains("ramslice=off"), "{error}");
 
     fs::write(paths.sysfs.join("enabled"), "1\n").unwrap();
-    let error = KernelBackend::open_at(paths).err().unwrap();
+    let error = PatchedBackend::open_at(paths).err().unwrap();
     assert!(matches!(error, Error::NoDevice { .. }), "{error}");
 }
 
@@ -137,7 +137,7 @@ fn the_clock_of_measured_prices_is_the_kernels_where_it_tells() {
             fs::write(paths.sysfs.join("clock_khz"), text).unwrap();
         }
         let fake = std::sync::Arc::new(Fake { abi_version: 1, ..Fake::default() });
-        KernelBackend::with_device(paths, Box::new(fake)).unwrap().info().unwrap().clock_khz
+        PatchedBackend::with_device(paths, Box::new(fake)).unwrap().info().unwrap().clock_khz
     };
     assert_eq!((clock(Some("2095078\n")), clock(None)), (Some(2_095_078), None));
 }
@@ -147,7 +147,7 @@ fn a_file_that_is_no_device_is_an_error_with_its_path() {
     let (_dir, paths) = tree();
     fs::create_dir_all(paths.device.parent().unwrap()).unwrap();
     fs::write(&paths.device, "").unwrap();
-    let error = KernelBackend::open_at(paths.clone()).err().unwrap();
+    let error = PatchedBackend::open_at(paths.clone()).err().unwrap();
     assert!(error.to_string().contains(paths.device.to_str().unwrap()), "{error}");
 }
 

@@ -7,4 +7,4 @@ mod device;
 pub mod uapi;
 mod work;
 
-pub use backend::KernelBackend;
+pub use backend::PatchedBackend;

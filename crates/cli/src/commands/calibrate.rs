@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use ramslice_backend::KernelBackend;
+use ramslice_backend::PatchedBackend;
 use ramslice_calibrate::{
     Coefficients, Conditions, Drift, DriftSettings, DriftState, Report, Samples, SamplesFile,
     check_conditions, check_everyday, check_refit, check_samples, everyday, report,
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let (samples, backend) = match context.saved() {
         Some(path) => (load(path)?, None),
         None => {
-            let backend = KernelBackend::open().map_err(BackendError::from)?;
+            let backend = PatchedBackend::open().map_err(BackendError::from)?;
             (measure(args, &backend, context)?, Some(backend))
         }
     };
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     if args.install && worse.is_none() {
         match &backend {
             Some(backend) => install(backend, &parameters)?,
-            None => install(&KernelBackend::open().map_err(BackendError::from)?, &parameters)?,
+            None => install(&PatchedBackend::open().map_err(BackendError::from)?, &parameters)?,
         }
     }
     let installed = args.install && worse.is_none();

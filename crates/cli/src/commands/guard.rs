@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ramslice_backend::sys::Interrupt;
-use ramslice_backend::{Guard, HotplugBackend, Pressure, Way, WokenBy};
+use ramslice_backend::{BackendKind, Guard, HotplugBackend, Pressure, WokenBy};
 use ramslice_types::{BackendError, Bytes, ErrorKind, Outcome, parse_bytes, parse_duration};
 use serde::Serialize;
 use tracing::warn;
@@ -52,7 +52,10 @@ struct Body<'a> {
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    if context.saved().is_some() || context.way() == Some(Way::Kernel) || has_ramslice(context) {
+    if context.saved().is_some()
+        || context.way() == Some(BackendKind::Patched)
+        || has_ramslice(context)
+    {
         let message = "only a stock kernel needs a guard: one with ramslice wakes slices by itself";
         return Err(BackendError::new(ErrorKind::Unsupported, message).into());
     }
