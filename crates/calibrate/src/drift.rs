@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::coefficients::Coefficients;
 use crate::fit::{FitError, Fitted, refit, typical_factor};
-use crate::model::Coefficients;
 use crate::sample::Sample;
 
 /// When it speaks up.

@@ -10,9 +10,9 @@ use ramslice_types::Random;
 use thiserror::Error;
 
 use crate::bootstrap::{Interval, interval};
-use crate::model::{Coefficients, TERMS, row};
+use crate::coefficients::{Coefficients, TERMS, row};
+use crate::least_squares::{Bound, Problem};
 use crate::sample::{Operations, Sample};
-use crate::solve::{Bound, Problem};
 
 /// A model could not be fitted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -9,22 +9,22 @@
 //! only adds up joules.
 
 mod bootstrap;
+mod coefficients;
 mod drift;
 mod fit;
-mod judge;
-mod model;
-mod refuse;
+mod least_squares;
+mod model_quality;
+mod preconditions;
 mod report;
 mod sample;
 mod slopes;
-mod solve;
 
 pub use bootstrap::Interval;
+pub use coefficients::{Coefficients, TERMS, thesis};
 pub use drift::{Drift, DriftMemory, DriftState, Settings as DriftSettings};
 pub use fit::{FitError, Fitted, fit, intervals, least_squares, refit, refit_intervals};
-pub use judge::{Judgement, REGRET_SHARES, judge, quantile, rank_correlation, regret};
-pub use model::{Coefficients, TERMS, thesis};
-pub use refuse::{
+pub use model_quality::{Judgement, REGRET_SHARES, judge, quantile, rank_correlation, regret};
+pub use preconditions::{
     Conditions, LEAST, Refusal, check_conditions, check_everyday, check_refit, check_samples,
     check_steady, noise,
 };

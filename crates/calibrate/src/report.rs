@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::bootstrap::Interval;
+use crate::coefficients::{Coefficients, TERMS, thesis};
 use crate::fit::{FitError, fit, intervals, least_squares, refit, refit_intervals};
-use crate::judge::{Judgement, judge};
-use crate::model::{Coefficients, TERMS, thesis};
+use crate::model_quality::{Judgement, judge};
 use crate::sample::{Sample, Samples};
 use crate::slopes::slopes;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::Coefficients;
+use crate::coefficients::Coefficients;
 use crate::sample::{Experiment, Origin, Sample};
 
 /// What the thesis measured inside its kernel's search for destinations (Table 4.2, column A, from Table 4.1), which

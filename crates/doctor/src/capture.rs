@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::gather::{CPUINFO, DMI_TABLE, gather};
+use crate::read_inputs::{CPUINFO, DMI_TABLE, gather};
 use crate::root::{NOTES, NOTES_VERSION, Notes, Problem, Root, RootError, Seen};
 use crate::smbios::structures;
 

@@ -2,10 +2,10 @@
 
 use ramslice_types::Bytes;
 
+use crate::address_range::{Range, covered, merged};
 use crate::findings::{Findings, Gap, GapKind};
-use crate::gather::{DMI_TABLE, MEMINFO, MPST, SRAT, TELLS_MPST, TELLS_SMBIOS};
 use crate::interleave::sets;
-use crate::range::{Range, covered, merged};
+use crate::read_inputs::{DMI_TABLE, MEMINFO, MPST, SRAT, TELLS_MPST, TELLS_SMBIOS};
 
 /// Tables round sizes; a larger difference is a contradiction.
 const TOLERANCE: u64 = 64;

@@ -4,12 +4,12 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use crate::acpi::PowerNode;
+use crate::address_range::covered;
 use crate::checks::{domains, mapped_bytes};
 use crate::findings::{Findings, Virtual};
-use crate::gather::{DMI_TABLE, HMAT, MEMINFO, MPST, SRAT};
 use crate::interleave::sets;
 use crate::layout::{Group, Layout};
-use crate::range::covered;
+use crate::read_inputs::{DMI_TABLE, HMAT, MEMINFO, MPST, SRAT};
 use crate::smbios::MemoryDevice;
 
 /// One line.

@@ -4,7 +4,7 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use crate::acpi::{Hmat, Mpst, Srat};
-use crate::range::Range;
+use crate::address_range::Range;
 use crate::root::Problem;
 use crate::smbios::{DramKind, Smbios};
 

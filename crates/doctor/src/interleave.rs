@@ -5,8 +5,8 @@
 
 use ramslice_types::Bytes;
 
+use crate::address_range::{Range, merged};
 use crate::findings::Findings;
-use crate::range::{Range, merged};
 use crate::smbios::MemoryDevice;
 
 /// Modules that share their addresses; alone if they share them with nobody.

@@ -3,13 +3,13 @@
 use ramslice_types::Bytes;
 use serde::Serialize;
 
+use crate::address_range::{Range, covered};
 use crate::checks::{
     cache_bytes, cxl_bytes, domains, has_cache, mapped_bytes, module_bytes, set_aside_bytes,
 };
 use crate::findings::{Findings, Gap, GapKind};
-use crate::gather::{DMI_TABLE, TELLS_SMBIOS};
 use crate::interleave::{Set, sets};
-use crate::range::{Range, covered};
+use crate::read_inputs::{DMI_TABLE, TELLS_SMBIOS};
 use crate::smbios::{DramKind, MemoryDevice};
 
 /// Ranks of a module that does not tell: more than any module has for itself.

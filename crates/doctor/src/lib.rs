@@ -5,26 +5,27 @@
 //! contradictory; and a [`Verdict`], a pure function of the findings. [`examine`] is all of them.
 
 pub mod acpi;
-pub mod bytes;
+mod address_range;
 mod capture;
 mod checks;
 mod evidence;
 mod findings;
-mod gather;
+mod gap_severity;
 mod interleave;
 mod layout;
-mod machine;
-mod range;
+mod platform;
+mod power_rate;
+mod read_inputs;
 mod root;
-mod saving;
 mod slices;
 pub mod smbios;
 mod sysfs;
+pub mod table_fields;
 mod verdict;
-mod weigh;
 
 use serde::Serialize;
 
+pub use address_range::Range;
 pub use capture::{Captured, capture};
 pub use evidence::{Evidence, evidence};
 pub use findings::{
@@ -32,9 +33,8 @@ pub use findings::{
     Ramslice, Sign, Virtual, VirtualMachine,
 };
 pub use layout::{Group, Layout};
-pub use range::Range;
+pub use power_rate::{MwPerGib, MwPerGibError, Saving};
 pub use root::{Problem, Root, RootError};
-pub use saving::{MwPerGib, MwPerGibError, Saving};
 pub use slices::SliceAdvice;
 pub use verdict::{Interval, Kind, Verdict};
 
@@ -55,7 +55,7 @@ pub struct Report {
 
 /// Reads everything below `root` and concludes. With `rate`, also what it would save.
 pub fn examine(root: &Root, rate: Option<MwPerGib>) -> Report {
-    conclude(gather::gather(root), rate)
+    conclude(read_inputs::gather(root), rate)
 }
 
 /// Concludes from findings.
@@ -63,7 +63,7 @@ pub fn conclude(mut findings: Findings, rate: Option<MwPerGib>) -> Report {
     checks::check(&mut findings);
     let (verdict, layout) = verdict::verdict(&mut findings, rate);
     let mut gaps = std::mem::take(&mut findings.gaps);
-    weigh::weigh(&findings, &verdict, &mut gaps);
+    gap_severity::weigh(&findings, &verdict, &mut gaps);
     let evidence = evidence(&findings, &layout);
     Report { verdict, evidence, gaps, layout, findings }
 }

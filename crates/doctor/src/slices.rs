@@ -3,7 +3,7 @@
 use ramslice_types::Bytes;
 use serde::Serialize;
 
-use crate::range::{Range, merged};
+use crate::address_range::{Range, merged};
 
 /// Gaps smaller than this (as below 1 MiB) are no boundary between parts.
 const SMALL_GAP: u64 = 2 << 20;

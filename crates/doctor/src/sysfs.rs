@@ -2,10 +2,10 @@
 
 use ramslice_types::Bytes;
 
+use crate::address_range::{Range, merged};
 use crate::findings::{
     CxlMemory, DaxDevice, EdacModule, Findings, Gap, GapKind, Hotplug, Ramslice,
 };
-use crate::range::{Range, merged};
 use crate::root::{Problem, Root};
 use crate::smbios::DramKind;
 

@@ -4,10 +4,10 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use crate::acpi::{Mpst, PowerState};
+use crate::address_range::{Range, covered};
 use crate::findings::{Findings, Gap, GapKind, Virtual};
 use crate::layout::{Layout, layout};
-use crate::range::{Range, covered};
-use crate::saving::{MwPerGib, Saving};
+use crate::power_rate::{MwPerGib, Saving};
 use crate::slices::{DEFAULT_SLICE, SliceAdvice, advise};
 
 /// Of what kind the verdict is.

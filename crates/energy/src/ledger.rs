@@ -9,7 +9,7 @@ use ramslice_types::{Bytes, Info, Slice, SliceId, SliceState, Snapshot, Work};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ranges::Ranges;
+use crate::address_ranges::Ranges;
 
 /// A machine at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

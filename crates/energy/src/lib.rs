@@ -4,12 +4,12 @@
 //! machine, from wherever they come, and gives a [`Statement`]: joules invested, saved and net, each as an
 //! [`Interval`]. Nobody's seconds are real ones by themselves: see [`Clock`].
 
+mod address_ranges;
 mod clock;
 mod interval;
 mod ledger;
 mod meter;
 mod profile;
-mod ranges;
 mod statement;
 mod verdict;
 

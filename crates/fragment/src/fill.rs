@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use ramslice_types::{Bytes, Random};
 use rustix::fs::{Advice, fadvise, fstatfs};
 
-use crate::account::{Account, Bin, Pages3, Resident, Smaps, cached, count, kib};
 use crate::error::Error;
 use crate::mix::Mix;
+use crate::page_account::{Account, Bin, Pages3, Resident, Smaps, cached, count, kib};
 use crate::recipe::Amount;
 use crate::sys::{Area, Sharers};
 

@@ -8,15 +8,15 @@
 //!
 //! [`Fragmented::make`] does it, [`Account`] says what is really there. It runs on any Linux kernel.
 
-mod account;
 mod error;
 mod fill;
 pub mod mix;
+mod page_account;
 mod recipe;
 mod sys;
 
-pub use account::{Account, Bin, Pages3};
 pub use error::Error;
 pub use fill::{Fragmented, Plan, Step};
 pub use mix::{Mix, Probability};
+pub use page_account::{Account, Bin, Pages3};
 pub use recipe::{Amount, Recipe};

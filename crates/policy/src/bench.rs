@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use ramslice_types::{Bytes, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState};
 
-use crate::decide::{Decision, Policy};
+use crate::decision::{Decision, Policy};
 use crate::economics::Economics;
 use crate::model::{Account, Costs, Series, State};
-use crate::observe::{Event, Needs, Observation, Row, Totals, WakeCause};
+use crate::observation::{Event, Needs, Observation, Row, Totals, WakeCause};
 
 /// Pages of a slice.
 pub const SLICE_PAGES: Pages = Pages(512);

@@ -6,37 +6,37 @@
 //! [`model`] is the cost model in one dimension by which policies are judged, [`clairvoyant`] the most that anybody
 //! could earn in it, and [`bench`] runs a policy there.
 
-mod any;
+mod any_policy;
 pub mod bench;
 pub mod clairvoyant;
 mod config;
-mod decide;
+mod decision;
+mod decision_reason;
 mod economics;
 mod governor;
 pub mod model;
 mod never;
-mod observe;
+mod observation;
 mod periodic;
 mod repair;
 mod threshold;
 mod toml_text;
 mod tuning;
 mod watermarks;
-mod why;
 
-pub use any::{AnyPolicy, RestoreError, STATE_VERSION, Saved};
+pub use any_policy::{AnyPolicy, RestoreError, STATE_VERSION, Saved};
 pub use config::{Config, ConfigError, PolicyKind, UnknownPolicy};
-pub use decide::{Decision, Forecast, Policy};
+pub use decision::{Decision, Forecast, Policy};
+pub use decision_reason::Why;
 pub use economics::{Economics, EconomicsError};
 pub use governor::Governor;
 pub use never::Never;
-pub use observe::{Event, Needs, Observation, Row, Totals, WakeCause};
+pub use observation::{Event, Needs, Observation, Row, Totals, WakeCause};
 pub use periodic::Periodic;
 pub use repair::Repair;
 pub use threshold::Threshold;
 pub use tuning::{Tuned, tune};
 pub use watermarks::Watermarks;
-pub use why::Why;
 
 /// Settings of each policy.
 pub mod settings {

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::PolicyKind;
-use crate::decide::{Decision, Policy};
-use crate::observe::Observation;
-use crate::why::Why;
+use crate::decision::{Decision, Policy};
+use crate::decision_reason::Why;
+use crate::observation::Observation;
 
 /// The policy that every other one is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -6,9 +6,9 @@ use ramslice_types::{Budget, Op, Price, Request};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Periodic as Config, PolicyKind};
-use crate::decide::{Decision, Policy, compact, not_due};
-use crate::observe::Observation;
-use crate::why::Why;
+use crate::decision::{Decision, Policy, compact, not_due};
+use crate::decision_reason::Why;
+use crate::observation::Observation;
 
 /// `offline_batch` every so often.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

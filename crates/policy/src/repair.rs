@@ -29,9 +29,9 @@ use ramslice_types::{
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Candidates, PolicyKind, Repair as Config};
-use crate::decide::{Decision, Policy, not_due, offline, offline_empty};
-use crate::observe::{Event, Needs, Observation, Row, WakeCause};
-use crate::why::Why;
+use crate::decision::{Decision, Policy, not_due, offline, offline_empty};
+use crate::decision_reason::Why;
+use crate::observation::{Event, Needs, Observation, Row, WakeCause};
 
 /// A slice that failed rests for at most two to the power of this many periods.
 const MOST_REST: u32 = 6;

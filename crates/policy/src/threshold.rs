@@ -9,9 +9,9 @@ use ramslice_types::{Random, Ratio, Request, SliceId, SliceState};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{PolicyKind, Threshold as Config};
-use crate::decide::{Decision, Policy, not_due, offline, online};
-use crate::observe::{Needs, Observation, Row};
-use crate::why::Why;
+use crate::decision::{Decision, Policy, not_due, offline, online};
+use crate::decision_reason::Why;
+use crate::observation::{Needs, Observation, Row};
 
 /// Thresholds and chance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

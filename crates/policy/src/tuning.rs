@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::config::Watermarks;
 use crate::economics::Economics;
-use crate::observe::Totals;
+use crate::observation::Totals;
 
 /// The share of time-outs in which free memory above `FREE_LOW` outlasts what demand grows by.
 const CERTAIN: f64 = 0.99;

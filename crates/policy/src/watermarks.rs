@@ -13,9 +13,9 @@ use ramslice_types::{Bytes, Pages, Request, SliceState};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{PolicyKind, Watermarks as Config};
-use crate::decide::{Decision, Policy, not_due, offline, online};
-use crate::observe::{Needs, Observation};
-use crate::why::Why;
+use crate::decision::{Decision, Policy, not_due, offline, online};
+use crate::decision_reason::Why;
+use crate::observation::{Needs, Observation};
 
 /// The daemon of four watermarks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

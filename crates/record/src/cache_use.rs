@@ -8,7 +8,7 @@ use std::path::Path;
 use ramslice_types::{Info, SliceState, Snapshot};
 
 use crate::error::WriteError;
-use crate::rows::signed;
+use crate::tables::signed;
 
 /// Bits of `include/uapi/linux/kernel-page-flags.h`.
 const REFERENCED: u64 = 1 << 2;

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::row::Wall;
+use crate::schema::Wall;
 
 /// The same moment on two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,30 +9,30 @@
 //! [`Recorder`] writes, [`Recording`] reads and checks. Column names carry their unit; the
 //! columns of each table are the fields of its row type in [`rows`].
 
-mod about;
 mod cache_use;
+mod census_rows;
 mod clock;
-mod counting;
 mod error;
-mod figures;
+mod filesystem_usage;
 mod part;
+mod proc_statistics;
 mod reader;
 mod recorder;
+mod recording_info;
 mod replay;
-mod row;
-pub mod rows;
-mod stored;
+mod schema;
+pub mod tables;
 mod trace;
 mod writer;
 
-pub use about::{About, Ended, Platform};
 pub use clock::Clocks;
 pub use error::{ReadError, WriteError};
 pub use reader::{Findings, Located, Recording, Rows};
 pub use recorder::{EventsSource, MOST_PART_AGE, Options, Recorder, Sources, Summary};
+pub use recording_info::{About, Ended, Platform};
 pub use replay::Machines;
-pub use row::{Row, Wall};
-pub use rows::Table;
+pub use schema::{Row, Wall};
+pub use tables::Table;
 pub use writer::Batch;
 
 /// Version of the tables. Raised when a column goes or changes its meaning; readers skip columns

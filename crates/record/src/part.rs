@@ -12,10 +12,10 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use serde::Serialize;
 
-use crate::about::About;
 use crate::error::WriteError;
-use crate::row::{Row, schema};
-use crate::rows::Table;
+use crate::recording_info::About;
+use crate::schema::{Row, schema};
+use crate::tables::Table;
 
 /// What temporary names end with; readers look for `.parquet` alone.
 pub(crate) const TEMPORARY: &str = ".tmp";

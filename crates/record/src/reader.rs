@@ -18,11 +18,11 @@ use parquet::errors::ParquetError;
 use ramslice_types::{Machine, PageCensus, Work};
 use serde::Serialize;
 
-use crate::about::{About, Ended};
 use crate::error::ReadError;
 use crate::part;
-use crate::row::Row;
-use crate::rows::{Census, Event, Meminfo, Sample, Slice, Table, Vmstat, Zone, is_later};
+use crate::recording_info::{About, Ended};
+use crate::schema::Row;
+use crate::tables::{Census, Event, Meminfo, Sample, Slice, Table, Vmstat, Zone, is_later};
 use crate::{SCHEMA_VERSION, replay::Machines};
 
 /// By how much events of two CPUs may be out of order; they are counted.
@@ -579,7 +579,7 @@ impl OpenPart {
 
     /// The columns of the row type; those that are not there as nulls.
     fn wanted<R: Row>(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-        let schema: SchemaRef = crate::row::schema::<R>();
+        let schema: SchemaRef = crate::schema::schema::<R>();
         let column = |(field, at): (&FieldRef, &Option<usize>)| match at {
             Some(at) => Arc::clone(batch.column(*at)),
             None => new_null_array(field.data_type(), batch.num_rows()),
@@ -598,7 +598,7 @@ impl OpenPart {
 
     /// Files of other writers may have nulls where a row has a value.
     fn no_nulls<R: Row>(&self, batch: &RecordBatch) -> Result<(), ReadError> {
-        let wanted: SchemaRef = crate::row::schema::<R>();
+        let wanted: SchemaRef = crate::schema::schema::<R>();
         for (field, column) in wanted.fields().iter().zip(batch.columns()) {
             if !field.is_nullable()
                 && let Some(at) =

@@ -8,17 +8,17 @@ use ramslice_types::{Backend, Info, Machine, PriceParameter, SliceId, SliceState
 use rustix::fs::FlockOperation;
 use tracing::info;
 
-use crate::about::{About, Ended};
 use crate::cache_use;
+use crate::census_rows::{self, Due};
 use crate::clock::Clocks;
-use crate::counting::{self, Due};
 use crate::error::WriteError;
-use crate::figures;
+use crate::filesystem_usage;
 use crate::part;
+use crate::proc_statistics;
 use crate::reader::Recording;
-use crate::row::Word;
-use crate::rows::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone, signed};
-use crate::stored;
+use crate::recording_info::{About, Ended};
+use crate::schema::Word;
+use crate::tables::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone, signed};
 use crate::trace::Trace;
 use crate::writer::{Batch, Writer};
 
@@ -139,7 +139,7 @@ impl<'a> Recorder<'a> {
     ) -> Result<Self, WriteError> {
         let census = options.census.filter(|_| backend.is_some());
         if let (Some(_), Some(backend)) = (census, backend) {
-            counting::probe(backend)?;
+            census_rows::probe(backend)?;
         }
         let lock = claim(&options.dir, census.is_some())?;
         let mut about = About::of_system(&sources.root);
@@ -334,16 +334,18 @@ impl<'a> Recorder<'a> {
             seen = count.then(|| (backend, machine(info, zones, snapshot)));
         }
         if self.options.statistics {
-            batch.meminfo = Meminfo::of(figures::meminfo(&self.root.join("proc/meminfo"))?, &row);
-            batch.vmstat = Vmstat::of(figures::vmstat(&self.root.join("proc/vmstat"))?, &row);
-            row.stored_bytes = stored::bytes(&self.root);
+            batch.meminfo =
+                Meminfo::of(proc_statistics::meminfo(&self.root.join("proc/meminfo"))?, &row);
+            batch.vmstat =
+                Vmstat::of(proc_statistics::vmstat(&self.root.join("proc/vmstat"))?, &row);
+            row.stored_bytes = filesystem_usage::bytes(&self.root);
         }
         row.sampling_us = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
         row.missed_samples = std::mem::take(&mut self.missed_since);
         self.missed += row.missed_samples;
         if let Some((backend, machine)) = seen {
             let mut drained = Instant::now();
-            counting::take(backend, &machine, &mut batch, &mut row, || {
+            census_rows::take(backend, &machine, &mut batch, &mut row, || {
                 if drained.elapsed() >= BETWEEN {
                     drained = Instant::now();
                     self.drain()?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::error::ReadError;
 use crate::reader::{Located, Recording, Rows};
-use crate::rows::{Census, Sample, Slice, Zone};
+use crate::tables::{Census, Sample, Slice, Zone};
 
 /// The machine at each sample that has slices; see [`Recording::machines`].
 ///

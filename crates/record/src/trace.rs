@@ -12,8 +12,8 @@ use ramslice_types::SliceState;
 use tracing::{debug, warn};
 
 use crate::clock::Clocks;
-use crate::row::Word;
-use crate::rows::Event;
+use crate::schema::Word;
+use crate::tables::Event;
 
 /// The events that are recorded.
 const EVENTS: [&str; 6] = [
@@ -249,7 +249,7 @@ fn microseconds(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::{Row, Wall};
+    use crate::schema::{Row, Wall};
 
     fn parsed(line: &str) -> Event {
         let now = Clocks { boottime_us: 20_000_000, realtime: Wall(1_000_020_000_000) };

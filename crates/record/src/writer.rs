@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::about::{About, Ended};
 use crate::error::WriteError;
 use crate::part;
-use crate::rows::{Census, Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
+use crate::recording_info::{About, Ended};
+use crate::tables::{Census, Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
 
 /// Rows that wait to be written.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ impl Batch {
         self.made = [self.made, other.made].into_iter().flatten().min();
     }
 
-    /// One part of every table that the recording has, samples last: see [`crate::rows::Table`].
+    /// One part of every table that the recording has, samples last: see [`crate::tables::Table`].
     fn write(&self, dir: &Path, number: u32, about: &About) -> Result<(), WriteError> {
         part::write(dir, number, about, &self.slices)?;
         part::write(dir, number, about, &self.zones)?;

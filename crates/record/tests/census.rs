@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parts::{all, column, complaint, full_part, rewrite, rewrite_all, set};
 use ramslice_backend::ReplayBackend;
-use ramslice_record::rows::{Census, Sample, Zone};
+use ramslice_record::tables::{Census, Sample, Zone};
 use ramslice_record::{Options, Recorder, Recording, Sources, Table, WriteError};
 use ramslice_types::{
     Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, PageCensus, Price,

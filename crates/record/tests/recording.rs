@@ -12,7 +12,7 @@ use arrow_array::{ArrayRef, Int32Array};
 use arrow_schema::Field;
 use parts::{all, builder, column, complaint, full_part, rewrite, rewrite_all, set};
 use ramslice_backend::ReplayBackend;
-use ramslice_record::rows::{Event, Meminfo, Sample, Slice, Vmstat};
+use ramslice_record::tables::{Event, Meminfo, Sample, Slice, Vmstat};
 use ramslice_record::{Options, ReadError, Recorder, Recording, Sources, Table, WriteError};
 use ramslice_types::{Backend, Op, Pages, Request, SliceId, SliceState, Work};
 use tempfile::TempDir;

@@ -2,11 +2,11 @@
 
 use crate::chart::Look;
 use crate::csv::Csv;
-use crate::data::Runs;
 use crate::figures::{
     bitmaps, energy, footprint, fullness, kept_on, latency, net, occupation, operations, prices,
     repair, residuals, shares, slices, utilisation,
 };
+use crate::report_data::Runs;
 
 type Draw = Box<dyn Fn(Look) -> String>;
 

@@ -6,22 +6,22 @@
 
 mod chart;
 mod csv;
-mod data;
 mod figure;
 mod figures;
 mod page;
 pub mod palette;
 mod picture;
+mod report_data;
 mod scale;
 mod style;
 mod svg;
 #[cfg(test)]
 mod tests;
 
-pub use data::{
-    Attempt, Budget, Counted, Emptying, Energy, Latencies, Moment, Priced, Prices, Range, Recorded,
-    Runs, Source, Verdict,
-};
 pub use figure::{Figure, figures};
 pub use page::{Head, page};
 pub use picture::{PictureError, Renderer};
+pub use report_data::{
+    Attempt, Budget, Counted, Emptying, Energy, Latencies, Moment, Priced, Prices, Range, Recorded,
+    Runs, Source, Verdict,
+};

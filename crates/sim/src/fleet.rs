@@ -13,8 +13,8 @@ use ramslice_types::{Bytes, Joules, Random};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::books::{Books, Rates};
 use crate::config::{Config, ConfigError};
+use crate::energy_account::{Books, Rates};
 use crate::load::{InputError, Notes, Series, UsageLoad, UsageOptions};
 use crate::machine::Machine;
 use crate::parquet_out::Output;

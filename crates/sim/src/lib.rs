@@ -5,8 +5,8 @@
 //! Everything is decided by seeds: the same ones give the same results.
 
 mod backend;
-mod books;
 mod config;
+mod energy_account;
 pub mod fleet;
 pub mod load;
 mod machine;
@@ -16,7 +16,7 @@ mod run;
 pub mod tournament;
 
 pub use backend::SimBackend;
-pub use books::{ASSUMED_REFAULT, Books, Rates, RatesError};
 pub use config::{Config, ConfigError, Placement, ZoneConfig};
+pub use energy_account::{ASSUMED_REFAULT, Books, Rates, RatesError};
 pub use machine::{Change, Class, Machine, OwnerId, Prices, Stats};
 pub use run::{Decider, Run, Schedule, needed_slices, run};

@@ -5,11 +5,11 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::contents::{Contents, Detail};
-use crate::machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
+use crate::machine_state::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
 use crate::price::PriceParameter;
 use crate::request::{Outcome, Request};
 use crate::units::{Bytes, Price, SliceId};
-use crate::work::Work;
+use crate::work_counters::Work;
 
 /// What kind of failure it was, for callers that act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::allocation_site::Site;
 use crate::parse::ParseError;
 use crate::reason::Reason;
-use crate::site::Site;
 use crate::slice::SliceState;
 use crate::units::{Pages, Pfn, SliceId};
 

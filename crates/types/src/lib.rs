@@ -5,12 +5,12 @@
 //! here. The same types, serialised, are the JSON that `ramslice --json` prints: field names
 //! carry their unit (`_bytes`, `_pages`, `_us`, `_100cycles`).
 
+mod allocation_site;
 mod backend;
-mod census;
 mod contents;
+mod contents_summary;
 mod counters;
-mod holdings;
-mod machine;
+mod machine_state;
 mod page_census;
 mod parse;
 mod physical;
@@ -18,20 +18,20 @@ mod price;
 mod random;
 mod reason;
 mod request;
-mod site;
 mod slice;
+mod slice_totals;
 mod units;
-mod work;
+mod work_counters;
 
+pub use allocation_site::{Allocation, Site, SiteProcess};
 pub use backend::{Backend, BackendError, ErrorKind, Headroom};
-pub use census::{Census, StateCount};
 pub use contents::{
     CgroupName, Contents, Detail, DeviceNumber, Fate, FileId, FileName, PageClass, PageFlag,
     PageFlags, PageRun,
 };
+pub use contents_summary::{Group, Holding, Holdings};
 pub use counters::{Composition, Counters, Kind};
-pub use holdings::{Group, Holding, Holdings};
-pub use machine::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
+pub use machine_state::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
 pub use page_census::{
     CensusTotals, CountedSlice, PageCensus, PageCounts, SECTION_BYTES, ZoneCensus,
 };
@@ -44,7 +44,7 @@ pub use price::{Budget, PriceParameter};
 pub use random::Random;
 pub use reason::Reason;
 pub use request::{CacheChoice, Op, Outcome, Request};
-pub use site::{Allocation, Site, SiteProcess};
 pub use slice::{Slice, SliceState};
+pub use slice_totals::{Census, StateCount};
 pub use units::{Bytes, NodeId, Pages, Pfn, Price, SliceId, ZoneIndex, ZoneNumber, duration_us};
-pub use work::Work;
+pub use work_counters::Work;

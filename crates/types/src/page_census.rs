@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, BackendError, ErrorKind};
 use crate::contents::{Contents, Detail, Fate, PageClass, PageFlag, PageRun};
-use crate::machine::{Machine, Zone};
+use crate::machine_state::{Machine, Zone};
 use crate::slice::{Slice, SliceState};
 use crate::units::{Bytes, Pages, SliceId, ZoneIndex};
 

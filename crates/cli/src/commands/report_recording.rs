@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use ramslice_energy::{Clock, Ledger, Sample, Sign};
-use ramslice_record::rows::Event;
+use ramslice_record::tables::Event;
 use ramslice_record::{ReadError, Recording};
 use ramslice_report::{Attempt, Budget, Counted, Energy, Moment, Range, Recorded, Verdict};
 use ramslice_types::{Composition, Kind, Machine, PageCensus, Pages, Slice, SliceState, Work};

@@ -4,7 +4,7 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use super::{HEADER, open};
-use crate::bytes::Flaw;
+use crate::table_fields::Flaw;
 
 /// Header and four reserved bytes.
 const STRUCTURES_AT: usize = HEADER + 4;

@@ -6,7 +6,7 @@ mod hmat;
 mod mpst;
 mod srat;
 
-use crate::bytes::{Fields, Flaw};
+use crate::table_fields::{Fields, Flaw};
 pub use hmat::{Hmat, MemoryDomain, MemorySideCache, parse as parse_hmat};
 pub use mpst::{Mpst, PowerNode, PowerState, parse as parse_mpst};
 pub use srat::{MemoryAffinity, Srat, parse as parse_srat};

@@ -6,8 +6,8 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use super::{HEADER, open};
-use crate::bytes::Flaw;
-use crate::range::{Range, covered};
+use crate::address_range::{Range, covered};
+use crate::table_fields::Flaw;
 
 /// Header, communication channel, count, reserved.
 const NODES_AT: usize = HEADER + 8;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{HEADER, open};
-use crate::bytes::Flaw;
-use crate::range::Range;
+use crate::address_range::Range;
+use crate::table_fields::Flaw;
 
 /// Header and twelve reserved bytes.
 const ENTRIES_AT: usize = HEADER + 12;

@@ -6,7 +6,7 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use super::structures::Structure;
-use crate::range::Range;
+use crate::address_range::Range;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -9,7 +9,7 @@ mod structures;
 
 use serde::Serialize;
 
-use crate::bytes::Flaw;
+use crate::table_fields::Flaw;
 pub use memory::{ArrayMapping, DeviceMapping, DramKind, MemoryArray, MemoryDevice, MemoryError};
 pub use structures::{Structure, structures};
 

@@ -1,6 +1,6 @@
 //! The table as a row of structures: header, fields, strings.
 
-use crate::bytes::{Fields, Flaw};
+use crate::table_fields::{Fields, Flaw};
 
 /// Type, length and handle (DSP0134, 6.1.2).
 const HEADER: usize = 4;

@@ -25,9 +25,9 @@
 
 mod builtin;
 mod check;
+mod figures;
 mod quantity;
 mod raw;
-mod rows;
 
 use ramslice_types::{
     Bytes, Cycles, GibSeconds, Gibibytes, Hertz, JoulesPerCycle, PriceParameter, Ratio, Seconds,
@@ -37,7 +37,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub use builtin::{TEMPLATE, builtin, builtin_names, builtin_text};
-pub use rows::Row;
+pub use figures::Row;
 
 use crate::interval::Interval;
 

@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::recent::Recent;
+use super::demand_history::Recent;
 
 /// Waiting times, as multiples of the break-even time of a slice's own price. The last expert follows the season.
 const WAITS: [f64; 8] = [0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];

@@ -10,13 +10,13 @@
 //!
 //! It wakes nothing itself: the kernel wakes ahead of need and on demand, within its awake reserve.
 
-mod cache;
+mod cache_rereads;
+mod daily_season;
+mod demand_history;
 mod experts;
-mod outlook;
-mod prices;
-mod recent;
-mod season;
-mod wallet;
+mod forecast_errors;
+mod offline_prices;
+mod risk_account;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,18 +25,18 @@ use ramslice_types::{Budget, CacheChoice, Joules, Op, Outcome, Pages, Price, Rea
 use serde::{Deserialize, Serialize};
 
 use crate::config::{CostBasis, Governor as Settings, PolicyKind};
-use crate::decide::{Decision, Policy, compact, offline_empty};
+use crate::decision::{Decision, Policy, compact, offline_empty};
+use crate::decision_reason::Why;
 use crate::economics::Economics;
-use crate::observe::{Event, Needs, Observation, Row, Totals, WakeCause};
-use crate::why::Why;
+use crate::observation::{Event, Needs, Observation, Row, Totals, WakeCause};
 
-use cache::Cache;
+use cache_rereads::Cache;
+use daily_season::Season;
+use demand_history::Recent;
 use experts::{Advice, Experts, Figures, LONGEST_GAP, season_waits};
-use outlook::Outlook;
-use prices::{Markup, PRICE_ROOM, Prices};
-use recent::Recent;
-use season::Season;
-use wallet::{STAKE, WINDOW, Wallet};
+use forecast_errors::Outlook;
+use offline_prices::{Markup, PRICE_ROOM, Prices};
+use risk_account::{STAKE, WINDOW, Wallet};
 
 /// Weight of the last emptying in the mean of what emptying costs.
 const LEARNING: f64 = 0.1;

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use ramslice_record::rows::{Census, Event, Sample, Slice, Zone};
+use ramslice_record::tables::{Census, Event, Sample, Slice, Zone};
 use ramslice_record::{About, Batch, Ended, WriteError};
 use serde_json::json;
 

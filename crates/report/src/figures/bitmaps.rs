@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use ramslice_types::{Bytes, PageCounts, Pages};
 
-use super::address::{OFF, Rows, key_class};
+use super::slice_rows::{OFF, Rows, key_class};
 use super::{heading, id, time};
 use crate::chart::{Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Counted, Recorded, Runs};
 use crate::figure::Figure;
+use crate::report_data::{Counted, Recorded, Runs};
 
 const TITLE: &str = "Memory bitmaps";
 /// Part of a moment's width that is left free on either side.

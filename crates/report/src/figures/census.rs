@@ -7,8 +7,8 @@ use ramslice_types::{CensusTotals, Pages};
 use super::{heading, id, time};
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Counted, Recorded, Runs};
 use crate::figure::Figure;
+use crate::report_data::{Counted, Recorded, Runs};
 use crate::scale::ceiling;
 
 const KEPT_ON: &str = "Slices in use, and slices that cannot be off";

@@ -2,8 +2,8 @@
 
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Budget, Energy, Range, Runs, Verdict};
 use crate::figure::Figure;
+use crate::report_data::{Budget, Energy, Range, Runs, Verdict};
 use crate::scale::{ceiling, digits};
 use crate::svg::Anchor;
 

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use super::{heading, id};
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Latencies, Runs};
 use crate::figure::Figure;
+use crate::report_data::{Latencies, Runs};
 use crate::scale::{ceiling, digits};
 
 const TITLE: &str = "Latency of requests";

@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use ramslice_types::{PageCounts, Pages};
 
-use super::address::{self, Grid, OFF, Rows, key_class};
 use super::census::thinned;
+use super::slice_rows::{self, Grid, OFF, Rows, key_class};
 use super::{heading, id, time};
 use crate::chart::{Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Counted, Recorded, Runs};
 use crate::figure::Figure;
+use crate::report_data::{Counted, Recorded, Runs};
 
 /// What a map shows of a slice.
 struct Map {
@@ -157,7 +157,7 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
     let x = time::axis(end, recorded.emulated);
     let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
     for level in levels {
-        address::draw(&mut panel, &grid, until, Some(level), map.levels[level].0);
+        slice_rows::draw(&mut panel, &grid, until, Some(level), map.levels[level].0);
     }
     if map.least {
         let row = |counted: &Counted| {

@@ -1,6 +1,5 @@
 //! The figures, one file per subject.
 
-mod address;
 mod bitmaps;
 mod census;
 mod energy;
@@ -9,6 +8,7 @@ mod maps;
 mod operations;
 mod prices;
 mod repair;
+mod slice_rows;
 mod slices;
 mod time;
 mod utilisation;

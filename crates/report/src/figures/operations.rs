@@ -7,8 +7,8 @@ use super::prices::missing;
 use super::{heading, id};
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Priced, Prices, Runs, Source};
 use crate::figure::Figure;
+use crate::report_data::{Priced, Prices, Runs, Source};
 use crate::scale::{ceiling, digits};
 
 const TITLE: &str = "Cost by number of pages";

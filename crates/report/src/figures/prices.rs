@@ -5,8 +5,8 @@ use std::rc::Rc;
 use super::{heading, id};
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Priced, Prices, Runs, Source};
 use crate::figure::Figure;
+use crate::report_data::{Priced, Prices, Runs, Source};
 use crate::scale::{ceiling, digits};
 
 const PRICES: &str = "Price and cost of emptying slices";

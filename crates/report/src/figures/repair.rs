@@ -8,8 +8,8 @@ use super::utilisation::Unit;
 use super::{heading, id, time};
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Attempt, Emptying, Moment, Recorded, Runs};
 use crate::figure::Figure;
+use crate::report_data::{Attempt, Emptying, Moment, Recorded, Runs};
 use crate::scale::ceiling;
 
 const FREE: &str = "Nearly free slices, and slices off";

@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use ramslice_types::Kind;
 
-use super::address::{self, Grid, Rows};
+use super::slice_rows::{self, Grid, Rows};
 use super::utilisation::{kind_class, kind_word};
 use super::{heading, id, time};
 use crate::chart::{Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Recorded, Runs};
 use crate::figure::Figure;
+use crate::report_data::{Recorded, Runs};
 
 const TITLE: &str = "Each slice over time";
 
@@ -77,7 +77,7 @@ fn draw_slices(id: &str, title: &str, recorded: &Recorded, look: Look) -> String
     let x = time::axis(end, recorded.emulated);
     let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
     for kind in kinds {
-        address::draw(&mut panel, &grid, end, kind, kind_class(kind));
+        slice_rows::draw(&mut panel, &grid, end, kind, kind_class(kind));
     }
     for pair in grid.windows(2) {
         let (seconds, column) = &pair[0];

@@ -1,7 +1,7 @@
 //! What figures over time share: their axis, and how many moments are worth drawing.
 
 use crate::chart::Axis;
-use crate::data::{Moment, Recorded};
+use crate::report_data::{Moment, Recorded};
 
 const RECORD: &str = "ramslice record -o DIR -- COMMAND";
 

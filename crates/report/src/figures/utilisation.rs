@@ -7,8 +7,8 @@ use ramslice_types::{Bytes, Kind, Pages};
 use super::{heading, id, time};
 use crate::chart::{Axis, Key, Look, Mark, Panel};
 use crate::csv::Csv;
-use crate::data::{Moment, Recorded, Runs};
 use crate::figure::Figure;
+use crate::report_data::{Moment, Recorded, Runs};
 use crate::scale::ceiling;
 
 const UTILISATION: &str = "Memory in use, and slices that hold it";

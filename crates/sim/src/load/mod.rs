@@ -3,8 +3,8 @@
 mod demand;
 mod error;
 mod generate;
+mod machine_selection;
 mod recording;
-mod sample;
 mod synthetic;
 mod usage;
 
@@ -16,8 +16,8 @@ use serde::{Serialize, Serializer};
 pub use demand::{Demand, Moment, Order};
 pub use error::InputError;
 pub use generate::{Generator, Pattern, Scale};
+pub use machine_selection::Which;
 pub use recording::{RecordedLoad, recorded};
-pub use sample::Which;
 pub use synthetic::{Averages, Synthetic};
 pub use usage::{Series, UsageFile, UsageLoad, UsageOptions};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ramslice_record::{Located, Recording, rows};
+use ramslice_record::{Located, Recording, tables};
 use ramslice_types::{Bytes, Machine as Seen, Price, PriceParameter, SliceState};
 
 use super::demand::{Demand, Moment, Order};
@@ -141,7 +141,7 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
 
 /// `/proc/vmstat` sample by sample, as far as loads need it.
 struct Statistics {
-    rows: std::iter::Peekable<ramslice_record::Rows<rows::Vmstat>>,
+    rows: std::iter::Peekable<ramslice_record::Rows<tables::Vmstat>>,
     values: BTreeMap<&'static str, u64>,
 }
 
@@ -165,7 +165,7 @@ impl Statistics {
 
     /// Fills in what is known until then.
     fn at(&mut self, boottime_us: i64, moment: &mut Moment) -> Result<(), InputError> {
-        let due = |row: &Result<Located<rows::Vmstat>, _>| {
+        let due = |row: &Result<Located<tables::Vmstat>, _>| {
             row.as_ref().map_or(true, |row| row.row.boottime_us <= boottime_us)
         };
         while let Some(row) = self.rows.next_if(due) {

@@ -6,14 +6,14 @@
 //!
 //! Time passes only in [`Machine::advance`]. Everything that happens by chance is decided by the seed.
 
-mod kept;
-mod like;
-mod memory;
-mod pack;
-mod place;
+mod cache_history;
+mod cache_usage;
+mod compact;
+mod from_recording;
+mod owners;
+mod placement;
 mod price;
-mod usage;
-mod view;
+mod snapshot;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use ramslice_policy::{Event, Totals};
 use ramslice_types::{Pages, Price, Random, Reason, SliceId, SliceState, Work};
 use serde::Serialize;
 
-pub(crate) use like::{KINDS, kinds};
-pub use memory::{Change, Class, OwnerId};
+pub(crate) use from_recording::{KINDS, kinds};
+pub use owners::{Change, Class, OwnerId};
 pub use price::Prices;
 
 use crate::config::{Config, ConfigError};
-use kept::Counted;
-use memory::Owner;
+use cache_history::Counted;
+use owners::Owner;
 
 /// What a slice holds, and its state.
 #[derive(Debug, Clone, Default)]

@@ -11,7 +11,7 @@
 
 use ramslice_types::Work;
 
-use crate::books::Rates;
+use crate::energy_account::Rates;
 use crate::machine::{Machine, Stats};
 use crate::run::Run;
 

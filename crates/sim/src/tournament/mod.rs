@@ -10,7 +10,7 @@
 //! The bound ([`bound`]) is one, and is checked against every sequence of requests on small machines.
 
 mod bound;
-mod picture;
+mod score_chart;
 mod settings;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,11 +26,11 @@ use ramslice_types::{CacheChoice, Joules, Pages};
 use serde::Serialize;
 use thiserror::Error;
 
-pub use picture::svg;
+pub use score_chart::svg;
 pub use settings::{Contestant, sweep};
 
-use crate::books::{Books, Rates};
 use crate::config::{Config, ConfigError};
+use crate::energy_account::{Books, Rates};
 use crate::load::{
     Generator, Notes, Pattern, RecordedLoad, Scale, Series as UsageSeries, Step, UsageLoad,
     UsageOptions,

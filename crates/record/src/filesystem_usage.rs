@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::rows::signed;
+use crate::tables::signed;
 
 /// Bytes that the file systems on block devices hold, each device once; nothing where mounts cannot be read.
 ///

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::config::{Config, ConfigError, PolicyKind};
-use crate::decide::{Decision, Policy};
+use crate::decision::{Decision, Policy};
 use crate::economics::Economics;
 use crate::governor::Governor;
 use crate::never::Never;
-use crate::observe::{Needs, Observation};
+use crate::observation::{Needs, Observation};
 use crate::periodic::Periodic;
 use crate::repair::Repair;
 use crate::threshold::Threshold;

@@ -3,7 +3,7 @@
 use crate::findings::{
     DeviceTree, Findings, Gap, GapKind, GiveBack, Sign, Virtual, VirtualMachine,
 };
-use crate::gather::{CPUINFO, DMI_TABLE};
+use crate::read_inputs::{CPUINFO, DMI_TABLE};
 use crate::root::{Problem, Root};
 
 const DEVICE_TREE: &str = "sys/firmware/devicetree/base";

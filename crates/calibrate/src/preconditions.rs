@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::judge::{Judgement, quantile};
+use crate::model_quality::{Judgement, quantile};
 use crate::report::Report;
 use crate::sample::Sample;
 

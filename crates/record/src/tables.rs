@@ -9,8 +9,8 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::Field;
 use std::sync::Arc;
 
-use crate::figures::Figure;
-use crate::row::{Cell, Row, Wall, Word, field, schema};
+use crate::proc_statistics::Figure;
+use crate::schema::{Cell, Row, Wall, Word, field, schema};
 
 /// The tables of a recording, in the order in which a flush writes them.
 ///

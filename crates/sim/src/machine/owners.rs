@@ -7,7 +7,7 @@ use ramslice_types::Pages;
 use serde::Serialize;
 
 use super::Machine;
-use super::usage::{Join, Usage};
+use super::cache_usage::{Join, Usage};
 
 /// Whose memory it is: a number that a load chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -4,7 +4,7 @@ use ramslice_types::Random;
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{Interval, interval};
-use crate::model::Coefficients;
+use crate::coefficients::Coefficients;
 use crate::sample::Sample;
 
 /// What the errors of a model are. Costs in units of 100 cycles; an error is predicted less measured.

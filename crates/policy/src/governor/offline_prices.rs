@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dearest;
 use crate::economics::Economics;
-use crate::observe::Row;
+use crate::observation::Row;
 
 /// Exact prices, found by walking a slice, may exceed what is expected of them by this factor.
 pub(super) const PRICE_ROOM: f64 = 1.25;

@@ -7,7 +7,7 @@ use ramslice_types::{
 };
 
 use crate::error::WriteError;
-use crate::rows::{Census, Sample, signed};
+use crate::tables::{Census, Sample, signed};
 use crate::writer::Batch;
 
 /// When the next one is due.

@@ -11,7 +11,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 
-use crate::rows::Table;
+use crate::tables::Table;
 
 /// Microseconds since 1970, UTC: a timestamp in the file, hence a date for `DuckDB` and pandas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

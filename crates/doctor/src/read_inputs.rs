@@ -3,11 +3,11 @@
 use ramslice_types::Bytes;
 
 use crate::acpi;
-use crate::bytes::Flaw;
 use crate::findings::{Findings, Gap, GapKind};
 use crate::root::Root;
 use crate::smbios;
-use crate::{machine, sysfs};
+use crate::table_fields::Flaw;
+use crate::{platform, sysfs};
 
 pub(crate) const DMI_TABLE: &str = "sys/firmware/dmi/tables/DMI";
 pub(crate) const CPUINFO: &str = "proc/cpuinfo";
@@ -42,9 +42,9 @@ pub(crate) fn gather(root: &Root) -> Findings {
     sysfs::dax(root, &mut out);
     sysfs::hotplug(root, &mut out);
     sysfs::ramslice(root, &mut out);
-    machine::device_tree(root, &mut out);
-    machine::virtual_machine(root, &mut out);
-    machine::give_back(root, &mut out);
+    platform::device_tree(root, &mut out);
+    platform::virtual_machine(root, &mut out);
+    platform::give_back(root, &mut out);
     out
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decide::Forecast;
+use crate::decision::Forecast;
 
 /// Forecasts that wait at the same time.
 const WAITING: f64 = 4.0;

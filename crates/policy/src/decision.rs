@@ -6,8 +6,8 @@ use std::time::Duration;
 use ramslice_types::{Budget, Op, Request, SliceId};
 
 use crate::config::PolicyKind;
-use crate::observe::{Needs, Observation};
-use crate::why::Why;
+use crate::decision_reason::Why;
+use crate::observation::{Needs, Observation};
 
 /// Decides what to switch off and what to wake.
 ///
