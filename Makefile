@@ -15,7 +15,7 @@ help: ## Shows this list
 	@echo "ramslice: packs used memory into few DRAM slices, so that the empty ones can be powered off."; echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo demo-stock test test-long check soak bench bench-energy bench-governor bench-placement bench-all case shell series
+.PHONY: demo demo-stock test test-long check soak bench bench-check bench-energy bench-governor bench-placement bench-all case shell series
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/bin/ramlab demo
 
@@ -36,6 +36,9 @@ soak: setup ## Stresses the debug kernel for half an hour and keeps a summary
 
 bench: setup ## Measures what slices cost, against the unpatched kernel
 	@lab/bin/ramlab bench slices
+
+bench-check: setup ## Prints every kept figure that misses its target or is stale
+	@lab/bin/ramlab bench --check
 
 bench-energy: setup ## Measures how true prices are, and reads the kept case studies
 	@lab/bin/ramlab bench energy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Case studies: what their kept runs say of the targets. Nothing is run here: that is lab/case.
+"""Case studies: what their kept runs say of the targets. Nothing is run here: that is ramlab case.
 
 Runs of one seed are compared with each other: they did the same work, and were judged by the same profile. An interval
 spans what the ledger leaves open of their difference, and how the seeds differ. What the ledger of one run cannot know, how
@@ -11,17 +11,17 @@ import math
 import statistics
 import tomllib
 
-from ramlab.cases import made
-from ramlab.common import ROOT
+from ramlab import provenance
+from ramlab.cases import conditions
+from ramlab.common import CACHE, ROOT
 from . import machines, stats
 
 BEST, BASELINE = "ours", "nothing"
-# The study that an entry is worked out from
-STUDY_OF = {"compile-net": "compile", "tpch-net": "tpch", "import-off": "import"}
 
 
 def summary_path(name):
-    return ROOT / f"results/cases/{name}.json"
+    """Where the runs of a study are: raw results stay outside of git."""
+    return CACHE / f"raw/cases/{name}.json"
 
 
 def summary(name):
@@ -32,15 +32,16 @@ def summary(name):
 
 def load(name):
     """The kept runs that are made as things are now: others say nothing of them, and are told of."""
-    runs, left_out = made.sort_out(summary(name))
+    runs, left_out = conditions.sort_out(summary(name))
     for line in left_out:
         print(line)
     return runs
 
 
-def identity(study):
-    """Hash of all that decides what an entry of this study says, as things are now."""
-    return made.identity(summary(study))
+def depends(found):
+    """What an entry worked out from these pairs of runs depends on: their conditions, and this module."""
+    module = provenance.path_ids(["lab/ramlab/bench/cases.py"])
+    return conditions.of(found[0][0])["depends"] | module
 
 
 def pairs(runs, start="fresh", settings=(BEST, BASELINE), scale="full", tell=lambda line: None):
@@ -53,7 +54,7 @@ def pairs(runs, start="fresh", settings=(BEST, BASELINE), scale="full", tell=lam
             continue
         ours, baseline = (rows[seed, s] for s in settings)
         which = f"{scale}, {start}, seed {seed}: {' and '.join(settings)} are not compared"
-        if differ := made.differing(made.of(ours), made.of(baseline)):
+        if differ := conditions.differing(conditions.of(ours), conditions.of(baseline)):
             tell(f"{which}: they differ in {', '.join(differ)}")
         elif "disk_used" not in ours or "disk_used" not in baseline:
             tell(f"{which}: they are so old that they do not say what their disk did")
@@ -80,7 +81,7 @@ def terms(run):
 
 def platform_watts():
     """Power of the whole machine while it works, at least and at most."""
-    power = tomllib.loads((ROOT / f"profiles/{made.PROFILE}.toml").read_text())["machine"]["platform_power"]
+    power = tomllib.loads((ROOT / f"profiles/{conditions.PROFILE}.toml").read_text())["machine"]["platform_power"]
     return power["low"], power["high"]
 
 
@@ -135,7 +136,7 @@ def net_entry(name):
     if not found:
         return []
     ledger = entry("ledger", "", [gain(*p, run_time=False) for p in found], found)
-    return [entry(f"{name}-net", "mW beyond the baseline", [gain(*p) for p in found], found, made=identity(name),
+    return [entry(f"{name}-net", "mW beyond the baseline", [gain(*p) for p in found], found, depends=depends(found),
                   beside={"value without run time": ledger["value"], "its ci95": ledger["ci95"]})]
 
 
@@ -167,7 +168,7 @@ def import_entry():
         held = gain(ours, baseline, run_time=False)[0] >= 0 and slower["ci95"][0] <= 0
         shares.append(area["off"] / area["attainable"] if held else 0.0)
     return [entry("import-off", "share of the attainable slice-seconds", [(s, s) for s in shares], found,
-                  made=identity("import"), reread=[share for _, share, _ in valid],
+                  depends=depends(found), reread=[share for _, share, _ in valid],
                   beside={"mW that a longer run takes": slower["value"], "its ci95": slower["ci95"]})]
 
 

@@ -7,8 +7,11 @@ Usage: ramlab bench [SUITE...] [--only PART...] [--quick] [--jobs N] [--seed N] 
 
 Without a suite, all of them run. Each writes out/bench/SUITE.json; runs that are not --quick keep their figures in
 results/bench-SUITE.json, too. With --resume, boots that ended well before an interruption are not repeated, unless
-the kernel, our programs or scripts have changed since. The status of --check is 0 if every target is met, 1 if one
-is missed, stale or unmeasured.
+the kernel, our programs or scripts have changed since.
+
+--check prints every kept figure that misses its target or is stale. Its status is 0 if there is none;
+1 if one is stale, unmeasured, or missed without a cause that a kept measurement backs; 3 if only
+explained misses remain.
 """
 
 import argparse
@@ -16,7 +19,8 @@ import signal
 import subprocess
 import sys
 
-from ramlab.bench import energy, entries, governor, machines, placement, programs, slices
+from ramlab import provenance
+from ramlab.bench import energy, entries, governor, machines, placement, slices
 from ramlab.common import OUT, RAMLAB, die, locked
 
 SUITES = {"slices": slices, "energy": energy, "governor": governor, "placement": placement}
@@ -25,7 +29,7 @@ SUITES = {"slices": slices, "energy": energy, "governor": governor, "placement":
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
-    parser.add_argument("--list", action="store_true", help="what there is")
+    parser.add_argument("--list", action="store_true", help="list suites and their parts")
     parser.add_argument("--check", action="store_true", help="compare what was measured with the targets; run nothing")
     parser.add_argument("--only", action="append", default=[], metavar="PART", help="a part of a suite; repeat")
     parser.add_argument("--quick", action="store_true", help="few samples, to see that it works: proves nothing")
@@ -40,9 +44,9 @@ def arguments():
 
 
 def main():
-    # Whoever reads only the beginning (head) gets no traceback
+    # A reader that takes only the beginning (head) causes no traceback.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    # The guests end with us
+    # The guests end with this program.
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     args = arguments()
@@ -54,8 +58,6 @@ def main():
                 print(f"  {part:<10} {function.__doc__.splitlines()[0]}")
         return 0
     if not args.check:
-        # Now: what is changed while it runs is not what is measured.
-        programs.codes()
         for name in chosen:
             if unknown := set(args.only) - set(SUITES[name].PARTS):
                 die(f"suite {name} has no part {', '.join(unknown)}", 2)
@@ -64,13 +66,16 @@ def main():
                 command = f"ramlab bench {name} --only {part}" + (" --quick" if args.quick else "")
                 # A part begins by removing what its last run left behind
                 with locked(f"bench-{part}"):
-                    settings = argparse.Namespace(**vars(args) | {"seed": machines.seed_of(part, args)})
+                    used = provenance.Used(sys.modules[SUITES[name].PARTS[part].__module__])
+                    settings = argparse.Namespace(
+                        **vars(args) | {"seed": machines.seed_of(part, args), "used": used})
                     new, images = SUITES[name].PARTS[part](settings)
                 with locked("bench"):
-                    entries.store(name, new, images, command, settings.seed, keep=not args.quick)
+                    entries.store(name, new, images, used, command, settings.seed,
+                                  keep=not args.quick)
             print(f"figures: {entries.path(name).relative_to(OUT.parent)}\n")
-    bad = entries.check(chosen)
-    return 1 if bad and args.check else 0
+    status = entries.check(chosen)
+    return status if args.check else 0
 
 
 if __name__ == "__main__":

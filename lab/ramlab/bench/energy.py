@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Energy: how well prices foretell what emptying slices costs, fitted to artificial mixtures, judged on real programs.
 
-Each part boots the patched kernel, takes samples there, keeps them in results/, and has `ramslice calibrate` evaluate
-them on the host: `ramslice calibrate --from results/prices-PART.json` does the same at any time.
+Each part boots the patched kernel, takes samples there, keeps them in the cache (raw/prices-PART.json),
+and has `ramslice calibrate` evaluate them on the host; `ramslice calibrate --from FILE` does the same at
+any time.
 """
 
 import collections
@@ -11,7 +12,7 @@ import json
 import random
 import subprocess
 
-from ramlab.common import OUT, ROOT, built
+from ramlab.common import CACHE, OUT
 from . import cases, machines
 from .machines import ICOUNT, Boot
 
@@ -80,12 +81,12 @@ def evaluated(part, tool, file):
 
 def prices(part, words, args):
     """One way to count cycles."""
-    tool = built("ramslice")
+    tool = args.used.program("ramslice")
     images = {"plain": machines.image("plain")}
     boots = [Boot("ours", "plain", [*MACHINE, *words], SCRIPT, [tool, str(seed)])
              for seed in range(1, 2 if args.quick else 4)]
     machines.run(boots, images, f"prices-{part}", args)
-    file = (OUT / "bench" if args.quick else ROOT / "results") / f"prices-{part}.json"
+    file = (OUT / "bench" if args.quick else CACHE / "raw") / f"prices-{part}.json"
     together(boots, file)
     return evaluated(part, tool, file), images
 

@@ -8,10 +8,13 @@ import subprocess
 import textwrap
 import tomllib
 
-from ramlab.common import OUT, ROOT
-from . import cases, flame, machines, programs
+from ramlab import provenance
+from ramlab.common import FLAVOURS, OUT, ROOT
+from . import flame, machines
 
 TARGETS = ROOT / "lab/ramlab/bench/targets.toml"
+STATUS = {0: "every target is met", 3: "only misses whose cause a kept measurement backs remain",
+          1: "figures are stale, unmeasured, or missed without a cause that a kept measurement backs"}
 MARKS = {"true": "met", "false": "MISSED", "unmeasured": "unmeasured", "stale": "stale"}
 
 
@@ -46,22 +49,25 @@ def _write(suite, by_name, kept=False):
     os.replace(fresh, file)
 
 
-def store(suite, new, images, command, seed, keep=True):
+def store(suite, new, images, used, command, seed, keep=True):
     """Adds entries to out/bench/SUITE.json and, with keep, to results/bench-SUITE.json.
 
-    What they are about is said by hashes: the kernels', and those of our programs as they were when the run began. The seed is that of
+    Each says what it depends on, by git's ids as they were when the part began. The seed is that of
     the order of boots and of what the part drew.
     """
+    flavours = {flavour: FLAVOURS[flavour][0] for flavour in images}
+    by_hand = any(machines.named_by_hand(flavour) for flavour in images)
     common = {"commit": commit(), "kernel": machines.describe(images), "command": command,
-              "seed": seed, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+              "seed": seed, "depends": None if by_hand else used.dependencies(flavours),
+              "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
     wanted = targets().get(suite, {})
     for kept in (False, True) if keep else (False,):
         by_name = load(suite, kept)
         for entry in new:
             goal = wanted.get(entry["name"], {})
             by_name[entry["name"]] = _rounded(
-                entry | {"target": goal.get("most", goal.get("above")), "source": "kept" if kept else "run",
-                         "programs": {program: programs.codes()[program] for program in programs.of(entry["name"])}} | common)
+                common | {"target": goal.get("most", goal.get("above")),
+                          "source": "kept" if kept else "run"} | entry)
         _write(suite, by_name, kept)
 
 
@@ -74,25 +80,15 @@ def _rounded(value):
     return [_rounded(v) for v in value] if isinstance(value, list) else value
 
 
-def judge(entry, goal, suite=None):
-    """true, false, unmeasured or stale. How policies place pages matters for their own suite alone.
+def judge(entry, goal, tree=None):
+    """true, false, unmeasured or stale.
 
-    Met means that the whole 95% interval is on the right side, and where a margin of equivalence is named, that both
-    one-sided tests reject at 5%. A target with need_n asks for that many samples.
+    Met means that the whole 95% interval is on the right side, and where a margin of equivalence is
+    named, that both one-sided tests reject at 5%. A target with need_n asks for that many samples.
     """
     if entry is None:
         return "unmeasured"
-    for flavour, kernel in entry["kernel"].items():
-        if kernel["code"] != machines.code(flavour):
-            return "stale"
-        if suite == "placement" and kernel.get("placement") != machines.placement(flavour):
-            return "stale"
-    for program in programs.of(entry["name"]):
-        # An entry from before programs were told is of unknown code.
-        if entry.get("programs", {}).get(program) != programs.codes()[program]:
-            return "stale"
-    study = cases.STUDY_OF.get(entry["name"])
-    if study and entry.get("made") != cases.identity(study):
+    if provenance.changed(entry.get("depends"), tree=tree):
         return "stale"
     if entry["n"] < goal.get("need_n", 1):
         return "unmeasured"
@@ -108,35 +104,85 @@ def limit(goal):
     return f"> {goal['above']:g}" if "above" in goal else f"<= {goal['most']:g}"
 
 
+def chosen(suite, name, goal, tree):
+    """The entry that counts, the last run's or the kept one, and its state."""
+    run, kept = load(suite).get(name), load(suite, kept=True).get(name)
+    states = [(entry, judge(entry, goal, tree)) for entry in (run, kept) if entry]
+    for entry, state in states:
+        if state in ("true", "false"):
+            return entry, state
+    return states[-1] if states else (None, "unmeasured")
+
+
+def evidence_problem(goal, tree):
+    """Why a missed target's cause counts for nothing, or None if a kept measurement backs it.
+
+    The evidence of a cause is the name of a kept entry, "SUITE.NAME", or of a file in results/ that
+    says what it depends on; neither may be stale.
+    """
+    if not goal.get("cause"):
+        return "no cause is given"
+    if not goal.get("evidence"):
+        return "no kept measurement backs the cause"
+    for name in goal["evidence"]:
+        if name.endswith(".svg"):
+            if flame.stale(tree, names=[name]):
+                return f"the evidence results/{name} is missing or stale"
+            continue
+        suite, _, entry = name.partition(".")
+        found = load(suite, kept=True).get(entry)
+        if found is None or provenance.changed(found.get("depends"), tree=tree):
+            return f"the evidence {name} is missing or stale"
+    return None
+
+
+def _line(name, goal, entry, state):
+    """A row of the table."""
+    value = f"{entry['value']:.4g}" if entry else "-"
+    interval = "[{:.4g}, {:.4g}]".format(*entry["ci95"]) if entry and entry.get("ci95") else "-"
+    kept = " (kept)" if entry and entry["source"] == "kept" else ""
+    return (f"{name:<34} {value:>11} {interval:>23} {limit(goal):>9}  "
+            f"{entry['n'] if entry else '-':>3}  {MARKS[state]}{kept}")
+
+
 def check(suites):
-    """Prints a table of all targets, and what is stale beside them; returns the number that are not met."""
-    bad, missed = 0, []
+    """Prints a table of all targets, then why figures are stale or missed; returns the exit status.
+
+    0: every target is met. 1: a figure is stale, unmeasured, or missed without a cause that a kept
+    measurement backs. 3: only explained misses remain.
+    """
+    tree = provenance.working_tree()
+    notes, worst = [], set()
     print(f"{'entry':<34} {'value':>11} {'95% interval':>23} {'target':>9}  {'n':>3}  state")
     for suite, wanted in targets().items():
         if suites and suite not in suites:
             continue
-        run, kept = load(suite), load(suite, kept=True)
         for name, goal in wanted.items():
-            entry = run.get(name)
-            state = judge(entry, goal, suite)
-            if state in ("unmeasured", "stale") and name in kept and judge(kept[name], goal, suite) in ("true", "false"):
-                entry, state = kept[name], judge(kept[name], goal, suite)
-            entry = entry or kept.get(name)
-            if entry and state == "unmeasured" and name in kept:
-                state = judge(entry, goal, suite)
-            value = f"{entry['value']:.4g}" if entry else "-"
-            interval = "[{:.4g}, {:.4g}]".format(*entry["ci95"]) if entry and entry.get("ci95") else "-"
-            print(f"{name:<34} {value:>11} {interval:>23} {limit(goal):>9}  "
-                  f"{entry['n'] if entry else '-':>3}  {MARKS[state]}{' (kept)' if entry and entry['source'] == 'kept' else ''}")
-            if state != "true":
-                bad += 1
-            if state == "false":
-                missed.append((name, goal))
-    for name in flame.stale(machines.code("plain")) if not suites or "slices" in suites else []:
-        print(f"{name:<85}{MARKS['stale']} (kept): ramlab bench slices --only flames")
-        bad += 1
-    for name, goal in missed:
-        print(f"\n{name}: {goal['what']}")
-        print(textwrap.fill(goal.get("cause", "no cause is known yet"), 110, initial_indent="  missed because: ",
-                            subsequent_indent="  "))
-    return bad
+            entry, state = chosen(suite, name, goal, tree)
+            print(_line(name, goal, entry, state))
+            if state == "stale":
+                worst.add(1)
+                changed = provenance.changed(entry.get("depends"), tree=tree)
+                notes.append(f"{name}: stale, changed: {', '.join(changed)}")
+            elif state == "unmeasured":
+                worst.add(1)
+                notes.append(f"{name}: unmeasured; measure it: ramlab bench {suite}")
+            elif state == "false":
+                problem = evidence_problem(goal, tree)
+                worst.add(1 if problem else 3)
+                notes.append(f"{name}: missed: {goal['what']}\n"
+                             + _filled(f"cause: {goal.get('cause', 'unknown')}")
+                             + (f"\n  NOT EXPLAINED: {problem}" if problem else ""))
+    if not suites or "slices" in suites:
+        for name in flame.stale(tree):
+            worst.add(1)
+            notes.append(f"results/{name}: stale; draw it again: ramlab bench slices --only flames")
+    for note in notes:
+        print(f"\n{note}")
+    status = min(worst, default=0)
+    print(f"\nstatus {status}: {STATUS[status]}")
+    return status
+
+
+def _filled(text):
+    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")

@@ -2,13 +2,17 @@
 """Flame graphs from perf's data, drawn by inferno."""
 
 import datetime
+import json
 import os
+import re
 import subprocess
 
+from ramlab import provenance
 from ramlab.common import CACHE, ROOT, die
 
 INFERNO = CACHE / "inferno"
 VERSION = "0.12.8"
+MARK = re.compile(r"<!-- depends (.*) -->")
 GRAPHS = {
     # name, which is that of perf's data, too: (title, frame that the graph begins with)
     "emptying": ("Emptying a half full slice of 1 GiB", "ramslice_offline_slice"),
@@ -34,8 +38,11 @@ def fold(folder, name):
                           stderr=subprocess.DEVNULL, check=True).stdout.decode()
 
 
-def draw(folder, out, image, code):
-    """Writes OUT/flame-NAME.svg for each graph, whose title says what was profiled when, a comment of which code; their paths."""
+def draw(folder, out, image, depends):
+    """Writes OUT/flame-NAME.svg for each graph and returns their paths.
+
+    The title says what was profiled when; a comment holds what the graph depends on.
+    """
     install()
     drawn = []
     out.mkdir(parents=True, exist_ok=True)
@@ -54,13 +61,25 @@ def draw(folder, out, image, code):
                               "--colors", "blue", "--hash"],
                              input="".join(lines), text=True, stdout=subprocess.PIPE, check=True, env=os.environ).stdout
         drawn.append(out / f"flame-{name}.svg")
-        drawn[-1].write_text(svg + f"<!-- code {code} -->\n")
+        drawn[-1].write_text(svg + f"<!-- depends {json.dumps(depends)} -->\n")
         print(f"  {drawn[-1]}: {sum(int(line.rsplit(' ', 1)[1]) for line in lines)} samples")
     return drawn
 
 
-def stale(code, folder=ROOT / "results"):
-    """Names of the graphs that are kept and are of other code, or do not say of which."""
-    names = [f"flame-{name}.svg" for name in GRAPHS]
-    return [name for name in names if (folder / name).exists()
-            and f"<!-- code {code} -->" not in (folder / name).read_text()]
+def depends_of(path):
+    """What a kept graph says that it depends on, or None."""
+    found = MARK.search(path.read_text())
+    return json.loads(found[1]) if found else None
+
+
+def stale(tree=None, folder=ROOT / "results", names=None):
+    """Names of the kept graphs that something has changed under, and of named ones that are missing."""
+    found = []
+    for name in names or [f"flame-{name}.svg" for name in GRAPHS]:
+        path = folder / name
+        if path.exists():
+            if provenance.changed(depends_of(path), tree=tree):
+                found.append(name)
+        elif names:
+            found.append(name)
+    return found

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import random
-import re
 import shutil
 import statistics
 import subprocess
@@ -17,10 +16,8 @@ import threading
 import time
 from pathlib import Path
 
-from ramlab.common import FLAVOURS, OUT, RAMLAB, ROOT, die, put_json
-from ramlab.kernel import build
-
-from . import programs
+from ramlab import provenance
+from ramlab.common import OUT, RAMLAB, ROOT, die, put_json
 
 # QEMU emulates and counts every iteration of a string instruction: without the fast byte-wise ones, the kernel copies
 # and clears a page in 512 of them, not 4096.
@@ -51,51 +48,6 @@ def lab_kernel():
     return build
 
 
-# Texts, tests, and the recount that somebody asks debugfs for: no figure depends on them.
-LEFT_OUT = {"Documentation", "tests", "selftests", "verify.c"}
-# How placement policies decide. Figures taken under the policy stock do not depend on it.
-PLACEMENT = {"place.c", "place.h", "rank.c"}
-
-# What changed after figures were taken, of which none depends on it: {hash with the change: hash that the figures have}.
-MENDED = {
-    # Packing took destinations beyond the end of their zone from slices that reach over it. No boot that figures are of can
-    # meet that: these machines have one node, and no such slices but the first. Emptying compares the zone of each page of a
-    # destination. What decides which slice wakes first moved from place.c to wake.c as it is: under stock, the lowest. And a
-    # slice that wakes is told to the placement policy, which under stock is a look at a flag.
-    "cf5101236317d314": "2fe84bf02dcc61b8",
-}
-
-
-def _feed(digest, paths):
-    for path in paths:
-        data = path.read_bytes()
-        digest.update(f"{path.name} {len(data)}\n".encode() + data)
-    return digest.hexdigest()[:16]
-
-
-def hashed(paths):
-    """Hash of files by name."""
-    return _feed(hashlib.sha256(), paths)
-
-
-def code(flavour):
-    """Hash of all that decides how this flavour behaves under the policy stock: its base, configuration, hooks and code."""
-    lab = lab_kernel()
-    digest = hashlib.sha256((ROOT / "kernel/base.lock").read_bytes())
-    paths = lab.fragments(flavour)
-    if FLAVOURS[flavour][0]:
-        names = [name for name in lab.overlay() if not (LEFT_OUT | PLACEMENT) & set(name.parts)]
-        paths = [*paths, *lab.series(), *(lab.OVERLAY / name for name in names)]
-    found = _feed(digest, [path for path in paths if path.suffix != ".patch" or "document-it" not in path.name])
-    return MENDED.get(found, found)
-
-
-def placement(flavour):
-    """Hash of what decides besides under other policies, or None if the flavour has none."""
-    lab = lab_kernel()
-    return hashed(sorted(lab.OVERLAY / name for name in lab.overlay() if name.name in PLACEMENT)) if FLAVOURS[flavour][0] else None
-
-
 def image(flavour):
     """The flavour's image, built if need be. RAMSLICE_IMAGE_PLAIN and the like name others, as kept in the cache."""
     if other := os.environ.get(f"RAMSLICE_IMAGE_{flavour.upper()}"):
@@ -107,41 +59,30 @@ def image(flavour):
 
 
 def describe(images):
-    """What an entry says of its kernels. Of an image that was named by hand, nobody knows from which code it is."""
-    def unless_named(flavour, what):
-        return None if f"RAMSLICE_IMAGE_{flavour.upper()}" in os.environ else what(flavour)
-
-    return {
-        flavour: {"image": path.name, "code": unless_named(flavour, code), "placement": unless_named(flavour, placement),
-                  "release": json.loads((path / "info.json").read_text())["release"],
-                  "config_sha256": hashlib.sha256((path / "config").read_bytes()).hexdigest()[:16]}
-        for flavour, path in images.items()
-    }
+    """What an entry says of its kernels, for people: what makes it stale is its provenance."""
+    return {flavour: {"image": path.name,
+                      "release": json.loads((path / "info.json").read_text())["release"]}
+            for flavour, path in images.items()}
 
 
-# What one boot takes besides the kernel and its own words: how machines are made, and programs that guests run
-LAB = ("lab/ramlab/vm/boot.py", "lab/ramlab/common.py", "lab/ramlab/guest_programs.py")
+def named_by_hand(flavour):
+    """Whether the image was named in the environment: which code it is from is unknown then."""
+    return f"RAMSLICE_IMAGE_{flavour.upper()}" in os.environ
 
 
-def modules(script):
-    """The guest's script and what of ramlab.guest it imports, all the way down."""
-    folder, found, waiting = ROOT / "lab/ramlab/guest", set(), [Path(script).stem]
-    while waiting:
-        path = folder / f"{waiting.pop()}.py"
-        if path not in found and path.exists():
-            found.add(path)
-            waiting += re.findall(r"^ *from ramlab\.guest(?:\.| import )(\w+)", path.read_text(), re.M)
-    return sorted(found)
+# What decides a boot besides the kernel and its own words: machines, and what guests run.
+LAB_FOLDERS = ("lab/ramlab/vm", "lab/ramlab/guest", "lab/guest")
 
 
 def identity(boot, images, quick):
-    """Hash of all that decides what a boot finds out: kernel, programs, scripts, words. Else its figures are of something else."""
-    kernel = describe(images)[boot.flavour]
-    about = [kernel["code"] or kernel["image"], kernel["placement"], boot.script, quick, *([str(word) for word in words]
-             for words in (boot.words, boot.parts, boot.environment)), programs.codes()]
-    digest = hashlib.sha256(json.dumps(about).encode())
-    sources = [path for pattern in ("*.c", "*.h") for path in sorted((ROOT / "lab/guest").glob(pattern))]
-    return _feed(digest, [*(ROOT / name for name in LAB), *modules(boot.script), *sources])
+    """Hash of all that decides what a boot finds out; --resume does not repeat an equal one."""
+    words = [[str(word) for word in part] for part in (boot.words, boot.parts, boot.environment)]
+    # Programs by their contents: they are named by a path, alone or as NAME=PATH.
+    programs = [hashlib.sha256(Path(path).read_bytes()).hexdigest()
+                for word in sum(words, []) if Path(path := word.rpartition("=")[2]).is_file()]
+    about = [images[boot.flavour].name, boot.script, quick, words, programs,
+             provenance.path_ids(LAB_FOLDERS)]
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
 
 class AtWork:
@@ -237,6 +178,8 @@ def run(boots, images, name, args, jobs=None):
     """
     jobs = jobs or args.jobs
     folder = home(name, args.quick)
+    for boot in boots:
+        args.used.guest_script(boot.script)
     if not args.resume:
         shutil.rmtree(folder, ignore_errors=True)
     random.Random(args.seed).shuffle(boots)

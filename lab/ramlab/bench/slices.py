@@ -9,7 +9,7 @@ import statistics
 import shutil
 import subprocess
 
-from ramlab.common import CACHE, OUT, ROOT, built
+from ramlab.common import CACHE, OUT, ROOT
 from . import flame, machines, stats
 from .machines import ICOUNT, Boot
 
@@ -192,7 +192,7 @@ def daemon(args):
     images = images_of("plain")
     # Slices of 2 MiB: as many as 6 TiB have in slices of 1 GiB. Memory that nobody touches costs the host nothing.
     words = ["--mem", "12416M", "--cpus", "1", ICOUNT, "--append", "ramslice=2M"]
-    program = f"RAMSLICE_DAEMON={built('ramsliced')}"
+    program = f"RAMSLICE_DAEMON={args.used.program('ramsliced')}"
     boots = [Boot(mode, "plain", words, "bench_daemon.py", [mode], environment=[program]) for mode in ("observe", "on")]
     found = machines.run(boots, images, "daemon", args)
     new = []
@@ -244,7 +244,8 @@ def flames(args):
     boot = Boot("ours", "plain", [*MOVABLE, ICOUNT, "--cpus", "1", "--disk", "4G", "--append", "ramslice=64M"], SCRIPT,
                 ["profile"])
     machines.run([boot], images, "flames", args, jobs=1)
-    drawn = flame.draw(boot.folder, OUT / "bench", images["plain"].name, machines.describe(images)["plain"]["code"])
+    drawn = flame.draw(boot.folder, OUT / "bench", images["plain"].name,
+                       args.used.dependencies({"plain": True}))
     if not args.quick:
         for path in drawn:
             shutil.copy(path, ROOT / "results" / path.name)

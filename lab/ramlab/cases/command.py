@@ -8,8 +8,9 @@ Usage: ramlab case NAME [--scale S] [--seeds N] [--setting S]... [--start S]... 
        ramlab case [NAME] --tiny
        ramlab case --table
 
-NAME is compile, tpch or import. Each run adds an entry to results/cases/NAME.json as soon as it is over; --resume
-does what is missing there, and again what was made with other code, another profile or another time factor than now.
+NAME is compile, tpch or import. Each run adds its figures to raw/cases/NAME.json in the cache as soon
+as it is over, and results/cases/runs.json keeps a row of each; --resume does what is missing there, and
+again what was made with other code, another profile or another time factor than now.
 
 The guest is a part of the thesis' machine: one of its 16 hardware threads, a sixteenth of a disk, 512 MiB in 32 slices.
 Its time is that of a processor of 10^9 instructions a second; --measure-factor finds out how many times slower that is
@@ -33,10 +34,10 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from ramlab.bench import entries, programs
+from ramlab.bench import entries
 from ramlab.bench.cases import summary, summary_path
-from ramlab.cases import SETTINGS, STARTS, made, processor, sweep, table
-from ramlab.cases.made import FLAVOUR, ICOUNT, MEMORY, PAYBACK_S, PERIOD_S, PROFILE, SLICE, STUDIES
+from ramlab.cases import SETTINGS, STARTS, conditions, processor, sweep, table
+from ramlab.cases.conditions import FLAVOUR, ICOUNT, MEMORY, PAYBACK_S, PERIOD_S, PROFILE, SLICE, STUDIES
 from ramlab.common import CACHE, OUT, RAMLAB, ROOT, built, die, image, provenance, put_json, stream_vm
 
 SCALES = ("tiny", "small", "full")
@@ -174,7 +175,7 @@ def to_do(found, args, as_now):
     if args.resume:
         left = []
         for run in runs:
-            there = [made.differing(made.of(entry), as_now) for entry in found["runs"] if same(entry, run, scale)]
+            there = [conditions.differing(conditions.of(entry), as_now) for entry in found["runs"] if same(entry, run, scale)]
             if [] not in there:
                 left.append(run)
             for differ in there:
@@ -183,7 +184,7 @@ def to_do(found, args, as_now):
         runs = left
     elif not args.again and any(same(entry, run, scale) for entry in found["runs"] for run in runs):
         die("some of these runs are there already: --resume does the others, --again replaces them", 2)
-    others = made.mixed(found, scale, lambda entry: any(same(entry, run, scale) for run in runs))
+    others = conditions.mixed(found, scale, lambda entry: any(same(entry, run, scale) for run in runs))
     if runs and others:
         die(f"{path} has runs whose time factor is that of another processor: {', '.join(others)}; now it is that of "
             f"{found['time_factor']['native_machine']}. They are not to be mixed: do all runs again (--again, with the same "
@@ -204,7 +205,7 @@ def study(args):
     factor = found.get("time_factor")
     if not factor:
         die(f"{summary_path(name)} has no time factor: run 'ramlab case {name} --measure-factor' first")
-    runs = to_do(found, args, made.now(name, scale, factor))
+    runs = to_do(found, args, conditions.now(name, scale, factor))
     print(f"case: {name}, {len(runs)} runs at scale {scale}, time factor {factor['low']:.2f} to {factor['high']:.2f}",
           flush=True)
     done = 0
@@ -225,6 +226,7 @@ def study(args):
         found = summary(name)
         found["runs"] = [e for e in found["runs"] if not same(e, run, scale)] + [entry]
         put_json(summary_path(name), found)
+        table.keep({name: found})
         if run["setting"] == sweep.BASELINE and figures["recording"] == "whole":
             sweep.keep(folder / run["setting"] / "recording", name, entry)
         net = figures["energy"]["net_joules"]
@@ -245,7 +247,7 @@ def study(args):
                             record=None if args.no_record else RECORD_S, time_factor=f"{factor['low']:.4f}..{factor['high']:.4f}",
                             time_factor_source=f"{factor['command']}: this work in the guest and on {factor['native_machine']}"))
         # As things are now: somebody may have changed them since the boots before
-        kernel, as_now = image(FLAVOUR), made.now(name, scale, factor) | {"work": home.name}
+        kernel, as_now = image(FLAVOUR), conditions.now(name, scale, factor) | {"work": home.name}
         boot(folder, jobs, drive(0, home, as_now["disk"]), 1800 + 3600 * len(jobs), keep)
 
 
@@ -256,17 +258,17 @@ def sweep_case(args):
     if not recordings:
         die(f"there is no recording of {name} at scale {scale}: 'ramlab case {name} --scale {scale} --setting {sweep.BASELINE}' leaves one")
     found = summary(name)
-    began, code = now(), programs.codes()["ramslice sim"]
+    began, depends = now(), conditions.depends()
     document = swept(name, scale, recordings, found["time_factor"], found["runs"])
     document |= {"date": began, "command": f"ramlab case {name} --sweep --scale {scale}", "commit": entries.commit(),
-                 "programs": {"ramslice sim": code}}
+                 "depends": depends}
     sweep.put(document, ROOT / f"results/cases/sweep/{name}.json")
     sweep.show(document)
 
 
 def swept(name, scale, recordings, factor, runs=(), seeds=sweep.SEEDS):
     """A sweep as a document, but for when and by what it was made."""
-    factor = made.rounded(factor)
+    factor = conditions.rounded(factor)
     rows, assumed = sweep.swept(program(), recordings, int(SLICE[:-1]) << 20, PROFILE, factor, seeds, runs)
     return {"schema_version": 1, "case": name, "scale": scale, "simulated": True, "profile": PROFILE, "granularity": "slice",
             "slice": SLICE, "memory": MEMORY, "time_factor": factor, "simulator_seeds": list(seeds),

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the summaries of case studies say, as a table."""
+"""What the runs of case studies say, as a table; and their rows as the summary that git keeps."""
 
 import itertools
+import json
+import os
 
 from ramlab.bench import cases
 
-from . import made
+from ramlab.common import ROOT
+
+from . import conditions
+
+KEPT = ROOT / "results/cases/runs.json"
 
 HEAD = ("start", "setting", "seed", "guest s", "real s", "off", "attainable", "saved mJ", "invested mJ", "net mJ", "net mW")
 
@@ -22,6 +28,31 @@ def rows(runs, scale):
                f"{energy['time_seconds']['low']:.0f}..{energy['time_seconds']['high']:.0f}",
                f"{area['off']:.0f}", f"{area['attainable']:.0f}", millis(energy["saved_joules"]),
                millis(energy["invested_joules"]), millis(energy["net_joules"]), f"{watts[0]:.2f}..{watts[1]:.2f}")
+
+
+def summarised(name, run):
+    """A run as a row that git keeps: what it was, when, and its figures; raw results stay outside."""
+    energy, area = run["energy"], run["slice_seconds"]
+    low, high = cases.milliwatts(run)
+    return {"case": name, **{key: run[key] for key in ("scale", "start", "setting", "seed", "date")},
+            "guest_seconds": round(run["elapsed_s"], 1), "slice_seconds_off": round(area["off"], 1),
+            "slice_seconds_attainable": round(area["attainable"], 1),
+            **{f"{key}_joules": [round(energy[f"{key}_joules"][end], 6) for end in ("low", "high")]
+               for key in ("saved", "invested", "net")},
+            "net_milliwatts": [round(low, 4), round(high, 4)]}
+
+
+def keep(found, path=KEPT):
+    """Replaces the rows of these studies in the summary that git keeps, a line for each run."""
+    others = json.loads(path.read_text())["runs"] if path.exists() else []
+    kept = [row for row in others if row["case"] not in found]
+    kept += [summarised(name, run) for name, study in found.items() for run in study["runs"]]
+    kept.sort(key=lambda r: (r["case"], r["scale"], r["start"] == "aged", r["seed"], r["setting"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = ",\n".join(json.dumps(row) for row in kept)
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(f'{{"schema_version": 1, "runs": [\n{rows}\n]}}\n')
+    os.replace(fresh, path)
 
 
 def show(found):
@@ -45,7 +76,7 @@ def show(found):
             for seed, share, lost in cases.counts(runs):
                 print(f"  seed {seed}: unlimited read {100 * share:.0f}% of what it dropped again, "
                       f"{'and lost energy' if lost else 'and did not surely lose energy'}")
-        for line in made.sort_out(study)[1]:
+        for line in conditions.sort_out(study)[1]:
             print(f"  {line}")
         if not runs:
             print(f"{name}: no runs yet")

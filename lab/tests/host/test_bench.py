@@ -10,10 +10,11 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from ramlab.bench import energy, entries, flame, governor, programs, slices, stats
+from ramlab import provenance
+from ramlab.bench import energy, entries, flame, governor, machines, slices, stats
 
-ENTRY = {"name": "x", "value": 0.6, "ci95": [0.59, 0.61], "n": 10, "source": "run", "kernel": {"plain": {"code": "now"}},
-         "equivalence": {"margin": 0.01, "p": 0.01}}
+ENTRY = {"name": "x", "value": 0.6, "ci95": [0.59, 0.61], "n": 10, "source": "run",
+         "depends": {"kernel/files/mm": "now"}, "equivalence": {"margin": 0.01, "p": 0.01}}
 GOAL = {"what": "x", "most": 0.7, "need_n": 10}
 
 
@@ -116,10 +117,16 @@ class Samples(unittest.TestCase):
         self.assertEqual(self.entries("tlb")[0][0]["beside"]["folios in a list"], 128)
 
 
-@mock.patch("ramlab.bench.machines.code", lambda flavour: "now")
+def changes(*names):
+    """Has these dependencies count as changed, and no others."""
+    return mock.patch.object(provenance, "changed", lambda stored, root=None, tree=None: [
+        name for name in stored or {"everything": None} if not stored or name in names])
+
+
 class Judgement(unittest.TestCase):
-    def judge(self, goal=None, **changes):
-        return entries.judge(ENTRY | changes, GOAL | (goal or {}))
+    def judge(self, goal=None, **entry):
+        with changes("kernel/patches"):
+            return entries.judge(ENTRY | entry, GOAL | (goal or {}))
 
     def test_met(self):
         self.assertEqual(self.judge(), "true")
@@ -132,139 +139,131 @@ class Judgement(unittest.TestCase):
         self.assertEqual(entries.judge(None, GOAL), "unmeasured")
         self.assertEqual(self.judge(n=9), "unmeasured")
 
-    def test_stale_if_the_code_is_another_or_unknown(self):
-        self.assertEqual(self.judge(kernel={"plain": {"code": "then"}}), "stale")
-        self.assertEqual(self.judge(kernel={"plain": {"code": None}}), "stale")
-
-    def test_stale_if_policies_decide_otherwise_where_they_decide_anything(self):
-        with mock.patch("ramlab.bench.machines.placement", lambda flavour: "now"):
-            for suite, there, verdict in (("placement", "now", "true"), ("placement", "then", "stale"), ("placement", None, "stale"),
-                                          ("slices", "then", "true")):
-                entry = ENTRY | {"kernel": {"plain": {"code": "now", "placement": there}}}
-                self.assertEqual(entries.judge(entry, GOAL, suite), verdict)
-            self.assertEqual(entries.judge(ENTRY, GOAL, "placement"), "stale")
-
-    @mock.patch("ramlab.bench.programs.codes", lambda: dict.fromkeys(programs.PROGRAMS, "now"))
-    def test_stale_if_the_program_is_another_or_unknown(self):
-        for name, program in (("governor-share", "ramslice sim"), ("sim-6t", "ramslice sim"), ("daemon-on", "ramsliced"),
-                              ("price-rank-counted", "ramslice calibrate")):
-            with self.subTest(name):
-                about = {"name": name, "kernel": {}}
-                self.assertEqual(self.judge(**about, programs={program: "now"}), "true")
-                self.assertEqual(self.judge(**about, programs={program: "then"}), "stale")
-                self.assertEqual(self.judge(**about, programs={"another": "now"}), "stale")
-                self.assertEqual(self.judge(**about), "stale")
-
-    def test_an_entry_is_of_a_kernel_or_of_a_program(self):
-        # Else nothing would ever make it stale.
-        for suite, wanted in entries.targets().items():
-            for name in wanted:
-                self.assertEqual(bool(programs.of(name)), suite == "governor" or name.startswith(("daemon-", "price-")), name)
-
-    def test_what_is_stored_says_of_which_programs_it_is(self):
-        with tempfile.TemporaryDirectory() as folder, \
-                mock.patch.object(entries, "path", lambda suite, kept=False: Path(folder) / f"{suite}-{kept}.json"):
-            for name in ("governor-cap", "fork-on"):
-                entries.store("x", [{"name": name, "value": 0.5, "n": 1}], {}, "ramlab bench x", 7)
-            for kept in (False, True):
-                found = entries.load("x", kept)
-                self.assertEqual(found["governor-cap"]["programs"], {"ramslice sim": programs.codes()["ramslice sim"]})
-                self.assertEqual(found["fork-on"]["programs"], {})
-                self.assertEqual(found["fork-on"]["seed"], 7)
-            self.assertEqual(entries.judge(found["governor-cap"], {"most": 1}), "true")
+    def test_stale_if_a_dependency_has_changed_or_none_is_stored(self):
+        self.assertEqual(self.judge(depends={"kernel/patches": "then"}), "stale")
+        self.assertEqual(self.judge(depends=None), "stale")
 
     def test_equivalence_is_asked_for_where_a_margin_is_named(self):
         self.assertEqual(self.judge({"margin": 0.01}), "true")
-        self.assertEqual(self.judge({"margin": 0.01}, equivalence={"margin": 0.01, "p": 0.2}), "false")
+        self.assertEqual(self.judge({"margin": 0.01}, equivalence={"margin": 0.01, "p": 0.2}),
+                         "false")
         self.assertEqual(self.judge({"margin": 0.01}, equivalence={}), "false")
-
-    def test_graphs_that_are_kept_are_stale_if_the_code_is_another_or_unknown(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "flame-targets.svg"
-            self.assertEqual(flame.stale("now", Path(folder)), [])
-            for text, found in (("", [path.name]), ("<!-- code then -->", [path.name]), ("<!-- code now -->", [])):
-                path.write_text(f"<svg></svg>{text}\n")
-                self.assertEqual(flame.stale("now", Path(folder)), found)
-        table = io.StringIO()
-        with mock.patch("ramlab.bench.flame.stale", lambda code: [path.name] if code == "now" else []):
-            for suites, told in (([], True), (["slices"], True), (["energy"], False)):
-                with contextlib.redirect_stdout(table):
-                    entries.check(suites)
-                self.assertEqual(path.name in table.getvalue(), told)
-                table.truncate(0)
 
     def test_every_target_names_what_it_is_about(self):
         for suite, wanted in entries.targets().items():
             for name, goal in wanted.items():
-                self.assertTrue(goal["what"] and ("most" in goal) != ("above" in goal), f"{suite}.{name}")
+                self.assertTrue(goal["what"] and ("most" in goal) != ("above" in goal),
+                                f"{suite}.{name}")
+
+
+class Stored(unittest.TestCase):
+    """What an entry stores of what it depends on."""
+
+    def stored(self, images, **environment):
+        used = provenance.Used(governor)
+        used.guest_script("bench_slices.py")
+        with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.object(entries, "path", lambda suite, kept=False:
+                                  Path(folder) / f"{suite}-{kept}.json"), \
+                mock.patch.object(machines, "describe", lambda images: {}), \
+                mock.patch.dict("os.environ", environment):
+            entries.store("x", [{"name": "fork-on", "value": 0.5, "n": 1}], images, used,
+                          "ramlab bench x", 7)
+            return entries.load("x", kept=True)["fork-on"]
+
+    def test_an_entry_stores_suite_guest_script_and_kernel(self):
+        found = self.stored({"plain": None})
+        self.assertLessEqual({"lab/ramlab/bench/governor.py", "lab/ramlab/guest/bench_slices.py",
+                              "kernel/base.lock", "kernel/patches", "kernel/files/mm",
+                              "package qemu-system-x86"}, found["depends"].keys())
+        self.assertNotIn("kernel/files/Documentation", found["depends"])
+        self.assertEqual(found["seed"], 7)
+        self.assertEqual(provenance.changed(found["depends"]), [])
+
+    def test_the_unpatched_kernel_alone_does_not_depend_on_patches(self):
+        self.assertNotIn("kernel/patches", self.stored({"stock": None})["depends"])
+
+    def test_an_image_named_by_hand_is_of_unknown_code(self):
+        self.assertIsNone(self.stored({"plain": None}, RAMSLICE_IMAGE_PLAIN="/x")["depends"])
+
+
+class Check(unittest.TestCase):
+    """The exit status of --check, and what it prints."""
+
+    GOALS = {"slices": {"x": GOAL}}
+
+    def check(self, entry, goal=None, changed=()):
+        goals = {"slices": {"x": GOAL | (goal or {}), **({"y": GOAL} if goal else {})}}
+        kept = {"x": entry | {"source": "kept"}} if entry else {}
+        if goal:
+            kept["y"] = ENTRY | {"name": "y", "source": "kept"}
+        text = io.StringIO()
+        with mock.patch.object(entries, "targets", lambda: goals), \
+                mock.patch.object(entries, "load", lambda suite, kept=False, found=kept:
+                                  found if kept else {}), \
+                mock.patch.object(flame, "stale", lambda tree, folder=None, names=None: []), \
+                changes(*changed), contextlib.redirect_stdout(text):
+            return entries.check([]), text.getvalue()
+
+    def test_0_if_every_target_is_met(self):
+        status, text = self.check(ENTRY)
+        self.assertEqual(status, 0)
+        self.assertIn("met (kept)", text)
+
+    def test_1_if_a_figure_is_stale_and_the_change_is_named(self):
+        status, text = self.check(ENTRY, changed=["kernel/files/mm"])
+        self.assertEqual(status, 1)
+        self.assertIn("x: stale, changed: kernel/files/mm", text)
+
+    def test_1_if_a_figure_is_unmeasured(self):
+        self.assertEqual(self.check(None)[0], 1)
+
+    def test_1_if_a_miss_has_no_cause_or_nothing_backs_it(self):
+        missed = ENTRY | {"value": 0.9, "ci95": [0.8, 1.0]}
+        for goal, why in (({"need_n": 10}, "no cause is given"),
+                          ({"cause": "rain"}, "no kept measurement backs the cause"),
+                          ({"cause": "rain", "evidence": ["slices.z"]},
+                           "the evidence slices.z is missing or stale")):
+            with self.subTest(why):
+                status, text = self.check(missed, goal)
+                self.assertEqual(status, 1)
+                self.assertIn(f"NOT EXPLAINED: {why}", text)
+
+    def test_3_if_a_kept_measurement_backs_the_cause_of_every_miss(self):
+        missed = ENTRY | {"value": 0.9, "ci95": [0.8, 1.0]}
+        status, text = self.check(missed, {"cause": "rain", "evidence": ["slices.y"]})
+        self.assertEqual(status, 3)
+        self.assertIn("cause: rain", text)
+
+    def test_evidence_that_is_stale_backs_nothing(self):
+        missed = ENTRY | {"value": 0.9, "ci95": [0.8, 1.0], "depends": {"other": "now"}}
+        status, text = self.check(missed, {"cause": "rain", "evidence": ["slices.y"]},
+                                  changed=["kernel/files/mm"])
+        self.assertEqual(status, 1)
+        self.assertIn("NOT EXPLAINED: the evidence slices.y is missing or stale", text)
 
     def test_the_table_has_a_line_for_every_target(self):
         table = io.StringIO()
         with contextlib.redirect_stdout(table):
             entries.check([])
-        lines = {line.split()[0]: line for line in table.getvalue().splitlines() if line and not line.startswith(" ")}
-        for name, goal in ((name, goal) for wanted in entries.targets().values() for name, goal in wanted.items()):
-            self.assertIn(entries.limit(goal), lines[name])
+        lines = {line.split()[0]: line for line in table.getvalue().splitlines()
+                 if line and not line.startswith(" ")}
+        for wanted in entries.targets().values():
+            for name, goal in wanted.items():
+                self.assertIn(entries.limit(goal), lines[name])
 
 
-class Programs(unittest.TestCase):
-    """A workspace of two crates, of which one is made of the other, and a package of others'."""
-
-    FILES = {
-        "crates/sim/Cargo.toml": '[package]\nname = "ramslice-sim"\n[dependencies]\nramslice-types = 1\n[dev-dependencies]\nramslice-cli = 1\n',
-        "crates/types/Cargo.toml": '[package]\nname = "ramslice-types"\n[dependencies]\nserde = 1\n',
-        "crates/cli/Cargo.toml": '[package]\nname = "ramslice-cli"\n',
-        "crates/sim/src/lib.rs": "fn all() {}\n\n#[cfg(test)]\nmod tests {\n    fn one() {}\n}\n",
-        "crates/sim/src/deep/tests.rs": "fn test() {}\n",
-        "crates/types/src/lib.rs": "struct Pages;\n",
-        "crates/cli/src/main.rs": "fn main() {}\n",
-        "crates/cli/src/commands/sim/run.rs": "fn run() {}\n",
-        "Cargo.lock": "".join(f'[[package]]\nname = "{name}"\nversion = "1"\nchecksum = "{name} as it was"\ndependencies = {json.dumps(needs)}\n'
-                              for name, needs in (("ramslice-sim", ["ramslice-cli", "ramslice-types"]), ("ramslice-types", ["serde"]),
-                                                  ("ramslice-cli", []), ("serde", []), ("unused", []))),
-    }
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
-        for name, text in self.FILES.items():
-            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.root / name).write_text(text)
-        self.before = self.code()
-
-    def code(self):
-        return programs.code("ramslice sim", self.root)
-
-    def changed(self, name, old, new):
-        """Whether the program is another one with this change."""
-        text = self.FILES[name]
-        self.assertIn(old, text)
-        (self.root / name).write_text(text.replace(old, new))
-        changed = self.code() != self.before
-        (self.root / name).write_text(text)
-        return changed
-
-    def test_code_of_its_crates_of_its_commands_and_of_others_is_part_of_a_program(self):
-        for name, old, new in (("crates/sim/src/lib.rs", "all", "most"), ("crates/types/src/lib.rs", "Pages", "Bytes"),
-                               ("crates/cli/src/commands/sim/run.rs", "run", "walk"), ("Cargo.lock", "serde as", "serde not as"),
-                               ("crates/sim/src/lib.rs", "{}\n}\n", "{}\n}\nfn more() {}\n")):
-            self.assertTrue(self.changed(name, old, new), (name, new))
-        (self.root / "crates/types/src/new.rs").write_text("fn new() {}\n")
-        self.assertNotEqual(self.code(), self.before)
-
-    def test_tests_and_other_crates_are_not(self):
-        for name, old, new in (("crates/sim/src/lib.rs", "one", "two"), ("crates/sim/src/deep/tests.rs", "test", "other"),
-                               ("crates/cli/src/main.rs", "{}", "{ }"), ("Cargo.lock", "unused as", "unused not as"),
-                               ("crates/sim/Cargo.toml", "ramslice-cli = 1", "ramslice-cli = 2")):
-            self.assertFalse(self.changed(name, old, new), (name, new))
-
-    def test_every_program_is_made_of_crates_that_there_are(self):
-        for program, (crates, own, _) in programs.PROGRAMS.items():
-            found, others = programs.closure(crates)
-            self.assertIn("ramslice-types", found, program)
-            self.assertTrue(others and (not own or list(programs.ROOT.glob(own))), program)
-        self.assertIn("ramslice-policy", programs.closure(["ramslice-daemon"])[0])
+class Graphs(unittest.TestCase):
+    def test_a_graph_is_stale_if_something_changed_or_it_does_not_say_of_what_it_is(self):
+        with tempfile.TemporaryDirectory() as folder, changes("kernel/patches"):
+            path = Path(folder) / "flame-targets.svg"
+            self.assertEqual(flame.stale(folder=Path(folder)), [])
+            self.assertEqual(flame.stale(folder=Path(folder), names=[path.name]), [path.name])
+            for text, found in (("", [path.name]),
+                                ('<!-- depends {"kernel/patches": "then"} -->', [path.name]),
+                                ('<!-- depends {"kernel/config": "now"} -->', [])):
+                path.write_text(f"<svg></svg>{text}\n")
+                self.assertEqual(flame.stale(folder=Path(folder)), found)
 
 
 class Governor(unittest.TestCase):
@@ -347,6 +346,3 @@ class Prices(unittest.TestCase):
         self.assertEqual(len(found["samples"]), 100 + energy.MOST_HELD_OUT)
         self.assertEqual(len(text.splitlines()), 2 + len(found["samples"]))
 
-
-if __name__ == "__main__":
-    unittest.main()

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from ramlab.bench import cases, entries
-from ramlab.cases import made, sweep
+from ramlab.cases import conditions, sweep
 from ramlab.common import ROOT
 
 
@@ -23,6 +23,7 @@ def run(setting, low, high, seed=1, scale="full", start="fresh", off=30.0, read=
     """A kept run of 10 real seconds, 50 of the guest, that saved and invested so much energy in mJ."""
     return {"setting": setting, "seed": seed, "scale": scale, "start": start, "disk_read_bytes": read, "cpu_s": cpu,
             "disk_used": {"bytes": disk}, "disk": {"read_bytes_per_s": 1000}, "work": work, "elapsed_s": 50.0,
+            "depends": {"kernel/patches": "now"},
             "energy": {"saved_joules": joules(low, high), "time_seconds": {"low": 10.0, "high": 10.0},
                        "lines": [{"term": "emptying", "joules": joules(*emptying)}, {"term": "refaults", "joules": None}],
                        "net_joules": joules(low - emptying[1], high - emptying[0]), "work": {"dropped_pages": dropped}},
@@ -72,9 +73,9 @@ class Cases(unittest.TestCase):
     def test_only_runs_that_were_made_with_the_same_are_compared_and_others_are_told_of(self):
         told = []
         ours, nothing = run("ours", 1, 2), run("nothing", 1, 2)
-        for change, why in (({"program": "x"}, "program ramslice"), ({"disk": {"read_bytes_per_s": 999}}, "disk limits"),
+        for change, why in (({"depends": {"kernel/patches": "then"}}, "kernel/patches"), ({"disk": {"read_bytes_per_s": 999}}, "disk limits"),
                             ({"energy": nothing["energy"] | {"time_factor": {"low": 4, "high": 5}}}, "time factor"),
-                            ({"native_machine": "x"}, "native machine"), ({"payback_s": 30}, "payback time")):
+                            ({"native_machine": "x"}, "native machine"), ({"work": "x"}, "work")):
             with self.subTest(why):
                 self.assertEqual(cases.pairs([ours, nothing | change], tell=told.append), [])
                 self.assertEqual(told.pop(), f"full, fresh, seed 1: ours and nothing are not compared: they differ in {why}")
@@ -119,9 +120,9 @@ class Cases(unittest.TestCase):
             with kept(*runs, *ours):
                 self.assertEqual(cases.import_entry()[0]["value"], share)
 
-    @mock.patch("ramlab.bench.machines.code", lambda flavour: "now")
+    @mock.patch("ramlab.provenance.changed", lambda *_, **__: [])
     def test_above_means_the_whole_interval(self):
-        entry = {"name": "x", "value": 1.0, "n": 3, "kernel": {"plain": {"code": "now"}}}
+        entry = {"name": "x", "value": 1.0, "n": 3}
         for ci95, verdict in (([0.1, 2.0], "true"), ([-0.1, 2.0], "false"), ([0.0, 2.0], "false")):
             self.assertEqual(entries.judge(entry | {"ci95": ci95}, {"above": 0, "need_n": 3}), verdict)
 
@@ -139,7 +140,7 @@ class Prices(unittest.TestCase):
     """What is said of the profile's prices follows from them."""
 
     def setUp(self):
-        self.profile = tomllib.loads((ROOT / f"profiles/{made.PROFILE}.toml").read_text())
+        self.profile = tomllib.loads((ROOT / f"profiles/{conditions.PROFILE}.toml").read_text())
 
     def test_when_a_full_slice_has_paid_is_told_as_the_profile_has_it(self):
         machine, [state] = self.profile["machine"], self.profile["state"]
@@ -151,9 +152,9 @@ class Prices(unittest.TestCase):
         joules_per_cycle = machine["compacting_power"]["value"] / (machine["frequency"]["value"] * 1e9)
         joules = [(fixed + pages * cycles) * joules_per_cycle for cycles in page]
         minutes = [round(each / watts / 60) for each in joules]
-        affordable = [(made.PAYBACK_S * watts / joules_per_cycle - fixed) / cycles for cycles in page]
+        affordable = [(conditions.PAYBACK_S * watts / joules_per_cycle - fixed) / cycles for cycles in page]
         self.assertTrue(affordable[1] < 60 < affordable[0])
-        guide = " ".join((ROOT / "docs/reference/case-studies.md").read_text().split())
+        guide = " ".join((ROOT / "docs/how-to/run-case-studies.md").read_text().split())
         cause = entries.targets()["energy"]["compile-net"]["cause"]
         self.assertIn(f"{joules[0]:.2f} to {joules[1]:.2f} J, and saves {1e3 * watts:.2f} mW", guide)
         for text, about in ((guide, "about 60 pages of 4096"), (cause, "some 60 pages of 4096")):

@@ -30,17 +30,14 @@ class Boots(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.out = Path(folder.name)
-        self.kernel = {"image": "plain-1", "code": "now", "placement": "now"}
-        self.program = "now"
+        self.images, self.lab = IMAGES, "now"
         self.carried_out, self.ends_at, self.fails_at = [], None, None
-        for target, what in (("OUT", self.out), ("_carry_out", self.carry_out),
-                             ("describe", lambda images: {flavour: self.kernel for flavour in images})):
-            patch = mock.patch.object(machines, target, what)
+        for target, name, what in ((machines, "OUT", self.out),
+                                   (machines, "_carry_out", self.carry_out),
+                                   (machines.provenance, "path_ids", lambda _: self.lab)):
+            patch = mock.patch.object(target, name, what)
             patch.start()
             self.addCleanup(patch.stop)
-        patch = mock.patch("ramlab.bench.programs.codes", lambda: {"ramsliced": self.program})
-        patch.start()
-        self.addCleanup(patch.stop)
 
     def carry_out(self, boot, _images, _quick, _at_work):
         nr = len(self.carried_out)
@@ -55,12 +52,12 @@ class Boots(unittest.TestCase):
         """{arm: figures} and what was printed."""
         self.carried_out = []
         boots = [machines.Boot(arm, "plain", [*words], script, [n]) for arm in ("one", "two") for n in range(number)]
-        args = argparse.Namespace(resume=resume, seed=seed, quick=quick, jobs=jobs)
+        args = argparse.Namespace(resume=resume, seed=seed, quick=quick, jobs=jobs, used=mock.Mock())
         args.seed = machines.seed_of("part", args)
         text = io.StringIO()
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
             try:
-                return machines.run(boots, IMAGES, "part", args), text.getvalue()
+                return machines.run(boots, self.images, "part", args), text.getvalue()
             except (Interrupted, SystemExit):
                 return None, text.getvalue()
 
@@ -124,21 +121,22 @@ class Boots(unittest.TestCase):
                 self.assertEqual(len(self.carried_out), 8)
                 self.run_all(resume=True, **change)
                 self.assertEqual(self.carried_out, [])
-        # Named by hand, the image is all that is known of its code
-        kernel = self.kernel
-        for name, value in (("kernel", kernel | {"code": "then"}), ("kernel", kernel | {"placement": "then"}),
-                            ("kernel", kernel | {"code": None}), ("kernel", kernel | {"image": "plain-2", "code": None}),
-                            ("program", "then")):
-            with self.subTest(name):
-                setattr(self, name, value)
-                self.run_all(resume=True, script="bench_slices.py")
-                self.assertEqual(len(self.carried_out), 8)
-
-    def test_an_image_that_was_built_anew_of_the_same_code_is_the_same(self):
-        self.run_all(seed=5)
-        self.kernel |= {"image": "plain-2"}
-        self.run_all(resume=True)
-        self.assertEqual(self.carried_out, [])
+        with self.subTest("another image"):
+            self.run_all(seed=5)
+            self.images = {"plain": Path("plain-2")}
+            self.run_all(resume=True)
+            self.assertEqual(len(self.carried_out), 8)
+        with self.subTest("what guests run has changed"):
+            self.lab = "then"
+            self.run_all(resume=True)
+            self.assertEqual(len(self.carried_out), 8)
+        with self.subTest("a program has changed"):
+            program = self.out / "program"
+            program.write_text("one")
+            self.run_all(words=[f"P={program}"])
+            program.write_text("two")
+            self.run_all(resume=True, words=[f"P={program}"])
+            self.assertEqual(len(self.carried_out), 8)
 
     def test_figures_that_are_cut_short_are_none(self):
         self.run_all(seed=5)
@@ -210,27 +208,3 @@ class Boots(unittest.TestCase):
         # The last one is not shared
         self.assertEqual(machines.ahead([120], 1, 2), "; 1 left, about 2 min")
         self.assertEqual((machines.ahead([], 5, 1), machines.ahead([9], 0, 1)), ("", ""))
-
-    def test_how_policies_decide_is_told_apart_from_all_else(self):
-        def told(name):
-            """Hashes of a kernel in which this file is another one."""
-            with mock.patch.object(machines, "_feed", lambda digest, paths: " ".join(
-                    f"{path.name}{'*' if path.name == name else ''}" for path in paths)):
-                return machines.code("plain"), machines.placement("plain")
-
-        before = told(None)
-        for name, changes in (("place.c", (False, True)), ("rank.c", (False, True)), ("wake.c", (True, False)),
-                              ("ramslice_place.h", (True, False)), ("verify.c", (False, False)), ("place-kunit.c", (False, False))):
-            with self.subTest(name):
-                self.assertEqual(tuple(a != b for a, b in zip(told(name), before)), changes)
-        self.assertIsNone(machines.placement("stock"))
-
-    def test_a_script_is_what_it_imports_too(self):
-        names = {path.name for path in machines.modules("bench_placement.py")}
-        self.assertLessEqual({"bench_placement.py", "place_load.py", "place_programs.py", "demo.py", "harness.py",
-                              "ramslice_dev.py"}, names)
-        self.assertFalse(names & {"churn.py", "test_placement.py"})
-
-
-if __name__ == "__main__":
-    unittest.main()
