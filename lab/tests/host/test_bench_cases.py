@@ -154,7 +154,7 @@ class Prices(unittest.TestCase):
         minutes = [round(each / watts / 60) for each in joules]
         affordable = [(conditions.PAYBACK_S * watts / joules_per_cycle - fixed) / cycles for cycles in page]
         self.assertTrue(affordable[1] < 60 < affordable[0])
-        guide = " ".join((ROOT / "docs/how-to/run-case-studies.md").read_text().split())
+        guide = " ".join((ROOT / "docs/reference/case-studies.md").read_text().split())
         cause = entries.targets()["energy"]["compile-net"]["cause"]
         self.assertIn(f"{joules[0]:.2f} to {joules[1]:.2f} J, and saves {1e3 * watts:.2f} mW", guide)
         for text, about in ((guide, "about 60 pages of 4096"), (cause, "some 60 pages of 4096")):
