@@ -70,9 +70,15 @@ impl Fake {
     /// Pages of a block.
     pub const BLOCK_PAGES: u64 = BLOCK;
 
-    /// A way to it, for programs whose threads wait for each other.
+    /// A backend whose clock runs in real time, for programs whose threads wait for each other.
     pub fn backend(&self) -> HotplugBackend {
         self.inner().since.get_or_insert_with(Instant::now);
+        self.simulated_backend()
+    }
+
+    /// A backend whose clock advances only by what is read, written and waited for: how busy the
+    /// host is does not matter.
+    pub(super) fn simulated_backend(&self) -> HotplugBackend {
         HotplugBackend::with(Box::new(self.clone()), Paths::under(Path::new("/nonexistent")))
             .expect("its blocks have a size")
     }
@@ -162,16 +168,18 @@ impl Inner {
         u32::from(self.second_node.is_some_and(|first| block >= first))
     }
 
-    /// Pages of this kind, of all memory or of a zone of a node.
-    fn count(&self, kind: u64, zone: Option<(u32, &str)>) -> u64 {
-        let mine =
-            |block: &u64| zone.is_none_or(|zone| zone == (self.node(*block), self.zones[block]));
-        let blocks = self.online.iter().filter(|(number, online)| **online && mine(number));
-        blocks
-            .map(|(&number, _)| {
-                self.block(number).iter().filter(|&&flags| flags == kind).count() as u64
-            })
-            .sum()
+    /// Free pages and pages of cache of each block that is online.
+    fn page_counts(&self) -> BTreeMap<u64, (u64, u64)> {
+        let online = self.online.iter().filter(|(_, online)| **online);
+        let counts = online.map(|(&number, _)| {
+            let (mut free, mut cache) = (0, 0);
+            for &flags in self.block(number) {
+                free += u64::from(flags == bit::BUDDY);
+                cache += u64::from(flags == CACHE);
+            }
+            (number, (free, cache))
+        });
+        counts.collect()
     }
 
     fn block(&self, number: u64) -> &[u64] {
@@ -242,6 +250,7 @@ impl Inner {
     fn zoneinfo(&self) -> String {
         let mut text = String::new();
         let two = self.second_node.is_some();
+        let counts = self.page_counts();
         for (node, name) in [(0, "Normal"), (0, "Movable"), (1, "Normal"), (1, "Movable")] {
             let mine = |number: &u64| (self.node(*number), self.zones[number]) == (node, name);
             let of_zone: Vec<u64> = self.zones.keys().copied().filter(mine).collect();
@@ -249,8 +258,12 @@ impl Inner {
             if node == 1 && (!two || of_zone.is_empty()) {
                 continue;
             }
-            let blocks =
-                of_zone.iter().filter(|number| self.online.get(number) == Some(&true)).count();
+            let (mut blocks, mut free, mut cache) = (0, 0, 0);
+            for (more_free, more_cache) in of_zone.iter().filter_map(|number| counts.get(number)) {
+                blocks += 1;
+                free += more_free;
+                cache += more_cache;
+            }
             let (first, last) = (
                 of_zone.first().map_or(0, |first| *first),
                 of_zone.last().map_or(0, |last| last + 1),
@@ -259,15 +272,41 @@ impl Inner {
                 "Node {node}, zone {name}\n  pages free     {}\n        min      100\n        low      200\n        high     \
                  300\n        spanned  {}\n        managed  {}\n        protection: (0, 0)\n      nr_zone_inactive_file {}\n  \
                  pagesets\n    cpu: 0\n     count: 5\n  start_pfn: {}\n",
-                self.count(bit::BUDDY, Some((node, name))),
+                free,
                 (last - first) * BLOCK,
-                blocks as u64 * BLOCK,
-                self.count(CACHE, Some((node, name))),
+                blocks * BLOCK,
+                cache,
                 first * BLOCK,
             );
         }
         text
     }
+}
+
+/// `/proc/meminfo` with this much available; the other lines are those that its parser requires.
+fn meminfo_text(available_kib: u64) -> String {
+    let others = [
+        "MemTotal",
+        "MemFree",
+        "Buffers",
+        "Cached",
+        "SwapCached",
+        "Active",
+        "Inactive",
+        "SwapTotal",
+        "SwapFree",
+        "Dirty",
+        "Writeback",
+        "Mapped",
+        "Slab",
+        "Committed_AS",
+        "VmallocTotal",
+        "VmallocUsed",
+        "VmallocChunk",
+    ];
+    let mut text = format!("MemAvailable: {available_kib} kB\n");
+    others.iter().for_each(|name| text += &format!("{name}: 0 kB\n"));
+    text
 }
 
 impl System for Fake {
@@ -297,13 +336,12 @@ impl System for Fake {
             "proc/zoneinfo" => inner.zoneinfo(),
             "proc/meminfo" => {
                 inner.meminfo_read += 1;
-                format!(
-                    "MemAvailable: {} kB\n",
-                    (inner.count(bit::BUDDY, None) + inner.count(CACHE, None)) * 4
-                )
+                let pages: u64 =
+                    inner.page_counts().values().map(|(free, cache)| free + cache).sum();
+                meminfo_text(pages * 4)
             }
             "proc/vmstat" => "pgmigrate_success 0\npgfault 7\npgalloc_normal 9".to_owned(),
-            "proc/cpuinfo" => "cpu MHz : 1000.0".to_owned(),
+            "proc/cpuinfo" => "processor : 0\ncpu MHz : 1000.0".to_owned(),
             _ => return Err(missing()),
         })
     }
@@ -377,6 +415,16 @@ impl System for Fake {
         inner.now_ms += 1;
         Duration::from_millis(inner.now_ms)
             + inner.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn pause(&self, time: Duration) {
+        let mut inner = self.inner();
+        if inner.since.is_some() {
+            drop(inner);
+            std::thread::sleep(time);
+        } else {
+            inner.now_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        }
     }
 
     fn cpu_time(&self) -> Duration {

@@ -178,7 +178,7 @@ impl<'a> Guard<'a> {
                     if left.is_zero() {
                         return Ok(None);
                     }
-                    std::thread::sleep(left.min(AGAIN));
+                    self.backend.system.pause(left.min(AGAIN));
                 }
                 result => {
                     self.renew = result.is_err();
@@ -212,7 +212,7 @@ impl<'a> Guard<'a> {
                     trigger.wait(left).map_err(|source| failed(path.clone(), Access::Read, source))
                 }
                 None => {
-                    std::thread::sleep(left);
+                    self.backend.system.pause(left);
                     Ok(false)
                 }
             };

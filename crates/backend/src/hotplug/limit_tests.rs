@@ -13,7 +13,7 @@ use super::{Guard, HotplugBackend, WokenBy};
 fn two_nodes() -> (Fake, HotplugBackend) {
     let fake = Fake::new();
     fake.two_nodes(16);
-    let backend = fake.backend();
+    let backend = fake.simulated_backend();
     (fake, backend)
 }
 
@@ -156,9 +156,9 @@ fn a_node_whose_slices_do_not_wake_keeps_no_other_from_its_own() {
 }
 
 #[test]
-fn nobody_looks_often_while_nothing_is_off() {
+fn a_guard_looks_rarely_while_nothing_is_off() {
     let fake = Fake::new();
-    let backend = fake.backend();
+    let backend = fake.simulated_backend();
     let mut guard = Guard::new(&backend, None).unwrap();
     let reads = |guard: &mut Guard<'_>| {
         let before = fake.inner().meminfo_read;

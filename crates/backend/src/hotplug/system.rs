@@ -33,6 +33,8 @@ pub(super) trait System: Send + Sync {
     fn lock(&self) -> io::Result<Option<Held>>;
     /// The monotonic clock.
     fn now(&self) -> Duration;
+    /// Waits for so long by that clock.
+    fn pause(&self, time: Duration);
     /// CPU time of this thread.
     fn cpu_time(&self) -> Duration;
     /// The path as people know it.
@@ -114,6 +116,10 @@ impl System for Files {
 
     fn now(&self) -> Duration {
         clock(ClockId::Monotonic)
+    }
+
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
     }
 
     fn cpu_time(&self) -> Duration {

@@ -12,13 +12,10 @@ use rustix::io::Errno;
 use super::fake::{ANON, BLOCK, BLOCKS, Fake, remembered};
 use super::system::STATE;
 use super::{Guard, HotplugBackend};
-use crate::readers::Paths;
 
 fn machine() -> (Fake, HotplugBackend) {
     let fake = Fake::new();
-    let backend =
-        HotplugBackend::with(Box::new(fake.clone()), Paths::under("/nonexistent".as_ref()))
-            .unwrap();
+    let backend = fake.simulated_backend();
     (fake, backend)
 }
 
@@ -222,7 +219,9 @@ fn nothing_is_switched_that_could_not_be_remembered() {
 #[test]
 fn all_cycles_since_boot_are_of_one_clock_whatever_the_cpu_runs_at() {
     let mhz = |fake: &Fake, mhz: &str| {
-        fake.inner().saved.insert("proc/cpuinfo".to_owned(), format!("cpu MHz\t\t: {mhz}"));
+        fake.inner()
+            .saved
+            .insert("proc/cpuinfo".to_owned(), format!("processor\t: 0\ncpu MHz\t\t: {mhz}"));
     };
     let clock = |backend: &HotplugBackend| backend.info().unwrap().clock_khz.unwrap();
     let (fake, backend) = machine();
@@ -485,7 +484,8 @@ fn a_guard_that_waited_in_vain_lets_others_go_on_when_memory_is_there_again() {
 
 #[test]
 fn a_guard_wakes_slices_as_soon_as_another_request_has_ended() {
-    let (fake, backend) = machine();
+    let fake = Fake::new();
+    let backend = fake.backend();
     assert_eq!(offline(&backend, 31).slices_done, 1);
     let mut guard = Guard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
     fake.inner().locked = true;
