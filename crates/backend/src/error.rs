@@ -181,6 +181,14 @@ pub enum Error {
         /// The counter.
         name: &'static str,
     },
+    /// A file of `/proc` has another form than its parser knows.
+    #[error("{path} has an unknown form: the kernel does not match these tools", path = .path.display())]
+    ProcFile {
+        /// The file.
+        path: PathBuf,
+        /// What the parser missed.
+        source: procfs_core::ProcError,
+    },
     /// A sysfs file could not be read or written.
     #[error("{access} {path} failed", path = .path.display())]
     File {
@@ -292,6 +300,7 @@ impl Error {
             | Self::NoStatistics { .. }
             | Self::NoHotplug { .. }
             | Self::NoPageFlags { .. }
+            | Self::ProcFile { .. }
             | Self::NoCounter { .. } => ErrorKind::Unsupported,
             Self::Neither { patched, .. } => patched.kind(),
             Self::Disabled { .. } => ErrorKind::Disabled,

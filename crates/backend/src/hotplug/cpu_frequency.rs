@@ -1,6 +1,8 @@
 //! The clock by which CPU time becomes cycles: one figure, while the CPUs change theirs from moment to moment.
 
-use super::system::System;
+use procfs_core::CpuInfo;
+
+use super::system::{System, read_proc};
 
 /// Where there is none: a cycle in a nanosecond, as the patched kernel has it.
 const NONE_KHZ: u64 = 1_000_000;
@@ -14,7 +16,6 @@ pub(super) fn read(system: &dyn System) -> u64 {
 }
 
 fn now(system: &dyn System) -> Option<u64> {
-    let text = system.text("proc/cpuinfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu MHz")?.split(':').nth(1))?;
-    Some((line.trim().parse::<f64>().ok()? * 1e3) as u64)
+    let info = read_proc::<CpuInfo>(system, "proc/cpuinfo").ok()?;
+    Some((info.get_field(0, "cpu MHz")?.parse::<f64>().ok()? * 1e3) as u64)
 }

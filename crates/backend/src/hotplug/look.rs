@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use procfs_core::Meminfo;
 use ramslice_types::{
     Bytes, Contents, Info, NodeId, PageClass, PageRun, Pages, Pfn, Price, Reason, Slice, SliceId,
     SliceState, Zone, ZoneIndex, ZoneNumber,
@@ -13,7 +14,7 @@ use super::margin::{Margins, Size};
 use super::page::{Page, Sum, Walk};
 use super::price;
 use super::store::Store;
-use super::system::System;
+use super::system::{System, read_proc};
 use super::zones::{self, Room, ZoneInfo};
 use crate::error::{Access, Error};
 use crate::readers::sysfs::failed;
@@ -96,9 +97,9 @@ pub(super) fn read_zones(system: &dyn System) -> Result<Vec<ZoneInfo>, Error> {
 /// `MemAvailable`.
 pub(super) fn available(system: &dyn System) -> Result<Bytes, Error> {
     let path = "proc/meminfo";
-    let text =
-        system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
-    zones::meminfo(&text, "MemAvailable")
+    read_proc::<Meminfo>(system, path)?
+        .mem_available
+        .map(Bytes)
         .ok_or_else(|| Error::NoCounter { path: system.path(path), name: "MemAvailable" })
 }
 

@@ -26,11 +26,13 @@ mod system;
 mod tests;
 mod zones;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use procfs_core::VmStat;
 use ramslice_types::{
     Backend, BackendError, Bytes, Contents, Detail, Headroom, Info, Outcome, Pages, Price,
     PriceParameter, Request, SliceId, SliceState, Snapshot, Work, Zone,
@@ -51,7 +53,7 @@ use crate::readers::page_owner;
 use look::{Look, Part};
 use margin::Place;
 use store::Store;
-use system::{Files, System};
+use system::{Files, System, read_proc};
 
 /// How often block states are looked at while waiting for a change: there is no event for it without a netlink socket.
 const POLL: Duration = Duration::from_millis(250);
@@ -347,11 +349,11 @@ impl Backend for HotplugBackend {
 
     fn work(&self) -> Result<Work, BackendError> {
         let mut work = Store::read(&*self.system)?.work.unwrap_or_default();
-        let text = self.system.text("proc/vmstat").unwrap_or_default();
-        for line in text.lines() {
-            let Some((name, number)) = line.split_once(' ') else { continue };
-            let number = number.parse().unwrap_or(0);
-            match name {
+        let counters = read_proc::<VmStat>(&*self.system, "proc/vmstat")
+            .map_or_else(|_| HashMap::new(), |vmstat| vmstat.0);
+        for (name, &number) in &counters {
+            let number = u64::try_from(number).unwrap_or(0);
+            match name.as_str() {
                 "pgfault" => work.page_faults = number,
                 name if name.starts_with("pgalloc_") => work.allocated_pages += Pages(number),
                 _ => {}

@@ -2,28 +2,31 @@
 
 use ramslice_types::{Counters, PageClass, PageFlag, PageFlags, Pages, Reason};
 
-/// Bits of `/proc/kpageflags` (`Documentation/admin-guide/mm/pagemap.rst`; those from 32 on in `kernel-page-flags.h`).
+/// Bits of `/proc/kpageflags` (`Documentation/admin-guide/mm/pagemap.rst`). Those from 32 on are in
+/// `include/linux/kernel-page-flags.h` alone, and procfs does not have them.
 pub(super) mod bit {
-    /// The kernel's name for it has no hyphens: its content has been read.
-    pub(crate) const READ_IN: u64 = 1 << 3;
-    pub(crate) const DIRTY: u64 = 1 << 4;
-    pub(crate) const LRU: u64 = 1 << 5;
-    pub(crate) const SLAB: u64 = 1 << 7;
-    pub(crate) const WRITEBACK: u64 = 1 << 8;
-    pub(crate) const BUDDY: u64 = 1 << 10;
-    pub(crate) const MMAP: u64 = 1 << 11;
-    pub(crate) const ANON: u64 = 1 << 12;
-    pub(crate) const SWAPCACHE: u64 = 1 << 13;
-    pub(crate) const SWAPBACKED: u64 = 1 << 14;
-    pub(crate) const COMPOUND_HEAD: u64 = 1 << 15;
-    pub(crate) const COMPOUND_TAIL: u64 = 1 << 16;
-    pub(crate) const HUGE: u64 = 1 << 17;
-    pub(crate) const UNEVICTABLE: u64 = 1 << 18;
-    pub(crate) const HWPOISON: u64 = 1 << 19;
-    pub(crate) const NOPAGE: u64 = 1 << 20;
-    pub(crate) const KSM: u64 = 1 << 21;
-    pub(crate) const OFFLINE: u64 = 1 << 23;
-    pub(crate) const PGTABLE: u64 = 1 << 26;
+    use procfs_core::PhysicalPageFlags as Flags;
+
+    /// The content has been read.
+    pub(crate) const READ_IN: u64 = Flags::UPTODATE.bits();
+    pub(crate) const DIRTY: u64 = Flags::DIRTY.bits();
+    pub(crate) const LRU: u64 = Flags::LRU.bits();
+    pub(crate) const SLAB: u64 = Flags::SLAB.bits();
+    pub(crate) const WRITEBACK: u64 = Flags::WRITEBACK.bits();
+    pub(crate) const BUDDY: u64 = Flags::BUDDY.bits();
+    pub(crate) const MMAP: u64 = Flags::MMAP.bits();
+    pub(crate) const ANON: u64 = Flags::ANON.bits();
+    pub(crate) const SWAPCACHE: u64 = Flags::SWAPCACHE.bits();
+    pub(crate) const SWAPBACKED: u64 = Flags::SWAPBACKED.bits();
+    pub(crate) const COMPOUND_HEAD: u64 = Flags::COMPOUND_HEAD.bits();
+    pub(crate) const COMPOUND_TAIL: u64 = Flags::COMPOUND_TAIL.bits();
+    pub(crate) const HUGE: u64 = Flags::HUGE.bits();
+    pub(crate) const UNEVICTABLE: u64 = Flags::UNEVICTABLE.bits();
+    pub(crate) const HWPOISON: u64 = Flags::HWPOISON.bits();
+    pub(crate) const NOPAGE: u64 = Flags::NOPAGE.bits();
+    pub(crate) const KSM: u64 = Flags::KSM.bits();
+    pub(crate) const OFFLINE: u64 = Flags::OFFLINE.bits();
+    pub(crate) const PGTABLE: u64 = Flags::PGTABLE.bits();
     pub(crate) const RESERVED: u64 = 1 << 32;
     pub(crate) const MLOCKED: u64 = 1 << 33;
     pub(crate) const PRIVATE: u64 = 1 << 35;

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use procfs_core::VmStat;
 use ramslice_types::{
     Budget, Bytes, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState, Work,
 };
@@ -16,7 +17,7 @@ use super::look::{self, Look, Part};
 use super::margin::{Loss, Margins, Place};
 use super::price;
 use super::store::Store;
-use super::system::{Held, System};
+use super::system::{Held, System, read_proc};
 use super::zones::keeps_reserves;
 use super::{HotplugBackend, lock};
 use crate::error::{Access, Error};
@@ -598,9 +599,9 @@ impl Run<'_> {
 
     /// Pages that the kernel has migrated so far, whoever wanted it.
     fn migrated(&self) -> Pages {
-        let text = self.system.text("proc/vmstat").unwrap_or_default();
-        let number =
-            text.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());
+        let number = read_proc::<VmStat>(self.system, "proc/vmstat")
+            .ok()
+            .and_then(|vmstat| u64::try_from(*vmstat.0.get("pgmigrate_success")?).ok());
         Pages(number.unwrap_or(0))
     }
 

@@ -6,9 +6,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use procfs_core::FromRead;
 use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::debug;
+
+use crate::error::{Access, Error};
+use crate::readers::sysfs::failed;
 
 /// Where the backend keeps what the kernel does not: below `/run`, as it is void after a reboot.
 pub(super) const STATE: &str = "run/ramslice/stock.json";
@@ -39,6 +43,14 @@ pub(super) trait System: Send + Sync {
     fn cpu_time(&self) -> Duration;
     /// The path as people know it.
     fn path(&self, path: &str) -> PathBuf;
+}
+
+/// Reads a file of `/proc` that procfs has a parser for.
+pub(super) fn read_proc<T: FromRead>(system: &dyn System, path: &str) -> Result<T, Error> {
+    let text =
+        system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
+    T::from_read(text.as_bytes())
+        .map_err(|source| Error::ProcFile { path: system.path(path), source })
 }
 
 /// The running system, or a copy of its files elsewhere.

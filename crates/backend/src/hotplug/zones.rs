@@ -1,6 +1,6 @@
-//! Zones and free memory: `/proc/zoneinfo` and `/proc/meminfo`.
+//! Zones and what is free in them: `/proc/zoneinfo`, for which procfs has no parser.
 
-use ramslice_types::{Bytes, NodeId, Pages, Pfn, ZoneNumber};
+use ramslice_types::{NodeId, Pages, Pfn, ZoneNumber};
 
 /// What `/proc/zoneinfo` says of a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,15 +157,6 @@ impl ZoneInfo {
     }
 }
 
-/// A line of `/proc/meminfo`, as in `MemAvailable`.
-pub(super) fn meminfo(text: &str, name: &str) -> Option<Bytes> {
-    text.lines().find_map(|line| {
-        let rest = line.strip_prefix(name)?.strip_prefix(':')?;
-        let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(Bytes(kib * 1024))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,12 +260,5 @@ Node 1, zone  Movable
         for (own, most) in [((0, 2), 300), ((0, 3), 800), ((1, 2), 60)] {
             assert!(keeps(&two, own, most) && !keeps(&two, own, most + 1), "{own:?}");
         }
-    }
-
-    #[test]
-    fn meminfo_is_in_bytes() {
-        let text = "MemTotal:         983456 kB\nMemAvailable:     853072 kB\n";
-        assert_eq!(meminfo(text, "MemAvailable"), Some(Bytes(853_072 << 10)));
-        assert_eq!(meminfo(text, "SwapTotal"), None);
     }
 }

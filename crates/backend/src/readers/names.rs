@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use procfs_core::process::MountInfo;
 use ramslice_types::{CgroupName, Contents, Detail, DeviceNumber, FileId, FileName};
 use tracing::debug;
 
@@ -59,6 +60,7 @@ impl Names {
     /// Files that a process has mapped, and block devices.
     fn known_files(&self) -> BTreeMap<FileId, PathBuf> {
         let mut found = BTreeMap::new();
+        // Not by procfs, whose minor numbers have 16 bits where the kernel's have 20.
         for line in read(&self.proc.join("partitions")).lines() {
             let mut words = line.split_whitespace();
             let number = |word: Option<&str>| word?.parse().ok();
@@ -127,6 +129,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The file of a line of `/proc/PID/maps`, where the device is in hexadecimal.
+///
+/// Not by procfs, which gives up on a whole process at the first line that it does not know.
 fn mapping(line: &str) -> Option<(FileId, PathBuf)> {
     let mut words = line.splitn(6, ' ');
     let (device, inode) = (words.nth(3)?, words.next()?);
@@ -142,11 +146,10 @@ fn mapping(line: &str) -> Option<(FileId, PathBuf)> {
 fn mounts(text: &str) -> Vec<(DeviceNumber, PathBuf)> {
     text.lines()
         .filter_map(|line| {
-            let mut words = line.split(' ').skip(2);
-            let device = words.next()?.parse().ok()?;
-            // Blanks in a mount point are written \040.
-            let point = words.nth(1)?.replace("\\040", " ");
-            Some((device, PathBuf::from(point)))
+            let mount = MountInfo::from_line(line).ok()?;
+            // procfs leaves blanks in a mount point as the kernel writes them.
+            let point = mount.mount_point.to_str()?.replace("\\040", " ");
+            Some((mount.majmin.parse().ok()?, PathBuf::from(point)))
         })
         .collect()
 }

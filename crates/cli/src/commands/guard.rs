@@ -162,9 +162,15 @@ mod tests {
 
     /// A machine whose memory is always short: 64 MiB blocks, of which none is there.
     fn short(root: &Path) -> HotplugBackend {
+        // The other lines are those that its parser requires.
+        let others = "MemTotal MemFree Buffers Cached SwapCached Active Inactive SwapTotal SwapFree Dirty Writeback \
+                      Mapped Slab Committed_AS VmallocTotal VmallocUsed VmallocChunk";
+        let meminfo = others
+            .split(' ')
+            .fold("MemAvailable: 1000 kB\n".to_owned(), |text, name| text + name + ": 0 kB\n");
         for (path, text) in [
             ("sys/devices/system/memory/block_size_bytes", "4000000\n"),
-            ("proc/meminfo", "MemAvailable: 1000 kB\n"),
+            ("proc/meminfo", &meminfo),
             ("proc/zoneinfo", "Node 0, zone Normal\n"),
             ("run/ramslice/stock.lock", ""),
         ] {
