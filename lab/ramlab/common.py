@@ -89,16 +89,6 @@ def locked(name):
         yield
 
 
-def image(flavour):
-    """The directory of the image that ramlab vm is going to boot; RAMSLICE_IMAGE names another one."""
-    if os.environ.get("RAMSLICE_IMAGE"):
-        return Path(os.environ["RAMSLICE_IMAGE"])
-    built = subprocess.run([RAMLAB, "kernel", "--path", flavour], stdout=subprocess.PIPE, text=True)
-    if built.returncode:
-        sys.exit(built.returncode)
-    return Path(built.stdout.strip())
-
-
 def provenance(kernel, flavour):
     """What a kept summary says of the kernel that it is about."""
     info = json.loads((kernel / "info.json").read_text())

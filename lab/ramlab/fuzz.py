@@ -23,7 +23,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ramlab.common import FLAVOURS, RAMLAB, ROOT, die, image, provenance, put_json, stream_vm
+from ramlab.common import FLAVOURS, RAMLAB, ROOT, die, provenance, put_json, stream_vm
+from ramlab.kernel.images import image
 
 MIB = 1 << 20
 PAGEBLOCK = 2 * MIB

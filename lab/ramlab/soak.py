@@ -22,7 +22,8 @@ import subprocess
 import sys
 import time
 
-from ramlab.common import FLAVOURS, OUT, RAMLAB, ROOT, built, die, image, provenance, put_json, stream_vm
+from ramlab.common import FLAVOURS, OUT, RAMLAB, ROOT, built, die, provenance, put_json, stream_vm
+from ramlab.kernel.images import image
 
 RESULT, KEPT = OUT / "soak.json", ROOT / "results"
 # Runs of less load show that it works, and replace none that was longer.

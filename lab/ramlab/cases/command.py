@@ -38,7 +38,8 @@ from ramlab.bench import entries
 from ramlab.bench.cases import summary, summary_path
 from ramlab.cases import SETTINGS, STARTS, conditions, processor, sweep, table
 from ramlab.cases.conditions import FLAVOUR, ICOUNT, MEMORY, PAYBACK_S, PERIOD_S, PROFILE, SLICE, STUDIES
-from ramlab.common import CACHE, OUT, RAMLAB, ROOT, built, die, image, provenance, put_json, stream_vm
+from ramlab.common import CACHE, OUT, RAMLAB, ROOT, built, die, provenance, put_json, stream_vm
+from ramlab.kernel.images import image
 
 SCALES = ("tiny", "small", "full")
 RECORD_S = 5

@@ -27,7 +27,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ramlab.common import CACHE, OUT, ROOT, die, image, locked, provenance, put_json, run
+from ramlab.common import CACHE, OUT, ROOT, die, locked, provenance, put_json, run
+from ramlab.kernel.images import image
 from ramlab.kernel.source import Source
 
 LIST = ROOT / "lab/ramlab/kernel/selftests.list"

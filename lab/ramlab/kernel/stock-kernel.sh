@@ -10,7 +10,7 @@
 # The versions below are those that the tests were written with. When a mirror has dropped one, the newest is
 # taken and named. The generic flavour: the cloud flavour has no 9p and cannot mount the host's root.
 set -euo pipefail
-source "$(dirname "$0")/env"
+source "$(dirname "$0")/../../env"
 
 case ${1:-} in
 6.1) pinned=linux-image-6.1.0-54-amd64=6.1.190-1 series='^linux-image-6\.1\.0-[0-9]+-amd64$' ;;

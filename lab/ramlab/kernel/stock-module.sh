@@ -5,10 +5,10 @@
 # Usage: ramlab stock-module 6.1|6.12 FILE.c
 # Status 77 if there are no headers for the kernel in the cache any more.
 set -euo pipefail
-source "$(dirname "$0")/env"
+source "$(dirname "$0")/../../env"
 
 [ $# = 2 ] || die "which kernel, which module? ramlab stock-module 6.1 FILE.c"
-headers=$("$RAMSLICE_ROOT/lab/stock-kernel" "$1" headers)
+headers=$("$RAMSLICE_ROOT/lab/bin/ramlab" stock-kernel "$1" headers)
 name=$(basename "$2" .c)
 # By what it is made of: another checkout may be using its own.
 key=$(cat "$2" "$headers/.config" | sha256sum | cut -c1-16)

@@ -31,16 +31,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from ramlab.kernel.images import KERNELS, image
 from ramlab.vm import hole_punch_host as holes
-from ramlab.common import CACHE, FLAVOURS, RAMLAB, ROOT, STOCK_KERNELS, die, kvm_usable
-
-SPLAT = re.compile(
-    r"\bWARNING: |\bBUG: |\bBUG at |KASAN: |KFENCE: |UBSAN: |possible (recursive|circular|irq lock)|"
-    r"INFO: task .* blocked|\bOops\b|general protection|rcu: INFO: .*stall|INFO: rcu_|Bad page state|"
-    r"Bad rss-counter|Kernel panic|unable to handle|INFO: lockdep|refcount_t: |list_(add|del) corruption"
-)
-# Lines of user space that pass through the kernel log.
-NOT_KERNEL = re.compile(r"virtme-(ng-)?init|udevd?\[")
+from ramlab.vm.complaints import excerpt
+from ramlab.common import CACHE, ROOT, STOCK_KERNELS, die, kvm_usable
 
 # QEMU without hardware virtualisation changes its memory map while other CPUs run. In one boot of thirty on a busy host,
 # one of them met a map that was gone (an assertion in iotlb_to_section), or the guest waited for its root for ever. Why
@@ -73,8 +67,7 @@ KERNEL_ARGUMENTS = (
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kernels = [*FLAVOURS, *STOCK_KERNELS]
-    parser.add_argument("--kernel", default="plain", choices=kernels, metavar="FLAVOUR", help=", ".join(kernels))
+    parser.add_argument("--kernel", default="plain", choices=KERNELS, metavar="FLAVOUR", help=", ".join(KERNELS))
     parser.add_argument("--mem", default="4G", help="memory (default 4G)")
     parser.add_argument("--cpus", default="2", help="number of CPUs (default 2)")
     parser.add_argument("--append", action="append", default=[], metavar="ARGS", help="kernel command line")
@@ -93,23 +86,6 @@ def arguments():
     if not args.command and not args.interactive:
         parser.error("a command is needed after --")
     return args
-
-
-def image(flavour):
-    """The flavour's finished image, built first if need be (which reports on stderr).
-
-    RAMSLICE_IMAGE names another one, as kept in the cache, for comparisons.
-    """
-    if os.environ.get("RAMSLICE_IMAGE"):
-        return Path(os.environ["RAMSLICE_IMAGE"])
-    if flavour in STOCK_KERNELS:
-        line = [RAMLAB, "stock-kernel", STOCK_KERNELS[flavour]]
-    else:
-        line = [RAMLAB, "kernel", "--path", flavour]
-    done = subprocess.run(line, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(done.returncode)
-    return Path(done.stdout.strip())
 
 
 def fresh_tmp(needed):
@@ -221,13 +197,6 @@ def stream(line, console, limit):
     return in_time
 
 
-def splats(lines):
-    """The kernel's complaints, each with the lines around it."""
-    hits = [n for n, text in enumerate(lines) if SPLAT.search(text) and not NOT_KERNEL.search(text)]
-    shown = sorted({m for n in hits[:5] for m in range(max(0, n - 3), min(len(lines), n + 35))})
-    return [lines[n] for n in shown]
-
-
 def note_fatal(status):
     """Tells who repeats tests that fail that this was no matter of timing."""
     if status in FATAL and "RAMSLICE_FATAL" in os.environ:
@@ -279,7 +248,7 @@ def run_guest(args, folder, kernel):
     if args.console:
         shutil.copyfile(console, args.console)
     lines = console.read_text(errors="replace").replace("\r", "").splitlines()
-    complaints = splats(lines)
+    complaints = excerpt(lines)
     if complaints:
         print("vm: the kernel complained:\n  " + "\n  ".join(complaints), file=sys.stderr)
     if not in_time:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The pytest plug-in that runs tests in virtual machines: marks for tests, options, and where it goes on.
+
+    from ramlab.pytest_vm import vm
+
+    @vm(mem="1G", append="ramslice=16M")            # a function, a class, or pytestmark of a module
+    @vm(kernel=["plain", "debug"], disk="512M")     # a test for each kernel: test[plain], test[debug]
+
+Tests of equal machines share a boot. Guests run pytest themselves on just these tests and stream the
+reports back (ramlab.testing.guest); the host makes them the reports of its own tests
+(ramlab.testing.host). This module is imported by both and stays cheap.
+"""
+
+import os
+
+import pytest
+
+# What @vm takes; ramlab.testing.machine says what each means and its default.
+ARGUMENTS = frozenset((
+    "kernel", "mem", "append", "cpus", "disk", "numa", "qemu", "holes", "env", "files", "modules",
+    "fresh", "allow_complaints", "timeout", "name",
+))
+MARKERS = (
+    "vm(kernel, mem, append, ...): runs in a virtual machine; see ramlab.pytest_vm",
+    "slow: takes longer than a test should; make test-long runs it",
+    "debug: needs the kernel with checkers (set by @vm)",
+    "research: needs the kernel with the research policies (set by @vm)",
+    "stock: runs on one of Debian's own kernels (set by @vm)",
+    "never_rerun: a failure is no matter of timing: --rerun-unsteady leaves it alone",
+    "xdist_group(name): tests that one worker runs",
+)
+
+never_rerun = pytest.mark.never_rerun
+
+
+def vm(**arguments):
+    """The machine of a test, a class or a module; several marks on a class are several machines."""
+    if unknown := set(arguments) - ARGUMENTS:
+        raise TypeError(f"@vm has no {', '.join(sorted(unknown))}: "
+                        f"there is {', '.join(sorted(ARGUMENTS))}")
+    return pytest.mark.vm.with_args(**arguments)
+
+
+def in_guest():
+    return bool(os.environ.get("RAMLAB_ITEMS"))
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("ramlab", "virtual machines")
+    group.addoption("--rerun-unsteady", action="store_true",
+                    help="a failed test boots again and must pass twice; more than two are a failure")
+    group.addoption("--session-minutes", type=float, metavar="N",
+                    help="no machine starts later than this; what did not run has failed")
+    group.addoption("--programs", metavar="DIR",
+                    help="take our programs from there (default: build them)")
+    group.addoption("--guest-program", metavar="FILE",
+                    help="runs a guest's script instead of a virtual machine: for tests of this")
+
+
+def pytest_configure(config):
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    if in_guest():
+        from ramlab.testing.guest import GuestReporter
+        config.pluginmanager.register(GuestReporter(config), "ramlab-guest")
+    else:
+        from ramlab.testing.host import GuestTests, Unsteady
+        config.pluginmanager.register(GuestTests(config), "ramlab-host")
+        config.pluginmanager.register(Unsteady(config), "ramlab-unsteady")

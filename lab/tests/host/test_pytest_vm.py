@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The plug-in that runs tests in guests, with a shell in place of each guest."""
+
+import os
+import stat
+
+import pytest
+
+from ramlab.common import ROOT
+
+# Runs a guest's script here; its console is what it writes to descriptor 8.
+GUEST = """#!/bin/bash
+exec 8>&2
+echo boot >>{folder}/boots
+export RAMLAB_KMSG=/dev/fd/8
+{extra}
+exec bash "$1"
+"""
+HEAD = """
+import os, signal, sys, time, unittest, pathlib
+import pytest
+from ramlab.pytest_vm import vm, never_rerun
+def complain(text="WARNING: test of the detector"):
+    os.write(8, (text + "\\n").encode())
+def nth(name):
+    "How often this was called, over all boots."
+    path = pathlib.Path({folder!r}) / name
+    with path.open("a") as sink:
+        sink.write("x")
+    return len(path.read_text())
+"""
+
+
+@pytest.fixture
+def guests(pytester, monkeypatch):
+    """Runs tests in stand-ins for guests: run(text, *options) -> (result, number of boots)."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "lab"))
+    for name in [name for name in os.environ if name.startswith(("RAMLAB_", "PYTEST_"))]:
+        monkeypatch.delenv(name)
+    pytester.makeini("[pytest]\naddopts = -p ramlab.pytest_vm\n")
+
+    def run(text, *options, extra=""):
+        guest = pytester.path / "guest"
+        guest.write_text(GUEST.format(folder=pytester.path, extra=extra))
+        guest.chmod(guest.stat().st_mode | stat.S_IXUSR)
+        pytester.makepyfile(HEAD.format(folder=str(pytester.path)) + text)
+        result = pytester.runpytest_subprocess(
+            "--guest-program", guest, "-p", "no:cacheprovider", *options)
+        boots = pytester.path / "boots"
+        return result, len(boots.read_text().split()) if boots.exists() else 0
+
+    return run
+
+
+def test_tests_of_equal_machines_share_a_boot(guests):
+    result, boots = guests("""
+@vm(mem="1G")
+def test_one(): assert os.environ["RAMSLICE_IN_VM"]
+@vm(mem="2G")
+def test_other(): pass
+@vm(mem="1G")
+class TestThird:
+    def test_in_a_class(self): pass
+""")
+    result.assert_outcomes(passed=3)
+    assert boots == 2
+
+
+def test_fresh_tests_have_a_boot_of_their_own_and_a_fresh_class_one_for_all(guests):
+    result, boots = guests("""
+@vm(fresh=True)
+def test_one(): pass
+@vm(fresh=True)
+def test_other(): pass
+@vm(fresh=True)
+class TestOrdered:
+    def test_a(self): pass
+    def test_b(self): pass
+""")
+    result.assert_outcomes(passed=4)
+    assert boots == 3
+
+
+def test_a_test_has_an_item_for_each_kernel_and_each_machine(guests):
+    result, boots = guests("""
+@vm(kernel=["plain", "debug"])
+def test_both(): pass
+@vm(append="a=1")
+@vm(append="a=2")
+class Twice(unittest.TestCase):
+    def test_it(self): pass
+""", "-v")
+    result.assert_outcomes(passed=4)
+    assert boots == 4
+    result.stdout.fnmatch_lines_random([
+        "*::test_both[[]plain[]] PASSED*", "*::test_both[[]debug[]] PASSED*",
+        "*::Twice::test_it[[]a=1[]] PASSED*", "*::Twice::test_it[[]a=2[]] PASSED*"])
+
+
+def test_tests_are_chosen_by_name_word_and_marker(guests):
+    text = """
+@vm(kernel=["plain", "debug"])
+def test_both(): pass
+@pytest.mark.slow
+@vm()
+def test_long(): pass
+"""
+    name = "test_tests_are_chosen_by_name_word_and_marker.py"
+    for options, passed in (((f"{name}::test_both[debug]",), 1), ((f"{name}::test_both",), 2),
+                            (("-k", "long",), 1), (("-m", "debug"), 1), (("-m", "not slow"), 2)):
+        result, _ = guests(text, *options)
+        assert result.parseoutcomes()["passed"] == passed, options
+
+
+def test_a_bases_mark_gives_way_to_that_of_the_class(guests):
+    result, boots = guests("""
+@vm(append="base", env={"WHICH": "base"})
+class Base(unittest.TestCase):
+    def test_it(self): self.assertEqual(os.environ["WHICH"], self.which)
+    which = "base"
+@vm(append="derived", env={"WHICH": "derived"})
+class Derived(Base):
+    which = "derived"
+class Heir(Base):
+    pass
+""")
+    result.assert_outcomes(passed=3)
+    assert boots == 2
+
+
+def test_failures_skips_and_subtests_are_those_of_the_guest(guests):
+    result, _ = guests("""
+pytestmark = vm()
+class Case(unittest.TestCase):
+    def test_fails(self):
+        print("said before")
+        self.assertEqual(1, 2)
+    def test_skips(self): self.skipTest("no such memory")
+    def test_parts(self):
+        for n in range(3):
+            with self.subTest(n=n):
+                self.assertNotEqual(n, 1)
+@pytest.fixture
+def broken(): raise RuntimeError("no fixture")
+def test_error(broken): pass
+""", "-rs")
+    outcomes = result.parseoutcomes()
+    assert outcomes == {"failed": 3, "errors": 1, "skipped": 1}
+    result.stdout.fnmatch_lines_random(["*said before*", "*1 != 2*", "*no such memory*", "*n=1*",
+                                        "*no fixture*", "*machine*", "*plain kernel, 4G*"])
+
+
+def test_a_complaint_fails_its_test_and_the_rest_runs_in_a_new_guest(guests):
+    result, boots = guests("""
+pytestmark = vm()
+def test_before(): pass
+def test_complains(): complain()
+def test_after(): pass
+""", "-v")
+    result.assert_outcomes(passed=2, failed=1)
+    assert boots == 2
+    result.stdout.fnmatch_lines_random(["*test_complains FAILED*", "*test of the detector*"])
+
+
+def test_a_complaint_is_that_of_the_test_that_ran_though_reports_overtake_it(guests):
+    result, _ = guests("""
+pytestmark = vm()
+def test_quick(): pass
+def test_complains_late():
+    time.sleep(0.5)
+    complain()
+def test_last(): pass
+""", "-v")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*test_complains_late FAILED*"])
+
+
+def test_complaints_that_are_allowed_are_none(guests):
+    result, _ = guests("""
+@vm(allow_complaints=True)
+def test_complains(): complain()
+""")
+    result.assert_outcomes(passed=1)
+
+
+def test_a_test_that_takes_the_guest_along_fails_and_the_rest_runs_in_a_new_one(guests):
+    result, boots = guests("""
+pytestmark = vm()
+def test_before(): pass
+def test_dies():
+    complain("last words")
+    os.kill(os.getpid(), signal.SIGKILL)
+def test_after(): pass
+""", "-v")
+    result.assert_outcomes(passed=2, failed=1)
+    assert boots == 2
+    result.stdout.fnmatch_lines_random(["*test_dies FAILED*", "*the guest died*", "*last words*"])
+
+
+def test_a_machine_that_does_not_boot_is_tried_twice_and_then_its_tests_fail(guests):
+    result, boots = guests("""
+pytestmark = vm()
+def test_one(): pass
+def test_other(): pass
+""", extra="echo 'no root' >&8; exit 1")
+    result.assert_outcomes(failed=2)
+    assert boots == 2
+    result.stdout.fnmatch_lines_random(["*the guest died*", "*no root*"])
+
+
+def test_a_test_that_lasts_too_long_fails_in_the_guest_and_the_others_go_on(guests):
+    result, boots = guests("""
+pytestmark = vm()
+@pytest.mark.timeout(1)
+def test_lasts(): time.sleep(60)
+def test_after(): pass
+""")
+    result.assert_outcomes(passed=1, failed=1)
+    assert boots == 1
+
+
+def test_a_guest_that_hangs_is_ended_and_its_test_fails(guests, monkeypatch):
+    result, boots = guests("""
+pytestmark = [vm(), pytest.mark.timeout(1)]
+def test_hangs():
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    time.sleep(300)
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines_random(["*nothing came from the guest*"])
+
+
+def test_a_module_that_cannot_be_imported_in_the_guest_fails_its_tests(guests):
+    result, boots = guests("""
+if os.environ.get("RAMSLICE_IN_VM"):
+    raise OSError("no such device")
+pytestmark = vm()
+def test_one(): pass
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines_random(["*no such device*"])
+
+
+FAILS_ONCE = """
+pytestmark = vm()
+def test_fails_once(): assert nth("first") > 1
+def test_after(): pass
+"""
+
+
+def test_a_failed_test_is_run_again_only_on_request(guests):
+    result, boots = guests(FAILS_ONCE)
+    result.assert_outcomes(passed=1, failed=1)
+    assert boots == 1
+
+
+def test_a_failed_test_that_passes_two_new_boots_is_unsteady(guests):
+    result, boots = guests(FAILS_ONCE, "--rerun-unsteady")
+    result.assert_outcomes(passed=2)
+    assert boots == 3 and result.ret == 0
+    result.stdout.fnmatch_lines_random(["*1 unsteady*"])
+
+
+def test_a_failed_test_that_does_not_pass_twice_has_failed(guests):
+    result, boots = guests("""
+@vm()
+def test_now_and_then(): assert nth("x") == 2
+""", "--rerun-unsteady")
+    result.assert_outcomes(failed=1)
+    assert boots == 3
+
+
+def test_more_than_two_unsteady_tests_fail_the_run(guests):
+    result, _ = guests("""
+pytestmark = vm()
+@pytest.mark.parametrize("name", "abc")
+def test_fails_once(name): assert nth(name) > 1
+""", "--rerun-unsteady")
+    result.assert_outcomes(passed=3)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines_random(["*3 unsteady*"])
+
+
+@pytest.mark.parametrize("body", [
+    "complain()", "os.kill(os.getpid(), signal.SIGKILL)", "raise Contents('page 3')"])
+def test_what_is_no_matter_of_timing_is_never_run_again(guests, body):
+    result, _ = guests(f"""
+class Contents(AssertionError):
+    never_rerun = True
+@vm()
+def test_it():
+    nth("runs")
+    {body}
+@vm(mem="1G")
+@never_rerun
+def test_marked(): assert nth("marked") > 1
+""", "--rerun-unsteady")
+    result.assert_outcomes(failed=2)
+
+
+def test_a_test_of_the_host_is_run_again_too(guests):
+    result, _ = guests("""
+def test_here(): assert nth("here") > 1
+""", "--rerun-unsteady")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines_random(["*1 unsteady*"])
+
+
+def test_no_machine_begins_when_the_minutes_are_over_and_that_is_a_failure(guests):
+    result, boots = guests("""
+@vm()
+def test_one(): pass
+def test_here(): pass
+""", "--session-minutes", "0.00001")
+    result.assert_outcomes(passed=1, failed=1)
+    assert boots == 0
+    result.stdout.fnmatch_lines_random(["*not run: the session's minutes were over*", "*1 not run*"])
+
+
+def test_workers_take_a_machine_each(guests):
+    result, boots = guests("""
+@vm(mem="1G")
+class TestOne:
+    def test_a(self): pass
+    def test_b(self): pass
+    def test_c(self): pass
+@vm(mem="2G")
+class TestOther:
+    def test_a(self): pass
+    def test_b(self): complain()
+    def test_c(self): pass
+def test_here(): pass
+""", "-n", "2", "--dist", "loadgroup", "--rerun-unsteady", "--junitxml", "junit.xml")
+    result.assert_outcomes(passed=6, failed=1)
+    assert boots == 3
+
+
+def test_the_first_failure_may_end_the_session(guests):
+    result, boots = guests("""
+pytestmark = vm()
+def test_one(): assert False
+def test_other(): pass
+""", "-x")
+    result.assert_outcomes(failed=1)
+    assert boots == 1
+
+
+def test_a_machines_folder_and_files_are_there_for_each_boot(guests):
+    result, _ = guests("""
+def fill(path): path.write_text("filled")
+@vm(files={"big": "1M", "small": fill}, env={"BIG": "{folder}/big"})
+def test_it():
+    folder = pathlib.Path(os.environ["RAMSLICE_FOLDER"])
+    assert len(str(folder)) < 60
+    assert os.environ["BIG"] == str(folder / "big")
+    assert (folder / "big").stat().st_size == 1 << 20
+    assert (folder / "small").read_text() == "filled"
+""")
+    result.assert_outcomes(passed=1)
+
+
+def test_an_argument_that_is_unknown_is_refused(guests):
+    result, _ = guests("""
+@vm(memory="1G")
+def test_it(): pass
+""")
+    result.stdout.fnmatch_lines_random(["*@vm has no memory*"])
