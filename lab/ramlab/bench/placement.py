@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Placement: what each policy leaves after the same work, and how much of it can be switched off.
 
-Each policy boots anew for each seed, in random order; those beside ours for the first of the same seeds. The work is lab/ramlab/guest/place_load.py, compressed:
+Each policy boots anew for each seed, in random order; those beside ours for the first of the same seeds. The work is lab/ramlab/guest/placement_workload.py, compressed:
 processes, files and data in pipes that come and go, real programs, moments in which all memory is in use; then light and
 medium load; packed again and again meanwhile.
 """

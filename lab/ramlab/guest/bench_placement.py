@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 
 from ramlab.guest import harness
-from ramlab.guest import place_load
+from ramlab.guest import placement_workload
 from ramlab.guest import ramslice_dev as dev
 
 TOUCHED_MIB = 4096
@@ -35,8 +35,8 @@ def cost(*words):
 
 
 def mixture(quick, policy, seed, low):
-    """The load of place_load.py, and what it left."""
-    _, left = place_load.run(policy, 1 if quick else 5, seed, programs=True, steps=1 if quick else 2, low=low)
+    """The load of placement_workload.py, and what it left."""
+    _, left = placement_workload.run(policy, 1 if quick else 5, seed, programs=True, steps=1 if quick else 2, low=low)
     return left
 
 
@@ -105,10 +105,10 @@ def main():
     low = args.low
     if args.policy == "low" and low is None:
         with dev.Device() as device:
-            low = 2 * place_load.least_slices(device)[1]
+            low = 2 * placement_workload.least_slices(device)[1]
     if args.part != "mixture":
         if args.policy != "unpatched":
-            place_load.choose(args.policy, low)
+            placement_workload.choose(args.policy, low)
         if args.part == "costs" and not dev.file_system():
             raise FileNotFoundError("no disk")
     args.out.write_text(json.dumps(PARTS[args.part](args.quick, args.policy, args.seed, low)) + "\n")

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ramlab.guest import hard
+from ramlab.guest import pinned_memory
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 
@@ -169,7 +169,7 @@ def first_page(bench, pfn, nr):
     # Somebody may just have freed one elsewhere
     for number in range(1, 17):
         answer = good(bench("write", pool, number), "a page for the pool")
-        if any(flags >> hard.KPF_HUGE & 1 for flags in hard.page_flags(pfn, nr)):
+        if any(flags >> pinned_memory.KPF_HUGE & 1 for flags in pinned_memory.page_flags(pfn, nr)):
             dev.write(pool, 0)
             return answer
     sys.exit("the first pages came from elsewhere")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Crashes with slices off, so that a crash kernel takes a dump: crash.py WAY.
 
-Wants ramlab vm --holes, --disk, --allow-splats and crashkernel= on the command line. The crash kernel runs
+Needs holes, a disk, allowed complaints and crashkernel= on the command line. The crash kernel runs
 lab/guest/crash-init, which takes the dump in the way named there; what it says goes to the console.
 """
 
@@ -25,15 +25,38 @@ def main():
         sys.exit(f"crash.py: {info.offline_pages} pages off are not enough")
 
     init = dev.Path(__file__).resolve().parents[2] / "guest/crash-init"
-    consoles = [word for word in dev.read("/proc/cmdline").split() if word.startswith(("console=", "earlyprintk="))]
+    consoles = [
+        word
+        for word in dev.read("/proc/cmdline").split()
+        if word.startswith(("console=", "earlyprintk="))
+    ]
     line = [
-        *consoles, "root=/dev/root", "rootfstype=9p", "rootflags=trans=virtio,version=9p2000.L,msize=524288", "ro",
-        f"init={init}", "ramslice=off", "nr_cpus=1", "reset_devices", "panic=-1", "loglevel=7", "no5lvl",
-        "--", way,
+        *consoles,
+        "root=/dev/root",
+        "rootfstype=9p",
+        "rootflags=trans=virtio,version=9p2000.L,msize=524288",
+        "ro",
+        f"init={init}",
+        "ramslice=off",
+        "nr_cpus=1",
+        "reset_devices",
+        "panic=-1",
+        "loglevel=7",
+        "no5lvl",
+        "--",
+        way,
     ]
     kernel = f"{os.environ['RAMSLICE_KERNEL']}/bzImage"
-    subprocess.run(["kexec", "--kexec-file-syscall", "--load-panic", kernel, f"--command-line={' '.join(line)}"],
-                   check=True)
+    subprocess.run(
+        [
+            "kexec",
+            "--kexec-file-syscall",
+            "--load-panic",
+            kernel,
+            f"--command-line={' '.join(line)}",
+        ],
+        check=True,
+    )
     if dev.read("/sys/kernel/kexec_crash_loaded") != "1":
         sys.exit("crash.py: the crash kernel is not loaded")
     print(f"crash: {device.info().offline_pages} pages off", flush=True)

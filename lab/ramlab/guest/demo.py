@@ -41,8 +41,25 @@ def redis(*words):
 def start_redis(keys):
     # Debian's redis-tools hold the server under another name; it goes by the name it is called by.
     Path("/tmp/redis-server").symlink_to("/usr/bin/redis-check-rdb")
-    subprocess.run(["/tmp/redis-server", "--unixsocket", "/tmp/redis.sock", "--port", "0", "--save", "", "--daemonize",
-                    "yes", "--enable-debug-command", "local", "--dir", "/tmp"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            "/tmp/redis-server",
+            "--unixsocket",
+            "/tmp/redis.sock",
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--daemonize",
+            "yes",
+            "--enable-debug-command",
+            "local",
+            "--dir",
+            "/tmp",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     while subprocess.run([*REDIS, "ping"], capture_output=True).returncode:
         time.sleep(0.1)
     redis("debug", "populate", keys, "key", 900)
@@ -52,8 +69,21 @@ def start_redis(keys):
 def compile_libbpf(source):
     """Starts make -j2 on a real C project."""
     (DISK / "build").mkdir()
-    return subprocess.Popen(["make", "-s", "-C", source, f"O={DISK}/build", "CFLAGS=-O0", "-j2",
-                             f"{DISK}/build/libbpf.a"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [
+            "make",
+            "-s",
+            "-C",
+            source,
+            f"O={DISK}/build",
+            "CFLAGS=-O0",
+            "-j2",
+            f"{DISK}/build/libbpf.a",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def checksum(path):
@@ -80,8 +110,21 @@ class Data:
 
 def burst(megabytes):
     """A process that fills memory, checks every byte of it and ends; its number of wrong words."""
-    done = subprocess.run([dev.program("memload"), "--mode", "anon", "--mb", str(megabytes), "--seconds", "0.1",
-                           "--dir", "/tmp"], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            dev.program("memload"),
+            "--mode",
+            "anon",
+            "--mb",
+            str(megabytes),
+            "--seconds",
+            "0.1",
+            "--dir",
+            "/tmp",
+        ],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode not in (0, 1):
         say(f"the burst failed: {done.stderr.strip()}")
     return 0 if done.returncode == 0 else 1
@@ -95,20 +138,28 @@ def nonempty(device):
 
 def compact(device, budget):
     done = device.request("compact", budget=budget, deadline_ms=120_000)
-    say(f"compacted: {done.nr_done} slices off in {done.elapsed_ns / 1e9:.1f} s, {done.pages_migrated} pages moved, "
-        f"{done.pages_dropped} dropped; ended by: {done.why()}")
+    say(
+        f"compacted: {done.nr_done} slices off in {done.elapsed_ns / 1e9:.1f} s,"
+        f" {done.pages_migrated} pages moved, {done.pages_dropped} dropped; ended by: {done.why()}"
+    )
     return done
 
 
 def picture(out, name, title):
-    subprocess.run([TOOL, "map", "--png", out / f"{name}.png", "--title", title], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [TOOL, "map", "--png", out / f"{name}.png", "--title", title],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return subprocess.run([TOOL, "status"], capture_output=True, text=True).stdout
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--short", action="store_true", help="no compile, no second compaction's picture")
+    parser.add_argument(
+        "--short", action="store_true", help="no compile, no second compaction's picture"
+    )
     parser.add_argument("--source", help="the kernel's tools/lib/bpf")
     parser.add_argument("--file", type=Path, required=True, help="a large file to read")
     args = parser.parse_args()
@@ -119,19 +170,30 @@ def main():
     device = dev.Device()
     info = device.info()
     prefix = "short-" if args.short else ""
-    result = {"kernel": platform.release(), "slice_bytes": info.slice_bytes, "slices_total": info.nr_slices,
-              "power_driver": info.power_driver.decode(), "budget": BUDGET}
+    result = {
+        "kernel": platform.release(),
+        "slice_bytes": info.slice_bytes,
+        "slices_total": info.nr_slices,
+        "power_driver": info.power_driver.decode(),
+        "budget": BUDGET,
+    }
     before = {name: dev.vmstat(name) for name in ("pswpout", "oom_kill")}
     errors = 0
 
-    say(f"{info.nr_slices} slices of {info.slice_bytes >> 20} MiB, power driver {result['power_driver']}")
+    say(
+        f"{info.nr_slices} slices of {info.slice_bytes >> 20} MiB, power driver"
+        f" {result['power_driver']}"
+    )
     data = Data(args.file)
     data.digest = start_redis(20_000 if args.short else 50_000)
     say("Redis runs and has data")
 
     make = None if args.short else compile_libbpf(args.source)
     if make:
-        say("a parallel compile of libbpf runs; meanwhile files are copied and memory is fought over")
+        say(
+            "a parallel compile of libbpf runs; meanwhile files are copied and memory is fought"
+            " over"
+        )
     for name in ("a", "b"):
         data.copies.append(Path(shutil.copy(args.file, DISK / name)))
     awake = device.info().free_pages * info.page_bytes >> 20
@@ -147,7 +209,10 @@ def main():
 
     result["nonempty_before"] = nonempty(device)
     picture(args.out, f"{prefix}before", "before: a compile, files read, and a burst that ended")
-    say(f"after a burst that ended, {result['nonempty_before']} of {info.nr_slices} slices hold something")
+    say(
+        f"after a burst that ended, {result['nonempty_before']} of {info.nr_slices} slices hold"
+        " something"
+    )
 
     first = compact(device, BUDGET)
     result["nonempty_after"] = nonempty(device)
@@ -171,7 +236,7 @@ def main():
     errors += data.errors()
     try:
         dev.verify()
-    except dev.NotTrue as error:
+    except dev.AccountingError as error:
         errors += 1
         say(f"the books are not true: {error}")
 
@@ -180,7 +245,9 @@ def main():
     result["data_errors"] = errors
     result["oom_kills"] = dev.vmstat("oom_kill") - before["oom_kill"]
     result["pswpout_delta"] = dev.vmstat("pswpout") - before["pswpout"]
-    (args.out / ("short.json" if args.short else "demo.json")).write_text(json.dumps(result, indent=2) + "\n")
+    (args.out / ("short.json" if args.short else "demo.json")).write_text(
+        json.dumps(result, indent=2) + "\n"
+    )
     if not args.short:
         print(status)
     return 1 if errors or result["oom_kills"] or result["pswpout_delta"] else 0

@@ -65,35 +65,54 @@ def main():
     scratch.write_bytes(os.urandom(MIB) * 96)
     before = ramslice("status")
     picture(out / "before.png")
-    used = sum(s["counters"]["free_pages"] < s["present_pages"] for s in before["snapshot"]["slices"])
+    used = sum(
+        s["counters"]["free_pages"] < s["present_pages"] for s in before["snapshot"]["slices"]
+    )
     say(f"{used} of {before['info']['nr_slices']} memory blocks hold something")
     outcome = ramslice("compact", "--deadline", "120s")["outcome"]
     info = ramslice("status")["info"]
     picture(out / "after.png")
     off = info["offline_pages"] * info["page_bytes"] // MIB
-    say(f"{outcome['slices_done']} blocks taken offline, {off} MiB, {outcome['migrated_pages']} pages moved, "
-        f"ended: {outcome['reason']}")
+    say(
+        f"{outcome['slices_done']} blocks taken offline, {off} MiB, {outcome['migrated_pages']}"
+        f" pages moved, ended: {outcome['reason']}"
+    )
     guard = subprocess.Popen([PROGRAM, "--json", "guard"], text=True, stdout=subprocess.PIPE)
     time.sleep(2)
     say("a program wants 400 MiB, and a guard watches")
     burst = take(400, 0.3)
     damaged = errors(burst) + errors(held)
     guard.send_signal(signal.SIGINT)
-    woken = sum(json.loads(line)["outcome"]["slices_done"] for line in guard.communicate()[0].splitlines())
+    woken = sum(
+        json.loads(line)["outcome"]["slices_done"] for line in guard.communicate()[0].splitlines()
+    )
     say(f"{woken} blocks came back online while it grew")
     del burst
     picture(out / "end.png")
     ramslice("online", "--all")
     after = ramslice("status")["info"]
     result = {
-        "kernel": platform.release(), "blocks": before["info"]["nr_slices"], "block_bytes": before["info"]["slice_bytes"],
-        "blocks_used_before": used, "blocks_offline": outcome["slices_done"], "offline_mib": off,
-        "pages_migrated": outcome["migrated_pages"], "ended": outcome["reason"], "woken_by_guard": woken,
-        "data_errors": damaged, "oom_kills": counter("/proc/vmstat", "oom_kill") - killed,
+        "kernel": platform.release(),
+        "blocks": before["info"]["nr_slices"],
+        "block_bytes": before["info"]["slice_bytes"],
+        "blocks_used_before": used,
+        "blocks_offline": outcome["slices_done"],
+        "offline_mib": off,
+        "pages_migrated": outcome["migrated_pages"],
+        "ended": outcome["reason"],
+        "woken_by_guard": woken,
+        "data_errors": damaged,
+        "oom_kills": counter("/proc/vmstat", "oom_kill") - killed,
         "offline_pages_at_end": after["offline_pages"],
     }
     (out / "result.json").write_text(json.dumps(result, indent=2) + "\n")
-    good = not damaged and not result["oom_kills"] and not after["offline_pages"] and outcome["slices_done"] and woken
+    good = (
+        not damaged
+        and not result["oom_kills"]
+        and not after["offline_pages"]
+        and outcome["slices_done"]
+        and woken
+    )
     return 0 if good else 1
 
 

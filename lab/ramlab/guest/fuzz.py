@@ -26,7 +26,10 @@ KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 # What a portion may leave in caches that grow to a size and no further.
 SLACK_KB = 8 << 10
 # What else may have another value afterwards; strict mode changes only while everything is awake
-SETTINGS = [rs.SYSFS / name for name in ("strict", "driver_timeout_ms", "placement/policy", "placement/low_slices")]
+SETTINGS = [
+    rs.SYSFS / name
+    for name in ("strict", "driver_timeout_ms", "placement/policy", "placement/low_slices")
+]
 SETTINGS.append(rs.DEBUGFS / "ramslice/migrate_batch")
 
 
@@ -67,10 +70,12 @@ class Settings:
             problems.add(f"slice_bytes does not take its first value: {error}")
         info = device.info()
         if info.offline_pages or info.quarantined_pages:
-            problems.add(f"{info.offline_pages} pages are offline, {info.quarantined_pages} quarantined")
+            problems.add(
+                f"{info.offline_pages} pages are offline, {info.quarantined_pages} quarantined"
+            )
         try:
             rs.verify()
-        except rs.NotTrue as error:
+        except rs.AccountingError as error:
             problems.add(f"the books are not true: {error}")
         if rs.meminfo("MemTotal") != self.total:
             problems.add(f"MemTotal was {self.total} kB and is {rs.meminfo('MemTotal')} kB")
@@ -92,8 +97,20 @@ def footprint(device, loads):
     # A request begins with emptying the CPUs' lists
     device.request("compact", flags=rs.DRY_RUN, max_slices=1)
     info = harness.meminfo()
-    owned = sum(info[name] for name in ("MemFree", "Buffers", "Cached", "SwapCached", "AnonPages", "Slab", "KernelStack",
-                                        "PageTables", "Percpu"))
+    owned = sum(
+        info[name]
+        for name in (
+            "MemFree",
+            "Buffers",
+            "Cached",
+            "SwapCached",
+            "AnonPages",
+            "Slab",
+            "KernelStack",
+            "PageTables",
+            "Percpu",
+        )
+    )
     for load in loads:
         load.resume()
     return {"slab": info["SUnreclaim"], "unowned": info["MemTotal"] - owned}
@@ -124,20 +141,41 @@ def notices_leaks():
 
 
 def fuzzer(args, module, first, count, *more):
-    line = [rs.program("fuzz"), "--seed", args.seed, "--first", first, "--count", count, "--processes", args.processes,
-            "--module", module, "--slow", 10 if os.environ.get("RAMSLICE_FLAVOUR") == "debug" else 1, *more]
+    line = [
+        rs.program("fuzz"),
+        "--seed",
+        args.seed,
+        "--first",
+        first,
+        "--count",
+        count,
+        "--processes",
+        args.processes,
+        "--module",
+        module,
+        "--slow",
+        10 if os.environ.get("RAMSLICE_FLAVOUR") == "debug" else 1,
+        *more,
+    ]
     return [str(word) for word in line]
 
 
 def notices_bugs(args, module):
     """The control: told that a bad address must be no error, it has to find bugs."""
-    done = subprocess.run(fuzzer(args, module, 0, 200, "--control"), text=True, errors="replace", stdout=subprocess.PIPE)
+    done = subprocess.run(
+        fuzzer(args, module, 0, 200, "--control"),
+        text=True,
+        errors="replace",
+        stdout=subprocess.PIPE,
+    )
     return done.returncode == 1 and "BUG: " in done.stdout
 
 
 def portion(args, module, first, count):
     """Runs the fuzzer on some numbers; its status, and its report or None."""
-    done = subprocess.Popen(fuzzer(args, module, first, count), stdout=subprocess.PIPE, text=True, errors="replace")
+    done = subprocess.Popen(
+        fuzzer(args, module, first, count), stdout=subprocess.PIPE, text=True, errors="replace"
+    )
     report = None
     for text in done.stdout:
         if text.startswith("{"):
@@ -152,13 +190,19 @@ def module_file():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--inputs", type=int, default=10000)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--portion", type=int, default=5000, help="inputs between two looks at everything")
+    parser.add_argument(
+        "--portion", type=int, default=5000, help="inputs between two looks at everything"
+    )
     parser.add_argument("--processes", type=int, default=4)
-    parser.add_argument("--limit", type=float, default=3000, help="seconds after which it must have ended")
+    parser.add_argument(
+        "--limit", type=float, default=3000, help="seconds after which it must have ended"
+    )
     parser.add_argument("--min-slices", type=int, default=20, help="that must have gone offline")
     args = parser.parse_args()
 
@@ -171,7 +215,10 @@ def main():
     log = harness.KernelLog()
     harness.load_sim()
     module = module_file()
-    loads = [Load("anon", 40, "--pause-ms", 100), Load("file", 24, "--pause-ms", 100, folder=folder)]
+    loads = [
+        Load("anon", 40, "--pause-ms", 100),
+        Load("file", 24, "--pause-ms", 100, folder=folder),
+    ]
     for load in loads:
         load.wait_ready()
     leak_checker = os.environ.get("RAMSLICE_FLAVOUR") == "debug"
@@ -190,8 +237,14 @@ def main():
     def summary():
         """What is known so far."""
         return {
-            "seed": args.seed, "first": args.first, "next": first, "inputs": first - args.first,
-            "processes": args.processes, "seconds": round(time.monotonic() - began), "problems": list(problems), **total,
+            "seed": args.seed,
+            "first": args.first,
+            "next": first,
+            "inputs": first - args.first,
+            "processes": args.processes,
+            "seconds": round(time.monotonic() - began),
+            "problems": list(problems),
+            **total,
             "growth_kb": {name: after[name] - before[name] for name in after},
             "answers": {target: dict(errors.most_common()) for target, errors in answers.items()},
         }
@@ -204,8 +257,10 @@ def main():
             count = min(args.portion, end - first)
             status, report = portion(args, module, first, count)
             if status or not report:
-                problems.add(f"inputs {first} to {first + count - 1} of seed {args.seed}: status {status}, "
-                             f"{report['bugs'] if report else 'no report and an unknown number of'} bugs")
+                problems.add(
+                    f"inputs {first} to {first + count - 1} of seed {args.seed}: status {status}, "
+                    f"{report['bugs'] if report else 'no report and an unknown number of'} bugs"
+                )
             first += count
             for target, errors in (report or {}).pop("answers", {}).items():
                 answers[target].update(errors)
@@ -223,7 +278,10 @@ def main():
             except Failed as error:
                 problems.add(str(error))
         if total["offlined"] < args.min_slices or total["woken"] < args.min_slices:
-            problems.add(f"{total['offlined']} slices went offline, {total['woken']} were woken: this proves nothing")
+            problems.add(
+                f"{total['offlined']} slices went offline, {total['woken']} were woken: this proves"
+                " nothing"
+            )
         if not total["geometries"]:
             problems.add("the geometry never changed: this proves nothing")
         harness.unload_sim()
@@ -235,10 +293,20 @@ def main():
     slack = {"slab": SLACK_KB + (settings.total // 32 if leak_checker else 0), "unowned": SLACK_KB}
     for name, limit in slack.items():
         if after[name] - before[name] > limit:
-            problems.add(f"{name}: {before[name]} kB after the first portion, {after[name]} kB at the end")
-    print(json.dumps(summary() | {
-        "done": True, "kmemleak": "not in this kernel" if not leak_checker else "leaks" if found else "nothing",
-    }), flush=True)
+            problems.add(
+                f"{name}: {before[name]} kB after the first portion, {after[name]} kB at the end"
+            )
+    print(
+        json.dumps(
+            summary() | {
+                "done": True,
+                "kmemleak": (
+                    "not in this kernel" if not leak_checker else "leaks" if found else "nothing"
+                ),
+            }
+        ),
+        flush=True,
+    )
     return 1 if problems else 0
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What tests inside a guest share: a runner, memory to hold, the kernel's figures, the simulated controller."""
+"""What tests inside a guest share: memory to hold, the kernel's figures, the simulated
+controller.
+"""
 
 import contextlib
 import ctypes
@@ -10,18 +12,22 @@ import pickle
 import re
 import struct
 import subprocess
-import sys
+import threading
 import time
 import traceback
 import unittest
 from pathlib import Path
 
 from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.errors import ContentsError, NeverRerunError
 
 PAGE = 4096
 MIB = 1 << 20
 MAP_NORESERVE = 0x4000
-SYS_DELETE_MODULE = 176  # on x86-64
+# System calls on x86-64
+SYS_READ, SYS_POLL, SYS_DELETE_MODULE = 0, 7, 176
+# How long a test waits for what has to come, in seconds. A pass never waits so long.
+PATIENCE = 300.0
 # What the guard of a stock kernel keeps available, with at most 2.5 GiB.
 GUARD_FLOOR = 192 * MIB
 SIM = Path("/sys/module/ramslice_sim/parameters")
@@ -29,42 +35,7 @@ SIM = Path("/sys/module/ramslice_sim/parameters")
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Result(unittest.TextTestResult):
-    """Prints what must hold, as a sentence, and how long that took to find out."""
-
-    def startTest(self, test):
-        super().startTest(test)
-        self.began = time.monotonic()
-
-    def addSuccess(self, test):
-        self.stream.write(f"{time.monotonic() - self.began:.1f} s ")
-        super().addSuccess(test)
-
-    def getDescription(self, test):
-        # A whole class whose preparation fails is no test of its own
-        if not isinstance(test, unittest.TestCase):
-            return str(test)
-        case, name = test.id().split(".")[-2:]
-        first, _, detail = name.partition(" ")
-        return f"{case}: {first.removeprefix('test_').replace('_', ' ')} {detail}".rstrip()
-
-
-def main():
-    """Runs the tests named on the command line, or all. The status is 77 if every one of them was skipped."""
-    if not os.environ.get("RAMSLICE_IN_VM"):
-        sys.exit(f"{sys.argv[0]}: runs inside a guest only: ramlab vm -- {sys.argv[0]}")
-    runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2, resultclass=Result, failfast="-f" in sys.argv)
-    names = [name for name in sys.argv[1:] if not name.startswith("-")]
-    loader = unittest.TestLoader()
-    module = sys.modules["__main__"]
-    suite = loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)
-    result = runner.run(suite)
-    if not result.wasSuccessful() or not result.testsRun:
-        sys.exit(1)
-    sys.exit(77 if len(result.skipped) == result.testsRun else 0)
-
-
-# --- slices ------------------------------------------------------------------------------------------------------
+# --- slices ---------------------------------------------------------------------
 
 
 def states(device):
@@ -77,16 +48,21 @@ def ids(device, state):
 
 def empty_ids(device):
     """Slices that are online and hold nothing."""
-    return [s.id for s in device.snapshot() if s.state == dev.ONLINE and s.counter("free") == s.nr_pages]
+    return [
+        s.id for s in device.snapshot() if s.state == dev.ONLINE and s.counter("free") == s.nr_pages
+    ]
 
 
 def drain(device):
-    """Brings what is free but in per-CPU lists home, as each request does first: what is counted next stays so."""
+    """Returns free pages from per-CPU lists to the free lists, as each request does first.
+
+    What is counted next stays as it is.
+    """
     device.request("compact", flags=dev.DRY_RUN, max_slices=1, wait_busy=10)
 
 
 def compact(device, most=dev.ALL_SLICES):
-    """Switches off what can be switched off; returns the number of slices that are off then."""
+    """Takes offline all that can be; returns the number of offline slices afterwards."""
     for _ in range(5):
         req = device.request("compact", wait_busy=10, flags=dev.IGNORE_BACKOFF, max_slices=most)
         if not req.nr_done or most != dev.ALL_SLICES:
@@ -95,10 +71,10 @@ def compact(device, most=dev.ALL_SLICES):
 
 
 def packing(device):
-    """c = offlined/(free + offlined) over the whole node, and the best that was to be had.
+    """c = offlined/(free + offlined) over the whole node, and its upper bound.
 
-    The bound packs all used pages perfectly. It minds whole slices, the awake reserve of each zone with the chunk
-    above it, and slices that hold memory reserved at boot.
+    The bound packs all used pages perfectly. It accounts for whole slices, for the awake reserve
+    of each zone with the chunk above it, and for slices with memory reserved at boot.
     """
     info, slices = device.info(), device.snapshot()
     per_slice = info.slice_bytes // info.page_bytes
@@ -106,7 +82,12 @@ def packing(device):
     for zone in device.zones():
         mine = [s for s in slices if (s.node, s.zone) == (zone.node, zone.zone)]
         usable = sum(not s.flags & dev.UNRECLAIMABLE for s in mine)
-        spare = zone.free_pages + zone.offline_pages - zone.awake_reserve_pages - info.chunk_bytes // info.page_bytes
+        spare = (
+            zone.free_pages
+            + zone.offline_pages
+            - zone.awake_reserve_pages
+            - info.chunk_bytes // info.page_bytes
+        )
         best += min(usable, max(spare, 0) // per_slice) * per_slice
         free += zone.free_pages
         offline += zone.offline_pages
@@ -117,7 +98,7 @@ def packing(device):
 
 
 def wake(device):
-    """Wakes everything, and has free what needs not be kept, so that tests begin alike."""
+    """Wakes everything and drops caches, so that each test begins in the same state."""
     device.request("online_all")
     os.sync()
     dev.write("/proc/sys/vm/drop_caches", 3)
@@ -127,11 +108,11 @@ def woken_by_demand(device):
     return sum(zone.woken_by_demand for zone in device.zones())
 
 
-# --- the kernel's figures ----------------------------------------------------------------------------------------
+# --- the kernel's figures -------------------------------------------------------
 
 
 def processes():
-    """{pid: name} of those that run; who ends meanwhile is left out."""
+    """{pid: name} of running processes; one that ends in between is left out."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -140,7 +121,7 @@ def processes():
 
 
 def opened(pid):
-    """{descriptor: what it is} of a process; what is closed meanwhile is left out."""
+    """{descriptor: target} of a process; one that is closed in between is left out."""
     found = {}
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -158,7 +139,10 @@ def meminfo():
 
 
 def zoneinfo():
-    """/proc/zoneinfo of populated zones: {(node, zone): {"free": pages, "managed": pages, "protection": [...]}}."""
+    """/proc/zoneinfo of populated zones.
+
+    {(node, zone): {"free": pages, "managed": pages, "protection": [...]}}
+    """
     zones = {}
     for part in re.split(r"^Node ", dev.read("/proc/zoneinfo"), flags=re.M)[1:]:
         node, name = re.match(r"(\d+), zone\s+(\w+)", part).groups()
@@ -192,32 +176,55 @@ class KernelLog:
         lines = []
         with contextlib.suppress(BlockingIOError):
             while True:
-                lines.append(os.read(self.fd, 8192).decode(errors="replace").split(";", 1)[1].splitlines()[0])
+                lines.append(
+                    os.read(self.fd, 8192).decode(errors="replace").split(";", 1)[1].splitlines()[0]
+                )
         return lines
 
     def close(self):
         os.close(self.fd)
 
 
-def until(condition, seconds=60.0):
-    """Waits for something to become true; returns what it became. So long only if it never does."""
+def until(condition, seconds=PATIENCE):
+    """Waits until a condition holds, and returns its value.
+
+    The limit is for a condition that never comes true: no machine is so busy that it matters.
+    """
     end = time.monotonic() + seconds
     while not (value := condition()) and time.monotonic() < end:
         time.sleep(0.02)
     return value
 
 
-# --- memory to hold ----------------------------------------------------------------------------------------------
+def blocked_in(number, thread=None):
+    """Whether a thread of this process, the main one by default, waits in this system call."""
+    thread = threading.main_thread().native_id if thread is None else thread
+    return dev.read(f"/proc/self/task/{thread}/syscall").split()[0] == str(number)
+
+
+# --- memory to hold -------------------------------------------------------------
+
+
+def check_contents(memory, *where):
+    """Every page holds what was written to it.
+
+    Where names pages or marks, as wrong_at() takes them.
+    """
+    wrong = memory.wrong_at(*where)
+    if wrong is not None:
+        raise ContentsError(f"wrong contents at {wrong:#x} of {memory.bytes:#x} bytes")
 
 
 class Memory:
-    """Anonymous memory whose pages begin with a mark and hold zeroes else."""
+    """Anonymous memory whose pages begin with a mark and hold zeroes otherwise."""
 
     CHUNK = 2 * MIB
 
     def __init__(self, mib, huge=False):
         self.bytes = mib * MIB
-        self.map = mmap.mmap(-1, self.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        self.map = mmap.mmap(
+            -1, self.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        )
         self.map.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
 
     def __enter__(self):
@@ -232,19 +239,19 @@ class Memory:
         return self
 
     def lock(self):
-        """Locks it, which brings in what is not there yet."""
+        """Locks it, which brings in the pages that are not there yet."""
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         if libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(self.bytes)):
             raise OSError(ctypes.get_errno(), "mlock")
 
     def punch(self, run=64 << 10):
-        """Frees every second run, so that what is left is scattered."""
+        """Frees every second run, so that the rest is scattered."""
         for start in range(0, self.bytes, 2 * run):
             self.map.madvise(mmap.MADV_DONTNEED, start, run)
         return self
 
     def wrong_at(self, mark=1):
-        """Offset of the first page that is not as it was left, or None. Freed pages have no mark."""
+        """Offset of the first page that has changed, or None. Freed pages have no mark."""
         zeroes = bytes(PAGE)
         page = bytes([mark]) + zeroes[1:]
         whole = page * (self.CHUNK // PAGE)
@@ -259,7 +266,7 @@ class Memory:
 
 
 class Child:
-    """A forked process that carries out a generator step by step; step() returns what it yields."""
+    """A forked process that runs a generator step by step; step() returns what it yields."""
 
     def __init__(self, generator, *arguments):
         command, self.commands = os.pipe()
@@ -277,8 +284,10 @@ class Child:
             while os.read(command, 1):
                 try:
                     message = True, next(steps, None)
-                except BaseException:
-                    message = False, traceback.format_exc()
+                except BaseException as error:
+                    # The parent sees the text, and whether a second run is allowed
+                    kind = NeverRerunError if isinstance(error, NeverRerunError) else AssertionError
+                    message = False, (kind, traceback.format_exc())
                 data = pickle.dumps(message)
                 os.write(reply, struct.pack("I", len(data)) + data)
             status = 0
@@ -306,29 +315,32 @@ class Child:
             data += os.read(self.replies, left - len(data))
         good, value = pickle.loads(data)
         if not good:
-            raise AssertionError(f"the child failed:\n{value}")
+            kind, text = value
+            raise kind(f"the child failed:\n{text}")
         return value
 
     def step(self):
         return self.start().result()
 
     def end(self):
-        """Has it end, with all its memory gone when this returns."""
+        """Ends the child; its memory is free when this returns."""
         os.close(self.commands)
         os.close(self.replies)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
 
-# --- the simulated controller ------------------------------------------------------------------------------------
+# --- the simulated controller ---------------------------------------------------
 
 
 def load_sim(**parameters):
-    subprocess.run(["modprobe", "ramslice_sim", *(f"{k}={v}" for k, v in parameters.items())], check=True)
+    subprocess.run(
+        ["modprobe", "ramslice_sim", *(f"{k}={v}" for k, v in parameters.items())], check=True
+    )
 
 
 def unload_sim():
-    """As rmmod does, without a program to be found and loaded: allocations that fail may leave a file system unable to."""
+    """Unloads it as rmmod does, but starts no program: failing allocations may prevent that."""
     if libc.syscall(SYS_DELETE_MODULE, b"ramslice_sim", os.O_NONBLOCK):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), "ramslice_sim")
@@ -338,9 +350,15 @@ def violations():
     return int(dev.read(SIM / "violations"))
 
 
+def check_violations(expected=0):
+    """Nothing but what the test did itself has written to a slice that was off."""
+    if (found := violations()) != expected:
+        raise ContentsError(f"{found} words were written to in offline slices, expected {expected}")
+
+
 @contextlib.contextmanager
 def simulator(**parameters):
-    """The simulated controller while it is needed; its parameters' folder."""
+    """Loads the simulated controller for a while; yields the folder of its parameters."""
     load_sim(**parameters)
     try:
         yield SIM
@@ -348,10 +366,10 @@ def simulator(**parameters):
         unload_sim()
 
 
-# --- what test cases have in common -------------------------------------------------------------------------------
+# --- what test cases have in common ---------------------------------------------
 
 
-class Test(unittest.TestCase):
+class RamsliceTest(unittest.TestCase):
     """Begins with every slice awake."""
 
     def setUp(self):
@@ -359,23 +377,25 @@ class Test(unittest.TestCase):
         self.addCleanup(self.device.close)
         wake(self.device)
         # The zone with all but the first few megabytes
-        self.folder = max(dev.zone_folders(), key=lambda folder: int(dev.read(folder / "nr_slices")))
+        self.folder = max(
+            dev.zone_folders(), key=lambda folder: int(dev.read(folder / "nr_slices"))
+        )
 
     def row(self, number):
         """The slice's row in a snapshot."""
         return next(s for s in self.device.snapshot() if s.id == number)
 
     def empty(self, nr=1):
-        """Slices that hold nothing, of the middle, where nothing else goes on."""
+        """Empty slices from the middle, where nothing else goes on."""
         found = empty_ids(self.device)
         self.assertGreaterEqual(len(found), nr)
         return found[len(found) // 2:][:nr]
 
     def serve(self, mib, still=("pswpout", "oom_kill")):
-        """Memory is touched, more than is awake: these counters of vmstat stand still meanwhile."""
+        """Touches more memory than is awake; these counters of vmstat must not move."""
         before = vmstat()
         with Memory(mib) as memory:
-            self.assertIsNone(memory.touch().wrong_at())
+            check_contents(memory.touch())
         after = vmstat()
         for name in still:
             self.assertEqual(after[name], before[name], name)
@@ -383,28 +403,37 @@ class Test(unittest.TestCase):
     def unreclaimable(self):
         """A slice of the zone that can never be emptied."""
         zone = next(z for z in self.device.zones() if z.name.decode() == self.folder.name)
-        return next(s.id for s in self.device.snapshot() if s.flags & dev.UNRECLAIMABLE and s.zone == zone.zone)
+        return next(
+            s.id
+            for s in self.device.snapshot()
+            if s.flags & dev.UNRECLAIMABLE and s.zone == zone.zone
+        )
 
     def movable(self):
         """A slice in use that can be emptied."""
         for s in reversed(self.device.snapshot()):
             if s.counter("anon_mapped") < 1024:
                 continue
-            if self.device.request("offline", id=s.id, flags=dev.DRY_RUN | dev.IGNORE_BACKOFF).nr_done:
+            if self.device.request(
+                "offline", id=s.id, flags=dev.DRY_RUN | dev.IGNORE_BACKOFF
+            ).nr_done:
                 return s.id
-        self.fail("no slice with anonymous memory alone")
+        self.fail("no slice holds only anonymous memory")
 
     def settings(self):
         """What a refused request must leave alone."""
-        return {
-            "states": states(self.device), "result": dev.read(self.folder / "result"),
-            "dummy_mode": dev.read(dev.debugfs() / "dummy_mode"), "slice_bytes": dev.read(dev.SYSFS / "slice_bytes"),
+        # The files of debugfs are those of a research kernel
+        research = {path.name: dev.read(path)
+                    for path in (self.folder / "result", dev.debugfs() / "dummy_mode")
+                    if path.exists()}
+        return research | {
+            "states": states(self.device), "slice_bytes": dev.read(dev.SYSFS / "slice_bytes"),
             "prices": {path.name: dev.read(path) for path in (dev.SYSFS / "price").iterdir()},
         }
 
     @contextlib.contextmanager
     def refused(self, number, what=""):
-        """The block fails with this errno and changes nothing."""
+        """The block must fail with this errno and change nothing."""
         before = self.settings()
         with self.subTest(what, errno=errno.errorcode[number]):
             try:
@@ -416,6 +445,8 @@ class Test(unittest.TestCase):
             self.assertEqual(self.settings(), before, f"changed something: {what}")
 
     def assert_sane(self):
-        """Nothing is halfway, and the counters equal what they count."""
-        self.assertLessEqual(set(states(self.device).values()), {dev.ONLINE, dev.OFFLINE, dev.QUARANTINED})
+        """No slice is in a transient state, and the counters equal what they count."""
+        self.assertLessEqual(
+            set(states(self.device).values()), {dev.ONLINE, dev.OFFLINE, dev.QUARANTINED}
+        )
         dev.verify()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writes a hibernation image with slices off, and restores it: everything is awake then but what is lost, and true.
+"""Writes a hibernation image with slices offline and restores it: all but a lost slice is online
+then.
 
-Wants ramlab vm --holes and --disk, slices of 16 MiB, and a host that refuses the first wake (RAMSLICE_REFUSED_WAKES=1): that slice
-is off for good, and nobody may touch it for the image, either. The devices of the root file system do not survive that their
-machine sleeps: nothing here reads a file of theirs afterwards, and in the end it is this program that switches the
-machine off. The last line it prints is its verdict.
+Needs holes, a disk, slices of 16 MiB, and a host that refuses the first wake
+(RAMSLICE_REFUSED_WAKES=1): that slice is lost, and nothing may touch it for the image, either. The
+devices of the root file system do not survive hibernation, so this program reads no file afterwards
+and switches the machine off in the end. The last line it prints is its verdict.
 """
 
 import contextlib
@@ -57,15 +58,23 @@ def hibernate(device, holes):
     check(any("Need to copy" in line for line in lines), "no image was made")
     check(not any("Image saving" in line for line in lines), "the image was not restored")
     print("hibernate: restored", flush=True)
-    check(not harness.ids(device, dev.OFFLINE), "slices were off when the image was made, or are off again")
-    others = {number: state for number, state in harness.states(device).items() if state != dev.ONLINE}
+    check(
+        not harness.ids(device, dev.OFFLINE),
+        "slices were off when the image was made, or are off again",
+    )
+    others = {
+        number: state for number, state in harness.states(device).items() if state != dev.ONLINE
+    }
     check(others == {lost: dev.QUARANTINED}, f"states: {others}")
     check(not any("violation" in line for line in lines), "\n".join(lines))
     check(memory.wrong_at(5) is None, f"wrong at {memory.wrong_at(5)}")
     print("hibernate:", dev.verify(), flush=True)
     # And it goes on
     harness.compact(device)
-    check(len(harness.ids(device, dev.OFFLINE)) > device.info().nr_slices // 3, "nothing goes off any more")
+    check(
+        len(harness.ids(device, dev.OFFLINE)) > device.info().nr_slices // 3,
+        "nothing goes off any more",
+    )
     check(memory.wrong_at(5) is None, f"wrong at {memory.wrong_at(5)}")
     done = device.request("online_all")
     check((done.status, done.nr_failed) == (0, 0), repr(done))
@@ -79,12 +88,13 @@ def main():
     subprocess.run(["swapon", DISK], check=True)
     subprocess.run(["modprobe", "ramslice_holes"], check=True)
     dev.debugfs()
-    # Who asks for a file afterwards waits for ever, and cannot be frozen for the check of the counters
+    # Who asks for a file afterwards waits for ever, and cannot be frozen for the check of the
+    # counters
     for pid, name in harness.processes().items():
         if "udevd" in name:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    # What is needed afterwards must be here by then
+    # Everything needed afterwards must be in memory by then
     if harness.libc.mlockall(MCL_CURRENT | MCL_FUTURE):
         raise OSError(ctypes.get_errno(), "mlockall")
     try:

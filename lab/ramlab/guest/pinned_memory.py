@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What tests of pages that are hard to move share: memory of known bytes, where it is, and what a request did to it."""
+"""What tests of pinned and other pages share: memory of known bytes, its place, and what a
+request did to it.
+"""
 
 import collections
 import contextlib
@@ -37,11 +39,11 @@ def system_call(number, *arguments):
     return done
 
 
-# --- memory ------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------
 
 
-class Known:
-    """Memory of which every page holds bytes of its own, wherever it comes from."""
+class PatternedMemory:
+    """Memory of any kind in which every page holds bytes of its own."""
 
     def __init__(self, mib, huge=False, hugetlb=False, file=None, seed=1, fill=True):
         self.bytes = mib * MIB
@@ -100,20 +102,30 @@ class Known:
         return list(status)
 
     def bind(self, mode, nodes):
-        """Has pages that come in from now on be of these nodes."""
+        """Has pages that come in from now on belong to these nodes."""
         mask = ctypes.c_ulong(sum(1 << node for node in nodes))
-        system_call(SYS_MBIND, ctypes.c_void_p(self.address), ctypes.c_ulong(self.bytes), mode, ctypes.byref(mask),
-                    ctypes.c_ulong(64), 0)
+        system_call(
+            SYS_MBIND,
+            ctypes.c_void_p(self.address),
+            ctypes.c_ulong(self.bytes),
+            mode,
+            ctypes.byref(mask),
+            ctypes.c_ulong(64),
+            0,
+        )
 
     def poison(self, page):
-        """Has the page's memory break; the signal says that this process has lost it."""
-        told = []
-        old = signal.signal(signal.SIGBUS, lambda *_: told.append(True))
+        """Has the page's memory fail.
+
+        A signal reports to this process that it has lost the page.
+        """
+        signals = []
+        old = signal.signal(signal.SIGBUS, lambda *_: signals.append(True))
         self.map.madvise(MADV_HWPOISON, page * PAGE, PAGE)
         # Python's own handler runs between two instructions
         time.sleep(0.01)
         signal.signal(signal.SIGBUS, old)
-        if not told:
+        if not signals:
             raise AssertionError("no signal came")
 
     def smaps(self, name):
@@ -128,7 +140,7 @@ class Known:
 
 
 def by_slice(device, pfns):
-    """Slices that hold these page frames: {slice: number of frames}, the most first."""
+    """{slice: number of these page frames}, the largest numbers first."""
     size = device.info().slice_bytes // PAGE
     return dict(collections.Counter(pfn // size for pfn in pfns if pfn is not None).most_common())
 
@@ -144,8 +156,12 @@ def blocks_with(device, bit):
     """First page frame of each pageblock whose first page has this flag."""
     per_block = device.info().pageblock_bytes // PAGE
     per_slice = device.info().slice_bytes // PAGE
-    return [pfn for row in device.snapshot() for pfn in range(row.id * per_slice, (row.id + 1) * per_slice, per_block)
-            if page_flags(pfn)[0] >> bit & 1]
+    return [
+        pfn
+        for row in device.snapshot()
+        for pfn in range(row.id * per_slice, (row.id + 1) * per_slice, per_block)
+        if page_flags(pfn)[0] >> bit & 1
+    ]
 
 
 @contextlib.contextmanager
@@ -162,16 +178,21 @@ def setting(path, value):
 
 @contextlib.contextmanager
 def no_free_block(spare=64):
-    """Every free page is in a run of 64 KiB at most, in half of all memory: no block for a huge page anywhere.
+    """Leaves no free pageblock: every free page is in a run of at most 64 KiB.
 
-    First all but a little is taken and every second run given back, then huge faults take the blocks that are left.
-    All that the process has is locked, and compaction told to let that be, so that it makes no new ones.
+    First nearly all memory is taken and every second run given back, then huge faults take the
+    pageblocks that are left. The process is locked in memory and compaction leaves locked pages
+    alone, so that no new pageblocks come free.
     """
     defrag = Path("/sys/kernel/mm/transparent_hugepage/defrag")
     dev.write("/proc/sys/vm/drop_caches", 3)
     free = dev.meminfo("MemFree") // 1024
-    with setting(defrag, "never"), setting("/proc/sys/vm/compact_unevictable_allowed", 0), \
-            harness.Memory((free - spare) // 2 * 2) as scattered, harness.Memory(8 * spare, huge=True) as rest:
+    with (
+        setting(defrag, "never"),
+        setting("/proc/sys/vm/compact_unevictable_allowed", 0),
+        harness.Memory((free - spare) // 2 * 2) as scattered,
+        harness.Memory(8 * spare, huge=True) as rest,
+    ):
         scattered.touch().punch()
         before = dev.vmstat("thp_fault_fallback")
         for start in range(0, rest.bytes, HUGE):
@@ -179,7 +200,7 @@ def no_free_block(spare=64):
             if dev.vmstat("thp_fault_fallback") > before + 4:
                 break
         else:
-            raise AssertionError("there are free blocks still")
+            raise AssertionError("there are still free pageblocks")
         libc.mlockall(MCL_CURRENT | MCL_ONFAULT)
         try:
             yield scattered
@@ -187,7 +208,7 @@ def no_free_block(spare=64):
             libc.munlockall()
 
 
-# --- control groups ----------------------------------------------------------------------------------------------
+# --- control groups -------------------------------------------------------------
 
 
 class Group:
@@ -202,7 +223,7 @@ class Group:
         return self
 
     def __exit__(self, *_):
-        # What was freed may be charged for another moment
+        # Freed pages may be charged for another moment
         harness.until(lambda: not dev.read(self.path / "cgroup.procs"))
         self.path.rmdir()
 
@@ -219,27 +240,30 @@ class Group:
         return dev.table(self.path / name)
 
 
-# --- migrate types -----------------------------------------------------------------------------------------------
+# --- migrate types --------------------------------------------------------------
 
 
 def block_types(device):
     """Migrate type of every pageblock, by its first page frame: {pfn: type}.
 
-    /proc/pagetypeinfo asks for each block's type in turn and prints sums; a probe there sees each answer.
+    /proc/pagetypeinfo reads the type of each pageblock and prints sums; a probe sees each type.
     """
     if not os.path.ismount(TRACING):
         raise FileNotFoundError(f"{TRACING} is not mounted")
     per_block = device.info().pageblock_bytes // PAGE
-    dev.write(TRACING / "kprobe_events", "r64:hard/type get_pfnblock_flags_mask pfn=$arg2:u64 type=$retval:u64")
+    dev.write(
+        TRACING / "kprobe_events",
+        "r64:ramlab/type get_pfnblock_flags_mask pfn=$arg2:u64 type=$retval:u64",
+    )
     try:
         dev.write(TRACING / "buffer_size_kb", 4096)
-        dev.write(TRACING / "events/hard/type/filter", f"common_pid == {os.getpid()}")
+        dev.write(TRACING / "events/ramlab/type/filter", f"common_pid == {os.getpid()}")
         dev.write(TRACING / "trace", "")
-        dev.write(TRACING / "events/hard/type/enable", 1)
+        dev.write(TRACING / "events/ramlab/type/enable", 1)
         try:
             dev.read("/proc/pagetypeinfo")
         finally:
-            dev.write(TRACING / "events/hard/type/enable", 0)
+            dev.write(TRACING / "events/ramlab/type/enable", 0)
         types = {}
         for line in (TRACING / "trace").read_text().splitlines():
             if "pfn=" not in line:
@@ -248,28 +272,35 @@ def block_types(device):
             types[pfn // per_block * per_block] = kind
         return types
     finally:
-        dev.write(TRACING / "kprobe_events", "-:hard/type")
+        dev.write(TRACING / "kprobe_events", "-:ramlab/type")
 
 
 @contextlib.contextmanager
 def traced(event):
-    """Listens to a tracepoint in a buffer of its own; yields what returns the lines so far."""
+    """Listens to a tracepoint in a buffer of its own.
+
+    Yields a function that returns the lines so far.
+    """
     instance = TRACING / "instances" / event.replace("/", "-")
     instance.mkdir()
     try:
         dev.write(instance / "buffer_size_kb", 4096)
         dev.write(instance / "events" / event / "enable", 1)
-        yield lambda: [line for line in dev.read(instance / "trace").splitlines() if not line.startswith("#")]
+        yield lambda: [
+            line for line in dev.read(instance / "trace").splitlines() if not line.startswith("#")
+        ]
     finally:
         dev.write(instance / "events/enable", 0)
         instance.rmdir()
 
 
-# --- what test cases have in common --------------------------------------------------------------------------------
+# --- what test cases have in common ---------------------------------------------
 
 
-class Test(harness.Test):
-    """Slices that are off lose their contents; ends with every slice awake, nothing violated and the books true."""
+class PageMovementTest(harness.RamsliceTest):
+    """Offline slices lose their contents. Ends with every slice online, no violation, and true
+    counters.
+    """
 
     def setUp(self):
         super().setUp()
@@ -283,9 +314,13 @@ class Test(harness.Test):
         harness.unload_sim()
 
     def holding(self, memory, op="offline"):
-        """Slices with the memory's pages that could be emptied, those with the most first."""
-        found = [number for number in by_slice(self.device, memory.pfns())
-                 if self.device.request(op, id=number, flags=dev.DRY_RUN | dev.IGNORE_BACKOFF).nr_done]
+        """Slices with pages of the memory that could be emptied, those with the most pages first.
+        """
+        found = [
+            number
+            for number in by_slice(self.device, memory.pfns())
+            if self.device.request(op, id=number, flags=dev.DRY_RUN | dev.IGNORE_BACKOFF).nr_done
+        ]
         self.assertTrue(found, "no slice with this memory can be emptied")
         return found
 
@@ -296,9 +331,9 @@ class Test(harness.Test):
         return done
 
     def assert_stays(self, number, *reasons):
-        """Refused for one of these reasons; all other slices are as they were.
+        """Refused for one of these reasons, and all other slices are as they were.
 
-        The slice tells it, too, if it lies in what it holds, and not in a lack of room elsewhere.
+        The slice reports the reason, too, unless it is a lack of room elsewhere.
         """
         before = harness.states(self.device)
         done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
@@ -312,5 +347,8 @@ class Test(harness.Test):
 
     def assert_cheap(self, done):
         """Refused before anything was done."""
-        self.assertEqual((done.pages_migrated, done.pages_dropped, done.pages_failed, done.huge_moved), (0, 0, 0, 0))
+        self.assertEqual(
+            (done.pages_migrated, done.pages_dropped, done.pages_failed, done.huge_moved),
+            (0, 0, 0, 0),
+        )
         self.assertEqual((done.price_predicted, done.price_measured), (0, 0))

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Real programs for place_load.py: a compiler, a Redis server, archives, a file server, walks over many names.
+"""Real programs for placement_workload.py: a compiler, a Redis server, archives, a file server,
+walks over many names.
 
-Each works for some seconds and leaves in memory what such programs leave: caches, dentries, inodes, page tables.
+Each works for some seconds and leaves in memory what such programs leave: caches, dentries,
+inodes, page tables.
 """
 
 import shutil
@@ -19,7 +21,9 @@ ROUND = 3
 
 
 def quiet(*words):
-    done = subprocess.run([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        [*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     if done.returncode:
         raise RuntimeError(f"{words[0]} ended with status {done.returncode}: {done.stdout[-500:]}")
 
@@ -63,9 +67,21 @@ class Programs:
 
     def serve(self):
         """Files of all sizes are written, read and appended to."""
-        quiet("fio", "--name=serve", f"--directory={self.folder}", "--rw=randrw", "--bs=4k", "--nrfiles=48", "--openfiles=16",
-              "--filesize=4k-512k", "--io_size=2m", f"--randseed={self.random.randrange(1 << 30)}", "--unlink=1",
-              "--fallocate=none", "--output=/dev/null")
+        quiet(
+            "fio",
+            "--name=serve",
+            f"--directory={self.folder}",
+            "--rw=randrw",
+            "--bs=4k",
+            "--nrfiles=48",
+            "--openfiles=16",
+            "--filesize=4k-512k",
+            "--io_size=2m",
+            f"--randseed={self.random.randrange(1 << 30)}",
+            "--unlink=1",
+            "--fallocate=none",
+            "--output=/dev/null",
+        )
 
     def walk(self):
         """Names alone, as a search or a backup goes through them."""

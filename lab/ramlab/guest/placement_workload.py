@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A mixture of kernel and movable memory that comes and goes, and what it leaves: for placement policies, compared.
+"""A mixture of kernel and movable memory that comes and goes, to compare placement policies.
 
-Usage: place_load.py [--policy NAME] [--low-slices N] [--rounds N] [--programs] [--steps N] [--seed N] [--verify]
+Usage: python3 -m ramlab.guest.placement_workload [--policy NAME] [--rounds N] [--programs] ...
 
-Prints one line of JSON. Each round some processes start and end (anonymous memory, page tables), files are written and
-deleted (page cache, inodes, dentries), data waits in pipes for as long as it is not read (other kernel pages). Every
-third round everything is in use for a moment, so that kernel pages must fall back on what is left. With --programs, real
-ones do their work in between (place_programs.py). Then memory in use varies within 10 to 50% (light) and 30 to 80%
-(medium) of all, so many steps each, in which programs go on. Memory is packed after each piece of work, from the first on,
-so that slices are off and wake while it goes on; c is looked at before each packing in a step as well as after it.
+Prints one line of JSON. In each round some processes start and end (anonymous memory, page
+tables), files are written and deleted (page cache, inodes, dentries), and data waits in pipes
+until it is read (other kernel pages). Every third round everything is in use for a moment, so
+that kernel pages must take what is left. With --programs, real ones work in between
+(placement_programs.py). Then memory in use varies within 10 to 50% (light) and 30 to 80%
+(medium), --steps times each, while programs go on. Memory is packed after each piece of work, so
+that slices are offline and wake all the time; c is measured before and after each packing of a
+step.
 
-The same seed asks for the same work under every policy. What is ended to come down to a load, and what is begun to come up
-to it, goes by how much is in use then. Wants ramlab vm --disk.
+The same seed asks for the same work under every policy. What ends or starts to reach a load depends
+on how much is in use then. Needs a scratch disk.
 """
 
 import argparse
@@ -31,7 +33,7 @@ from pathlib import Path
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE
-from ramlab.guest.place_programs import Programs
+from ramlab.guest.placement_programs import Programs
 
 F_SETPIPE_SZ = 1031
 # Kernel memory in pipes at most; a peak adds half of that for a moment.
@@ -58,7 +60,11 @@ def holder(mib, tables=0):
         return pid
     with contextlib.suppress(BaseException):
         memory = mmap.mmap(-1, mib * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
-        sparse = mmap.mmap(-1, max(tables, 1) * 2 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | harness.MAP_NORESERVE)
+        sparse = mmap.mmap(
+            -1,
+            max(tables, 1) * 2 * MIB,
+            mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | harness.MAP_NORESERVE,
+        )
         sparse.madvise(mmap.MADV_NOHUGEPAGE)
         for n in range(tables):
             sparse[n * 2 * MIB] = 1
@@ -74,7 +80,7 @@ def end(pid):
 
 
 def full_pipe():
-    """1 MiB of data that nobody reads yet: kernel pages."""
+    """1 MiB of unread data: kernel pages."""
     out, into = os.pipe2(os.O_NONBLOCK)
     fcntl.fcntl(into, F_SETPIPE_SZ, MIB)
     os.write(into, bytes(MIB))
@@ -92,7 +98,8 @@ class Load:
     def __init__(self, seed, device):
         self.random = random.Random(seed)
         self.device = device
-        # The fewest slices that could hold all of the kernel's pages, at the worst moment so far, and the most that had any
+        # The fewest slices that could hold all of the kernel's pages, at the worst moment so far,
+        # and the most that had any
         self.least_ever = self.most_ever = 0
         self.holders, self.pipes, self.folders = [], [], []
         self.failed = 0
@@ -156,7 +163,9 @@ class Load:
     def note_least(self):
         """At a moment when the kernel has much: what it needs at least, and what it has."""
         (held, fixed), least = least_slices(self.device)
-        self.least_ever, self.most_ever = max(self.least_ever, least), max(self.most_ever, len(set(held) | fixed))
+        self.least_ever, self.most_ever = max(self.least_ever, least), max(
+            self.most_ever, len(set(held) | fixed)
+        )
 
     def finish(self):
         """Light load: a quarter of what was there stays."""
@@ -166,7 +175,11 @@ class Load:
 
     def drop_one(self, chance):
         """Ends a process, reads a pipe or deletes a folder; False if there is none left."""
-        kinds = [(what, how) for what, how in ((self.holders, end), (self.pipes, close), (self.folders, self.delete)) if what]
+        kinds = [
+            (what, how)
+            for what, how in ((self.holders, end), (self.pipes, close), (self.folders, self.delete))
+            if what
+        ]
         if not kinds:
             return False
         what, how = chance.choice(kinds)
@@ -185,7 +198,7 @@ class Load:
 
 
 def in_use(device):
-    """Share of memory that is in use; cache that nobody mapped and nobody wrote to is not."""
+    """Share of memory that is in use; clean unmapped page cache does not count."""
     os.sync()
     dev.write("/proc/sys/vm/drop_caches", 1)
     info = device.info()
@@ -193,7 +206,7 @@ def in_use(device):
 
 
 def unmovable(device):
-    """{slice: pages that can be neither moved nor dropped}, and the slices that boot or hardware keeps on."""
+    """{slice: pages that can be neither moved nor dropped}, and slices that always stay online."""
     found, fixed, _ = unmovable_by_zone(device)
     return found, fixed
 
@@ -214,9 +227,9 @@ def unmovable_by_zone(device):
 
 
 def least_slices(device):
-    """What unmovable() finds, and the fewest slices that could hold it, each zone's pages in slices of that zone.
+    """What unmovable() finds, and the fewest slices that could hold it.
 
-    Pages of one do not fit into what another has left: the first zone's room above all is kept for devices of old.
+    Each zone's pages are packed into slices of that zone: its room is of no use to others.
     """
     slice_pages = device.info().slice_bytes // PAGE
     held, fixed, zones = unmovable_by_zone(device)
@@ -231,7 +244,7 @@ def least_slices(device):
 
 
 def sections(device):
-    """Memory sections, and how many of them hotplug could remove, because none of their pages stays."""
+    """The number of memory sections, and of those that hotplug could remove."""
     in_section, slice_pages = SECTION_BYTES // PAGE, device.info().slice_bytes // PAGE
 
     def those(first, nr):
@@ -254,8 +267,15 @@ def spoilt(device):
     dev.write("/proc/sys/vm/drop_caches", 1)
     (held, fixed), least = least_slices(device)
     nr, removable = sections(device)
-    return {"slices": device.info().nr_slices, "slices_unmovable": len(set(held) | fixed), "slices_fixed": len(fixed),
-            "slices_unmovable_least": least, "pages_unmovable": sum(held.values()), "sections": nr, "sections_removable": removable}
+    return {
+        "slices": device.info().nr_slices,
+        "slices_unmovable": len(set(held) | fixed),
+        "slices_fixed": len(fixed),
+        "slices_unmovable_least": least,
+        "pages_unmovable": sum(held.values()),
+        "sections": nr,
+        "sections_removable": removable,
+    }
 
 
 class Packing:
@@ -266,8 +286,10 @@ class Packing:
         self.freed = self.migrated_pages = 0
 
     def pack(self):
-        """Once, for several times that a daemon would have done it in the same work not compressed: that is why what failed is
-        not left alone for seconds, and why a request that did something is followed by another."""
+        """Packs once, where a daemon would pack several times in the same work at real speed.
+
+        Therefore it ignores backoffs, and sends another request after one that did something.
+        """
         off = set(harness.ids(self.device, dev.OFFLINE))
         before = harness.vmstat()["pgmigrate_success"]
         for _ in range(REQUESTS):
@@ -288,13 +310,18 @@ def sample(device):
     slice_pages = info.slice_bytes // PAGE
     # Two banks that are interleaved share all addresses of both: they can be off only together
     pairs = sum(number % 2 == 0 and number + 1 in now for number in now)
-    # Between two packings memory that is on may be less than the reserve, so that more is off than packing would have left
-    return {"c": packing["c"], "c_bound": max(packing["c"], packing["c_bound"]), "off": len(now) * slice_pages / info.managed_pages,
-            "off_interleaved": 2 * pairs * slice_pages / info.managed_pages}
+    # Between two packings memory that is on may be less than the reserve, so that more is off than
+    # packing would have left
+    return {
+        "c": packing["c"],
+        "c_bound": max(packing["c"], packing["c_bound"]),
+        "off": len(now) * slice_pages / info.managed_pages,
+        "off_interleaved": 2 * pairs * slice_pages / info.managed_pages,
+    }
 
 
 def under(load, share, seed, packing, real):
-    """A step: so much of memory is in use, some programs do their work; what was off, before and after each packing."""
+    """A step at this share of memory in use: programs work; c before and after each packing."""
     chance = random.Random(seed)
     load.approach(share, chance)
     used = in_use(load.device)
@@ -341,7 +368,11 @@ def run(name, rounds, seed, programs=False, steps=1, low=None):
     began, before = time.monotonic(), harness.vmstat()
     # Before anything that memory has a say in
     chance = random.Random(seed + 2)
-    shares = [(kind, chance.uniform(least, most)) for kind, (least, most) in LOADS.items() for _ in range(steps)]
+    shares = [
+        (kind, chance.uniform(least, most))
+        for kind, (least, most) in LOADS.items()
+        for _ in range(steps)
+    ]
     with dev.Device() as device:
         load, packing = Load(seed, device), Packing(device)
         real = Programs(random.Random(seed + 1), FILES / "programs") if programs else None
@@ -354,32 +385,59 @@ def run(name, rounds, seed, programs=False, steps=1, low=None):
         found = {kind: [] for kind in LOADS}
         for number, (kind, share) in enumerate(shares):
             found[kind].append(under(load, share, f"{seed} {number}", packing, real))
-        left = {"policy": policy(), "low_slices": int(dev.read(dev.SYSFS / "placement/low_slices")), "rounds": rounds,
-                "programs": programs, "seed": seed, **spoilt(device), "slices_unmovable_least_ever": load.least_ever,
-                "slices_unmovable_most_ever": load.most_ever,
-                **{kind: summary(steps) for kind, steps in found.items()},
-                "migrated_per_slice": round(packing.per_slice(), 4), "freed": packing.freed}
+        left = {
+            "policy": policy(),
+            "low_slices": int(dev.read(dev.SYSFS / "placement/low_slices")),
+            "rounds": rounds,
+            "programs": programs,
+            "seed": seed,
+            **spoilt(device),
+            "slices_unmovable_least_ever": load.least_ever,
+            "slices_unmovable_most_ever": load.most_ever,
+            **{kind: summary(steps) for kind, steps in found.items()},
+            "migrated_per_slice": round(packing.per_slice(), 4),
+            "freed": packing.freed,
+        }
     if real:
         real.end()
     after = harness.vmstat()
     if after["oom_kill"] > before["oom_kill"]:
-        raise RuntimeError(f"policy {left['policy']}: somebody was killed for want of memory: that is less work than asked for")
-    left |= {name: sum(after[key] - before[key] for key in after if key.startswith(name)) for name in ("pgsteal_", "allocstall_")}
+        raise RuntimeError(
+            f"policy {left['policy']}: a process was killed for lack of memory: that is less work"
+            " than asked for"
+        )
+    left |= {
+        name: sum(after[key] - before[key] for key in after if key.startswith(name))
+        for name in ("pgsteal_", "allocstall_")
+    }
     left["seconds"] = round(time.monotonic() - began)
     return load, left | figures()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--policy", default="stock")
-    parser.add_argument("--low-slices", type=int, metavar="N", help="for the policy low: those that the kernel keeps to")
+    parser.add_argument(
+        "--low-slices",
+        type=int,
+        metavar="N",
+        help="for the policy low: those that the kernel keeps to",
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--programs", action="store_true", help="real programs, too")
-    parser.add_argument("--steps", type=int, default=1, help="times that memory is packed under each load")
+    parser.add_argument(
+        "--steps", type=int, default=1, help="times that memory is packed under each load"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--verify", action="store_true", help="recount at the end: are the counters true?")
+    parser.add_argument(
+        "--verify", action="store_true", help="recount at the end: are the counters true?"
+    )
     args = parser.parse_args()
-    load, left = run(args.policy, args.rounds, args.seed, args.programs, args.steps, args.low_slices)
+    load, left = run(
+        args.policy, args.rounds, args.seed, args.programs, args.steps, args.low_slices
+    )
     print(json.dumps(left))
     for pid in load.holders:
         end(pid)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""QEMU's own control channel, from inside the guest: its monitor is wired to a virtio port called "qmp".
+"""QEMU's own control channel, from inside the guest: its monitor is wired to a virtio port called
+"qmp".
 
 The options for ramlab vm that do this, with FOLDER a directory of the host's:
   -chardev socket,id=monitor,path=FOLDER/qmp,server=on,wait=off -mon chardev=monitor,mode=control
@@ -23,7 +24,8 @@ class Monitor:
             raise FileNotFoundError("there is no virtio port called qmp")
         self.fd = os.open(f"/dev/{ports[0]}", os.O_RDWR)
         self.buffer = b""
-        # It greets whoever connects; the first opener reads that, later ones find it in capability mode already
+        # It greets each client; the first opener reads that, later ones find it in capability
+        # mode already
         self.command("qmp_capabilities", fine=("CommandNotFound",))
 
     def __enter__(self):

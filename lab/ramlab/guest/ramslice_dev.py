@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The kernel's interfaces, for tests that run inside a guest: /dev/ramslice, debugfs, sysfs, swap and files.
+"""The kernel's interfaces, for tests that run inside a guest: /dev/ramslice, debugfs, sysfs, swap
+and files.
 
-The structures repeat include/uapi/linux/ramslice.h, names of states and reasons are read from there. The kernel
-refuses structures that are shorter than its first version's, and longer ones with bytes it does not know.
+The structures repeat include/uapi/linux/ramslice.h, from which names of states and reasons are
+read. The kernel refuses structures shorter than its first version's, and longer ones with unknown
+bytes.
 """
 
 import ctypes
@@ -11,10 +13,13 @@ import fcntl
 import os
 import re
 import select
+import shutil
 import struct
 import subprocess
 import time
 from pathlib import Path
+
+from ramlab.guest.errors import AccountingError
 
 DEBUGFS = Path("/sys/kernel/debug")
 SYSFS = Path("/sys/kernel/mm/ramslice")
@@ -40,7 +45,9 @@ OPS = {name: number for number, name in enumerate(_enum("ramslice_op"))}
 PER_SLICE, KEEP_CACHE, IGNORE_BACKOFF, DRY_RUN, AUTO_CACHE, HOLD = (1 << n for n in range(6))
 UNRECLAIMABLE, BACKOFF, UNMOVABLE, HELD = (1 << n for n in range(4))
 # Flags of a run of pages
-DROP, LRU, DIRTY, WRITEBACK, BUFFERS, SWAPCACHE, UNEVICTABLE, MLOCKED, KSM, PINNED, RUN_HWPOISON = (1 << n for n in range(11))
+DROP, LRU, DIRTY, WRITEBACK, BUFFERS, SWAPCACHE, UNEVICTABLE, MLOCKED, KSM, PINNED, RUN_HWPOISON = (
+    1 << n for n in range(11)
+)
 UNLIMITED = 2**64 - 1
 ALL_SLICES = 2**32 - 1
 ANY = -1
@@ -55,7 +62,11 @@ class Struct(ctypes.Structure):
     def dict(self):
         values = {name: getattr(self, name) for name, *_ in self._fields_}
         return {
-            name: value.decode() if isinstance(value, bytes) else list(value) if hasattr(value, "__len__") else value
+            name: (
+                value.decode()
+                if isinstance(value, bytes)
+                else list(value) if hasattr(value, "__len__") else value
+            )
             for name, value in values.items()
         }
 
@@ -65,26 +76,60 @@ class Struct(ctypes.Structure):
 
 class Info(Struct):
     _fields_ = [
-        ("size", u32), ("abi_version", u32), ("page_bytes", u32), ("pageblock_bytes", u32), ("slice_bytes", u64),
-        ("chunk_bytes", u64), ("nr_slices", u32), ("nr_zones", u32), ("event_seq", u64), ("managed_pages", u64),
-        ("free_pages", u64), ("offline_pages", u64), ("quarantined_pages", u64), ("power_driver", ctypes.c_char * 32),
+        ("size", u32),
+        ("abi_version", u32),
+        ("page_bytes", u32),
+        ("pageblock_bytes", u32),
+        ("slice_bytes", u64),
+        ("chunk_bytes", u64),
+        ("nr_slices", u32),
+        ("nr_zones", u32),
+        ("event_seq", u64),
+        ("managed_pages", u64),
+        ("free_pages", u64),
+        ("offline_pages", u64),
+        ("quarantined_pages", u64),
+        ("power_driver", ctypes.c_char * 32),
         ("held_pages", u64),
     ]
 
 
 class Zone(Struct):
     _fields_ = [
-        ("size", u32), ("index", u32), ("node", s32), ("zone", u32), ("name", ctypes.c_char * 16),
-        ("nr_slices", u32), ("nr_empty", u32), ("nr_offline", u32), ("nr_quarantined", u32), ("managed_pages", u64),
-        ("free_pages", u64), ("offline_pages", u64), ("awake_reserve_pages", u64), ("low_wmark_pages", u64),
-        ("woken_by_demand", u64), ("held_pages", u64), ("nr_held", u32), ("reserved", u32),
+        ("size", u32),
+        ("index", u32),
+        ("node", s32),
+        ("zone", u32),
+        ("name", ctypes.c_char * 16),
+        ("nr_slices", u32),
+        ("nr_empty", u32),
+        ("nr_offline", u32),
+        ("nr_quarantined", u32),
+        ("managed_pages", u64),
+        ("free_pages", u64),
+        ("offline_pages", u64),
+        ("awake_reserve_pages", u64),
+        ("low_wmark_pages", u64),
+        ("woken_by_demand", u64),
+        ("held_pages", u64),
+        ("nr_held", u32),
+        ("reserved", u32),
     ]
 
 
 class Slice(Struct):
     _fields_ = [
-        ("id", u32), ("state", u8), ("reason", u8), ("flags", u16), ("node", s16), ("zone", u16), ("nr_pages", u32),
-        ("price", u64), ("counters", u32 * len(COUNTERS)), ("retry_ms", u32), ("reserved", u32),
+        ("id", u32),
+        ("state", u8),
+        ("reason", u8),
+        ("flags", u16),
+        ("node", s16),
+        ("zone", u16),
+        ("nr_pages", u32),
+        ("price", u64),
+        ("counters", u32 * len(COUNTERS)),
+        ("retry_ms", u32),
+        ("reserved", u32),
     ]
 
     def counter(self, name):
@@ -93,18 +138,41 @@ class Slice(Struct):
 
 class Snapshot(Struct):
     _fields_ = [
-        ("size", u32), ("entry_size", u32), ("nr", u32), ("flags", u32), ("slices", u64), ("event_seq", u64),
+        ("size", u32),
+        ("entry_size", u32),
+        ("nr", u32),
+        ("flags", u32),
+        ("slices", u64),
+        ("event_seq", u64),
         ("time_ns", u64),
     ]
 
 
 class Request(Struct):
     _fields_ = [
-        ("size", u32), ("op", u32), ("flags", u32), ("id", u32), ("node", s32), ("zone", s32), ("budget", u64),
-        ("max_slices", u32), ("deadline_ms", u32), ("status", u32), ("reason", u32), ("nr_done", u32),
-        ("nr_failed", u32), ("last_id", u32), ("reserved", u32), ("elapsed_ns", u64), ("price_predicted", u64),
-        ("price_measured", u64), ("pages_migrated", u64), ("pages_dropped", u64), ("pages_failed", u64),
-        ("huge_split", u64), ("huge_moved", u64),
+        ("size", u32),
+        ("op", u32),
+        ("flags", u32),
+        ("id", u32),
+        ("node", s32),
+        ("zone", s32),
+        ("budget", u64),
+        ("max_slices", u32),
+        ("deadline_ms", u32),
+        ("status", u32),
+        ("reason", u32),
+        ("nr_done", u32),
+        ("nr_failed", u32),
+        ("last_id", u32),
+        ("reserved", u32),
+        ("elapsed_ns", u64),
+        ("price_predicted", u64),
+        ("price_measured", u64),
+        ("pages_migrated", u64),
+        ("pages_dropped", u64),
+        ("pages_failed", u64),
+        ("huge_split", u64),
+        ("huge_moved", u64),
     ]
 
     def why(self):
@@ -113,9 +181,20 @@ class Request(Struct):
 
 class Run(Struct):
     _fields_ = [
-        ("pfn", u64), ("nr_pages", u32), ("flags", u32), ("inode", u64), ("cgroup", u64), ("dev_major", u32),
-        ("dev_minor", u32), ("nr_maps", u32), ("extra_refs", u32), ("page_class", u8), ("reason", u8), ("order", u8),
-        ("reserved8", u8), ("reserved", u32),
+        ("pfn", u64),
+        ("nr_pages", u32),
+        ("flags", u32),
+        ("inode", u64),
+        ("cgroup", u64),
+        ("dev_major", u32),
+        ("dev_minor", u32),
+        ("nr_maps", u32),
+        ("extra_refs", u32),
+        ("page_class", u8),
+        ("reason", u8),
+        ("order", u8),
+        ("reserved8", u8),
+        ("reserved", u32),
     ]
 
     def what(self):
@@ -127,8 +206,17 @@ class Run(Struct):
 
 class Pages(Struct):
     _fields_ = [
-        ("size", u32), ("id", u32), ("entry_size", u32), ("nr", u32), ("runs", u64), ("first", u32), ("nr_pages", u32),
-        ("flags", u32), ("state", u32), ("reason", u32), ("reserved", u32),
+        ("size", u32),
+        ("id", u32),
+        ("entry_size", u32),
+        ("nr", u32),
+        ("runs", u64),
+        ("first", u32),
+        ("nr_pages", u32),
+        ("flags", u32),
+        ("state", u32),
+        ("reason", u32),
+        ("reserved", u32),
     ]
 
 
@@ -186,8 +274,16 @@ class Device:
         runs, first = [], 0
         while True:
             rows = (Run * room)()
-            head = self._call(IOC_PAGES, Pages(id=number, entry_size=ctypes.sizeof(Run), nr=room, first=first,
-                                               runs=ctypes.addressof(rows)))
+            head = self._call(
+                IOC_PAGES,
+                Pages(
+                    id=number,
+                    entry_size=ctypes.sizeof(Run),
+                    nr=room,
+                    first=first,
+                    runs=ctypes.addressof(rows),
+                ),
+            )
             runs += list(rows[:head.nr])
             if head.first >= head.nr_pages:
                 return runs
@@ -213,7 +309,10 @@ class Device:
                 time.sleep(0.02)
 
     def wait_event(self, timeout):
-        """Number of state changes so far, as soon as it is news to this opener; None if time runs out."""
+        """Waits for a change of state.
+
+        Returns how many there were so far, or None after the timeout.
+        """
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         if not poll.poll(timeout * 1000):
@@ -242,12 +341,8 @@ def command(folder, line):
         os.close(fd)
 
 
-class NotTrue(AssertionError):
-    """The counters differ from what they count."""
-
-
-def verify(patience=45):
-    """Has the kernel recount everything; returns its verdict, raises NotTrue if it is not "true"."""
+def verify(patience=300):
+    """Has the kernel recount everything; raises AccountingError on a difference."""
     path = debugfs() / "verify"
     until = time.monotonic() + patience
     while True:
@@ -260,7 +355,7 @@ def verify(patience=45):
                 raise
             time.sleep(0.2)
     if not text.splitlines() or not text.splitlines()[-1].startswith("true:"):
-        raise NotTrue(text)
+        raise AccountingError(text)
     return text.strip()
 
 
@@ -297,7 +392,12 @@ def set_mglru(on):
 
 
 def swap_on_zram(megabytes):
-    """Swap in compressed memory, which allocates pages itself while it frees others."""
+    """Swap in compressed memory, which allocates pages itself while it frees others.
+
+    Once for each boot: a second call changes nothing.
+    """
+    if "/dev/zram0" in read("/proc/swaps"):
+        return
     if not Path("/dev/zram0").exists():
         subprocess.run(["modprobe", "zram"], check=False)
     write("/sys/block/zram0/disksize", f"{megabytes}M")
@@ -306,7 +406,17 @@ def swap_on_zram(megabytes):
 
 
 def file_system(folder="/mnt", disk="/dev/vda"):
-    """An empty ext4 on the scratch disk; returns its folder, or None if the guest has no disk."""
+    """An empty ext4 on the scratch disk; returns its folder, or None without a disk.
+
+    One that is mounted already is emptied.
+    """
+    if os.path.ismount(folder):
+        for path in Path(folder).iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        return folder
     if not Path(disk).exists():
         return None
     subprocess.run(["mkfs.ext4", "-q", "-F", disk], check=True)

@@ -22,8 +22,12 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as rs
 
 SKIP = 4
-TAP = re.compile(r"^\s*(?P<not>not )?ok\s+(\d+\s*)?(-\s*)?(?P<name>.*?)\s*(#\s*(?P<why>SKIP|XFAIL|TODO)\b.*)?$", re.I)
-# Tests with a format of their own: uffd-unit-tests, and mem-on-off-test.sh when it leaves something out
+TAP = re.compile(
+    r"^\s*(?P<not>not )?ok\s+(\d+\s*)?(-\s*)?(?P<name>.*?)\s*(#\s*(?P<why>SKIP|XFAIL|TODO)\b.*)?$",
+    re.I,
+)
+# Tests with a format of their own: uffd-unit-tests, and mem-on-off-test.sh when it leaves something
+# out
 TESTING = re.compile(r"^Testing (?P<name>.*)\.\.\. (?P<result>done|skipped|failed)")
 
 LEFT_OUT = re.compile(r"^skip (all|extra) tests: (?P<why>.*)")
@@ -76,7 +80,11 @@ def run(test, folder):
         output = process.communicate()[0]
         status = "time-out"
     text = output.decode(errors="replace")
-    return {"status": status, "report": report(text), "seconds": round(time.monotonic() - began, 1)}, text
+    return {
+        "status": status,
+        "report": report(text),
+        "seconds": round(time.monotonic() - began, 1),
+    }, text
 
 
 class SlicesOff:
@@ -93,7 +101,10 @@ class SlicesOff:
         info = self.device.info()
         self.shares.append(info.offline_pages / (info.offline_pages + info.free_pages))
         if self.shares[-1] < 0.5:
-            self.problems.append(f"before {name}, only {self.shares[-1]:.0%} of free memory was off: this proves little")
+            self.problems.append(
+                f"before {name}, only {self.shares[-1]:.0%} of free memory was off: this proves"
+                " little"
+            )
 
     def end(self):
         demand = harness.woken_by_demand(self.device)
@@ -101,14 +112,18 @@ class SlicesOff:
         if done.status:
             self.problems.append(f"not everything wakes: {done}")
         if harness.violations():
-            self.problems.append(f"{harness.violations()} words were written to in slices that were off")
+            self.problems.append(
+                f"{harness.violations()} words were written to in slices that were off"
+            )
         if not demand:
             self.problems.append("no slice was woken by demand: this proves nothing")
         return {"share_off": [round(share, 2) for share in self.shares], "woken_by_demand": demand}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--built", type=Path, required=True, help="folder with the built tests")
     parser.add_argument("--slices-off", action="store_true")
     parser.add_argument("--output", type=Path, help="folder for the tests' output")
@@ -137,14 +152,18 @@ def main():
             problems.append(f"{test['name']}: {got} of {test['huge']} huge pages")
         if args.output:
             (args.output / f"{test['name']}.txt").write_text(text)
-        print(f"{test['name']}: {result['status']}, {len(result['report'])} verdicts, {result['seconds']} s", flush=True)
+        print(
+            f"{test['name']}: {result['status']}, {len(result['report'])} verdicts,"
+            f" {result['seconds']} s",
+            flush=True,
+        )
     huge_pages(0)
     more = off.end() if off else {}
     problems += off.problems if off else []
     if Path("/dev/ramslice").exists():
         try:
             rs.verify()
-        except rs.NotTrue as error:
+        except rs.AccountingError as error:
             problems.append(f"the books are not true: {error}")
     print(json.dumps({"results": results, "problems": problems, **more}), flush=True)
 

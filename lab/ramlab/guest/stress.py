@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""stress-ng's stressors of memory, mappings, processes and file systems while slices go offline and come back.
+"""stress-ng's stressors of memory, mappings, processes and file systems while slices go offline
+and wake.
 
-Runs in a guest. Each turn takes one stressor of each group, at random by the seed, and runs them side by side for
-some seconds, with what they can verify verified; threads of random requests go on all the time, as in churn.py.
-Prints a summary as a line of JSON; the status is 1 if anything was wrong, or if too little happened.
+Runs in a guest. Each turn takes one stressor of each group, at random by the seed, and runs them
+side by side for some seconds with --verify; threads of random requests go on all the time, as in
+churn.py. Prints a summary as a line of JSON; the status is 1 if anything was wrong, or if too
+little happened.
 """
 
 import argparse
@@ -16,13 +18,44 @@ import subprocess
 import sys
 import time
 
-from ramlab.guest import ramslice_dev as rs
-from ramlab.guest.churn import Chaos, judge, standing, watch
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.churn import PATIENCE, Chaos, judge, standing, watch
 
-# stress-ng has classes "vm" and "filesystem"; those of mappings and of processes are parts of others.
-MAPPINGS = ["mmap", "mmapaddr", "mmapfixed", "mmapfork", "mmaphuge", "mmapmany", "mremap", "mprotect", "munmap", "msync",
-            "msyncmany", "mlock", "mlockmany", "stackmmap", "remap", "pagemove", "vma", "mmapcow"]
-PROCESSES = ["fork", "vfork", "clone", "forkheavy", "daemon", "zombie", "session", "exec", "spawn", "pthread", "vforkmany"]
+# stress-ng has classes "vm" and "filesystem"; those of mappings and of processes are parts of
+# others.
+MAPPINGS = [
+    "mmap",
+    "mmapaddr",
+    "mmapfixed",
+    "mmapfork",
+    "mmaphuge",
+    "mmapmany",
+    "mremap",
+    "mprotect",
+    "munmap",
+    "msync",
+    "msyncmany",
+    "mlock",
+    "mlockmany",
+    "stackmmap",
+    "remap",
+    "pagemove",
+    "vma",
+    "mmapcow",
+]
+PROCESSES = [
+    "fork",
+    "vfork",
+    "clone",
+    "forkheavy",
+    "daemon",
+    "zombie",
+    "session",
+    "exec",
+    "spawn",
+    "pthread",
+    "vforkmany",
+]
 
 EXCLUDED = {
     "bigheap": "grows until the kernel kills it, however much memory there is",
@@ -40,9 +73,14 @@ EXCLUDED = {
     "verity": "needs CONFIG_FS_VERITY",
     "userfaultfd": "verifies times that an emulated machine does not keep",
     "bind-mount": "needs a file system that it may bind over itself without end",
-    "chattr": "needs attributes that ext4 refuses to some of its files, and counts that as a failure",
+    "chattr": (
+        "needs attributes that ext4 refuses to some of its files, and counts that as a failure"
+    ),
     "procfs": "reads /proc/kcore for as long as it lasts; proofs have that",
-    "dev-shm": "a grandchild of its that the kernel keeps busy counts on after it has summed up, and the sum is called corrupt",
+    "dev-shm": (
+        "a grandchild of its that the kernel keeps busy counts on after it has summed up, and the"
+        " sum is called corrupt"
+    ),
     "hdd": "fills the scratch disk",
     "fallocate": "the same",
     "iomix": "the same",
@@ -50,7 +88,7 @@ EXCLUDED = {
 
 
 class Stressors:
-    """What there is, by group, without what is excluded."""
+    """The stressors of each group that are not excluded."""
 
     def __init__(self):
         vm, files = self.members("vm"), self.members("filesystem")
@@ -68,7 +106,12 @@ class Stressors:
 
     @staticmethod
     def members(name):
-        done = subprocess.run(["stress-ng", "--class", f"{name}?"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            ["stress-ng", "--class", f"{name}?"],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         return done.stdout.partition("stressors:")[2].split()
 
     def pick(self, rng):
@@ -76,77 +119,110 @@ class Stressors:
 
 
 def turn(names, seconds, folder, rng):
-    """Runs some stressors side by side; what went wrong, or None."""
-    line = ["stress-ng", "--verify", "--timeout", f"{seconds:g}s", "--temp-path", folder, "--seed", rng.getrandbits(32),
-            "--no-oom-adjust", "--oomable", "--vm-bytes", "64M", "--mmap-bytes", "64M", "--malloc-bytes", "48M",
-            "--shm-bytes", "32M"]
+    """Runs some stressors side by side; returns what went wrong, or None."""
+    line = [
+        "stress-ng",
+        "--verify",
+        "--timeout",
+        f"{seconds:g}s",
+        "--temp-path",
+        folder,
+        "--seed",
+        rng.getrandbits(32),
+        "--no-oom-adjust",
+        "--oomable",
+        "--vm-bytes",
+        "64M",
+        "--mmap-bytes",
+        "64M",
+        "--malloc-bytes",
+        "48M",
+        "--shm-bytes",
+        "32M",
+    ]
     for name in names:
         line += [f"--{name}", 1]
     try:
-        done = subprocess.run([str(word) for word in line], text=True, errors="replace", stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=seconds + 300)
+        done = subprocess.run(
+            [str(word) for word in line],
+            text=True,
+            errors="replace",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds + 300,
+        )
     except subprocess.TimeoutExpired:
         return f"{' '.join(names)}: no end {seconds + 300:g} s after the start"
     # 0 well, 3 no resources for it, 4 not on this machine
     failed = [text for text in done.stdout.splitlines() if re.search(r"fail|error: ", text)]
     if done.returncode not in (0, 3, 4):
-        return f"{' '.join(names)}: status {done.returncode}\n  " + "\n  ".join(failed or done.stdout.splitlines()[-8:])
+        return f"{' '.join(names)}: status {done.returncode}\n  " + "\n  ".join(
+            failed or done.stdout.splitlines()[-8:]
+        )
     return None
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60, help="(default 60)")
-    parser.add_argument("--turn", type=float, default=15, help="seconds that a choice of stressors gets (default 15)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="*", help="these stressors, all the time")
-    parser.add_argument("--list", action="store_true", help="say what runs and what is left out, and why")
-    args = parser.parse_args()
-
+def stress(seconds=60, turn_s=15, seed=1, only=()):
+    """Runs stressors and random requests; returns the problems and a summary."""
     stressors = Stressors()
-    if args.list:
-        for group, names in stressors.groups.items():
-            print(f"{group}: {' '.join(names)}")
-        for name, reason in EXCLUDED.items():
-            print(f"left out: {name}: {reason}")
-        return 0
-
-    watch(3 * args.seconds + 900)
-    rng = random.Random(args.seed)
-    rs.debugfs()
-    rs.swap_on_zram(512)
-    folder = rs.file_system()
+    rng = random.Random(seed)
+    dev.debugfs()
+    dev.swap_on_zram(512)
+    folder = dev.file_system()
     if not folder:
-        sys.exit("stress.py: no disk: start the guest with --disk 2G")
+        raise FileNotFoundError("no disk: start the guest with --disk 2G")
     subprocess.run(["modprobe", "ramslice_sim"], check=True)
     before = standing()
 
     problems, ran = [], collections.Counter()
-    at_least = max(3, int(args.seconds / 20))
-    with rs.Device() as device:
-        chaos = Chaos(args.seed, args.seconds, at_least)
+    at_least = max(3, int(seconds / 20))
+    with dev.Device() as device:
+        timer = watch(seconds + 2 * PATIENCE)
+        chaos = Chaos(seed, seconds, at_least)
         began = time.monotonic()
         chaos.start()
         while not chaos.finished(device) and not problems:
-            names = args.only or stressors.pick(rng)
-            oom = rs.vmstat("oom_kill")
-            if failed := turn(names, args.turn, folder, rng):
+            names = only or stressors.pick(rng)
+            killed = dev.vmstat("oom_kill")
+            if failed := turn(names, turn_s, folder, rng):
                 problems.append(failed)
-            if rs.vmstat("oom_kill") != oom:
-                problems.append(f"{' '.join(names)}: {rs.vmstat('oom_kill') - oom} processes were killed for want of memory")
+            if nr := dev.vmstat("oom_kill") - killed:
+                problems.append(f"{' '.join(names)}: {nr} processes were killed for lack of memory")
             ran.update(names)
         # Requests go on for as long as the stressors do
         chaos.until = chaos.latest = 0
         chaos.join()
         ended = time.monotonic()
         verdict = judge(chaos, device, before, problems)
+        timer.cancel()
+    return problems, {
+        "problems": len(problems), "seconds": round(ended - began), "seed": seed,
+        "stressors": dict(sorted(ran.items())), **verdict,
+    }
 
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60, help="(default 60)")
+    parser.add_argument("--turn", type=float, default=15,
+                        help="seconds that a choice of stressors gets (default 15)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="*", default=(), help="these stressors, all the time")
+    parser.add_argument("--list", action="store_true",
+                        help="print what runs, and what is left out for which reason")
+    args = parser.parse_args()
+
+    if args.list:
+        for group, names in Stressors().groups.items():
+            print(f"{group}: {' '.join(names)}")
+        for name, reason in EXCLUDED.items():
+            print(f"left out: {name}: {reason}")
+        return 0
+    problems, summary = stress(args.seconds, args.turn, args.seed, args.only)
     for problem in problems:
         print(f"FAILED: {problem}")
-    print(json.dumps({
-        "problems": len(problems), "seconds": round(ended - began), "seed": args.seed,
-        "stressors": dict(sorted(ran.items())), **verdict,
-    }))
+    print(json.dumps(summary))
     return 1 if problems else 0
 
 

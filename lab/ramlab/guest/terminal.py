@@ -13,20 +13,25 @@ from pathlib import Path
 from ramlab.guest import harness
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
-# Emulated machines are slow; what is waited for comes or does not.
-PATIENCE = 90
+# How long to wait for a screen, in seconds; an emulated machine is slow
+PATIENCE = 300
 
 
 class Terminal:
-    """A terminal of its own server, with a shell that runs one command."""
+    """A terminal with a tmux server of its own, in which a shell runs one command."""
 
     def __init__(self, command, width=80, height=24, **environment):
         self.socket = f"/tmp/tmux-{os.getpid()}-{time.monotonic_ns()}"
         exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
-        # What the terminal is set to, before and after, is told by stty.
-        script = f"stty -g >{self.socket}.before; env LANG=C.UTF-8 {exports} {command}; status=$?; " \
-                 f"stty -g >{self.socket}.after; echo $status >{self.socket}.status; echo THE END; exec sleep 1000"
-        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height), script)
+        # stty prints the terminal's settings before and after
+        script = (
+            f"stty -g >{self.socket}.before; env LANG=C.UTF-8 {exports} {command}; status=$?; stty"
+            f" -g >{self.socket}.after; echo $status >{self.socket}.status; echo THE END; exec"
+            " sleep 1000"
+        )
+        self.tmux(
+            "-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height), script
+        )
 
     def tmux(self, *words):
         done = subprocess.run(["tmux", "-S", self.socket, *words], text=True, capture_output=True)
@@ -38,7 +43,7 @@ class Terminal:
         return self.tmux("capture-pane", "-p", *(["-e"] if colours else []))
 
     def wait_for(self, pattern):
-        """The screen, as soon as it has something like this."""
+        """The screen, as soon as it matches the pattern."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             screen = self.screen()
@@ -51,18 +56,21 @@ class Terminal:
         self.tmux("send-keys", *names)
 
     def end(self):
-        """The status of the command, and whether the terminal is as it was."""
+        """The command's exit status, and whether the terminal is as it was before."""
         self.wait_for("THE END")
         before, after = (Path(f"{self.socket}.{when}").read_text() for when in ("before", "after"))
         alternate = self.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").strip()
-        return int(Path(f"{self.socket}.status").read_text()), before == after and alternate == "0 1"
+        return (
+            int(Path(f"{self.socket}.status").read_text()),
+            before == after and alternate == "0 1",
+        )
 
     def close(self):
         subprocess.run(["tmux", "-S", self.socket, "kill-server"], capture_output=True)
 
 
 class TopTest(unittest.TestCase):
-    """Tests with `ramslice top` on terminals that are closed at their end."""
+    """Runs `ramslice top` on terminals that are closed at the end of the test."""
 
     def terminal(self, words="", **settings):
         terminal = Terminal(f"{PROGRAM} top --interval 500ms {words}", **settings)
@@ -72,8 +80,10 @@ class TopTest(unittest.TestCase):
 
 def program_pid():
     for pid, name in harness.processes().items():
-        # What is ending has none
+        # A process that is ending has no command line
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if name == "ramslice" and b"top" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            if name == "ramslice" and b"top" in Path(f"/proc/{pid}/cmdline").read_bytes().split(
+                b"\0"
+            ):
                 return pid
-    raise AssertionError("it does not run")
+    raise AssertionError("ramslice top does not run")

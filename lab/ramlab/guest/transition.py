@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Leaves this kernel with slices off: by reboot, into another kernel (kexec), or asleep and back (suspend).
+"""Leaves this kernel with slices offline: by reboot, by kexec, or by suspend.
 
-transition.py reboot
-transition.py kexec FOLDER    boots the same kernel, which runs the same command again and compares what it finds
-transition.py suspend         each level of idle (s2idle) and off (S3), and off really, after which the host's file system is
-                              gone: ends by a restart. Real idle is not tried: in the lab's kernels there is no alarm
-                              that could be set to wake from it (RTC_INTF_SYSFS)
+python3 -m ramlab.guest.transition reboot
+python3 -m ramlab.guest.transition kexec FOLDER    boots the same kernel, which runs the same command
+                                                   again and compares what it finds
+python3 -m ramlab.guest.transition suspend         each test level of idle (s2idle) and off (S3), then
+                                                   off, until another process wakes the machine
 
-What cannot be said afterwards is printed to the kernel's console, for the stage to read there.
+After a real suspend the host's file system is gone, so that the program ends by a restart. Real
+idle is not tried: the lab's kernels have no alarm that could end it (RTC_INTF_SYSFS). What cannot
+be reported afterwards goes to the kernel's console.
 """
 
 import ctypes
@@ -22,10 +24,10 @@ from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.hard import Known
+from ramlab.guest.pinned_memory import PatternedMemory
 from ramlab.guest.harness import libc
 
-SECOND = "hard.second"
+SECOND = "ramlab.second"
 PM = Path("/sys/power")
 RB_AUTOBOOT = 0x01234567
 MCL_CURRENT, MCL_FUTURE = 1, 2
@@ -104,20 +106,28 @@ def second(folder):
 
 
 def suspend():
-    """Through each level in turn; then really, until somebody outside wakes the machine (ramlab wake-guest)."""
-    # The host's files are out of reach from the first level on that stops devices: who reached for them then could
-    # not be frozen for the next
+    """Passes each test level in turn, then suspends until ramlab wake-guest wakes the machine."""
+    # The host's files are out of reach from the first level on that stops devices: who reached for
+    # them then could not be frozen for the next
     subprocess.run(["udevadm", "control", "--exit"], check=True)
     if libc.mlockall(MCL_CURRENT | MCL_FUTURE):
         sys.exit("mlockall failed")
     device = dev.Device()
     dev.write("/sys/module/suspend/parameters/pm_test_delay", 1)
     dev.write(PM / "mem_sleep", "deep")
-    memory = Known(32)
+    memory = PatternedMemory(32)
     go_off(device)
     dev.verify()
-    rounds = [("freezer", "freeze"), ("devices", "freeze"), ("platform", "freeze"), ("devices", "mem"),
-              ("platform", "mem"), ("processors", "mem"), ("core", "mem"), ("none", "mem")]
+    rounds = [
+        ("freezer", "freeze"),
+        ("devices", "freeze"),
+        ("platform", "freeze"),
+        ("devices", "mem"),
+        ("platform", "mem"),
+        ("processors", "mem"),
+        ("core", "mem"),
+        ("none", "mem"),
+    ]
     for level, state in rounds:
         nr = go_off(device)
         dev.write(PM / "pm_test", level)
@@ -128,7 +138,10 @@ def suspend():
         except OSError as failure:
             error = failure
         check(error is None, f"{state}, {level}: suspended and resumed ({error})")
-        check(not harness.ids(device, dev.OFFLINE), f"{state}, {level}: {nr} slices were off, all are awake")
+        check(
+            not harness.ids(device, dev.OFFLINE),
+            f"{state}, {level}: {nr} slices were off, all are awake",
+        )
         check(memory.wrong_at() is None, f"{state}, {level}: memory is as it was")
         check(harness.violations() == 0, f"{state}, {level}: nothing was violated")
     go_off(device)

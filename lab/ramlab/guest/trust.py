@@ -82,7 +82,9 @@ def archives():
             folders.append(folder)
         if step % 4 == 3 and folders:
             some = folders[-3:]
-            subprocess.run(["tar", "-C", top, "-cf", top / f"a{step}.tar", *(f.name for f in some)], check=True)
+            subprocess.run(
+                ["tar", "-C", top, "-cf", top / f"a{step}.tar", *(f.name for f in some)], check=True
+            )
         if step % 6 == 5:
             for archive in sorted(top.glob("a*.tar"), key=os.path.getmtime)[-2:]:
                 subprocess.run(["tar", "-tf", archive], check=True, stdout=subprocess.DEVNULL)
@@ -107,10 +109,17 @@ def batch():
             text = top / f"text{step}"
             with open(text, "w") as file:
                 for _ in range(64):
-                    file.write("".join(f"{chance.getrandbits(64):020d} line\n" for _ in range(64)) * 256)
+                    file.write(
+                        "".join(f"{chance.getrandbits(64):020d} line\n" for _ in range(64)) * 256
+                    )
         elif kind == 2:
             with open(top / "sorted", "wb") as out:
-                subprocess.run(["sort", "-S", "96M", "-T", top, text], check=True, stdout=out, env={"LC_ALL": "C"})
+                subprocess.run(
+                    ["sort", "-S", "96M", "-T", top, text],
+                    check=True,
+                    stdout=out,
+                    env={"LC_ALL": "C"},
+                )
         elif kind == 3:
             table = harness.Memory(chance.randrange(120, 300)).touch()
         elif kind == 5:
@@ -145,7 +154,9 @@ def builds():
         phase = step % 16
         if phase == 0:
             packed = top / "source.tar"
-            subprocess.run(["tar", "-cf", packed, "-C", "/usr/include", "linux", "asm-generic"], check=True)
+            subprocess.run(
+                ["tar", "-cf", packed, "-C", "/usr/include", "linux", "asm-generic"], check=True
+            )
             (top / "tree").mkdir()
             subprocess.run(["tar", "-xf", packed, "-C", top / "tree"], check=True)
         elif phase < 10:
@@ -184,13 +195,25 @@ class Steps:
     """The program that decides and records."""
 
     def __init__(self, policy, output):
-        line = [os.environ["STEP_PROGRAM"], "--policy", policy, "--seconds", str(SECONDS), "--output", str(output)]
-        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        line = [
+            os.environ["STEP_PROGRAM"],
+            "--policy",
+            policy,
+            "--seconds",
+            str(SECONDS),
+            "--output",
+            str(output),
+        ]
+        self.process = subprocess.Popen(
+            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def step(self, last):
         self.process.stdin.write("last\n" if last else "\n")
         self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline() or sys.exit(f"step ended with {self.process.wait()}"))
+        return json.loads(
+            self.process.stdout.readline() or sys.exit(f"step ended with {self.process.wait()}")
+        )
 
     def end(self):
         self.process.stdin.close()
@@ -222,7 +245,11 @@ def main():
                     os.sync()
                     counts.append(steps.step(len(counts) == STEPS - 1))
                 steps.end()
-            print(f"{workload}, {name}: {time.monotonic() - began:.0f} s,", *(c["nonempty"] for c in counts), flush=True)
+            print(
+                f"{workload}, {name}: {time.monotonic() - began:.0f} s,",
+                *(c["nonempty"] for c in counts),
+                flush=True,
+            )
             if os.environ.get("TRUST_WHY"):
                 print(*(f"  {c['step']}: {c['why']}" for c in counts), sep="\n", flush=True)
         if harness.violations():

@@ -6,13 +6,18 @@ import os
 import signal
 import subprocess
 
+from ramlab.guest.errors import ContentsError
 from ramlab.guest.ramslice_dev import program
 
 MODES = ["anon", "anon-thp", "file", "shmem", "mlock", "fork", "swap"]
 
 
+# The status of a memload that found a wrong byte
+WRONG_BYTES = 1
+
+
 class Failed(AssertionError):
-    """A workload found wrong bytes, or did not run."""
+    """A workload did not run, or not to its end."""
 
 
 class Load:
@@ -20,20 +25,31 @@ class Load:
 
     def __init__(self, mode, mb, *options, seconds=0, folder="/mnt", quiet=False):
         self.name = f"{mode} {mb} MiB"
-        line = [program("memload"), "--mode", mode, "--mb", mb, "--seconds", seconds, "--dir", folder, *options]
+        line = [
+            program("memload"),
+            "--mode",
+            mode,
+            "--mb",
+            mb,
+            "--seconds",
+            seconds,
+            "--dir",
+            folder,
+            *options,
+        ]
         self.process = subprocess.Popen(
             [str(word) for word in [*line, "--announce"]], start_new_session=True, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if quiet else None,
         )
-        # The test itself comes first, however many loads there are for each CPU.
+        # The test itself has precedence, however many loads there are for each CPU
         os.setpriority(os.PRIO_PROCESS, self.process.pid, 10)
 
     def wait_ready(self):
-        """Until everything has been written once."""
+        """Waits until everything has been written once."""
         return self.wait_line("ready")
 
     def wait_round(self):
-        """Until it has done, after that, all that it does in a round."""
+        """Waits until it has finished a round after that."""
         return self.wait_line("round")
 
     def wait_line(self, line):
@@ -45,24 +61,25 @@ class Load:
         os.killpg(self.process.pid, number)
 
     def hold(self):
-        """Nothing of it runs until resume()."""
+        """Stops it until resume()."""
         self.signal(signal.SIGSTOP)
 
     def resume(self):
         self.signal(signal.SIGCONT)
 
     def end(self):
-        """Has it check everything once more; its own summary, or Failed."""
+        """Has memload check everything and end; returns its summary, or raises what was wrong."""
         if self.process.poll() is None:
-            # Children end by themselves, with a status that the parent looks at.
+            # Children end by themselves, with a status that the parent checks
             self.process.terminate()
         last = self.process.stdout.read().strip().rpartition("\n")[2]
         status = self.process.wait()
         if status:
-            raise Failed(f"memload {self.name}: status {status}: {last}")
+            kind = ContentsError if status == WRONG_BYTES else Failed
+            raise kind(f"memload {self.name}: status {status}: {last}")
         result = json.loads(last)
         if result["errors"]:
-            raise Failed(f"memload {self.name}: {last}")
+            raise ContentsError(f"memload {self.name}: {last}")
         return result
 
     def kill(self):
