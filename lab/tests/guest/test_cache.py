@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What becomes of page cache when slices are emptied: dropped, kept, or chosen by use; with either LRU.
+"""Page cache of a slice that is emptied is dropped, kept or chosen by use, on both LRU
+implementations.
 
-Wants ramlab vm --disk. A file that was read once and one that was read twice lie in the same slices.
+A file that was read once and a file that was read twice lie in the same slices.
 """
 
 import ctypes
@@ -14,13 +14,17 @@ from pathlib import Path
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, libc
+from ramlab.pytest_vm import vm
 
 MIB_OF_EACH = 64
-# A slice of the files' pages may hold this many others, which may come and go meanwhile
+# A slice of the files' pages may hold this many others, which may come and go during a test
 OTHERS = 32
 PRICES = dev.SYSFS / "price"
-# More than all else that a slice costs
+# More than everything else that a slice costs
 DEAR = 10**9
+
+
+pytestmark = vm(mem="1G", disk="1G", append="ramslice=4M")
 
 
 class File:
@@ -37,38 +41,42 @@ class File:
         self.inode = self.path.stat().st_ino
 
     def read(self):
-        """Reads it whole, in order; is it as it was written?"""
+        """Reads it whole, in order; returns whether it is as it was written."""
         with open(self.path, "rb", buffering=0) as file:
             return [file.read(MIB) == self.data for _ in range(MIB_OF_EACH)] == [True] * MIB_OF_EACH
 
     def thin(self):
-        """Has every other 64 KiB leave the cache."""
+        """Removes every other 64 KiB from the cache."""
         with open(self.path, "rb") as file:
             for at in range(0, self.bytes, 128 << 10):
                 os.posix_fadvise(file.fileno(), at, 64 << 10, os.POSIX_FADV_DONTNEED)
 
     def cached(self):
         """Pages in the page cache."""
-        with open(self.path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_WRITE,
-                                                      flags=mmap.MAP_PRIVATE) as view:
+        with (
+            open(self.path, "rb") as file,
+            mmap.mmap(
+                file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_WRITE, flags=mmap.MAP_PRIVATE
+            ) as view,
+        ):
             vector = (ctypes.c_ubyte * (self.bytes // PAGE))()
             anchor = ctypes.c_char.from_buffer(view)
-            failed = libc.mincore(ctypes.c_void_p(ctypes.addressof(anchor)), ctypes.c_size_t(self.bytes), vector)
+            failed = libc.mincore(
+                ctypes.c_void_p(ctypes.addressof(anchor)), ctypes.c_size_t(self.bytes), vector
+            )
             del anchor
             if failed:
                 raise OSError(ctypes.get_errno(), "mincore")
             return sum(entry & 1 for entry in vector)
 
 
-class Cache(harness.Test):
+class Cache(harness.RamsliceTest):
     mglru = False
 
     @classmethod
     def setUpClass(cls):
         dev.set_mglru(cls.mglru)
-        folder = Path("/mnt")
-        if not os.path.ismount(folder) and not dev.file_system(str(folder)):
-            raise FileNotFoundError("no disk")
+        folder = Path(dev.file_system())
         cls.once, cls.twice = File(folder, "once"), File(folder, "twice")
 
     def setUp(self):
@@ -76,7 +84,7 @@ class Cache(harness.Test):
         self.fill()
 
     def fill(self):
-        """Has the files alone in as many slices as they need: what else is in memory is packed first."""
+        """Puts the files into slices of their own: all other memory is packed first."""
         dev.write("/proc/sys/vm/drop_caches", 3)
         harness.compact(self.device)
         self.device.request("online_all")
@@ -91,7 +99,10 @@ class Cache(harness.Test):
         self.assert_sane()
 
     def pages_of(self, number):
-        """Pages that the slice holds of either file; None if more than a few others would have to be moved, or any stays."""
+        """Pages of either file in the slice.
+
+        None if the slice holds a page that stays, or more than a few pages that would have to move.
+        """
         found, others = {self.once.inode: 0, self.twice.inode: 0}, 0
         for run in self.device.pages(number):
             if run.what() == "file" and run.inode in found:
@@ -103,21 +114,30 @@ class Cache(harness.Test):
         return (found[self.once.inode], found[self.twice.inode]) if others <= OTHERS else None
 
     def slice_of(self, file, least=256):
-        """A slice of this file's pages, and of hardly any but theirs. If none is left, they are read anew."""
+        """A slice that holds almost only pages of this file.
+
+        The files are read again if there is none.
+        """
         index = (self.once, self.twice).index(file)
         for _ in range(5):
             for s in self.device.snapshot():
-                if s.counter("file") >= least and (pages := self.pages_of(s.id)) and pages[index] >= least:
+                if (
+                    s.counter("file") >= least
+                    and (pages := self.pages_of(s.id))
+                    and pages[index] >= least
+                ):
                     return s.id, pages
             self.fill()
-        self.fail("no slice with such pages alone")
+        self.fail("no slice holds only such pages")
 
     def assert_about(self, found, wanted):
-        """As many, but for the few others."""
+        """The same number, except for a few other pages."""
         self.assertLessEqual(abs(found - wanted), 2 * OTHERS, f"{found} pages, not {wanted}")
 
     def empty_of(self, number, flags=0):
-        """Empties the slice: (dropped there and in destinations, moved)."""
+        """Empties the slice; returns the pages dropped, there and in destinations, and those
+        moved.
+        """
         done = self.device.request("offline", id=number, flags=flags | dev.IGNORE_BACKOFF)
         self.assertEqual((done.status, done.why(), done.nr_done), (0, "none", 1), done)
         return done.pages_dropped, done.pages_migrated
@@ -125,18 +145,18 @@ class Cache(harness.Test):
     def cached(self):
         return self.once.cached(), self.twice.cached()
 
-    def test_drop_spares_nothing(self):
+    def test_drop_keeps_no_page_cache(self):
         for file in (self.once, self.twice):
             number, pages = self.slice_of(file)
             before = self.cached()
             dropped, moved = self.empty_of(number)
             self.assert_about(dropped, sum(pages))
             self.assert_about(moved, 0)
-            # Destinations of others are few
+            # Few destinations lose pages
             for was, is_, gone in zip(before, self.cached(), pages):
                 self.assert_about(was - is_, gone)
 
-    def test_keep_spares_all(self):
+    def test_keep_moves_all_page_cache(self):
         before = self.cached()
         for file in (self.once, self.twice):
             number, pages = self.slice_of(file)
@@ -145,9 +165,9 @@ class Cache(harness.Test):
             self.assert_about(moved, sum(pages))
         self.assertEqual(self.cached(), before)
 
-    def test_auto_spares_what_was_used(self):
+    def test_auto_moves_used_pages_and_drops_the_others(self):
         for file in (self.once, self.twice):
-            # What moves is older for it
+            # Moving a page ages it
             self.fill()
             number, pages = self.slice_of(file)
             before = self.cached()
@@ -158,7 +178,7 @@ class Cache(harness.Test):
             self.assertEqual(twice, before[1])
             self.assert_about(before[0] - once, dropped)
 
-    def test_auto_learns_from_what_comes_back(self):
+    def test_auto_keeps_pages_that_were_read_again(self):
         number, pages = self.slice_of(self.once)
         refaults = harness.vmstat()["workingset_refault_file"]
         away = self.once.cached()
@@ -166,53 +186,71 @@ class Cache(harness.Test):
         away -= self.once.cached()
         self.assertGreaterEqual(away, pages[0])
         self.once.read()
-        # A few may count late
+        # A few may be counted late
         self.assertGreater(harness.vmstat()["workingset_refault_file"] - refaults, away * 9 // 10)
-        # Of the file's pages, those that came back stay from now on, wherever they are. What was moved and not used
-        # since may go when it is in the way again: slices that received pages are left alone, destinations are not.
+        # Pages that were read again stay from now on, wherever they are. A page that was moved and
+        # not used since may be dropped the next time, so slices that received pages are left out.
         held = {s.id: self.pages_of(s.id) for s in self.device.snapshot() if s.counter("file")}
         dropped = moved = 0
         for s in self.device.snapshot():
-            if s.state == dev.ONLINE and held.get(s.id) and held[s.id][0] and self.pages_of(s.id) == held[s.id]:
-                done = self.device.request("offline", id=s.id, flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF)
+            if (
+                s.state == dev.ONLINE
+                and held.get(s.id)
+                and held[s.id][0]
+                and self.pages_of(s.id) == held[s.id]
+            ):
+                done = self.device.request(
+                    "offline", id=s.id, flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF
+                )
                 dropped, moved = dropped + done.pages_dropped, moved + done.pages_migrated
         self.assertGreater(moved, away // 2)
         self.assertGreater(self.once.cached(), away // 2)
         self.assertGreater(dropped, 0)
 
-    def test_what_was_dropped_without_a_choice_is_new_when_it_comes_back(self):
+    def test_pages_dropped_by_drop_do_not_refault(self):
         number, pages = self.slice_of(self.once)
         refaults = harness.vmstat()["workingset_refault_file"]
         self.assert_about(self.empty_of(number)[0], sum(pages))
         self.once.read()
         self.assertEqual(harness.vmstat()["workingset_refault_file"], refaults)
 
-    def test_what_is_moved_and_not_used_again_goes_in_the_end(self):
+    def test_auto_drops_moved_pages_that_stay_unused(self):
         number, pages = self.slice_of(self.twice)
         self.assert_about(self.empty_of(number, dev.AUTO_CACHE)[1], pages[1])
         cached = self.twice.cached()
         for _ in range(12):
-            # Where they are now, and again, until none are left but those in slices that stay
+            # Again and again, until only slices that stay online hold such pages
             for s in self.device.snapshot():
-                if s.state == dev.ONLINE and s.counter("file") and (held := self.pages_of(s.id)) and held[1]:
-                    self.device.request("offline", id=s.id, flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF)
+                if (
+                    s.state == dev.ONLINE
+                    and s.counter("file")
+                    and (held := self.pages_of(s.id))
+                    and held[1]
+                ):
+                    self.device.request(
+                        "offline", id=s.id, flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF
+                    )
                     self.device.request("online_all")
         self.assertLess(self.twice.cached(), cached - pages[1] // 2)
 
-    def test_a_dry_run_counts_as_it_would_and_ages_nothing(self):
+    def test_a_dry_run_predicts_the_price_and_ages_no_page(self):
         number, pages = self.slice_of(self.twice)
         prices = {}
         for name, flags in (("drop", 0), ("keep", dev.KEEP_CACHE), ("auto", dev.AUTO_CACHE)):
             for _ in range(3):
-                done = self.device.request("offline", id=number, flags=flags | dev.DRY_RUN | dev.IGNORE_BACKOFF)
+                done = self.device.request(
+                    "offline", id=number, flags=flags | dev.DRY_RUN | dev.IGNORE_BACKOFF
+                )
                 self.assertEqual(done.nr_done, 1)
             prices[name] = done.price_predicted
         self.assertLess(prices["drop"], prices["auto"])
         self.assertLess(prices["drop"], prices["keep"])
         self.assert_about(self.empty_of(number, dev.AUTO_CACHE)[1], pages[1])
 
-    def test_destinations_lose_as_much_cache_as_foretold(self):
-        """Their free pages are taken first. Prices of destinations alone tell how much is to be dropped."""
+    def test_destinations_lose_as_much_cache_as_predicted(self):
+        """Free pages of a destination are taken first, so its price alone predicts the dropped
+        pages.
+        """
         self.addCleanup(dev.write, PRICES / "alloc_buddy", dev.read(PRICES / "alloc_buddy"))
         self.addCleanup(dev.write, PRICES / "alloc_cache", dev.read(PRICES / "alloc_cache"))
         dev.write(PRICES / "alloc_buddy", 0)
@@ -221,7 +259,7 @@ class Cache(harness.Test):
         for thinned in (True, False):
             self.fill()
             if thinned:
-                # Every other part of the cache goes: blocks have free pages and cache
+                # Every other part of the cache goes, so that pageblocks have free pages and cache
                 self.once.thin()
                 self.twice.thin()
             with harness.Memory(24) as memory:
@@ -232,20 +270,22 @@ class Cache(harness.Test):
                     done = self.device.request("offline", id=s.id, flags=dev.IGNORE_BACKOFF)
                     if done.status or done.pages_failed:
                         continue
-                    foretold = done.price_predicted // DEAR
-                    self.assertLessEqual(abs(done.pages_dropped - foretold), 2 * OTHERS, (thinned, foretold, done))
+                    predicted = done.price_predicted // DEAR
+                    self.assertLessEqual(
+                        abs(done.pages_dropped - predicted), 2 * OTHERS, (thinned, predicted, done)
+                    )
                     tried += 1
         self.assertGreater(tried, 2)
 
-    def test_one_choice_at_a_time(self):
+    def test_keep_and_auto_together_are_refused(self):
         with self.refused(errno.EINVAL):
             self.device.request("compact", flags=dev.KEEP_CACHE | dev.AUTO_CACHE)
 
-    def test_compacting_by_choice(self):
-        """Of many slices at once; room may be short, so that some of the used goes with old age, but none is lost."""
+    def test_compaction_obeys_each_cache_choice(self):
+        """With many slices at once, room may be short, so that some used pages are dropped, too."""
         dropped = {}
         for name, flags in (("keep", dev.KEEP_CACHE), ("auto", dev.AUTO_CACHE), ("drop", 0)):
-            # The kernel may take what has moved for used
+            # The kernel may take a moved page for a used one
             self.fill()
             done = self.device.request("compact", flags=flags | dev.IGNORE_BACKOFF)
             self.assertEqual(done.status, 0, done.why())
@@ -259,8 +299,6 @@ class Cache(harness.Test):
 
 
 class CacheMglru(Cache):
+    """The same with the multi-generational LRU."""
+
     mglru = True
-
-
-if __name__ == "__main__":
-    harness.main()

@@ -1,9 +1,5 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""/dev/ramslice: its structures, its events, and requests that end early.
-
-Wants a guest of 2 GiB with slices of 32 MiB.
-"""
+"""/dev/ramslice: its structures, its events, and requests that end early."""
 
 import ctypes
 import errno
@@ -17,9 +13,10 @@ import time
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import MIB, PAGE, Child, Memory
+from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
+from ramlab.pytest_vm import vm
 
-# An empty slice of 32 MiB, Equation 3.1
+# Equation 3.1 for an empty slice of 32 MiB
 EMPTY_PRICE = 695 + 303 * 8
 
 
@@ -32,16 +29,21 @@ def ioctl(fd, number, argument):
     return ctypes.get_errno() if done < 0 else 0
 
 
-class Ioctls(harness.Test):
-    """Structures as bytes, so that they can be wrong."""
+pytestmark = vm(mem="2G", append="ramslice=32M")
+
+
+class Ioctls(harness.RamsliceTest):
+    """Structures as bytes, so that they can be invalid."""
 
     SIZES = {dev.IOC_INFO: 120, dev.IOC_ZONE: 112, dev.IOC_SNAPSHOT: 40, dev.IOC_REQUEST: 128}
     FIRST_SIZES = SIZES | {dev.IOC_INFO: 112, dev.IOC_ZONE: 96}
 
     def valid(self, number):
-        """Bytes of a request that is good and changes nothing."""
+        """Bytes of a valid request that changes nothing."""
         what = {
-            dev.IOC_INFO: dev.Info(), dev.IOC_ZONE: dev.Zone(), dev.IOC_SNAPSHOT: self.snapshot(256),
+            dev.IOC_INFO: dev.Info(),
+            dev.IOC_ZONE: dev.Zone(),
+            dev.IOC_SNAPSHOT: self.snapshot(256),
             dev.IOC_REQUEST: self.request(flags=dev.DRY_RUN, max_slices=1),
         }[number]
         what.size = ctypes.sizeof(what)
@@ -49,13 +51,21 @@ class Ioctls(harness.Test):
         return bytearray(what)
 
     def request(self, **fields):
-        values = {"op": dev.OPS["compact"], "node": dev.ANY, "zone": dev.ANY, "budget": dev.UNLIMITED, "max_slices": 1}
+        values = {
+            "op": dev.OPS["compact"],
+            "node": dev.ANY,
+            "zone": dev.ANY,
+            "budget": dev.UNLIMITED,
+            "max_slices": 1,
+        }
         return dev.Request(size=128, **(values | fields))
 
     def snapshot(self, nr, entry_size=72, **fields):
         self.rows = bytearray(b"\xaa" * max(nr, 1) * max(entry_size, 1))
         self.keep = (ctypes.c_char * len(self.rows)).from_buffer(self.rows)
-        return dev.Snapshot(size=40, nr=nr, entry_size=entry_size, slices=ctypes.addressof(self.keep), **fields)
+        return dev.Snapshot(
+            size=40, nr=nr, entry_size=entry_size, slices=ctypes.addressof(self.keep), **fields
+        )
 
     def test_sizes_below_the_first_versions_are_refused(self):
         for number, size in self.FIRST_SIZES.items():
@@ -65,7 +75,7 @@ class Ioctls(harness.Test):
                 with self.refused(errno.EINVAL, f"ioctl {number:#x} size {short}"):
                     self.call(number, buffer)
 
-    def test_an_older_caller_gets_what_it_knows(self):
+    def test_an_older_caller_gets_the_fields_it_knows(self):
         for number, size in self.FIRST_SIZES.items():
             buffer = self.valid(number)[:size] + b"\xaa" * 64
             buffer[:4] = struct.pack("I", size)
@@ -85,15 +95,17 @@ class Ioctls(harness.Test):
                     buffer = self.valid(number) + bytearray(extra)
                     buffer[:4] = struct.pack("I", size + extra)
                     buffer[size + at] = 1
-                    with self.refused(errno.E2BIG, f"ioctl {number:#x}, {extra} bytes more, set at {at}"):
+                    with self.refused(
+                        errno.E2BIG, f"ioctl {number:#x}, {extra} bytes more, set at {at}"
+                    ):
                         self.call(number, buffer)
 
-    def test_a_newer_callers_zero_bytes_are_welcome_and_left_alone(self):
+    def test_a_newer_callers_zero_bytes_are_accepted_and_kept(self):
         for number, size in self.SIZES.items():
             for extra in (1, 8, PAGE - size):
                 buffer = self.valid(number) + bytearray(extra)
                 buffer[:4] = struct.pack("I", size + extra)
-                # Past what the caller declared
+                # Beyond the size that the caller declared
                 buffer += b"\xaa" * 16
                 self.call(number, buffer)
                 self.assertEqual(struct.unpack_from("I", buffer)[0], size + extra)
@@ -107,7 +119,7 @@ class Ioctls(harness.Test):
                 error = ioctl(self.device.fd, number, buffer)
                 self.assertIn(error, (errno.EINVAL, errno.E2BIG), f"ioctl {number:#x} size {size}")
 
-    def test_unknown_ioctls_are_not_for_this_device(self):
+    def test_unknown_ioctls_are_refused_with_enotty(self):
         # TCGETS, numbers around ours, and ours with a direction and a size
         for number in (0x5401, 0xBA05, 0xBAFF, 0xBB00, 0x0000, 0xC070BA00, 0x8070BA00):
             with self.refused(errno.ENOTTY, hex(number)):
@@ -121,7 +133,7 @@ class Ioctls(harness.Test):
             for bad in (0, 1, 0xFFFF888000000000, 0x7FFFFFFFF000, address + PAGE):
                 with self.refused(errno.EFAULT, f"ioctl {number:#x} at {bad:#x}"):
                     self.call(number, bad)
-            # Its size can be read, its end cannot
+            # Its size can be read and its end cannot
             edge = PAGE - size // 2
             nowhere[edge:PAGE] = bytes(self.valid(number))[:size // 2]
             with self.refused(errno.EFAULT, f"ioctl {number:#x} across the end of a mapping"):
@@ -134,10 +146,12 @@ class Ioctls(harness.Test):
             with self.refused(errno.EFAULT, hex(bad)):
                 self.call(dev.IOC_SNAPSHOT, bytearray(snap))
 
-    def test_info_is_true(self):
+    def test_info_agrees_with_the_kernels_figures(self):
         info = self.device.info()
         self.assertEqual(info.abi_version, 1)
-        self.assertEqual((info.page_bytes, info.pageblock_bytes, info.chunk_bytes), (4096, 2 * MIB, 4 * MIB))
+        self.assertEqual(
+            (info.page_bytes, info.pageblock_bytes, info.chunk_bytes), (4096, 2 * MIB, 4 * MIB)
+        )
         self.assertEqual(info.slice_bytes, int(dev.read(dev.SYSFS / "slice_bytes")))
         self.assertEqual(info.power_driver, b"none")
         self.assertEqual(info.managed_pages * 4, harness.meminfo()["MemTotal"])
@@ -150,7 +164,7 @@ class Ioctls(harness.Test):
             buffer = bytearray(dev.Zone(size=96, index=index))
             self.assertEqual(ioctl(self.device.fd, dev.IOC_ZONE, buffer), errno.ENOENT)
 
-    def test_a_snapshot_that_does_not_fit_says_how_many_and_writes_nothing(self):
+    def test_a_snapshot_that_does_not_fit_returns_the_count_and_writes_nothing(self):
         nr = self.device.info().nr_slices
         for room in (0, 1, nr - 1):
             snap = self.snapshot(room)
@@ -161,7 +175,7 @@ class Ioctls(harness.Test):
         snap = self.snapshot(nr)
         self.call(dev.IOC_SNAPSHOT, bytearray(snap))
 
-    def test_rows_keep_the_callers_distance(self):
+    def test_snapshot_rows_keep_the_callers_entry_size(self):
         nr = self.device.info().nr_slices
         snap = self.snapshot(nr, entry_size=80)
         buffer = self.call(dev.IOC_SNAPSHOT, bytearray(snap))
@@ -170,19 +184,26 @@ class Ioctls(harness.Test):
             row = dev.Slice.from_buffer_copy(self.rows, i * 80)
             self.assertEqual(row.reserved, 0)
             self.assertEqual(self.rows[i * 80 + 72:i * 80 + 80], b"\xaa" * 8)
-        self.assertEqual(struct.unpack_from("I", self.rows, 80 * (nr - 1))[0], self.device.snapshot()[-1].id)
+        self.assertEqual(
+            struct.unpack_from("I", self.rows, 80 * (nr - 1))[0], self.device.snapshot()[-1].id
+        )
 
-    def test_snapshots_of_a_kind_that_is_not_there_are_refused(self):
+    def test_snapshots_of_an_unknown_kind_are_refused(self):
         nr = self.device.info().nr_slices
-        for fields in ({"entry_size": 71}, {"entry_size": 0}, {"entry_size": PAGE + 1}, {"flags": 1},
-                       {"flags": 1 << 31}):
+        for fields in (
+            {"entry_size": 71},
+            {"entry_size": 0},
+            {"entry_size": PAGE + 1},
+            {"flags": 1},
+            {"flags": 1 << 31},
+        ):
             snap = self.snapshot(nr)
             for name, value in fields.items():
                 setattr(snap, name, value)
             with self.refused(errno.EINVAL, str(fields)):
                 self.call(dev.IOC_SNAPSHOT, bytearray(snap))
 
-    def test_a_snapshot_is_in_order_and_dated(self):
+    def test_a_snapshot_is_sorted_and_has_a_time(self):
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         buffer = self.call(dev.IOC_SNAPSHOT, bytearray(self.snapshot(256)))
         snap = dev.Snapshot.from_buffer(buffer)
@@ -195,17 +216,31 @@ class Ioctls(harness.Test):
         number, = self.empty()
         one = {"op": dev.OPS["offline"], "id": number}
         for fields in (
-            {"op": len(dev.OPS)}, {"op": 2**32 - 1}, {"flags": 0x40}, {"flags": 1 << 31}, {"reserved": 1},
-            {"max_slices": 0}, one | {"max_slices": 0}, {"id": 1}, {"op": dev.OPS["online_all"], "id": 1},
-            {"node": -2}, {"node": 2**31 - 1}, {"zone": -2}, {"zone": 1000}, one | {"node": 0}, one | {"zone": 0},
-            one | {"reserved": 1}, one | {"flags": dev.KEEP_CACHE | dev.AUTO_CACHE},
-            # Waking knows no flags, but that of held slices for all
-            {"op": dev.OPS["online_all"], "flags": dev.KEEP_CACHE}, {"op": dev.OPS["online"], "flags": dev.DRY_RUN},
+            {"op": len(dev.OPS)},
+            {"op": 2**32 - 1},
+            {"flags": 0x40},
+            {"flags": 1 << 31},
+            {"reserved": 1},
+            {"max_slices": 0},
+            one | {"max_slices": 0},
+            {"id": 1},
+            {"op": dev.OPS["online_all"], "id": 1},
+            {"node": -2},
+            {"node": 2**31 - 1},
+            {"zone": -2},
+            {"zone": 1000},
+            one | {"node": 0},
+            one | {"zone": 0},
+            one | {"reserved": 1},
+            one | {"flags": dev.KEEP_CACHE | dev.AUTO_CACHE},
+            # Waking has no flags except that of held slices for all
+            {"op": dev.OPS["online_all"], "flags": dev.KEEP_CACHE},
+            {"op": dev.OPS["online"], "flags": dev.DRY_RUN},
         ):
             with self.refused(errno.EINVAL, str(fields)):
                 self.call(dev.IOC_REQUEST, bytearray(self.request(**fields)))
 
-    def test_requests_for_what_is_not_there_are_refused(self):
+    def test_requests_for_a_missing_slice_zone_or_node_are_refused(self):
         for fields in (
             {"op": dev.OPS["offline"], "id": 1 << 20}, {"op": dev.OPS["online"], "id": 1 << 20},
             {"op": dev.OPS["offline"], "id": 2**32 - 1}, {"op": dev.OPS["online"], "id": 2**32 - 1},
@@ -216,12 +251,17 @@ class Ioctls(harness.Test):
             with self.refused(errno.ENOENT, str(fields)):
                 self.call(dev.IOC_REQUEST, bytearray(self.request(**fields)))
 
-    def test_what_a_request_says_of_its_outcome_is_not_read(self):
-        request = self.request(status=7, reason=9, nr_done=3, nr_failed=3, last_id=1, elapsed_ns=1, pages_failed=5)
+    def test_the_outcome_fields_of_a_request_are_not_read(self):
+        request = self.request(
+            status=7, reason=9, nr_done=3, nr_failed=3, last_id=1, elapsed_ns=1, pages_failed=5
+        )
         done = dev.Request.from_buffer(self.call(dev.IOC_REQUEST, bytearray(request)))
-        self.assertEqual((done.status, done.reason, done.nr_done, done.nr_failed, done.pages_failed), (0, 0, 1, 0, 0))
+        self.assertEqual(
+            (done.status, done.reason, done.nr_done, done.nr_failed, done.pages_failed),
+            (0, 0, 1, 0, 0),
+        )
 
-    def test_a_slice_in_the_wrong_state_stays_so(self):
+    def test_a_request_for_a_slice_in_the_wrong_state_changes_nothing(self):
         off, on = self.empty(2)
         self.device.request("offline", id=off)
         for op, number in (("offline", off), ("online", on)):
@@ -230,7 +270,7 @@ class Ioctls(harness.Test):
             self.assertEqual((done.status, done.why(), done.nr_done), (errno.EBUSY, "state", 0))
             self.assertEqual(harness.states(self.device), before)
 
-    def test_a_dry_run_tells_the_price_and_moves_nothing(self):
+    def test_a_dry_run_returns_the_price_and_moves_nothing(self):
         before = harness.states(self.device)
         number, = self.empty()
         done = self.device.request("offline", id=number, flags=dev.DRY_RUN)
@@ -244,10 +284,12 @@ class Ioctls(harness.Test):
         for zone in self.device.zones():
             harness.wake(self.device)
             self.device.request("offline_free", node=zone.node, zone=zone.zone)
-            self.assertLessEqual({(s.node, s.zone) for s in self.device.snapshot() if s.state == dev.OFFLINE},
-                                 {(zone.node, zone.zone)})
+            self.assertLessEqual(
+                {(s.node, s.zone) for s in self.device.snapshot() if s.state == dev.OFFLINE},
+                {(zone.node, zone.zone)},
+            )
 
-    def test_files_opened_for_reading_cannot_request_and_those_for_writing_cannot_look(self):
+    def test_a_read_only_file_cannot_request_and_a_write_only_file_cannot_read(self):
         with dev.Device(os.O_RDONLY) as reader:
             reader.info(), reader.zones(), reader.snapshot()
             with self.refused(errno.EBADF, "request"):
@@ -255,12 +297,12 @@ class Ioctls(harness.Test):
         with dev.Device(os.O_WRONLY) as writer:
             self.assertEqual(writer.request("offline", id=self.empty()[0]).status, 0)
             for look in (writer.info, writer.snapshot):
-                with self.refused(errno.EBADF, "look"):
+                with self.refused(errno.EBADF, "read"):
                     look()
             self.assertRaises(OSError, os.read, writer.fd, 8)
 
 
-class Events(harness.Test):
+class Events(harness.RamsliceTest):
     def setUp(self):
         super().setUp()
         self.watcher = dev.Device(os.O_RDONLY | os.O_NONBLOCK)
@@ -269,7 +311,7 @@ class Events(harness.Test):
     def change(self):
         self.device.request("offline", id=self.empty()[0])
 
-    def test_nothing_new_is_nothing_to_read(self):
+    def test_without_a_change_there_is_nothing_to_read(self):
         self.assertRaises(BlockingIOError, os.read, self.watcher.fd, 8)
         poll = select.poll()
         poll.register(self.watcher.fd)
@@ -285,7 +327,7 @@ class Events(harness.Test):
         self.assertRaises(BlockingIOError, os.read, self.watcher.fd, 8)
         self.assertEqual(poll.poll(0), [])
 
-    def test_every_opener_has_news_of_its_own(self):
+    def test_each_opener_has_its_own_events(self):
         with dev.Device(os.O_RDONLY | os.O_NONBLOCK) as other:
             self.change()
             first = os.read(self.watcher.fd, 8)
@@ -302,16 +344,14 @@ class Events(harness.Test):
         self.assertEqual(len(os.read(self.watcher.fd, 100)), 8)
 
     def test_a_waiting_poll_ends_with_the_change(self):
-        threading.Timer(0.2, self.change).start()
-        begin = time.monotonic()
-        self.assertIsNotNone(self.watcher.wait_event(10))
-        self.assertLess(time.monotonic() - begin, 5)
+        with Meanwhile(lambda _: harness.blocked_in(harness.SYS_POLL), self.change):
+            self.assertIsNotNone(self.watcher.wait_event(harness.PATIENCE))
 
     def test_a_waiting_read_ends_with_the_change(self):
         with dev.Device(os.O_RDONLY) as reader:
-            threading.Timer(0.2, self.change).start()
-            seq, = struct.unpack("Q", os.read(reader.fd, 8))
-        # Into emptying, then offline: the reader may be as quick as the first
+            with Meanwhile(lambda _: harness.blocked_in(harness.SYS_READ), self.change):
+                seq, = struct.unpack("Q", os.read(reader.fd, 8))
+        # Two changes, to emptying and to offline: the reader may have seen only the first
         self.assertIn(self.device.info().event_seq - seq, (0, 1))
 
     def test_a_waiting_read_ends_with_a_signal(self):
@@ -322,35 +362,32 @@ class Events(harness.Test):
             raise Alarm
 
         old = signal.signal(signal.SIGALRM, ring)
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        try:
-            with dev.Device(os.O_RDONLY) as reader, self.assertRaises(Alarm):
-                os.read(reader.fd, 8)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, old)
+        self.addCleanup(signal.signal, signal.SIGALRM, old)
+        with (dev.Device(os.O_RDONLY) as reader, self.assertRaises(Alarm),
+              Meanwhile(lambda _: harness.blocked_in(harness.SYS_READ), interrupt)):
+            os.read(reader.fd, 8)
 
     def test_a_waiting_poll_ends_with_a_change_of_geometry(self):
         size = int(dev.read(dev.SYSFS / "slice_bytes"))
         self.addCleanup(dev.write, dev.SYSFS / "slice_bytes", size)
-        threading.Timer(0.2, dev.write, (dev.SYSFS / "slice_bytes", 2 * size)).start()
-        begin = time.monotonic()
-        self.assertIsNotNone(self.watcher.wait_event(3), "the poll slept through it")
-        self.assertLess(time.monotonic() - begin, 2)
+        with Meanwhile(lambda _: harness.blocked_in(harness.SYS_POLL),
+                       lambda: dev.write(dev.SYSFS / "slice_bytes", 2 * size)):
+            self.assertIsNotNone(self.watcher.wait_event(harness.PATIENCE), "no event came")
 
 
 class Meanwhile(threading.Thread):
-    """Does something as soon as a condition holds, while the test itself is inside a request."""
+    """Does something as soon as a condition holds, while the test itself is inside a call."""
 
     def __init__(self, condition, act):
         super().__init__()
-        self.condition, self.act, self.acted_at = condition, act, None
+        self.condition, self.act, self.nr_off = condition, act, None
 
     def run(self):
         with dev.Device(os.O_RDONLY) as device:
             if harness.until(lambda: self.condition(device)):
                 self.act()
-                self.acted_at = time.monotonic()
+                # How many slices were offline afterwards
+                self.nr_off = len(harness.ids(device, dev.OFFLINE))
 
     def __enter__(self):
         self.start()
@@ -361,23 +398,25 @@ class Meanwhile(threading.Thread):
 
 
 def interrupt():
-    """A signal to the test itself."""
+    """Sends a signal to the test itself."""
     signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
 
 
-class Interrupted(harness.Test):
-    """Requests that end early: switching off takes as long as the simulated controller is told to take."""
+class Interrupted(harness.RamsliceTest):
+    """Requests that end early, with a simulated controller that takes 150 ms to power down a
+    slice.
+    """
 
     def setUp(self):
         super().setUp()
         parameters = self.enterContext(harness.simulator())
-        self.addCleanup(lambda: self.assertEqual(harness.violations(), 0))
+        self.addCleanup(lambda: harness.check_violations(0))
         self.delay = parameters / "off_delay_us"
         dev.write(self.delay, 150_000)
         self.addCleanup(dev.write, self.delay, 0)
 
-    def test_delays_that_nobody_wants_to_wait_for_are_refused(self):
-        # Nothing interrupts a driver; the last would have meant 71 minutes
+    def test_driver_delays_beyond_the_limit_are_refused(self):
+        # No signal interrupts a driver
         for text in ("200001", "4294967246", "4294967295", "-1", "1e3", ""):
             with self.assertRaises(OSError) as caught:
                 dev.write(self.delay, text or "\n")
@@ -385,33 +424,41 @@ class Interrupted(harness.Test):
             self.assertEqual(dev.read(self.delay), "150000")
         dev.write(self.delay, 200_000)
 
-    def test_a_second_writer_is_told_to_wait_and_readers_are_not(self):
+    def test_a_second_request_gets_ebusy_and_readers_do_not(self):
         outcome = []
-        # More than can be woken again meanwhile, however slow that is
-        dev.write(self.delay, 200_000)
-        first = threading.Thread(target=lambda: outcome.append(self.device.request("compact", max_slices=16)))
+        dev.write(self.delay, 0)
+        nr_off = self.device.request("compact", max_slices=3).nr_done
+        # The first request hangs in the driver until the test lets it go on
+        timeout = dev.SYSFS / "driver_timeout_ms"
+        self.addCleanup(dev.write, timeout, dev.read(timeout))
+        dev.write(timeout, 3_600_000)
+        dev.write(harness.SIM / "hang_off", 1)
+        self.addCleanup(dev.write, harness.SIM / "hanging", 0)
+        first = threading.Thread(
+            target=lambda: outcome.append(self.device.request("compact", max_slices=5)))
         with dev.Device() as other:
             first.start()
-            self.assertTrue(harness.until(lambda: harness.ids(other, dev.EMPTYING)))
-            for op, fields in (("compact", {}), ("offline_free", {}), ("offline", {"id": self.empty()[0]})):
+            self.assertTrue(harness.until(lambda: dev.read(harness.SIM / "hang_off") == "0"))
+            for op, fields in (("compact", {}), ("offline_free", {}),
+                               ("offline", {"id": self.empty()[0]})):
                 with self.assertRaises(OSError) as caught:
                     other.request(op, **fields)
                 self.assertEqual(caught.exception.errno, errno.EBUSY, op)
-            with self.assertRaises(OSError) as caught:
-                dev.command(self.folder, "offline_free")
-            self.assertEqual(caught.exception.errno, errno.EBUSY)
+            if (self.folder / "cmd").exists():
+                with self.assertRaises(OSError) as caught:
+                    dev.command(self.folder, "offline_free")
+                self.assertEqual(caught.exception.errno, errno.EBUSY)
             with self.assertRaises(OSError) as caught:
                 dev.write(dev.SYSFS / "slice_bytes", 64 * MIB)
             self.assertEqual(caught.exception.errno, errno.EBUSY)
-            # Looking goes on meanwhile, and so does waking
-            begin = time.monotonic()
+            # Reading goes on meanwhile, and so does waking
             other.info(), other.zones(), other.snapshot()
-            self.assertLess(time.monotonic() - begin, 0.5)
-            self.assertEqual(other.request("online_all").status, 0)
+            done = other.request("online_all")
+            self.assertEqual((done.status, done.nr_done), (0, nr_off))
             self.assertTrue(first.is_alive())
+            dev.write(harness.SIM / "hanging", 0)
             first.join()
-        self.assertEqual((outcome[0].status, outcome[0].nr_done), (0, 16))
-        dev.write(self.delay, 0)
+        self.assertEqual((outcome[0].status, outcome[0].nr_done), (0, 5))
         self.assert_sane()
 
     def test_a_signal_ends_a_request(self):
@@ -419,15 +466,15 @@ class Interrupted(harness.Test):
         self.addCleanup(signal.signal, signal.SIGALRM, old)
         with Meanwhile(lambda device: harness.ids(device, dev.OFFLINE), interrupt) as sender:
             done = self.device.request("compact")
-            ended = time.monotonic()
-        self.assertLess(ended - sender.acted_at, 3)
+        # It ends with the slice that was under way
+        self.assertLessEqual(done.nr_done, sender.nr_off + 2)
         self.assertEqual((done.status, done.why()), (errno.EINTR, "signal"))
         self.assertEqual(len(harness.ids(self.device, dev.OFFLINE)), done.nr_done)
         self.assertGreater(done.nr_done, 0)
         dev.write(self.delay, 0)
         self.assert_sane()
 
-    def test_a_request_dies_with_its_process(self):
+    def test_a_request_ends_with_its_process(self):
         def compact():
             with dev.Device() as own:
                 yield
@@ -438,11 +485,12 @@ class Interrupted(harness.Test):
         child.start()
         self.assertTrue(harness.until(lambda: harness.ids(self.device, dev.OFFLINE)))
         os.kill(child.pid, signal.SIGKILL)
-        begin = time.monotonic()
+        nr_off = len(harness.ids(self.device, dev.OFFLINE))
         child.end()
-        self.assertLess(time.monotonic() - begin, 3)
+        # It ended with the slice that was under way
+        self.assertLessEqual(len(harness.ids(self.device, dev.OFFLINE)), nr_off + 2)
         dev.write(self.delay, 0)
-        # The next one gets the lock
+        # The next request gets the lock
         self.assertEqual(self.device.request("compact", max_slices=1).nr_done, 1)
         self.assert_sane()
 
@@ -452,24 +500,24 @@ class Interrupted(harness.Test):
             done = self.device.request("compact", deadline_ms=milliseconds)
             self.assertEqual((done.status, done.why()), (errno.ETIMEDOUT, "deadline"))
             self.assertEqual(len(harness.ids(self.device, dev.OFFLINE)), done.nr_done)
+            # Each slice takes 150 ms or more
             self.assertLess(done.nr_done, 10)
-            self.assertLess(done.elapsed_ns, 3e9)
         dev.write(self.delay, 0)
         self.assert_sane()
 
 
-class InterruptedWaking(harness.Test):
-    """The same for waking, with a controller that takes its time."""
+class InterruptedWaking(harness.RamsliceTest):
+    """Waking that ends early, with a controller that takes 200 ms for a slice."""
 
     def setUp(self):
         super().setUp()
         parameters = self.enterContext(harness.simulator(sleeping=1))
-        self.addCleanup(lambda: self.assertEqual(harness.violations(), 0))
+        self.addCleanup(lambda: harness.check_violations(0))
         self.delay = parameters / "wake_delay_us"
         self.addCleanup(dev.write, self.delay, 0)
         self.hang, self.hanging = parameters / "hang_wake", parameters / "hanging"
         self.addCleanup(dev.write, self.hanging, 0)
-        # No call that hangs is given up here
+        # No hanging call is given up here
         timeout = dev.SYSFS / "driver_timeout_ms"
         self.addCleanup(dev.write, timeout, dev.read(timeout))
         dev.write(timeout, 3_600_000)
@@ -477,7 +525,9 @@ class InterruptedWaking(harness.Test):
         self.assertGreater(self.off, 10)
 
     def one_awake(self, device):
-        return len(harness.ids(device, dev.OFFLINE)) + len(harness.ids(device, dev.WAKING)) < self.off
+        return (
+            len(harness.ids(device, dev.OFFLINE)) + len(harness.ids(device, dev.WAKING)) < self.off
+        )
 
     def stop(self):
         """The driver hangs in the next slice, with which the request is half done."""
@@ -491,21 +541,23 @@ class InterruptedWaking(harness.Test):
         dev.write(self.delay, 0)
         dev.write(self.hanging, 0)
         self.device.request("online_all")
-        self.assertTrue(harness.until(lambda: set(harness.states(self.device).values()) == {dev.ONLINE}))
+        self.assertTrue(
+            harness.until(lambda: set(harness.states(self.device).values()) == {dev.ONLINE})
+        )
         dev.verify()
 
-    def test_a_deadline_ends_it(self):
+    def test_a_deadline_ends_waking(self):
         # Long enough for one slice, on this machine
         self.delayed()
         one = self.device.request("online", id=harness.ids(self.device, dev.OFFLINE)[0])
         self.off -= one.nr_done
-        deadline_ms = 3000 + 5 * one.elapsed_ns // 1_000_000
+        deadline_ms = 5000 + 5 * one.elapsed_ns // 1_000_000
         with Meanwhile(self.one_awake, self.stop):
+            # The driver hangs, so only the deadline can end it
             done = self.device.request("online_all", deadline_ms=deadline_ms)
-        self.assertLess(done.elapsed_ns, (deadline_ms + 2000) * 1e6)
         self.check(done, errno.ETIMEDOUT, "deadline")
 
-    def test_a_signal_ends_it(self):
+    def test_a_signal_ends_waking(self):
         old = signal.signal(signal.SIGALRM, lambda *_: None)
         self.addCleanup(signal.signal, signal.SIGALRM, old)
         self.delayed()
@@ -514,10 +566,9 @@ class InterruptedWaking(harness.Test):
             self.stop()
             interrupt()
 
-        with Meanwhile(self.one_awake, act) as sender:
+        with Meanwhile(self.one_awake, act):
+            # The driver hangs, so only the signal can end it
             done = self.device.request("online_all")
-            ended = time.monotonic()
-        self.assertLess(ended - sender.acted_at, 2)
         self.check(done, errno.EINTR, "signal")
 
     def delayed(self):
@@ -525,13 +576,16 @@ class InterruptedWaking(harness.Test):
         dev.write(self.delay, 200_000)
 
 
-class InterruptedMigration(harness.Test):
-    """The same in the midst of moving pages: what was half emptied stays usable and whole."""
+class InterruptedMigration(harness.RamsliceTest):
+    """Emptying that ends while pages move: a half-emptied slice stays online and complete."""
 
     def setUp(self):
         super().setUp()
-        # One page at a time, and more of them: moving outlasts the shortest deadline on any machine
-        for path, value in ((dev.SYSFS / "slice_bytes", 128 * MIB), (dev.debugfs() / "migrate_batch", 1)):
+        # Large slices and one page at a time: on any machine this outlasts the shortest deadline
+        for path, value in (
+            (dev.SYSFS / "slice_bytes", 128 * MIB),
+            (dev.debugfs() / "migrate_batch", 1),
+        ):
             self.addCleanup(dev.write, path, dev.read(path))
             dev.write(path, value)
         self.addCleanup(self.device.request, "online_all")
@@ -539,9 +593,10 @@ class InterruptedMigration(harness.Test):
         self.memory.touch().punch()
 
     def compact_used(self, **fields):
-        """Takes away what is empty first, so that the request has to move pages from the start."""
+        """Takes empty slices offline first, so that the request has to move pages from the start.
+        """
         self.device.request("offline_free")
-        # Room for what is moved
+        # Room for the pages that move
         for number in harness.ids(self.device, dev.OFFLINE)[:12]:
             self.device.request("online", id=number)
         return self.device.request("offline", id=self.movable(), **fields)
@@ -549,12 +604,12 @@ class InterruptedMigration(harness.Test):
     def check(self, done, status, why):
         self.assertEqual((done.status, done.why(), done.nr_done), (status, why, 0), done)
         self.assertEqual(harness.states(self.device)[done.last_id], dev.ONLINE)
-        self.assertIsNone(self.memory.wrong_at())
+        check_contents(self.memory)
         self.assert_sane()
-        # Nobody is punished for it: at the next attempt it works
+        # The next attempt is not refused for it, and works
         done = self.device.request("offline", id=done.last_id)
         self.assertEqual((done.status, done.nr_done), (0, 1), done)
-        self.assertIsNone(self.memory.wrong_at())
+        check_contents(self.memory)
         self.assert_sane()
 
     def test_a_deadline_leaves_the_slice_whole(self):
@@ -570,7 +625,3 @@ class InterruptedMigration(harness.Test):
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self.check(done, errno.EINTR, "signal")
-
-
-if __name__ == "__main__":
-    harness.main()

@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`ramslice energy` counts what the kernel did, and takes no emulated second for a real one.
+"""`ramslice energy` counts what the kernel did, and does not take an emulated second for a real
+one.
 
-RAMSLICE_PROGRAM is the program.
+RAMSLICE_PROGRAM names the program.
 """
 
 import json
@@ -11,11 +11,12 @@ import signal
 import subprocess
 import unittest
 
-from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
+from ramlab.pytest_vm import vm
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 CLOCKS = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
+# Longer than any test
 EVER = "3600s"
 
 
@@ -23,16 +24,30 @@ def run(*words):
     return subprocess.run([PROGRAM, *words], text=True, capture_output=True)
 
 
+pytestmark = vm(mem="1G", disk="1G", append="ramslice=16M")
+
+
 class Ledger:
     """`ramslice energy` while something happens; the documents that it printed."""
 
     def __init__(self, *words):
-        command = [PROGRAM, "energy", "--json", "--every", "500ms", "--for", EVER, "--granularity", "slice", *words]
+        command = [
+            PROGRAM,
+            "energy",
+            "--json",
+            "--every",
+            "500ms",
+            "--for",
+            EVER,
+            "--granularity",
+            "slice",
+            *words,
+        ]
         self.process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
         self.documents = []
 
     def __enter__(self):
-        # What happens after its first document is counted.
+        # Everything after its first document is counted
         self.documents.append(json.loads(self.process.stdout.readline()))
         return self
 
@@ -42,10 +57,10 @@ class Ledger:
         assert self.process.returncode == 0, self.process.returncode
         self.documents += [json.loads(line) for line in rest.splitlines()]
         self.last = self.documents[-1]
-        assert self.last["final"], "Ctrl-C ends it with everything"
+        assert self.last["final"], "Ctrl-C ends it with a complete document"
 
 
-class Test(unittest.TestCase):
+class EnergyTest(unittest.TestCase):
     def setUp(self):
         subprocess.run(["modprobe", "ramslice_sim"], check=True)
         self.addCleanup(subprocess.run, ["modprobe", "-r", "ramslice_sim"])
@@ -55,16 +70,16 @@ class Test(unittest.TestCase):
         return next(line for line in document["lines"] if line["term"] == term)
 
 
-class Clock(Test):
-    def test_emulated_seconds_need_a_factor(self):
+class Clock(EnergyTest):
+    def test_an_emulated_clock_needs_a_time_factor(self):
         if "kvm-clock" in dev.read(CLOCKS):
             self.skipTest("hardware virtualisation: seconds are real")
-        told = run("energy", "--profile", "thesis-parc", "--for", "1s")
-        self.assertEqual((told.returncode, told.stdout), (2, ""))
-        self.assertIn("emulated (TCGTCGTCGTCG)", told.stderr)
-        self.assertIn("--time-factor", told.stderr)
+        done = run("energy", "--profile", "thesis-parc", "--for", "1s")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("emulated (TCGTCGTCGTCG)", done.stderr)
+        self.assertIn("--time-factor", done.stderr)
 
-    def test_a_factor_divides_the_time_and_is_named(self):
+    def test_a_time_factor_divides_the_time_and_is_named(self):
         with Ledger("--profile", "thesis-parc", "--time-factor", "10..20") as ledger:
             pass
         seconds, shown = ledger.last["time_seconds"], ledger.last["elapsed_us"] / 1e6
@@ -74,8 +89,8 @@ class Clock(Test):
         self.assertIn("divided by 10.0 to 20.0 (--time-factor)", ledger.last["basis"][0])
 
 
-class Work(Test):
-    def test_what_a_compaction_did_is_counted_and_priced(self):
+class Work(EnergyTest):
+    def test_the_work_of_a_compaction_is_counted_and_priced(self):
         with Ledger("--profile", "thesis-parc", "--time-factor", "15") as ledger:
             done = json.loads(run("compact", "--json").stdout)["outcome"]
         self.assertGreater(done["slices_done"], 0)
@@ -84,15 +99,17 @@ class Work(Test):
         self.assertEqual(work["migrated_pages"], done["migrated_pages"])
         self.assertEqual(work["dropped_pages"], done["dropped_pages"])
         self.assertEqual(work["price_predicted_100cycles"], done["price_predicted_100cycles"])
-        # The fixed part of each slice at least, at 10 W and 3.8 GHz.
-        self.assertGreater(self.line(last, "emptying")["joules"]["high"], work["tried_slices"] * 69500 * 10 / 3.8e9)
+        # At least the fixed part of each slice, at 10 W and 3.8 GHz
+        self.assertGreater(
+            self.line(last, "emptying")["joules"]["high"], work["tried_slices"] * 69500 * 10 / 3.8e9
+        )
         self.assertGreater(last["saved_joules"]["high"], 0)
         saved, invested, net = last["saved_joules"], last["invested_joules"], last["net_joules"]
         self.assertEqual(net["low"], saved["low"] - invested["high"])
         self.assertEqual(net["high"], saved["high"] - invested["low"])
         self.assertGreater(work["page_faults"], 0)
 
-    def test_statistics_that_are_set_back_leave_the_cost_unknown(self):
+    def test_reset_statistics_leave_the_cost_unknown(self):
         run("compact")
         with Ledger("--profile", "thesis-parc", "--time-factor", "15") as ledger:
             for folder in dev.zone_folders():
@@ -102,7 +119,7 @@ class Work(Test):
         self.assertIn("set back", emptying["basis"])
         self.assertNotEqual(ledger.last["verdict"]["sign"], "gain")
 
-    def test_prices_that_are_not_the_profiles_leave_the_cost_unknown(self):
+    def test_prices_other_than_the_profiles_leave_the_cost_unknown(self):
         price = "/sys/kernel/mm/ramslice/price/drop_page"
         before = dev.read(price)
         self.addCleanup(dev.write, price, before)
@@ -114,16 +131,14 @@ class Work(Test):
         self.assertIsNone(emptying["joules"])
         self.assertIn("drop_page is 4000 cycles", emptying["basis"])
 
-    def test_slices_that_stay_off_save_for_as_long(self):
+    def test_offline_slices_save_for_as_long_as_they_stay_offline(self):
         run("compact")
         info = json.loads(run("status", "--json").stdout)["info"]
         with Ledger("--profile", "thesis-parc", "--time-factor", "15") as ledger:
             pass
-        most = info["offline_pages"] * info["page_bytes"] / 2**30 * ledger.last["time_seconds"]["high"]
+        most = (
+            info["offline_pages"] * info["page_bytes"] / 2**30 * ledger.last["time_seconds"]["high"]
+        )
         off = ledger.last["off_gib_seconds"]
         self.assertGreater(off["low"], 0)
         self.assertLessEqual(off["low"], most * 1.001)
-
-
-if __name__ == "__main__":
-    harness.main()

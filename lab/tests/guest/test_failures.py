@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Waking fails: drivers that hang, memory that cannot be had, and strict mode, in which every wake sleeps.
+"""Waking fails: drivers that hang, memory that cannot be had, and strict mode, in which every
+wake sleeps.
 
-Wants slices of 16 MiB. What hangs is lost memory, so each test says what it loses.
+A slice whose driver call hangs is lost until the next boot, so each test counts its losses.
 """
 
 import contextlib
@@ -16,20 +16,21 @@ from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.hard import MCL_CURRENT, setting
-from ramlab.guest.harness import PAGE, Memory
+from ramlab.guest.harness import PAGE, Memory, check_contents
+from ramlab.guest.pinned_memory import MCL_CURRENT, setting
+from ramlab.pytest_vm import vm
 
 # More than compaction leaves awake, in MiB.
 BURST = 250
 PM = Path("/sys/power")
 PM_DELAY = Path("/sys/module/suspend/parameters/pm_test_delay")
-# After which a call of the driver that hangs is given up; none that works takes so long.
+# After this time a hanging call of the driver is given up; no working call takes so long
 HANG_MS = 5000
 FAULTS = [dev.DEBUGFS / "fail_page_alloc", dev.DEBUGFS / "failslab"]
 
 
-class Test(harness.Test):
-    """Ends with no driver, every slice that is not lost awake, and the books true."""
+class FailureTest(harness.RamsliceTest):
+    """Ends without a driver, with every slice online that is not lost, and with true counters."""
 
     def setUp(self):
         super().setUp()
@@ -43,13 +44,13 @@ class Test(harness.Test):
         if harness.SIM.exists():
             dev.write(harness.SIM / "hanging", 0)
             self.device.request("online_all")
-            self.assertEqual(harness.violations(), 0)
+            harness.check_violations(0)
             harness.unload_sim()
         self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
         self.assert_sane()
 
     def check_lost(self, nr):
-        """This many slices are lost since, and that is all that is lost."""
+        """Exactly this many slices are lost since the test began."""
         size = self.device.info().slice_bytes
         self.assertEqual(len(harness.ids(self.device, dev.QUARANTINED)), self.lost + nr)
         self.assertEqual(self.total - harness.meminfo()["MemTotal"], nr * size // 1024)
@@ -62,41 +63,48 @@ class Test(harness.Test):
         return numbers
 
 
-class Hanging(Test):
+@vm(mem="1G", append="ramslice=16M", fresh=True)
+class Hanging(FailureTest):
     def setUp(self):
         super().setUp()
-        self.addCleanup(dev.write, dev.SYSFS / "driver_timeout_ms", dev.read(dev.SYSFS / "driver_timeout_ms"))
+        self.addCleanup(
+            dev.write, dev.SYSFS / "driver_timeout_ms", dev.read(dev.SYSFS / "driver_timeout_ms")
+        )
 
     @staticmethod
-    def patience(milliseconds):
-        """How long a call of the driver may take."""
+    def set_limit(milliseconds):
+        """Sets how long a call of the driver may take."""
         dev.write(dev.SYSFS / "driver_timeout_ms", milliseconds)
 
     def load(self, **parameters):
-        """The driver, with time for all that it does: that of a call that hangs is cut short for that call alone."""
-        self.patience(600_000)
+        """Loads the driver with a long limit, which only a call that hangs has to have shorter."""
+        self.set_limit(600_000)
         harness.load_sim(**parameters)
 
     def hangs(self, op, number):
-        """A request in which the driver hangs, and is given up."""
-        self.patience(HANG_MS)
+        """Sends a request in which the driver hangs and is given up."""
+        self.set_limit(HANG_MS)
         try:
             return self.device.request(op, id=number)
         finally:
-            self.patience(600_000)
+            self.set_limit(600_000)
 
-    def test_a_slice_is_lost_when_switching_it_off_hangs(self):
+    def test_a_slice_is_lost_when_taking_it_offline_hangs(self):
         self.load(hang_off=1)
         number, other = self.empty(2)
         done = self.hangs("offline", number)
-        self.assertEqual((done.status, done.why(), done.nr_done, done.nr_failed), (errno.EIO, "power", 0, 1))
+        self.assertEqual(
+            (done.status, done.why(), done.nr_done, done.nr_failed), (errno.EIO, "power", 0, 1)
+        )
         self.check_lost(1)
         self.assertTrue(any("does not answer (power off)" in line for line in self.log.lines()))
-        # The next one is none the worse
+        # The next slice is not affected
         self.assertEqual(self.device.request("offline", id=other).status, 0)
-        # And an answer comes too late
+        # A late answer changes nothing
         dev.write(harness.SIM / "hanging", 0)
-        self.assertTrue(harness.until(lambda: any("after it was given up" in line for line in self.log.lines())))
+        self.assertTrue(
+            harness.until(lambda: any("after it was given up" in line for line in self.log.lines()))
+        )
         self.assertEqual(self.row(number).state, dev.QUARANTINED)
         self.check_lost(1)
 
@@ -108,13 +116,15 @@ class Hanging(Test):
         self.check_lost(1)
         self.assertEqual(self.device.request("online", id=other).status, 0)
         dev.write(harness.SIM / "hanging", 0)
-        self.assertTrue(harness.until(lambda: any("after it was given up" in line for line in self.log.lines())))
+        self.assertTrue(
+            harness.until(lambda: any("after it was given up" in line for line in self.log.lines()))
+        )
         self.assertEqual(self.row(number).state, dev.QUARANTINED)
 
     def test_a_request_gives_up_at_its_deadline_and_the_slice_wakes_later(self):
         self.load(sleeping=1, hang_wake=1)
         number, = self.offline()
-        done = self.device.request("online", id=number, deadline_ms=300)
+        done = self.device.request("online", id=number, deadline_ms=3000)
         self.assertEqual((done.status, done.why()), (errno.ETIMEDOUT, "deadline"))
         self.assertEqual(self.row(number).state, dev.WAKING)
         dev.write(harness.SIM / "hanging", 0)
@@ -139,7 +149,7 @@ class Hanging(Test):
     def test_demand_goes_on_with_the_next_slice(self):
         self.load(sleeping=1)
         harness.compact(self.device)
-        self.patience(HANG_MS)
+        self.set_limit(HANG_MS)
         dev.write(harness.SIM / "hang_wake", 2)
         self.serve(BURST)
         self.assertEqual(int(dev.read(harness.SIM / "hang_wake")), 0)
@@ -154,7 +164,7 @@ class Hanging(Test):
         remover.start()
         time.sleep(1.5)
         self.assertTrue(remover.is_alive())
-        # Nobody else waits with it
+        # No other request waits with it
         other, = self.empty()
         self.assertEqual(self.device.request("offline", id=other).status, 0)
         dev.write(harness.SIM / "hanging", 0)
@@ -170,13 +180,16 @@ class Hanging(Test):
             self.assertEqual(caught.exception.errno, number, value)
 
 
-class AllHanging(Test):
-    """Every call that there can be hangs. Wants slices of 4 MiB: more of them than calls."""
+@vm(mem="1G", append="ramslice=4M", fresh=True)
+class AllHanging(FailureTest):
+    """Every possible call hangs; there are more slices than calls."""
 
     CALLS = 64
 
-    def test_then_what_is_off_counts_for_nothing_and_holds_nobody_up(self):
-        self.addCleanup(dev.write, dev.SYSFS / "driver_timeout_ms", dev.read(dev.SYSFS / "driver_timeout_ms"))
+    def test_unreachable_offline_memory_delays_no_allocation(self):
+        self.addCleanup(
+            dev.write, dev.SYSFS / "driver_timeout_ms", dev.read(dev.SYSFS / "driver_timeout_ms")
+        )
         harness.load_sim(sleeping=1)
         self.assertGreater(harness.compact(self.device), self.CALLS + 30)
         dev.write(dev.SYSFS / "driver_timeout_ms", 100)
@@ -188,23 +201,34 @@ class AllHanging(Test):
                 break
             self.assertEqual((done.status, done.why()), (errno.EIO, "quarantined"))
         self.check_lost(self.CALLS)
-        # Who wants more than is awake ends as on a machine without the rest, and does not sleep for a second at each page
+        # A process that wants more than is awake ends as on a machine without the rest
         kills = harness.vmstat()["oom_kill"]
         eater = subprocess.run(
-            ["python3", "-c", "import mmap\nopen('/proc/self/oom_score_adj', 'w').write('1000')\n"
-             f"m = mmap.mmap(-1, {BURST} << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE | 0x4000)"],
-            check=False, timeout=300)
-        self.assertEqual((eater.returncode, harness.vmstat()["oom_kill"]), (-signal.SIGKILL, kills + 1))
+            [
+                "python3",
+                "-c",
+                (
+                    "import mmap\nopen('/proc/self/oom_score_adj', 'w').write('1000')\nm ="
+                    f" mmap.mmap(-1, {BURST} << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS |"
+                    " mmap.MAP_POPULATE | 0x4000)"
+                ),
+            ],
+            check=False,
+            timeout=1200,
+        )
+        self.assertEqual(
+            (eater.returncode, harness.vmstat()["oom_kill"]), (-signal.SIGKILL, kills + 1)
+        )
         self.assertLessEqual(set(off), set(harness.ids(self.device, dev.OFFLINE)))
-        # Nor does it sleep, with memory that nobody can reach
+        # The machine does not suspend while memory is out of reach
         with self.assertRaises(OSError) as caught:
             self.sleep()
         self.assertEqual(caught.exception.errno, errno.EBUSY)
-        # Late answers are no answers, but others can be woken again
+        # Late answers change nothing, but other slices can be woken again
         dev.write(dev.SYSFS / "driver_timeout_ms", 600_000)
         dev.write(harness.SIM / "hang_wake", 0)
         dev.write(harness.SIM / "hanging", 0)
-        self.assertTrue(harness.until(lambda: self.device.request("online_all").status == 0, 60))
+        self.assertTrue(harness.until(lambda: self.device.request("online_all").status == 0))
         self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
         self.check_lost(self.CALLS)
 
@@ -213,11 +237,14 @@ class AllHanging(Test):
             dev.write(PM / "state", "freeze")
 
 
-class Sleep(Test):
-    def test_it_waits_for_a_slice_that_somebody_else_is_waking(self):
+@vm(mem="1G", append="ramslice=16M")
+class Sleep(FailureTest):
+    def test_suspend_waits_for_a_slice_that_is_being_woken(self):
         harness.load_sim(sleeping=1, hang_wake=1)
         number, = self.offline()
-        self.assertEqual(self.device.request("online", id=number, deadline_ms=50).status, errno.ETIMEDOUT)
+        self.assertEqual(
+            self.device.request("online", id=number, deadline_ms=3000).status, errno.ETIMEDOUT
+        )
         asleep = threading.Event()
 
         def sleep():
@@ -235,8 +262,10 @@ class Sleep(Test):
         self.check_lost(0)
 
 
-class Strict(Test):
-    """Offline slices are not in the direct map, and come back into it."""
+@vm(mem="1G", append="ramslice=16M")
+@vm(kernel="debug", mem="1G", append="ramslice=16M")
+class Strict(FailureTest):
+    """Offline slices are not in the direct map, and woken ones are in it again."""
 
     def setUp(self):
         super().setUp()
@@ -255,10 +284,10 @@ class Strict(Test):
                 done = self.device.request("online_all")
                 self.assertEqual((done.status, done.nr_failed), (0, 0))
                 with Memory(BURST, huge=True) as memory:
-                    self.assertIsNone(memory.touch().wrong_at())
+                    check_contents(memory.touch())
                 self.check_lost(0)
 
-    def test_it_changes_only_while_everything_is_awake(self):
+    def test_strict_mode_changes_only_while_every_slice_is_online(self):
         number, = self.offline()
         for value in (0, 1):
             with self.assertRaises(OSError) as caught:
@@ -272,7 +301,7 @@ class Strict(Test):
             dev.write(dev.SYSFS / "strict", "perhaps")
         self.assertEqual(caught.exception.errno, errno.EINVAL)
 
-    def test_a_wake_that_fails_costs_the_slice(self):
+    def test_a_failed_wake_loses_the_slice(self):
         harness.load_sim()
         number, = self.offline()
         dev.write(harness.SIM / "fail_wake", 1)
@@ -281,38 +310,51 @@ class Strict(Test):
         self.check_lost(1)
 
 
-class Gigabyte(Test):
-    """The direct map is in pieces of 1 GiB, of which a slice is a small part. Wants a guest of 3 GiB."""
+@vm(mem="3G", append="ramslice=16M")
+class Gigabyte(FailureTest):
+    """The direct map is in pieces of 1 GiB, of which a slice is a small part."""
 
-    def test_strict_mode_splits_the_mapping_and_nothing_else_is_lost(self):
+    def test_strict_mode_splits_a_gigabyte_mapping(self):
         dev.write(dev.SYSFS / "strict", 1)
         self.addCleanup(dev.write, dev.SYSFS / "strict", 0)
         self.addCleanup(self.device.request, "online_all")
         pieces = harness.meminfo()["DirectMap1G"]
-        # The last GiB is one piece, unless a module lies there: none is loaded
+        # The last GiB is one piece unless a module lies in it, and none is loaded
         number = self.device.snapshot()[-1].id - 8
         done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
         self.assertEqual((done.status, done.nr_done), (0, 1), done)
         self.assertEqual(harness.meminfo()["DirectMap1G"], pieces - (1 << 20))
-        # More than is left on: it wakes by demand, without a page for tables
+        # More than is online: slices wake on demand without a page for tables
         harness.compact(self.device)
-        self.assertGreater(len(harness.ids(self.device, dev.OFFLINE)), self.device.info().nr_slices // 2)
+        self.assertGreater(
+            len(harness.ids(self.device, dev.OFFLINE)), self.device.info().nr_slices // 2
+        )
         self.serve(1600)
         self.assertNotIn(number, harness.ids(self.device, dev.OFFLINE))
         self.device.request("online_all")
         self.check_lost(0)
 
 
-class NoMemory(Test):
-    """Waking allocates nothing: it works while every allocation of the task fails (debug kernel)."""
+@vm(kernel="debug", mem="1G", append="ramslice=16M", fresh=True)
+class NoMemory(FailureTest):
+    """Waking allocates nothing: it works while every allocation of the task fails.
+
+    In a machine of its own: while all allocations fail, the root file system may drop what it
+    knows.
+    """
 
     def setUp(self):
         super().setUp()
         for folder in FAULTS:
             if not folder.exists():
                 self.skipTest(f"{folder} is missing: the kernel has no fault injection")
-            for name, value in (("task-filter", "Y"), ("probability", 100), ("times", -1), ("verbose", 0),
-                                ("interval", 0)):
+            for name, value in (
+                ("task-filter", "Y"),
+                ("probability", 100),
+                ("times", -1),
+                ("verbose", 0),
+                ("interval", 0),
+            ):
                 dev.write(folder / name, value)
             for name in ("ignore-gfp-wait", "ignore-gfp-highmem"):
                 if (folder / name).exists():
@@ -323,7 +365,7 @@ class NoMemory(Test):
             self.addCleanup(dev.write, folder / "probability", 0)
 
     def with_failures(self, op, **fields):
-        """Carries out a request with all of this task's allocations failing."""
+        """Sends a request while all allocations of this task fail."""
         path = f"/proc/self/task/{threading.get_native_id()}/make-it-fail"
         fd = os.open(path, os.O_WRONLY)
         try:
@@ -335,12 +377,12 @@ class NoMemory(Test):
 
     @contextlib.contextmanager
     def all_failing(self):
-        """Meanwhile every allocation fails, whoever asks, in interrupts, too; but for ever only if that does no harm."""
+        """Every allocation fails meanwhile, in interrupts, too."""
         files = [os.open(folder / "probability", os.O_WRONLY) for folder in FAULTS]
         for file, folder in zip(files, FAULTS):
             os.write(file, b"0")
             dev.write(folder / "task-filter", "N")
-            # Whoever faults a page in meanwhile tries again and again
+            # A task that faults a page in meanwhile tries again and again
             dev.write(folder / "times", 100_000)
         if harness.libc.mlockall(MCL_CURRENT):
             raise OSError("mlockall")
@@ -354,10 +396,12 @@ class NoMemory(Test):
                 os.close(file)
             harness.libc.munlockall()
         for folder in FAULTS:
-            self.assertGreater(int(dev.read(folder / "times")), 0, "they had begun to succeed")
+            self.assertGreater(
+                int(dev.read(folder / "times")), 0, "allocations had begun to succeed"
+            )
 
     def test_slices_wake_in_strict_mode_while_all_allocations_fail(self):
-        """A worker wakes them then, which no filter for tasks knows."""
+        """A worker wakes them then, to which no filter for tasks applies."""
         dev.write(dev.SYSFS / "strict", 1)
         self.addCleanup(dev.write, dev.SYSFS / "strict", 0)
         self.addCleanup(self.device.request, "online_all")
@@ -368,7 +412,10 @@ class NoMemory(Test):
             with self.all_failing():
                 one = self.device.request("online", id=numbers[0])
                 rest = self.device.request("online_all")
-            self.assertEqual((one.status, one.nr_done, rest.status, rest.nr_done, rest.nr_failed), (0, 1, 0, 2, 0))
+            self.assertEqual(
+                (one.status, one.nr_done, rest.status, rest.nr_done, rest.nr_failed),
+                (0, 1, 0, 2, 0),
+            )
             self.offline(3)
             self.device.request("online_all")
         self.check_lost(0)
@@ -384,13 +431,9 @@ class NoMemory(Test):
             self.assertEqual((done.status, done.nr_failed), (0, 0))
         self.check_lost(0)
 
-    def test_the_failures_are_real(self):
+    def test_the_injected_failures_take_effect(self):
         done = self.with_failures("compact", max_slices=1)
         self.assertEqual((done.nr_done, done.why()), (0, "no-room"))
         with self.all_failing():
             done = self.device.request("compact", max_slices=1)
         self.assertEqual((done.nr_done, done.why()), (0, "no-room"))
-
-
-if __name__ == "__main__":
-    harness.main()

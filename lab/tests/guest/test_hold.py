@@ -1,9 +1,6 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Held slices: off whatever is wanted, gone from every total, and back by hand and for memory hotplug.
-
-Wants a guest with slices smaller than a memory block, and half of memory in the movable zone; Contiguous wants 6 GiB of
-memory and no movable zone, where such pages are not allowed.
+"""Held slices stay offline whatever is wanted, leave every total, and come back by hand and for
+hotplug.
 """
 
 import errno
@@ -15,6 +12,7 @@ from pathlib import Path
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, Memory
+from ramlab.pytest_vm import vm
 
 
 def free_and_total():
@@ -22,7 +20,7 @@ def free_and_total():
     return info["MemTotal"], info["MemFree"], info["RamsliceOffline"]
 
 
-class Test(unittest.TestCase):
+class HoldTest(unittest.TestCase):
     def setUp(self):
         self.device = dev.Device()
         self.addCleanup(self.device.close)
@@ -36,13 +34,15 @@ class Test(unittest.TestCase):
         dev.write("/proc/sys/vm/drop_caches", 3)
 
     def hold(self, nr, wanted=lambda _: True):
-        """So many slices, of those wanted, are off and held; their ids."""
+        """Holds this many of the slices that are wanted; returns their numbers."""
         held = []
         for s in sorted(self.device.snapshot(), key=lambda s: -s.id):
             if len(held) == nr:
                 break
             if s.state == dev.ONLINE and not s.flags & dev.UNRECLAIMABLE and wanted(s):
-                done = self.device.request("offline", id=s.id, wait_busy=10, flags=dev.HOLD | dev.IGNORE_BACKOFF)
+                done = self.device.request(
+                    "offline", id=s.id, wait_busy=10, flags=dev.HOLD | dev.IGNORE_BACKOFF
+                )
                 held += [s.id] * done.nr_done
         self.assertEqual(len(held), nr)
         return held
@@ -51,8 +51,9 @@ class Test(unittest.TestCase):
         return {s.id: (s.state, bool(s.flags & dev.HELD)) for s in self.device.snapshot()}
 
 
-class Hold(Test):
-    def test_totals_follow(self):
+@vm(kernel=["plain", "debug"], mem="1G", append="ramslice=16M movablecore=512M")
+class Hold(HoldTest):
+    def test_held_slices_leave_every_total(self):
         total, _, _ = free_and_total()
         zones = harness.zoneinfo()
         held = self.hold(8)
@@ -63,11 +64,16 @@ class Hold(Test):
         self.assertEqual(info.held_pages * PAGE, 8 * info.slice_bytes)
         self.assertEqual(sum(zone.nr_held for zone in self.device.zones()), 8)
         after = harness.zoneinfo()
-        self.assertEqual(sum(zone["managed"] for zone in zones.values()) - sum(zone["managed"] for zone in after.values()),
-                         info.held_pages)
-        # Watermarks are a share of what a zone manages, and follow a moment later
+        self.assertEqual(
+            sum(zone["managed"] for zone in zones.values())
+            - sum(zone["managed"] for zone in after.values()),
+            info.held_pages,
+        )
+        # Watermarks are a share of what a zone manages, and change a moment later
         high = sum(zone["high"] for zone in zones.values())
-        self.assertTrue(harness.until(lambda: sum(zone["high"] for zone in harness.zoneinfo().values()) < high))
+        self.assertTrue(
+            harness.until(lambda: sum(zone["high"] for zone in harness.zoneinfo().values()) < high)
+        )
         self.assertEqual({n for n, (state, is_held) in self.states().items() if is_held}, set(held))
         for number in held:
             self.assertEqual(self.device.request("online", id=number).nr_done, 1)
@@ -78,13 +84,15 @@ class Hold(Test):
         found = {}
 
         def back():
-            found.update({name: [zone[item] for item in kept] for name, zone in harness.zoneinfo().items()})
+            found.update(
+                {name: [zone[item] for item in kept] for name, zone in harness.zoneinfo().items()}
+            )
             return found == wanted
 
         harness.until(back)
         self.assertEqual(found, wanted)
 
-    def test_demand_wakes_the_others_only(self):
+    def test_demand_wakes_no_held_slice(self):
         held = self.hold(6)
         harness.compact(self.device)
         offline = set(harness.ids(self.device, dev.OFFLINE))
@@ -97,21 +105,29 @@ class Hold(Test):
             states = self.states()
             self.assertEqual({states[number] for number in held}, {(dev.OFFLINE, True)})
 
-    def test_who_wants_more_is_killed_as_on_a_smaller_machine(self):
+    def test_an_allocation_beyond_the_rest_is_killed(self):
         held = self.hold(12)
         kills = harness.vmstat()["oom_kill"]
         info = self.device.info()
         mib = (info.free_pages + info.offline_pages) * PAGE // MIB + 4 * self.slice_kib // 1024
         eater = subprocess.run(
-            ["python3", "-c", f"import mmap\nopen('/proc/self/oom_score_adj', 'w').write('1000')\n"
-             f"m = mmap.mmap(-1, {mib} << 20, "
-             "mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE | 0x4000)  # MAP_NORESERVE"], check=False)
+            [
+                "python3",
+                "-c",
+                (
+                    "import mmap\nopen('/proc/self/oom_score_adj', 'w').write('1000')\nm ="
+                    f" mmap.mmap(-1, {mib} << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS |"
+                    " mmap.MAP_POPULATE | 0x4000)  # MAP_NORESERVE"
+                ),
+            ],
+            check=False,
+        )
         self.assertEqual(eater.returncode, -9)
         self.assertEqual(harness.vmstat()["oom_kill"], kills + 1)
         states = self.states()
         self.assertEqual({states[number] for number in held}, {(dev.OFFLINE, True)})
 
-    def test_waking_all_leaves_them_but_for_the_flag(self):
+    def test_online_all_wakes_held_slices_only_with_the_flag(self):
         held = self.hold(2)
         harness.compact(self.device)
         self.device.request("online_all")
@@ -120,13 +136,13 @@ class Hold(Test):
         self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
         self.assertEqual(self.device.info().held_pages, 0)
 
-    def test_what_is_off_already_is_held(self):
+    def test_an_offline_slice_can_be_held(self):
         harness.compact(self.device)
         number = harness.ids(self.device, dev.OFFLINE)[0]
         total, _, _ = free_and_total()
         self.assertEqual(self.device.request("offline", id=number, flags=dev.HOLD).nr_done, 1)
         self.assertEqual(total - free_and_total()[0], self.slice_kib)
-        # Once more changes nothing
+        # A second time changes nothing
         self.assertEqual(self.device.request("offline", id=number, flags=dev.HOLD).nr_done, 1)
         self.assertEqual(total - free_and_total()[0], self.slice_kib)
 
@@ -136,25 +152,25 @@ class Hold(Test):
         self.assertEqual(free_and_total()[0], before)
         self.assertEqual(self.device.info().held_pages, 0)
 
-    def test_compacting_can_hold(self):
+    def test_compaction_can_hold(self):
         total = free_and_total()[0]
         done = self.device.request("compact", flags=dev.HOLD, max_slices=5)
         self.assertEqual(done.nr_done, 5)
         self.assertEqual(total - free_and_total()[0], 5 * self.slice_kib)
 
-    def test_waking_one_takes_no_flag(self):
+    def test_waking_one_slice_refuses_the_flag(self):
         with self.assertRaises(OSError) as caught:
             self.device.request("online", id=self.hold(1)[0], flags=dev.HOLD)
         self.assertEqual(caught.exception.errno, errno.EINVAL)
 
-    def test_slices_of_another_size_are_refused_meanwhile(self):
+    def test_the_slice_size_cannot_change_while_a_slice_is_held(self):
         self.hold(1)
         with self.assertRaises(OSError) as caught:
             dev.write(dev.SYSFS / "slice_bytes", 2 * self.slice_kib * 1024)
         self.assertEqual(caught.exception.errno, errno.EBUSY)
 
-    def test_memory_hotplug_wakes_what_it_takes(self):
-        # Beyond the highest block, which firmware has a part of
+    def test_memory_hotplug_wakes_the_held_slices_of_its_block(self):
+        # More than the highest block holds, of which the firmware keeps a part
         held = self.hold(12)
         total = free_and_total()[0]
         block_bytes = int(dev.read("/sys/devices/system/memory/block_size_bytes"), 16)
@@ -165,14 +181,14 @@ class Hold(Test):
         dev.write(state, "online_movable")
         self.assertEqual(free_and_total()[0], total + len(in_block) * self.slice_kib)
 
-    def test_sleep_wakes_them_all(self):
+    def test_suspend_wakes_every_held_slice(self):
         total = free_and_total()[0]
         power = Path("/sys/power")
         self.addCleanup(dev.write, power / "pm_test", "none")
         delay = Path("/sys/module/suspend/parameters/pm_test_delay")
         self.addCleanup(dev.write, delay, dev.read(delay))
         dev.write(delay, 0)
-        # Tasks are frozen and thawed: the root file system, which is the host's, follows no further
+        # Tasks are frozen and thawed; the root file system, which is the host's, allows no more
         dev.write(power / "pm_test", "freezer")
         held = self.hold(3)
         dev.write(power / "state", "freeze")
@@ -180,8 +196,8 @@ class Hold(Test):
         self.assertEqual({states[number] for number in held}, {(dev.ONLINE, False)})
         self.assertEqual(free_and_total()[0], total)
 
-    def test_another_power_driver_wakes_them_all(self):
-        """Coming and going: a driver need not know what another one has switched off."""
+    def test_a_change_of_power_driver_wakes_every_held_slice(self):
+        """A driver need not know which slices another one has powered down."""
         total = free_and_total()[0]
         for change in (harness.load_sim, harness.unload_sim):
             held = self.hold(3)
@@ -190,21 +206,30 @@ class Hold(Test):
             self.assertEqual({states[number] for number in held}, {(dev.ONLINE, False)})
             self.assertEqual(free_and_total()[0], total)
 
-    def test_the_books_are_true(self):
+    def test_the_counters_agree_while_slices_are_held(self):
         self.hold(5)
         dev.verify()
 
 
-class Contiguous(Test):
-    def test_who_wants_a_range_does_without_them(self):
-        """A 1 GiB page is taken by address, not from the free lists: as on a machine that lacks the memory."""
+@vm(mem="6G", append="ramslice=64M")
+class Contiguous(HoldTest):
+    def test_a_gigantic_page_is_not_built_from_held_slices(self):
+        """A page of 1 GiB is taken by address and not from the free lists.
+
+        There is no movable zone, where such pages are not allowed.
+        """
         gib = 1 << 30
         size = self.device.info().slice_bytes
         pool = Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")
         self.addCleanup(dev.write, pool, 0)
-        ranges = {s.id * size // gib for s in self.device.snapshot() if not s.flags & dev.UNRECLAIMABLE}
+        ranges = {
+            s.id * size // gib for s in self.device.snapshot() if not s.flags & dev.UNRECLAIMABLE
+        }
         # One in each, so that none is whole
-        held = [self.hold(1, lambda s, number=number: s.id * size // gib == number)[0] for number in sorted(ranges)]
+        held = [
+            self.hold(1, lambda s, number=number: s.id * size // gib == number)[0]
+            for number in sorted(ranges)
+        ]
         harness.compact(self.device)
         total = free_and_total()[0]
         dev.write(pool, 1)
@@ -212,11 +237,7 @@ class Contiguous(Test):
         states = self.states()
         self.assertEqual({states[number] for number in held}, {(dev.OFFLINE, True)})
         self.assertEqual(free_and_total()[0], total)
-        # It can be had once they are back
+        # It can be built once they are online
         self.wake()
         dev.write(pool, 1)
         self.assertEqual(int(dev.read(pool)), 1)
-
-
-if __name__ == "__main__":
-    harness.main()

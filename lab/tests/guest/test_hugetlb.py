@@ -1,76 +1,60 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Hugetlb: pages in use and free ones move with the pool as it was; what has no room, and gigantic pages, stay.
+"""Pages of a hugetlb pool move and leave the pool as it was.
 
-Pool wants 1 GiB and slices of 16 MiB, PoolLean hugetlb_free_vmemmap=on, too. Gigantic wants 6 GiB (its page has to
-find room beside holes and boot memory), slices of 64 MiB, hugepagesz=1G and a CPU that has them.
+Gigantic pages stay, and so does what has no room.
 """
 
 import contextlib
 import mmap
-from pathlib import Path
 
-from ramlab.guest import hard
-from ramlab.guest import harness
+import pytest
+
+from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.hard import KPF_HUGE, Group, Known, Test, by_slice
-from ramlab.guest.harness import MIB, PAGE
+from ramlab.guest.harness import MIB, PAGE, check_contents
+from ramlab.guest.hugetlb_pool import GIGANTIC, POOLS, SMALL, pool, resize
+from ramlab.guest.pinned_memory import KPF_HUGE, Group, PageMovementTest, PatternedMemory, by_slice
+from ramlab.pytest_vm import vm
 
-POOLS = Path("/sys/kernel/mm/hugepages")
-SMALL, GIGANTIC = "hugepages-2048kB", "hugepages-1048576kB"
+pytestmark = pytest.mark.slow
+
 REFUSED = ("hugetlb", "no-room")
 
 
-def pool(size=SMALL):
-    """Every figure there is of a pool, of the node's, too."""
-    found = {name: int(dev.read(POOLS / size / f"{name}_hugepages")) for name in
-             ("nr", "free", "resv", "surplus", "nr_overcommit")}
-    node = Path("/sys/devices/system/node/node0/hugepages") / size
-    found |= {f"node {name}": int(dev.read(node / f"{name}_hugepages")) for name in ("nr", "free", "surplus")}
-    found |= {name: dev.meminfo(name) for name in
-              ("HugePages_Total", "HugePages_Free", "HugePages_Rsvd", "HugePages_Surp", "Hugetlb")}
-    return found
-
-
-def resize(nr, size=SMALL):
-    dev.write(POOLS / size / "nr_hugepages", nr)
-    return int(dev.read(POOLS / size / "nr_hugepages"))
-
-
-class Pooled(Test):
+class PoolTest(PageMovementTest):
     """What the tests of the pool share."""
 
     def setUp(self):
         super().setUp()
-        # First in, last out: the pool goes when nobody uses it any more
+        # Cleanups run in reverse order: the pool goes when no test memory uses it any more
         self.addCleanup(resize, 0)
 
     def spread(self, nr, gap=22):
-        """A pool over many slices, with movable memory in between that is returned."""
+        """Makes a pool over many slices; returns the movable memory between its pages."""
         stack = contextlib.ExitStack()
         self.addCleanup(stack.close)
         between = []
         for have in range(2, nr + 1, 2):
             self.assertEqual(resize(have), have)
-            between.append(stack.enter_context(Known(gap, seed=have)))
+            between.append(stack.enter_context(PatternedMemory(gap, seed=have)))
         return between
 
     def blocks(self):
         """First page frames of the pool's pages, by slice."""
         size = self.device.info().slice_bytes // PAGE
         found = {}
-        for pfn in hard.blocks_with(self.device, KPF_HUGE):
+        for pfn in pinned_memory.blocks_with(self.device, KPF_HUGE):
             found.setdefault(pfn // size, []).append(pfn)
         return found
 
     def used_and_free(self, memory):
-        """Slices with pages of the pool: {slice: (in use, free)}."""
+        """{slice: (used, free)} pages of the pool."""
         used = {pfn for pfn in memory.pfns() if pfn is not None}
         return {number: (sum(pfn in used for pfn in pfns), sum(pfn not in used for pfn in pfns))
                 for number, pfns in self.blocks().items()}
 
     def empty_some(self, memory, most=4, check=lambda: None):
-        """Empties slices with pages in use and free ones; figures and contents are the same after each."""
+        """Empties slices with used and free pages; figures and contents must stay the same."""
         kinds, total = [0, 0], sum(map(len, self.blocks().values()))
         before = pool()
         for number in self.used_and_free(memory):
@@ -90,22 +74,24 @@ class Pooled(Test):
         print(f"({kinds[0]} in use and {kinds[1]} free pages moved) ", end="", flush=True)
         self.assertGreaterEqual(kinds[0], 2)
         self.assertGreaterEqual(kinds[1], 2)
-        self.assertIsNone(memory.wrong_at())
+        check_contents(memory)
 
 
-class Pool(Pooled):
-    def test_slices_emptied_by_name(self):
+class PoolCases:
+    """What holds for a pool in any layout of struct pages."""
+
+    def test_slices_with_pool_pages_are_emptied_one_by_one(self):
         between = self.spread(16)
         # Every second page of what is mapped is touched, in the order of the pool
-        with Known(16, hugetlb=True) as memory:
+        with PatternedMemory(16, hugetlb=True) as memory:
             self.assertEqual(pool()["free"], 8)
             self.empty_some(memory)
             for other in between:
-                self.assertIsNone(other.wrong_at())
+                check_contents(other)
 
-    def test_compaction(self):
+    def test_compaction_moves_pool_pages(self):
         between = self.spread(16)
-        with Known(16, hugetlb=True) as memory:
+        with PatternedMemory(16, hugetlb=True) as memory:
             before, slices = pool(), set(self.blocks())
             for other in between:
                 other.close()
@@ -117,17 +103,20 @@ class Pool(Pooled):
             self.assertFalse(set(self.blocks()) & off)
             self.assertEqual(pool(), before)
             self.assertEqual(sum(map(len, self.blocks().values())), 16)
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
             # The pool can be used in full while slices are off
-            with Known(16, hugetlb=True, seed=7) as rest:
-                self.assertIsNone(rest.wrong_at())
-            self.assertIsNone(memory.wrong_at())
+            with PatternedMemory(16, hugetlb=True, seed=7) as rest:
+                check_contents(rest)
+            check_contents(memory)
 
-    def test_reserved_and_surplus_pages(self):
+    def test_reserved_and_surplus_pages_keep_their_counts(self):
         self.spread(8)
         self.addCleanup(dev.write, POOLS / SMALL / "nr_overcommit_hugepages", 0)
         dev.write(POOLS / SMALL / "nr_overcommit_hugepages", 4)
-        with Known(20, hugetlb=True) as memory, Known(4, hugetlb=True, seed=2, fill=False):
+        with (
+            PatternedMemory(20, hugetlb=True) as memory,
+            PatternedMemory(4, hugetlb=True, seed=2, fill=False),
+        ):
             found = pool()
             self.assertEqual(found["surplus"], 4)
             self.assertEqual(found["resv"], 2)
@@ -135,13 +124,16 @@ class Pool(Pooled):
         self.assertEqual(pool()["surplus"], 0)
         self.assertEqual(pool()["nr"], 8)
 
-    def test_charges_of_a_group(self):
+    def test_the_charges_of_a_control_group_stay_the_same(self):
         self.spread(12)
         names = ("hugetlb.2MB.current", "hugetlb.2MB.rsvd.current")
         with Group("huge", "+hugetlb") as group:
             def child():
                 group.enter()
-                with Known(12, hugetlb=True) as memory, Known(4, hugetlb=True, fill=False):
+                with (
+                    PatternedMemory(12, hugetlb=True) as memory,
+                    PatternedMemory(4, hugetlb=True, fill=False),
+                ):
                     yield memory.pfns()
                     yield memory.wrong_at(), memory.pfns()
 
@@ -162,18 +154,18 @@ class Pool(Pooled):
                 self.assertEqual(pool(), before)
             self.assertEqual(group.number(names[0]), 0)
 
-    def test_what_has_no_room_stays(self):
-        """Once the last free block is taken: refused for that, and nothing is different afterwards."""
+    def test_a_slice_stays_when_its_pages_have_no_room(self):
+        """Once the last free pageblock is taken, the request is refused and changes nothing."""
         self.spread(16)
-        with Known(32, hugetlb=True) as memory:
-            with hard.no_free_block() as scattered:
-                # Some blocks come free while the first ones are emptied: clean cache is dropped for them
+        with PatternedMemory(32, hugetlb=True) as memory:
+            with pinned_memory.no_free_block() as scattered:
+                # Clean cache is dropped for the first slices, which frees some pageblocks
                 for number in self.holding(memory):
                     before, places, blocks = pool(), memory.pfns(), self.blocks()
                     states = harness.states(self.device)
                     done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
                     self.assertEqual(pool(), before)
-                    self.assertIsNone(memory.wrong_at())
+                    check_contents(memory)
                     if done.status:
                         break
                 else:
@@ -183,55 +175,75 @@ class Pool(Pooled):
                 self.assertEqual(harness.states(self.device), states)
                 if not done.huge_moved:
                     self.assertEqual((memory.pfns(), self.blocks()), (places, blocks))
-                self.assertIsNone(scattered.wrong_at())
+                check_contents(scattered)
             self.assert_goes(number)
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
 
 
-class PoolLean(Pool):
-    """The same while the pool's pages have given back most of their struct pages (hugetlb_free_vmemmap=on)."""
+@vm(mem="1G", append="ramslice=16M")
+class Pool(PoolCases, PoolTest):
+    """The pool with the usual struct pages; what takes references runs with checkers, too."""
+
+    @vm(kernel=["plain", "debug"], mem="1G", append="ramslice=16M")
+    def test_reserved_and_surplus_pages_keep_their_counts(self):
+        super().test_reserved_and_surplus_pages_keep_their_counts()
+
+
+@vm(mem="1G", append="ramslice=16M hugetlb_free_vmemmap=on")
+class PoolLean(PoolCases, PoolTest):
+    """The same while the pool's pages have given back most of their struct pages."""
 
     @staticmethod
     def map_pages():
         """Pages that hold struct pages."""
-        return sum(number for name, number in harness.vmstat().items() if name.startswith("nr_memmap"))
+        return sum(
+            number for name, number in harness.vmstat().items() if name.startswith("nr_memmap")
+        )
 
-    def test_0_they_have(self):
+    def test_the_pool_has_given_back_its_struct_pages(self):
         before = self.map_pages()
         resize(8)
         # Of 8 each, all but the first
         self.assertEqual(before - self.map_pages(), 8 * 7)
 
 
-class PoolPoisoned(Pooled):
-    """Comes after the others: what is poisoned is so until reboot."""
+@vm(mem="1G", append="ramslice=16M", fresh=True)
+class PoolPoisoned(PoolTest):
+    """A poisoned page stays so until the next boot."""
 
     def test_a_poisoned_page_keeps_its_slice(self):
         self.spread(8)
-        with Known(8, hugetlb=True) as memory:
+        with PatternedMemory(8, hugetlb=True) as memory:
             number = self.holding(memory)[0]
             size = self.row(number).nr_pages
             page = next(page for page, pfn in enumerate(memory.pfns()) if pfn // size == number)
             memory.poison(page)
             first = page // 512 * 512
             self.assert_cheap(self.assert_stays(number, "hwpoison"))
-            self.assertIsNone(memory.wrong_at(n for n in range(memory.nr) if not first <= n < first + 512))
+            check_contents(
+                memory, (n for n in range(memory.nr) if not first <= n < first + 512))
 
 
-class Gigantic(Test):
-    """A page of 1 GiB: larger than a slice, and nowhere to go."""
+@vm(mem="6G", append="ramslice=64M hugepagesz=1G hugepages=1", qemu=("-cpu max",))
+class Gigantic(PageMovementTest):
+    """A page of 1 GiB is larger than a slice and cannot move."""
+
+    def setUp(self):
+        super().setUp()
+        # One is there from boot on, or is built again
+        self.assertEqual(resize(1, GIGANTIC), 1)
 
     def inside(self):
-        """Slices wholly within gigantic pages."""
+        """Slices that lie within gigantic pages."""
         found = []
         for row in self.device.snapshot():
             start = row.id * row.nr_pages
-            if row.nr_pages and all(hard.page_flags(pfn)[0] >> KPF_HUGE & 1 for pfn in
+            if row.nr_pages and all(pinned_memory.page_flags(pfn)[0] >> KPF_HUGE & 1 for pfn in
                                     range(start, start + row.nr_pages, 512)):
                 found.append(row.id)
         return found
 
-    def refused(self):
+    def assert_refused(self):
         numbers, before = self.inside(), pool(GIGANTIC)
         self.assertEqual(len(numbers), 1024 * MIB // self.device.info().slice_bytes)
         for number in (numbers[0], numbers[len(numbers) // 2], numbers[-1]):
@@ -241,30 +253,35 @@ class Gigantic(Test):
         self.assertFalse(set(numbers) & set(harness.ids(self.device, dev.OFFLINE)))
         self.assertEqual(pool(GIGANTIC), before)
 
-    def test_1_a_free_one_keeps_its_slices(self):
+    def test_a_free_gigantic_page_keeps_its_slices(self):
         self.assertEqual(pool(GIGANTIC)["nr"], 1)
-        self.refused()
+        self.assert_refused()
 
-    def test_2_one_in_use_keeps_its_slices(self):
-        memory = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | hard.MAP_HUGETLB | 30 << 26)
+    def test_a_used_gigantic_page_keeps_its_slices(self):
+        memory = mmap.mmap(
+            -1,
+            1 << 30,
+            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | pinned_memory.MAP_HUGETLB | 30 << 26,
+        )
         for start in range(0, 1 << 30, 64 * MIB):
             memory[start:start + 8] = start.to_bytes(8, "little")
         self.assertEqual(pool(GIGANTIC)["free"], 0)
-        self.refused()
+        self.assert_refused()
         self.device.request("online_all")
         for start in range(0, 1 << 30, 64 * MIB):
             self.assertEqual(memory[start:start + 8], start.to_bytes(8, "little"))
         memory.close()
 
-    def test_3_when_it_is_given_up_they_go(self):
+    def test_the_slices_of_a_freed_gigantic_page_go_offline(self):
         numbers = self.inside()
         self.assertEqual(resize(0, GIGANTIC), 0)
         self.assertEqual(self.inside(), [])
         for number in numbers[:3]:
             self.assert_goes(number)
 
-    def test_4_one_is_built_from_slices_that_are_off(self):
-        """It needs a whole GiB in one piece: what is off there wakes."""
+    def test_a_gigantic_page_is_built_from_offline_slices(self):
+        """It needs a GiB in one piece, for which offline slices wake."""
+        self.assertEqual(resize(0, GIGANTIC), 0)
         harness.compact(self.device)
         nr = len(harness.ids(self.device, dev.OFFLINE))
         self.assertGreater(nr, 24)
@@ -273,7 +290,3 @@ class Gigantic(Test):
         self.assertTrue(self.inside())
         self.assertFalse(set(self.inside()) & set(harness.ids(self.device, dev.OFFLINE)))
         self.assertEqual(resize(0, GIGANTIC), 0)
-
-
-if __name__ == "__main__":
-    harness.main()

@@ -1,8 +1,6 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""debugfs, sysfs and who may use what: they do what they say, and refuse everything else without a trace.
-
-Wants a guest of 2 GiB with slices of 32 MiB.
+"""debugfs, sysfs and access rights: valid input has its effect, anything else is refused and
+changes nothing.
 """
 
 import errno
@@ -11,22 +9,41 @@ import stat
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import MIB, PAGE, Child, Memory
+from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
+from ramlab.pytest_vm import vm
 
-# Table 3.3, with the access it gives
+# Files of Table 3.3 and their modes
 FILES = {
-    "nr_slices": 0o400, "nr_empty": 0o400, "nr_offline": 0o400, "all": 0o400, "reserve": 0o400, "summary": 0o400,
-    "stats": 0o600, "cmd": 0o200, "result": 0o400, "placement": 0o400,
+    "nr_slices": 0o400,
+    "nr_empty": 0o400,
+    "nr_offline": 0o400,
+    "all": 0o400,
+    "reserve": 0o400,
+    "summary": 0o400,
+    "stats": 0o600,
+    "cmd": 0o200,
+    "result": 0o400,
+    "placement": 0o400,
 }
 PRICES = [
-    "isolate_slice", "isolate_page", "drop_page", "migrate_page", "migrate_mapping", "alloc_buddy", "alloc_cache",
+    "isolate_slice",
+    "isolate_page",
+    "drop_page",
+    "migrate_page",
+    "migrate_mapping",
+    "alloc_buddy",
+    "alloc_cache",
     "unreclaimable",
 ]
-# Equation 3.1 for 32 MiB
+# Equation 3.1 for an empty slice of 32 MiB
 EMPTY_PRICE = 695 + 303 * 8
 
 
-class Zone(harness.Test):
+# What the thesis' commands need
+RESEARCH = vm(kernel="plain", mem="2G", append="ramslice=32M")
+
+
+class ZoneTest(harness.RamsliceTest):
     """The files of the largest zone."""
 
     def command(self, line):
@@ -40,10 +57,13 @@ class Zone(harness.Test):
         return int(dev.read(self.folder / name))
 
 
-class DebugfsTree(Zone):
+@RESEARCH
+class DebugfsTree(ZoneTest):
     def test_the_root_holds_two_settings_verify_and_the_nodes(self):
         nodes = {f"node{zone.node}" for zone in self.device.zones()}
-        self.assertEqual(set(os.listdir(dev.debugfs())), {"dummy_mode", "migrate_batch", "verify"} | nodes)
+        self.assertEqual(
+            set(os.listdir(dev.debugfs())), {"dummy_mode", "migrate_batch", "verify"} | nodes
+        )
 
     def test_every_zone_with_slices_has_exactly_the_files_of_table_3_3(self):
         expected = {(f"node{zone.node}", zone.name.decode()) for zone in self.device.zones()}
@@ -55,7 +75,7 @@ class DebugfsTree(Zone):
         for name, mode in FILES.items():
             path = self.folder / name
             self.assertEqual(stat.S_IMODE(path.stat().st_mode), mode, name)
-            # Root passes by the modes
+            # Modes do not apply to root
             if mode & 0o400:
                 path.read_text()
             else:
@@ -78,14 +98,19 @@ class DebugfsTree(Zone):
     def test_all_agrees_with_a_snapshot(self):
         harness.drain(self.device)
         still = set(harness.empty_ids(self.device))
-        shown = {int(row.split()[0]): row.split() for row in dev.read(self.folder / "all").splitlines()[1:]}
+        shown = {
+            int(row.split()[0]): row.split()
+            for row in dev.read(self.folder / "all").splitlines()[1:]
+        }
         rows = {s.id: s for s in self.device.snapshot()}
         # Slices that are empty before and after
         still &= set(harness.empty_ids(self.device)) & set(shown)
         self.assertGreater(len(still), 5)
         for number in still:
             words, s = shown[number], rows[number]
-            self.assertEqual(words[1:4], [dev.STATES[s.state], dev.REASONS[s.reason], str(s.nr_pages)])
+            self.assertEqual(
+                words[1:4], [dev.STATES[s.state], dev.REASONS[s.reason], str(s.nr_pages)]
+            )
             self.assertEqual(int(words[4]), s.price)
             self.assertEqual([int(n) for n in words[5:]], list(s.counters))
 
@@ -109,12 +134,18 @@ class DebugfsTree(Zone):
 
     def test_counts_agree_with_the_device(self):
         self.command("offline_batch inf 3")
-        for folder, zone in zip(dev.zone_folders(), sorted(self.device.zones(), key=lambda z: z.name)):
+        for folder, zone in zip(
+            dev.zone_folders(), sorted(self.device.zones(), key=lambda z: z.name)
+        ):
             self.assertEqual(folder.name, zone.name.decode())
             for name in ("nr_slices", "nr_empty", "nr_offline"):
-                self.assertEqual(int(dev.read(folder / name)), getattr(zone, name), f"{folder.name}/{name}")
+                self.assertEqual(
+                    int(dev.read(folder / name)), getattr(zone, name), f"{folder.name}/{name}"
+                )
         self.assertEqual(self.number("nr_offline"), 3)
-        self.assertEqual(sum(z.nr_slices for z in self.device.zones()), self.device.info().nr_slices)
+        self.assertEqual(
+            sum(z.nr_slices for z in self.device.zones()), self.device.info().nr_slices
+        )
 
     def test_stats_count_and_a_write_resets_them(self):
         dev.write(self.folder / "stats", "0")
@@ -122,14 +153,17 @@ class DebugfsTree(Zone):
         self.command("offline_batch inf 2")
         self.command("online_all")
         stats = dev.table(self.folder / "stats")
-        self.assertEqual((stats["offline_tried"], stats["offline_done"], stats["online_request"]), (2, 2, 2))
+        self.assertEqual(
+            (stats["offline_tried"], stats["offline_done"], stats["online_request"]), (2, 2, 2)
+        )
         self.assertEqual(stats["price_predicted"], 2 * EMPTY_PRICE)
         self.assertGreater(stats["price_measured"], 0)
         dev.write(self.folder / "stats", "0")
         self.assertEqual(set(dev.table(self.folder / "stats").values()), {0})
 
 
-class Commands(Zone):
+@RESEARCH
+class Commands(ZoneTest):
     def setUp(self):
         super().setUp()
         self.addCleanup(dev.write, dev.debugfs() / "dummy_mode", "N")
@@ -141,15 +175,21 @@ class Commands(Zone):
         self.assertEqual(self.result()[0], 0)
         self.assertEqual(self.result()[2], self.number("nr_offline"))
 
-    def test_slices_that_stay_because_of_kernel_pages_say_which(self):
+    def test_slices_with_kernel_pages_name_the_reason(self):
         self.command("offline_batch inf inf")
         tried = 0
         for s in self.device.snapshot():
-            unmovable = s.nr_pages - s.counter("free") - s.counter("lru_anon") - s.counter("lru_file")
-            # A few may be in per-CPU lists
+            unmovable = (
+                s.nr_pages - s.counter("free") - s.counter("lru_anon") - s.counter("lru_file")
+            )
+            # A few pages may be in per-CPU lists
             if s.state == dev.ONLINE and unmovable > s.nr_pages // 16:
                 tried += 1
-                self.assertIn(dev.REASONS[s.reason], ("boot", "hole", "zone-end", "slab", "pagetable", "unmovable"), s)
+                self.assertIn(
+                    dev.REASONS[s.reason],
+                    ("boot", "hole", "zone-end", "slab", "pagetable", "unmovable"),
+                    s,
+                )
         self.assertGreater(tried, 0)
 
     def test_offline_batch_keeps_to_the_limit_of_slices(self):
@@ -175,7 +215,7 @@ class Commands(Zone):
             self.assertEqual(self.number("nr_offline"), 0)
             self.assertEqual(self.result(), (0, "over-budget", 0))
 
-    def test_offline_index_and_online_index_work_on_that_slice(self):
+    def test_offline_index_and_online_index_change_only_that_slice(self):
         number, = self.empty()
         self.command(f"offline_index {number}")
         self.assertEqual(harness.ids(self.device, dev.OFFLINE), [number])
@@ -184,13 +224,13 @@ class Commands(Zone):
         self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
         self.assertEqual(self.result(), (0, "none", 1))
 
-    def test_offline_free_takes_what_is_empty_and_moves_nothing(self):
+    def test_offline_free_takes_empty_slices_and_moves_nothing(self):
         harness.drain(self.device)
         empty = set(harness.empty_ids(self.device))
         dev.write(self.folder / "stats", "0")
         self.command("offline_free")
         offline = set(harness.ids(self.device, dev.OFFLINE))
-        # What was freed meanwhile may have emptied another one
+        # Another slice may have become empty in between
         self.assertLessEqual(len(offline - empty), 1)
         self.assertGreater(len(offline), len(empty) * 3 // 4)
         stats = dev.table(self.folder / "stats")
@@ -202,7 +242,7 @@ class Commands(Zone):
         self.assertEqual(self.number("nr_offline"), 0)
         self.assertEqual(self.result(), (0, "none", 7))
 
-    def test_reinit_and_release_are_about_the_reserve_of_offline_index(self):
+    def test_reinit_and_release_set_and_end_the_reserve_of_offline_index(self):
         with Memory(96) as memory:
             memory.touch().punch()
             self.command("reinit")
@@ -212,9 +252,9 @@ class Commands(Zone):
             self.assertEqual(harness.states(self.device)[number], dev.OFFLINE)
             self.command("release")
             self.assertEqual(self.result(), (0, "none", 0))
-            # Twice does no harm
+            # A second time changes nothing
             self.command("release")
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
         self.assert_sane()
 
     def test_reinit_does_not_outlive_a_change_of_geometry(self):
@@ -229,7 +269,7 @@ class Commands(Zone):
             number = self.movable()
             self.command(f"offline_index {number}")
             self.assertEqual(harness.states(self.device)[number], dev.OFFLINE)
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
         self.assert_sane()
 
     def test_dummy_mode_migrates_into_one_empty_slice(self):
@@ -241,9 +281,13 @@ class Commands(Zone):
             dev.write(dev.debugfs() / "dummy_mode", "Y")
             self.command(f"offline_index {number}")
             self.assertEqual(harness.states(self.device)[number], dev.OFFLINE)
-            filled = [s for s in self.device.snapshot() if s.id in empty and s.counter("lru_anon") > moved * 9 // 10]
+            filled = [
+                s
+                for s in self.device.snapshot()
+                if s.id in empty and s.counter("lru_anon") > moved * 9 // 10
+            ]
             self.assertEqual(len(filled), 1)
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
         self.assert_sane()
 
     def test_dummy_mode_ignores_the_price(self):
@@ -254,7 +298,7 @@ class Commands(Zone):
         self.command("offline_batch 0 2")
         self.assertEqual(self.number("nr_offline"), 2)
 
-    def test_result_tells_how_the_last_command_ended(self):
+    def test_result_holds_the_outcome_of_the_last_command(self):
         number, = self.empty()
         self.command(f"offline_index {number}")
         self.assertEqual(self.result(), (0, "none", 1))
@@ -279,28 +323,62 @@ class Commands(Zone):
             dev.command(other, f"online_index {harness.ids(self.device, dev.OFFLINE)[0]}")
         self.assertEqual(caught.exception.errno, errno.ENOENT)
 
-    def test_malformed_commands_change_nothing_and_say_what_is_wrong(self):
+    def test_malformed_commands_change_nothing_and_have_their_own_errno(self):
         self.command("offline_batch inf 2")
         cases = {
-            errno.EOPNOTSUPP: ["frobnicate", "OFFLINE_FREE", "offline", "offline_freeze", "--per-slice 1 1", "0"],
+            errno.EOPNOTSUPP: [
+                "frobnicate",
+                "OFFLINE_FREE",
+                "offline",
+                "offline_freeze",
+                "--per-slice 1 1",
+                "0",
+            ],
             errno.ENODATA: [
-                "\n", "  \t\n", "offline_batch", "offline_batch inf", "offline_batch --per-slice",
-                "offline_batch --per-slice 100", "offline_index", "online_index", "online_index\n",
+                "\n",
+                "  \t\n",
+                "offline_batch",
+                "offline_batch inf",
+                "offline_batch --per-slice",
+                "offline_batch --per-slice 100",
+                "offline_index",
+                "online_index",
+                "online_index\n",
             ],
             errno.E2BIG: [
-                "offline_batch inf inf inf", "offline_batch --per-slice inf 1 1", "offline_index 5 6",
-                "online_index 5 6", "offline_free 1", "online_all now", "reinit 1", "release --force",
+                "offline_batch inf inf inf",
+                "offline_batch --per-slice inf 1 1",
+                "offline_index 5 6",
+                "online_index 5 6",
+                "offline_free 1",
+                "online_all now",
+                "reinit 1",
+                "release --force",
             ],
             errno.EINVAL: [
-                "offline_batch many inf", "offline_batch -1 inf", "offline_batch 0x10 inf", "offline_batch inf 1.5",
-                "offline_batch inf -1", "offline_batch 1e3 1", "offline_batch INF inf", "offline_index -1",
-                "offline_index inf", "offline_index 5x", "offline_batch --per-slice --per-slice inf",
-                "offline_batch inf --per-slice", "offline_free\0 1", "\0",
+                "offline_batch many inf",
+                "offline_batch -1 inf",
+                "offline_batch 0x10 inf",
+                "offline_batch inf 1.5",
+                "offline_batch inf -1",
+                "offline_batch 1e3 1",
+                "offline_batch INF inf",
+                "offline_index -1",
+                "offline_index inf",
+                "offline_index 5x",
+                "offline_batch --per-slice --per-slice inf",
+                "offline_batch inf --per-slice",
+                "offline_free\0 1",
+                "\0",
             ],
             errno.ERANGE: [
-                "offline_batch 18446744073709551616 inf", "offline_batch inf 4294967296", "offline_batch inf 0",
-                "offline_batch 99999999999999999999999 1", "offline_index 4294967295",
-                "online_index 18446744073709551615", "offline_index 18446744073709551616",
+                "offline_batch 18446744073709551616 inf",
+                "offline_batch inf 4294967296",
+                "offline_batch inf 0",
+                "offline_batch 99999999999999999999999 1",
+                "offline_index 4294967295",
+                "online_index 18446744073709551615",
+                "offline_index 18446744073709551616",
             ],
             errno.EMSGSIZE: ["x" * 257, "offline_free" + " " * 300],
         }
@@ -309,7 +387,7 @@ class Commands(Zone):
                 with self.refused(number, repr(line)):
                     self.command(line)
 
-    def test_commands_for_slices_that_are_not_there_or_not_so_change_no_state(self):
+    def test_commands_for_missing_or_unsuitable_slices_change_no_state(self):
         off, on = self.empty(2)
         self.command(f"offline_index {off}")
         before = harness.states(self.device)
@@ -329,21 +407,33 @@ class Commands(Zone):
         self.assertEqual(self.number("nr_offline"), 2)
 
 
-class Sysfs(harness.Test):
+@vm(mem="2G", append="ramslice=32M")
+class Sysfs(harness.RamsliceTest):
     def setUp(self):
         super().setUp()
         self.size = dev.SYSFS / "slice_bytes"
         self.addCleanup(dev.write, self.size, dev.read(self.size))
         self.addCleanup(self.device.request, "online_all")
 
-    def test_it_says_that_ramslice_is_on(self):
+    def test_sysfs_reports_that_ramslice_is_enabled(self):
         self.assertEqual(dev.read(dev.SYSFS / "enabled"), "1")
         self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
-        names = {"enabled", "slice_bytes", "clock_khz", "power_driver", "driver_timeout_ms", "strict", "price", "placement"}
+        names = {
+            "enabled",
+            "slice_bytes",
+            "clock_khz",
+            "power_driver",
+            "driver_timeout_ms",
+            "strict",
+            "price",
+            "placement",
+        }
         self.assertEqual(set(os.listdir(dev.SYSFS)), names)
 
     def test_prices_are_measured_by_the_clock_of_the_processor(self):
-        line = next(line for line in dev.read("/proc/cpuinfo").splitlines() if line.startswith("cpu MHz"))
+        line = next(
+            line for line in dev.read("/proc/cpuinfo").splitlines() if line.startswith("cpu MHz")
+        )
         mhz = float(line.split(":")[1])
         self.assertAlmostEqual(int(dev.read(dev.SYSFS / "clock_khz")) / 1000, mhz, delta=mhz / 100)
 
@@ -355,11 +445,13 @@ class Sysfs(harness.Test):
                 self.assertEqual(int(dev.read(self.size)), size)
                 info = self.device.info()
                 self.assertEqual(info.slice_bytes, size)
-                self.assertAlmostEqual(info.nr_slices, managed / size, delta=3 + 0.05 * managed / size)
+                self.assertAlmostEqual(
+                    info.nr_slices, managed / size, delta=3 + 0.05 * managed / size
+                )
                 self.assertEqual(len(self.device.snapshot()), info.nr_slices)
                 if size == 1024 * MIB:
                     continue
-                # And not in name only
+                # Slices of this size can be emptied
                 done = self.device.request("compact", max_slices=4)
                 self.assertEqual((done.status, done.nr_done), (0, 4))
                 self.assertEqual(self.device.info().offline_pages * PAGE, 4 * size)
@@ -367,8 +459,22 @@ class Sysfs(harness.Test):
                 self.assert_sane()
 
     def test_other_sizes_are_refused(self):
-        for text in ("1", "0", "4096", str(3 * MIB), str(2 * MIB + 1), "-2097152", "-1", "text", "", "\n", "64M",
-                     "2097152 2097152", "1e6", str(1 << 50)):
+        for text in (
+            "1",
+            "0",
+            "4096",
+            str(3 * MIB),
+            str(2 * MIB + 1),
+            "-2097152",
+            "-1",
+            "text",
+            "",
+            "\n",
+            "64M",
+            "2097152 2097152",
+            "1e6",
+            str(1 << 50),
+        ):
             with self.refused(errno.EINVAL, repr(text)):
                 dev.write(self.size, text or "\0")
         with self.refused(errno.ERANGE, "2^64"):
@@ -381,13 +487,17 @@ class Sysfs(harness.Test):
         self.device.request("online_all")
         dev.write(self.size, 64 * MIB)
 
-    def test_prices_are_kept_and_used(self):
+    def test_prices_are_stored_and_used(self):
         self.assertEqual(set(os.listdir(dev.SYSFS / "price")), set(PRICES))
         for name in PRICES:
             path = dev.SYSFS / "price" / name
             before = dev.read(path)
-            # What sets unreclaimable slices apart must be larger than any price
-            for value in ("1000000" if name == "unreclaimable" else "0", "1234567", "1000000000000"):
+            # The offset of unreclaimable slices must be larger than any price
+            for value in (
+                "1000000" if name == "unreclaimable" else "0",
+                "1234567",
+                "1000000000000",
+            ):
                 dev.write(path, value + "\n")
                 self.assertEqual(dev.read(path), value)
             dev.write(path, before)
@@ -409,16 +519,17 @@ class Sysfs(harness.Test):
             for text in ("1000000000001", str(1 << 64)):
                 with self.refused(errno.ERANGE, f"{name} {text!r}"):
                     dev.write(path, text)
-        with self.refused(errno.ERANGE, "an offset that is none"):
+        with self.refused(errno.ERANGE, "an offset below any price"):
             dev.write(dev.SYSFS / "price/unreclaimable", 999_999)
 
-    def test_what_only_tells_cannot_be_written(self):
+    def test_read_only_files_cannot_be_written(self):
         for name in ("enabled", "clock_khz", "power_driver"):
             self.assertEqual(stat.S_IMODE((dev.SYSFS / name).stat().st_mode), 0o444)
             self.assertRaises(OSError, dev.write, dev.SYSFS / name, "1")
 
 
-class Access(harness.Test):
+@vm(mem="2G", append="ramslice=32M")
+class Access(harness.RamsliceTest):
     NOBODY, GROUP = 65534, 4242
 
     def setUp(self):
@@ -427,7 +538,7 @@ class Access(harness.Test):
         self.addCleanup(os.chown, "/dev/ramslice", 0, 0)
 
     def as_user(self, flags, groups=()):
-        """Errno of opening the device as an ordinary user, and then of a request: 0 where it works."""
+        """Errno of opening the device and sending a request as an ordinary user; 0 if both work."""
         def attempt():
             os.setgroups(groups)
             os.setgid(self.NOBODY)
@@ -443,25 +554,25 @@ class Access(harness.Test):
         with Child(attempt) as child:
             return child.step()
 
-    def test_it_is_for_root_alone(self):
+    def test_the_device_is_for_root_alone(self):
         mode = os.stat("/dev/ramslice")
         self.assertEqual((stat.S_IMODE(mode.st_mode), mode.st_uid, mode.st_gid), (0o600, 0, 0))
         for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR):
             self.assertEqual(self.as_user(flags), errno.EACCES)
 
-    def test_a_group_can_be_let_in(self):
+    def test_a_group_can_be_given_access(self):
         os.chown("/dev/ramslice", 0, self.GROUP)
         os.chmod("/dev/ramslice", 0o660)
         self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP]), 0)
         self.assertEqual(self.as_user(os.O_RDWR), errno.EACCES)
 
-    def test_a_group_that_may_look_may_not_request(self):
+    def test_a_group_with_read_access_cannot_request(self):
         os.chown("/dev/ramslice", 0, self.GROUP)
         os.chmod("/dev/ramslice", 0o640)
         self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP]), errno.EACCES)
         self.assertEqual(self.as_user(os.O_RDONLY, [self.GROUP]), errno.EBADF)
 
-    def test_files_are_for_root_alone_to_write(self):
+    def test_only_root_can_write_the_files(self):
         def attempt():
             os.setgroups([])
             os.setgid(self.NOBODY)
@@ -471,7 +582,3 @@ class Access(harness.Test):
 
         with Child(attempt) as child:
             self.assertEqual(child.step(), [False, False, False])
-
-
-if __name__ == "__main__":
-    harness.main()

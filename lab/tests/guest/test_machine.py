@@ -1,9 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The machine changes under offline slices: memory and CPUs come and go, it suspends, the power driver leaves.
+"""The machine changes while slices are offline.
 
-Wants 1536 MiB with movablecore=1G, slices of 32 MiB, two CPUs and a disk. Lost wants a machine of its own, and OwnMap one
-that boots with memory_hotplug.memmap_on_memory=on memhp_default_state=online_movable and has memory added.
+Memory and CPUs come and go, the machine suspends, the power driver is unloaded.
 """
 
 import errno
@@ -13,18 +11,24 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.hard import Known, Test, setting
-from ramlab.guest.harness import MIB, PAGE
+from ramlab.guest.harness import MIB, PAGE, check_contents
+from ramlab.guest.pinned_memory import PageMovementTest, PatternedMemory, setting
 from ramlab.guest.workload import Load
+from ramlab.pytest_vm import vm
+
+pytestmark = pytest.mark.slow
+MACHINE = vm(mem="1536M", append="ramslice=32M movablecore=1G")
 
 MEMORY = Path("/sys/devices/system/memory")
 CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
 PM = Path("/sys/power")
 
 
-class Hotplug(Test):
+class HotplugTest(PageMovementTest):
     """Memory blocks (128 MiB), as hotplug sees them."""
 
     def setUp(self):
@@ -32,17 +36,24 @@ class Hotplug(Test):
         self.block = int(dev.read(MEMORY / "block_size_bytes"), 16)
 
     def movable_blocks(self):
-        return [path for path in sorted(MEMORY.glob("memory[0-9]*"), key=lambda path: int(path.name[6:]))
-                if "Movable" in dev.read(path / "valid_zones")]
+        return [
+            path
+            for path in sorted(MEMORY.glob("memory[0-9]*"), key=lambda path: int(path.name[6:]))
+            if "Movable" in dev.read(path / "valid_zones")
+        ]
 
     def under(self, path):
         """Slices that the block has a part in."""
-        start, size = int(dev.read(path / "phys_index"), 16) * self.block, self.device.info().slice_bytes
+        start, size = (
+            int(dev.read(path / "phys_index"), 16) * self.block,
+            self.device.info().slice_bytes,
+        )
         return set(range(start // size, (start + self.block - 1) // size + 1))
 
 
-class Blocks(Hotplug):
-    """A memory block is unplugged under slices that are off, and plugged in again."""
+@MACHINE
+class Blocks(HotplugTest):
+    """A memory block with offline slices is unplugged and plugged in again."""
 
     def setUp(self):
         super().setUp()
@@ -52,7 +63,7 @@ class Blocks(Hotplug):
 
     def unplug_under_slices(self, slice_mib):
         dev.write(dev.SYSFS / "slice_bytes", slice_mib * MIB)
-        with Known(48) as memory:
+        with PatternedMemory(48) as memory:
             harness.compact(self.device)
             nr_slices, total = self.device.info().nr_slices, dev.meminfo("MemTotal")
             off = set(harness.ids(self.device, dev.OFFLINE))
@@ -61,7 +72,7 @@ class Blocks(Hotplug):
             woken = harness.woken_by_demand(self.device)
             dev.write(block / "state", "offline")
             self.assertEqual(dev.read(block / "state"), "offline")
-            # They woke first, and were all that did
+            # Its slices woke before, and no others did
             self.assertEqual(harness.woken_by_demand(self.device) - woken, len(touched))
             self.assertEqual(off - set(harness.ids(self.device, dev.OFFLINE)), touched)
             self.assertEqual(dev.meminfo("MemTotal"), total - self.block // 1024)
@@ -74,10 +85,10 @@ class Blocks(Hotplug):
                     done = self.device.request("offline", id=number)
                     self.assertEqual((done.status, done.why()), (errno.EBUSY, "hole"))
             self.assert_sane()
-            # It goes on without that memory
+            # ramslice goes on without that memory
             harness.compact(self.device)
             self.assertFalse(touched & set(harness.ids(self.device, dev.OFFLINE)))
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
 
             dev.write(block / "state", "online_movable")
             self.assertEqual(self.device.info().nr_slices, nr_slices)
@@ -86,33 +97,34 @@ class Blocks(Hotplug):
             for number in touched:
                 self.assert_goes(number)
             self.device.request("online_all")
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
 
-    def test_with_slices_smaller_than_the_block(self):
+    def test_unplugging_a_block_larger_than_its_slices(self):
         self.unplug_under_slices(32)
 
-    def test_with_slices_as_large_as_the_block(self):
+    def test_unplugging_a_block_of_one_slice(self):
         self.unplug_under_slices(128)
 
-    def test_with_slices_larger_than_the_block(self):
+    def test_unplugging_a_block_smaller_than_its_slice(self):
         self.unplug_under_slices(256)
 
-    def test_a_block_that_is_in_use_comes_with_its_contents(self):
-        """Its pages go elsewhere, where slices wake for them."""
-        with Known(64) as memory:
+    def test_unplugging_a_block_in_use_keeps_its_contents(self):
+        """Its pages move to other slices, which wake for them."""
+        with PatternedMemory(64) as memory:
             harness.compact(self.device)
             size = self.device.info().slice_bytes
             used = {pfn * PAGE // size for pfn in memory.pfns()}
             block = next(path for path in self.movable_blocks() if self.under(path) & used)
             dev.write(block / "state", "offline")
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
             dev.write(block / "state", "online_movable")
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
 
 
-class Lost(Hotplug):
-    def test_a_block_with_a_slice_that_is_lost_stays_and_others_go(self):
-        with Known(48) as memory:
+@vm(mem="1G", append="ramslice=32M movablecore=512M", fresh=True)
+class Lost(HotplugTest):
+    def test_a_block_with_a_lost_slice_cannot_be_unplugged(self):
+        with PatternedMemory(48) as memory:
             empty = set(harness.empty_ids(self.device))
             block, other = [path for path in self.movable_blocks() if self.under(path) <= empty][:2]
             lost, *beside = sorted(self.under(block))
@@ -125,8 +137,10 @@ class Lost(Hotplug):
             with self.assertRaises(OSError) as caught:
                 dev.write(block / "state", "offline")
             self.assertEqual(caught.exception.errno, errno.EBUSY)
-            self.assertEqual((dev.read(block / "state"), dev.meminfo("MemTotal")), ("online", total))
-            # What woke for nothing is as it was: free, and goes again
+            self.assertEqual(
+                (dev.read(block / "state"), dev.meminfo("MemTotal")), ("online", total)
+            )
+            # Slices that woke for nothing are free and can be taken offline again
             self.assertEqual({self.row(number).state for number in beside}, {dev.ONLINE})
             self.assert_sane()
             for number in beside:
@@ -136,15 +150,19 @@ class Lost(Hotplug):
             self.assertEqual(dev.meminfo("MemTotal"), total - self.block // 1024)
             dev.write(other / "state", "online_movable")
             self.assertEqual(dev.meminfo("MemTotal"), total)
-            # It is still known
+            # The lost slice is still known
             self.assertEqual(harness.ids(self.device, dev.QUARANTINED), [lost])
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
 
 
-class OwnMap(Hotplug):
+@vm(mem="768M",
+    append="ramslice=32M memory_hotplug.memmap_on_memory=on memhp_default_state=online_movable",
+    qemu=("-m 768M,slots=1,maxmem=4G",
+          "-object memory-backend-ram,id=added,size=512M -device pc-dimm,memdev=added"))
+class OwnMap(HotplugTest):
     """Blocks that were added and begin with their own struct pages (64 bytes each)."""
 
-    def test_the_slice_with_them_stays_and_others_go_and_come_with_the_block(self):
+    def test_the_slice_with_the_blocks_struct_pages_stays_online(self):
         block = self.movable_blocks()[-1]
         first, *others = sorted(self.under(block))
         map_bytes = self.block // PAGE * 64
@@ -164,8 +182,9 @@ class OwnMap(Hotplug):
             self.assertEqual({self.row(number).state for number in self.under(block)}, {dev.ONLINE})
 
 
-class Cpus(Test):
-    def test_a_cpu_goes_and_comes_while_slices_do(self):
+@MACHINE
+class Cpus(PageMovementTest):
+    def test_a_cpu_goes_offline_and_online_together_with_slices(self):
         loads = [Load("anon", 64), Load("shmem", 32), Load("fork", 24)]
         for load in loads:
             self.addCleanup(load.kill)
@@ -188,29 +207,36 @@ class Cpus(Test):
         worker.start()
         try:
             off = on = 0
-            end = time.monotonic() + 20
-            while time.monotonic() < end:
-                off += self.device.request("compact", flags=dev.IGNORE_BACKOFF, deadline_ms=5000).nr_done
+            begin = time.monotonic()
+            # For 20 s, and longer until enough has happened
+            while (passed := time.monotonic() - begin) < 20 or (
+                    passed < harness.PATIENCE and min(len(toggled), off, on) <= 5):
+                off += self.device.request(
+                    "compact", flags=dev.IGNORE_BACKOFF, deadline_ms=5000
+                ).nr_done
                 on += self.device.request("online_all").nr_done
         finally:
             stop.set()
             worker.join()
         dev.write(CPU1, 1)
-        print(f"({len(toggled)} changes of the CPU, {off} slices off, {on} on) ", end="", flush=True)
+        print(
+            f"({len(toggled)} changes of the CPU, {off} slices off, {on} on) ", end="", flush=True
+        )
         self.assertEqual(failed, [])
         self.assertGreater(min(len(toggled), off, on), 5)
         for load in loads:
             load.end()
 
 
-class Suspend(Test):
-    """As far as the root file system, which is the host's, can follow: tasks are frozen and thawed."""
+@MACHINE
+class Suspend(PageMovementTest):
+    """Tasks are frozen and thawed; the root file system, which is the host's, allows no more."""
 
-    def test_slices_wake_before_and_may_go_again_afterwards(self):
+    def test_slices_wake_before_suspend_and_go_offline_again_afterwards(self):
         delay = Path("/sys/module/suspend/parameters/pm_test_delay")
         log = harness.KernelLog()
         self.addCleanup(log.close)
-        with Known(48) as memory, setting(PM / "pm_test", "freezer"), setting(delay, 1):
+        with PatternedMemory(48) as memory, setting(PM / "pm_test", "freezer"), setting(delay, 1):
             for state in ("freeze", "mem"):
                 if state not in dev.read(PM / "state").split():
                     self.fail(f"no {state} in {PM / 'state'}")
@@ -218,17 +244,23 @@ class Suspend(Test):
                 self.assertGreater(nr, 8)
                 dev.write(PM / "state", state)
                 self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
-                woken = re.search(r"ramslice: (\d+) slices woken before sleep", "\n".join(log.lines()))
+                woken = re.search(
+                    r"ramslice: (\d+) slices woken before sleep", "\n".join(log.lines())
+                )
                 self.assertGreaterEqual(int(woken[1]), nr - 2)
-                self.assertIsNone(memory.wrong_at())
+                check_contents(memory)
                 self.assert_sane()
 
-    def test_a_request_under_way_gives_up(self):
-        """Suspend waits for it, not it for suspend."""
+    def test_a_running_request_gives_up_for_suspend(self):
+        """Suspend waits for the request."""
         dev.write(harness.SIM / "off_delay_us", 200_000)
         delay = Path("/sys/module/suspend/parameters/pm_test_delay")
         outcome = []
-        with setting(PM / "pm_test", "freezer"), setting(delay, 1), dev.Device(os.O_RDONLY) as reader:
+        with (
+            setting(PM / "pm_test", "freezer"),
+            setting(delay, 1),
+            dev.Device(os.O_RDONLY) as reader,
+        ):
             worker = threading.Thread(target=lambda: outcome.append(
                 self.device.request("compact", flags=dev.IGNORE_BACKOFF)))
             worker.start()
@@ -240,18 +272,19 @@ class Suspend(Test):
         self.assertGreater(harness.compact(self.device, most=2), 0)
 
 
-class Unload(Test):
+@MACHINE
+class Unload(PageMovementTest):
     def setUp(self):
         super().setUp()
-        # check_end unloads it
+        # check_end() unloads it
         self.addCleanup(self.reload)
 
     def reload(self):
         if not harness.SIM.exists():
             harness.load_sim()
 
-    def test_with_slices_off_and_memory_in_use(self):
-        with Known(64) as memory:
+    def test_the_driver_unloads_with_slices_offline_and_memory_in_use(self):
+        with PatternedMemory(64) as memory:
             for _ in range(3):
                 self.assertGreater(harness.compact(self.device), 8)
                 log = harness.KernelLog()
@@ -260,17 +293,17 @@ class Unload(Test):
                 log.close()
                 self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
                 self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
-                self.assertIsNone(memory.wrong_at())
-                # Without a driver it goes on, and a driver that comes finds everything awake
+                check_contents(memory)
+                # Slices go offline without a driver; loading one wakes them
                 self.assertGreater(harness.compact(self.device, most=4), 0)
                 harness.load_sim()
                 self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
 
-    def test_while_requests_run_and_memory_is_wanted(self):
+    def test_the_driver_unloads_during_requests_and_demand(self):
         dev.write(harness.SIM / "off_delay_us", 20_000)
         outcome = []
-        with Known(48) as memory:
+        with PatternedMemory(48) as memory:
             worker = threading.Thread(target=lambda: outcome.append(
                 self.device.request("compact", flags=dev.IGNORE_BACKOFF)))
             with dev.Device(os.O_RDONLY) as reader:
@@ -280,16 +313,12 @@ class Unload(Test):
                 remover = threading.Thread(target=harness.unload_sim)
                 remover.start()
                 with harness.Memory(600) as burst:
-                    self.assertIsNone(burst.touch().wrong_at())
+                    check_contents(burst.touch())
                     worker.join()
                     remover.join()
-                    self.assertIsNone(burst.wrong_at())
+                    check_contents(burst)
                 self.assertFalse([line for line in log.lines() if "violation" in line])
                 log.close()
             self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
         self.assertEqual(len(outcome), 1)
-
-
-if __name__ == "__main__":
-    harness.main()

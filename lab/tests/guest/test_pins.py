@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Pinned pages: their slice is refused at once and for nothing, all others go on, and it goes once they are let go.
+"""A slice with a pinned page is refused before anything moves, all others can go, and it goes
+after the unpin.
 
-Wants 1 GiB and slices of 16 MiB, without ZONE_MOVABLE, from which long-term pins move pages away.
+There is no ZONE_MOVABLE, from which long-term pins move pages away.
 """
 
 import ctypes
@@ -12,10 +12,15 @@ import os
 import struct
 import time
 
+import pytest
+
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.hard import Known, Test, by_slice, system_call
-from ramlab.guest.harness import PAGE
+from ramlab.guest.harness import PAGE, check_contents
+from ramlab.guest.pinned_memory import PageMovementTest, PatternedMemory, by_slice, system_call
+from ramlab.pytest_vm import vm
+
+pytestmark = pytest.mark.slow
 
 SIZE = 64
 SYS_VMSPLICE, SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 278, 425, 427
@@ -39,10 +44,14 @@ class GupTest:
     def __init__(self, memory, page, nr=1, flags=PIN_WRITE):
         self.nr = nr
         self.fd = os.open(dev.debugfs().parent / "gup_test", os.O_RDWR)
-        fcntl.ioctl(self.fd, PIN_START, struct.pack("QQIxxxx", memory.address + page * PAGE, nr * PAGE, flags))
+        fcntl.ioctl(
+            self.fd,
+            PIN_START,
+            struct.pack("QQIxxxx", memory.address + page * PAGE, nr * PAGE, flags),
+        )
 
     def read(self):
-        """The pages' bytes, through the pin."""
+        """The bytes of the pages, read through the pin."""
         with mmap.mmap(-1, self.nr * PAGE) as copy:
             address = ctypes.addressof(ctypes.c_char.from_buffer(copy))
             fcntl.ioctl(self.fd, PIN_READ, struct.pack("Q", address))
@@ -70,7 +79,7 @@ class Ring:
 
 
 class Pipe:
-    """A pipe with pages of the process in it."""
+    """A pipe that holds pages of the process."""
 
     def __init__(self, memory, page, nr=1, flags=0):
         self.out, into = os.pipe()
@@ -86,9 +95,10 @@ class Pipe:
         os.close(self.out)
 
 
-class Pins(Test):
+@vm(mem="1G", append="ramslice=16M")
+class Pins(PageMovementTest):
     def refused_while_held(self, memory, take):
-        """take(memory, page) holds a page of a slice that could be emptied else; the outcome of the refusal."""
+        """take(memory, page) holds a page of a slice that could be emptied otherwise."""
         number, pages = self.pages_to_hold(memory)
         # Not the first page that a walk meets
         page = pages[len(pages) * 2 // 3]
@@ -98,11 +108,11 @@ class Pins(Test):
         done = self.assert_stays(number, "pinned")
         self.assert_cheap(done)
         self.assertEqual(memory.pfns(), before)
-        self.assertIsNone(memory.wrong_at())
+        check_contents(memory)
         self.others_go(number, memory)
         self.assertEqual(memory.pfns()[page], before[page])
         if hasattr(held, "read"):
-            # Who holds it and who maps it see the same
+            # The holder of the page and its mapping see the same
             memory.map[page * PAGE] = 77
             self.assertEqual(held.read(), memory.map[page * PAGE:(page + 1) * PAGE])
             memory.fill(page, page + 1)
@@ -110,7 +120,7 @@ class Pins(Test):
         self.device.request("online_all")
         self.assert_goes(number)
         self.assertNotEqual(memory.pfns()[page], before[page])
-        self.assertIsNone(memory.wrong_at())
+        check_contents(memory)
 
     def pages_to_hold(self, memory):
         """A slice that could be emptied, and the pages of memory in it."""
@@ -121,46 +131,53 @@ class Pins(Test):
         return number, pages
 
     def others_go(self, number, memory):
-        """Compaction passes over the slice, and says of it what holds it if it came to it."""
+        """Compaction passes the slice and reports what holds it."""
         done = self.device.request("compact", flags=dev.IGNORE_BACKOFF)
         self.assertEqual(done.status, 0)
         self.assertGreater(done.nr_done, self.device.info().nr_slices // 4)
         row = self.row(number)
         self.assertEqual((row.state, dev.REASONS[row.reason]), (dev.ONLINE, "pinned"))
-        self.assertIsNone(memory.wrong_at())
+        check_contents(memory)
 
-    def test_a_long_term_pin(self):
+    def test_a_long_term_pin_keeps_its_slice(self):
         for flags in (PIN_WRITE, PIN_WRITE | PIN_FAST, 0):
-            with self.subTest(flags=flags), Known(SIZE) as memory:
-                self.refused_while_held(memory, lambda memory, page: GupTest(memory, page, flags=flags))
+            with self.subTest(flags=flags), PatternedMemory(SIZE) as memory:
+                self.refused_while_held(
+                    memory, lambda memory, page: GupTest(memory, page, flags=flags)
+                )
             harness.wake(self.device)
 
-    def test_a_long_term_pin_of_a_page_in_a_huge_page(self):
-        with Known(SIZE, huge=True) as memory:
+    def test_a_long_term_pin_within_a_huge_page_keeps_its_slice(self):
+        with PatternedMemory(SIZE, huge=True) as memory:
             self.assertGreater(memory.smaps("AnonHugePages"), SIZE * 1024 // 2)
             self.refused_while_held(memory, GupTest)
 
-    def test_a_long_term_pin_of_shared_memory(self):
+    def test_a_long_term_pin_of_shared_memory_keeps_its_slice(self):
         file = os.memfd_create("shared")
         self.addCleanup(os.close, file)
         os.ftruncate(file, SIZE << 20)
-        with Known(SIZE, file=file) as memory:
+        with PatternedMemory(SIZE, file=file) as memory:
             self.refused_while_held(memory, GupTest)
 
-    def test_a_buffer_registered_with_io_uring(self):
-        with Known(SIZE) as memory:
+    @vm(kernel=["plain", "debug"], mem="1G", append="ramslice=16M")
+    def test_a_buffer_registered_with_io_uring_keeps_its_slice(self):
+        with PatternedMemory(SIZE) as memory:
             self.refused_while_held(memory, Ring)
 
-    def test_pages_in_a_pipe(self):
-        """A plain reference, but to anonymous memory: none that its mappings do not account for comes and goes in a moment."""
+    def test_pages_in_a_pipe_keep_their_slice(self):
+        """A plain reference to anonymous memory that no mapping accounts for."""
         for flags in (0, SPLICE_F_GIFT):
-            with self.subTest(flags=flags), Known(SIZE) as memory:
-                self.refused_while_held(memory, lambda memory, page: Pipe(memory, page, flags=flags))
+            with self.subTest(flags=flags), PatternedMemory(SIZE) as memory:
+                self.refused_while_held(
+                    memory, lambda memory, page: Pipe(memory, page, flags=flags)
+                )
             harness.wake(self.device)
 
-    def test_many_pins_in_many_slices(self):
-        """Each of these slices stays, each of the others may go, and asking all of them moved nothing in them."""
-        with Known(SIZE) as memory, Known(16, seed=2) as other:
+    def test_pins_in_many_slices_keep_exactly_those_slices(self):
+        """Each of these slices stays, each other one may go, and the requests moved no page in
+        them.
+        """
+        with PatternedMemory(SIZE) as memory, PatternedMemory(16, seed=2) as other:
             slices = by_slice(self.device, memory.pfns())
             held = [Ring(memory, page) for page in range(0, memory.nr, 256)]
             before = memory.pfns()
@@ -177,27 +194,33 @@ class Pins(Test):
             for ring in held:
                 ring.release()
             self.device.request("online_all")
-            self.assertIsNone(memory.wrong_at())
-            self.assertIsNone(other.wrong_at())
+            check_contents(memory)
+            check_contents(other)
             self.assert_goes(self.holding(memory)[0])
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
 
     def test_a_process_that_pins_while_its_slice_is_emptied(self):
-        """Either the slice goes and the pin is elsewhere, or the pin was first and the slice stays; never both."""
+        """Either the slice goes and the pin is elsewhere, or the pin was first and the slice
+        stays.
+        """
         file = os.memfd_create("shared")
         self.addCleanup(os.close, file)
         os.ftruncate(file, SIZE << 20)
         size = self.device.info().slice_bytes // PAGE
         outcomes = []
         wanted = mmap.mmap(-1, PAGE)
-        with Known(SIZE, file=file) as memory:
+        with PatternedMemory(SIZE, file=file) as memory:
             def child():
-                # What it needs itself is there before a slice is chosen
+                # The child has its own pages before a slice is chosen
                 sum(memory.map[::PAGE])
                 yield
                 while True:
                     number, = struct.unpack_from("Q", wanted)
-                    pages = [page for page, pfn in enumerate(memory.pfns()) if pfn and pfn // size == number][::8]
+                    pages = [
+                        page
+                        for page, pfn in enumerate(memory.pfns())
+                        if pfn and pfn // size == number
+                    ][::8]
                     rings = [Ring(memory, page) for page in pages]
                     pfns = memory.pfns()
                     yield [pfns[page] for page in pages]
@@ -211,7 +234,7 @@ class Pins(Test):
                     number, _ = self.pages_to_hold(memory)
                     struct.pack_into("Q", wanted, 0, number)
                     pinner.start()
-                    # Sometimes it is the first
+                    # Sometimes the pin comes first
                     time.sleep(0.1 * attempt)
                     done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
                     pinned = [pfn for pfn in pinner.result() if pfn // size == number]
@@ -221,9 +244,5 @@ class Pins(Test):
                     outcomes.append(done.why())
                     pinner.step()
                     self.device.request("online_all")
-                    self.assertIsNone(memory.wrong_at())
+                    check_contents(memory)
         print(f"({outcomes}) ", end="", flush=True)
-
-
-if __name__ == "__main__":
-    harness.main()

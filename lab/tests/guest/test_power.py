@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Power drivers: nobody touches what is off, waking works from everywhere, and a driver that fails costs a slice.
+"""Power drivers: nothing touches an offline slice, waking works everywhere, and a failing driver
+loses a slice.
 
-Wants slices of 16 MiB. If RAMSLICE_GUEST_MEMORY names the file that is the guest's memory, tests read and write
+RAMSLICE_GUEST_MEMORY names the file that is the guest's memory: with it, tests read and write
 physical memory behind the kernel's back.
 """
 
@@ -15,14 +15,33 @@ from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import MIB, PAGE, Memory
+from ramlab.guest.harness import MIB, PAGE, Memory, check_contents
+from ramlab.pytest_vm import vm
 
 # More than compaction leaves awake, in MiB.
 BURST = 250
 
 
-class Test(harness.Test):
-    """Ends with every slice awake, no driver, and the books true."""
+def memory_file(size):
+    """Options of a machine whose memory is a file that the guest can open."""
+    return {
+        "mem": size,
+        "files": {"memory": size},
+        "env": {"RAMSLICE_GUEST_MEMORY": "{folder}/memory"},
+        "qemu": (
+            f"-object memory-backend-file,id=ram,size={size},mem-path={{folder}}/memory,share=on",
+            "-machine memory-backend=ram",
+        ),
+    }
+
+
+GIBIBYTE = vm(**memory_file("1G"), append="ramslice=16M")
+ZEROED = vm(**memory_file("512M"), append="ramslice=16M init_on_free=1")
+POISONED = vm(kernel="debug", **memory_file("640M"), append="ramslice=16M page_poison=on")
+
+
+class PowerTest(harness.RamsliceTest):
+    """Ends with every slice online, no driver, and true counters."""
 
     allowed_violations = 0
 
@@ -41,13 +60,17 @@ class Test(harness.Test):
         self.assertEqual(self.device.info().power_driver, b"none")
 
     def compact(self):
-        """What is not in use goes offline: most of memory, less of a debug kernel's."""
+        """Takes unused memory offline, which is less on a debug kernel.
+
+        Returns the number of slices.
+        """
         nr = harness.compact(self.device)
         self.assertGreater(nr, self.device.info().nr_slices // 3)
         return nr
 
 
-class WithoutDriver(Test):
+@GIBIBYTE
+class WithoutDriver(PowerTest):
     def test_slices_go_offline_and_come_back(self):
         self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
         number, = self.empty()
@@ -62,26 +85,27 @@ class WithoutDriver(Test):
         done = self.device.request("online_all")
         self.assertEqual((done.status, done.nr_done), (0, nr))
 
-    def test_memory_that_was_off_holds_what_is_put_there(self):
+    def test_woken_memory_holds_what_is_written(self):
         self.compact()
         with Memory(BURST) as memory:
-            self.assertIsNone(memory.touch().wrong_at())
+            check_contents(memory.touch())
 
 
-class Simulated(Test):
+@GIBIBYTE
+class Simulated(PowerTest):
     def test_normal_use_violates_nothing(self):
         harness.load_sim()
         self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "sim")
         for _ in range(2):
             self.compact()
             with Memory(BURST) as memory:
-                self.assertIsNone(memory.touch().wrong_at())
+                check_contents(memory.touch())
                 self.device.request("compact")
-                self.assertIsNone(memory.wrong_at())
+                check_contents(memory)
             self.device.request("online_all")
-        self.assertEqual(harness.violations(), 0)
+        harness.check_violations(0)
 
-    def test_unloading_wakes_everything(self):
+    def test_unloading_the_driver_wakes_everything(self):
         harness.load_sim()
         self.compact()
         harness.unload_sim()
@@ -89,17 +113,19 @@ class Simulated(Test):
         self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
         self.assertFalse([line for line in self.log.lines() if "violation" in line])
 
-    def test_loading_wakes_everything(self):
+    def test_loading_a_driver_wakes_everything(self):
         self.compact()
         harness.load_sim()
         self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
-        # The driver never put them off, so that it may not be asked to wake them
-        self.assertEqual(harness.violations(), 0)
+        # The driver did not power them down, so it must not be asked to wake them
+        harness.check_violations(0)
 
-    def test_unloading_while_a_request_runs_waits_for_it(self):
+    def test_unloading_waits_for_a_running_request(self):
         harness.load_sim(off_delay_us=100_000)
         outcome = []
-        worker = threading.Thread(target=lambda: outcome.append(self.device.request("compact", max_slices=10)))
+        worker = threading.Thread(
+            target=lambda: outcome.append(self.device.request("compact", max_slices=10))
+        )
         with dev.Device(os.O_RDONLY) as reader:
             worker.start()
             self.assertTrue(harness.until(lambda: harness.ids(reader, dev.OFFLINE)))
@@ -112,21 +138,23 @@ class Simulated(Test):
         harness.load_sim()
         number, = self.empty()
         self.device.request("offline", id=number)
-        # The same once more is no news to modprobe: a second driver is this one by another name
+        # modprobe ignores a loaded module, so the second driver is the same one by another name
         first = next(Path(os.environ["RAMSLICE_KERNEL"]).rglob("ramslice_sim.ko"))
         second = Path("/tmp/ramslice_si2.ko")
         second.write_bytes(first.read_bytes().replace(b"ramslice_sim", b"ramslice_si2"))
         for path, message in ((first, "File exists"), (second, "busy")):
-            done = subprocess.run(["insmod", path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            done = subprocess.run(
+                ["insmod", path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
             self.assertNotEqual(done.returncode, 0, path)
             self.assertIn(message, done.stdout)
-        # The first is none the worse
+        # The first driver still works
         self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "sim")
         self.assertEqual(self.row(number).state, dev.OFFLINE)
         self.assertEqual(self.device.request("online", id=number).status, 0)
-        self.assertEqual(harness.violations(), 0)
+        harness.check_violations(0)
         harness.unload_sim()
-        # And now the second may
+        # Now the second driver can be loaded
         subprocess.run(["insmod", second], check=True)
         subprocess.run(["rmmod", "ramslice_si2"], check=True)
 
@@ -135,28 +163,40 @@ class Simulated(Test):
         number, = self.empty()
         before = harness.meminfo()
         done = self.device.request("offline", id=number)
-        self.assertEqual((done.status, done.why(), done.nr_done, done.nr_failed), (errno.EIO, "power", 0, 1))
+        self.assertEqual(
+            (done.status, done.why(), done.nr_done, done.nr_failed), (errno.EIO, "power", 0, 1)
+        )
         self.assertEqual(self.device.info().offline_pages, 0)
         row = self.row(number)
         self.assertEqual((row.state, row.counter("free")), (dev.ONLINE, row.nr_pages))
         self.assertEqual(harness.meminfo()["MemTotal"], before["MemTotal"])
-        # It says why, and is left alone for a while
         self.assertEqual(dev.REASONS[row.reason], "power")
-        self.assertTrue(row.flags & dev.BACKOFF)
-        self.assertTrue(0 < row.retry_ms <= 1000)
-        done = self.device.request("offline", id=number)
-        self.assertEqual((done.status, done.why()), (errno.EAGAIN, "backoff"))
-        # Unless told otherwise
+        # It can be tried again at once
         done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
         self.assertEqual((done.status, done.nr_done), (0, 1))
         self.device.request("online", id=number)
 
-    def test_a_slice_that_failed_is_tried_again_after_a_while(self):
+    def test_a_slice_that_failed_is_refused_during_its_backoff(self):
+        # After so many failures the backoff lasts for half a minute: no test is so slow
+        harness.load_sim(fail_off=6)
+        number, = self.empty()
+        for _ in range(6):
+            done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+            self.assertEqual(done.why(), "power")
+        row = self.row(number)
+        self.assertTrue(row.flags & dev.BACKOFF)
+        self.assertGreater(row.retry_ms, 0)
+        done = self.device.request("offline", id=number)
+        self.assertEqual((done.status, done.why()), (errno.EAGAIN, "backoff"))
+        done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+        self.assertEqual((done.status, done.nr_done), (0, 1))
+        self.device.request("online", id=number)
+
+    def test_a_slice_that_failed_can_be_tried_again_later(self):
         harness.load_sim(fail_off=1)
         number, = self.empty()
         self.device.request("offline", id=number)
-        time.sleep(1.1)
-        self.assertFalse(self.row(number).flags & dev.BACKOFF)
+        self.assertTrue(harness.until(lambda: not self.row(number).flags & dev.BACKOFF))
         self.assertEqual(self.device.request("offline", id=number).status, 0)
 
     def test_a_slice_that_fails_repeatedly_is_left_alone_for_longer(self):
@@ -167,15 +207,15 @@ class Simulated(Test):
             self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
             left = self.row(number).retry_ms
             passed = (time.monotonic() - begin) * 1000
-            # Ticks are of 4 ms, and both ends are rounded
+            # A tick takes 4 ms, and both ends are rounded
             self.assertGreaterEqual(left, max(0, wait_ms - passed - 20))
             self.assertLessEqual(left, wait_ms)
 
-    def test_compaction_goes_on_past_a_slice_that_is_refused(self):
+    def test_compaction_continues_after_a_refused_slice(self):
         harness.load_sim(fail_off=2)
         done = self.device.request("compact", max_slices=5)
         self.assertEqual((done.status, done.nr_done, done.nr_failed), (0, 5, 2))
-        # What was tried is charged for
+        # Failed attempts are charged, too
         self.assertGreaterEqual(done.price_predicted, 7 * 695)
 
     def test_a_slow_driver_wakes_on_demand(self):
@@ -193,7 +233,7 @@ class Simulated(Test):
         nr = self.compact()
         done = self.device.request("online_all")
         self.assertEqual((done.status, done.nr_done), (0, nr))
-        self.assertEqual(harness.violations(), 0)
+        harness.check_violations(0)
 
     def test_a_driver_that_sleeps_wakes_on_demand(self):
         harness.load_sim(sleeping=1, wake_delay_us=10_000)
@@ -205,34 +245,38 @@ class Simulated(Test):
             harness.load_sim(sleeping=sleeping, wake_delay_us=5_000)
             nr = self.compact()
             done = []
-            workers = [threading.Thread(target=lambda: done.append(self.device.request("online_all").nr_done))
-                       for _ in range(3)]
+            workers = [
+                threading.Thread(
+                    target=lambda: done.append(self.device.request("online_all").nr_done)
+                )
+                for _ in range(3)
+            ]
             for worker in workers:
                 worker.start()
             with Memory(BURST) as memory:
-                self.assertIsNone(memory.touch().wrong_at())
+                check_contents(memory.touch())
                 for worker in workers:
                     worker.join()
             self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
             self.assertLessEqual(nr, sum(done) + harness.woken_by_demand(self.device))
-            self.assertEqual(harness.violations(), 0)
+            harness.check_violations(0)
             harness.unload_sim()
 
     def demand(self):
-        """A burst is served by waking, and by nothing else."""
+        """A burst is served by waking alone."""
         self.serve(BURST, still=("pswpout", "oom_kill", "pgsteal_direct", "pgsteal_kswapd"))
-        self.assertEqual(harness.violations(), 0)
+        harness.check_violations(0)
 
 
-class GuestMemory(Test):
-    """Physical memory as a file: the controller's own view, and that of a device that writes where it should not."""
+@GIBIBYTE
+class GuestMemory(PowerTest):
+    """Physical memory as a file, as the controller sees it, or a device that writes to a wrong
+    address.
+    """
 
     def setUp(self):
         super().setUp()
-        path = os.environ.get("RAMSLICE_GUEST_MEMORY")
-        if not path:
-            self.skipTest("RAMSLICE_GUEST_MEMORY is not set: the guest's memory is not a file")
-        self.memory = os.open(path, os.O_RDWR)
+        self.memory = os.open(os.environ["RAMSLICE_GUEST_MEMORY"], os.O_RDWR)
         self.addCleanup(os.close, self.memory)
         harness.load_sim()
         number, = self.empty()
@@ -245,7 +289,7 @@ class GuestMemory(Test):
         self.assertEqual(len(data), PAGE)
         return data
 
-    def test_what_is_off_has_lost_its_contents(self):
+    def test_an_offline_slice_has_lost_its_contents(self):
         last = self.row(self.number).nr_pages - 1
         pages = [self.page(nr) for nr in (0, 1, 2, last // 2, last)]
         self.assertEqual(len(set(pages)), len(pages))
@@ -253,32 +297,37 @@ class GuestMemory(Test):
             self.assertEqual(data, data[:8] * (PAGE // 8))
             self.assertNotEqual(data, bytes(PAGE))
 
-    def test_writing_to_what_is_off_is_found_out(self):
+    def test_a_write_to_an_offline_slice_is_detected(self):
         self.allowed_violations = 1
         written = self.start + 1234 * PAGE + 800
         os.pwrite(self.memory, b"\0" * 8, written)
         os.fsync(self.memory)
         self.assertEqual(self.device.request("online", id=self.number).status, 0)
-        self.assertEqual(harness.violations(), 1)
+        harness.check_violations(1)
         lines = [line for line in self.log.lines() if "violation" in line]
         self.assertEqual(len(lines), 1)
         self.assertIn(f"slice {self.number} ", lines[0])
         self.assertIn(f"pfn {written // PAGE} offset 800 ", lines[0])
 
-    def test_writing_to_its_neighbours_is_not(self):
+    def test_a_write_beside_an_offline_slice_is_no_violation(self):
         size = self.device.info().slice_bytes
-        neighbours = [n for n in (self.number - 1, self.number + 1) if n in harness.empty_ids(self.device)]
+        neighbours = [
+            n for n in (self.number - 1, self.number + 1) if n in harness.empty_ids(self.device)
+        ]
         self.assertTrue(neighbours)
         for neighbour in neighbours:
-            # Free pages of the kernel's: their contents are nobody's
+            # Free pages: their contents do not matter
             os.pwrite(self.memory, b"\xff" * 8, neighbour * size + 100 * PAGE)
         os.fsync(self.memory)
         self.device.request("online", id=self.number)
-        self.assertEqual(harness.violations(), 0)
+        harness.check_violations(0)
 
 
-class Quarantine(Test):
-    """A slice that does not wake is lost for good: these want a boot of their own, in this order."""
+@GIBIBYTE
+class Quarantine(PowerTest):
+    """A slice that does not wake is lost until the next boot, so these tests come last in their
+    machine.
+    """
 
     def setUp(self):
         super().setUp()
@@ -293,12 +342,14 @@ class Quarantine(Test):
         zones = harness.zoneinfo()
         return {
             "MemTotal": harness.meminfo()["MemTotal"],
-            "node": int(dev.read("/sys/devices/system/node/node0/meminfo").splitlines()[0].split()[-2]),
+            "node": int(
+                dev.read("/sys/devices/system/node/node0/meminfo").splitlines()[0].split()[-2]
+            ),
             "managed": 4 * sum(zone["managed"] for zone in zones.values()),
         }
 
     def check_lost(self, nr):
-        """This many slices are gone since, and that is all that is gone."""
+        """Exactly this many slices were lost since begin()."""
         kib = nr * self.size // 1024
         self.assertEqual(self.figures(), {name: value - kib for name, value in self.before.items()})
         gone = harness.ids(self.device, dev.QUARANTINED)
@@ -306,7 +357,14 @@ class Quarantine(Test):
         info = self.device.info()
         self.assertEqual(info.quarantined_pages * PAGE, (self.lost + nr) * self.size)
         self.assertEqual(sum(zone.nr_quarantined for zone in self.device.zones()), self.lost + nr)
-        self.assertEqual(len([line for line in self.log.lines() if "quarantined" in line and "did not wake" in line]), nr)
+        self.assertEqual(
+            len([
+                line
+                for line in self.log.lines()
+                if "quarantined" in line and "did not wake" in line
+            ]),
+            nr,
+        )
         for row in self.device.snapshot():
             if row.id in gone:
                 self.assertEqual(dev.REASONS[row.reason], "quarantined")
@@ -317,19 +375,28 @@ class Quarantine(Test):
         self.assertEqual(self.device.request("offline", id=number).status, 0)
         return number
 
-    def test_1_a_slice_that_does_not_wake_on_request_is_lost(self):
+    def test_a_slice_that_does_not_wake_on_request_is_lost(self):
         for sleeping in (0, 1):
             self.begin()
             harness.load_sim(sleeping=sleeping)
             number = self.offline()
             dev.write(harness.SIM / "fail_wake", 1)
             done = self.device.request("online", id=number)
-            self.assertEqual((done.status, done.why(), done.nr_done, done.nr_failed), (errno.EIO, "quarantined", 0, 1))
+            self.assertEqual(
+                (done.status, done.why(), done.nr_done, done.nr_failed),
+                (errno.EIO, "quarantined", 0, 1),
+            )
             self.check_lost(1)
             harness.unload_sim()
 
-    def test_2_it_never_comes_back(self):
-        lost, *_ = harness.ids(self.device, dev.QUARANTINED)
+    def test_a_lost_slice_never_comes_back(self):
+        harness.load_sim()
+        lost = self.offline()
+        dev.write(harness.SIM / "fail_wake", 1)
+        self.assertEqual(self.device.request("online", id=lost).status, errno.EIO)
+        self.check_lost(1)
+        harness.unload_sim()
+        self.begin()
         for driver in (False, True):
             if driver:
                 harness.load_sim()
@@ -342,12 +409,12 @@ class Quarantine(Test):
             self.device.request("online_all")
             self.check_lost(0)
             self.assertIn(lost, harness.ids(self.device, dev.QUARANTINED))
-        # Its place in the geometry is taken
+        # The geometry cannot change while it has a lost slice
         with self.assertRaises(OSError) as caught:
             dev.write(dev.SYSFS / "slice_bytes", 64 * MIB)
         self.assertEqual(caught.exception.errno, errno.EBUSY)
 
-    def test_3_waking_everything_reports_the_loss_and_wakes_the_others(self):
+    def test_online_all_reports_lost_slices_and_wakes_the_others(self):
         harness.load_sim()
         harness.compact(self.device)
         dev.write(harness.SIM / "fail_wake", 2)
@@ -356,7 +423,7 @@ class Quarantine(Test):
         self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
         self.check_lost(2)
 
-    def test_4_demand_goes_on_with_the_next_slice(self):
+    def test_demand_goes_on_with_the_next_slice(self):
         for sleeping in (0, 1):
             self.begin()
             harness.load_sim(sleeping=sleeping)
@@ -367,7 +434,7 @@ class Quarantine(Test):
             self.device.request("online_all")
             harness.unload_sim()
 
-    def test_5_unloading_a_driver_that_fails_works(self):
+    def test_a_failing_driver_can_be_unloaded(self):
         harness.load_sim()
         self.offline()
         dev.write(harness.SIM / "fail_wake", 1)
@@ -377,45 +444,60 @@ class Quarantine(Test):
         self.check_lost(1)
 
 
-class Contents(Test):
-    """What wakes is what the allocator expects of free pages: for boots with init_on_free=1 or page_poison=on.
+class ContentsTest(PowerTest):
+    """Woken memory is what the allocator expects of free pages, with init_on_free=1 or
+    page_poison=on.
 
     With init_on_free, small anonymous pages are zero only if free ones were.
     """
 
     def fill(self):
-        """Offset of the first page that is not as it should be, with nearly all there is in use."""
+        """Uses nearly all memory; the offset of the first wrong page, or None."""
         with Memory(harness.meminfo()["MemAvailable"] // 1024 - 60) as memory:
             return memory.touch().wrong_at()
 
     def complaints(self):
-        return [line for line in self.log.lines() if "pagealloc" in line or "violation" in line or "corrupt" in line]
+        return [
+            line
+            for line in self.log.lines()
+            if "pagealloc" in line or "violation" in line or "corrupt" in line
+        ]
 
-    def test_1_memory_woken_on_demand_is_as_the_allocator_left_it(self):
+
+@ZEROED
+@POISONED
+class ContentsOnDemand(ContentsTest):
+    def test_memory_woken_on_demand_is_as_the_allocator_left_it(self):
         harness.load_sim()
         self.compact()
         self.assertIsNone(self.fill())
-        self.assertEqual(harness.violations(), 0)
-        # In huge pages, too
+        harness.check_violations(0)
+        # The same in huge pages
         self.compact()
         with Memory(harness.meminfo()["MemAvailable"] // 2048, huge=True) as memory:
-            self.assertIsNone(memory.touch().wrong_at())
+            check_contents(memory.touch())
         self.assertEqual(self.complaints(), [])
 
-    def test_2_memory_woken_on_request_is_so_too(self):
-        # Refused slices come back another way
+
+@ZEROED
+class ContentsOnRequest(ContentsTest):
+    def test_memory_woken_on_request_is_as_the_allocator_left_it(self):
+        # Slices that the driver refuses come back another way
         harness.load_sim(fail_off=4)
         self.compact()
         self.device.request("online_all")
         self.assertIsNone(self.fill())
         self.assertEqual(self.complaints(), [])
 
-    def test_3_the_test_would_notice(self):
-        """Bytes in a free page that should not be there."""
-        path = os.environ.get("RAMSLICE_GUEST_MEMORY")
-        if not path:
-            self.skipTest("RAMSLICE_GUEST_MEMORY is not set: the guest's memory is not a file")
-        with open(path, "r+b", buffering=0) as memory:
+
+@ZEROED
+@POISONED
+class ContentsControl(ContentsTest):
+    """Comes last in its machines: it leaves wrong bytes behind."""
+
+    def test_wrong_bytes_in_free_pages_are_noticed(self):
+        """Wrong bytes in a free page show that the other tests can fail."""
+        with open(os.environ["RAMSLICE_GUEST_MEMORY"], "r+b", buffering=0) as memory:
             size = self.device.info().slice_bytes
             for number in self.empty(3):
                 for nr in range(64):
@@ -428,7 +510,3 @@ class Contents(Test):
             self.assertTrue(any("pagealloc" in line for line in complaints), complaints)
         else:
             self.skipTest("neither init_on_free=1 nor page_poison=on is on the command line")
-
-
-if __name__ == "__main__":
-    harness.main()

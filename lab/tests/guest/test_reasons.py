@@ -1,11 +1,9 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every refusal says why: each reason is brought about, and told alike by request, snapshot, tracepoint and pages.
+"""Every refusal has a reason: each is brought about, and request, snapshot, tracepoint and pages
+agree on it.
 
-Pages and Content want slices of 2 MiB (a pageblock), CMA, and a 1 GiB page reserved at boot; Geometry and Requests
-slices of 32 MiB and memory that is no multiple of that; Foreign a virtio-mem device that is plugged in part; SlowDisk
-a disk that takes seconds. Reasons that other tests bring about: quarantined and power (test_power), pressure
-(test_demand), deadline and signal (test_device).
+Other tests bring about quarantined and power (test_power), pressure (test_demand), deadline and
+signal (test_device).
 """
 
 import ctypes
@@ -13,118 +11,36 @@ import errno
 import fcntl
 import mmap
 import os
-import re
-import struct
 import subprocess
 import tempfile
 import threading
 from pathlib import Path
 
-from ramlab.guest import hard
-from ramlab.guest import harness
+import pytest
+
+from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import MIB, PAGE, Child, Memory
+from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
+from ramlab.guest.page_reasons import Pin, ReasonTest, lock
+from ramlab.pytest_vm import vm
+
+pytestmark = pytest.mark.slow
+# Slices are single pageblocks, so that most hold one kind of page
+SMALL = {"mem": "2G", "disk": "256M", "append": "ramslice=2M page_owner=on"}
+# Memory ends within a slice
+CUT = {"mem": "2064M", "append": "ramslice=32M"}
 
 KPF_LOCKED, KPF_LRU, KPF_WRITEBACK = 0, 5, 8
 SYNC_FILE_RANGE_WRITE = 2
-GUP_TEST = Path("/sys/kernel/debug/gup_test")
-# _IOW('g', 7, struct pin_longterm_test), _IO('g', 8)
-PIN_START, PIN_STOP = 1 << 30 | 24 << 16 | ord("g") << 8 | 7, ord("g") << 8 | 8
-
-
-class Pin:
-    """Long-term pins of a Memory, as a device driver would have them."""
-
-    def __init__(self, memory):
-        self.fd = os.open(GUP_TEST, os.O_RDWR)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(memory.map))
-        fcntl.ioctl(self.fd, PIN_START, struct.pack("QQI4x", address, memory.bytes, 1))
-
-    def release(self):
-        if self.fd is not None:
-            fcntl.ioctl(self.fd, PIN_STOP)
-            os.close(self.fd)
-            self.fd = None
-
-
-def lock(mapped):
-    """mlock() of a whole mapping."""
-    address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-    if harness.libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(mapped))):
-        raise OSError(ctypes.get_errno(), "mlock")
-
-
-class Test(harness.Test):
-    def setUp(self):
-        super().setUp()
-        dev.debugfs()
-        self.block = self.device.info().slice_bytes // PAGE
-
-    def online(self):
-        return [s.id for s in self.device.snapshot() if s.state == dev.ONLINE]
-
-    def holding(self, wanted, numbers=None):
-        """Slices whose first obstacle is `wanted`, as their pages tell."""
-        found = []
-        for number in self.online() if numbers is None else numbers:
-            first = next((run for run in self.device.pages(number) if run.reason), None)
-            if first and first.why() == wanted:
-                found.append(number)
-        return found
-
-    def trace(self, number, request):
-        """Carries out a request; its outcome, and the reasons that the tracepoints told of the slice."""
-        (hard.TRACING / "trace").write_text("")
-        for event in ("ramslice_refuse", "ramslice_offline"):
-            dev.write(hard.TRACING / "events/ramslice" / event / "enable", 1)
-        try:
-            done = request()
-            lines = dev.read(hard.TRACING / "trace").splitlines()
-        finally:
-            dev.write(hard.TRACING / "events/ramslice/enable", 0)
-        told = re.compile(rf"ramslice_(?:refuse|offline): id={number} .*reason=([\w-]+)")
-        return done, [match[1] for line in lines if (match := told.search(line))]
-
-    def refuse(self, number, why, status=errno.EBUSY, **fields):
-        """The request, the tracepoint and, where it is the slice's own reason, its row agree."""
-        fields = {"flags": dev.IGNORE_BACKOFF} | fields
-        done, traced = self.trace(number, lambda: self.device.request("offline", id=number, wait_busy=10, **fields))
-        self.assertEqual((done.status, done.why(), done.nr_done), (status, why, 0), f"slice {number}: {done}")
-        self.assertEqual(done.last_id, number)
-        self.assertEqual(traced[-1:], [why], f"slice {number}")
-        row = self.row(number)
-        self.assertEqual(row.state, dev.ONLINE)
-        return row
-
-    def reasons(self, number):
-        """All that stands in the way of a slice."""
-        return {run.why() for run in self.device.pages(number) if run.reason}
-
-    def blocked(self, number):
-        return bool(self.reasons(number))
-
-    def refused_for_content(self, number, why):
-        """As above for what it holds: the row keeps the reason, and it is left alone for a while."""
-        row = self.refuse(number, why)
-        self.assertEqual(dev.REASONS[row.reason], why)
-        self.assertTrue(row.flags & (dev.BACKOFF | dev.UNRECLAIMABLE))
-        done = self.device.request("offline", id=number)
-        if not row.flags & dev.UNRECLAIMABLE:
-            self.assertEqual((done.status, done.why()), (errno.EAGAIN, "backoff"))
-
-    def emptied(self, number):
-        """It can be emptied now; nothing was left behind by the refusals."""
-        done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
-        self.assertEqual((done.status, done.nr_done), (0, 1), done)
-        self.device.request("online", id=number)
-
-
-class Pages(Test):
+@vm(**SMALL)
+class Pages(ReasonTest):
     """RAMSLICE_IOC_PAGES itself."""
 
     def call(self, **fields):
         rows = (dev.Run * 64)()
-        head = dev.Pages(size=48, entry_size=56, nr=64, id=self.online()[0], runs=ctypes.addressof(rows))
+        head = dev.Pages(
+            size=48, entry_size=56, nr=64, id=self.online()[0], runs=ctypes.addressof(rows)
+        )
         for name, value in fields.items():
             setattr(head, name, value)
         fcntl.ioctl(self.device.fd, dev.IOC_PAGES, head)
@@ -149,7 +65,7 @@ class Pages(Test):
             self.assertEqual(lru, before.counter("lru_anon") + before.counter("lru_file"), number)
         self.assertGreater(compared, 10)
 
-    def test_any_number_of_calls_tells_the_same(self):
+    def test_one_call_and_many_calls_return_the_same(self):
         number = self.holding("slab")[0]
         for _ in range(5):
             whole, single = self.device.pages(number), self.device.pages(number, room=1)
@@ -160,31 +76,39 @@ class Pages(Test):
                 return
         self.fail("they differed five times")
 
-    def test_a_slice_that_is_off_is_one_run(self):
+    def test_an_offline_slice_is_one_run(self):
         number, = self.empty()
-        self.assertEqual(self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF).status, 0)
+        self.assertEqual(
+            self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF).status, 0
+        )
         run, = self.device.pages(number)
         self.assertEqual((run.what(), run.why(), run.nr_pages), ("off", "none", self.block))
 
     def test_bad_input_has_its_own_errno(self):
         for number, fields in (
-            (errno.EINVAL, {"flags": 1}), (errno.EINVAL, {"reserved": 1}), (errno.EINVAL, {"nr": 0}),
-            (errno.EINVAL, {"entry_size": 55}), (errno.EINVAL, {"entry_size": PAGE + 1}), (errno.EINVAL, {"size": 47}),
-            (errno.ENOENT, {"id": 1 << 20}), (errno.ENOENT, {"id": 2**32 - 1}), (errno.EFAULT, {"runs": 1}),
+            (errno.EINVAL, {"flags": 1}),
+            (errno.EINVAL, {"reserved": 1}),
+            (errno.EINVAL, {"nr": 0}),
+            (errno.EINVAL, {"entry_size": 55}),
+            (errno.EINVAL, {"entry_size": PAGE + 1}),
+            (errno.EINVAL, {"size": 47}),
+            (errno.ENOENT, {"id": 1 << 20}),
+            (errno.ENOENT, {"id": 2**32 - 1}),
+            (errno.EFAULT, {"runs": 1}),
         ):
             with self.refused(number, str(fields)):
                 self.call(**fields)
         head, _ = self.call(first=2**32 - 1)
         self.assertEqual((head.nr, head.nr_pages), (0, self.block))
 
-    def test_only_root_may_see(self):
+    def test_only_root_can_read_pages(self):
         def nobody(fd):
             os.setgroups([])
             os.setresuid(65534, 65534, 65534)
             yield
             device = dev.Device.__new__(dev.Device)
             device.fd = fd
-            # Looking at slices is a matter of the file, looking at pages is not
+            # Read access to the file shows slices, but not pages
             device.info()
             try:
                 device.pages(1)
@@ -195,7 +119,7 @@ class Pages(Test):
             child.step()
             self.assertEqual(child.step(), errno.EPERM)
 
-    def test_files_and_memory_are_what_they_are(self):
+    def test_pages_of_files_and_shared_memory_name_their_inode(self):
         folder = dev.file_system()
         if not folder:
             self.skipTest("the guest has no disk")
@@ -213,10 +137,10 @@ class Pages(Test):
                                    (stat.st_ino, os.major(stat.st_dev), os.minor(stat.st_dev))]
                           for number in self.online()}
                 mine = [run for runs in slices.values() for run in runs]
-                # A few may be locked, and so nameless, at the moment
+                # A few may be locked at the moment and have no name
                 self.assertGreaterEqual(sum(run.nr_pages for run in mine), 2040)
                 self.assertEqual({run.what() for run in mine}, {what})
-                # Where two zones meet, a slice cannot be emptied, whatever it holds
+                # A slice of two zones cannot be emptied, whatever it holds
                 reasons = {row.id: dev.REASONS[row.reason] for row in self.device.snapshot()}
                 for number, runs in slices.items():
                     allowed = {"none"} | ({"zone-end"} & {reasons[number]})
@@ -225,11 +149,12 @@ class Pages(Test):
                 self.assertFalse(any(run.flags & dev.DROP for run in mine))
 
 
-class Content(Test):
-    """What a slice holds. Slices are single pageblocks, so that most have one thing to hold."""
+@vm(**SMALL)
+class Content(ReasonTest):
+    """Pages that a slice holds."""
 
     def test_the_first_obstacle_is_the_reason(self):
-        """Of all there are, without provoking any: request and pages ask the same function."""
+        """The reasons that there are anyway; request and pages use the same function."""
         tried = {}
         for row in self.device.snapshot():
             if row.state != dev.ONLINE or row.flags & dev.UNRECLAIMABLE:
@@ -249,17 +174,21 @@ class Content(Test):
     def test_slab(self):
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             before, new = set(self.holding("slab")), []
-            # Slices that hold slabs already may have room for many
+            # Slices that already hold slabs may have room for many
             for n in range(60000):
                 os.close(os.open(f"{folder}/{n}", os.O_CREAT | os.O_WRONLY))
-                if n % 6000 == 5999 and (new := [number for number in self.holding("slab") if number not in before]):
+                if n % 6000 == 5999 and (
+                    new := [number for number in self.holding("slab") if number not in before]
+                ):
                     break
             self.assertTrue(new)
             self.refused_for_content(new[0], "slab")
 
     def test_pagetable(self):
         # A page table for each 2 MiB, all of it the zero page
-        memory = mmap.mmap(-1, 6 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | harness.MAP_NORESERVE)
+        memory = mmap.mmap(
+            -1, 6 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | harness.MAP_NORESERVE
+        )
         memory.madvise(mmap.MADV_NOHUGEPAGE)
         for at in range(0, len(memory), 2 * MIB):
             memory[at]
@@ -281,7 +210,7 @@ class Content(Test):
     def test_pinned(self):
         with Memory(4) as memory:
             memory.touch()
-            # Pages that are in a CPU's batch still tell nothing of themselves
+            # Pages in a CPU's batch have no flags yet
             dev.write("/proc/sys/vm/compact_memory", 1)
             pin = Pin(memory)
             self.addCleanup(pin.release)
@@ -289,18 +218,25 @@ class Content(Test):
                     for number in self.online()}
             runs = {number: found for number, found in runs.items() if found}
             self.assertEqual(sum(run.nr_pages for found in runs.values() for run in found), 1024)
-            # Where no slice can be emptied anyway, all pages have that reason
-            runs = {number: found for number, found in runs.items() if not self.row(number).flags & dev.UNRECLAIMABLE}
-            self.assertEqual({(run.what(), run.why()) for found in runs.values() for run in found}, {("anon", "pinned")})
+            # In a slice that can never be emptied, all pages have that reason
+            runs = {
+                number: found
+                for number, found in runs.items()
+                if not self.row(number).flags & dev.UNRECLAIMABLE
+            }
+            self.assertEqual(
+                {(run.what(), run.why()) for found in runs.values() for run in found},
+                {("anon", "pinned")},
+            )
             self.assertTrue(all(run.extra_refs for found in runs.values() for run in found))
             number, = self.holding("pinned", runs)[:1]
             self.refused_for_content(number, "pinned")
             pin.release()
             self.emptied(number)
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
 
-    def test_a_reference_that_nobody_announced(self):
-        """Data lent to a pipe: seen before anything else is moved."""
+    def test_an_unannounced_reference(self):
+        """Pages lent to a pipe are seen before any page is moved."""
         with Memory(2) as memory:
             memory.touch()
             address = ctypes.addressof(ctypes.c_char.from_buffer(memory.map))
@@ -314,13 +250,17 @@ class Content(Test):
                             for run in self.device.pages(number)) and not self.blocked(number)]
             self.assertTrue(found)
             for flags in (dev.DRY_RUN, 0):
-                done = self.device.request("offline", id=found[0], wait_busy=10, flags=dev.IGNORE_BACKOFF | flags)
-                self.assertEqual((done.status, done.why(), done.pages_migrated), (errno.EBUSY, "pinned", 0))
+                done = self.device.request(
+                    "offline", id=found[0], wait_busy=10, flags=dev.IGNORE_BACKOFF | flags
+                )
+                self.assertEqual(
+                    (done.status, done.why(), done.pages_migrated), (errno.EBUSY, "pinned", 0)
+                )
             self.refused_for_content(found[0], "pinned")
             for end in ends:
                 os.close(end)
             self.emptied(found[0])
-            self.assertIsNone(memory.wrong_at())
+            check_contents(memory)
 
     def test_hwpoison(self):
         subprocess.run(["modprobe", "hwpoison-inject"], check=False)
@@ -331,47 +271,31 @@ class Content(Test):
         pfn = number * self.block + 77
         dev.write(folder / "corrupt-pfn", pfn)
         run, = [run for run in self.device.pages(number) if run.reason]
-        self.assertEqual((run.what(), run.why(), run.pfn, run.nr_pages), ("hwpoison", "hwpoison", pfn, 1))
+        self.assertEqual(
+            (run.what(), run.why(), run.pfn, run.nr_pages), ("hwpoison", "hwpoison", pfn, 1)
+        )
         self.refused_for_content(number, "hwpoison")
         dev.write(folder / "unpoison-pfn", pfn)
         self.assertFalse(self.blocked(number))
 
-    def test_gigantic(self):
-        pool = Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")
-        if not pool.exists() or dev.read(pool) == "0":
-            self.skipTest("no 1 GiB page: hugepagesz=1G hugepages=1")
-        found = self.holding("gigantic")
-        self.assertEqual(len(found) * self.block * PAGE, 1 << 30)
-        # Its first block, and one that has nothing but tails
-        for number in (found[0], found[300]):
-            run, = self.device.pages(number)
-            self.assertEqual((run.what(), run.order, run.nr_pages), ("hugetlb", 18, self.block))
-            self.refused_for_content(number, "gigantic")
-        dev.write(pool, 0)
-        self.emptied(found[300])
-
-    def test_cma(self):
-        found = self.holding("cma")
-        if not found:
-            self.skipTest("no CMA area: hugetlb_cma=")
-        # Free as it may be
-        self.assertTrue(any(run.what() == "free" for run in self.device.pages(found[0])))
-        self.refused_for_content(found[0], "cma")
-
     def test_highatomic(self):
-        """Atomic allocations of a high order, while little is free, have the allocator reserve blocks for them."""
+        """While little is free, high-order atomic allocations make the allocator reserve
+        pageblocks.
+        """
         subprocess.run(["modprobe", "ramslice_touch"], check=True)
         self.addCleanup(subprocess.run, ["rmmod", "ramslice_touch"], check=True)
         self.assertEqual(self.holding("highatomic"), [])
         # The low watermark is a quarter above it
-        with hard.setting("/proc/sys/vm/min_free_kbytes", dev.meminfo("MemFree") * 9 // 10):
+        with pinned_memory.setting(
+            "/proc/sys/vm/min_free_kbytes", dev.meminfo("MemFree") * 9 // 10
+        ):
             dev.write(dev.debugfs().parent / "ramslice_touch/atomic", 4)
         found = self.holding("highatomic")
         self.assertTrue(found)
         self.refused_for_content(found[0], "highatomic")
 
     def test_isolated(self):
-        """Memory hotplug waits for a pinned page of a memory block, of which it has isolated the rest."""
+        """Memory hotplug has isolated a memory block and waits for its pinned page."""
         size = int(dev.read("/sys/devices/system/memory/block_size_bytes"), 16)
         with Memory(4) as memory:
             memory.touch()
@@ -385,8 +309,10 @@ class Content(Test):
                 if not free or any(run.reason and run.why() not in ("pinned",)
                                    for number in own for run in self.device.pages(number)):
                     continue
-                hotplug = subprocess.Popen(["sh", "-c", f"echo offline > /sys/devices/system/memory/memory{block}/state"],
-                                           stderr=subprocess.DEVNULL)
+                hotplug = subprocess.Popen(
+                    ["sh", "-c", f"echo offline > /sys/devices/system/memory/memory{block}/state"],
+                    stderr=subprocess.DEVNULL,
+                )
                 try:
                     self.assertTrue(harness.until(lambda: self.holding("isolated", free[:1])))
                     self.refuse(free[0], "isolated")
@@ -399,12 +325,53 @@ class Content(Test):
             self.skipTest("no memory block with pinned, free and no unmovable pages")
 
 
-class SlowDisk(Test):
-    """Pages of files that a disk is busy with: ext4, "slow" as its serial number, some seconds for a megabyte."""
+# Without page_owner: in this kernel its records of so large a page overrun their section
+@vm(mem="4608M", append="ramslice=2M hugepagesz=1G hugepages=1")
+class GiganticPage(ReasonTest):
+    def test_gigantic(self):
+        pool = Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")
+        found = self.holding("gigantic")
+        self.assertEqual(len(found) * self.block * PAGE, 1 << 30)
+        # Its first pageblock, and one that has only tail pages
+        for number in (found[0], found[300]):
+            run, = self.device.pages(number)
+            self.assertEqual((run.what(), run.order, run.nr_pages), ("hugetlb", 18, self.block))
+            self.refused_for_content(number, "gigantic")
+        dev.write(pool, 0)
+        self.emptied(found[300])
+
+
+@vm(mem="5G", append="ramslice=2M hugetlb_cma=1G", qemu=("-cpu max",))
+class ContiguousReserve(ReasonTest):
+    def test_cma(self):
+        found = self.holding("cma")
+        self.assertTrue(found)
+        # A free page of the area stays, too
+        self.assertTrue(any(run.what() == "free" for run in self.device.pages(found[0])))
+        self.refused_for_content(found[0], "cma")
+
+
+def slow_disk(path):
+    """An ext4 of 64 MiB with a file of 8 MiB, made on the host."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "read").write_bytes(os.urandom(8 * MIB))
+        with open(path, "wb") as file:
+            file.truncate(64 * MIB)
+        subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-d", folder, path], check=True)
+
+
+@vm(mem="1G", append="ramslice=2M", files={"slow": slow_disk},
+    qemu=("-drive file={folder}/slow,format=raw,if=none,id=slow,"
+          "throttling.bps-write=524288,throttling.bps-read=262144",
+          "-device virtio-blk-pci,drive=slow,serial=slow"))
+class SlowDisk(ReasonTest):
+    """Pages of files on a disk that takes seconds for a megabyte."""
 
     def setUp(self):
         super().setUp()
-        serials = {path.parent.name: dev.read(path) for path in Path("/sys/block").glob("vd*/serial")}
+        serials = {
+            path.parent.name: dev.read(path) for path in Path("/sys/block").glob("vd*/serial")
+        }
         name = next((name for name, serial in serials.items() if serial == "slow"), None)
         if not name:
             self.skipTest("no disk with the serial number slow")
@@ -418,66 +385,102 @@ class SlowDisk(Test):
         return fd
 
     def busy(self, bit):
-        """Slices with a page of this flag of /proc/kpageflags on the lists of reclaim, and nothing in the way."""
+        """Slices that could be emptied but for an LRU page with this flag of /proc/kpageflags."""
         wanted = 1 << bit | 1 << KPF_LRU
         found = []
         for number in self.online():
-            flags = hard.page_flags(number * self.block, self.block)
+            flags = pinned_memory.page_flags(number * self.block, self.block)
             if any(flag & wanted == wanted for flag in flags) and not self.blocked(number):
                 found.append(number)
         return found
 
-    def refused_for_now(self, why, bit, wait):
-        """With and without a deadline, long before the disk is done; afterwards it goes."""
-        found = self.busy(bit)
-        self.assertTrue(found)
-        for number in found:
-            done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF, deadline_ms=60)
-            # The disk may be done with the first ones
-            if done.status:
+    def refused_for_now(self, why, bit, begin):
+        """The slice is refused with and without a deadline while the disk is busy, and goes
+        afterwards.
+
+        begin() has the disk begin and returns a function that waits for its end. The disk keeps
+        to the host's time: if it is done before the test has looked, it has to begin again.
+        """
+        for _ in range(5):
+            wait = begin()
+            number = self.refused_while_busy(why, bit)
+            wait()
+            if number is not None:
                 break
-        self.assertIn(done.why(), ("deadline", why), done)
-        self.refuse(number, why)
-        self.assertIn(number, self.busy(bit), "the disk was done before the request")
-        wait()
-        # Metadata that go with it may be on their way still
+        else:
+            self.fail("the disk was done each time before the request")
+        # Metadata of the file may still be written
         self.assertTrue(harness.until(lambda: not self.device.request(
-            "offline", id=number, flags=dev.IGNORE_BACKOFF).status, seconds=60))
+            "offline", id=number, flags=dev.IGNORE_BACKOFF).status))
         self.device.request("online", id=number)
+
+    def refused_while_busy(self, why, bit):
+        """A slice that was refused while the disk was busy with it, or None."""
+        for number in self.busy(bit):
+            early = self.device.request(
+                "offline", id=number, flags=dev.IGNORE_BACKOFF, deadline_ms=60
+            )
+            # The disk may be done with some of them
+            if not early.status:
+                continue
+            done, traced = self.trace(
+                number, lambda: self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF))
+            if not done.status or number not in self.busy(bit):
+                continue
+            self.assertIn(early.why(), ("deadline", why), early)
+            self.assertEqual((done.status, done.why(), done.nr_done), (errno.EBUSY, why, 0), done)
+            self.assertEqual(traced[-1:], [why])
+            self.assertEqual(self.row(number).state, dev.ONLINE)
+            return number
+        return None
 
     def test_writeback(self):
         fd = self.open("written", os.O_CREAT | os.O_RDWR)
-        os.write(fd, bytes(16 * MIB))
-        begin = harness.libc.sync_file_range
-        self.assertEqual(begin(fd, ctypes.c_int64(0), ctypes.c_int64(16 * MIB), SYNC_FILE_RANGE_WRITE), 0)
-        self.refused_for_now("writeback", KPF_WRITEBACK, lambda: os.fsync(fd))
+
+        def write():
+            os.pwrite(fd, os.urandom(16 * MIB), 0)
+            begin = harness.libc.sync_file_range
+            self.assertEqual(
+                begin(fd, ctypes.c_int64(0), ctypes.c_int64(16 * MIB), SYNC_FILE_RANGE_WRITE), 0
+            )
+            return lambda: os.fsync(fd)
+
+        self.refused_for_now("writeback", KPF_WRITEBACK, write)
 
     def test_migration(self):
         """A page that is being read is locked until it is there."""
         fd = self.open("read", os.O_RDONLY)
-        reader = threading.Thread(target=os.pread, args=(fd, 8 * MIB, 0))
-        reader.start()
-        self.addCleanup(reader.join)
-        self.assertTrue(harness.until(lambda: self.busy(KPF_LOCKED)))
-        self.refused_for_now("migration", KPF_LOCKED, reader.join)
+
+        def read():
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            reader = threading.Thread(target=os.pread, args=(fd, 8 * MIB, 0))
+            reader.start()
+            harness.until(lambda: self.busy(KPF_LOCKED) or not reader.is_alive())
+            return reader.join
+
+        self.refused_for_now("migration", KPF_LOCKED, read)
 
 
-class Geometry(Test):
+@vm(**CUT)
+class Geometry(ReasonTest):
     def test_hole(self):
         number = self.online()[-1]
         runs = self.device.pages(number)
-        self.assertEqual((runs[-1].what(), runs[-1].why(), runs[-1].nr_pages), ("hole", "hole", self.block // 2))
+        self.assertEqual(
+            (runs[-1].what(), runs[-1].why(), runs[-1].nr_pages), ("hole", "hole", self.block // 2)
+        )
         self.refused_for_content(number, "hole")
 
     def test_zone_end(self):
-        # What lies before the end is of the first zone, and has reasons of its own
+        # Pages before the end are of the first zone and have reasons of their own
         beyond = [run for run in self.device.pages(0) if run.why() == "zone-end"]
         self.assertIn(sum(run.nr_pages for run in beyond) * PAGE, range(16 * MIB, 20 * MIB))
         self.refused_for_content(0, "zone-end")
 
 
-class Requests(Test):
-    """What has to do with the request rather than with the slice."""
+@vm(**CUT)
+class Requests(ReasonTest):
+    """Reasons that lie in the request and not in the slice."""
 
     def movable(self):
         found = [s.id for s in self.device.snapshot() if s.counter("anon_mapped") > s.nr_pages // 2
@@ -496,8 +499,13 @@ class Requests(Test):
         dev.write(dev.SYSFS / "slice_bytes", 256 * MIB)
         with Memory(harness.meminfo()["MemAvailable"] // 1024 - 130) as memory:
             memory.touch()
-            self.refuse(self.movable()[0], "no-room", errno.ENOSPC, flags=dev.KEEP_CACHE | dev.IGNORE_BACKOFF)
-            self.assertIsNone(memory.wrong_at())
+            self.refuse(
+                self.movable()[0],
+                "no-room",
+                errno.ENOSPC,
+                flags=dev.KEEP_CACHE | dev.IGNORE_BACKOFF,
+            )
+            check_contents(memory)
 
     def test_awake_reserve(self):
         done = self.device.request("offline_free")
@@ -522,18 +530,19 @@ class Requests(Test):
             self.assertEqual(dev.REASONS[self.row(number).reason], "power")
 
     def test_every_reason_has_a_name_in_the_tracepoint(self):
-        shown = dev.read(hard.TRACING / "events/ramslice/ramslice_refuse/format")
+        shown = dev.read(pinned_memory.TRACING / "events/ramslice/ramslice_refuse/format")
         for name in dev.REASONS:
             self.assertIn(f'"{name}"', shown)
 
 
-class Foreign(Test):
+@vm(mem="1G", append="ramslice=2M memhp_default_state=online_movable",
+    qemu=("-m maxmem=4G -object memory-backend-ram,id=more,size=512M",
+          "-device virtio-mem-pci,id=vm0,memdev=more,requested-size=140M"))
+class Foreign(ReasonTest):
     def test_foreign_offline(self):
         found = self.holding("foreign-offline")
         self.assertTrue(found, "no virtio-mem device that is plugged in part")
-        self.assertEqual({run.what() for run in self.device.pages(found[0]) if run.reason}, {"foreign"})
+        self.assertEqual(
+            {run.what() for run in self.device.pages(found[0]) if run.reason}, {"foreign"}
+        )
         self.refused_for_content(found[0], "foreign-offline")
-
-
-if __name__ == "__main__":
-    harness.main()

@@ -1,15 +1,12 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`ramslice record` and `ramslice fragment` against the kernel's own figures.
+"""`ramslice-lab record` and `ramslice-lab fragment` agree with the kernel's own figures.
 
-RAMSLICE_PROGRAM is the program. Wants slices of 32 MiB and an empty disk. With RAMSLICE_RESULTS, the recording and
-what its tables must add up to are left in that directory, for another reader to look at.
+RAMSLICE_PROGRAM and RAMSLICE_LAB_PROGRAM name the programs.
 """
 
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,34 +15,37 @@ from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import PAGE
+from ramlab.checks.recording import check_recording
+from ramlab.pytest_vm import vm
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
-RESULTS = os.environ.get("RAMSLICE_RESULTS")
 FOLDER = Path("/mnt")
 TRACING = Path("/sys/kernel/tracing")
 
 
 def ramslice(*words, **options):
-    return subprocess.run([PROGRAM, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE, **options).stdout
+    return subprocess.run(
+        [PROGRAM, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE, **options
+    ).stdout
 
 
 def sums(device, *names):
-    """Counters over all slices, in pages; those in per-CPU lists, tens of MiB after much was freed, count as free."""
+    """Counters over all slices, in pages; pages in per-CPU lists count as free."""
     slices = device.snapshot()
     counters = {name: sum(s.counter(name) for s in slices) for name in names}
     if "free" in counters:
-        counters["free"] += sum(map(int, re.findall(r"^ +count: +(\d+)$", dev.read("/proc/zoneinfo"), re.M)))
+        counters["free"] += sum(
+            map(int, re.findall(r"^ +count: +(\d+)$", dev.read("/proc/zoneinfo"), re.M))
+        )
     return counters
 
 
-class Test(unittest.TestCase):
+class RecordTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         if not os.path.ismount(TRACING):
             subprocess.run(["mount", "-t", "tracefs", "tracefs", TRACING], check=True)
-        if not os.path.ismount(FOLDER):
-            dev.file_system()
+        dev.file_system()
         cls.device = dev.Device()
 
     @classmethod
@@ -56,27 +56,27 @@ class Test(unittest.TestCase):
         harness.wake(self.device)
 
 
-class Recording(Test):
+@vm(mem="1G", disk="1G", append="ramslice=32M")
+class Recording(RecordTest):
     WORK = """
 import json, subprocess, sys
-from ramlab.guest import harness, ramslice_dev as dev
 with dev.Device() as device:
     first = device.request("compact", flags=dev.IGNORE_BACKOFF)
     free = 4 * device.info().free_pages // 1024
-    # More than is awake: demand wakes slices
+    # More than is awake, so that demand wakes slices
     with harness.Memory(free + 150) as memory:
         memory.touch()
     second = device.request("compact", flags=dev.IGNORE_BACKOFF)
     json.dump([r.dict() for r in (first, second)], open(sys.argv[1], "w"))
 """
 
-    def test_a_recording_adds_up_to_what_the_kernel_says(self):
+    def test_a_recording_agrees_with_the_kernels_figures(self):
         folder, outcome = FOLDER / "recording", FOLDER / "outcome.json"
         before = self.device.info().event_seq
         woken = harness.woken_by_demand(self.device)
         ramslice("record", "-o", folder, "--every", "500ms", "--part", "2s", "--census", "3s",
                  "--", sys.executable, "-c", self.WORK, outcome,
-                 env=os.environ | {"PYTHONPATH": os.path.dirname(os.path.abspath(__file__))})
+                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
         info, slices = self.device.info(), self.device.snapshot()
         woken = harness.woken_by_demand(self.device) - woken
         requests = json.loads(outcome.read_text())
@@ -91,34 +91,67 @@ with dev.Device() as device:
         self.assertEqual(about["kernel_command_line"], dev.read("/proc/cmdline").strip())
         self.assertTrue(about["platform"]["virtual"])
         self.assertEqual(about["geometry"]["slice_bytes"], info.slice_bytes)
-        for name in ("missing_parts", "missing_samples", "incomplete_samples", "incomplete_censuses", "lost_events",
-                     "temporary_files"):
+        for name in (
+            "missing_parts",
+            "missing_samples",
+            "incomplete_samples",
+            "incomplete_censuses",
+            "lost_events",
+            "temporary_files",
+        ):
             self.assertEqual(findings[name], 0, name)
         self.assertEqual(findings["rows"]["snapshots"], len(slices) * findings["rows"]["samples"])
 
-        # The last sample is the machine as it is now: nothing has changed a state since.
+        # The last sample shows the machine as it is now: no state has changed since
         last = json.loads(ramslice("status", "--json", "--from", folder))
         self.assertEqual(last["snapshot"]["event_seq"], info.event_seq)
-        self.assertEqual({s["id"]: s["state"] for s in last["snapshot"]["slices"]},
-                         {s.id: ("offline" if s.state == dev.OFFLINE else "online") for s in slices})
+        self.assertEqual(
+            {s["id"]: s["state"] for s in last["snapshot"]["slices"]},
+            {s.id: "offline" if s.state == dev.OFFLINE else "online" for s in slices},
+        )
         self.assertEqual(last["info"]["offline_pages"], info.offline_pages)
 
-        # So is what the kernel did, which the ledger over the recording adds up; what is on demand is not a request's.
-        ledger = json.loads(ramslice("energy", "--json", "--profile", "thesis-parc", "--granularity", "slice",
-                                     "--time-factor", "15", "--from", folder))
+        # The ledger over the recording adds up what the kernel did for these requests
+        ledger = json.loads(
+            ramslice(
+                "energy",
+                "--json",
+                "--profile",
+                "thesis-parc",
+                "--granularity",
+                "slice",
+                "--time-factor",
+                "15",
+                "--from",
+                folder,
+            )
+        )
         work = ledger["work"]
         self.assertEqual(work["emptied_slices"], sum(r["nr_done"] for r in requests))
         self.assertEqual(work["migrated_pages"], sum(r["pages_migrated"] for r in requests))
-        self.assertEqual(work["price_predicted_100cycles"], sum(r["price_predicted"] for r in requests))
+        self.assertEqual(
+            work["price_predicted_100cycles"], sum(r["price_predicted"] for r in requests)
+        )
         self.assertGreater(work["woken_slices"], 0)
         self.assertGreater(work["allocated_pages"], 150 * 256)
-        self.assertEqual(ledger["clock"], "emulated" if about["platform"]["emulated"] else ledger["clock"])
-        without = subprocess.run([PROGRAM, "energy", "--profile", "thesis-parc", "--from", folder], text=True,
-                                 stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
-        self.assertEqual(without.returncode, 2 if about["platform"]["emulated"] else 0, without.stderr)
+        self.assertEqual(
+            ledger["clock"], "emulated" if about["platform"]["emulated"] else ledger["clock"]
+        )
+        without = subprocess.run(
+            [PROGRAM, "energy", "--profile", "thesis-parc", "--from", folder],
+            text=True,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            check=False,
+        )
+        self.assertEqual(
+            without.returncode, 2 if about["platform"]["emulated"] else 0, without.stderr
+        )
 
-        # The last census is of the last sample, and of the same memory as now.
-        recorded, now = (json.loads(ramslice("census", "--json", *more)) for more in (("--from", folder), ()))
+        # The last census belongs to the last sample and agrees with one of now
+        recorded, now = (
+            json.loads(ramslice("census", "--json", *more)) for more in (("--from", folder), ())
+        )
         self.assertEqual([s["slice"] for s in recorded["slices"]], [s.id for s in slices])
         self.assertEqual(findings["rows"]["census"] % len(slices), 0)
         self.assertGreaterEqual(findings["rows"]["census"], 2 * len(slices))
@@ -127,37 +160,49 @@ with dev.Device() as device:
         free, off = last["info"]["free_pages"], last["info"]["offline_pages"]
         self.assertAlmostEqual(recorded["totals"]["offline_ratio"], off / (free + off))
 
-        # A report of it has what needs no profile, and what root alone records.
+        # A report of it has the figures that need no profile, and those that only root records
         page = FOLDER / "report.html"
         report = json.loads(ramslice("report", "--json", folder, "-o", page))
         drawn = [f["id"] for f in report["figures"] if f["drawn"]]
-        self.assertEqual(drawn[:8], ["utilisation", "occupation", "slices", "bitmaps", "fullness", "footprint", "kept-on",
-                                     "census-shares"])
-        # Those of repair want slices that were emptied by moving pages, for the kernel to decide
+        self.assertEqual(
+            drawn[:8],
+            [
+                "utilisation",
+                "occupation",
+                "slices",
+                "bitmaps",
+                "fullness",
+                "footprint",
+                "kept-on",
+                "census-shares",
+            ],
+        )
+        # Those of repair need slices that were emptied by moving pages, which the kernel decides
         self.assertIn(drawn[8:], ([], ["repair-free", "repair-moved", "repair-share"]))
         self.assertIn('class="compaction"', page.read_text())
 
-        if RESULTS:
-            expected = {
-                "state_events": info.event_seq - before,
-                "offline_pages": info.offline_pages,
-                "slices_woken_by_demand": woken,
-                "slices_done": sum(r["nr_done"] for r in requests),
-                "migrated_pages": sum(r["pages_migrated"] for r in requests),
-                "samples": findings["rows"]["samples"],
-                "slices": len(slices),
-                "slices_counted": findings["rows"]["census"],
-                "slices_staying": recorded["totals"]["slices_staying"],
-                "sections_removable": recorded["totals"]["sections_removable"],
-                "mem_total_bytes": harness.meminfo()["MemTotal"] * 1024,
-            }
-            shutil.copytree(folder, Path(RESULTS) / "recording")
-            (Path(RESULTS) / "expected.json").write_text(json.dumps(expected))
+        # Other readers find the same in its files
+        expected = {
+            "state_events": info.event_seq - before,
+            "offline_pages": info.offline_pages,
+            "slices_woken_by_demand": woken,
+            "slices_done": sum(r["nr_done"] for r in requests),
+            "migrated_pages": sum(r["pages_migrated"] for r in requests),
+            "samples": findings["rows"]["samples"],
+            "slices": len(slices),
+            "slices_counted": findings["rows"]["census"],
+            "slices_staying": recorded["totals"]["slices_staying"],
+            "sections_removable": recorded["totals"]["sections_removable"],
+            "mem_total_bytes": harness.meminfo()["MemTotal"] * 1024,
+        }
+        self.assertEqual(check_recording(folder, expected), [])
 
-    def test_a_killed_recorder_leaves_no_trace_behind_for_the_next(self):
+    def test_the_next_recorder_removes_the_trace_of_a_killed_one(self):
         folder = FOLDER / "killed"
-        process = subprocess.Popen([PROGRAM, "record", "-o", folder, "--every", "100ms", "--part", "200ms"])
-        self.assertTrue(harness.until(lambda: len(list(folder.glob("samples/part-*"))) >= 3, 60))
+        process = subprocess.Popen(
+            [PROGRAM, "record", "-o", folder, "--every", "100ms", "--part", "200ms"]
+        )
+        self.assertTrue(harness.until(lambda: len(list(folder.glob("samples/part-*"))) >= 3))
         instance = TRACING / f"instances/ramslice-record-{process.pid}"
         self.assertTrue(instance.exists())
         process.send_signal(signal.SIGKILL)
@@ -170,11 +215,15 @@ with dev.Device() as device:
         self.assertEqual(findings["temporary_files"], 0)
 
 
-class Fragments(Test):
+@vm(mem="1G", disk="1G", append="ramslice=32M")
+class Fragments(RecordTest):
     def made(self, *words):
-        """A state that is held until the test ends, and its account."""
-        process = subprocess.Popen([PROGRAM, "fragment", "--json", "--dir", FOLDER, *map(str, words)],
-                                   stdout=subprocess.PIPE, text=True)
+        """Makes a state, which is held until the test ends; returns the program's account."""
+        process = subprocess.Popen(
+            [PROGRAM, "fragment", "--json", "--dir", FOLDER, *map(str, words)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
         def end():
             process.terminate()
@@ -188,26 +237,55 @@ class Fragments(Test):
                 return json.loads("".join(lines))["made"]
         self.fail(f"no account, status {process.wait()}")
 
-    def test_the_census_has_what_the_account_says(self):
+    def test_the_census_agrees_with_the_account(self):
         names = ("free", "lru_anon", "lru_file", "anon_mapped")
-        # Once before, for the program's own file to be in the cache
-        ramslice("fragment", "--dir", FOLDER, "--memory", "1M", "--free", "1", "--anon", "1", "--file", "1",
-                 "--map-count", "2", "--for", "10ms")
+        # Once before, so that the program's own file is in the page cache
+        ramslice(
+            "fragment",
+            "--dir",
+            FOLDER,
+            "--memory",
+            "1M",
+            "--free",
+            "1",
+            "--anon",
+            "1",
+            "--file",
+            "1",
+            "--map-count",
+            "2",
+            "--for",
+            "10ms",
+        )
         before = sums(self.device, *names)
         had = {s.id: s for s in self.device.snapshot()}
-        made = self.made("--memory", "400M", "--free", "0.5", "--anon", "0.3", "--file", "0.2", "--map-count", "3")
+        made = self.made(
+            "--memory",
+            "400M",
+            "--free",
+            "0.5",
+            "--anon",
+            "0.3",
+            "--file",
+            "0.2",
+            "--map-count",
+            "3",
+        )
         after = sums(self.device, *names)
-        # The program's own memory is neither here nor there: 6 MiB.
+        # The program's own memory does not count: 6 MiB
         near = 6 << 8
         self.assertGreater(made["freed_pages"], 10 * near)
-        for name, pages in (("lru_anon", made["anon_present_pages"]), ("anon_mapped", made["anon_present_pages"]),
-                            ("lru_file", made["file_present_pages"]),
-                            ("free", -made["anon_present_pages"] - made["file_present_pages"])):
+        for name, pages in (
+            ("lru_anon", made["anon_present_pages"]),
+            ("anon_mapped", made["anon_present_pages"]),
+            ("lru_file", made["file_present_pages"]),
+            ("free", -made["anon_present_pages"] - made["file_present_pages"]),
+        ):
             self.assertAlmostEqual(after[name] - before[name], pages, delta=near, msg=name)
         self.assertGreater(made["anon_present_pages"], 10 * near)
         self.assertGreater(made["file_present_pages"], 10 * near)
         self.assertAlmostEqual(made["mappings_per_anon_page"], 3, delta=0.01)
-        # What it freed lies between what it kept: hardly a slice of those it filled is empty. What was there before is not its.
+        # What it freed lies between what it kept, so few of the slices it filled are empty
         def gained(s, *names):
             return sum(s.counter(name) - had[s.id].counter(name) for name in names)
 
@@ -216,17 +294,19 @@ class Fragments(Test):
         for s in kept:
             self.assertLess(gained(s, "lru_anon", "lru_file"), s.nr_pages * 4 // 5, s.id)
 
-    def test_a_gradient_gives_slices_from_nearly_empty_to_nearly_full(self):
+    def test_a_gradient_fills_slices_from_nearly_empty_to_nearly_full(self):
         made = self.made("--memory", "400M", "--free", "1..0", "--anon", "0..1")
         slices = self.device.snapshot()
-        shares = sorted(s.counter("lru_anon") / s.nr_pages for s in slices if s.counter("free") < s.nr_pages)
+        shares = sorted(
+            s.counter("lru_anon") / s.nr_pages for s in slices if s.counter("free") < s.nr_pages
+        )
         self.assertGreater(shares[-1], 0.8)
-        # In between, too: of tenths from 0.1 to 0.8, most are met.
+        # Most tenths between 0.1 and 0.8 have a slice
         met = {int(10 * share) for share in shares if 0.1 <= share < 0.8}
         self.assertGreaterEqual(len(met), 4, shares)
         self.assertEqual(made["touched"]["file_pages"], 0)
 
-    def test_an_aged_machine_has_hardly_an_empty_slice(self):
+    def test_an_aged_machine_has_few_empty_slices(self):
         killed = harness.vmstat()["oom_kill"]
         harness.drain(self.device)
         empty = len(harness.empty_ids(self.device))
@@ -239,18 +319,28 @@ class Fragments(Test):
         self.assertAlmostEqual(made["freed_pages"] / touched, 0.5, delta=0.1)
         self.assertGreater(harness.meminfo()["MemFree"], harness.meminfo()["MemTotal"] // 3)
 
-    def test_what_is_freed_at_the_end_is_free(self):
+    def test_memory_freed_at_the_end_is_free(self):
         before = sums(self.device, "lru_anon")["lru_anon"]
-        ramslice("fragment", "--dir", FOLDER, "--memory", "200M", "--anon", "1", "--map-count", "4", "--for", "100ms")
+        ramslice(
+            "fragment",
+            "--dir",
+            FOLDER,
+            "--memory",
+            "200M",
+            "--anon",
+            "1",
+            "--map-count",
+            "4",
+            "--for",
+            "100ms",
+        )
         self.assertLess(sums(self.device, "lru_anon")["lru_anon"] - before, 2 << 8)
 
-    def test_memory_files_are_refused(self):
-        done = subprocess.run([PROGRAM, "fragment", "--memory", "10M", "--file", "1", "--dir", "/tmp"],
-                              stderr=subprocess.PIPE, text=True)
+    def test_a_folder_on_tmpfs_is_refused(self):
+        done = subprocess.run(
+            [PROGRAM, "fragment", "--memory", "10M", "--file", "1", "--dir", "/tmp"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.assertEqual(done.returncode, 1)
         self.assertIn("is on tmpfs", done.stderr)
-
-
-if __name__ == "__main__":
-    assert PAGE == 4096
-    harness.main()

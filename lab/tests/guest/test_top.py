@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ramslice top on a real terminal: what it shows while slices come and go, and the terminal it leaves behind.
+"""`ramslice top` on a terminal: what it shows while slices change, and the terminal it leaves
+behind.
 
-RAMSLICE_PROGRAM is the program. tmux is the terminal. Wants a guest of 1 GiB with slices of 32 MiB.
+tmux is the terminal.
 """
 
 import json
@@ -16,6 +16,10 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import Memory
 from ramlab.guest.terminal import PATIENCE, PROGRAM, TopTest, program_pid
+from ramlab.pytest_vm import vm
+
+
+pytestmark = vm(mem="1G", disk="1G", append="ramslice=32M")
 
 
 class Top(TopTest):
@@ -27,14 +31,14 @@ class Top(TopTest):
         self.device.request("online_all")
         self.device.close()
 
-    def test_what_happens_to_slices_is_seen(self):
+    def test_the_screen_follows_the_slices(self):
         terminal = self.terminal("--profile thesis-parc --granularity slice --time-factor 15")
         terminal.wait_for(r"in \d+ s +0 +0 +0 ")
         harness.compact(self.device)
         nr = len(harness.ids(self.device, dev.OFFLINE))
         self.assertGreater(nr, 5)
         screen = terminal.wait_for(rf"in \d+ s +{nr} +\d+ +0 ")
-        self.assertRegex(screen, "╱╱╱╱", "slices that are off are hatched")
+        self.assertRegex(screen, "╱╱╱╱", "offline slices are hatched")
         self.assertRegex(screen, r"saves [1-9][0-9.]* (to [0-9.]+ )?mW now")
         with Memory(400) as memory:
             memory.touch()
@@ -43,7 +47,7 @@ class Top(TopTest):
         terminal.keys("q")
         self.assertEqual(terminal.end(), (0, True))
 
-    def test_keys_select_and_explain_a_slice_and_a_small_screen_is_enough(self):
+    def test_keys_select_and_explain_a_slice_on_any_screen_size(self):
         terminal = self.terminal()
         terminal.wait_for("q quit")
         terminal.keys("End")
@@ -70,7 +74,7 @@ class Top(TopTest):
             self.assertEqual(terminal.end(), (0, True))
             terminal.close()
 
-    def test_no_color_has_none_and_a_dumb_terminal_gets_lines(self):
+    def test_no_color_is_obeyed_and_a_dumb_terminal_gets_lines(self):
         terminal = self.terminal(NO_COLOR="1")
         terminal.wait_for("q quit")
         self.assertNotRegex(terminal.screen(colours=True), r"\x1b\[[0-9;]*[34]8;")
@@ -81,8 +85,11 @@ class Top(TopTest):
         self.assertEqual(len(re.findall(r"\d s: memory: ", terminal.screen())), 2)
 
     def test_a_kernel_without_ramslice_is_named(self):
-        done = subprocess.run([PROGRAM, "top", "--once", "--interval", "100ms", "--backend", "stock"],
-                              text=True, capture_output=True)
+        done = subprocess.run(
+            [PROGRAM, "top", "--once", "--interval", "100ms", "--backend", "stock"],
+            text=True,
+            capture_output=True,
+        )
         # Where memory hotplug is not built in, it says so.
         if done.returncode == 0:
             self.assertIn("This kernel is without ramslice", done.stdout)
@@ -90,9 +97,11 @@ class Top(TopTest):
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
             self.assertIn("hotplug", done.stderr)
 
-    def test_json_adds_up_with_the_kernels_counters(self):
+    def test_json_agrees_with_the_kernels_counters(self):
         before = harness.woken_by_demand(self.device)
-        top = subprocess.Popen([PROGRAM, "top", "--json", "--interval", "500ms"], text=True, stdout=subprocess.PIPE)
+        top = subprocess.Popen(
+            [PROGRAM, "top", "--json", "--interval", "500ms"], text=True, stdout=subprocess.PIPE
+        )
         self.addCleanup(top.kill)
         first = json.loads(top.stdout.readline())
         self.assertNotIn("last", first)
@@ -110,7 +119,3 @@ class Top(TopTest):
                 self.fail(f"{woken} slices woke by demand: {document['since_start']}")
         top.send_signal(signal.SIGINT)
         self.assertEqual(top.wait(PATIENCE), 0)
-
-
-if __name__ == "__main__":
-    harness.main()

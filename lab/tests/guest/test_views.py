@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Off does not look like gone: what people and programs read while most of memory is offline.
+"""Offline memory does not look like lost memory: what people and programs read while most of it
+is offline.
 
-One test for each row of the design's table. Wants a guest with slices of 32 MiB and no more load than this test.
+There is one test for each row of the design's table.
 """
 
 import ctypes
@@ -12,8 +12,13 @@ import unittest
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import PAGE, Child, Memory
+from ramlab.pytest_vm import vm
 
 MEMINFO_NODE = "/sys/devices/system/node/node{}/meminfo"
+
+
+# More than 2 GiB, for a zone above 4 GiB and its lowmem reserves
+pytestmark = vm(mem="3G", append="ramslice=32M")
 
 
 class SysInfo(ctypes.Structure):
@@ -41,7 +46,7 @@ def nodes():
 
 
 def hold(mib):
-    """A process that stays as big as it is, and tells its score."""
+    """A process of constant size that reports its OOM score."""
     with Memory(mib) as memory:
         memory.touch()
         while True:
@@ -49,18 +54,24 @@ def hold(mib):
 
 
 def look(holder):
-    """Everything that is compared, at one moment: again if memory was freed or taken between the first file and the last."""
+    """Everything that is compared, read again if memory changed between the first file and the
+    last.
+    """
     for _ in range(50):
-        # Per-CPU differences of counters go where they belong
+        # Folds per-CPU differences into the counters
         dev.write("/proc/sys/vm/stat_refresh", "1")
         found = {
-            "meminfo": harness.meminfo(), "vmstat": harness.vmstat(), "zoneinfo": harness.zoneinfo(),
-            "buddyinfo": harness.buddyinfo(), "sysinfo": sysinfo(), "nodes": {n: node_meminfo(n) for n in nodes()},
+            "meminfo": harness.meminfo(),
+            "vmstat": harness.vmstat(),
+            "zoneinfo": harness.zoneinfo(),
+            "buddyinfo": harness.buddyinfo(),
+            "sysinfo": sysinfo(),
+            "nodes": {n: node_meminfo(n) for n in nodes()},
             "score": holder.step(),
         }
         if abs(harness.meminfo()["MemFree"] - found["meminfo"]["MemFree"]) <= 512:
             return found
-    raise AssertionError("memory keeps coming and going, though nobody wants any")
+    raise AssertionError("free memory keeps changing without any load")
 
 
 class Views(unittest.TestCase):
@@ -70,29 +81,38 @@ class Views(unittest.TestCase):
         cls.holder = Child(hold, 100)
         cls.holder.step()
         harness.wake(cls.device)
-        # Once offline and back, so that the second time finds the same caches empty
+        # The first time empties caches that the second time finds empty
         harness.compact(cls.device)
         harness.wake(cls.device)
         cls.before = look(cls.holder)
         nr = harness.compact(cls.device)
         cls.look_while_nothing_wakes()
         if nr < len(cls.slices) * 3 // 4:
-            raise AssertionError(f"{nr} of {len(cls.slices)} slices went offline: too few to tell anything")
+            raise AssertionError(
+                f"{nr} of {len(cls.slices)} slices went offline: too few to test anything"
+            )
 
     @classmethod
     def look_while_nothing_wakes(cls):
-        """All figures are about one moment: they come from many calls, and slices may wake ahead of need meanwhile."""
+        """Reads all figures of one state.
+
+        They come from many calls, between which slices may wake.
+        """
         before = None
         for _ in range(50):
             cls.during = look(cls.holder)
-            cls.zones, cls.info, cls.slices = cls.device.zones(), cls.device.info(), cls.device.snapshot()
+            cls.zones, cls.info, cls.slices = (
+                cls.device.zones(),
+                cls.device.info(),
+                cls.device.snapshot(),
+            )
             states = [s.state for s in cls.slices]
             after = [cls.info.offline_pages, [zone.offline_pages for zone in cls.zones], states]
-            # The second of two equal looks has all its figures between them
+            # Of two equal readings, the second has all its figures in between
             if after == before and set(states) <= {dev.ONLINE, dev.OFFLINE}:
                 return
             before = after
-        raise AssertionError("slices keep coming and going, though nobody wants memory")
+        raise AssertionError("slices keep changing without any load")
 
     @classmethod
     def tearDownClass(cls):
@@ -102,14 +122,16 @@ class Views(unittest.TestCase):
 
     def assert_close(self, value, expected, total, percent, what=""):
         """Within a part of all memory, both in the same unit."""
-        self.assertLessEqual(abs(value - expected), total * percent / 100, f"{what}: {value}, expected {expected}")
+        self.assertLessEqual(
+            abs(value - expected), total * percent / 100, f"{what}: {value}, expected {expected}"
+        )
 
     def offline_kib(self):
         return 4 * self.info.offline_pages
 
-    # --- unchanged ---
+    # --- unchanged
 
-    def test_most_of_memory_is_offline_meanwhile(self):
+    def test_most_of_memory_is_offline_during_the_test(self):
         self.assertGreater(self.offline_kib(), self.before["meminfo"]["MemTotal"] * 3 // 4)
 
     def test_memtotal_is_unchanged(self):
@@ -122,7 +144,9 @@ class Views(unittest.TestCase):
                 self.assertEqual(self.during["zoneinfo"][name][item], zone[item], f"{name} {item}")
 
     def test_commitlimit_is_unchanged(self):
-        self.assertEqual(self.during["meminfo"]["CommitLimit"], self.before["meminfo"]["CommitLimit"])
+        self.assertEqual(
+            self.during["meminfo"]["CommitLimit"], self.before["meminfo"]["CommitLimit"]
+        )
 
     def test_oom_scores_are_unchanged(self):
         self.assertGreater(self.before["score"], 600)
@@ -133,19 +157,23 @@ class Views(unittest.TestCase):
         self.assertGreaterEqual(int(dev.read("/proc/sys/vm/user_reserve_kbytes")),
                                 min(self.before["meminfo"]["MemFree"] // 32, 128 << 10) * 9 // 10)
 
-    # --- with what can be woken ---
+    # --- with what can be woken
 
     def test_memfree_includes_what_can_be_woken(self):
-        # Compaction drops the little cache that is there; the rest of a per cent is tables and batches
+        # Compaction drops the little page cache there is; the rest of 1% is tables and batches
         total = self.before["meminfo"]["MemTotal"]
-        self.assert_close(self.during["meminfo"]["MemFree"], self.before["meminfo"]["MemFree"], total, 1)
+        self.assert_close(
+            self.during["meminfo"]["MemFree"], self.before["meminfo"]["MemFree"], total, 1
+        )
 
     def test_memavailable_includes_what_can_be_woken(self):
         total = self.before["meminfo"]["MemTotal"]
-        self.assert_close(self.during["meminfo"]["MemAvailable"], self.before["meminfo"]["MemAvailable"], total, 1)
+        self.assert_close(
+            self.during["meminfo"]["MemAvailable"], self.before["meminfo"]["MemAvailable"], total, 1
+        )
 
     def test_dirty_thresholds_include_what_can_be_woken(self):
-        # They are a part of what is free and what is cached: the tolerance is that of MemFree
+        # They are a share of free memory and page cache, so the tolerance is that of MemFree
         for name in ("nr_dirty_threshold", "nr_dirty_background_threshold"):
             before = self.before["vmstat"][name]
             self.assert_close(self.during["vmstat"][name], before, before, 1, name)
@@ -162,49 +190,66 @@ class Views(unittest.TestCase):
             self.assert_close(during["MemFree"], before["MemFree"], before["MemTotal"], 1)
             self.assert_close(during["MemUsed"], before["MemUsed"], before["MemTotal"], 1)
 
-    def test_a_line_of_its_own_tells_how_much_is_off(self):
+    def test_separate_lines_report_offline_memory(self):
         self.assertEqual(self.before["meminfo"]["RamsliceOffline"], 0)
         offline = sum(s.nr_pages for s in self.slices if s.state == dev.OFFLINE)
         self.assertEqual(self.info.offline_pages, offline)
         self.assertEqual(self.during["meminfo"]["RamsliceOffline"], 4 * offline)
         self.assertEqual(self.during["vmstat"]["nr_ramslice_offline"], offline)
         for node in nodes():
-            on_node = sum(s.nr_pages for s in self.slices if s.state == dev.OFFLINE and s.node == node)
+            on_node = sum(
+                s.nr_pages for s in self.slices if s.state == dev.OFFLINE and s.node == node
+            )
             self.assertEqual(self.during["nodes"][node]["RamsliceOffline"], 4 * on_node)
         for zone in self.zones:
-            self.assertEqual(self.during["zoneinfo"][zone.node, zone.name.decode()]["nr_ramslice_offline"],
-                             zone.offline_pages)
+            self.assertEqual(
+                self.during["zoneinfo"][zone.node, zone.name.decode()]["nr_ramslice_offline"],
+                zone.offline_pages,
+            )
 
-    # --- what can be allocated this moment ---
+    # --- what can be allocated this moment
 
-    def test_nr_free_pages_is_what_is_awake(self):
+    def test_nr_free_pages_counts_awake_memory(self):
         for when in ("before", "during"):
             figures = getattr(self, when)
             offline = figures["meminfo"]["RamsliceOffline"]
-            self.assert_close(4 * figures["vmstat"]["nr_free_pages"] + offline, figures["meminfo"]["MemFree"],
-                              figures["meminfo"]["MemTotal"], 0.2, when)
+            self.assert_close(
+                4 * figures["vmstat"]["nr_free_pages"] + offline,
+                figures["meminfo"]["MemFree"],
+                figures["meminfo"]["MemTotal"],
+                0.2,
+                when,
+            )
 
-    def test_zoneinfo_free_is_what_is_awake(self):
+    def test_zoneinfo_counts_awake_memory(self):
         free = sum(zone["free"] for zone in self.during["zoneinfo"].values())
-        self.assert_close(free, self.during["vmstat"]["nr_free_pages"], self.info.managed_pages, 0.1)
+        self.assert_close(
+            free, self.during["vmstat"]["nr_free_pages"], self.info.managed_pages, 0.1
+        )
         for name, zone in self.during["zoneinfo"].items():
             self.assert_close(zone["nr_free_pages"], zone["free"], zone["managed"], 0.1, name)
         for zone in self.zones:
-            self.assert_close(self.during["zoneinfo"][zone.node, zone.name.decode()]["free"], zone.free_pages,
-                              zone.managed_pages, 0.2)
+            self.assert_close(
+                self.during["zoneinfo"][zone.node, zone.name.decode()]["free"],
+                zone.free_pages,
+                zone.managed_pages,
+                0.2,
+            )
 
-    def test_buddyinfo_is_what_is_awake(self):
+    def test_buddyinfo_counts_awake_memory(self):
         for name, pages in self.during["buddyinfo"].items():
-            # Read one after the other, in one quiet moment
+            # Read one after the other while nothing changed
             self.assert_close(pages, self.during["zoneinfo"][name]["free"],
                               self.during["zoneinfo"][name]["managed"], 0.1, name)
         self.assertLess(4 * sum(self.during["buddyinfo"].values()),
                         self.during["meminfo"]["MemFree"] - self.offline_kib() * 9 // 10)
 
-    def test_the_fragmentation_index_is_about_what_is_awake(self):
-        """The share of free memory in blocks smaller than an order, by the free lists and as the kernel says."""
+    def test_the_fragmentation_index_describes_awake_memory(self):
+        """The share of free memory in blocks smaller than an order, by the free lists and as the
+        kernel says.
+        """
         harness.compact(self.device)
-        # Two files that nobody reads at once: as long as what the first says holds before and after the second
+        # Two files cannot be read at once: the first has to be the same before and after the second
         for _ in range(20):
             before = dev.read("/proc/buddyinfo")
             index = dev.read(dev.DEBUGFS / "extfrag/unusable_index")
@@ -219,10 +264,12 @@ class Views(unittest.TestCase):
             pages = lists[words[1], words[3]]
             for order, share in enumerate(words[4:]):
                 expected = sum(pages[:order]) / sum(pages)
-                self.assertAlmostEqual(float(share), expected, delta=0.02, msg=f"{line} order {order}")
+                self.assertAlmostEqual(
+                    float(share), expected, delta=0.02, msg=f"{line} order {order}"
+                )
 
-    def test_free_lists_hold_no_page_that_is_off(self):
-        """A second opinion of what is free: by the page flags of every page frame."""
+    def test_free_lists_hold_no_offline_page(self):
+        """The page flags of every page frame are a second source."""
         harness.compact(self.device)
         before = {s.id: s for s in self.device.snapshot() if s.state == dev.OFFLINE}
         wrong = {}
@@ -233,35 +280,41 @@ class Views(unittest.TestCase):
                 # KPF_BUDDY is 10, KPF_OFFLINE 23
                 if not all(word >> 23 & 1 and not word >> 10 & 1 for word in words):
                     wrong[s.id] = [hex(word) for word in words]
-        # Who wants memory meanwhile wakes slices: what counts is those that were off all the while
+        # Demand may wake slices meanwhile: only those that stayed offline count
         still = {s.id for s in self.device.snapshot() if s.state == dev.OFFLINE} & before.keys()
         self.assertGreater(2 * len(still), len(before))
         self.assertFalse({slice: words for slice, words in wrong.items() if slice in still})
 
-    # --- the awake reserve ---
+    # --- the awake reserve
 
     def test_the_awake_reserve_covers_high_watermark_lowmem_reserve_and_a_chunk(self):
         for zone in self.zones:
             figures = self.during["zoneinfo"][zone.node, zone.name.decode()]
-            self.assertGreaterEqual(zone.awake_reserve_pages, figures["high"] + max(figures["protection"]) +
-                                    self.info.chunk_bytes // PAGE, zone)
+            self.assertGreaterEqual(
+                zone.awake_reserve_pages,
+                figures["high"] + max(figures["protection"]) + self.info.chunk_bytes // PAGE,
+                zone,
+            )
             self.assertEqual(zone.low_wmark_pages, figures["low"])
 
     def test_the_awake_reserve_is_free(self):
-        """As far as waking goes by itself: it begins below the high watermark, a chunk (and lowmem reserves) lower."""
+        """Slices wake in advance once less than the high watermark is free."""
         tried = 0
         for zone in self.zones:
             if zone.nr_offline:
                 tried += 1
                 self.assertGreater(zone.free_pages, zone.low_wmark_pages, zone)
                 high = self.during["zoneinfo"][zone.node, zone.name.decode()]["high"]
-                # What sank below it is woken by a thread, which may not have had its turn
-                self.assertTrue(harness.until(lambda: self.device.zones()[zone.index].free_pages >= high), f"{zone} below {high}")
+                # A thread wakes them, which may not have run yet
+                self.assertTrue(
+                    harness.until(lambda: self.device.zones()[zone.index].free_pages >= high),
+                    f"{zone} below {high}",
+                )
         self.assertGreater(tried, 0)
 
-    # --- and back ---
+    # --- and back
 
-    def test_everything_is_as_before_when_memory_is_back(self):
+    def test_every_figure_is_as_before_once_memory_is_back(self):
         self.device.request("online_all")
         after = look(self.holder)
         self.assertEqual(after["meminfo"]["RamsliceOffline"], 0)
@@ -269,7 +322,3 @@ class Views(unittest.TestCase):
                           self.before["meminfo"]["MemTotal"], 1)
         for name, zone in self.before["zoneinfo"].items():
             self.assertEqual(after["zoneinfo"][name]["managed"], zone["managed"])
-
-
-if __name__ == "__main__":
-    harness.main()

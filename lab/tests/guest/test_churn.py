@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Slices go offline and wake under checked loads: no byte changes, and nothing writes to an
+offline slice.
+"""
+
+import pytest
+
+from ramlab.guest.churn import check, churn
+from ramlab.guest.stress import stress
+from ramlab.pytest_vm import vm
+
+MACHINE = vm(mem="2G", disk="2G", append="ramslice=32M")
+# Reserved memory stands for holes, across the end of a slice and within a slice; 48 MiB do not
+# divide the zone
+HOLES = "ramslice=48M memmap=40M$640M memmap=4M$1200M"
+PRODUCT, COMPARED = ["packed", "stock"], ["packed", "low", "array", "list", "adaptive", "stock"]
+
+
+def run(**options):
+    problems, summary = churn(**options)
+    print(summary)
+    check(problems)
+
+
+@MACHINE
+def test_loads_keep_their_contents_on_the_classic_lru():
+    run(seconds=25, lru="classic")
+
+
+@MACHINE
+def test_loads_keep_their_contents_on_mglru():
+    run(seconds=25, lru="mglru", seed=2)
+
+
+# A page fault costs ten times as much with checkers, so the loads are smaller
+@vm(kernel="debug", mem="2G", disk="2G", append="ramslice=32M")
+def test_loads_keep_their_contents_with_checkers():
+    run(seconds=20, share=0.1)
+
+
+@MACHINE
+def test_stressors_succeed_while_slices_come_and_go():
+    problems, summary = stress(seconds=40, turn_s=12)
+    print(summary)
+    check(problems)
+
+
+@vm(mem="2G", disk="1G", append="ramslice=16M ramslice_placement=packed", fresh=True)
+def test_loads_keep_their_contents_while_policies_change():
+    run(seconds=20, policies=PRODUCT)
+
+
+@vm(mem="2G", disk="1G", append=HOLES)
+def test_loads_keep_their_contents_in_memory_with_holes():
+    run(seconds=20, seed=2, policies=["stock", "packed"])
+
+
+@pytest.mark.slow
+@vm(kernel="debug", mem="2G", disk="1G", append="ramslice=16M ramslice_placement=stock")
+@vm(kernel="debug", mem="2G", disk="1G", append="ramslice=16M ramslice_placement=packed")
+def test_loads_keep_their_contents_under_one_policy():
+    run(seconds=45, share=0.1)
+
+
+@pytest.mark.slow
+@vm(kernel="debug", mem="2G", disk="1G", append="ramslice=16M")
+def test_loads_keep_their_contents_while_policies_change_on_mglru():
+    run(seconds=90, share=0.1, lru="mglru", policies=PRODUCT)
+
+
+@pytest.mark.slow
+@vm(kernel="debug", mem="2G", disk="1G", append=HOLES)
+def test_policies_change_in_memory_with_holes():
+    run(seconds=90, share=0.1, seed=2, policies=PRODUCT)
+
+
+@pytest.mark.slow
+@vm(kernel="debug", mem="2G", disk="1G", append="ramslice=48M", numa=("1G,cpus=0", "1G,cpus=1"))
+def test_policies_change_on_two_nodes():
+    run(seconds=90, share=0.1, seed=3, policies=PRODUCT)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel's own KUnit suites, which run at boot: prices, reserves, states, geometry, parsing."""
+
+from pathlib import Path
+
+from ramlab.guest import ramslice_dev as dev
+from ramlab.pytest_vm import vm
+
+SUITES = Path(__file__).resolve().parents[3] / "kernel/files/mm/ramslice/tests"
+
+
+@vm(kernel=["plain", "debug"], mem="1G",
+    append="kunit.enable=1 kunit.filter_glob=ramslice*")
+def test_every_kunit_suite_passes():
+    dev.debugfs()
+    results = {path.parent.name: path.read_text()
+               for path in dev.DEBUGFS.glob("kunit/ramslice*/results")}
+    print("\n".join(results.values()))
+    failed = [name for name, text in results.items()
+              if "not ok" in text or not text.rstrip().splitlines()[-1].startswith("ok ")]
+    assert not failed
+    assert len(results) >= len(list(SUITES.glob("*-kunit.c")))
