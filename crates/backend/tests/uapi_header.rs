@@ -1,4 +1,5 @@
-//! The C header and `uapi.rs` say the same: every constant, every field, in order.
+//! The C header, what was generated from it, and what is written by hand in `uapi.rs` agree: every constant,
+//! every field, in order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,9 +7,9 @@ use std::path::Path;
 use ramslice_backend::uapi;
 use ramslice_types::{PageClass, PageFlag, Reason, SliceState};
 
-/// What the header declares.
+/// What the header, or its translation, declares.
 #[derive(Default)]
-struct Header {
+struct Declarations {
     /// enum name → (constant, value), in order.
     enums: BTreeMap<String, Vec<(String, u64)>>,
     /// struct name → (C type with `[N]` for arrays, field), in order.
@@ -28,21 +29,21 @@ fn strip_comments(text: &str) -> String {
     out + rest
 }
 
-/// The declarations `keyword NAME { body };` of a header without comments.
+/// The declarations `keyword NAME { body }` of a text without comments.
 fn bodies<'a>(text: &'a str, keyword: &str) -> Vec<(&'a str, &'a str)> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices(&format!("\n{keyword} ")) {
         let declaration = &text[at + keyword.len() + 2..];
         let (name, rest) = declaration.split_once('{').expect("a body");
-        let (body, _) = rest.split_once("};").expect("the body ends");
+        let (body, _) = rest.split_once("\n}").expect("the body ends");
         found.push((name.trim(), body));
     }
     found
 }
 
-fn parse(text: &str) -> Header {
+fn parse(text: &str) -> Declarations {
     let text = strip_comments(text);
-    let mut header = Header::default();
+    let mut header = Declarations::default();
     for (name, body) in bodies(&text, "enum") {
         let mut next = 0;
         let mut constants = Vec::new();
@@ -77,7 +78,7 @@ fn parse(text: &str) -> Header {
     header
 }
 
-fn header() -> Header {
+fn header() -> Declarations {
     let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
         .join("../../kernel/files/include/uapi/linux/ramslice.h");
     parse(
@@ -112,98 +113,126 @@ fn evaluate(text: &str) -> u64 {
     .unwrap_or_else(|_| panic!("`{text}` is not a value this test understands"))
 }
 
-/// How a C type is written in `uapi.rs`.
-fn rust_type(ctype: &str) -> String {
-    let (element, length) = match ctype.split_once('[') {
-        Some((element, length)) => (element, Some(length.trim_end_matches(']'))),
-        None => (ctype, None),
+/// A type of C or of the generated file: `(size in bytes, signed)` of its elements, and their number.
+fn layout(text: &str, constants: &BTreeMap<String, u64>) -> ((u64, bool), u64) {
+    let text = text.trim_matches(['[', ']']);
+    let (element, length) = match text.split_once(['[', ';']) {
+        Some((element, length)) => {
+            let length = length.trim().trim_end_matches("usize");
+            let known = constants.get(length).copied();
+            (element, known.unwrap_or_else(|| length.parse().expect("a length")))
+        }
+        None => (text, 1),
     };
-    let element = match element {
-        "__u8" | "char" => "u8",
-        "__u16" => "u16",
-        "__s16" => "i16",
-        "__u32" => "u32",
-        "__s32" => "i32",
-        "__u64" => "u64",
-        other => panic!("C type `{other}` has no Rust type in this test"),
+    let kind = match element {
+        "__u8" => (1, false),
+        "char" | "core::ffi::c_char" => (1, true),
+        "__u16" => (2, false),
+        "__s16" => (2, true),
+        "__u32" => (4, false),
+        "__s32" => (4, true),
+        "__u64" => (8, false),
+        other => panic!("this test does not know the type `{other}`"),
     };
-    length.map_or_else(|| element.to_owned(), |length| format!("[{element}; {length}]"))
+    (kind, length)
 }
 
-fn owned(list: &[(&str, u64)]) -> Vec<(String, u64)> {
-    list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+/// What `uapi_bindings.rs` declares; constants without an enum are its defines.
+fn generated() -> Declarations {
+    let text = include_str!("../src/patched/uapi_bindings.rs");
+    let mut found = Declarations::default();
+    for line in text.lines().filter_map(|line| line.strip_prefix("pub const ")) {
+        let (name, rest) = line.split_once(": ").expect("a type");
+        let (kind, value) = rest.trim_end_matches(';').split_once(" = ").expect("a value");
+        if kind.starts_with("ramslice_") {
+            let value = value.parse().expect("a number");
+            found.enums.entry(kind.to_owned()).or_default().push((name.to_owned(), value));
+        } else {
+            found.defines.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    for (name, body) in bodies(text, "pub struct") {
+        let fields = body.split(',').map(str::trim).filter(|field| !field.is_empty());
+        let fields = fields.map(|field| {
+            let field = field.strip_prefix("pub ").expect("a public field");
+            let (name, kind) = field.split_once(": ").expect("name and type");
+            (kind.to_owned(), name.to_owned())
+        });
+        found.structs.insert(name.to_owned(), fields.collect());
+    }
+    found
+}
+
+/// The constants of all enums.
+fn constants(declarations: &Declarations) -> BTreeMap<String, u64> {
+    declarations.enums.values().flatten().cloned().collect()
 }
 
 #[test]
 fn every_enum_agrees_with_the_header() {
-    let ours = BTreeMap::from([
-        ("ramslice_state".to_owned(), owned(uapi::STATES)),
-        ("ramslice_reason".to_owned(), owned(uapi::REASONS)),
-        ("ramslice_counter".to_owned(), owned(uapi::COUNTERS)),
-        ("ramslice_op".to_owned(), owned(uapi::OPS)),
-        ("ramslice_page_class".to_owned(), owned(uapi::PAGE_CLASSES)),
-    ]);
-    assert_eq!(header().enums, ours);
+    let header = header();
+    assert_eq!(header.enums.len(), 5);
+    assert_eq!(header.enums, generated().enums);
 }
 
 #[test]
 fn every_struct_agrees_with_the_header() {
-    let ours: BTreeMap<String, Vec<(String, String)>> = uapi::STRUCTS
-        .iter()
-        .map(|(name, _, fields)| {
-            let fields =
-                fields.iter().map(|f| (f.rust_type.to_owned(), f.name.to_owned())).collect();
-            ((*name).to_owned(), fields)
-        })
-        .collect();
-    let theirs: BTreeMap<String, Vec<(String, String)>> = header()
-        .structs
-        .into_iter()
-        .map(|(name, fields)| {
-            let fields = fields.into_iter().map(|(ctype, field)| (rust_type(&ctype), field));
-            (name, fields.collect())
-        })
-        .collect();
-    assert_eq!(theirs, ours);
+    let laid_out = |declarations: Declarations| {
+        let constants = constants(&declarations);
+        let fields = |fields: Vec<(String, String)>| {
+            let fields = fields.into_iter().map(|(kind, name)| (layout(&kind, &constants), name));
+            fields.collect::<Vec<_>>()
+        };
+        let structs = declarations.structs.into_iter();
+        structs.map(|(name, list)| (name, fields(list))).collect::<BTreeMap<_, _>>()
+    };
+    let theirs = laid_out(header());
+    assert_eq!(theirs.len(), 7);
+    assert_eq!(theirs, laid_out(generated()));
 }
 
 #[test]
 fn no_struct_has_padding_that_another_compiler_could_place_elsewhere() {
-    for (name, size, fields) in uapi::STRUCTS {
+    let sizes = BTreeMap::from([
+        ("ramslice_info", size_of::<uapi::ramslice_info>()),
+        ("ramslice_zone_info", size_of::<uapi::ramslice_zone_info>()),
+        ("ramslice_slice_info", size_of::<uapi::ramslice_slice_info>()),
+        ("ramslice_snapshot", size_of::<uapi::ramslice_snapshot>()),
+        ("ramslice_request", size_of::<uapi::ramslice_request>()),
+        ("ramslice_page_run", size_of::<uapi::ramslice_page_run>()),
+        ("ramslice_pages", size_of::<uapi::ramslice_pages>()),
+    ]);
+    for (name, fields) in header().structs {
         let mut end = 0;
-        for field in *fields {
-            assert_eq!(field.offset, end, "{name}.{} follows a gap", field.name);
-            end += match field.rust_type {
-                "u8" => 1,
-                "u16" | "i16" => 2,
-                "u32" | "i32" => 4,
-                "u64" => 8,
-                "[u8; 16]" => 16,
-                "[u8; 32]" => 32,
-                "[u32; RAMSLICE_NR_COUNTERS]" => 4 * uapi::RAMSLICE_NR_COUNTERS,
-                other => panic!("{other} has no size in this test"),
-            };
+        for (kind, field) in fields {
+            let ((bytes, _), length) = layout(&kind, &constants(&header()));
+            assert_eq!(end % bytes, 0, "{name}.{field} follows a gap");
+            end += bytes * length;
         }
-        assert_eq!(*size, end, "{name} ends with padding");
+        assert_eq!(sizes[name.as_str()] as u64, end, "{name} ends with padding");
     }
 }
 
 #[test]
 fn every_define_agrees_with_the_header() {
-    let ours: BTreeMap<String, u64> = [
-        uapi::SLICE_FLAGS,
-        uapi::REQUEST_FLAGS,
-        uapi::RUN_FLAGS,
-        uapi::LIMITS,
-        uapi::WILDCARDS,
-        uapi::IOCTLS,
-    ]
-    .iter()
-    .flat_map(|list| owned(list))
-    .collect();
-    let theirs: BTreeMap<String, u64> =
-        header().defines.iter().map(|(name, text)| (name.clone(), evaluate(text))).collect();
-    assert_eq!(theirs, ours);
+    let by_hand = [
+        ("RAMSLICE_UNLIMITED", uapi::RAMSLICE_UNLIMITED),
+        ("RAMSLICE_ALL_SLICES", uapi::RAMSLICE_ALL_SLICES.into()),
+        ("RAMSLICE_IOC_INFO", uapi::RAMSLICE_IOC_INFO.into()),
+        ("RAMSLICE_IOC_ZONE", uapi::RAMSLICE_IOC_ZONE.into()),
+        ("RAMSLICE_IOC_SNAPSHOT", uapi::RAMSLICE_IOC_SNAPSHOT.into()),
+        ("RAMSLICE_IOC_REQUEST", uapi::RAMSLICE_IOC_REQUEST.into()),
+        ("RAMSLICE_IOC_PAGES", uapi::RAMSLICE_IOC_PAGES.into()),
+    ];
+    let values = |declarations: Declarations| {
+        let defines = declarations.defines.into_iter();
+        defines.map(|(name, text)| (name, evaluate(&text))).collect::<BTreeMap<_, _>>()
+    };
+    let mut ours = values(generated());
+    for (name, value) in by_hand {
+        assert_eq!(ours.insert(name.to_owned(), value), None, "{name} is generated, too");
+    }
+    assert_eq!(values(header()), ours);
 }
 
 #[test]
@@ -232,13 +261,18 @@ fn every_state_of_the_header_has_its_name() {
 #[test]
 fn classes_and_flags_of_pages_have_the_headers_numbers() {
     let lower = |name: &str, prefix| name.strip_prefix(prefix).unwrap().to_ascii_lowercase();
-    assert_eq!(uapi::RUN_FLAGS.len(), PageFlag::ALL.len());
-    for (bit, (name, value)) in uapi::RUN_FLAGS.iter().enumerate() {
-        assert_eq!(*value, 1 << bit);
+    let header = header();
+    let flags = header.defines.iter().filter(|(name, _)| name.starts_with("RAMSLICE_RUN_"));
+    let mut flags: Vec<_> = flags.map(|(name, text)| (evaluate(text), name)).collect();
+    flags.sort();
+    assert_eq!(flags.len(), PageFlag::ALL.len());
+    for (bit, (value, name)) in flags.into_iter().enumerate() {
+        assert_eq!(value, 1 << bit);
         let ours = serde_json::to_string(&PageFlag::ALL[bit]).unwrap().replace(['"', '-'], "");
         assert_eq!(lower(name, "RAMSLICE_RUN_"), ours);
     }
-    assert_eq!(uapi::PAGE_CLASSES.len(), PageClass::ALL.len() + 1, "all but NR_PAGE_CLASSES");
+    let classes = &header.enums["ramslice_page_class"];
+    assert_eq!(classes.len(), PageClass::ALL.len() + 1, "all but NR_PAGE_CLASSES");
     let named = [
         ("FREE", PageClass::Free),
         ("ANON", PageClass::Anonymous),
@@ -249,7 +283,7 @@ fn classes_and_flags_of_pages_have_the_headers_numbers() {
     ];
     for (name, class) in named {
         let name = format!("RAMSLICE_PAGE_{name}");
-        let (_, value) = uapi::PAGE_CLASSES.iter().find(|(known, _)| *known == name).unwrap();
+        let (_, value) = classes.iter().find(|(known, _)| *known == name).unwrap();
         assert_eq!(PageClass::from_raw(u8::try_from(*value).unwrap()), class);
     }
 }

@@ -305,7 +305,9 @@ fn meminfo_text(available_kib: u64) -> String {
         "VmallocChunk",
     ];
     let mut text = format!("MemAvailable: {available_kib} kB\n");
-    others.iter().for_each(|name| text += &format!("{name}: 0 kB\n"));
+    for name in others {
+        text += &format!("{name}: 0 kB\n");
+    }
     text
 }
 

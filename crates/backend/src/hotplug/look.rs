@@ -342,7 +342,7 @@ impl Look {
     ) -> Result<Sum, Error> {
         let mut sum = Sum::default();
         walk(system, self.first_pfn(number), self.block_pages().0, movable, &mut |_, page| {
-            sum.add(page)
+            sum.add(page);
         })?;
         Ok(sum)
     }

@@ -65,8 +65,8 @@ impl PatchedBackend {
         Ok(backend)
     }
 
-    fn raw_info(&self) -> Result<uapi::Info, Error> {
-        let mut raw = uapi::Info::default();
+    fn raw_info(&self) -> Result<uapi::ramslice_info, Error> {
+        let mut raw = uapi::ramslice_info::default();
         self.device.info(&mut raw).map_err(|source| self.device_error("INFO", source))?;
         debug!(?raw, "INFO");
         Ok(raw)
@@ -75,7 +75,8 @@ impl PatchedBackend {
     fn read_zones(&self) -> Result<Vec<Zone>, Error> {
         (0..self.raw_info()?.nr_zones)
             .map(|index| {
-                let mut raw = uapi::ZoneInfo { index, ..uapi::ZoneInfo::default() };
+                let mut raw =
+                    uapi::ramslice_zone_info { index, ..uapi::ramslice_zone_info::default() };
                 self.device.zone(&mut raw).map_err(|source| self.device_error("ZONE", source))?;
                 debug!(?raw, "ZONE");
                 Ok(convert::zone(&raw))
@@ -86,7 +87,7 @@ impl PatchedBackend {
     fn read_snapshot(&self) -> Result<Snapshot, Error> {
         let mut nr = self.raw_info()?.nr_slices;
         for _ in 0..SNAPSHOT_TRIES {
-            let mut rows = vec![uapi::SliceInfo::default(); nr as usize];
+            let mut rows = vec![uapi::ramslice_slice_info::default(); nr as usize];
             let (result, head) = self.device.snapshot(&mut rows);
             debug!(?head, ok = result.is_ok(), "SNAPSHOT");
             match result {

@@ -14,9 +14,9 @@ struct Fake {
     abi_version: u32,
     /// What INFO says; the rows may be more by the time of a snapshot.
     nr_slices: u32,
-    rows: Vec<uapi::SliceInfo>,
+    rows: Vec<uapi::ramslice_slice_info>,
     snapshots: Mutex<u32>,
-    requests: Mutex<Vec<uapi::Request>>,
+    requests: Mutex<Vec<uapi::ramslice_request>>,
     request_error: Option<Errno>,
     /// Runs of two pages that PAGES tells of any slice.
     page_runs: u32,
@@ -24,24 +24,34 @@ struct Fake {
 }
 
 impl Device for std::sync::Arc<Fake> {
-    fn info(&self, arg: &mut uapi::Info) -> io::Result<()> {
+    fn info(&self, arg: &mut uapi::ramslice_info) -> io::Result<()> {
         arg.abi_version = self.abi_version;
         arg.page_bytes = 4096;
         arg.pageblock_bytes = 2 << 20;
         arg.nr_slices = self.nr_slices;
-        arg.power_driver[..4].copy_from_slice(b"none");
+        for (char, byte) in arg.power_driver.iter_mut().zip(b"none") {
+            *char = std::ffi::c_char::from_ne_bytes([*byte]);
+        }
         Ok(())
     }
 
-    fn zone(&self, arg: &mut uapi::ZoneInfo) -> io::Result<()> {
+    fn zone(&self, arg: &mut uapi::ramslice_zone_info) -> io::Result<()> {
         arg.nr_slices = arg.index;
         Ok(())
     }
 
-    fn snapshot(&self, rows: &mut [uapi::SliceInfo]) -> (io::Result<()>, uapi::Snapshot) {
+    fn snapshot(
+        &self,
+        rows: &mut [uapi::ramslice_slice_info],
+    ) -> (io::Result<()>, uapi::ramslice_snapshot) {
         *self.snapshots.lock().unwrap() += 1;
         let nr = u32::try_from(self.rows.len()).unwrap();
-        let head = uapi::Snapshot { nr, event_seq: 7, time_ns: 1_500, ..uapi::Snapshot::default() };
+        let head = uapi::ramslice_snapshot {
+            nr,
+            event_seq: 7,
+            time_ns: 1_500,
+            ..uapi::ramslice_snapshot::default()
+        };
         if rows.len() < self.rows.len() {
             return (Err(Errno::NOSPC.into()), head);
         }
@@ -53,8 +63,8 @@ impl Device for std::sync::Arc<Fake> {
         &self,
         id: u32,
         first: u32,
-        runs: &mut [uapi::PageRun],
-    ) -> io::Result<uapi::PagesHead> {
+        runs: &mut [uapi::ramslice_page_run],
+    ) -> io::Result<uapi::ramslice_pages> {
         if let Some(errno) = self.pages_error {
             return Err(errno.into());
         }
@@ -62,21 +72,26 @@ impl Device for std::sync::Arc<Fake> {
         let nr = (self.page_runs - first / 2).min(1000);
         for (run, at) in runs.iter_mut().zip(0..nr) {
             let pfn = u64::from(id * 10_000 + first + 2 * at);
-            *run = uapi::PageRun { pfn, nr_pages: 2, nr_maps: at, ..uapi::PageRun::default() };
+            *run = uapi::ramslice_page_run {
+                pfn,
+                nr_pages: 2,
+                nr_maps: at,
+                ..uapi::ramslice_page_run::default()
+            };
         }
         let reason = uapi::RAMSLICE_REASON_SLAB;
         let nr_pages = 2 * self.page_runs;
-        Ok(uapi::PagesHead {
+        Ok(uapi::ramslice_pages {
             id,
             nr,
             first: first + 2 * nr,
             nr_pages,
             reason,
-            ..uapi::PagesHead::default()
+            ..uapi::ramslice_pages::default()
         })
     }
 
-    fn request(&self, arg: &mut uapi::Request) -> io::Result<()> {
+    fn request(&self, arg: &mut uapi::ramslice_request) -> io::Result<()> {
         self.requests.lock().unwrap().push(*arg);
         match self.request_error {
             Some(errno) => Err(errno.into()),
@@ -106,8 +121,8 @@ fn with_fake(fake: Fake) -> (TempDir, std::sync::Arc<Fake>, Result<PatchedBacken
     (dir, fake, backend)
 }
 
-fn row(id: u32, state: u8) -> uapi::SliceInfo {
-    uapi::SliceInfo { id, state, ..uapi::SliceInfo::default() }
+fn row(id: u32, state: u8) -> uapi::ramslice_slice_info {
+    uapi::ramslice_slice_info { id, state, ..uapi::ramslice_slice_info::default() }
 }
 
 #[test]
@@ -227,7 +242,7 @@ fn a_request_reaches_the_kernel_with_its_limits_and_brings_the_outcome_back() {
     let flags = CacheChoice::ALL
         .map(|cache| convert::request(&Request { cache, ..Request::default() }).flags);
     assert_eq!(flags, [0, uapi::RAMSLICE_REQ_KEEP_CACHE, uapi::RAMSLICE_REQ_AUTO_CACHE]);
-    let idle = uapi::Request { last_id: u32::MAX, ..uapi::Request::default() };
+    let idle = uapi::ramslice_request { last_id: u32::MAX, ..uapi::ramslice_request::default() };
     assert_eq!(convert::outcome(&idle).last_slice, None);
 }
 

@@ -28,7 +28,7 @@ impl From<io::Error> for Failed {
 
 /// Reads all runs of a slice.
 pub(crate) fn read(device: &dyn Device, slice: SliceId) -> Result<Contents, Failed> {
-    let mut buffer = vec![uapi::PageRun::default(); RUNS];
+    let mut buffer = vec![uapi::ramslice_page_run::default(); RUNS];
     let mut runs = Vec::new();
     let mut first = 0;
     let head = loop {

@@ -1,5 +1,6 @@
 //! Between the kernel's structures and the types that everybody else uses.
 
+use std::ffi::c_char;
 use std::time::Duration;
 
 use ramslice_types as types;
@@ -12,12 +13,14 @@ use crate::error::Error;
 use crate::patched::uapi;
 
 /// A name that the kernel padded with NULs.
-fn text(bytes: &[u8]) -> String {
+fn text(chars: &[c_char]) -> String {
+    // Whether char has a sign depends on the architecture.
+    let bytes: Vec<u8> = chars.iter().map(|&char| char.to_ne_bytes()[0]).collect();
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-pub(crate) fn info(raw: &uapi::Info, clock_khz: Option<u64>) -> types::Info {
+pub(crate) fn info(raw: &uapi::ramslice_info, clock_khz: Option<u64>) -> types::Info {
     types::Info {
         abi_version: raw.abi_version,
         page_bytes: Bytes(raw.page_bytes.into()),
@@ -37,7 +40,7 @@ pub(crate) fn info(raw: &uapi::Info, clock_khz: Option<u64>) -> types::Info {
     }
 }
 
-pub(crate) fn zone(raw: &uapi::ZoneInfo) -> types::Zone {
+pub(crate) fn zone(raw: &uapi::ramslice_zone_info) -> types::Zone {
     types::Zone {
         index: ZoneIndex(raw.index),
         node: NodeId(raw.node),
@@ -57,12 +60,12 @@ pub(crate) fn zone(raw: &uapi::ZoneInfo) -> types::Zone {
     }
 }
 
-pub(crate) fn slice(raw: &uapi::SliceInfo) -> Result<types::Slice, Error> {
+pub(crate) fn slice(raw: &uapi::ramslice_slice_info) -> Result<types::Slice, Error> {
     let id = SliceId(raw.id);
     let state = SliceState::from_raw(raw.state)
         .ok_or(Error::UnknownState { slice: id, state: raw.state })?;
-    let has = |flag: u16| raw.flags & flag != 0;
-    let counter = |index: usize| Pages(raw.counters[index].into());
+    let has = |flag: u32| u32::from(raw.flags) & flag != 0;
+    let counter = |index: uapi::ramslice_counter| Pages(raw.counters[index as usize].into());
     Ok(types::Slice {
         id,
         state,
@@ -91,7 +94,7 @@ pub(crate) fn slice(raw: &uapi::SliceInfo) -> Result<types::Slice, Error> {
     })
 }
 
-pub(crate) fn run(raw: &uapi::PageRun) -> types::PageRun {
+pub(crate) fn run(raw: &uapi::ramslice_page_run) -> types::PageRun {
     let class = PageClass::from_raw(raw.page_class);
     let device = DeviceNumber { major: raw.dev_major, minor: raw.dev_minor };
     let cached = matches!(class, PageClass::File | PageClass::Shmem);
@@ -111,7 +114,7 @@ pub(crate) fn run(raw: &uapi::PageRun) -> types::PageRun {
     }
 }
 
-pub(crate) fn request(request: &types::Request) -> uapi::Request {
+pub(crate) fn request(request: &types::Request) -> uapi::ramslice_request {
     let (op, id) = match request.op {
         Op::Offline(id) => (uapi::RAMSLICE_OP_OFFLINE, id.0),
         Op::Online(id) => (uapi::RAMSLICE_OP_ONLINE, id.0),
@@ -120,8 +123,8 @@ pub(crate) fn request(request: &types::Request) -> uapi::Request {
         Op::OnlineAll => (uapi::RAMSLICE_OP_ONLINE_ALL, 0),
     };
     let flag = |on: bool, flag: u32| if on { flag } else { 0 };
-    uapi::Request {
-        size: uapi::Request::SIZE,
+    uapi::ramslice_request {
+        size: uapi::struct_size::<uapi::ramslice_request>(),
         op,
         flags: flag(request.per_slice, uapi::RAMSLICE_REQ_PER_SLICE)
             | flag(request.cache == CacheChoice::Keep, uapi::RAMSLICE_REQ_KEEP_CACHE)
@@ -140,11 +143,11 @@ pub(crate) fn request(request: &types::Request) -> uapi::Request {
         deadline_ms: request
             .deadline
             .map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)),
-        ..uapi::Request::default()
+        ..uapi::ramslice_request::default()
     }
 }
 
-pub(crate) fn outcome(raw: &uapi::Request) -> types::Outcome {
+pub(crate) fn outcome(raw: &uapi::ramslice_request) -> types::Outcome {
     types::Outcome {
         status_errno: raw.status,
         reason: Reason::from_raw(raw.reason),

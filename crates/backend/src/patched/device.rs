@@ -12,27 +12,37 @@ use crate::sys::ioctl;
 
 /// The calls that `/dev/ramslice` answers.
 pub(crate) trait Device: Send + Sync {
-    fn info(&self, arg: &mut uapi::Info) -> io::Result<()>;
-    fn zone(&self, arg: &mut uapi::ZoneInfo) -> io::Result<()>;
-    fn snapshot(&self, rows: &mut [uapi::SliceInfo]) -> (io::Result<()>, uapi::Snapshot);
+    fn info(&self, arg: &mut uapi::ramslice_info) -> io::Result<()>;
+    fn zone(&self, arg: &mut uapi::ramslice_zone_info) -> io::Result<()>;
+    fn snapshot(
+        &self,
+        rows: &mut [uapi::ramslice_slice_info],
+    ) -> (io::Result<()>, uapi::ramslice_snapshot);
     /// Runs of slice `id` from its page frame `first` on.
-    fn pages(&self, id: u32, first: u32, runs: &mut [uapi::PageRun])
-    -> io::Result<uapi::PagesHead>;
-    fn request(&self, arg: &mut uapi::Request) -> io::Result<()>;
+    fn pages(
+        &self,
+        id: u32,
+        first: u32,
+        runs: &mut [uapi::ramslice_page_run],
+    ) -> io::Result<uapi::ramslice_pages>;
+    fn request(&self, arg: &mut uapi::ramslice_request) -> io::Result<()>;
     /// Whether a slice changed within `timeout`; clears the event and returns the count.
     fn wait(&self, timeout: Duration) -> io::Result<Option<u64>>;
 }
 
 impl Device for File {
-    fn info(&self, arg: &mut uapi::Info) -> io::Result<()> {
+    fn info(&self, arg: &mut uapi::ramslice_info) -> io::Result<()> {
         ioctl::info(self, arg)
     }
 
-    fn zone(&self, arg: &mut uapi::ZoneInfo) -> io::Result<()> {
+    fn zone(&self, arg: &mut uapi::ramslice_zone_info) -> io::Result<()> {
         ioctl::zone(self, arg)
     }
 
-    fn snapshot(&self, rows: &mut [uapi::SliceInfo]) -> (io::Result<()>, uapi::Snapshot) {
+    fn snapshot(
+        &self,
+        rows: &mut [uapi::ramslice_slice_info],
+    ) -> (io::Result<()>, uapi::ramslice_snapshot) {
         ioctl::snapshot(self, rows)
     }
 
@@ -40,12 +50,12 @@ impl Device for File {
         &self,
         id: u32,
         first: u32,
-        runs: &mut [uapi::PageRun],
-    ) -> io::Result<uapi::PagesHead> {
+        runs: &mut [uapi::ramslice_page_run],
+    ) -> io::Result<uapi::ramslice_pages> {
         ioctl::pages(self, (id, first), runs)
     }
 
-    fn request(&self, arg: &mut uapi::Request) -> io::Result<()> {
+    fn request(&self, arg: &mut uapi::ramslice_request) -> io::Result<()> {
         ioctl::request(self, arg)
     }
 

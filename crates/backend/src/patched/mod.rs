@@ -5,6 +5,7 @@ mod contents;
 mod convert;
 mod device;
 pub mod uapi;
+mod uapi_bindings;
 mod work;
 
 pub use backend::PatchedBackend;

@@ -7,22 +7,24 @@ use rustix::ioctl::{Updater, ioctl, opcode};
 
 use crate::patched::uapi;
 
-/// Numbers without a size, as `_IO()` makes them: the size is in the structure.
-const INFO: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_INFO);
-const ZONE: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_ZONE);
-const SNAPSHOT: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_SNAPSHOT);
-const REQUEST: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_REQUEST);
-const PAGES: u32 = opcode::none(uapi::RAMSLICE_IOC_MAGIC, uapi::RAMSLICE_IOC_PAGES);
+const MAGIC: u8 = uapi::RAMSLICE_IOC_MAGIC as u8;
 
-pub(crate) fn info(fd: impl AsFd, arg: &mut uapi::Info) -> io::Result<()> {
-    arg.size = uapi::Info::SIZE;
+/// Numbers without a size, as `_IO()` makes them: the size is in the structure.
+const INFO: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_INFO);
+const ZONE: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_ZONE);
+const SNAPSHOT: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_SNAPSHOT);
+const REQUEST: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_REQUEST);
+const PAGES: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_PAGES);
+
+pub(crate) fn info(fd: impl AsFd, arg: &mut uapi::ramslice_info) -> io::Result<()> {
+    arg.size = uapi::struct_size::<uapi::ramslice_info>();
     // SAFETY: INFO reads and writes at most `size` bytes, which is all of `arg`; every bit
     // pattern is a valid `Info`.
     unsafe { ioctl(fd, Updater::<INFO, _>::new(arg)) }.map_err(Into::into)
 }
 
-pub(crate) fn zone(fd: impl AsFd, arg: &mut uapi::ZoneInfo) -> io::Result<()> {
-    arg.size = uapi::ZoneInfo::SIZE;
+pub(crate) fn zone(fd: impl AsFd, arg: &mut uapi::ramslice_zone_info) -> io::Result<()> {
+    arg.size = uapi::struct_size::<uapi::ramslice_zone_info>();
     // SAFETY: ZONE reads and writes at most `size` bytes, which is all of `arg`; every bit
     // pattern is a valid `ZoneInfo`.
     unsafe { ioctl(fd, Updater::<ZONE, _>::new(arg)) }.map_err(Into::into)
@@ -31,14 +33,14 @@ pub(crate) fn zone(fd: impl AsFd, arg: &mut uapi::ZoneInfo) -> io::Result<()> {
 /// Fills `rows`; the head comes back in any case, for its `nr` after `ENOSPC`.
 pub(crate) fn snapshot(
     fd: impl AsFd,
-    rows: &mut [uapi::SliceInfo],
-) -> (io::Result<()>, uapi::Snapshot) {
-    let mut arg = uapi::Snapshot {
-        size: uapi::Snapshot::SIZE,
-        entry_size: uapi::SliceInfo::SIZE,
+    rows: &mut [uapi::ramslice_slice_info],
+) -> (io::Result<()>, uapi::ramslice_snapshot) {
+    let mut arg = uapi::ramslice_snapshot {
+        size: uapi::struct_size::<uapi::ramslice_snapshot>(),
+        entry_size: uapi::struct_size::<uapi::ramslice_slice_info>(),
         nr: u32::try_from(rows.len()).unwrap_or(u32::MAX),
         slices: rows.as_mut_ptr().expose_provenance() as u64,
-        ..uapi::Snapshot::default()
+        ..uapi::ramslice_snapshot::default()
     };
     // SAFETY: SNAPSHOT reads and writes at most `size` bytes of `arg`, and at most `nr` rows
     // of `entry_size` bytes at `slices`, which is no more than `rows`, borrowed for as long;
@@ -47,8 +49,8 @@ pub(crate) fn snapshot(
     (result, arg)
 }
 
-pub(crate) fn request(fd: impl AsFd, arg: &mut uapi::Request) -> io::Result<()> {
-    arg.size = uapi::Request::SIZE;
+pub(crate) fn request(fd: impl AsFd, arg: &mut uapi::ramslice_request) -> io::Result<()> {
+    arg.size = uapi::struct_size::<uapi::ramslice_request>();
     // SAFETY: REQUEST reads and writes at most `size` bytes, which is all of `arg`; every bit
     // pattern is a valid `Request`. That it moves memory about is not visible to this process.
     unsafe { ioctl(fd, Updater::<REQUEST, _>::new(arg)) }.map_err(Into::into)
@@ -58,16 +60,16 @@ pub(crate) fn request(fd: impl AsFd, arg: &mut uapi::Request) -> io::Result<()> 
 pub(crate) fn pages(
     fd: impl AsFd,
     (id, first): (u32, u32),
-    runs: &mut [uapi::PageRun],
-) -> io::Result<uapi::PagesHead> {
-    let mut arg = uapi::PagesHead {
-        size: uapi::PagesHead::SIZE,
+    runs: &mut [uapi::ramslice_page_run],
+) -> io::Result<uapi::ramslice_pages> {
+    let mut arg = uapi::ramslice_pages {
+        size: uapi::struct_size::<uapi::ramslice_pages>(),
         id,
-        entry_size: uapi::PageRun::SIZE,
+        entry_size: uapi::struct_size::<uapi::ramslice_page_run>(),
         nr: u32::try_from(runs.len()).unwrap_or(u32::MAX),
         runs: runs.as_mut_ptr().expose_provenance() as u64,
         first,
-        ..uapi::PagesHead::default()
+        ..uapi::ramslice_pages::default()
     };
     // SAFETY: PAGES reads and writes at most `size` bytes of `arg`, and at most `nr` runs of
     // `entry_size` bytes at `runs`, which is no more than `runs`, borrowed for as long; every
@@ -91,10 +93,13 @@ mod tests {
     #[test]
     fn another_file_refuses_the_ioctls() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        let error = info(&file, &mut uapi::Info::default()).unwrap_err();
+        let error = info(&file, &mut uapi::ramslice_info::default()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
-        let (result, head) = snapshot(&file, &mut [uapi::SliceInfo::default(); 3]);
+        let (result, head) = snapshot(&file, &mut [uapi::ramslice_slice_info::default(); 3]);
         assert!(result.is_err());
-        assert_eq!((head.nr, head.entry_size), (3, uapi::SliceInfo::SIZE));
+        assert_eq!(
+            (head.nr, head.entry_size),
+            (3, uapi::struct_size::<uapi::ramslice_slice_info>())
+        );
     }
 }
