@@ -11,14 +11,14 @@ use thiserror::Error;
 
 /// What a file was opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum FileAccess {
     /// Looking.
     Read,
     /// Changing.
     Write,
 }
 
-impl fmt::Display for Access {
+impl fmt::Display for FileAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Read => "reading",
@@ -29,7 +29,7 @@ impl fmt::Display for Access {
 
 /// A failure to talk to the kernel.
 #[derive(Debug, Error)]
-pub enum Error {
+pub enum KernelError {
     /// Neither the device nor the sysfs directory exists.
     #[error(
         "this kernel has no ramslice ({device} and {sysfs} are missing): boot one built with the \
@@ -68,7 +68,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What it was opened for.
-        access: Access,
+        access: FileAccess,
         /// Which group helps, or how to make one.
         hint: String,
     },
@@ -136,7 +136,7 @@ pub enum Error {
         tries: u32,
     },
     /// A state that the interface does not have.
-    #[error("the kernel says that {slice} is in state {state}, which these tools do not know: update them", slice = Named(*.slice))]
+    #[error("the kernel says that {slice} is in state {state}, which these tools do not know: update them", slice = SliceName(*.slice))]
     UnknownState {
         /// The slice.
         slice: SliceId,
@@ -195,7 +195,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What was done.
-        access: Access,
+        access: FileAccess,
         /// What the kernel said.
         source: io::Error,
     },
@@ -245,9 +245,9 @@ pub enum Error {
     #[error("{patched}; nor can its memory blocks be switched: {stock}")]
     Neither {
         /// Why not the patched kernel's way.
-        patched: Box<Error>,
+        patched: Box<KernelError>,
         /// Why not memory hotplug.
-        stock: Box<Error>,
+        stock: Box<KernelError>,
     },
     /// The slice size is not a multiple of the memory block.
     #[error(
@@ -281,15 +281,15 @@ pub enum Error {
 }
 
 /// `slice 7`, for messages.
-struct Named(SliceId);
+struct SliceName(SliceId);
 
-impl fmt::Display for Named {
+impl fmt::Display for SliceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "slice {}", self.0)
     }
 }
 
-impl Error {
+impl KernelError {
     /// What kind of failure it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -322,8 +322,8 @@ impl Error {
     }
 }
 
-impl From<Error> for BackendError {
-    fn from(error: Error) -> Self {
+impl From<KernelError> for BackendError {
+    fn from(error: KernelError) -> Self {
         Self::new(error.kind(), error)
     }
 }

@@ -13,14 +13,14 @@ mod readers;
 mod replay;
 pub mod sys;
 
-pub use error::{Access, Error, ReplayError};
+pub use error::{FileAccess, KernelError, ReplayError};
 #[cfg(any(test, feature = "fake"))]
-pub use hotplug::Fake;
+pub use hotplug::FakeMachine;
 pub use hotplug::{
-    Guard, HotplugBackend, Loss, Margins, Pressure, Room, STALL_FLOORS, Size, WokenBy,
-    keeps_reserves,
+    GuardAction, HotplugBackend, HotplugGuard, PlaceMargins, STALL_FLOORS, SliceLoss, WokenBy,
+    ZoneRoom, ZoneSize, keeps_reserves,
 };
 pub use open_backend::{BackendKind, open_backend};
 pub use patched::{PatchedBackend, uapi};
-pub use readers::{Paths, PowerDomain, Processor, power_domains};
+pub use readers::{KernelPaths, PowerDomain, Processor, power_domains};
 pub use replay::ReplayBackend;

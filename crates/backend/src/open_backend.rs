@@ -5,10 +5,10 @@ use std::path::Path;
 use ramslice_types::{Backend, BackendError};
 use tracing::debug;
 
-use crate::error::Error;
+use crate::error::KernelError;
 use crate::hotplug::HotplugBackend;
 use crate::patched::PatchedBackend;
-use crate::readers::Paths;
+use crate::readers::KernelPaths;
 
 /// The kind of kernel that a backend drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,16 +28,16 @@ pub fn open_backend(
     kind: Option<BackendKind>,
 ) -> Result<Box<dyn Backend>, BackendError> {
     Ok(match kind {
-        Some(BackendKind::Patched) => Box::new(PatchedBackend::open_at(Paths::under(root))?),
+        Some(BackendKind::Patched) => Box::new(PatchedBackend::open_at(KernelPaths::under(root))?),
         Some(BackendKind::Stock) => Box::new(HotplugBackend::open_at(root)?),
-        None => match PatchedBackend::open_at(Paths::under(root)) {
+        None => match PatchedBackend::open_at(KernelPaths::under(root)) {
             Ok(backend) => Box::new(backend),
-            Err(patched @ Error::NotSupported { .. }) => {
+            Err(patched @ KernelError::NotSupported { .. }) => {
                 debug!(%patched, "trying memory hotplug");
                 match HotplugBackend::open_at(root) {
                     Ok(backend) => Box::new(backend),
                     Err(stock) => {
-                        return Err(Error::Neither {
+                        return Err(KernelError::Neither {
                             patched: Box::new(patched),
                             stock: Box::new(stock),
                         }

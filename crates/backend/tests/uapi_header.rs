@@ -9,7 +9,7 @@ use ramslice_types::{PageClass, PageFlag, Reason, SliceState};
 
 /// What the header, or its translation, declares.
 #[derive(Default)]
-struct Declarations {
+struct HeaderDeclarations {
     /// enum name → (constant, value), in order.
     enums: BTreeMap<String, Vec<(String, u64)>>,
     /// struct name → (C type with `[N]` for arrays, field), in order.
@@ -41,9 +41,9 @@ fn bodies<'a>(text: &'a str, keyword: &str) -> Vec<(&'a str, &'a str)> {
     found
 }
 
-fn parse(text: &str) -> Declarations {
+fn parse(text: &str) -> HeaderDeclarations {
     let text = strip_comments(text);
-    let mut header = Declarations::default();
+    let mut header = HeaderDeclarations::default();
     for (name, body) in bodies(&text, "enum") {
         let mut next = 0;
         let mut constants = Vec::new();
@@ -78,7 +78,7 @@ fn parse(text: &str) -> Declarations {
     header
 }
 
-fn header() -> Declarations {
+fn header() -> HeaderDeclarations {
     let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
         .join("../../kernel/files/include/uapi/linux/ramslice.h");
     parse(
@@ -138,9 +138,9 @@ fn layout(text: &str, constants: &BTreeMap<String, u64>) -> ((u64, bool), u64) {
 }
 
 /// What `uapi_bindings.rs` declares; constants without an enum are its defines.
-fn generated() -> Declarations {
+fn generated() -> HeaderDeclarations {
     let text = include_str!("../src/patched/uapi_bindings.rs");
-    let mut found = Declarations::default();
+    let mut found = HeaderDeclarations::default();
     for line in text.lines().filter_map(|line| line.strip_prefix("pub const ")) {
         let (name, rest) = line.split_once(": ").expect("a type");
         let (kind, value) = rest.trim_end_matches(';').split_once(" = ").expect("a value");
@@ -164,7 +164,7 @@ fn generated() -> Declarations {
 }
 
 /// The constants of all enums.
-fn constants(declarations: &Declarations) -> BTreeMap<String, u64> {
+fn constants(declarations: &HeaderDeclarations) -> BTreeMap<String, u64> {
     declarations.enums.values().flatten().cloned().collect()
 }
 
@@ -177,7 +177,7 @@ fn every_enum_agrees_with_the_header() {
 
 #[test]
 fn every_struct_agrees_with_the_header() {
-    let laid_out = |declarations: Declarations| {
+    let laid_out = |declarations: HeaderDeclarations| {
         let constants = constants(&declarations);
         let fields = |fields: Vec<(String, String)>| {
             let fields = fields.into_iter().map(|(kind, name)| (layout(&kind, &constants), name));
@@ -224,7 +224,7 @@ fn every_define_agrees_with_the_header() {
         ("RAMSLICE_IOC_REQUEST", uapi::RAMSLICE_IOC_REQUEST.into()),
         ("RAMSLICE_IOC_PAGES", uapi::RAMSLICE_IOC_PAGES.into()),
     ];
-    let values = |declarations: Declarations| {
+    let values = |declarations: HeaderDeclarations| {
         let defines = declarations.defines.into_iter();
         defines.map(|(name, text)| (name, evaluate(&text))).collect::<BTreeMap<_, _>>()
     };

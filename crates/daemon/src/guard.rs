@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ramslice_backend::{Guard, HotplugBackend, Pressure};
+use ramslice_backend::{GuardAction, HotplugBackend, HotplugGuard};
 use ramslice_types::{BackendError, Bytes, ErrorKind, Reason};
 use tracing::{info, warn};
 
@@ -49,7 +49,7 @@ impl Guarding {
     /// If the kernel does not tell how much is available.
     pub fn start(backend: Arc<HotplugBackend>, tell: UnixStream) -> Result<Self, BackendError> {
         // Once here, so that whoever starts it learns what is wrong.
-        let floor = Guard::new(&backend, None)?.floor();
+        let floor = HotplugGuard::new(&backend, None)?.floor();
         let shared = Arc::new(Shared::default());
         let thread = std::thread::Builder::new()
             .name("guard".to_owned())
@@ -94,14 +94,14 @@ impl Drop for Guarding {
 }
 
 fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
-    let mut guard = match Guard::new(backend, None) {
+    let mut guard = match HotplugGuard::new(backend, None) {
         Ok(guard) => guard,
         Err(error) => return warn!(%error, "memory cannot be watched"),
     };
     let (mut failed, mut errors) = (false, 0_u32);
     while !shared.end.load(Ordering::Relaxed) {
         let found = guard.watch(TICK);
-        if let Ok(Some(Pressure { outcome, .. })) = &found
+        if let Ok(Some(GuardAction { outcome, .. })) = &found
             && outcome.slices_failed > 0
         {
             shared.done().1.push((outcome.reason, outcome.slices_failed));

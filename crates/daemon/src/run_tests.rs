@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use ramslice_backend::Fake;
+use ramslice_backend::FakeMachine;
 use ramslice_types::{Backend, ErrorKind, Request};
 
 use super::*;
@@ -22,7 +22,7 @@ impl Clock for Ticks {
 /// A machine, and where a daemon keeps what it learned.
 struct Place {
     dir: tempfile::TempDir,
-    fake: Fake,
+    fake: FakeMachine,
     /// The machine cannot be opened.
     shut: Rc<Cell<bool>>,
     opened: Rc<Cell<u32>>,
@@ -31,7 +31,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let (shut, opened) = (Rc::default(), Rc::default());
-        Self { dir: tempfile::tempdir().unwrap(), fake: Fake::new(), shut, opened }
+        Self { dir: tempfile::tempdir().unwrap(), fake: FakeMachine::new(), shut, opened }
     }
 
     /// Runs a daemon in this boot; as if it was killed afterwards.
@@ -161,7 +161,7 @@ fn a_guard_that_sees_nothing_is_told_of_while_the_machine_cannot_be_seen() {
         // Memory is short, and the zones that slices would wake to cannot be read.
         let off = place.fake.off();
         for block in (0..32).filter(|block| !off.contains(block)) {
-            place.fake.holds(block, Fake::BLOCK_PAGES, 0);
+            place.fake.holds(block, FakeMachine::BLOCK_PAGES, 0);
         }
         let began = Instant::now();
         while daemon.guard.as_ref().is_some_and(Guarding::watches) {

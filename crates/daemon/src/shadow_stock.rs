@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use ramslice_backend::{Loss, Margins, Room, Size, keeps_reserves};
+use ramslice_backend::{PlaceMargins, SliceLoss, ZoneRoom, ZoneSize, keeps_reserves};
 use ramslice_types::{
     Bytes, Headroom, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, Zone,
 };
@@ -144,7 +144,7 @@ fn moves(slice: &Slice, frames: Pages) -> Pages {
 fn refuses(
     look: &Look,
     cached: &BTreeMap<ZoneKey, Pages>,
-    margins: &Margins,
+    margins: &PlaceMargins,
     headroom: &Headroom,
     slice: &Slice,
     moves: Pages,
@@ -155,8 +155,8 @@ fn refuses(
         return Some(Reason::NoRoom);
     }
     let cache = |zone| cached.get(&ZoneKey::of(zone)).copied().unwrap_or_default();
-    let rooms: Vec<Room> = look.zones.iter().map(|zone| room(zone, cache(zone))).collect();
-    let going = Loss {
+    let rooms: Vec<ZoneRoom> = look.zones.iter().map(|zone| room(zone, cache(zone))).collect();
+    let going = SliceLoss {
         node: slice.node,
         movable: look
             .zones
@@ -175,8 +175,8 @@ fn refuses(
 }
 
 /// The parts that keep a share.
-fn margins(look: &Look) -> Margins {
-    Margins::of(look.zones.iter().map(|zone| Size {
+fn margins(look: &Look) -> PlaceMargins {
+    PlaceMargins::of(look.zones.iter().map(|zone| ZoneSize {
         node: zone.node,
         movable: is_movable(zone),
         pages: zone.managed_pages,
@@ -189,8 +189,8 @@ fn is_movable(zone: &Zone) -> bool {
 }
 
 /// Without the high watermark, which the reserve is at least.
-fn room(zone: &Zone, cache: Pages) -> Room {
-    Room {
+fn room(zone: &Zone, cache: Pages) -> ZoneRoom {
+    ZoneRoom {
         node: zone.node,
         zone: zone.zone,
         movable: is_movable(zone),

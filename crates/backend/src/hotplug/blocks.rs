@@ -5,8 +5,8 @@ use std::io;
 
 use ramslice_types::{Bytes, NodeId};
 
-use super::system::System;
-use crate::error::Error;
+use super::system::SystemFiles;
+use crate::error::KernelError;
 
 /// The directory of blocks.
 pub(super) const MEMORY: &str = "sys/devices/system/memory";
@@ -25,7 +25,7 @@ pub(super) enum BlockState {
 
 /// One memory block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct MemoryBlock {
     /// Its state.
     pub(super) state: BlockState,
     /// Its zone while it is online, if all of it is in one.
@@ -37,22 +37,22 @@ pub(super) struct Block {
 }
 
 /// The size of a block.
-pub(super) fn block_bytes(system: &dyn System) -> Result<Bytes, Error> {
+pub(super) fn block_bytes(system: &dyn SystemFiles) -> Result<Bytes, KernelError> {
     let path = format!("{MEMORY}/block_size_bytes");
-    let no_hotplug = |_| Error::NoHotplug { path: system.path(MEMORY) };
+    let no_hotplug = |_| KernelError::NoHotplug { path: system.path(MEMORY) };
     let text = system.text(&path).map_err(no_hotplug)?;
     match u64::from_str_radix(&text, 16) {
         Ok(bytes) if bytes.is_power_of_two() => Ok(Bytes(bytes)),
-        _ => Err(Error::NotANumber { path: system.path(&path), text }),
+        _ => Err(KernelError::NotANumber { path: system.path(&path), text }),
     }
 }
 
 /// All blocks by their number, the physical address divided by the block's size.
-pub(super) fn read(system: &dyn System) -> Result<BTreeMap<u64, Block>, Error> {
+pub(super) fn read(system: &dyn SystemFiles) -> Result<BTreeMap<u64, MemoryBlock>, KernelError> {
     let nodes = nodes(system);
     let mut found = BTreeMap::new();
     let listed =
-        system.names(MEMORY).map_err(|_| Error::NoHotplug { path: system.path(MEMORY) })?;
+        system.names(MEMORY).map_err(|_| KernelError::NoHotplug { path: system.path(MEMORY) })?;
     for number in listed.iter().filter_map(|name| name.strip_prefix("memory")?.parse().ok()) {
         match block(system, number, nodes.get(&number).copied().unwrap_or(NodeId(0))) {
             Ok(block) => drop(found.insert(number, block)),
@@ -62,7 +62,7 @@ pub(super) fn read(system: &dyn System) -> Result<BTreeMap<u64, Block>, Error> {
                 let path = system.path(&file(number, "state"));
                 return Err(crate::readers::sysfs::failed(
                     path,
-                    crate::error::Access::Read,
+                    crate::error::FileAccess::Read,
                     source,
                 ));
             }
@@ -72,7 +72,7 @@ pub(super) fn read(system: &dyn System) -> Result<BTreeMap<u64, Block>, Error> {
 }
 
 /// Whether a block is online, or there is no such block.
-pub(super) fn is_on(blocks: &BTreeMap<u64, Block>, number: u64) -> bool {
+pub(super) fn is_on(blocks: &BTreeMap<u64, MemoryBlock>, number: u64) -> bool {
     blocks.get(&number).is_none_or(|block| block.state == BlockState::Online)
 }
 
@@ -82,7 +82,7 @@ pub(super) fn file(number: u64, name: &str) -> String {
 }
 
 /// A block's state as of now.
-pub(super) fn state(system: &dyn System, number: u64) -> io::Result<BlockState> {
+pub(super) fn state(system: &dyn SystemFiles, number: u64) -> io::Result<BlockState> {
     Ok(match system.text(&file(number, "state"))?.as_str() {
         "online" => BlockState::Online,
         "offline" => BlockState::Offline,
@@ -90,7 +90,7 @@ pub(super) fn state(system: &dyn System, number: u64) -> io::Result<BlockState> 
     })
 }
 
-fn block(system: &dyn System, number: u64, node: NodeId) -> io::Result<Block> {
+fn block(system: &dyn SystemFiles, number: u64, node: NodeId) -> io::Result<MemoryBlock> {
     let state = state(system, number)?;
     let zones = system.text(&file(number, "valid_zones"))?;
     let words: Vec<String> = zones.split_whitespace().map(str::to_owned).collect();
@@ -99,11 +99,11 @@ fn block(system: &dyn System, number: u64, node: NodeId) -> io::Result<Block> {
         _ => None,
     };
     let choices = if state == BlockState::Offline { words } else { Vec::new() };
-    Ok(Block { state, zone, choices, node })
+    Ok(MemoryBlock { state, zone, choices, node })
 }
 
 /// Each node's directory links to its blocks; a kernel without NUMA has none.
-fn nodes(system: &dyn System) -> BTreeMap<u64, NodeId> {
+fn nodes(system: &dyn SystemFiles) -> BTreeMap<u64, NodeId> {
     let mut found = BTreeMap::new();
     for name in system.names(NODES).unwrap_or_default() {
         let Some(node) = name.strip_prefix("node").and_then(|number| number.parse().ok()) else {

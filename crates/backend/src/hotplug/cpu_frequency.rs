@@ -2,20 +2,20 @@
 
 use procfs_core::CpuInfo;
 
-use super::system::{System, read_proc};
+use super::system::{SystemFiles, read_proc};
 
 /// Where there is none: a cycle in a nanosecond, as the patched kernel has it.
 const NONE_KHZ: u64 = 1_000_000;
 
 /// Of the first CPU: its base frequency, else its highest, else what it runs at now.
-pub(super) fn read(system: &dyn System) -> u64 {
+pub(super) fn read(system: &dyn SystemFiles) -> u64 {
     let fixed = ["base_frequency", "cpuinfo_max_freq"].into_iter().find_map(|name| {
         system.text(&format!("sys/devices/system/cpu/cpu0/cpufreq/{name}")).ok()?.parse().ok()
     });
     fixed.or_else(|| now(system)).filter(|&khz| khz > 0).unwrap_or(NONE_KHZ)
 }
 
-fn now(system: &dyn System) -> Option<u64> {
+fn now(system: &dyn SystemFiles) -> Option<u64> {
     let info = read_proc::<CpuInfo>(system, "proc/cpuinfo").ok()?;
     Some((info.get_field(0, "cpu MHz")?.parse::<f64>().ok()? * 1e3) as u64)
 }

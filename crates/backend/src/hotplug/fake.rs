@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use super::HotplugBackend;
 use super::page::bit;
-use super::system::{Held, STATE, System};
-use crate::readers::Paths;
+use super::system::{RequestLock, STATE, SystemFiles};
+use crate::readers::KernelPaths;
 
 /// Pages of a block: 64 MiB.
 pub(super) const BLOCK: u64 = 16_384;
@@ -22,7 +22,7 @@ pub(super) const ANON: u64 = bit::LRU | bit::ANON | bit::SWAPBACKED | bit::MMAP;
 const CACHE: u64 = bit::LRU | bit::READ_IN;
 
 #[derive(Debug, Default)]
-pub(super) struct Inner {
+pub(super) struct FakeState {
     pub(super) online: BTreeMap<u64, bool>,
     /// Zones by block; Movable or Normal.
     pub(super) zones: BTreeMap<u64, &'static str>,
@@ -58,15 +58,15 @@ pub(super) struct Inner {
 
 /// A made-up machine of 2 GiB in blocks of 64 MiB. Shared, so that a test sees what the backend does.
 #[derive(Debug, Clone)]
-pub struct Fake(Arc<Mutex<Inner>>);
+pub struct FakeMachine(Arc<Mutex<FakeState>>);
 
-impl Default for Fake {
+impl Default for FakeMachine {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Fake {
+impl FakeMachine {
     /// Pages of a block.
     pub const BLOCK_PAGES: u64 = BLOCK;
 
@@ -79,7 +79,7 @@ impl Fake {
     /// A backend whose clock advances only by what is read, written and waited for: how busy the
     /// host is does not matter.
     pub(super) fn simulated_backend(&self) -> HotplugBackend {
-        HotplugBackend::with(Box::new(self.clone()), Paths::under(Path::new("/nonexistent")))
+        HotplugBackend::with(Box::new(self.clone()), KernelPaths::under(Path::new("/nonexistent")))
             .expect("its blocks have a size")
     }
 
@@ -124,14 +124,14 @@ impl Fake {
     /// 100, 200, 300 and 400 anonymous pages.
     pub fn new() -> Self {
         let pages = (BLOCK * BLOCKS) as usize;
-        let mut inner = Inner {
+        let mut inner = FakeState {
             online: (0..BLOCKS).map(|number| (number, true)).collect(),
             zones: (0..BLOCKS)
                 .map(|number| (number, if number < 24 { "Normal" } else { "Movable" }))
                 .collect(),
             flags: vec![bit::BUDDY; pages],
             counts: vec![0; pages],
-            ..Inner::default()
+            ..FakeState::default()
         };
         inner.fill(0, 50, bit::RESERVED, 0);
         inner.fill(1, 10, bit::SLAB, 0);
@@ -141,12 +141,12 @@ impl Fake {
         Self(Arc::new(Mutex::new(inner)))
     }
 
-    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn inner(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap()
     }
 }
 
-impl Inner {
+impl FakeState {
     /// Makes the first `pages` of a block pages of this kind.
     pub(super) fn fill(&mut self, block: u64, pages: u64, flags: u64, count: u64) {
         let first = (block * BLOCK) as usize;
@@ -311,7 +311,7 @@ fn meminfo_text(available_kib: u64) -> String {
     text
 }
 
-impl System for Fake {
+impl SystemFiles for FakeMachine {
     fn text(&self, path: &str) -> io::Result<String> {
         let mut inner = self.inner();
         inner.now_ms += 1;
@@ -407,9 +407,9 @@ impl System for Fake {
         Ok(())
     }
 
-    fn lock(&self) -> io::Result<Option<Held>> {
+    fn lock(&self) -> io::Result<Option<RequestLock>> {
         // Requests of one process follow one another in these tests.
-        Ok((!self.inner().locked).then(|| Box::new(()) as Held))
+        Ok((!self.inner().locked).then(|| Box::new(()) as RequestLock))
     }
 
     fn now(&self) -> Duration {
@@ -440,6 +440,6 @@ impl System for Fake {
 
 /// What the backend remembers.
 #[cfg(test)]
-pub(super) fn remembered(fake: &Fake) -> String {
+pub(super) fn remembered(fake: &FakeMachine) -> String {
     fake.inner().saved.get(STATE).cloned().unwrap_or_default()
 }

@@ -13,10 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
 use super::blocks::BlockState;
-use super::margin::{Margins, Place, Short};
-use super::store::Store;
+use super::margin::{MemoryPlace, PlaceMargins, ShortPlace};
+use super::store::HotplugState;
 use super::{HotplugBackend, look, request};
-use crate::error::{Access, Error};
+use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
 /// Tasks that waited for memory for 50 ms of a second: early, for waking takes its time.
@@ -46,7 +46,7 @@ pub enum WokenBy {
 
 /// What a guard saw and did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pressure {
+pub struct GuardAction {
     /// Why.
     pub by: WokenBy,
     /// How waking went; `slices_done` is 0 if nothing was left to wake.
@@ -55,8 +55,8 @@ pub struct Pressure {
 
 /// Where memory is short.
 #[derive(Debug)]
-struct Low {
-    place: Place,
+struct MemoryShortage {
+    place: MemoryPlace,
     /// What is available there.
     available: Bytes,
     /// To wake for it.
@@ -65,21 +65,21 @@ struct Low {
 
 /// What of this program's is off.
 #[derive(Debug)]
-struct Known {
+struct OfflineBlocks {
     blocks: BTreeMap<u64, String>,
     /// The parts of memory with these blocks off.
-    margins: Margins,
+    margins: PlaceMargins,
     /// None of the blocks was still on: they are remembered before they go.
     settled: bool,
 }
 
 /// The kernel's trigger, if it has one.
 #[derive(Debug)]
-struct Trigger {
+struct StallTrigger {
     file: File,
 }
 
-impl Trigger {
+impl StallTrigger {
     fn open(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).open(path)?;
         file.write_all(TRIGGER)?;
@@ -103,9 +103,9 @@ impl Trigger {
 /// Limits: it runs in user space. A program that takes memory faster than [`HotplugBackend::margin`] per look and
 /// waking time, or a guard that does not get the CPU, meets reclaim, swapping and in the end the OOM killer with memory still
 /// offline. Onlining a block also allocates a little. The patched kernel has none of this.
-pub struct Guard<'a> {
+pub struct HotplugGuard<'a> {
     backend: &'a HotplugBackend,
-    trigger: Option<Trigger>,
+    trigger: Option<StallTrigger>,
     /// After an error the trigger is set up anew: what went wrong may have been its file.
     renew: bool,
     pressure: PathBuf,
@@ -115,20 +115,20 @@ pub struct Guard<'a> {
     /// A stall that met another request, and the slices to wake for it: the kernel tells of one only once.
     due: Option<u32>,
     /// Nothing if it could not be read.
-    known: Option<Known>,
+    known: Option<OfflineBlocks>,
     /// Until then, on the monotonic clock, which blocks are ours is taken for known.
     trusts: Duration,
     /// Nothing was off: until then nobody needs to look.
     rests: Duration,
 }
 
-impl Drop for Guard<'_> {
+impl Drop for HotplugGuard<'_> {
     fn drop(&mut self) {
         self.backend.wanted.store(false, Ordering::Relaxed);
     }
 }
 
-impl<'a> Guard<'a> {
+impl<'a> HotplugGuard<'a> {
     /// Wakes slices when less than `floor` is available, by default three quarters of the margin.
     pub fn new(backend: &'a HotplugBackend, floor: Option<Bytes>) -> Result<Self, BackendError> {
         let floor = match floor {
@@ -166,7 +166,7 @@ impl<'a> Guard<'a> {
     ///
     /// While another request runs it waits for that one's end and tries again; nothing if the request outlasts `timeout`.
     /// After any error it can go on: the next call begins anew. Only [`ErrorKind::Unsupported`] does not pass.
-    pub fn watch(&mut self, timeout: Duration) -> Result<Option<Pressure>, BackendError> {
+    pub fn watch(&mut self, timeout: Duration) -> Result<Option<GuardAction>, BackendError> {
         if std::mem::take(&mut self.renew) {
             self.trigger = trigger(&self.pressure).inspect_err(|_| self.renew = true)?;
         }
@@ -189,7 +189,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Watches until `end`, or until it wakes slices or fails to.
-    fn look(&mut self, end: Duration) -> Result<Option<Pressure>, BackendError> {
+    fn look(&mut self, end: Duration) -> Result<Option<GuardAction>, BackendError> {
         if let Some(slices) = self.due
             && let Some(pressure) = self.stalled(slices)?
         {
@@ -200,7 +200,7 @@ impl<'a> Guard<'a> {
             if now >= self.rests || self.backend.takes.load(Ordering::Relaxed) {
                 let low = self.low(self.floor)?;
                 self.rests = if self.nothing_is_off() { now + REST } else { Duration::ZERO };
-                if let Some(Low { available, .. }) = low.first() {
+                if let Some(MemoryShortage { available, .. }) = low.first() {
                     return self.wake(WokenBy::Low(*available), &low).map(Some);
                 }
             }
@@ -209,14 +209,16 @@ impl<'a> Guard<'a> {
             let stalled = match &self.trigger {
                 Some(trigger) => {
                     let path = &self.pressure;
-                    trigger.wait(left).map_err(|source| failed(path.clone(), Access::Read, source))
+                    trigger
+                        .wait(left)
+                        .map_err(|source| failed(path.clone(), FileAccess::Read, source))
                 }
                 None => {
                     self.backend.system.pause(left);
                     Ok(false)
                 }
             };
-            if stalled.map_err(|error: Error| BackendError::from(error))?
+            if stalled.map_err(|error: KernelError| BackendError::from(error))?
                 && let Some(pressure) = self.stalled(self.step)?
             {
                 return Ok(Some(pressure));
@@ -231,7 +233,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Tasks waited for memory: wakes slices if that is short, and more of them the next time.
-    fn stalled(&mut self, slices: u32) -> Result<Option<Pressure>, BackendError> {
+    fn stalled(&mut self, slices: u32) -> Result<Option<GuardAction>, BackendError> {
         self.due = None;
         let mut low = self.low(self.floor * STALL_FLOORS)?;
         if low.is_empty() {
@@ -255,7 +257,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Finds out which blocks are ours. The file that tells grows with them, and is not read at every look for nothing.
-    fn know(&mut self) -> Result<(), Error> {
+    fn know(&mut self) -> Result<(), KernelError> {
         let system = &*self.backend.system;
         let now = system.now();
         let takes = self.backend.takes.swap(false, Ordering::Relaxed);
@@ -263,12 +265,12 @@ impl<'a> Guard<'a> {
             return Ok(());
         }
         let before = self.known.take();
-        let ours = Store::read(system)?.blocks;
+        let ours = HotplugState::read(system)?.blocks;
         self.trusts = now + REST;
         // Nodes and zones of blocks are looked up anew only when others are off than before.
         self.known = match before.filter(|known| known.settled && known.blocks == ours) {
             None if ours.is_empty() => {
-                Some(Known { blocks: ours, margins: Margins::of([]), settled: true })
+                Some(OfflineBlocks { blocks: ours, margins: PlaceMargins::of([]), settled: true })
             }
             None => {
                 let look = self.backend.glance()?;
@@ -276,7 +278,7 @@ impl<'a> Guard<'a> {
                     look.blocks.get(number).is_some_and(|block| block.state == BlockState::Offline)
                 };
                 let settled = ours.keys().all(is_off);
-                Some(Known { blocks: ours, margins: look.margins(), settled })
+                Some(OfflineBlocks { blocks: ours, margins: look.margins(), settled })
             }
             before => before,
         };
@@ -284,12 +286,12 @@ impl<'a> Guard<'a> {
     }
 
     /// Where less than `floor` is available: in all memory, or in parts from which something is off, the shortest first.
-    fn low(&mut self, floor: Bytes) -> Result<Vec<Low>, BackendError> {
+    fn low(&mut self, floor: Bytes) -> Result<Vec<MemoryShortage>, BackendError> {
         let known = self.know();
         let available = look::available(&*self.backend.system).map_err(BackendError::from)?;
         if available < floor {
             let slices = self.slices(Bytes(floor.0 - available.0));
-            return Ok(vec![Low { place: Place::default(), available, slices }]);
+            return Ok(vec![MemoryShortage { place: MemoryPlace::default(), available, slices }]);
         }
         let short = known.and_then(|()| self.short(floor)).unwrap_or_else(|error| {
             // All memory together is looked at all the same.
@@ -297,7 +299,7 @@ impl<'a> Guard<'a> {
             Vec::new()
         });
         let page = self.backend.page;
-        let low = |short: Short| Low {
+        let low = |short: ShortPlace| MemoryShortage {
             place: short.place,
             available: short.available.bytes(page),
             slices: self.slices(short.missing.bytes(page)),
@@ -306,8 +308,8 @@ impl<'a> Guard<'a> {
     }
 
     /// Zones are read at each look: nothing else tells that a node alone runs short.
-    fn short(&self, floor: Bytes) -> Result<Vec<Short>, Error> {
-        let Some(Known { margins, .. }) =
+    fn short(&self, floor: Bytes) -> Result<Vec<ShortPlace>, KernelError> {
+        let Some(OfflineBlocks { margins, .. }) =
             self.known.as_ref().filter(|known| !known.margins.is_empty())
         else {
             return Ok(Vec::new());
@@ -324,7 +326,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Wakes slices where memory is short. Where it is so next is tried only if nothing wakes there: a driver may refuse.
-    fn wake(&mut self, by: WokenBy, low: &[Low]) -> Result<Pressure, BackendError> {
+    fn wake(&mut self, by: WokenBy, low: &[MemoryShortage]) -> Result<GuardAction, BackendError> {
         self.trusts = Duration::ZERO;
         // A request of this program that takes memory away ends, and the next look finds the lock free.
         self.backend.wanted.store(true, Ordering::Relaxed);
@@ -334,12 +336,12 @@ impl<'a> Guard<'a> {
         }
         let outcome = result?;
         debug!(?by, ?low, done = outcome.slices_done, "woken");
-        Ok(Pressure { by, outcome })
+        Ok(GuardAction { by, outcome })
     }
 
-    fn wake_in_turn(&self, low: &[Low]) -> Result<Outcome, BackendError> {
+    fn wake_in_turn(&self, low: &[MemoryShortage]) -> Result<Outcome, BackendError> {
         let mut all = Outcome::default();
-        for &Low { place, slices, .. } in low {
+        for &MemoryShortage { place, slices, .. } in low {
             let request = Request { max_slices: Some(slices), ..Request::new(Op::OnlineAll) };
             let one = request::run(self.backend, &request, place).map_err(BackendError::from)?;
             all.slices_done += one.slices_done;
@@ -358,12 +360,12 @@ impl<'a> Guard<'a> {
 }
 
 /// The kernel's trigger on this file.
-fn trigger(pressure: &Path) -> Result<Option<Trigger>, Error> {
-    match Trigger::open(pressure) {
+fn trigger(pressure: &Path) -> Result<Option<StallTrigger>, KernelError> {
+    match StallTrigger::open(pressure) {
         Ok(trigger) => Ok(Some(trigger)),
         // psi=0 on the command line, or a kernel without it: MemAvailable alone has to do.
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Ok(None),
-        Err(source) => Err(failed(pressure.to_owned(), Access::Write, source)),
+        Err(source) => Err(failed(pressure.to_owned(), FileAccess::Write, source)),
     }
 }
 
@@ -371,20 +373,22 @@ fn trigger(pressure: &Path) -> Result<Option<Trigger>, Error> {
 mod tests {
     use ramslice_types::SliceId;
 
-    use super::super::fake::Fake;
+    use super::super::fake::FakeMachine;
     use super::*;
-    use crate::readers::Paths;
+    use crate::readers::KernelPaths;
 
     #[test]
     fn a_stall_that_met_another_request_is_not_forgotten() {
-        let fake = Fake::new();
-        let backend =
-            HotplugBackend::with(Box::new(fake.clone()), Paths::under("/nonexistent".as_ref()))
-                .unwrap();
+        let fake = FakeMachine::new();
+        let backend = HotplugBackend::with(
+            Box::new(fake.clone()),
+            KernelPaths::under("/nonexistent".as_ref()),
+        )
+        .unwrap();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
         // Above the floor, but not far: only the stall is a reason.
         let available = look::available(&*backend.system).unwrap();
-        let mut guard = Guard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
+        let mut guard = HotplugGuard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
         fake.inner().locked = true;
         assert_eq!(guard.stalled(1).unwrap_err().kind(), ErrorKind::Busy);
         assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
@@ -395,11 +399,11 @@ mod tests {
 
     #[test]
     fn a_stall_that_met_another_request_and_matters_no_more_stands_in_nobodys_way() {
-        let fake = Fake::new();
+        let fake = FakeMachine::new();
         let backend = fake.backend();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
         let available = look::available(&*backend.system).unwrap();
-        let mut guard = Guard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
+        let mut guard = HotplugGuard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
         fake.inner().locked = true;
         assert_eq!(guard.stalled(1).unwrap_err().kind(), ErrorKind::Busy);
         fake.inner().locked = false;
@@ -410,29 +414,30 @@ mod tests {
 
     #[test]
     fn a_node_is_watched_though_its_only_slice_was_still_on_when_somebody_looked() {
-        let fake = Fake::new();
+        let fake = FakeMachine::new();
         fake.two_nodes(16);
         let backend = fake.backend();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(28)))).unwrap().is_ok());
-        let mut guard = Guard::new(&backend, None).unwrap();
+        let mut guard = HotplugGuard::new(&backend, None).unwrap();
         let state = "sys/devices/system/memory/memory28/state";
         fake.inner().saved.insert(state.to_owned(), "going-offline".to_owned());
         assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
         fake.inner().saved.remove(state);
         (16..31)
             .filter(|block| *block != 28)
-            .for_each(|block| fake.holds(block, Fake::BLOCK_PAGES, 0));
+            .for_each(|block| fake.holds(block, FakeMachine::BLOCK_PAGES, 0));
         guard.trusts = Duration::ZERO;
         assert_eq!(guard.watch(Duration::ZERO).unwrap().unwrap().outcome.slices_done, 1);
     }
 
     #[test]
     fn a_stall_with_plenty_available_wakes_nothing() {
-        let fake = Fake::new();
+        let fake = FakeMachine::new();
         let backend = fake.backend();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
         let available = look::available(&*backend.system).unwrap();
-        let mut guard = Guard::new(&backend, Some(Bytes(available.0 / STALL_FLOORS))).unwrap();
+        let mut guard =
+            HotplugGuard::new(&backend, Some(Bytes(available.0 / STALL_FLOORS))).unwrap();
         assert_eq!(guard.stalled(1).unwrap(), None);
         assert_eq!((fake.off(), guard.step, guard.due), (vec![31], 1, None));
         guard.floor = Bytes(available.0 / STALL_FLOORS + 4096);

@@ -5,13 +5,13 @@ use std::time::Duration;
 use ramslice_types::{Backend, Bytes, NodeId, Op, Pages, Reason, Request, SliceId};
 use rustix::io::Errno;
 
-use super::fake::{ANON, BLOCK, BLOCKS, Fake};
+use super::fake::{ANON, BLOCK, BLOCKS, FakeMachine};
 use super::page::bit;
-use super::{Guard, HotplugBackend, WokenBy};
+use super::{HotplugBackend, HotplugGuard, WokenBy};
 
 /// Blocks 16 to 31 are of a second node; all are in Normal.
-fn two_nodes() -> (Fake, HotplugBackend) {
-    let fake = Fake::new();
+fn two_nodes() -> (FakeMachine, HotplugBackend) {
+    let fake = FakeMachine::new();
     fake.two_nodes(16);
     let backend = fake.simulated_backend();
     (fake, backend)
@@ -26,7 +26,7 @@ fn compact_node(backend: &HotplugBackend, node: i32) -> Reason {
     backend.request(&request).unwrap().reason
 }
 
-fn fills(fake: &Fake, blocks: impl Iterator<Item = u64>) {
+fn fills(fake: &FakeMachine, blocks: impl Iterator<Item = u64>) {
     blocks.for_each(|block| fake.holds(block, BLOCK, 0));
 }
 
@@ -57,7 +57,7 @@ fn a_node_that_others_move_to_keeps_its_share_as_well() {
 
 #[test]
 fn the_kernels_zones_keep_their_share_beside_a_large_movable_one() {
-    let fake = Fake::new();
+    let fake = FakeMachine::new();
     fake.inner()
         .zones
         .iter_mut()
@@ -79,7 +79,7 @@ fn a_guard_wakes_first_where_least_is_left() {
     for block in [12, 13, 28, 29] {
         assert_eq!(offline(&backend, block), Reason::None);
     }
-    let mut guard = Guard::new(&backend, None).unwrap();
+    let mut guard = HotplugGuard::new(&backend, None).unwrap();
     assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
     // A program that is bound to the second node takes almost all of it.
     fills(&fake, (16..BLOCKS - 1).filter(|block| ![28, 29].contains(block)));
@@ -95,7 +95,7 @@ fn a_guard_wakes_nothing_elsewhere_for_a_node_that_is_short() {
     for block in [12, 13, 14, 28] {
         assert_eq!(offline(&backend, block), Reason::None);
     }
-    let mut guard = Guard::new(&backend, None).unwrap();
+    let mut guard = HotplugGuard::new(&backend, None).unwrap();
     // It lacks half a block, for which two would wake.
     fills(&fake, (16..BLOCKS - 1).filter(|block| *block != 28));
     fake.inner().failures.insert((28, "online"), Errno::IO);
@@ -112,7 +112,7 @@ fn a_guard_wakes_nothing_elsewhere_for_a_node_that_is_short() {
 
 #[test]
 fn a_guard_wakes_nothing_of_movable_for_the_kernel() {
-    let fake = Fake::new();
+    let fake = FakeMachine::new();
     for (block, zone) in &mut fake.inner().zones {
         *zone = if *block < 8 { "Normal" } else { "Movable" };
     }
@@ -120,7 +120,7 @@ fn a_guard_wakes_nothing_of_movable_for_the_kernel() {
     for block in [7, 30, 31] {
         assert_eq!(offline(&backend, block), Reason::None);
     }
-    let mut guard = Guard::new(&backend, None).unwrap();
+    let mut guard = HotplugGuard::new(&backend, None).unwrap();
     fills(&fake, 1..7);
     fake.holds(0, BLOCK / 2, 0);
     fake.wakes(7, false);
@@ -137,7 +137,7 @@ fn a_node_whose_slices_do_not_wake_keeps_no_other_from_its_own() {
     for block in [11, 12, 13, 28] {
         assert_eq!(offline(&backend, block), Reason::None);
     }
-    let mut guard = Guard::new(&backend, None).unwrap();
+    let mut guard = HotplugGuard::new(&backend, None).unwrap();
     // Each node has a little less than its share, a block and a half, above its low mark; both together have enough.
     fills(&fake, (0..15).filter(|block| ![11, 12, 13].contains(block)));
     fake.holds(14, BLOCK / 2 - 124, 0);
@@ -157,10 +157,10 @@ fn a_node_whose_slices_do_not_wake_keeps_no_other_from_its_own() {
 
 #[test]
 fn a_guard_looks_rarely_while_nothing_is_off() {
-    let fake = Fake::new();
+    let fake = FakeMachine::new();
     let backend = fake.simulated_backend();
-    let mut guard = Guard::new(&backend, None).unwrap();
-    let reads = |guard: &mut Guard<'_>| {
+    let mut guard = HotplugGuard::new(&backend, None).unwrap();
+    let reads = |guard: &mut HotplugGuard<'_>| {
         let before = fake.inner().meminfo_read;
         assert_eq!(guard.watch(Duration::from_millis(600)).unwrap(), None);
         fake.inner().meminfo_read - before
@@ -177,7 +177,7 @@ fn a_guard_looks_rarely_while_nothing_is_off() {
 fn what_is_off_is_read_once_a_second_and_when_this_program_takes_more() {
     let (fake, backend) = two_nodes();
     assert_eq!(offline(&backend, 31), Reason::None);
-    let mut guard = Guard::new(&backend, None).unwrap();
+    let mut guard = HotplugGuard::new(&backend, None).unwrap();
     let counts = || {
         let inner = fake.inner();
         (inner.meminfo_read, inner.store_read)
@@ -197,7 +197,7 @@ fn what_is_off_is_read_once_a_second_and_when_this_program_takes_more() {
 
 #[test]
 fn a_request_ends_when_memory_runs_short_though_nobody_can_say_so() {
-    let fake = Fake::new();
+    let fake = FakeMachine::new();
     fake.inner().pinned.insert(5);
     let backend = fake.backend();
     std::thread::scope(|scope| {
@@ -218,7 +218,7 @@ fn a_request_ends_when_memory_runs_short_though_nobody_can_say_so() {
 
 #[test]
 fn a_pinned_page_does_not_keep_a_request_from_other_slices() {
-    let fake = Fake::new();
+    let fake = FakeMachine::new();
     let mut inner = fake.inner();
     inner.pinned.insert(6);
     inner.fill(6, 1, ANON, 1);

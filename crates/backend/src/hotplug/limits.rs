@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::HotplugBackend;
 use super::guard::LOOK;
-use super::look::{Look, available};
+use super::look::{PageScan, available};
 
 /// A block that no page has left for so long waits for one that is pinned: the kernel would try for ever.
 const STUCK: Duration = Duration::from_secs(2);
@@ -17,7 +17,7 @@ const STUCK: Duration = Duration::from_secs(2);
 const COUNT: Duration = Duration::from_secs(1);
 
 /// The limits of a request.
-pub(super) struct Limits<'a> {
+pub(super) struct RequestLimits<'a> {
     backend: &'a HotplugBackend,
     /// With less than this available, a guard would wake slices.
     floor: Bytes,
@@ -28,7 +28,7 @@ pub(super) struct Limits<'a> {
     pub(super) end: Duration,
 }
 
-impl<'a> Limits<'a> {
+impl<'a> RequestLimits<'a> {
     /// Those of a request that takes memory away while its lock keeps guards from waking any; `floor` is 0 for others.
     pub(super) fn new(backend: &'a HotplugBackend, floor: Bytes) -> Self {
         let (next_ms, short) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -64,9 +64,9 @@ impl<'a> Limits<'a> {
 }
 
 /// Watches over a block while it is being emptied.
-pub(super) struct Emptying<'a> {
-    pub(super) limits: &'a Limits<'a>,
-    pub(super) look: &'a Look,
+pub(super) struct BlockEmptying<'a> {
+    pub(super) limits: &'a RequestLimits<'a>,
+    pub(super) look: &'a PageScan,
     pub(super) number: u64,
     /// Nobody asked for this one by name: others may be easier.
     pub(super) gives_up: bool,
@@ -77,11 +77,11 @@ pub(super) struct Emptying<'a> {
     stuck: AtomicBool,
 }
 
-impl<'a> Emptying<'a> {
+impl<'a> BlockEmptying<'a> {
     /// `users`: pages to leave.
     pub(super) fn new(
-        limits: &'a Limits<'a>,
-        look: &'a Look,
+        limits: &'a RequestLimits<'a>,
+        look: &'a PageScan,
         number: u64,
         gives_up: bool,
         users: usize,

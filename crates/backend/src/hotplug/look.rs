@@ -9,14 +9,14 @@ use ramslice_types::{
     SliceState, Zone, ZoneIndex, ZoneNumber,
 };
 
-use super::blocks::{self, Block, BlockState};
-use super::margin::{Margins, Size};
-use super::page::{Page, Sum, Walk};
+use super::blocks::{self, BlockState, MemoryBlock};
+use super::margin::{PlaceMargins, ZoneSize};
+use super::page::{FolioWalk, PageSum, PageUse};
 use super::price;
-use super::store::Store;
-use super::system::{System, read_proc};
-use super::zones::{self, Room, ZoneInfo};
-use crate::error::{Access, Error};
+use super::store::HotplugState;
+use super::system::{SystemFiles, read_proc};
+use super::zones::{self, ZoneInfo, ZoneRoom};
+use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
 const FLAGS: &str = "proc/kpageflags";
@@ -28,20 +28,20 @@ const BATCH: u64 = 8192;
 
 /// A slice of the look.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct ScannedSlice {
     pub(super) id: SliceId,
     pub(super) state: SliceState,
     pub(super) blocks: Vec<u64>,
     pub(super) node: NodeId,
     /// The zone of its blocks.
     pub(super) zone: String,
-    pub(super) sum: Sum,
+    pub(super) sum: PageSum,
     pub(super) price: Price,
 }
 
 /// Everything at one moment.
 #[derive(Debug, Clone)]
-pub(super) struct Look {
+pub(super) struct PageScan {
     pub(super) time: Duration,
     /// When looking at pages began, and what all of it took.
     pub(super) walked: Duration,
@@ -49,24 +49,24 @@ pub(super) struct Look {
     pub(super) page: Bytes,
     pub(super) block: Bytes,
     pub(super) blocks_per_slice: u64,
-    pub(super) blocks: BTreeMap<u64, Block>,
+    pub(super) blocks: BTreeMap<u64, MemoryBlock>,
     pub(super) zones: Vec<ZoneInfo>,
-    pub(super) parts: Vec<Part>,
-    pub(super) store: Store,
+    pub(super) parts: Vec<ScannedSlice>,
+    pub(super) store: HotplugState,
     /// All pages were looked at, and not only those that somebody asked for.
     pub(super) complete: bool,
 }
 
 /// States of slices, by ascending id: all that can be told without looking at pages.
-pub(super) fn states(blocks: &BTreeMap<u64, Block>, per_slice: u64) -> Vec<SliceState> {
-    let mut slices: BTreeMap<u64, Vec<&Block>> = BTreeMap::new();
+pub(super) fn states(blocks: &BTreeMap<u64, MemoryBlock>, per_slice: u64) -> Vec<SliceState> {
+    let mut slices: BTreeMap<u64, Vec<&MemoryBlock>> = BTreeMap::new();
     for (number, block) in blocks {
         slices.entry(number / per_slice).or_default().push(block);
     }
     slices.values().map(|blocks| state(blocks)).collect()
 }
 
-fn state(blocks: &[&Block]) -> SliceState {
+fn state(blocks: &[&MemoryBlock]) -> SliceState {
     if blocks.iter().any(|block| block.state == BlockState::GoingOffline) {
         SliceState::Emptying
     } else if blocks.iter().all(|block| block.state == BlockState::Offline) {
@@ -77,7 +77,10 @@ fn state(blocks: &[&Block]) -> SliceState {
 }
 
 /// The zones with memory as they are now, as far as it matters to where pages go, on a machine whose blocks are of this size.
-pub(super) fn read_rooms(system: &dyn System, block: Pages) -> Result<Vec<Room>, Error> {
+pub(super) fn read_rooms(
+    system: &dyn SystemFiles,
+    block: Pages,
+) -> Result<Vec<ZoneRoom>, KernelError> {
     let zones = read_zones(system)?;
     Ok(zones
         .iter()
@@ -87,45 +90,47 @@ pub(super) fn read_rooms(system: &dyn System, block: Pages) -> Result<Vec<Room>,
 }
 
 /// All zones, from `/proc/zoneinfo`.
-pub(super) fn read_zones(system: &dyn System) -> Result<Vec<ZoneInfo>, Error> {
+pub(super) fn read_zones(system: &dyn SystemFiles) -> Result<Vec<ZoneInfo>, KernelError> {
     let path = "proc/zoneinfo";
     let text =
-        system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
+        system.text(path).map_err(|source| failed(system.path(path), FileAccess::Read, source))?;
     Ok(zones::parse(&text))
 }
 
 /// `MemAvailable`.
-pub(super) fn available(system: &dyn System) -> Result<Bytes, Error> {
+pub(super) fn available(system: &dyn SystemFiles) -> Result<Bytes, KernelError> {
     let path = "proc/meminfo";
     read_proc::<Meminfo>(system, path)?
         .mem_available
         .map(Bytes)
-        .ok_or_else(|| Error::NoCounter { path: system.path(path), name: "MemAvailable" })
+        .ok_or_else(|| KernelError::NoCounter { path: system.path(path), name: "MemAvailable" })
 }
 
 /// Whether somebody ends a look that may take long.
-fn ask(system: &dyn System, goes_on: &dyn Fn() -> bool) -> Result<(), Error> {
+fn ask(system: &dyn SystemFiles, goes_on: &dyn Fn() -> bool) -> Result<(), KernelError> {
     if goes_on() {
         return Ok(());
     }
-    Err(failed(system.path(FLAGS), Access::Read, std::io::ErrorKind::Interrupted.into()))
+    Err(failed(system.path(FLAGS), FileAccess::Read, std::io::ErrorKind::Interrupted.into()))
 }
 
 /// Walks the pages of an online block.
 fn walk(
-    system: &dyn System,
+    system: &dyn SystemFiles,
     first: Pfn,
     pages: u64,
     movable: bool,
-    each: &mut dyn FnMut(u64, &Page),
-) -> Result<(), Error> {
-    let mut walk = Walk::default();
+    each: &mut dyn FnMut(u64, &PageUse),
+) -> Result<(), KernelError> {
+    let mut walk = FolioWalk::default();
     let mut flags = vec![0; BATCH as usize];
     let mut counts = vec![0; BATCH as usize];
     let denied = |path: &str, source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::PermissionDenied => Error::PagesPermission { path: system.path(path) },
-        std::io::ErrorKind::NotFound => Error::NoPageFlags { path: system.path(path) },
-        _ => failed(system.path(path), Access::Read, source),
+        std::io::ErrorKind::PermissionDenied => {
+            KernelError::PagesPermission { path: system.path(path) }
+        }
+        std::io::ErrorKind::NotFound => KernelError::NoPageFlags { path: system.path(path) },
+        _ => failed(system.path(path), FileAccess::Read, source),
     };
     let mut at = 0;
     while at < pages {
@@ -147,13 +152,17 @@ fn walk(
     Ok(())
 }
 
-impl Look {
+impl PageScan {
     /// Blocks and zones alone, quickly: waking needs no more.
-    pub(super) fn glance(system: &dyn System, block: Bytes, page: Bytes) -> Result<Self, Error> {
+    pub(super) fn glance(
+        system: &dyn SystemFiles,
+        block: Bytes,
+        page: Bytes,
+    ) -> Result<Self, KernelError> {
         let time = system.now();
         // Whoever takes a block away writes down first which zone it is of: what is seen to be away has a zone there.
         let blocks = blocks::read(system)?;
-        let store = Store::read(system)?;
+        let store = HotplugState::read(system)?;
         let blocks_per_slice = store.blocks_per_slice(block);
         let mut look = Self {
             time,
@@ -178,10 +187,10 @@ impl Look {
     /// Looks at the pages of the slices that are wanted; `goes_on` is asked before each.
     pub(super) fn walk(
         &mut self,
-        system: &dyn System,
-        wanted: impl Fn(&Self, &Part) -> bool,
+        system: &dyn SystemFiles,
+        wanted: impl Fn(&Self, &ScannedSlice) -> bool,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), KernelError> {
         self.complete = true;
         for at in 0..self.parts.len() {
             if !wanted(self, &self.parts[at]) {
@@ -189,7 +198,7 @@ impl Look {
                 continue;
             }
             ask(system, goes_on)?;
-            let Part { id, blocks, .. } = &self.parts[at];
+            let ScannedSlice { id, blocks, .. } = &self.parts[at];
             self.parts[at] = self.part(system, *id, blocks.clone(), true)?;
         }
         self.cost = system.now().saturating_sub(self.time);
@@ -200,12 +209,12 @@ impl Look {
     /// looked at where blocks changed their states. Says whether that could be done: slices may have other bounds now.
     pub(super) fn refresh(
         &mut self,
-        system: &dyn System,
+        system: &dyn SystemFiles,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, KernelError> {
         self.time = system.now();
         let before = std::mem::replace(&mut self.blocks, blocks::read(system)?);
-        self.store = Store::read(system)?;
+        self.store = HotplugState::read(system)?;
         self.zones = read_zones(system)?;
         let slices = self.slices_of_blocks();
         let same = slices.len() == self.parts.len()
@@ -242,11 +251,11 @@ impl Look {
         slices.into_iter().map(|(id, blocks)| (SliceId(id as u32), blocks)).collect()
     }
 
-    fn members(&self, numbers: &[u64]) -> Vec<&Block> {
+    fn members(&self, numbers: &[u64]) -> Vec<&MemoryBlock> {
         numbers.iter().filter_map(|number| self.blocks.get(number)).collect()
     }
 
-    fn price(&self, sum: &Sum) -> Price {
+    fn price(&self, sum: &PageSum) -> Price {
         let stays = sum.never() || sum.stays > Pages::ZERO;
         price::slice(self.store.prices(), self.frames(), sum, stays)
     }
@@ -281,16 +290,16 @@ impl Look {
     /// A slice as it is now, with a look at its pages or without.
     pub(super) fn part(
         &self,
-        system: &dyn System,
+        system: &dyn SystemFiles,
         id: SliceId,
         numbers: Vec<u64>,
         walks: bool,
-    ) -> Result<Part, Error> {
+    ) -> Result<ScannedSlice, KernelError> {
         let members = self.members(&numbers);
         let state = state(&members);
         let node = members.first().map_or(NodeId(0), |block| block.node);
         let mut zone = None;
-        let mut sum = Sum::default();
+        let mut sum = PageSum::default();
         for &number in &numbers {
             let (Some(block), here) = (self.blocks.get(&number), self.zone_of_block(number)) else {
                 continue;
@@ -322,13 +331,17 @@ impl Look {
             sum.settle(Pages::ZERO);
         }
         let price = self.price(&sum);
-        Ok(Part { id, state, blocks: numbers, node, zone, sum, price })
+        Ok(ScannedSlice { id, state, blocks: numbers, node, zone, sum, price })
     }
 
     /// Looks at a slice once more; what it holds now stands from here on.
-    pub(super) fn again(&mut self, system: &dyn System, id: SliceId) -> Result<Part, Error> {
+    pub(super) fn again(
+        &mut self,
+        system: &dyn SystemFiles,
+        id: SliceId,
+    ) -> Result<ScannedSlice, KernelError> {
         let at = self.parts.iter().position(|part| part.id == id);
-        let at = at.ok_or_else(|| Error::NotFound { what: format!("slice {id}") })?;
+        let at = at.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })?;
         self.parts[at] = self.part(system, id, self.parts[at].blocks.clone(), true)?;
         Ok(self.parts[at].clone())
     }
@@ -336,11 +349,11 @@ impl Look {
     /// What a block holds.
     pub(super) fn look_at(
         &self,
-        system: &dyn System,
+        system: &dyn SystemFiles,
         number: u64,
         movable: bool,
-    ) -> Result<Sum, Error> {
-        let mut sum = Sum::default();
+    ) -> Result<PageSum, KernelError> {
+        let mut sum = PageSum::default();
         walk(system, self.first_pfn(number), self.block_pages().0, movable, &mut |_, page| {
             sum.add(page);
         })?;
@@ -348,7 +361,11 @@ impl Look {
     }
 
     /// Page frames of a block that somebody uses and that could move.
-    pub(super) fn users(&self, system: &dyn System, number: u64) -> Result<Vec<u64>, Error> {
+    pub(super) fn users(
+        &self,
+        system: &dyn SystemFiles,
+        number: u64,
+    ) -> Result<Vec<u64>, KernelError> {
         let mut found = Vec::new();
         walk(system, self.first_pfn(number), self.block_pages().0, false, &mut |pfn, page| {
             let used = !matches!(page.class, PageClass::Free | PageClass::Hole) && !page.bare;
@@ -374,7 +391,7 @@ impl Look {
             .unwrap_or_default()
     }
 
-    pub(super) fn zone_number(&self, part: &Part) -> ZoneNumber {
+    pub(super) fn zone_number(&self, part: &ScannedSlice) -> ZoneNumber {
         self.zone(part.node, &part.zone).map_or(ZoneNumber(0), |zone| zone.number)
     }
 
@@ -400,7 +417,7 @@ impl Look {
     }
 
     /// Off, and not by this program alone.
-    fn is_held(&self, part: &Part) -> bool {
+    fn is_held(&self, part: &ScannedSlice) -> bool {
         part.state == SliceState::Offline && !part.blocks.iter().all(|&number| self.is_ours(number))
     }
 
@@ -424,10 +441,10 @@ impl Look {
     }
 
     /// The parts of the machine.
-    pub(super) fn margins(&self) -> Margins {
-        Margins::of(self.zones.iter().map(|zone| {
+    pub(super) fn margins(&self) -> PlaceMargins {
+        PlaceMargins::of(self.zones.iter().map(|zone| {
             let off = self.taken_from(zone);
-            Size { node: zone.node, movable: zone.is_movable(), pages: zone.managed + off, off }
+            ZoneSize { node: zone.node, movable: zone.is_movable(), pages: zone.managed + off, off }
         }))
     }
 
@@ -466,8 +483,9 @@ impl Look {
             let mine = || {
                 self.parts.iter().filter(|part| part.node == zone.node && part.zone == zone.name)
             };
-            let count =
-                |wanted: &dyn Fn(&Part) -> bool| mine().filter(|part| wanted(part)).count() as u32;
+            let count = |wanted: &dyn Fn(&ScannedSlice) -> bool| {
+                mine().filter(|part| wanted(part)).count() as u32
+            };
             let offline = self.taken_from(zone);
             Zone {
                 index: ZoneIndex(index),
@@ -495,7 +513,7 @@ impl Look {
         self.parts.iter().map(|part| self.slice(part)).collect()
     }
 
-    pub(super) fn slice(&self, part: &Part) -> Slice {
+    pub(super) fn slice(&self, part: &ScannedSlice) -> Slice {
         let backoff = self.store.backoff(part.blocks[0], self.time);
         let backoff = backoff.filter(|_| part.state == SliceState::Online);
         let reason = match (part.sum.reason, backoff) {
@@ -503,7 +521,7 @@ impl Look {
             (reason, _) => reason,
         };
         let sum = if part.state == SliceState::Offline {
-            Sum { present: part.sum.present, ..Sum::default() }
+            PageSum { present: part.sum.present, ..PageSum::default() }
         } else {
             part.sum
         };
@@ -525,9 +543,13 @@ impl Look {
     }
 
     /// The pages of a slice as runs of pages that are alike.
-    pub(super) fn contents(&self, system: &dyn System, id: SliceId) -> Result<Contents, Error> {
+    pub(super) fn contents(
+        &self,
+        system: &dyn SystemFiles,
+        id: SliceId,
+    ) -> Result<Contents, KernelError> {
         let part = self.parts.iter().find(|part| part.id == id);
-        let part = part.ok_or_else(|| Error::NotFound { what: format!("slice {id}") })?;
+        let part = part.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })?;
         let mut runs: Vec<PageRun> = Vec::new();
         for &number in &part.blocks {
             let (first, pages) = (self.first_pfn(number), self.block_pages());
@@ -562,7 +584,7 @@ impl Look {
 }
 
 /// Cgroups of the pages; empty where the kernel does not keep account.
-fn cgroups(system: &dyn System, first: Pfn, pages: u64) -> Vec<u64> {
+fn cgroups(system: &dyn SystemFiles, first: Pfn, pages: u64) -> Vec<u64> {
     let mut words = vec![0; pages as usize];
     let read = system.words(CGROUPS, first.0, &mut words).unwrap_or(0);
     words.truncate(read);

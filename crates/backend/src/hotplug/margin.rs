@@ -5,18 +5,18 @@
 
 use ramslice_types::{NodeId, Pages};
 
-use super::zones::Room;
+use super::zones::ZoneRoom;
 
 /// Where memory is: all of it, unless something is said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct MemoryPlace {
     /// Of this node alone.
     pub(super) node: Option<NodeId>,
     /// Without Movable.
     pub(super) kernel: bool,
 }
 
-impl Place {
+impl MemoryPlace {
     /// Whether a zone is there.
     pub(super) fn has(self, node: NodeId, movable: bool) -> bool {
         self.node.is_none_or(|own| own == node) && !(self.kernel && movable)
@@ -25,22 +25,22 @@ impl Place {
 
 /// A node among several, or the zones that the kernel's own memory is in where there are others.
 #[derive(Debug)]
-struct Group {
-    place: Place,
+struct MemoryGroup {
+    place: MemoryPlace,
     /// With what is off of it.
     size: Pages,
     /// Something that this program took is off there.
     off: bool,
 }
 
-impl Group {
-    fn available(&self, zones: &[Room]) -> Pages {
+impl MemoryGroup {
+    fn available(&self, zones: &[ZoneRoom]) -> Pages {
         let mine = zones.iter().filter(|zone| self.place.has(zone.node, zone.movable));
         mine.map(|zone| zone.available).sum()
     }
 
     /// In millionths of its size.
-    fn ratio(&self, zones: &[Room]) -> u64 {
+    fn ratio(&self, zones: &[ZoneRoom]) -> u64 {
         let part = u128::from(self.available(zones).0) * 1_000_000 / u128::from(self.size.0.max(1));
         u64::try_from(part).unwrap_or(u64::MAX)
     }
@@ -48,7 +48,7 @@ impl Group {
 
 /// What a slice that goes takes along.
 #[derive(Debug, Clone, Copy)]
-pub struct Loss {
+pub struct SliceLoss {
     /// It is in this node.
     pub node: NodeId,
     /// It is in Movable.
@@ -63,7 +63,7 @@ pub struct Loss {
 
 /// A zone's part in the parts of a machine.
 #[derive(Debug, Clone, Copy)]
-pub struct Size {
+pub struct ZoneSize {
     /// Its node.
     pub node: NodeId,
     /// It is Movable.
@@ -76,9 +76,9 @@ pub struct Size {
 
 /// A part of memory that is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Short {
+pub(super) struct ShortPlace {
     /// Which one: slices of others do not help.
-    pub(super) place: Place,
+    pub(super) place: MemoryPlace,
     /// What is available there.
     pub(super) available: Pages,
     /// What it lacks.
@@ -87,22 +87,23 @@ pub(super) struct Short {
 
 /// The parts of a machine: each node if there are several, the zones below Movable if there is one, and all memory.
 #[derive(Debug)]
-pub struct Margins {
+pub struct PlaceMargins {
     /// The last one is all memory.
-    groups: Vec<Group>,
+    groups: Vec<MemoryGroup>,
 }
 
-impl Margins {
+impl PlaceMargins {
     /// Of a machine with these zones, those of a node in a row.
-    pub fn of(zones: impl IntoIterator<Item = Size>) -> Self {
-        let zones: Vec<Size> = zones.into_iter().filter(|zone| zone.pages > Pages::ZERO).collect();
+    pub fn of(zones: impl IntoIterator<Item = ZoneSize>) -> Self {
+        let zones: Vec<ZoneSize> =
+            zones.into_iter().filter(|zone| zone.pages > Pages::ZERO).collect();
         let group = |node: Option<NodeId>, kernel| {
-            let place = Place { node, kernel };
+            let place = MemoryPlace { node, kernel };
             let mine = zones.iter().filter(|zone| place.has(zone.node, zone.movable));
             let (size, off) = mine.fold((Pages::ZERO, Pages::ZERO), |sum, zone| {
                 (sum.0 + zone.pages, sum.1 + zone.off)
             });
-            Group { place, size, off: off > Pages::ZERO }
+            MemoryGroup { place, size, off: off > Pages::ZERO }
         };
         let mut nodes: Vec<NodeId> = zones.iter().map(|zone| zone.node).collect();
         nodes.dedup();
@@ -118,7 +119,7 @@ impl Margins {
     }
 
     /// All memory is looked at by `MemAvailable`, which knows better; these are the others.
-    fn parts(&self) -> &[Group] {
+    fn parts(&self) -> &[MemoryGroup] {
         self.groups.split_last().map_or(&[], |(_, parts)| parts)
     }
 
@@ -128,7 +129,7 @@ impl Margins {
     }
 
     /// Of a margin for all memory, what a part is to keep.
-    fn share(&self, group: &Group, margin: Pages) -> Pages {
+    fn share(&self, group: &MemoryGroup, margin: Pages) -> Pages {
         let all = self.groups.last().map_or(0, |all| all.size.0).max(1);
         let share = u128::from(margin.0) * u128::from(group.size.0) / u128::from(all);
         Pages(u64::try_from(share).unwrap_or(u64::MAX))
@@ -136,7 +137,7 @@ impl Margins {
 
     /// Whether each part keeps its share of the margin without the slice. What the slice does not touch may be short as it is.
     /// `zones` are those with memory.
-    pub fn keeps(&self, zones: &[Room], margin: Pages, loss: &Loss) -> bool {
+    pub fn keeps(&self, zones: &[ZoneRoom], margin: Pages, loss: &SliceLoss) -> bool {
         self.parts().iter().all(|group| {
             let gone = gone(group, zones, loss);
             gone == Pages::ZERO || group.available(zones) >= self.share(group, margin) + gone
@@ -144,20 +145,24 @@ impl Margins {
     }
 
     /// The parts of which something is off and less than their share of `floor` is available, the shortest for its size first.
-    pub(super) fn short(&self, zones: &[Room], floor: Pages) -> Vec<Short> {
+    pub(super) fn short(&self, zones: &[ZoneRoom], floor: Pages) -> Vec<ShortPlace> {
         let off = self.parts().iter().filter(|group| group.off);
-        let mut short: Vec<&Group> =
+        let mut short: Vec<&MemoryGroup> =
             off.filter(|group| group.available(zones) < self.share(group, floor)).collect();
         short.sort_by_key(|group| group.ratio(zones));
         let short = short.into_iter().map(|group| {
             let available = group.available(zones);
-            Short { place: group.place, available, missing: self.share(group, floor) - available }
+            ShortPlace {
+                place: group.place,
+                available,
+                missing: self.share(group, floor) - available,
+            }
         });
         short.collect()
     }
 
     /// How short memory is where a slice would come back, in millionths: who has least is to have it first.
-    pub(super) fn ratio(&self, zones: &[Room], node: NodeId, movable: bool) -> u64 {
+    pub(super) fn ratio(&self, zones: &[ZoneRoom], node: NodeId, movable: bool) -> u64 {
         self.groups
             .iter()
             .filter(|group| group.place.has(node, movable))
@@ -168,7 +173,7 @@ impl Margins {
 }
 
 /// What a part has no more of when a slice goes. Memory hotplug moves content to other nodes if there are any.
-fn gone(group: &Group, zones: &[Room], loss: &Loss) -> Pages {
+fn gone(group: &MemoryGroup, zones: &[ZoneRoom], loss: &SliceLoss) -> Pages {
     let leaves = zones.iter().any(|zone| zone.node != loss.node);
     match group.place.node {
         Some(node) if node != loss.node => loss.moves - loss.cache,
@@ -189,7 +194,7 @@ mod tests {
     use crate::hotplug::zones;
 
     /// Two nodes, the second one with a Movable zone; sizes in pages.
-    fn zones(free: [u64; 3]) -> Vec<Room> {
+    fn zones(free: [u64; 3]) -> Vec<ZoneRoom> {
         let zone = |(node, name, managed), free| {
             format!(
                 "Node {node}, zone {name}\n  pages free {free}\n managed {managed}\n nr_zone_inactive_file 0\n"
@@ -201,13 +206,13 @@ mod tests {
         zones::parse(&text).iter().map(|zone| zone.room(Pages(10))).collect()
     }
 
-    fn margins(off: [bool; 4]) -> Margins {
-        let group = |node: Option<i32>, kernel, size, off| Group {
-            place: Place { node: node.map(NodeId), kernel },
+    fn margins(off: [bool; 4]) -> PlaceMargins {
+        let group = |node: Option<i32>, kernel, size, off| MemoryGroup {
+            place: MemoryPlace { node: node.map(NodeId), kernel },
             size: Pages(size),
             off,
         };
-        Margins {
+        PlaceMargins {
             groups: vec![
                 group(Some(0), false, 1000, off[0]),
                 group(Some(1), false, 1000, off[1]),
@@ -219,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_node_keeps_its_share_though_another_has_plenty() {
-        let loss = |node, present, moves| Loss {
+        let loss = |node, present, moves| SliceLoss {
             node: NodeId(node),
             movable: false,
             present: Pages(present),
@@ -242,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_was_in_movable_is_no_loss_to_the_kernel_unless_it_finds_room_in_its_zones_alone() {
-        let loss = |moves| Loss {
+        let loss = |moves| SliceLoss {
             node: NodeId(1),
             movable: true,
             present: Pages(50),
@@ -258,15 +263,15 @@ mod tests {
     fn parts_are_short_if_something_is_off_there_and_who_has_least_for_its_size_comes_first() {
         let short = |off, free| margins(off).short(&zones(free), Pages(200));
         assert_eq!(short([true; 4], [500, 500, 500]), []);
-        let node = |node, available, missing| Short {
-            place: Place { node: Some(NodeId(node)), kernel: false },
+        let node = |node, available, missing| ShortPlace {
+            place: MemoryPlace { node: Some(NodeId(node)), kernel: false },
             available: Pages(available),
             missing: Pages(missing),
         };
         assert_eq!(short([true; 4], [500, 60, 0]), [node(1, 60, 40)]);
         assert_eq!(short([true, false, true, true], [500, 60, 0]), []);
-        let kernel = Short {
-            place: Place { node: None, kernel: true },
+        let kernel = ShortPlace {
+            place: MemoryPlace { node: None, kernel: true },
             available: Pages(120),
             missing: Pages(30),
         };

@@ -5,7 +5,7 @@
 //! that each block was in, slices that failed, the slice size. Drivers that listen to memory hotplug (a memory
 //! notifier) are told of every block and may refuse, as with any other user of hotplug.
 //!
-//! A stock kernel does not wake blocks by itself: see [`Guard`].
+//! A stock kernel does not wake blocks by itself: see [`HotplugGuard`].
 
 mod blocks;
 mod cpu_frequency;
@@ -41,19 +41,19 @@ use rustix::event::{Timespec, poll};
 use tracing::debug;
 
 #[cfg(any(test, feature = "fake"))]
-pub use fake::Fake;
-pub use guard::{Guard, Pressure, STALL_FLOORS, WokenBy};
-pub use margin::{Loss, Margins, Size};
-pub use zones::{Room, keeps_reserves};
+pub use fake::FakeMachine;
+pub use guard::{GuardAction, HotplugGuard, STALL_FLOORS, WokenBy};
+pub use margin::{PlaceMargins, SliceLoss, ZoneSize};
+pub use zones::{ZoneRoom, keeps_reserves};
 
-use crate::error::Error;
-use crate::readers::Paths;
-use crate::readers::names::Names;
+use crate::error::KernelError;
+use crate::readers::KernelPaths;
+use crate::readers::names::PageNames;
 use crate::readers::page_owner;
-use look::{Look, Part};
-use margin::Place;
-use store::Store;
-use system::{Files, System, read_proc};
+use look::{PageScan, ScannedSlice};
+use margin::MemoryPlace;
+use store::HotplugState;
+use system::{RealFiles, SystemFiles, read_proc};
 
 /// How often block states are looked at while waiting for a change: there is no event for it without a netlink socket.
 const POLL: Duration = Duration::from_millis(250);
@@ -63,20 +63,20 @@ const PATIENCE: u32 = 10;
 
 /// A kernel without ramslice, through memory hotplug.
 pub struct HotplugBackend {
-    system: Box<dyn System>,
-    paths: Paths,
-    names: Names,
+    system: Box<dyn SystemFiles>,
+    paths: KernelPaths,
+    names: PageNames,
     block: Bytes,
     page: Bytes,
     /// The clock of measured prices, unless others have counted by another one since boot.
     clock_khz: u64,
     /// The last look, for as long as it may stand for the present.
-    last: Mutex<Option<Look>>,
+    last: Mutex<Option<PageScan>>,
     /// The states of slices last seen by [`Backend::wait_event`], and how often they have changed.
     seen: Mutex<(u64, Vec<SliceState>)>,
-    /// A [`Guard`] waits to wake slices: a request that takes memory away gives up.
+    /// A [`HotplugGuard`] waits to wake slices: a request that takes memory away gives up.
     wanted: AtomicBool,
-    /// A request has begun to take memory away since a [`Guard`] looked for what is off.
+    /// A request has begun to take memory away since a [`HotplugGuard`] looked for what is off.
     takes: AtomicBool,
     /// A look at pages may stand for the present for so many times what it took.
     patience: u32,
@@ -86,18 +86,18 @@ pub struct HotplugBackend {
 
 impl HotplugBackend {
     /// The running system's.
-    pub fn open() -> Result<Self, Error> {
+    pub fn open() -> Result<Self, KernelError> {
         Self::open_at(Path::new("/"))
     }
 
     /// The one whose `/sys`, `/proc` and `/run` are below `root`.
-    pub fn open_at(root: &Path) -> Result<Self, Error> {
-        Self::with(Box::new(Files::under(root)), Paths::under(root))
+    pub fn open_at(root: &Path) -> Result<Self, KernelError> {
+        Self::with(Box::new(RealFiles::under(root)), KernelPaths::under(root))
     }
 
-    fn with(system: Box<dyn System>, paths: Paths) -> Result<Self, Error> {
+    fn with(system: Box<dyn SystemFiles>, paths: KernelPaths) -> Result<Self, KernelError> {
         let block = blocks::block_bytes(&*system)?;
-        let names = Names::new(&paths);
+        let names = PageNames::new(&paths);
         let page = Bytes(rustix::param::page_size() as u64);
         let clock_khz = cpu_frequency::read(&*system);
         let (last, seen) = (Mutex::new(None), Mutex::new((0, Vec::new())));
@@ -138,7 +138,7 @@ impl HotplugBackend {
     }
 
     /// A fresh look at everything.
-    fn look(&self) -> Result<Look, Error> {
+    fn look(&self) -> Result<PageScan, KernelError> {
         let mut look = self.look_at(|_, _| true, &*self.goes_on)?;
         self.settle(&mut look);
         *lock(&self.last) = Some(look.clone());
@@ -148,25 +148,25 @@ impl HotplugBackend {
     /// A fresh look at the pages of some slices.
     fn look_at(
         &self,
-        wanted: impl Fn(&Look, &Part) -> bool,
+        wanted: impl Fn(&PageScan, &ScannedSlice) -> bool,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<Look, Error> {
+    ) -> Result<PageScan, KernelError> {
         let mut look = self.glance()?;
         look.walk(&*self.system, wanted, goes_on)?;
         Ok(look)
     }
 
-    fn settle(&self, look: &mut Look) {
+    fn settle(&self, look: &mut PageScan) {
         if !look.brought_back().is_empty() {
             self.forget(look);
         }
     }
 
     /// Blocks that somebody else has brought back are no longer ours. While a request runs, that is its own matter.
-    fn forget(&self, look: &mut Look) {
+    fn forget(&self, look: &mut PageScan) {
         let Ok(_held) = request::alone(&*self.system) else { return };
-        let fresh =
-            Store::read(&*self.system).and_then(|store| Ok((store, blocks::read(&*self.system)?)));
+        let fresh = HotplugState::read(&*self.system)
+            .and_then(|store| Ok((store, blocks::read(&*self.system)?)));
         let Ok((mut store, blocks)) = fresh else { return };
         for number in look.brought_back() {
             look.store.blocks.remove(&number);
@@ -180,12 +180,12 @@ impl HotplugBackend {
     }
 
     /// A look at blocks and zones alone.
-    fn glance(&self) -> Result<Look, Error> {
-        Look::glance(&*self.system, self.block, self.page)
+    fn glance(&self) -> Result<PageScan, KernelError> {
+        PageScan::glance(&*self.system, self.block, self.page)
     }
 
     /// A look whose pages were looked at not longer ago than its cost allows.
-    fn recent(&self) -> Result<Look, Error> {
+    fn recent(&self) -> Result<PageScan, KernelError> {
         match self.standing(&*self.goes_on)? {
             Some(mut look) => {
                 self.settle(&mut look);
@@ -197,7 +197,7 @@ impl HotplugBackend {
     }
 
     /// The last look, brought up to date, if it may still stand for the present.
-    fn standing(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<Look>, Error> {
+    fn standing(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<PageScan>, KernelError> {
         let last = lock(&self.last).clone();
         let Some(mut look) =
             last.filter(|look| self.system.now() < look.walked + look.cost * self.patience)
@@ -208,9 +208,9 @@ impl HotplugBackend {
     }
 
     /// Changes what is remembered, alone.
-    fn change(&self, change: impl FnOnce(&mut Store)) -> Result<(), Error> {
+    fn change(&self, change: impl FnOnce(&mut HotplugState)) -> Result<(), KernelError> {
         let _held = request::alone(&*self.system)?;
-        let mut store = Store::read(&*self.system)?;
+        let mut store = HotplugState::read(&*self.system)?;
         change(&mut store);
         store.save(&*self.system)?;
         *lock(&self.last) = None;
@@ -228,18 +228,18 @@ impl HotplugBackend {
     }
 
     /// Below this, a guard wakes slices unless it was told otherwise.
-    fn floor(&self) -> Result<Bytes, Error> {
+    fn floor(&self) -> Result<Bytes, KernelError> {
         Ok(Self::floor_of(self.kept()?))
     }
 
     /// What stays available (`MemAvailable`) after every offlining: a tenth of memory, at least 256 MiB.
     ///
-    /// A stock kernel does not wake blocks. This is what programs can take before [`Guard`] has woken some.
+    /// A stock kernel does not wake blocks. This is what programs can take before [`HotplugGuard`] has woken some.
     pub fn margin(&self) -> Result<Bytes, BackendError> {
         Ok(self.kept()?)
     }
 
-    fn kept(&self) -> Result<Bytes, Error> {
+    fn kept(&self) -> Result<Bytes, KernelError> {
         Ok(Self::margin_of(self.glance()?.managed().bytes(self.page)))
     }
 }
@@ -281,7 +281,7 @@ impl Backend for HotplugBackend {
         request.refuse_hold(
             "what memory hotplug has switched off stays off, unless `ramslice guard` runs",
         )?;
-        Ok(request::run(self, request, Place::default())?)
+        Ok(request::run(self, request, MemoryPlace::default())?)
     }
 
     fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
@@ -304,15 +304,15 @@ impl Backend for HotplugBackend {
     }
 
     fn slice_bytes(&self) -> Result<Bytes, BackendError> {
-        Ok(Bytes(Store::read(&*self.system)?.slice_bytes.0.max(self.block.0)))
+        Ok(Bytes(HotplugState::read(&*self.system)?.slice_bytes.0.max(self.block.0)))
     }
 
     fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
         if size.0 == 0 || !size.0.is_multiple_of(self.block.0) {
-            return Err(Error::NotBlocks { size, block: self.block }.into());
+            return Err(KernelError::NotBlocks { size, block: self.block }.into());
         }
-        if !Store::read(&*self.system)?.blocks.is_empty() {
-            return Err(Error::SizeBusy { size }.into());
+        if !HotplugState::read(&*self.system)?.blocks.is_empty() {
+            return Err(KernelError::SizeBusy { size }.into());
         }
         // Failures are of slices of the old size.
         self.change(|store| {
@@ -323,7 +323,7 @@ impl Backend for HotplugBackend {
     }
 
     fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
-        Ok(price::parameter(Store::read(&*self.system)?.prices(), parameter))
+        Ok(price::parameter(HotplugState::read(&*self.system)?.prices(), parameter))
     }
 
     fn set_price_parameter(
@@ -348,7 +348,7 @@ impl Backend for HotplugBackend {
     }
 
     fn work(&self) -> Result<Work, BackendError> {
-        let mut work = Store::read(&*self.system)?.work.unwrap_or_default();
+        let mut work = HotplugState::read(&*self.system)?.work.unwrap_or_default();
         let counters = read_proc::<VmStat>(&*self.system, "proc/vmstat")
             .map_or_else(|_| HashMap::new(), |vmstat| vmstat.0);
         for (name, &number) in &counters {
@@ -365,8 +365,8 @@ impl Backend for HotplugBackend {
 
 impl HotplugBackend {
     /// How many slices have changed their state, as far as this program has seen.
-    fn changes(&self) -> Result<u64, Error> {
-        let store = Store::read(&*self.system)?;
+    fn changes(&self) -> Result<u64, KernelError> {
+        let store = HotplugState::read(&*self.system)?;
         let blocks = blocks::read(&*self.system)?;
         let states = look::states(&blocks, store.slice_bytes.0.max(self.block.0) / self.block.0);
         let mut seen = lock(&self.seen);

@@ -37,7 +37,7 @@ const PAGEBLOCK: u64 = 512;
 
 /// A page and what becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Page {
+pub(super) struct PageUse {
     pub(super) class: PageClass,
     /// Why it keeps its block on.
     pub(super) reason: Reason,
@@ -51,20 +51,20 @@ pub(super) struct Page {
 
 /// Goes through pages in order; a tail is what its head is.
 #[derive(Debug, Default)]
-pub(super) struct Walk {
-    head: Option<Page>,
+pub(super) struct FolioWalk {
+    head: Option<PageUse>,
     /// Pages of the folio so far.
     length: u64,
 }
 
-impl Walk {
+impl FolioWalk {
     /// The next page. `movable`: in a zone that has nothing but movable pages.
-    pub(super) fn next(&mut self, flags: u64, mappings: u64, movable: bool) -> Page {
+    pub(super) fn next(&mut self, flags: u64, mappings: u64, movable: bool) -> PageUse {
         let tail = flags & bit::COMPOUND_TAIL != 0;
         self.length = if tail { self.length + 1 } else { 1 };
         let mut page = match self.head {
-            Some(head) if tail => Page { mappings, tail, ..head },
-            _ => Page { tail, ..classify(flags, mappings, movable) },
+            Some(head) if tail => PageUse { mappings, tail, ..head },
+            _ => PageUse { tail, ..classify(flags, mappings, movable) },
         };
         if page.class == PageClass::Hugetlb && self.length > PAGEBLOCK {
             page.reason = Reason::Gigantic;
@@ -75,7 +75,7 @@ impl Walk {
     }
 }
 
-fn classify(raw: u64, mappings: u64, movable: bool) -> Page {
+fn classify(raw: u64, mappings: u64, movable: bool) -> PageUse {
     let has = |bits: u64| raw & bits != 0;
     let bare = raw & !(bit::COMPOUND_HEAD | bit::COMPOUND_TAIL) == 0;
     let cached = has(bit::LRU | bit::ANON | bit::MMAP | bit::READ_IN | bit::SWAPBACKED);
@@ -97,7 +97,7 @@ fn classify(raw: u64, mappings: u64, movable: bool) -> Page {
         () if movable => (PageClass::Transit, Reason::None),
         () => (PageClass::Kernel, Reason::Unmovable),
     };
-    Page { class, reason, flags: flags(raw, class), mappings, tail: false, bare }
+    PageUse { class, reason, flags: flags(raw, class), mappings, tail: false, bare }
 }
 
 fn flags(raw: u64, class: PageClass) -> PageFlags {
@@ -125,22 +125,22 @@ fn flags(raw: u64, class: PageClass) -> PageFlags {
 
 /// What a range of pages holds, summed up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sum {
+pub(super) struct PageSum {
     pub(super) counters: Counters,
     pub(super) present: Pages,
     /// Pages to migrate, and all their mappings.
     pub(super) moves: Pages,
     pub(super) mappings: u64,
-    /// Pages that nobody knows ([`Page::bare`]).
+    /// Pages that nobody knows ([`PageUse::bare`]).
     pub(super) bare: Pages,
     /// Pages that surely stay, and why the first one of the gravest kind does.
     pub(super) stays: Pages,
     pub(super) reason: Reason,
 }
 
-impl Sum {
+impl PageSum {
     /// Adds a page.
-    pub(super) fn add(&mut self, page: &Page) {
+    pub(super) fn add(&mut self, page: &PageUse) {
         let one = Pages(1);
         if page.class == PageClass::Hole {
             self.grave(page.reason);
@@ -251,8 +251,8 @@ impl Sum {
 mod tests {
     use super::*;
 
-    fn one(flags: u64, mappings: u64) -> Page {
-        Walk::default().next(flags, mappings, false)
+    fn one(flags: u64, mappings: u64) -> PageUse {
+        FolioWalk::default().next(flags, mappings, false)
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_tail_is_what_its_head_is_although_its_flags_do_not_say() {
-        let mut walk = Walk::default();
+        let mut walk = FolioWalk::default();
         walk.next(bit::COMPOUND_HEAD | bit::LRU | bit::ANON, 1, false);
         let tail = walk.next(bit::COMPOUND_TAIL, 1, false);
         assert_eq!(
@@ -293,8 +293,8 @@ mod tests {
     #[test]
     fn a_page_of_the_hugetlb_pool_stays_whether_anybody_maps_it_or_not() {
         for mappings in [0, 1] {
-            let mut sum = Sum::default();
-            let mut walk = Walk::default();
+            let mut sum = PageSum::default();
+            let mut walk = FolioWalk::default();
             sum.add(&walk.next(bit::HUGE | bit::COMPOUND_HEAD, mappings, true));
             for _ in 1..PAGEBLOCK {
                 sum.add(&walk.next(bit::COMPOUND_TAIL, mappings, true));
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_huge_page_of_more_than_a_pageblock_stays() {
-        let mut walk = Walk::default();
+        let mut walk = FolioWalk::default();
         let mut last = walk.next(bit::HUGE | bit::COMPOUND_HEAD, 0, false);
         for _ in 0..PAGEBLOCK {
             last = walk.next(bit::HUGE | bit::COMPOUND_TAIL, 0, false);
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_few_unknown_pages_may_be_in_the_cpus_lists_but_many_are_the_kernels() {
-        let mut sum = Sum::default();
+        let mut sum = PageSum::default();
         for _ in 0..10 {
             sum.add(&one(0, 0));
         }
@@ -334,12 +334,12 @@ mod tests {
 
     #[test]
     fn in_a_movable_zone_unknown_pages_are_on_their_way() {
-        assert_eq!(Walk::default().next(0, 0, true).class, PageClass::Transit);
+        assert_eq!(FolioWalk::default().next(0, 0, true).class, PageClass::Transit);
     }
 
     #[test]
     fn what_can_never_be_emptied_outweighs_what_may_go() {
-        let mut sum = Sum::default();
+        let mut sum = PageSum::default();
         for flags in [bit::SLAB, bit::RESERVED, bit::PGTABLE] {
             sum.add(&one(flags, 0));
         }

@@ -12,15 +12,15 @@ use rustix::io::Errno;
 use tracing::{debug, warn};
 
 use super::blocks::{self, BlockState, file};
-use super::limits::{Emptying, Limits};
-use super::look::{self, Look, Part};
-use super::margin::{Loss, Margins, Place};
+use super::limits::{BlockEmptying, RequestLimits};
+use super::look::{self, PageScan, ScannedSlice};
+use super::margin::{MemoryPlace, PlaceMargins, SliceLoss};
 use super::price;
-use super::store::Store;
-use super::system::{Held, System, read_proc};
+use super::store::HotplugState;
+use super::system::{RequestLock, SystemFiles, read_proc};
 use super::zones::keeps_reserves;
 use super::{HotplugBackend, lock};
-use crate::error::{Access, Error};
+use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 use crate::sys::alarm;
 
@@ -31,12 +31,12 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const PINNED_SHARE: usize = 8;
 
 /// Takes the lock of those who switch.
-pub(super) fn alone(system: &dyn System) -> Result<Held, Error> {
+pub(super) fn alone(system: &dyn SystemFiles) -> Result<RequestLock, KernelError> {
     let path = super::system::STATE;
     match system.lock() {
         Ok(Some(held)) => Ok(held),
-        Ok(None) => Err(Error::Locked { path: system.path("run/ramslice/stock.lock") }),
-        Err(source) => Err(failed(system.path(path), Access::Write, source)),
+        Ok(None) => Err(KernelError::Locked { path: system.path("run/ramslice/stock.lock") }),
+        Err(source) => Err(failed(system.path(path), FileAccess::Write, source)),
     }
 }
 
@@ -44,14 +44,14 @@ pub(super) fn alone(system: &dyn System) -> Result<Held, Error> {
 pub(super) fn run(
     backend: &HotplugBackend,
     request: &Request,
-    place: Place,
-) -> Result<Outcome, Error> {
+    place: MemoryPlace,
+) -> Result<Outcome, KernelError> {
     let system = &*backend.system;
     let _held = if request.dry_run { None } else { Some(alone(system)?) };
     let began = system.now();
     let takes = !request.dry_run && !request.op.wakes();
     let floor = if takes { backend.floor()? } else { Bytes(0) };
-    let mut limits = Limits::new(backend, floor);
+    let mut limits = RequestLimits::new(backend, floor);
     let look = match look_for(backend, request, &limits) {
         // Whoever wants memory does not wait for a look.
         Err(_) if !request.op.wakes() && limits.memory_is_wanted() => return Ok(given_up(request)),
@@ -61,7 +61,7 @@ pub(super) fn run(
     limits.end = system.now() + request.deadline.unwrap_or(DEADLINE);
     let (outcome, spent, work) = (Outcome::default(), Price::ZERO, Work::default());
     let margins = look.margins();
-    let mut run = Run {
+    let mut run = RequestRun {
         backend,
         system,
         request,
@@ -92,8 +92,8 @@ pub(super) fn run(
 fn look_for(
     backend: &HotplugBackend,
     request: &Request,
-    limits: &Limits<'_>,
-) -> Result<Look, Error> {
+    limits: &RequestLimits<'_>,
+) -> Result<PageScan, KernelError> {
     if request.op.wakes() {
         return backend.glance();
     }
@@ -104,7 +104,7 @@ fn look_for(
     if let Some(look) = backend.standing(&goes_on)? {
         return Ok(look);
     }
-    let wanted = |look: &Look, part: &Part| match request.op {
+    let wanted = |look: &PageScan, part: &ScannedSlice| match request.op {
         Op::Offline(id) => part.id == id,
         _ => is_in(request, look, part),
     };
@@ -113,7 +113,7 @@ fn look_for(
 
 /// A request that has made way before it did anything.
 fn given_up(request: &Request) -> Outcome {
-    let stop = Stop::new(Reason::Pressure);
+    let stop = SliceRefusal::new(Reason::Pressure);
     let named = if let Op::Offline(id) = request.op { Some(id) } else { None };
     Outcome {
         reason: stop.reason,
@@ -125,18 +125,18 @@ fn given_up(request: &Request) -> Outcome {
 }
 
 /// Whether a slice is in the request's node and zone.
-fn is_in(request: &Request, look: &Look, part: &Part) -> bool {
+fn is_in(request: &Request, look: &PageScan, part: &ScannedSlice) -> bool {
     request.node.is_none_or(|node| node == part.node)
         && request.zone.is_none_or(|zone| zone == look.zone_number(part))
 }
 
 /// Why a slice stays as it is.
-struct Stop {
+struct SliceRefusal {
     reason: Reason,
     errno: Errno,
 }
 
-impl Stop {
+impl SliceRefusal {
     fn new(reason: Reason) -> Self {
         let errno = match reason {
             Reason::OverBudget => Errno::DQUOT,
@@ -152,24 +152,24 @@ impl Stop {
     }
 }
 
-struct Run<'a> {
+struct RequestRun<'a> {
     backend: &'a HotplugBackend,
-    system: &'a dyn System,
+    system: &'a dyn SystemFiles,
     request: &'a Request,
     /// Where slices may wake.
-    place: Place,
-    look: Look,
+    place: MemoryPlace,
+    look: PageScan,
     /// The parts of memory as of the look: their sizes do not change by what is done.
-    margins: Margins,
+    margins: PlaceMargins,
     outcome: Outcome,
     /// What was charged to the budget.
     spent: Price,
-    limits: &'a Limits<'a>,
+    limits: &'a RequestLimits<'a>,
     work: Work,
 }
 
-impl Run<'_> {
-    fn carry_out(&mut self) -> Result<(), Error> {
+impl RequestRun<'_> {
+    fn carry_out(&mut self) -> Result<(), KernelError> {
         match self.request.op {
             Op::Offline(id) => {
                 self.find(id)?;
@@ -188,12 +188,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn find(&self, id: SliceId) -> Result<Part, Error> {
+    fn find(&self, id: SliceId) -> Result<ScannedSlice, KernelError> {
         let part = self.look.parts.iter().find(|part| part.id == id).cloned();
-        part.ok_or_else(|| Error::NotFound { what: format!("slice {id}") })
+        part.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })
     }
 
-    fn single(&mut self, id: SliceId, result: Result<(), Stop>) {
+    fn single(&mut self, id: SliceId, result: Result<(), SliceRefusal>) {
         self.outcome.last_slice = Some(id);
         match result {
             Ok(()) => self.outcome.slices_done = 1,
@@ -205,24 +205,24 @@ impl Run<'_> {
         }
     }
 
-    fn stop(&mut self, stop: &Stop, fails: bool) {
+    fn stop(&mut self, stop: &SliceRefusal, fails: bool) {
         self.outcome.reason = stop.reason;
         self.outcome.status_errno =
             if fails { stop.errno.raw_os_error().unsigned_abs() } else { 0 };
     }
 
     /// The slices in the request's node and zone.
-    fn wanted(&self) -> Result<Vec<Part>, Error> {
-        let fits = |part: &&Part| is_in(self.request, &self.look, part);
-        let found: Vec<Part> = self.look.parts.iter().filter(fits).cloned().collect();
+    fn wanted(&self) -> Result<Vec<ScannedSlice>, KernelError> {
+        let fits = |part: &&ScannedSlice| is_in(self.request, &self.look, part);
+        let found: Vec<ScannedSlice> = self.look.parts.iter().filter(fits).cloned().collect();
         if found.is_empty() && (self.request.node.is_some() || self.request.zone.is_some()) {
-            return Err(Error::NotFound { what: "slice in this node and zone".to_owned() });
+            return Err(KernelError::NotFound { what: "slice in this node and zone".to_owned() });
         }
         Ok(found)
     }
 
     /// Empties slices by ascending price until the limits end it; of equal prices, the higher address first.
-    fn sweep(&mut self) -> Result<(), Error> {
+    fn sweep(&mut self) -> Result<(), KernelError> {
         let only_empty = self.request.op == Op::OfflineFree;
         let mut parts = self.wanted()?;
         parts.retain(|part| {
@@ -239,7 +239,7 @@ impl Run<'_> {
                 return Ok(());
             }
             if let Some(reason) = self.limits.over() {
-                self.stop(&Stop::new(reason), true);
+                self.stop(&SliceRefusal::new(reason), true);
                 return Ok(());
             }
             // What went before may have filled it, and the look may be of some time ago: dearer than thought, it waits for its turn.
@@ -282,9 +282,9 @@ impl Run<'_> {
     }
 
     /// Whether a slice may be emptied, before anything is done; its price with destinations.
-    fn admit(&self, part: &Part) -> Result<Result<Price, Stop>, Error> {
+    fn admit(&self, part: &ScannedSlice) -> Result<Result<Price, SliceRefusal>, KernelError> {
         let slice = self.look.slice(part);
-        let refuse = |reason| Ok(Err(Stop::new(reason)));
+        let refuse = |reason| Ok(Err(SliceRefusal::new(reason)));
         if slice.state != SliceState::Online {
             return refuse(Reason::State);
         }
@@ -319,7 +319,7 @@ impl Run<'_> {
             debug!(%available, %margin, %lost, "too little would stay available");
             return refuse(Reason::AwakeReserve);
         }
-        let going = Loss {
+        let going = SliceLoss {
             node: part.node,
             movable: part.zone == "Movable",
             present: part.sum.present,
@@ -334,7 +334,7 @@ impl Run<'_> {
     }
 
     /// Empties a slice and takes it offline, or leaves all its blocks as they were.
-    fn offline(&mut self, part: &Part) -> Result<Result<(), Stop>, Error> {
+    fn offline(&mut self, part: &ScannedSlice) -> Result<Result<(), SliceRefusal>, KernelError> {
         let price = match self.admit(part)? {
             Ok(price) => price,
             Err(stop) => return Ok(Err(stop)),
@@ -377,7 +377,7 @@ impl Run<'_> {
         Ok(result)
     }
 
-    fn switch_off(&mut self, part: &Part) -> Result<(), Stop> {
+    fn switch_off(&mut self, part: &ScannedSlice) -> Result<(), SliceRefusal> {
         let mut gone = Vec::new();
         // From the top: if a zone shrinks, it does so at its end.
         for &number in part.blocks.iter().rev() {
@@ -399,13 +399,13 @@ impl Run<'_> {
         // What somebody else has brought back meanwhile is not off.
         let off =
             |&number: &u64| blocks::state(self.system, number).ok() == Some(BlockState::Offline);
-        if part.blocks.iter().all(off) { Ok(()) } else { Err(Stop::new(Reason::State)) }
+        if part.blocks.iter().all(off) { Ok(()) } else { Err(SliceRefusal::new(Reason::State)) }
     }
 
     /// Takes one block offline. It is remembered before: if this program dies, the block is known as ours.
-    fn block_off(&mut self, number: u64, zone: &str) -> Result<(), Stop> {
+    fn block_off(&mut self, number: u64, zone: &str) -> Result<(), SliceRefusal> {
         if let Some(reason) = self.limits.over() {
-            return Err(Stop::new(reason));
+            return Err(SliceRefusal::new(reason));
         }
         let left = self.limits.end.saturating_sub(self.system.now());
         let users = self.look.users(self.system, number).unwrap_or_default();
@@ -413,12 +413,12 @@ impl Run<'_> {
         if let Err(error) = self.look.store.save(self.system) {
             warn!(%error, "nothing was switched");
             self.look.store.blocks.remove(&number);
-            return Err(Stop { reason: Reason::None, errno: Errno::IO });
+            return Err(SliceRefusal { reason: Reason::None, errno: Errno::IO });
         }
         self.backend.takes.store(true, Ordering::Relaxed);
         let path = file(number, "state");
         let gives_up = !matches!(self.request.op, Op::Offline(_));
-        let emptying = Emptying::new(self.limits, &self.look, number, gives_up, users.len());
+        let emptying = BlockEmptying::new(self.limits, &self.look, number, gives_up, users.len());
         let result =
             alarm::within(left, || emptying.ends(), || self.system.write(&path, "offline"))
                 .and_then(|result| result);
@@ -438,10 +438,10 @@ impl Run<'_> {
     }
 
     /// Why the kernel refused, as far as can be told from its errno and from the pages.
-    fn why(&mut self, number: u64, error: &io::Error, users: &[u64], stuck: bool) -> Stop {
+    fn why(&mut self, number: u64, error: &io::Error, users: &[u64], stuck: bool) -> SliceRefusal {
         debug!(block = number, %error, "not taken offline");
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-        let stop = |reason| Stop { errno, ..Stop::new(reason) };
+        let stop = |reason| SliceRefusal { errno, ..SliceRefusal::new(reason) };
         match errno {
             Errno::INTR if self.limits.memory_is_wanted() => return stop(Reason::Pressure),
             Errno::INTR if self.system.now() < self.limits.end && !stuck => {
@@ -455,11 +455,11 @@ impl Run<'_> {
                 let few = stayed > 0 && stayed * PINNED_SHARE <= users.len().max(PINNED_SHARE);
                 return match () {
                     () if few => stop(Reason::Pinned),
-                    () if stuck => Stop::new(Reason::Migration),
-                    () => Stop::new(Reason::Deadline),
+                    () if stuck => SliceRefusal::new(Reason::Migration),
+                    () => SliceRefusal::new(Reason::Deadline),
                 };
             }
-            Errno::NOMEM => return Stop::new(Reason::NoRoom),
+            Errno::NOMEM => return SliceRefusal::new(Reason::NoRoom),
             Errno::AGAIN => return stop(Reason::Isolated),
             // The block is gone, or has holes or two zones.
             Errno::NOENT | Errno::NODEV => return stop(Reason::State),
@@ -507,10 +507,10 @@ impl Run<'_> {
     }
 
     /// Wakes a slice. What is awake stays so if a later block fails: more memory never hurts.
-    fn online(&mut self, part: &Part) -> Result<(), Stop> {
+    fn online(&mut self, part: &ScannedSlice) -> Result<(), SliceRefusal> {
         let off: Vec<u64> = self.offline_blocks(part);
         if off.is_empty() {
-            return Err(Stop::new(Reason::State));
+            return Err(SliceRefusal::new(Reason::State));
         }
         self.wake(&off)?;
         if !self.request.dry_run {
@@ -519,18 +519,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn offline_blocks(&self, part: &Part) -> Vec<u64> {
+    fn offline_blocks(&self, part: &ScannedSlice) -> Vec<u64> {
         let off = |number: &&u64| self.look.blocks[number].state == BlockState::Offline;
         part.blocks.iter().filter(off).copied().collect()
     }
 
-    fn wake(&mut self, numbers: &[u64]) -> Result<(), Stop> {
+    fn wake(&mut self, numbers: &[u64]) -> Result<(), SliceRefusal> {
         if self.request.dry_run {
             return Ok(());
         }
         for &number in numbers {
             if self.system.now() >= self.limits.end {
-                return Err(Stop::new(Reason::Deadline));
+                return Err(SliceRefusal::new(Reason::Deadline));
             }
             self.block_on(number).map_err(|error| {
                 debug!(block = number, %error, "not brought online");
@@ -541,7 +541,7 @@ impl Run<'_> {
                     Errno::NOMEM => Reason::NoRoom,
                     _ => Reason::Power,
                 };
-                Stop { reason, errno }
+                SliceRefusal { reason, errno }
             })?;
         }
         self.work.woken_slices += 1;
@@ -549,7 +549,7 @@ impl Run<'_> {
     }
 
     /// Wakes what this program has switched off; blocks that somebody else took away are not ours to give back.
-    fn online_all(&mut self) -> Result<(), Error> {
+    fn online_all(&mut self) -> Result<(), KernelError> {
         let mut failure = None;
         let mut parts = self.wanted()?;
         parts.retain(|part| {
@@ -560,8 +560,9 @@ impl Run<'_> {
             // Where least is left, and there from below. If all come back, the order does not matter.
             let at = if self.request.max_slices.is_some() && !self.margins.is_empty() {
                 let zones = look::read_rooms(self.system, self.look.block_pages())?;
-                let ratio =
-                    |part: &Part| self.margins.ratio(&zones, part.node, part.zone == "Movable");
+                let ratio = |part: &ScannedSlice| {
+                    self.margins.ratio(&zones, part.node, part.zone == "Movable")
+                };
                 (0..parts.len()).min_by_key(|&at| ratio(&parts[at])).unwrap_or(0)
             } else {
                 0
@@ -615,10 +616,10 @@ impl Run<'_> {
     }
 
     /// Writes down what was done.
-    fn remember(&mut self) -> Result<(), Error> {
+    fn remember(&mut self) -> Result<(), KernelError> {
         let before = self.look.store.work.unwrap_or_default();
         self.look.store.work = Some(before.plus(&self.work));
-        let store: &Store = &self.look.store;
+        let store: &HotplugState = &self.look.store;
         store.save(self.system)
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use ramslice_types::{Bytes, Price, PriceParameter, Reason, Work};
 use serde::{Deserialize, Serialize};
 
-use super::price::Changed;
-use super::system::{STATE, System};
-use crate::error::{Access, Error};
+use super::price::ChangedPrices;
+use super::system::{STATE, SystemFiles};
+use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
 /// How long a slice is left alone after it failed once; doubled each time.
@@ -18,7 +18,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(640);
 
 /// A slice that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Failure {
+pub(super) struct SliceFailure {
     pub(super) reason: Reason,
     pub(super) times: u32,
     /// On the monotonic clock.
@@ -28,45 +28,45 @@ pub(super) struct Failure {
 /// The file in `/run`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Store {
+pub(super) struct HotplugState {
     /// 0: one block.
     pub(super) slice_bytes: Bytes,
     pub(super) price_100cycles: BTreeMap<PriceParameter, Price>,
     /// Blocks taken offline by this program: the zone that each was in.
     pub(super) blocks: BTreeMap<u64, String>,
     /// By the first block of the slice.
-    pub(super) failures: BTreeMap<u64, Failure>,
+    pub(super) failures: BTreeMap<u64, SliceFailure>,
     /// What was done since boot.
     pub(super) work: Option<Work>,
     /// The clock that its cycles were counted by: the first one, for all of them.
     pub(super) clock_khz: Option<u64>,
 }
 
-impl Store {
+impl HotplugState {
     /// Reads it; nothing is remembered where there is no file yet.
-    pub(super) fn read(system: &dyn System) -> Result<Self, Error> {
+    pub(super) fn read(system: &dyn SystemFiles) -> Result<Self, KernelError> {
         match system.text(STATE) {
             Ok(text) => serde_json::from_str(&text)
-                .map_err(|source| Error::State { path: system.path(STATE), source }),
+                .map_err(|source| KernelError::State { path: system.path(STATE), source }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => Err(failed(system.path(STATE), Access::Read, source)),
+            Err(source) => Err(failed(system.path(STATE), FileAccess::Read, source)),
         }
     }
 
     /// Writes it as a whole.
-    pub(super) fn save(&self, system: &dyn System) -> Result<(), Error> {
+    pub(super) fn save(&self, system: &dyn SystemFiles) -> Result<(), KernelError> {
         let text = serde_json::to_string(self)
-            .map_err(|source| Error::State { path: system.path(STATE), source })?;
+            .map_err(|source| KernelError::State { path: system.path(STATE), source })?;
         system
             .save(STATE, &text)
-            .map_err(|source| failed(system.path(STATE), Access::Write, source))
+            .map_err(|source| failed(system.path(STATE), FileAccess::Write, source))
     }
 
     pub(super) fn blocks_per_slice(&self, block: Bytes) -> u64 {
         (self.slice_bytes.0 / block.0).max(1)
     }
 
-    pub(super) fn prices(&self) -> &Changed {
+    pub(super) fn prices(&self) -> &ChangedPrices {
         &self.price_100cycles
     }
 
@@ -75,11 +75,11 @@ impl Store {
         let times = self.failures.get(&first).map_or(0, |failure| failure.times);
         let wait = (FIRST_BACKOFF * 2_u32.pow(times.min(16))).min(LONGEST_BACKOFF);
         let until_ms = u64::try_from((now + wait).as_millis()).unwrap_or(u64::MAX);
-        self.failures.insert(first, Failure { reason, times: times + 1, until_ms });
+        self.failures.insert(first, SliceFailure { reason, times: times + 1, until_ms });
     }
 
     /// The failure of a slice that is still left alone, and for how many milliseconds.
-    pub(super) fn backoff(&self, first: u64, now: Duration) -> Option<(&Failure, u64)> {
+    pub(super) fn backoff(&self, first: u64, now: Duration) -> Option<(&SliceFailure, u64)> {
         let failure = self.failures.get(&first)?;
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         (failure.until_ms > now_ms).then(|| (failure, failure.until_ms - now_ms))

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::debug;
 
-use crate::error::{Access, Error};
+use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
 /// Where the backend keeps what the kernel does not: below `/run`, as it is void after a reboot.
@@ -19,10 +19,10 @@ pub(super) const STATE: &str = "run/ramslice/stock.json";
 const LOCK: &str = "run/ramslice/stock.lock";
 
 /// Someone holds the lock while this lives.
-pub(super) type Held = Box<dyn Send>;
+pub(super) type RequestLock = Box<dyn Send>;
 
 /// A system's files, by paths without the leading `/`, and its clocks.
-pub(super) trait System: Send + Sync {
+pub(super) trait SystemFiles: Send + Sync {
     /// A small file as text, without the white space around it.
     fn text(&self, path: &str) -> io::Result<String>;
     /// Writes a sysfs file, in one system call; a signal may interrupt it.
@@ -34,7 +34,7 @@ pub(super) trait System: Send + Sync {
     /// Replaces a file of our own as a whole.
     fn save(&self, path: &str, text: &str) -> io::Result<()>;
     /// Takes the lock of those who switch; `None` if somebody has it.
-    fn lock(&self) -> io::Result<Option<Held>>;
+    fn lock(&self) -> io::Result<Option<RequestLock>>;
     /// The monotonic clock.
     fn now(&self) -> Duration;
     /// Waits for so long by that clock.
@@ -46,25 +46,28 @@ pub(super) trait System: Send + Sync {
 }
 
 /// Reads a file of `/proc` that procfs has a parser for.
-pub(super) fn read_proc<T: FromRead>(system: &dyn System, path: &str) -> Result<T, Error> {
+pub(super) fn read_proc<T: FromRead>(
+    system: &dyn SystemFiles,
+    path: &str,
+) -> Result<T, KernelError> {
     let text =
-        system.text(path).map_err(|source| failed(system.path(path), Access::Read, source))?;
+        system.text(path).map_err(|source| failed(system.path(path), FileAccess::Read, source))?;
     T::from_read(text.as_bytes())
-        .map_err(|source| Error::ProcFile { path: system.path(path), source })
+        .map_err(|source| KernelError::ProcFile { path: system.path(path), source })
 }
 
 /// The running system, or a copy of its files elsewhere.
-pub(super) struct Files {
+pub(super) struct RealFiles {
     root: PathBuf,
 }
 
-impl Files {
+impl RealFiles {
     pub(super) fn under(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 }
 
-impl System for Files {
+impl SystemFiles for RealFiles {
     fn text(&self, path: &str) -> io::Result<String> {
         Ok(fs::read_to_string(self.path(path))?.trim().to_owned())
     }
@@ -113,7 +116,7 @@ impl System for Files {
         fs::rename(fresh, path)
     }
 
-    fn lock(&self) -> io::Result<Option<Held>> {
+    fn lock(&self) -> io::Result<Option<RequestLock>> {
         let path = self.path(LOCK);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;

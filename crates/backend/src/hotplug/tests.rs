@@ -9,18 +9,18 @@ use ramslice_types::{
 };
 use rustix::io::Errno;
 
-use super::fake::{ANON, BLOCK, BLOCKS, Fake, remembered};
+use super::fake::{ANON, BLOCK, BLOCKS, FakeMachine, remembered};
 use super::system::STATE;
-use super::{Guard, HotplugBackend};
+use super::{HotplugBackend, HotplugGuard};
 
-fn machine() -> (Fake, HotplugBackend) {
-    let fake = Fake::new();
+fn machine() -> (FakeMachine, HotplugBackend) {
+    let fake = FakeMachine::new();
     let backend = fake.simulated_backend();
     (fake, backend)
 }
 
 /// Slices of two blocks.
-fn pairs() -> (Fake, HotplugBackend) {
+fn pairs() -> (FakeMachine, HotplugBackend) {
     let (fake, backend) = machine();
     backend.set_slice_bytes(Bytes(128 << 20)).unwrap();
     (fake, backend)
@@ -218,7 +218,7 @@ fn nothing_is_switched_that_could_not_be_remembered() {
 
 #[test]
 fn all_cycles_since_boot_are_of_one_clock_whatever_the_cpu_runs_at() {
-    let mhz = |fake: &Fake, mhz: &str| {
+    let mhz = |fake: &FakeMachine, mhz: &str| {
         fake.inner()
             .saved
             .insert("proc/cpuinfo".to_owned(), format!("processor\t: 0\ncpu MHz\t\t: {mhz}"));
@@ -240,7 +240,7 @@ fn all_cycles_since_boot_are_of_one_clock_whatever_the_cpu_runs_at() {
     assert_eq!(clock(&later), 1_000_000, "as that of the cycles that are counted already");
 
     let fresh = |file: &str, khz: &str| {
-        let fake = Fake::new();
+        let fake = FakeMachine::new();
         mhz(&fake, "3512.5");
         fake.inner()
             .saved
@@ -456,7 +456,7 @@ fn a_second_request_at_the_same_time_is_refused_but_looking_is_not() {
 fn who_takes_memory_away_makes_way_for_a_guard_that_waits() {
     let (fake, backend) = machine();
     assert_eq!(offline(&backend, 31).slices_done, 1);
-    let mut guard = Guard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
+    let mut guard = HotplugGuard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
     // Somebody else switches.
     fake.inner().locked = true;
     assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
@@ -470,7 +470,7 @@ fn who_takes_memory_away_makes_way_for_a_guard_that_waits() {
 #[test]
 fn a_guard_that_waited_in_vain_lets_others_go_on_when_memory_is_there_again() {
     let (fake, backend) = machine();
-    let mut guard = Guard::new(&backend, Some(Bytes(1 << 30))).unwrap();
+    let mut guard = HotplugGuard::new(&backend, Some(Bytes(1 << 30))).unwrap();
     let used = (BLOCK * 20) as usize;
     let before = fake.inner().flags.clone();
     fake.inner().flags[..used].fill(ANON);
@@ -484,10 +484,10 @@ fn a_guard_that_waited_in_vain_lets_others_go_on_when_memory_is_there_again() {
 
 #[test]
 fn a_guard_wakes_slices_as_soon_as_another_request_has_ended() {
-    let fake = Fake::new();
+    let fake = FakeMachine::new();
     let backend = fake.backend();
     assert_eq!(offline(&backend, 31).slices_done, 1);
-    let mut guard = Guard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
+    let mut guard = HotplugGuard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
     fake.inner().locked = true;
     let seen = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -503,7 +503,7 @@ fn a_guard_wakes_slices_as_soon_as_another_request_has_ended() {
 fn a_guard_goes_on_after_an_error() {
     let (fake, backend) = machine();
     assert_eq!(offline(&backend, 31).slices_done, 1);
-    let mut guard = Guard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
+    let mut guard = HotplugGuard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
     fake.inner().cannot_save = true;
     assert!(guard.watch(Duration::ZERO).is_err());
     fake.inner().cannot_save = false;

@@ -42,7 +42,7 @@ impl ZoneInfo {
 
 /// A zone, as far as it matters to where pages go.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct ZoneRoom {
     /// Its node.
     pub node: NodeId,
     /// Its position among the zones of its node.
@@ -61,14 +61,14 @@ pub struct Room {
 /// move. Memory hotplug moves them to other nodes if there are any; to Movable only what was in Movable; else to the highest zone
 /// first, and what finds no room there stays in the slice's own (`do_migrate_range()` and `alloc_migration_target()` of Linux 6.12).
 pub fn keeps_reserves(
-    zones: &[Room],
+    zones: &[ZoneRoom],
     own: (NodeId, ZoneNumber),
     free: Pages,
     moves: Pages,
 ) -> bool {
     let Some(own) = zones.iter().find(|zone| (zone.node, zone.zone) == own) else { return true };
     let other_nodes = zones.iter().any(|zone| zone.node != own.node);
-    let takes = |zone: &&Room| {
+    let takes = |zone: &&ZoneRoom| {
         let here = if other_nodes { zone.node != own.node } else { zone.zone > own.zone };
         here && (own.movable || !zone.movable)
     };
@@ -128,8 +128,8 @@ impl ZoneInfo {
     }
 
     /// What it has for pages that move, where a block is what wakes at once.
-    pub(super) fn room(&self, block: Pages) -> Room {
-        Room {
+    pub(super) fn room(&self, block: Pages) -> ZoneRoom {
+        ZoneRoom {
             node: self.node,
             zone: self.number,
             movable: self.is_movable(),
@@ -234,7 +234,7 @@ Node 1, zone  Movable
 
     #[test]
     fn what_moves_goes_where_memory_hotplug_looks_for_room() {
-        let zone = |node, zone, movable, free| Room {
+        let zone = |node, zone, movable, free| ZoneRoom {
             node: NodeId(node),
             zone: ZoneNumber(zone),
             movable,
@@ -242,7 +242,7 @@ Node 1, zone  Movable
             awake_reserve: Pages(100),
             available: Pages(free),
         };
-        let keeps = |zones: &[Room], own: (i32, u32), moves| {
+        let keeps = |zones: &[ZoneRoom], own: (i32, u32), moves| {
             keeps_reserves(zones, (NodeId(own.0), ZoneNumber(own.1)), Pages(50), Pages(moves))
         };
         // DMA32, Normal and Movable of one node

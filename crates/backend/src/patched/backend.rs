@@ -12,14 +12,14 @@ use ramslice_types::{
 use rustix::io::Errno;
 use tracing::debug;
 
-use crate::error::{Access, Error};
+use crate::error::{FileAccess, KernelError};
 use crate::patched::contents;
 use crate::patched::convert;
-use crate::patched::device::Device;
+use crate::patched::device::RamsliceDevice;
 use crate::patched::uapi;
 use crate::patched::work;
-use crate::readers::Paths;
-use crate::readers::names::Names;
+use crate::readers::KernelPaths;
+use crate::readers::names::PageNames;
 use crate::readers::page_owner;
 use crate::readers::sysfs;
 
@@ -31,48 +31,51 @@ const SNAPSHOT_TRIES: u32 = 8;
 /// The device is opened for reading; a request opens it for writing, so that looking needs
 /// no more than the permission to look.
 pub struct PatchedBackend {
-    paths: Paths,
-    device: Box<dyn Device>,
+    paths: KernelPaths,
+    device: Box<dyn RamsliceDevice>,
     pageblock_bytes: Bytes,
     /// Older kernels do not tell.
     clock_khz: Option<u64>,
-    names: Names,
+    names: PageNames,
 }
 
 impl PatchedBackend {
     /// The running system's.
-    pub fn open() -> Result<Self, Error> {
-        Self::open_at(Paths::system())
+    pub fn open() -> Result<Self, KernelError> {
+        Self::open_at(KernelPaths::system())
     }
 
     /// The one whose files are at `paths`.
-    pub fn open_at(paths: Paths) -> Result<Self, Error> {
-        let device = open_device(&paths, Access::Read)?;
+    pub fn open_at(paths: KernelPaths) -> Result<Self, KernelError> {
+        let device = open_device(&paths, FileAccess::Read)?;
         Self::with_device(paths, Box::new(device))
     }
 
-    fn with_device(paths: Paths, device: Box<dyn Device>) -> Result<Self, Error> {
-        let names = Names::new(&paths);
+    fn with_device(
+        paths: KernelPaths,
+        device: Box<dyn RamsliceDevice>,
+    ) -> Result<Self, KernelError> {
+        let names = PageNames::new(&paths);
         let clock_khz = sysfs::read(&paths, "clock_khz").ok();
         let mut backend = Self { paths, device, pageblock_bytes: Bytes::ZERO, clock_khz, names };
         let info = backend.raw_info()?;
         let (kernel, tool) = (info.abi_version, uapi::RAMSLICE_ABI_VERSION);
         if kernel != tool {
             let which = if kernel > tool { "tools" } else { "kernel" };
-            return Err(Error::AbiVersion { kernel, tool, which });
+            return Err(KernelError::AbiVersion { kernel, tool, which });
         }
         backend.pageblock_bytes = Bytes(info.pageblock_bytes.into());
         Ok(backend)
     }
 
-    fn raw_info(&self) -> Result<uapi::ramslice_info, Error> {
+    fn raw_info(&self) -> Result<uapi::ramslice_info, KernelError> {
         let mut raw = uapi::ramslice_info::default();
         self.device.info(&mut raw).map_err(|source| self.device_error("INFO", source))?;
         debug!(?raw, "INFO");
         Ok(raw)
     }
 
-    fn read_zones(&self) -> Result<Vec<Zone>, Error> {
+    fn read_zones(&self) -> Result<Vec<Zone>, KernelError> {
         (0..self.raw_info()?.nr_zones)
             .map(|index| {
                 let mut raw =
@@ -84,7 +87,7 @@ impl PatchedBackend {
             .collect()
     }
 
-    fn read_snapshot(&self) -> Result<Snapshot, Error> {
+    fn read_snapshot(&self) -> Result<Snapshot, KernelError> {
         let mut nr = self.raw_info()?.nr_slices;
         for _ in 0..SNAPSHOT_TRIES {
             let mut rows = vec![uapi::ramslice_slice_info::default(); nr as usize];
@@ -103,21 +106,21 @@ impl PatchedBackend {
                 Err(source) => return Err(self.device_error("SNAPSHOT", source)),
             }
         }
-        Err(Error::Unstable { path: self.paths.device.clone(), tries: SNAPSHOT_TRIES })
+        Err(KernelError::Unstable { path: self.paths.device.clone(), tries: SNAPSHOT_TRIES })
     }
 
     /// Errno values of the device, as the header defines them.
-    fn device_error(&self, operation: &'static str, source: io::Error) -> Error {
+    fn device_error(&self, operation: &'static str, source: io::Error) -> KernelError {
         let path = self.paths.device.clone();
         match Errno::from_io_error(&source) {
-            Some(Errno::BUSY) => Error::Busy { operation, path },
-            Some(Errno::INTR) => Error::Interrupted { operation, path },
-            Some(Errno::INVAL | Errno::TOOBIG) => Error::Refused { operation, path, source },
-            _ => Error::Device { operation, path, source },
+            Some(Errno::BUSY) => KernelError::Busy { operation, path },
+            Some(Errno::INTR) => KernelError::Interrupted { operation, path },
+            Some(Errno::INVAL | Errno::TOOBIG) => KernelError::Refused { operation, path, source },
+            _ => KernelError::Device { operation, path, source },
         }
     }
 
-    fn run(&self, device: &dyn Device, request: &Request) -> Result<Outcome, Error> {
+    fn run(&self, device: &dyn RamsliceDevice, request: &Request) -> Result<Outcome, KernelError> {
         let mut raw = convert::request(request);
         device.request(&mut raw).map_err(|source| {
             if is(&source, Errno::NOENT) {
@@ -130,9 +133,9 @@ impl PatchedBackend {
         Ok(convert::outcome(&raw))
     }
 
-    fn write(&self, name: &str, value: u64) -> Result<(), Error> {
+    fn write(&self, name: &str, value: u64) -> Result<(), KernelError> {
         sysfs::write(&self.paths, name, value)
-            .map_err(|source| sysfs::failed(self.paths.sysfs.join(name), Access::Write, source))
+            .map_err(|source| sysfs::failed(self.paths.sysfs.join(name), FileAccess::Write, source))
     }
 }
 
@@ -151,17 +154,17 @@ impl Backend for PatchedBackend {
 
     fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
         let mut contents = contents::read(&*self.device, slice).map_err(|source| match source {
-            contents::Failed::State(state) => Error::UnknownState { slice, state },
-            contents::Failed::Io(source) if is(&source, Errno::NOENT) => {
-                Error::NotFound { what: format!("slice {slice}") }
+            contents::PagesError::State(state) => KernelError::UnknownState { slice, state },
+            contents::PagesError::Io(source) if is(&source, Errno::NOENT) => {
+                KernelError::NotFound { what: format!("slice {slice}") }
             }
-            contents::Failed::Io(source) if is(&source, Errno::PERM) => {
-                Error::PagesPermission { path: self.paths.device.clone() }
+            contents::PagesError::Io(source) if is(&source, Errno::PERM) => {
+                KernelError::PagesPermission { path: self.paths.device.clone() }
             }
-            contents::Failed::Io(source) if is(&source, Errno::NOTTY) => {
-                Error::NoPages { path: self.paths.device.clone() }
+            contents::PagesError::Io(source) if is(&source, Errno::NOTTY) => {
+                KernelError::NoPages { path: self.paths.device.clone() }
             }
-            contents::Failed::Io(source) => self.device_error("PAGES", source),
+            contents::PagesError::Io(source) => self.device_error("PAGES", source),
         })?;
         self.names.add(&mut contents, detail);
         if detail.sites {
@@ -171,7 +174,7 @@ impl Backend for PatchedBackend {
     }
 
     fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
-        let writable = open_device(&self.paths, Access::Write)?;
+        let writable = open_device(&self.paths, FileAccess::Write)?;
         Ok(self.run(&writable, request)?)
     }
 
@@ -190,9 +193,11 @@ impl Backend for PatchedBackend {
     fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
         sysfs::write(&self.paths, "slice_bytes", size.0).map_err(|source| {
             match Errno::from_io_error(&source) {
-                Some(Errno::BUSY) => Error::SizeBusy { size },
-                Some(Errno::INVAL) => Error::SizeInvalid { size, pageblock: self.pageblock_bytes },
-                _ => sysfs::failed(self.paths.sysfs.join("slice_bytes"), Access::Write, source),
+                Some(Errno::BUSY) => KernelError::SizeBusy { size },
+                Some(Errno::INVAL) => {
+                    KernelError::SizeInvalid { size, pageblock: self.pageblock_bytes }
+                }
+                _ => sysfs::failed(self.paths.sysfs.join("slice_bytes"), FileAccess::Write, source),
             }
             .into()
         })
@@ -223,7 +228,7 @@ fn is(error: &io::Error, errno: Errno) -> bool {
     Errno::from_io_error(error) == Some(errno)
 }
 
-fn not_found(request: &Request) -> Error {
+fn not_found(request: &Request) -> KernelError {
     let what = match (request.op, request.node, request.zone) {
         (Op::Offline(id) | Op::Online(id), ..) => format!("slice {id}"),
         (_, Some(node), Some(zone)) => format!("zone {zone} on node {node}"),
@@ -231,15 +236,15 @@ fn not_found(request: &Request) -> Error {
         (_, None, Some(zone)) => format!("zone {zone}"),
         (_, None, None) => "slice to work on".to_owned(),
     };
-    Error::NotFound { what }
+    KernelError::NotFound { what }
 }
 
 /// Opens the device, and finds out why if that fails.
-fn open_device(paths: &Paths, access: Access) -> Result<File, Error> {
+fn open_device(paths: &KernelPaths, access: FileAccess) -> Result<File, KernelError> {
     let path = paths.device.clone();
     let result = OpenOptions::new()
         .read(true)
-        .write(access == Access::Write)
+        .write(access == FileAccess::Write)
         .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
         .open(&path);
     debug!(path = %path.display(), %access, ok = result.is_ok(), "open");
@@ -247,27 +252,27 @@ fn open_device(paths: &Paths, access: Access) -> Result<File, Error> {
         io::ErrorKind::NotFound => why_no_device(paths),
         io::ErrorKind::PermissionDenied => {
             let hint = permission_hint(paths);
-            Error::Permission { path, access, hint }
+            KernelError::Permission { path, access, hint }
         }
         // A node left over from another kernel: nothing answers behind it.
         _ if is(&source, Errno::NXIO) || is(&source, Errno::NODEV) => why_no_device(paths),
-        _ => Error::Device { operation: "open", path, source },
+        _ => KernelError::Device { operation: "open", path, source },
     })
 }
 
-fn why_no_device(paths: &Paths) -> Error {
+fn why_no_device(paths: &KernelPaths) -> KernelError {
     let (device, sysfs) = (paths.device.clone(), paths.sysfs.clone());
     if !sysfs.exists() {
-        return Error::NotSupported { device, sysfs };
+        return KernelError::NotSupported { device, sysfs };
     }
     match sysfs::read(paths, "enabled") {
-        Ok(0) => Error::Disabled { path: sysfs.join("enabled") },
-        _ => Error::NoDevice { path: device },
+        Ok(0) => KernelError::Disabled { path: sysfs.join("enabled") },
+        _ => KernelError::NoDevice { path: device },
     }
 }
 
 /// Who may use the device: a group if it has one, else how to give it one.
-fn permission_hint(paths: &Paths) -> String {
+fn permission_hint(paths: &KernelPaths) -> String {
     let rule = "use sudo, or give the device a group with the udev rule \
                 `KERNEL==\"ramslice\", GROUP=\"ramslice\", MODE=\"0660\"`";
     let gid = match fs::metadata(&paths.device) {
@@ -282,7 +287,7 @@ fn permission_hint(paths: &Paths) -> String {
     }
 }
 
-fn group_name(paths: &Paths, gid: u32) -> Option<String> {
+fn group_name(paths: &KernelPaths, gid: u32) -> Option<String> {
     fs::read_to_string(&paths.groups).ok()?.lines().find_map(|line| {
         let mut fields = line.split(':');
         let (name, number) = (fields.next()?, fields.nth(1)?);

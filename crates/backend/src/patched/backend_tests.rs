@@ -10,7 +10,7 @@ use super::*;
 
 /// A device that answers from its fields.
 #[derive(Default)]
-struct Fake {
+struct FakeDevice {
     abi_version: u32,
     /// What INFO says; the rows may be more by the time of a snapshot.
     nr_slices: u32,
@@ -23,7 +23,7 @@ struct Fake {
     pages_error: Option<Errno>,
 }
 
-impl Device for std::sync::Arc<Fake> {
+impl RamsliceDevice for std::sync::Arc<FakeDevice> {
     fn info(&self, arg: &mut uapi::ramslice_info) -> io::Result<()> {
         arg.abi_version = self.abi_version;
         arg.page_bytes = 4096;
@@ -108,15 +108,17 @@ impl Device for std::sync::Arc<Fake> {
     }
 }
 
-fn tree() -> (TempDir, Paths) {
+fn tree() -> (TempDir, KernelPaths) {
     let dir = TempDir::new().unwrap();
-    let paths = Paths::under(dir.path());
+    let paths = KernelPaths::under(dir.path());
     (dir, paths)
 }
 
-fn with_fake(fake: Fake) -> (TempDir, std::sync::Arc<Fake>, Result<PatchedBackend, Error>) {
+fn with_fake(
+    fake: FakeDevice,
+) -> (TempDir, std::sync::Arc<FakeDevice>, Result<PatchedBackend, KernelError>) {
     let (dir, paths) = tree();
-    let fake = std::sync::Arc::new(Fake { abi_version: fake.abi_version.max(1), ..fake });
+    let fake = std::sync::Arc::new(FakeDevice { abi_version: fake.abi_version.max(1), ..fake });
     let backend = PatchedBackend::with_device(paths, Box::new(fake.clone()));
     (dir, fake, backend)
 }
@@ -129,7 +131,7 @@ fn row(id: u32, state: u8) -> uapi::ramslice_slice_info {
 fn a_kernel_without_ramslice_is_told_from_one_with_it_off() {
     let (_dir, paths) = tree();
     let error = PatchedBackend::open_at(paths.clone()).err().unwrap();
-    assert!(matches!(error, Error::NotSupported { .. }), "{error}");
+    assert!(matches!(error, KernelError::NotSupported { .. }), "{error}");
     assert!(error.to_string().contains("make shell") && !error.to_string().contains('\n'));
 
     fs::create_dir_all(&paths.sysfs).unwrap();
@@ -140,7 +142,7 @@ fn a_kernel_without_ramslice_is_told_from_one_with_it_off() {
 
     fs::write(paths.sysfs.join("enabled"), "1\n").unwrap();
     let error = PatchedBackend::open_at(paths).err().unwrap();
-    assert!(matches!(error, Error::NoDevice { .. }), "{error}");
+    assert!(matches!(error, KernelError::NoDevice { .. }), "{error}");
 }
 
 #[test]
@@ -151,7 +153,7 @@ fn the_clock_of_measured_prices_is_the_kernels_where_it_tells() {
         if let Some(text) = text {
             fs::write(paths.sysfs.join("clock_khz"), text).unwrap();
         }
-        let fake = std::sync::Arc::new(Fake { abi_version: 1, ..Fake::default() });
+        let fake = std::sync::Arc::new(FakeDevice { abi_version: 1, ..FakeDevice::default() });
         PatchedBackend::with_device(paths, Box::new(fake)).unwrap().info().unwrap().clock_khz
     };
     assert_eq!((clock(Some("2095078\n")), clock(None)), (Some(2_095_078), None));
@@ -178,7 +180,7 @@ fn permission_errors_name_the_group() {
     assert_eq!(group_name(&paths, 5), None);
     assert!(permission_hint(&paths).contains("sudo"));
     // Root opens anything: only another user sees the error itself.
-    match open_device(&paths, Access::Write) {
+    match open_device(&paths, FileAccess::Write) {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Permission),
         Ok(_) => eprintln!("skipped the open: running as root"),
     }
@@ -186,7 +188,7 @@ fn permission_errors_name_the_group() {
 
 #[test]
 fn another_interface_version_names_the_older_side() {
-    let (_dir, _, newer) = with_fake(Fake { abi_version: 2, ..Fake::default() });
+    let (_dir, _, newer) = with_fake(FakeDevice { abi_version: 2, ..FakeDevice::default() });
     let error = newer.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().ends_with("update the tools"), "{error}");
@@ -195,7 +197,8 @@ fn another_interface_version_names_the_older_side() {
 #[test]
 fn a_snapshot_that_does_not_fit_is_taken_again() {
     let rows = vec![row(4, 0), row(5, 2), row(9, 1)];
-    let (_dir, fake, backend) = with_fake(Fake { nr_slices: 2, rows, ..Fake::default() });
+    let (_dir, fake, backend) =
+        with_fake(FakeDevice { nr_slices: 2, rows, ..FakeDevice::default() });
     let snapshot = backend.unwrap().snapshot().unwrap();
     assert_eq!(*fake.snapshots.lock().unwrap(), 2);
     assert_eq!((snapshot.event_seq, snapshot.time), (7, Duration::from_nanos(1_500)));
@@ -206,7 +209,7 @@ fn a_snapshot_that_does_not_fit_is_taken_again() {
 #[test]
 fn a_snapshot_with_fewer_rows_than_announced_is_cut() {
     let (_dir, _, backend) =
-        with_fake(Fake { nr_slices: 5, rows: vec![row(1, 0)], ..Fake::default() });
+        with_fake(FakeDevice { nr_slices: 5, rows: vec![row(1, 0)], ..FakeDevice::default() });
     assert_eq!(backend.unwrap().snapshot().unwrap().slices.len(), 1);
 }
 
@@ -215,16 +218,16 @@ fn an_unknown_state_is_an_error_but_an_unknown_reason_is_shown() {
     let mut rows = vec![row(1, 0)];
     rows[0].reason = 99;
     let (_dir, _, backend) =
-        with_fake(Fake { nr_slices: 1, rows: rows.clone(), ..Fake::default() });
+        with_fake(FakeDevice { nr_slices: 1, rows: rows.clone(), ..FakeDevice::default() });
     assert_eq!(backend.unwrap().snapshot().unwrap().slices[0].reason, Reason::Unknown(99));
     rows[0].state = 5;
-    let (_dir, _, backend) = with_fake(Fake { nr_slices: 1, rows, ..Fake::default() });
+    let (_dir, _, backend) = with_fake(FakeDevice { nr_slices: 1, rows, ..FakeDevice::default() });
     assert_eq!(backend.unwrap().snapshot().unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
 #[test]
 fn a_request_reaches_the_kernel_with_its_limits_and_brings_the_outcome_back() {
-    let (_dir, fake, backend) = with_fake(Fake::default());
+    let (_dir, fake, backend) = with_fake(FakeDevice::default());
     let request = Request {
         cache: CacheChoice::Keep,
         max_slices: Some(3),
@@ -257,7 +260,7 @@ fn each_errno_of_a_request_has_its_meaning() {
         (Errno::IO, ErrorKind::Failed),
     ] {
         let (_dir, fake, backend) =
-            with_fake(Fake { request_error: Some(errno), ..Fake::default() });
+            with_fake(FakeDevice { request_error: Some(errno), ..FakeDevice::default() });
         let error =
             backend.unwrap().run(&fake, &Request::new(Op::Offline(SliceId(7)))).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -269,13 +272,13 @@ fn each_errno_of_a_request_has_its_meaning() {
 
 #[test]
 fn a_signal_during_a_wait_is_no_event_and_no_error() {
-    let (_dir, _, backend) = with_fake(Fake::default());
+    let (_dir, _, backend) = with_fake(FakeDevice::default());
     assert_eq!(backend.unwrap().wait_event(Duration::from_secs(1)).unwrap(), None);
 }
 
 #[test]
 fn sysfs_values_are_read_and_written() {
-    let (_dir, _, backend) = with_fake(Fake::default());
+    let (_dir, _, backend) = with_fake(FakeDevice::default());
     let backend = backend.unwrap();
     let file = backend.paths.sysfs.join("price/drop_page");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -290,7 +293,7 @@ fn sysfs_values_are_read_and_written() {
 
 #[test]
 fn a_missing_sysfs_file_is_named_and_not_created() {
-    let (_dir, _, backend) = with_fake(Fake::default());
+    let (_dir, _, backend) = with_fake(FakeDevice::default());
     let backend = backend.unwrap();
     let error = backend.set_slice_bytes(Bytes(64 << 20)).unwrap_err().to_string();
     assert!(error.contains("slice_bytes"), "{error}");
@@ -299,7 +302,7 @@ fn a_missing_sysfs_file_is_named_and_not_created() {
 
 #[test]
 fn the_pages_of_a_slice_are_collected_over_several_calls() {
-    let (_dir, _, backend) = with_fake(Fake { page_runs: 2500, ..Fake::default() });
+    let (_dir, _, backend) = with_fake(FakeDevice { page_runs: 2500, ..FakeDevice::default() });
     let contents = backend.unwrap().contents(SliceId(7), Detail::default()).unwrap();
     assert_eq!(
         (contents.slice, contents.state, contents.reason),
@@ -318,7 +321,8 @@ fn a_refusal_to_show_pages_names_its_cause() {
         (Errno::NOTTY, ErrorKind::Unsupported, "older than these tools"),
         (Errno::NOENT, ErrorKind::NotFound, "no slice 7"),
     ] {
-        let (_dir, _, backend) = with_fake(Fake { pages_error: Some(errno), ..Fake::default() });
+        let (_dir, _, backend) =
+            with_fake(FakeDevice { pages_error: Some(errno), ..FakeDevice::default() });
         let error = backend.unwrap().contents(SliceId(7), Detail::default()).unwrap_err();
         assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains(text), "{error}");

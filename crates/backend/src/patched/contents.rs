@@ -6,28 +6,28 @@ use ramslice_types::{Contents, Reason, SliceId, SliceState};
 use tracing::debug;
 
 use crate::patched::convert;
-use crate::patched::device::Device;
+use crate::patched::device::RamsliceDevice;
 use crate::patched::uapi;
 
 /// Runs per call: as many as the kernel tells at once.
 const RUNS: usize = 1024;
 
 /// Why there are none.
-pub(crate) enum Failed {
+pub(crate) enum PagesError {
     /// The device said so.
     Io(io::Error),
     /// The slice is in a state of this number, which the tools do not know.
     State(u8),
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for PagesError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
 /// Reads all runs of a slice.
-pub(crate) fn read(device: &dyn Device, slice: SliceId) -> Result<Contents, Failed> {
+pub(crate) fn read(device: &dyn RamsliceDevice, slice: SliceId) -> Result<Contents, PagesError> {
     let mut buffer = vec![uapi::ramslice_page_run::default(); RUNS];
     let mut runs = Vec::new();
     let mut first = 0;
@@ -47,7 +47,7 @@ pub(crate) fn read(device: &dyn Device, slice: SliceId) -> Result<Contents, Fail
     let raw = u8::try_from(head.state).unwrap_or(u8::MAX);
     Ok(Contents {
         slice,
-        state: SliceState::from_raw(raw).ok_or(Failed::State(raw))?,
+        state: SliceState::from_raw(raw).ok_or(PagesError::State(raw))?,
         reason: Reason::from_raw(head.reason),
         runs,
         files: Vec::new(),

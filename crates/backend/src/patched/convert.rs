@@ -9,7 +9,7 @@ use ramslice_types::{
     Pfn, Price, Reason, SliceId, SliceState, ZoneIndex, ZoneNumber,
 };
 
-use crate::error::Error;
+use crate::error::KernelError;
 use crate::patched::uapi;
 
 /// A name that the kernel padded with NULs.
@@ -60,10 +60,10 @@ pub(crate) fn zone(raw: &uapi::ramslice_zone_info) -> types::Zone {
     }
 }
 
-pub(crate) fn slice(raw: &uapi::ramslice_slice_info) -> Result<types::Slice, Error> {
+pub(crate) fn slice(raw: &uapi::ramslice_slice_info) -> Result<types::Slice, KernelError> {
     let id = SliceId(raw.id);
     let state = SliceState::from_raw(raw.state)
-        .ok_or(Error::UnknownState { slice: id, state: raw.state })?;
+        .ok_or(KernelError::UnknownState { slice: id, state: raw.state })?;
     let has = |flag: u32| u32::from(raw.flags) & flag != 0;
     let counter = |index: uapi::ramslice_counter| Pages(raw.counters[index as usize].into());
     Ok(types::Slice {

@@ -11,7 +11,7 @@ use crate::patched::uapi;
 use crate::sys::ioctl;
 
 /// The calls that `/dev/ramslice` answers.
-pub(crate) trait Device: Send + Sync {
+pub(crate) trait RamsliceDevice: Send + Sync {
     fn info(&self, arg: &mut uapi::ramslice_info) -> io::Result<()>;
     fn zone(&self, arg: &mut uapi::ramslice_zone_info) -> io::Result<()>;
     fn snapshot(
@@ -30,7 +30,7 @@ pub(crate) trait Device: Send + Sync {
     fn wait(&self, timeout: Duration) -> io::Result<Option<u64>>;
 }
 
-impl Device for File {
+impl RamsliceDevice for File {
     fn info(&self, arg: &mut uapi::ramslice_info) -> io::Result<()> {
         ioctl::info(self, arg)
     }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use ramslice_types::{Pages, Price, Work};
 use tracing::debug;
 
-use crate::error::{Access, Error};
-use crate::readers::Paths;
+use crate::error::{FileAccess, KernelError};
+use crate::readers::KernelPaths;
 use crate::readers::sysfs::failed;
 
 /// Reads all of it. Root only, as debugfs is.
-pub(crate) fn read(paths: &Paths) -> Result<Work, Error> {
+pub(crate) fn read(paths: &KernelPaths) -> Result<Work, KernelError> {
     let mut work = faults(&paths.proc.join("vmstat"))?;
     let mut zones = 0;
     for node in entries(&paths.statistics)? {
@@ -28,30 +28,34 @@ pub(crate) fn read(paths: &Paths) -> Result<Work, Error> {
         }
     }
     debug!(zones, ?work, "statistics");
-    if zones == 0 { Err(Error::NoStatistics { path: paths.statistics.clone() }) } else { Ok(work) }
+    if zones == 0 {
+        Err(KernelError::NoStatistics { path: paths.statistics.clone() })
+    } else {
+        Ok(work)
+    }
 }
 
-fn entries(path: &Path) -> Result<Vec<PathBuf>, Error> {
+fn entries(path: &Path) -> Result<Vec<PathBuf>, KernelError> {
     let listed = fs::read_dir(path).and_then(|entries| {
         entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()
     });
     listed.map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => Error::NoStatistics { path: path.to_owned() },
-        _ => failed(path.to_owned(), Access::Read, source),
+        io::ErrorKind::NotFound => KernelError::NoStatistics { path: path.to_owned() },
+        _ => failed(path.to_owned(), FileAccess::Read, source),
     })
 }
 
 /// Lines of a name and a number.
-struct Counters {
+struct CounterFile {
     path: PathBuf,
     text: String,
 }
 
-impl Counters {
-    fn read(path: &Path) -> Result<Self, Error> {
+impl CounterFile {
+    fn read(path: &Path) -> Result<Self, KernelError> {
         match fs::read_to_string(path) {
             Ok(text) => Ok(Self { path: path.to_owned(), text }),
-            Err(source) => Err(failed(path.to_owned(), Access::Read, source)),
+            Err(source) => Err(failed(path.to_owned(), FileAccess::Read, source)),
         }
     }
 
@@ -59,21 +63,21 @@ impl Counters {
         self.text.lines().filter_map(|line| line.split_once(' '))
     }
 
-    fn number(&self, text: &str) -> Result<u64, Error> {
-        let wrong = || Error::NotANumber { path: self.path.clone(), text: text.to_owned() };
+    fn number(&self, text: &str) -> Result<u64, KernelError> {
+        let wrong = || KernelError::NotANumber { path: self.path.clone(), text: text.to_owned() };
         text.trim().parse().map_err(|_| wrong())
     }
 
-    fn get(&self, name: &'static str) -> Result<u64, Error> {
+    fn get(&self, name: &'static str) -> Result<u64, KernelError> {
         match self.lines().find(|(known, _)| *known == name) {
             Some((_, text)) => self.number(text),
-            None => Err(Error::NoCounter { path: self.path.clone(), name }),
+            None => Err(KernelError::NoCounter { path: self.path.clone(), name }),
         }
     }
 }
 
-fn zone_work(path: &Path) -> Result<Work, Error> {
-    let counters = Counters::read(path)?;
+fn zone_work(path: &Path) -> Result<Work, KernelError> {
+    let counters = CounterFile::read(path)?;
     let get = |name| counters.get(name);
     Ok(Work {
         tried_slices: get("offline_tried")?,
@@ -89,8 +93,8 @@ fn zone_work(path: &Path) -> Result<Work, Error> {
     })
 }
 
-fn faults(path: &Path) -> Result<Work, Error> {
-    let counters = Counters::read(path)?;
+fn faults(path: &Path) -> Result<Work, KernelError> {
+    let counters = CounterFile::read(path)?;
     let mut allocated = Pages::ZERO;
     for (name, text) in counters.lines() {
         if name.starts_with("pgalloc_") {
@@ -115,9 +119,9 @@ mod tests {
         pages_migrated 100\npages_dropped 40\npages_failed 0\nhuge_moved 0\nhuge_split 0\ntarget_free 90\n\
         target_cache 10\nprice_predicted 5000\nprice_measured 6000\n";
 
-    fn tree() -> (TempDir, Paths) {
+    fn tree() -> (TempDir, KernelPaths) {
         let dir = TempDir::new().unwrap();
-        let paths = Paths::under(dir.path());
+        let paths = KernelPaths::under(dir.path());
         for zone in ["node0/DMA32", "node0/Normal"] {
             fs::create_dir_all(paths.statistics.join(zone)).unwrap();
             fs::write(paths.statistics.join(zone).join("stats"), STATS).unwrap();

@@ -8,6 +8,6 @@ mod powercap;
 mod processor;
 pub(crate) mod sysfs;
 
-pub use paths::Paths;
+pub use paths::KernelPaths;
 pub use powercap::{PowerDomain, power_domains};
 pub use processor::Processor;

@@ -10,18 +10,18 @@ use procfs_core::process::MountInfo;
 use ramslice_types::{CgroupName, Contents, Detail, DeviceNumber, FileId, FileName};
 use tracing::debug;
 
-use crate::readers::Paths;
+use crate::readers::KernelPaths;
 
 /// Finds names, and keeps those that cost a walk over all processes or all cgroups.
-pub(crate) struct Names {
+pub(crate) struct PageNames {
     proc: PathBuf,
     cgroups: PathBuf,
     mapped: OnceLock<BTreeMap<FileId, PathBuf>>,
     cgroup_paths: OnceLock<BTreeMap<u64, PathBuf>>,
 }
 
-impl Names {
-    pub(crate) fn new(paths: &Paths) -> Self {
+impl PageNames {
+    pub(crate) fn new(paths: &KernelPaths) -> Self {
         Self {
             proc: paths.proc.clone(),
             cgroups: paths.cgroups.clone(),
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn names_come_from_processes_disks_and_cgroups() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = Paths::under(dir.path());
+        let paths = KernelPaths::under(dir.path());
         fs::create_dir_all(paths.proc.join("17")).unwrap();
         fs::create_dir_all(paths.proc.join("not-a-process")).unwrap();
         fs::write(paths.proc.join("17/maps"), "1-2 r--p 00000000 08:01 77    /lib/x\n").unwrap();
@@ -240,7 +240,7 @@ mod tests {
             run(Some(disk), None),
             run(Some(gone), Some(1)),
         ]);
-        Names::new(&paths).add(&mut found, Detail::default());
+        PageNames::new(&paths).add(&mut found, Detail::default());
         assert_eq!(found.file_name(file), "/lib/x");
         assert_eq!(found.file_name(disk), "/dev/vda");
         assert_eq!(found.file_name(gone), "inode 78 of device 8:1");
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_search_finds_files_that_nobody_has_mapped() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = Paths::under(&dir.path().join("root"));
+        let paths = KernelPaths::under(&dir.path().join("root"));
         let data = dir.path().join("data");
         fs::create_dir_all(paths.proc.join("self")).unwrap();
         fs::create_dir_all(data.join("below")).unwrap();
@@ -265,7 +265,7 @@ mod tests {
         fs::write(paths.proc.join("self/mountinfo"), line).unwrap();
         let file = FileId { device, inode: meta.ino() };
         let mut found = contents(vec![run(Some(file), None)]);
-        let names = Names::new(&paths);
+        let names = PageNames::new(&paths);
         names.add(&mut found, Detail::default());
         assert!(found.files.is_empty(), "a search is made only if asked for");
         names.add(&mut found, Detail { find_files: true, ..Detail::default() });

@@ -7,14 +7,14 @@ use std::path::Path;
 use ramslice_types::{Allocation, PageRun, Pfn, Site};
 use tracing::debug;
 
-use crate::error::Error;
+use crate::error::KernelError;
 
 /// A record is no longer than a page.
 const RECORD_BYTES: usize = 4096;
 
 /// Who allocated the pages of `runs`, which are in order; `None` if the kernel does not know.
-pub(crate) fn sites(path: &Path, runs: &[&PageRun]) -> Result<Option<Vec<Site>>, Error> {
-    let failed = |source| Error::PageOwner { path: path.to_owned(), source };
+pub(crate) fn sites(path: &Path, runs: &[&PageRun]) -> Result<Option<Vec<Site>>, KernelError> {
+    let failed = |source| KernelError::PageOwner { path: path.to_owned(), source };
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -119,13 +119,13 @@ mod tests {
         Charged to memcg user.slice\n\n";
 
     /// Records at page frames, read as the kernel gives them: one at a time, from the position on.
-    struct Fake {
+    struct FakePageOwner {
         pfns: Vec<u64>,
         at: u64,
         reads: u32,
     }
 
-    impl Seek for Fake {
+    impl Seek for FakePageOwner {
         fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
             let SeekFrom::Start(at) = to else { panic!("only from the start") };
             self.at = at;
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    impl Read for Fake {
+    impl Read for FakePageOwner {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             self.reads += 1;
             let Some(pfn) = self.pfns.iter().find(|&&pfn| pfn >= self.at) else { return Ok(0) };
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn only_the_range_is_read() {
-        let mut fake = Fake { pfns: vec![3, 8, 9, 12, 40, 41], at: 0, reads: 0 };
+        let mut fake = FakePageOwner { pfns: vec![3, 8, 9, 12, 40, 41], at: 0, reads: 0 };
         let mut found = Vec::new();
         read_range(&mut fake, Pfn(8), Pfn(13), &mut found).unwrap();
         assert_eq!(found.iter().map(|one| one.pfn.0).collect::<Vec<_>>(), [8, 9, 12]);

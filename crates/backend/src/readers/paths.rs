@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// The device and the sysfs directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Paths {
+pub struct KernelPaths {
     /// The character device that takes requests.
     pub device: PathBuf,
     /// The directory of one-value files.
@@ -23,7 +23,7 @@ pub struct Paths {
     pub cgroups: PathBuf,
 }
 
-impl Paths {
+impl KernelPaths {
     /// Those of the running system.
     pub fn system() -> Self {
         Self::under(Path::new("/"))

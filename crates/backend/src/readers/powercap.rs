@@ -6,8 +6,8 @@ use std::path::Path;
 
 use tracing::debug;
 
-use crate::error::{Access, Error};
-use crate::readers::Paths;
+use crate::error::{FileAccess, KernelError};
+use crate::readers::KernelPaths;
 use crate::readers::sysfs::failed;
 
 /// What one domain shows.
@@ -27,14 +27,14 @@ pub struct PowerDomain {
 ///
 /// # Errors
 /// If a counter is there and cannot be read: since Linux 5.10 only root may.
-pub fn power_domains(paths: &Paths) -> Result<Vec<PowerDomain>, Error> {
+pub fn power_domains(paths: &KernelPaths) -> Result<Vec<PowerDomain>, KernelError> {
     let mut names = match fs::read_dir(&paths.powercap) {
         Ok(entries) => entries
             .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
             .collect::<io::Result<Vec<_>>>()
-            .map_err(|source| failed(paths.powercap.clone(), Access::Read, source))?,
+            .map_err(|source| failed(paths.powercap.clone(), FileAccess::Read, source))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(source) => return Err(failed(paths.powercap.clone(), Access::Read, source)),
+        Err(source) => return Err(failed(paths.powercap.clone(), FileAccess::Read, source)),
     };
     // The same package shows up again through memory-mapped registers; it must not count twice.
     names.retain(|name| !name.starts_with("intel-rapl-mmio"));
@@ -61,16 +61,16 @@ pub fn power_domains(paths: &Paths) -> Result<Vec<PowerDomain>, Error> {
     Ok(domains)
 }
 
-fn text(path: &Path) -> Result<String, Error> {
+fn text(path: &Path) -> Result<String, KernelError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().to_owned()),
-        Err(source) => Err(failed(path.to_owned(), Access::Read, source)),
+        Err(source) => Err(failed(path.to_owned(), FileAccess::Read, source)),
     }
 }
 
-fn number(path: &Path) -> Result<u64, Error> {
+fn number(path: &Path) -> Result<u64, KernelError> {
     let text = text(path)?;
-    text.parse().map_err(|_| Error::NotANumber { path: path.to_owned(), text })
+    text.parse().map_err(|_| KernelError::NotANumber { path: path.to_owned(), text })
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    fn domain(paths: &Paths, dir: &str, name: &str, energy_uj: &str) {
+    fn domain(paths: &KernelPaths, dir: &str, name: &str, energy_uj: &str) {
         let dir = paths.powercap.join(dir);
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("name"), format!("{name}\n")).unwrap();
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn domains_come_with_what_they_are_a_part_of() {
         let dir = TempDir::new().unwrap();
-        let paths = Paths::under(dir.path());
+        let paths = KernelPaths::under(dir.path());
         domain(&paths, "intel-rapl:0", "package-0", "1000");
         domain(&paths, "intel-rapl:0:0", "core", "400");
         domain(&paths, "intel-rapl:0:1", "dram", "90");
@@ -117,13 +117,13 @@ mod tests {
     #[test]
     fn a_machine_without_a_meter_has_no_domains_and_no_error() {
         let dir = TempDir::new().unwrap();
-        assert_eq!(power_domains(&Paths::under(dir.path())).unwrap(), []);
+        assert_eq!(power_domains(&KernelPaths::under(dir.path())).unwrap(), []);
     }
 
     #[test]
     fn a_counter_that_makes_no_sense_is_named() {
         let dir = TempDir::new().unwrap();
-        let paths = Paths::under(dir.path());
+        let paths = KernelPaths::under(dir.path());
         domain(&paths, "intel-rapl:0", "package-0", "lots");
         let error = power_domains(&paths).unwrap_err().to_string();
         assert!(error.contains("intel-rapl:0/energy_uj") && error.contains("`lots`"), "{error}");

@@ -6,21 +6,21 @@ use std::path::PathBuf;
 
 use tracing::debug;
 
-use crate::error::{Access, Error};
-use crate::readers::Paths;
+use crate::error::{FileAccess, KernelError};
+use crate::readers::KernelPaths;
 
 /// Reads a number.
-pub(crate) fn read(paths: &Paths, name: &str) -> Result<u64, Error> {
+pub(crate) fn read(paths: &KernelPaths, name: &str) -> Result<u64, KernelError> {
     let path = paths.sysfs.join(name);
-    let text =
-        fs::read_to_string(&path).map_err(|source| failed(path.clone(), Access::Read, source))?;
+    let text = fs::read_to_string(&path)
+        .map_err(|source| failed(path.clone(), FileAccess::Read, source))?;
     let text = text.trim();
     debug!(path = %path.display(), text, "read");
-    text.parse().map_err(|_| Error::NotANumber { path, text: text.to_owned() })
+    text.parse().map_err(|_| KernelError::NotANumber { path, text: text.to_owned() })
 }
 
 /// Writes a number. The caller maps errno values that mean something for this file.
-pub(crate) fn write(paths: &Paths, name: &str, value: u64) -> io::Result<()> {
+pub(crate) fn write(paths: &KernelPaths, name: &str, value: u64) -> io::Result<()> {
     let path = paths.sysfs.join(name);
     debug!(path = %path.display(), value, "write");
     // Not fs::write: a sysfs file exists, or the kernel does not have it.
@@ -29,10 +29,10 @@ pub(crate) fn write(paths: &Paths, name: &str, value: u64) -> io::Result<()> {
 }
 
 /// Gives an I/O error its path, and permission errors their remedy.
-pub(crate) fn failed(path: PathBuf, access: Access, source: io::Error) -> Error {
+pub(crate) fn failed(path: PathBuf, access: FileAccess, source: io::Error) -> KernelError {
     if source.kind() == io::ErrorKind::PermissionDenied {
         let hint = "only root may: use sudo".to_owned();
-        return Error::Permission { path, access, hint };
+        return KernelError::Permission { path, access, hint };
     }
-    Error::File { path, access, source }
+    KernelError::File { path, access, source }
 }

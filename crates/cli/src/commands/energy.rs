@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
 use ramslice_backend::sys::Interrupt;
-use ramslice_backend::{Paths, Processor, power_domains};
+use ramslice_backend::{KernelPaths, Processor, power_domains};
 use ramslice_energy::{
     Clock, Granule, Interval, Ledger, Measured, MeterReading, MeterTally, Profile, Sample,
     Settings, State, Statement, Tally, TimeFactor, now,
@@ -281,14 +281,14 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 
 /// The meter, if there is one that can be read.
 struct Meter {
-    paths: Paths,
+    paths: KernelPaths,
     tally: MeterTally,
 }
 
 impl Meter {
     /// A meter measures real joules in real seconds: there is none in an emulated machine.
     fn find(clock: &Clock) -> Option<Self> {
-        let paths = Paths::system();
+        let paths = KernelPaths::system();
         if !clock.is_real() {
             return None;
         }

@@ -157,7 +157,7 @@ fn the_ledger_follows_the_machine_and_ends_with_everything() {
 fn a_counter_that_comes_round_between_two_figures_is_read_in_time() {
     const RANGE_UJ: u64 = 262_143_328_850;
     let root = tempfile::tempdir().unwrap();
-    let paths = Paths::under(root.path());
+    let paths = KernelPaths::under(root.path());
     let dir = paths.powercap.join("intel-rapl:0");
     std::fs::create_dir_all(&dir).unwrap();
     let put = |name: &str, text: String| std::fs::write(dir.join(name), text).unwrap();
@@ -190,7 +190,7 @@ fn a_counter_that_comes_round_between_two_figures_is_read_in_time() {
 #[test]
 fn a_meter_that_cannot_be_read_once_leaves_the_report_without_its_figure() {
     let root = tempfile::tempdir().unwrap();
-    let paths = Paths::under(root.path());
+    let paths = KernelPaths::under(root.path());
     let dir = paths.powercap.join("intel-rapl:0");
     std::fs::create_dir_all(&dir).unwrap();
     for (name, text) in [("name", "psys"), ("max_energy_range_uj", "1000"), ("energy_uj", "0")] {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ramslice_backend::sys::Interrupt;
-use ramslice_backend::{BackendKind, Guard, HotplugBackend, Pressure, WokenBy};
+use ramslice_backend::{BackendKind, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
 use ramslice_types::{BackendError, Bytes, ErrorKind, Outcome, parse_bytes, parse_duration};
 use serde::Serialize;
 use tracing::warn;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         return Err(BackendError::new(ErrorKind::Unsupported, message).into());
     }
     let backend = HotplugBackend::open().map_err(BackendError::from)?;
-    let mut guard = Guard::new(&backend, args.floor)?;
+    let mut guard = HotplugGuard::new(&backend, args.floor)?;
     if !context.json() {
         let stalls = if guard.sees_stalls() {
             ""
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 
 /// Keeps watch until the time has passed, or Ctrl-C.
 fn keep(
-    guard: &mut Guard<'_>,
+    guard: &mut HotplugGuard<'_>,
     limit: Option<Duration>,
     interrupt: &Interrupt,
     context: &Context,
@@ -124,7 +124,12 @@ fn has_ramslice(context: &Context) -> bool {
     context.way().is_none() && std::path::Path::new("/sys/kernel/mm/ramslice").exists()
 }
 
-fn tell(pressure: &Pressure, floor: Bytes, context: &Context, out: &mut dyn Write) -> Result<()> {
+fn tell(
+    pressure: &GuardAction,
+    floor: Bytes,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<()> {
     let outcome = &pressure.outcome;
     let (by, available_bytes) = match pressure.by {
         WokenBy::Stall => ("stall", None),
@@ -187,7 +192,7 @@ mod tests {
             Global { json: false, color: When::Never, verbose: 0, from: None, backend: None };
         let (context, began, limit) =
             (Context::new(global), Instant::now(), Duration::from_millis(100));
-        let mut guard = Guard::new(backend, Some(Bytes(1 << 30)))?;
+        let mut guard = HotplugGuard::new(backend, Some(Bytes(1 << 30)))?;
         interruptible(|interrupt| {
             keep(&mut guard, Some(limit), interrupt, &context, &mut Vec::new())
         })?;

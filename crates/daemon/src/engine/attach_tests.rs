@@ -287,7 +287,7 @@ fn page_faults_are_the_cost_of_accounts_only_where_the_kernel_keeps_any() {
         let work = engine.memory().unwrap().would_earn.work;
         (work.page_faults, work.allocated_pages.0)
     };
-    assert_eq!(faults(&ramslice_backend::Fake::new().backend(), STOCK), (0, 0));
+    assert_eq!(faults(&ramslice_backend::FakeMachine::new().backend(), STOCK), (0, 0));
     // Those before the first look are nobody's.
     let (faults, pages) = faults(&Machine::used(20.0), "kernel");
     assert_eq!((faults, pages), (600, 1000));

@@ -1,6 +1,6 @@
 //! Mode observe against mode on over a made-up stock machine: what is foretold is what is done, and no more.
 
-use ramslice_backend::{Fake, Guard};
+use ramslice_backend::{FakeMachine, HotplugGuard};
 use ramslice_types::Reason;
 
 use super::tests::{engine_of, settings};
@@ -10,8 +10,8 @@ const POLICY: &str =
     "policy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
 
 /// A machine whose blocks from the second on hold so many pages of programs and of cache.
-fn machine(programs: u64, cache: u64) -> Fake {
-    let fake = Fake::new();
+fn machine(programs: u64, cache: u64) -> FakeMachine {
+    let fake = FakeMachine::new();
     for number in 2..24 {
         fake.holds(number, programs, cache);
     }
@@ -19,14 +19,14 @@ fn machine(programs: u64, cache: u64) -> Fake {
 }
 
 struct Run<'a> {
-    fake: &'a Fake,
+    fake: &'a FakeMachine,
     backend: ramslice_backend::HotplugBackend,
     engine: Engine,
     time: u64,
 }
 
 impl<'a> Run<'a> {
-    fn new(mode: &str, fake: &'a Fake) -> Self {
+    fn new(mode: &str, fake: &'a FakeMachine) -> Self {
         let settings = settings(&format!("mode = \"{mode}\"\n{POLICY}"));
         let engine = engine_of(settings, None);
         Self { fake, backend: fake.backend(), engine, time: 1_000_000 }
@@ -83,7 +83,7 @@ fn on_a_stock_kernel_as_much_goes_off_in_thought_as_in_truth() {
 #[test]
 fn on_two_nodes_each_keeps_its_share_in_thought_as_in_truth() {
     let machine = || {
-        let fake = Fake::new();
+        let fake = FakeMachine::new();
         fake.two_nodes(16);
         fake
     };
@@ -126,7 +126,7 @@ fn in_thought_slices_wake_when_a_guard_would_have_woken_them() {
     let off = truth.settle();
     assert_eq!(thought.settle(), off);
     // Programs take what is left down to the margin, and then more.
-    for (pages, wakes) in [(0, false), (Fake::BLOCK_PAGES, true)] {
+    for (pages, wakes) in [(0, false), (FakeMachine::BLOCK_PAGES, true)] {
         let mut took = 0;
         for number in (2..24).filter(|number| !on.off().contains(number)) {
             on.holds(number, pages, 0);
@@ -134,7 +134,7 @@ fn in_thought_slices_wake_when_a_guard_would_have_woken_them() {
         }
         assert!(took > 0);
         (2..2 + took).for_each(|number| would.holds(number, pages, 0));
-        let woken = Guard::new(&truth.backend, None).unwrap().watch(Duration::ZERO).unwrap();
+        let woken = HotplugGuard::new(&truth.backend, None).unwrap().watch(Duration::ZERO).unwrap();
         assert_eq!(woken.is_some(), wakes);
         thought.step();
         let in_thought = off - thought.off();
@@ -158,14 +158,14 @@ fn in_thought_stalls_matter_on_a_stock_kernel_when_a_guard_would_wake_for_them()
         run.engine.status(Duration::ZERO).paused_seconds.is_some()
     };
     // Nothing is free any more, and nearly all is available.
-    (2..24).for_each(|number| fake.holds(number, 0, Fake::BLOCK_PAGES));
+    (2..24).for_each(|number| fake.holds(number, 0, FakeMachine::BLOCK_PAGES));
     assert!(!stall(&mut run));
-    (2..28).for_each(|number| fake.holds(number, Fake::BLOCK_PAGES, 0));
+    (2..28).for_each(|number| fake.holds(number, FakeMachine::BLOCK_PAGES, 0));
     assert!(stall(&mut run));
 }
 
 /// Switches these slices off in thought and in truth, each by its name: answers are alike, and some are a refusal.
-fn answers_alike(fake: &Fake, ids: std::ops::Range<u32>) {
+fn answers_alike(fake: &FakeMachine, ids: std::ops::Range<u32>) {
     let backend = fake.backend();
     let mut look = Look::take(&backend).unwrap().with_headroom(&backend).unwrap();
     let mut shadow = Shadow::default();
@@ -194,9 +194,9 @@ fn in_thought_a_slice_that_is_named_is_refused_as_in_truth() {
 
 #[test]
 fn in_thought_cache_that_moved_to_another_node_is_available_there_as_in_truth() {
-    let fake = Fake::new();
+    let fake = FakeMachine::new();
     fake.two_nodes(16);
-    let block = Fake::BLOCK_PAGES;
+    let block = FakeMachine::BLOCK_PAGES;
     (2..16).for_each(|number| fake.holds(number, block / 16, block / 16 * 3));
     // Of the other node, three blocks and a half are free, of which it is to keep two.
     (16..28).for_each(|number| fake.holds(number, block, 0));

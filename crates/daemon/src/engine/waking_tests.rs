@@ -1,6 +1,6 @@
 //! Tasks wait for memory: what wakes, how much at a time, for how long, and what is not the daemon's to wake; and failures.
 
-use ramslice_backend::Fake;
+use ramslice_backend::FakeMachine;
 use ramslice_sim::{Change, Class, OwnerId};
 use ramslice_types::Reason;
 
@@ -128,7 +128,7 @@ fn waking_many_slices_ends_at_the_deadline_of_all_of_them_and_when_the_daemon_is
 }
 
 /// The daemon on a made-up stock machine, in mode on; the time after so many steps.
-fn on_stock(fake: &Fake, policy: &str, count: u64) -> (Engine, impl Backend, Duration) {
+fn on_stock(fake: &FakeMachine, policy: &str, count: u64) -> (Engine, impl Backend, Duration) {
     let backend = fake.backend();
     let text = format!("mode = \"on\"\n{policy}");
     let mut engine = engine_of(settings(&text), None);
@@ -141,7 +141,7 @@ fn on_stock(fake: &Fake, policy: &str, count: u64) -> (Engine, impl Backend, Dur
 
 #[test]
 fn on_a_stock_kernel_blocks_that_somebody_else_took_away_are_not_woken_and_earn_nothing() {
-    let fake = Fake::new();
+    let fake = FakeMachine::new();
     fake.by_hand(12, false);
     let (mut engine, backend, now) = on_stock(&fake, "policy = \"never\"", 3);
     engine.pressure(Some(&backend), now);
@@ -155,7 +155,7 @@ fn on_a_stock_kernel_blocks_that_somebody_else_took_away_are_not_woken_and_earn_
         "policy = \"watermarks\"\n[watermarks]\ntimeout_seconds = 30\nfree_low_mib = 640\nfree_high_mib = 960\n\
          cache_free_low_mib = 640\ncache_free_high_mib = 960",
     ] {
-        let fake = Fake::new();
+        let fake = FakeMachine::new();
         fake.by_hand(12, false);
         let (mut engine, backend, now) = on_stock(&fake, policy, 8);
         assert!(fake.off().len() > 1 && fake.off().contains(&12), "{policy}: {:?}", fake.off());
@@ -179,7 +179,7 @@ fn on_a_stock_kernel_blocks_that_somebody_else_took_away_are_not_woken_and_earn_
 
 #[test]
 fn watermarks_that_want_memory_leave_alone_what_somebody_else_took_away() {
-    let fake = Fake::new();
+    let fake = FakeMachine::new();
     for number in 8..24 {
         fake.by_hand(number, false);
     }
