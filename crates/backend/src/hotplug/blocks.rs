@@ -5,7 +5,7 @@ use std::io;
 
 use ramslice_types::{Bytes, NodeId};
 
-use super::system::SystemFiles;
+use super::system_files::SystemFiles;
 use crate::error::KernelError;
 
 /// The directory of blocks.

@@ -2,7 +2,7 @@
 
 use procfs_core::CpuInfo;
 
-use super::system::{SystemFiles, read_proc};
+use super::system_files::{SystemFiles, read_proc};
 
 /// Where there is none: a cycle in a nanosecond, as the patched kernel has it.
 const NONE_KHZ: u64 = 1_000_000;

@@ -13,9 +13,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
 use super::blocks::BlockState;
-use super::margin::{MemoryPlace, PlaceMargins, ShortPlace};
-use super::store::HotplugState;
-use super::{HotplugBackend, look, request};
+use super::hotplug_state::HotplugState;
+use super::place_margins::{MemoryPlace, PlaceMargins, ShortPlace};
+use super::{HotplugBackend, page_scan, request};
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
@@ -288,7 +288,7 @@ impl<'a> HotplugGuard<'a> {
     /// Where less than `floor` is available: in all memory, or in parts from which something is off, the shortest first.
     fn low(&mut self, floor: Bytes) -> Result<Vec<MemoryShortage>, BackendError> {
         let known = self.know();
-        let available = look::available(&*self.backend.system).map_err(BackendError::from)?;
+        let available = page_scan::available(&*self.backend.system).map_err(BackendError::from)?;
         if available < floor {
             let slices = self.slices(Bytes(floor.0 - available.0));
             return Ok(vec![MemoryShortage { place: MemoryPlace::default(), available, slices }]);
@@ -315,7 +315,7 @@ impl<'a> HotplugGuard<'a> {
             return Ok(Vec::new());
         };
         let page = self.backend.page;
-        let zones = look::read_rooms(&*self.backend.system, self.backend.block.pages(page))?;
+        let zones = page_scan::read_rooms(&*self.backend.system, self.backend.block.pages(page))?;
         Ok(margins.short(&zones, floor.pages(page)))
     }
 
@@ -373,7 +373,7 @@ fn trigger(pressure: &Path) -> Result<Option<StallTrigger>, KernelError> {
 mod tests {
     use ramslice_types::SliceId;
 
-    use super::super::fake::FakeMachine;
+    use super::super::fake_machine::FakeMachine;
     use super::*;
     use crate::readers::KernelPaths;
 
@@ -387,7 +387,7 @@ mod tests {
         .unwrap();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
         // Above the floor, but not far: only the stall is a reason.
-        let available = look::available(&*backend.system).unwrap();
+        let available = page_scan::available(&*backend.system).unwrap();
         let mut guard = HotplugGuard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
         fake.inner().locked = true;
         assert_eq!(guard.stalled(1).unwrap_err().kind(), ErrorKind::Busy);
@@ -402,7 +402,7 @@ mod tests {
         let fake = FakeMachine::new();
         let backend = fake.backend();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
-        let available = look::available(&*backend.system).unwrap();
+        let available = page_scan::available(&*backend.system).unwrap();
         let mut guard = HotplugGuard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
         fake.inner().locked = true;
         assert_eq!(guard.stalled(1).unwrap_err().kind(), ErrorKind::Busy);
@@ -435,7 +435,7 @@ mod tests {
         let fake = FakeMachine::new();
         let backend = fake.backend();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
-        let available = look::available(&*backend.system).unwrap();
+        let available = page_scan::available(&*backend.system).unwrap();
         let mut guard =
             HotplugGuard::new(&backend, Some(Bytes(available.0 / STALL_FLOORS))).unwrap();
         assert_eq!(guard.stalled(1).unwrap(), None);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ramslice_types::{Backend, Bytes, NodeId, Op, Pages, Reason, Request, SliceId};
 use rustix::io::Errno;
 
-use super::fake::{ANON, BLOCK, BLOCKS, FakeMachine};
-use super::page::bit;
+use super::fake_machine::{ANON, BLOCK, BLOCKS, FakeMachine};
+use super::page_use::bit;
 use super::{HotplugBackend, HotplugGuard, WokenBy};
 
 /// Blocks 16 to 31 are of a second node; all are in Normal.

@@ -10,18 +10,18 @@
 mod blocks;
 mod cpu_frequency;
 #[cfg(any(test, feature = "fake"))]
-mod fake;
+mod fake_machine;
 mod guard;
+mod hotplug_state;
 #[cfg(test)]
 mod limit_tests;
-mod limits;
-mod look;
-mod margin;
-mod page;
+mod page_scan;
+mod page_use;
+mod place_margins;
 mod price;
 mod request;
-mod store;
-mod system;
+mod request_limits;
+mod system_files;
 #[cfg(test)]
 mod tests;
 mod zones;
@@ -41,19 +41,19 @@ use rustix::event::{Timespec, poll};
 use tracing::debug;
 
 #[cfg(any(test, feature = "fake"))]
-pub use fake::FakeMachine;
+pub use fake_machine::FakeMachine;
 pub use guard::{GuardAction, HotplugGuard, STALL_FLOORS, WokenBy};
-pub use margin::{PlaceMargins, SliceLoss, ZoneSize};
+pub use place_margins::{PlaceMargins, SliceLoss, ZoneSize};
 pub use zones::{ZoneRoom, keeps_reserves};
 
 use crate::error::KernelError;
 use crate::readers::KernelPaths;
-use crate::readers::names::PageNames;
+use crate::readers::page_names::PageNames;
 use crate::readers::page_owner;
-use look::{PageScan, ScannedSlice};
-use margin::MemoryPlace;
-use store::HotplugState;
-use system::{RealFiles, SystemFiles, read_proc};
+use hotplug_state::HotplugState;
+use page_scan::{PageScan, ScannedSlice};
+use place_margins::MemoryPlace;
+use system_files::{RealFiles, SystemFiles, read_proc};
 
 /// How often block states are looked at while waiting for a change: there is no event for it without a netlink socket.
 const POLL: Duration = Duration::from_millis(250);
@@ -340,7 +340,7 @@ impl Backend for HotplugBackend {
         let look = self.recent()?;
         let margin = Self::margin_of(look.managed().bytes(self.page));
         Ok(Some(Headroom {
-            available: look::available(&*self.system)?,
+            available: page_scan::available(&*self.system)?,
             margin,
             floor: Self::floor_of(margin),
             destination: price::parameter(look.store.prices(), PriceParameter::AllocBuddy),
@@ -368,7 +368,8 @@ impl HotplugBackend {
     fn changes(&self) -> Result<u64, KernelError> {
         let store = HotplugState::read(&*self.system)?;
         let blocks = blocks::read(&*self.system)?;
-        let states = look::states(&blocks, store.slice_bytes.0.max(self.block.0) / self.block.0);
+        let states =
+            page_scan::states(&blocks, store.slice_bytes.0.max(self.block.0) / self.block.0);
         let mut seen = lock(&self.seen);
         let changed = if seen.1.len() == states.len() {
             states.iter().zip(&seen.1).filter(|(now, then)| now != then).count() as u64

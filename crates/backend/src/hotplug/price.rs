@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ramslice_types::{Pages, Price, PriceParameter};
 
-use super::page::PageSum;
+use super::page_use::PageSum;
 
 /// The parameters as changed by the user; the others have the table's values.
 pub(super) type ChangedPrices = BTreeMap<PriceParameter, Price>;

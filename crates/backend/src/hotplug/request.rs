@@ -12,12 +12,12 @@ use rustix::io::Errno;
 use tracing::{debug, warn};
 
 use super::blocks::{self, BlockState, file};
-use super::limits::{BlockEmptying, RequestLimits};
-use super::look::{self, PageScan, ScannedSlice};
-use super::margin::{MemoryPlace, PlaceMargins, SliceLoss};
+use super::hotplug_state::HotplugState;
+use super::page_scan::{self, PageScan, ScannedSlice};
+use super::place_margins::{MemoryPlace, PlaceMargins, SliceLoss};
 use super::price;
-use super::store::HotplugState;
-use super::system::{RequestLock, SystemFiles, read_proc};
+use super::request_limits::{BlockEmptying, RequestLimits};
+use super::system_files::{RequestLock, SystemFiles, read_proc};
 use super::zones::keeps_reserves;
 use super::{HotplugBackend, lock};
 use crate::error::{FileAccess, KernelError};
@@ -32,7 +32,7 @@ const PINNED_SHARE: usize = 8;
 
 /// Takes the lock of those who switch.
 pub(super) fn alone(system: &dyn SystemFiles) -> Result<RequestLock, KernelError> {
-    let path = super::system::STATE;
+    let path = super::system_files::STATE;
     match system.lock() {
         Ok(Some(held)) => Ok(held),
         Ok(None) => Err(KernelError::Locked { path: system.path("run/ramslice/stock.lock") }),
@@ -301,7 +301,7 @@ impl RequestRun<'_> {
                 return refuse(Reason::OverBudget);
             }
         }
-        let rooms = look::read_rooms(self.system, self.look.block_pages())?;
+        let rooms = page_scan::read_rooms(self.system, self.look.block_pages())?;
         let free: Pages = rooms.iter().map(|zone| zone.free).sum();
         // The free pages of the slice go, and those that its content moves to; that finds no room inside the slice.
         let needed = part.sum.counters.free + part.sum.moves;
@@ -312,7 +312,7 @@ impl RequestRun<'_> {
         if !keeps_reserves(&rooms, own, part.sum.counters.free, part.sum.moves) {
             return refuse(Reason::AwakeReserve);
         }
-        let available = look::available(self.system)?;
+        let available = page_scan::available(self.system)?;
         let margin = HotplugBackend::margin_of(self.look.managed().bytes(self.look.page));
         let lost = part.sum.present.bytes(self.look.page);
         if available < Bytes(lost.0.saturating_add(margin.0)) {
@@ -559,7 +559,7 @@ impl RequestRun<'_> {
         while !parts.is_empty() {
             // Where least is left, and there from below. If all come back, the order does not matter.
             let at = if self.request.max_slices.is_some() && !self.margins.is_empty() {
-                let zones = look::read_rooms(self.system, self.look.block_pages())?;
+                let zones = page_scan::read_rooms(self.system, self.look.block_pages())?;
                 let ratio = |part: &ScannedSlice| {
                     self.margins.ratio(&zones, part.node, part.zone == "Movable")
                 };

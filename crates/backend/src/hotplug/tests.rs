@@ -9,8 +9,8 @@ use ramslice_types::{
 };
 use rustix::io::Errno;
 
-use super::fake::{ANON, BLOCK, BLOCKS, FakeMachine, remembered};
-use super::system::STATE;
+use super::fake_machine::{ANON, BLOCK, BLOCKS, FakeMachine, remembered};
+use super::system_files::STATE;
 use super::{HotplugBackend, HotplugGuard};
 
 fn machine() -> (FakeMachine, HotplugBackend) {

@@ -17,9 +17,9 @@ use crate::patched::contents;
 use crate::patched::convert;
 use crate::patched::device::RamsliceDevice;
 use crate::patched::uapi;
-use crate::patched::work;
+use crate::patched::work_counters;
 use crate::readers::KernelPaths;
-use crate::readers::names::PageNames;
+use crate::readers::page_names::PageNames;
 use crate::readers::page_owner;
 use crate::readers::sysfs;
 
@@ -216,7 +216,7 @@ impl Backend for PatchedBackend {
     }
 
     fn work(&self) -> Result<Work, BackendError> {
-        Ok(work::read(&self.paths)?)
+        Ok(work_counters::read(&self.paths)?)
     }
 }
 

@@ -6,6 +6,6 @@ mod convert;
 mod device;
 pub mod uapi;
 mod uapi_bindings;
-mod work;
+mod work_counters;
 
 pub use backend::PatchedBackend;

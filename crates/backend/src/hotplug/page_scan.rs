@@ -10,11 +10,11 @@ use ramslice_types::{
 };
 
 use super::blocks::{self, BlockState, MemoryBlock};
-use super::margin::{PlaceMargins, ZoneSize};
-use super::page::{FolioWalk, PageSum, PageUse};
+use super::hotplug_state::HotplugState;
+use super::page_use::{FolioWalk, PageSum, PageUse};
+use super::place_margins::{PlaceMargins, ZoneSize};
 use super::price;
-use super::store::HotplugState;
-use super::system::{SystemFiles, read_proc};
+use super::system_files::{SystemFiles, read_proc};
 use super::zones::{self, ZoneInfo, ZoneRoom};
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
@@ -142,7 +142,7 @@ fn walk(
             .words(COUNTS, first.0 + at, &mut counts[..length])
             .map_err(|e| denied(COUNTS, e))?;
         // Beyond the last page of all there is no memory.
-        flags[read..length].fill(super::page::bit::NOPAGE);
+        flags[read..length].fill(super::page_use::bit::NOPAGE);
         counts[counted..length].fill(0);
         for (offset, (&flags, &count)) in (at..).zip(flags.iter().zip(&counts).take(length)) {
             each(first.0 + offset, &walk.next(flags, count, movable));

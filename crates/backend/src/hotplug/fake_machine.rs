@@ -10,8 +10,8 @@ use rustix::event::{Timespec, poll};
 use rustix::io::Errno;
 
 use super::HotplugBackend;
-use super::page::bit;
-use super::system::{RequestLock, STATE, SystemFiles};
+use super::page_use::bit;
+use super::system_files::{RequestLock, STATE, SystemFiles};
 use crate::readers::KernelPaths;
 
 /// Pages of a block: 64 MiB.

@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::HotplugBackend;
 use super::guard::LOOK;
-use super::look::{PageScan, available};
+use super::page_scan::{PageScan, available};
 
 /// A block that no page has left for so long waits for one that is pinned: the kernel would try for ever.
 const STUCK: Duration = Duration::from_secs(2);

@@ -8,7 +8,7 @@ use ramslice_types::{Bytes, Price, PriceParameter, Reason, Work};
 use serde::{Deserialize, Serialize};
 
 use super::price::ChangedPrices;
-use super::system::{STATE, SystemFiles};
+use super::system_files::{STATE, SystemFiles};
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
