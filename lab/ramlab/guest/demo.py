@@ -24,7 +24,8 @@ from pathlib import Path
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 
-TOOL = Path(os.environ["RAMSLICE_CACHE"]) / "target/release/ramslice"
+TOOL = os.environ.get("RAMSLICE_PROGRAM") or str(
+    Path(os.environ.get("RAMSLICE_CACHE", "/nonexistent"), "target/release/ramslice"))
 DISK = Path("/mnt")
 BUDGET = 50_000_000  # units of 100 cycles: 5e9 cycles, a second or two of one CPU
 REDIS = ["redis-cli", "-s", "/tmp/redis.sock"]
