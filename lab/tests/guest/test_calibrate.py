@@ -11,6 +11,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.pytest_vm import vm
@@ -25,7 +27,7 @@ def calibrate(*words):
     return subprocess.run([PROGRAM, "calibrate", *map(str, words)], text=True, capture_output=True)
 
 
-pytestmark = vm(mem="1G", disk="1G", append="ramslice=16M")
+pytestmark = [vm(mem="1G", disk="1G", append="ramslice=16M"), pytest.mark.timeout(2400)]
 
 
 class Calibrate(harness.RamsliceTest):

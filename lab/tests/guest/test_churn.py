@@ -9,6 +9,8 @@ from ramlab.guest.churn import check, churn
 from ramlab.guest.stress import stress
 from ramlab.pytest_vm import vm
 
+# Filling memory takes long on a busy emulated machine
+pytestmark = pytest.mark.timeout(3600)
 MACHINE = vm(mem="2G", disk="2G", append="ramslice=32M")
 # Reserved memory stands for holes, across the end of a slice and within a slice; 48 MiB do not
 # divide the zone

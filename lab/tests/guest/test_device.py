@@ -361,8 +361,8 @@ class Events(harness.RamsliceTest):
         def ring(*_):
             raise Alarm
 
-        old = signal.signal(signal.SIGALRM, ring)
-        self.addCleanup(signal.signal, signal.SIGALRM, old)
+        old = signal.signal(signal.SIGUSR1, ring)
+        self.addCleanup(signal.signal, signal.SIGUSR1, old)
         with (dev.Device(os.O_RDONLY) as reader, self.assertRaises(Alarm),
               Meanwhile(lambda _: harness.blocked_in(harness.SYS_READ), interrupt)):
             os.read(reader.fd, 8)
@@ -399,7 +399,7 @@ class Meanwhile(threading.Thread):
 
 def interrupt():
     """Sends a signal to the test itself."""
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
 
 
 class Interrupted(harness.RamsliceTest):
@@ -462,8 +462,8 @@ class Interrupted(harness.RamsliceTest):
         self.assert_sane()
 
     def test_a_signal_ends_a_request(self):
-        old = signal.signal(signal.SIGALRM, lambda *_: None)
-        self.addCleanup(signal.signal, signal.SIGALRM, old)
+        old = signal.signal(signal.SIGUSR1, lambda *_: None)
+        self.addCleanup(signal.signal, signal.SIGUSR1, old)
         with Meanwhile(lambda device: harness.ids(device, dev.OFFLINE), interrupt) as sender:
             done = self.device.request("compact")
         # It ends with the slice that was under way
@@ -558,8 +558,8 @@ class InterruptedWaking(harness.RamsliceTest):
         self.check(done, errno.ETIMEDOUT, "deadline")
 
     def test_a_signal_ends_waking(self):
-        old = signal.signal(signal.SIGALRM, lambda *_: None)
-        self.addCleanup(signal.signal, signal.SIGALRM, old)
+        old = signal.signal(signal.SIGUSR1, lambda *_: None)
+        self.addCleanup(signal.signal, signal.SIGUSR1, old)
         self.delayed()
 
         def act():

@@ -12,6 +12,8 @@ import signal
 import subprocess
 import time
 
+import pytest
+
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.daemon import DaemonTest
@@ -25,7 +27,7 @@ MOST_SLICES = 2
 ENOUGH, LIMIT_S = 5, 900
 
 
-pytestmark = vm(mem="1G", disk="1G", append="ramslice=16M")
+pytestmark = [vm(mem="1G", disk="1G", append="ramslice=16M"), pytest.mark.timeout(2400)]
 
 
 class Repair(DaemonTest):
