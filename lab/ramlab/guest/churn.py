@@ -1,12 +1,11 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Slices go offline and wake at random under loads that know every byte of their memory.
 
-Runs in a guest. The simulated controller scrambles every slice that goes offline and reports writes to
-it. Half of memory belongs to loads of all kinds; now and then a surge wants more than is awake. Two
-threads send requests at the same time, one that mostly empties and one that mostly wakes; with
---policies, another changes how pages are placed. Prints a summary as a line of JSON; the status is 1
-if anything was wrong, or if too little happened to prove anything.
+Runs in a guest. The simulated controller scrambles every slice that goes offline and reports writes
+to it. Half of memory belongs to loads of all kinds; now and then a surge wants more than is awake.
+Two threads send requests at the same time, one that mostly empties and one that mostly wakes; with
+--policies, another changes how pages are placed. Prints a summary as a line of JSON; the status is
+1 if anything was wrong, or if too little happened to prove anything.
 """
 
 import argparse

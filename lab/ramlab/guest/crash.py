@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Crashes with slices off, so that a crash kernel takes a dump: crash.py WAY.
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The demonstration's programs, again and again, while ramsliced runs in mode on and is killed at
 times.
@@ -131,13 +130,14 @@ def main():
     problems += [what for what, wrong in {
         f"{errors} data errors": errors,
         f"the daemon ended with status {status}": status,
-        f"{left} slices stayed off at the end": left,
-        "no slice went off": not most_off,
+        f"{left} slices stayed offline at the end": left,
+        "no slice went offline": not most_off,
         "no slice woke on demand": not woken,
         f"the daemon ended by itself {killer.ended} times": killer.ended,
         "the daemon was never killed: this proves nothing": not killer.kills,
         f"the state was lost:\n{log[-3000:]}":
-            log.count("nothing was learned before") > 1 + killer.unsaved or re.search(r"\blearning a\w+", log),
+            log.count("nothing was learned before") > 1 + killer.unsaved
+            or re.search(r"\blearning a\w+", log),
     }.items() if wrong]
     for problem in problems:
         print(f"FAILED: {problem}")

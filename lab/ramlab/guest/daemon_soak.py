@@ -1,12 +1,10 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ramsliced in mode on, killed and restarted at random, under loads that know what every byte
-must be.
+"""ramsliced in mode on, killed and restarted at random, under loads that know every byte.
 
-Runs in a guest; RAMSLICE_DAEMON is the program. The loads are those of churn.py; surges want more
-memory than is awake. Prints a summary as a line of JSON; the status is 1 if a byte was wrong, a
-task was killed for want of memory, anything was swapped out, the state was lost or damaged, or
-too little happened to prove anything.
+Runs in a guest; RAMSLICE_DAEMON names the program. The loads are those of churn.py; surges want
+more memory than is awake. Prints a summary as a line of JSON; the status is 1 if a byte was
+wrong, a process was killed for lack of memory, anything was swapped out, the state was lost or
+damaged, or too little happened to prove anything.
 """
 
 import argparse

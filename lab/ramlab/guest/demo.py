@@ -1,12 +1,11 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The demonstration, inside the guest: real programs fill memory, ramslice packs it, demand wakes it.
+"""The demonstration, inside the guest: programs fill memory, ramslice packs it, demand wakes it.
 
-Usage: demo.py OUT [--short]
+Usage: python3 -m ramlab.guest.demo OUT [--short]
 
-Writes OUT/demo.json (OUT/short.json with --short) and pictures of physical memory. What each step means is
-printed as it happens. Programs: a parallel compile of libbpf, a Redis server with data, files read through the
-page cache, and a burst that wants more memory than anybody else.
+Writes OUT/demo.json (OUT/short.json with --short) and pictures of physical memory, and prints
+what each step means. Programs: a parallel compile of libbpf, a Redis server with data, files read
+through the page cache, and a burst that wants more memory than all of them.
 """
 
 import argparse
@@ -132,7 +131,7 @@ def burst(megabytes):
 
 
 def nonempty(device):
-    """Slices that are on and hold anything; pages in per-CPU lists, which a request drains, are free."""
+    """Online slices that hold anything; pages in per-CPU lists count as free."""
     device.request("compact", flags=dev.DRY_RUN)
     return sum(s.state == dev.ONLINE and s.counter("free") < s.nr_pages for s in device.snapshot())
 
@@ -239,7 +238,7 @@ def main():
         dev.verify()
     except dev.AccountingError as error:
         errors += 1
-        say(f"the books are not true: {error}")
+        say(f"the counters are not true: {error}")
 
     for name in ("pages_migrated", "pages_dropped", "price_predicted", "price_measured"):
         result[name] = getattr(first, name) + getattr(second, name)

@@ -1,6 +1,5 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The demonstration on a kernel that nobody patched, inside the guest.
+"""The demonstration on a stock kernel, inside the guest.
 
 Usage: demo_stock.py OUT
 

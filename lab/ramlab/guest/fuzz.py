@@ -1,11 +1,12 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Feeds generated inputs to every interface of ramslice, in portions, and looks after each what they left behind.
+"""Feeds generated inputs to every interface of ramslice, in portions, and checks what they leave
+behind.
 
-Runs in a guest, with a light load on memory meanwhile. After each portion: the books are true, every slice wakes,
-none is lost, nobody wrote to one that was off, MemTotal is what it was. At the end: the loads' contents, leaks by
-kmemleak where the kernel has it, slab and memory that nobody owns up to. Prints a line of JSON for each portion
-and for the whole; the status is 1 if anything was wrong.
+Runs in a guest beside a light load on memory. After each portion the counters are true, every
+slice wakes, none is lost, nothing has written to an offline one, and MemTotal is what it was. At
+the end it checks the loads' contents, leaks by kmemleak where the kernel has it, and slab and
+memory without an owner. Prints a line of JSON for each portion and for the whole; the status is 1
+if anything was wrong.
 """
 
 import argparse
@@ -76,7 +77,7 @@ class Settings:
         try:
             rs.verify()
         except rs.AccountingError as error:
-            problems.add(f"the books are not true: {error}")
+            problems.add(f"the counters are not true: {error}")
         if rs.meminfo("MemTotal") != self.total:
             problems.add(f"MemTotal was {self.total} kB and is {rs.meminfo('MemTotal')} kB")
         if rs.vmstat("oom_kill") != self.oom:
@@ -89,7 +90,7 @@ def violations(log):
 
 
 def footprint(device, loads):
-    """In kB: unreclaimable slab, and memory that is neither free nor anybody's."""
+    """In kB: unreclaimable slab, and memory that is neither free nor in use."""
     for load in loads:
         load.hold()
     os.sync()
@@ -161,7 +162,7 @@ def fuzzer(args, module, first, count, *more):
 
 
 def notices_bugs(args, module):
-    """The control: told that a bad address must be no error, it has to find bugs."""
+    """The control: if a bad address counts as no error, the fuzzer has to find bugs."""
     done = subprocess.run(
         fuzzer(args, module, 0, 200, "--control"),
         text=True,
@@ -267,7 +268,7 @@ def main():
             total.update(report or {})
             settings.restore(device, problems)
             if found := violations(log):
-                problems.add(f"somebody wrote to a slice that was off: {found[0]}")
+                problems.add(f"a write to an offline slice: {found[0]}")
             after = footprint(device, loads)
             # The first portion fills caches
             before = before or after

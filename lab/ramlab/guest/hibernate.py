@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes a hibernation image with slices offline and restores it: all but a lost slice is online
 then.

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A mixture of kernel and movable memory that comes and goes, to compare placement policies.
 

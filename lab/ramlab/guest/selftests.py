@@ -1,10 +1,10 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs tests of the kernel's own and says how each ended, on any of our kernels.
+"""Runs the kernel's own tests and reports how each ended, on any of our kernels.
 
-Runs in a guest, with an empty disk. The tests come as JSON on the command line: name, seconds, huge pages, command.
-With --slices-off, the simulated controller is loaded and all that can be is switched off before each test. Prints
-one line of JSON: for each test its status and the lines of its report, without what differs from run to run.
+Runs in a guest with an empty disk. The tests come as JSON on the command line: name, seconds, huge
+pages, command. With --slices-off, the simulated controller is loaded and all possible slices go
+offline before each test. Prints one line of JSON: for each test its status and the lines of its
+report, without what differs from run to run.
 """
 
 import argparse
@@ -164,7 +164,7 @@ def main():
         try:
             rs.verify()
         except rs.AccountingError as error:
-            problems.append(f"the books are not true: {error}")
+            problems.append(f"the counters are not true: {error}")
     print(json.dumps({"results": results, "problems": problems, **more}), flush=True)
 
 

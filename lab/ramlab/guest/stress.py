@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """stress-ng's stressors of memory, mappings, processes and file systems while slices go offline
 and wake.

@@ -1,12 +1,11 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Leaves this kernel with slices offline: by reboot, by kexec, or by suspend.
 
 python3 -m ramlab.guest.transition reboot
-python3 -m ramlab.guest.transition kexec FOLDER    boots the same kernel, which runs the same command
-                                                   again and compares what it finds
-python3 -m ramlab.guest.transition suspend         each test level of idle (s2idle) and off (S3), then
-                                                   off, until another process wakes the machine
+python3 -m ramlab.guest.transition kexec FOLDER
+    boots the same kernel, which runs the same command again and compares what it finds
+python3 -m ramlab.guest.transition suspend
+    passes each test level of idle (s2idle) and off (S3), then suspends until it is woken
 
 After a real suspend the host's file system is gone, so that the program ends by a restart. Real
 idle is not tried: the lab's kernels have no alarm that could end it (RTC_INTF_SYSFS). What cannot

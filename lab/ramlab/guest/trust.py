@@ -1,12 +1,12 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Programs use memory step by step while a policy decides, and all of it is recorded.
 
-Usage: trust.py OUT NAME=POLICY-FILE WORKLOAD...
+Usage: python3 -m ramlab.guest.trust OUT NAME=POLICY-FILE WORKLOAD...
 
-STEP_PROGRAM is the example `step` of crates/sim: it decides and records after each step of the work, so that a busy
-machine changes nothing. TRUST_SEED, a number, changes what the work leaves to chance. Leaves OUT/WORKLOAD-NAME, a
-recording with a sample before the first step and one after each.
+STEP_PROGRAM is the example `step` of crates/sim: it decides and records after each step of the
+work, so that a busy machine changes nothing. TRUST_SEED, a number, changes what the work leaves
+to chance. Leaves OUT/WORKLOAD-NAME, a recording with a sample before the first step and one after
+each.
 """
 
 import contextlib
@@ -66,7 +66,10 @@ def redis():
 
 
 def archives():
-    """Folders are written, packed into archives, looked at again, and removed; an index is read all the time."""
+    """Folders are written, packed into archives, read and removed.
+
+    An index is read all the time.
+    """
     chance = random.Random(SEED * 10 + 2)
     top = FOLDER / "archives"
     top.mkdir()
@@ -98,7 +101,9 @@ def archives():
 
 
 def batch():
-    """Jobs of different kinds one after another: sorting, packing, a table in memory, tmpfs, thousands of small files."""
+    """Jobs one after another: sorting, packing, a table in memory, tmpfs, thousands of small
+    files.
+    """
     chance = random.Random(SEED * 10 + 3)
     top = FOLDER / "batch"
     top.mkdir()
@@ -145,7 +150,7 @@ def batch():
 
 
 def builds():
-    """A tree is unpacked, compiled file by file, linked with much memory, tried out, and cleaned again."""
+    """A tree is unpacked, compiled file by file, linked with much memory, tried and cleaned."""
     chance = random.Random(SEED * 10 + 4)
     top, sources = FOLDER / "builds", Path(__file__).resolve().parents[2] / "guest"
     top.mkdir()

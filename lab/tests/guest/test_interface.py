@@ -530,7 +530,7 @@ class Sysfs(harness.RamsliceTest):
 
 @vm(mem="2G", append="ramslice=32M")
 class Access(harness.RamsliceTest):
-    NOBODY, GROUP = 65534, 4242
+    UNPRIVILEGED, GROUP = 65534, 4242
 
     def setUp(self):
         super().setUp()
@@ -541,8 +541,8 @@ class Access(harness.RamsliceTest):
         """Errno of opening the device and sending a request as an ordinary user; 0 if both work."""
         def attempt():
             os.setgroups(groups)
-            os.setgid(self.NOBODY)
-            os.setuid(self.NOBODY)
+            os.setgid(self.UNPRIVILEGED)
+            os.setuid(self.UNPRIVILEGED)
             try:
                 with dev.Device(flags) as own:
                     own.request("offline_free", max_slices=1, flags=dev.DRY_RUN)
@@ -575,8 +575,8 @@ class Access(harness.RamsliceTest):
     def test_only_root_can_write_the_files(self):
         def attempt():
             os.setgroups([])
-            os.setgid(self.NOBODY)
-            os.setuid(self.NOBODY)
+            os.setgid(self.UNPRIVILEGED)
+            os.setuid(self.UNPRIVILEGED)
             paths = [dev.SYSFS / "slice_bytes", dev.SYSFS / "price/drop_page", self.folder / "cmd"]
             yield [os.access(path, os.W_OK) for path in paths]
 

@@ -102,7 +102,7 @@ class Pages(ReasonTest):
         self.assertEqual((head.nr, head.nr_pages), (0, self.block))
 
     def test_only_root_can_read_pages(self):
-        def nobody(fd):
+        def unprivileged(fd):
             os.setgroups([])
             os.setresuid(65534, 65534, 65534)
             yield
@@ -115,7 +115,7 @@ class Pages(ReasonTest):
             except OSError as error:
                 yield error.errno
 
-        with Child(nobody, self.device.fd) as child:
+        with Child(unprivileged, self.device.fd) as child:
             child.step()
             self.assertEqual(child.step(), errno.EPERM)
 

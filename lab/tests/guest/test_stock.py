@@ -29,7 +29,8 @@ from ramlab.pytest_vm import vm
 BURST = f"""
 import ctypes, mmap, sys, time
 # Otherwise more than is online would be refused at once
-memory = mmap.mmap(-1, int(sys.argv[1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | {harness.MAP_NORESERVE})
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | {harness.MAP_NORESERVE}
+memory = mmap.mmap(-1, int(sys.argv[1]), flags=flags)
 memory.madvise(mmap.MADV_NOHUGEPAGE)
 begin = time.monotonic()
 ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 1, len(memory))
