@@ -328,7 +328,8 @@ static void census(uint64_t pfn, size_t nr, size_t ranges)
 			idle += !!(flags[i] & KPF_BUDDY);
 			thp += !!(flags[i] & KPF_THP);
 		}
-		printf("%s{\"pfn\": %zu, \"own\": %zu, \"lru\": %zu, \"free\": %zu, \"huge\": %zu, \"rest\": %zd}",
+		printf("%s{\"pfn\": %zu, \"own\": %zu, \"lru\": %zu, \"free\": %zu, "
+		       "\"huge\": %zu, \"rest\": %zd}",
 		       range ? ", " : "", (size_t)pfn + range * nr, own[range], lru, idle, thp,
 		       (ssize_t)(nr - lru - idle));
 	}
@@ -373,9 +374,9 @@ static void request(unsigned int op, unsigned int id, unsigned int most, unsigne
 		die("/dev/ramslice");
 	start();
 	err = ioctl(fd, RAMSLICE_IOC_REQUEST, &req) ? errno : (int)req.status;
-	printf("{\"error\": %d, \"reason\": %u, \"done\": %u, \"migrated\": %llu, \"dropped\": %llu, "
-	       "\"elapsed_ns\": %llu, ", err, req.reason, req.nr_done, req.pages_migrated, req.pages_dropped,
-	       req.elapsed_ns);
+	printf("{\"error\": %d, \"reason\": %u, \"done\": %u, \"migrated\": %llu, "
+	       "\"dropped\": %llu, \"elapsed_ns\": %llu, ",
+	       err, req.reason, req.nr_done, req.pages_migrated, req.pages_dropped, req.elapsed_ns);
 	finish();
 	close(fd);
 }

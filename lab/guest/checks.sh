@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What tests of packages in a Debian of their own share: each check is a sentence and a command. The status goes to
-# /root/status. Sourced by package.sh and kernel_package.sh.
+# What tests of packages in a Debian of their own share: each check is a sentence and a command. The
+# status goes to /root/status. Sourced by package.sh and kernel_package.sh.
 # shellcheck shell=bash
 set -uo pipefail
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
@@ -21,7 +21,7 @@ holds() { # SENTENCE COMMAND...
 	echo "ok: $sentence"
 }
 not() { ! "$@"; }
-# The first time that it holds within two minutes; emulated machines are slow.
+# Waits until it holds, at most two minutes; emulated machines are slow.
 soon() {
 	local end=$((SECONDS + 120))
 	until "$@"; do

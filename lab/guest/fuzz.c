@@ -7,7 +7,7 @@
  * an input is a function of the seed and its number. What comes of each is held
  * against the documentation (fuzz.h). Prints one JSON object with the answers
  * by kind of input and errno; the status is 1 if there was a bug, 2 if it could
- * not run. Leaves settings as they came out: whoever calls restores them.
+ * not run. Leaves settings as they came out: the caller restores them.
  */
 #define _GNU_SOURCE
 #include <getopt.h>
@@ -24,7 +24,7 @@
 
 /*
  * A second thread changes the very memory and descriptor that a call uses.
- * What the call says is then nobody's guess; that it returns, and that the
+ * What the call returns is then unpredictable; that it returns, and that the
  * rest stays true, is what counts.
  */
 static unsigned char *shaky;
@@ -49,7 +49,8 @@ static void *meddle(void *unused)
 			switch (kind) {
 			case 0:
 				/* The size, or what comes after it */
-				*(volatile uint32_t *)(shaky + (r & 15) * 4) = r >> 32 & 1 ? r >> 40 : 128;
+				*(volatile uint32_t *)(shaky + (r & 15) * 4) = r >> 32 & 1 ? r >> 40
+											   : 128;
 				break;
 			case 1:
 				mprotect(shaky, PAGE, r & 1 ? PROT_READ | PROT_WRITE : PROT_NONE);
@@ -90,12 +91,16 @@ static void start_meddling(void)
 static void fuzz_race(void)
 {
 	struct ramslice_request req = {
-		.size = sizeof(req), .op = below(5), .flags = RAMSLICE_REQ_DRY_RUN, .node = RAMSLICE_ANY,
-		.zone = RAMSLICE_ANY, .budget = RAMSLICE_UNLIMITED, .max_slices = 1, .deadline_ms = 10,
+		.size = sizeof(req), .op = below(5), .flags = RAMSLICE_REQ_DRY_RUN,
+		.node = RAMSLICE_ANY,
+		.zone = RAMSLICE_ANY, .budget = RAMSLICE_UNLIMITED, .max_slices = 1,
+		.deadline_ms = 10,
 	};
-	struct errs must = {}, may = ERRS(EFAULT, EBADF, EINVAL, E2BIG, ENOENT, EBUSY, EINTR, EAGAIN, ENOSPC, ENOMEM);
+	struct errs must = {}, may = ERRS(EFAULT, EBADF, EINVAL, E2BIG, ENOENT, EBUSY, EINTR,
+					  EAGAIN, ENOSPC, ENOMEM);
 	static const unsigned long calls[] = {
-		RAMSLICE_IOC_INFO, RAMSLICE_IOC_ZONE, RAMSLICE_IOC_SNAPSHOT, RAMSLICE_IOC_REQUEST, RAMSLICE_IOC_REQUEST,
+		RAMSLICE_IOC_INFO, RAMSLICE_IOC_ZONE, RAMSLICE_IOC_SNAPSHOT, RAMSLICE_IOC_REQUEST,
+		RAMSLICE_IOC_REQUEST,
 	};
 	struct pollfd poll_fd;
 	int i, err = 0, nr = 4 + below(12);
@@ -132,10 +137,14 @@ static void fuzz_race(void)
 
 /* Of a thousand inputs. What is costly is rare; what nearly works, common. */
 static const unsigned int weights[NR_TARGETS] = {
-	[T_INFO] = 80, [T_ZONE] = 80, [T_SNAPSHOT] = 110, [T_REQUEST_BAD] = 180, [T_DRY_RUN] = 14, [T_EMPTY] = 18,
-	[T_WAKE] = 16, [T_OTHER_IOCTL] = 40, [T_READ] = 60, [T_POLL] = 40, [T_FILE] = 30, [T_RACE] = 12,
-	[T_SLICE_BYTES] = 40, [T_PRICE] = 60, [T_SYSFS] = 20, [T_CMD_BAD] = 70, [T_CMD] = 10, [T_DEBUGFS] = 14,
-	[T_DEBUGFS_WRITE] = 10, [T_PARAMETER] = 14, [T_MODULE] = 2, [T_PAGES] = 40, [T_SETTING] = 40,
+	[T_INFO] = 80, [T_ZONE] = 80, [T_SNAPSHOT] = 110, [T_REQUEST_BAD] = 180, [T_DRY_RUN] = 14,
+	[T_EMPTY] = 18,
+	[T_WAKE] = 16, [T_OTHER_IOCTL] = 40, [T_READ] = 60, [T_POLL] = 40, [T_FILE] = 30,
+	[T_RACE] = 12,
+	[T_SLICE_BYTES] = 40, [T_PRICE] = 60, [T_SYSFS] = 20, [T_CMD_BAD] = 70, [T_CMD] = 10,
+	[T_DEBUGFS] = 14,
+	[T_DEBUGFS_WRITE] = 10, [T_PARAMETER] = 14, [T_MODULE] = 2, [T_PAGES] = 40,
+	[T_SETTING] = 40,
 };
 
 static void one_input(void)
@@ -237,15 +246,17 @@ static void print_json(void)
 	const char *comma = "";
 	int t, e;
 
-	printf("{\"bugs\": %" PRIu64 ", \"offlined\": %" PRIu64 ", \"woken\": %" PRIu64 ", \"geometries\": %" PRIu64
-	       ", \"answers\": {", shared->bugs, shared->offlined, shared->woken, shared->geometries);
+	printf("{\"bugs\": %" PRIu64 ", \"offlined\": %" PRIu64 ", \"woken\": %" PRIu64
+	       ", \"geometries\": %" PRIu64 ", \"answers\": {",
+	       shared->bugs, shared->offlined, shared->woken, shared->geometries);
 	for (t = 0; t < NR_TARGETS; t++) {
 		printf("%s\"%s\": {", comma, target_names[t]);
 		comma = "";
 		for (e = 0; e < NR_ERRNOS; e++) {
 			if (!shared->count[t][e])
 				continue;
-			printf("%s\"%s\": %" PRIu64, comma, !e ? "ok" : strerrorname_np(e) ? : "?", shared->count[t][e]);
+			printf("%s\"%s\": %" PRIu64, comma,
+			       !e ? "ok" : strerrorname_np(e) ? : "?", shared->count[t][e]);
 			comma = ", ";
 		}
 		printf("}");
@@ -257,9 +268,11 @@ static void print_json(void)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "seed", required_argument, NULL, 's' },    { "first", required_argument, NULL, 'f' },
-		{ "count", required_argument, NULL, 'c' },   { "processes", required_argument, NULL, 'p' },
-		{ "module", required_argument, NULL, 'm' },  { "slow", required_argument, NULL, 'w' },
+		{ "seed", required_argument, NULL, 's' }, { "first", required_argument, NULL, 'f' },
+		{ "count", required_argument, NULL, 'c' },
+		{ "processes", required_argument, NULL, 'p' },
+		{ "module", required_argument, NULL, 'm' },
+		{ "slow", required_argument, NULL, 'w' },
 		{ "control", no_argument, NULL, 'x' },	     { "verbose", no_argument, NULL, 'v' },
 		{}
 	};
@@ -299,12 +312,14 @@ int main(int argc, char **argv)
 		}
 	}
 	if (!module_path || !slow || !procs || procs > MAX_PROCS) {
-		fprintf(stderr, "usage: fuzz --module FILE.ko [--seed N] [--first N] [--count N] [--processes N] [--slow N] "
-				"[--control] [--verbose]\n");
+		fprintf(stderr,
+			"usage: fuzz --module FILE.ko [--seed N] [--first N] [--count N] "
+			"[--processes N] [--slow N] [--control] [--verbose]\n");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	if (shared == MAP_FAILED)
 		return 2;
 	find_zones();

@@ -6,7 +6,7 @@
  * An input is a function of the seed and its number, so that it can be had
  * again; only how many slices there are at the moment enters, too. Each is
  * made right first and, mostly, spoilt in a way or two.
- * Whoever makes it says what may come of it, by the documentation: "must" holds
+ * Its maker says what may come of it, by the documentation: "must" holds
  * the errors of which one has to come, "may" those that the moment can bring
  * (another request runs, a signal). Anything else is a bug.
  */
@@ -30,15 +30,20 @@
 #define CANARY		0xa5
 
 enum target {
-	T_INFO, T_ZONE, T_SNAPSHOT, T_REQUEST_BAD, T_DRY_RUN, T_EMPTY, T_WAKE, T_OTHER_IOCTL, T_READ, T_POLL, T_FILE,
-	T_RACE, T_SLICE_BYTES, T_PRICE, T_SYSFS, T_CMD_BAD, T_CMD, T_DEBUGFS, T_DEBUGFS_WRITE, T_PARAMETER, T_MODULE,
+	T_INFO, T_ZONE, T_SNAPSHOT, T_REQUEST_BAD, T_DRY_RUN, T_EMPTY, T_WAKE, T_OTHER_IOCTL,
+	T_READ, T_POLL, T_FILE,
+	T_RACE, T_SLICE_BYTES, T_PRICE, T_SYSFS, T_CMD_BAD, T_CMD, T_DEBUGFS, T_DEBUGFS_WRITE,
+	T_PARAMETER, T_MODULE,
 	T_PAGES, T_SETTING, T_VERIFY, NR_TARGETS
 };
 
 static const char * const target_names[NR_TARGETS] = {
-	"ioctl info", "ioctl zone", "ioctl snapshot", "request, invalid", "request, dry run", "request, emptying",
-	"request, waking", "ioctl, other", "read", "poll", "other calls", "race", "sysfs slice_bytes", "sysfs price",
-	"sysfs other", "debugfs cmd, invalid", "debugfs cmd", "debugfs read", "debugfs write", "module parameter",
+	"ioctl info", "ioctl zone", "ioctl snapshot", "request, invalid", "request, dry run",
+	"request, emptying",
+	"request, waking", "ioctl, other", "read", "poll", "other calls", "race",
+	"sysfs slice_bytes", "sysfs price",
+	"sysfs other", "debugfs cmd, invalid", "debugfs cmd", "debugfs read", "debugfs write",
+	"module parameter",
 	"module", "ioctl pages", "settings", "debugfs verify",
 };
 
@@ -91,8 +96,10 @@ static bool one_in(uint64_t nr)
 static uint64_t odd_number(void)
 {
 	static const uint64_t odd[] = {
-		0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 63, 64, 255, 256, 4095, 4096, 4097, 65535, 65536, INT32_MAX,
-		1UL + INT32_MAX, UINT32_MAX - 1, UINT32_MAX, 1UL + UINT32_MAX, INT64_MAX, 1UL + INT64_MAX,
+		0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 63, 64, 255, 256, 4095, 4096, 4097, 65535,
+		65536, INT32_MAX,
+		1UL + INT32_MAX, UINT32_MAX - 1, UINT32_MAX, 1UL + UINT32_MAX, INT64_MAX,
+		1UL + INT64_MAX,
 		UINT64_MAX - 1, UINT64_MAX,
 	};
 
@@ -133,7 +140,7 @@ static inline struct errs make_errs(const int *list)
 
 #define ERRS(...) make_errs((const int[]){ __VA_ARGS__, 0 })
 
-/* One bug shows again and again: whoever ran into many has told enough. */
+/* One bug shows again and again: a process that met many has reported enough. */
 #define MAX_BUGS	40
 
 #define bug(...) do {							\
@@ -161,14 +168,16 @@ static void count(enum target t, int err)
 }
 
 /* Counts an answer, and complains if it is none that there should be. True: it worked. */
-static bool judge(enum target t, int err, const struct errs *must, const struct errs *may, const char *what)
+static bool judge(enum target t, int err, const struct errs *must, const struct errs *may,
+		  const char *what)
 {
 	count(t, err);
 	say("%s: %s: %s", target_names[t], what, err ? strerrorname_np(err) : "ok");
 	if ((has_err(may, err) || has_err(must, err)) && !(control && err == EFAULT))
 		return false;
 	if (err)
-		bug("%s: %s: %s is not a documented outcome", target_names[t], what, strerrorname_np(err));
+		bug("%s: %s: %s is not a documented outcome", target_names[t], what,
+		    strerrorname_np(err));
 	else if (any_err(must))
 		bug("%s: %s: worked, though it is invalid", target_names[t], what);
 	return !err;
@@ -177,7 +186,8 @@ static bool judge(enum target t, int err, const struct errs *must, const struct 
 /* Has a signal interrupt what blocks, again and again, every so many us; 0: no more. */
 static void interrupt_every(unsigned int us)
 {
-	const struct timeval every = { (uint64_t)us * slow / 1000000, (uint64_t)us * slow % 1000000 };
+	const struct timeval every = { (uint64_t)us * slow / 1000000,
+				       (uint64_t)us * slow % 1000000 };
 	const struct itimerval timer = { every, every };
 
 	setitimer(ITIMER_REAL, &timer, NULL);
@@ -197,7 +207,8 @@ static void make_arena(void)
 	arena = mmap(NULL, ARENA + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	frozen = mmap(NULL, ARENA + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (arena == MAP_FAILED || frozen == MAP_FAILED ||
-	    mmap(arena, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
+	    mmap(arena, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+		    MAP_FAILED ||
 	    mmap(frozen, ARENA, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
 		abort();
 	close(fd);
@@ -236,7 +247,8 @@ static struct place place_inside(size_t want)
 static struct place make_place(size_t want, bool good)
 {
 	static const uint64_t nowhere[] = {
-		0, 1, 4095, 0x7ffffffff000, 0x800000000000, 0xffff800000000000, 0xffff888000000000, 0xffffea0000000000,
+		0, 1, 4095, 0x7ffffffff000, 0x800000000000, 0xffff800000000000, 0xffff888000000000,
+		0xffffea0000000000,
 		0xffffffff81000000, 0xffffffffff600000, -4096UL, -8UL, -1UL,
 	};
 	struct place place;

@@ -79,7 +79,8 @@ static int some_fd(bool writes, struct errs *must)
 static uint32_t some_size(uint32_t ksize)
 {
 	const uint32_t sizes[] = {
-		0, 1, 4, ksize - 8, ksize - 1, ksize + 1, ksize + 8, ksize + 64, PAGE - 1, PAGE, PAGE + 1,
+		0, 1, 4, ksize - 8, ksize - 1, ksize + 1, ksize + 8, ksize + 64, PAGE - 1, PAGE,
+		PAGE + 1,
 		1U << 31, UINT32_MAX,
 	};
 
@@ -165,14 +166,15 @@ static void fuzz_info(void)
 		return;
 	take_back(&form, &info, sizeof(info));
 	note_seq(info.event_seq, "info");
-	if (info.size != form.usize || info.abi_version != RAMSLICE_ABI_VERSION || info.page_bytes != PAGE ||
-	    !info.pageblock_bytes || !info.slice_bytes || info.slice_bytes % info.pageblock_bytes ||
-	    info.chunk_bytes % info.pageblock_bytes || !info.nr_zones || !info.nr_slices ||
+	if (info.size != form.usize || info.abi_version != RAMSLICE_ABI_VERSION ||
+	    info.page_bytes != PAGE || !info.pageblock_bytes || !info.slice_bytes ||
+	    info.slice_bytes % info.pageblock_bytes || info.chunk_bytes % info.pageblock_bytes ||
+	    !info.nr_zones || !info.nr_slices ||
 	    info.free_pages + info.offline_pages > info.managed_pages + 100000 ||
 	    (strcmp(info.power_driver, "none") && strcmp(info.power_driver, "sim")))
-		bug("info: size %u, abi %u, slices of %llu, %u slices, %u zones, driver %.32s", info.size,
-		    info.abi_version, (unsigned long long)info.slice_bytes, info.nr_slices, info.nr_zones,
-		    info.power_driver);
+		bug("info: size %u, abi %u, slices of %llu, %u slices, %u zones, driver %.32s",
+		    info.size, info.abi_version, (unsigned long long)info.slice_bytes,
+		    info.nr_slices, info.nr_zones, info.power_driver);
 	hint_rows = info.nr_slices;
 	hint_zones = info.nr_zones;
 }
@@ -197,11 +199,13 @@ static void fuzz_zone(void)
 	if (!judge(T_ZONE, err, &form.must, &may, "zone"))
 		return;
 	take_back(&form, &zi, sizeof(zi));
-	if (zi.size != form.usize || zi.index != index || zi.node < 0 || zi.node >= NR_NODES || zi.zone > 8 ||
-	    !memchr(zi.name, 0, sizeof(zi.name)) || zi.nr_empty + zi.nr_offline > MAX_ROWS ||
-	    zi.nr_offline > zi.nr_slices || zi.offline_pages > zi.managed_pages || zi.nr_quarantined)
-		bug("zone %u: index %u node %d zone %u, %u slices, %u offline, %u quarantined", index, zi.index,
-		    zi.node, zi.zone, zi.nr_slices, zi.nr_offline, zi.nr_quarantined);
+	if (zi.size != form.usize || zi.index != index || zi.node < 0 || zi.node >= NR_NODES ||
+	    zi.zone > 8 || !memchr(zi.name, 0, sizeof(zi.name)) ||
+	    zi.nr_empty + zi.nr_offline > MAX_ROWS || zi.nr_offline > zi.nr_slices ||
+	    zi.offline_pages > zi.managed_pages || zi.nr_quarantined)
+		bug("zone %u: index %u node %d zone %u, %u slices, %u offline, %u quarantined",
+		    index, zi.index, zi.node, zi.zone, zi.nr_slices, zi.nr_offline,
+		    zi.nr_quarantined);
 }
 
 static struct {
@@ -213,37 +217,44 @@ static struct {
 
 static void check_row(const struct ramslice_slice_info *row, int64_t last_id)
 {
-	if (row->id <= last_id || row->state >= RAMSLICE_NR_STATES || row->reason >= RAMSLICE_NR_REASONS ||
-	    row->flags > 15 || row->node < 0 || row->node >= NR_NODES || row->zone > 8 || !row->nr_pages ||
-	    row->reserved || row->state == RAMSLICE_QUARANTINED ||
+	if (row->id <= last_id || row->state >= RAMSLICE_NR_STATES ||
+	    row->reason >= RAMSLICE_NR_REASONS || row->flags > 15 || row->node < 0 ||
+	    row->node >= NR_NODES || row->zone > 8 || !row->nr_pages || row->reserved ||
+	    row->state == RAMSLICE_QUARANTINED ||
 	    (row->flags & RAMSLICE_SLICE_HELD && row->state != RAMSLICE_OFFLINE) ||
 	    (row->retry_ms && !(row->flags & RAMSLICE_SLICE_BACKOFF)))
-		bug("snapshot: row of slice %u after %" PRId64 ": state %u reason %u flags %x node %d zone %u pages %u",
-		    row->id, last_id, row->state, row->reason, row->flags, row->node, row->zone, row->nr_pages);
+		bug("snapshot: row of slice %u after %" PRId64
+		    ": state %u reason %u flags %x node %d zone %u pages %u",
+		    row->id, last_id, row->state, row->reason, row->flags, row->node, row->zone,
+		    row->nr_pages);
 }
 
 /* "No state changed between the rows": then the same number means the same rows. */
-static void check_rows(const struct ramslice_snapshot *snap, const unsigned char *rows, uint32_t stride)
+static void check_rows(const struct ramslice_snapshot *snap, const unsigned char *rows,
+		       uint32_t stride)
 {
 	bool same = snap->event_seq == before.seq && before.nr;
 	int64_t last_id = -1;
 	uint32_t i;
 
 	if (same && snap->nr != before.nr)
-		bug("snapshot: %u rows, then %u, with no change of state in between", before.nr, snap->nr);
+		bug("snapshot: %u rows, then %u, with no change of state in between", before.nr,
+		    snap->nr);
 	for (i = 0; i < snap->nr && i < MAX_ROWS; i++) {
 		struct ramslice_slice_info row;
 
 		memcpy(&row, rows + (size_t)i * stride, sizeof(row));
 		check_row(&row, last_id);
 		if (same && (row.id != before.id[i] || row.state != before.state[i]))
-			bug("snapshot: slice %u state %u was slice %u state %u with no change of state in between",
+			bug("snapshot: slice %u state %u was slice %u state %u "
+			    "with no change of state in between",
 			    row.id, row.state, before.id[i], before.state[i]);
 		before.id[i] = row.id;
 		before.state[i] = row.state;
 		last_id = row.id;
 		if (stride > sizeof(row) && i % 16 == 0)
-			expect_canary(rows + (size_t)i * stride + sizeof(row), stride - sizeof(row), "snapshot row");
+			expect_canary(rows + (size_t)i * stride + sizeof(row), stride - sizeof(row),
+				      "snapshot row");
 	}
 	before.seq = snap->event_seq;
 	before.nr = i;
@@ -253,7 +264,8 @@ static void check_rows(const struct ramslice_snapshot *snap, const unsigned char
 static void fuzz_pages(void)
 {
 	uint32_t stride = one_in(8) ? odd_number() : sizeof(struct ramslice_page_run);
-	uint32_t nr = one_in(6) ? odd_number() : 1 + below(200), first = one_in(3) ? odd_number() : 0, room;
+	uint32_t nr = one_in(6) ? odd_number() : 1 + below(200),
+		 first = one_in(3) ? odd_number() : 0, room;
 	bool sane = stride >= RUN_MIN && stride <= PAGE;
 	struct errs may = ERRS(EINTR, ENOMEM);
 	struct ramslice_pages pages;
@@ -268,7 +280,8 @@ static void fuzz_pages(void)
 	if (runs.mine)
 		memset(runs.mine, CANARY, runs.avail);
 	pages = (struct ramslice_pages){
-		.id = one_in(8) ? odd_number() : below(hint_ids + 1), .entry_size = stride, .nr = nr,
+		.id = one_in(8) ? odd_number() : below(hint_ids + 1), .entry_size = stride,
+		.nr = nr,
 		.first = first, .flags = one_in(12) ? odd_number() : 0,
 		.reserved = one_in(12) ? odd_number() : 0, .runs = (uintptr_t)runs.p,
 	};
@@ -283,7 +296,7 @@ static void fuzz_pages(void)
 		add_err(&form.must, EINVAL);
 	if (pages.id >= MAX_ROWS)
 		add_err(&form.must, ENOENT);
-	/* How many runs there are, if any, is for memory to say; so is whether it begins within the slice */
+	/* Memory decides how many runs there are, and whether it begins within the slice */
 	add_err(&may, ENOENT);
 	add_err(&may, EINVAL);
 	room = runs.mine && !runs.readonly && sane ? runs.avail / stride : 0;
@@ -296,14 +309,19 @@ static void fuzz_pages(void)
 	take_back(&form, &pages, sizeof(pages));
 	if (form.place.readonly || form.usize < sizeof(pages))
 		return;
-	if (pages.nr > nr || (pages.first > pages.nr_pages && pages.first != first) || pages.entry_size > stride)
-		bug("pages: %u runs of %u, on at %u of %u", pages.nr, nr, pages.first, pages.nr_pages);
+	if (pages.nr > nr || (pages.first > pages.nr_pages && pages.first != first) ||
+	    pages.entry_size > stride)
+		bug("pages: %u runs of %u, on at %u of %u", pages.nr, nr, pages.first,
+		    pages.nr_pages);
 }
 
 static void fuzz_snapshot(void)
 {
-	static const uint32_t strides[] = { SLICE_MIN, SLICE_MIN + 1, SLICE_MIN + 8, 80, 128, 4095, 4096 };
-	uint32_t stride = one_in(8) ? odd_number() : one_in(4) ? PICK(strides) : sizeof(struct ramslice_slice_info);
+	static const uint32_t strides[] = {
+		SLICE_MIN, SLICE_MIN + 1, SLICE_MIN + 8, 80, 128, 4095, 4096,
+	};
+	uint32_t stride = one_in(8) ? odd_number() :
+			  one_in(4) ? PICK(strides) : sizeof(struct ramslice_slice_info);
 	uint32_t nr = one_in(5) ? odd_number() : hint_rows + below(3) - one_in(20);
 	bool good = !one_in(6), sane = stride >= SLICE_MIN && stride <= PAGE;
 	size_t want = (size_t)(nr < MAX_ROWS ? nr : MAX_ROWS) * (sane ? stride : SLICE_MIN);
@@ -356,12 +374,13 @@ static void fuzz_snapshot(void)
 	note_seq(snap.event_seq, "snapshot");
 	if (snap.nr > nr || snap.entry_size != sizeof(struct ramslice_slice_info) || !snap.nr ||
 	    ((size_t)snap.nr - 1) * stride + sizeof(struct ramslice_slice_info) > rows.avail) {
-		bug("snapshot: %u rows of %u bytes where %u rows of %u are in %zu bytes", snap.nr, snap.entry_size, nr,
-		    stride, rows.avail);
+		bug("snapshot: %u rows of %u bytes where %u rows of %u are in %zu bytes", snap.nr,
+		    snap.entry_size, nr, stride, rows.avail);
 		return;
 	}
 	if (rows.avail > (size_t)snap.nr * stride)
-		expect_canary(rows.mine + (size_t)snap.nr * stride, rows.avail - (size_t)snap.nr * stride, "snapshot");
+		expect_canary(rows.mine + (size_t)snap.nr * stride,
+			      rows.avail - (size_t)snap.nr * stride, "snapshot");
 	hint_rows = snap.nr;
 	check_rows(&snap, rows.mine, stride);
 }
@@ -404,7 +423,8 @@ static void fuzz_read(void)
 
 static void fuzz_poll(void)
 {
-	struct pollfd poll_fd = { .fd = one_in(20) ? fd_wo : fd_rw, .events = one_in(4) ? (short)rnd() : POLLIN };
+	struct pollfd poll_fd = { .fd = one_in(20) ? fd_wo : fd_rw,
+				  .events = one_in(4) ? (short)rnd() : POLLIN };
 	struct errs must = {}, may = ERRS(EINTR, EFAULT);
 	int got = poll(&poll_fd, one_in(30) ? 0 : 1, one_in(10) ? (int)below(3) : 0);
 	uint64_t seq;
@@ -413,7 +433,7 @@ static void fuzz_poll(void)
 		return;
 	if (poll_fd.revents & ~(POLLIN | POLLRDNORM))
 		bug("poll: events %x", poll_fd.revents);
-	/* Nobody else reads from this opener: what was promised is there */
+	/* Nothing else reads from this opener: what was promised is there */
 	if (poll_fd.fd == fd_rw && read(fd_rw, &seq, 8) != 8)
 		bug("poll: ready, but read: %s", strerrorname_np(errno));
 }
@@ -437,8 +457,8 @@ static void fuzz_file(void)
 	case 1:
 		what = "mmap";
 		must = ERRS(ENODEV, EACCES, EINVAL, EPERM, EOVERFLOW, ENOMEM);
-		got = (long)mmap(NULL, 1 + below(1UL << below(34)), below(8), MAP_SHARED << below(2),
-				 one_in(3) ? fd_ro : fd_rw, below(4) << 12);
+		got = (long)mmap(NULL, 1 + below(1UL << below(34)), below(8),
+				 MAP_SHARED << below(2), one_in(3) ? fd_ro : fd_rw, below(4) << 12);
 		break;
 	case 2:
 		what = "write";

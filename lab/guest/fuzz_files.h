@@ -100,7 +100,7 @@ static void place_errors(const struct place *place, size_t len, struct errs *mus
 static void fuzz_slice_bytes(void)
 {
 	static const unsigned int sizes[] = { 1, 2, 3, 4, 4, 4, 5, 8, 16, 32 };
-	static const char * const formats[] = { "%lu", "%lu\n", "0x%lx", "0%lo", "0X%lX\n", "+%lu" };
+	static const char *const formats[] = { "%lu", "%lu\n", "0x%lx", "0%lo", "0X%lX\n", "+%lu" };
 	struct errs must = {}, may = ERRS(EBUSY, EINTR);
 	uint64_t bytes = PAGEBLOCK * PICK(sizes);
 	struct text t = {};
@@ -152,7 +152,8 @@ static void fuzz_slice_bytes(void)
 }
 
 static const char * const prices[] = {
-	"isolate_slice", "isolate_page", "drop_page", "migrate_page", "migrate_mapping", "alloc_buddy", "alloc_cache",
+	"isolate_slice", "isolate_page", "drop_page", "migrate_page", "migrate_mapping",
+	"alloc_buddy", "alloc_cache",
 	"unreclaimable",
 };
 
@@ -203,7 +204,8 @@ static int read_about(const char *path, bool at_places)
 		ssize_t got;
 
 		if (at_places && one_in(2))
-			got = pread(fd, place.p, len, one_in(4) ? (off_t)(rnd() >> 1) : (off_t)below(PAGE));
+			got = pread(fd, place.p, len,
+				    one_in(4) ? (off_t)(rnd() >> 1) : (off_t)below(PAGE));
 		else
 			got = read(fd, place.p, len);
 		if (got < 0)
@@ -226,19 +228,32 @@ static void fuzz_setting(void)
 		const char *bad[8];
 		int errs[4];
 	} settings[] = {
-		{ SYSFS "strict", { "0", "1", "n", "on", "off\n" }, { "2", "maybe", "-1", " 1", "\n" }, { EINVAL } },
-		{ SYSFS "driver_timeout_ms", { "10000", "60000\n", "3600000" },
-		  { "0", "99", "3600001", "4294967296", "1e3", "-1", "0x100" }, { EINVAL, ERANGE } },
-		{ SYSFS "placement/policy", { "stock", "packed", "low\n", "array", "list", "adaptive" },
-		  { "Packed", "packed low", "pack", "7", "\n", "stockstockstock" }, { EINVAL } },
-		{ SYSFS "placement/low_slices", { "0", "1", "8\n", "4294967295" },
-		  { "4294967296", "-1", "1.5", "0x10", "many", "\n" }, { EINVAL, ERANGE } },
-		{ DEBUGFS "migrate_batch", { "1", "128", "512\n", "0" }, { "many", "-", "1.5" }, { EINVAL } },
+		{ SYSFS "strict",
+		  { "0", "1", "n", "on", "off\n" },
+		  { "2", "maybe", "-1", " 1", "\n" },
+		  { EINVAL } },
+		{ SYSFS "driver_timeout_ms",
+		  { "10000", "60000\n", "3600000" },
+		  { "0", "99", "3600001", "4294967296", "1e3", "-1", "0x100" },
+		  { EINVAL, ERANGE } },
+		{ SYSFS "placement/policy",
+		  { "stock", "packed", "low\n", "array", "list", "adaptive" },
+		  { "Packed", "packed low", "pack", "7", "\n", "stockstockstock" },
+		  { EINVAL } },
+		{ SYSFS "placement/low_slices",
+		  { "0", "1", "8\n", "4294967295" },
+		  { "4294967296", "-1", "1.5", "0x10", "many", "\n" },
+		  { EINVAL, ERANGE } },
+		{ DEBUGFS "migrate_batch",
+		  { "1", "128", "512\n", "0" },
+		  { "many", "-", "1.5" },
+		  { EINVAL } },
 	};
 	unsigned int which = below(sizeof(settings) / sizeof(*settings)), nr = 0;
 	bool good = !one_in(3);
 	const char * const *words = good ? settings[which].good : settings[which].bad;
-	/* Strict mode wants a kernel that can split, nothing off, and memory for it; a signal may come */
+	/* Strict mode wants a kernel that can split, nothing off, and memory for it; a signal may
+	 * come */
 	struct errs must = good ? (struct errs){} : make_errs(settings[which].errs);
 	struct errs may = ERRS(EBUSY, EINTR, ENOMEM, EOPNOTSUPP);
 	struct text t = {};
@@ -250,13 +265,15 @@ static void fuzz_setting(void)
 		add_err(&may, EFAULT);
 		add_err(&may, EINVAL);
 		must = (struct errs){};
-		judge(T_SETTING, read_about(settings[which].path, false), &must, &may, settings[which].path);
+		judge(T_SETTING, read_about(settings[which].path, false), &must, &may,
+		      settings[which].path);
 		return;
 	}
 	add(&t, "%s", words[below(nr)]);
 	place = make_place(t.len + 1, !one_in(8));
 	place_errors(&place, t.len, &must);
-	judge(T_SETTING, put_text(settings[which].path, &t, &place), &must, &may, settings[which].path);
+	judge(T_SETTING, put_text(settings[which].path, &t, &place), &must, &may,
+	      settings[which].path);
 }
 
 static void fuzz_sysfs(void)
@@ -278,8 +295,9 @@ static void fuzz_sysfs(void)
 	snprintf(path, sizeof(path), SYSFS "%s", one_in(2) ? "enabled" : "power_driver");
 	add(&t, "%lu", odd_number());
 	must = ERRS(EINVAL, EIO, EACCES, EPERM, EFAULT);
-	judge(T_SYSFS, put_text(path, &t, &(struct place){ (unsigned char *)t.s, NULL, t.len, false }), &must,
-	      &(struct errs){}, path);
+	judge(T_SYSFS,
+	      put_text(path, &t, &(struct place){ (unsigned char *)t.s, NULL, t.len, false }),
+	      &must, &(struct errs){}, path);
 }
 
 /* --- debugfs -------------------------------------------------------------- */
@@ -331,11 +349,13 @@ static void spoil_command(struct text *t, struct errs *must)
 {
 	static const char flaws[] = ".,;:=/*%'\"()!?ABCDEXYZ\r\x7f\x80\xff";
 	static const char * const partial[] = {
-		"offline_batch", "offline_batch inf", "offline_batch --per-slice 7", "offline_index", "online_index ", " ",
+		"offline_batch", "offline_batch inf", "offline_batch --per-slice 7",
+		"offline_index", "online_index ", " ",
 		"\n",
 	};
 	static const char * const too_large[] = {
-		"offline_batch 18446744073709551616 1", "offline_batch 1 4294967296", "offline_batch 1 0",
+		"offline_batch 18446744073709551616 1", "offline_batch 1 4294967296",
+		"offline_batch 1 0",
 		"offline_index 4294967295", "online_index 99999999999999999999999",
 	};
 
@@ -401,7 +421,8 @@ static void fuzz_command(bool bad, uint32_t nr_ids)
 static void fuzz_debugfs(void)
 {
 	static const char * const names[] = {
-		"nr_slices", "nr_empty", "nr_offline", "all", "all", "reserve", "summary", "stats", "result",
+		"nr_slices", "nr_empty", "nr_offline", "all", "all", "reserve", "summary", "stats",
+		"result",
 	};
 	struct errs must = {}, may = ERRS(EFAULT, EINVAL, EINTR, EOVERFLOW);
 	const char *name = PICK(names);
@@ -413,7 +434,9 @@ static void fuzz_debugfs(void)
 
 static void fuzz_debugfs_write(void)
 {
-	static const char * const bools[] = { "Y", "N", "1", "0", "on", "of", "off\n", "maybe", "", "2", "yyyyyyyyyyyy" };
+	static const char * const bools[] = {
+		"Y", "N", "1", "0", "on", "of", "off\n", "maybe", "", "2", "yyyyyyyyyyyy",
+	};
 	/* dummy_mode is the debugfs core's to check */
 	struct errs must = {}, may = ERRS(EINVAL, EFAULT);
 	struct text t = {};
@@ -459,7 +482,8 @@ static void fuzz_verify(void)
 static void fuzz_parameter(void)
 {
 	static const unsigned int delays[] = { 0, 1, 10, 100, 500 };
-	static const uint64_t too_long[] = { 200001, 1000000, 1UL << 31, UINT32_MAX - 49, UINT32_MAX };
+	static const uint64_t too_long[] = { 200001, 1000000, 1UL << 31, UINT32_MAX - 49,
+					     UINT32_MAX };
 	/* It comes and goes */
 	struct errs must = {}, may = ERRS(ENOENT, ENODEV);
 	struct text t = {};
@@ -517,9 +541,12 @@ static void fuzz_module(void)
 		const char *text;
 		bool bad;
 	} parameters[] = {
-		{ "", false }, { "", false }, { "sleeping=1", false }, { "sleeping=0 wake_delay_us=100", false },
-		{ "off_delay_us=200 fail_off=1", false }, { "sleeping=maybe", true }, { "wake_delay_us=200001", true },
-		{ "off_delay_us=4294967295", true }, { "off_delay_us", true }, { "fail_off=-1", true },
+		{ "", false }, { "", false }, { "sleeping=1", false },
+		{ "sleeping=0 wake_delay_us=100", false },
+		{ "off_delay_us=200 fail_off=1", false }, { "sleeping=maybe", true },
+		{ "wake_delay_us=200001", true },
+		{ "off_delay_us=4294967295", true }, { "off_delay_us", true },
+		{ "fail_off=-1", true },
 		{ "fail_off=4294967296", true }, { "wake_delay_us=1e3", true },
 	};
 	struct errs must = {}, may = ERRS(EEXIST, EBUSY, EINTR, EAGAIN, ENOENT);
@@ -540,7 +567,7 @@ static void fuzz_module(void)
 		perror(module_path);
 		exit(2);
 	}
-	/* Who loads a file that somebody else is loading gets the other one's answer */
+	/* A load of a file that another process is loading gets that one's answer */
 	while (__atomic_test_and_set(&shared->loading, __ATOMIC_ACQUIRE))
 		usleep(1000);
 	err = syscall(SYS_finit_module, fd, text, 0) ? errno : 0;

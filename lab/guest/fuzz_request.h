@@ -59,9 +59,10 @@ static void request_errors(const struct ramslice_request *req, struct errs *must
 	bool by_id = req->op == RAMSLICE_OP_OFFLINE || req->op == RAMSLICE_OP_ONLINE;
 	unsigned int both = RAMSLICE_REQ_KEEP_CACHE | RAMSLICE_REQ_AUTO_CACHE;
 
-	if (req->op >= RAMSLICE_NR_OPS || req->flags & ~RAMSLICE_REQ_FLAGS || req->reserved || !req->max_slices ||
-	    (req->flags & both) == both ||
-	    (is_waking(req) && req->flags & ~(req->op == RAMSLICE_OP_ONLINE_ALL ? RAMSLICE_REQ_HOLD : 0U)))
+	if (req->op >= RAMSLICE_NR_OPS || req->flags & ~RAMSLICE_REQ_FLAGS || req->reserved ||
+	    !req->max_slices || (req->flags & both) == both ||
+	    (is_waking(req) &&
+	     req->flags & ~(req->op == RAMSLICE_OP_ONLINE_ALL ? RAMSLICE_REQ_HOLD : 0U)))
 		add_err(must, EINVAL);
 	if (by_id) {
 		if (req->node != RAMSLICE_ANY || req->zone != RAMSLICE_ANY)
@@ -103,7 +104,8 @@ static bool known_outcome(const struct ramslice_request *req)
 	case ENOSPC:
 		return req->reason == RAMSLICE_REASON_NO_ROOM && req->op == RAMSLICE_OP_OFFLINE;
 	case ENOMEM:
-		return req->reason == RAMSLICE_REASON_AWAKE_RESERVE && req->op == RAMSLICE_OP_OFFLINE;
+		return req->reason == RAMSLICE_REASON_AWAKE_RESERVE &&
+		       req->op == RAMSLICE_OP_OFFLINE;
 	case EAGAIN:
 		return req->reason == RAMSLICE_REASON_PRESSURE ||
 		       (req->reason == RAMSLICE_REASON_BACKOFF && req->op == RAMSLICE_OP_OFFLINE);
@@ -121,33 +123,41 @@ static bool known_outcome(const struct ramslice_request *req)
 	}
 }
 
-static void check_outcome(const struct ramslice_request *in, const struct ramslice_request *out, uint32_t usize)
+static void check_outcome(const struct ramslice_request *in, const struct ramslice_request *out,
+			  uint32_t usize)
 {
 	bool dry = in->flags & RAMSLICE_REQ_DRY_RUN;
-	uint64_t work = out->pages_migrated + out->pages_dropped + out->pages_failed + out->huge_split +
-			out->huge_moved + out->price_measured;
+	uint64_t work = out->pages_migrated + out->pages_dropped + out->pages_failed +
+			out->huge_split + out->huge_moved + out->price_measured;
 
-	if (out->size != usize || memcmp(&out->op, &in->op, offsetof(struct ramslice_request, status) -
-					 offsetof(struct ramslice_request, op)) || out->reserved)
+	if (out->size != usize ||
+	    memcmp(&out->op, &in->op,
+		   offsetof(struct ramslice_request, status) -
+			   offsetof(struct ramslice_request, op)) ||
+	    out->reserved)
 		bug("request: op %u: its input came back changed", in->op);
 	if (!known_outcome(out))
-		bug("request: op %u flags %x: status %u with reason %u", in->op, in->flags, out->status, out->reason);
+		bug("request: op %u flags %x: status %u with reason %u", in->op, in->flags,
+		    out->status, out->reason);
 	if ((!is_waking(in) && out->nr_done > in->max_slices) || out->nr_done > MAX_ROWS ||
 	    (in->op == RAMSLICE_OP_OFFLINE && out->nr_done != !out->status) ||
 	    (in->op == RAMSLICE_OP_ONLINE && out->nr_done != !out->status))
-		bug("request: op %u: %u slices done of %u, status %u", in->op, out->nr_done, in->max_slices, out->status);
+		bug("request: op %u: %u slices done of %u, status %u", in->op, out->nr_done,
+		    in->max_slices, out->status);
 	if (work && (dry || is_waking(in)))
 		bug("request: op %u flags %x moved something", in->op, in->flags);
 	if (out->last_id != ~0U && out->last_id >= MAX_ROWS)
 		bug("request: op %u: last_id %u", in->op, out->last_id);
 	if (!dry)
-		__atomic_add_fetch(is_waking(in) ? &shared->woken : &shared->offlined, out->nr_done, __ATOMIC_RELAXED);
+		__atomic_add_fetch(is_waking(in) ? &shared->woken : &shared->offlined, out->nr_done,
+				   __ATOMIC_RELAXED);
 }
 
 static void fuzz_request(enum target t)
 {
 	static const uint32_t emptying[] = {
-		RAMSLICE_OP_OFFLINE, RAMSLICE_OP_OFFLINE, RAMSLICE_OP_COMPACT, RAMSLICE_OP_OFFLINE_FREE,
+		RAMSLICE_OP_OFFLINE, RAMSLICE_OP_OFFLINE, RAMSLICE_OP_COMPACT,
+		RAMSLICE_OP_OFFLINE_FREE,
 	};
 	struct ramslice_request req = { .node = RAMSLICE_ANY, .zone = RAMSLICE_ANY }, in;
 	struct errs may = {};
@@ -198,8 +208,10 @@ static void fuzz_other_ioctl(void)
 {
 	/* Ours are 0 to 4; a few more numbers may be in use one day */
 	static const unsigned long others[] = {
-		_IO(RAMSLICE_IOC_MAGIC, 200), _IO(RAMSLICE_IOC_MAGIC, 255), _IOR(RAMSLICE_IOC_MAGIC, 0, int),
-		_IOWR(RAMSLICE_IOC_MAGIC, 3, struct ramslice_request), _IO(RAMSLICE_IOC_MAGIC - 1, 0), 0, -1UL,
+		_IO(RAMSLICE_IOC_MAGIC, 200), _IO(RAMSLICE_IOC_MAGIC, 255),
+		_IOR(RAMSLICE_IOC_MAGIC, 0, int),
+		_IOWR(RAMSLICE_IOC_MAGIC, 3, struct ramslice_request),
+		_IO(RAMSLICE_IOC_MAGIC - 1, 0), 0, -1UL,
 	};
 	struct errs must = ERRS(ENOTTY), may = ERRS(EBADF);
 	struct place place = make_place(256, one_in(2));

@@ -199,8 +199,10 @@ static unsigned int differences(uint32_t nr, bool print)
 			if (id == after[i].id && first == own && last == own)
 				continue;
 			if (nr_differ++ < MAX_REPORTS && print)
-				printf("%s{\"slice\": %u, \"counter\": \"%s\", \"before\": %u, \"pages\": %u, \"after\": %u}",
-				       nr_differ > 1 ? ", " : "", id, compared[c].name, first, own, last);
+				printf("%s{\"slice\": %u, \"counter\": \"%s\", "
+				       "\"before\": %u, \"pages\": %u, \"after\": %u}",
+				       nr_differ > 1 ? ", " : "", id, compared[c].name, first, own,
+				       last);
 		}
 	}
 	return nr_differ;
@@ -214,7 +216,8 @@ static void print_sums(uint32_t nr)
 		uint64_t sum = 0;
 
 		for (i = 0; i < nr; i++)
-			sum += before[i].id < nr_ids ? seen[before[i].id].of[compared[c].counter] : 0;
+			sum += before[i].id < nr_ids ? seen[before[i].id].of[compared[c].counter]
+						     : 0;
 		printf("%s\"%s\": %llu", c ? ", " : "", compared[c].name, (unsigned long long)sum);
 	}
 }
@@ -270,7 +273,8 @@ int main(int argc, char **argv)
 			control = true;
 		} else {
 			fputs("usage: kpage [--tries N] [--verify FILE] [--control]\n"
-			      "  --control  changes memory meanwhile: must find differences\n", stderr);
+			      "  --control  changes memory meanwhile: must find differences\n",
+			      stderr);
 			return 2;
 		}
 	}
@@ -290,7 +294,8 @@ int main(int argc, char **argv)
 		/* A slice that came or went is a difference, too */
 		nr_differ = snapshot(after) == nr ? differences(nr, false) : 1;
 	} while (nr_differ && try < tries);
-	printf("{\"slices\": %u, \"pages\": %llu, \"tries\": %d, \"kernel\": \"%s\", \"differ\": %u, \"differences\": [",
+	printf("{\"slices\": %u, \"pages\": %llu, \"tries\": %d, \"kernel\": \"%s\", "
+	       "\"differ\": %u, \"differences\": [",
 	       nr, (unsigned long long)nr_pages, try, verdict, nr_differ);
 	differences(nr, true);
 	printf("], \"sums\": {");

@@ -157,7 +157,8 @@ static void map_area(int flags)
 	size_t bytes = area.nr * PAGE, huge = HUGE_PAGES * PAGE;
 	unsigned char *hint;
 
-	hint = mmap(NULL, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	hint = mmap(NULL, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		    0);
 	if (hint == MAP_FAILED)
 		die("mmap");
 	hint = (unsigned char *)(((uintptr_t)hint + huge - 1) & ~(huge - 1));
@@ -284,7 +285,8 @@ static void stir_file(void)
 	switch (below(4)) {
 	case 0:
 		start = pick_range(16, &nr);
-		if (fallocate(area.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start * PAGE, nr * PAGE))
+		if (fallocate(area.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start * PAGE,
+			      nr * PAGE))
 			die("punching a hole");
 		forget(start, nr);
 		break;
@@ -498,7 +500,9 @@ int main(int argc, char **argv)
 		at(area.nr / 2)[123] ^= 4;
 	sweep(0);
 
-	printf("{\"mode\": \"%s\", \"mb\": %zu, \"seed\": %" PRIu64 ", \"rounds\": %lu, \"pages_checked\": %" PRIu64 ", \"collapsed\": %" PRIu64 ", \"errors\": %" PRIu64 "}\n",
+	printf("{\"mode\": \"%s\", \"mb\": %zu, \"seed\": %" PRIu64
+	       ", \"rounds\": %lu, \"pages_checked\": %" PRIu64 ", \"collapsed\": %" PRIu64
+	       ", \"errors\": %" PRIu64 "}\n",
 	       mode_names[opt.mode], opt.mb, opt.seed, rounds, checked, collapsed, errors);
 	return errors ? 1 : 0;
 }

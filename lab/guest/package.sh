@@ -1,21 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The package's life in a clean Debian that systemd has booted: installed, edited, upgraded, removed, purged.
-# Run by lab/long/95-package; /root/old.deb and /root/new.deb are two versions. Its status goes to /root/status.
+# The package in a clean Debian that systemd has booted: installed, edited, upgraded, removed, purged.
+# /root/old.deb and /root/new.deb are two versions. The status goes to /root/status.
 source /root/checks.sh
 
 metrics() {
 	exec 3<>/dev/tcp/127.0.0.1/9750 &&
-		printf 'GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3 && timeout 30 cat <&3 >/tmp/metrics
+		printf 'GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3 &&
+		timeout 30 cat <&3 >/tmp/metrics
 	grep -q '^ramslice_' /tmp/metrics
 }
 all_on() { not grep -qv online /sys/devices/system/memory/memory*/state; }
 logged() { journalctl --no-pager -u ramsliced | grep -qF "$1"; }
 main_pid() { systemctl show -P MainPID ramsliced; }
-# Every file that is not of the moment; dpkg's own data base and what man, ldconfig and logs keep are not the package's.
+# Every file that lasts; dpkg's own database and what man, ldconfig and logs keep are not the
+# package's.
 files() {
-	find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /root -o -path /var/tmp \
-		-o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/lib/systemd/catalog -o -path /dev \) \
+	find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /root \
+		-o -path /var/tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache \
+		-o -path /var/lib/systemd/catalog -o -path /dev \) \
 		-prune -o -print | sort
 }
 
@@ -26,38 +29,44 @@ holds "it installs" dpkg -i /root/old.deb
 holds "its files are as they were packaged" dpkg -V ramslice
 holds "the daemon is enabled" systemctl is-enabled ramsliced
 holds "the daemon runs" soon systemctl is-active ramsliced
-holds "it tells what it does" soon test -s /run/ramslice/status.json
+holds "it writes its status" soon test -s /run/ramslice/status.json
 holds "it observes" soon status mode observe
 holds "on this kernel it goes by memory hotplug" soon status backend stock
 holds "it sees the machine" soon status ok true
 holds "all memory is on" all_on
 holds "it has metrics on loopback" soon metrics
-holds "the program shows what the daemon says" sh -c 'ramslice top --once --interval 100ms | grep -q "(observe"'
+holds "the program shows what the daemon says" \
+	sh -c 'ramslice top --once --interval 100ms | grep -q "(observe"'
 holds "there are manual pages" man -w ramslice ramslice-top ramsliced ramslice-trial-boot
-holds "there is completion" bash -c 'source /usr/share/bash-completion/completions/ramslice && complete -p ramslice'
+holds "there is completion" \
+	bash -c 'source /usr/share/bash-completion/completions/ramslice && complete -p ramslice'
 holds "profiles, dashboard and rules are there" ls /usr/share/ramslice/profiles/thesis-parc.toml \
 	/usr/share/ramslice/grafana/ramslice.json /usr/share/ramslice/prometheus/ramslice.rules.yml
 
 echo "# edited by the operator" >>/etc/ramslice/ramsliced.toml
 holds "edited settings are taken over" systemctl reload ramsliced
 before=$(main_pid)
-# As unattended upgrades do: nobody is there to be asked about edited settings.
+# As unattended upgrades do, without a question about edited settings.
 holds "it upgrades" dpkg --force-confdef --force-confold -i /root/new.deb
 holds "the new version is there" grep -qx 'Version: 0.1.0+test' <(dpkg -s ramslice)
 holds "edited settings survive" grep -q "edited by the operator" /etc/ramslice/ramsliced.toml
-holds "the new version's settings lie beside them" grep -q "the new version" /etc/ramslice/ramsliced.toml.dpkg-dist
+holds "the new version's settings lie beside them" \
+	grep -q "the new version" /etc/ramslice/ramsliced.toml.dpkg-dist
 holds "the daemon runs again" soon systemctl is-active ramsliced
 holds "it is a new one" test "$(main_pid)" != "$before"
 holds "it still observes" soon status mode observe
 
-# Inside its sandbox it may do what it is for. The governor goes by joules, of which an emulated machine has none.
+# Inside its sandbox it may do what it is for. The governor goes by joules, of which an emulated
+# machine has none.
 settings=/etc/ramslice/ramsliced.toml
 cp $settings /root/settings
-sed -i 's/^mode = .*/mode = "on"/; s/^policy = .*/policy = "periodic"/; s/^period_seconds = .*/period_seconds = 1/' $settings
+sed -i -e 's/^mode = .*/mode = "on"/' -e 's/^policy = .*/policy = "periodic"/' \
+	-e 's/^period_seconds = .*/period_seconds = 1/' $settings
 printf '[periodic]\nperiod_seconds = 1.0\n' >>$settings
 holds "mode on is taken over" systemctl reload ramsliced
 holds "the unit switches memory off" soon not all_on
-holds "it watches whether memory runs short" soon logged "slices wake when less than this is available"
+holds "it watches whether memory runs short" \
+	soon logged "slices wake when less than this is available"
 holds "it stops" systemctl stop ramsliced
 holds "all memory is on when it has stopped" all_on
 holds "it starts" systemctl start ramsliced
@@ -66,8 +75,8 @@ holds "it upgrades while memory is off" dpkg --force-confdef --force-confold -i 
 holds "which goes off again afterwards" soon not all_on
 sed -i 's/^mode = .*/mode = "observe"/' $settings
 holds "it is killed" systemctl kill --kill-who=main --signal=KILL ramsliced
-holds "systemd begins it anew, and what was off wakes" soon all_on
-holds "for it only observes" soon status mode observe
+holds "systemd starts it again, and offline slices wake" soon all_on
+holds "because it only observes" soon status mode observe
 sed -i 's/^mode = .*/mode = "onn"/' $settings
 holds "with wrong settings it does not start" not systemctl restart ramsliced
 holds "and systemd does not try again" test "$(systemctl show -P ActiveState ramsliced)" = failed
@@ -75,11 +84,12 @@ cp /root/settings $settings
 systemctl reset-failed ramsliced
 holds "with its settings as they were it does" systemctl start ramsliced
 
-# Between two boots a stock kernel forgets the size: docs/how-to/run-the-daemon.md has this drop-in for it.
+# Between two boots a stock kernel forgets the size: docs/how-to/run-the-daemon.md has this drop-in.
 slice_is() { ramslice status --json | grep -qE "\"slice_bytes\": *$1\b"; }
 holds "slices have another size" not slice_is 268435456
 mkdir -p /etc/systemd/system/ramsliced.service.d
-printf '[Service]\nExecStartPre=-/usr/bin/ramslice --backend stock slices --resize 256MiB\n' >/etc/systemd/system/ramsliced.service.d/size.conf
+printf '[Service]\nExecStartPre=-/usr/bin/ramslice --backend stock slices --resize 256MiB\n' \
+	>/etc/systemd/system/ramsliced.service.d/size.conf
 systemctl daemon-reload
 holds "the unit starts with a drop-in that asks for a size" systemctl restart ramsliced
 holds "slices have it" slice_is 268435456

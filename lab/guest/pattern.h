@@ -69,12 +69,16 @@ static inline uint64_t pattern_check(const void *from, struct pattern p, const c
 		uint64_t seen = again[i];
 
 		if (seen != value && nr++ < max_reports)
-			fprintf(stderr, "memload: %s: page %zu word %zu: expected %016" PRIx64 ", found %016" PRIx64 "\n",
+			fprintf(stderr,
+				"memload: %s: page %zu word %zu: expected %016" PRIx64
+				", found %016" PRIx64 "\n",
 				who, page, i, value, seen);
 	}
 	/* Wrong a moment ago and right now is wrong all the same */
 	if (!nr)
-		fprintf(stderr, "memload: %s: page %zu: wrong when first read, right when read again\n", who, page);
+		fprintf(stderr,
+			"memload: %s: page %zu: wrong when first read, right when read again\n",
+			who, page);
 	return nr ? nr : 1;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A vendor's driver for memory whose segments can be powered down, as it would be written for any kernel: it follows
- * memory hotplug and knows nothing of ramslice. Powered down, a segment loses its contents; nobody may touch it. Here
- * the first word of each page is overwritten, and looked at when power comes back.
+ * A vendor's driver for memory whose segments can be powered down, as it would be written for any
+ * kernel: it follows memory hotplug and knows nothing of ramslice. Powered down, a segment loses
+ * its contents and must not be touched. Here the first word of each page is overwritten, and looked
+ * at when power comes back.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -24,7 +25,7 @@ MODULE_PARM_DESC(nr_down, "segments powered down so far");
 module_param(nr_up, int, 0444);
 MODULE_PARM_DESC(nr_up, "segments powered up so far");
 module_param(nr_touched, int, 0444);
-MODULE_PARM_DESC(nr_touched, "pages that somebody wrote to while they had no power");
+MODULE_PARM_DESC(nr_touched, "pages that were written to while they had no power");
 module_param(refuse_up, int, 0644);
 MODULE_PARM_DESC(refuse_up, "this many times, power does not come back");
 module_param(keep, int, 0644);
@@ -81,7 +82,8 @@ static void power(unsigned long first, unsigned long nr, bool up)
 static int memory_changes(struct notifier_block *self, unsigned long action, void *arg)
 {
 	const struct memory_notify *range = arg;
-	unsigned long first = range->start_pfn / SEGMENT_PAGES, nr = range->nr_pages / SEGMENT_PAGES;
+	unsigned long first = range->start_pfn / SEGMENT_PAGES,
+		      nr = range->nr_pages / SEGMENT_PAGES;
 
 	switch (action) {
 	case MEM_GOING_OFFLINE:		/* still in use: only the moment to refuse */
@@ -89,11 +91,11 @@ static int memory_changes(struct notifier_block *self, unsigned long action, voi
 			break;
 		pr_err("segment %d must stay powered\n", keep);
 		return NOTIFY_BAD;
-	case MEM_OFFLINE:		/* nobody has it any more */
-	case MEM_CANCEL_ONLINE:		/* another listener refused: nobody got it */
+	case MEM_OFFLINE:		/* it is out of use */
+	case MEM_CANCEL_ONLINE:		/* another listener refused it */
 		power(first, nr, false);
 		break;
-	case MEM_GOING_ONLINE:		/* before anybody gets it */
+	case MEM_GOING_ONLINE:		/* before it is in use */
 		if (refuse_up > 0) {
 			refuse_up--;
 			pr_err("segments %lu to %lu do not power up\n", first, first + nr - 1);
