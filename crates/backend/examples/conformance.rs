@@ -1,4 +1,5 @@
-//! The suite of [`ramslice_conformance`] over the running kernel: `conformance kernel` or `conformance stock`.
+//! The suite of [`ramslice_conformance`] over the running kernel: `conformance kernel` or
+//! `conformance stock`.
 //!
 //! It empties slices of this machine and wakes them again. Root only.
 
@@ -25,8 +26,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // A live machine: memory changes hands between two sums, and what lies free in per-CPU lists, some tens of
-    // megabytes after much was freed, counts as in use until packing drains them.
+    // A live machine: memory changes hands between two sums, and what lies free in per-CPU lists,
+    // some tens of megabytes after much was freed, counts as in use until packing drains them.
     let settings = Settings { tolerance: Pages(16384), contents: true, events: true };
     let broken = check(&*backend, settings);
     for (rule, why) in &broken {

@@ -1,6 +1,6 @@
 //! What can go wrong, each with the path and the operation, and what to do about it.
 //!
-//! Messages leave out their source: whoever prints an error prints the chain.
+//! Messages leave out their source: the caller that prints an error prints the chain.
 
 use std::fmt;
 use std::io;
@@ -12,9 +12,9 @@ use thiserror::Error;
 /// What a file was opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileAccess {
-    /// Looking.
+    /// To read it.
     Read,
-    /// Changing.
+    /// To change it.
     Write,
 }
 
@@ -86,7 +86,10 @@ pub enum KernelError {
         which: &'static str,
     },
     /// Another request is running.
-    #[error("another ramslice request is running ({operation} on {path}): wait until it ends", path = .path.display())]
+    #[error(
+        "another ramslice request is running ({operation} on {path}): wait until it ends",
+        path = .path.display()
+    )]
     Busy {
         /// The ioctl.
         operation: &'static str,
@@ -100,7 +103,10 @@ pub enum KernelError {
         what: String,
     },
     /// The kernel refused a request as malformed.
-    #[error("the kernel refused {operation} on {path} as invalid; these tools may not match it", path = .path.display())]
+    #[error(
+        "the kernel refused {operation} on {path} as invalid; these tools may not match it",
+        path = .path.display()
+    )]
     Refused {
         /// The ioctl.
         operation: &'static str,
@@ -128,7 +134,10 @@ pub enum KernelError {
         source: io::Error,
     },
     /// Slices kept being added while a snapshot was taken.
-    #[error("{path}: the number of slices changed {tries} times during a snapshot; try again", path = .path.display())]
+    #[error(
+        "{path}: the number of slices changed {tries} times during a snapshot; try again",
+        path = .path.display()
+    )]
     Unstable {
         /// The device.
         path: PathBuf,
@@ -136,7 +145,11 @@ pub enum KernelError {
         tries: u32,
     },
     /// A state that the interface does not have.
-    #[error("the kernel says that {slice} is in state {state}, which these tools do not know: update them", slice = SliceName(*.slice))]
+    #[error(
+        "the kernel says that {slice} is in state {state}, which these tools do not know: update \
+         them",
+        slice = SliceName(*.slice)
+    )]
     UnknownState {
         /// The slice.
         slice: SliceId,
@@ -144,13 +157,20 @@ pub enum KernelError {
         state: u8,
     },
     /// Pages are shown to root only.
-    #[error("{path}: only root may see what is where in memory (CAP_SYS_ADMIN): use sudo", path = .path.display())]
+    #[error(
+        "{path}: only root may see what is where in memory (CAP_SYS_ADMIN): use sudo",
+        path = .path.display()
+    )]
     PagesPermission {
         /// The device.
         path: PathBuf,
     },
     /// The kernel has no ioctl for pages.
-    #[error("{path}: this kernel's ramslice cannot tell the pages of a slice; it is older than these tools", path = .path.display())]
+    #[error(
+        "{path}: this kernel's ramslice cannot tell the pages of a slice; it is older than these \
+         tools",
+        path = .path.display()
+    )]
     NoPages {
         /// The device.
         path: PathBuf,
@@ -174,7 +194,10 @@ pub enum KernelError {
         path: PathBuf,
     },
     /// A file of counters lacks one.
-    #[error("{path} has no counter `{name}`: the kernel does not match these tools", path = .path.display())]
+    #[error(
+        "{path} has no counter `{name}`: the kernel does not match these tools",
+        path = .path.display()
+    )]
     NoCounter {
         /// The file.
         path: PathBuf,
@@ -182,7 +205,10 @@ pub enum KernelError {
         name: &'static str,
     },
     /// A file of `/proc` has another form than its parser knows.
-    #[error("{path} has an unknown form: the kernel does not match these tools", path = .path.display())]
+    #[error(
+        "{path} has an unknown form: the kernel does not match these tools",
+        path = .path.display()
+    )]
     ProcFile {
         /// The file.
         path: PathBuf,
@@ -228,7 +254,8 @@ pub enum KernelError {
     },
     /// There are no memory blocks.
     #[error(
-        "this kernel cannot take memory offline ({path} is missing): it is built without CONFIG_MEMORY_HOTPLUG",
+        "this kernel cannot take memory offline ({path} is missing): it is built without \
+         CONFIG_MEMORY_HOTPLUG",
         path = .path.display()
     )]
     NoHotplug {
@@ -236,22 +263,26 @@ pub enum KernelError {
         path: PathBuf,
     },
     /// Page flags are not there.
-    #[error("{path} is missing: the kernel is built without CONFIG_PROC_PAGE_MONITOR", path = .path.display())]
+    #[error(
+        "{path} is missing: the kernel is built without CONFIG_PROC_PAGE_MONITOR",
+        path = .path.display()
+    )]
     NoPageFlags {
         /// The missing file.
         path: PathBuf,
     },
-    /// Neither way is open.
+    /// Neither kind of backend is available.
     #[error("{patched}; nor can its memory blocks be switched: {stock}")]
     Neither {
-        /// Why not the patched kernel's way.
+        /// Why the patched kernel's interface is not.
         patched: Box<KernelError>,
-        /// Why not memory hotplug.
+        /// Why memory hotplug is not.
         stock: Box<KernelError>,
     },
     /// The slice size is not a multiple of the memory block.
     #[error(
-        "{size} is not a possible slice size on this kernel: it must be a multiple of the memory block, {block}"
+        "{size} is not a possible slice size on this kernel: it must be a multiple of the memory \
+         block, {block}"
     )]
     NotBlocks {
         /// The size asked for.
@@ -261,9 +292,10 @@ pub enum KernelError {
     },
     /// What this program remembers of a stock kernel makes no sense.
     #[error(
-        "{path} is damaged, and with it the knowledge which blocks ramslice has switched off: remove it, then \
-         `ramslice --backend stock slices --state offline` lists all that are off, whoever switched them, and \
-         `ramslice --backend stock online` with ids, as in `online 12,30-31`, wakes those that are named",
+        "{path} is damaged, and with it the knowledge which blocks ramslice has switched off: \
+         remove it, then `ramslice --backend stock slices --state offline` lists all that are \
+         offline, whichever program switched them, and `ramslice --backend stock online` with \
+         ids, as in `online 12,30-31`, wakes those that are named",
         path = .path.display()
     )]
     State {
@@ -273,7 +305,11 @@ pub enum KernelError {
         source: serde_json::Error,
     },
     /// Another program switches blocks.
-    #[error("another ramslice request is running on this machine ({path} is locked): wait until it ends", path = .path.display())]
+    #[error(
+        "another ramslice request is running on this machine ({path} is locked): wait until it \
+         ends",
+        path = .path.display()
+    )]
     Locked {
         /// The lock.
         path: PathBuf,
@@ -348,7 +384,10 @@ pub enum ReplayError {
         source: serde_json::Error,
     },
     /// It was written by another version.
-    #[error("{path} has schema_version {found}, these tools know {known}: save it again", path = .path.display())]
+    #[error(
+        "{path} has schema_version {found}, these tools know {known}: save it again",
+        path = .path.display()
+    )]
     Schema {
         /// The file.
         path: PathBuf,

@@ -1,9 +1,10 @@
 //! The sole reader and writer of ramslice's kernel files.
 //!
-//! [`PatchedBackend`] speaks to `/dev/ramslice` and `/sys/kernel/mm/ramslice`; [`HotplugBackend`] does the same on a
-//! kernel without ramslice, by memory hotplug; [`ReplayBackend`] answers from a file saved by `ramslice status --json`.
-//! All implement [`ramslice_types::Backend`]. The layout of the kernel's structures is in [`uapi`], which a
-//! test compares with the C header; unsafe code is confined to [`sys`].
+//! [`PatchedBackend`] speaks to `/dev/ramslice` and `/sys/kernel/mm/ramslice`; [`HotplugBackend`]
+//! does the same on a kernel without ramslice, by memory hotplug; [`ReplayBackend`] answers from a
+//! file saved by `ramslice status --json`. All implement [`ramslice_types::Backend`]. The layout of
+//! the kernel's structures is in [`uapi`], which a test compares with the C header; unsafe code is
+//! confined to [`sys`].
 
 mod error;
 mod hotplug;

@@ -1,5 +1,5 @@
-//! The C header, what was generated from it, and what is written by hand in `uapi.rs` agree: every constant,
-//! every field, in order.
+//! The C header, what was generated from it, and what is written by hand in `uapi.rs` agree: every
+//! constant, every field, in order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -113,7 +113,8 @@ fn evaluate(text: &str) -> u64 {
     .unwrap_or_else(|_| panic!("`{text}` is not a value this test understands"))
 }
 
-/// A type of C or of the generated file: `(size in bytes, signed)` of its elements, and their number.
+/// A type of C or of the generated file: `(size in bytes, signed)` of its elements, and their
+/// number.
 fn layout(text: &str, constants: &BTreeMap<String, u64>) -> ((u64, bool), u64) {
     let text = text.trim_matches(['[', ']']);
     let (element, length) = match text.split_once(['[', ';']) {

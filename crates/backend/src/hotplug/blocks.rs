@@ -17,7 +17,7 @@ const NODES: &str = "sys/devices/system/node";
 pub(super) enum BlockState {
     /// Its pages belong to the allocator.
     Online,
-    /// Somebody is emptying it.
+    /// The kernel is emptying it.
     GoingOffline,
     /// Taken from the allocator.
     Offline,

@@ -1,13 +1,14 @@
-//! The clock by which CPU time becomes cycles: one figure, while the CPUs change theirs from moment to moment.
+//! The clock that converts CPU time to cycles: one fixed figure, although the CPUs change their
+//! frequency all the time.
 
 use procfs_core::CpuInfo;
 
 use super::system_files::{SystemFiles, read_proc};
 
-/// Where there is none: a cycle in a nanosecond, as the patched kernel has it.
+/// If there is none: one cycle per nanosecond, as in the patched kernel.
 const NONE_KHZ: u64 = 1_000_000;
 
-/// Of the first CPU: its base frequency, else its highest, else what it runs at now.
+/// The first CPU's base frequency; without that its highest, and without that its present one.
 pub(super) fn read(system: &dyn SystemFiles) -> u64 {
     let fixed = ["base_frequency", "cpuinfo_max_freq"].into_iter().find_map(|name| {
         system.text(&format!("sys/devices/system/cpu/cpu0/cpufreq/{name}")).ok()?.parse().ok()

@@ -1,4 +1,5 @@
-//! A made-up machine: memory blocks whose pages move when a block goes offline, with failures on demand.
+//! A simulated machine: memory blocks whose pages move when a block goes offline, with failures on
+//! demand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,7 +48,7 @@ pub(super) struct FakeState {
     /// Zones cannot be read.
     blind: bool,
     now_ms: u64,
-    /// Real time passes, too: somebody waits for it.
+    /// If set, real time passes as well, because a thread waits for it.
     since: Option<Instant>,
     /// What a write takes.
     pub(super) write_ms: u64,
@@ -56,7 +57,8 @@ pub(super) struct FakeState {
     pub(super) pages_read: u64,
 }
 
-/// A made-up machine of 2 GiB in blocks of 64 MiB. Shared, so that a test sees what the backend does.
+/// A simulated machine of 2 GiB in blocks of 64 MiB. Its clones share it, so that a test sees what
+/// the backend does.
 #[derive(Debug, Clone)]
 pub struct FakeMachine(Arc<Mutex<FakeState>>);
 
@@ -95,12 +97,12 @@ impl FakeMachine {
         inner.zones.values_mut().for_each(|zone| *zone = "Normal");
     }
 
-    /// Somebody else switches a block.
+    /// Switches a block as another process would.
     pub fn by_hand(&self, number: u64, on: bool) {
         self.inner().by_hand(number, on);
     }
 
-    /// So many of a block's pages are of programs, so many hold cache that nobody maps; the others are free.
+    /// Fills a block with this many pages of programs and of unmapped cache; the rest is free.
     pub fn holds(&self, number: u64, programs: u64, cache: u64) {
         let mut inner = self.inner();
         inner.fill(number, BLOCK, bit::BUDDY, 0);
@@ -108,20 +110,20 @@ impl FakeMachine {
         inner.fill(number, programs, ANON, 1);
     }
 
-    /// A block cannot come back for want of memory, or can again.
+    /// Sets whether a block can wake; if not, the kernel lacks memory for it.
     pub fn wakes(&self, number: u64, wakes: bool) {
         let failures = &mut self.inner().failures;
         failures.remove(&(number, "online"));
         failures.extend((!wakes).then_some(((number, "online"), Errno::NOMEM)));
     }
 
-    /// Its zones cannot be read, or can again.
+    /// Sets whether its zones are unreadable.
     pub fn blind(&self, blind: bool) {
         self.inner().blind = blind;
     }
 
-    /// Blocks 0 to 23 in Normal, the rest in Movable; block 0 reserved at boot, block 1 with slab, blocks 2 to 5 with
-    /// 100, 200, 300 and 400 anonymous pages.
+    /// Blocks 0 to 23 in Normal, the rest in Movable; block 0 reserved at boot, block 1 with slab,
+    /// blocks 2 to 5 with 100, 200, 300 and 400 anonymous pages.
     pub fn new() -> Self {
         let pages = (BLOCK * BLOCKS) as usize;
         let mut inner = FakeState {
@@ -154,7 +156,7 @@ impl FakeState {
         self.counts[first..first + pages as usize].fill(count);
     }
 
-    /// Somebody else switches a block.
+    /// Switches a block as another process would.
     pub(super) fn by_hand(&mut self, number: u64, on: bool) {
         self.online.insert(number, on);
         self.fill(number, BLOCK, if on { bit::BUDDY } else { bit::NOPAGE }, 0);
@@ -213,7 +215,7 @@ impl FakeState {
         }
     }
 
-    /// As the kernel: all pages that can move do, or the first that cannot ends it.
+    /// As the kernel does: moves all pages, or stops at the first that cannot move.
     fn empty(&mut self, number: u64) -> Result<(), Errno> {
         let stays = bit::RESERVED | bit::SLAB | bit::PGTABLE;
         if self.block(number).iter().any(|&flags| flags & stays != 0 || flags == 0) {
@@ -269,9 +271,11 @@ impl FakeState {
                 of_zone.last().map_or(0, |last| last + 1),
             );
             text += &format!(
-                "Node {node}, zone {name}\n  pages free     {}\n        min      100\n        low      200\n        high     \
-                 300\n        spanned  {}\n        managed  {}\n        protection: (0, 0)\n      nr_zone_inactive_file {}\n  \
-                 pagesets\n    cpu: 0\n     count: 5\n  start_pfn: {}\n",
+                "Node {node}, zone {name}\n  pages free     {}\n        min      100\n        \
+                 low      200\n        high     300\n        spanned  {}\n        \
+                 managed  {}\n        protection: (0, 0)\n      \
+                 nr_zone_inactive_file {}\n  pagesets\n    \
+                 cpu: 0\n     count: 5\n  start_pfn: {}\n",
                 free,
                 (last - first) * BLOCK,
                 blocks * BLOCK,

@@ -1,4 +1,4 @@
-//! Waking blocks under memory pressure, from user space: what a stock kernel does not do by itself.
+//! Wakes memory blocks under memory pressure from user space, because a stock kernel does not.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -19,20 +19,21 @@ use super::{HotplugBackend, page_scan, request};
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
-/// Tasks that waited for memory for 50 ms of a second: early, for waking takes its time.
+/// Fires when tasks have waited 50 ms of a second for memory: early, because waking takes time.
 const TRIGGER: &[u8] = b"some 50000 1000000\0";
 
-/// How often `MemAvailable` is looked at. A program that writes 1 GiB/s takes 50 MiB meanwhile.
+/// How often the guard reads `MemAvailable`. A program that writes 1 GiB/s takes 50 MiB meanwhile.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
-/// How often it is looked at what is off, and at memory while nothing is. What this program takes is seen at once.
+/// How often the guard looks up which blocks are offline, and how often it reads available memory
+/// while none is. It notices at once what this program takes offline.
 const REST: Duration = Duration::from_secs(1);
 
-/// Tasks also stall when a cgroup meets its own limit, which no slice helps. A stall is a reason while less than so many
-/// times the floor is available.
+/// Tasks also stall when a cgroup reaches its own limit, which waking slices does not help. A stall
+/// is a reason to wake slices only while less than this many times the floor is available.
 pub const STALL_FLOORS: u64 = 2;
 
-/// How soon it tries again to wake slices while another request runs.
+/// How soon the guard tries again to wake slices while another request runs.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// What made a guard wake slices.
@@ -40,16 +41,17 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub enum WokenBy {
     /// Tasks waited for memory (`/proc/pressure/memory`).
     Stall,
-    /// This much was available, less than the floor; or of a node, or of the zones for the kernel, less than their share of it.
+    /// Only this much was available: less than the floor or, in one node or in the zones that the
+    /// kernel can use, less than their share of it.
     Low(Bytes),
 }
 
-/// What a guard saw and did.
+/// Why a guard woke slices, and how that went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardAction {
     /// Why.
     pub by: WokenBy,
-    /// How waking went; `slices_done` is 0 if nothing was left to wake.
+    /// The outcome of waking; `slices_done` is 0 if no slice was left to wake.
     pub outcome: Outcome,
 }
 
@@ -59,17 +61,17 @@ struct MemoryShortage {
     place: MemoryPlace,
     /// What is available there.
     available: Bytes,
-    /// To wake for it.
+    /// How many slices to wake for it.
     slices: u32,
 }
 
-/// What of this program's is off.
+/// The blocks that this program has taken offline.
 #[derive(Debug)]
 struct OfflineBlocks {
     blocks: BTreeMap<u64, String>,
-    /// The parts of memory with these blocks off.
+    /// The margins while these blocks are offline.
     margins: PlaceMargins,
-    /// None of the blocks was still on: they are remembered before they go.
+    /// All of the blocks were offline: the file lists them before they go.
     settled: bool,
 }
 
@@ -100,25 +102,27 @@ impl StallTrigger {
 
 /// Watches memory and wakes slices before it is short.
 ///
-/// Limits: it runs in user space. A program that takes memory faster than [`HotplugBackend::margin`] per look and
-/// waking time, or a guard that does not get the CPU, meets reclaim, swapping and in the end the OOM killer with memory still
-/// offline. Onlining a block also allocates a little. The patched kernel has none of this.
+/// Limits: the guard runs in user space. If a program takes more than [`HotplugBackend::margin`]
+/// between two looks, or if the guard does not get the CPU, the system reclaims, swaps and finally
+/// starts the OOM killer while memory is still offline. Onlining a block also allocates a little.
+/// The patched kernel has none of these limits.
 pub struct HotplugGuard<'a> {
     backend: &'a HotplugBackend,
     trigger: Option<StallTrigger>,
-    /// After an error the trigger is set up anew: what went wrong may have been its file.
+    /// After an error the trigger is set up again, because its file may have been the cause.
     renew: bool,
     pressure: PathBuf,
     floor: Bytes,
-    /// Slices to wake at the next stall: doubled while stalls go on.
+    /// Slices to wake at the next stall; doubled while stalls continue.
     step: u32,
-    /// A stall that met another request, and the slices to wake for it: the kernel tells of one only once.
+    /// Slices still to wake for a stall that came during another request: the kernel reports a
+    /// stall only once.
     due: Option<u32>,
-    /// Nothing if it could not be read.
+    /// `None` if it could not be read.
     known: Option<OfflineBlocks>,
-    /// Until then, on the monotonic clock, which blocks are ours is taken for known.
+    /// Until this time of the monotonic clock, `known` counts as current.
     trusts: Duration,
-    /// Nothing was off: until then nobody needs to look.
+    /// Nothing was offline: until this time there is no need to look.
     rests: Duration,
 }
 
@@ -152,20 +156,21 @@ impl<'a> HotplugGuard<'a> {
         })
     }
 
-    /// What it keeps available.
+    /// How much memory the guard keeps available.
     pub fn floor(&self) -> Bytes {
         self.floor
     }
 
-    /// Whether the kernel tells it of stalls.
+    /// Whether the kernel reports stalls.
     pub fn sees_stalls(&self) -> bool {
         self.trigger.is_some()
     }
 
     /// Watches for at most `timeout`, and wakes slices when memory is short.
     ///
-    /// While another request runs it waits for that one's end and tries again; nothing if the request outlasts `timeout`.
-    /// After any error it can go on: the next call begins anew. Only [`ErrorKind::Unsupported`] does not pass.
+    /// While another request runs, it waits until that one ends and tries again; it returns `None`
+    /// if the request outlasts `timeout`. It can continue after any error: the next call starts
+    /// again. Only [`ErrorKind::Unsupported`] is permanent.
     pub fn watch(&mut self, timeout: Duration) -> Result<Option<GuardAction>, BackendError> {
         if std::mem::take(&mut self.renew) {
             self.trigger = trigger(&self.pressure).inspect_err(|_| self.renew = true)?;
@@ -188,7 +193,7 @@ impl<'a> HotplugGuard<'a> {
         }
     }
 
-    /// Watches until `end`, or until it wakes slices or fails to.
+    /// Watches until `end`, or until it wakes slices or fails to wake any.
     fn look(&mut self, end: Duration) -> Result<Option<GuardAction>, BackendError> {
         if let Some(slices) = self.due
             && let Some(pressure) = self.stalled(slices)?
@@ -225,20 +230,20 @@ impl<'a> HotplugGuard<'a> {
             }
             if self.backend.system.now() >= end {
                 self.step = 1;
-                // What it waited for in vain is there again.
+                // The memory that it waited for is available again.
                 self.backend.wanted.store(false, Ordering::Relaxed);
                 return Ok(None);
             }
         }
     }
 
-    /// Tasks waited for memory: wakes slices if that is short, and more of them the next time.
+    /// Handles a stall: wakes slices if memory is short, and twice as many the next time.
     fn stalled(&mut self, slices: u32) -> Result<Option<GuardAction>, BackendError> {
         self.due = None;
         let mut low = self.low(self.floor * STALL_FLOORS)?;
         if low.is_empty() {
             debug!("tasks waited for memory, of which there is enough");
-            // It may have waited for this one's sake.
+            // The guard may have set this flag for the sake of this stall.
             self.backend.wanted.store(false, Ordering::Relaxed);
             return Ok(None);
         }
@@ -256,7 +261,8 @@ impl<'a> HotplugGuard<'a> {
         self.known.as_ref().is_some_and(|known| known.blocks.is_empty())
     }
 
-    /// Finds out which blocks are ours. The file that tells grows with them, and is not read at every look for nothing.
+    /// Looks up which blocks are ours. The file that lists them grows with their number, so the
+    /// guard does not read it at every look.
     fn know(&mut self) -> Result<(), KernelError> {
         let system = &*self.backend.system;
         let now = system.now();
@@ -267,7 +273,8 @@ impl<'a> HotplugGuard<'a> {
         let before = self.known.take();
         let ours = HotplugState::read(system)?.blocks;
         self.trusts = now + REST;
-        // Nodes and zones of blocks are looked up anew only when others are off than before.
+        // Nodes and zones of blocks are looked up again only when other blocks are offline than
+        // before.
         self.known = match before.filter(|known| known.settled && known.blocks == ours) {
             None if ours.is_empty() => {
                 Some(OfflineBlocks { blocks: ours, margins: PlaceMargins::of([]), settled: true })
@@ -285,7 +292,8 @@ impl<'a> HotplugGuard<'a> {
         Ok(())
     }
 
-    /// Where less than `floor` is available: in all memory, or in parts from which something is off, the shortest first.
+    /// Where less than `floor` is available: in all memory, or in places from which blocks are
+    /// offline. The place that is shortest comes first.
     fn low(&mut self, floor: Bytes) -> Result<Vec<MemoryShortage>, BackendError> {
         let known = self.know();
         let available = page_scan::available(&*self.backend.system).map_err(BackendError::from)?;
@@ -294,7 +302,7 @@ impl<'a> HotplugGuard<'a> {
             return Ok(vec![MemoryShortage { place: MemoryPlace::default(), available, slices }]);
         }
         let short = known.and_then(|()| self.short(floor)).unwrap_or_else(|error| {
-            // All memory together is looked at all the same.
+            // The check of all memory together does not need it.
             debug!(%error, "parts of memory cannot be looked at");
             Vec::new()
         });
@@ -307,7 +315,7 @@ impl<'a> HotplugGuard<'a> {
         Ok(short.into_iter().map(low).collect())
     }
 
-    /// Zones are read at each look: nothing else tells that a node alone runs short.
+    /// Reads zones at each look: nothing else shows that a single node runs short.
     fn short(&self, floor: Bytes) -> Result<Vec<ShortPlace>, KernelError> {
         let Some(OfflineBlocks { margins, .. }) =
             self.known.as_ref().filter(|known| !known.margins.is_empty())
@@ -319,16 +327,18 @@ impl<'a> HotplugGuard<'a> {
         Ok(margins.short(&zones, floor.pages(page)))
     }
 
-    /// Slices that bring so much back, and one more.
+    /// How many slices bring this much back, and one more.
     fn slices(&self, missing: Bytes) -> u32 {
         let slice = self.backend.slice_bytes().map_or(self.backend.block.0, |bytes| bytes.0);
         u32::try_from(missing.0.div_ceil(slice.max(1)) + 1).unwrap_or(u32::MAX)
     }
 
-    /// Wakes slices where memory is short. Where it is so next is tried only if nothing wakes there: a driver may refuse.
+    /// Wakes slices where memory is short. It turns to the next place only if nothing wakes in the
+    /// one before: a driver may refuse.
     fn wake(&mut self, by: WokenBy, low: &[MemoryShortage]) -> Result<GuardAction, BackendError> {
         self.trusts = Duration::ZERO;
-        // A request of this program that takes memory away ends, and the next look finds the lock free.
+        // A running request of this program that takes memory offline then ends, and frees the
+        // lock.
         self.backend.wanted.store(true, Ordering::Relaxed);
         let result = self.wake_in_turn(low);
         if !result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy) {
@@ -363,7 +373,7 @@ impl<'a> HotplugGuard<'a> {
 fn trigger(pressure: &Path) -> Result<Option<StallTrigger>, KernelError> {
     match StallTrigger::open(pressure) {
         Ok(trigger) => Ok(Some(trigger)),
-        // psi=0 on the command line, or a kernel without it: MemAvailable alone has to do.
+        // With psi=0 on the command line, or a kernel without PSI, MemAvailable alone has to do.
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Ok(None),
         Err(source) => Err(failed(pressure.to_owned(), FileAccess::Write, source)),
     }
@@ -378,7 +388,7 @@ mod tests {
     use crate::readers::KernelPaths;
 
     #[test]
-    fn a_stall_that_met_another_request_is_not_forgotten() {
+    fn a_stall_during_another_request_is_not_forgotten() {
         let fake = FakeMachine::new();
         let backend = HotplugBackend::with(
             Box::new(fake.clone()),
@@ -386,7 +396,7 @@ mod tests {
         )
         .unwrap();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
-        // Above the floor, but not far: only the stall is a reason.
+        // Just above the floor: only the stall is a reason to wake slices.
         let available = page_scan::available(&*backend.system).unwrap();
         let mut guard = HotplugGuard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
         fake.inner().locked = true;
@@ -398,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_that_met_another_request_and_matters_no_more_stands_in_nobodys_way() {
+    fn a_stall_during_another_request_blocks_nothing_once_it_no_longer_matters() {
         let fake = FakeMachine::new();
         let backend = fake.backend();
         assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
@@ -413,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_watched_though_its_only_slice_was_still_on_when_somebody_looked() {
+    fn a_node_is_watched_even_if_its_only_slice_was_still_going_offline_at_the_last_look() {
         let fake = FakeMachine::new();
         fake.two_nodes(16);
         let backend = fake.backend();

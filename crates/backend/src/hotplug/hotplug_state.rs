@@ -1,4 +1,5 @@
-//! What must be remembered between two calls, for the kernel does not: which blocks are ours, and their zones.
+//! State to keep between two calls because the kernel does not keep it: which blocks are ours, and
+//! their zones.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +13,7 @@ use super::system_files::{STATE, SystemFiles};
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
-/// How long a slice is left alone after it failed once; doubled each time.
+/// How long a slice is not tried again after its first failure; doubled each time.
 const FIRST_BACKOFF: Duration = Duration::from_secs(5);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(640);
 
@@ -38,12 +39,12 @@ pub(super) struct HotplugState {
     pub(super) failures: BTreeMap<u64, SliceFailure>,
     /// What was done since boot.
     pub(super) work: Option<Work>,
-    /// The clock that its cycles were counted by: the first one, for all of them.
+    /// The clock that counted its cycles: the first one, for all of them.
     pub(super) clock_khz: Option<u64>,
 }
 
 impl HotplugState {
-    /// Reads it; nothing is remembered where there is no file yet.
+    /// Reads it; the state is empty if there is no file yet.
     pub(super) fn read(system: &dyn SystemFiles) -> Result<Self, KernelError> {
         match system.text(STATE) {
             Ok(text) => serde_json::from_str(&text)
@@ -70,7 +71,7 @@ impl HotplugState {
         &self.price_100cycles
     }
 
-    /// Leaves a slice alone for a while.
+    /// Records a failure, so that the slice is not tried again for a while.
     pub(super) fn fail(&mut self, first: u64, reason: Reason, now: Duration) {
         let times = self.failures.get(&first).map_or(0, |failure| failure.times);
         let wait = (FIRST_BACKOFF * 2_u32.pow(times.min(16))).min(LONGEST_BACKOFF);
@@ -78,7 +79,7 @@ impl HotplugState {
         self.failures.insert(first, SliceFailure { reason, times: times + 1, until_ms });
     }
 
-    /// The failure of a slice that is still left alone, and for how many milliseconds.
+    /// The failure of a slice that is not to be tried yet, and for how many milliseconds.
     pub(super) fn backoff(&self, first: u64, now: Duration) -> Option<(&SliceFailure, u64)> {
         let failure = self.failures.get(&first)?;
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);

@@ -1,4 +1,5 @@
-//! What the stock backend leaves available where, and what it ends for, over a made-up machine.
+//! What the stock backend leaves available and where, and what ends its requests, over a simulated
+//! machine.
 
 use std::time::Duration;
 
@@ -138,7 +139,8 @@ fn a_node_whose_slices_do_not_wake_keeps_no_other_from_its_own() {
         assert_eq!(offline(&backend, block), Reason::None);
     }
     let mut guard = HotplugGuard::new(&backend, None).unwrap();
-    // Each node has a little less than its share, a block and a half, above its low mark; both together have enough.
+    // Each node has a little less than its share, a block and a half, above its low mark; both
+    // together have enough.
     fills(&fake, (0..15).filter(|block| ![11, 12, 13].contains(block)));
     fake.holds(14, BLOCK / 2 - 124, 0);
     fills(&fake, (16..31).filter(|block| *block != 28));
@@ -174,7 +176,7 @@ fn a_guard_looks_rarely_while_nothing_is_off() {
 }
 
 #[test]
-fn what_is_off_is_read_once_a_second_and_when_this_program_takes_more() {
+fn offline_blocks_are_read_once_a_second_and_when_this_program_takes_more_offline() {
     let (fake, backend) = two_nodes();
     assert_eq!(offline(&backend, 31), Reason::None);
     let mut guard = HotplugGuard::new(&backend, None).unwrap();
@@ -196,7 +198,7 @@ fn what_is_off_is_read_once_a_second_and_when_this_program_takes_more() {
 }
 
 #[test]
-fn a_request_ends_when_memory_runs_short_though_nobody_can_say_so() {
+fn a_request_ends_when_memory_runs_short_even_if_no_guard_can_report_it() {
     let fake = FakeMachine::new();
     fake.inner().pinned.insert(5);
     let backend = fake.backend();
@@ -210,7 +212,7 @@ fn a_request_ends_when_memory_runs_short_though_nobody_can_say_so() {
         assert_eq!(offline(&backend, 5), Reason::Pressure);
     });
     assert!(fake.off().is_empty());
-    // Whoever looks for slices while it is short does not even look.
+    // A request that would have to search for slices while memory is short does not even scan.
     let read = fake.inner().pages_read;
     assert_eq!(backend.request(&Request::default()).unwrap().reason, Reason::Pressure);
     assert_eq!(fake.inner().pages_read, read);

@@ -1,9 +1,11 @@
-//! A stock kernel as a [`Backend`]: slices are groups of memory blocks, switched by memory hotplug.
+//! A stock kernel as a [`Backend`]: slices are groups of memory blocks, which memory hotplug takes
+//! offline and online.
 //!
-//! Nothing needs a patch: `/sys/devices/system/memory` takes blocks away and gives them back, `/proc/kpageflags` and
-//! `/proc/kpagecount` tell what they hold. What the kernel does not keep is in `/run/ramslice/stock.json`: the zone
-//! that each block was in, slices that failed, the slice size. Drivers that listen to memory hotplug (a memory
-//! notifier) are told of every block and may refuse, as with any other user of hotplug.
+//! The kernel needs no patch: `/sys/devices/system/memory` takes blocks offline and online, and
+//! `/proc/kpageflags` and `/proc/kpagecount` show what they hold. `/run/ramslice/stock.json` stores
+//! what the kernel does not: the zone that each block was in, slices that failed, the slice size.
+//! The kernel notifies drivers that listen to memory hotplug of every block, and they may refuse
+//! it, as with any other user of hotplug.
 //!
 //! A stock kernel does not wake blocks by itself: see [`HotplugGuard`].
 
@@ -55,10 +57,11 @@ use page_scan::{PageScan, ScannedSlice};
 use place_margins::MemoryPlace;
 use system_files::{RealFiles, SystemFiles, read_proc};
 
-/// How often block states are looked at while waiting for a change: there is no event for it without a netlink socket.
+/// How often block states are read while waiting for a change: without a netlink socket there is no
+/// event for it.
 const POLL: Duration = Duration::from_millis(250);
 
-/// Of one CPU, no more than a tenth goes into looking, unless [`HotplugBackend::patient`] says otherwise.
+/// At most a tenth of one CPU goes into scans, unless [`HotplugBackend::patient`] says otherwise.
 const PATIENCE: u32 = 10;
 
 /// A kernel without ramslice, through memory hotplug.
@@ -70,17 +73,17 @@ pub struct HotplugBackend {
     page: Bytes,
     /// The clock of measured prices, unless others have counted by another one since boot.
     clock_khz: u64,
-    /// The last look, for as long as it may stand for the present.
+    /// The last scan, used again while it is recent enough.
     last: Mutex<Option<PageScan>>,
     /// The states of slices last seen by [`Backend::wait_event`], and how often they have changed.
     seen: Mutex<(u64, Vec<SliceState>)>,
-    /// A [`HotplugGuard`] waits to wake slices: a request that takes memory away gives up.
+    /// A [`HotplugGuard`] waits to wake slices: a request that takes memory offline gives up.
     wanted: AtomicBool,
-    /// A request has begun to take memory away since a [`HotplugGuard`] looked for what is off.
+    /// A request has begun to take memory offline since a [`HotplugGuard`] last looked.
     takes: AtomicBool,
-    /// A look at pages may stand for the present for so many times what it took.
+    /// A scan counts as recent for this many times its duration.
     patience: u32,
-    /// Asked before each slice that is looked at.
+    /// Asked before each slice whose pages are read.
     goes_on: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -117,16 +120,16 @@ impl HotplugBackend {
         })
     }
 
-    /// Lets a look at pages stand for the present for so many times what it took: of one CPU, at most one part in so many goes
-    /// into looking. Blocks, zones and what is available are as they are now all the same, and before a slice is emptied its own
-    /// pages are looked at anew.
+    /// Lets a scan of pages count as recent for `times` its duration: at most one part in so many
+    /// of one CPU goes into scans. Blocks, zones and available memory are always read again, and so
+    /// are the pages of a slice before it is emptied.
     #[must_use]
     pub fn patient(self, times: u32) -> Self {
         Self { patience: times, ..self }
     }
 
-    /// Asks this before each slice whose pages are looked at, which takes a few tenths of a second per 10 GiB; when it says no,
-    /// looking ends with an error.
+    /// Asks `goes_on` before it reads the pages of a slice; if that returns false, the scan ends
+    /// with an error. A scan takes a few tenths of a second per 10 GiB.
     #[must_use]
     pub fn asking(self, goes_on: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { goes_on: Box::new(goes_on), ..self }
@@ -137,7 +140,7 @@ impl HotplugBackend {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// A fresh look at everything.
+    /// Scans everything.
     fn look(&self) -> Result<PageScan, KernelError> {
         let mut look = self.look_at(|_, _| true, &*self.goes_on)?;
         self.settle(&mut look);
@@ -145,7 +148,7 @@ impl HotplugBackend {
         Ok(look)
     }
 
-    /// A fresh look at the pages of some slices.
+    /// Scans the pages of some slices.
     fn look_at(
         &self,
         wanted: impl Fn(&PageScan, &ScannedSlice) -> bool,
@@ -162,7 +165,7 @@ impl HotplugBackend {
         }
     }
 
-    /// Blocks that somebody else has brought back are no longer ours. While a request runs, that is its own matter.
+    /// Forgets blocks that another process has brought online. A running request does so itself.
     fn forget(&self, look: &mut PageScan) {
         let Ok(_held) = request::alone(&*self.system) else { return };
         let fresh = HotplugState::read(&*self.system)
@@ -179,12 +182,12 @@ impl HotplugBackend {
         }
     }
 
-    /// A look at blocks and zones alone.
+    /// Reads blocks and zones alone.
     fn glance(&self) -> Result<PageScan, KernelError> {
         PageScan::glance(&*self.system, self.block, self.page)
     }
 
-    /// A look whose pages were looked at not longer ago than its cost allows.
+    /// A scan that is recent enough by its cost, or a new one.
     fn recent(&self) -> Result<PageScan, KernelError> {
         match self.standing(&*self.goes_on)? {
             Some(mut look) => {
@@ -196,7 +199,7 @@ impl HotplugBackend {
         }
     }
 
-    /// The last look, brought up to date, if it may still stand for the present.
+    /// The last scan, brought up to date, if it is recent enough.
     fn standing(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<PageScan>, KernelError> {
         let last = lock(&self.last).clone();
         let Some(mut look) =
@@ -207,7 +210,7 @@ impl HotplugBackend {
         Ok(look.refresh(&*self.system, goes_on)?.then_some(look))
     }
 
-    /// Changes what is remembered, alone.
+    /// Changes the saved state while it holds the lock.
     fn change(&self, change: impl FnOnce(&mut HotplugState)) -> Result<(), KernelError> {
         let _held = request::alone(&*self.system)?;
         let mut store = HotplugState::read(&*self.system)?;
@@ -217,24 +220,26 @@ impl HotplugBackend {
         Ok(())
     }
 
-    /// The margin that offlining leaves, of this much memory.
+    /// How much of `total` must stay available.
     fn margin_of(total: Bytes) -> Bytes {
         Bytes((total.0 / 10).max(256 << 20))
     }
 
-    /// Below this, a guard that keeps to the margin wakes slices.
+    /// The floor that belongs to a margin: with less available, a guard wakes slices.
     fn floor_of(margin: Bytes) -> Bytes {
         Bytes(margin.0 / 4 * 3)
     }
 
-    /// Below this, a guard wakes slices unless it was told otherwise.
+    /// The floor of a guard that got no other.
     fn floor(&self) -> Result<Bytes, KernelError> {
         Ok(Self::floor_of(self.kept()?))
     }
 
-    /// What stays available (`MemAvailable`) after every offlining: a tenth of memory, at least 256 MiB.
+    /// What stays available (`MemAvailable`) after every offlining: a tenth of memory, at least 256
+    /// MiB.
     ///
-    /// A stock kernel does not wake blocks. This is what programs can take before [`HotplugGuard`] has woken some.
+    /// A stock kernel does not wake blocks. Programs can take this much before [`HotplugGuard`] has
+    /// woken some.
     pub fn margin(&self) -> Result<Bytes, BackendError> {
         Ok(self.kept()?)
     }
@@ -245,7 +250,7 @@ impl HotplugBackend {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is kept is replaced as a whole: a panic elsewhere leaves it as it was.
+    // Values are replaced as a whole, so that a panic elsewhere leaves them intact.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -364,7 +369,7 @@ impl Backend for HotplugBackend {
 }
 
 impl HotplugBackend {
-    /// How many slices have changed their state, as far as this program has seen.
+    /// How many changes of slice states this program has seen.
     fn changes(&self) -> Result<u64, KernelError> {
         let store = HotplugState::read(&*self.system)?;
         let blocks = blocks::read(&*self.system)?;

@@ -1,4 +1,4 @@
-//! One look at a machine: blocks, zones and every page, and what slices they make.
+//! A scan of the machine: its blocks, zones and pages, and the slices that they make up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const CGROUPS: &str = "proc/kpagecgroup";
 /// Pages read at once: 64 KiB of flags.
 const BATCH: u64 = 8192;
 
-/// A slice of the look.
+/// A slice as the scan found it.
 #[derive(Debug, Clone)]
 pub(super) struct ScannedSlice {
     pub(super) id: SliceId,
@@ -39,11 +39,11 @@ pub(super) struct ScannedSlice {
     pub(super) price: Price,
 }
 
-/// Everything at one moment.
+/// Blocks, zones and pages at one moment.
 #[derive(Debug, Clone)]
 pub(super) struct PageScan {
     pub(super) time: Duration,
-    /// When looking at pages began, and what all of it took.
+    /// When reading pages began, and how long the scan took.
     pub(super) walked: Duration,
     pub(super) cost: Duration,
     pub(super) page: Bytes,
@@ -53,11 +53,11 @@ pub(super) struct PageScan {
     pub(super) zones: Vec<ZoneInfo>,
     pub(super) parts: Vec<ScannedSlice>,
     pub(super) store: HotplugState,
-    /// All pages were looked at, and not only those that somebody asked for.
+    /// The scan covered all pages, not only those of some slices.
     pub(super) complete: bool,
 }
 
-/// States of slices, by ascending id: all that can be told without looking at pages.
+/// States of slices by ascending id: all that is known without reading pages.
 pub(super) fn states(blocks: &BTreeMap<u64, MemoryBlock>, per_slice: u64) -> Vec<SliceState> {
     let mut slices: BTreeMap<u64, Vec<&MemoryBlock>> = BTreeMap::new();
     for (number, block) in blocks {
@@ -76,7 +76,7 @@ fn state(blocks: &[&MemoryBlock]) -> SliceState {
     }
 }
 
-/// The zones with memory as they are now, as far as it matters to where pages go, on a machine whose blocks are of this size.
+/// Reads the room that zones with memory have for pages that move; `block` is the size of a block.
 pub(super) fn read_rooms(
     system: &dyn SystemFiles,
     block: Pages,
@@ -89,7 +89,7 @@ pub(super) fn read_rooms(
         .collect())
 }
 
-/// All zones, from `/proc/zoneinfo`.
+/// Reads all zones from `/proc/zoneinfo`.
 pub(super) fn read_zones(system: &dyn SystemFiles) -> Result<Vec<ZoneInfo>, KernelError> {
     let path = "proc/zoneinfo";
     let text =
@@ -97,7 +97,7 @@ pub(super) fn read_zones(system: &dyn SystemFiles) -> Result<Vec<ZoneInfo>, Kern
     Ok(zones::parse(&text))
 }
 
-/// `MemAvailable`.
+/// Reads `MemAvailable`.
 pub(super) fn available(system: &dyn SystemFiles) -> Result<Bytes, KernelError> {
     let path = "proc/meminfo";
     read_proc::<Meminfo>(system, path)?
@@ -106,7 +106,7 @@ pub(super) fn available(system: &dyn SystemFiles) -> Result<Bytes, KernelError> 
         .ok_or_else(|| KernelError::NoCounter { path: system.path(path), name: "MemAvailable" })
 }
 
-/// Whether somebody ends a look that may take long.
+/// Fails if the caller wants to end a scan that may take long.
 fn ask(system: &dyn SystemFiles, goes_on: &dyn Fn() -> bool) -> Result<(), KernelError> {
     if goes_on() {
         return Ok(());
@@ -114,7 +114,7 @@ fn ask(system: &dyn SystemFiles, goes_on: &dyn Fn() -> bool) -> Result<(), Kerne
     Err(failed(system.path(FLAGS), FileAccess::Read, std::io::ErrorKind::Interrupted.into()))
 }
 
-/// Walks the pages of an online block.
+/// Calls `each` with every page of an online block.
 fn walk(
     system: &dyn SystemFiles,
     first: Pfn,
@@ -141,7 +141,7 @@ fn walk(
         let counted = system
             .words(COUNTS, first.0 + at, &mut counts[..length])
             .map_err(|e| denied(COUNTS, e))?;
-        // Beyond the last page of all there is no memory.
+        // Past the last page frame there is no memory.
         flags[read..length].fill(super::page_use::bit::NOPAGE);
         counts[counted..length].fill(0);
         for (offset, (&flags, &count)) in (at..).zip(flags.iter().zip(&counts).take(length)) {
@@ -153,14 +153,15 @@ fn walk(
 }
 
 impl PageScan {
-    /// Blocks and zones alone, quickly: waking needs no more.
+    /// Reads blocks and zones, but no pages: quick, and enough to wake slices.
     pub(super) fn glance(
         system: &dyn SystemFiles,
         block: Bytes,
         page: Bytes,
     ) -> Result<Self, KernelError> {
         let time = system.now();
-        // Whoever takes a block away writes down first which zone it is of: what is seen to be away has a zone there.
+        // Before a block goes offline, its zone is saved: the saved state has a zone for each block
+        // that is seen offline here.
         let blocks = blocks::read(system)?;
         let store = HotplugState::read(system)?;
         let blocks_per_slice = store.blocks_per_slice(block);
@@ -184,7 +185,7 @@ impl PageScan {
         Ok(look)
     }
 
-    /// Looks at the pages of the slices that are wanted; `goes_on` is asked before each.
+    /// Reads the pages of the wanted slices, and asks `goes_on` before each.
     pub(super) fn walk(
         &mut self,
         system: &dyn SystemFiles,
@@ -205,8 +206,9 @@ impl PageScan {
         Ok(())
     }
 
-    /// Brings a look up to date without walking again: blocks, zones and what is remembered are as they are now, and pages are
-    /// looked at where blocks changed their states. Says whether that could be done: slices may have other bounds now.
+    /// Brings a scan up to date: reads blocks, zones and the saved state again, but pages only
+    /// where blocks have changed their state. Returns false if slices have other bounds now, so
+    /// that a full scan is needed.
     pub(super) fn refresh(
         &mut self,
         system: &dyn SystemFiles,
@@ -234,7 +236,7 @@ impl PageScan {
                 ask(system, goes_on)?;
                 self.parts[at] = self.part(system, part.id, part.blocks.clone(), true)?;
             } else {
-                // Somebody may have set other prices.
+                // Price parameters may have changed.
                 let price = self.price(&part.sum);
                 self.parts[at].price = price;
             }
@@ -287,7 +289,7 @@ impl PageScan {
         }
     }
 
-    /// A slice as it is now, with a look at its pages or without.
+    /// A slice as it is now; `walks` says whether to read its pages.
     pub(super) fn part(
         &self,
         system: &dyn SystemFiles,
@@ -304,7 +306,8 @@ impl PageScan {
             let (Some(block), here) = (self.blocks.get(&number), self.zone_of_block(number)) else {
                 continue;
             };
-            // A block in two zones has no name; what lies in two zones or nodes cannot go as one.
+            // A block in two zones has no zone name. A slice in two zones or nodes cannot go
+            // offline.
             if here.is_none() || zone.is_some_and(|zone| Some(zone) != here) || block.node != node {
                 sum.grave(Reason::ZoneEnd);
             }
@@ -334,7 +337,7 @@ impl PageScan {
         Ok(ScannedSlice { id, state, blocks: numbers, node, zone, sum, price })
     }
 
-    /// Looks at a slice once more; what it holds now stands from here on.
+    /// Reads a slice's pages again, and keeps the result.
     pub(super) fn again(
         &mut self,
         system: &dyn SystemFiles,
@@ -346,7 +349,7 @@ impl PageScan {
         Ok(self.parts[at].clone())
     }
 
-    /// What a block holds.
+    /// Sums up the pages of a block.
     pub(super) fn look_at(
         &self,
         system: &dyn SystemFiles,
@@ -360,7 +363,7 @@ impl PageScan {
         Ok(sum)
     }
 
-    /// Page frames of a block that somebody uses and that could move.
+    /// Page frames of a block that are in use and could move.
     pub(super) fn users(
         &self,
         system: &dyn SystemFiles,
@@ -376,7 +379,7 @@ impl PageScan {
         Ok(found)
     }
 
-    /// The zone that a page frame lies in, by the zones' bounds.
+    /// The zone whose bounds include a page frame.
     fn zone_at(&self, node: NodeId, pfn: Pfn) -> String {
         let inside = |zone: &&ZoneInfo| {
             zone.node == node && zone.start <= pfn && pfn.0 < zone.start.0 + zone.spanned.0
@@ -395,18 +398,20 @@ impl PageScan {
         self.zone(part.node, &part.zone).map_or(ZoneNumber(0), |zone| zone.number)
     }
 
-    /// Memory of the allocator, and what this program has taken offline.
+    /// Pages of the allocator, and those that this program has taken offline.
     pub(super) fn managed(&self) -> Pages {
         self.zones.iter().map(|zone| zone.managed).sum::<Pages>()
             + self.offline(|number| self.is_ours(number))
     }
 
-    /// Whether this program has taken a block offline; if not, it is away until somebody names it.
+    /// Whether this program has taken a block offline. Any other block stays offline until a
+    /// request names it.
     fn is_ours(&self, number: u64) -> bool {
         self.store.blocks.contains_key(&number)
     }
 
-    /// Blocks of ours that are on again without our doing, or gone: whoever takes one away now is somebody else.
+    /// Blocks of ours that another process has brought online again, or that are gone. If one of
+    /// them goes offline again, it is not by this program.
     pub(super) fn brought_back(&self) -> Vec<u64> {
         self.store
             .blocks
@@ -416,7 +421,7 @@ impl PageScan {
             .collect()
     }
 
-    /// Off, and not by this program alone.
+    /// Whether a slice is offline, and not by this program alone.
     fn is_held(&self, part: &ScannedSlice) -> bool {
         part.state == SliceState::Offline && !part.blocks.iter().all(|&number| self.is_ours(number))
     }
@@ -435,12 +440,12 @@ impl PageScan {
         node == Some(zone.node) && self.zone_of_block(number) == Some(&zone.name)
     }
 
-    /// What this program has taken offline of a zone.
+    /// Pages of a zone that this program has taken offline.
     pub(super) fn taken_from(&self, zone: &ZoneInfo) -> Pages {
         self.offline(|number| self.is_ours(number) && self.is_of(number, zone))
     }
 
-    /// The parts of the machine.
+    /// The margins of the machine's places.
     pub(super) fn margins(&self) -> PlaceMargins {
         PlaceMargins::of(self.zones.iter().map(|zone| {
             let off = self.taken_from(zone);
@@ -448,7 +453,7 @@ impl PageScan {
         }))
     }
 
-    /// Zones with memory, or with memory that is offline.
+    /// Zones with memory that is online or offline.
     fn populated(&self) -> impl Iterator<Item = &ZoneInfo> {
         let some = |zone: &&ZoneInfo| {
             zone.managed + self.offline(|number| self.is_of(number, zone)) > Pages::ZERO
@@ -456,10 +461,10 @@ impl PageScan {
         self.zones.iter().filter(some)
     }
 
-    /// `clock_khz` is that of measured prices, if none was counted yet.
+    /// `clock_khz` counts measured prices unless an earlier clock is saved.
     pub(super) fn info(&self, event_seq: u64, clock_khz: u64) -> Info {
         Info {
-            // No interface of ours in the kernel.
+            // This kernel has no interface of ours.
             abi_version: 0,
             page_bytes: self.page,
             pageblock_bytes: Bytes(2 << 20),
@@ -502,7 +507,8 @@ impl PageScan {
                 offline_pages: offline,
                 awake_reserve_pages: zone.awake_reserve(self.block_pages()),
                 low_wmark_pages: zone.low,
-                // The kernel wakes nothing; what a guard woke counts as done on request.
+                // The kernel wakes no slice itself; those that a guard woke count as woken on
+                // request.
                 woken_by_demand: 0,
             }
         };
@@ -542,7 +548,7 @@ impl PageScan {
         }
     }
 
-    /// The pages of a slice as runs of pages that are alike.
+    /// The pages of a slice as runs of similar pages.
     pub(super) fn contents(
         &self,
         system: &dyn SystemFiles,
@@ -583,7 +589,7 @@ impl PageScan {
     }
 }
 
-/// Cgroups of the pages; empty where the kernel does not keep account.
+/// The cgroups of pages; empty if the kernel does not track them.
 fn cgroups(system: &dyn SystemFiles, first: Pfn, pages: u64) -> Vec<u64> {
     let mut words = vec![0; pages as usize];
     let read = system.words(CGROUPS, first.0, &mut words).unwrap_or(0);
@@ -606,7 +612,7 @@ fn run(pfn: Pfn, pages: Pages, class: PageClass) -> PageRun {
     }
 }
 
-/// Appends a run, as a part of the last one if it is like that.
+/// Appends a run, or extends the last one if both are alike.
 fn push(runs: &mut Vec<PageRun>, next: PageRun) {
     if let Some(last) = runs.last_mut() {
         let grown = PageRun { pfn: last.pfn, pages: last.pages, ..next.clone() };

@@ -1,4 +1,5 @@
-//! What `/proc/kpageflags` and `/proc/kpagecount` say of a page, in the words of the patched kernel.
+//! What `/proc/kpageflags` and `/proc/kpagecount` say about a page, in the terms of the patched
+//! kernel.
 
 use ramslice_types::{Counters, PageClass, PageFlag, PageFlags, Pages, Reason};
 
@@ -35,7 +36,7 @@ pub(super) mod bit {
 /// Pages of a folio of a pageblock on x86-64; one larger is gigantic.
 const PAGEBLOCK: u64 = 512;
 
-/// A page and what becomes of it.
+/// What a page is used for, and whether it can move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageUse {
     pub(super) class: PageClass,
@@ -45,7 +46,8 @@ pub(super) struct PageUse {
     pub(super) mappings: u64,
     /// A part of the folio before it.
     pub(super) tail: bool,
-    /// It shows no flag at all: the kernel's own, or free in a CPU's list. From outside, nobody can tell.
+    /// It shows no flag at all: either the kernel uses it, or it is free in a CPU's list. User
+    /// space cannot know which.
     pub(super) bare: bool,
 }
 
@@ -87,8 +89,9 @@ fn classify(raw: u64, mappings: u64, movable: bool) -> PageUse {
         () if has(bit::OFFLINE) => (PageClass::Foreign, Reason::ForeignOffline),
         () if has(bit::SLAB) => (PageClass::Slab, Reason::Slab),
         () if has(bit::PGTABLE) => (PageClass::PageTable, Reason::PageTable),
-        // They move, but into free ones of the pool if it has any, and of a block that goes the kernel dissolves those that are
-        // free: the pool would stay smaller, also when the block is back. Nor do flags tell which are in use without being mapped.
+        // They move, but into free pages of the pool if it has any, and the kernel dissolves the
+        // free ones of a block that goes offline: the pool would stay smaller even after the block
+        // is back. Flags do not show which are in use without being mapped, either.
         () if has(bit::HUGE) => (PageClass::Hugetlb, Reason::Hugetlb),
         () if has(bit::ANON) => (PageClass::Anonymous, Reason::None),
         () if has(bit::SWAPCACHE) => (PageClass::SwapCache, Reason::None),
@@ -131,9 +134,9 @@ pub(super) struct PageSum {
     /// Pages to migrate, and all their mappings.
     pub(super) moves: Pages,
     pub(super) mappings: u64,
-    /// Pages that nobody knows ([`PageUse::bare`]).
+    /// Pages of unknown use ([`PageUse::bare`]).
     pub(super) bare: Pages,
-    /// Pages that surely stay, and why the first one of the gravest kind does.
+    /// Pages that cannot move, and the reason that is hardest to remove.
     pub(super) stays: Pages,
     pub(super) reason: Reason,
 }
@@ -207,7 +210,8 @@ impl PageSum {
         self.grave(other.reason);
     }
 
-    /// Unknown pages are free ones if the CPUs' lists hold that many: then they are no reason against trying.
+    /// Counts pages of unknown use as free if the CPUs' lists hold that many: then they are no
+    /// reason not to try.
     pub(super) fn settle(&mut self, per_cpu: Pages) {
         if self.bare <= per_cpu {
             self.counters.free += self.bare;
@@ -218,7 +222,7 @@ impl PageSum {
         self.bare = Pages::ZERO;
     }
 
-    /// It can never be emptied.
+    /// Whether it can never be emptied.
     pub(super) fn never(&self) -> bool {
         matches!(
             self.reason,
@@ -230,7 +234,7 @@ impl PageSum {
         )
     }
 
-    /// Keeps the reason that is hardest to do something about.
+    /// Keeps the reason that is hardest to remove.
     pub(super) fn grave(&mut self, reason: Reason) {
         let rank = |reason: Reason| match reason {
             Reason::None => 0,

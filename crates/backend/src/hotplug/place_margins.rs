@@ -1,13 +1,14 @@
-//! What must stay available in parts of memory that somebody cannot leave, in proportion to their size.
+//! What must stay available in places that their users cannot leave, in proportion to their size.
 //!
-//! `MemAvailable` is of the whole machine. A program that is bound to a node meets the OOM killer when that node is full, and
-//! the kernel when all zones but Movable are, however much is free elsewhere.
+//! `MemAvailable` covers the whole machine. However much is free elsewhere, the OOM killer starts
+//! for a program that is bound to a node when that node is full, and for the kernel when all zones
+//! but Movable are full.
 
 use ramslice_types::{NodeId, Pages};
 
 use super::zones::ZoneRoom;
 
-/// Where memory is: all of it, unless something is said.
+/// A place in memory: all of it by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MemoryPlace {
     /// Of this node alone.
@@ -27,9 +28,9 @@ impl MemoryPlace {
 #[derive(Debug)]
 struct MemoryGroup {
     place: MemoryPlace,
-    /// With what is off of it.
+    /// With its offline pages.
     size: Pages,
-    /// Something that this program took is off there.
+    /// Whether this program has taken pages of it offline.
     off: bool,
 }
 
@@ -46,7 +47,7 @@ impl MemoryGroup {
     }
 }
 
-/// What a slice that goes takes along.
+/// What the machine loses when a slice goes offline.
 #[derive(Debug, Clone, Copy)]
 pub struct SliceLoss {
     /// It is in this node.
@@ -68,7 +69,7 @@ pub struct ZoneSize {
     pub node: NodeId,
     /// It is Movable.
     pub movable: bool,
-    /// With what is off of it.
+    /// With its offline pages.
     pub pages: Pages,
     /// What this program has off of it.
     pub off: Pages,
@@ -85,7 +86,8 @@ pub(super) struct ShortPlace {
     pub(super) missing: Pages,
 }
 
-/// The parts of a machine: each node if there are several, the zones below Movable if there is one, and all memory.
+/// The parts of a machine: each node if there are several, the zones below Movable if there is one,
+/// and all memory.
 #[derive(Debug)]
 pub struct PlaceMargins {
     /// The last one is all memory.
@@ -135,8 +137,8 @@ impl PlaceMargins {
         Pages(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
-    /// Whether each part keeps its share of the margin without the slice. What the slice does not touch may be short as it is.
-    /// `zones` are those with memory.
+    /// Whether each part keeps its share of the margin without the slice. What the slice does not
+    /// touch may be short as it is. `zones` are those with memory.
     pub fn keeps(&self, zones: &[ZoneRoom], margin: Pages, loss: &SliceLoss) -> bool {
         self.parts().iter().all(|group| {
             let gone = gone(group, zones, loss);
@@ -144,7 +146,8 @@ impl PlaceMargins {
         })
     }
 
-    /// The parts of which something is off and less than their share of `floor` is available, the shortest for its size first.
+    /// The parts of which something is off and less than their share of `floor` is available, the
+    /// shortest for its size first.
     pub(super) fn short(&self, zones: &[ZoneRoom], floor: Pages) -> Vec<ShortPlace> {
         let off = self.parts().iter().filter(|group| group.off);
         let mut short: Vec<&MemoryGroup> =
@@ -161,7 +164,8 @@ impl PlaceMargins {
         short.collect()
     }
 
-    /// How short memory is where a slice would come back, in millionths: who has least is to have it first.
+    /// How short memory is where a slice would come back, in millionths: who has least is to have
+    /// it first.
     pub(super) fn ratio(&self, zones: &[ZoneRoom], node: NodeId, movable: bool) -> u64 {
         self.groups
             .iter()
@@ -172,14 +176,16 @@ impl PlaceMargins {
     }
 }
 
-/// What a part has no more of when a slice goes. Memory hotplug moves content to other nodes if there are any.
+/// What a part has no more of when a slice goes. Memory hotplug moves content to other nodes if
+/// there are any.
 fn gone(group: &MemoryGroup, zones: &[ZoneRoom], loss: &SliceLoss) -> Pages {
     let leaves = zones.iter().any(|zone| zone.node != loss.node);
     match group.place.node {
         Some(node) if node != loss.node => loss.moves - loss.cache,
         Some(_) if leaves => loss.present - (loss.moves - loss.cache),
         None if group.place.kernel && loss.movable => {
-            // It finds room in Movable, or the slice is refused; but that of other nodes may not do.
+            // It finds room in Movable, or the slice is refused; but that of other nodes may not
+            // do.
             let others = zones.iter().filter(|zone| zone.node != loss.node && zone.movable);
             let room: Pages = others.map(|zone| zone.free - zone.awake_reserve).sum();
             if leaves { loss.moves - room } else { Pages::ZERO }
@@ -197,7 +203,8 @@ mod tests {
     fn zones(free: [u64; 3]) -> Vec<ZoneRoom> {
         let zone = |(node, name, managed), free| {
             format!(
-                "Node {node}, zone {name}\n  pages free {free}\n managed {managed}\n nr_zone_inactive_file 0\n"
+                "Node {node}, zone {name}\n  pages free {free}\n managed {managed}\n \
+                 nr_zone_inactive_file 0\n"
             )
         };
         let heads = [(0, "Normal", 1000), (1, "Normal", 500), (1, "Movable", 500)];
@@ -260,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_short_if_something_is_off_there_and_who_has_least_for_its_size_comes_first() {
+    fn places_are_short_if_blocks_are_offline_there_and_the_shortest_for_its_size_comes_first() {
         let short = |off, free| margins(off).short(&zones(free), Pages(200));
         assert_eq!(short([true; 4], [500, 500, 500]), []);
         let node = |node, available, missing| ShortPlace {

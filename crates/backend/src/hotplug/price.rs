@@ -1,7 +1,7 @@
 //! What emptying costs: Equations 3.1 to 3.4 and the defaults of Table 3.2 of the Hannover thesis.
 //!
-//! Memory hotplug migrates clean cache instead of dropping it and takes its destinations from the allocator, so the
-//! terms for dropped pages and for destinations gained from cache are zero here.
+//! Memory hotplug migrates clean cache instead of dropping it and takes its destinations from the
+//! allocator, so the terms for dropped pages and for destinations gained from cache are zero here.
 
 use std::collections::BTreeMap;
 

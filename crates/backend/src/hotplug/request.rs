@@ -1,4 +1,5 @@
-//! Carries out requests: cheapest slices first, within a budget and a deadline, each whole or not at all.
+//! Carries out requests: the cheapest slices first, within a budget and a deadline, and each slice
+//! completely or not at all.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -24,13 +25,14 @@ use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 use crate::sys::alarm;
 
-/// When a request gives up, unless it says otherwise: as the patched kernel's.
+/// The deadline of a request that names none, as in the patched kernel.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Of the pages in use, at most this share stays in a block that could not be emptied because some are pinned.
+/// If at most one in this many used pages stays in a block, the block could not be emptied because
+/// of pinned pages.
 const PINNED_SHARE: usize = 8;
 
-/// Takes the lock of those who switch.
+/// Takes the lock that every request which switches blocks holds.
 pub(super) fn alone(system: &dyn SystemFiles) -> Result<RequestLock, KernelError> {
     let path = super::system_files::STATE;
     match system.lock() {
@@ -40,7 +42,7 @@ pub(super) fn alone(system: &dyn SystemFiles) -> Result<RequestLock, KernelError
     }
 }
 
-/// Carries out a request; one that wakes slices leaves alone those that are not in this place.
+/// Carries out a request; one that wakes slices wakes only those in `place`.
 pub(super) fn run(
     backend: &HotplugBackend,
     request: &Request,
@@ -53,11 +55,12 @@ pub(super) fn run(
     let floor = if takes { backend.floor()? } else { Bytes(0) };
     let mut limits = RequestLimits::new(backend, floor);
     let look = match look_for(backend, request, &limits) {
-        // Whoever wants memory does not wait for a look.
+        // A guard that wants memory does not wait for a scan.
         Err(_) if !request.op.wakes() && limits.memory_is_wanted() => return Ok(given_up(request)),
         look => look?,
     };
-    // On a large machine looking alone may take longer than the deadline: that is for what is done to slices.
+    // On a large machine the scan alone may take longer than the deadline, which limits only what
+    // happens to slices.
     limits.end = system.now() + request.deadline.unwrap_or(DEADLINE);
     let (outcome, spent, work) = (Outcome::default(), Price::ZERO, Work::default());
     let margins = look.margins();
@@ -87,8 +90,8 @@ pub(super) fn run(
     result.map(|()| run.outcome)
 }
 
-/// What a request needs to see: pages of those slices alone that it may empty. Where the last look may still stand for the present
-/// it does; each slice is looked at anew before it is emptied.
+/// Scans what a request needs: the pages of the slices that it may empty. A recent scan is used
+/// again; each slice is read again before it is emptied.
 fn look_for(
     backend: &HotplugBackend,
     request: &Request,
@@ -98,7 +101,7 @@ fn look_for(
         return backend.glance();
     }
     let named = matches!(request.op, Op::Offline(_));
-    // A look at one slice is short, and says why that one stays.
+    // A scan of one slice is short, and shows why that slice stays online.
     let wanted = || if named { backend.wanted() } else { limits.memory_is_wanted() };
     let goes_on = || !wanted() && (backend.goes_on)();
     if let Some(look) = backend.standing(&goes_on)? {
@@ -111,7 +114,7 @@ fn look_for(
     backend.look_at(wanted, &goes_on)
 }
 
-/// A request that has made way before it did anything.
+/// The outcome of a request that gave way before it did anything.
 fn given_up(request: &Request) -> Outcome {
     let stop = SliceRefusal::new(Reason::Pressure);
     let named = if let Op::Offline(id) = request.op { Some(id) } else { None };
@@ -130,7 +133,7 @@ fn is_in(request: &Request, look: &PageScan, part: &ScannedSlice) -> bool {
         && request.zone.is_none_or(|zone| zone == look.zone_number(part))
 }
 
-/// Why a slice stays as it is.
+/// Why a slice keeps its state.
 struct SliceRefusal {
     reason: Reason,
     errno: Errno,
@@ -159,10 +162,10 @@ struct RequestRun<'a> {
     /// Where slices may wake.
     place: MemoryPlace,
     look: PageScan,
-    /// The parts of memory as of the look: their sizes do not change by what is done.
+    /// The margins at the time of the scan: a request does not change the sizes of places.
     margins: PlaceMargins,
     outcome: Outcome,
-    /// What was charged to the budget.
+    /// The price charged to the budget so far.
     spent: Price,
     limits: &'a RequestLimits<'a>,
     work: Work,
@@ -198,7 +201,7 @@ impl RequestRun<'_> {
         match result {
             Ok(()) => self.outcome.slices_done = 1,
             Err(stop) => {
-                // In the wrong state, nothing was tried.
+                // In the wrong state nothing was tried, so that nothing failed.
                 self.outcome.slices_failed = u32::from(stop.reason != Reason::State);
                 self.stop(&stop, true);
             }
@@ -221,7 +224,8 @@ impl RequestRun<'_> {
         Ok(found)
     }
 
-    /// Empties slices by ascending price until the limits end it; of equal prices, the higher address first.
+    /// Empties slices by ascending price until a limit ends the request; of equal prices, the
+    /// higher address first.
     fn sweep(&mut self) -> Result<(), KernelError> {
         let only_empty = self.request.op == Op::OfflineFree;
         let mut parts = self.wanted()?;
@@ -242,7 +246,8 @@ impl RequestRun<'_> {
                 self.stop(&SliceRefusal::new(reason), true);
                 return Ok(());
             }
-            // What went before may have filled it, and the look may be of some time ago: dearer than thought, it waits for its turn.
+            // Earlier slices may have filled this one, and the scan may be some time ago. If the
+            // slice costs more than expected, it goes back in the queue.
             let part = self.look.again(self.system, part.id)?;
             if only_empty && !self.look.slice(&part).is_empty() {
                 continue;
@@ -256,7 +261,7 @@ impl RequestRun<'_> {
             match self.offline(&part)? {
                 Ok(()) => self.outcome.slices_done += 1,
                 Err(stop) => match stop.reason {
-                    // Of this zone no more; another may have some to spare.
+                    // Take no more of this zone; another may have memory to spare.
                     Reason::AwakeReserve => {
                         self.stop(&stop, false);
                         parts.retain(|other| (other.node, &other.zone) != (part.node, &part.zone));
@@ -270,7 +275,8 @@ impl RequestRun<'_> {
                         self.stop(&stop, true);
                         return Ok(());
                     }
-                    // No end of the request; unless something better ends it, its answer tells of the last one.
+                    // The request continues. Unless something more important ends it, it reports
+                    // the last of these failures.
                     _ => {
                         self.outcome.slices_failed += 1;
                         self.stop(&stop, false);
@@ -281,7 +287,7 @@ impl RequestRun<'_> {
         Ok(())
     }
 
-    /// Whether a slice may be emptied, before anything is done; its price with destinations.
+    /// Decides whether a slice may be emptied, and returns its price with destinations.
     fn admit(&self, part: &ScannedSlice) -> Result<Result<Price, SliceRefusal>, KernelError> {
         let slice = self.look.slice(part);
         let refuse = |reason| Ok(Err(SliceRefusal::new(reason)));
@@ -303,7 +309,7 @@ impl RequestRun<'_> {
         }
         let rooms = page_scan::read_rooms(self.system, self.look.block_pages())?;
         let free: Pages = rooms.iter().map(|zone| zone.free).sum();
-        // The free pages of the slice go, and those that its content moves to; that finds no room inside the slice.
+        // The slice's own free pages are lost, and its content needs free pages outside the slice.
         let needed = part.sum.counters.free + part.sum.moves;
         if free < needed {
             return refuse(Reason::NoRoom);
@@ -371,7 +377,8 @@ impl RequestRun<'_> {
         if result.is_err()
             && let Err(error) = self.look.again(self.system, part.id)
         {
-            // Some of its pages have moved all the same; what is not known now is looked at before it is tried again.
+            // Some pages have moved all the same. What is unknown now is read again before the next
+            // attempt.
             debug!(slice = part.id.0, %error, "not looked at after it failed");
         }
         Ok(result)
@@ -379,7 +386,7 @@ impl RequestRun<'_> {
 
     fn switch_off(&mut self, part: &ScannedSlice) -> Result<(), SliceRefusal> {
         let mut gone = Vec::new();
-        // From the top: if a zone shrinks, it does so at its end.
+        // From the top, because a zone shrinks at its end.
         for &number in part.blocks.iter().rev() {
             if self.look.blocks.get(&number).is_none_or(|block| block.state != BlockState::Online) {
                 continue;
@@ -390,19 +397,20 @@ impl RequestRun<'_> {
             };
             for &number in gone.iter().rev() {
                 if let Err(error) = self.block_on(number) {
-                    // Remembered as ours: `online --all` tries again.
+                    // The block stays saved as ours: `online --all` tries again.
                     warn!(block = number, %error, "a block did not come back");
                 }
             }
             return Err(stop);
         }
-        // What somebody else has brought back meanwhile is not off.
+        // Blocks that another process has brought online meanwhile are not offline.
         let off =
             |&number: &u64| blocks::state(self.system, number).ok() == Some(BlockState::Offline);
         if part.blocks.iter().all(off) { Ok(()) } else { Err(SliceRefusal::new(Reason::State)) }
     }
 
-    /// Takes one block offline. It is remembered before: if this program dies, the block is known as ours.
+    /// Takes one block offline. It is saved as ours before, so that it is known if this program
+    /// dies.
     fn block_off(&mut self, number: u64, zone: &str) -> Result<(), SliceRefusal> {
         if let Some(reason) = self.limits.over() {
             return Err(SliceRefusal::new(reason));
@@ -429,7 +437,7 @@ impl RequestRun<'_> {
             }
             return Ok(());
         };
-        // A write that failed half way may have done it all the same.
+        // A write that failed half way may have taken effect all the same.
         match blocks::state(self.system, number) {
             Ok(BlockState::Offline) => drop(self.block_on(number)),
             _ => drop(self.look.store.blocks.remove(&number)),
@@ -437,7 +445,7 @@ impl RequestRun<'_> {
         Err(self.why(number, &error, &users, stuck))
     }
 
-    /// Why the kernel refused, as far as can be told from its errno and from the pages.
+    /// Why the kernel refused, judged by its errno and by the pages that are left.
     fn why(&mut self, number: u64, error: &io::Error, users: &[u64], stuck: bool) -> SliceRefusal {
         debug!(block = number, %error, "not taken offline");
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
@@ -448,7 +456,8 @@ impl RequestRun<'_> {
                 return stop(Reason::Signal);
             }
             Errno::INTR => {
-                // Nothing new comes into a block that is being emptied. If all but a few pages left, these are held.
+                // Nothing enters a block that is being emptied. If all but a few pages have left,
+                // these are pinned.
                 let after = self.look.users(self.system, number).unwrap_or_default();
                 let stayed = after.iter().filter(|&pfn| users.binary_search(pfn).is_ok()).count();
                 self.outcome.failed += Pages(stayed as u64);
@@ -464,7 +473,7 @@ impl RequestRun<'_> {
             // The block is gone, or has holes or two zones.
             Errno::NOENT | Errno::NODEV => return stop(Reason::State),
             Errno::INVAL => return stop(Reason::Hole),
-            // A listener to memory hotplug said no (NOTIFY_BAD).
+            // A driver that listens to memory hotplug refused (NOTIFY_BAD).
             Errno::PERM | Errno::IO => return stop(Reason::Power),
             _ => {}
         }
@@ -506,7 +515,7 @@ impl RequestRun<'_> {
         Ok(())
     }
 
-    /// Wakes a slice. What is awake stays so if a later block fails: more memory never hurts.
+    /// Wakes a slice. If a block fails, those before it stay online: more memory does no harm.
     fn online(&mut self, part: &ScannedSlice) -> Result<(), SliceRefusal> {
         let off: Vec<u64> = self.offline_blocks(part);
         if off.is_empty() {
@@ -548,7 +557,7 @@ impl RequestRun<'_> {
         Ok(())
     }
 
-    /// Wakes what this program has switched off; blocks that somebody else took away are not ours to give back.
+    /// Wakes all blocks that this program took offline, and none that another process did.
     fn online_all(&mut self) -> Result<(), KernelError> {
         let mut failure = None;
         let mut parts = self.wanted()?;
@@ -557,7 +566,8 @@ impl RequestRun<'_> {
                 && part.blocks.iter().any(|number| self.look.store.blocks.contains_key(number))
         });
         while !parts.is_empty() {
-            // Where least is left, and there from below. If all come back, the order does not matter.
+            // Where least memory is left, from the lowest address. If all come back, the order does
+            // not matter.
             let at = if self.request.max_slices.is_some() && !self.margins.is_empty() {
                 let zones = page_scan::read_rooms(self.system, self.look.block_pages())?;
                 let ratio = |part: &ScannedSlice| {
@@ -598,7 +608,7 @@ impl RequestRun<'_> {
         Ok(())
     }
 
-    /// Pages that the kernel has migrated so far, whoever wanted it.
+    /// Pages that the kernel has migrated so far, for any purpose.
     fn migrated(&self) -> Pages {
         let number = read_proc::<VmStat>(self.system, "proc/vmstat")
             .ok()
@@ -606,7 +616,7 @@ impl RequestRun<'_> {
         Pages(number.unwrap_or(0))
     }
 
-    /// CPU time in units of 100 cycles, all of them by one clock.
+    /// CPU time in units of 100 cycles of one clock.
     fn cycles(&mut self, time: Duration) -> Price {
         let clock_khz = *self.look.store.clock_khz.get_or_insert(self.backend.clock_khz);
         Price(
@@ -615,7 +625,7 @@ impl RequestRun<'_> {
         )
     }
 
-    /// Writes down what was done.
+    /// Saves what the request did.
     fn remember(&mut self) -> Result<(), KernelError> {
         let before = self.look.store.work.unwrap_or_default();
         self.look.store.work = Some(before.plus(&self.work));

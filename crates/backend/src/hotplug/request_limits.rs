@@ -1,4 +1,5 @@
-//! What ends a request before all is done: its deadline, memory that somebody wants, a block that no page leaves any more.
+//! Ends a request before it is complete: at its deadline, when memory is wanted, or when no more
+//! pages leave a block.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,16 +11,17 @@ use super::HotplugBackend;
 use super::guard::LOOK;
 use super::page_scan::{PageScan, available};
 
-/// A block that no page has left for so long waits for one that is pinned: the kernel would try for ever.
+/// If no page leaves a block for this long, one of its pages is pinned: the kernel would try
+/// forever.
 const STUCK: Duration = Duration::from_secs(2);
 
-/// How often the pages of a block that is being emptied are counted.
+/// How often the used pages of a block that is being emptied are counted.
 const COUNT: Duration = Duration::from_secs(1);
 
 /// The limits of a request.
 pub(super) struct RequestLimits<'a> {
     backend: &'a HotplugBackend,
-    /// With less than this available, a guard would wake slices.
+    /// With less than this available, a guard wakes slices.
     floor: Bytes,
     /// When to look again, in milliseconds of the monotonic clock.
     next_ms: AtomicU64,
@@ -29,13 +31,15 @@ pub(super) struct RequestLimits<'a> {
 }
 
 impl<'a> RequestLimits<'a> {
-    /// Those of a request that takes memory away while its lock keeps guards from waking any; `floor` is 0 for others.
+    /// The limits of a request that takes memory offline while its lock keeps guards from waking
+    /// any; `floor` is 0 for other requests.
     pub(super) fn new(backend: &'a HotplugBackend, floor: Bytes) -> Self {
         let (next_ms, short) = (AtomicU64::new(0), AtomicBool::new(false));
         Self { backend, floor, next_ms, short, end: Duration::MAX }
     }
 
-    /// Whether a guard waits, or would have to wake slices: one of another program cannot say so.
+    /// Whether a guard waits to wake slices, or would have to: a guard of another program cannot
+    /// report it.
     pub(super) fn memory_is_wanted(&self) -> bool {
         self.backend.wanted() || self.short.load(Ordering::Relaxed) || self.is_short()
     }
@@ -54,7 +58,7 @@ impl<'a> RequestLimits<'a> {
         short
     }
 
-    /// Why nothing more is to be begun.
+    /// Why the request must start nothing more.
     pub(super) fn over(&self) -> Option<Reason> {
         if self.backend.system.now() >= self.end {
             return Some(Reason::Deadline);
@@ -68,9 +72,9 @@ pub(super) struct BlockEmptying<'a> {
     pub(super) limits: &'a RequestLimits<'a>,
     pub(super) look: &'a PageScan,
     pub(super) number: u64,
-    /// Nobody asked for this one by name: others may be easier.
+    /// No request named this block: others may be easier to empty.
     pub(super) gives_up: bool,
-    /// When it was last seen that pages left, and when to look again.
+    /// When pages were last seen to leave, and when to count again.
     pub(super) left_ms: AtomicU64,
     next_ms: AtomicU64,
     users: AtomicU64,
@@ -99,12 +103,12 @@ impl<'a> BlockEmptying<'a> {
         }
     }
 
-    /// Whether the kernel is to end what it does.
+    /// Whether to interrupt the kernel.
     pub(super) fn ends(&self) -> bool {
         self.limits.memory_is_wanted() || (self.gives_up && self.is_stuck())
     }
 
-    /// Whether it ended because no page left any more.
+    /// Whether it ended because no more pages left.
     pub(super) fn was_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }

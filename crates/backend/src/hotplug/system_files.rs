@@ -1,4 +1,5 @@
-//! The files that memory hotplug consists of, behind a trait: the running system's, or made-up ones in tests.
+//! The files of memory hotplug behind a trait: those of the running system, or simulated ones in
+//! tests.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,11 +15,12 @@ use tracing::debug;
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
-/// Where the backend keeps what the kernel does not: below `/run`, as it is void after a reboot.
+/// Where the backend keeps what the kernel does not: below `/run`, because it is void after a
+/// reboot.
 pub(super) const STATE: &str = "run/ramslice/stock.json";
 const LOCK: &str = "run/ramslice/stock.lock";
 
-/// Someone holds the lock while this lives.
+/// Holds the lock while it lives.
 pub(super) type RequestLock = Box<dyn Send>;
 
 /// A system's files, by paths without the leading `/`, and its clocks.
@@ -33,7 +35,7 @@ pub(super) trait SystemFiles: Send + Sync {
     fn words(&self, path: &str, first: u64, into: &mut [u64]) -> io::Result<usize>;
     /// Replaces a file of our own as a whole.
     fn save(&self, path: &str, text: &str) -> io::Result<()>;
-    /// Takes the lock of those who switch; `None` if somebody has it.
+    /// Takes the lock of requests that switch blocks; `None` if another request holds it.
     fn lock(&self) -> io::Result<Option<RequestLock>>;
     /// The monotonic clock.
     fn now(&self) -> Duration;

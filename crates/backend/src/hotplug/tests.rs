@@ -1,4 +1,5 @@
-//! The stock backend over a made-up machine: order, limits, and what becomes of blocks when something fails.
+//! The stock backend over a made-up machine: order, limits, and what becomes of blocks when
+//! something fails.
 
 use std::time::Duration;
 
@@ -95,7 +96,7 @@ fn enough_stays_available_and_it_says_so() {
 }
 
 #[test]
-fn what_blocks_a_slice_is_told_without_touching_it() {
+fn the_reason_that_blocks_a_slice_is_reported_without_touching_it() {
     let (fake, backend) = machine();
     for (id, reason) in [(0, Reason::Boot), (1, Reason::Slab)] {
         assert_eq!(why(&offline(&backend, id)), (reason, errno(Errno::BUSY)));
@@ -118,7 +119,7 @@ fn unknown_pages_within_the_cpus_lists_are_tried_and_explained_when_the_kernel_r
 }
 
 #[test]
-fn a_failure_half_way_brings_back_what_is_off_to_the_zone_it_was_in() {
+fn a_failure_half_way_brings_offline_blocks_back_to_the_zone_they_were_in() {
     for failing in [Errno::BUSY, Errno::IO, Errno::NOMEM, Errno::PERM, Errno::AGAIN] {
         let (fake, backend) = pairs();
         fake.inner().failures.insert((26, "offline"), failing);
@@ -253,7 +254,7 @@ fn all_cycles_since_boot_are_of_one_clock_whatever_the_cpu_runs_at() {
 }
 
 #[test]
-fn blocks_that_somebody_else_took_away_are_left_to_them_unless_named() {
+fn blocks_that_another_process_took_offline_are_left_alone_unless_named() {
     let (fake, backend) = machine();
     fake.inner().by_hand(12, false);
     offline(&backend, 31);
@@ -262,7 +263,7 @@ fn blocks_that_somebody_else_took_away_are_left_to_them_unless_named() {
         all.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline).collect();
     let held: Vec<_> = off.iter().map(|slice| (slice.id.0, slice.held)).collect();
     assert_eq!(held, [(12, true), (31, false)]);
-    // What nobody here can have back is not a part of this machine.
+    // Memory that no request here can bring back is not a part of this machine.
     let pages = (all.info.managed_pages, all.info.offline_pages, all.info.held_pages);
     assert_eq!(pages, (Pages((BLOCKS - 1) * BLOCK), Pages(BLOCK), Pages(BLOCK)));
     let zones: Vec<_> = all
@@ -279,7 +280,7 @@ fn blocks_that_somebody_else_took_away_are_left_to_them_unless_named() {
 }
 
 #[test]
-fn a_slice_of_which_somebody_else_has_a_block_is_not_ours_to_give_back_as_a_whole() {
+fn a_slice_with_a_block_that_another_process_took_offline_wakes_only_in_part() {
     let (fake, backend) = pairs();
     assert!(offline(&backend, 13).is_ok());
     let held = || backend.snapshot().unwrap().slices[13].held;
@@ -305,7 +306,7 @@ fn with_its_memory_damaged_it_wakes_nothing_by_itself_and_names_what_wakes() {
         "{said}"
     );
     fake.inner().saved.remove(STATE);
-    // Nobody knows which of the two is ours.
+    // It is unknown which of the two is ours.
     assert_eq!(backend.request(&all).unwrap().slices_done, 0);
     let slices = backend.snapshot().unwrap().slices;
     let off: Vec<_> = slices.iter().filter(|slice| slice.state == SliceState::Offline).collect();
@@ -315,7 +316,7 @@ fn with_its_memory_damaged_it_wakes_nothing_by_itself_and_names_what_wakes() {
 }
 
 #[test]
-fn what_somebody_else_switches_is_seen_at_once_and_pages_are_not_looked_at_for_nothing() {
+fn blocks_that_another_process_switches_are_seen_at_once_without_needless_page_reads() {
     let (fake, backend) = machine();
     let backend = backend.patient(100);
     let seen = || {
@@ -408,7 +409,7 @@ fn what_moves_needs_room_above_the_zones_reserve_as_well() {
 }
 
 #[test]
-fn zones_and_slices_of_a_machine_are_of_one_moment_while_somebody_else_switches() {
+fn zones_and_slices_of_a_machine_are_of_one_moment_while_another_process_switches_blocks() {
     let (fake, backend) = machine();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -457,7 +458,7 @@ fn who_takes_memory_away_makes_way_for_a_guard_that_waits() {
     let (fake, backend) = machine();
     assert_eq!(offline(&backend, 31).slices_done, 1);
     let mut guard = HotplugGuard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
-    // Somebody else switches.
+    // Another process switches blocks.
     fake.inner().locked = true;
     assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
     fake.inner().locked = false;

@@ -26,21 +26,23 @@ pub(super) struct ZoneInfo {
 impl ZoneInfo {
     /// Whether a block that leaves this zone at its end could only come back to another.
     ///
-    /// Zones shrink when a block at their end goes. Normal and Movable are named when a block goes online; of the
-    /// others, the kernel takes the one that the block lies in, and Normal if that is none.
+    /// Zones shrink when a block at their end goes. Normal and Movable are named when a block goes
+    /// online; of the others, the kernel takes the one that the block lies in, and Normal if that
+    /// is none.
     pub(super) fn loses_end(&self, first: Pfn, end: Pfn) -> bool {
         let zone_end = self.start.0 + self.spanned.0;
         !matches!(self.name.as_str(), "Normal" | "Movable")
             && (first <= self.start || end.0 >= zone_end)
     }
 
-    /// The floor under its free pages: as the patched kernel's, where a block is what wakes at once.
+    /// The floor under its free pages: as the patched kernel's, where a block is what wakes at
+    /// once.
     pub(super) fn awake_reserve(&self, block: Pages) -> Pages {
         self.high.max(self.lowmem_reserve).max(block.min(Pages(self.managed.0 / 8)))
     }
 }
 
-/// A zone, as far as it matters to where pages go.
+/// A zone's room for pages that move.
 #[derive(Debug, Clone, Copy)]
 pub struct ZoneRoom {
     /// Its node.
@@ -51,15 +53,17 @@ pub struct ZoneRoom {
     pub movable: bool,
     /// Free pages.
     pub free: Pages,
-    /// Those that are to stay.
+    /// Free pages that must stay.
     pub awake_reserve: Pages,
-    /// What programs can have of it without swapping.
+    /// What programs can use of it without swapping.
     pub available: Pages,
 }
 
-/// Whether zones with memory keep their reserves when a slice of one of them goes with so many `free` pages, and so many that
-/// move. Memory hotplug moves them to other nodes if there are any; to Movable only what was in Movable; else to the highest zone
-/// first, and what finds no room there stays in the slice's own (`do_migrate_range()` and `alloc_migration_target()` of Linux 6.12).
+/// Whether zones with memory keep their reserves when a slice of one of them goes offline with this
+/// many `free` pages, and this many that move. Memory hotplug moves pages to other nodes if there
+/// are any, and to Movable only pages from Movable. On a single node it uses the highest zone
+/// first; pages that find no room there stay in the slice's own zone (`do_migrate_range()` and
+/// `alloc_migration_target()` of Linux 6.12).
 pub fn keeps_reserves(
     zones: &[ZoneRoom],
     own: (NodeId, ZoneNumber),
@@ -122,7 +126,8 @@ impl ZoneInfo {
         self.name == "Movable"
     }
 
-    /// What programs can have of it without swapping: as `MemAvailable`, but for slabs, which the kernel counts by node.
+    /// What programs can have of it without swapping: as `MemAvailable`, but for slabs, which the
+    /// kernel counts by node.
     pub(super) fn available(&self) -> Pages {
         self.free + (self.cache - Pages((self.cache.0 / 2).min(self.low.0))) - self.high
     }

@@ -281,7 +281,8 @@ fn permission_hint(paths: &KernelPaths) -> String {
     };
     match group_name(paths, gid) {
         Some(name) => format!(
-            "use sudo, or join its group `{name}` (`sudo usermod -aG {name} $USER`, then log in again)"
+            "use sudo, or join its group `{name}` (`sudo usermod -aG {name} $USER`, then log in \
+             again)"
         ),
         None => rule.to_owned(),
     }

@@ -18,7 +18,7 @@ struct FakeDevice {
     snapshots: Mutex<u32>,
     requests: Mutex<Vec<uapi::ramslice_request>>,
     request_error: Option<Errno>,
-    /// Runs of two pages that PAGES tells of any slice.
+    /// How many runs of two pages PAGES reports for any slice.
     page_runs: u32,
     pages_error: Option<Errno>,
 }
@@ -128,7 +128,7 @@ fn row(id: u32, state: u8) -> uapi::ramslice_slice_info {
 }
 
 #[test]
-fn a_kernel_without_ramslice_is_told_from_one_with_it_off() {
+fn a_kernel_without_ramslice_is_distinguished_from_one_with_it_disabled() {
     let (_dir, paths) = tree();
     let error = PatchedBackend::open_at(paths.clone()).err().unwrap();
     assert!(matches!(error, KernelError::NotSupported { .. }), "{error}");
@@ -146,7 +146,7 @@ fn a_kernel_without_ramslice_is_told_from_one_with_it_off() {
 }
 
 #[test]
-fn the_clock_of_measured_prices_is_the_kernels_where_it_tells() {
+fn the_clock_of_measured_prices_is_the_one_that_the_kernel_reports() {
     let clock = |text: Option<&str>| {
         let (_dir, paths) = tree();
         fs::create_dir_all(&paths.sysfs).unwrap();

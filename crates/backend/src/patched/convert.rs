@@ -1,4 +1,4 @@
-//! Between the kernel's structures and the types that everybody else uses.
+//! Converts between the kernel's structures and the types that the rest of the project uses.
 
 use std::ffi::c_char;
 use std::time::Duration;

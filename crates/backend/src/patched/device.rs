@@ -1,4 +1,5 @@
-//! The character device behind a trait, so that what is made of its answers can be tested without it.
+//! The character device behind a trait, so that what is made of its answers can be tested without
+//! it.
 
 use std::fs::File;
 use std::io::{self, Read};

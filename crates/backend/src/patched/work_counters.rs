@@ -1,4 +1,5 @@
-//! What was done for slices since boot: the statistics in debugfs, and the kernel's counters in `/proc/vmstat`.
+//! Reads what was done for slices since boot: the statistics in debugfs, and the kernel's counters
+//! in `/proc/vmstat`.
 
 use std::fs;
 use std::io;
@@ -115,9 +116,10 @@ mod tests {
 
     use super::*;
 
-    const STATS: &str = "offline_tried 5\noffline_done 3\naborted_pressure 1\nonline_request 1\nonline_demand 2\n\
-        pages_migrated 100\npages_dropped 40\npages_failed 0\nhuge_moved 0\nhuge_split 0\ntarget_free 90\n\
-        target_cache 10\nprice_predicted 5000\nprice_measured 6000\n";
+    const STATS: &str = "offline_tried 5\noffline_done 3\naborted_pressure 1\n\
+        online_request 1\nonline_demand 2\n\
+        pages_migrated 100\npages_dropped 40\npages_failed 0\nhuge_moved 0\n\
+        huge_split 0\ntarget_free 90\ntarget_cache 10\nprice_predicted 5000\nprice_measured 6000\n";
 
     fn tree() -> (TempDir, KernelPaths) {
         let dir = TempDir::new().unwrap();

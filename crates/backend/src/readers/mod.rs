@@ -1,5 +1,5 @@
-//! Readers of the kernel's other files, which both backends use: sysfs, page owners, energy meters, and
-//! the names of what pages hold.
+//! Readers of the kernel's other files, which both backends use: sysfs, page owners, energy meters,
+//! and the names of what pages hold.
 
 pub(crate) mod page_names;
 pub(crate) mod page_owner;

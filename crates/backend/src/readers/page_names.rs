@@ -1,4 +1,4 @@
-//! Names for what the kernel tells as numbers: files by device and inode, cgroups by inode.
+//! Finds names for the kernel's numbers: files by device and inode, cgroups by inode.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_are_told_with_their_device() {
+    fn mount_points_come_with_their_device() {
         let text = "36 35 98:0 /mnt1 /mnt\\040two rw,noatime master:1 - ext3 /dev/root rw\n";
         assert_eq!(
             mounts(text),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_finds_files_that_nobody_has_mapped() {
+    fn a_search_finds_files_that_no_process_has_mapped() {
         let dir = tempfile::tempdir().unwrap();
         let paths = KernelPaths::under(&dir.path().join("root"));
         let data = dir.path().join("data");

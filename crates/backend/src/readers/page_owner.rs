@@ -1,4 +1,5 @@
-//! `/sys/kernel/debug/page_owner`: who allocated a page. Each read gives one record; the file's position is a page frame.
+//! `/sys/kernel/debug/page_owner`: who allocated a page. Each read gives one record; the file's
+//! position is a page frame.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -58,7 +59,8 @@ fn read_range(
             other => other?,
         };
         let text = String::from_utf8_lossy(&buffer[..length]);
-        // Nothing is read past the last page; what cannot be understood is no reason to go on for ever.
+        // Nothing is read past the last page; what cannot be understood is no reason to go on for
+        // ever.
         let Some(record) = parse(&text) else { return Ok(()) };
         if record.pfn >= end {
             return Ok(());
@@ -91,7 +93,8 @@ fn parse(text: &str) -> Option<Allocation> {
     })
 }
 
-/// `alloc_pages+0x1c/0x40 [module]` without the offset, which would only tell one build from another.
+/// `alloc_pages+0x1c/0x40 [module]` without the offset, which would only tell one build from
+/// another.
 fn function(line: &str) -> &str {
     line.split(['+', ' ']).next().unwrap_or(line)
 }
@@ -109,9 +112,11 @@ mod tests {
     use super::*;
     use ramslice_types::{PageClass, PageFlags, Pages, Reason};
 
-    const RECORD: &str = "Page allocated via order 2, mask 0xd20c0(__GFP_IO|__GFP_FS|__GFP_NOWARN), pid 312, \
+    const RECORD: &str = "Page allocated via order 2, \
+        mask 0xd20c0(__GFP_IO|__GFP_FS|__GFP_NOWARN), pid 312, \
         tgid 310 (Web (Content)), ts 8612345678 ns\n\
-        PFN 0x24801 type Unmovable Block 292 type Unmovable Flags 0x4000000000000240(workingset|head|zone=1)\n\
+        PFN 0x24801 type Unmovable Block 292 type Unmovable \
+        Flags 0x4000000000000240(workingset|head|zone=1)\n\
         \x20post_alloc_hook+0x1a/0x20\n\
         \x20allocate_slab+0x6e/0x300\n\
         \x20jbd2_journal_add_journal_head+0x20/0x150 [jbd2]\n\
@@ -189,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_page_owner_is_told_from_an_error() {
+    fn a_kernel_without_page_owner_is_distinguished_from_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(sites(&dir.path().join("page_owner"), &[]).unwrap(), None);
         assert!(

@@ -11,11 +11,11 @@ pub struct KernelPaths {
     pub sysfs: PathBuf,
     /// The list of groups, to name the one that may use the device.
     pub groups: PathBuf,
-    /// Who allocated each page; there only if the kernel keeps account of that.
+    /// Who allocated each page; only there if the kernel tracks it.
     pub page_owner: PathBuf,
     /// The process file system, for the names of mapped files and for mount points.
     pub proc: PathBuf,
-    /// What was done for slices, in debugfs; root only.
+    /// Statistics about slices in debugfs; for root only.
     pub statistics: PathBuf,
     /// Energy meters.
     pub powercap: PathBuf,

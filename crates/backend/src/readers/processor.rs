@@ -1,15 +1,17 @@
-//! Whether this machine's seconds are real: a processor that is emulated instruction by instruction says so.
+//! Detects whether this machine's seconds are real: a processor that is emulated in software says
+//! so.
 
 /// What runs this system's instructions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Processor {
-    /// A processor, as far as can be told; no hypervisor shows.
+    /// A real processor, as far as is known: no hypervisor shows.
     Real,
     /// A processor below a hypervisor that gives this signature.
     Virtual(String),
-    /// Software: QEMU without hardware virtualisation. Seconds and cycles are not those of any machine.
+    /// Software: QEMU without hardware virtualisation. Seconds and cycles are not those of any
+    /// machine.
     Emulated(String),
-    /// There is no way to tell on this architecture.
+    /// This architecture has no way to find out.
     Unknown,
 }
 
@@ -39,7 +41,7 @@ impl Processor {
 mod x86 {
     use std::arch::x86_64::__cpuid;
 
-    /// The hypervisor's signature; leaf 1 tells whether there is one.
+    /// The hypervisor's signature; leaf 1 says whether there is one.
     pub(super) fn hypervisor() -> Option<String> {
         const HYPERVISOR: u32 = 1 << 31;
         if __cpuid(1).ecx & HYPERVISOR == 0 {

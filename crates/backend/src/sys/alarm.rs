@@ -1,11 +1,13 @@
-//! A system call that must not wait for ever: a signal of our own interrupts it at a moment given, or when it is to end.
+//! Interrupts a system call that must not wait forever: by a signal of our own, at a given time or
+//! on demand.
 
 use std::io;
 use std::sync::Once;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether the call is to end, and the signal repeated: the first may come just before the call.
+/// How often to check whether the call must end, and to repeat the signal: the first may come just
+/// before the call.
 const AGAIN: Duration = Duration::from_millis(20);
 
 extern "C" fn nothing(_signal: libc::c_int) {}
@@ -15,9 +17,10 @@ fn signal() -> libc::c_int {
     libc::SIGRTMIN() + 3
 }
 
-/// Runs `call` in this thread and interrupts its system calls from `after` on, or once `enough` says so, until it returns.
+/// Runs `call` in this thread and interrupts its system calls after `after`, or once `enough`
+/// returns true, until it returns.
 ///
-/// Calls that are interrupted fail with `EINTR`, if they can be.
+/// System calls that can be interrupted then fail with `EINTR`.
 ///
 /// # Errors
 /// If there is no thread to watch over it; then nothing was called.
@@ -46,7 +49,8 @@ pub(crate) fn within<T>(
             let began = Instant::now();
             while over.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
                 if began.elapsed() >= after || enough() {
-                    // SAFETY: the caller waits for this thread before it leaves the scope, so it is alive.
+                    // SAFETY: the caller waits for this thread before it leaves the scope, so it is
+                    // alive.
                     unsafe { libc::pthread_kill(caller, signal()) };
                 }
             }
@@ -80,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_somebody_else_waits_for_is_interrupted() {
+    fn a_call_that_another_thread_wants_to_end_is_interrupted() {
         let start = Instant::now();
         let result =
             within(Duration::from_mins(1), || start.elapsed().as_millis() > 50, || sleep(60))

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// The signals that ask a program to end, as a terminal and a supervisor send them: SIGINT, SIGTERM, and SIGHUP unless
-/// whoever started the program had it ignored, as `nohup` does.
+/// The signals with which a terminal or a supervisor asks a program to end: SIGINT, SIGTERM, and
+/// SIGHUP unless the program's parent had it ignored, as `nohup` does.
 pub fn ending_signals() -> impl Iterator<Item = i32> {
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP]
         .into_iter()
@@ -17,7 +17,8 @@ pub fn ending_signals() -> impl Iterator<Item = i32> {
 fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: all-zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: without a new action only the present one is written, to a place that outlives the call.
+    // SAFETY: without a new action only the present one is written, to a place that outlives the
+    // call.
     let result = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
     result == 0 && action.sa_sigaction == libc::SIG_IGN
 }
@@ -28,8 +29,8 @@ extern "C" fn on_signal(_signal: libc::c_int) {
 
 /// [`ending_signals`] interrupt system calls of the thread that installed this, and are remembered.
 ///
-/// A signal that arrives just before a system call does not interrupt it. Whoever watches
-/// from another thread closes that gap by calling [`nudge`](Self::nudge) until the call returns.
+/// A signal that arrives just before a system call does not interrupt it. Another thread can close
+/// that gap by calling [`nudge`](Self::nudge) until the call returns.
 pub struct Interrupt {
     thread: libc::pthread_t,
     /// Stays in its thread, so that the thread lives whenever `nudge` is called.
@@ -76,8 +77,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_lost_terminal_ends_a_program_unless_it_was_to_outlive_it() {
-        // Only this test sets what SIGHUP does, and nobody sends one.
+    fn a_lost_terminal_ends_a_program_unless_it_was_started_to_outlive_it() {
+        // Only this test sets what SIGHUP does, and no process sends one.
         // SAFETY: SIG_IGN and SIG_DFL are no handlers.
         let set = |what| assert_ne!(unsafe { libc::signal(libc::SIGHUP, what) }, libc::SIG_ERR);
         set(libc::SIG_IGN);
@@ -93,7 +94,7 @@ mod tests {
         let start = Instant::now();
         let waited = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Again and again, as the first may come before the wait.
+                // Repeatedly, because the first signal may come before the wait.
                 while !interrupt.requested() || start.elapsed() < Duration::from_millis(300) {
                     interrupt.nudge();
                     std::thread::sleep(Duration::from_millis(20));
