@@ -17,12 +17,14 @@ mod guard;
 mod hotplug_state;
 #[cfg(test)]
 mod limit_tests;
+mod page_runs;
 mod page_scan;
 mod page_use;
 mod place_margins;
 mod price;
 mod request;
 mod request_limits;
+mod request_wake;
 mod system_files;
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use procfs_core::Meminfo;
 use ramslice_types::{
-    Bytes, Contents, Info, NodeId, PageClass, PageRun, Pages, Pfn, Price, Reason, Slice, SliceId,
-    SliceState, Zone, ZoneIndex, ZoneNumber,
+    Bytes, Info, NodeId, PageClass, Pages, Pfn, Price, Reason, Slice, SliceId, SliceState, Zone,
+    ZoneIndex, ZoneNumber,
 };
 
 use super::blocks::{self, BlockState, MemoryBlock};
@@ -21,7 +21,6 @@ use crate::readers::sysfs::failed;
 
 const FLAGS: &str = "proc/kpageflags";
 const COUNTS: &str = "proc/kpagecount";
-const CGROUPS: &str = "proc/kpagecgroup";
 
 /// Pages read at once: 64 KiB of flags.
 const BATCH: u64 = 8192;
@@ -115,7 +114,7 @@ fn ask(system: &dyn SystemFiles, goes_on: &dyn Fn() -> bool) -> Result<(), Kerne
 }
 
 /// Calls `each` with every page of an online block.
-fn walk(
+pub(super) fn walk(
     system: &dyn SystemFiles,
     first: Pfn,
     pages: u64,
@@ -547,79 +546,4 @@ impl PageScan {
             held: self.is_held(part),
         }
     }
-
-    /// The pages of a slice as runs of similar pages.
-    pub(super) fn contents(
-        &self,
-        system: &dyn SystemFiles,
-        id: SliceId,
-    ) -> Result<Contents, KernelError> {
-        let part = self.parts.iter().find(|part| part.id == id);
-        let part = part.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })?;
-        let mut runs: Vec<PageRun> = Vec::new();
-        for &number in &part.blocks {
-            let (first, pages) = (self.first_pfn(number), self.block_pages());
-            if self.blocks[&number].state == BlockState::Offline {
-                push(&mut runs, run(first, pages, PageClass::Off));
-                continue;
-            }
-            let movable = self.zone_of_block(number) == Some("Movable");
-            let cgroups = cgroups(system, first, pages.0);
-            walk(system, first, pages.0, movable, &mut |pfn, page| {
-                let mut one = run(Pfn(pfn), Pages(1), page.class);
-                (one.reason, one.flags) = (page.reason, page.flags);
-                one.mappings = u32::try_from(page.mappings).unwrap_or(u32::MAX);
-                let charged =
-                    cgroups.get((pfn - first.0) as usize).copied().filter(|&inode| inode != 0);
-                one.cgroup_inode =
-                    charged.filter(|_| !matches!(page.class, PageClass::Free | PageClass::Hole));
-                push(&mut runs, one);
-            })?;
-        }
-        let (state, reason) = (part.state, self.slice(part).reason);
-        Ok(Contents {
-            slice: id,
-            state,
-            reason,
-            runs,
-            files: Vec::new(),
-            cgroups: Vec::new(),
-            sites: None,
-        })
-    }
-}
-
-/// The cgroups of pages; empty if the kernel does not track them.
-fn cgroups(system: &dyn SystemFiles, first: Pfn, pages: u64) -> Vec<u64> {
-    let mut words = vec![0; pages as usize];
-    let read = system.words(CGROUPS, first.0, &mut words).unwrap_or(0);
-    words.truncate(read);
-    words
-}
-
-fn run(pfn: Pfn, pages: Pages, class: PageClass) -> PageRun {
-    PageRun {
-        pfn,
-        pages,
-        class,
-        reason: Reason::None,
-        flags: ramslice_types::PageFlags::default(),
-        order: 0,
-        mappings: 0,
-        extra_references: 0,
-        file: None,
-        cgroup_inode: None,
-    }
-}
-
-/// Appends a run, or extends the last one if both are alike.
-fn push(runs: &mut Vec<PageRun>, next: PageRun) {
-    if let Some(last) = runs.last_mut() {
-        let grown = PageRun { pfn: last.pfn, pages: last.pages, ..next.clone() };
-        if last.end() == next.pfn && *last == grown {
-            last.pages += next.pages;
-            return;
-        }
-    }
-    runs.push(next);
 }

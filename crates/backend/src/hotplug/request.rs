@@ -134,13 +134,13 @@ fn is_in(request: &Request, look: &PageScan, part: &ScannedSlice) -> bool {
 }
 
 /// Why a slice keeps its state.
-struct SliceRefusal {
-    reason: Reason,
-    errno: Errno,
+pub(super) struct SliceRefusal {
+    pub(super) reason: Reason,
+    pub(super) errno: Errno,
 }
 
 impl SliceRefusal {
-    fn new(reason: Reason) -> Self {
+    pub(super) fn new(reason: Reason) -> Self {
         let errno = match reason {
             Reason::OverBudget => Errno::DQUOT,
             Reason::NoRoom => Errno::NOSPC,
@@ -155,20 +155,20 @@ impl SliceRefusal {
     }
 }
 
-struct RequestRun<'a> {
-    backend: &'a HotplugBackend,
-    system: &'a dyn SystemFiles,
-    request: &'a Request,
+pub(super) struct RequestRun<'a> {
+    pub(super) backend: &'a HotplugBackend,
+    pub(super) system: &'a dyn SystemFiles,
+    pub(super) request: &'a Request,
     /// Where slices may wake.
-    place: MemoryPlace,
-    look: PageScan,
+    pub(super) place: MemoryPlace,
+    pub(super) look: PageScan,
     /// The margins at the time of the scan: a request does not change the sizes of places.
-    margins: PlaceMargins,
-    outcome: Outcome,
+    pub(super) margins: PlaceMargins,
+    pub(super) outcome: Outcome,
     /// The price charged to the budget so far.
-    spent: Price,
-    limits: &'a RequestLimits<'a>,
-    work: Work,
+    pub(super) spent: Price,
+    pub(super) limits: &'a RequestLimits<'a>,
+    pub(super) work: Work,
 }
 
 impl RequestRun<'_> {
@@ -191,12 +191,12 @@ impl RequestRun<'_> {
         Ok(())
     }
 
-    fn find(&self, id: SliceId) -> Result<ScannedSlice, KernelError> {
+    pub(super) fn find(&self, id: SliceId) -> Result<ScannedSlice, KernelError> {
         let part = self.look.parts.iter().find(|part| part.id == id).cloned();
         part.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })
     }
 
-    fn single(&mut self, id: SliceId, result: Result<(), SliceRefusal>) {
+    pub(super) fn single(&mut self, id: SliceId, result: Result<(), SliceRefusal>) {
         self.outcome.last_slice = Some(id);
         match result {
             Ok(()) => self.outcome.slices_done = 1,
@@ -208,14 +208,14 @@ impl RequestRun<'_> {
         }
     }
 
-    fn stop(&mut self, stop: &SliceRefusal, fails: bool) {
+    pub(super) fn stop(&mut self, stop: &SliceRefusal, fails: bool) {
         self.outcome.reason = stop.reason;
         self.outcome.status_errno =
             if fails { stop.errno.raw_os_error().unsigned_abs() } else { 0 };
     }
 
     /// The slices in the request's node and zone.
-    fn wanted(&self) -> Result<Vec<ScannedSlice>, KernelError> {
+    pub(super) fn wanted(&self) -> Result<Vec<ScannedSlice>, KernelError> {
         let fits = |part: &&ScannedSlice| is_in(self.request, &self.look, part);
         let found: Vec<ScannedSlice> = self.look.parts.iter().filter(fits).cloned().collect();
         if found.is_empty() && (self.request.node.is_some() || self.request.zone.is_some()) {
@@ -446,7 +446,13 @@ impl RequestRun<'_> {
     }
 
     /// Why the kernel refused, judged by its errno and by the pages that are left.
-    fn why(&mut self, number: u64, error: &io::Error, users: &[u64], stuck: bool) -> SliceRefusal {
+    pub(super) fn why(
+        &mut self,
+        number: u64,
+        error: &io::Error,
+        users: &[u64],
+        stuck: bool,
+    ) -> SliceRefusal {
         debug!(block = number, %error, "not taken offline");
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
         let stop = |reason| SliceRefusal { errno, ..SliceRefusal::new(reason) };
@@ -487,125 +493,9 @@ impl RequestRun<'_> {
         }
     }
 
-    /// Gives one block back to the zone it was in.
-    fn block_on(&mut self, number: u64) -> Result<(), io::Error> {
-        let zone = self.look.zone_of_block(number).map(str::to_owned);
-        let word = match zone.as_deref() {
-            Some("Movable") => "online_movable",
-            Some(_) => "online_kernel",
-            None => "online",
-        };
-        let path = file(number, "state");
-        let result = self.system.write(&path, word);
-        if let Err(error) = result
-            && blocks::state(self.system, number)? != BlockState::Online
-        {
-            return Err(error);
-        }
-        let now = self.system.text(&file(number, "valid_zones")).unwrap_or_default();
-        if let Some(zone) = &zone
-            && now != *zone
-        {
-            warn!(block = number, was = zone, now, "a block came back to another zone");
-        }
-        self.look.store.blocks.remove(&number);
-        if let Some(block) = self.look.blocks.get_mut(&number) {
-            (block.state, block.zone) = (BlockState::Online, Some(now));
-        }
-        Ok(())
-    }
-
-    /// Wakes a slice. If a block fails, those before it stay online: more memory does no harm.
-    fn online(&mut self, part: &ScannedSlice) -> Result<(), SliceRefusal> {
-        let off: Vec<u64> = self.offline_blocks(part);
-        if off.is_empty() {
-            return Err(SliceRefusal::new(Reason::State));
-        }
-        self.wake(&off)?;
-        if !self.request.dry_run {
-            self.look.store.failures.remove(&part.blocks[0]);
-        }
-        Ok(())
-    }
-
-    fn offline_blocks(&self, part: &ScannedSlice) -> Vec<u64> {
+    pub(super) fn offline_blocks(&self, part: &ScannedSlice) -> Vec<u64> {
         let off = |number: &&u64| self.look.blocks[number].state == BlockState::Offline;
         part.blocks.iter().filter(off).copied().collect()
-    }
-
-    fn wake(&mut self, numbers: &[u64]) -> Result<(), SliceRefusal> {
-        if self.request.dry_run {
-            return Ok(());
-        }
-        for &number in numbers {
-            if self.system.now() >= self.limits.end {
-                return Err(SliceRefusal::new(Reason::Deadline));
-            }
-            self.block_on(number).map_err(|error| {
-                debug!(block = number, %error, "not brought online");
-                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                let reason = match errno {
-                    Errno::NOENT | Errno::NODEV => Reason::State,
-                    Errno::INTR => Reason::Signal,
-                    Errno::NOMEM => Reason::NoRoom,
-                    _ => Reason::Power,
-                };
-                SliceRefusal { reason, errno }
-            })?;
-        }
-        self.work.woken_slices += 1;
-        Ok(())
-    }
-
-    /// Wakes all blocks that this program took offline, and none that another process did.
-    fn online_all(&mut self) -> Result<(), KernelError> {
-        let mut failure = None;
-        let mut parts = self.wanted()?;
-        parts.retain(|part| {
-            self.place.has(part.node, part.zone == "Movable")
-                && part.blocks.iter().any(|number| self.look.store.blocks.contains_key(number))
-        });
-        while !parts.is_empty() {
-            // Where least memory is left, from the lowest address. If all come back, the order does
-            // not matter.
-            let at = if self.request.max_slices.is_some() && !self.margins.is_empty() {
-                let zones = page_scan::read_rooms(self.system, self.look.block_pages())?;
-                let ratio = |part: &ScannedSlice| {
-                    self.margins.ratio(&zones, part.node, part.zone == "Movable")
-                };
-                (0..parts.len()).min_by_key(|&at| ratio(&parts[at])).unwrap_or(0)
-            } else {
-                0
-            };
-            let part = parts.remove(at);
-            let ours: Vec<u64> = self
-                .offline_blocks(&part)
-                .into_iter()
-                .filter(|number| self.look.store.blocks.contains_key(number))
-                .collect();
-            if ours.is_empty() {
-                continue;
-            }
-            if self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most) {
-                break;
-            }
-            self.outcome.last_slice = Some(part.id);
-            match self.wake(&ours) {
-                Ok(()) => self.outcome.slices_done += 1,
-                Err(stop) => {
-                    self.outcome.slices_failed += 1;
-                    let over = matches!(stop.reason, Reason::Deadline | Reason::Signal);
-                    failure = Some(stop);
-                    if over {
-                        break;
-                    }
-                }
-            }
-        }
-        if let Some(stop) = failure {
-            self.stop(&stop, true);
-        }
-        Ok(())
     }
 
     /// Pages that the kernel has migrated so far, for any purpose.
@@ -617,7 +507,7 @@ impl RequestRun<'_> {
     }
 
     /// CPU time in units of 100 cycles of one clock.
-    fn cycles(&mut self, time: Duration) -> Price {
+    pub(super) fn cycles(&mut self, time: Duration) -> Price {
         let clock_khz = *self.look.store.clock_khz.get_or_insert(self.backend.clock_khz);
         Price(
             u64::try_from(time.as_nanos() * u128::from(clock_khz) / 100_000_000)
@@ -626,7 +516,7 @@ impl RequestRun<'_> {
     }
 
     /// Saves what the request did.
-    fn remember(&mut self) -> Result<(), KernelError> {
+    pub(super) fn remember(&mut self) -> Result<(), KernelError> {
         let before = self.look.store.work.unwrap_or_default();
         self.look.store.work = Some(before.plus(&self.work));
         let store: &HotplugState = &self.look.store;

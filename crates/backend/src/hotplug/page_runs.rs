@@ -1,0 +1,87 @@
+//! The pages of a slice as runs of similar pages, and the cgroups that they are charged to.
+
+use ramslice_types::{Contents, PageClass, PageFlags, PageRun, Pages, Pfn, Reason, SliceId};
+
+use super::blocks::BlockState;
+use super::page_scan::{PageScan, walk};
+use super::system_files::SystemFiles;
+use crate::error::KernelError;
+
+const CGROUPS: &str = "proc/kpagecgroup";
+
+impl PageScan {
+    /// The pages of a slice as runs of similar pages.
+    pub(super) fn contents(
+        &self,
+        system: &dyn SystemFiles,
+        id: SliceId,
+    ) -> Result<Contents, KernelError> {
+        let part = self.parts.iter().find(|part| part.id == id);
+        let part = part.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })?;
+        let mut runs: Vec<PageRun> = Vec::new();
+        for &number in &part.blocks {
+            let (first, pages) = (self.first_pfn(number), self.block_pages());
+            if self.blocks[&number].state == BlockState::Offline {
+                push(&mut runs, run(first, pages, PageClass::Off));
+                continue;
+            }
+            let movable = self.zone_of_block(number) == Some("Movable");
+            let cgroups = cgroups(system, first, pages.0);
+            walk(system, first, pages.0, movable, &mut |pfn, page| {
+                let mut one = run(Pfn(pfn), Pages(1), page.class);
+                (one.reason, one.flags) = (page.reason, page.flags);
+                one.mappings = u32::try_from(page.mappings).unwrap_or(u32::MAX);
+                let charged =
+                    cgroups.get((pfn - first.0) as usize).copied().filter(|&inode| inode != 0);
+                one.cgroup_inode =
+                    charged.filter(|_| !matches!(page.class, PageClass::Free | PageClass::Hole));
+                push(&mut runs, one);
+            })?;
+        }
+        let (state, reason) = (part.state, self.slice(part).reason);
+        Ok(Contents {
+            slice: id,
+            state,
+            reason,
+            runs,
+            files: Vec::new(),
+            cgroups: Vec::new(),
+            sites: None,
+        })
+    }
+}
+
+/// The cgroups of pages; empty if the kernel does not track them.
+fn cgroups(system: &dyn SystemFiles, first: Pfn, pages: u64) -> Vec<u64> {
+    let mut words = vec![0; pages as usize];
+    let read = system.words(CGROUPS, first.0, &mut words).unwrap_or(0);
+    words.truncate(read);
+    words
+}
+
+fn run(pfn: Pfn, pages: Pages, class: PageClass) -> PageRun {
+    PageRun {
+        pfn,
+        pages,
+        class,
+        reason: Reason::None,
+        flags: PageFlags::default(),
+        order: 0,
+        mappings: 0,
+        extra_references: 0,
+        file: None,
+        cgroup_inode: None,
+    }
+}
+
+/// Appends a run, or extends the last one if both are alike.
+fn push(runs: &mut Vec<PageRun>, next: PageRun) {
+    if let Some(last) = runs.last_mut() {
+        let grown = PageRun { pfn: last.pfn, pages: last.pages, ..next.clone() };
+        if last.end() == next.pfn && *last == grown {
+            last.pages += next.pages;
+            return;
+        }
+    }
+    runs.push(next);
+}

@@ -1,0 +1,130 @@
+//! Wakes the slices of a request: brings their blocks online in the zones that they were in.
+
+use std::io;
+
+use ramslice_types::Reason;
+use rustix::io::Errno;
+use tracing::{debug, warn};
+
+use super::blocks::{self, BlockState, file};
+use super::page_scan::{self, ScannedSlice};
+use super::request::{RequestRun, SliceRefusal};
+use crate::error::KernelError;
+
+impl RequestRun<'_> {
+    /// Gives one block back to the zone it was in.
+    pub(super) fn block_on(&mut self, number: u64) -> Result<(), io::Error> {
+        let zone = self.look.zone_of_block(number).map(str::to_owned);
+        let word = match zone.as_deref() {
+            Some("Movable") => "online_movable",
+            Some(_) => "online_kernel",
+            None => "online",
+        };
+        let path = file(number, "state");
+        let result = self.system.write(&path, word);
+        if let Err(error) = result
+            && blocks::state(self.system, number)? != BlockState::Online
+        {
+            return Err(error);
+        }
+        let now = self.system.text(&file(number, "valid_zones")).unwrap_or_default();
+        if let Some(zone) = &zone
+            && now != *zone
+        {
+            warn!(block = number, was = zone, now, "a block came back to another zone");
+        }
+        self.look.store.blocks.remove(&number);
+        if let Some(block) = self.look.blocks.get_mut(&number) {
+            (block.state, block.zone) = (BlockState::Online, Some(now));
+        }
+        Ok(())
+    }
+
+    /// Wakes a slice. If a block fails, those before it stay online: more memory does no harm.
+    pub(super) fn online(&mut self, part: &ScannedSlice) -> Result<(), SliceRefusal> {
+        let off: Vec<u64> = self.offline_blocks(part);
+        if off.is_empty() {
+            return Err(SliceRefusal::new(Reason::State));
+        }
+        self.wake(&off)?;
+        if !self.request.dry_run {
+            self.look.store.failures.remove(&part.blocks[0]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn wake(&mut self, numbers: &[u64]) -> Result<(), SliceRefusal> {
+        if self.request.dry_run {
+            return Ok(());
+        }
+        for &number in numbers {
+            if self.system.now() >= self.limits.end {
+                return Err(SliceRefusal::new(Reason::Deadline));
+            }
+            self.block_on(number).map_err(|error| {
+                debug!(block = number, %error, "not brought online");
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                let reason = match errno {
+                    Errno::NOENT | Errno::NODEV => Reason::State,
+                    Errno::INTR => Reason::Signal,
+                    Errno::NOMEM => Reason::NoRoom,
+                    _ => Reason::Power,
+                };
+                SliceRefusal { reason, errno }
+            })?;
+        }
+        self.work.woken_slices += 1;
+        Ok(())
+    }
+
+    /// Wakes all blocks that this program took offline, and none that another process did.
+    pub(super) fn online_all(&mut self) -> Result<(), KernelError> {
+        let mut failure = None;
+        let mut parts = self.wanted()?;
+        parts.retain(|part| {
+            self.place.has(part.node, part.zone == "Movable")
+                && part.blocks.iter().any(|number| self.look.store.blocks.contains_key(number))
+        });
+        while !parts.is_empty() {
+            // Where least memory is left, from the lowest address. If all come back, the order does
+            // not matter.
+            let at = if self.request.max_slices.is_some() && !self.margins.is_empty() {
+                let zones = page_scan::read_rooms(self.system, self.look.block_pages())?;
+                let ratio = |part: &ScannedSlice| {
+                    self.margins.ratio(&zones, part.node, part.zone == "Movable")
+                };
+                (0..parts.len()).min_by_key(|&at| ratio(&parts[at])).unwrap_or(0)
+            } else {
+                0
+            };
+            let part = parts.remove(at);
+            let ours: Vec<u64> = self
+                .offline_blocks(&part)
+                .into_iter()
+                .filter(|number| self.look.store.blocks.contains_key(number))
+                .collect();
+            if ours.is_empty() {
+                continue;
+            }
+            if self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most) {
+                break;
+            }
+            self.outcome.last_slice = Some(part.id);
+            match self.wake(&ours) {
+                Ok(()) => self.outcome.slices_done += 1,
+                Err(stop) => {
+                    self.outcome.slices_failed += 1;
+                    let over = matches!(stop.reason, Reason::Deadline | Reason::Signal);
+                    failure = Some(stop);
+                    if over {
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(stop) = failure {
+            self.stop(&stop, true);
+        }
+        Ok(())
+    }
+}
