@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use procfs_core::{FromRead, VmStat};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Where the machine's own files are, and which boot it is; elsewhere in tests.
@@ -47,16 +48,14 @@ pub(crate) struct Vmstat {
 
 impl Vmstat {
     pub(crate) fn read(path: &Path) -> Option<Self> {
-        let text = fs::read_to_string(path).ok()?;
         let mut found = Self::default();
-        for line in text.lines() {
-            let Some((name, number)) = line.split_once(' ') else { continue };
-            match name {
-                "pgfault" => found.faults = number.parse().ok()?,
-                "workingset_refault_file" => found.refaults = number.parse().ok()?,
-                name if name.starts_with("pgalloc_") => {
-                    found.allocated += number.parse::<u64>().ok()?
-                }
+        for (name, number) in VmStat::from_file(path).ok()?.0 {
+            // The kernel counts in unsigned long, but no counter gets near to 2^63.
+            let number = u64::try_from(number).ok()?;
+            match name.as_str() {
+                "pgfault" => found.faults = number,
+                "workingset_refault_file" => found.refaults = number,
+                name if name.starts_with("pgalloc_") => found.allocated += number,
                 _ => {}
             }
         }

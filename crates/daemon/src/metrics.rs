@@ -9,6 +9,8 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use procfs_core::FromRead;
+use procfs_core::process::StatM;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -627,8 +629,7 @@ fn bound(look: &Look, zone: &Zone, frames: Pages) -> f64 {
 
 /// Memory of this process.
 pub fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    let pages = StatM::from_file("/proc/self/statm").ok()?.resident;
     Some(pages * rustix::param::page_size() as u64)
 }
 
