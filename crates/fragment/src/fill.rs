@@ -9,7 +9,9 @@ use rustix::fs::{Advice, fadvise, fstatfs};
 
 use crate::error::Error;
 use crate::mix::Mix;
-use crate::page_account::{Account, Bin, Pages3, Resident, Smaps, cached, count, kib};
+use crate::page_account::{
+    Account, Bin, Pages3, Resident, Smaps, available_memory, cached, count, page_table_bytes,
+};
 use crate::recipe::Amount;
 use crate::sys::{Area, Sharers};
 
@@ -158,7 +160,7 @@ impl Fragmented {
             processes: 1 + self.sharers.count() as u64,
             mappings_per_anon_page: smaps.mappings(),
             file_present_pages: count(&file),
-            page_table_bytes: kib("/proc/self/status", "VmPTE")? * 1024,
+            page_table_bytes: page_table_bytes()?,
             bins,
         })
     }
@@ -191,7 +193,7 @@ fn steps(plan: &Plan, step_bytes: usize) -> Result<u64, Error> {
     if per_step <= 0.0 {
         return Err(Error::Nothing);
     }
-    let available = Bytes(kib("/proc/meminfo", "MemAvailable")? * 1024);
+    let available = available_memory()?;
     let most = Bytes(available.0 / 100 * MOST_PERCENT);
     let wanted = match plan.amount {
         Amount::Bytes(bytes) => bytes,

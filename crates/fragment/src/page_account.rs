@@ -5,6 +5,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use procfs_core::process::{MemoryMaps, MemoryPageFlags, Status};
+use procfs_core::{FromRead, Meminfo};
+use ramslice_types::Bytes;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -67,8 +70,8 @@ pub struct Bin {
 }
 
 /// Bits of an entry of `/proc/PID/pagemap`.
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
+const PRESENT: u64 = MemoryPageFlags::PRESENT.bits();
+const SWAPPED: u64 = MemoryPageFlags::SWAP.bits();
 
 /// Whether each page of a range of addresses is there, or in swap.
 pub(crate) struct Resident {
@@ -118,35 +121,15 @@ impl Smaps {
     /// Of the mapping at exactly these addresses.
     pub(crate) fn read(addresses: &Range<usize>) -> Result<Self, Error> {
         let path = Path::new("/proc/self/smaps");
-        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
-            action: "reading",
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::find(&text, addresses)
+        Self::find(&read::<MemoryMaps>(path)?, addresses)
             .ok_or_else(|| Error::Missing { path: path.to_owned(), name: "the area" })
     }
 
-    fn find(text: &str, addresses: &Range<usize>) -> Option<Self> {
-        let head = format!("{:x}-{:x} ", addresses.start, addresses.end);
-        let mut lines = text.lines().skip_while(|line| !line.starts_with(&head));
-        lines.next()?;
-        let mut found = Self::default();
-        for line in lines {
-            // Names of figures have no space before their colon; the next mapping begins with its addresses.
-            let Some((name, rest)) = line.split_once(':').filter(|(name, _)| !name.contains(' '))
-            else {
-                break;
-            };
-            let value = || rest.split_whitespace().next().and_then(|word| word.parse().ok());
-            match name {
-                "Rss" => found.rss = value()?,
-                "Pss" => found.pss = value()?,
-                "AnonHugePages" => found.huge = value()?,
-                _ => {}
-            }
-        }
-        Some(found)
+    fn find(mappings: &MemoryMaps, addresses: &Range<usize>) -> Option<Self> {
+        let wanted = (addresses.start as u64, addresses.end as u64);
+        let mapping = mappings.iter().find(|mapping| mapping.address == wanted)?;
+        let kib = |name: &str| mapping.extension.map.get(name).map_or(0, |bytes| bytes / 1024);
+        Some(Self { rss: kib("Rss"), pss: kib("Pss"), huge: kib("AnonHugePages") })
     }
 
     /// How many processes map a page on average.
@@ -155,19 +138,27 @@ impl Smaps {
     }
 }
 
-/// A figure in KiB from a file of lines as `MemAvailable:  123 kB`.
-pub(crate) fn kib(path: &str, name: &'static str) -> Result<u64, Error> {
-    let path = Path::new(path);
-    let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+/// Reads a file of `/proc`.
+fn read<T: FromRead>(path: &Path) -> Result<T, Error> {
+    T::from_file(path).map_err(|source| Error::File {
         action: "reading",
         path: path.to_owned(),
-        source,
-    })?;
-    let found = text.lines().find_map(|line| {
-        let rest = line.strip_prefix(name)?.strip_prefix(':')?;
-        rest.split_whitespace().next()?.parse().ok()
-    });
-    found.ok_or_else(|| Error::Missing { path: path.to_owned(), name })
+        source: std::io::Error::other(source),
+    })
+}
+
+/// `MemAvailable`.
+pub(crate) fn available_memory() -> Result<Bytes, Error> {
+    let path = Path::new("/proc/meminfo");
+    let available = read::<Meminfo>(path)?.mem_available.map(Bytes);
+    available.ok_or_else(|| Error::Missing { path: path.to_owned(), name: "MemAvailable" })
+}
+
+/// Bytes of this process's page tables.
+pub(crate) fn page_table_bytes() -> Result<u64, Error> {
+    let path = Path::new("/proc/self/status");
+    let kib = read::<Status>(path)?.vmpte;
+    kib.map(|kib| kib * 1024).ok_or_else(|| Error::Missing { path: path.to_owned(), name: "VmPTE" })
 }
 
 /// The file's pages in the cache, by position.
@@ -195,16 +186,19 @@ Size:   4 kB\nRss:   400 kB\nPss:   100 kB\nPss_Dirty:  1 kB\nAnonHugePages:  20
 
     #[test]
     fn figures_are_those_of_the_mapping_alone() {
-        let found = Smaps::find(SMAPS, &(0x7f00..0x7f80)).unwrap();
+        let mappings = MemoryMaps::from_read(SMAPS.as_bytes()).unwrap();
+        let found = Smaps::find(&mappings, &(0x7f00..0x7f80)).unwrap();
         assert_eq!(found, Smaps { rss: 400, pss: 100, huge: 200 });
         assert_eq!(found.mappings(), Some(4.0));
-        assert_eq!(Smaps::find(SMAPS, &(0x8000..0x9000)).unwrap().rss, 1);
-        assert_eq!(Smaps::find(SMAPS, &(0x7f00..0x9000)), None);
+        assert_eq!(Smaps::find(&mappings, &(0x8000..0x9000)).unwrap().rss, 1);
+        assert_eq!(Smaps::find(&mappings, &(0x7f00..0x9000)), None);
     }
 
     #[test]
-    fn this_process_has_memory_available() {
-        assert!(kib("/proc/meminfo", "MemAvailable").unwrap() > 0);
-        assert!(matches!(kib("/proc/meminfo", "MemNowhere"), Err(Error::Missing { .. })));
+    fn this_process_has_memory_available_and_page_tables() {
+        assert!(available_memory().unwrap() > Bytes::ZERO);
+        assert!(page_table_bytes().unwrap() > 0);
+        let missing = Path::new("/proc/self/nowhere");
+        assert!(matches!(read::<Meminfo>(missing), Err(Error::File { .. })));
     }
 }

@@ -43,7 +43,8 @@ fn folders(mounts: &str) -> Vec<String> {
     folders
 }
 
-/// A path as the kernel writes it: blanks and backslashes as three octal digits.
+/// A path as the kernel writes it: blanks and backslashes as three octal digits. Not by procfs,
+/// which forgets blanks.
 fn unescaped(path: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
