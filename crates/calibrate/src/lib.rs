@@ -5,14 +5,23 @@
 //! C by least squares, and [`fit()`] with independent, non-negative terms. [`judge()`] says how good one is on samples
 //! that it has not seen. [`Drift`] watches everyday operations and says when to fit again.
 //!
-//! This crate is pure: no clock, no I/O. It is apart from `ramslice-energy` for the solver, which nobody needs who
-//! only adds up joules.
+//! All of this is pure: no clock, no I/O. [`measuring`] alone acts: through a [`Backend`] it empties
+//! slices, wakes them and changes their size, and it fills memory by `ramslice-fragment`, with files
+//! of page cache in a directory that the caller names. It reads the kernel's release, and prints
+//! nothing: progress, interrupts and the program that is measured are the caller's, by
+//! [`measuring::MeasuringHost`].
+//!
+//! The crate is apart from `ramslice-energy` because of its solver, which adding up joules does not
+//! need.
+//!
+//! [`Backend`]: ramslice_types::Backend
 
 mod bootstrap;
 mod coefficients;
 mod drift;
 mod fit;
 mod least_squares;
+pub mod measuring;
 mod model_quality;
 mod preconditions;
 mod report;

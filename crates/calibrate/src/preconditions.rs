@@ -45,7 +45,7 @@ pub enum Refusal {
     /// What fits some operations does not foretell others.
     #[error(
         "half of the operations that were not fitted are missed by more than {missed:.0} %, at most {most:.0} % will \
-         do: they cost now this, now that. `ramslice calibrate` measures on purpose",
+         do: they cost now this, now that. `ramslice-lab calibrate` measures on purpose",
         missed = 100.0 * .missed,
         most = 100.0 * .most
     )]

@@ -1,6 +1,5 @@
 //! A command that runs while something else goes on: its signals, its end, its exit status.
 
-use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ramslice_backend::sys::ending_signals;
+use ramslice_cli::exit::CommandNotStarted;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGQUIT, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -19,7 +19,7 @@ const PASSED: [i32; 2] = [SIGUSR1, SIGUSR2];
 
 /// Why waiting is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wake {
+pub(crate) enum SubprocessEvent {
     /// The time has passed, or something happened that others look after.
     Time,
     /// A signal asks the program to end.
@@ -29,14 +29,14 @@ pub(crate) enum Wake {
 }
 
 /// Signals, and perhaps a command that gets them too.
-pub(crate) struct Companion {
+pub(crate) struct Subprocess {
     child: Option<Child>,
     signals: Receiver<Origin>,
     /// Signals that end the program itself, and are passed on.
     ending: Vec<i32>,
 }
 
-impl Companion {
+impl Subprocess {
     /// Handles signals from now on and starts `command`, unless it is empty.
     ///
     /// Starts a thread: nothing may fork afterwards but through [`std::process`].
@@ -52,32 +52,32 @@ impl Companion {
                 Command::new(program)
                     .args(args)
                     .spawn()
-                    .map_err(|source| NotStarted::of(program, source))?,
+                    .map_err(|source| CommandNotStarted::new(program, source))?,
             ),
         };
         Ok(Self { child, signals, ending })
     }
 
     /// Waits for a signal, for the command's end, or for `time`.
-    pub(crate) fn wait(&mut self, time: Duration) -> Result<Wake> {
+    pub(crate) fn wait(&mut self, time: Duration) -> Result<SubprocessEvent> {
         // What ended before is told first: its SIGCHLD may have been taken for another's.
         if let Some(status) = self.ended()? {
-            return Ok(Wake::Ended(status));
+            return Ok(SubprocessEvent::Ended(status));
         }
         match self.signals.recv_timeout(time) {
             Ok(origin) if origin.signal == SIGCHLD => {
-                Ok(self.ended()?.map_or(Wake::Time, Wake::Ended))
+                Ok(self.ended()?.map_or(SubprocessEvent::Time, SubprocessEvent::Ended))
             }
             Ok(origin) => {
                 if !self.pass_on(&origin) && self.ending.contains(&origin.signal) {
-                    return Ok(Wake::Signal);
+                    return Ok(SubprocessEvent::Signal);
                 }
-                Ok(Wake::Time)
+                Ok(SubprocessEvent::Time)
             }
-            Err(RecvTimeoutError::Timeout) => Ok(Wake::Time),
+            Err(RecvTimeoutError::Timeout) => Ok(SubprocessEvent::Time),
             Err(RecvTimeoutError::Disconnected) => {
                 std::thread::sleep(time);
-                Ok(Wake::Time)
+                Ok(SubprocessEvent::Time)
             }
         }
     }
@@ -94,7 +94,7 @@ impl Companion {
     /// Waits until the command has ended by itself, passing signals on.
     pub(crate) fn outlast(&mut self) -> Result<Option<u8>> {
         while self.child.is_some() {
-            if let Wake::Ended(status) = self.wait(Duration::from_hours(1))? {
+            if let SubprocessEvent::Ended(status) = self.wait(Duration::from_hours(1))? {
                 return Ok(Some(status));
             }
         }
@@ -130,23 +130,4 @@ fn send(child: &Child, signal: Signal) {
 fn status_of(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     u8::try_from(code).unwrap_or(1)
-}
-
-/// The command could not be started.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot run `{program}`")]
-pub(crate) struct NotStarted {
-    program: String,
-    source: io::Error,
-}
-
-impl NotStarted {
-    pub(super) fn of(program: &str, source: io::Error) -> Self {
-        Self { program: program.to_owned(), source }
-    }
-
-    /// As a shell has it: 127 if there is no such program, else 126.
-    pub(crate) fn status(&self) -> u8 {
-        if self.source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
-    }
 }

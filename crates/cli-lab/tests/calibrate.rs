@@ -1,4 +1,4 @@
-//! `ramslice calibrate --from`: samples made up by a rule give that rule back, and what is no file of samples is refused.
+//! `ramslice-lab calibrate --from`: samples made up by a rule give that rule back, and what is no file of samples is refused.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 fn calibrate(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ramslice")).arg("calibrate").args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_ramslice-lab")).arg("calibrate").args(args).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -1,4 +1,4 @@
-//! `ramslice fragment` from outside: the account, how long it holds, what it refuses.
+//! `ramslice-lab fragment` from outside: the account, how long it holds, what it refuses.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 fn fragment(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ramslice"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ramslice-lab"));
     command.arg("fragment").args(["--dir", env!("CARGO_TARGET_TMPDIR")]).args(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

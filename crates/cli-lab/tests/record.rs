@@ -1,4 +1,4 @@
-//! `ramslice record` from outside: how it ends, what a kill leaves, whose exit status it has.
+//! `ramslice-lab record` from outside: how it ends, what a kill leaves, whose exit status it has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn fixture() -> PathBuf {
 }
 
 fn ramslice(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ramslice"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ramslice-lab"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -242,7 +242,7 @@ fn a_directory_without_a_recording_cannot_be_looked_at() {
     let output = ramslice(&["map", "--from"]).arg(home.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        text(&output).contains("is not a recording made by `ramslice record`"),
+        text(&output).contains("is not a recording made by `ramslice-lab record`"),
         "{}",
         text(&output)
     );

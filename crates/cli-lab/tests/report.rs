@@ -1,4 +1,4 @@
-//! `ramslice report` and `ramslice energy` over a recording, from outside, on recordings of a machine that never was.
+//! `ramslice-lab report` and `ramslice-lab energy` over a recording, from outside, on recordings of a machine that never was.
 
 mod common;
 #[path = "../../record/tests/common/made_up.rs"]
@@ -98,7 +98,7 @@ fn a_report_tells_what_a_longer_run_costs_and_what_the_time_factor_is_from() {
     assert!(page.contains("divided by 15.0 (compile)"));
 }
 
-/// As in what `ramslice calibrate --from` the same file says.
+/// As in what `ramslice-lab calibrate --from` the same file says.
 #[test]
 fn kept_prices_are_drawn_by_both_models_with_the_errors_that_calibrate_tells() {
     let home = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn kept_prices_are_drawn_by_both_models_with_the_errors_that_calibrate_tells() {
 fn a_recording_that_does_not_tell_what_was_done_is_refused_by_file_and_row() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");
-    let saved = common::here("data/guest-8g.json");
+    let saved = common::data("guest-8g.json");
     let mut record = command(&["record", "--for", "30ms", "--every", "5ms", "-o"]);
     assert!(record.arg(&dir).arg("--from").arg(saved).output().unwrap().status.success());
     let output = command(&["energy", "--profile", "thesis-parc", "--time-factor", "15", "--from"])

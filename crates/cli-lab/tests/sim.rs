@@ -1,4 +1,4 @@
-//! `ramslice sim` from outside: its documents, its errors, and that other commands read what it saves.
+//! `ramslice-lab sim` from outside: its documents, its errors, and that other commands read what it saves.
 
 #[path = "../../record/tests/common/made_up.rs"]
 mod made_up;
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ramslice"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ramslice-lab"));
     command.args(args).stdin(Stdio::null());
     command
 }

@@ -6,16 +6,16 @@ use tracing::debug;
 
 /// An end of physical memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum End {
+pub enum AddressOrder {
     /// The lowest address first
     Low,
     /// The highest address first
     High,
 }
 
-impl End {
+impl AddressOrder {
     /// The slices that are wanted, in the order in which their turn comes.
-    pub(crate) fn order(self, slices: &[Slice], wanted: impl Fn(&Slice) -> bool) -> Vec<SliceId> {
+    pub fn order(self, slices: &[Slice], wanted: impl Fn(&Slice) -> bool) -> Vec<SliceId> {
         let mut ids: Vec<SliceId> =
             slices.iter().filter(|slice| wanted(slice)).map(|slice| slice.id).collect();
         ids.sort_unstable();
@@ -28,7 +28,7 @@ impl End {
 
 /// All slices. Pages that wait in the CPUs' batches for their LRU list look as if they could not be moved, and a slice with one of
 /// them as if it could not be emptied: a request that does nothing has the kernel put them where they belong.
-pub(crate) fn settled(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError> {
+pub fn settled(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError> {
     if backend.info()?.is_stock() {
         // There are no counters: pages are looked at one by one, and nothing would be put anywhere.
     } else if let Err(error) =
@@ -40,7 +40,7 @@ pub(crate) fn settled(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError>
 }
 
 /// On, and could be emptied as far as is known. What failed lately counts if back-off is to be ignored.
-pub(crate) fn can_go_off(slice: &Slice, ignore_backoff: bool) -> bool {
+pub fn can_go_off(slice: &Slice, ignore_backoff: bool) -> bool {
     let backoff = slice.backoff && !ignore_backoff;
     slice.state == SliceState::Online && !slice.unreclaimable && !slice.unmovable && !backoff
 }

@@ -5,57 +5,56 @@ use std::path::Path;
 
 use anyhow::Result;
 use ramslice_backend::{BackendKind, ReplayBackend};
-use ramslice_record::{ReadError, Recording};
-use ramslice_types::{Backend, BackendError, ErrorKind, SCHEMA_VERSION};
+use ramslice_types::{Backend, BackendError, SCHEMA_VERSION};
 use serde::Serialize;
 
 use crate::args::{Global, Which};
+use crate::exit::UsageError;
 use crate::render::Screen;
 
+/// Opens the last sample of the recording in a directory.
+pub type OpenRecording = fn(&Path) -> Result<Box<dyn Backend>>;
+
 /// The global options, resolved.
-pub(crate) struct Context {
+pub struct Context {
     global: Global,
+    /// Absent in a program that reads no recordings.
+    open_recording: Option<OpenRecording>,
     /// How stdout shows things.
-    pub(crate) screen: Screen,
+    pub screen: Screen,
 }
 
 impl Context {
-    pub(crate) fn new(global: Global) -> Self {
+    /// The options of a program; `open_recording` reads directories given with --from.
+    pub fn new(global: Global, open_recording: Option<OpenRecording>) -> Self {
         let screen = Screen::stdout(global.color);
-        Self { global, screen }
+        Self { global, open_recording, screen }
     }
 
     /// Whether JSON is wanted.
-    pub(crate) fn json(&self) -> bool {
+    pub fn json(&self) -> bool {
         self.global.json
     }
 
     /// The file or directory given with --from.
-    pub(crate) fn saved(&self) -> Option<&Path> {
+    pub fn saved(&self) -> Option<&Path> {
         self.global.from.as_deref()
     }
 
-    /// The recording given with --from, if it is one.
-    pub(crate) fn recording(&self) -> Result<Option<Recording>> {
-        let dir = self.saved().filter(|path| path.is_dir());
-        Ok(dir.map(Recording::open).transpose().map_err(not_replayable)?)
-    }
-
     /// Opens the running kernel, or what was given with --from.
-    pub(crate) fn backend(&self) -> Result<Box<dyn Backend>> {
+    pub fn backend(&self) -> Result<Box<dyn Backend>> {
         Ok(match &self.global.from {
-            Some(dir) if dir.is_dir() => {
-                let machine = Recording::open(dir).and_then(|recording| recording.last_machine());
-                let (machine, work) = machine.map_err(not_replayable)?;
-                Box::new(ReplayBackend::with_work(machine, work))
-            }
+            Some(dir) if dir.is_dir() => match self.open_recording {
+                Some(open) => open(dir)?,
+                None => return Err(is_directory(dir).into()),
+            },
             Some(path) => Box::new(ReplayBackend::open(path).map_err(BackendError::from)?),
             None => ramslice_backend::open_backend(Path::new("/"), self.way())?,
         })
     }
 
     /// The way that --backend forces.
-    pub(crate) fn way(&self) -> Option<BackendKind> {
+    pub fn way(&self) -> Option<BackendKind> {
         self.global.backend.map(|which| match which {
             Which::Kernel => BackendKind::Patched,
             Which::Stock => BackendKind::Stock,
@@ -63,19 +62,17 @@ impl Context {
     }
 }
 
-/// A recording of another version, or none at all, is unsupported as a saved file would be.
-pub(crate) fn not_replayable(error: ReadError) -> BackendError {
-    let kind = if matches!(error, ReadError::Io { .. }) {
-        ErrorKind::Failed
-    } else {
-        ErrorKind::Unsupported
-    };
-    BackendError::new(kind, error)
+fn is_directory(dir: &Path) -> UsageError {
+    UsageError(format!(
+        "{0} is a directory: this program reads files saved by `ramslice status --json`. If it \
+         is a recording, use ramslice-lab, as in `ramslice-lab status --from {0}`",
+        dir.display()
+    ))
 }
 
 /// The head of every JSON document.
 #[derive(Debug, Serialize)]
-pub(crate) struct Document<T> {
+struct Document<T> {
     schema_version: u32,
     command: &'static str,
     #[serde(flatten)]
@@ -83,11 +80,7 @@ pub(crate) struct Document<T> {
 }
 
 /// Writes `body` under the common head, indented.
-pub(crate) fn write_json(
-    out: &mut dyn Write,
-    command: &'static str,
-    body: impl Serialize,
-) -> Result<()> {
+pub fn write_json(out: &mut dyn Write, command: &'static str, body: impl Serialize) -> Result<()> {
     let document = Document { schema_version: SCHEMA_VERSION, command, body };
     // As an io::Error, a closed pipe is still known as one.
     serde_json::to_writer_pretty(&mut *out, &document).map_err(io::Error::from)?;
@@ -95,7 +88,7 @@ pub(crate) fn write_json(
 }
 
 /// Writes `body` under the common head, on one line.
-pub(crate) fn write_json_line(
+pub fn write_json_line(
     out: &mut dyn Write,
     command: &'static str,
     body: impl Serialize,

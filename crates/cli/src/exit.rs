@@ -1,15 +1,14 @@
 //! Exit codes: part of the interface, listed in `ramslice --help`.
 
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 
 use ramslice_types::{BackendError, ErrorKind};
 
-use crate::commands::NotStarted;
-
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// It did what was asked.
     Ok,
     /// Something was refused or failed.
@@ -33,7 +32,10 @@ impl From<Exit> for ExitCode {
 
 /// Arguments that clap accepts but this machine does not have, as in a zone by a wrong name.
 #[derive(Debug)]
-pub(crate) struct UsageError(pub(crate) String);
+pub struct UsageError(
+    /// What is wrong, and what to write instead.
+    pub String,
+);
 
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,9 +45,29 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
+/// A command that was to be run beside this one could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot run `{program}`")]
+pub struct CommandNotStarted {
+    program: String,
+    source: io::Error,
+}
+
+impl CommandNotStarted {
+    /// `program` could not be started because of `source`.
+    pub fn new(program: &str, source: io::Error) -> Self {
+        Self { program: program.to_owned(), source }
+    }
+
+    /// The exit status, as a shell has it: 127 if there is no such program, otherwise 126.
+    pub fn status(&self) -> u8 {
+        if self.source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+    }
+}
+
 /// The exit code that goes with an error.
-pub(crate) fn of_error(error: &anyhow::Error) -> Exit {
-    if let Some(error) = error.downcast_ref::<NotStarted>() {
+pub fn of_error(error: &anyhow::Error) -> Exit {
+    if let Some(error) = error.downcast_ref::<CommandNotStarted>() {
         return Exit::Command(error.status());
     }
     let unsupported = error

@@ -7,13 +7,13 @@ use anyhow::{Context as _, Result};
 use ramslice_backend::sys::Interrupt;
 
 /// How often a running request is looked after.
-pub(crate) const TICK: Duration = Duration::from_millis(200);
+pub const TICK: Duration = Duration::from_millis(200);
 
 /// Runs `work` so that Ctrl-C interrupts its request and lets it report.
 ///
 /// A watcher repeats the signal while the work goes on: the first may come between a look at
 /// the flag and the system call, and would interrupt neither.
-pub(crate) fn interruptible<T>(work: impl FnOnce(&Interrupt) -> Result<T>) -> Result<T> {
+pub fn interruptible<T>(work: impl FnOnce(&Interrupt) -> Result<T>) -> Result<T> {
     let interrupt = Interrupt::install().context("handling signals")?;
     std::thread::scope(|scope| {
         let (done, over) = mpsc::channel::<()>();

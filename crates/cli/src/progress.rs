@@ -12,7 +12,7 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 const TERMINAL_EVERY: Duration = Duration::from_millis(200);
 
 /// The line, and when the next one is due.
-pub(super) struct Progress {
+pub struct Progress {
     silent: bool,
     terminal: bool,
     begun: Instant,
@@ -22,14 +22,14 @@ pub(super) struct Progress {
 impl Progress {
     /// Begins to count the time; `after` is how long a terminal waits for the first line. A log gets none of what is
     /// over at once.
-    pub(super) fn new(silent: bool, after: Duration) -> Self {
+    pub fn new(silent: bool, after: Duration) -> Self {
         let terminal = io::stderr().is_terminal();
         let next = Cell::new(if terminal { after } else { LOG_EVERY });
         Self { silent, terminal, begun: Instant::now(), next }
     }
 
     /// Shows the line that `line` makes of the time so far, if one is due.
-    pub(super) fn show(&self, line: impl FnOnce(Duration) -> String) {
+    pub fn show(&self, line: impl FnOnce(Duration) -> String) {
         let elapsed = self.begun.elapsed();
         if self.silent || elapsed < self.next.get() {
             return;
@@ -44,7 +44,7 @@ impl Progress {
     }
 
     /// Leaves nothing of it on the terminal.
-    pub(super) fn clear(&self) {
+    pub fn clear(&self) {
         if self.terminal && !self.silent {
             stderr::clear();
         }

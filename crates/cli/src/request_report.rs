@@ -8,9 +8,9 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use super::interrupt::interruptible;
 use crate::context::{Context, write_json};
 use crate::exit::{Exit, UsageError};
+use crate::interrupt::interruptible;
 
 /// A slice and how it went with it; without a slice, a request over many.
 #[derive(Debug, Serialize)]
@@ -27,10 +27,10 @@ struct Body<'a> {
 }
 
 /// Slices in a row for which there was no room, until nothing better is expected of the next: as many as the kernel tries.
-pub(crate) const MOST_MISSES: u32 = 16;
+pub const MOST_MISSES: u32 = 16;
 
 /// There was no room: neither a limit of the request nor the fault of the slice.
-pub(crate) fn missed(outcome: &Outcome) -> bool {
+pub fn missed(outcome: &Outcome) -> bool {
     matches!(outcome.reason, Reason::NoRoom | Reason::AwakeReserve)
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn missed(outcome: &Outcome) -> bool {
 /// `done` is the past tense, as in "offline". With `enough`, it ends once so many slices are done: it is then refused
 /// if they became fewer, whatever happened to others. Ctrl-C ends the request at hand and leaves out the others; an
 /// error of the backend comes after the answers so far.
-pub(crate) fn each(
+pub fn each(
     context: &Context,
     out: &mut dyn Write,
     (command, done): (&'static str, &str),
@@ -119,7 +119,7 @@ fn line(answer: &Answer, done: &str) -> String {
 }
 
 /// The reason with what to do; the errno where there is no reason.
-pub(crate) fn why(outcome: &Outcome) -> String {
+pub fn why(outcome: &Outcome) -> String {
     match outcome.reason {
         Reason::None => {
             let error = std::io::Error::from_raw_os_error(outcome.status_errno.cast_signed());
@@ -130,12 +130,12 @@ pub(crate) fn why(outcome: &Outcome) -> String {
 }
 
 /// `1 slice`, `2 slices`.
-pub(crate) fn slices(count: u32) -> String {
+pub fn slices(count: u32) -> String {
     if count == 1 { "1 slice".to_owned() } else { format!("{count} slices") }
 }
 
 /// The slices that were named, each once; an error names those that do not exist.
-pub(crate) fn resolve(named: &[SliceRanges], slices: &[Slice]) -> Result<Vec<SliceId>, UsageError> {
+pub fn resolve(named: &[SliceRanges], slices: &[Slice]) -> Result<Vec<SliceId>, UsageError> {
     for id in named.iter().flat_map(SliceRanges::iter) {
         // Ids ascend in a snapshot.
         if slices.binary_search_by_key(&id, |slice| slice.id).is_err() {
@@ -151,7 +151,7 @@ pub(crate) fn resolve(named: &[SliceRanges], slices: &[Slice]) -> Result<Vec<Sli
 }
 
 /// `0-31,64-159`.
-pub(crate) fn ranges(ids: &[u32]) -> String {
+pub fn ranges(ids: &[u32]) -> String {
     ids.chunk_by(|&a, &b| b == a + 1)
         .map(|run| match run {
             [only] => only.to_string(),
@@ -163,7 +163,7 @@ pub(crate) fn ranges(ids: &[u32]) -> String {
 }
 
 /// The number of a zone by its name, on any node if none is given.
-pub(crate) fn zone_number(
+pub fn zone_number(
     zones: &[Zone],
     node: Option<NodeId>,
     name: &str,

@@ -6,17 +6,17 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 /// Writes a line.
-pub(crate) fn line(text: impl Display) {
+pub fn line(text: impl Display) {
     // There is nowhere left to say that it failed.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Writes over the last line of a terminal.
-pub(crate) fn rewrite(text: impl Display) {
+pub fn rewrite(text: impl Display) {
     let _ = write!(io::stderr(), "\r\x1b[K{text}");
 }
 
 /// Leaves nothing on the last line of a terminal.
-pub(crate) fn clear() {
+pub fn clear() {
     rewrite("");
 }

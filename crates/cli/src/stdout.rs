@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// An error if standard output is a pipe that nobody reads any more. Commands that seldom write look here while they
 /// wait, to end with their reader and not with their next line.
-pub(crate) fn still_read() -> io::Result<()> {
+pub fn still_read() -> io::Result<()> {
     if is_read(&io::stdout()) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }
 
@@ -18,7 +18,7 @@ fn is_read(file: &impl std::os::fd::AsFd) -> bool {
 }
 
 /// Whether an error says that the reader has gone.
-pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>())

@@ -55,14 +55,9 @@ fn commands_print_what_is_expected() {
         ("compact-budget", vec!["compact", "--budget", "200k"]),
         ("compact-most", vec!["compact", "--max-slices", "2", "--zone", "Normal"]),
         ("compact-dry", vec!["compact", "--dry-run", "--json"]),
-        ("watch", vec!["watch", "--count", "1"]),
         ("top-once", vec!["top", "--once", "--profile", "thesis-parc", "--sort", "price"]),
         ("top-line", vec!["top", "--count", "1"]),
         ("top-interval", vec!["top", "--interval", "10ms"]),
-        ("profiles", vec!["profiles"]),
-        ("profiles-rdram", vec!["profiles", "rdram"]),
-        ("profiles-parc", vec!["profiles", "thesis-parc"]),
-        ("profiles-unknown", vec!["profiles", "ddr9"]),
         ("energy-moment", vec!["energy", "--profile", "thesis-parc"]),
         ("energy-slice", vec!["energy", "--profile", "thesis-parc", "--granularity", "slice"]),
         ("energy-undecided", vec!["energy", "--profile", "ddr5-modes", "--granularity", "slice"]),
@@ -195,16 +190,10 @@ fn top_shows_what_the_daemon_says_or_why_that_cannot_be_read() {
 
 #[test]
 fn every_expected_output_has_a_command() {
-    let source = [
-        "cli.rs",
-        "census.rs",
-        "doctor.rs",
-        "ends.rs",
-        "report.rs",
-        "../src/commands/top/screen_tests.rs",
-    ]
-    .map(|file| fs::read_to_string(here(file)).unwrap())
-    .concat();
+    let source =
+        ["cli.rs", "doctor.rs", "address_order.rs", "../src/commands/top/live_screen_tests.rs"]
+            .map(|file| fs::read_to_string(here(file)).unwrap())
+            .concat();
     for entry in fs::read_dir(here("expects")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let name = name.strip_suffix(".txt").expect("only expected outputs");
@@ -230,8 +219,7 @@ fn every_json_document_has_its_version_and_command() {
         vec!["offline", "3"],
         vec!["online", "--all"],
         vec!["compact"],
-        vec!["watch", "--count", "1"],
-        vec!["profiles"],
+        vec!["top", "--count", "1"],
         vec!["energy", "--profile", "rdram"],
     ] {
         let document = json(&[args.as_slice(), &["--json"]].concat());
@@ -335,7 +323,7 @@ fn without_ramslice_there_is_one_line_and_status_2() {
         return;
     }
     // Without --backend, memory hotplug of the machine that runs the tests would be taken.
-    for args in [&["status"][..], &["compact"], &["watch"], &["offline", "3"], &["guard"]] {
+    for args in [&["status"][..], &["compact"], &["top"], &["offline", "3"], &["guard"]] {
         let output = command(args).args(["--backend", "kernel"]).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         assert!(output.stdout.is_empty());
@@ -351,39 +339,25 @@ fn a_profile_that_is_wrong_is_refused_by_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mine.toml");
     let name = path.to_str().unwrap();
-    let template = String::from_utf8(run(&["profiles", "--template"]).stdout).unwrap();
-    fs::write(&path, &template).unwrap();
-    let right = run(&["profiles", name]);
-    assert_eq!(right.status.code(), Some(0), "{}", String::from_utf8_lossy(&right.stderr));
+    let template = fs::read_to_string(here("../../../profiles/template.toml")).unwrap();
     let line = template.lines().position(|line| line.starts_with("floor = ")).unwrap() + 1;
     fs::write(&path, template.replace("floor = { low = 71", "floor = { low = 76")).unwrap();
-    for args in [&["profiles", name][..], &["energy", "--profile", name]] {
-        let wrong = run(args);
-        assert_eq!(wrong.status.code(), Some(1), "{args:?}");
-        assert!(wrong.stdout.is_empty());
-        let text = String::from_utf8(wrong.stderr).unwrap();
-        assert!(
-            text.contains(&format!("{name}:{line}: floor of state `off` is inverted")),
-            "{text}"
-        );
-    }
-    let copy = run(&["profiles", "rdram", "--toml"]).stdout;
-    assert_eq!(copy, fs::read(here("../../../profiles/rdram.toml")).unwrap());
+    let wrong = run(&["energy", "--profile", name]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(wrong.stdout.is_empty());
+    let text = String::from_utf8(wrong.stderr).unwrap();
+    assert!(text.contains(&format!("{name}:{line}: floor of state `off` is inverted")), "{text}");
 }
 
 #[test]
-fn profiles_in_json_have_every_figure_with_unit_and_source() {
-    let document = json(&["profiles", "ddr5-modes", "--json"]);
-    let figures = document["figures"].as_array().unwrap();
-    assert!(figures.iter().all(|figure| !figure["source"].as_str().unwrap().is_empty()));
-    let parc = figures
-        .iter()
-        .find(|figure| figure["state"] == "parc" && figure["field"] == "saving")
-        .expect("PARC has a saving");
-    assert_eq!((parc["unit"].as_str(), parc["low"].as_f64()), (Some("W/GiB"), Some(0.0)));
-    assert!((parc["high"].as_f64().unwrap() - 0.009_19).abs() < 1e-12);
-    let all = json(&["profiles", "--json"]);
-    assert_eq!(all["profiles"].as_array().unwrap().len(), 5);
+fn a_recording_is_left_to_the_other_program() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["status"][..], &["top"], &["energy", "--profile", "thesis-parc"]] {
+        let output = command(args).arg("--from").arg(dir.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("use ramslice-lab, as in `ramslice-lab status --from"), "{text}");
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ Signals:
 Files:
   /etc/ramslice/ramsliced.toml   settings
   /var/lib/ramslice/state.json   what was learned; safe to remove while the daemon is stopped
-  /var/lib/ramslice/prices.json  while the kernel's prices do not hold: what fits them, for ramslice calibrate --from
+  /var/lib/ramslice/prices.json  while the kernel's prices do not hold: what fits them, for ramslice-lab calibrate --from
   /run/ramslice/status.json      what it knows and why it acts or not, after each look
 
 Exit status:

@@ -6,7 +6,7 @@
 //! to go elsewhere: these follow from the price itself. A request whose figures do not add up, or that failed in part,
 //! tells nothing and is left out.
 //!
-//! Nothing is installed from here. What fits is offered as a file, which `ramslice calibrate --from` takes.
+//! Nothing is installed from here. What fits is offered as a file, which `ramslice-lab calibrate --from` takes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -175,7 +175,7 @@ impl Prices {
     /// The file was written there.
     pub fn written(&mut self, path: &Path) {
         let Ok(watch) = &mut self.watch else { return };
-        let install = format!("ramslice calibrate --from {} --install", path.display());
+        let install = format!("ramslice-lab calibrate --from {} --install", path.display());
         if !matches!(&watch.offered, Offered::Yes { install: known, .. } if *known == install) {
             warn!(
                 factor = watch.drift.factor(),

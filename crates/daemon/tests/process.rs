@@ -330,7 +330,7 @@ fn prices_that_drift_are_offered_as_a_file_that_goes_when_they_hold_again() {
     daemon.says("is of the past");
     assert!(!file.exists());
     let told = daemon.says("no longer hold");
-    let install = format!("ramslice calibrate --from {} --install", file.display());
+    let install = format!("ramslice-lab calibrate --from {} --install", file.display());
     assert!(told.contains(&install), "{told}");
     let status =
         place.status_when(&daemon, "an offer", |status| !status["prices"]["install"].is_null());

@@ -8,6 +8,7 @@ mod address_ranges;
 mod clock;
 mod interval;
 mod ledger;
+mod ledger_plan;
 mod meter;
 mod profile;
 mod statement;
@@ -16,6 +17,7 @@ mod verdict;
 pub use clock::{Clock, TimeFactor, TimeFactorError};
 pub use interval::{Interval, IntervalError};
 pub use ledger::{Ledger, LedgerError, Sample, Tally};
+pub use ledger_plan::{AssumedUnit, LedgerPlan};
 pub use meter::{Measured, MeterReading, MeterTally};
 pub use profile::{
     Applies, Granularity, Latency, Machine, Power, Profile, ProfileError, Retention, Row, Scale,

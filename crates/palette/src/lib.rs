@@ -1,4 +1,4 @@
-//! One colour and one letter per kind of page, on every medium.
+//! One colour and one letter for each kind of page, the same on a terminal, in a PNG and on a page.
 //!
 //! The four kinds that tile an online slice differ in lightness as well as in hue, and
 //! vermilion against blue holds for the common forms of colour blindness (after Okabe and Ito).

@@ -100,7 +100,7 @@ pub enum ReadError {
     },
     /// There is no recording.
     #[error(
-        "{path} is not a recording made by `ramslice record`: it has no {missing}",
+        "{path} is not a recording made by `ramslice-lab record`: it has no {missing}",
         path = .path.display()
     )]
     NotARecording {
@@ -124,7 +124,7 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// A part without the description that the recorder writes, or with a damaged one.
-    #[error("{path} was not written by `ramslice record`: its key {key} is missing or wrong", path = .path.display())]
+    #[error("{path} was not written by `ramslice-lab record`: its key {key} is missing or wrong", path = .path.display())]
     Metadata {
         /// The file.
         path: PathBuf,

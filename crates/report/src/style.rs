@@ -1,8 +1,8 @@
-//! Colours of the page, light and dark. Kinds of pages have theirs everywhere: see [`crate::palette`].
+//! Colours of the page, light and dark. Kinds of pages have theirs everywhere: see [`ramslice_palette`].
 
 use ramslice_types::Kind;
 
-use crate::palette::color;
+use ramslice_palette::color;
 
 /// What figures are styled by; colours are variables.
 pub(crate) const FIGURE: &str = include_str!("page/figure.css");

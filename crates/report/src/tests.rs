@@ -160,7 +160,8 @@ fn with_nothing_every_figure_says_what_it_lacks_and_how_to_get_it() {
     }
     let html = html(&Runs::default());
     assert!(
-        !html.contains("<svg") && html.contains("<code>ramslice record -o DIR -- COMMAND</code>")
+        !html.contains("<svg")
+            && html.contains("<code>ramslice-lab record -o DIR -- COMMAND</code>")
     );
 }
 
@@ -445,7 +446,7 @@ fn prices_are_drawn_by_the_parameters_in_force_and_by_the_fitted_model_each_name
     // Of 50 slices that cost 1 to 5.9 million, a price is off by a tenth, or a hundredth, of what is above 1 million.
     for (id, by, error) in [
         ("prices", "the parameters in force (model B)", "99 of 100 at most 8.3"),
-        ("prices-fitted", "the model that ramslice calibrate fits", "99 of 100 at most 0.83"),
+        ("prices-fitted", "the model that ramslice-lab calibrate fits", "99 of 100 at most 0.83"),
     ] {
         let from = page.find(&format!("<figure id=\"{id}\">")).unwrap();
         let figure = &page[from..from + page[from..].find("</figure>").unwrap()];
@@ -484,7 +485,7 @@ fn pictures_have_ink_and_the_kinds_colours() {
     let picture = resvg::tiny_skia::Pixmap::decode_png(&png).unwrap();
     assert_eq!(picture.width(), 1840);
     for kind in [Kind::Movable, Kind::Offline] {
-        let palette::Rgb(r, g, b) = palette::color(kind);
+        let ramslice_palette::Rgb(r, g, b) = ramslice_palette::color(kind);
         let found =
             picture.pixels().iter().filter(|p| (p.red(), p.green(), p.blue()) == (r, g, b)).count();
         assert!(found > 5000, "{kind:?}: {found}");

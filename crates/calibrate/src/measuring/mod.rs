@@ -1,85 +1,47 @@
 //! Samples from the running machine: slices emptied and woken again, everything else left as found.
 
+mod error;
+mod host;
+mod mixtures;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use ramslice_backend::sys::Interrupt;
-use ramslice_calibrate::{
-    Coefficients, Experiment, Operations, Origin, Refusal, Sample, Samples, check_steady,
-};
 use ramslice_fragment::{Amount, Error as FillError, Fragmented, Mix, Plan as Fill, Probability};
 use ramslice_types::{
     Backend, Bytes, CacheChoice, Detail, ErrorKind, Info, Op, Outcome, Pages, PriceParameter,
     Random, Request, Slice, SliceId, SliceState,
 };
 
-use super::child::NotStarted;
-use super::progress::Progress;
-use crate::stderr;
+use self::mixtures::{MIXTURES, PageMixture};
+use crate::{Coefficients, Experiment, Operations, Origin, Refusal, Sample, Samples, check_steady};
+
+pub use self::error::MeasureError;
+pub use self::host::{BoxError, MeasuringHost, MeasuringStep, Workload};
+
+type Result<T> = std::result::Result<T, MeasureError>;
 
 /// What is wanted.
-pub(super) struct Plan {
-    pub(super) memory: Amount,
-    pub(super) per_mixture: u32,
-    pub(super) held_out: u32,
-    pub(super) held_out_slice: Option<Bytes>,
-    pub(super) dir: PathBuf,
-    pub(super) seed: u64,
-    pub(super) anyway: bool,
-    pub(super) command: Vec<String>,
-    pub(super) silent: bool,
-}
-
-/// A mixture: its name, what it is for, how likely pages are to be free, anonymous, cache, and how often mapped.
-struct Mixture {
-    name: &'static str,
-    experiment: Experiment,
-    free: (f64, f64),
-    anon: (f64, f64),
-    file: (f64, f64),
-    map_count: u32,
-}
-
-const NONE: (f64, f64) = (0.0, 0.0);
-const UP: (f64, f64) = (0.0, 1.0);
-const DOWN: (f64, f64) = (1.0, 0.0);
-
-/// Those of the thesis' §4.2.2, from few pages to many, and those of §4.2.3, of all kinds.
-const MIXTURES: [Mixture; 8] = [
-    Mixture {
-        name: "cache",
-        experiment: Experiment::Cache,
-        free: DOWN,
-        anon: NONE,
-        file: UP,
-        map_count: 1,
-    },
-    mapped("mapped once", 1),
-    mapped("mapped twice", 2),
-    mapped("mapped 4 times", 4),
-    mapped("mapped 8 times", 8),
-    mixed("mixed", (0.7, 0.1), (0.1, 0.5), (0.2, 0.4), 1),
-    mixed("mixed, much cache", (0.2, 0.0), (0.4, 0.1), (0.4, 0.9), 1),
-    mixed("mixed, mapped 3 times", (0.1, 0.7), (0.6, 0.1), (0.3, 0.2), 3),
-];
-
-const fn mapped(name: &'static str, map_count: u32) -> Mixture {
-    let experiment = Experiment::Mapped(map_count);
-    Mixture { name, experiment, free: DOWN, anon: UP, file: NONE, map_count }
-}
-
-const fn mixed(
-    name: &'static str,
-    free: (f64, f64),
-    anon: (f64, f64),
-    file: (f64, f64),
-    map_count: u32,
-) -> Mixture {
-    Mixture { name, experiment: Experiment::Mixed, free, anon, file, map_count }
+#[derive(Debug, Clone)]
+pub struct MeasuringPlan {
+    /// Memory to fill at a time.
+    pub memory: Amount,
+    /// Slices to empty for each mixture.
+    pub per_mixture: u32,
+    /// Slices to judge by.
+    pub held_out: u32,
+    /// Their size; half of what slices have if it is not given.
+    pub held_out_slice: Option<Bytes>,
+    /// Where files of the page cache are made.
+    pub dir: PathBuf,
+    /// Decides which slices.
+    pub seed: u64,
+    /// Whether to measure on a machine that is not steady, too.
+    pub anyway: bool,
+    /// What the samples of programs are called.
+    pub label: String,
 }
 
 /// Empty slices at each size, and to see whether the machine is steady.
@@ -94,7 +56,14 @@ const TRIES_EACH: u32 = 8;
 const TRIES: u32 = 100;
 
 /// Takes all samples.
-pub(super) fn take(plan: &Plan, backend: &dyn Backend, interrupt: &Interrupt) -> Result<Samples> {
+///
+/// # Errors
+/// What cannot be done, or if `host` interrupts it; slices are awake again and have their size.
+pub fn take_samples(
+    plan: &MeasuringPlan,
+    backend: &dyn Backend,
+    host: &dyn MeasuringHost,
+) -> Result<Samples> {
     let info = backend.info()?;
     if backend
         .snapshot()?
@@ -102,25 +71,22 @@ pub(super) fn take(plan: &Plan, backend: &dyn Backend, interrupt: &Interrupt) ->
         .iter()
         .any(|slice| slice.state != SliceState::Online && slice.present.0 > 0)
     {
-        bail!(
-            "slices are off, and their size cannot change meanwhile: wake them with `ramslice online --all` first"
-        );
+        return Err(MeasureError::SlicesOff);
     }
     let parameters: BTreeMap<_, _> = PriceParameter::ALL
         .into_iter()
         .map(|parameter| Ok((parameter, backend.price_parameter(parameter)?)))
         .collect::<Result<_>>()?;
     let size = info.slice_bytes;
-    let mut taker = Taker {
+    let mut taker = SampleTaker {
         plan,
         backend,
-        interrupt,
+        host,
         in_force: Coefficients::in_force(&parameters),
-        found: Found { backend, size, off: Cell::new(None) },
+        found: RestoreGuard { backend, host, size, off: Cell::new(None) },
         random: Random::new(plan.seed),
         samples: Vec::new(),
         changed: 0,
-        progress: Progress::new(plan.silent, Duration::ZERO),
     };
     let mut mixtures = MIXTURES.iter();
     let noise = taker
@@ -138,7 +104,6 @@ pub(super) fn take(plan: &Plan, backend: &dyn Backend, interrupt: &Interrupt) ->
     taker.resize(held_out)?;
     taker.programs()?;
     taker.resize(size)?;
-    taker.progress.clear();
     Ok(Samples {
         kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
         page_bytes: info.page_bytes,
@@ -161,19 +126,20 @@ fn another_size(info: &Info) -> Bytes {
 }
 
 /// What there was, put back at the end, however it comes.
-struct Found<'a> {
+struct RestoreGuard<'a> {
     backend: &'a dyn Backend,
+    host: &'a dyn MeasuringHost,
     size: Bytes,
     off: Cell<Option<SliceId>>,
 }
 
-impl Found<'_> {
+impl RestoreGuard<'_> {
     /// Wakes the slice that is off, if one is.
     fn wake(&self) -> Result<()> {
         let Some(id) = self.off.get() else { return Ok(()) };
         for _ in 0..TRIES {
             match self.backend.request(&Request::new(Op::Online(id))) {
-                // Somebody who wanted memory may have been faster.
+                // An allocation may have woken it first.
                 Ok(_) if self.is_online(id)? => {
                     self.off.set(None);
                     return Ok(());
@@ -183,7 +149,7 @@ impl Found<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        bail!("slice {id} does not wake: `ramslice online {id}` tries again")
+        Err(MeasureError::DoesNotWake { slice: id })
     }
 
     fn is_online(&self, id: SliceId) -> Result<bool> {
@@ -192,7 +158,7 @@ impl Found<'_> {
     }
 }
 
-impl Drop for Found<'_> {
+impl Drop for RestoreGuard<'_> {
     fn drop(&mut self) {
         let put_back = || -> Result<()> {
             self.wake()?;
@@ -202,68 +168,29 @@ impl Drop for Found<'_> {
             Ok(())
         };
         if let Err(error) = put_back() {
-            stderr::line(format_args!("ramslice: not everything is as it was: {error:#}"));
+            self.host.not_restored(&error);
         }
     }
 }
 
-/// A command that ends with this value.
-struct Running(Option<Child>);
-
-impl Running {
-    fn start(command: &[String]) -> Result<Self> {
-        let [program, args @ ..] = command else { return Ok(Self(None)) };
-        // stdout is ours.
-        let child = Command::new(program).args(args).stdout(Stdio::null()).spawn();
-        Ok(Self(Some(child.map_err(|source| NotStarted::of(program, source))?)))
-    }
-
-    fn goes_on(&mut self) -> Result<bool> {
-        match &mut self.0 {
-            None => Ok(false),
-            Some(child) => match child.try_wait().context("waiting for the command")? {
-                None => Ok(true),
-                Some(status) => {
-                    self.0 = None;
-                    if !status.success() {
-                        stderr::line(format_args!("ramslice: the command ended with {status}"));
-                    }
-                    Ok(false)
-                }
-            },
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            // Only if something went wrong, or Ctrl-C: a child that has ended meanwhile cannot be killed, and that is fine.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-struct Taker<'a> {
-    plan: &'a Plan,
+struct SampleTaker<'a> {
+    plan: &'a MeasuringPlan,
     backend: &'a dyn Backend,
-    interrupt: &'a Interrupt,
+    host: &'a dyn MeasuringHost,
     in_force: Coefficients,
-    found: Found<'a>,
+    found: RestoreGuard<'a>,
     random: Random,
     samples: Vec<Sample>,
     changed: u64,
-    progress: Progress,
 }
 
-impl Taker<'_> {
+impl SampleTaker<'_> {
     fn check(&self) -> Result<()> {
-        if self.interrupt.requested() {
-            self.progress.clear();
-            bail!("interrupted: slices are awake and have their size again, nothing was installed");
-        }
-        Ok(())
+        if self.host.interrupted() { Err(MeasureError::Interrupted) } else { Ok(()) }
+    }
+
+    fn progress(&self, what: &str, done: u32, of: u32) {
+        self.host.progress(&MeasuringStep { what, done, of, samples: self.samples.len() });
     }
 
     fn resize(&self, size: Bytes) -> Result<()> {
@@ -315,13 +242,13 @@ impl Taker<'_> {
         for n in 0..EMPTY {
             // Half of them on one slice, over and over, and half on others.
             let id = if n % 2 == 0 { ids[0] } else { ids[n as usize % ids.len()] };
-            self.progress.show(sampling("empty slices", n, EMPTY, self.samples.len()));
+            self.progress("empty slices", n, EMPTY);
             self.one(id, Origin::Artificial(Experiment::Empty), &format!("empty, {size}"))?;
         }
         Ok(self.samples[first..].iter().map(|sample| sample.measured.0 as f64).collect())
     }
 
-    fn mixture(&mut self, mixture: &Mixture) -> Result<()> {
+    fn mixture(&mut self, mixture: &PageMixture) -> Result<()> {
         self.check()?;
         let probability =
             |(first, last)| Probability::new(first, last).expect("probabilities are from 0 to 1");
@@ -337,15 +264,10 @@ impl Taker<'_> {
             huge: false,
             dir: self.plan.dir.clone(),
         };
-        let (interrupt, progress, taken) = (self.interrupt, &self.progress, self.samples.len());
         let made = Fragmented::make(&fill, |step| {
-            progress.show(sampling(
-                mixture.name,
-                (step.done * 100 / step.total.max(1)) as u32,
-                100,
-                taken,
-            ));
-            !interrupt.requested()
+            let percent = (step.done * 100 / step.total.max(1)) as u32;
+            self.progress(mixture.name, percent, 100);
+            !self.host.interrupted()
         });
         let made = match made {
             Err(FillError::Interrupted { .. }) => return self.check(),
@@ -354,12 +276,7 @@ impl Taker<'_> {
         let mut tries = 0;
         let mut taken = 0;
         while taken < self.plan.per_mixture && tries < TRIES_EACH * self.plan.per_mixture {
-            self.progress.show(sampling(
-                mixture.name,
-                taken,
-                self.plan.per_mixture,
-                self.samples.len(),
-            ));
+            self.progress(mixture.name, taken, self.plan.per_mixture);
             let ids = self.eligible(|slice| slice.counters.free < slice.present)?;
             if ids.is_empty() {
                 break;
@@ -375,29 +292,23 @@ impl Taker<'_> {
 
     /// What programs hold, or leave there while the command runs.
     fn programs(&mut self) -> Result<()> {
-        let label =
-            self.plan.command.first().map_or("as found", |program| name_of(program)).to_owned();
-        let mut running = Running::start(&self.plan.command)?;
+        let mut workload = self.host.start_workload().map_err(MeasureError::Workload)?;
         let (mut taken, mut tries) = (0, 0);
         loop {
-            let goes_on = running.goes_on()?;
+            let goes_on = workload.is_running().map_err(MeasureError::Workload)?;
             if !goes_on && (taken >= self.plan.held_out || tries >= TRIES_EACH * self.plan.held_out)
             {
                 return Ok(());
             }
             self.check()?;
-            self.progress.show(sampling(
-                "slices of programs",
-                taken.min(self.plan.held_out),
-                self.plan.held_out,
-                self.samples.len(),
-            ));
+            let held_out = self.plan.held_out;
+            self.progress("slices of programs", taken.min(held_out), held_out);
             // One in ten may be empty, as on any machine.
             let any = self.random.index(10) == 0;
             let ids = self.eligible(|slice| any || slice.counters.free < slice.present)?;
             if !ids.is_empty() {
                 let id = ids[self.random.index(ids.len())];
-                taken += u32::from(self.one(id, Origin::Program, &label)?);
+                taken += u32::from(self.one(id, Origin::Program, &self.plan.label)?);
             }
             tries += u32::from(!goes_on);
             if goes_on {
@@ -436,9 +347,9 @@ impl Taker<'_> {
             return Ok(false);
         };
         operations.cache_targets = match cache_targets {
-            Known::Predicted(pages) => pages,
+            CacheTargets::Predicted(pages) => pages,
             // With equal prices for both kinds, the prediction does not tell: what was done does.
-            Known::NotTold => {
+            CacheTargets::Unpredicted => {
                 self.backend.work()?.since(&before).map_or(Pages(0), |work| work.target_cache_pages)
             }
         };
@@ -450,25 +361,26 @@ impl Taker<'_> {
     /// How many destinations the kernel expected to gain by dropping cache: what its prediction has beyond the rest.
     ///
     /// `None` if that does not add up: the slice held something else when the kernel walked it.
-    fn cache_targets(&self, operations: &Operations, outcome: &Outcome) -> Option<Known> {
+    fn cache_targets(&self, operations: &Operations, outcome: &Outcome) -> Option<CacheTargets> {
         let rest = outcome.price_predicted.0 as f64 - self.in_force.price(operations);
         let dearer = self.in_force.alloc_cache - self.in_force.alloc_buddy;
         let allowed = (MOST_CHANGED * outcome.price_predicted.0 as f64).max(2.0);
         if operations.moved == Pages(0) {
-            return (rest.abs() <= allowed).then_some(Known::Predicted(Pages(0)));
+            return (rest.abs() <= allowed).then_some(CacheTargets::Predicted(Pages(0)));
         }
         if dearer.abs() < 1.0 {
-            return (rest.abs() <= allowed).then_some(Known::NotTold);
+            return (rest.abs() <= allowed).then_some(CacheTargets::Unpredicted);
         }
         let pages = (rest / dearer).round().clamp(0.0, operations.moved.0 as f64);
         ((rest - pages * dearer).abs() <= allowed.max(dearer.abs()))
-            .then_some(Known::Predicted(Pages(pages as u64)))
+            .then_some(CacheTargets::Predicted(Pages(pages as u64)))
     }
 }
 
-enum Known {
+/// Destinations that dropping cache made.
+enum CacheTargets {
     Predicted(Pages),
-    NotTold,
+    Unpredicted,
 }
 
 /// A slice that holds more than a hint of something else belongs to no experiment with one kind of page.
@@ -486,35 +398,39 @@ fn told(origin: Origin, operations: &Operations) -> Origin {
     if pure { origin } else { Origin::Artificial(Experiment::Mixed) }
 }
 
-/// The line about what is being done: its share, and the samples so far.
-fn sampling(what: &str, done: u32, of: u32, samples: usize) -> impl FnOnce(Duration) -> String {
-    move |elapsed| {
-        format!(
-            "{samples} samples, {:.0} s: {what}, {} %",
-            elapsed.as_secs_f64(),
-            100 * done / of.max(1)
-        )
-    }
-}
-
-/// A program by its file's name: what is kept of it says nothing about where it was.
-fn name_of(program: &str) -> &str {
-    Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or(program)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use ramslice_backend::ReplayBackend;
     use ramslice_types::{Contents, Machine, PageClass, PageFlags, PageRun, Pfn, Reason, Work};
 
-    use super::super::interrupt::interruptible;
     use super::*;
+
+    /// A host that neither interrupts nor shows anything.
+    struct Undisturbed;
+
+    impl MeasuringHost for Undisturbed {
+        fn interrupted(&self) -> bool {
+            false
+        }
+
+        fn progress(&self, _: &MeasuringStep<'_>) {}
+
+        fn not_restored(&self, error: &MeasureError) {
+            panic!("{error}");
+        }
+
+        fn start_workload(&self) -> std::result::Result<Box<dyn Workload>, BoxError> {
+            unreachable!("only empty slices are looked at")
+        }
+    }
 
     const EMPTY_SLICE: SliceId = SliceId(24);
 
     /// A machine of which one slice is empty.
     fn machine() -> ReplayBackend {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/guest-pages.json");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/guest-pages.json");
         let mut machine: Machine =
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let frames = machine.info.slice_pages();
@@ -551,7 +467,7 @@ mod tests {
         let backend = machine();
         // At first it is none that may be emptied.
         backend.request(&Request::new(Op::Offline(EMPTY_SLICE))).unwrap();
-        let plan = Plan {
+        let plan = MeasuringPlan {
             memory: Amount::Percent(25),
             per_mixture: 1,
             held_out: 0,
@@ -559,32 +475,30 @@ mod tests {
             dir: PathBuf::new(),
             seed: 1,
             anyway,
-            command: Vec::new(),
-            silent: true,
+            label: String::new(),
         };
         let info = backend.info()?;
-        interruptible(|interrupt| {
-            let mut taker = Taker {
-                plan: &plan,
-                backend: &backend,
-                interrupt,
-                in_force: ramslice_calibrate::thesis(),
-                found: Found { backend: &backend, size: info.slice_bytes, off: Cell::new(None) },
-                random: Random::new(1),
-                samples: Vec::new(),
-                changed: 0,
-                progress: Progress::new(true, Duration::ZERO),
-            };
-            let noise = taker.steadiness(info.slice_bytes, |_| leave_some(&backend))?;
-            Ok((noise, taker.samples.len()))
-        })
+        let (size, host) = (info.slice_bytes, &Undisturbed);
+        let mut taker = SampleTaker {
+            plan: &plan,
+            backend: &backend,
+            host,
+            in_force: crate::thesis(),
+            found: RestoreGuard { backend: &backend, host, size, off: Cell::new(None) },
+            random: Random::new(1),
+            samples: Vec::new(),
+            changed: 0,
+        };
+        let noise = taker.steadiness(info.slice_bytes, |_| leave_some(&backend))?;
+        Ok((noise, taker.samples.len()))
     }
 
     #[test]
     fn a_machine_without_an_empty_slice_is_not_called_unsteady() {
         for anyway in [false, true] {
             let refusal = steadiness(anyway, |_| Ok(())).unwrap_err();
-            assert_eq!(refusal.downcast_ref(), Some(&Refusal::NothingEmpty), "{refusal:#}");
+            let MeasureError::Refused(refusal) = refusal else { panic!("{refusal}") };
+            assert_eq!(refusal, Refusal::NothingEmpty);
         }
     }
 

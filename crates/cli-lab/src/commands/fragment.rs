@@ -1,4 +1,4 @@
-//! `ramslice fragment`: fill memory with a known mix of free, anonymous and file pages, and hold it.
+//! `ramslice-lab fragment`: fill memory with a known mix of free, anonymous and file pages, and hold it.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -14,11 +14,11 @@ use ramslice_fragment::{Account, Amount, Error, Fragmented, Mix, Plan, Probabili
 use ramslice_types::{Bytes, parse_duration};
 use serde::Serialize;
 
-use super::child::{Companion, Wake};
-use super::progress::Progress;
-use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
-use crate::stderr;
+use crate::subprocess::{Subprocess, SubprocessEvent};
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::progress::Progress;
+use ramslice_cli::stderr;
 
 const HELP: &str = "\
 Walks three areas of one size side by side. At each page, and for each area by itself, a random number decides \
@@ -39,10 +39,10 @@ Recipes; options change any part of them:
   halves  free and anonymous pages in turn: --free 1 --anon 1
 
 Examples:
-  ramslice fragment --recipe aged                       until Ctrl-C
-  ramslice fragment --memory 2G --free 0.5 --anon 0.3 --file 0.2
-  ramslice fragment --memory 1G --free 1..0 --anon 0..1 slices from empty to full
-  ramslice fragment --recipe aged --account made.json -- ramslice compact --budget 2M";
+  ramslice-lab fragment --recipe aged                       until Ctrl-C
+  ramslice-lab fragment --memory 2G --free 0.5 --anon 0.3 --file 0.2
+  ramslice-lab fragment --memory 1G --free 1..0 --anon 0..1 slices from empty to full
+  ramslice-lab fragment --recipe aged --account made.json -- ramslice compact --budget 2M";
 
 /// Fill memory with a known mix of pages, and hold it.
 #[derive(Debug, clap::Args)]
@@ -212,24 +212,24 @@ fn hold(args: &Args, stop: &AtomicBool, terminal: bool) -> Result<Exit> {
     if stop.load(Ordering::Relaxed) {
         return Ok(if args.command.is_empty() { Exit::Ok } else { Exit::Refused });
     }
-    let mut companion = Companion::start(&args.command)?;
+    let mut subprocess = Subprocess::start(&args.command)?;
     if terminal && args.command.is_empty() {
         stderr::line("holding it; Ctrl-C ends");
     }
     let begun = Instant::now();
     // The same in the moment before the companion catches signals.
     if stop.load(Ordering::Relaxed) {
-        return Ok(companion.end()?.map_or(Exit::Ok, Exit::Command));
+        return Ok(subprocess.end()?.map_or(Exit::Ok, Exit::Command));
     }
     loop {
         let left = args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Ok(companion.end()?.map_or(Exit::Ok, Exit::Command));
+            return Ok(subprocess.end()?.map_or(Exit::Ok, Exit::Command));
         }
-        match companion.wait(left.unwrap_or(Duration::from_hours(1)))? {
-            Wake::Ended(status) => return Ok(Exit::Command(status)),
-            Wake::Signal => return Ok(Exit::Ok),
-            Wake::Time => {}
+        match subprocess.wait(left.unwrap_or(Duration::from_hours(1)))? {
+            SubprocessEvent::Ended(status) => return Ok(Exit::Command(status)),
+            SubprocessEvent::Signal => return Ok(Exit::Ok),
+            SubprocessEvent::Time => {}
         }
     }
 }

@@ -1,18 +1,15 @@
-//! `ramslice profiles`: memory systems, what their power states save, and where each figure is from.
+//! `ramslice-lab profiles`: memory systems, what their power states save, and where each figure is from.
 
-use std::fs;
 use std::io::Write;
-use std::path::Path;
 
-use anyhow::{Context as _, Result};
-use ramslice_energy::{
-    Profile, ProfileError, Row, State, TEMPLATE, builtin_names, builtin_text, percent,
-};
+use anyhow::Result;
+use ramslice_energy::{Profile, ProfileError, Row, State, TEMPLATE, builtin_names, percent};
 use serde::Serialize;
 
-use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
-use crate::render::{Align, Table, fill};
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::Exit;
+use ramslice_cli::profile_files;
+use ramslice_cli::render::{Align, Table, fill};
 
 const HELP: &str = "\
 A profile says what the power states of a memory system save, each figure with its unit and its \
@@ -21,11 +18,11 @@ With a FILE, the file is checked: what is wrong is named with its line and what 
 exit status is 1.
 
 Examples:
-  ramslice profiles                            those that come with ramslice
-  ramslice profiles ddr5-modes                 one, with the source of each figure
-  ramslice profiles --template > mine.toml     begin one of your own
-  ramslice profiles thesis-parc --toml > mine.toml
-  ramslice profiles mine.toml                  check it";
+  ramslice-lab profiles                            those that come with ramslice
+  ramslice-lab profiles ddr5-modes                 one, with the source of each figure
+  ramslice-lab profiles --template > mine.toml     begin one of your own
+  ramslice-lab profiles thesis-parc --toml > mine.toml
+  ramslice-lab profiles mine.toml                  check it";
 
 /// List and check profiles of memory systems.
 #[derive(Debug, clap::Args)]
@@ -40,31 +37,6 @@ pub(crate) struct Args {
     /// Print a commented template
     #[arg(long, conflicts_with_all = ["profile", "json"])]
     template: bool,
-}
-
-/// The text of a profile, and the name for messages.
-fn text(name: &str) -> Result<(String, String)> {
-    if let Some(text) = builtin_text(name) {
-        return Ok((text.to_owned(), format!("profiles/{name}.toml")));
-    }
-    let path = Path::new(name);
-    let like_a_name = !name.contains(['/', '.']);
-    if like_a_name && !path.exists() {
-        let names: Vec<&str> = builtin_names().collect();
-        let message = format!(
-            "there is no profile `{name}`: name one of {}, or the path of a file",
-            names.join(", ")
-        );
-        return Err(UsageError(message).into());
-    }
-    let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
-    Ok((text, name.to_owned()))
-}
-
-/// Finds a profile by name or path, and checks it.
-pub(super) fn load(name: &str) -> Result<Profile> {
-    let (text, file) = text(name)?;
-    Ok(Profile::parse(&text, &file)?)
 }
 
 #[derive(Serialize)]
@@ -109,8 +81,8 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     }
     match &args.profile {
         None => list(context, out)?,
-        Some(name) if args.toml => write!(out, "{}", text(name)?.0)?,
-        Some(name) => show(&load(name)?, context, out)?,
+        Some(name) if args.toml => write!(out, "{}", profile_files::text(name)?.0)?,
+        Some(name) => show(&profile_files::load(name)?, context, out)?,
     }
     Ok(Exit::Ok)
 }

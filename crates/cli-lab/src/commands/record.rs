@@ -1,4 +1,4 @@
-//! `ramslice record`: slices, events and statistics over time, as Parquet files.
+//! `ramslice-lab record`: slices, events and statistics over time, as Parquet files.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use ramslice_record::{
 use ramslice_types::{Backend, parse_duration};
 use serde::Serialize;
 
-use super::child::{Companion, Wake};
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
-use crate::stderr;
+use crate::subprocess::{Subprocess, SubprocessEvent};
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::Exit;
+use ramslice_cli::stderr;
 
 const HELP: &str = "\
 Writes a directory with a directory for each table:
@@ -42,11 +42,11 @@ taken with the first and the last sample, too. It needs root. `ramslice --from D
 `ramslice --from DIR` shows the last sample of a recording with any command.
 
 Examples:
-  ramslice record                             into recording-<time>, until Ctrl-C
-  ramslice record -o build -- make -j8        as long as the build takes
-  ramslice record -o night --every 10s --for 8h
-  ramslice record -o night --every 10s --census 5m --for 8h
-  ramslice record --check build               is it whole? what is in it?
+  ramslice-lab record                             into recording-<time>, until Ctrl-C
+  ramslice-lab record -o build -- make -j8        as long as the build takes
+  ramslice-lab record -o night --every 10s --for 8h
+  ramslice-lab record -o night --every 10s --census 5m --for 8h
+  ramslice-lab record --check build               is it whole? what is in it?
   duckdb -c \"SELECT boottime_us, sum(free_pages) FROM 'build/snapshots/*.parquet' GROUP BY 1 ORDER BY 1\"";
 
 /// Record slices, events and statistics over time.
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
     if recorder.events_source() == EventsSource::Poll && saved.is_none() {
         stderr::line(
-            "ramslice: no trace events (root and tracefs are needed): states are compared instead",
+            "ramslice-lab: no trace events (root and tracefs are needed): states are compared instead",
         );
     }
 
@@ -179,7 +179,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         writeln!(out, "{}", report(&dir, &summary))?;
     } else {
         // stdout is the command's.
-        stderr::line(format_args!("ramslice: {}", report(&dir, &summary)));
+        stderr::line(format_args!("ramslice-lab: {}", report(&dir, &summary)));
     }
     Ok(status.map_or(Exit::Ok, Exit::Command))
 }
@@ -206,8 +206,8 @@ fn supervise(
     let begun = Instant::now();
     // A sample of the state before, whatever the command does first.
     let mut patience = recorder.tick()?;
-    let mut companion = match Companion::start(&args.command) {
-        Ok(companion) => companion,
+    let mut subprocess = match Subprocess::start(&args.command) {
+        Ok(subprocess) => subprocess,
         Err(error) => {
             recorder.finish("error", None)?;
             return Err(error);
@@ -219,13 +219,13 @@ fn supervise(
     let ended = loop {
         let left = args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            break Ok(("time", companion.end()?));
+            break Ok(("time", subprocess.end()?));
         }
         let time = patience.min(TICK).min(left.unwrap_or(TICK));
-        match companion.wait(time)? {
-            Wake::Ended(status) => break Ok(("command", Some(status))),
-            Wake::Signal => break Ok(("signal", None)),
-            Wake::Time => {}
+        match subprocess.wait(time)? {
+            SubprocessEvent::Ended(status) => break Ok(("command", Some(status))),
+            SubprocessEvent::Signal => break Ok(("signal", None)),
+            SubprocessEvent::Time => {}
         }
         let step = (|| {
             first.take().map_or(Ok(()), |text| recorder.note(text))?;
@@ -260,11 +260,11 @@ fn supervise(
             // A build is worth more than its recording: it goes on, and the failure is told at its end.
             if !args.command.is_empty() {
                 stderr::line(format_args!(
-                    "ramslice: the recording broke off, the command goes on: {:#}",
+                    "ramslice-lab: the recording broke off, the command goes on: {:#}",
                     anyhow::anyhow!("{error}")
                 ));
             }
-            let status = companion.outlast()?;
+            let status = subprocess.outlast()?;
             let written = recorder.finish("error", status.map(i32::from));
             // The thread that writes knows why; what asked it only knows that it is gone.
             Err(written.err().unwrap_or(error)).context("the recording broke off")

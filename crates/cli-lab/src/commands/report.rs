@@ -1,4 +1,4 @@
-//! `ramslice report`: figures of runs as one page, as CSV and as pictures.
+//! `ramslice-lab report`: figures of runs as one page, as CSV and as pictures.
 
 use std::fs;
 use std::io::Write;
@@ -6,29 +6,34 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::builder::NonEmptyStringValueParser;
+use ramslice_record::Recording;
+use ramslice_report::read::{RunError, RunReader, names};
 use ramslice_report::{Figure, Head, Recorded, Renderer, figures, page};
 use serde::Serialize;
 
-use super::energy;
-use super::report_read::{Reader, names};
-use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
+use crate::recordings::{clock_of, not_replayable};
+
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::ledger_options::{
+    FactorRange, LedgerOptions, PercentRange, TimeFactorOptions, UnitSize,
+};
 
 const HELP: &str = "\
 Makes one HTML page that needs nothing else: no network, no other files, no fonts. It is light or \
 dark as the reader's system is, and fits a telephone. Every figure has its data with it, as CSV.
 
 A RUN is
-  a directory made by `ramslice record`: memory over time, each slice, and joules with --profile
-  a file of `ramslice calibrate -o FILE`: prices and what slices really cost
+  a directory made by `ramslice-lab record`: memory over time, each slice, and joules with --profile
+  a file of `ramslice-lab calibrate -o FILE`: prices and what slices really cost
   a file of `ramslice energy --json`, or a case study's summary or sweep: joules by setting or budget
   a file NAME.csv with boottime_us,latency_us: when requests were sent and how long they took
 and NAME=RUN gives it a name. A figure whose data no run has says what it lacks and how to get it.
 
 Examples:
-  ramslice report build -o build.html
-  ramslice report nothing=r1 '4M=r2' unlimited=r3 --profile thesis-parc --granularity slice -o budgets.html
-  ramslice report samples.json -o prices.html --png figures --csv figures";
+  ramslice-lab report build -o build.html
+  ramslice-lab report nothing=r1 '4M=r2' unlimited=r3 --profile thesis-parc --granularity slice -o budgets.html
+  ramslice-lab report samples.json -o prices.html --png figures --csv figures";
 
 /// Draw what runs did: one page, CSV, pictures.
 #[derive(Debug, clap::Args)]
@@ -49,7 +54,7 @@ pub(crate) struct Args {
     /// The heading [default: from the runs]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
-    /// The memory system by which recordings' joules are counted: a name from `ramslice profiles`, or a file
+    /// The memory system by which recordings' joules are counted: a name from `ramslice-lab profiles`, or a file
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
     /// Its power state, as for `ramslice energy`
@@ -60,34 +65,45 @@ pub(crate) struct Args {
     machine: Option<String>,
     /// How many times slower than the profile's machine the recorded ones were, if emulated
     #[arg(long, value_name = "FACTOR", requires = "profile")]
-    time_factor: Option<energy::Range>,
+    time_factor: Option<FactorRange>,
     /// What that factor is from, told beside it
     #[arg(long, value_name = "TEXT", requires = "time_factor", value_parser = NonEmptyStringValueParser::new())]
     time_factor_source: Option<String>,
     /// Assume that the hardware switches units of this size
     #[arg(long, value_name = "SIZE|slice", requires = "profile")]
-    granularity: Option<energy::Size>,
+    granularity: Option<UnitSize>,
     /// By how much the work took longer than without packing, as for `ramslice energy`
     #[arg(long, value_name = "PERCENT", requires = "profile", allow_hyphen_values = true)]
-    runtime_change: Option<energy::Percent>,
+    runtime_change: Option<PercentRange>,
 }
 
 impl Args {
     /// What the ledger over a recording is asked for; nothing without a profile.
-    fn ledger(&self) -> Option<energy::Args> {
-        Some(energy::Args {
+    fn ledger(&self) -> Option<LedgerOptions> {
+        Some(LedgerOptions {
             profile: self.profile.clone()?,
             state: self.state.clone(),
             machine: self.machine.clone(),
-            every: None,
-            duration: None,
-            slowness: energy::Slowness {
+            time_factor: TimeFactorOptions {
                 time_factor: self.time_factor,
                 time_factor_source: self.time_factor_source.clone(),
             },
             granularity: self.granularity,
             runtime_change: self.runtime_change,
         })
+    }
+}
+
+/// The error with its exit status: what is no run is wrong usage.
+fn with_status(error: RunError) -> anyhow::Error {
+    match error {
+        RunError::NotARun(text) => UsageError(text).into(),
+        RunError::Recording(error) => not_replayable(error).into(),
+        RunError::Plan(error) => match error.downcast::<UsageError>() {
+            Ok(error) => (*error).into(),
+            Err(error) => anyhow::Error::from_boxed(error),
+        },
+        error => error.into(),
     }
 }
 
@@ -148,14 +164,23 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         let message = "name the runs to report on after `report`, not with --from";
         return Err(UsageError(message.to_owned()).into());
     }
-    let mut reader = Reader::new(args.ledger());
-    for (name, path) in names(&args.runs)? {
-        reader.read(&name, &path)?;
+    let ledger = args.ledger();
+    let plan = ledger.as_ref().map(|options| {
+        move |recording: &Recording| {
+            let clock = clock_of(&options.time_factor, recording.about());
+            clock
+                .and_then(|clock| options.plan(clock))
+                .map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
+        }
+    });
+    let mut reader = RunReader::new(plan.as_ref().map(|plan| plan as _));
+    for (name, path) in names(&args.runs).map_err(with_status)? {
+        reader.read(&name, &path).map_err(with_status)?;
     }
     let (runs, about) = reader.finish();
     let title = args.title.clone().unwrap_or_else(|| {
         let names: Vec<&str> = about.iter().map(|(name, _)| name.as_str()).collect();
-        format!("ramslice: {}", names.join(", "))
+        format!("ramslice-lab: {}", names.join(", "))
     });
     let made_by = format!("ramslice {}", env!("CARGO_PKG_VERSION"));
     let figures = figures(&runs);

@@ -5,14 +5,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_record::Recording;
 use ramslice_types::{
-    BackendError, Bytes, CensusTotals, CountedSlice, ErrorKind, Machine, NodeId, PageCensus, Pages,
-    SECTION_BYTES, ZoneCensus, parse_duration,
+    Bytes, CensusTotals, CountedSlice, Machine, NodeId, PageCensus, Pages, SECTION_BYTES,
+    ZoneCensus, parse_duration,
 };
 use serde::Serialize;
 
-use crate::context::{Context, not_replayable, write_json, write_json_line};
+use crate::context::{Context, write_json, write_json_line};
 use crate::exit::Exit;
 use crate::render::{Align, Table};
 
@@ -28,26 +27,24 @@ without such a page, which hotplug could remove. The same by zone, where there a
 
 With --every, a line (or a JSON document) each time. Root only.
 
-`ramslice record --census` takes it while it records. Of such a recording, --from shows the last one, and with \
---every one after another, at least so far apart.
+`ramslice-lab record --census` takes it while it records, and `ramslice-lab census --from` shows it.
 
 Examples:
   ramslice census                             every slice, and the sums
   ramslice census --every 10s                 how it goes on, a line each time
   ramslice census --every 1s --count 60 --json > census.jsonl
-  ramslice census --json | jq '.totals.slices_staying, .totals.slices_staying_least'
-  ramslice --from build census --every 1ms    all that a recording has";
+  ramslice census --json | jq '.totals.slices_staying, .totals.slices_staying_least'";
 
 /// Count the pages of each slice by kind, and how far kernel pages are scattered.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub struct Args {
     /// Take it again and again, this far apart; of a recording, show those that are
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    every: Option<Duration>,
+    pub every: Option<Duration>,
     /// End after this many; with --every
     #[arg(long, value_name = "N", requires = "every")]
-    count: Option<u64>,
+    pub count: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -119,10 +116,11 @@ impl<'a> Body<'a> {
     }
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    if let Some(recording) = context.recording()? {
-        return recorded(args, &recording, context, out);
-    }
+/// Runs the command.
+///
+/// # Errors
+/// What cannot be read or written.
+pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let backend = context.backend()?;
     let take = || -> Result<(Machine, PageCensus)> {
         let machine = backend.machine()?;
@@ -146,47 +144,30 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     }
 }
 
-/// Shows what was counted while it was recorded.
-fn recorded(
-    args: &Args,
-    recording: &Recording,
+/// Writes one census: the document, or the tables and sentences.
+///
+/// # Errors
+/// What cannot be written.
+pub fn write(
+    machine: &Machine,
+    census: &PageCensus,
     context: &Context,
     out: &mut dyn Write,
-) -> Result<Exit> {
-    let Some(every) = args.every else {
-        let (machine, census) =
-            recording.last_census().map_err(not_replayable)?.ok_or_else(|| none(recording))?;
-        Body::new(&machine, &census).write(context, out)?;
-        return Ok(Exit::Ok);
-    };
-    let mut machines = recording.machines();
-    let (mut shown, mut next) = (0, Duration::ZERO);
-    while let Some(machine) = machines.next().transpose().map_err(not_replayable)? {
-        let Some(census) = machines.census().map_err(not_replayable)? else { continue };
-        let now = machine.snapshot.time;
-        if now < next || args.count.is_some_and(|count| shown >= count) {
-            continue;
-        }
-        next = now + every;
-        shown += 1;
-        Body::new(&machine, &census).write_line(context, out)?;
-    }
-    if machines.cut() > 0 {
-        tracing::warn!(
-            "{} censuses are not whole and were passed over: see `ramslice record --check`",
-            machines.cut()
-        );
-    }
-    if shown == 0 { Err(none(recording).into()) } else { Ok(Exit::Ok) }
+) -> Result<()> {
+    Body::new(machine, census).write(context, out)
 }
 
-/// Unsupported, not failed: nobody asked for one.
-fn none(recording: &Recording) -> BackendError {
-    let message = format!(
-        "{} has no census: record one with `ramslice record --census 1m`, or look at the running system without --from",
-        recording.dir().display()
-    );
-    BackendError::new(ErrorKind::Unsupported, message)
+/// Writes one census of several, on a line.
+///
+/// # Errors
+/// What cannot be written.
+pub fn write_line(
+    machine: &Machine,
+    census: &PageCensus,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<()> {
+    Body::new(machine, census).write_line(context, out)
 }
 
 fn table(rows: &[CountedSlice]) -> Table {

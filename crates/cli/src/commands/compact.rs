@@ -13,10 +13,10 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use super::interrupt::{TICK, interruptible};
-use super::outcome::{slices, why, zone_number};
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
+use crate::interrupt::{TICK, interruptible};
+use crate::request_report::{slices, why, zone_number};
 use crate::stderr;
 
 const HELP: &str = "\

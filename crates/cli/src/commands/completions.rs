@@ -3,11 +3,8 @@
 use std::io::Write;
 
 use anyhow::Result;
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::args::Cli;
-use crate::context::Context;
 use crate::exit::Exit;
 
 const HELP: &str = "\
@@ -19,15 +16,20 @@ Examples:
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub struct Args {
     /// The shell
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, _context: &Context, out: &mut dyn Write) -> Result<Exit> {
+/// Runs the command.
+///
+/// # Errors
+/// What cannot be read or written.
+pub fn run(args: &Args, mut program: clap::Command, out: &mut dyn Write) -> Result<Exit> {
     // Into memory first: the generator panics on a closed pipe.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "ramslice", &mut script);
+    let name = program.get_name().to_owned();
+    clap_complete::generate(args.shell, &mut program, name, &mut script);
     out.write_all(&script)?;
     Ok(Exit::Ok)
 }

@@ -9,10 +9,9 @@ use ramslice_doctor::{
 };
 use serde::Serialize;
 
-use super::explain::{heading, wrapped};
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
-use crate::render::{Align, Screen, Table};
+use crate::render::{Align, Screen, Table, heading, wrapped};
 
 const HELP: &str = "\
 It reads what firmware and drivers say of memory: SMBIOS types 16 to 20, ACPI MPST, SRAT and HMAT, EDAC, \

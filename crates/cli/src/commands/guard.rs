@@ -10,10 +10,10 @@ use ramslice_types::{BackendError, Bytes, ErrorKind, Outcome, parse_bytes, parse
 use serde::Serialize;
 use tracing::warn;
 
-use super::interrupt::{TICK, interruptible};
-use super::outcome::{slices, why};
 use crate::context::{Context, write_json_line};
 use crate::exit::Exit;
+use crate::interrupt::{TICK, interruptible};
+use crate::request_report::{slices, why};
 use crate::stdout;
 
 const HELP: &str = "\
@@ -191,7 +191,7 @@ mod tests {
         let global =
             Global { json: false, color: When::Never, verbose: 0, from: None, backend: None };
         let (context, began, limit) =
-            (Context::new(global), Instant::now(), Duration::from_millis(100));
+            (Context::new(global, None), Instant::now(), Duration::from_millis(100));
         let mut guard = HotplugGuard::new(backend, Some(Bytes(1 << 30)))?;
         interruptible(|interrupt| {
             keep(&mut guard, Some(limit), interrupt, &context, &mut Vec::new())

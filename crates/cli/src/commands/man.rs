@@ -5,10 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use clap::CommandFactory;
 use serde::Serialize;
 
-use crate::args::Cli;
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
 
@@ -20,7 +18,7 @@ Examples:
 /// Print the manual page, or write all of them.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub struct Args {
     /// Write ramslice.1 and a page per command into this directory
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -39,16 +37,24 @@ fn pages(name: &str, command: &clap::Command) -> Vec<(String, clap::Command)> {
     below.chain([(name.to_owned(), command.clone())]).collect()
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    let mut command = Cli::command();
-    command.build();
+/// Runs the command.
+///
+/// # Errors
+/// What cannot be read or written.
+pub fn run(
+    args: &Args,
+    mut program: clap::Command,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<Exit> {
+    program.build();
     let Some(dir) = &args.dir else {
-        clap_mangen::Man::new(command).render(out)?;
+        clap_mangen::Man::new(program).render(out)?;
         return Ok(Exit::Ok);
     };
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     let mut files = Vec::new();
-    for (name, page) in pages("ramslice", &command) {
+    for (name, page) in pages(program.get_name(), &program) {
         let path = dir.join(format!("{name}.1"));
         let write = || -> std::io::Result<()> {
             clap_mangen::Man::new(page).title(name).render(&mut File::create(&path)?)

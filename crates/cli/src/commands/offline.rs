@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Result;
 use ramslice_types::{CacheChoice, Op, Request, SliceRanges, parse_duration};
 
-use super::end::{End, can_go_off, settled};
-use super::outcome::{each, resolve};
+use crate::address_order::{AddressOrder, can_go_off, settled};
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::request_report::{each, resolve};
 
 const HELP: &str = "\
 A slice is emptied whole or not at all: when that fails, its memory stays as it was and the line \
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// The end where --count begins
     #[arg(long, value_name = "END", default_value = "high", requires = "count",
           conflicts_with_all = ["slices", "empty"])]
-    end: End,
+    end: AddressOrder,
     /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used lately
     #[arg(long, value_name = "CHOICE", default_value_t)]
     cache: CacheChoice,

@@ -5,10 +5,10 @@ use std::io::Write;
 use anyhow::Result;
 use ramslice_types::{Op, Request, Slice, SliceRanges, SliceState};
 
-use super::end::End;
-use super::outcome::{each, resolve};
+use crate::address_order::AddressOrder;
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::request_report::{each, resolve};
 
 const HELP: &str = "\
 You need not: the kernel wakes slices by itself when memory is wanted. Waking ahead of a known peak \
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// The end where --count begins
     #[arg(long, value_name = "END", default_value = "low", requires = "count",
           conflicts_with_all = ["slices", "all"])]
-    end: End,
+    end: AddressOrder,
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {

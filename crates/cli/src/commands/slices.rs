@@ -7,10 +7,10 @@ use clap::ValueEnum;
 use ramslice_types::{Bytes, Composition, Machine, NodeId, Pages, Slice, SliceState, parse_bytes};
 use serde::Serialize;
 
-use super::outcome::zone_number;
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
 use crate::render::{Align, Table};
+use crate::request_report::zone_number;
 
 const HELP: &str = "\
 Sizes are MiB. The price is what emptying a slice is expected to cost, in units of 100 CPU cycles; \
@@ -25,7 +25,7 @@ Examples:
 /// List the slices.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub struct Args {
     /// Only slices in this state: online, emptying, offline, waking or quarantined
     #[arg(long, value_name = "STATE")]
     state: Option<SliceState>,
@@ -74,7 +74,11 @@ struct RowBody<'a> {
     composition: Composition,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+/// Runs the command.
+///
+/// # Errors
+/// What cannot be read or written.
+pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let backend = context.backend()?;
     if let Some(size) = args.resize {
         backend.set_slice_bytes(size)?;

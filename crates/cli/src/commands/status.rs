@@ -7,10 +7,10 @@ use anyhow::Result;
 use ramslice_types::{Backend, Census, Contents, Detail, Machine, SliceRanges, SliceState};
 use serde::Serialize;
 
-use super::outcome::resolve;
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
 use crate::render::{Align, Glyph, Screen, Table, bar, legend};
+use crate::request_report::resolve;
 
 const HELP: &str = "\
 c is offline / (free + offline): the part of free memory that is switched off. The awake reserve is \
@@ -26,7 +26,7 @@ Examples:
 /// Sum up memory, slices and zones.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub struct Args {
     /// Save what slices hold, page by page: `all`, `stuck`, or slices as in 3-7,12
     #[arg(
         long,
@@ -109,7 +109,11 @@ struct Flat {
     contents: Vec<Contents>,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+/// Runs the command.
+///
+/// # Errors
+/// What cannot be read or written.
+pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let backend = context.backend()?;
     let mut machine = backend.machine()?;
     if let Some(which) = &args.pages {

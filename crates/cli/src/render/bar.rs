@@ -4,7 +4,7 @@ use ramslice_types::{Bytes, Composition, Kind};
 
 use super::mosaic::{Glyph, apportion};
 use super::screen::{Depth, Screen};
-use ramslice_report::palette::{ascii, color, ink};
+use ramslice_palette::{ascii, color, ink};
 
 /// Between the entries of a legend.
 const GAP: &str = "   ";

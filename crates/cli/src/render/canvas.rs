@@ -2,7 +2,7 @@
 
 use ab_glyph::{Font, FontRef, PxScale, ScaleFont, point};
 
-use ramslice_report::palette::Rgb;
+use ramslice_palette::Rgb;
 
 /// Where a text stands relative to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

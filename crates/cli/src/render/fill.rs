@@ -3,7 +3,7 @@
 /// Folds `text` at blanks so that lines have at most `width` columns; all but the first begin with `indent` blanks.
 ///
 /// A word that is longer than a line stays whole.
-pub(crate) fn fill(text: &str, width: usize, indent: usize) -> String {
+pub fn fill(text: &str, width: usize, indent: usize) -> String {
     let mut lines = String::new();
     let mut column = 0;
     for word in text.split_whitespace() {

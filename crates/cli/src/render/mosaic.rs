@@ -7,7 +7,7 @@ use ramslice_types::{Composition, Kind, Machine, Pages, Slice};
 
 use super::grid::{Grid, Row, address};
 use super::screen::{Depth, Screen};
-use ramslice_report::palette::{Rgb, ascii, color, ink};
+use ramslice_palette::{Rgb, ascii, color, ink};
 
 /// Columns of the addresses on the left.
 pub(super) const AXIS: u16 = 10;

@@ -5,7 +5,7 @@ use ramslice_types::{Composition, Machine, SliceId};
 use super::grid::{Grid, Row, address};
 use super::mosaic::{AXIS, Glyph, ZONES, apportion, mosaic_grid};
 use super::screen::{Depth, Screen};
-use ramslice_report::palette::Rgb;
+use ramslice_palette::Rgb;
 
 /// The picture in at most `rows` lines of `width` columns; the cell of `selected` carries a mark.
 ///

@@ -3,8 +3,8 @@
 use ramslice_types::{Bytes, Contents};
 
 use super::grid::address;
-use super::look::{Look, cells, tally};
 use super::mosaic::Glyph;
+use super::page_style::{Look, cells, tally};
 use super::screen::{Depth, Screen};
 
 /// Columns of the addresses on the left.

@@ -6,7 +6,7 @@ use ramslice_types::{Contents, Machine, Pages};
 
 use super::canvas::{Anchor, Canvas, Rect, Type};
 use super::grid::address;
-use super::look::{Look, cells, tally};
+use super::page_style::{Look, cells, tally};
 use super::png::{EDGE, FAINT, MARGIN, MIN_WIDTH, Options, PAPER, Picture, SWATCH, TEXT};
 
 const AXIS: f32 = 86.0;

@@ -2,7 +2,7 @@
 
 use ramslice_types::{Contents, Fate, PageClass, PageRun, Pages, Reason};
 
-use ramslice_report::palette::Rgb;
+use ramslice_palette::Rgb;
 
 /// What a page looks like: what it is used for, or what keeps it where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

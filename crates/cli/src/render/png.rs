@@ -10,7 +10,7 @@ use ramslice_types::{Census, Kind, Machine, Pages, Slice, SliceState};
 use super::bar::entries;
 use super::canvas::{Anchor, Canvas, Rect, Type};
 use super::grid::{Grid, Row, address};
-use ramslice_report::palette::{Rgb, color, ink};
+use ramslice_palette::{Rgb, color, ink};
 
 pub(super) const PAPER: Rgb = Rgb(0xff, 0xff, 0xff);
 pub(super) const TEXT: Rgb = Rgb(0x1b, 0x20, 0x27);

@@ -6,33 +6,38 @@ use std::io::{self, IsTerminal};
 use ratatui::crossterm::terminal;
 
 use crate::args::When;
-use ramslice_report::palette::Rgb;
+use ramslice_palette::Rgb;
 
 /// Columns where there is no terminal to ask.
 const DEFAULT_WIDTH: u16 = 100;
 
 /// How many colours there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Depth {
+pub enum Depth {
+    /// None: letters take their place.
     None,
+    /// The 256 of a terminal.
     Ansi256,
+    /// All of them.
     True,
 }
 
 /// The properties of stdout.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Screen {
+pub struct Screen {
     /// A person is looking.
-    pub(crate) tty: bool,
-    pub(crate) width: u16,
-    pub(crate) depth: Depth,
+    pub tty: bool,
+    /// Columns.
+    pub width: u16,
+    /// Its colours.
+    pub depth: Depth,
     /// Half blocks and the sign for infinity can be shown.
-    pub(crate) unicode: bool,
+    pub unicode: bool,
 }
 
 impl Screen {
     /// Asks the environment.
-    pub(crate) fn stdout(when: When) -> Self {
+    pub fn stdout(when: When) -> Self {
         let tty = io::stdout().is_terminal();
         let var = |name| env::var(name).unwrap_or_default();
         let wanted = match when {
@@ -57,7 +62,7 @@ impl Screen {
     }
 
     /// `text` in these colours, if there are any.
-    pub(crate) fn paint(&self, text: &str, fg: Option<Rgb>, bg: Option<Rgb>) -> String {
+    pub fn paint(&self, text: &str, fg: Option<Rgb>, bg: Option<Rgb>) -> String {
         let code = |layer: u8, color: Rgb| match self.depth {
             Depth::None => String::new(),
             Depth::Ansi256 => format!("\x1b[{layer}8;5;{}m", color.ansi256()),
@@ -72,7 +77,7 @@ impl Screen {
     }
 
     /// `text` in bold, if there are colours.
-    pub(crate) fn bold(&self, text: &str) -> String {
+    pub fn bold(&self, text: &str) -> String {
         if self.depth == Depth::None { text.to_owned() } else { format!("\x1b[1m{text}\x1b[0m") }
     }
 }

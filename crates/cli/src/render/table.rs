@@ -6,30 +6,36 @@ use super::screen::Screen;
 
 /// Which edge a column keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
+    /// The left one, as for words.
     Left,
+    /// The right one, as for numbers.
     Right,
 }
 
 /// A table under construction.
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
+    /// A table with these headings.
+    pub fn new(columns: &[(&'static str, Align)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row of as many cells as there are columns.
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
+    pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
     }
 
     /// Writes it, the header in bold.
-    pub(crate) fn write(&self, out: &mut dyn Write, screen: &Screen) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// What cannot be written.
+    pub fn write(&self, out: &mut dyn Write, screen: &Screen) -> io::Result<()> {
         let widths: Vec<usize> = self
             .columns
             .iter()

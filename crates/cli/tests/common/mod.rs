@@ -1,7 +1,7 @@
 //! What the tests of the program share: how it is run, and texts it is expected to print.
 //!
-//! Expected outputs are in `expects/`. After a change that is meant to be seen, write them anew
-//! with `RAMSLICE_UPDATE_EXPECTS=1 cargo test -p ramslice-cli` and read the difference.
+//! Expected outputs are in `expects/`. After a change that is meant to be seen, write them
+//! again with `RAMSLICE_UPDATE_EXPECTS=1 cargo test -p ramslice-cli` and read the difference.
 
 use std::fs;
 use std::path::{Path, PathBuf};

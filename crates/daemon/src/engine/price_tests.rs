@@ -63,7 +63,7 @@ fn prices_that_drift_are_refitted_offered_and_never_installed() {
     let told = engine.status(Duration::ZERO).prices;
     assert_eq!(
         told.install.as_deref(),
-        Some("ramslice calibrate --from /state/prices.json --install")
+        Some("ramslice-lab calibrate --from /state/prices.json --install")
     );
     assert!(told.text.contains("do not hold") && told.text.contains("1.50 times"), "{}", told.text);
     let refitted = told.refitted.unwrap();

@@ -103,7 +103,7 @@ pub(crate) fn operations(runs: &Runs) -> Vec<Figure> {
         }
         if groups.keys().all(|kind| *kind == Kind::Empty) {
             let what = "none of the sampled slices holds pages of one kind alone";
-            let how = "take more samples with `ramslice calibrate --samples N -o FILE`";
+            let how = "take more samples with `ramslice-lab calibrate --samples N -o FILE`";
             return Figure::missing(&id, &title, what, how);
         }
         let caption = format!(

@@ -14,7 +14,7 @@ const RESIDUALS: &str = "Error of prices";
 const MEGA: f64 = 1e6;
 
 pub(super) fn missing(id: &str, title: &str) -> Figure {
-    let how = "take samples with `ramslice calibrate -o FILE` and name FILE as a run";
+    let how = "take samples with `ramslice-lab calibrate -o FILE` and name FILE as a run";
     Figure::missing(id, title, "none of the runs has slices with a measured cost", how)
 }
 
@@ -38,9 +38,10 @@ impl Model {
                 "-fitted",
                 "by the fitted model",
                 if run.samples.iter().any(|one| one.source == Source::Filled) {
-                    "the model that ramslice calibrate fits to those filled on purpose".to_owned()
+                    "the model that ramslice-lab calibrate fits to those filled on purpose"
+                        .to_owned()
                 } else {
-                    "the parameters that ramslice calibrate refits to these".to_owned()
+                    "the parameters that ramslice-lab calibrate refits to these".to_owned()
                 },
             ),
         }

@@ -3,7 +3,7 @@
 use crate::chart::Axis;
 use crate::report_data::{Moment, Recorded};
 
-const RECORD: &str = "ramslice record -o DIR -- COMMAND";
+const RECORD: &str = "ramslice-lab record -o DIR -- COMMAND";
 
 /// Why there is nothing to draw over time, and what to do about it.
 pub(super) fn no_recording() -> (String, String) {

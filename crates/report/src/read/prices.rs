@@ -1,10 +1,11 @@
-//! The model that `ramslice calibrate` fits to saved samples, for a report: what it says of each.
+//! The model that `ramslice-lab calibrate` fits to saved samples, for a report: what it says of each.
 
 use ramslice_calibrate::{
     Coefficients, Samples, SamplesFile, check_everyday, check_samples, fit, refit, thesis,
 };
-use ramslice_report::{Priced, Prices};
 use serde_json::Value;
+
+use crate::{Priced, Prices};
 
 /// The samples of `document` with what a fitted model says of them, or why there is none.
 pub(super) fn fitted(name: &str, mut samples: Vec<Priced>, document: Value) -> Prices {

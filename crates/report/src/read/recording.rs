@@ -2,52 +2,49 @@
 
 use std::path::Path;
 
-use anyhow::Result;
-use ramslice_energy::{Clock, Ledger, Sample, Sign};
+use ramslice_energy::{Clock, Ledger, LedgerPlan, Sample, Sign};
 use ramslice_record::tables::Event;
 use ramslice_record::{ReadError, Recording};
-use ramslice_report::{Attempt, Budget, Counted, Energy, Moment, Range, Recorded, Verdict};
 use ramslice_types::{Composition, Kind, Machine, PageCensus, Pages, Slice, SliceState, Work};
 
-use super::energy::{self, Plan};
-use super::energy_recording::clock_of;
-use super::report_read::divided;
-use crate::context::not_replayable;
+use super::{PlanForRecording, Result, RunError, divided};
+use crate::{Attempt, Budget, Counted, Energy, Moment, Range, Recorded, Verdict};
 
 /// Events closer than this are of one request.
 const GAP_US: i64 = 500_000;
 
 /// A recording, read.
-pub(super) struct Found {
+pub(super) struct RecordedRun {
     pub(super) recorded: Recorded,
     pub(super) energy: Option<Energy>,
     pub(super) about: String,
     pub(super) boot_id: String,
 }
 
-/// Reads `dir`; with `ledger`, its joules are counted, too.
-pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Result<Found> {
-    let recording = Recording::open(dir).map_err(not_replayable)?;
-    let plan = match ledger {
-        Some(args) => Some(Plan::new(args, clock_of(&args.slowness, &recording)?)?),
-        None => None,
-    };
+/// Reads `dir`; with `plan`, its joules are counted, too.
+pub(super) fn read(
+    name: &str,
+    dir: &Path,
+    plan: Option<&PlanForRecording<'_>>,
+) -> Result<RecordedRun> {
+    let recording = Recording::open(dir)?;
+    let plan = plan.map(|plan| plan(&recording)).transpose().map_err(RunError::Plan)?;
     let mut machines = recording.machines();
     let (mut moments, mut censuses) = (Vec::new(), Vec::new());
-    let mut joules: Option<Joules> = None;
+    let mut joules: Option<JouleLedgers> = None;
     let mut begun_us = None;
     let mut first: Option<Machine> = None;
-    while let Some(machine) = machines.next().transpose().map_err(not_replayable)? {
+    while let Some(machine) = machines.next().transpose()? {
         let now_us = machines.boottime_us().unwrap_or_default();
         let begun = *begun_us.get_or_insert(now_us);
         let seconds = (now_us - begun) as f64 / 1e6;
         moments.push(moment(&machine, seconds));
-        if let Some(census) = machines.census().map_err(not_replayable)? {
+        if let Some(census) = machines.census()? {
             censuses.push(counted(&machine, &census, seconds));
         }
         if let Some(plan) = &plan {
-            let work = machines.work().map_err(not_replayable)?;
-            joules.get_or_insert_with(|| Joules::new(plan, &machine)).add(&machine, work)?;
+            let work = machines.work()?;
+            joules.get_or_insert_with(|| JouleLedgers::new(plan, &machine)).add(&machine, work)?;
         }
         first.get_or_insert(machine);
     }
@@ -66,9 +63,9 @@ pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Res
         );
     }
     let (Some(first), Some(begun_us)) = (first, begun_us) else {
-        return Err(not_replayable(ReadError::Empty { path: dir.to_owned() }).into());
+        return Err(ReadError::Empty { path: dir.to_owned() }.into());
     };
-    let Requests { compactions, budget, attempts } = requests(&recording, begun_us)?;
+    let RequestEvents { compactions, budget, attempts } = requests(&recording, begun_us)?;
     let energy = match (&plan, joules) {
         (Some(plan), Some(joules)) => joules.energy(name, plan, &first, budget),
         _ => None,
@@ -99,7 +96,7 @@ pub(super) fn read(name: &str, dir: &Path, ledger: Option<&energy::Args>) -> Res
         attempts,
         begun_seconds: begun_us as f64 / 1e6,
     };
-    Ok(Found { recorded, energy, about, boot_id: description.boot_id.clone() })
+    Ok(RecordedRun { recorded, energy, about, boot_id: description.boot_id.clone() })
 }
 
 fn moment(machine: &Machine, seconds: f64) -> Moment {
@@ -134,7 +131,7 @@ fn counted(machine: &Machine, census: &PageCensus, seconds: f64) -> Counted {
 }
 
 /// What events tell of emptying slices; times are in seconds since the first sample.
-struct Requests {
+struct RequestEvents {
     /// When it was done.
     compactions: Vec<(f64, f64)>,
     /// What requests were allowed.
@@ -154,14 +151,14 @@ fn attempt(event: &Event, seconds: f64) -> Option<Attempt> {
     })
 }
 
-fn requests(recording: &Recording, begun_us: i64) -> Result<Requests> {
+fn requests(recording: &Recording, begun_us: i64) -> Result<RequestEvents> {
     let second = |at: i64| (at - begun_us) as f64 / 1e6;
     let mut attempts = Vec::new();
     let mut spans: Vec<(i64, i64)> = Vec::new();
     let mut most: Option<i64> = None;
     let mut unlimited = false;
     for event in recording.rows::<Event>() {
-        let event = event.map_err(not_replayable)?.row;
+        let event = event?.row;
         match event.kind.as_ref() {
             "price" => {
                 unlimited |= event.budget_100cycles.is_none();
@@ -187,17 +184,17 @@ fn requests(recording: &Recording, begun_us: i64) -> Result<Requests> {
     // Events of two CPUs may be out of order.
     attempts.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
     let compactions = spans.into_iter().map(|(from, to)| (second(from), second(to))).collect();
-    Ok(Requests { compactions, budget, attempts })
+    Ok(RequestEvents { compactions, budget, attempts })
 }
 
 /// Two ledgers: of the machine as it was, and as it would have been packed.
-struct Joules {
+struct JouleLedgers {
     was: Ledger,
     packed: Ledger,
 }
 
-impl Joules {
-    fn new(plan: &Plan, machine: &Machine) -> Self {
+impl JouleLedgers {
+    fn new(plan: &LedgerPlan, machine: &Machine) -> Self {
         let granule = plan.granule(machine.info.slice_bytes).bytes();
         Self { was: Ledger::new(granule), packed: Ledger::new(granule) }
     }
@@ -207,7 +204,13 @@ impl Joules {
         Ok(self.packed.add(packed(machine))?)
     }
 
-    fn energy(&self, name: &str, plan: &Plan, first: &Machine, budget: Budget) -> Option<Energy> {
+    fn energy(
+        &self,
+        name: &str,
+        plan: &LedgerPlan,
+        first: &Machine,
+        budget: Budget,
+    ) -> Option<Energy> {
         let range = |joules: ramslice_energy::Interval<ramslice_types::Joules>| Range {
             low: joules.low().0,
             high: joules.high().0,

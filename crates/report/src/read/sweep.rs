@@ -1,24 +1,23 @@
 //! Reads a sweep over budgets, as `lab/case NAME --sweep` writes it: joules that the simulator foretells, by what requests
 //! may spend. Figures of them are headed as simulated.
 
-use anyhow::{Context as _, Result};
-use ramslice_report::{Budget, Energy, Verdict};
 use serde::Deserialize;
 
-use super::report_read::Ends;
+use super::results::JouleRange;
+use crate::{Budget, Energy, Verdict};
 
 /// The document, as far as figures need it.
 #[derive(Deserialize)]
-pub(super) struct Sweep {
+pub(super) struct BudgetSweep {
     case: String,
     profile: String,
-    time_factor: Ends,
-    budgets: Vec<Row>,
+    time_factor: JouleRange,
+    budgets: Vec<BudgetRow>,
 }
 
 /// What came of one budget, over several recordings and seeds.
 #[derive(Deserialize)]
-pub(super) struct Row {
+pub(super) struct BudgetRow {
     start: String,
     policy: String,
     /// Null: no limit, or a policy that decides by itself.
@@ -29,13 +28,13 @@ pub(super) struct Row {
     n: u64,
     slices_off: f64,
     attainable_slices_off: Option<f64>,
-    saved_joules: Ends,
-    invested_joules: Ends,
+    saved_joules: JouleRange,
+    invested_joules: JouleRange,
     /// From the least to the most of all plays.
-    net_range_joules: Ends,
+    net_range_joules: JouleRange,
 }
 
-impl Row {
+impl BudgetRow {
     fn budget(&self) -> Budget {
         match self.budget_100cycles {
             _ if self.policy != "periodic" => Budget::Policy(self.policy.clone()),
@@ -45,7 +44,7 @@ impl Row {
         }
     }
 
-    fn energy(&self, sweep: String, basis: String) -> Result<Energy> {
+    fn energy(&self, sweep: String, basis: String) -> Result<Energy, String> {
         let net = self.net_range_joules.range()?;
         let saved = self.saved_joules.range()?;
         let budget = self.budget();
@@ -69,9 +68,9 @@ impl Row {
     }
 }
 
-impl Sweep {
+impl BudgetSweep {
     /// What figures draw, each start with budgets for all slices and for each, and what it is.
-    pub(super) fn into_energy(self) -> Result<(Vec<Energy>, String)> {
+    pub(super) fn into_energy(self) -> Result<(Vec<Energy>, String), String> {
         let mut starts: Vec<&str> = Vec::new();
         for row in &self.budgets {
             if !starts.contains(&row.start.as_str()) {
@@ -83,7 +82,7 @@ impl Sweep {
             for (per_slice, what) in
                 [(false, "budget for all slices"), (true, "budget for each slice")]
             {
-                let of = |row: &&Row| {
+                let of = |row: &&BudgetRow| {
                     row.start == *start && row.per_slice.is_none_or(|each| each == per_slice)
                 };
                 for row in self.budgets.iter().filter(of) {
@@ -94,9 +93,8 @@ impl Sweep {
                         row.n, self.profile, self.time_factor.low, self.time_factor.high
                     );
                     let heading = format!("{}, {start}, {what}, simulated", self.case);
-                    found.push(
-                        row.energy(heading, basis).with_context(|| format!("{start}, {what}"))?,
-                    );
+                    let one = row.energy(heading, basis);
+                    found.push(one.map_err(|why| format!("{start}, {what}: {why}"))?);
                 }
             }
         }

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use super::*;
+use crate::{Source, Verdict};
 
 fn wrong(text: &str) -> String {
-    format!("{:#}", latencies("l", Path::new("l.csv"), text).unwrap_err())
+    latencies("l", Path::new("l.csv"), text).unwrap_err().to_string()
 }
 
 #[test]
@@ -28,14 +29,14 @@ fn latencies_are_sorted_and_what_is_wrong_is_named_by_line() {
 }
 
 fn document(text: &str) -> Result<(Runs, Vec<(String, String)>)> {
-    let mut reader = Reader::new(None);
+    let mut reader = RunReader::new(None);
     let about = reader.document("d", Path::new("d.json"), text)?;
     reader.about.push(("d".to_owned(), about));
     Ok(reader.finish())
 }
 
 fn refused(text: &str) -> String {
-    format!("{:#}", document(text).unwrap_err())
+    document(text).unwrap_err().to_string()
 }
 
 const SAMPLE: &str = r#"{"origin": {"artificial": {"mapped": 2}}, "label": "x", "slices": 1, "frames_pages": 8192,

@@ -1,4 +1,7 @@
-//! `ramslice calibrate`: fit the price model to this machine, judge it, and install it on request.
+//! `ramslice-lab calibrate`: fit the price model to this machine, judge it, install it on request.
+
+mod measuring_host;
+mod text;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -6,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use ramslice_backend::PatchedBackend;
+use ramslice_calibrate::measuring::{MeasureError, MeasuringPlan, take_samples};
 use ramslice_calibrate::{
     Coefficients, Conditions, Drift, DriftSettings, DriftState, Report, Samples, SamplesFile,
     check_conditions, check_everyday, check_refit, check_samples, everyday, report,
@@ -16,14 +20,13 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use super::calibrate_show;
-use super::calibrate_take::{Plan, take};
-use super::interrupt::interruptible;
-use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
+use self::measuring_host::CommandHost;
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::interrupt::interruptible;
 
 const HELP: &str = "\
-Fills memory with known mixtures (as `ramslice fragment` does), empties slices, wakes them again, and fits the \
+Fills memory with known mixtures (as `ramslice-lab fragment` does), empties slices, wakes them again, and fits the \
 parameters of the price model to what that cost: without a reboot, in a minute or so. Then it judges them on slices of \
 another size that hold what programs left there, or leave there while COMMAND runs, which the fit has not seen. Beside \
 them stand the models of the Hannover thesis (2024, Table 4.2): A, slopes of dedicated experiments; B, as given there, \
@@ -43,10 +46,10 @@ With --from FILE it fits samples that -o saved, on any machine; or everyday oper
 These show less: terms that they hardly show keep their proportions, and every second operation judges what the others give.
 
 Examples:
-  ramslice calibrate                                  what the parameters should be
-  ramslice calibrate --install                        and put them in force
-  ramslice calibrate -o samples.json -- make -j2      judge them on what a build leaves in memory
-  ramslice calibrate --from samples.json --json | jq .parameters_100cycles";
+  ramslice-lab calibrate                                  what the parameters should be
+  ramslice-lab calibrate --install                        and put them in force
+  ramslice-lab calibrate -o samples.json -- make -j2      judge them on what a build leaves in memory
+  ramslice-lab calibrate --from samples.json --json | jq .parameters_100cycles";
 
 /// Fit the price model to this machine, and judge it.
 #[derive(Debug, clap::Args)]
@@ -159,7 +162,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         };
         write_json(out, "calibrate", body)?;
     } else {
-        calibrate_show::write(out, &context.screen, &samples, &report)?;
+        text::write(out, &context.screen, &samples, &report)?;
         match (args.install, &worse) {
             (true, None) => writeln!(out, "installed")?,
             (true, Some(why)) => writeln!(out, "not installed: {why}")?,
@@ -181,7 +184,7 @@ fn measure(args: &Args, backend: &dyn Backend, context: &Context) -> Result<Samp
         }
         None => None,
     };
-    let plan = Plan {
+    let plan = MeasuringPlan {
         memory: args.memory,
         per_mixture: args.samples,
         held_out: args.held_out,
@@ -189,10 +192,16 @@ fn measure(args: &Args, backend: &dyn Backend, context: &Context) -> Result<Samp
         dir: args.dir.clone(),
         seed: args.seed,
         anyway: args.anyway,
-        command: args.command.clone(),
-        silent: context.json(),
+        label: measuring_host::label(&args.command),
     };
-    let samples = interruptible(|interrupt| take(&plan, backend, interrupt))?;
+    let samples = interruptible(|interrupt| {
+        let host = CommandHost::new(&args.command, interrupt, context.json());
+        take_samples(&plan, backend, &host).map_err(|error| match error {
+            MeasureError::Backend(error) => error.into(),
+            MeasureError::Workload(error) => measuring_host::not_started(error),
+            error => error.into(),
+        })
+    })?;
     if let (Some(file), Some(path)) = (file, &args.output) {
         save(file, &samples).with_context(|| format!("writing {}", path.display()))?;
     }
@@ -226,7 +235,7 @@ fn save(file: File, samples: &Samples) -> Result<()> {
 fn load(path: &Path) -> Result<Samples> {
     if path.is_dir() {
         return Err(UsageError(format!(
-            "{} is a recording: recordings tell no measured costs. Give a file that `ramslice calibrate -o` saved",
+            "{} is a recording: recordings tell no measured costs. Give a file that `ramslice-lab calibrate -o` saved",
             path.display()
         ))
         .into());
@@ -234,7 +243,7 @@ fn load(path: &Path) -> Result<Samples> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let saved: SamplesFile = serde_json::from_str(&text).with_context(|| {
-        format!("{}: not a file of samples, as `ramslice calibrate -o` saves", path.display())
+        format!("{}: not a file of samples, as `ramslice-lab calibrate -o` saves", path.display())
     })?;
     if saved.schema_version != SCHEMA_VERSION {
         let (path, found) = (path.display(), saved.schema_version);

@@ -1,4 +1,4 @@
-//! The text of `ramslice calibrate`: parameters with intervals, models side by side.
+//! The text of `ramslice-lab calibrate`: parameters with intervals, models side by side.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use ramslice_calibrate::{Compared, Judgement, Report, Samples, TERMS};
 use ramslice_types::{Bytes, PriceParameter};
 
-use crate::render::{Align, Screen, Table};
+use ramslice_cli::render::{Align, Screen, Table};
 
 pub(super) fn write(
     out: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! `ramslice ramp`: memory shrinks step by step and grows again, as in the Kanpur report, section 4.2.3.
+//! `ramslice-lab ramp`: memory shrinks step by step and grows again, as in the Kanpur report, section 4.2.3.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -12,12 +12,12 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use super::end::{End, can_go_off, settled};
-use super::interrupt::{TICK, interruptible};
-use super::outcome::{MOST_MISSES, missed, ranges, slices, why};
-use crate::context::{Context, write_json_line};
-use crate::exit::{Exit, UsageError};
-use crate::{stderr, stdout};
+use ramslice_cli::address_order::{AddressOrder, can_go_off, settled};
+use ramslice_cli::context::{Context, write_json_line};
+use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::interrupt::{TICK, interruptible};
+use ramslice_cli::request_report::{MOST_MISSES, missed, ranges, slices, why};
+use ramslice_cli::{stderr, stdout};
 
 /// How long a step waits for somebody else's request to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,10 +36,10 @@ Ctrl-C ends it and wakes what it switched off, unless --leave says to leave that
 The exit status is 1 if the floor was not reached, or if it was interrupted.
 
 Examples:
-  ramslice ramp --step 2 --every 5m --floor 28  two slices every five minutes, down to 28 and up again
-  ramslice ramp --end low --json > ramp.jsonl   from the lowest address, as documents
-  ramslice ramp --hold --floor 28               the same load on less and less memory: how does it fare?
-  ramslice record -o run -- ramslice ramp --every 10s";
+  ramslice-lab ramp --step 2 --every 5m --floor 28  two slices every five minutes, down to 28 and up again
+  ramslice-lab ramp --end low --json > ramp.jsonl   from the lowest address, as documents
+  ramslice-lab ramp --hold --floor 28               the same load on less and less memory: how does it fare?
+  ramslice-lab record -o run -- ramslice-lab ramp --every 10s";
 
 /// Switch slices off step by step down to a floor, then on again.
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     floor: Option<u32>,
     /// The end of memory where it begins
     #[arg(long, value_name = "END", default_value = "high")]
-    end: End,
+    end: AddressOrder,
     /// Interrupted, leave off what is off
     #[arg(long)]
     leave: bool,
@@ -195,7 +195,7 @@ fn over(
     let left = ramp.left_off();
     if told.is_err() && !left.is_empty() {
         // Nobody reads what was to say so, and it is more than a reader that has left.
-        stderr::line(format_args!("ramslice: {}", left_off(&left)));
+        stderr::line(format_args!("ramslice-lab: {}", left_off(&left)));
         return match result {
             Err(error) if !stdout::is_broken_pipe(&error) => Err(error),
             _ => Ok(Exit::Refused),
@@ -473,5 +473,4 @@ fn named(ids: &[SliceId]) -> String {
 }
 
 #[cfg(test)]
-#[path = "ramp_tests.rs"]
 mod tests;

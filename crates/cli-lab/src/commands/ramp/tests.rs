@@ -9,7 +9,14 @@ use ramslice_types::{
 };
 
 use super::*;
-use crate::args::{Cli, Command};
+use ramslice_cli::args::{Global, When};
+
+/// The options, as they are typed.
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
 
 /// The simulator knows no memory that is gone, so what is held is kept beside it, by the kernel's rules: a request that
 /// switches off may hold, and waking a slice by name takes no such word.
@@ -27,10 +34,10 @@ impl Holding {
     }
 
     fn ramp(&self, words: &[&str]) -> Exit {
-        let line = [&["ramslice", "ramp", "--every", "1ms", "--color", "never"], words].concat();
-        let cli = Cli::parse_from(line);
-        let Command::Ramp(args) = cli.command else { unreachable!("it is a ramp") };
-        over(self, &args, &Context::new(cli.global), &mut Vec::new()).unwrap()
+        let args = Line::parse_from([&["ramp", "--every", "1ms"], words].concat()).args;
+        let global =
+            Global { json: false, color: When::Never, verbose: 0, from: None, backend: None };
+        over(self, &args, &Context::new(global, None), &mut Vec::new()).unwrap()
     }
 }
 

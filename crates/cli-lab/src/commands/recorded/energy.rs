@@ -1,44 +1,28 @@
-//! `ramslice energy --from DIRECTORY`: the ledger over a recording, sample by sample, on the recording's clock.
+//! `ramslice-lab energy`: the ledger over a recording, sample by sample, on the recording's clock.
 
 use std::io::Write;
 
 use anyhow::Result;
-use ramslice_backend::Processor;
-use ramslice_energy::{Clock, Ledger, Sample};
-use ramslice_record::{Platform, ReadError, Recording};
+use ramslice_cli::commands::energy::statement_text::StatementView;
+use ramslice_cli::commands::energy::{self, Args};
+use ramslice_cli::context::Context;
+use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_energy::{Ledger, LedgerPlan, Sample};
+use ramslice_record::ReadError;
 use ramslice_types::Machine;
 
-use super::energy::{Args, Plan, Slowness, clock};
-use super::energy_show::View;
-use crate::context::{Context, not_replayable};
-use crate::exit::UsageError;
+use crate::recordings::{clock_of, not_replayable, opened};
 
-/// What ran the recorded machine, as far as the recording tells.
-fn processor(platform: &Platform) -> Processor {
-    let name = || platform.hypervisor.clone();
-    match platform.emulated {
-        Some(true) => Processor::Emulated(name()),
-        Some(false) if platform.is_virtual => Processor::Virtual(name()),
-        Some(false) => Processor::Real,
-        None => Processor::Unknown,
+/// Keeps the ledger over a recording, or shows what a saved machine saves.
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    if context.saved().is_some_and(std::path::Path::is_file) {
+        return energy::run(args, context, out);
     }
-}
-
-/// The clock of a recording; an error if its seconds may not be real and nobody says how slow the machine was.
-pub(super) fn clock_of(slowness: &Slowness, recording: &Recording) -> Result<Clock> {
-    clock(slowness, &processor(&recording.about().platform), "the recorded machine")
-}
-
-pub(super) fn run(
-    args: &Args,
-    recording: &Recording,
-    context: &Context,
-    out: &mut dyn Write,
-) -> Result<()> {
+    let recording = &opened(context)?;
     if args.duration.is_some() {
         return Err(UsageError("a recording has its own end: leave out --for".to_owned()).into());
     }
-    let plan = Plan::new(args, clock_of(&args.slowness, recording)?)?;
+    let plan = args.ledger.plan(clock_of(&args.ledger.time_factor, recording.about())?)?;
     let mut machines = recording.machines();
     let mut watched: Option<(Machine, Ledger)> = None;
     let mut printed_us = 0;
@@ -59,7 +43,7 @@ pub(super) fn run(
     }
     if machines.skipped() > 0 {
         tracing::warn!(
-            "{} samples are not whole and were passed over: see `ramslice record --check`",
+            "{} samples are not whole and were passed over: see `ramslice-lab record --check`",
             machines.skipped()
         );
     }
@@ -67,25 +51,26 @@ pub(super) fn run(
     let (first, ledger) = watched.ok_or_else(empty)?;
     if ledger.tally().steps == 0 {
         let message = format!(
-            "{} has one sample, between which no time passes: `ramslice status --json --from` it, and give that \
+            "{} has one sample, between which no time passes: `ramslice-lab status --json --from` it, and give that \
              file to --from for what it saves at that moment",
             recording.dir().display()
         );
         return Err(UsageError(message).into());
     }
-    write(&plan, &first, &ledger, true, context, out)
+    write(&plan, &first, &ledger, true, context, out)?;
+    Ok(Exit::Ok)
 }
 
 fn write(
-    plan: &Plan,
+    plan: &LedgerPlan,
     first: &Machine,
     ledger: &Ledger,
     over: bool,
     context: &Context,
     out: &mut dyn Write,
 ) -> Result<()> {
-    // Plan::new has seen to it that the profile gives joules.
+    // LedgerOptions::plan has seen to it that the profile gives joules.
     let Some(statement) = plan.statement(ledger.tally(), first, None) else { return Ok(()) };
     let granule = plan.granule(first.info.slice_bytes);
-    View { plan, granule, tally: ledger.tally() }.write(&statement, over, context, out)
+    StatementView { plan, granule, tally: ledger.tally() }.write(&statement, over, context, out)
 }

@@ -4,21 +4,23 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use ramslice_energy::{Clock, Interval, Profile, State, range};
+use ramslice_energy::{AssumedUnit, Clock, Interval, Profile, State, range};
 use ramslice_policy::{Config as PolicyConfig, Economics, PolicyKind};
 use ramslice_record::Recording;
 use ramslice_sim::load::{Pattern, UsageOptions};
 use ramslice_sim::{Config, Placement, Rates};
 use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
 
-use super::super::energy::{Size, Slowness};
-use super::super::{energy_recording, profiles};
-use crate::exit::UsageError;
+use ramslice_cli::exit::UsageError;
+use ramslice_cli::ledger_options::{TimeFactorOptions, UnitSize};
+use ramslice_cli::profile_files;
+
+use crate::recordings::clock_of;
 
 /// The memory system.
 #[derive(Debug, clap::Args)]
 pub(super) struct Energy {
-    /// The memory system and what packing costs: a name from `ramslice profiles`, or a file
+    /// The memory system and what packing costs: a name from `ramslice-lab profiles`, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "thesis-parc")]
     profile: String,
     /// The power state [default: the profile's]
@@ -26,7 +28,7 @@ pub(super) struct Energy {
     state: Option<String>,
     /// What the hardware switches as one: a size, or `slice` [default: the profile's]
     #[arg(long, value_name = "SIZE|slice")]
-    granularity: Option<Size>,
+    granularity: Option<UnitSize>,
 }
 
 impl Energy {
@@ -45,8 +47,8 @@ impl Energy {
         let usage = |error: String| UsageError(format!("{}: {error}", profile.file));
         let unit = match self.granularity {
             None => state.granularity.bytes.value,
-            Some(Size::Slice) => Some(slice),
-            Some(Size::Bytes(bytes)) => Some(bytes),
+            Some(UnitSize(AssumedUnit::Slice)) => Some(slice),
+            Some(UnitSize(AssumedUnit::Bytes(bytes))) => Some(bytes),
         };
         if let Some(unit) = unit.filter(|unit| *unit > slice) {
             let message = format!(
@@ -64,14 +66,8 @@ impl Energy {
     }
 
     fn load(&self) -> Result<(Profile, State)> {
-        let profile = profiles::load(&self.profile)?;
-        let name = self.state.as_ref().unwrap_or(&profile.default_state);
-        let Some(state) = profile.state(name).cloned() else {
-            let names: Vec<&str> = profile.states.iter().map(|state| state.name.as_str()).collect();
-            let message =
-                format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
-            return Err(UsageError(message).into());
-        };
+        let profile = profile_files::load(&self.profile)?;
+        let state = profile_files::state(&profile, self.state.as_deref())?;
         Ok((profile, state))
     }
 }
@@ -80,7 +76,7 @@ impl Energy {
 #[derive(Debug, clap::Args)]
 pub(super) struct Seconds {
     #[command(flatten)]
-    slowness: Slowness,
+    time_factor: TimeFactorOptions,
 }
 
 impl Seconds {
@@ -91,9 +87,9 @@ impl Seconds {
     ) -> Result<Clock> {
         let mut found = None;
         for dir in recordings {
-            found = Some(energy_recording::clock_of(&self.slowness, &Recording::open(dir)?)?);
+            found = Some(clock_of(&self.time_factor, Recording::open(dir)?.about())?);
         }
-        if self.slowness.time_factor.is_some() && found.is_none() {
+        if self.time_factor.time_factor.is_some() && found.is_none() {
             let message = "--time-factor says how slow a recorded machine was, and here is no recording: leave it out";
             return Err(UsageError(message.to_owned()).into());
         }

@@ -1,4 +1,4 @@
-//! `ramslice sim fleet`: many machines by their utilisation; kWh, money and CO2.
+//! `ramslice-lab sim fleet`: many machines by their utilisation; kWh, money and CO2.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -13,20 +13,20 @@ use ramslice_sim::load::{Averages, InputError, Series, UsageFile, UsageOptions};
 use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
 use serde::Serialize;
 
-use super::super::interrupt::interruptible;
 use super::common;
 use super::generate::Fleet;
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
-use crate::render::{Align, Table};
-use crate::stderr;
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::Exit;
+use ramslice_cli::interrupt::interruptible;
+use ramslice_cli::render::{Align, Table};
+use ramslice_cli::stderr;
 
 const HELP: &str = "\
 FILE has the column layout of machine_usage.csv: nine columns, no header, the rows of a machine \
 together and in order of time. Only machine_id, time_stamp (seconds) and mem_util_percent are read. \
 A row that cannot be is an error with its line; rows without a value (empty, -1, 101), repeated rows \
 and gaps are counted. With --generate, machines are made up from published averages instead; \
-`ramslice sim generate` has the options.
+`ramslice-lab sim generate` has the options.
 
 Each machine is simulated by itself, with a seed that follows from --seed and its place: cost grows \
 with their number, memory does not. With --output, tables go to DIR/machines/policy=NAME/ and \
@@ -35,9 +35,9 @@ DIR/levels/policy=NAME/ as Parquet, which DuckDB, pandas and Spark read as they 
 Money and CO2 follow from the net, scaled to a year, with --pue for cooling and power supply.
 
 Examples:
-  ramslice sim fleet machine_usage.csv --memory 512G --slice 4G
-  ramslice sim fleet --generate 4000 --memory 512G --slice 4G --output fleet
-  ramslice sim fleet --generate 100 --memory-percent 50 --daily-swing 30 --policy watermarks
+  ramslice-lab sim fleet machine_usage.csv --memory 512G --slice 4G
+  ramslice-lab sim fleet --generate 4000 --memory 512G --slice 4G --output fleet
+  ramslice-lab sim fleet --generate 100 --memory-percent 50 --daily-swing 30 --policy watermarks
   duckdb -c \"select avg(net_low_joules) from 'fleet/machines/*/*.parquet'\"";
 
 /// Simulate many machines by their utilisation, and tell kWh, money and CO2.

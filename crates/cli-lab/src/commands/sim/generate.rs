@@ -1,4 +1,4 @@
-//! `ramslice sim generate`: a file of machine utilisation, made up from published averages.
+//! `ramslice-lab sim generate`: a file of machine utilisation, made up from published averages.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use ramslice_types::parse_duration;
 use serde::Serialize;
 
 use super::common;
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::Exit;
 
 const HELP: &str = "\
 The file has the column layout of machine_usage.csv of a public cluster trace of 2018, without a \
@@ -21,9 +21,9 @@ defaults are averages that were published of that trace; how much machines diffe
 change was not published, and is assumed. Columns that the simulator does not read stay empty.
 
 Examples:
-  ramslice sim generate synthetic.csv --machines 100
-  ramslice sim generate quiet.csv --machines 10 --memory-percent 45 --daily-swing 20
-  ramslice sim fleet synthetic.csv";
+  ramslice-lab sim generate synthetic.csv --machines 100
+  ramslice-lab sim generate quiet.csv --machines 10 --memory-percent 45 --daily-swing 20
+  ramslice-lab sim fleet synthetic.csv";
 
 /// Write a file of machine utilisation, made up from published averages.
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,7 @@ use ramslice_sim::{Config, Machine};
 use ramslice_types::parse_duration;
 
 use super::common;
-use crate::exit::UsageError;
+use ramslice_cli::exit::UsageError;
 
 /// A load and its machine.
 #[derive(Debug, clap::Args)]

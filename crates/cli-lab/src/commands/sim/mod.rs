@@ -1,4 +1,4 @@
-//! `ramslice sim`: simulated machines, fleets of them, and policies against each other.
+//! `ramslice-lab sim`: simulated machines, fleets of them, and policies against each other.
 
 mod common;
 mod fleet;
@@ -13,22 +13,22 @@ use std::io::Write;
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::context::Context;
-use crate::exit::Exit;
+use ramslice_cli::context::Context;
+use ramslice_cli::exit::Exit;
 
 const HELP: &str = "\
 The simulated machine has zones, slices, programs that take and free memory, page cache that is \
 read again, prices and watermarks, and the same policies decide as on a real kernel. What happens by \
 chance is decided by --seed: the same seed gives the same result. Joules are worked out by a profile \
-(`ramslice profiles`), as intervals; what was assumed is printed with them.
+(`ramslice-lab profiles`), as intervals; what was assumed is printed with them.
 
 Examples:
-  ramslice sim run diurnal                     a day on 64 GiB with the governor
-  ramslice sim run batch --policy periodic --slice 1G --save end.json
+  ramslice-lab sim run diurnal                     a day on 64 GiB with the governor
+  ramslice-lab sim run batch --policy periodic --slice 1G --save end.json
   ramslice map --from end.json                 how memory looks then
-  ramslice sim fleet --generate 100            100 machines for 8 days
-  ramslice sim tournament                      every policy on every load
-  ramslice sim tune recording-20261121T210000  watermarks for a recorded machine";
+  ramslice-lab sim fleet --generate 100            100 machines for 8 days
+  ramslice-lab sim tournament                      every policy on every load
+  ramslice-lab sim tune recording-20261121T210000  watermarks for a recorded machine";
 
 /// Simulate machines and fleets, and compare policies.
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `ramslice sim run`: one load on one machine with one policy.
+//! `ramslice-lab sim run`: one load on one machine with one policy.
 
 use std::fs;
 use std::io::Write;
@@ -13,24 +13,24 @@ use serde::Serialize;
 
 use super::common;
 use super::load::Load;
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
-use crate::render::{Align, Table};
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::Exit;
+use ramslice_cli::render::{Align, Table};
 
 const HELP: &str = "\
 LOAD is one of diurnal, bursty, vm-churn, batch, adversarial and thrash, which are generated; the \
-directory of a recording made by `ramslice record`, whose machine is taken, too; or a file in the \
+directory of a recording made by `ramslice-lab record`, whose machine is taken, too; or a file in the \
 layout of machine_usage.csv, of which --machine names the machine.
 
 Examples:
-  ramslice sim run diurnal
-  ramslice sim run bursty --policy watermarks --seed 7 --json | jq .net_joules
-  ramslice sim run batch --slice 64M --granularity slice --memory 8G --step 1s --for 1h
-  ramslice sim run recording-20261121T210000 --policy periodic
-  ramslice sim run recorded-in-qemu --time-factor 12..18 --granularity slice
-  ramslice sim run usage.csv --machine m_1 --memory 512G --slice 4G
-  ramslice sim run diurnal --memory 6T --slice 1G --step 30s --coarse
-  ramslice sim run vm-churn --save end.json && ramslice map --from end.json";
+  ramslice-lab sim run diurnal
+  ramslice-lab sim run bursty --policy watermarks --seed 7 --json | jq .net_joules
+  ramslice-lab sim run batch --slice 64M --granularity slice --memory 8G --step 1s --for 1h
+  ramslice-lab sim run recording-20261121T210000 --policy periodic
+  ramslice-lab sim run recorded-in-qemu --time-factor 12..18 --granularity slice
+  ramslice-lab sim run usage.csv --machine m_1 --memory 512G --slice 4G
+  ramslice-lab sim run diurnal --memory 6T --slice 1G --step 30s --coarse
+  ramslice-lab sim run vm-churn --save end.json && ramslice map --from end.json";
 
 /// Run one load on one machine with one policy.
 #[derive(Debug, clap::Args)]

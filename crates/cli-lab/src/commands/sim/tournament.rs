@@ -1,4 +1,4 @@
-//! `ramslice sim tournament`: every policy on every load, beside one who knew all demand in advance.
+//! `ramslice-lab sim tournament`: every policy on every load, beside one who knew all demand in advance.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -15,12 +15,12 @@ use ramslice_sim::tournament::{
 use ramslice_types::{Random, parse_duration};
 use serde::Serialize;
 
-use super::super::interrupt::interruptible;
 use super::common;
-use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
-use crate::render::{Align, Table};
-use crate::stderr;
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::interrupt::interruptible;
+use ramslice_cli::render::{Align, Table};
+use ramslice_cli::stderr;
 
 const HELP: &str = "\
 Every policy runs on every input: on generated loads with each seed, on recordings, and on files of utilisation. \
@@ -37,11 +37,11 @@ Of a file of utilisation, --sample machines take part, drawn from all of the fil
 --machine. They have the memory and slices of generated loads, and steps of five minutes.
 
 Examples:
-  ramslice sim tournament
-  ramslice sim tournament --loads diurnal,batch --seeds 1,2,3 --sweep --svg policies.svg
-  ramslice sim tournament --policies periodic --sweep --recording osm --loads none
-  ramslice sim tournament --loads none --usage machine_usage.csv --sample 5 --memory 512G --slice 4G
-  ramslice sim tournament --json | jq '.standings[] | {policy, median_share}'";
+  ramslice-lab sim tournament
+  ramslice-lab sim tournament --loads diurnal,batch --seeds 1,2,3 --sweep --svg policies.svg
+  ramslice-lab sim tournament --policies periodic --sweep --recording osm --loads none
+  ramslice-lab sim tournament --loads none --usage machine_usage.csv --sample 5 --memory 512G --slice 4G
+  ramslice-lab sim tournament --json | jq '.standings[] | {policy, median_share}'";
 
 /// Let every policy run on every load.
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `ramslice sim tune`: watermarks for a load, and how much memory suits it.
+//! `ramslice-lab sim tune`: watermarks for a load, and how much memory suits it.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,12 +14,12 @@ use serde::Serialize;
 
 use super::common;
 use super::load::{Input, Load};
-use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
+use ramslice_cli::context::{Context, write_json};
+use ramslice_cli::exit::{Exit, UsageError};
 
 const HELP: &str = "\
-LOAD is what `ramslice sim run` takes: one of diurnal, bursty, vm-churn, batch, adversarial and thrash; \
-the directory of a recording made by `ramslice record`; or a file in the layout of machine_usage.csv. Of \
+LOAD is what `ramslice-lab sim run` takes: one of diurnal, bursty, vm-churn, batch, adversarial and thrash; \
+the directory of a recording made by `ramslice-lab record`; or a file in the layout of machine_usage.csv. Of \
 a recording, what was seen of its machine counts; other loads run on a simulated one, with all slices on.
 
 What is printed is TOML: the table [watermarks] for the settings of the policy of that name, and as \
@@ -27,11 +27,11 @@ comments what it rests on and how much memory would have sufficed for 99.9 % of 
 docs/how-to/choose-a-policy.md has the rules.
 
 Examples:
-  ramslice sim tune recording-20261121T210000
-  ramslice sim tune diurnal --memory 256G --slice 4G --timeout 1m
-  ramslice sim tune usage.csv --machine m_1 --memory 512G --slice 4G --json | jq .suitable_mib
-  (printf 'schema_version = 1\\npolicy = \"watermarks\"\\n'; ramslice sim tune batch) > tuned.toml
-  ramslice sim run batch --policy tuned.toml";
+  ramslice-lab sim tune recording-20261121T210000
+  ramslice-lab sim tune diurnal --memory 256G --slice 4G --timeout 1m
+  ramslice-lab sim tune usage.csv --machine m_1 --memory 512G --slice 4G --json | jq .suitable_mib
+  (printf 'schema_version = 1\\npolicy = \"watermarks\"\\n'; ramslice-lab sim tune batch) > tuned.toml
+  ramslice-lab sim run batch --policy tuned.toml";
 
 /// Find watermarks for a load, and how much memory suits it.
 #[derive(Debug, clap::Args)]

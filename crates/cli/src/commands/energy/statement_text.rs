@@ -4,20 +4,22 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_energy::{
-    Clock, Granule, Interval, Now, Statement, Tally, TimeFactor, percent, range,
+    Clock, Granule, Interval, LedgerPlan, Now, Statement, Tally, TimeFactor, percent, range,
 };
 use ramslice_types::{Bytes, Quantity, Ratio, Work};
 use serde::Serialize;
 
-use super::energy::Plan;
 use crate::context::{Context, write_json, write_json_line};
 use crate::render::{Align, Table, fill};
 
 /// What a statement was made with.
-pub(super) struct View<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) granule: Granule,
-    pub(super) tally: &'a Tally,
+pub struct StatementView<'a> {
+    /// The memory system, the clock and the unit that is switched.
+    pub plan: &'a LedgerPlan,
+    /// What the hardware switches as one.
+    pub granule: Granule,
+    /// The sums.
+    pub tally: &'a Tally,
 }
 
 #[derive(Serialize)]
@@ -57,7 +59,7 @@ struct Moment<'a> {
     now: &'a Now,
 }
 
-fn head(plan: &Plan, granule: Granule) -> Head<'_> {
+fn head(plan: &LedgerPlan, granule: Granule) -> Head<'_> {
     let (clock, slower) = match &plan.clock {
         Clock::Real => ("real", None),
         Clock::Emulated(slower) => ("emulated", Some(slower)),
@@ -73,9 +75,9 @@ fn head(plan: &Plan, granule: Granule) -> Head<'_> {
     }
 }
 
-impl View<'_> {
+impl StatementView<'_> {
     /// Writes a line while the ledger runs, and everything when it is over.
-    pub(super) fn write(
+    pub fn write(
         &self,
         statement: &Statement,
         over: bool,
@@ -183,9 +185,9 @@ fn table(statement: &Statement) -> Table {
 }
 
 /// Writes what one moment saves.
-pub(super) fn moment(
+pub fn moment(
     now: &Now,
-    plan: &Plan,
+    plan: &LedgerPlan,
     granule: Granule,
     context: &Context,
     out: &mut dyn Write,

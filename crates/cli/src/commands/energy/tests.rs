@@ -3,16 +3,17 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ramslice_backend::ReplayBackend;
-use ramslice_energy::{Profile as EnergyProfile, Term};
+use ramslice_backend::{Paths, ReplayBackend};
+use ramslice_energy::{Clock, Interval, Term, TimeFactor};
 use ramslice_types::{
-    BackendError, Contents, Detail, Info, Joules, Outcome, Pages, Price, PriceParameter, Request,
-    SliceId, Snapshot, Zone,
+    BackendError, Bytes, Contents, Detail, Info, Joules, Outcome, Pages, Price, PriceParameter,
+    Ratio, Request, SliceId, Snapshot, Zone,
 };
 use serde_json::Value;
 
 use super::*;
 use crate::args::{Global, When};
+use crate::ledger_options::TimeFactorOptions;
 
 /// A saved machine whose time passes by a second with each snapshot, and which works meanwhile.
 struct Moving {
@@ -93,15 +94,17 @@ impl Backend for Moving {
 
 fn args() -> Args {
     Args {
-        profile: "thesis-parc".to_owned(),
-        state: None,
-        machine: None,
+        ledger: LedgerOptions {
+            profile: "thesis-parc".to_owned(),
+            state: None,
+            machine: None,
+            time_factor: TimeFactorOptions::default(),
+            granularity: Some("slice".parse().unwrap()),
+            runtime_change: None,
+        },
         every: Some(Duration::from_millis(1)),
         // Of a slow machine, too, some samples fit into it
         duration: Some(Duration::from_millis(300)),
-        slowness: Slowness::default(),
-        granularity: Some(Size::Slice),
-        runtime_change: None,
     }
 }
 
@@ -110,8 +113,8 @@ fn global(json: bool) -> Global {
 }
 
 fn watched(args: &Args, json: bool, clock: Clock) -> String {
-    let (context, backend) = (Context::new(global(json)), Moving::new());
-    let plan = Plan::new(args, clock).unwrap();
+    let (context, backend) = (Context::new(global(json), None), Moving::new());
+    let plan = args.ledger.plan(clock).unwrap();
     let mut out = Vec::new();
     interruptible(|interrupt| {
         Watch::new(&backend, &plan, None)?.run(args, interrupt, &context, &mut out)
@@ -123,7 +126,7 @@ fn watched(args: &Args, json: bool, clock: Clock) -> String {
 #[test]
 fn only_a_kernel_with_accounts_pays_for_them() {
     let accounting = |abi_version| {
-        let (plan, backend) = (Plan::new(&args(), Clock::Real).unwrap(), Moving::new());
+        let (plan, backend) = (args().ledger.plan(Clock::Real).unwrap(), Moving::new());
         let mut watch = Watch::new(&backend, &plan, None).unwrap();
         watch.machine.info.abi_version = abi_version;
         watch.sample().unwrap();
@@ -179,7 +182,8 @@ fn a_counter_that_comes_round_between_two_figures_is_read_in_time() {
     };
     let backend = Moving { idle: Box::new(idle), ..Moving::new() };
     let args = Args { every: Some(Duration::from_hours(2)), duration: None, ..args() };
-    let (context, plan) = (Context::new(global(true)), Plan::new(&args, Clock::Real).unwrap());
+    let (context, plan) =
+        (Context::new(global(true), None), args.ledger.plan(Clock::Real).unwrap());
     let meter = Meter { paths, tally: MeterTally::default() };
     let mut watch = Watch::new(&backend, &plan, Some(meter)).unwrap();
     interruptible(|interrupt| watch.run(&args, interrupt, &context, &mut Vec::new())).unwrap_err();
@@ -206,7 +210,8 @@ fn a_meter_that_cannot_be_read_once_leaves_the_report_without_its_figure() {
     let backend = Moving { idle: Box::new(idle), ..Moving::new() };
     let (every, duration) = (Some(Duration::from_hours(2)), Some(Duration::from_millis(500)));
     let args = Args { every, duration, ..args() };
-    let (context, plan) = (Context::new(global(false)), Plan::new(&args, Clock::Real).unwrap());
+    let (context, plan) =
+        (Context::new(global(false), None), args.ledger.plan(Clock::Real).unwrap());
     let meter = Meter { paths, tally: MeterTally::default() };
     let mut watch = Watch::new(&backend, &plan, Some(meter)).unwrap();
     let mut out = Vec::new();
@@ -218,7 +223,7 @@ fn a_meter_that_cannot_be_read_once_leaves_the_report_without_its_figure() {
 
 #[test]
 fn cycles_are_those_of_the_machine_that_is_watched() {
-    let (plan, backend) = (Plan::new(&args(), Clock::Real).unwrap(), Moving::new());
+    let (plan, backend) = (args().ledger.plan(Clock::Real).unwrap(), Moving::new());
     let mut watch = Watch::new(&backend, &plan, None).unwrap();
     let basis = |watch: &Watch<'_>| watch.statement().unwrap().basis[1].clone();
     assert!(basis(&watch).contains("assumed to be the profile's, 3.80 GHz"), "{}", basis(&watch));
@@ -281,62 +286,4 @@ fn the_report_names_what_it_rests_on_and_ends_with_the_verdict() {
     }
     let last = text.trim_end().rsplit("\n\n").next().unwrap();
     assert!(last.starts_with("Undecided: "), "{text}");
-}
-
-#[test]
-fn emulated_seconds_need_a_factor() {
-    let emulated = Processor::Emulated("TCGTCGTCGTCG".to_owned());
-    let error = clock(&Slowness::default(), &emulated, "this machine").unwrap_err();
-    assert!(error.is::<UsageError>() && error.to_string().contains("--time-factor"), "{error}");
-    assert!(clock(&Slowness::default(), &Processor::Unknown, "it").is_err());
-    let factor =
-        |text: &str| Slowness { time_factor: Some(text.parse().unwrap()), ..Slowness::default() };
-    assert!(matches!(clock(&factor("12..18"), &emulated, "it"), Ok(Clock::Emulated(_))));
-    assert!(matches!(
-        clock(&Slowness::default(), &Processor::Virtual("KVMKVMKVM".to_owned()), "it"),
-        Ok(Clock::Real)
-    ));
-    assert!(matches!(clock(&Slowness::default(), &Processor::Real, "it"), Ok(Clock::Real)));
-    assert!(clock(&factor("0"), &emulated, "it").is_err());
-}
-
-#[test]
-fn ranges_and_percentages_are_read_or_refused() {
-    let range = |text: &str| text.parse::<Range>().map(|range| (range.0.low().0, range.0.high().0));
-    assert_eq!(range("15"), Ok((15.0, 15.0)));
-    assert_eq!(range("12..18"), Ok((12.0, 18.0)));
-    for text in ["", "18..12", "a", "1..", "nan", "1..inf"] {
-        assert!(range(text).is_err(), "{text}");
-    }
-    let percent = "-0.1..0.2%".parse::<Percent>().unwrap().0;
-    assert!((percent.low().0 + 0.001).abs() < 1e-15 && (percent.high().0 - 0.002).abs() < 1e-15);
-    assert!("-100%".parse::<Percent>().is_err());
-    assert!("0".parse::<Size>().is_err() && "big".parse::<Size>().is_err());
-    assert!(matches!("slice".parse(), Ok(Size::Slice)));
-}
-
-#[test]
-fn every_profile_that_gives_joules_can_be_planned_with() {
-    for name in ramslice_energy::builtin_names() {
-        let profile: EnergyProfile = ramslice_energy::builtin(name).unwrap().unwrap();
-        let args = Args { profile: name.to_owned(), ..args() };
-        let gives = profile.state(&profile.default_state).unwrap().saving_by_packing().is_some();
-        assert_eq!(Plan::new(&args, Clock::Real).is_ok(), gives, "{name}");
-    }
-}
-
-#[test]
-fn a_profile_without_a_machine_can_take_anothers() {
-    let with = |machine: &str| Args {
-        profile: "ddr5-modes".to_owned(),
-        machine: Some(machine.to_owned()),
-        ..args()
-    };
-    let plan = Plan::new(&with("thesis-parc"), Clock::Real).unwrap();
-    assert!(plan.profile.machine.unwrap().name.contains("Ryzen"));
-    let error = Plan::new(&with("rdram"), Clock::Real).err().unwrap();
-    assert!(
-        error.is::<UsageError>() && error.to_string().contains("rdram.toml names no machine"),
-        "{error}"
-    );
 }

@@ -4,17 +4,17 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, Contents, Detail, ErrorKind, Fate, Holdings, Machine, PageClass, Pages, Price,
-    PriceParameter, Reason, Site, Slice, SliceId, SliceState,
+    Backend, Contents, Detail, ErrorKind, Fate, Holdings, Machine, PageClass, Pages, Price, Reason,
+    Site, Slice, SliceId, SliceState,
 };
 use serde::Serialize;
 
-use super::explain::{heading, sites, wrapped};
-use super::explain_words::count;
-use super::outcome::slices as nr_slices;
+use super::allocation_sites::sites;
+use super::price::price;
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
-use crate::render::{Align, Screen, Table};
+use crate::render::{Align, Screen, Table, heading, nr_pages, wrapped};
+use crate::request_report::slices as nr_slices;
 
 /// Candidates that are named.
 const NEXT: usize = 5;
@@ -68,15 +68,6 @@ struct Body<'a> {
     next: Vec<Candidate>,
     page_owner: &'static str,
     sites: &'a [Site],
-}
-
-/// What emptying costs by the counters, without the offset for what seems unreclaimable.
-pub(super) fn price(machine: &Machine, slice: &Slice) -> Price {
-    let offset = machine.price_parameters.get(&PriceParameter::Unreclaimable);
-    match (slice.finite_price(), offset) {
-        (None, Some(&offset)) if slice.price > offset => slice.price - offset,
-        _ => slice.price,
-    }
 }
 
 pub(super) fn run(
@@ -302,8 +293,8 @@ fn next_table(next: &[Candidate]) -> Table {
         table.row(vec![
             one.slice.to_string(),
             one.price_100cycles.to_string(),
-            count(one.movable_pages.0),
-            count(one.freeable_pages.0),
+            nr_pages(one.movable_pages.0),
+            nr_pages(one.freeable_pages.0),
             note,
         ]);
     }

@@ -1,5 +1,10 @@
 //! `ramslice explain`: what keeps slices on, whose it is, and what would have to happen.
 
+mod all_slices;
+mod allocation_sites;
+mod price;
+pub(in crate::commands) mod sentences;
+
 use std::io::Write;
 
 use anyhow::Result;
@@ -9,12 +14,13 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use super::explain_all;
-use super::explain_words::{PAGE_OWNER_OFF, plain_words};
-use super::outcome::resolve;
+use self::allocation_sites::sites;
+use self::price::price;
+use self::sentences::plain_words;
 use crate::context::{Context, write_json};
 use crate::exit::{Exit, UsageError};
-use crate::render::{Align, Screen, Table};
+use crate::render::{Align, Screen, Table, heading, more, wrapped};
+use crate::request_report::resolve;
 
 const HELP: &str = "\
 The first sentence says what would have to happen for the slice to be empty. The table below it sums up \
@@ -119,7 +125,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let backend = context.backend()?;
     let machine = backend.machine()?;
     if args.all {
-        return explain_all::run(&*backend, &machine, args.limit, context, out);
+        return all_slices::run(&*backend, &machine, args.limit, context, out);
     }
     let ids = resolve(&args.slices, &machine.snapshot.slices)?;
     if ids.is_empty() {
@@ -159,7 +165,7 @@ fn body<'a>(machine: &Machine, one: &'a Explained<'_>, limit: usize) -> SliceBod
         state: contents.state,
         reason: contents.reason,
         retry_ms: slice.retry_ms,
-        price_100cycles: reasons.is_empty().then(|| explain_all::price(machine, slice)),
+        price_100cycles: reasons.is_empty().then(|| price(machine, slice)),
         plain_words: plain_words(machine, slice, contents, holdings),
         advice: reasons
             .iter()
@@ -245,19 +251,6 @@ fn text(
     sites(contents.sites.as_deref(), what, limit, screen, out)
 }
 
-pub(super) fn heading(text: &str, screen: &Screen, out: &mut dyn Write) -> Result<()> {
-    writeln!(out)?;
-    Ok(writeln!(out, "{}", screen.bold(text))?)
-}
-
-/// Words that there is more than was shown.
-pub(super) fn more(all: usize, shown: usize, out: &mut dyn Write) -> Result<()> {
-    if all > shown {
-        writeln!(out, "and {} more (--limit {all})", all - shown)?;
-    }
-    Ok(())
-}
-
 fn group_table(holdings: &Holdings) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new(&[
@@ -330,67 +323,4 @@ fn cgroup_table(contents: &Contents, holdings: &Holdings, limit: usize) -> Table
         ]);
     }
     table
-}
-
-/// Allocation sites, or how to learn of them.
-pub(super) fn sites(
-    sites: Option<&[Site]>,
-    what: &str,
-    limit: usize,
-    screen: &Screen,
-    out: &mut dyn Write,
-) -> Result<()> {
-    heading(&format!("Who allocated {what}"), screen, out)?;
-    let Some(sites) = sites else {
-        return wrapped(PAGE_OWNER_OFF, "", screen, out);
-    };
-    if sites.is_empty() {
-        writeln!(out, "page_owner has no record of these pages.")?;
-    }
-    for site in sites.iter().take(limit) {
-        let orders: Vec<String> = site.orders.iter().map(ToString::to_string).collect();
-        let processes: Vec<String> = site
-            .processes
-            .iter()
-            .take(4)
-            .map(|process| format!("{} ({})", process.name, process.pages))
-            .collect();
-        let also = if site.processes.len() > 4 { ", ..." } else { "" };
-        let line = format!(
-            "{} pages in {} allocation{} of order {} by {}{also}; {}",
-            site.pages,
-            site.allocations,
-            if site.allocations == 1 { "" } else { "s" },
-            orders.join(", "),
-            processes.join(", "),
-            site.gfp.join(" "),
-        );
-        wrapped(&line, "  ", screen, out)?;
-        wrapped(&site.stack.join(" < "), "      ", screen, out)?;
-    }
-    more(sites.len(), limit, out)
-}
-
-/// Text broken at blanks, each line after `indent`.
-pub(super) fn wrapped(
-    text: &str,
-    indent: &str,
-    screen: &Screen,
-    out: &mut dyn Write,
-) -> Result<()> {
-    let width = usize::from(screen.width).min(100).max(indent.len() + 20);
-    let mut line = String::new();
-    for word in text.split(' ') {
-        if !line.is_empty()
-            && indent.len() + line.chars().count() + 1 + word.chars().count() > width
-        {
-            writeln!(out, "{indent}{line}")?;
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    Ok(writeln!(out, "{indent}{line}")?)
 }

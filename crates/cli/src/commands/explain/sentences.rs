@@ -4,14 +4,15 @@ use ramslice_types::{
     Contents, Fate, Group, Holdings, Machine, PageClass, Reason, Slice, SliceState,
 };
 
-use super::explain_all::price;
+use super::price::price;
+use crate::render::nr_pages;
 
 /// Said where allocation sites would be.
 pub(super) const PAGE_OWNER_OFF: &str = "Not known: page_owner is off. Boot with `page_owner=on` on the \
      kernel command line (the kernel needs CONFIG_PAGE_OWNER, and debugfs mounted) and look again.";
 
 /// The state of a slice and what would change it, in one or two sentences.
-pub(super) fn plain_words(
+pub(in crate::commands) fn plain_words(
     machine: &Machine,
     slice: &Slice,
     contents: &Contents,
@@ -83,7 +84,7 @@ fn work(holdings: &Holdings) -> Option<String> {
         .into_iter()
         .map(|(fate, verb)| (holdings.pages(fate).0, verb))
         .filter(|&(pages, _)| pages > 0)
-        .map(|(pages, verb)| format!("{} would be {verb}", count(pages)))
+        .map(|(pages, verb)| format!("{} would be {verb}", nr_pages(pages)))
         .collect();
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
@@ -114,7 +115,7 @@ fn needs(holdings: &Holdings) -> Vec<String> {
 fn clause(reason: Reason, pages: u64, what: &str) -> String {
     let have = if pages == 1 { "has" } else { "have" };
     let are = if pages == 1 { "is" } else { "are" };
-    let pages = count(pages);
+    let pages = nr_pages(pages);
     match reason {
         Reason::Hole => format!("{pages} of its address range {are} no memory"),
         Reason::ZoneEnd => format!("{pages} of it {are} in another zone or past a zone's end"),
@@ -145,11 +146,6 @@ fn clause(reason: Reason, pages: u64, what: &str) -> String {
         Reason::Unmovable => format!("{pages} of {what} {have} to be freed by the kernel"),
         other => format!("{pages} of {what} {have} to go ({other}: {})", other.sentence()),
     }
-}
-
-/// `1 page`, `2 pages`.
-pub(super) fn count(pages: u64) -> String {
-    if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }
 }
 
 /// `a`, `a, and b`, `a, b, and c`.

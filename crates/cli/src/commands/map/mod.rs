@@ -1,5 +1,7 @@
 //! `ramslice map`: physical memory as a picture.
 
+mod one_slice;
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -8,7 +10,6 @@ use anyhow::{Context as _, Result};
 use ramslice_types::{Backend, Bytes, Census, Composition, Machine, SliceId, SliceState};
 use serde::Serialize;
 
-use super::map_slice;
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
 use crate::render::{Glyph, legend, mosaic, png};
@@ -36,7 +37,7 @@ Examples:
 /// Draw physical memory, on the terminal or as a PNG.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub struct Args {
     /// Draw this slice page by page
     #[arg(value_name = "SLICE")]
     slice: Option<u32>,
@@ -76,10 +77,14 @@ struct Tile {
     composition: Composition,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+/// Runs the command.
+///
+/// # Errors
+/// What cannot be read or written.
+pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let backend = context.backend()?;
     match args.slice {
-        Some(id) => map_slice::run(&*backend, SliceId(id), args, context, out),
+        Some(id) => one_slice::run(&*backend, SliceId(id), args, context, out),
         None => machine(&*backend, args, context, out),
     }
 }

@@ -6,13 +6,12 @@ use anyhow::Result;
 use ramslice_types::{Backend, Bytes, Contents, Detail, Holdings, SliceId, SliceRanges};
 use serde::Serialize;
 
-use super::explain::wrapped;
-use super::explain_words::plain_words;
-use super::map::{Args, Written};
-use super::outcome::resolve;
+use super::{Args, Written};
+use crate::commands::explain::sentences::plain_words;
 use crate::context::{Context, write_json};
 use crate::exit::Exit;
-use crate::render::{Glyph, page_legend, page_map, page_png};
+use crate::render::{Glyph, page_legend, page_map, page_png, wrapped};
+use crate::request_report::resolve;
 
 /// Lines that a terminal picture should not exceed.
 const MAX_ROWS: usize = 32;

@@ -5,17 +5,17 @@ use std::time::Duration;
 use ramslice_types::{Machine, Pages, Price, SliceState, Work};
 use serde::Serialize;
 
-use crate::commands::watch::Change;
+use super::state_changes::StateChange;
 
 /// A machine at one moment, with the counters of what was done so far.
 #[derive(Debug, Clone)]
-pub(super) struct Look {
+pub(super) struct MachineLook {
     pub(super) machine: Machine,
     /// Absent where they cannot be read.
     pub(super) work: Option<Work>,
 }
 
-impl Look {
+impl MachineLook {
     /// Slices woken by allocations since boot.
     fn by_demand(&self) -> u64 {
         self.machine.zones.iter().map(|zone| zone.woken_by_demand).sum()
@@ -24,7 +24,7 @@ impl Look {
 
 /// What was done within a time. Sums, so that flows that follow each other can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub(super) struct Flow {
+pub(super) struct Activity {
     /// The time, on the machine's clock.
     #[serde(rename = "elapsed_us", with = "ramslice_types::duration_us")]
     pub(super) time: Duration,
@@ -36,12 +36,12 @@ pub(super) struct Flow {
     pub(super) woken_by_demand: u64,
     /// What only the counters tell.
     #[serde(flatten)]
-    pub(super) work: Option<Done>,
+    pub(super) work: Option<WorkDone>,
 }
 
 /// What only the counters of the kernel tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub(super) struct Done {
+pub(super) struct WorkDone {
     /// Pages moved to other slices.
     #[serde(rename = "migrated_pages")]
     pub(super) migrated: Pages,
@@ -53,18 +53,22 @@ pub(super) struct Done {
     pub(super) cpu: Price,
 }
 
-impl Flow {
+impl Activity {
     /// From `before` to `now`. Without counters, from the state changes that were seen: those that came and went
     /// between two looks are missing.
-    pub(super) fn between(before: &Look, now: &Look, changes: &[Change]) -> Self {
+    pub(super) fn between(
+        before: &MachineLook,
+        now: &MachineLook,
+        changes: &[StateChange],
+    ) -> Self {
         let time = now.machine.snapshot.time.saturating_sub(before.machine.snapshot.time);
         let woken_by_demand = now.by_demand().saturating_sub(before.by_demand());
         let work = now.work.zip(before.work).and_then(|(now, before)| now.since(&before));
-        let seen = |change: &dyn Fn(&Change) -> bool| {
+        let seen = |change: &dyn Fn(&StateChange) -> bool| {
             changes.iter().filter(|one| change(one)).count() as u64
         };
-        let went_off = |change: &Change| change.to == SliceState::Offline;
-        let woke = |change: &Change| change.from == SliceState::Offline;
+        let went_off = |change: &StateChange| change.to == SliceState::Offline;
+        let woke = |change: &StateChange| change.from == SliceState::Offline;
         Self {
             time,
             slices_off: work.map_or_else(|| seen(&went_off), |work| work.emptied_slices),
@@ -72,7 +76,7 @@ impl Flow {
                 .map_or_else(|| seen(&woke), |work| work.woken_slices)
                 .max(woken_by_demand),
             woken_by_demand,
-            work: work.map(|work| Done {
+            work: work.map(|work| WorkDone {
                 migrated: work.migrated_pages,
                 dropped: work.dropped_pages,
                 cpu: work.price_measured,
@@ -90,7 +94,7 @@ impl Flow {
             slices_off: self.slices_off + next.slices_off,
             slices_woken: self.slices_woken + next.slices_woken,
             woken_by_demand: self.woken_by_demand + next.woken_by_demand,
-            work: self.work.zip(next.work).map(|(one, other)| Done {
+            work: self.work.zip(next.work).map(|(one, other)| WorkDone {
                 migrated: one.migrated + other.migrated,
                 dropped: one.dropped + other.dropped,
                 cpu: one.cpu + other.cpu,
@@ -104,13 +108,13 @@ mod tests {
     use super::*;
     use ramslice_types::{SliceId, Snapshot};
 
-    fn look(seconds: u64, demand: u64, work: Option<Work>) -> Look {
-        let file = crate::commands::top::slow::saved("guest-8g.json");
+    fn look(seconds: u64, demand: u64, work: Option<Work>) -> MachineLook {
+        let file = crate::commands::top::background_backend::saved("guest-8g.json");
         let mut machine: Machine =
             serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
         machine.snapshot = Snapshot { time: Duration::from_secs(seconds), ..machine.snapshot };
         machine.zones[0].woken_by_demand = demand;
-        Look { machine, work }
+        MachineLook { machine, work }
     }
 
     fn work(emptied: u64, woken: u64, moved: u64) -> Work {
@@ -124,7 +128,7 @@ mod tests {
 
     #[test]
     fn counters_tell_more_than_the_changes_that_were_seen() {
-        let flow = Flow::between(
+        let flow = Activity::between(
             &look(10, 1, Some(work(3, 1, 100))),
             &look(12, 2, Some(work(8, 4, 600))),
             &[],
@@ -136,30 +140,33 @@ mod tests {
 
     #[test]
     fn without_counters_the_changes_count_and_pages_are_unknown() {
-        let change = |from, to| Change { slice: SliceId(1), from, to };
+        let change = |from, to| StateChange { slice: SliceId(1), from, to };
         let changes = [
             change(SliceState::Online, SliceState::Offline),
             change(SliceState::Offline, SliceState::Waking),
             change(SliceState::Waking, SliceState::Online),
         ];
-        let flow = Flow::between(&look(1, 0, None), &look(2, 0, None), &changes);
+        let flow = Activity::between(&look(1, 0, None), &look(2, 0, None), &changes);
         assert_eq!((flow.slices_off, flow.slices_woken, flow.work), (1, 1, None));
     }
 
     #[test]
     fn counters_that_went_back_are_not_a_rate() {
         let (before, now) = (look(1, 5, Some(work(9, 9, 9))), look(2, 3, Some(work(1, 1, 1))));
-        let flow = Flow::between(&before, &now, &[]);
+        let flow = Activity::between(&before, &now, &[]);
         assert_eq!((flow.woken_by_demand, flow.work), (0, None));
     }
 
     #[test]
     fn flows_add_up_and_the_first_one_begins_the_sum() {
-        let flow =
-            Flow::between(&look(1, 0, Some(work(0, 0, 0))), &look(2, 0, Some(work(1, 0, 7))), &[]);
-        let sum = Flow::default().plus(&flow).plus(&flow);
+        let flow = Activity::between(
+            &look(1, 0, Some(work(0, 0, 0))),
+            &look(2, 0, Some(work(1, 0, 7))),
+            &[],
+        );
+        let sum = Activity::default().plus(&flow).plus(&flow);
         assert_eq!((sum.slices_off, sum.work.unwrap().migrated), (2, Pages(14)));
-        let unknown = Flow { work: None, ..flow };
+        let unknown = Activity { work: None, ..flow };
         assert_eq!(sum.plus(&unknown).work, None, "a sum with a gap is not a sum");
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn saved(name: &str) -> PathBuf {
 }
 
 /// A saved machine whose looks wait until they may go on.
-pub(super) struct Slow {
+pub(super) struct BackgroundBackend {
     machine: ReplayBackend,
     state: Mutex<State>,
     changed: Condvar,
@@ -36,7 +36,7 @@ struct State {
     looks: u32,
 }
 
-impl Slow {
+impl BackgroundBackend {
     pub(super) fn new(file: &str) -> Self {
         let machine = ReplayBackend::open(&saved(file)).unwrap();
         Self { machine, state: Mutex::default(), changed: Condvar::new() }
@@ -64,7 +64,7 @@ impl Slow {
     }
 }
 
-impl Backend for Slow {
+impl Backend for BackgroundBackend {
     fn machine(&self) -> Result<Machine, BackendError> {
         let mut machine = self.machine.machine()?;
         let mut state = self.state.lock().unwrap();

@@ -10,7 +10,7 @@ use ramslice_energy::{Interval, range};
 use ramslice_types::Joules;
 use serde::{Deserialize, Serialize};
 
-use super::draw::time;
+use crate::render::short_time;
 
 /// Where the daemon writes it.
 pub(super) const STATUS: &str = "/run/ramslice/status.json";
@@ -22,7 +22,7 @@ const LATE: f64 = 10.0;
 /// The daemon, as far as its file tells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
-pub(super) enum Daemon {
+pub(super) enum DaemonStatus {
     /// A saved machine has none.
     NotHere,
     /// There is no file: no daemon runs.
@@ -33,12 +33,12 @@ pub(super) enum Daemon {
         error: String,
     },
     /// What it says.
-    Running(Box<Status>),
+    Running(Box<DaemonStatusFile>),
 }
 
 /// The part of the daemon's file that is shown. Newer daemons may say more.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(super) struct Status {
+pub(super) struct DaemonStatusFile {
     schema_version: u32,
     /// When it was written, in seconds since 1970.
     pub(super) written_unix_seconds: f64,
@@ -48,7 +48,7 @@ pub(super) struct Status {
     pub(super) period_seconds: f64,
     /// Until its next look, from when this was written.
     pub(super) next_step_seconds: f64,
-    machine: Machine,
+    machine: DaemonMachine,
     /// While tasks wait for memory nothing goes off.
     #[serde(default)]
     paused_seconds: Option<f64>,
@@ -58,21 +58,21 @@ pub(super) struct Status {
     #[serde(default)]
     notes: Vec<String>,
     #[serde(default)]
-    pub(super) zones: Vec<Zone>,
+    pub(super) zones: Vec<GovernedZone>,
     /// Mode on: what came of it.
     #[serde(default)]
-    earned: Option<Earned>,
+    earned: Option<EarnedVerdict>,
     /// The most that the governor can have lost.
     #[serde(default)]
     loss_cap_joules: Option<f64>,
     /// Mode observe: what would have come of it.
     #[serde(default)]
-    would_earn: Option<WouldEarn>,
+    would_earn: Option<WhatIfVerdict>,
 }
 
 /// Whether the daemon sees the machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-struct Machine {
+struct DaemonMachine {
     ok: bool,
     #[serde(default)]
     error: Option<String>,
@@ -80,7 +80,7 @@ struct Machine {
 
 /// A zone that the governor decides for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(super) struct Zone {
+pub(super) struct GovernedZone {
     pub(super) node: i32,
     pub(super) name: String,
     pub(super) nr_slices: u32,
@@ -88,24 +88,24 @@ pub(super) struct Zone {
     #[serde(default)]
     pub(super) why: Option<String>,
     #[serde(default)]
-    pub(super) forecast: Option<Forecast>,
+    pub(super) forecast: Option<ZoneForecast>,
 }
 
 /// What it expects, in words.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(super) struct Forecast {
+pub(super) struct ZoneForecast {
     pub(super) text: String,
 }
 
 /// A verdict in a sentence.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-struct Earned {
+struct EarnedVerdict {
     verdict: String,
 }
 
 /// What mode observe would have done.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-struct WouldEarn {
+struct WhatIfVerdict {
     #[serde(default)]
     verdict: Option<String>,
     nr_offline: u32,
@@ -114,7 +114,7 @@ struct WouldEarn {
 
 /// Sentences, for a screen that may have no room for all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Words {
+pub(super) struct DaemonSentences {
     /// What it does: of zones, the largest.
     pub(super) first: Vec<String>,
     /// The other zones, the largest first, and what came of it.
@@ -123,13 +123,13 @@ pub(super) struct Words {
     pub(super) notes: Vec<String>,
 }
 
-impl Words {
+impl DaemonSentences {
     fn only(sentence: String) -> Self {
         Self { first: vec![sentence], ..Self::default() }
     }
 }
 
-impl Daemon {
+impl DaemonStatus {
     /// Reads what the daemon wrote last.
     pub(super) fn read(path: &Path) -> Self {
         let unreadable =
@@ -139,7 +139,7 @@ impl Daemon {
             Err(error) if error.kind() == ErrorKind::NotFound => return Self::NotRunning,
             Err(error) => return unreadable(error.to_string()),
         };
-        match serde_json::from_str::<Status>(&text) {
+        match serde_json::from_str::<DaemonStatusFile>(&text) {
             Ok(status) if status.schema_version == SCHEMA_VERSION => {
                 Self::Running(Box::new(status))
             }
@@ -152,14 +152,14 @@ impl Daemon {
     }
 
     /// What there is to say. Zones are named with their nodes if the machine has several.
-    pub(super) fn words(&self, several_nodes: bool) -> Words {
+    pub(super) fn words(&self, several_nodes: bool) -> DaemonSentences {
         match self {
-            Self::NotHere => Words::default(),
-            Self::NotRunning => Words::only(
+            Self::NotHere => DaemonSentences::default(),
+            Self::NotRunning => DaemonSentences::only(
                 "governor: no daemon runs, so nothing is decided by itself (ramsliced)".to_owned(),
             ),
             Self::Unreadable { error } => {
-                Words::only(format!("governor: what it does cannot be read: {error}"))
+                DaemonSentences::only(format!("governor: what it does cannot be read: {error}"))
             }
             Self::Running(status) => status.words(now(), several_nodes),
         }
@@ -171,7 +171,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-impl Zone {
+impl GovernedZone {
     /// Why, and what is expected; nothing if neither is told.
     fn words(&self) -> Option<String> {
         let expects = self.forecast.as_ref().map(|forecast| format!("expects {}", forecast.text));
@@ -184,21 +184,21 @@ impl Zone {
     }
 }
 
-impl Status {
-    fn words(&self, now: f64, several_nodes: bool) -> Words {
+impl DaemonStatusFile {
+    fn words(&self, now: f64, several_nodes: bool) -> DaemonSentences {
         let age = now - self.written_unix_seconds;
         let old = if age > self.next_step_seconds.max(self.period_seconds) + LATE {
             let age = Duration::try_from_secs_f64(age).unwrap_or_default();
-            format!("; said {} ago and nothing since: is it still there?", time(age))
+            format!("; said {} ago and nothing since: is it still there?", short_time(age))
         } else {
             String::new()
         };
         let head = format!("{} ({}{old})", self.policy, self.mode);
         if !self.machine.ok {
             let error = self.machine.error.as_deref().unwrap_or("no reason was given");
-            return Words::only(format!("{head}: cannot see the machine: {error}"));
+            return DaemonSentences::only(format!("{head}: cannot see the machine: {error}"));
         }
-        let mut zones: Vec<&Zone> = self.zones.iter().collect();
+        let mut zones: Vec<&GovernedZone> = self.zones.iter().collect();
         zones.sort_by_key(|zone| Reverse(zone.nr_slices));
         let mut zones = zones.into_iter().filter_map(|zone| {
             Some(format!("in {}: {}", zone.place(several_nodes), zone.words()?))
@@ -215,7 +215,7 @@ impl Status {
             [format!("{head}: {}", self.why)].into_iter().chain(zones.next()).collect()
         };
         let notes = self.notes.iter().map(|note| format!("note: {note}")).collect();
-        Words { first, more: zones.chain(self.results()).collect(), notes }
+        DaemonSentences { first, more: zones.chain(self.results()).collect(), notes }
     }
 
     /// What came of it.
@@ -265,8 +265,8 @@ pub(super) mod tests {
         "would_earn": {"saved_joules": {"low": 1, "high": 2}, "verdict": "Undecided: the net is 0 J, by a model.",
                        "nr_offline": 52, "woken_slices": 3, "dropped_bytes": 0, "most_at_risk_joules": null}}"#;
 
-    fn status(several_nodes: bool, change: impl Fn(&mut Status)) -> Words {
-        let mut status: Status = serde_json::from_str(TEXT).unwrap();
+    fn status(several_nodes: bool, change: impl Fn(&mut DaemonStatusFile)) -> DaemonSentences {
+        let mut status: DaemonStatusFile = serde_json::from_str(TEXT).unwrap();
         change(&mut status);
         status.words(1010.0, several_nodes)
     }
@@ -320,7 +320,7 @@ pub(super) mod tests {
             zone.as_object_mut().unwrap().remove("why");
         }
         let words = |file: &serde_json::Value| {
-            serde_json::from_value::<Status>(file.clone()).unwrap().words(1010.0, false)
+            serde_json::from_value::<DaemonStatusFile>(file.clone()).unwrap().words(1010.0, false)
         };
         let whole = "governor (observe): does nothing: the 28 slices that are on are needed";
         let found = words(&file);
@@ -340,11 +340,13 @@ pub(super) mod tests {
             "{paused:?}"
         );
         let blind = status(false, |status| {
-            status.machine = Machine { ok: false, error: Some("no device".to_owned()) };
+            status.machine = DaemonMachine { ok: false, error: Some("no device".to_owned()) };
         });
         assert_eq!(
             blind,
-            Words::only("governor (observe): cannot see the machine: no device".to_owned())
+            DaemonSentences::only(
+                "governor (observe): cannot see the machine: no device".to_owned()
+            )
         );
     }
 
@@ -365,13 +367,13 @@ pub(super) mod tests {
     fn no_file_is_no_daemon_and_another_format_is_not_guessed_at() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("status.json");
-        assert_eq!(Daemon::read(&file), Daemon::NotRunning);
+        assert_eq!(DaemonStatus::read(&file), DaemonStatus::NotRunning);
         fs::write(&file, TEXT).unwrap();
-        assert!(matches!(Daemon::read(&file), Daemon::Running(_)));
+        assert!(matches!(DaemonStatus::read(&file), DaemonStatus::Running(_)));
         for wrong in ["", "{}", &TEXT.replace("\"schema_version\": 1", "\"schema_version\": 2")] {
             fs::write(&file, wrong).unwrap();
-            let daemon = Daemon::read(&file);
-            assert!(matches!(daemon, Daemon::Unreadable { .. }), "{wrong}");
+            let daemon = DaemonStatus::read(&file);
+            assert!(matches!(daemon, DaemonStatus::Unreadable { .. }), "{wrong}");
             let words = daemon.words(false).first;
             assert!(words[0].contains("status.json"), "{words:?}");
         }

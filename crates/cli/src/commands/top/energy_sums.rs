@@ -1,28 +1,26 @@
 //! Joules beside the slices: the ledger of `ramslice energy`, kept from look to look.
 
 use anyhow::Result;
-use ramslice_backend::Processor;
-use ramslice_energy::{Clock, Interval, Ledger, Now, Sample, now, range};
-use ramslice_types::{Joules as Amount, Quantity as _};
+use ramslice_energy::{Clock, Interval, Ledger, LedgerPlan, Now, Sample, now, range};
+use ramslice_types::{Joules, Quantity as _};
 use serde::Serialize;
 
-use super::Args;
-use super::rates::Look;
-use crate::commands::energy::{self, Plan};
-use crate::context::Context;
+use super::activity::MachineLook;
+use super::options::Args;
+use crate::ledger_options::{LedgerOptions, TimeFactorOptions};
 
 /// The ledger, and what its figures rest on.
-pub(super) struct Joules {
-    plan: Plan,
+pub(super) struct EnergySums {
+    plan: LedgerPlan,
     /// Not begun before the first look, which tells the size of a slice.
     ledger: Option<Ledger>,
-    figures: Option<Figures>,
+    figures: Option<EnergyFigures>,
     problem: Option<String>,
 }
 
 /// What is saved now and was saved, invested and earned since the start; nothing before some time is over.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Figures {
+pub(super) struct EnergyFigures {
     pub(super) profile: String,
     pub(super) state: String,
     /// What is saved as long as nothing changes.
@@ -30,52 +28,42 @@ pub(super) struct Figures {
     pub(super) now: Now,
     /// Absent before some time is over, or if what was done cannot be read.
     #[serde(flatten)]
-    pub(super) sums: Option<Sums>,
+    pub(super) sums: Option<EnergyTotals>,
 }
 
 /// Sums since the start, by a model.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Sums {
-    pub(super) saved_joules: Interval<Amount>,
-    pub(super) invested_joules: Interval<Amount>,
-    pub(super) net_joules: Interval<Amount>,
+pub(super) struct EnergyTotals {
+    pub(super) saved_joules: Interval<Joules>,
+    pub(super) invested_joules: Interval<Joules>,
+    pub(super) net_joules: Interval<Joules>,
     pub(super) verdict: ramslice_energy::Verdict,
 }
 
-fn slowness(args: &Args) -> energy::Slowness {
-    energy::Slowness { time_factor: args.time_factor, time_factor_source: None }
-}
-
-impl Joules {
+impl EnergySums {
     /// With the profile that is asked for, if any.
-    pub(super) fn new(args: &Args, context: &Context) -> Result<Option<Self>> {
+    pub(super) fn new(
+        args: &Args,
+        clock: impl FnOnce(&TimeFactorOptions) -> Result<Clock>,
+    ) -> Result<Option<Self>> {
         let Some(profile) = &args.profile else { return Ok(None) };
-        // In a saved machine no time passes.
-        let clock = match context.saved() {
-            Some(_) => Clock::Real,
-            None => energy::clock(&slowness(args), &Processor::here(), "this machine")?,
-        };
-        Self::with_clock(args, profile, clock).map(Some)
-    }
-
-    /// With a clock that is known.
-    pub(super) fn with_clock(args: &Args, profile: &str, clock: Clock) -> Result<Self> {
-        let wanted = energy::Args {
+        let time_factor =
+            TimeFactorOptions { time_factor: args.time_factor, time_factor_source: None };
+        let clock = clock(&time_factor)?;
+        let options = LedgerOptions {
             profile: profile.to_owned(),
             state: args.state.clone(),
             machine: None,
-            every: None,
-            duration: None,
-            slowness: slowness(args),
+            time_factor,
             granularity: args.granularity,
             runtime_change: None,
         };
-        let plan = Plan::new(&wanted, clock)?;
-        Ok(Self { plan, ledger: None, figures: None, problem: None })
+        let plan = options.plan(clock)?;
+        Ok(Some(Self { plan, ledger: None, figures: None, problem: None }))
     }
 
     /// Takes a look into account.
-    pub(super) fn add(&mut self, look: &Look) {
+    pub(super) fn add(&mut self, look: &MachineLook) {
         let (info, work) = (&look.machine.info, look.work.unwrap_or_default());
         let granule = self.plan.granule(info.slice_bytes);
         let sample = Sample::new(&look.machine.snapshot, info, work);
@@ -87,13 +75,14 @@ impl Joules {
                 Ok(()) => {
                     self.problem = None;
                     let statement = self.plan.statement(ledger.tally(), &look.machine, None);
-                    sums =
-                        statement.filter(|_| ledger.tally().elapsed_us > 0).map(|statement| Sums {
+                    sums = statement.filter(|_| ledger.tally().elapsed_us > 0).map(|statement| {
+                        EnergyTotals {
                             saved_joules: statement.saved_joules,
                             invested_joules: statement.invested_joules,
                             net_joules: statement.net_joules,
                             verdict: statement.verdict,
-                        });
+                        }
+                    });
                 }
                 Err(error) => {
                     self.problem = Some(format!("{error}; the sums begin anew"));
@@ -101,7 +90,7 @@ impl Joules {
                 }
             }
         }
-        self.figures = Some(Figures {
+        self.figures = Some(EnergyFigures {
             profile: self.plan.profile.name.clone(),
             state: self.plan.state.name.clone(),
             now: moment,
@@ -110,7 +99,7 @@ impl Joules {
     }
 
     /// The figures of the last look.
-    pub(super) fn figures(&self) -> Option<&Figures> {
+    pub(super) fn figures(&self) -> Option<&EnergyFigures> {
         self.figures.as_ref()
     }
 

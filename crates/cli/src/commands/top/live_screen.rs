@@ -11,11 +11,11 @@ use ratatui::text::{Line, Text};
 use ratatui::{DefaultTerminal, Frame};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
-use super::HINT;
-use super::draw::{self, Row, Tone};
-use super::looker::{Answer, Ask, Looker};
 use super::model::Top;
-use crate::commands::watch_screen::glyphs;
+use super::observer_thread::{Observer, ObserverAnswer, ObserverRequest};
+use super::options::HINT;
+use super::page_layout::{self, ScreenRow, TextTone};
+use super::terminal_style::glyphs;
 use crate::render::Screen;
 
 /// How soon a key or a signal is noticed.
@@ -25,7 +25,7 @@ const PAGE: isize = 10;
 
 /// What a key asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum KeyAction {
     Quit,
     Suspend,
     /// Draw everything anew.
@@ -36,19 +36,19 @@ enum Next {
 }
 
 /// Shows the machine until `q`, Ctrl-C or a signal to end.
-pub(super) fn run(top: Top, looker: Looker) -> Result<()> {
+pub(super) fn run(top: Top, observer: Observer) -> Result<()> {
     let end = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&end)).context("handling signals")?;
     }
     // On a panic, its hook gives the terminal back before the message is printed.
     let mut terminal = ratatui::try_init().context("taking over the terminal")?;
-    let result = show(&mut Session::new(top, looker), &mut terminal, &end);
+    let result = show(&mut LiveSession::new(top, observer), &mut terminal, &end);
     ratatui::restore();
     result
 }
 
-fn show(session: &mut Session, terminal: &mut DefaultTerminal, end: &AtomicBool) -> Result<()> {
+fn show(session: &mut LiveSession, terminal: &mut DefaultTerminal, end: &AtomicBool) -> Result<()> {
     loop {
         terminal.draw(|frame| draw(&session.top, frame))?;
         loop {
@@ -57,63 +57,65 @@ fn show(session: &mut Session, terminal: &mut DefaultTerminal, end: &AtomicBool)
             }
             let event = if event::poll(TICK)? { Some(event::read()?) } else { None };
             match session.step(event.as_ref())? {
-                Next::Quit => return Ok(()),
-                Next::Suspend => {
+                KeyAction::Quit => return Ok(()),
+                KeyAction::Suspend => {
                     suspend(terminal)?;
                     break;
                 }
-                Next::Clear => {
+                KeyAction::Clear => {
                     terminal.clear()?;
                     break;
                 }
-                Next::Draw => break,
-                Next::Nothing => {}
+                KeyAction::Draw => break,
+                KeyAction::Nothing => {}
             }
         }
     }
 }
 
 /// What is shown, and who looks meanwhile.
-struct Session {
+struct LiveSession {
     top: Top,
-    looker: Looker,
+    observer: Observer,
     /// When the last look was over.
     looked: Instant,
     /// When the daemon was last heard.
     heard: Instant,
 }
 
-impl Session {
-    fn new(top: Top, looker: Looker) -> Self {
+impl LiveSession {
+    fn new(top: Top, observer: Observer) -> Self {
         let now = Instant::now();
-        Self { top, looker, looked: now, heard: now }
+        Self { top, observer, looked: now, heard: now }
     }
 
     /// Does what a key asks for, takes in what was seen meanwhile, and has the looker look when it is time. Waits for nothing.
-    fn step(&mut self, event: Option<&Event>) -> Result<Next> {
-        let next = event.map_or(Next::Nothing, |event| handle(&mut self.top, event));
+    fn step(&mut self, event: Option<&Event>) -> Result<KeyAction> {
+        let next = event.map_or(KeyAction::Nothing, |event| handle(&mut self.top, event));
         let changed = self.attend()?;
-        Ok(if changed && next == Next::Nothing { Next::Draw } else { next })
+        Ok(if changed && next == KeyAction::Nothing { KeyAction::Draw } else { next })
     }
 
     /// Says whether there is something else to show.
     fn attend(&mut self) -> Result<bool> {
         let top = &mut self.top;
         let mut changed = true;
-        match self.looker.answer(Duration::ZERO)? {
+        match self.observer.answer(Duration::ZERO)? {
             // What is shown stays. The next look goes on from there.
-            Some(Answer::Machine(_)) if top.paused => {}
-            Some(Answer::Machine(seen)) => {
+            Some(ObserverAnswer::Machine(_)) if top.paused => {}
+            Some(ObserverAnswer::Machine(seen)) => {
                 top.take_in(seen);
                 (self.looked, self.heard) = (Instant::now(), Instant::now());
             }
-            Some(Answer::Pages(slice, pages)) => top.explained(slice, pages),
+            Some(ObserverAnswer::Pages(slice, pages)) => top.explained(slice, pages),
             None => changed = false,
         }
         let due = |since: Instant| !top.paused && since.elapsed() >= top.interval;
-        match self.looker.busy() {
+        match self.observer.busy() {
             None if top.asked.is_some() || due(self.looked) => {
-                self.looker.ask(top.asked.take().map_or(Ask::Machine, Ask::Pages))?;
+                self.observer.ask(
+                    top.asked.take().map_or(ObserverRequest::Machine, ObserverRequest::Pages),
+                )?;
             }
             // Its words are told to be old otherwise, if the look takes long.
             Some(_) if due(self.heard) => {
@@ -123,7 +125,7 @@ impl Session {
             }
             _ => {}
         }
-        let looking = self.looker.busy().is_some_and(|time| time >= HINT);
+        let looking = self.observer.busy().is_some_and(|time| time >= HINT);
         changed |= looking != top.looking;
         top.looking = looking;
         Ok(changed)
@@ -138,28 +140,28 @@ fn suspend(terminal: &mut DefaultTerminal) -> Result<()> {
     Ok(terminal.clear()?)
 }
 
-fn handle(top: &mut Top, event: &Event) -> Next {
+fn handle(top: &mut Top, event: &Event) -> KeyAction {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => press(top, *key),
-        Event::Resize(..) => Next::Draw,
-        _ => Next::Nothing,
+        Event::Resize(..) => KeyAction::Draw,
+        _ => KeyAction::Nothing,
     }
 }
 
-fn press(top: &mut Top, key: KeyEvent) -> Next {
+fn press(top: &mut Top, key: KeyEvent) -> KeyAction {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
-            KeyCode::Char('c') => Next::Quit,
-            KeyCode::Char('z') => Next::Suspend,
-            KeyCode::Char('l') => Next::Clear,
-            _ => Next::Nothing,
+            KeyCode::Char('c') => KeyAction::Quit,
+            KeyCode::Char('z') => KeyAction::Suspend,
+            KeyCode::Char('l') => KeyAction::Clear,
+            _ => KeyAction::Nothing,
         };
     }
     match key.code {
         // Back to the screen first, as people are used to.
         KeyCode::Esc if top.help => top.help = false,
         KeyCode::Esc if top.explanation.is_some() => top.leave_pages(),
-        KeyCode::Esc | KeyCode::Char('q') => return Next::Quit,
+        KeyCode::Esc | KeyCode::Char('q') => return KeyAction::Quit,
         KeyCode::Char('?' | 'h') | KeyCode::F(1) => top.help = !top.help,
         KeyCode::Char('p' | ' ') => top.paused = !top.paused,
         KeyCode::Char('+') => top.change_interval(true),
@@ -174,28 +176,28 @@ fn press(top: &mut Top, key: KeyEvent) -> Next {
         KeyCode::Left => top.step(-1, true),
         KeyCode::Right => top.step(1, true),
         KeyCode::Enter => top.explain(),
-        _ => return Next::Nothing,
+        _ => return KeyAction::Nothing,
     }
-    Next::Draw
+    KeyAction::Draw
 }
 
 fn draw(top: &Top, frame: &mut Frame<'_>) {
     let area = frame.area();
-    let rows = draw::rows(top, area.width, usize::from(area.height));
+    let rows = page_layout::rows(top, area.width, usize::from(area.height));
     let lines: Vec<Line<'_>> =
         rows.into_iter().map(|row| line(&top.screen, area.width, row)).collect();
     frame.render_widget(Text::from(lines), area);
 }
 
-fn line(screen: &Screen, width: u16, row: Row) -> Line<'static> {
+fn line(screen: &Screen, width: u16, row: ScreenRow) -> Line<'static> {
     match row {
-        Row::Cells(cells) => glyphs(screen, &cells),
-        Row::Text(tone, text) => match tone {
-            Tone::Plain => Line::raw(text),
-            Tone::Bold => Line::styled(text, Style::new().add_modifier(Modifier::BOLD)),
-            Tone::Dim => Line::styled(text, Style::new().add_modifier(Modifier::DIM)),
+        ScreenRow::Cells(cells) => glyphs(screen, &cells),
+        ScreenRow::Text(tone, text) => match tone {
+            TextTone::Plain => Line::raw(text),
+            TextTone::Bold => Line::styled(text, Style::new().add_modifier(Modifier::BOLD)),
+            TextTone::Dim => Line::styled(text, Style::new().add_modifier(Modifier::DIM)),
             // The bar is as wide as the screen.
-            Tone::Selected => Line::styled(
+            TextTone::Selected => Line::styled(
                 format!("{text:<width$}", width = usize::from(width)),
                 Style::new().add_modifier(Modifier::REVERSED),
             ),
@@ -204,5 +206,5 @@ fn line(screen: &Screen, width: u16, row: Row) -> Line<'static> {
 }
 
 #[cfg(test)]
-#[path = "screen_tests.rs"]
+#[path = "live_screen_tests.rs"]
 mod tests;

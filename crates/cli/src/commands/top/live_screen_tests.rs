@@ -1,9 +1,9 @@
 use super::*;
-use crate::commands::top::governor::{self, Daemon, Status};
-use crate::commands::top::joules::Joules;
-use crate::commands::top::looker::Seen;
-use crate::commands::top::slow::{Slow, saved};
-use crate::commands::top::{Args, Sort};
+use crate::commands::top::background_backend::{BackgroundBackend, saved};
+use crate::commands::top::daemon_status::{self, DaemonStatus, DaemonStatusFile};
+use crate::commands::top::energy_sums::EnergySums;
+use crate::commands::top::observer_thread::Observation;
+use crate::commands::top::options::{Args, MachineSource, SortOrder};
 use crate::render::Depth;
 use clap::Parser;
 use ramslice_backend::ReplayBackend;
@@ -31,12 +31,12 @@ fn args(words: &[&str]) -> Args {
 
 fn top(backend: &dyn Backend, words: &[&str]) -> Top {
     let mut args = args(words);
-    if args.status_file == Path::new(governor::STATUS) {
+    if args.status_file == Path::new(daemon_status::STATUS) {
         args.status_file = "/nonexistent/status.json".into();
     }
-    let joules =
-        args.profile.as_ref().map(|name| Joules::with_clock(&args, name, Clock::Real).unwrap());
-    Top::new(Seen::take(backend).unwrap(), &args, false, Screen::plain(), joules)
+    let joules = EnergySums::new(&args, |_| Ok(Clock::Real)).unwrap();
+    let seen = Observation::take(backend).unwrap();
+    Top::new(seen, &args, MachineSource::Running, Screen::plain(), joules)
 }
 
 fn shown(top: &Top, width: u16, height: u16) -> String {
@@ -50,15 +50,15 @@ fn shown(top: &Top, width: u16, height: u16) -> String {
     lines.collect()
 }
 
-fn key(top: &mut Top, code: KeyCode) -> Next {
+fn key(top: &mut Top, code: KeyCode) -> KeyAction {
     press(top, KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-fn running() -> Daemon {
-    let mut status: Status = serde_json::from_str(governor::tests::TEXT).unwrap();
+fn running() -> DaemonStatus {
+    let mut status: DaemonStatusFile = serde_json::from_str(daemon_status::tests::TEXT).unwrap();
     // Not old, whenever this runs.
     status.written_unix_seconds = f64::MAX;
-    Daemon::Running(Box::new(status))
+    DaemonStatus::Running(Box::new(status))
 }
 
 /// Compares with `tests/expects/NAME.txt`, or writes it, as the tests of the program do.
@@ -122,7 +122,7 @@ fn rates_come_from_what_was_done_and_when() {
     assert_eq!(done.slices_done, 2);
     // In a saved machine no time passes by itself.
     top.look.machine.snapshot.time -= Duration::from_secs(4);
-    top.take_in(Seen::take(&backend));
+    top.take_in(Observation::take(&backend));
     let flow = top.last.unwrap();
     assert_eq!((flow.slices_off, flow.time), (2, Duration::from_secs(4)));
     assert_eq!(flow.work.unwrap().migrated, done.migrated);
@@ -138,10 +138,10 @@ fn a_look_that_is_no_news_leaves_the_rates_as_they_were_and_counts_nothing_twice
     let backend = backend();
     let mut top = top(&backend, &[]);
     top.look.machine.snapshot.time -= Duration::from_secs(4);
-    top.take_in(Seen::take(&backend));
+    top.take_in(Observation::take(&backend));
     let (before, total) = (shown(&top, 100, 40), top.total);
     assert!(before.contains("in 4 s"), "{before}");
-    top.take_in(Seen::take(&backend));
+    top.take_in(Observation::take(&backend));
     assert_eq!((shown(&top, 100, 40), top.total, top.last), (before, total, None));
 }
 
@@ -162,7 +162,7 @@ fn keys_select_sort_pause_and_quit() {
     key(&mut top, KeyCode::PageDown);
     assert_eq!(top.selected, last);
 
-    for sort in [Sort::Price, Sort::Used, Sort::State, Sort::Address] {
+    for sort in [SortOrder::Price, SortOrder::Used, SortOrder::State, SortOrder::Address] {
         key(&mut top, KeyCode::Char('s'));
         assert_eq!(top.sort, sort);
         key(&mut top, KeyCode::Home);
@@ -180,11 +180,11 @@ fn keys_select_sort_pause_and_quit() {
 
     key(&mut top, KeyCode::Char('?'));
     assert!(shown(&top, 80, 24).contains("Ctrl-C    quit"));
-    assert_eq!(key(&mut top, KeyCode::Esc), Next::Draw, "Esc closes the help first");
-    assert_eq!(key(&mut top, KeyCode::Esc), Next::Quit);
-    assert_eq!(key(&mut top, KeyCode::Char('q')), Next::Quit);
+    assert_eq!(key(&mut top, KeyCode::Esc), KeyAction::Draw, "Esc closes the help first");
+    assert_eq!(key(&mut top, KeyCode::Esc), KeyAction::Quit);
+    assert_eq!(key(&mut top, KeyCode::Char('q')), KeyAction::Quit);
     let ctrl_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(press(&mut top, ctrl_c), Next::Quit);
+    assert_eq!(press(&mut top, ctrl_c), KeyAction::Quit);
 }
 
 #[test]
@@ -197,13 +197,13 @@ fn the_price_order_is_that_of_compact_and_what_cannot_be_emptied_comes_last() {
 }
 
 /// The screen of a machine at which looking takes long, which looks as often as it may.
-fn session(backend: &Arc<Slow>, words: &[&str]) -> Session {
+fn session(backend: &Arc<BackgroundBackend>, words: &[&str]) -> LiveSession {
     let top = top(&**backend, &[words, &["--interval", "100ms"]].concat());
-    Session::new(top, Looker::new(Arc::clone(backend) as Arc<dyn Backend>))
+    LiveSession::new(top, Observer::new(Arc::clone(backend) as Arc<dyn Backend>))
 }
 
 /// Goes on without a key until something is so.
-fn until(session: &mut Session, what: &str, is_so: impl Fn(&Top) -> bool) {
+fn until(session: &mut LiveSession, what: &str, is_so: impl Fn(&Top) -> bool) {
     let begun = Instant::now();
     while !is_so(&session.top) {
         assert!(
@@ -216,7 +216,7 @@ fn until(session: &mut Session, what: &str, is_so: impl Fn(&Top) -> bool) {
     }
 }
 
-fn pressed(session: &mut Session, code: KeyCode) -> Next {
+fn pressed(session: &mut LiveSession, code: KeyCode) -> KeyAction {
     session.step(Some(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))).unwrap()
 }
 
@@ -224,21 +224,21 @@ fn pressed(session: &mut Session, code: KeyCode) -> Next {
 fn keys_work_and_the_daemon_is_heard_while_a_look_takes_long() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("status.json");
-    let backend = Arc::new(Slow::new("guest-8g.json"));
+    let backend = Arc::new(BackgroundBackend::new("guest-8g.json"));
     let mut session = session(&backend, &["--status-file", file.to_str().unwrap()]);
     assert!(shown(&session.top, 80, 24).contains("[every 100ms]"));
     backend.hold(true);
     until(&mut session, "it looks", |_| backend.looks() == 2);
-    assert_eq!(pressed(&mut session, KeyCode::Down), Next::Draw);
+    assert_eq!(pressed(&mut session, KeyCode::Down), KeyAction::Draw);
     assert_eq!(session.top.selected, SliceId(1));
-    assert_eq!(session.step(Some(&Event::Resize(80, 24))).unwrap(), Next::Draw);
+    assert_eq!(session.step(Some(&Event::Resize(80, 24))).unwrap(), KeyAction::Draw);
     until(&mut session, "it says that it looks", |top| shown(top, 80, 24).contains("[looking]"));
-    std::fs::write(&file, governor::tests::TEXT).unwrap();
+    std::fs::write(&file, daemon_status::tests::TEXT).unwrap();
     until(&mut session, "the daemon is heard", |top| {
         shown(top, 100, 40).contains("governor (observe")
     });
     assert_eq!(backend.looks(), 2, "one look at a time");
-    assert_eq!(pressed(&mut session, KeyCode::Char('q')), Next::Quit);
+    assert_eq!(pressed(&mut session, KeyCode::Char('q')), KeyAction::Quit);
 
     backend.pass(Duration::from_secs(4));
     backend.hold(false);
@@ -248,14 +248,14 @@ fn keys_work_and_the_daemon_is_heard_while_a_look_takes_long() {
 
 #[test]
 fn a_paused_screen_stays_also_if_it_was_paused_during_a_look() {
-    let backend = Arc::new(Slow::new("guest-8g.json"));
+    let backend = Arc::new(BackgroundBackend::new("guest-8g.json"));
     let mut session = session(&backend, &[]);
     backend.pass(Duration::from_secs(4));
     backend.hold(true);
     until(&mut session, "it looks", |_| backend.looks() == 2);
     pressed(&mut session, KeyCode::Char('p'));
     backend.hold(false);
-    while session.looker.busy().is_some() {
+    while session.observer.busy().is_some() {
         session.step(None).unwrap();
     }
     assert_eq!(session.top.machine().snapshot.time, Duration::ZERO);
@@ -265,7 +265,7 @@ fn a_paused_screen_stays_also_if_it_was_paused_during_a_look() {
 
 #[test]
 fn a_slice_is_explained_by_a_sentence_and_its_pages_on_request() {
-    let backend = Arc::new(Slow::new("guest-pages.json"));
+    let backend = Arc::new(BackgroundBackend::new("guest-pages.json"));
     let mut session = session(&backend, &[]);
     session.top.selected = SliceId(2);
     assert!(session.top.words().contains("Enter tells"), "{}", session.top.words());
@@ -284,7 +284,7 @@ fn a_slice_is_explained_by_a_sentence_and_its_pages_on_request() {
     pressed(&mut session, KeyCode::Up);
     pressed(&mut session, KeyCode::Enter);
     pressed(&mut session, KeyCode::Esc);
-    while session.looker.busy().is_some() {
+    while session.observer.busy().is_some() {
         session.step(None).unwrap();
     }
     assert!(!session.top.words().contains(slab), "{}", session.top.words());

@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::Result;
 use ramslice_types::{Census, Info, Machine, NodeId, Slice, SliceId, SliceState};
 
-use super::governor::{Daemon, Words};
-use super::joules::Joules;
-use super::looker::{Pages, Seen};
-use super::rates::{Flow, Look};
-use super::{Args, PERIODS, Sort};
-use crate::commands::explain_words::{count, plain_words};
-use crate::commands::watch::{Change, States};
-use crate::render::Screen;
+use super::activity::{Activity, MachineLook};
+use super::daemon_status::{DaemonSentences, DaemonStatus};
+use super::energy_sums::EnergySums;
+use super::observer_thread::{Observation, Pages};
+use super::options::{Args, MachineSource, PERIODS, SortOrder};
+use super::state_changes::{SliceStates, StateChange};
+use crate::commands::explain::sentences::plain_words;
+use crate::render::{Screen, nr_pages};
 
 /// Shares of memory that was off, as many as the widest screen has columns.
 const HISTORY: usize = 400;
@@ -23,30 +23,29 @@ const HISTORY: usize = 400;
 pub(super) struct Top {
     status_file: PathBuf,
     pub(super) screen: Screen,
-    /// Nothing changes in a saved machine.
-    pub(super) saved: bool,
-    pub(super) look: Look,
+    pub(super) source: MachineSource,
+    pub(super) look: MachineLook,
     pub(super) census: Census,
     /// Why there are no counters.
     pub(super) no_counters: Option<String>,
     /// Since the look before; the first look has none, nor has one that was no news.
-    pub(super) last: Option<Flow>,
+    pub(super) last: Option<Activity>,
     /// The latest of these.
-    pub(super) rate: Option<Flow>,
-    pub(super) total: Flow,
+    pub(super) rate: Option<Activity>,
+    pub(super) total: Activity,
     /// The changes of the last look.
-    pub(super) changes: Vec<Change>,
-    states: States,
+    pub(super) changes: Vec<StateChange>,
+    states: SliceStates,
     /// On the machine's clock, when a slice was seen to change its state.
     changed: BTreeMap<SliceId, Duration>,
     /// Share of memory that was off, the latest at the end.
     pub(super) history: VecDeque<f64>,
-    pub(super) joules: Option<Joules>,
-    pub(super) daemon: Daemon,
+    pub(super) joules: Option<EnergySums>,
+    pub(super) daemon: DaemonStatus,
     pub(super) interval: Duration,
     pub(super) paused: bool,
     pub(super) help: bool,
-    pub(super) sort: Sort,
+    pub(super) sort: SortOrder,
     pub(super) selected: SliceId,
     /// What a look at the selected slice's pages said, or that there is one.
     pub(super) explanation: Option<String>,
@@ -61,33 +60,37 @@ pub(super) struct Top {
 impl Top {
     /// After the first look.
     pub(super) fn new(
-        seen: Seen,
+        seen: Observation,
         args: &Args,
-        saved: bool,
+        source: MachineSource,
         screen: Screen,
-        mut joules: Option<Joules>,
+        mut joules: Option<EnergySums>,
     ) -> Self {
-        let Seen { look, no_counters } = seen;
-        let mut states = States::default();
+        let Observation { look, no_counters } = seen;
+        let mut states = SliceStates::default();
         states.update(&look.machine.snapshot);
         if let Some(joules) = &mut joules {
             joules.add(&look);
         }
-        // Of a saved machine no daemon decides; it may be another machine's.
-        let asked = args.status_file.as_path() != std::path::Path::new(super::governor::STATUS);
-        let daemon =
-            if saved && !asked { Daemon::NotHere } else { Daemon::read(&args.status_file) };
+        // No daemon decides for a saved or recorded machine, which may be another one.
+        let asked =
+            args.status_file.as_path() != std::path::Path::new(super::daemon_status::STATUS);
+        let daemon = if !source.is_running() && !asked {
+            DaemonStatus::NotHere
+        } else {
+            DaemonStatus::read(&args.status_file)
+        };
         let mut top = Self {
             status_file: args.status_file.clone(),
             screen,
-            saved,
+            source,
             census: census(&look.machine),
             selected: SliceId(0),
             look,
             no_counters,
             last: None,
             rate: None,
-            total: Flow::default(),
+            total: Activity::default(),
             changes: Vec::new(),
             states,
             changed: BTreeMap::new(),
@@ -110,15 +113,15 @@ impl Top {
 
     /// Reads what the daemon wrote last.
     pub(super) fn hear(&mut self) {
-        if self.daemon != Daemon::NotHere {
-            self.daemon = Daemon::read(&self.status_file);
+        if self.daemon != DaemonStatus::NotHere {
+            self.daemon = DaemonStatus::read(&self.status_file);
         }
     }
 
     /// Takes the next look into account. A failure is kept to be shown, and what was seen before stays.
-    pub(super) fn take_in(&mut self, seen: Result<Seen>) {
+    pub(super) fn take_in(&mut self, seen: Result<Observation>) {
         self.hear();
-        let Seen { look, no_counters } = match seen {
+        let Observation { look, no_counters } = match seen {
             Ok(seen) => seen,
             Err(error) => {
                 self.problem = Some(format!("{error:#}"));
@@ -126,7 +129,7 @@ impl Top {
             }
         };
         self.problem = None;
-        if look.machine.snapshot.time == self.machine().snapshot.time && !self.saved {
+        if look.machine.snapshot.time == self.machine().snapshot.time && !self.source.is_saved() {
             // A backend to which looking is dear has shown the same look again: there is no news yet.
             self.changes.clear();
             self.last = None;
@@ -140,7 +143,7 @@ impl Top {
                 self.explanation = None;
             }
         }
-        let flow = Flow::between(&self.look, &look, &self.changes);
+        let flow = Activity::between(&self.look, &look, &self.changes);
         self.total = self.total.plus(&flow);
         self.last = (!flow.time.is_zero()).then_some(flow);
         self.rate = self.last.or(self.rate);
@@ -174,16 +177,16 @@ impl Top {
         let mut slices: Vec<&Slice> = self.machine().snapshot.slices.iter().collect();
         let frames = self.machine().info.slice_pages();
         match self.sort {
-            Sort::Address => slices.sort_by_key(|slice| slice.id),
-            Sort::Price => slices.sort_by_key(|slice| {
+            SortOrder::Address => slices.sort_by_key(|slice| slice.id),
+            SortOrder::Price => slices.sort_by_key(|slice| {
                 let online = slice.state == SliceState::Online;
                 (!online, slice.finite_price().is_none(), slice.price, slice.id)
             }),
-            Sort::Used => slices.sort_by_key(|slice| {
+            SortOrder::Used => slices.sort_by_key(|slice| {
                 let parts = slice.composition(frames);
                 (std::cmp::Reverse(parts.used()), slice.id)
             }),
-            Sort::State => slices.sort_by_key(|slice| (rank(slice), slice.id)),
+            SortOrder::State => slices.sort_by_key(|slice| (rank(slice), slice.id)),
         }
         slices
     }
@@ -258,7 +261,7 @@ impl Top {
     }
 
     /// What the daemon says of this machine.
-    pub(super) fn governor(&self) -> Words {
+    pub(super) fn governor(&self) -> DaemonSentences {
         let nodes: BTreeSet<NodeId> = self.machine().zones.iter().map(|zone| zone.node).collect();
         self.daemon.words(nodes.len() > 1)
     }
@@ -276,7 +279,7 @@ impl Top {
 
     /// Who wakes slices, on a kernel that does not.
     pub(super) fn without_ramslice(&self) -> Option<String> {
-        let stock = self.machine().info.is_stock() && !self.saved;
+        let stock = self.machine().info.is_stock() && self.source.is_running();
         // One line of 80 columns.
         stock.then(|| {
             "This kernel is without ramslice: only ramsliced (on) or `ramslice guard` wakes."
@@ -328,7 +331,7 @@ fn words(slice: &Slice, info: &Info) -> String {
         ),
         SliceState::Online if slice.unmovable => format!(
             "{} that cannot be moved {} it on{}. Enter tells what they are.",
-            count(parts.unmovable.0),
+            nr_pages(parts.unmovable.0),
             if parts.unmovable.0 == 1 { "keeps" } else { "keep" },
             because(slice)
         ),
@@ -338,13 +341,13 @@ fn words(slice: &Slice, info: &Info) -> String {
         // Memory hotplug moves all.
         SliceState::Online if info.is_stock() => format!(
             "It can be emptied: {} would be moved; price {} (units of 100 cycles).",
-            count((parts.movable + parts.freeable).0),
+            nr_pages((parts.movable + parts.freeable).0),
             slice.price
         ),
         SliceState::Online => format!(
             "It can be emptied: {} would be moved, {} of cache dropped; price {} (units of 100 cycles).",
-            count(parts.movable.0),
-            count(parts.freeable.0),
+            nr_pages(parts.movable.0),
+            nr_pages(parts.freeable.0),
             slice.price
         ),
     }

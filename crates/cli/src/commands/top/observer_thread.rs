@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use ramslice_types::{Backend, BackendError, Contents, Detail, ErrorKind, Holdings, SliceId};
 
-use super::rates::Look;
-use crate::commands::interrupt::TICK;
+use super::activity::MachineLook;
+use crate::interrupt::TICK;
 
 /// A look.
-pub(super) struct Seen {
-    pub(super) look: Look,
+pub(super) struct Observation {
+    pub(super) look: MachineLook,
     /// Why there are no counters in it.
     pub(super) no_counters: Option<String>,
 }
 
-impl Seen {
+impl Observation {
     /// Looks.
     pub(super) fn take(backend: &dyn Backend) -> Result<Self> {
         // The machine bears the time at which its look began. Counters that are read after a long look would be of another
@@ -31,13 +31,13 @@ impl Seen {
             }
             Err(error) => (None, Some(error.to_string())),
         };
-        Ok(Self { look: Look { machine: backend.machine()?, work }, no_counters })
+        Ok(Self { look: MachineLook { machine: backend.machine()?, work }, no_counters })
     }
 }
 
 /// What to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum ObserverRequest {
     /// The machine.
     Machine,
     /// The pages of a slice.
@@ -48,8 +48,8 @@ pub(super) enum Ask {
 pub(super) type Pages = Result<(Contents, Holdings), BackendError>;
 
 /// What was seen.
-pub(super) enum Answer {
-    Machine(Result<Seen>),
+pub(super) enum ObserverAnswer {
+    Machine(Result<Observation>),
     Pages(SliceId, Pages),
 }
 
@@ -57,22 +57,26 @@ pub(super) enum Answer {
 ///
 /// The thread owns the backend with others, and nobody waits for its end: what it does can be broken off anywhere, as by a
 /// program that is killed. It ends after what it is at, or with the program.
-pub(super) struct Looker {
-    asks: Sender<Ask>,
-    answers: Receiver<Answer>,
+pub(super) struct Observer {
+    asks: Sender<ObserverRequest>,
+    answers: Receiver<ObserverAnswer>,
     /// Since when it is at work.
     since: Option<Instant>,
 }
 
-impl Looker {
+impl Observer {
     pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
         let (asks, asked) = mpsc::channel();
         let (answered, answers) = mpsc::channel();
         thread::spawn(move || {
             for ask in asked {
                 let answer = match ask {
-                    Ask::Machine => Answer::Machine(Seen::take(&*backend)),
-                    Ask::Pages(slice) => Answer::Pages(slice, pages(&*backend, slice)),
+                    ObserverRequest::Machine => {
+                        ObserverAnswer::Machine(Observation::take(&*backend))
+                    }
+                    ObserverRequest::Pages(slice) => {
+                        ObserverAnswer::Pages(slice, pages(&*backend, slice))
+                    }
                 };
                 // Nobody may be there any more.
                 if answered.send(answer).is_err() {
@@ -89,13 +93,13 @@ impl Looker {
     }
 
     /// Begins to look.
-    pub(super) fn ask(&mut self, ask: Ask) -> Result<()> {
+    pub(super) fn ask(&mut self, ask: ObserverRequest) -> Result<()> {
         self.since = Some(Instant::now());
         self.asks.send(ask).context(GONE)
     }
 
     /// What was seen, if that is known within a time.
-    pub(super) fn answer(&mut self, within: Duration) -> Result<Option<Answer>> {
+    pub(super) fn answer(&mut self, within: Duration) -> Result<Option<ObserverAnswer>> {
         match self.answers.recv_timeout(within) {
             Ok(answer) => {
                 self.since = None;
@@ -107,10 +111,13 @@ impl Looker {
     }
 
     /// Looks at the machine and waits for it, as long as `goes_on` says so.
-    pub(super) fn look(&mut self, goes_on: impl Fn() -> bool) -> Result<Option<Result<Seen>>> {
-        self.ask(Ask::Machine)?;
+    pub(super) fn look(
+        &mut self,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Option<Result<Observation>>> {
+        self.ask(ObserverRequest::Machine)?;
         while goes_on() {
-            if let Some(Answer::Machine(seen)) = self.answer(TICK)? {
+            if let Some(ObserverAnswer::Machine(seen)) = self.answer(TICK)? {
                 // What ends the wait may have ended the look, too: that is no failure.
                 return Ok(goes_on().then_some(seen));
             }
@@ -130,40 +137,40 @@ fn pages(backend: &dyn Backend, slice: SliceId) -> Pages {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rates::Flow;
-    use super::super::slow::{PAGES_PER_SECOND, Slow};
+    use super::super::activity::Activity;
+    use super::super::background_backend::{BackgroundBackend, PAGES_PER_SECOND};
     use super::*;
     use std::cell::Cell;
 
     #[test]
     fn counters_are_of_the_time_at_which_a_look_began_however_long_it_took() {
-        let backend = Slow::new("guest-8g.json");
+        let backend = BackgroundBackend::new("guest-8g.json");
         // The first look walks all of memory, the second one does not.
         backend.takes(Duration::from_secs(13));
-        let first = Seen::take(&backend).unwrap();
+        let first = Observation::take(&backend).unwrap();
         backend.takes(Duration::ZERO);
         backend.pass(Duration::from_secs(1));
-        let second = Seen::take(&backend).unwrap();
-        let flow = Flow::between(&first.look, &second.look, &[]);
+        let second = Observation::take(&backend).unwrap();
+        let flow = Activity::between(&first.look, &second.look, &[]);
         assert_eq!(flow.time, Duration::from_secs(14));
         assert_eq!(flow.work.unwrap().migrated.0, 14 * PAGES_PER_SECOND);
     }
 
     #[test]
     fn nobody_waits_for_a_look_that_is_not_wanted_any_more() {
-        let backend = Arc::new(Slow::new("guest-8g.json"));
-        let mut looker = Looker::new(backend.clone());
-        assert!(looker.look(|| true).unwrap().unwrap().is_ok());
+        let backend = Arc::new(BackgroundBackend::new("guest-8g.json"));
+        let mut observer = Observer::new(backend.clone());
+        assert!(observer.look(|| true).unwrap().unwrap().is_ok());
         backend.hold(true);
         let asked = Cell::new(0);
-        let seen = looker.look(|| {
+        let seen = observer.look(|| {
             asked.set(asked.get() + 1);
             asked.get() < 3
         });
         assert!(seen.unwrap().is_none());
         // Not for its thread, either.
         let begun = Instant::now();
-        drop(looker);
+        drop(observer);
         assert!(begun.elapsed() < Duration::from_secs(5));
         backend.hold(false);
     }

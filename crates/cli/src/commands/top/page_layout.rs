@@ -4,7 +4,7 @@ use ramslice_types::{Bytes, Pages, Slice, SliceState};
 
 use super::model::Top;
 use crate::commands::{slices, status};
-use crate::render::{Glyph, Screen, bar, fill, legend, overview};
+use crate::render::{Glyph, Screen, bar, fill, legend, overview, short_time};
 
 /// Lines of the list below which it is left out: its head and two slices.
 const LIST_LINES: usize = 3;
@@ -15,7 +15,7 @@ const MAP_LINES: usize = 3;
 
 /// How a line of text stands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(super) enum TextTone {
     Plain,
     Bold,
     Dim,
@@ -25,22 +25,22 @@ pub(super) enum Tone {
 
 /// A line.
 #[derive(Debug, Clone)]
-pub(super) enum Row {
-    Text(Tone, String),
+pub(super) enum ScreenRow {
+    Text(TextTone, String),
     Cells(Vec<Glyph>),
 }
 
 /// A part of the screen, and its place in the order in which room is given.
-struct Part {
+struct ScreenPart {
     rank: u8,
-    rows: Vec<Row>,
+    rows: Vec<ScreenRow>,
     /// Better the first so many lines than nothing.
     least: usize,
 }
 
-impl Part {
+impl ScreenPart {
     /// Shown as a whole or not at all.
-    fn new(rank: u8, rows: Vec<Row>) -> Self {
+    fn new(rank: u8, rows: Vec<ScreenRow>) -> Self {
         Self { rank, least: rows.len(), rows }
     }
 
@@ -51,11 +51,11 @@ impl Part {
 }
 
 /// The screen, at most `height` lines. Lines may be longer than `width` and are to be cut.
-pub(super) fn rows(top: &Top, width: u16, height: usize) -> Vec<Row> {
+pub(super) fn rows(top: &Top, width: u16, height: usize) -> Vec<ScreenRow> {
     let screen = Screen { width, ..top.screen };
-    let keys = Row::Text(Tone::Dim, keys(top, usize::from(width)));
+    let keys = ScreenRow::Text(TextTone::Dim, keys(top, usize::from(width)));
     if top.help {
-        let mut rows = text(Tone::Plain, HELP_LINES, usize::from(width));
+        let mut rows = text(TextTone::Plain, HELP_LINES, usize::from(width));
         rows.truncate(height.saturating_sub(1));
         rows.push(keys);
         return rows;
@@ -65,26 +65,26 @@ pub(super) fn rows(top: &Top, width: u16, height: usize) -> Vec<Row> {
     let census = &top.census;
     let legend = legend(&screen, &census.pages, machine.info.page_bytes, columns);
     let governor = top.governor();
-    let said = |words: &[String]| -> Vec<Row> {
-        words.iter().flat_map(|words| text(Tone::Plain, words, columns)).collect()
+    let said = |words: &[String]| -> Vec<ScreenRow> {
+        words.iter().flat_map(|words| text(TextTone::Plain, words, columns)).collect()
     };
     let mut parts = vec![
-        Part::new(0, head(top, columns)).or_first(0),
-        Part::new(4, without_ramslice(top, columns)),
-        Part::new(1, text(Tone::Plain, &status::totals(machine), columns)).or_first(0),
-        Part::new(9, text(Tone::Plain, &status::slice_counts(census), columns)),
-        Part::new(7, vec![Row::Cells(bar(&screen, &census.pages, columns))]),
-        Part::new(8, legend.into_iter().map(Row::Cells).collect()),
+        ScreenPart::new(0, head(top, columns)).or_first(0),
+        ScreenPart::new(4, without_ramslice(top, columns)),
+        ScreenPart::new(1, text(TextTone::Plain, &status::totals(machine), columns)).or_first(0),
+        ScreenPart::new(9, text(TextTone::Plain, &status::slice_counts(census), columns)),
+        ScreenPart::new(7, vec![ScreenRow::Cells(bar(&screen, &census.pages, columns))]),
+        ScreenPart::new(8, legend.into_iter().map(ScreenRow::Cells).collect()),
         // Rates without sums.
-        Part::new(3, rates(top, columns)).or_first(2),
-        Part::new(10, history(top, columns)),
-        Part::new(6, joules(top, columns)),
-        Part::new(4, said(&governor.first)).or_first(1),
+        ScreenPart::new(3, rates(top, columns)).or_first(2),
+        ScreenPart::new(10, history(top, columns)),
+        ScreenPart::new(6, joules(top, columns)),
+        ScreenPart::new(4, said(&governor.first)).or_first(1),
     ];
     // As many as there is room for.
-    parts.extend(governor.more.chunks(1).map(|words| Part::new(8, said(words))));
-    parts.extend(governor.notes.chunks(1).map(|words| Part::new(11, said(words))));
-    parts.push(Part::new(5, selected(top, columns)));
+    parts.extend(governor.more.chunks(1).map(|words| ScreenPart::new(8, said(words))));
+    parts.extend(governor.notes.chunks(1).map(|words| ScreenPart::new(11, said(words))));
+    parts.push(ScreenPart::new(5, selected(top, columns)));
     // The map and the list take what is left; their least comes before what is only nice to have.
     let mut room = height.saturating_sub(1);
     let (mut map, mut list) = (0, 0);
@@ -123,8 +123,8 @@ pub(super) fn rows(top: &Top, width: u16, height: usize) -> Vec<Row> {
     }
     // The selected slice's words belong below the list.
     let words = parts.pop().map_or_else(Vec::new, |part| part.rows);
-    let mut rows: Vec<Row> = parts.into_iter().flat_map(|part| part.rows).collect();
-    rows.extend(picture.into_iter().map(Row::Cells));
+    let mut rows: Vec<ScreenRow> = parts.into_iter().flat_map(|part| part.rows).collect();
+    rows.extend(picture.into_iter().map(ScreenRow::Cells));
     rows.extend(table(top, list));
     rows.extend(words);
     rows.truncate(height.saturating_sub(1));
@@ -133,7 +133,7 @@ pub(super) fn rows(top: &Top, width: u16, height: usize) -> Vec<Row> {
 }
 
 /// `text` folded to lines.
-fn text(tone: Tone, text: &str, columns: usize) -> Vec<Row> {
+fn text(tone: TextTone, text: &str, columns: usize) -> Vec<ScreenRow> {
     text.lines()
         .flat_map(|line| match line {
             "" => vec![String::new()],
@@ -141,25 +141,26 @@ fn text(tone: Tone, text: &str, columns: usize) -> Vec<Row> {
             line if line.starts_with(' ') => vec![line.to_owned()],
             line => fill(line, columns, 2).lines().map(str::to_owned).collect(),
         })
-        .map(|line| Row::Text(tone, line))
+        .map(|line| ScreenRow::Text(tone, line))
         .collect()
 }
 
-fn head(top: &Top, columns: usize) -> Vec<Row> {
-    let mut rows = text(Tone::Bold, &status::headline(top.machine()), columns);
+fn head(top: &Top, columns: usize) -> Vec<ScreenRow> {
+    let mut rows = text(TextTone::Bold, &status::headline(top.machine()), columns);
     if let Some(problem) = top.stale() {
-        rows.extend(text(Tone::Bold, &problem, columns));
+        rows.extend(text(TextTone::Bold, &problem, columns));
     }
     rows
 }
 
-fn without_ramslice(top: &Top, columns: usize) -> Vec<Row> {
-    top.without_ramslice().map_or_else(Vec::new, |note| text(Tone::Bold, &note, columns))
+fn without_ramslice(top: &Top, columns: usize) -> Vec<ScreenRow> {
+    top.without_ramslice().map_or_else(Vec::new, |note| text(TextTone::Bold, &note, columns))
 }
 
 fn keys(top: &Top, columns: usize) -> String {
     let every = match () {
-        () if top.saved => "a saved machine".to_owned(),
+        () if top.source.is_saved() => "a saved machine".to_owned(),
+        () if top.source.is_recording() && top.source.is_over() => "end of recording".to_owned(),
         () if top.paused => "paused".to_owned(),
         () if top.looking && top.screen.unicode => "looking…".to_owned(),
         () if top.looking => "looking".to_owned(),
@@ -173,14 +174,14 @@ fn keys(top: &Top, columns: usize) -> String {
 }
 
 /// What was done: a row for the last period, a second row for all of it.
-fn rates(top: &Top, columns: usize) -> Vec<Row> {
+fn rates(top: &Top, columns: usize) -> Vec<ScreenRow> {
     // In a saved machine no time passes.
-    if top.saved && top.rate.is_none() {
+    if top.source.is_saved() && top.rate.is_none() {
         return Vec::new();
     }
     let page = top.machine().info.page_bytes;
-    let mut rows = vec![Row::Text(
-        Tone::Bold,
+    let mut rows = vec![ScreenRow::Text(
+        TextTone::Bold,
         format!(
             "{:<14}{:>7}{:>7}{:>11}{:>13}{:>13}{:>14}",
             "slices", "off", "woken", "by demand", "moved", "dropped", "cycles"
@@ -194,8 +195,8 @@ fn rates(top: &Top, columns: usize) -> Vec<Row> {
     let unknown = || "-".to_owned();
     let line = |what: &str, cells: [String; 6]| {
         let [off, woken, demand, moved, dropped, cycles] = cells;
-        Row::Text(
-            Tone::Plain,
+        ScreenRow::Text(
+            TextTone::Plain,
             format!("{what:<14}{off:>7}{woken:>7}{demand:>11}{moved:>13}{dropped:>13}{cycles:>14}"),
         )
     };
@@ -246,21 +247,12 @@ fn rates(top: &Top, columns: usize) -> Vec<Row> {
             dropped,
             cycles,
         ];
-        rows.push(line(&format!("in {}", time(total.time)), cells));
+        rows.push(line(&format!("in {}", short_time(total.time)), cells));
     }
-    if let Some(problem) = top.no_counters.as_ref().filter(|_| !top.saved) {
-        rows.extend(text(Tone::Dim, &format!("moved, dropped, cycles: {problem}"), columns));
+    if let Some(problem) = top.no_counters.as_ref().filter(|_| !top.source.is_saved()) {
+        rows.extend(text(TextTone::Dim, &format!("moved, dropped, cycles: {problem}"), columns));
     }
     rows
-}
-
-/// `48 s`, `12 min`, `3 h 20 min`.
-pub(super) fn time(time: std::time::Duration) -> String {
-    match time.as_secs() {
-        seconds if seconds < 120 => format!("{seconds} s"),
-        seconds if seconds < 7200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
-    }
 }
 
 /// A large number in three or four places: `950`, `12.3k`, `4.56M`.
@@ -273,7 +265,7 @@ fn short(value: f64) -> String {
 }
 
 /// The share of memory that was off, over the looks so far.
-fn history(top: &Top, columns: usize) -> Vec<Row> {
+fn history(top: &Top, columns: usize) -> Vec<ScreenRow> {
     const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     if !top.screen.unicode || top.history.len() < 2 {
         return Vec::new();
@@ -287,28 +279,30 @@ fn history(top: &Top, columns: usize) -> Vec<Row> {
         .map(|share| EIGHTHS[((share * 8.0).round() as usize).min(8)])
         .collect();
     let now = top.history.back().copied().unwrap_or_default();
-    vec![Row::Text(Tone::Plain, format!("off {:>3.0} % of memory  {line}", now * 100.0))]
+    vec![ScreenRow::Text(TextTone::Plain, format!("off {:>3.0} % of memory  {line}", now * 100.0))]
 }
 
-fn joules(top: &Top, columns: usize) -> Vec<Row> {
-    top.joules.as_ref().map_or_else(Vec::new, |joules| text(Tone::Plain, &joules.words(), columns))
+fn joules(top: &Top, columns: usize) -> Vec<ScreenRow> {
+    top.joules
+        .as_ref()
+        .map_or_else(Vec::new, |joules| text(TextTone::Plain, &joules.words(), columns))
 }
 
-fn selected(top: &Top, columns: usize) -> Vec<Row> {
+fn selected(top: &Top, columns: usize) -> Vec<ScreenRow> {
     let Some(slice) = top.slice() else { return Vec::new() };
     let start = slice.addresses(top.machine().info.slice_bytes).start;
     let words = format!("slice {} at {start:#x}: {}", slice.id, top.words());
-    text(Tone::Plain, &words, columns)
+    text(TextTone::Plain, &words, columns)
 }
 
 /// The list of slices in `lines` lines, so that the selected one is seen.
-fn table(top: &Top, lines: usize) -> Vec<Row> {
+fn table(top: &Top, lines: usize) -> Vec<ScreenRow> {
     let Some(shown) = lines.checked_sub(1).filter(|&shown| shown > 0) else { return Vec::new() };
     let sorted = top.sorted();
     let at = sorted.iter().position(|slice| slice.id == top.selected).unwrap_or(0);
     let first = at.saturating_sub(shown / 2).min(sorted.len().saturating_sub(shown));
-    let mut rows = vec![Row::Text(
-        Tone::Bold,
+    let mut rows = vec![ScreenRow::Text(
+        TextTone::Bold,
         format!(
             "{:>7} {:<7} {:<11} {:>8} {:>6} {:>8} {:>7} {:>9}  reason",
             "slice", "zone", "state", "price", "free", "freeable", "movable", "unmovable"
@@ -317,8 +311,8 @@ fn table(top: &Top, lines: usize) -> Vec<Row> {
     rows.extend(sorted.iter().skip(first).take(shown).map(|slice| {
         let chosen = slice.id == top.selected;
         // The mark says it where nothing can be inverted.
-        let (tone, mark) = if chosen { (Tone::Selected, '>') } else { (Tone::Plain, ' ') };
-        Row::Text(tone, format!("{mark}{}", row(top, slice)))
+        let (tone, mark) = if chosen { (TextTone::Selected, '>') } else { (TextTone::Plain, ' ') };
+        ScreenRow::Text(tone, format!("{mark}{}", row(top, slice)))
     }));
     rows
 }
@@ -375,16 +369,12 @@ More: ramslice top --help, ramslice map --help, ramslice explain SLICE";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
-    fn numbers_and_times_are_short() {
+    fn numbers_are_short() {
         assert_eq!(
             (short(950.0), short(12_340.0), short(4.56e9)),
             ("950".into(), "12.3k".into(), "4.6G".into())
         );
-        assert_eq!(time(Duration::from_secs(119)), "119 s");
-        assert_eq!(time(Duration::from_secs(125)), "2 min");
-        assert_eq!(time(Duration::from_mins(200)), "3 h 20 min");
     }
 }

@@ -7,15 +7,16 @@ use anyhow::Result;
 use ramslice_types::{Backend, Census, Info};
 use serde::Serialize;
 
-use super::draw::{self, Row, Tone};
-use super::governor::Daemon;
-use super::joules::Figures;
-use super::looker::{Looker, Seen};
+use super::activity::Activity;
+use super::daemon_status::DaemonStatus;
+use super::energy_sums::EnergyFigures;
 use super::model::Top;
-use super::rates::Flow;
-use crate::commands::watch::Change;
-use crate::commands::{interrupt::interruptible, status};
+use super::observer_thread::{Observation, Observer};
+use super::page_layout::{self, ScreenRow, TextTone};
+use super::state_changes::StateChange;
+use crate::commands::status;
 use crate::context::{Context, write_json, write_json_line};
+use crate::interrupt::interruptible;
 use crate::render::Glyph;
 
 /// Lines that the text of one look should not exceed.
@@ -28,16 +29,16 @@ struct Body<'a> {
     offline_ratio: f64,
     info: &'a Info,
     census: &'a Census,
-    changes: &'a [Change],
+    changes: &'a [StateChange],
     /// Absent in the first look.
     #[serde(skip_serializing_if = "Option::is_none")]
-    last: Option<Flow>,
+    last: Option<Activity>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    since_start: Option<Flow>,
+    since_start: Option<Activity>,
     /// Absent without --profile.
     #[serde(skip_serializing_if = "Option::is_none")]
-    energy: Option<&'a Figures>,
-    daemon: &'a Daemon,
+    energy: Option<&'a EnergyFigures>,
+    daemon: &'a DaemonStatus,
     notes: Vec<String>,
 }
 
@@ -52,37 +53,43 @@ fn body(top: &Top) -> Body<'_> {
         changes: &top.changes,
         last: top.last,
         since_start: top.rate.map(|_| top.total),
-        energy: top.joules.as_ref().and_then(super::joules::Joules::figures),
+        energy: top.joules.as_ref().and_then(super::energy_sums::EnergySums::figures),
         daemon: &top.daemon,
         notes: top.notes(),
     }
 }
 
-/// Looks, waits an interval, looks again, and prints what the screen would show. In a saved machine no time passes.
+/// Looks, waits an interval, looks again, and prints what the screen would show. In a saved machine no time passes; a recording is read
+/// to its end.
 pub(super) fn once(
     top: &mut Top,
     backend: &dyn Backend,
     context: &Context,
     out: &mut dyn Write,
 ) -> Result<()> {
-    if !top.saved {
-        std::thread::sleep(top.interval);
-        top.take_in(Seen::take(backend));
+    while !top.source.is_over() {
+        if top.source.is_running() {
+            std::thread::sleep(top.interval);
+        }
+        top.take_in(Observation::take(backend));
         if let Some(problem) = &top.problem {
             anyhow::bail!("the second look failed: {problem}");
+        }
+        if top.source.is_running() {
+            break;
         }
     }
     if context.json() {
         return write_json(out, "top", body(top));
     }
     let screen = &context.screen;
-    let mut rows = draw::rows(top, screen.width, MAX_ROWS);
+    let mut rows = page_layout::rows(top, screen.width, MAX_ROWS);
     rows.pop(); // the keys
     for row in rows {
         let line = match row {
-            Row::Cells(cells) => Glyph::line(screen, &cells),
-            Row::Text(Tone::Bold, text) => screen.bold(text.trim_end()),
-            Row::Text(_, text) => text.trim_end().to_owned(),
+            ScreenRow::Cells(cells) => Glyph::line(screen, &cells),
+            ScreenRow::Text(TextTone::Bold, text) => screen.bold(text.trim_end()),
+            ScreenRow::Text(_, text) => text.trim_end().to_owned(),
         };
         writeln!(out, "{line}")?;
     }
@@ -93,7 +100,7 @@ pub(super) fn once(
 pub(super) fn lines(
     top: &mut Top,
     backend: &dyn Backend,
-    looker: &mut Looker,
+    observer: &mut Observer,
     count: Option<u64>,
     json: bool,
     out: &mut dyn Write,
@@ -112,16 +119,20 @@ pub(super) fn lines(
                 return Ok(());
             }
             let start = Instant::now();
-            while start.elapsed() < top.interval {
+            if top.source.is_recording() && top.source.is_over() {
+                return Ok(());
+            }
+            // A recording is read as fast as it can be.
+            while !top.source.is_recording() && start.elapsed() < top.interval {
                 if interrupt.requested() {
                     return Ok(());
                 }
                 // Changes within a period belong to its line.
                 backend.wait_event(top.interval.saturating_sub(start.elapsed()))?;
                 let left = top.interval.saturating_sub(start.elapsed());
-                std::thread::sleep(left.min(crate::commands::interrupt::TICK));
+                std::thread::sleep(left.min(crate::interrupt::TICK));
             }
-            let Some(seen) = looker.look(|| !interrupt.requested())? else { return Ok(()) };
+            let Some(seen) = observer.look(|| !interrupt.requested())? else { return Ok(()) };
             top.take_in(seen);
             if let Some(problem) = &top.problem {
                 anyhow::bail!("{problem}");
@@ -146,7 +157,7 @@ fn line(top: &Top) -> String {
     for words in top
         .joules
         .iter()
-        .map(super::joules::Joules::words)
+        .map(super::energy_sums::EnergySums::words)
         .chain(top.governor().first.into_iter().take(1))
     {
         text.push_str("; ");

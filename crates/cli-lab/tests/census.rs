@@ -7,7 +7,7 @@ mod made_up;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use common::{command, expect, here};
+use common::{command, data, expect};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -35,7 +35,7 @@ fn census(from: &Path, more: &[&str]) -> Output {
 fn what_is_recorded_is_what_the_command_shows() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
-    let saved = here("data/guest-pages.json");
+    let saved = data("guest-pages.json");
     let mut record =
         command(&["record", "--every", "1h", "--census", "10ms", "--for", "100ms", "-o"]);
     let output = record.arg(&dir).arg("--from").arg(&saved).output().unwrap();
@@ -82,7 +82,9 @@ fn a_recording_without_a_census_is_told_what_it_lacks() {
     for more in [&[][..], &["--every", "1s"]] {
         let output = census(&dir, more);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-        assert!(text(&output).contains("has no census: record one with `ramslice record --census"));
+        assert!(
+            text(&output).contains("has no census: record one with `ramslice-lab record --census")
+        );
     }
 }
 

@@ -1,0 +1,46 @@
+//! What a measurement needs of the program around it.
+
+use super::error::MeasureError;
+
+/// Any error.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The program that takes samples: it shows how far they are, and may stop it.
+pub trait MeasuringHost {
+    /// Whether to stop, as after Ctrl-C.
+    fn interrupted(&self) -> bool;
+
+    /// Shows what is being done; called often.
+    fn progress(&self, step: &MeasuringStep<'_>);
+
+    /// Warns that the machine could not be left as it was found.
+    fn not_restored(&self, error: &MeasureError);
+
+    /// Starts the program whose memory is measured.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    fn start_workload(&self) -> Result<Box<dyn Workload>, BoxError>;
+}
+
+/// A program whose memory is measured. Dropping it ends it.
+pub trait Workload {
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    /// If that cannot be found out.
+    fn is_running(&mut self) -> Result<bool, BoxError>;
+}
+
+/// What is being done, and how far it is.
+#[derive(Debug, Clone, Copy)]
+pub struct MeasuringStep<'a> {
+    /// What is being done.
+    pub what: &'a str,
+    /// How much of it is done.
+    pub done: u32,
+    /// How much there is.
+    pub of: u32,
+    /// Samples so far.
+    pub samples: usize,
+}

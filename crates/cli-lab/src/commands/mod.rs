@@ -1,0 +1,10 @@
+//! One file or folder for each command: its arguments, its help, what it does.
+
+pub(crate) mod calibrate;
+pub(crate) mod fragment;
+pub(crate) mod profiles;
+pub(crate) mod ramp;
+pub(crate) mod record;
+pub(crate) mod recorded;
+pub(crate) mod report;
+pub(crate) mod sim;

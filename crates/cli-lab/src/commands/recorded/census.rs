@@ -1,0 +1,55 @@
+//! `ramslice-lab census`: the censuses that were taken while a machine was recorded.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use ramslice_cli::commands::census::{self, Args, write, write_line};
+use ramslice_cli::context::Context;
+use ramslice_cli::exit::Exit;
+use ramslice_record::Recording;
+use ramslice_types::{BackendError, ErrorKind};
+
+use crate::recordings::{not_replayable, opened};
+
+/// Shows the last census, or with --every one after another; or that of a saved machine.
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    if context.saved().is_some_and(std::path::Path::is_file) {
+        return census::run(args, context, out);
+    }
+    let recording = &opened(context)?;
+    let Some(every) = args.every else {
+        let (machine, census) =
+            recording.last_census().map_err(not_replayable)?.ok_or_else(|| none(recording))?;
+        write(&machine, &census, context, out)?;
+        return Ok(Exit::Ok);
+    };
+    let mut machines = recording.machines();
+    let (mut shown, mut next) = (0, Duration::ZERO);
+    while let Some(machine) = machines.next().transpose().map_err(not_replayable)? {
+        let Some(census) = machines.census().map_err(not_replayable)? else { continue };
+        let now = machine.snapshot.time;
+        if now < next || args.count.is_some_and(|count| shown >= count) {
+            continue;
+        }
+        next = now + every;
+        shown += 1;
+        write_line(&machine, &census, context, out)?;
+    }
+    if machines.cut() > 0 {
+        tracing::warn!(
+            "{} censuses are not whole and were passed over: see `ramslice-lab record --check`",
+            machines.cut()
+        );
+    }
+    if shown == 0 { Err(none(recording).into()) } else { Ok(Exit::Ok) }
+}
+
+/// Unsupported, not failed: nobody asked for one.
+fn none(recording: &Recording) -> BackendError {
+    let message = format!(
+        "{} has no census: record one with `ramslice-lab record --census 1m`, or look at the running system with `ramslice census`",
+        recording.dir().display()
+    );
+    BackendError::new(ErrorKind::Unsupported, message)
+}

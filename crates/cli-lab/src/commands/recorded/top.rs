@@ -1,0 +1,24 @@
+//! `ramslice-lab top`: a recording, sample by sample.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::Result;
+use ramslice_cli::commands::top::{self, Args};
+use ramslice_cli::context::Context;
+use ramslice_cli::exit::Exit;
+
+use crate::recordings::{RecordingPlayer, clock_of, opened};
+
+/// Replays it, or shows a saved machine.
+pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    if context.saved().is_some_and(std::path::Path::is_file) {
+        return top::run(args, context, out);
+    }
+    let recording = opened(context)?;
+    let about = recording.about().clone();
+    let player = RecordingPlayer::start(recording);
+    let over = player.over();
+    let clock = |factor: &_| clock_of(factor, &about);
+    top::replay(args, (Arc::new(player), over), clock, context, out)
+}

@@ -1,0 +1,213 @@
+//! Recordings as machines: the last sample for commands that look once, each in turn for `top`.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use ramslice_backend::{Processor, ReplayBackend};
+use ramslice_cli::context::Context;
+use ramslice_cli::exit::UsageError;
+use ramslice_cli::ledger_options::TimeFactorOptions;
+use ramslice_energy::Clock;
+use ramslice_record::{About, Platform, ReadError, Recording};
+use ramslice_types::{
+    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Machine, Outcome, Price,
+    PriceParameter, Request, SliceId, Snapshot, Work, Zone,
+};
+
+/// The recording given with --from.
+pub(crate) fn opened(context: &Context) -> Result<Recording> {
+    let dir = required(context)?;
+    Ok(Recording::open(dir).map_err(not_replayable)?)
+}
+
+/// The file or directory given with --from; an error if there is none.
+pub(crate) fn required(context: &Context) -> Result<&Path, UsageError> {
+    context.saved().ok_or_else(|| {
+        UsageError(
+            "name a recording with --from DIR; `ramslice` looks at the running machine".to_owned(),
+        )
+    })
+}
+
+/// The machine at a recording's last sample.
+pub(crate) fn open_last(dir: &Path) -> Result<Box<dyn Backend>> {
+    let machine = Recording::open(dir).and_then(|recording| recording.last_machine());
+    let (machine, work) = machine.map_err(not_replayable)?;
+    Ok(Box::new(ReplayBackend::with_work(machine, work)))
+}
+
+/// A recording of another version, or none at all, is unsupported, as a saved file would be.
+pub(crate) fn not_replayable(error: ReadError) -> BackendError {
+    let kind = if matches!(error, ReadError::Io { .. }) {
+        ErrorKind::Failed
+    } else {
+        ErrorKind::Unsupported
+    };
+    BackendError::new(kind, error)
+}
+
+/// What ran the recorded machine, as far as the recording says.
+fn processor(platform: &Platform) -> Processor {
+    let name = || platform.hypervisor.clone();
+    match platform.emulated {
+        Some(true) => Processor::Emulated(name()),
+        Some(false) if platform.is_virtual => Processor::Virtual(name()),
+        Some(false) => Processor::Real,
+        None => Processor::Unknown,
+    }
+}
+
+/// The clock of a recording.
+///
+/// # Errors
+/// If its seconds may not be real and nothing says how slow the machine was.
+pub(crate) fn clock_of(factor: &TimeFactorOptions, about: &About) -> Result<Clock> {
+    factor.clock(&processor(&about.platform), "the recorded machine")
+}
+
+/// A sample with what had been done by then, if the recording says so.
+type Sampled = Result<(Machine, Option<Work>), ReadError>;
+
+/// Samples read ahead of the one that is shown.
+const AHEAD: usize = 4;
+
+/// A machine that is at the next sample of a recording each time it is looked at.
+///
+/// A thread reads ahead, so that memory holds a few samples whatever the recording's length.
+pub(crate) struct RecordingPlayer {
+    position: Mutex<PlayerPosition>,
+    over: Arc<AtomicBool>,
+}
+
+struct PlayerPosition {
+    samples: Receiver<Sampled>,
+    /// The sample to show next; nothing after the last.
+    next: Option<Sampled>,
+    shown: Option<ReplayBackend>,
+}
+
+impl RecordingPlayer {
+    pub(crate) fn start(recording: Recording) -> Self {
+        let (send, samples) = sync_channel(AHEAD);
+        std::thread::spawn(move || {
+            let mut machines = recording.machines();
+            while let Some(machine) = machines.next() {
+                // Without figures of work there are no rates, as on a machine without root.
+                let sampled = machine.map(|machine| (machine, machines.work().ok()));
+                let failed = sampled.is_err();
+                if send.send(sampled).is_err() || failed {
+                    return;
+                }
+            }
+            if machines.skipped() > 0 {
+                tracing::warn!(
+                    "{} samples are not whole and were passed over: see `ramslice-lab record \
+                     --check`",
+                    machines.skipped()
+                );
+            }
+        });
+        let next = samples.recv().ok();
+        let position = Mutex::new(PlayerPosition { samples, next, shown: None });
+        Self { position, over: Arc::new(AtomicBool::new(false)) }
+    }
+
+    /// Whether the last sample has been shown.
+    pub(crate) fn over(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.over)
+    }
+
+    /// The machine at the sample that is shown.
+    fn shown<T>(
+        &self,
+        ask: impl FnOnce(&ReplayBackend) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        let position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        match &position.shown {
+            Some(machine) => ask(machine),
+            None => Err(BackendError::new(ErrorKind::Failed, "no sample has been shown so far")),
+        }
+    }
+}
+
+impl Backend for RecordingPlayer {
+    fn machine(&self) -> Result<Machine, BackendError> {
+        let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sampled) = position.next.take() {
+            let (machine, work) = sampled.map_err(not_replayable)?;
+            position.shown = Some(ReplayBackend::with_work(machine, work));
+            position.next = position.samples.recv().ok();
+            self.over.store(position.next.is_none(), Ordering::Relaxed);
+        }
+        match &position.shown {
+            Some(machine) => machine.machine(),
+            None => {
+                let message = "the recording has no sample with slices";
+                Err(BackendError::new(ErrorKind::Unsupported, message))
+            }
+        }
+    }
+
+    fn work(&self) -> Result<Work, BackendError> {
+        // Asked for before the machine is: of the sample that comes next.
+        let position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = match &position.next {
+            Some(Ok((_, work))) => *work,
+            Some(Err(_)) => None,
+            None => return position.shown.as_ref().map_or(Ok(Work::default()), Backend::work),
+        };
+        work.ok_or_else(|| {
+            let message = "what the kernel had done was not recorded";
+            BackendError::new(ErrorKind::Unsupported, message)
+        })
+    }
+
+    fn info(&self) -> Result<Info, BackendError> {
+        self.shown(Backend::info)
+    }
+
+    fn zones(&self) -> Result<Vec<Zone>, BackendError> {
+        self.shown(Backend::zones)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+        self.shown(Backend::snapshot)
+    }
+
+    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+        self.shown(|machine| machine.contents(slice, detail))
+    }
+
+    fn request(&self, _: &Request) -> Result<Outcome, BackendError> {
+        Err(unchangeable())
+    }
+
+    fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
+        std::thread::sleep(timeout);
+        Ok(None)
+    }
+
+    fn slice_bytes(&self) -> Result<Bytes, BackendError> {
+        self.shown(Backend::slice_bytes)
+    }
+
+    fn set_slice_bytes(&self, _: Bytes) -> Result<(), BackendError> {
+        Err(unchangeable())
+    }
+
+    fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
+        self.shown(|machine| machine.price_parameter(parameter))
+    }
+
+    fn set_price_parameter(&self, _: PriceParameter, _: Price) -> Result<(), BackendError> {
+        Err(unchangeable())
+    }
+}
+
+fn unchangeable() -> BackendError {
+    BackendError::new(ErrorKind::Unsupported, "a recording cannot be changed")
+}

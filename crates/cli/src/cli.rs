@@ -1,0 +1,199 @@
+//! The command line of `ramslice`: its commands by name, and which file runs each.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::args::Global;
+use crate::commands::{
+    census, compact, completions, doctor, energy, explain, guard, man, map, offline, online,
+    slices, status, top,
+};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::{program, stderr};
+
+const LONG_ABOUT: &str = "\
+See and steer which DRAM slices are in use.
+
+ramslice makes Linux pack used memory into few slices of DRAM and switches the empty ones off. \
+A slice is what the hardware can switch off as one. What it holds decides what emptying it costs:
+
+  free       nobody uses it
+  freeable   clean page cache that no process maps: can be dropped
+  movable    can be migrated to another slice
+  unmovable  neither: keeps its slice on
+
+Nothing is lost by switching slices off: when memory is wanted, the kernel wakes them by itself.
+
+On a kernel without ramslice, slices are groups of memory blocks, switched by memory hotplug. Such a \
+kernel wakes nothing by itself: `ramslice guard` does it from user space, which may be too late.";
+
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  ramslice status                    what is used, free, off
+  ramslice compact --dry-run         what packing would cost
+  ramslice compact --budget 2M       pack, spending at most 200 million cycles
+  ramslice offline 64-71,80          switch these slices off
+  ramslice online --all              switch everything on again
+  ramslice map --png memory.png      a picture of physical memory
+  ramslice explain --all             what keeps slices on, and what to empty next
+  ramslice energy --profile thesis-parc
+                                     what packing costs and saves in joules
+  ramslice status --json > now.json  save it; look at it later with --from now.json
+
+Prices and budgets are in units of 100 CPU cycles.
+
+Recordings, reports, calibration and the simulator are in the program ramslice-lab.
+
+Exit status:
+  0  done
+  1  something was refused or failed; the reason is printed
+  2  wrong usage, or a kernel that can neither this nor memory hotplug
+
+JSON: every document has a schema_version, raised when a field changes its meaning or goes; new \
+fields may appear at any time. Names carry the unit: _bytes, _pages, _us, _100cycles.";
+
+/// The program.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ramslice",
+    version,
+    about = "See and steer which DRAM slices are in use",
+    long_about = LONG_ABOUT,
+    after_long_help = AFTER_LONG_HELP,
+    after_help = "More with --help; of one command with `ramslice COMMAND --help`.",
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Sum up memory, slices and zones
+    Status(status::Args),
+    /// List the slices
+    Slices(slices::Args),
+    /// Draw physical memory, or one slice page by page, on the terminal or as a PNG
+    Map(map::Args),
+    /// Say what keeps a slice on, and what would have to happen for it to be empty
+    Explain(explain::Args),
+    /// Count the pages of each slice by kind, and how far kernel pages are scattered
+    Census(census::Args),
+    /// Say what this machine could power down at all
+    Doctor(doctor::Args),
+    /// Empty slices and switch them off
+    Offline(offline::Args),
+    /// Switch slices on again
+    Online(online::Args),
+    /// Pack memory: empty the cheapest slices within a budget
+    Compact(compact::Args),
+    /// On a stock kernel: wake slices when memory runs short
+    Guard(guard::Args),
+    /// Show live what slices do, and why
+    Top(top::Args),
+    /// Report what packing costs and saves in joules
+    Energy(energy::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+    /// Print the manual page, or write all of them
+    Man(man::Args),
+}
+
+/// Commands of the version before, and what to write now.
+const MOVED: [(&str, &str); 8] = [
+    ("record", "ramslice-lab record"),
+    ("report", "ramslice-lab report"),
+    ("calibrate", "ramslice-lab calibrate"),
+    ("sim", "ramslice-lab sim"),
+    ("fragment", "ramslice-lab fragment"),
+    ("ramp", "ramslice-lab ramp"),
+    ("profiles", "ramslice-lab profiles"),
+    ("watch", "ramslice top"),
+];
+
+/// Where the command that was typed is now, if it moved.
+fn moved(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let (before, now) = MOVED.into_iter().find(|(before, _)| before == typed)?;
+    Some(format!("ramslice: '{before}' is now '{now}'"))
+}
+
+/// The program `ramslice`.
+pub fn main() -> ExitCode {
+    let Cli { global, command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => match moved(&error) {
+            Some(text) => {
+                stderr::line(text);
+                return Exit::Usage.into();
+            }
+            None => error.exit(),
+        },
+    };
+    program::run("ramslice", global, None, |context, out| run(command, context, out))
+}
+
+/// Runs a command; text goes to `out`.
+fn run(command: Command, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+    match command {
+        Command::Status(args) => status::run(&args, context, out),
+        Command::Slices(args) => slices::run(&args, context, out),
+        Command::Map(args) => map::run(&args, context, out),
+        Command::Explain(args) => explain::run(&args, context, out),
+        Command::Census(args) => census::run(&args, context, out),
+        Command::Doctor(args) => doctor::run(&args, context, out),
+        Command::Offline(args) => offline::run(&args, context, out),
+        Command::Online(args) => online::run(&args, context, out),
+        Command::Compact(args) => compact::run(&args, context, out),
+        Command::Guard(args) => guard::run(&args, context, out),
+        Command::Top(args) => top::run(&args, context, out),
+        Command::Energy(args) => energy::run(&args, context, out),
+        Command::Completions(args) => completions::run(&args, Cli::command(), out),
+        Command::Man(args) => man::run(&args, Cli::command(), context, out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_that_moved_says_where_it_is() {
+        for (before, now) in MOVED {
+            let error = Cli::try_parse_from(["ramslice", "--json", before, "--every", "1s"]);
+            let text = moved(&error.unwrap_err());
+            assert_eq!(text, Some(format!("ramslice: '{before}' is now '{now}'")));
+        }
+        let error = Cli::try_parse_from(["ramslice", "statu"]).unwrap_err();
+        assert_eq!(moved(&error), None);
+        assert!(error.to_string().contains("status"), "{error}");
+    }
+
+    #[test]
+    fn every_command_teaches_with_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            let example = format!("ramslice {}", command.get_name());
+            assert!(help.contains(&example), "`{}` has no example", command.get_name());
+        }
+    }
+}

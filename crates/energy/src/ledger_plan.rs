@@ -1,0 +1,65 @@
+//! What a ledger is kept by: the memory system, its power state, the clock and the unit that is switched.
+
+use ramslice_types::{Bytes, Machine, Ratio};
+
+use crate::{Clock, Granule, Interval, Measured, Profile, Settings, State, Statement, Tally};
+
+/// The unit that the hardware is assumed to switch, instead of the profile's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AssumedUnit {
+    /// A slice.
+    Slice,
+    /// This much.
+    Bytes(Bytes),
+}
+
+/// Everything that turns the sums of a [`Ledger`](crate::Ledger) into joules.
+#[derive(Debug, Clone)]
+pub struct LedgerPlan {
+    /// The memory system.
+    pub profile: Profile,
+    /// Its power state; one that gives joules.
+    pub state: State,
+    /// The clock of the samples.
+    pub clock: Clock,
+    /// The unit that is switched; the profile's if none is assumed.
+    pub assumed_unit: Option<AssumedUnit>,
+    /// By how much the work took longer than without packing, as a share of the time.
+    pub runtime_change: Option<Interval<Ratio>>,
+}
+
+impl LedgerPlan {
+    /// What the hardware switches as one where slices have this size.
+    pub fn granule(&self, slice_bytes: Bytes) -> Granule {
+        match self.assumed_unit {
+            None => Granule::OfProfile(self.state.granularity.bytes.value),
+            Some(AssumedUnit::Slice) => Granule::Assumed(slice_bytes),
+            Some(AssumedUnit::Bytes(bytes)) => Granule::Assumed(bytes),
+        }
+    }
+
+    /// What the sums of a ledger of `machine` come to.
+    pub fn statement(
+        &self,
+        tally: &Tally,
+        machine: &Machine,
+        measured: Option<&Measured>,
+    ) -> Option<Statement> {
+        let info = &machine.info;
+        let settings = Settings {
+            profile: &self.profile,
+            state: &self.state,
+            clock: &self.clock,
+            cycle_clock: info.clock(),
+            granule: self.granule(info.slice_bytes),
+            runtime_change: self.runtime_change,
+            accounts: !info.is_stock(),
+            kernel_prices: &machine.price_parameters,
+            page_bytes: info.page_bytes,
+            memory: info.managed_pages.bytes(info.page_bytes),
+            power_driver: &info.power_driver,
+            measured,
+        };
+        Statement::new(tally, &settings)
+    }
+}
