@@ -2,7 +2,7 @@
 """Energy: how well prices foretell what emptying slices costs, fitted to artificial mixtures, judged on real programs.
 
 Each part boots the patched kernel, takes samples there, keeps them in the cache (raw/prices-PART.json),
-and has `ramslice calibrate` evaluate them on the host; `ramslice calibrate --from FILE` does the same at
+and has `ramslice-lab calibrate` evaluate them on the host; `ramslice-lab calibrate --from FILE` does the same at
 any time.
 """
 
@@ -81,7 +81,7 @@ def evaluated(part, tool, file):
 
 def prices(part, words, args):
     """One way to count cycles."""
-    tool = args.used.program("ramslice")
+    tool = args.used.program("ramslice-lab")
     images = {"plain": machines.image("plain")}
     boots = [Boot("ours", "plain", [*MACHINE, *words], SCRIPT, [tool, str(seed)])
              for seed in range(1, 2 if args.quick else 4)]

@@ -17,7 +17,7 @@ from . import entries, stats
 
 
 def simulate(tool, *words):
-    """The document of `ramslice sim`, seconds, CPU seconds, and the peak of its memory in GiB."""
+    """The document of `ramslice-lab sim`, seconds, CPU seconds, and the peak of its memory in GiB."""
     line = [str(word) for word in (tool, "sim", *words, "--json")]
     with tempfile.TemporaryFile("w+") as out:
         start = time.monotonic()
@@ -58,7 +58,7 @@ def tournament(args):
     """What the governor at its defaults earns beside others at their best settings, on seeds from the commit."""
     seeds = drawn(1 if args.quick else 30)
     words = ["tournament", "--sweep", "--coarse", "--seeds", ",".join(map(str, seeds))]
-    report, *_ = simulate(args.used.program("ramslice"), *words, *(["--for", "4h"] if args.quick else []))
+    report, *_ = simulate(args.used.program("ramslice-lab"), *words, *(["--for", "4h"] if args.quick else []))
     return judged(report, seeds), {}
 
 
@@ -100,7 +100,7 @@ def judged(report, seeds):
 
 def scale(args):
     """Speed and memory: 6 TiB for a day on one core, 4000 machines for 8 days on two."""
-    tool = args.used.program("ramslice")
+    tool = args.used.program("ramslice-lab")
     new = []
     rounds = 1 if args.quick else 3
     day = ["run", "diurnal", "--memory", "6T", "--slice", "1G", "--step", "30s", "--for", "24h", "--coarse"]

@@ -74,6 +74,11 @@ def program():
     return os.environ.get("RAMSLICE_PROGRAM") or str(built("ramslice"))
 
 
+def lab_program():
+    """The research program, beside it unless it is named by hand."""
+    return os.environ.get("RAMSLICE_LAB_PROGRAM") or f"{program()}-lab"
+
+
 def prices():
     """What the profile says of memory and machine: W/GiB of a slice that is off, J per cycle."""
     profile = tomllib.loads((ROOT / f"profiles/{PROFILE}.toml").read_text())
@@ -114,6 +119,7 @@ def boot(folder, jobs, drives, timeout, each=lambda figures: None):
     """Runs jobs in a guest, one after the other; their figures. Each is told of as soon as it is over."""
     figures = []
     guest = (f"export RAMSLICE_PROGRAM={shlex.quote(program())}; "
+             f"export RAMSLICE_LAB_PROGRAM={shlex.quote(lab_program())}; "
              f"exec python3 -m ramlab.guest.case {shlex.join(map(str, jobs))}")
     command = [RAMLAB, "vm", "--quiet", "--kernel", FLAVOUR, "--mem", MEMORY, "--cpus", "1", "--append", f"ramslice={SLICE}",
                "--qemu-opt", ICOUNT, *drives, "--rw", str(folder), "--timeout", str(timeout), "--", guest]
@@ -270,7 +276,7 @@ def sweep_case(args):
 def swept(name, scale, recordings, factor, runs=(), seeds=sweep.SEEDS):
     """A sweep as a document, but for when and by what it was made."""
     factor = conditions.rounded(factor)
-    rows, assumed = sweep.swept(program(), recordings, int(SLICE[:-1]) << 20, PROFILE, factor, seeds, runs)
+    rows, assumed = sweep.swept(lab_program(), recordings, int(SLICE[:-1]) << 20, PROFILE, factor, seeds, runs)
     return {"schema_version": 1, "case": name, "scale": scale, "simulated": True, "profile": PROFILE, "granularity": "slice",
             "slice": SLICE, "memory": MEMORY, "time_factor": factor, "simulator_seeds": list(seeds),
             "recordings": [run for run, _ in recordings], "assumptions": assumed, "budgets": rows}
@@ -307,7 +313,7 @@ def tiny_sweep(name, folder):
     run = {"start": "awake", "seed": 1, "scale": "tiny", "period_s": PERIOD_S["tiny"]}
     document = swept(name, "tiny", [(run, folder / "recording")], {"low": 1, "high": 2}, seeds=[1])
     sweep.put(document, folder / "sweep.json")
-    subprocess.run([program(), "report", folder / "sweep.json", "-o", folder / "sweep.html", "--csv", folder / "csv"], check=True,
+    subprocess.run([lab_program(), "report", folder / "sweep.json", "-o", folder / "sweep.html", "--csv", folder / "csv"], check=True,
                    stdout=subprocess.DEVNULL)
     rows = {(r["policy"], r["budget_100cycles"], r["per_slice"]): r for r in document["budgets"]}
     nothing, unlimited = rows["periodic", 0, None], rows["periodic", None, None]

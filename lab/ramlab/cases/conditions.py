@@ -30,7 +30,8 @@ PERIOD_S = {"tiny": 2, "small": 20, "full": 20}
 PARAMETERS = {"work": "work", "time_factor": "time factor", "native_machine": "native machine",
               "disk": "disk limits"}
 # The program that a guest runs beside the work: the ledger, what ages memory, what records.
-PROGRAM = "ramslice"
+PROGRAMS = ("ramslice", "ramslice-lab")
+NAMED_BY_HAND = {"RAMSLICE_PROGRAM", "RAMSLICE_LAB_PROGRAM"}
 # What a run depends on besides the kernel and the program.
 MODULES = ("lab/ramlab/cases/conditions.py", "lab/ramlab/guest/case.py", f"profiles/{PROFILE}.toml")
 
@@ -54,11 +55,11 @@ def throttle(factor):
 def depends():
     """{dependency: git's id} of a run as things are now; None where a program or image was named by
     hand, because which code it is from is unknown."""
-    if os.environ.get("RAMSLICE_PROGRAM") or machines.named_by_hand(FLAVOUR):
+    if NAMED_BY_HAND & os.environ.keys() or machines.named_by_hand(FLAVOUR):
         return None
     modules = [*MODULES, *(f"lab/ramlab/cases/{Path(study.__file__).name}"
                            for study in STUDIES.values())]
-    return provenance.dependencies(modules, {FLAVOUR: True}, [PROGRAM])
+    return provenance.dependencies(modules, {FLAVOUR: True}, PROGRAMS)
 
 
 def now(name, scale, factor):

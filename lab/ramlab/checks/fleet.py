@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Opens a fleet's tables with DuckDB, partitions and all, and compares sums with the report.
 
-Usage: lab/ramlab/checks/fleet.py DIR    DIR/fleet holds the tables, DIR/report.json is what `ramslice sim fleet --json` printed
+Usage: lab/ramlab/checks/fleet.py DIR    DIR/fleet holds the tables, DIR/report.json is what `ramslice-lab sim fleet --json` printed
 """
 
 import json

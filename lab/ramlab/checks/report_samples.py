@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Samples as `ramslice calibrate -o` saves them, of a machine that never was; or, with --latencies, times of requests.
+"""Samples as `ramslice-lab calibrate -o` saves them, of a machine that never was; or, with --latencies, times of requests.
 
 The same each time: tests of the report read them.
 """

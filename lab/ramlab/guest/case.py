@@ -24,6 +24,7 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+LAB_PROGRAM = os.environ.get("RAMSLICE_LAB_PROGRAM", f"{PROGRAM}-lab")
 FOLDER = Path("/mnt")
 SAMPLE_S = 2
 KEPT_VMSTAT = ("pgpgin", "pgpgout", "pgfault", "workingset_refault_file", "workingset_refault_anon", "pgsteal_kswapd",
@@ -147,7 +148,7 @@ class Ledger:
 @contextlib.contextmanager
 def aged():
     """A machine after long use, held while the work runs; yields the account."""
-    process = subprocess.Popen([PROGRAM, "fragment", "--json", "--recipe", "aged", "--dir", str(FOLDER)],
+    process = subprocess.Popen([LAB_PROGRAM, "fragment", "--json", "--recipe", "aged", "--dir", str(FOLDER)],
                                stdout=subprocess.PIPE, text=True)
     lines = []
     for line in process.stdout:
@@ -170,7 +171,7 @@ class Recording:
             self.log = Path("/tmp/record.log")
             with open(self.log, "w") as log:
                 self.process = subprocess.Popen(
-                    [PROGRAM, "record", "-o", f"{job['out']}/recording", "--every", f"{job['record']}s"],
+                    [LAB_PROGRAM, "record", "-o", f"{job['out']}/recording", "--every", f"{job['record']}s"],
                     stdout=log, stderr=subprocess.STDOUT)
 
     def end(self):

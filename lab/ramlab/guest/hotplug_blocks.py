@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Memory blocks of a stock kernel, and what `ramslice` does to them by memory hotplug.
 
-RAMSLICE_PROGRAM names the program.
+RAMSLICE_PROGRAM and RAMSLICE_LAB_PROGRAM name the programs.
 """
 
 import ctypes
@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+LAB_PROGRAM = os.environ.get("RAMSLICE_LAB_PROGRAM", f"{PROGRAM}-lab")
 MEMORY = Path("/sys/devices/system/memory")
 PAGE = mmap.PAGESIZE
 MIB = 1 << 20

@@ -17,7 +17,7 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.pytest_vm import vm
 
-PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+PROGRAM = os.environ.get("RAMSLICE_LAB_PROGRAM", "ramslice-lab")
 FOLDER = Path("/mnt")
 # No emulated machine is steady enough without --anyway.
 TINY = ["--anyway", "--memory", "15%", "--samples", "5", "--held-out", "10", "--dir", FOLDER]

@@ -19,13 +19,22 @@ from ramlab.checks.recording import check_recording
 from ramlab.pytest_vm import vm
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+LAB_PROGRAM = os.environ.get("RAMSLICE_LAB_PROGRAM", f"{PROGRAM}-lab")
 FOLDER = Path("/mnt")
 TRACING = Path("/sys/kernel/tracing")
 
 
+def program_of(words):
+    """The operator's program shows a running machine; what records, and what is recorded, is the
+    research program's."""
+    live = words[0] in {"status", "slices", "census"} and "--from" not in words
+    return PROGRAM if live else LAB_PROGRAM
+
+
 def ramslice(*words, **options):
     return subprocess.run(
-        [PROGRAM, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE, **options
+        [program_of(words), *map(str, words)], check=True, text=True, stdout=subprocess.PIPE,
+        **options,
     ).stdout
 
 
@@ -138,7 +147,7 @@ with dev.Device() as device:
             ledger["clock"], "emulated" if about["platform"]["emulated"] else ledger["clock"]
         )
         without = subprocess.run(
-            [PROGRAM, "energy", "--profile", "thesis-parc", "--from", folder],
+            [LAB_PROGRAM, "energy", "--profile", "thesis-parc", "--from", folder],
             text=True,
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -200,7 +209,7 @@ with dev.Device() as device:
     def test_the_next_recorder_removes_the_trace_of_a_killed_one(self):
         folder = FOLDER / "killed"
         process = subprocess.Popen(
-            [PROGRAM, "record", "-o", folder, "--every", "100ms", "--part", "200ms"]
+            [LAB_PROGRAM, "record", "-o", folder, "--every", "100ms", "--part", "200ms"]
         )
         self.assertTrue(harness.until(lambda: len(list(folder.glob("samples/part-*"))) >= 3))
         instance = TRACING / f"instances/ramslice-record-{process.pid}"
@@ -220,7 +229,7 @@ class Fragments(RecordTest):
     def made(self, *words):
         """Makes a state, which is held until the test ends; returns the program's account."""
         process = subprocess.Popen(
-            [PROGRAM, "fragment", "--json", "--dir", FOLDER, *map(str, words)],
+            [LAB_PROGRAM, "fragment", "--json", "--dir", FOLDER, *map(str, words)],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -338,7 +347,7 @@ class Fragments(RecordTest):
 
     def test_a_folder_on_tmpfs_is_refused(self):
         done = subprocess.run(
-            [PROGRAM, "fragment", "--memory", "10M", "--file", "1", "--dir", "/tmp"],
+            [LAB_PROGRAM, "fragment", "--memory", "10M", "--file", "1", "--dir", "/tmp"],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -21,6 +21,7 @@ from ramlab.guest.harness import check_contents
 from ramlab.pytest_vm import vm
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+LAB_PROGRAM = os.environ.get("RAMSLICE_LAB_PROGRAM", f"{PROGRAM}-lab")
 MOST_SLICES = 2
 # How many slices repair has to empty, and for how long it may try, in seconds. Pages come and go,
 # so that a pass may find nothing to do: how many passes it takes is no property of the daemon.
@@ -93,7 +94,8 @@ class Repair(DaemonTest):
 class ByHand(harness.RamsliceTest):
     def ramslice(self, *words, status=0):
         done = subprocess.run(
-            [PROGRAM, *map(str, words)], text=True, stdout=subprocess.PIPE, check=False
+            [LAB_PROGRAM if "ramp" in words else PROGRAM, *map(str, words)], text=True,
+            stdout=subprocess.PIPE, check=False
         )
         self.assertEqual(done.returncode, status, done.stdout)
         return done.stdout
@@ -137,7 +139,7 @@ class ByHand(harness.RamsliceTest):
     def test_a_ramp_that_holds_reduces_total_memory_at_each_step(self):
         total, size = harness.meminfo()["MemTotal"], self.device.info().slice_bytes // 1024
         with subprocess.Popen(
-            [PROGRAM, "ramp", "--hold", "--every", "1h"], text=True, stdout=subprocess.PIPE
+            [LAB_PROGRAM, "ramp", "--hold", "--every", "1h"], text=True, stdout=subprocess.PIPE
         ) as ramp:
             self.assertIn(": offline: ", ramp.stdout.readline())
             off = self.off()
@@ -152,7 +154,7 @@ class ByHand(harness.RamsliceTest):
     def test_an_interrupted_ramp_wakes_its_slices_or_leaves_them_offline(self):
         for more, left in (([], 0), (["--leave"], 2)):
             with self.subTest(more):
-                words = [PROGRAM, "ramp", "--every", "1h", *more]
+                words = [LAB_PROGRAM, "ramp", "--every", "1h", *more]
                 with subprocess.Popen(words, text=True, stdout=subprocess.PIPE) as ramp:
                     self.assertIn(": offline: ", ramp.stdout.readline())
                     self.assertEqual(len(self.off()), 2)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest.hotplug_blocks import (
-    MEMORY, MIB, PAGE, PROGRAM, Pinned, blocks, counter, off, ramslice,
+    LAB_PROGRAM, MEMORY, MIB, PAGE, PROGRAM, Pinned, blocks, counter, off, ramslice,
 )
 from ramlab.pytest_vm import vm
 
@@ -113,7 +113,7 @@ class Stock(unittest.TestCase):
 
     def test_a_ramp_takes_the_highest_slices_first_and_returns_them(self):
         floor = len(self.found) - 2
-        words = [PROGRAM, "--json", "ramp", "--step", "1", "--every", "1s", "--floor", str(floor)]
+        words = [LAB_PROGRAM, "--json", "ramp", "--step", "1", "--every", "1s", "--floor", str(floor)]
         text = subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE).stdout
         *steps, end = map(json.loads, text.splitlines())
         self.assertEqual([step["offline_slices"] for step in steps if step["slices"]], [1, 2, 1, 0])
@@ -291,7 +291,7 @@ class Stock(unittest.TestCase):
 
     def test_other_commands_work_or_name_the_reason(self):
         ramslice("compact", "--max-slices", 1)
-        for words in (["map"], ["explain", "--all"], ["slices"], ["watch", "--count", "1"]):
+        for words in (["map"], ["explain", "--all"], ["slices"], ["top", "--count", "1"]):
             self.assertTrue(ramslice(*words), words)
         done = subprocess.run(
             [PROGRAM, "--backend", "kernel", "status"], text=True, stderr=subprocess.PIPE
