@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ramslice_backend::{Paths, ReplayBackend};
+use ramslice_backend::{KernelPaths, ReplayBackend};
 use ramslice_energy::{Clock, Interval, Term, TimeFactor};
 use ramslice_types::{
     BackendError, Bytes, Contents, Detail, Info, Joules, Outcome, Pages, Price, PriceParameter,
