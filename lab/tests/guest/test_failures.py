@@ -237,7 +237,7 @@ class AllHanging(FailureTest):
             dev.write(PM / "state", "freeze")
 
 
-@vm(mem="1G", append="ramslice=16M")
+@vm(mem="1G", disk="1G", append="ramslice=16M")
 class Sleep(FailureTest):
     def test_suspend_waits_for_a_slice_that_is_being_woken(self):
         harness.load_sim(sleeping=1, hang_wake=1)
@@ -262,7 +262,7 @@ class Sleep(FailureTest):
         self.check_lost(0)
 
 
-@vm(mem="1G", append="ramslice=16M")
+@vm(mem="1G", disk="1G", append="ramslice=16M")
 @vm(kernel="debug", mem="1G", append="ramslice=16M")
 class Strict(FailureTest):
     """Offline slices are not in the direct map, and woken ones are in it again."""
