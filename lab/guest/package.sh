@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The package in a clean Debian that systemd has booted: installed, edited, upgraded, removed, purged.
+# The package in a clean Debian that systemd booted: installed, edited, upgraded, removed, purged.
 # /root/old.deb and /root/new.deb are two versions. The status goes to /root/status.
 source /root/checks.sh
 
