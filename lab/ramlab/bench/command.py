@@ -5,13 +5,13 @@
 Usage: ramlab bench [SUITE...] [--only PART...] [--quick] [--jobs N] [--seed N] [--resume]
        ramlab bench --list | --check [SUITE...]
 
-Without a suite, all of them run. Each writes out/bench/SUITE.json; runs that are not --quick keep their figures in
-results/bench-SUITE.json, too. With --resume, boots that ended well before an interruption are not repeated, unless
-the kernel, our programs or scripts have changed since.
+Without a suite, all of them run. Each writes out/bench/SUITE.json; runs that are not --quick keep
+their figures in results/bench-SUITE.json, too. With --resume, boots that ended well before an
+interruption are not repeated, unless the kernel, our programs or scripts have changed since.
 
---check prints every kept figure that misses its target or is stale. Its status is 0 if there is none;
-1 if one is stale, unmeasured, or missed without a cause that a kept measurement backs; 3 if only
-explained misses remain.
+--check prints every kept figure that misses its target or is stale. Its status is 0 if there is
+none; 1 if one is stale, unmeasured, or missed without a cause that a kept measurement backs; 3 if
+only explained misses remain.
 """
 
 import argparse
@@ -27,15 +27,33 @@ SUITES = {"slices": slices, "energy": energy, "governor": governor, "placement":
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
     parser.add_argument("--list", action="store_true", help="list suites and their parts")
-    parser.add_argument("--check", action="store_true", help="compare what was measured with the targets; run nothing")
-    parser.add_argument("--only", action="append", default=[], metavar="PART", help="a part of a suite; repeat")
-    parser.add_argument("--quick", action="store_true", help="few samples, to see that it works: proves nothing")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="machines at a time (those that count instructions)")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="compare what was measured with the targets; run nothing",
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PART", help="a part of a suite; repeat"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="few samples, to see that it works: proves nothing"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="machines at a time (those that count instructions)",
+    )
     parser.add_argument("--seed", type=int, help="of the random order, and of what is drawn")
-    parser.add_argument("--resume", action="store_true", help="go on where the last run of these parts stopped")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on where the last run of these parts stopped"
+    )
     args = parser.parse_args()
     for name in args.suites:
         if name not in SUITES:

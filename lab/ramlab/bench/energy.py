@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Energy: how well prices foretell what emptying slices costs, fitted to artificial mixtures, judged on real programs.
+"""Energy: how well prices predict what emptying slices costs, fitted to artificial mixtures,
+judged on real programs.
 
-Each part boots the patched kernel, takes samples there, keeps them in the cache (raw/prices-PART.json),
-and has `ramslice-lab calibrate` evaluate them on the host; `ramslice-lab calibrate --from FILE` does the same at
-any time.
+Each part boots the patched kernel, takes samples there, keeps them in the cache
+(raw/prices-PART.json), and has `ramslice-lab calibrate` evaluate them on the
+host; `ramslice-lab calibrate --from FILE` does the same at any time.
 """
 
 import collections
@@ -20,13 +21,15 @@ SCRIPT = "bench_energy.py"
 MACHINE = ["--mem", "1500M", "--disk", "400M", "--append", "ramslice=16M"]
 
 
-# So many slices of programs are judged and kept: ten times as many need a file of a megabyte, and say hardly more.
+# So many slices of programs are judged and kept: ten times as many need a file of a megabyte, and
+# say hardly more.
 MOST_HELD_OUT = 400
 
 
 def drawn(boots):
-    """The samples of each boot: all that models are fitted to, and of those of programs so many that all together are at
-    most MOST_HELD_OUT. From each program of each boot the same number, as far as it has them; which, a fixed seed decides."""
+    """The samples of each boot: all that models are fitted to, and of those of programs so many
+    that all together are at most MOST_HELD_OUT. From each program of each boot the same number, as
+    far as it has them; which, a fixed seed decides."""
     groups = collections.defaultdict(list)
     for number, rows in enumerate(boots):
         for place, row in enumerate(rows):
@@ -38,25 +41,37 @@ def drawn(boots):
     # One of each in turn
     in_turn = (one for turn in itertools.zip_longest(*groups.values()) for one in turn if one)
     kept = set(itertools.islice(in_turn, MOST_HELD_OUT))
-    return [[row for place, row in enumerate(rows) if row["origin"] != "program" or (number, place) in kept]
-            for number, rows in enumerate(boots)]
+    return [
+        [
+            row
+            for place, row in enumerate(rows)
+            if row["origin"] != "program" or (number, place) in kept
+        ]
+        for number, rows in enumerate(boots)
+    ]
 
 
 def together(boots, file):
-    """The samples of several boots as one file, which is small enough to keep: one line for each. What is not kept is not
-    judged, either."""
+    """The samples of several boots as one file, which is small enough to keep: one line for each.
+    What is not kept is not judged, either."""
     documents = [json.loads((boot.folder / "result.json").read_text()) for boot in boots]
     rows = [row for rows in drawn([document["samples"] for document in documents]) for row in rows]
-    head = documents[0] | {"samples": [], "changed_samples": sum(d["changed_samples"] for d in documents),
-                           "noise": max(d["noise"] for d in documents)}
+    head = documents[0] | {
+        "samples": [],
+        "changed_samples": sum(d["changed_samples"] for d in documents),
+        "noise": max(d["noise"] for d in documents),
+    }
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(head, separators=(",", ":"))[:-2] + f"\n{lines}\n]}}\n")
 
 
 def evaluated(part, tool, file):
-    """Entries from what the tool says of the samples. Of the rank correlation, what it lacks to 1."""
-    done = subprocess.run([tool, "calibrate", "--json", "--from", file], check=True, stdout=subprocess.PIPE, text=True)
+    """Entries from what the tool says of the samples. Of the rank correlation, what it lacks to 1.
+    """
+    done = subprocess.run(
+        [tool, "calibrate", "--json", "--from", file], check=True, stdout=subprocess.PIPE, text=True
+    )
     found = json.loads(done.stdout)
     judged = {model["model"]: model["held_out"] for model in found["models"]}
     ours = judged["ours"]
@@ -70,12 +85,30 @@ def evaluated(part, tool, file):
     rank = interval("rank_correlation")
     common = {"n": ours["n"], "noise": found["noise"], "parameters": found["parameters_100cycles"]}
     return [
-        {"name": f"price-error-p99-{part}", "unit": "share of the largest cost", "value": ours["p99_of_largest"],
-         "ci95": interval("p99_of_largest"), "beside": beside("p99_of_largest")} | common,
-        {"name": f"price-rank-{part}", "unit": "1 - rank correlation", "value": 1 - ours["rank_correlation"],
-         "ci95": [1 - rank[1], 1 - rank[0]], "beside": {k: 1 - v for k, v in beside("rank_correlation").items()}} | common,
-        {"name": f"price-regret-{part}", "unit": "extra cycles", "value": ours["regret"], "ci95": interval("regret"),
-         "beside": beside("regret") | {"at the worst budget": ours["regret_worst"]}} | common,
+        {
+            "name": f"price-error-p99-{part}",
+            "unit": "share of the largest cost",
+            "value": ours["p99_of_largest"],
+            "ci95": interval("p99_of_largest"),
+            "beside": beside("p99_of_largest"),
+        }
+        | common,
+        {
+            "name": f"price-rank-{part}",
+            "unit": "1 - rank correlation",
+            "value": 1 - ours["rank_correlation"],
+            "ci95": [1 - rank[1], 1 - rank[0]],
+            "beside": {k: 1 - v for k, v in beside("rank_correlation").items()},
+        }
+        | common,
+        {
+            "name": f"price-regret-{part}",
+            "unit": "extra cycles",
+            "value": ours["regret"],
+            "ci95": interval("regret"),
+            "beside": beside("regret") | {"at the worst budget": ours["regret_worst"]},
+        }
+        | common,
     ]
 
 
@@ -97,7 +130,9 @@ def counted(args):
 
 
 def emulated(args):
-    """Prices under plain emulation: a cycle is what the host took for it, with whatever else it did."""
+    """Prices under plain emulation: a cycle is what the host took for it, with whatever else it
+    did.
+    """
     return prices("emulated", ["--cpus", "2"], args)
 
 

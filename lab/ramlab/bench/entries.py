@@ -13,16 +13,24 @@ from ramlab.common import FLAVOURS, OUT, ROOT
 from . import flame, machines
 
 TARGETS = ROOT / "lab/ramlab/bench/targets.toml"
-STATUS = {0: "every target is met", 3: "only misses whose cause a kept measurement backs remain",
-          1: "figures are stale, unmeasured, or missed without a cause that a kept measurement backs"}
+STATUS = {
+    0: "every target is met",
+    3: "only misses whose cause a kept measurement backs remain",
+    1: "figures are stale, unmeasured, or missed without a cause that a kept measurement backs",
+}
 MARKS = {"true": "met", "false": "MISSED", "unmeasured": "unmeasured", "stale": "stale"}
 
 
 def commit():
     """The checkout's commit, with a plus if it has changes."""
     def git(*words):
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+        return subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True
+        ).stdout.strip()
+
+    return git("rev-parse", "--short=12", "HEAD") + (
+        "+" if git("status", "--porcelain", "-uno") else ""
+    )
 
 
 def targets():

@@ -25,17 +25,38 @@ def install():
     if (INFERNO / "bin/inferno-flamegraph").exists():
         return
     print(f"installing inferno {VERSION}")
-    line = f"source lab/env && cargo install --quiet --locked --no-default-features --features cli --root {INFERNO} inferno --version {VERSION}"
+    line = (
+        "source lab/env && cargo install --quiet --locked --no-default-features --features cli "
+        f"--root {INFERNO} inferno --version {VERSION}"
+    )
     if subprocess.run(["bash", "-c", line]).returncode:
         die("cargo could not install inferno: is there a network?")
 
 
 def fold(folder, name):
     """Stacks of the program that asked, one a line, with their number."""
-    script = subprocess.run(["perf", "script", "--kallsyms", folder / "kallsyms", "-i", folder / f"{name}.data", "--comm", "bench"],
-                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
-    return subprocess.run([INFERNO / "bin/inferno-collapse-perf"], input=script, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, check=True).stdout.decode()
+    script = subprocess.run(
+        [
+            "perf",
+            "script",
+            "--kallsyms",
+            folder / "kallsyms",
+            "-i",
+            folder / f"{name}.data",
+            "--comm",
+            "bench",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    ).stdout
+    return subprocess.run(
+        [INFERNO / "bin/inferno-collapse-perf"],
+        input=script,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    ).stdout.decode()
 
 
 def draw(folder, out, image, depends):
@@ -57,9 +78,23 @@ def draw(folder, out, image, depends):
                 lines.append(";".join(frames[frames.index(root):]) + f" {count}\n")
         if not lines:
             die(f"no sample has {root}")
-        svg = subprocess.run([INFERNO / "bin/inferno-flamegraph", "--title", f"{title}, {image}, {datetime.date.today()}", "--countname", "samples",
-                              "--colors", "blue", "--hash"],
-                             input="".join(lines), text=True, stdout=subprocess.PIPE, check=True, env=os.environ).stdout
+        svg = subprocess.run(
+            [
+                INFERNO / "bin/inferno-flamegraph",
+                "--title",
+                f"{title}, {image}, {datetime.date.today()}",
+                "--countname",
+                "samples",
+                "--colors",
+                "blue",
+                "--hash",
+            ],
+            input="".join(lines),
+            text=True,
+            stdout=subprocess.PIPE,
+            check=True,
+            env=os.environ,
+        ).stdout
         drawn.append(out / f"flame-{name}.svg")
         drawn[-1].write_text(svg + f"<!-- depends {json.dumps(depends)} -->\n")
         print(f"  {drawn[-1]}: {sum(int(line.rsplit(' ', 1)[1]) for line in lines)} samples")
@@ -73,7 +108,9 @@ def depends_of(path):
 
 
 def stale(tree=None, folder=ROOT / "results", names=None):
-    """Names of the kept graphs that something has changed under, and of named ones that are missing."""
+    """Names of the kept graphs that something has changed under, and of named ones that are
+    missing.
+    """
     found = []
     for name in names or [f"flame-{name}.svg" for name in GRAPHS]:
         path = folder / name

@@ -19,8 +19,8 @@ from pathlib import Path
 from ramlab import provenance
 from ramlab.common import OUT, RAMLAB, ROOT, die, put_json
 
-# QEMU emulates and counts every iteration of a string instruction: without the fast byte-wise ones, the kernel copies
-# and clears a page in 512 of them, not 4096.
+# QEMU emulates and counts every iteration of a string instruction: without the fast byte-wise
+# ones, the kernel copies and clears a page in 512 of them, not 4096.
 CPU = "-cpu max,-erms,-fsrm"
 # One instruction is one nanosecond of the guest's clock; idle time passes at once.
 ICOUNT = f"--qemu-opt=-icount shift=0,sleep=off {CPU}"
@@ -43,13 +43,10 @@ class Boot:
     folder: Path = None  # where it leaves what it finds
 
 
-def lab_kernel():
-    """The module that builds kernels."""
-    return build
-
-
 def image(flavour):
-    """The flavour's image, built if need be. RAMSLICE_IMAGE_PLAIN and the like name others, as kept in the cache."""
+    """The flavour's image, built if need be. RAMSLICE_IMAGE_PLAIN and the like name others, as
+    kept in the cache.
+    """
     if other := os.environ.get(f"RAMSLICE_IMAGE_{flavour.upper()}"):
         return Path(other)
     built = subprocess.run([RAMLAB, "kernel", "--path", flavour], stdout=subprocess.PIPE, text=True)
@@ -86,7 +83,9 @@ def identity(boot, images, quick):
 
 
 class AtWork:
-    """The machines at work. Whoever ends the program ends them; none begins afterwards, nor unseen while they are ended."""
+    """The machines at work. Ending the program ends them; none begins afterwards, nor unseen
+    while they are ended.
+    """
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -115,11 +114,36 @@ class AtWork:
 
 def _carry_out(boot, images, quick, at_work):
     """Runs a boot to its end: (status, output)."""
-    line = [RAMLAB, "vm", "--quiet", "--timeout", 3600, "--kernel", boot.flavour, *boot.words, "--rw", boot.folder,
-            "--console", boot.folder / "console", "--", *boot.environment, "python3", "-m", f"ramlab.guest.{Path(boot.script).stem}",
-            boot.folder / RESULT, *(["--quick"] if quick else []), *boot.parts]
-    with at_work.begin([str(word) for word in line], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                       env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])}) as machine:
+    line = [
+        RAMLAB,
+        "vm",
+        "--quiet",
+        "--timeout",
+        3600,
+        "--kernel",
+        boot.flavour,
+        *boot.words,
+        "--rw",
+        boot.folder,
+        "--console",
+        boot.folder / "console",
+        "--",
+        *boot.environment,
+        "python3",
+        "-m",
+        f"ramlab.guest.{Path(boot.script).stem}",
+        boot.folder / RESULT,
+        *(["--quick"] if quick else []),
+        *boot.parts,
+    ]
+    with at_work.begin(
+        [str(word) for word in line],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])},
+    ) as machine:
         output = machine.stdout.read()
     at_work.left(machine)
     return machine.returncode, output
@@ -129,7 +153,7 @@ def _run(boot, images, quick, at_work):
     """The boot, its figures or None, and its seconds or what went wrong."""
     shutil.rmtree(boot.folder, ignore_errors=True)
     boot.folder.mkdir(parents=True)
-    # As things are now: somebody may have changed them since the boots before
+    # As things are now: they may have changed since the boots before
     about = identity(boot, images, quick)
     began = time.monotonic()
     status, output = _carry_out(boot, images, quick, at_work)
@@ -144,13 +168,17 @@ def _run(boot, images, quick, at_work):
 
 
 def _done(boot, images, quick):
-    """Figures and seconds of a boot that was carried out before, with the same of everything, or None."""
+    """Figures and seconds of a boot that was carried out before, with the same of everything, or
+    None.
+    """
     try:
         found = json.loads((boot.folder / DONE).read_text())
         figures = json.loads((boot.folder / RESULT).read_text())
     except (FileNotFoundError, ValueError):
         return None
-    return (figures, found["seconds"]) if found["identity"] == identity(boot, images, quick) else None
+    return (
+        (figures, found["seconds"]) if found["identity"] == identity(boot, images, quick) else None
+    )
 
 
 def home(name, quick):
@@ -159,7 +187,9 @@ def home(name, quick):
 
 
 def seed_of(part, args):
-    """The seed of a part's order and of what it draws: as named; resumed, as it began with; else by chance."""
+    """The seed of a part's order and of what it draws: as named; resumed, as it began with; else
+    by chance.
+    """
     path = home(part, args.quick).with_suffix(".seed")
     seed = args.seed
     if seed is None and args.resume and path.exists():
@@ -172,7 +202,8 @@ def seed_of(part, args):
 
 
 def run(boots, images, name, args, jobs=None):
-    """Carries out boots in random order; {arm: [figures of each boot, in that order]}. One that fails ends the program.
+    """Carries out boots in random order; {arm: [figures of each boot, in that order]}. One that
+    fails ends the program.
 
     With args.resume, a boot that ended well with the same of everything is not carried out again.
     """
@@ -191,7 +222,11 @@ def run(boots, images, name, args, jobs=None):
             took.append(seconds)
     left = [boot for boot in boots if boot.number not in found]
     before = f", {len(found)} of them done before" if args.resume else ""
-    print(f"{name}: {len(boots)} boots, order by seed {args.seed}{before}{ahead(took, len(left), jobs)}", flush=True)
+    print(
+        f"{name}: {len(boots)} boots, order by seed "
+        f"{args.seed}{before}{ahead(took, len(left), jobs)}",
+        flush=True,
+    )
     at_work = AtWork()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         waiting = [pool.submit(_run, boot, images, args.quick, at_work) for boot in left]
@@ -201,7 +236,10 @@ def run(boots, images, name, args, jobs=None):
                 if figures is None:
                     # No other boot begins; those at work end well
                     pool.shutdown(cancel_futures=True)
-                    die(f"{name}, boot {boot.number} ({boot.arm}) failed with {outcome}\n--resume goes on from here")
+                    die(
+                        f"{name}, boot {boot.number} ({boot.arm}) failed with "
+                        f"{outcome}\n--resume goes on from here"
+                    )
                 found[boot.number] = figures
                 took.append(outcome)
                 rest = ahead(took, len(boots) - len(found), jobs)
@@ -217,7 +255,7 @@ def run(boots, images, name, args, jobs=None):
 
 
 def ahead(took, nr, jobs):
-    """What is still to come, by the seconds that boots took; nothing if nobody knows."""
+    """What is still to come, by the seconds that boots took; nothing if that is unknown."""
     if not took or not nr:
         return ""
     return f"; {nr} left, about {math.ceil(statistics.fmean(took) * nr / min(jobs, nr) / 60)} min"

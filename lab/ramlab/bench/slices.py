@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Slices: what accounting, emptying, waking and ordering cost, against the same kernel without the patches.
+"""Slices: what accounting, emptying, waking and ordering cost, against the same kernel without the
+patches.
 
 Each part boots both kernels in random order and returns entries and the images that they are about.
 """
@@ -21,8 +22,8 @@ SCRIPT = "bench_slices.py"
 COUNTER_BYTES = 44
 
 
-# Boots of one kernel differ by more than what is measured within one. Where a boot is cheap, it is one sample, and so many are
-# what targets ask for (need_n).
+# Boots of one kernel differ by more than what is measured within one. Where a boot is cheap, it is
+# one sample, and so many are what targets ask for (need_n).
 BOOTS = 10
 
 
@@ -35,7 +36,9 @@ def images_of(*flavours):
 
 
 def by_boot(found, part, value):
-    """One value of each boot: the median of its rounds. An interrupt more or less is not what is measured."""
+    """One value of each boot: the median of its rounds. An interrupt more or less is not what is
+    measured.
+    """
     return [statistics.median(map(value, figures[part])) for figures in found]
 
 
@@ -52,7 +55,14 @@ def compared(name, unit, ours, theirs, margin=None, **more):
 def plain(name, unit, values, **more):
     """An entry that is a mean."""
     value, ci95 = stats.mean(values)
-    return {"name": name, "value": value, "unit": unit, "values": values, "n": len(values), "ci95": ci95} | more
+    return {
+        "name": name,
+        "value": value,
+        "unit": unit,
+        "values": values,
+        "n": len(values),
+        "ci95": ci95,
+    } | more
 
 
 def check_clock(found):
@@ -65,7 +75,11 @@ def check_clock(found):
 
 def compared_loops(args, cpus, names):
     """Loops on so many CPUs, ramslice off and on, against stock; {loop: name of its entries}."""
-    arms = {"stock": ("stock", []), "off": ("plain", ["--append", "ramslice=off"]), "on": ("plain", ["--append", "ramslice=on"])}
+    arms = {
+        "stock": ("stock", []),
+        "off": ("plain", ["--append", "ramslice=off"]),
+        "on": ("plain", ["--append", "ramslice=on"]),
+    }
     images = images_of("plain", "stock")
     boots = [Boot(arm, flavour, [*LOOPS, "--cpus", str(cpus), *words], SCRIPT, ["loops"])
              for arm, (flavour, words) in arms.items() for _ in range(samples(args))]
@@ -75,7 +89,10 @@ def compared_loops(args, cpus, names):
             check_clock(found[arm])
     new = []
     for loop, name in names.items():
-        values = {arm: [statistics.median(figures["loops"][loop]) for figures in found[arm]] for arm in arms}
+        values = {
+            arm: [statistics.median(figures["loops"][loop]) for figures in found[arm]]
+            for arm in arms
+        }
         unit = "ratio of instructions" + (" per page" if loop == "fault" else "")
         for arm, margin in (("off", 0.002), ("on", 0.01)):
             new.append(compared(f"{name}-{arm}", unit, values[arm], values["stock"], margin))
@@ -100,9 +117,14 @@ def per_page(rows):
 def empty(args):
     """Emptying half full slices and waking them, against memory hotplug."""
     images = images_of("plain", "stock")
-    boots = [Boot(arm, flavour, [*MOVABLE, ICOUNT, "--cpus", "1", *words], SCRIPT, ["empty"])
-             for arm, flavour, words in (("ours", "plain", ["--append", "ramslice=64M"]), ("hotplug", "stock", []))
-             for _ in range(samples(args, 3))]
+    boots = [
+        Boot(arm, flavour, [*MOVABLE, ICOUNT, "--cpus", "1", *words], SCRIPT, ["empty"])
+        for arm, flavour, words in (
+            ("ours", "plain", ["--append", "ramslice=64M"]),
+            ("hotplug", "stock", []),
+        )
+        for _ in range(samples(args, 3))
+    ]
     found = machines.run(boots, images, "empty", args)
     unit = "ratio of instructions per page that had to move"
     rounds = {arm: [r for figures in found[arm] for r in figures["empty"]] for arm in found}
@@ -111,7 +133,9 @@ def empty(args):
         return [w["ticks"] + w["first_page_ticks"] for r in rounds[arm] for w in r["wake"]]
 
     def migrations(arm):
-        return statistics.fmean(r["large"]["migrated"] / r["large"]["had_to_move"] for r in rounds[arm])
+        return statistics.fmean(
+            r["large"]["migrated"] / r["large"]["had_to_move"] for r in rounds[arm]
+        )
 
     def lone(arm):
         return [per_page(r["small"]) for r in rounds[arm]]
@@ -121,15 +145,23 @@ def empty(args):
 
     entry = compared("empty-1g", unit, large("ours"), large("hotplug"))
     entry["beside"] = {f"migrations per page, {arm}": migrations(arm) for arm in rounds}
-    return [compared("empty-64m", unit, lone("ours"), lone("hotplug")), entry,
-            compared("wake", "ratio of instructions", to_first_page("ours"), to_first_page("hotplug"))], images
+    return [
+        compared("empty-64m", unit, lone("ours"), lone("hotplug")),
+        entry,
+        compared("wake", "ratio of instructions", to_first_page("ours"), to_first_page("hotplug")),
+    ], images
 
 
 def together(args):
-    """Several slices emptied in one request, against blocks one after the other: migrations per page."""
+    """Several slices emptied in one request, against blocks one after the other: migrations per
+    page.
+    """
     images = images_of("plain", "stock")
-    boots = [Boot(arm, flavour, [*MOVABLE, "--cpus", "2"], SCRIPT, ["together"])
-             for arm, flavour, usual in (("ours", "plain", BOOTS), ("hotplug", "stock", 2)) for _ in range(samples(args, usual))]
+    boots = [
+        Boot(arm, flavour, [*MOVABLE, "--cpus", "2"], SCRIPT, ["together"])
+        for arm, flavour, usual in (("ours", "plain", BOOTS), ("hotplug", "stock", 2))
+        for _ in range(samples(args, usual))
+    ]
     found = machines.run(boots, images, "together", args, jobs=1)
 
     def per_page(arm):
@@ -143,8 +175,12 @@ def together(args):
 def tlb(args):
     """TLB shoot-down interrupts per migrated page, in lists as long as usual and one by one."""
     images = images_of("plain")
-    boots = [Boot("ours", "plain", [*MOVABLE, "--append", "ramslice=64M", "--cpus", "2"], SCRIPT, ["tlb"])
-             for _ in range(samples(args))]
+    boots = [
+        Boot(
+            "ours", "plain", [*MOVABLE, "--append", "ramslice=64M", "--cpus", "2"], SCRIPT, ["tlb"]
+        )
+        for _ in range(samples(args))
+    ]
     found = machines.run(boots, images, "tlb", args, jobs=1)["ours"]
 
     def per_page(length):
@@ -152,19 +188,40 @@ def tlb(args):
         return by_boot(rows, length, lambda r: r["interrupts"] / r["migrated"])
 
     value = plain("shootdowns", "interrupts per migrated page", per_page("usual"))
-    value["beside"] = {"folios in a list": found[0]["tlb"]["folios"], "lists of one, as in the thesis": stats.mean(per_page("one"))[0]}
+    value["beside"] = {
+        "folios in a list": found[0]["tlb"]["folios"],
+        "lists of one, as in the thesis": stats.mean(per_page("one"))[0],
+    }
     return [value], images
 
 
 def snapshot(args):
     """A snapshot and the order of 8192 slices of 64 MiB, under KUnit."""
     images = images_of("plain")
-    words = ["--mem", "1G", "--cpus", "1", ICOUNT, "--append", "kunit.enable=1 kunit.filter_glob=ramslice_snapshot"]
-    found = machines.run([Boot("ours", "plain", words, SCRIPT, ["snapshot"]) for _ in range(samples(args))],
-                         images, "snapshot", args)["ours"]
-    value = plain("snapshot", "ms at 1 GIPS", by_boot(found, "snapshot", lambda r: (r["snapshot_ns"] + r["order_ns"]) / 1e6))
-    value["beside"] = {name: statistics.fmean(by_boot(found, "snapshot", lambda r: r[f"{name}_ns"] / 1e6))
-                       for name in ("snapshot", "order")}
+    words = [
+        "--mem",
+        "1G",
+        "--cpus",
+        "1",
+        ICOUNT,
+        "--append",
+        "kunit.enable=1 kunit.filter_glob=ramslice_snapshot",
+    ]
+    found = machines.run(
+        [Boot("ours", "plain", words, SCRIPT, ["snapshot"]) for _ in range(samples(args))],
+        images,
+        "snapshot",
+        args,
+    )["ours"]
+    value = plain(
+        "snapshot",
+        "ms at 1 GIPS",
+        by_boot(found, "snapshot", lambda r: (r["snapshot_ns"] + r["order_ns"]) / 1e6),
+    )
+    value["beside"] = {
+        name: statistics.fmean(by_boot(found, "snapshot", lambda r: r[f"{name}_ns"] / 1e6))
+        for name in ("snapshot", "order")
+    }
     return [value], images
 
 
@@ -181,19 +238,27 @@ def memory(args):
 
     present = found["plain"][0]["memory"]["present"]
     theirs = statistics.fmean(managed("stock"))
-    value = plain("memory", "per cent of RAM", [100 * (theirs - ours) / present for ours in managed("plain")])
+    value = plain(
+        "memory", "per cent of RAM", [100 * (theirs - ours) / present for ours in managed("plain")]
+    )
     # Code and data of the kernel image are in this; the counters alone:
     value["beside"] = {"counters, by their size": 100 * COUNTER_BYTES / (2 << 20)}
     return [value], images
 
 
 def daemon(args):
-    """Instructions and memory of ramsliced, at 6144 slices and its usual period, in modes observe and on."""
+    """Instructions and memory of ramsliced, at 6144 slices and its usual period, in modes observe
+    and on.
+    """
     images = images_of("plain")
-    # Slices of 2 MiB: as many as 6 TiB have in slices of 1 GiB. Memory that nobody touches costs the host nothing.
+    # Slices of 2 MiB: as many as 6 TiB have in slices of 1 GiB. Memory that is not touched costs
+    # the host nothing.
     words = ["--mem", "12416M", "--cpus", "1", ICOUNT, "--append", "ramslice=2M"]
     program = f"RAMSLICE_DAEMON={args.used.program('ramsliced')}"
-    boots = [Boot(mode, "plain", words, "bench_daemon.py", [mode], environment=[program]) for mode in ("observe", "on")]
+    boots = [
+        Boot(mode, "plain", words, "bench_daemon.py", [mode], environment=[program])
+        for mode in ("observe", "on")
+    ]
     found = machines.run(boots, images, "daemon", args)
     new = []
     for mode, (figures,) in found.items():
@@ -201,8 +266,11 @@ def daemon(args):
             raise SystemExit(f"the daemon did not do what is measured: {figures}")
         shares = [100 * period["cpu_ns"] / period["ns"] for period in figures["periods"]]
         value = plain(f"daemon-{mode}", "per cent of one CPU's instructions at 1 GIPS", shares)
-        value["beside"] = {"slices": figures["slices"], "offline at the end": figures["offline"],
-                           "periods with requests": sum(period["requests"] > 0 for period in figures["periods"])}
+        value["beside"] = {
+            "slices": figures["slices"],
+            "offline at the end": figures["offline"],
+            "periods with requests": sum(period["requests"] > 0 for period in figures["periods"]),
+        }
         new.append(value)
     peaks = [figures["peak_kib"] / 1024 for (figures,) in found.values()]
     new.append(plain("daemon-memory", "MiB resident at most", [max(peaks)]))
@@ -211,29 +279,53 @@ def daemon(args):
 
 def latencies(folder, names):
     """Rows of histogram.py for the windows' files."""
-    line = [CACHE / "python/bin/python", ROOT / "lab/ramlab/bench/histogram.py", *(folder / name for name in names)]
-    return json.loads(subprocess.run([str(w) for w in line], check=True, stdout=subprocess.PIPE).stdout)
+    line = [
+        CACHE / "python/bin/python",
+        ROOT / "lab/ramlab/bench/histogram.py",
+        *(folder / name for name in names),
+    ]
+    return json.loads(
+        subprocess.run([str(w) for w in line], check=True, stdout=subprocess.PIPE).stdout
+    )
 
 
 def redis(args):
-    """Latency of Redis while its pages migrate, against not migrating and against hotplug of the same pages."""
+    """Latency of Redis while its pages migrate, against not migrating and against hotplug of the
+    same pages.
+    """
     images = images_of("plain", "stock")
-    words = ["--mem", "5632M", "--append", "movablecore=3584M", "--cpus", "2", f"--qemu-opt={machines.CPU}"]
+    words = [
+        "--mem",
+        "5632M",
+        "--append",
+        "movablecore=3584M",
+        "--cpus",
+        "2",
+        f"--qemu-opt={machines.CPU}",
+    ]
     boots = [Boot(arm, flavour, words, "bench_redis.py", [])
              for arm, flavour in (("ours", "plain"), ("hotplug", "stock"))]
     found = machines.run(boots, images, "redis", args, jobs=1)
     windows = {}
     for boot in boots:
         rows = found[boot.arm][0]["windows"]
-        for note, row in zip(rows, latencies(boot.folder, [note["file"] for note in rows]), strict=True):
+        for note, row in zip(
+            rows, latencies(boot.folder, [note["file"] for note in rows]), strict=True
+        ):
             windows.setdefault((boot.arm, note["migrating"]), []).append(row)
     new = []
     for name, key in (("redis-mean", "mean_us"), ("redis-p99", "p99_us")):
-        moving, still = ([row[key] for row in windows["ours", migrating]] for migrating in (True, False))
+        moving, still = (
+            [row[key] for row in windows["ours", migrating]] for migrating in (True, False)
+        )
         entry = compared(name, "ratio of latencies", moving, still)
         entry["n"] = len(moving) + len(still)
-        entry["beside"] = {"stock hotplug, migrating over not": stats.ratio(
-            [row[key] for row in windows["hotplug", True]], [row[key] for row in windows["hotplug", False]])[0]}
+        entry["beside"] = {
+            "stock hotplug, migrating over not": stats.ratio(
+                [row[key] for row in windows["hotplug", True]],
+                [row[key] for row in windows["hotplug", False]],
+            )[0]
+        }
         new.append(entry)
     return new, images
 
@@ -241,8 +333,13 @@ def redis(args):
 def flames(args):
     """Flame graphs of emptying a slice of 1 GiB and of the search for destinations; no figures."""
     images = images_of("plain")
-    boot = Boot("ours", "plain", [*MOVABLE, ICOUNT, "--cpus", "1", "--disk", "4G", "--append", "ramslice=64M"], SCRIPT,
-                ["profile"])
+    boot = Boot(
+        "ours",
+        "plain",
+        [*MOVABLE, ICOUNT, "--cpus", "1", "--disk", "4G", "--append", "ramslice=64M"],
+        SCRIPT,
+        ["profile"],
+    )
     machines.run([boot], images, "flames", args, jobs=1)
     drawn = flame.draw(boot.folder, OUT / "bench", images["plain"].name,
                        args.used.dependencies({"plain": True}))
@@ -252,5 +349,15 @@ def flames(args):
     return [], images
 
 
-PARTS = {"loops": loops, "threads": threads, "empty": empty, "snapshot": snapshot, "together": together, "tlb": tlb,
-         "memory": memory, "daemon": daemon, "redis": redis, "flames": flames}
+PARTS = {
+    "loops": loops,
+    "threads": threads,
+    "empty": empty,
+    "snapshot": snapshot,
+    "together": together,
+    "tlb": tlb,
+    "memory": memory,
+    "daemon": daemon,
+    "redis": redis,
+    "flames": flames,
+}

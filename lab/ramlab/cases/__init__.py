@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Case studies on the host: what each needs to be there (a disk, an expected result), and which runs there are."""
+"""Case studies on the host: what each needs to be there (a disk, an expected result), and which
+runs there are.
+"""
 
 import hashlib
 import inspect
@@ -21,7 +23,7 @@ def digest(*parts):
 
 
 def _source(part):
-    """Text of a program or of a class: what was made by another one is made anew."""
+    """Text of a program or of a class: what was made by another one is made again."""
     return Path(part).read_text() if isinstance(part, (str, Path)) else inspect.getsource(part)
 
 
@@ -31,8 +33,9 @@ def folder_of(name, scale, work, parts):
 
 
 def prepared(home, make):
-    """The disk image and the expected result of a case at a scale, made once in its folder; make(disk, folder) fills the folder that
-    becomes the disk and returns the expected result and its size in MiB."""
+    """The disk image and the expected result of a case at a scale, made once in its folder;
+    make(disk, folder) fills the folder that becomes the disk and returns the expected result and
+    its size in MiB."""
     if (home / "expected.json").exists():
         return home
     print(f"case: preparing {home.name}", flush=True)
@@ -45,13 +48,17 @@ def prepared(home, make):
         expected, mib = make(folder / "disk", folder)
         disk = home / "disk.img"
         subprocess.run(["truncate", "-s", f"{mib}M", disk], check=True)
-        subprocess.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", folder / "disk", disk], check=True)
+        subprocess.run(
+            ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", folder / "disk", disk], check=True
+        )
     put_json(home / "expected.json", expected | {"native_machine": processor()})
     return home
 
 
 def native(work_class, job, folder):
-    """Carries out the work here, without emulation: its expected result, and its processor time in seconds."""
+    """Carries out the work here, without emulation: its expected result, and its processor time in
+    seconds.
+    """
     work = work_class(job, folder)
     work.prepare()
     work.run()

@@ -19,10 +19,12 @@ FLAVOUR, MEMORY, SLICE = "plain", "512M", "16M"
 # One instruction is one nanosecond; while it waits, time passes as it does.
 ICOUNT = "-icount shift=0,sleep=on -cpu max,-erms,-fsrm"
 PROFILE = "thesis-parc"
-# The thesis does not name its disk. A SATA SSD it refers to reads 560 MB/s and writes 530 MB/s, 98000 requests a second.
+# The thesis does not name its disk. A SATA SSD it refers to reads 560 MB/s and writes 530 MB/s,
+# 98000 requests a second.
 DISK = {"read_bytes_per_s": 560e6, "write_bytes_per_s": 530e6, "requests_per_s": 98000}
 SHARE = 16
-# Of real time: a slice is worth what comes back within payback_s; the thesis packs every 30 s, for 35 minutes and more.
+# Of real time: a slice is worth what comes back within payback_s; the thesis packs every 30 s, for
+# 35 minutes and more.
 PAYBACK_S = 20
 PERIOD_S = {"tiny": 2, "small": 20, "full": 20}
 
@@ -92,7 +94,9 @@ def differing(one, other):
 
 
 def sort_out(document):
-    """The runs of a summary that count now, and a line for each kind of the others that says why not."""
+    """The runs of a summary that count now, and a line for each kind of the others that says why
+    not.
+    """
     name, factor = document["case"], document.get("time_factor")
     as_now = functools.cache(lambda scale: now(name, scale, factor))
     kept, others = [], collections.Counter()

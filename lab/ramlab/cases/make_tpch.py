@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Makes a data base of TPC-H and asks it each query: make_tpch.py DATABASE WORK. Prints the expected answers as JSON.
+"""Makes a data base of TPC-H and asks it each query: make_tpch.py DATABASE WORK. Prints the
+expected answers as JSON.
 
 Three runs must agree, and where the extension has an answer for this scale factor, with that, too.
 """
@@ -51,7 +52,11 @@ def main():
                     sys.exit(f"query {number}: not the answer of the extension")
                 compared += 1
         times.append(time.process_time() - began)
-    print(json.dumps({"expected": expected, "native_cpu_s": times, "compared_with_extension": compared}))
+    print(
+        json.dumps(
+            {"expected": expected, "native_cpu_s": times, "compared_with_extension": compared}
+        )
+    )
 
 
 if __name__ == "__main__":

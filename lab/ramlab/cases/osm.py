@@ -12,7 +12,8 @@ from . import environment, folder_of, native, prepared
 SCALES = {
     "tiny": {"nodes": 2000, "rounds": 1, "pause_s": 0},
     "small": {"nodes": 30000, "rounds": 6, "pause_s": 0},
-    # So long that a setting sends more than ten requests, one each 20 s, and what it dropped is read again
+    # So long that a setting sends more than ten requests, one each 20 s, and what it dropped is
+    # read again
     "full": {"nodes": 200000, "rounds": 12, "pause_s": 16},
 }
 STYLE = "/usr/share/osm2pgsql/default.style"
@@ -47,14 +48,19 @@ def prepare(scale):
     work = _work(scale)
 
     def make(disk, _):
-        subprocess.run([CACHE / "python/bin/python", PROGRAM, disk / "extract.osm.pbf", str(work["nodes"])], check=True,
-                       env=environment())
+        subprocess.run(
+            [CACHE / "python/bin/python", PROGRAM, disk / "extract.osm.pbf", str(work["nodes"])],
+            check=True,
+            env=environment(),
+        )
         # The server does not run as root, and its socket's path has to be short
         shutil.chown(disk, "postgres", "postgres")
         job = {"seed": 1, "work": work | {"rounds": 0, "pause_s": 0}}
         server = case_work.Import(job, disk)
         data = disk / "pg"
-        server.must(server.BIN / "initdb", "-D", data, "-A", "trust", "--no-locale", "-E", "UTF8", "-N")
+        server.must(
+            server.BIN / "initdb", "-D", data, "-A", "trust", "--no-locale", "-E", "UTF8", "-N"
+        )
         with open(data / "postgresql.conf", "a") as file:
             file.write(CONFIGURATION)
         expected, mib = _fill(server, disk, data, job)
@@ -67,11 +73,23 @@ def _fill(server, disk, data, job):
     """An empty data base in the disk's folder, and what an import into a copy of it gives."""
     server.start(data)
     try:
-        for words in (["createdb", "-h", data, "gis"],
-                      ["psql", "-h", data, "-d", "gis", "-c", "CREATE EXTENSION postgis; CREATE EXTENSION hstore"]):
+        for words in (
+            ["createdb", "-h", data, "gis"],
+            [
+                "psql",
+                "-h",
+                data,
+                "-d",
+                "gis",
+                "-c",
+                "CREATE EXTENSION postgis; CREATE EXTENSION hstore",
+            ],
+        ):
             server.must(*words, cwd="/tmp")
     finally:
-        server.as_postgres(server.BIN / "pg_ctl", "-D", data, "-m", "fast", "-w", "stop", cwd="/tmp")
+        server.as_postgres(
+            server.BIN / "pg_ctl", "-D", data, "-m", "fast", "-w", "stop", cwd="/tmp"
+        )
     times = []
     for _ in range(2):
         expected, cpu = native(case_work.Import, job, disk)

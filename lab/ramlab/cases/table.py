@@ -13,7 +13,19 @@ from . import conditions
 
 KEPT = ROOT / "results/cases/runs.json"
 
-HEAD = ("start", "setting", "seed", "guest s", "real s", "off", "attainable", "saved mJ", "invested mJ", "net mJ", "net mW")
+HEAD = (
+    "start",
+    "setting",
+    "seed",
+    "guest s",
+    "real s",
+    "off",
+    "attainable",
+    "saved mJ",
+    "invested mJ",
+    "net mJ",
+    "net mW",
+)
 
 
 def millis(interval):
@@ -21,25 +33,44 @@ def millis(interval):
 
 
 def rows(runs, scale):
-    for r in sorted((r for r in runs if r["scale"] == scale), key=lambda r: (r["start"] == "aged", r["seed"], r["date"])):
+    for r in sorted(
+        (r for r in runs if r["scale"] == scale),
+        key=lambda r: (r["start"] == "aged", r["seed"], r["date"]),
+    ):
         energy, area = r["energy"], r["slice_seconds"]
         watts = cases.milliwatts(r)
-        yield (r["start"], r["setting"], str(r["seed"]), f"{r['elapsed_s']:.0f}",
-               f"{energy['time_seconds']['low']:.0f}..{energy['time_seconds']['high']:.0f}",
-               f"{area['off']:.0f}", f"{area['attainable']:.0f}", millis(energy["saved_joules"]),
-               millis(energy["invested_joules"]), millis(energy["net_joules"]), f"{watts[0]:.2f}..{watts[1]:.2f}")
+        yield (
+            r["start"],
+            r["setting"],
+            str(r["seed"]),
+            f"{r['elapsed_s']:.0f}",
+            f"{energy['time_seconds']['low']:.0f}..{energy['time_seconds']['high']:.0f}",
+            f"{area['off']:.0f}",
+            f"{area['attainable']:.0f}",
+            millis(energy["saved_joules"]),
+            millis(energy["invested_joules"]),
+            millis(energy["net_joules"]),
+            f"{watts[0]:.2f}..{watts[1]:.2f}",
+        )
 
 
 def summarised(name, run):
-    """A run as a row that git keeps: what it was, when, and its figures; raw results stay outside."""
+    """A run as a row that git keeps: what it was, when, and its figures; raw results stay outside.
+    """
     energy, area = run["energy"], run["slice_seconds"]
     low, high = cases.milliwatts(run)
-    return {"case": name, **{key: run[key] for key in ("scale", "start", "setting", "seed", "date")},
-            "guest_seconds": round(run["elapsed_s"], 1), "slice_seconds_off": round(area["off"], 1),
-            "slice_seconds_attainable": round(area["attainable"], 1),
-            **{f"{key}_joules": [round(energy[f"{key}_joules"][end], 6) for end in ("low", "high")]
-               for key in ("saved", "invested", "net")},
-            "net_milliwatts": [round(low, 4), round(high, 4)]}
+    return {
+        "case": name,
+        **{key: run[key] for key in ("scale", "start", "setting", "seed", "date")},
+        "guest_seconds": round(run["elapsed_s"], 1),
+        "slice_seconds_off": round(area["off"], 1),
+        "slice_seconds_attainable": round(area["attainable"], 1),
+        **{
+            f"{key}_joules": [round(energy[f"{key}_joules"][end], 6) for end in ("low", "high")]
+            for key in ("saved", "invested", "net")
+        },
+        "net_milliwatts": [round(low, 4), round(high, 4)],
+    }
 
 
 def keep(found, path=KEPT):
@@ -65,13 +96,19 @@ def show(found):
             print(f"{name}, {scale}; off and attainable in slice-seconds of the guest")
             for row in table:
                 print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)))
-        for scale, start, setting in itertools.product(dict.fromkeys(r["scale"] for r in runs), ("fresh", "aged"),
-                                                       ("ours", "unlimited")):
-            compared = cases.pairs(runs, start, (setting, "nothing"), scale, lambda line: print(f"  {line}"))
+        for scale, start, setting in itertools.product(
+            dict.fromkeys(r["scale"] for r in runs), ("fresh", "aged"), ("ours", "unlimited")
+        ):
+            compared = cases.pairs(
+                runs, start, (setting, "nothing"), scale, lambda line: print(f"  {line}")
+            )
             if compared:
                 ends = [cases.gain(*p) for p in compared]
                 low, high = min(e[0] for e in ends), max(e[1] for e in ends)
-                print(f"  {scale}, {start}: {setting} beyond nothing: {low:.2f} to {high:.2f} mW, n = {len(ends)}")
+                print(
+                    f"  {scale}, {start}: {setting} beyond nothing: {low:.2f} to {high:.2f} mW, "
+                    f"n = {len(ends)}"
+                )
         if name == "import":
             for seed, share, lost in cases.counts(runs):
                 print(f"  seed {seed}: unlimited read {100 * share:.0f}% of what it dropped again, "

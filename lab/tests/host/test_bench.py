@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The benchmarks' own arithmetic and judgement: figures from tables, and each verdict made to happen."""
+"""The benchmarks' own arithmetic and judgement: figures from tables, and each verdict made to
+happen.
+"""
 
 import contextlib
 import io
@@ -20,7 +22,12 @@ GOAL = {"what": "x", "most": 0.7, "need_n": 10}
 
 class Statistics(unittest.TestCase):
     def test_students_t_is_that_of_the_tables(self):
-        for p, df, t in ((0.975, 9, 2.2622), (0.975, 18, 2.1009), (0.95, 4, 2.1318), (0.995, 30, 2.7500)):
+        for p, df, t in (
+            (0.975, 9, 2.2622),
+            (0.975, 18, 2.1009),
+            (0.95, 4, 2.1318),
+            (0.995, 30, 2.7500),
+        ):
             self.assertAlmostEqual(stats.t_quantile(p, df), t, 4)
 
     def test_the_interval_of_a_mean(self):
@@ -81,11 +88,21 @@ class Samples(unittest.TestCase):
     @staticmethod
     def figures(number):
         rounds = [number + part for part in (-0.4, -0.3, 0, 0, 0.3, 0.4)]
-        rows = [dict.fromkeys(("migrated", "interrupts", "snapshot_ns", "order_ns"), value) for value in rounds]
+        rows = [
+            dict.fromkeys(("migrated", "interrupts", "snapshot_ns", "order_ns"), value)
+            for value in rounds
+        ]
         flushes = [row | {"migrated": 1} for row in rows]
-        return {"loops": {"calibrate": {"ticks": 1, "instructions": 1}, "fault": rounds, "fork": rounds},
-                "together": [row | {"had_to_move": 1} for row in rows], "snapshot": rows,
-                "tlb": {"folios": 128, "usual": flushes, "one": flushes}}
+        return {
+            "loops": {
+                "calibrate": {"ticks": 1, "instructions": 1},
+                "fault": rounds,
+                "fork": rounds,
+            },
+            "together": [row | {"had_to_move": 1} for row in rows],
+            "snapshot": rows,
+            "tlb": {"folios": 128, "usual": flushes, "one": flushes},
+        }
 
     def entries(self, part):
         """What comes of a part, and the boots' numbers by arm."""
@@ -269,12 +286,22 @@ class Graphs(unittest.TestCase):
 class Governor(unittest.TestCase):
     def test_each_figure_has_its_inputs_and_its_interval(self):
         def score(policy, seed, net, share):
-            return {"policy": policy, "input": "batch", "seed": seed, "net_joules": {"low": net - 1, "high": net + 1},
-                    "share_of_clairvoyant": share, "loss_cap_joules": 10, "settings": policy}
+            return {
+                "policy": policy,
+                "input": "batch",
+                "seed": seed,
+                "net_joules": {"low": net - 1, "high": net + 1},
+                "share_of_clairvoyant": share,
+                "loss_cap_joules": 10,
+                "settings": policy,
+            }
 
         # Better than the periodic one on 7 of 10 inputs, as good on one, worse on two
         ours = [score("governor", seed, 20 + seed, 0.9 + seed / 1000) for seed in range(10)]
-        periodic = [score("periodic", seed, 20 + seed + (1 if seed < 2 else 0 if seed == 2 else -1), 0.9) for seed in range(10)]
+        periodic = [
+            score("periodic", seed, 20 + seed + (1 if seed < 2 else 0 if seed == 2 else -1), 0.9)
+            for seed in range(10)
+        ]
         never = [score("never", seed, 0, 0) for seed in range(10)]
         total = {"net_joules": {"low": 235, "high": 255}, "inputs": 10}
         report = {"scores": ours + periodic + never, "tried": periodic,
@@ -288,7 +315,10 @@ class Governor(unittest.TestCase):
             low, high = entry["ci95"]
             self.assertTrue(low <= entry["value"] <= high, name)
         better = found["governor-better"]
-        self.assertEqual((better["value"], better["policy"], better["values"]), (0.3, "periodic", [1, 1, 1] + 7 * [0]))
+        self.assertEqual(
+            (better["value"], better["policy"], better["values"]),
+            (0.3, "periodic", [1, 1, 1] + 7 * [0]),
+        )
         self.assertEqual(better["by_policy"], {"periodic": 0.3, "never": 0})
         self.assertAlmostEqual(found["governor-share"]["value"], 1 - 0.9045)
         self.assertEqual(found["governor-cap"]["value"], -2)
@@ -302,17 +332,38 @@ class Prices(unittest.TestCase):
         def sample(number, origin, label):
             return {"origin": origin, "label": label, "place": number}
 
-        return [[sample(n, {"artificial": "cache"}, "cache") for n in range(50)] +
-                [sample(n, "program", label) for label, number in counts.items() for n in range(number)] for counts in numbers]
+        return [
+            [sample(n, {"artificial": "cache"}, "cache") for n in range(50)]
+            + [
+                sample(n, "program", label)
+                for label, number in counts.items()
+                for n in range(number)
+            ]
+            for counts in numbers
+        ]
 
     def counted(self, boots):
-        return [{label: sum(row["label"] == label for row in rows) for label in {row["label"] for row in rows}} for rows in boots]
+        return [
+            {
+                label: sum(row["label"] == label for row in rows)
+                for label in {row["label"] for row in rows}
+            }
+            for rows in boots
+        ]
 
     def test_programs_and_boots_have_equal_shares_of_what_is_kept_and_mixtures_are_all_kept(self):
-        kept = energy.drawn(self.boots({"make": 700, "sort": 30}, {"make": 500}, {"make": 600, "sort": 600}))
+        kept = energy.drawn(
+            self.boots({"make": 700, "sort": 30}, {"make": 500}, {"make": 600, "sort": 600})
+        )
         # 30 of the one that has no more; what is left is shared by four, at most one apart.
-        self.assertEqual(self.counted(kept), [{"cache": 50, "make": 93, "sort": 30}, {"cache": 50, "make": 93},
-                                              {"cache": 50, "make": 92, "sort": 92}])
+        self.assertEqual(
+            self.counted(kept),
+            [
+                {"cache": 50, "make": 93, "sort": 30},
+                {"cache": 50, "make": 93},
+                {"cache": 50, "make": 92, "sort": 92},
+            ],
+        )
 
     def test_few_are_all_kept_as_they_are(self):
         boots = self.boots({"make": 100, "sort": 100}, {"make": energy.MOST_HELD_OUT - 200})
@@ -327,7 +378,9 @@ class Prices(unittest.TestCase):
         self.assertEqual(len(places), energy.MOST_HELD_OUT)
         # Of each quarter about a quarter: slices of a program change while it works.
         for quarter in range(4):
-            self.assertAlmostEqual(sum(place // 250 == quarter for place in places), energy.MOST_HELD_OUT / 4, delta=30)
+            self.assertAlmostEqual(
+                sum(place // 250 == quarter for place in places), energy.MOST_HELD_OUT / 4, delta=30
+            )
 
     def test_what_is_kept_is_a_file_that_holds_no_more_than_what_is_judged(self):
         documents = [{"schema_version": 1, "changed_samples": 2, "noise": noise, "samples": rows}
@@ -342,7 +395,9 @@ class Prices(unittest.TestCase):
             text = (Path(folder) / "prices.json").read_text()
         found = json.loads(text)
         self.assertEqual((found["changed_samples"], found["noise"]), (4, 0.2))
-        self.assertEqual(sum(row["origin"] == "program" for row in found["samples"]), energy.MOST_HELD_OUT)
+        self.assertEqual(
+            sum(row["origin"] == "program" for row in found["samples"]), energy.MOST_HELD_OUT
+        )
         self.assertEqual(len(found["samples"]), 100 + energy.MOST_HELD_OUT)
         self.assertEqual(len(text.splitlines()), 2 + len(found["samples"]))
 

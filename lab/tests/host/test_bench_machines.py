@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Boots: which are carried out, in which order, and which an interrupted run need not repeat; with a made-up runner."""
+"""Boots: which are carried out, in which order, and which an interrupted run need not repeat; with
+a made-up runner.
+"""
 
 import argparse
 import contextlib
@@ -20,11 +22,13 @@ IMAGES = {"plain": Path("plain-1")}
 
 
 class Interrupted(Exception):
-    """Somebody ends the program between two boots."""
+    """The program is ended between two boots."""
 
 
 class Boots(unittest.TestCase):
-    """Boots of two arms; the figures of each are its words and how many were carried out before it."""
+    """Boots of two arms; the figures of each are its words and how many were carried out before
+    it.
+    """
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -48,11 +52,26 @@ class Boots(unittest.TestCase):
         (boot.folder / machines.RESULT).write_text(json.dumps([*boot.parts, nr]))
         return (3, "the kernel complained") if nr == self.fails_at else (0, "")
 
-    def run_all(self, resume=False, seed=None, quick=False, words=(), number=4, script="bench_placement.py", jobs=1):
+    def run_all(
+        self,
+        resume=False,
+        seed=None,
+        quick=False,
+        words=(),
+        number=4,
+        script="bench_placement.py",
+        jobs=1,
+    ):
         """{arm: figures} and what was printed."""
         self.carried_out = []
-        boots = [machines.Boot(arm, "plain", [*words], script, [n]) for arm in ("one", "two") for n in range(number)]
-        args = argparse.Namespace(resume=resume, seed=seed, quick=quick, jobs=jobs, used=mock.Mock())
+        boots = [
+            machines.Boot(arm, "plain", [*words], script, [n])
+            for arm in ("one", "two")
+            for n in range(number)
+        ]
+        args = argparse.Namespace(
+            resume=resume, seed=seed, quick=quick, jobs=jobs, used=mock.Mock()
+        )
         args.seed = machines.seed_of("part", args)
         text = io.StringIO()
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
@@ -63,8 +82,10 @@ class Boots(unittest.TestCase):
 
     def test_all_boots_are_carried_out_in_an_order_by_seed(self):
         found, text = self.run_all(seed=5)
-        self.assertEqual({arm: sorted(part for part, _ in figures) for arm, figures in found.items()},
-                         {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]})
+        self.assertEqual(
+            {arm: sorted(part for part, _ in figures) for arm, figures in found.items()},
+            {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]},
+        )
         order = list(self.carried_out)
         self.assertIn("8 boots, order by seed 5\n", text)
         self.run_all(seed=5)
@@ -82,14 +103,16 @@ class Boots(unittest.TestCase):
         # Without a seed by hand, too
         found, text = self.run_all(resume=True)
         self.assertEqual(len(begun), 3)
-        self.assertIn("8 boots, order by seed 9, 3 of them done before; 5 left, about 0 min\n", text)
+        self.assertIn(
+            "8 boots, order by seed 9, 3 of them done before; 5 left, about 0 min\n", text
+        )
         self.assertIn("  4/8 ", text)
         resumed = begun + self.carried_out
         self.run_all(seed=9)
         self.assertEqual(resumed, self.carried_out)
         self.assertNotEqual(resumed, whole)
-        self.assertEqual({arm: sorted(part for part, _ in figures) for arm, figures in found.items()},
-                         {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]})
+        parts = {arm: sorted(part for part, _ in figures) for arm, figures in found.items()}
+        self.assertEqual(parts, {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]})
 
     def test_resumed_after_the_end_it_does_nothing_and_finds_the_same(self):
         found, _ = self.run_all()
@@ -106,12 +129,16 @@ class Boots(unittest.TestCase):
         self.fails_at = 2
         found, text = self.run_all(seed=5)
         self.assertIsNone(found)
-        self.assertIn("failed with status 3:\nthe kernel complained\n--resume goes on from here", text)
+        self.assertIn(
+            "failed with status 3:\nthe kernel complained\n--resume goes on from here", text
+        )
         failed, well = self.carried_out[2], self.carried_out[:2] + self.carried_out[3:]
         self.fails_at = None
         self.run_all(resume=True)
         self.assertEqual(self.carried_out[0], failed)
-        self.assertEqual(sorted(well + self.carried_out), [(arm, n) for arm in ("one", "two") for n in range(4)])
+        self.assertEqual(
+            sorted(well + self.carried_out), [(arm, n) for arm in ("one", "two") for n in range(4)]
+        )
 
     def test_what_is_of_something_else_is_done_again(self):
         self.run_all(seed=5)
@@ -153,7 +180,9 @@ class Boots(unittest.TestCase):
 
     @contextlib.contextmanager
     def interrupted_after(self, nr):
-        """Boots are real processes that last for long, in which the program is ended as soon as so many have begun."""
+        """Boots are real processes that last for long, in which the program is ended as soon as so
+        many have begun.
+        """
         program = self.out / "bin/ramlab"
         program.parent.mkdir()
         program.write_text("#!/bin/sh\necho $$ >>'%s/pids'\nexec sleep 300\n" % self.out)
@@ -166,8 +195,12 @@ class Boots(unittest.TestCase):
                 time.sleep(0.01)
             raise Interrupted
 
-        with mock.patch.object(machines, "_carry_out", CARRY_OUT), mock.patch.object(machines, "RAMLAB", self.out / "bin/ramlab"), \
-                mock.patch.object(machines, "identity", lambda *_: "one"), mock.patch("concurrent.futures.as_completed", end):
+        with (
+            mock.patch.object(machines, "_carry_out", CARRY_OUT),
+            mock.patch.object(machines, "RAMLAB", self.out / "bin/ramlab"),
+            mock.patch.object(machines, "identity", lambda *_: "one"),
+            mock.patch("concurrent.futures.as_completed", end),
+        ):
             yield
         self.assertLess(time.monotonic() - began, 60, "it waited for their own end")
         self.assertEqual(len(self.pids()), nr)

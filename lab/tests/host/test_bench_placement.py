@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The placement suite: policies are compared on the same seeds, and what entries tell beside the figure."""
+"""The placement suite: policies are compared on the same seeds, and what entries tell beside the
+figure.
+"""
 
 import argparse
 import unittest
@@ -9,9 +11,26 @@ from ramlab.bench import placement
 
 
 def left(seed, spoilt=10, c=0.9, removable=4):
-    load = {"in_use": 0.3, "c": c, "c_bound": 0.95, "off": 0.5, "off_most": 0.6, "off_interleaved": 0.4}
-    return {"seed": seed, "light": load, "medium": load | {"in_use": 0.6}, "slices_unmovable": spoilt, "slices_unmovable_least": 5,
-            "slices_unmovable_least_ever": 8, "migrated_per_slice": 0.1, "pgsteal_": 7, "sections": 16, "sections_removable": removable}
+    load = {
+        "in_use": 0.3,
+        "c": c,
+        "c_bound": 0.95,
+        "off": 0.5,
+        "off_most": 0.6,
+        "off_interleaved": 0.4,
+    }
+    return {
+        "seed": seed,
+        "light": load,
+        "medium": load | {"in_use": 0.6},
+        "slices_unmovable": spoilt,
+        "slices_unmovable_least": 5,
+        "slices_unmovable_least_ever": 8,
+        "migrated_per_slice": 0.1,
+        "pgsteal_": 7,
+        "sections": 16,
+        "sections_removable": removable,
+    }
 
 
 @mock.patch("ramlab.bench.placement.images_of", lambda *flavours: {})
@@ -26,36 +45,53 @@ class Placement(unittest.TestCase):
             for boot in new:
                 seed = boot.parts[2]
                 better = boot.arm == placement.OURS
-                found.setdefault(boot.arm, []).append(left(seed, spoilt=5 + seed % 7 if better else 15, removable=6 if better else 4))
+                found.setdefault(boot.arm, []).append(
+                    left(seed, spoilt=5 + seed % 7 if better else 15, removable=6 if better else 4)
+                )
             return found
 
         with mock.patch("ramlab.bench.machines.run", run):
-            new, _ = placement.mixture(argparse.Namespace(quick=False, jobs=1, seed=1, resume=False))
+            new, _ = placement.mixture(
+                argparse.Namespace(quick=False, jobs=1, seed=1, resume=False)
+            )
         return {entry["name"]: entry for entry in new}, boots
 
     def test_each_policy_has_the_same_seeds_and_values_in_their_order(self):
         found, boots = self.entries()
         mixture = [boot for name, boot in boots if name == "placement"]
-        seeds = {policy: sorted(boot.parts[2] for boot in mixture if boot.arm == policy) for policy in placement.POLICIES}
+        seeds = {
+            policy: sorted(boot.parts[2] for boot in mixture if boot.arm == policy)
+            for policy in placement.POLICIES
+        }
         entry = found["spoilt"]
         self.assertEqual(len(entry["seeds"]), placement.SEEDS)
-        nr = dict.fromkeys(placement.POLICIES, placement.SEEDS_BESIDE) | dict.fromkeys((placement.OURS, "stock"), placement.SEEDS)
-        self.assertEqual(seeds, {policy: entry["seeds"][:nr[policy]] for policy in placement.POLICIES})
+        nr = dict.fromkeys(placement.POLICIES, placement.SEEDS_BESIDE) | dict.fromkeys(
+            (placement.OURS, "stock"), placement.SEEDS
+        )
+        self.assertEqual(
+            seeds, {policy: entry["seeds"][: nr[policy]] for policy in placement.POLICIES}
+        )
         self.assertEqual(entry["values"], [(5 + seed % 7) / 5 for seed in entry["seeds"]])
-        self.assertEqual({policy: len(values) for policy, values in entry["beside_values"].items()},
-                         {policy: nr[policy] for policy in placement.POLICIES if policy != placement.OURS})
+        self.assertEqual(
+            {policy: len(values) for policy, values in entry["beside_values"].items()},
+            {policy: nr[policy] for policy in placement.POLICIES if policy != placement.OURS},
+        )
 
     def test_low_has_as_many_slices_as_kernel_pages_needed_in_a_first_boot(self):
         found, boots = self.entries()
         [first] = [boot for name, boot in boots if name == "placement-first"]
         self.assertEqual(first.arm, "stock")
         words = {boot.arm: boot.parts[3:] for name, boot in boots if name == "placement"}
-        self.assertEqual(words, {policy: [8] if policy == "low" else [] for policy in placement.POLICIES})
+        self.assertEqual(
+            words, {policy: [8] if policy == "low" else [] for policy in placement.POLICIES}
+        )
         self.assertEqual(found["c-light"]["low_slices"], 8)
 
     def test_entries_tell_what_was_in_use_the_bound_and_sections(self):
         found, _ = self.entries()
-        self.assertEqual((found["c-light"]["in_use"]["low"], found["c-medium"]["in_use"]["low"]), (0.3, 0.6))
+        self.assertEqual(
+            (found["c-light"]["in_use"]["low"], found["c-medium"]["in_use"]["low"]), (0.3, 0.6)
+        )
         self.assertAlmostEqual(found["c-light"]["c_bound"][placement.OURS], 0.95)
         self.assertAlmostEqual(found["c-light"]["c"][placement.OURS], 0.9)
         removable = found["spoilt"]["removable"]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the runs of case studies are made with: of other things than as they are now, they are stale, say why, and are done again."""
+"""What the runs of case studies are made with: of other things than as they are now, they are
+stale, say why, and are done again.
+"""
 
 import argparse
 import contextlib
@@ -49,7 +51,10 @@ class Kept(Conditioned):
     def load(self, document):
         """What counts of a summary, and what was told."""
         text = io.StringIO()
-        with mock.patch.object(cases, "summary", lambda name: copy.deepcopy(document)), contextlib.redirect_stdout(text):
+        with (
+            mock.patch.object(cases, "summary", lambda name: copy.deepcopy(document)),
+            contextlib.redirect_stdout(text),
+        ):
             return cases.load("compile"), text.getvalue()
 
     def test_a_run_counts_while_everything_is_as_it_was(self):
@@ -102,10 +107,19 @@ class Kept(Conditioned):
         self.assertIn("compile", text.getvalue())
 
     def test_with_the_native_time_stands_where_it_was_taken(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch("ramlab.cases.subprocess.run"), \
-                mock.patch("ramlab.cases.processor", lambda: "one"), contextlib.redirect_stdout(io.StringIO()):
-            home = prepared(Path(folder) / "compile-tiny-x", lambda disk, _: ({"native_cpu_s": [1.0]}, 1))
-            self.assertEqual(json.loads((home / "expected.json").read_text()), {"native_cpu_s": [1.0], "native_machine": "one"})
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch("ramlab.cases.subprocess.run"),
+            mock.patch("ramlab.cases.processor", lambda: "one"),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            home = prepared(
+                Path(folder) / "compile-tiny-x", lambda disk, _: ({"native_cpu_s": [1.0]}, 1)
+            )
+            self.assertEqual(
+                json.loads((home / "expected.json").read_text()),
+                {"native_cpu_s": [1.0], "native_machine": "one"},
+            )
 
 
 class ToDo(Conditioned):
@@ -113,12 +127,21 @@ class ToDo(Conditioned):
 
     def to_do(self, document, resume=True, again=False, starts=("fresh",)):
         """Settings of the runs to do, what was told, and why it refused."""
-        args = argparse.Namespace(name="compile", scale="full", seeds=1, setting=["ours", "nothing"], start=list(starts),
-                                  resume=resume, again=again)
+        args = argparse.Namespace(
+            name="compile",
+            scale="full",
+            seeds=1,
+            setting=["ours", "nothing"],
+            start=list(starts),
+            resume=resume,
+            again=again,
+        )
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                runs = lab_case().to_do(document, args, conditions.now("compile", "full", document["time_factor"]))
+                runs = lab_case().to_do(
+                    document, args, conditions.now("compile", "full", document["time_factor"])
+                )
             except SystemExit as end:
                 self.assertEqual(end.code, 2)
                 return None, out.getvalue(), err.getvalue()
@@ -128,25 +151,55 @@ class ToDo(Conditioned):
         self.assertEqual(self.to_do(summary(run()))[:2], (["nothing"], ""))
         runs, told, _ = self.to_do(summary(run(depends={"kernel/patches": "then"}, work="x")))
         self.assertEqual(runs, ["ours", "nothing"])
-        self.assertEqual(told, "case: 1 fresh ours is done again: it was made with another work, kernel/patches\n")
+        self.assertEqual(
+            told,
+            "case: 1 fresh ours is done again: it was made with another work, kernel/patches\n",
+        )
         self.assertEqual(self.to_do(summary(run()), resume=False)[0], None)
 
     def test_what_it_keeps_of_a_run_that_was_done_counts_and_is_not_done_again(self):
         lab = lab_case()
-        figures = KEYS | {"case": "compile", "samples": [[0, 3, 1, 2]], "disk_used": {"busy_s": 0}, "recording": None, "elapsed_s": 1.0,
-                          "energy": {"net_joules": {"low": 0, "high": 1}, "time_factor": conditions.rounded(FACTOR)}}
+        figures = KEYS | {
+            "case": "compile",
+            "samples": [[0, 3, 1, 2]],
+            "disk_used": {"busy_s": 0},
+            "recording": None,
+            "elapsed_s": 1.0,
+            "energy": {
+                "net_joules": {"low": 0, "high": 1},
+                "time_factor": conditions.rounded(FACTOR),
+            },
+        }
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
             path, home = Path(folder) / "compile.json", conditions.compile.home("full")
             path.write_text(json.dumps(summary()))
             stdout = stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
             for target, name, what in (
-                    (lab, "summary_path", lambda name: path), (lab, "summary", lambda name: json.loads(path.read_text())),
-                    (lab, "OUT", Path(folder)), (lab, "image", lambda flavour: None), (lab, "provenance", lambda *_: {}), (table, "keep", lambda found: None),
-                    (conditions.compile, "prepare", lambda scale: home), (lab, "job", lambda *_, **__: None),
-                    (lab, "boot", lambda folder, jobs, drives, timeout, each: each(copy.deepcopy(figures)))):
+                (lab, "summary_path", lambda name: path),
+                (lab, "summary", lambda name: json.loads(path.read_text())),
+                (lab, "OUT", Path(folder)),
+                (lab, "image", lambda flavour: None),
+                (lab, "provenance", lambda *_: {}),
+                (table, "keep", lambda found: None),
+                (conditions.compile, "prepare", lambda scale: home),
+                (lab, "job", lambda *_, **__: None),
+                (
+                    lab,
+                    "boot",
+                    lambda folder, jobs, drives, timeout, each: each(copy.deepcopy(figures)),
+                ),
+            ):
                 stack.enter_context(mock.patch.object(target, name, what))
-            args = argparse.Namespace(name="compile", scale="full", seeds=1, setting=["ours"], start=["fresh"], resume=True,
-                                      again=False, no_record=True)
+            args = argparse.Namespace(
+                name="compile",
+                scale="full",
+                seeds=1,
+                setting=["ours"],
+                start=["fresh"],
+                resume=True,
+                again=False,
+                no_record=True,
+            )
             lab.study(args)
             self.assertEqual(conditions.sort_out(json.loads(path.read_text()))[1], [])
             kept = path.read_text()
@@ -165,10 +218,19 @@ class ToDo(Conditioned):
         aged = run(start="aged", native_machine="two")
         runs, _, why = self.to_do(summary(aged))
         self.assertIsNone(runs)
-        self.assertIn("that of another processor: two; now it is that of one. They are not to be mixed", why)
-        # All are done again, or nothing is to be done, or nobody knows
+        self.assertIn(
+            "that of another processor: two; now it is that of one. They are not to be mixed", why
+        )
+        # All are done again, or nothing is to be done, or it is unknown
         self.assertEqual(len(self.to_do(summary(aged), starts=("fresh", "aged"))[0]), 4)
-        self.assertEqual(len(self.to_do(summary(aged | {"setting": "nothing"}), False, True, ("fresh", "aged"))[0]), 4)
+        self.assertEqual(
+            len(
+                self.to_do(summary(aged | {"setting": "nothing"}), False, True, ("fresh", "aged"))[
+                    0
+                ]
+            ),
+            4,
+        )
         self.assertEqual(self.to_do(summary(aged, run(), run(setting="nothing")))[0], [])
         self.assertEqual(len(self.to_do(summary(aged | {"native_machine": None}))[0]), 2)
         self.assertEqual(len(self.to_do(summary(aged | {"scale": "small"}))[0]), 2)

@@ -314,7 +314,9 @@ def test_here(): pass
 """, "--session-minutes", "0.00001")
     result.assert_outcomes(passed=1, failed=1)
     assert boots == 0
-    result.stdout.fnmatch_lines_random(["*not run: the session's minutes were over*", "*1 not run*"])
+    result.stdout.fnmatch_lines_random(
+        ["*not run: the session's minutes were over*", "*1 not run*"]
+    )
 
 
 def test_workers_take_a_machine_each(guests):

@@ -14,13 +14,17 @@ from ramlab import soak
 
 class Kept(unittest.TestCase):
     def files(self, asked, *minutes, status=0, only=None):
-        """Names of the files that rounds of so many minutes leave in a run that was to take so long."""
+        """Names of the files that rounds of so many minutes leave in a run that was to take so
+        long.
+        """
         rounds = [{"minutes": each, "status": 0, "summary": {"problems": 0}} for each in minutes]
         rounds[-1]["status"] = status
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
             args = argparse.Namespace(minutes=asked, kernel="debug", only=only)
-            with mock.patch.multiple(soak, RESULT=folder / "out", KEPT=folder, provenance=lambda *_: {}):
+            with mock.patch.multiple(
+                soak, RESULT=folder / "out", KEPT=folder, provenance=lambda *_: {}
+            ):
                 soak.keep(args, datetime.datetime.now(), None, rounds)
             for path in folder.iterdir():
                 self.assertEqual(json.loads(path.read_text())["minutes"], sum(minutes))
