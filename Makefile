@@ -6,7 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 CACHE := $(or $(RAMSLICE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ramslice)
-STAGES ?=
+TESTS ?=
+TEST_OPTIONS ?=
 KERNEL ?= plain
 CASE ?= compile
 
@@ -22,11 +23,11 @@ demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 demo-stock: setup ## Shows the same by memory hotplug on Debian's own kernel, which nobody patched
 	@lab/bin/ramlab demo-stock
 
-test: ## Runs all tests, or some: make test STAGES="20 30"
-	@lab/test $(STAGES)
+test: setup ## Runs all tests, or some by pytest's options: make test TESTS="-k power"
+	@$(if $(TESTS),lab/bin/ramlab test $(TESTS),lab/bin/ramlab test-all $(TEST_OPTIONS))
 
-test-long: setup ## Runs the long campaigns, or some: make test-long STAGES="82"
-	@lab/test --long $(STAGES)
+test-long: setup ## Runs the long campaigns, or some: make test-long TESTS="-k package"
+	@lab/bin/ramlab test -m slow $(TESTS)
 
 check: setup ## Checks style and spelling: rustfmt, clippy, checkpatch, shellcheck, Python, codespell
 	@lab/bin/ramlab check

@@ -11,6 +11,7 @@ from ramlab.common import ROOT
 COMMANDS = {
     "vm": ("ramlab.vm.boot", "run a command in a virtual machine, over this machine's files"),
     "kernel": ("ramlab.kernel.build", "build a flavour of the kernel, or print where it is"),
+    "test-all": ("ramlab.testing.everything", "build everything, then run every test"),
     "test": ("ramlab.testing.command", "run tests with pytest, in virtual machines and here"),
     "bench": ("ramlab.bench.command", "run benchmark suites, or compare kept figures with targets"),
     "case": ("ramlab.cases.command", "run case studies: compile, tpch, import"),
