@@ -102,7 +102,7 @@ fn a_report_tells_what_a_longer_run_costs_and_what_the_time_factor_is_from() {
 #[test]
 fn kept_prices_are_drawn_by_both_models_with_the_errors_that_calibrate_tells() {
     let home = tempfile::tempdir().unwrap();
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/prices-counted.json");
+    let kept = common::here("data/prices-counted.json");
     let page = home.path().join("prices.html");
     let output = report(&[], &[&kept], &page);
     assert!(output.status.success(), "{}", stderr(&output));
