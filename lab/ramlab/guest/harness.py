@@ -10,6 +10,7 @@ import mmap
 import os
 import pickle
 import re
+import signal
 import struct
 import subprocess
 import threading
@@ -202,14 +203,38 @@ def blocked_in(number, thread=None):
     return dev.read(f"/proc/self/task/{thread}/syscall").split()[0] == str(number)
 
 
+class ConcurrentAction(threading.Thread):
+    """Does something as soon as a condition holds, while the test itself is inside a call."""
+
+    def __init__(self, condition, act):
+        super().__init__()
+        self.condition, self.act, self.nr_off = condition, act, None
+
+    def run(self):
+        with dev.Device(os.O_RDONLY) as device:
+            if until(lambda: self.condition(device)):
+                self.act()
+                # How many slices were offline afterwards
+                self.nr_off = len(ids(device, dev.OFFLINE))
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.join()
+
+
+def interrupt():
+    """Sends a signal to the test itself."""
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+
 # --- memory to hold -------------------------------------------------------------
 
 
 def check_contents(memory, *where):
-    """Every page holds what was written to it.
-
-    Where names pages or marks, as wrong_at() takes them.
-    """
+    """Raises ContentsError unless every page holds what was written; arguments as of wrong_at()."""
     wrong = memory.wrong_at(*where)
     if wrong is not None:
         raise ContentsError(f"wrong contents at {wrong:#x} of {memory.bytes:#x} bytes")

@@ -113,7 +113,8 @@ class Stock(unittest.TestCase):
 
     def test_a_ramp_takes_the_highest_slices_first_and_returns_them(self):
         floor = len(self.found) - 2
-        words = [LAB_PROGRAM, "--json", "ramp", "--step", "1", "--every", "1s", "--floor", str(floor)]
+        words = [LAB_PROGRAM, "--json", "ramp", "--step", "1", "--every", "1s"]
+        words += ["--floor", str(floor)]
         text = subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE).stdout
         *steps, end = map(json.loads, text.splitlines())
         self.assertEqual([step["offline_slices"] for step in steps if step["slices"]], [1, 2, 1, 0])

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Requests that a second request, a signal, a deadline or the end of their process meets."""
+
+import errno
+import os
+import signal
+import threading
+
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, Child, ConcurrentAction, Memory, check_contents, interrupt
+from ramlab.pytest_vm import vm
+
+pytestmark = vm(mem="2G", append="ramslice=32M")
+
+
+class Interrupted(harness.RamsliceTest):
+    """Requests that end early, with a simulated controller that takes 150 ms to power down a
+    slice.
+    """
+
+    def setUp(self):
+        super().setUp()
+        parameters = self.enterContext(harness.simulator())
+        self.addCleanup(lambda: harness.check_violations(0))
+        self.delay = parameters / "off_delay_us"
+        dev.write(self.delay, 150_000)
+        self.addCleanup(dev.write, self.delay, 0)
+
+    def test_driver_delays_beyond_the_limit_are_refused(self):
+        # No signal interrupts a driver
+        for text in ("200001", "4294967246", "4294967295", "-1", "1e3", ""):
+            with self.assertRaises(OSError) as caught:
+                dev.write(self.delay, text or "\n")
+            self.assertEqual(caught.exception.errno, errno.EINVAL, text)
+            self.assertEqual(dev.read(self.delay), "150000")
+        dev.write(self.delay, 200_000)
+
+    def test_a_second_request_gets_ebusy_and_readers_do_not(self):
+        outcome = []
+        dev.write(self.delay, 0)
+        nr_off = self.device.request("compact", max_slices=3).nr_done
+        # The first request hangs in the driver until the test lets it go on
+        timeout = dev.SYSFS / "driver_timeout_ms"
+        self.addCleanup(dev.write, timeout, dev.read(timeout))
+        dev.write(timeout, 3_600_000)
+        dev.write(harness.SIM / "hang_off", 1)
+        self.addCleanup(dev.write, harness.SIM / "hanging", 0)
+        first = threading.Thread(
+            target=lambda: outcome.append(self.device.request("compact", max_slices=5)))
+        with dev.Device() as other:
+            first.start()
+            self.assertTrue(harness.until(lambda: dev.read(harness.SIM / "hang_off") == "0"))
+            for op, fields in (("compact", {}), ("offline_free", {}),
+                               ("offline", {"id": self.empty()[0]})):
+                with self.assertRaises(OSError) as caught:
+                    other.request(op, **fields)
+                self.assertEqual(caught.exception.errno, errno.EBUSY, op)
+            if (self.folder / "cmd").exists():
+                with self.assertRaises(OSError) as caught:
+                    dev.command(self.folder, "offline_free")
+                self.assertEqual(caught.exception.errno, errno.EBUSY)
+            with self.assertRaises(OSError) as caught:
+                dev.write(dev.SYSFS / "slice_bytes", 64 * MIB)
+            self.assertEqual(caught.exception.errno, errno.EBUSY)
+            # Reading goes on meanwhile, and so does waking
+            other.info(), other.zones(), other.snapshot()
+            done = other.request("online_all")
+            self.assertEqual((done.status, done.nr_done), (0, nr_off))
+            self.assertTrue(first.is_alive())
+            dev.write(harness.SIM / "hanging", 0)
+            first.join()
+        self.assertEqual((outcome[0].status, outcome[0].nr_done), (0, 5))
+        self.assert_sane()
+
+    def test_a_signal_ends_a_request(self):
+        old = signal.signal(signal.SIGUSR1, lambda *_: None)
+        self.addCleanup(signal.signal, signal.SIGUSR1, old)
+        with ConcurrentAction(lambda device: harness.ids(device, dev.OFFLINE), interrupt) as sender:
+            done = self.device.request("compact")
+        # It ends with the slice that was under way
+        self.assertLessEqual(done.nr_done, sender.nr_off + 2)
+        self.assertEqual((done.status, done.why()), (errno.EINTR, "signal"))
+        self.assertEqual(len(harness.ids(self.device, dev.OFFLINE)), done.nr_done)
+        self.assertGreater(done.nr_done, 0)
+        dev.write(self.delay, 0)
+        self.assert_sane()
+
+    def test_a_request_ends_with_its_process(self):
+        def compact():
+            with dev.Device() as own:
+                yield
+                own.request("compact")
+
+        child = Child(compact)
+        child.step()
+        child.start()
+        self.assertTrue(harness.until(lambda: harness.ids(self.device, dev.OFFLINE)))
+        os.kill(child.pid, signal.SIGKILL)
+        nr_off = len(harness.ids(self.device, dev.OFFLINE))
+        child.end()
+        # It ended with the slice that was under way
+        self.assertLessEqual(len(harness.ids(self.device, dev.OFFLINE)), nr_off + 2)
+        dev.write(self.delay, 0)
+        # The next request gets the lock
+        self.assertEqual(self.device.request("compact", max_slices=1).nr_done, 1)
+        self.assert_sane()
+
+    def test_a_deadline_ends_a_request(self):
+        for milliseconds in (1, 400):
+            harness.wake(self.device)
+            done = self.device.request("compact", deadline_ms=milliseconds)
+            self.assertEqual((done.status, done.why()), (errno.ETIMEDOUT, "deadline"))
+            self.assertEqual(len(harness.ids(self.device, dev.OFFLINE)), done.nr_done)
+            # Each slice takes 150 ms or more
+            self.assertLess(done.nr_done, 10)
+        dev.write(self.delay, 0)
+        self.assert_sane()
+
+
+class InterruptedWaking(harness.RamsliceTest):
+    """Waking that ends early, with a controller that takes 200 ms for a slice."""
+
+    def setUp(self):
+        super().setUp()
+        parameters = self.enterContext(harness.simulator(sleeping=1))
+        self.addCleanup(lambda: harness.check_violations(0))
+        self.delay = parameters / "wake_delay_us"
+        self.addCleanup(dev.write, self.delay, 0)
+        self.hang, self.hanging = parameters / "hang_wake", parameters / "hanging"
+        self.addCleanup(dev.write, self.hanging, 0)
+        # No hanging call is given up here
+        timeout = dev.SYSFS / "driver_timeout_ms"
+        self.addCleanup(dev.write, timeout, dev.read(timeout))
+        dev.write(timeout, 3_600_000)
+        self.off = self.device.request("compact", max_slices=20).nr_done
+        self.assertGreater(self.off, 10)
+
+    def one_awake(self, device):
+        return (
+            len(harness.ids(device, dev.OFFLINE)) + len(harness.ids(device, dev.WAKING)) < self.off
+        )
+
+    def stop(self):
+        """The driver hangs in the next slice, with which the request is half done."""
+        dev.write(self.hang, 1)
+        self.assertTrue(harness.until(lambda: dev.read(self.hang) == "0"))
+
+    def check(self, done, status, why):
+        self.assertEqual((done.status, done.why(), done.nr_failed), (status, why, 0))
+        self.assertGreater(len(harness.ids(self.device, dev.OFFLINE)), 5)
+        self.assertGreater(done.nr_done, 0)
+        dev.write(self.delay, 0)
+        dev.write(self.hanging, 0)
+        self.device.request("online_all")
+        self.assertTrue(
+            harness.until(lambda: set(harness.states(self.device).values()) == {dev.ONLINE})
+        )
+        dev.verify()
+
+    def test_a_deadline_ends_waking(self):
+        # Long enough for one slice, on this machine
+        self.delayed()
+        one = self.device.request("online", id=harness.ids(self.device, dev.OFFLINE)[0])
+        self.off -= one.nr_done
+        deadline_ms = 5000 + 5 * one.elapsed_ns // 1_000_000
+        with ConcurrentAction(self.one_awake, self.stop):
+            # The driver hangs, so only the deadline can end it
+            done = self.device.request("online_all", deadline_ms=deadline_ms)
+        self.check(done, errno.ETIMEDOUT, "deadline")
+
+    def test_a_signal_ends_waking(self):
+        old = signal.signal(signal.SIGUSR1, lambda *_: None)
+        self.addCleanup(signal.signal, signal.SIGUSR1, old)
+        self.delayed()
+
+        def act():
+            self.stop()
+            interrupt()
+
+        with ConcurrentAction(self.one_awake, act):
+            # The driver hangs, so only the signal can end it
+            done = self.device.request("online_all")
+        self.check(done, errno.EINTR, "signal")
+
+    def delayed(self):
+        """From now on a slice takes long enough to wake for others to step in before the last."""
+        dev.write(self.delay, 200_000)
+
+
+class InterruptedMigration(harness.RamsliceTest):
+    """Emptying that ends while pages move: a half-emptied slice stays online and complete."""
+
+    def setUp(self):
+        super().setUp()
+        # Large slices and one page at a time: on any machine this outlasts the shortest deadline
+        for path, value in (
+            (dev.SYSFS / "slice_bytes", 128 * MIB),
+            (dev.debugfs() / "migrate_batch", 1),
+        ):
+            self.addCleanup(dev.write, path, dev.read(path))
+            dev.write(path, value)
+        self.addCleanup(self.device.request, "online_all")
+        self.memory = self.enterContext(Memory(700))
+        self.memory.touch().punch()
+
+    def compact_used(self, **fields):
+        """Takes empty slices offline first, so that the request has to move pages from the start.
+        """
+        self.device.request("offline_free")
+        # Room for the pages that move
+        for number in harness.ids(self.device, dev.OFFLINE)[:12]:
+            self.device.request("online", id=number)
+        return self.device.request("offline", id=self.movable(), **fields)
+
+    def check(self, done, status, why):
+        self.assertEqual((done.status, done.why(), done.nr_done), (status, why, 0), done)
+        self.assertEqual(harness.states(self.device)[done.last_id], dev.ONLINE)
+        check_contents(self.memory)
+        self.assert_sane()
+        # The next attempt is not refused for it, and works
+        done = self.device.request("offline", id=done.last_id)
+        self.assertEqual((done.status, done.nr_done), (0, 1), done)
+        check_contents(self.memory)
+        self.assert_sane()
+
+    def test_a_deadline_leaves_the_slice_whole(self):
+        self.check(self.compact_used(deadline_ms=1), errno.ETIMEDOUT, "deadline")
+
+    def test_a_signal_leaves_the_slice_whole(self):
+        old = signal.signal(signal.SIGALRM, lambda *_: None)
+        self.addCleanup(signal.signal, signal.SIGALRM, old)
+        # Pending all the time
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        try:
+            done = self.compact_used()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        self.check(done, errno.EINTR, "signal")
