@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ramslice_backend::{BackendKind, open_backend};
-use ramslice_conformance::{Settings, check, rules};
+use ramslice_conformance::{CheckSettings, check, rules};
 use ramslice_types::Pages;
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     };
     // A live machine: memory changes hands between two sums, and what lies free in per-CPU lists,
     // some tens of megabytes after much was freed, counts as in use until packing drains them.
-    let settings = Settings { tolerance: Pages(16384), contents: true, events: true };
+    let settings = CheckSettings { tolerance: Pages(16384), contents: true, events: true };
     let broken = check(&*backend, settings);
     for (rule, why) in &broken {
         println!("broken: {rule}: {why}");

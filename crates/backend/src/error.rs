@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use ramslice_types::{BackendError, Bytes, ErrorKind, SliceId};
+use ramslice_types::{BackendError, BackendErrorKind, Bytes, SliceId};
 use thiserror::Error;
 
 /// What a file was opened for.
@@ -327,7 +327,7 @@ impl fmt::Display for SliceName {
 
 impl KernelError {
     /// What kind of failure it is.
-    pub fn kind(&self) -> ErrorKind {
+    pub fn kind(&self) -> BackendErrorKind {
         match self {
             Self::NotSupported { .. }
             | Self::AbiVersion { .. }
@@ -337,23 +337,25 @@ impl KernelError {
             | Self::NoHotplug { .. }
             | Self::NoPageFlags { .. }
             | Self::ProcFile { .. }
-            | Self::NoCounter { .. } => ErrorKind::Unsupported,
+            | Self::NoCounter { .. } => BackendErrorKind::Unsupported,
             Self::Neither { patched, .. } => patched.kind(),
-            Self::Disabled { .. } => ErrorKind::Disabled,
-            Self::Permission { .. } | Self::PagesPermission { .. } => ErrorKind::Permission,
-            Self::Busy { .. } | Self::SizeBusy { .. } | Self::Locked { .. } => ErrorKind::Busy,
-            Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Refused { .. } | Self::SizeInvalid { .. } | Self::NotBlocks { .. } => {
-                ErrorKind::Invalid
+            Self::Disabled { .. } => BackendErrorKind::Disabled,
+            Self::Permission { .. } | Self::PagesPermission { .. } => BackendErrorKind::Permission,
+            Self::Busy { .. } | Self::SizeBusy { .. } | Self::Locked { .. } => {
+                BackendErrorKind::Busy
             }
-            Self::Interrupted { .. } => ErrorKind::Interrupted,
+            Self::NotFound { .. } => BackendErrorKind::NotFound,
+            Self::Refused { .. } | Self::SizeInvalid { .. } | Self::NotBlocks { .. } => {
+                BackendErrorKind::Invalid
+            }
+            Self::Interrupted { .. } => BackendErrorKind::Interrupted,
             Self::NoDevice { .. }
             | Self::Device { .. }
             | Self::Unstable { .. }
             | Self::PageOwner { .. }
             | Self::File { .. }
             | Self::State { .. }
-            | Self::NotANumber { .. } => ErrorKind::Failed,
+            | Self::NotANumber { .. } => BackendErrorKind::Failed,
         }
     }
 }
@@ -409,8 +411,8 @@ pub enum ReplayError {
 impl From<ReplayError> for BackendError {
     fn from(error: ReplayError) -> Self {
         let kind = match error {
-            ReplayError::Read { .. } | ReplayError::Absurd { .. } => ErrorKind::Failed,
-            ReplayError::Parse { .. } | ReplayError::Schema { .. } => ErrorKind::Unsupported,
+            ReplayError::Read { .. } | ReplayError::Absurd { .. } => BackendErrorKind::Failed,
+            ReplayError::Parse { .. } | ReplayError::Schema { .. } => BackendErrorKind::Unsupported,
         };
         Self::new(kind, error)
     }

@@ -53,13 +53,13 @@ pub fn open_backend(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramslice_types::ErrorKind;
+    use ramslice_types::BackendErrorKind;
 
     #[test]
     fn without_either_the_error_names_both() {
         let root = tempfile::tempdir().unwrap();
         let error = open_backend(root.path(), None).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert_eq!(error.kind(), BackendErrorKind::Unsupported);
         let text = error.to_string();
         assert!(
             text.contains("has no ramslice") && text.contains("CONFIG_MEMORY_HOTPLUG"),
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(open_backend(root.path(), None).unwrap().slice_bytes().unwrap().0, 128 << 20);
         assert_eq!(
             open_backend(root.path(), Some(BackendKind::Patched)).err().unwrap().kind(),
-            ErrorKind::Unsupported
+            BackendErrorKind::Unsupported
         );
     }
 
@@ -91,6 +91,9 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        assert_eq!(open_backend(root.path(), None).err().unwrap().kind(), ErrorKind::Disabled);
+        assert_eq!(
+            open_backend(root.path(), None).err().unwrap().kind(),
+            BackendErrorKind::Disabled
+        );
     }
 }

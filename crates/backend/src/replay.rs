@@ -11,9 +11,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Budget, Bytes, Contents, Counters, Detail, ErrorKind, Info, Machine, Op,
-    Outcome, Pages, Price, PriceParameter, Reason, Request, SCHEMA_VERSION, Slice, SliceId,
-    SliceState, Snapshot, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Budget, Bytes, ContentsDetail,
+    MachineState, Pages, Price, PriceParameter, Reason, Request, RequestOp, RequestOutcome,
+    SCHEMA_VERSION, Slice, SliceContents, SliceCounters, SliceId, SliceSnapshot, SliceState, Zone,
 };
 use rustix::io::Errno;
 
@@ -21,20 +21,20 @@ use crate::error::ReplayError;
 
 /// A machine read from a file.
 pub struct ReplayBackend {
-    machine: Mutex<Machine>,
+    machine: Mutex<MachineState>,
     changed: Condvar,
     /// What was done for slices, where that was saved, too.
-    work: Mutex<Option<ramslice_types::Work>>,
+    work: Mutex<Option<ramslice_types::WorkCounters>>,
 }
 
 impl ReplayBackend {
     /// Replays `machine`.
-    pub fn new(machine: Machine) -> Self {
+    pub fn new(machine: MachineState) -> Self {
         Self::with_work(machine, None)
     }
 
     /// Replays `machine`, which also tells what had been done for slices by then.
-    pub fn with_work(machine: Machine, work: Option<ramslice_types::Work>) -> Self {
+    pub fn with_work(machine: MachineState, work: Option<ramslice_types::WorkCounters>) -> Self {
         Self { machine: Mutex::new(machine), changed: Condvar::new(), work: Mutex::new(work) }
     }
 
@@ -45,7 +45,7 @@ impl ReplayBackend {
             Ok(text) => text,
             Err(source) => return Err(ReplayError::Read { path, source }),
         };
-        let machine: Machine = match serde_json::from_str(&text) {
+        let machine: MachineState = match serde_json::from_str(&text) {
             Ok(machine) => machine,
             Err(source) => return Err(ReplayError::Parse { path, source }),
         };
@@ -56,18 +56,18 @@ impl ReplayBackend {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Machine> {
+    fn lock(&self) -> MutexGuard<'_, MachineState> {
         // A panic elsewhere leaves the machine as it was: changes are made on a copy.
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self) -> MutexGuard<'_, Option<ramslice_types::Work>> {
+    fn done(&self) -> MutexGuard<'_, Option<ramslice_types::WorkCounters>> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Adds what a request did.
-fn count(done: &mut ramslice_types::Work, request: &Request, outcome: &Outcome) {
+fn count(done: &mut ramslice_types::WorkCounters, request: &Request, outcome: &RequestOutcome) {
     if request.op.wakes() {
         done.woken_slices += u64::from(outcome.slices_done);
         return;
@@ -82,7 +82,7 @@ fn count(done: &mut ramslice_types::Work, request: &Request, outcome: &Outcome) 
 }
 
 impl Backend for ReplayBackend {
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         Ok(self.lock().info.clone())
     }
 
@@ -90,34 +90,39 @@ impl Backend for ReplayBackend {
         Ok(self.lock().zones.clone())
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         Ok(self.lock().snapshot.clone())
     }
 
-    fn contents(&self, slice: SliceId, _detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        _detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         let machine = self.lock();
         machine.contents.iter().find(|contents| contents.slice == slice).cloned().ok_or_else(|| {
             let message = format!(
                 "the saved machine does not tell the pages of slice {slice}: save it with \
                  `ramslice status --json --pages {slice}`"
             );
-            BackendError::new(ErrorKind::NotFound, message)
+            BackendError::new(BackendErrorKind::NotFound, message)
         })
     }
 
-    fn work(&self) -> Result<ramslice_types::Work, BackendError> {
+    fn work(&self) -> Result<ramslice_types::WorkCounters, BackendError> {
         let message = "the saved machine does not tell what was done for slices: a recording made by root does";
-        self.done().ok_or_else(|| BackendError::new(ErrorKind::Unsupported, message))
+        self.done().ok_or_else(|| BackendError::new(BackendErrorKind::Unsupported, message))
     }
 
-    fn machine(&self) -> Result<Machine, BackendError> {
+    fn machine(&self) -> Result<MachineState, BackendError> {
         Ok(self.lock().clone())
     }
 
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         request.refuse_hold("nothing wakes in a saved machine")?;
         let mut machine = self.lock();
-        let mut work = Work { machine: machine.clone(), request, outcome: Outcome::default() };
+        let mut work =
+            Work { machine: machine.clone(), request, outcome: RequestOutcome::default() };
         work.run()?;
         if !request.dry_run {
             *machine = work.machine;
@@ -145,13 +150,16 @@ impl Backend for ReplayBackend {
     }
 
     fn set_slice_bytes(&self, _size: Bytes) -> Result<(), BackendError> {
-        Err(BackendError::new(ErrorKind::Unsupported, "a saved machine keeps its slice size"))
+        Err(BackendError::new(
+            BackendErrorKind::Unsupported,
+            "a saved machine keeps its slice size",
+        ))
     }
 
     fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
         self.lock().price_parameters.get(&parameter).copied().ok_or_else(|| {
             let message = format!("the saved machine has no price parameter {}", parameter.name());
-            BackendError::new(ErrorKind::NotFound, message)
+            BackendError::new(BackendErrorKind::NotFound, message)
         })
     }
 
@@ -167,27 +175,27 @@ impl Backend for ReplayBackend {
 
 /// One request on a copy of the machine.
 struct Work<'a> {
-    machine: Machine,
+    machine: MachineState,
     request: &'a Request,
-    outcome: Outcome,
+    outcome: RequestOutcome,
 }
 
 impl Work<'_> {
     fn run(&mut self) -> Result<(), BackendError> {
         match self.request.op {
-            Op::Offline(id) => {
+            RequestOp::Offline(id) => {
                 let at = self.find(id)?;
                 let result = self.offline(at);
                 self.single(id, result);
             }
-            Op::Online(id) => {
+            RequestOp::Online(id) => {
                 let at = self.find(id)?;
                 let result = self.online(at);
                 self.single(id, result);
             }
-            Op::Compact => self.sweep(false),
-            Op::OfflineFree => self.sweep(true),
-            Op::OnlineAll => {
+            RequestOp::Compact => self.sweep(false),
+            RequestOp::OfflineFree => self.sweep(true),
+            RequestOp::OnlineAll => {
                 for at in self.candidates() {
                     if self.online(at).is_ok() {
                         self.done(at);
@@ -200,7 +208,10 @@ impl Work<'_> {
 
     fn find(&self, id: SliceId) -> Result<usize, BackendError> {
         self.machine.snapshot.slices.iter().position(|slice| slice.id == id).ok_or_else(|| {
-            BackendError::new(ErrorKind::NotFound, format!("the saved machine has no slice {id}"))
+            BackendError::new(
+                BackendErrorKind::NotFound,
+                format!("the saved machine has no slice {id}"),
+            )
         })
     }
 
@@ -291,7 +302,7 @@ impl Work<'_> {
             self.outcome.migrated += parts.movable;
             self.outcome.dropped += parts.freeable;
         }
-        self.switch(at, SliceState::Offline, Counters::default(), |zone| {
+        self.switch(at, SliceState::Offline, SliceCounters::default(), |zone| {
             zone.free_pages = zone.free_pages - parts.free - parts.movable;
             zone.offline_pages += present;
         });
@@ -308,7 +319,7 @@ impl Work<'_> {
             });
         }
         let present = slice.present;
-        let counters = Counters { free: present, ..Counters::default() };
+        let counters = SliceCounters { free: present, ..SliceCounters::default() };
         self.switch(at, SliceState::Online, counters, |zone| {
             zone.free_pages += present;
             zone.offline_pages = zone.offline_pages - present;
@@ -346,7 +357,7 @@ impl Work<'_> {
         &mut self,
         at: usize,
         state: SliceState,
-        counters: Counters,
+        counters: SliceCounters,
         books: impl Fn(&mut Zone),
     ) {
         let slice = &mut self.machine.snapshot.slices[at];
@@ -406,7 +417,11 @@ mod tests {
             zone: ZoneNumber(2),
             present: Pages(100),
             price: Price(price),
-            counters: Counters { free: Pages(free), lru_anon: Pages(anon), ..Counters::default() },
+            counters: SliceCounters {
+                free: Pages(free),
+                lru_anon: Pages(anon),
+                ..SliceCounters::default()
+            },
             retry_ms: 0,
             held: false,
         };
@@ -435,9 +450,9 @@ mod tests {
             low_wmark_pages: Pages(5),
             woken_by_demand: 0,
         };
-        ReplayBackend::new(Machine {
+        ReplayBackend::new(MachineState {
             schema_version: SCHEMA_VERSION,
-            info: Info {
+            info: BackendInfo {
                 abi_version: 1,
                 page_bytes: Bytes(4096),
                 pageblock_bytes: Bytes(409_600),
@@ -455,7 +470,7 @@ mod tests {
                 clock_khz: None,
             },
             zones: vec![zone],
-            snapshot: Snapshot { event_seq: 0, time: Duration::ZERO, slices },
+            snapshot: SliceSnapshot { event_seq: 0, time: Duration::ZERO, slices },
             price_parameters: [].into(),
             contents: Vec::new(),
         })
@@ -464,11 +479,11 @@ mod tests {
     #[test]
     fn an_offlined_slice_leaves_free_memory_and_comes_back() {
         let backend = backend();
-        let done = backend.request(&Request::new(Op::Offline(SliceId(2)))).unwrap();
+        let done = backend.request(&Request::new(RequestOp::Offline(SliceId(2)))).unwrap();
         assert_eq!((done.status_errno, done.slices_done), (0, 1));
         let info = backend.info().unwrap();
         assert_eq!((info.free_pages, info.offline_pages), (Pages(190), Pages(200)));
-        backend.request(&Request::new(Op::Online(SliceId(2)))).unwrap();
+        backend.request(&Request::new(RequestOp::Online(SliceId(2)))).unwrap();
         let info = backend.info().unwrap();
         assert_eq!((info.free_pages, info.offline_pages), (Pages(290), Pages(100)));
     }
@@ -476,17 +491,17 @@ mod tests {
     #[test]
     fn a_refusal_gives_the_slices_own_reason() {
         let backend = backend();
-        let refused = backend.request(&Request::new(Op::Offline(SliceId(0)))).unwrap();
+        let refused = backend.request(&Request::new(RequestOp::Offline(SliceId(0)))).unwrap();
         assert_eq!((refused.slices_failed, refused.reason), (1, Reason::Slab));
-        let twice = backend.request(&Request::new(Op::Offline(SliceId(4)))).unwrap();
+        let twice = backend.request(&Request::new(RequestOp::Offline(SliceId(4)))).unwrap();
         assert_eq!(twice.reason, Reason::State);
-        let unknown = backend.request(&Request::new(Op::Offline(SliceId(9)))).unwrap_err();
-        assert_eq!(unknown.kind(), ErrorKind::NotFound);
+        let unknown = backend.request(&Request::new(RequestOp::Offline(SliceId(9)))).unwrap_err();
+        assert_eq!(unknown.kind(), BackendErrorKind::NotFound);
     }
 
     #[test]
     fn compaction_keeps_to_budget_reserve_and_room() {
-        let compact = |budget| Request { budget, ..Request::new(Op::Compact) };
+        let compact = |budget| Request { budget, ..Request::new(RequestOp::Compact) };
         let cheap = backend().request(&compact(Budget::Limited(Price(15)))).unwrap();
         assert_eq!((cheap.slices_done, cheap.reason), (1, Reason::OverBudget));
         // Slices 2 and 3 leave 90 free pages; slice 1 needs 50 + 50 of them and 20 stay awake.
@@ -498,7 +513,7 @@ mod tests {
     fn a_dry_run_changes_nothing() {
         let backend = backend();
         let before = backend.machine().unwrap();
-        let request = Request { dry_run: true, ..Request::new(Op::Compact) };
+        let request = Request { dry_run: true, ..Request::new(RequestOp::Compact) };
         assert_eq!(backend.request(&request).unwrap().slices_done, 2);
         assert_eq!(backend.machine().unwrap(), before);
     }

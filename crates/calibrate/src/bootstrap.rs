@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The middle 95% of what resampling gave.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Interval {
+pub struct BootstrapInterval {
     /// The lower end.
     pub low: f64,
     /// The upper end.
@@ -12,13 +12,13 @@ pub struct Interval {
 }
 
 /// From the 2.5th to the 97.5th percentile.
-pub(crate) fn interval(values: &mut [f64]) -> Interval {
+pub(crate) fn interval(values: &mut [f64]) -> BootstrapInterval {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| {
         let last = values.len().saturating_sub(1);
         values.get((share * last as f64).round() as usize).copied().unwrap_or(0.0)
     };
-    Interval { low: at(0.025), high: at(0.975) }
+    BootstrapInterval { low: at(0.025), high: at(0.975) }
 }
 
 #[cfg(test)]
@@ -28,6 +28,6 @@ mod tests {
     #[test]
     fn an_interval_holds_the_middle() {
         let mut values: Vec<f64> = (0..=1000).map(f64::from).collect();
-        assert_eq!(interval(&mut values), Interval { low: 25.0, high: 975.0 });
+        assert_eq!(interval(&mut values), BootstrapInterval { low: 25.0, high: 975.0 });
     }
 }

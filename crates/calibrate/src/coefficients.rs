@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use ramslice_types::{Price, PriceParameter};
 use serde::{Deserialize, Serialize};
 
-use crate::sample::Operations;
+use crate::sample::OperationCounts;
 
 /// How many coefficients there are.
 pub const TERMS: usize = 7;
 
 /// The parameters of Table 3.2 but for the offset of slices that cannot be emptied. Units of 100 cycles.
 ///
-/// Not whole numbers, and those of model C below 0 at times: see [`Coefficients::parameters`].
+/// Not whole numbers, and those of model C below 0 at times: see [`ModelCoefficients::parameters`].
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Coefficients {
+pub struct ModelCoefficients {
     /// For a slice.
     pub isolate_slice: f64,
     /// For 1024 page frames of it.
@@ -32,11 +32,11 @@ pub struct Coefficients {
 }
 
 /// What model B has: the thesis' defaults (Table 3.2, column B of Table 4.2), which are the kernel's.
-pub fn thesis() -> Coefficients {
-    Coefficients::from_array([695.0, 303.0, 39.0, 100.0, 29.0, 1.0, 25.0])
+pub fn thesis() -> ModelCoefficients {
+    ModelCoefficients::from_array([695.0, 303.0, 39.0, 100.0, 29.0, 1.0, 25.0])
 }
 
-impl Coefficients {
+impl ModelCoefficients {
     /// In the order of the table.
     pub fn from_array(values: [f64; TERMS]) -> Self {
         let [
@@ -84,7 +84,7 @@ impl Coefficients {
     }
 
     /// What emptying costs, in units of 100 cycles (Eq 3.1, 3.2 and 3.4).
-    pub fn price(&self, operations: &Operations) -> f64 {
+    pub fn price(&self, operations: &OperationCounts) -> f64 {
         self.to_array().iter().zip(row(operations)).map(|(price, count)| price * count).sum()
     }
 
@@ -110,7 +110,7 @@ impl Coefficients {
 }
 
 /// How often each term counts.
-pub(crate) fn row(operations: &Operations) -> [f64; TERMS] {
+pub(crate) fn row(operations: &OperationCounts) -> [f64; TERMS] {
     let moved = operations.moved.0 as f64;
     let cache = operations.cache_targets.0 as f64;
     [
@@ -132,25 +132,25 @@ mod tests {
     #[test]
     fn the_thesis_example_of_an_empty_slice() {
         // Documentation/mm/ramslice.rst: 64 MiB have 16384 page frames, 695 + 303 * 16 = 5543.
-        let empty = Operations {
+        let empty = OperationCounts {
             slices: 1,
             frames: Pages(16384),
             free: Pages(16384),
-            ..Operations::default()
+            ..OperationCounts::default()
         };
         assert!((thesis().price(&empty) - 5543.0).abs() < 1e-9);
     }
 
     #[test]
     fn each_operation_has_its_price() {
-        let operations = Operations {
+        let operations = OperationCounts {
             slices: 1,
             frames: Pages(1024),
             dropped: Pages(10),
             moved: Pages(20),
             mappings: 30,
             cache_targets: Pages(5),
-            ..Operations::default()
+            ..OperationCounts::default()
         };
         let expected = 695.0 + 303.0 + 390.0 + 2000.0 + 870.0 + 15.0 + 125.0;
         assert!((thesis().price(&operations) - expected).abs() < 1e-9);
@@ -160,9 +160,9 @@ mod tests {
     fn what_is_below_zero_cannot_be_installed() {
         let mut values = thesis().to_array();
         values[5] = -5694.0;
-        assert_eq!(Coefficients::from_array(values).parameters(), None);
+        assert_eq!(ModelCoefficients::from_array(values).parameters(), None);
         let parameters = thesis().parameters().unwrap();
         assert_eq!(parameters[&PriceParameter::AllocCache], Price(25));
-        assert_eq!(Coefficients::in_force(&parameters), thesis());
+        assert_eq!(ModelCoefficients::in_force(&parameters), thesis());
     }
 }

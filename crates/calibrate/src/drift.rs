@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::coefficients::Coefficients;
-use crate::fit::{FitError, Fitted, refit, typical_factor};
-use crate::sample::Sample;
+use crate::coefficients::ModelCoefficients;
+use crate::fit::{FitError, FittedModel, refit, typical_factor};
+use crate::sample::CalibrationSample;
 
 /// When it speaks up.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
+pub struct DriftSettings {
     /// A deviation up to this share is as good as none.
     pub tolerance: f64,
     /// What adds up before it counts as drift: the sum of the natural logarithms of measured over predicted, beyond the
@@ -22,7 +22,7 @@ pub struct Settings {
     pub most: usize,
 }
 
-impl Default for Settings {
+impl Default for DriftSettings {
     fn default() -> Self {
         Self { tolerance: 0.1, patience: 1.0, least: 20, most: 512 }
     }
@@ -48,14 +48,14 @@ pub enum DriftState {
 
 /// A cumulative sum, and how long it has been one.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-struct Sum {
+struct CumulativeSum {
     value: f64,
     /// Operations since it was 0 last: what deviates began there.
     #[serde(rename = "since_operations")]
     since: usize,
 }
 
-impl Sum {
+impl CumulativeSum {
     fn add(&mut self, step: f64, most: f64) {
         self.value = (self.value + step).clamp(0.0, most);
         self.since = if self.value > 0.0 { self.since + 1 } else { 0 };
@@ -64,26 +64,26 @@ impl Sum {
 
 /// A detector of drift: two cumulative sums (Page 1954), one for prices too low and one for prices too high.
 ///
-/// Feed it each operation; when it says [`DriftState::Refit`], [`Drift::refit`] gives new parameters. It keeps no time and
+/// Feed it each operation; when it says [`DriftState::Refit`], [`DriftDetector::refit`] gives new parameters. It keeps no time and
 /// reads nothing: a daemon does.
 ///
 /// What deviates began when its sum was 0 last. Operations from before say nothing of the machine as it is now: they are
 /// not fitted, and there have to be enough since.
 #[derive(Debug, Clone)]
-pub struct Drift {
-    settings: Settings,
-    in_force: Coefficients,
-    recent: VecDeque<Sample>,
-    dearer: Sum,
-    cheaper: Sum,
+pub struct DriftDetector {
+    settings: DriftSettings,
+    in_force: ModelCoefficients,
+    recent: VecDeque<CalibrationSample>,
+    dearer: CumulativeSum,
+    cheaper: CumulativeSum,
 }
 
-/// What is to be remembered of a [`Drift`].
+/// What is to be remembered of a [`DriftDetector`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DriftMemory {
-    recent: Vec<Sample>,
-    dearer: Sum,
-    cheaper: Sum,
+    recent: Vec<CalibrationSample>,
+    dearer: CumulativeSum,
+    cheaper: CumulativeSum,
 }
 
 /// One operation counts for no more than a factor of e, whatever interrupted it.
@@ -91,15 +91,19 @@ const MOST_STEP: f64 = 1.0;
 /// A sum grows to so many times the patience: when prices hold again, this is forgotten in time.
 const MOST_PATIENCE: f64 = 3.0;
 
-impl Drift {
+impl DriftDetector {
     /// Watches these parameters.
-    pub fn new(in_force: Coefficients, settings: Settings) -> Self {
+    pub fn new(in_force: ModelCoefficients, settings: DriftSettings) -> Self {
         let (dearer, cheaper) = Default::default();
         Self { settings, in_force, recent: VecDeque::new(), dearer, cheaper }
     }
 
     /// Goes on with what was remembered while the same parameters were in force.
-    pub fn recall(in_force: Coefficients, settings: Settings, memory: DriftMemory) -> Self {
+    pub fn recall(
+        in_force: ModelCoefficients,
+        settings: DriftSettings,
+        memory: DriftMemory,
+    ) -> Self {
         let mut recent = VecDeque::from(memory.recent);
         recent.drain(..recent.len().saturating_sub(settings.most.max(1)));
         Self { settings, in_force, recent, dearer: memory.dearer, cheaper: memory.cheaper }
@@ -115,7 +119,7 @@ impl Drift {
     }
 
     /// Takes one operation: a slice emptied, or a sum over several from the work counters.
-    pub fn observe(&mut self, sample: Sample) -> DriftState {
+    pub fn observe(&mut self, sample: CalibrationSample) -> DriftState {
         let predicted = self.in_force.price(&sample.operations);
         let measured = sample.measured.0 as f64;
         if predicted > 0.0 && measured > 0.0 {
@@ -144,7 +148,7 @@ impl Drift {
         DriftState::Refit { factor }
     }
 
-    fn sum(&self) -> &Sum {
+    fn sum(&self) -> &CumulativeSum {
         if self.dearer.value >= self.cheaper.value { &self.dearer } else { &self.cheaper }
     }
 
@@ -154,7 +158,7 @@ impl Drift {
     }
 
     /// Of these, while prices do not hold, those since they do not; else all.
-    pub fn deviating(&self) -> impl ExactSizeIterator<Item = &Sample> {
+    pub fn deviating(&self) -> impl ExactSizeIterator<Item = &CalibrationSample> {
         let sum = self.sum();
         let counts = if sum.value < self.settings.patience { usize::MAX } else { sum.since };
         self.recent.range(self.recent.len().saturating_sub(counts)..)
@@ -166,14 +170,14 @@ impl Drift {
     }
 
     /// New parameters from these operations: terms that they do not show keep their proportions. Whoever puts them in
-    /// force tells with [`Drift::replace`].
-    pub fn refit(&self) -> Result<Fitted, FitError> {
-        let samples: Vec<Sample> = self.deviating().cloned().collect();
+    /// force tells with [`DriftDetector::replace`].
+    pub fn refit(&self) -> Result<FittedModel, FitError> {
+        let samples: Vec<CalibrationSample> = self.deviating().cloned().collect();
         refit(&samples, &self.in_force)
     }
 
     /// Watches other parameters from now on and forgets what was.
-    pub fn replace(&mut self, in_force: Coefficients) {
+    pub fn replace(&mut self, in_force: ModelCoefficients) {
         *self = Self::new(in_force, self.settings);
     }
 }

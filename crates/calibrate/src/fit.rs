@@ -6,13 +6,13 @@
 //! column C: 5791 − 5694). Here, `migrate_page` includes the usual destination, `alloc_buddy` is 0, and `alloc_cache`
 //! is what a destination costs more if cache has to be dropped for it. The kernel's formula needs no change.
 
-use ramslice_types::Random;
+use ramslice_types::SplitMix64;
 use thiserror::Error;
 
-use crate::bootstrap::{Interval, interval};
-use crate::coefficients::{Coefficients, TERMS, row};
-use crate::least_squares::{Bound, Problem};
-use crate::sample::{Operations, Sample};
+use crate::bootstrap::{BootstrapInterval, interval};
+use crate::coefficients::{ModelCoefficients, TERMS, row};
+use crate::least_squares::{CoefficientBound, LeastSquares};
+use crate::sample::{CalibrationSample, OperationCounts};
 
 /// A model could not be fitted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -30,11 +30,11 @@ pub enum FitError {
 
 /// A fitted model.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fitted {
+pub struct FittedModel {
     /// As fitted.
-    pub exact: Coefficients,
+    pub exact: ModelCoefficients,
     /// In whole numbers, as the kernel takes them: those around the exact ones that fit best together.
-    pub whole: Coefficients,
+    pub whole: ModelCoefficients,
 }
 
 /// Independent terms: those of [`row`] but for `alloc_buddy`.
@@ -54,18 +54,18 @@ const RESAMPLES: usize = 200;
 /// Model C: plain least squares on all terms at once (Eq 4.1), without bounds.
 ///
 /// Samples of one slice size leave `isolate_slice` and `isolate_page` to be told apart by nobody, as in the thesis.
-pub fn least_squares(samples: &[Sample]) -> Result<Coefficients, FitError> {
+pub fn least_squares(samples: &[CalibrationSample]) -> Result<ModelCoefficients, FitError> {
     let rows: Vec<_> = samples.iter().map(|sample| row(&sample.operations)).collect();
     let targets = measured(samples);
     let weights = vec![1.0; rows.len()];
-    let problem = Problem {
+    let problem = LeastSquares {
         rows: &rows,
         targets: &targets,
         weights: &weights,
         prior: [0.0; TERMS],
         pull: FAINT,
     };
-    problem.solve(Bound::None).map(Coefficients::from_array)
+    problem.solve(CoefficientBound::None).map(ModelCoefficients::from_array)
 }
 
 /// Our model: independent terms, none below 0, robust against samples that something interrupted.
@@ -74,8 +74,8 @@ pub fn least_squares(samples: &[Sample]) -> Result<Coefficients, FitError> {
 /// quadratic program.
 ///
 /// If no sample has destinations gained by dropping cache, one is taken to cost a dropped page more.
-pub fn fit(samples: &[Sample]) -> Result<Fitted, FitError> {
-    let mut found = fitted(samples, Coefficients::default(), FAINT)?;
+pub fn fit(samples: &[CalibrationSample]) -> Result<FittedModel, FitError> {
+    let mut found = fitted(samples, ModelCoefficients::default(), FAINT)?;
     if !shows_cache_targets(samples) {
         found.exact.alloc_cache = found.exact.drop_page;
         found.whole.alloc_cache = found.whole.drop_page;
@@ -83,17 +83,23 @@ pub fn fit(samples: &[Sample]) -> Result<Fitted, FitError> {
     Ok(found)
 }
 
-fn shows_cache_targets(samples: &[Sample]) -> bool {
+fn shows_cache_targets(samples: &[CalibrationSample]) -> bool {
     samples.iter().any(|sample| sample.operations.cache_targets.0 > 0)
 }
 
 /// The same from everyday operations, which may not show all terms: those stay as in force, but for a common factor.
-pub fn refit(samples: &[Sample], in_force: &Coefficients) -> Result<Fitted, FitError> {
+pub fn refit(
+    samples: &[CalibrationSample],
+    in_force: &ModelCoefficients,
+) -> Result<FittedModel, FitError> {
     fitted(samples, prior(samples, in_force)?, GENTLE)
 }
 
 /// Where terms stay that everyday operations do not show.
-fn prior(samples: &[Sample], in_force: &Coefficients) -> Result<Coefficients, FitError> {
+fn prior(
+    samples: &[CalibrationSample],
+    in_force: &ModelCoefficients,
+) -> Result<ModelCoefficients, FitError> {
     // `alloc_buddy` of the parameters in force belongs to each page moved.
     let mut prior = in_force.scaled(typical_factor(samples, in_force).ok_or(FitError::Nothing)?);
     prior.migrate_page += prior.alloc_buddy;
@@ -106,8 +112,8 @@ fn prior(samples: &[Sample], in_force: &Coefficients) -> Result<Coefficients, Fi
 ///
 /// Not the ratio of the sums: one operation that was interrupted for seconds would outweigh all others.
 pub(crate) fn typical_factor<'a>(
-    samples: impl IntoIterator<Item = &'a Sample>,
-    in_force: &Coefficients,
+    samples: impl IntoIterator<Item = &'a CalibrationSample>,
+    in_force: &ModelCoefficients,
 ) -> Option<f64> {
     let pairs = samples.into_iter().map(|sample| {
         let predicted = in_force.price(&sample.operations);
@@ -125,65 +131,70 @@ pub(crate) fn typical_factor<'a>(
     middle.map(|(factor, _)| *factor)
 }
 
-fn fitted(samples: &[Sample], prior: Coefficients, pull: f64) -> Result<Fitted, FitError> {
+fn fitted(
+    samples: &[CalibrationSample],
+    prior: ModelCoefficients,
+    pull: f64,
+) -> Result<FittedModel, FitError> {
     let rows: Vec<_> = samples.iter().map(|sample| ours(&sample.operations)).collect();
     let targets = measured(samples);
     let prior = narrow(&prior.to_array());
     let (exact, _) = robust(&rows, &targets, prior, pull)?;
     let whole = whole(&rows, &targets, &exact);
-    Ok(Fitted {
-        exact: Coefficients::from_array(wide(&exact)),
-        whole: Coefficients::from_array(wide(&whole)),
+    Ok(FittedModel {
+        exact: ModelCoefficients::from_array(wide(&exact)),
+        whole: ModelCoefficients::from_array(wide(&whole)),
     })
 }
 
 /// 95% intervals of what [`fit()`] finds, in the order of the table: by fitting to samples drawn from the samples, each
 /// with the weight that it had.
-pub fn intervals(samples: &[Sample]) -> Result<[Interval; TERMS], FitError> {
+pub fn intervals(samples: &[CalibrationSample]) -> Result<[BootstrapInterval; TERMS], FitError> {
     resampled(samples, [0.0; OURS], FAINT)
 }
 
 /// The same of what [`refit()`] finds.
 pub fn refit_intervals(
-    samples: &[Sample],
-    in_force: &Coefficients,
-) -> Result<[Interval; TERMS], FitError> {
+    samples: &[CalibrationSample],
+    in_force: &ModelCoefficients,
+) -> Result<[BootstrapInterval; TERMS], FitError> {
     resampled(samples, narrow(&prior(samples, in_force)?.to_array()), GENTLE)
 }
 
 fn resampled(
-    samples: &[Sample],
+    samples: &[CalibrationSample],
     prior: [f64; OURS],
     pull: f64,
-) -> Result<[Interval; TERMS], FitError> {
+) -> Result<[BootstrapInterval; TERMS], FitError> {
     let rows: Vec<_> = samples.iter().map(|sample| ours(&sample.operations)).collect();
     let targets = measured(samples);
     let (_, weights) = robust(&rows, &targets, prior, pull)?;
 
-    let mut random = Random::new(rows.len() as u64);
+    let mut random = SplitMix64::new(rows.len() as u64);
     let mut found: [Vec<f64>; OURS] = Default::default();
     for _ in 0..RESAMPLES {
         let picked: Vec<usize> = (0..rows.len()).map(|_| random.index(rows.len())).collect();
         let again: Vec<_> = picked.iter().map(|&at| rows[at]).collect();
         let costs: Vec<_> = picked.iter().map(|&at| targets[at]).collect();
         let weights: Vec<_> = picked.iter().map(|&at| weights[at]).collect();
-        let problem = Problem { rows: &again, targets: &costs, weights: &weights, prior, pull };
-        for (found, value) in found.iter_mut().zip(problem.solve(Bound::NonNegative)?) {
+        let problem =
+            LeastSquares { rows: &again, targets: &costs, weights: &weights, prior, pull };
+        for (found, value) in found.iter_mut().zip(problem.solve(CoefficientBound::NonNegative)?) {
             found.push(value);
         }
     }
-    let none = Interval { low: 0.0, high: 0.0 };
+    let none = BootstrapInterval { low: 0.0, high: 0.0 };
     let [slice, page, drop, moved, maps, cache] = found.map(|mut values| interval(&mut values));
     // As in `fit()`; a refit has its prior instead.
     let cache = if pull > FAINT || shows_cache_targets(samples) { cache } else { drop };
     Ok([slice, page, drop, moved, maps, none, cache])
 }
 
-fn measured(samples: &[Sample]) -> Vec<f64> {
+fn measured(samples: &[CalibrationSample]) -> Vec<f64> {
     samples.iter().map(|sample| sample.measured.0 as f64).collect()
 }
 
-fn ours(operations: &Operations) -> [f64; OURS] {
+fn ours(operations: &OperationCounts) -> [f64; OURS] {
     narrow(&row(operations))
 }
 
@@ -216,8 +227,8 @@ fn robust(
 ) -> Result<([f64; OURS], Vec<f64>), FitError> {
     let precision = precision(targets);
     let mut weights: Vec<f64> = precision.iter().map(|p| p * p).collect();
-    let mut found =
-        Problem { rows, targets, weights: &weights, prior, pull }.solve(Bound::NonNegative)?;
+    let mut found = LeastSquares { rows, targets, weights: &weights, prior, pull }
+        .solve(CoefficientBound::NonNegative)?;
     for _ in 0..ROUNDS {
         let residuals: Vec<f64> = rows
             .iter()
@@ -232,8 +243,8 @@ fn robust(
         for ((weight, precision), residual) in weights.iter_mut().zip(&precision).zip(&residuals) {
             *weight = precision * precision * (most / residual.max(most));
         }
-        let next =
-            Problem { rows, targets, weights: &weights, prior, pull }.solve(Bound::NonNegative)?;
+        let next = LeastSquares { rows, targets, weights: &weights, prior, pull }
+            .solve(CoefficientBound::NonNegative)?;
         let settled =
             next.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1e-3));
         found = next;

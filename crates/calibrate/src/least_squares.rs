@@ -9,7 +9,7 @@ use crate::fit::FitError;
 
 /// What may come out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bound {
+pub(crate) enum CoefficientBound {
     /// Anything.
     None,
     /// Nothing below 0.
@@ -17,7 +17,7 @@ pub(crate) enum Bound {
 }
 
 /// Least squares over `N` unknowns; rows are weighted.
-pub(crate) struct Problem<'a, const N: usize> {
+pub(crate) struct LeastSquares<'a, const N: usize> {
     /// Counts.
     pub(crate) rows: &'a [[f64; N]],
     /// What they are to add up to.
@@ -30,12 +30,12 @@ pub(crate) struct Problem<'a, const N: usize> {
     pub(crate) pull: f64,
 }
 
-impl<const N: usize> Problem<'_, N> {
+impl<const N: usize> LeastSquares<'_, N> {
     /// The unknowns x with the least Σ w (a x − b)² + pull Σ (x − prior)², each unknown in its own unit.
     ///
     /// Columns and targets are scaled to one, so that units do not matter: of a term that no row has, the prior comes
     /// out.
-    pub(crate) fn solve(&self, bound: Bound) -> Result<[f64; N], FitError> {
+    pub(crate) fn solve(&self, bound: CoefficientBound) -> Result<[f64; N], FitError> {
         let mut scale = [0.0_f64; N];
         let (mut size, mut total) = (0.0, 0.0);
         for ((row, target), weight) in self.rows.iter().zip(self.targets).zip(self.weights) {
@@ -80,16 +80,16 @@ impl<const N: usize> Problem<'_, N> {
 fn minimise<const N: usize>(
     p: &[[f64; N]; N],
     q: &[f64; N],
-    bound: Bound,
+    bound: CoefficientBound,
 ) -> Result<[f64; N], FitError> {
     let p = CscMatrix::from(p).to_triu();
     let (a, b, cones): (_, Vec<f64>, Vec<SupportedConeT<f64>>) = match bound {
-        Bound::NonNegative => {
+        CoefficientBound::NonNegative => {
             let mut a = CscMatrix::identity(N);
             a.negate();
             (a, vec![0.0; N], vec![NonnegativeConeT(N)])
         }
-        Bound::None => (CscMatrix::zeros((0, N)), Vec::new(), Vec::new()),
+        CoefficientBound::None => (CscMatrix::zeros((0, N)), Vec::new(), Vec::new()),
     };
     // A small term beside large ones is as much worth knowing: far below the default tolerances. What cannot be had
     // ends as "almost solved", by those.
@@ -111,7 +111,11 @@ fn minimise<const N: usize>(
             let mut found = [0.0; N];
             for (found, &value) in found.iter_mut().zip(&solver.solution.x) {
                 // An interior point is a hair off the border that it stands for.
-                *found = if bound == Bound::NonNegative && value < 1e-9 { 0.0 } else { value };
+                *found = if bound == CoefficientBound::NonNegative && value < 1e-9 {
+                    0.0
+                } else {
+                    value
+                };
             }
             Ok(found)
         }

@@ -1,9 +1,9 @@
 //! What emptying a slice costs on this machine: the price model's parameters, fitted to samples, and judged.
 //!
-//! A [`Sample`] is one slice that was emptied: the operations that this took, and the cycles measured. Four models
+//! A [`CalibrationSample`] is one slice that was emptied: the operations that this took, and the cycles measured. Four models
 //! are made of samples (Hannover thesis 2024, §4.2, Table 4.2): A from slopes of dedicated experiments, B as given,
 //! C by least squares, and [`fit()`] with independent, non-negative terms. [`judge()`] says how good one is on samples
-//! that it has not seen. [`Drift`] watches everyday operations and says when to fit again.
+//! that it has not seen. [`DriftDetector`] watches everyday operations and says when to fit again.
 //!
 //! All of this is pure: no clock, no I/O. [`measuring`] alone acts: through a [`Backend`] it empties
 //! slices, wakes them and changes their size, and it fills memory by `ramslice-fragment`, with files
@@ -28,15 +28,17 @@ mod report;
 mod sample;
 mod slopes;
 
-pub use bootstrap::Interval;
-pub use coefficients::{Coefficients, TERMS, thesis};
-pub use drift::{Drift, DriftMemory, DriftState, Settings as DriftSettings};
-pub use fit::{FitError, Fitted, fit, intervals, least_squares, refit, refit_intervals};
-pub use model_quality::{Judgement, REGRET_SHARES, judge, quantile, rank_correlation, regret};
+pub use bootstrap::BootstrapInterval;
+pub use coefficients::{ModelCoefficients, TERMS, thesis};
+pub use drift::{DriftDetector, DriftMemory, DriftSettings, DriftState};
+pub use fit::{FitError, FittedModel, fit, intervals, least_squares, refit, refit_intervals};
+pub use model_quality::{ModelQuality, REGRET_SHARES, judge, quantile, rank_correlation, regret};
 pub use preconditions::{
-    Conditions, LEAST, Refusal, check_conditions, check_everyday, check_refit, check_samples,
-    check_steady, noise,
+    CalibrationRefusal, LEAST, MachineConditions, check_conditions, check_everyday, check_refit,
+    check_samples, check_steady, noise,
 };
-pub use report::{Compared, Report, everyday, report};
-pub use sample::{Experiment, Operations, Origin, Sample, Samples, SamplesFile};
+pub use report::{CalibrationReport, JudgedModel, everyday, report};
+pub use sample::{
+    CalibrationSample, OperationCounts, SampleOrigin, SampleSet, SamplesFile, ThesisExperiment,
+};
 pub use slopes::slopes;

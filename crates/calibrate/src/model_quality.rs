@@ -1,15 +1,15 @@
 //! How good a model is on samples that it has not seen.
 
-use ramslice_types::Random;
+use ramslice_types::SplitMix64;
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{Interval, interval};
-use crate::coefficients::Coefficients;
-use crate::sample::Sample;
+use crate::bootstrap::{BootstrapInterval, interval};
+use crate::coefficients::ModelCoefficients;
+use crate::sample::CalibrationSample;
 
 /// What the errors of a model are. Costs in units of 100 cycles; an error is predicted less measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Judgement {
+pub struct ModelQuality {
     /// Samples.
     pub n: usize,
     /// The largest measured cost.
@@ -23,7 +23,7 @@ pub struct Judgement {
     /// The same as a share of the largest cost: what the thesis gives 7.6% for.
     pub p99_of_largest: f64,
     /// Its 95% interval, by resampling.
-    pub p99_of_largest_ci95: Interval,
+    pub p99_of_largest_ci95: BootstrapInterval,
     /// Half of the errors are at most this share of their sample's cost.
     pub p50_relative: f64,
     /// 99% of them are.
@@ -33,11 +33,11 @@ pub struct Judgement {
     /// Spearman's rank correlation of predicted and measured cost.
     pub rank_correlation: f64,
     /// Its 95% interval.
-    pub rank_correlation_ci95: Interval,
+    pub rank_correlation_ci95: BootstrapInterval,
     /// [`regret`]: extra cycles for the wrong order, mean over the budgets.
     pub regret: f64,
     /// Its 95% interval.
-    pub regret_ci95: Interval,
+    pub regret_ci95: BootstrapInterval,
     /// At the budget where it is largest.
     pub regret_worst: f64,
 }
@@ -45,18 +45,18 @@ pub struct Judgement {
 const RESAMPLES: usize = 400;
 
 /// Judges a model; `None` without samples, or if they cost nothing.
-pub fn judge(model: &Coefficients, samples: &[Sample]) -> Option<Judgement> {
+pub fn judge(model: &ModelCoefficients, samples: &[CalibrationSample]) -> Option<ModelQuality> {
     let pairs: Vec<(f64, f64)> = samples
         .iter()
         .map(|sample| (model.price(&sample.operations), sample.measured.0 as f64))
         .collect();
-    let first = Figures::of(&pairs)?;
+    let first = QualityFigures::of(&pairs)?;
 
-    let mut random = Random::new(pairs.len() as u64);
+    let mut random = SplitMix64::new(pairs.len() as u64);
     let mut found: [Vec<f64>; 3] = Default::default();
     for _ in 0..RESAMPLES {
         let picked: Vec<_> = (0..pairs.len()).map(|_| pairs[random.index(pairs.len())]).collect();
-        let Some(figures) = Figures::of(&picked) else { continue };
+        let Some(figures) = QualityFigures::of(&picked) else { continue };
         // Of the same largest cost: else the interval would be of another question.
         found[0].push(figures.p99 / first.largest);
         found[1].push(figures.rank);
@@ -67,7 +67,7 @@ pub fn judge(model: &Coefficients, samples: &[Sample]) -> Option<Judgement> {
     let relative = || {
         pairs.iter().map(|(predicted, measured)| (predicted - measured).abs() / measured.max(1.0))
     };
-    Some(Judgement {
+    Some(ModelQuality {
         n: pairs.len(),
         largest_100cycles: first.largest,
         mse: errors.clone().map(|error| error * error).sum::<f64>() / pairs.len() as f64,
@@ -87,14 +87,14 @@ pub fn judge(model: &Coefficients, samples: &[Sample]) -> Option<Judgement> {
 }
 
 /// What is worked out anew for each resample.
-struct Figures {
+struct QualityFigures {
     largest: f64,
     p99: f64,
     rank: f64,
     regret: (f64, f64),
 }
 
-impl Figures {
+impl QualityFigures {
     fn of(pairs: &[(f64, f64)]) -> Option<Self> {
         let largest = pairs.iter().map(|pair| pair.1).fold(0.0, f64::max);
         if largest <= 0.0 {

@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 
-use crate::model_quality::{Judgement, quantile};
-use crate::report::Report;
-use crate::sample::Sample;
+use crate::model_quality::{ModelQuality, quantile};
+use crate::report::CalibrationReport;
+use crate::sample::CalibrationSample;
 
 /// The least samples of each kind that parameters are fitted to.
 pub const LEAST: usize = 8;
@@ -15,7 +15,7 @@ const MOST_NOISE: f64 = 0.25;
 
 /// Why nothing is calibrated.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum Refusal {
+pub enum CalibrationRefusal {
     /// A parameter would be guessed.
     #[error(
         "too few samples: {have} {what}, at least {need} are needed. Give it more memory (--memory) or more \
@@ -90,7 +90,7 @@ pub enum Refusal {
 
 /// What the machine does beside.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Conditions {
+pub struct MachineConditions {
     /// The load average of the last minute.
     pub load: f64,
     /// CPUs that are online.
@@ -98,22 +98,22 @@ pub struct Conditions {
 }
 
 /// Refuses when more threads want to run than there are CPUs to spare: one is for the measurement itself.
-pub fn check_conditions(now: Conditions) -> Result<(), Refusal> {
+pub fn check_conditions(now: MachineConditions) -> Result<(), CalibrationRefusal> {
     if now.load > (now.cpus as f64 - 1.0).max(0.5) {
-        return Err(Refusal::Busy { load: now.load, cpus: now.cpus });
+        return Err(CalibrationRefusal::Busy { load: now.load, cpus: now.cpus });
     }
     Ok(())
 }
 
 /// How much the costs of the same work vary: half the middle half of them over their median. Refuses above a quarter, and
 /// if there are none.
-pub fn check_steady(costs: &[f64]) -> Result<f64, Refusal> {
+pub fn check_steady(costs: &[f64]) -> Result<f64, CalibrationRefusal> {
     if costs.is_empty() {
-        return Err(Refusal::NothingEmpty);
+        return Err(CalibrationRefusal::NothingEmpty);
     }
     let noise = noise(costs);
     if noise > MOST_NOISE {
-        return Err(Refusal::Unsteady { noise, most: MOST_NOISE });
+        return Err(CalibrationRefusal::Unsteady { noise, most: MOST_NOISE });
     }
     Ok(noise)
 }
@@ -126,33 +126,34 @@ pub fn noise(costs: &[f64]) -> f64 {
 }
 
 /// Refuses when there are not enough everyday operations for a refit, of which half are needed to judge it.
-pub fn check_everyday(samples: &[Sample]) -> Result<(), Refusal> {
+pub fn check_everyday(samples: &[CalibrationSample]) -> Result<(), CalibrationRefusal> {
     let need = crate::DriftSettings::default().least;
     if samples.len() < need {
-        return Err(Refusal::TooFewOperations { have: samples.len(), need });
+        return Err(CalibrationRefusal::TooFewOperations { have: samples.len(), need });
     }
     Ok(())
 }
 
 /// Refuses what was fitted to everyday operations if it is no better than what is in force, or not good.
-pub fn check_refit(report: &Report) -> Result<(), Refusal> {
+pub fn check_refit(report: &CalibrationReport) -> Result<(), CalibrationRefusal> {
     if report.is_better() != Some(true) {
-        return Err(Refusal::NotBetter);
+        return Err(CalibrationRefusal::NotBetter);
     }
     match report.ours().held_out {
-        Some(Judgement { p50_relative: missed, .. }) if missed > MOST_NOISE => {
-            Err(Refusal::Uneven { missed, most: MOST_NOISE })
+        Some(ModelQuality { p50_relative: missed, .. }) if missed > MOST_NOISE => {
+            Err(CalibrationRefusal::Uneven { missed, most: MOST_NOISE })
         }
         _ => Ok(()),
     }
 }
 
 /// Refuses when there are not enough samples to tell each parameter.
-pub fn check_samples(samples: &[Sample]) -> Result<(), Refusal> {
-    let count =
-        |wanted: fn(&Sample) -> bool| samples.iter().filter(|sample| wanted(sample)).count();
+pub fn check_samples(samples: &[CalibrationSample]) -> Result<(), CalibrationRefusal> {
+    let count = |wanted: fn(&CalibrationSample) -> bool| {
+        samples.iter().filter(|sample| wanted(sample)).count()
+    };
     let least = |what, have, need| {
-        if have < need { Err(Refusal::TooFew { what, have, need }) } else { Ok(()) }
+        if have < need { Err(CalibrationRefusal::TooFew { what, have, need }) } else { Ok(()) }
     };
     least("in all", samples.len(), LEAST_IN_ALL)?;
     least(
@@ -165,8 +166,9 @@ pub fn check_samples(samples: &[Sample]) -> Result<(), Refusal> {
         count(|s| s.operations.dropped.0 * 20 > s.operations.frames.0),
         LEAST,
     )?;
-    let moves = |s: &Sample| s.operations.moved.0 * 20 > s.operations.frames.0;
-    let mapped = |s: &Sample| s.operations.mappings as f64 / s.operations.moved.0.max(1) as f64;
+    let moves = |s: &CalibrationSample| s.operations.moved.0 * 20 > s.operations.frames.0;
+    let mapped =
+        |s: &CalibrationSample| s.operations.mappings as f64 / s.operations.moved.0.max(1) as f64;
     let few = samples.iter().filter(|s| moves(s) && mapped(s) < 1.5).count();
     let many = samples.iter().filter(|s| moves(s) && mapped(s) >= 1.5).count();
     least("with pages to move that are mapped once", few, LEAST)?;

@@ -2,41 +2,41 @@
 
 use serde::Serialize;
 
-use crate::bootstrap::Interval;
-use crate::coefficients::{Coefficients, TERMS, thesis};
+use crate::bootstrap::BootstrapInterval;
+use crate::coefficients::{ModelCoefficients, TERMS, thesis};
 use crate::fit::{FitError, fit, intervals, least_squares, refit, refit_intervals};
-use crate::model_quality::{Judgement, judge};
-use crate::sample::{Sample, Samples};
+use crate::model_quality::{ModelQuality, judge};
+use crate::sample::{CalibrationSample, SampleSet};
 use crate::slopes::slopes;
 
 /// A model and how good it is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Compared {
+pub struct JudgedModel {
     /// `ours`, `a`, `b`, `c`, or `in-force` where these are not model B's.
     pub model: &'static str,
     /// Its coefficients, in units of 100 cycles.
-    pub coefficients_100cycles: Coefficients,
+    pub coefficients_100cycles: ModelCoefficients,
     /// On the samples it may have been fitted to: artificial ones, or of every day.
-    pub artificial: Option<Judgement>,
+    pub artificial: Option<ModelQuality>,
     /// On samples that no model has seen, of programs at another slice size; absent without any. Of everyday operations
     /// see [`everyday()`].
-    pub held_out: Option<Judgement>,
+    pub held_out: Option<ModelQuality>,
 }
 
 /// What comes of samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct CalibrationReport {
     /// Our model's coefficients before they were made whole numbers.
-    pub exact_100cycles: Coefficients,
+    pub exact_100cycles: ModelCoefficients,
     /// Their 95% intervals, in the order of the table.
-    pub intervals_100cycles: [Interval; TERMS],
+    pub intervals_100cycles: [BootstrapInterval; TERMS],
     /// Ours first, in whole numbers, as the kernel would use it.
-    pub models: Vec<Compared>,
+    pub models: Vec<JudgedModel>,
 }
 
-impl Report {
+impl CalibrationReport {
     /// Our model.
-    pub fn ours(&self) -> &Compared {
+    pub fn ours(&self) -> &JudgedModel {
         &self.models[0]
     }
 
@@ -48,27 +48,27 @@ impl Report {
     }
 
     /// The parameters that were in force when the samples were taken.
-    pub fn in_force(&self) -> &Compared {
+    pub fn in_force(&self) -> &JudgedModel {
         let by_name = |name| self.models.iter().find(|compared| compared.model == name);
         by_name("in-force").or_else(|| by_name("b")).unwrap_or(&self.models[0])
     }
 }
 
 /// Fits all models to the artificial samples and judges them on both kinds.
-pub fn report(samples: &Samples) -> Result<Report, FitError> {
+pub fn report(samples: &SampleSet) -> Result<CalibrationReport, FitError> {
     let (artificial, programs) = (samples.artificial(), samples.programs());
     let fitted = fit(&artificial)?;
     let mut models = vec![("ours", fitted.whole)];
     models.extend(slopes(&artificial).map(|model| ("a", model)));
     models.push(("b", thesis()));
     models.push(("c", least_squares(&artificial)?));
-    let in_force = Coefficients::in_force(&samples.parameters);
+    let in_force = ModelCoefficients::in_force(&samples.parameters);
     if in_force != thesis() {
         models.push(("in-force", in_force));
     }
     let models = models
         .into_iter()
-        .map(|(model, coefficients)| Compared {
+        .map(|(model, coefficients)| JudgedModel {
             model,
             coefficients_100cycles: coefficients,
             artificial: judge(&coefficients, &artificial),
@@ -76,18 +76,18 @@ pub fn report(samples: &Samples) -> Result<Report, FitError> {
         })
         .collect();
     let intervals_100cycles = intervals(&artificial)?;
-    Ok(Report { exact_100cycles: fitted.exact, intervals_100cycles, models })
+    Ok(CalibrationReport { exact_100cycles: fitted.exact, intervals_100cycles, models })
 }
 
 /// The same from everyday operations alone: parameters by [`refit()`], beside those in force and the thesis'.
 ///
 /// Nothing else is there to judge by: what is in `held_out` is of every second operation, and ours there is what the
 /// others give.
-pub fn everyday(samples: &Samples) -> Result<Report, FitError> {
+pub fn everyday(samples: &SampleSet) -> Result<CalibrationReport, FitError> {
     let all = samples.everyday();
-    let in_force = Coefficients::in_force(&samples.parameters);
+    let in_force = ModelCoefficients::in_force(&samples.parameters);
     let whole = refit(&all, &in_force)?;
-    let every_second = |rest: usize| -> Vec<Sample> {
+    let every_second = |rest: usize| -> Vec<CalibrationSample> {
         all.iter()
             .enumerate()
             .filter(|(at, _)| at % 2 == rest)
@@ -102,7 +102,7 @@ pub fn everyday(samples: &Samples) -> Result<Report, FitError> {
     }
     let models = models
         .into_iter()
-        .map(|(model, coefficients, of_known)| Compared {
+        .map(|(model, coefficients, of_known)| JudgedModel {
             model,
             coefficients_100cycles: coefficients,
             artificial: judge(&coefficients, &all),
@@ -110,5 +110,5 @@ pub fn everyday(samples: &Samples) -> Result<Report, FitError> {
         })
         .collect();
     let intervals_100cycles = refit_intervals(&all, &in_force)?;
-    Ok(Report { exact_100cycles: whole.exact, intervals_100cycles, models })
+    Ok(CalibrationReport { exact_100cycles: whole.exact, intervals_100cycles, models })
 }

@@ -1,12 +1,14 @@
 //! A sample: the operations that emptying took, and what they cost.
 
-use ramslice_types::{Bytes, Contents, Fate, Outcome, PageClass, Pages, Price, PriceParameter};
+use ramslice_types::{
+    Bytes, PageClass, PageFate, Pages, Price, PriceParameter, RequestOutcome, SliceContents,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What is done to empty slices, as counted before: what a price can be worked out from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Operations {
+pub struct OperationCounts {
     /// Slices: 1, or more for a sum over several.
     pub slices: u64,
     /// Page frames of these.
@@ -42,19 +44,19 @@ fn is_none(pages: &Pages) -> bool {
     *pages == Pages::ZERO
 }
 
-impl Operations {
+impl OperationCounts {
     /// What a slice with these contents takes; destinations are not known from them.
-    pub fn of(contents: &Contents) -> Self {
+    pub fn of(contents: &SliceContents) -> Self {
         let mut found = Self { slices: 1, ..Self::default() };
         for run in &contents.runs {
             found.frames += run.pages;
             match run.fate() {
-                Fate::Free => found.free += run.pages,
-                Fate::Dropped => {
+                PageFate::Free => found.free += run.pages,
+                PageFate::Dropped => {
                     found.dropped += run.pages;
                     found.drop_folios += run.folios();
                 }
-                Fate::Moves => {
+                PageFate::Moves => {
                     found.moved += run.pages;
                     found.move_folios += run.folios();
                     // The kernel prices no mappings of pages that are on no LRU list, but for hugetlb.
@@ -62,7 +64,7 @@ impl Operations {
                         found.mappings += run.all_mappings();
                     }
                 }
-                Fate::Stays | Fate::Gone => found.staying += run.pages,
+                PageFate::Stays | PageFate::Gone => found.staying += run.pages,
             }
         }
         found
@@ -72,7 +74,7 @@ impl Operations {
 /// An experiment of the thesis' §4.2.2 that a sample belongs to, for model A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Experiment {
+pub enum ThesisExperiment {
     /// Empty slices (Figure 4.4).
     Empty,
     /// Slices of clean cache alone, from few pages to many (Figure 4.3, no mappings).
@@ -86,9 +88,9 @@ pub enum Experiment {
 /// Where a sample comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Origin {
+pub enum SampleOrigin {
     /// Memory filled on purpose; models are fitted to these.
-    Artificial(Experiment),
+    Artificial(ThesisExperiment),
     /// What programs held; models are judged by these.
     Program,
     /// A request of every day, as far as its operations could be worked out afterwards: see [`everyday()`](crate::everyday).
@@ -97,14 +99,14 @@ pub enum Origin {
 
 /// One slice that was emptied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct CalibrationSample {
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: SampleOrigin,
     /// The mixture or program, for people.
     pub label: String,
     /// What it took.
     #[serde(flatten)]
-    pub operations: Operations,
+    pub operations: OperationCounts,
     /// What the kernel expected, by the parameters in force.
     #[serde(rename = "price_predicted_100cycles")]
     pub predicted: Price,
@@ -122,9 +124,14 @@ pub struct Sample {
     pub failed: Pages,
 }
 
-impl Sample {
+impl CalibrationSample {
     /// What a request came to that took these operations.
-    pub fn new(origin: Origin, label: &str, operations: Operations, outcome: &Outcome) -> Self {
+    pub fn new(
+        origin: SampleOrigin,
+        label: &str,
+        operations: OperationCounts,
+        outcome: &RequestOutcome,
+    ) -> Self {
         Self {
             origin,
             label: label.to_owned(),
@@ -140,7 +147,7 @@ impl Sample {
 
 /// Samples and the machine that they are of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Samples {
+pub struct SampleSet {
     /// The kernel's release.
     pub kernel_release: String,
     /// Size of a page.
@@ -156,26 +163,26 @@ pub struct Samples {
     #[serde(rename = "changed_samples")]
     pub changed: u64,
     /// The samples.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<CalibrationSample>,
 }
 
-impl Samples {
+impl SampleSet {
     /// Those that models are fitted to.
-    pub fn artificial(&self) -> Vec<Sample> {
-        self.of(|origin| matches!(origin, Origin::Artificial(_)))
+    pub fn artificial(&self) -> Vec<CalibrationSample> {
+        self.of(|origin| matches!(origin, SampleOrigin::Artificial(_)))
     }
 
     /// Those that were gathered from everyday requests.
-    pub fn everyday(&self) -> Vec<Sample> {
-        self.of(|origin| origin == Origin::Everyday)
+    pub fn everyday(&self) -> Vec<CalibrationSample> {
+        self.of(|origin| origin == SampleOrigin::Everyday)
     }
 
     /// Those that they are judged by.
-    pub fn programs(&self) -> Vec<Sample> {
-        self.of(|origin| origin == Origin::Program)
+    pub fn programs(&self) -> Vec<CalibrationSample> {
+        self.of(|origin| origin == SampleOrigin::Program)
     }
 
-    fn of(&self, wanted: impl Fn(Origin) -> bool) -> Vec<Sample> {
+    fn of(&self, wanted: impl Fn(SampleOrigin) -> bool) -> Vec<CalibrationSample> {
         self.samples.iter().filter(|sample| wanted(sample.origin)).cloned().collect()
     }
 }
@@ -187,7 +194,7 @@ pub struct SamplesFile {
     pub schema_version: u32,
     /// What it holds.
     #[serde(flatten)]
-    pub samples: Samples,
+    pub samples: SampleSet,
 }
 
 #[cfg(test)]
@@ -223,7 +230,7 @@ mod tests {
             },
             PageRun { reason: Reason::Slab, ..run(7, PageClass::Slab) },
         ];
-        let contents = Contents {
+        let contents = SliceContents {
             slice: SliceId(1),
             state: SliceState::Online,
             reason: Reason::None,
@@ -232,8 +239,8 @@ mod tests {
             cgroups: Vec::new(),
             sites: None,
         };
-        let found = Operations::of(&contents);
-        let expected = Operations {
+        let found = OperationCounts::of(&contents);
+        let expected = OperationCounts {
             slices: 1,
             frames: Pages(1149),
             free: Pages(100),

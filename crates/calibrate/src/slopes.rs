@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::coefficients::Coefficients;
-use crate::sample::{Experiment, Origin, Sample};
+use crate::coefficients::ModelCoefficients;
+use crate::sample::{CalibrationSample, SampleOrigin, ThesisExperiment};
 
 /// What the thesis measured inside its kernel's search for destinations (Table 4.2, column A, from Table 4.1), which
 /// cannot be measured from outside. Units of 100 cycles.
@@ -15,29 +15,30 @@ const ALLOC_CACHE: f64 = 32.0;
 /// A page dropped costs the slope over slices from few pages of cache to many. The same slope for pages mapped 1, 2, 4
 /// and 8 times is a line over the number of mappings: its slope is a mapping's cost, its start a page's. Empty
 /// slices of several sizes give the rest.
-pub fn slopes(samples: &[Sample]) -> Option<Coefficients> {
-    let of = |wanted: Experiment| {
+pub fn slopes(samples: &[CalibrationSample]) -> Option<ModelCoefficients> {
+    let of = |wanted: ThesisExperiment| {
         samples.iter().filter(move |sample| {
-            sample.origin == Origin::Artificial(wanted) && sample.operations.cache_targets.0 == 0
+            sample.origin == SampleOrigin::Artificial(wanted)
+                && sample.operations.cache_targets.0 == 0
         })
     };
-    let empty: Vec<_> = of(Experiment::Empty)
+    let empty: Vec<_> = of(ThesisExperiment::Empty)
         .map(|sample| (sample.operations.frames.0 as f64 / 1024.0, sample.measured.0 as f64))
         .collect();
-    let cache: Vec<_> = of(Experiment::Cache)
+    let cache: Vec<_> = of(ThesisExperiment::Cache)
         .map(|sample| (sample.operations.dropped.0 as f64, sample.measured.0 as f64))
         .collect();
     let counts: BTreeSet<u32> = samples
         .iter()
         .filter_map(|sample| match sample.origin {
-            Origin::Artificial(Experiment::Mapped(count)) => Some(count),
+            SampleOrigin::Artificial(ThesisExperiment::Mapped(count)) => Some(count),
             _ => None,
         })
         .collect();
     let per_page: BTreeMap<u32, f64> = counts
         .into_iter()
         .filter_map(|count| {
-            let points: Vec<_> = of(Experiment::Mapped(count))
+            let points: Vec<_> = of(ThesisExperiment::Mapped(count))
                 .map(|sample| (sample.operations.moved.0 as f64, sample.measured.0 as f64))
                 .collect();
             Some((count, line(&points)?.1))
@@ -48,7 +49,7 @@ pub fn slopes(samples: &[Sample]) -> Option<Coefficients> {
 
     let (isolate_slice, isolate_page) = line(&empty)?;
     let (migrate_page, migrate_mapping) = line(&mapped)?;
-    Some(Coefficients {
+    Some(ModelCoefficients {
         isolate_slice,
         isolate_page,
         drop_page: line(&cache)?.1,

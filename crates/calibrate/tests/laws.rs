@@ -2,17 +2,22 @@
 
 use proptest::prelude::*;
 use ramslice_calibrate::{
-    Coefficients, Compared, Conditions, Drift, DriftSettings, DriftState, Experiment, Operations,
-    Origin, Refusal, Sample, Samples, check_conditions, check_everyday, check_refit, check_samples,
-    check_steady, everyday, fit, intervals, judge, least_squares, quantile, rank_correlation,
-    refit, regret, slopes, thesis,
+    CalibrationRefusal, CalibrationSample, DriftDetector, DriftSettings, DriftState, JudgedModel,
+    MachineConditions, ModelCoefficients, OperationCounts, SampleOrigin, SampleSet,
+    ThesisExperiment, check_conditions, check_everyday, check_refit, check_samples, check_steady,
+    everyday, fit, intervals, judge, least_squares, quantile, rank_correlation, refit, regret,
+    slopes, thesis,
 };
 use ramslice_types::{Bytes, Pages, Price};
 
-fn sample(model: &Coefficients, experiment: Experiment, operations: Operations) -> Sample {
+fn sample(
+    model: &ModelCoefficients,
+    experiment: ThesisExperiment,
+    operations: OperationCounts,
+) -> CalibrationSample {
     let price = Price(model.price(&operations).round() as u64);
-    Sample {
-        origin: Origin::Artificial(experiment),
+    CalibrationSample {
+        origin: SampleOrigin::Artificial(experiment),
         label: String::new(),
         operations,
         predicted: price,
@@ -23,8 +28,8 @@ fn sample(model: &Coefficients, experiment: Experiment, operations: Operations) 
     }
 }
 
-fn operations(frames: u64, dropped: u64, moved: u64, mappings: u64, cache: u64) -> Operations {
-    Operations {
+fn operations(frames: u64, dropped: u64, moved: u64, mappings: u64, cache: u64) -> OperationCounts {
+    OperationCounts {
         slices: 1,
         frames: Pages(frames),
         free: Pages(frames - dropped - moved),
@@ -39,24 +44,24 @@ fn operations(frames: u64, dropped: u64, moved: u64, mappings: u64, cache: u64) 
 }
 
 /// The experiments of a calibration, as a machine of this model would answer them.
-fn experiments(model: &Coefficients) -> Vec<Sample> {
+fn experiments(model: &ModelCoefficients) -> Vec<CalibrationSample> {
     let mut found = Vec::new();
     for size in [1024, 2048, 4096] {
         for _ in 0..4 {
-            found.push(sample(model, Experiment::Empty, operations(size, 0, 0, 0, 0)));
+            found.push(sample(model, ThesisExperiment::Empty, operations(size, 0, 0, 0, 0)));
         }
     }
     for share in 1..=12 {
         let pages = 4096 * share / 12;
-        found.push(sample(model, Experiment::Cache, operations(4096, pages, 0, 0, 0)));
+        found.push(sample(model, ThesisExperiment::Cache, operations(4096, pages, 0, 0, 0)));
         for count in [1, 2, 4, 8] {
             let mapped = operations(4096, 0, pages, pages * u64::from(count), 0);
-            found.push(sample(model, Experiment::Mapped(count), mapped));
+            found.push(sample(model, ThesisExperiment::Mapped(count), mapped));
         }
         let (part, rest) = (pages / 3, pages / 4);
         found.push(sample(
             model,
-            Experiment::Mixed,
+            ThesisExperiment::Mixed,
             operations(4096, part, rest, 2 * rest, rest / 2),
         ));
     }
@@ -72,11 +77,11 @@ fn assert_near(found: f64, expected: f64, share: f64, what: &str) {
 
 prop_compose! {
     /// A machine whose every operation costs something.
-    fn machines()(values in prop::array::uniform7(10.0..300.0_f64), base in 1000.0..20_000.0_f64) -> Coefficients {
+    fn machines()(values in prop::array::uniform7(10.0..300.0_f64), base in 1000.0..20_000.0_f64) -> ModelCoefficients {
         let mut values = values;
         values[0] = base;
         values[1] *= 10.0;
-        Coefficients::from_array(values)
+        ModelCoefficients::from_array(values)
     }
 }
 
@@ -202,7 +207,7 @@ fn figures_of_a_handful_of_samples_are_those_worked_out_by_hand() {
 #[test]
 fn a_model_that_predicts_nothing_is_told_so() {
     let samples = experiments(&thesis());
-    let blind = judge(&Coefficients::default(), &samples).unwrap();
+    let blind = judge(&ModelCoefficients::default(), &samples).unwrap();
     assert!((blind.bias + 1.0).abs() < 1e-9);
     assert!(blind.rank_correlation.abs() < 1e-9 && blind.regret > 0.5, "{blind:?}");
     let true_one = judge(&thesis(), &samples).unwrap();
@@ -234,7 +239,7 @@ fn intervals_hold_what_the_samples_were_made_by() {
 
 #[test]
 fn prices_that_hold_are_left_alone() {
-    let mut drift = Drift::new(thesis(), DriftSettings::default());
+    let mut drift = DriftDetector::new(thesis(), DriftSettings::default());
     for (at, mut sample) in experiments(&thesis()).into_iter().cycle().take(500).enumerate() {
         // 8% up and down, and one in fifty interrupted.
         let factor = if at % 50 == 0 { 3.0 } else { 1.0 + 0.08 * f64::from(at as u32 % 3) - 0.08 };
@@ -246,13 +251,13 @@ fn prices_that_hold_are_left_alone() {
 #[test]
 fn a_machine_that_became_slower_is_noticed_and_fitted_again() {
     let slower = thesis().scaled(1.5);
-    let mut drift = Drift::new(thesis(), DriftSettings::default());
+    let mut drift = DriftDetector::new(thesis(), DriftSettings::default());
     let mut when = None;
     // Everyday operations: cache alone.
     for (at, share) in (0..40_u64).cycle().take(60).enumerate() {
         let state = drift.observe(sample(
             &slower,
-            Experiment::Cache,
+            ThesisExperiment::Cache,
             operations(4096, 100 * share, 0, 0, 0),
         ));
         if let (DriftState::Refit { factor }, None) = (state, when) {
@@ -273,7 +278,7 @@ fn a_machine_that_became_slower_is_noticed_and_fitted_again() {
 #[test]
 fn operations_from_before_prices_drifted_are_not_fitted() {
     let slower = thesis().scaled(1.5);
-    let mut drift = Drift::new(thesis(), DriftSettings::default());
+    let mut drift = DriftDetector::new(thesis(), DriftSettings::default());
     let all = experiments(&thesis());
     for sample in all.iter().cycle().take(400) {
         assert_eq!(drift.observe(sample.clone()), DriftState::Steady);
@@ -292,14 +297,15 @@ fn operations_from_before_prices_drifted_are_not_fitted() {
     assert_eq!(drift.deviating().len(), 60);
     assert_near(drift.factor(), 1.5, 0.05, "factor");
     let fitted = drift.refit().unwrap();
-    let errors = |model: &Coefficients| judge(model, &experiments(&slower)).unwrap().p99_of_largest;
+    let errors =
+        |model: &ModelCoefficients| judge(model, &experiments(&slower)).unwrap().p99_of_largest;
     assert!(errors(&fitted.whole) < 0.05 && errors(&thesis()) > 0.3, "{}", errors(&fitted.whole));
 }
 
 #[test]
 fn prices_that_hold_again_are_steady_before_long() {
-    let mut drift = Drift::new(thesis(), DriftSettings::default());
-    let all = |model: &Coefficients| experiments(model).into_iter().cycle();
+    let mut drift = DriftDetector::new(thesis(), DriftSettings::default());
+    let all = |model: &ModelCoefficients| experiments(model).into_iter().cycle();
     for sample in all(&thesis().scaled(2.0)).take(300) {
         drift.observe(sample);
     }
@@ -312,7 +318,7 @@ fn prices_that_hold_again_are_steady_before_long() {
 #[test]
 fn an_operation_that_took_for_ever_moves_neither_the_factor_nor_a_refit() {
     let slower = thesis().scaled(1.5);
-    let mut drift = Drift::new(thesis(), DriftSettings::default());
+    let mut drift = DriftDetector::new(thesis(), DriftSettings::default());
     for (at, mut sample) in experiments(&slower).into_iter().take(100).enumerate() {
         if at % 20 == 7 {
             sample.measured = Price(u64::MAX);
@@ -327,14 +333,15 @@ fn an_operation_that_took_for_ever_moves_neither_the_factor_nor_a_refit() {
 
 #[test]
 fn what_is_remembered_goes_on_as_if_nothing_had_happened() {
-    let all: Vec<Sample> = experiments(&thesis().scaled(1.3)).into_iter().take(40).collect();
-    let mut whole = Drift::new(thesis(), DriftSettings::default());
-    let mut first = Drift::new(thesis(), DriftSettings::default());
+    let all: Vec<CalibrationSample> =
+        experiments(&thesis().scaled(1.3)).into_iter().take(40).collect();
+    let mut whole = DriftDetector::new(thesis(), DriftSettings::default());
+    let mut first = DriftDetector::new(thesis(), DriftSettings::default());
     for (at, sample) in all.iter().enumerate() {
         whole.observe(sample.clone());
         if at == 11 {
             let text = serde_json::to_string(&first.memory()).unwrap();
-            first = Drift::recall(
+            first = DriftDetector::recall(
                 thesis(),
                 DriftSettings::default(),
                 serde_json::from_str(&text).unwrap(),
@@ -345,7 +352,7 @@ fn what_is_remembered_goes_on_as_if_nothing_had_happened() {
     assert!(matches!(whole.state(), DriftState::Refit { .. }));
     assert_eq!(first.state(), whole.state());
     assert_eq!(first.memory(), whole.memory());
-    let few = Drift::recall(
+    let few = DriftDetector::recall(
         thesis(),
         DriftSettings { most: 5, ..DriftSettings::default() },
         whole.memory(),
@@ -355,7 +362,7 @@ fn what_is_remembered_goes_on_as_if_nothing_had_happened() {
 
 #[test]
 fn everyday_operations_are_judged_by_those_that_were_not_fitted() {
-    let of = |model: &Coefficients| Samples {
+    let of = |model: &ModelCoefficients| SampleSet {
         kernel_release: "6.12".to_owned(),
         page_bytes: Bytes(4096),
         slice_bytes: Bytes(16 << 20),
@@ -364,26 +371,32 @@ fn everyday_operations_are_judged_by_those_that_were_not_fitted() {
         changed: 0,
         samples: experiments(model)
             .into_iter()
-            .map(|sample| Sample { origin: Origin::Everyday, ..sample })
+            .map(|sample| CalibrationSample { origin: SampleOrigin::Everyday, ..sample })
             .collect(),
     };
     let report = everyday(&of(&thesis().scaled(1.5))).unwrap();
-    let judged = |found: &Compared| found.held_out.unwrap();
+    let judged = |found: &JudgedModel| found.held_out.unwrap();
     assert!(
         judged(report.ours()).p99_of_largest < 0.05
             && judged(report.in_force()).p99_of_largest > 0.3
     );
     assert_eq!(judged(report.ours()).n, experiments(&thesis()).len() / 2);
-    assert!(everyday(&Samples { samples: Vec::new(), ..of(&thesis()) }).is_err());
+    assert!(everyday(&SampleSet { samples: Vec::new(), ..of(&thesis()) }).is_err());
     assert_eq!(check_refit(&report), Ok(()));
     let mut uneven = of(&thesis().scaled(3.0));
     for (at, sample) in uneven.samples.iter_mut().enumerate() {
         sample.measured = Price(sample.measured.0 * [1, 9, 2, 30][at / 2 % 4]);
     }
     let refused = check_refit(&everyday(&uneven).unwrap());
-    assert!(matches!(refused, Err(Refusal::Uneven { missed, .. }) if missed > 0.25), "{refused:?}");
+    assert!(
+        matches!(refused, Err(CalibrationRefusal::Uneven { missed, .. }) if missed > 0.25),
+        "{refused:?}"
+    );
     let few = &of(&thesis()).samples[..19];
-    assert_eq!(check_everyday(few), Err(Refusal::TooFewOperations { have: 19, need: 20 }));
+    assert_eq!(
+        check_everyday(few),
+        Err(CalibrationRefusal::TooFewOperations { have: 19, need: 20 })
+    );
     assert_eq!(check_everyday(&of(&thesis()).samples), Ok(()));
 }
 
@@ -397,12 +410,12 @@ fn a_refit_without_work_is_refused() {
 fn too_few_samples_are_refused_by_what_is_missing() {
     let all = experiments(&thesis());
     assert_eq!(check_samples(&all), Ok(()));
-    let without = |unwanted: fn(&Sample) -> bool| -> Vec<Sample> {
+    let without = |unwanted: fn(&CalibrationSample) -> bool| -> Vec<CalibrationSample> {
         all.iter().filter(|sample| !unwanted(sample)).cloned().collect()
     };
     for (samples, word) in [
         (all[..20].to_vec(), "in all"),
-        (without(|s| s.origin == Origin::Artificial(Experiment::Empty)), "empty"),
+        (without(|s| s.origin == SampleOrigin::Artificial(ThesisExperiment::Empty)), "empty"),
         (without(|s| s.operations.dropped.0 > 0), "drop"),
         (
             without(|s| s.operations.moved.0 > 0 && s.operations.mappings == s.operations.moved.0),
@@ -411,17 +424,18 @@ fn too_few_samples_are_refused_by_what_is_missing() {
         (without(|s| s.operations.mappings > s.operations.moved.0), "more than once"),
     ] {
         let refusal = check_samples(&samples).unwrap_err();
-        assert!(matches!(refusal, Refusal::TooFew { .. }));
+        assert!(matches!(refusal, CalibrationRefusal::TooFew { .. }));
         assert!(refusal.to_string().contains(word), "{refusal}");
     }
 }
 
 #[test]
 fn a_busy_machine_is_refused_with_the_reason() {
-    assert_eq!(check_conditions(Conditions { load: 0.9, cpus: 2 }), Ok(()));
-    let refusal = check_conditions(Conditions { load: 3.25, cpus: 2 }).unwrap_err().to_string();
+    assert_eq!(check_conditions(MachineConditions { load: 0.9, cpus: 2 }), Ok(()));
+    let refusal =
+        check_conditions(MachineConditions { load: 3.25, cpus: 2 }).unwrap_err().to_string();
     assert!(refusal.contains("3.2 threads") && refusal.contains("2 CPUs"), "{refusal}");
-    assert_eq!(check_conditions(Conditions { load: 0.3, cpus: 1 }), Ok(()));
+    assert_eq!(check_conditions(MachineConditions { load: 0.3, cpus: 1 }), Ok(()));
 
     assert!(check_steady(&[100.0, 101.0, 99.0, 100.0, 400.0]).unwrap() < 0.02);
     let refusal = check_steady(&[50.0, 100.0, 150.0, 200.0, 300.0, 80.0]).unwrap_err().to_string();

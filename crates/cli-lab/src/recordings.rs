@@ -12,10 +12,11 @@ use ramslice_cli::context::Context;
 use ramslice_cli::exit::UsageError;
 use ramslice_cli::ledger_options::TimeFactorOptions;
 use ramslice_energy::Clock;
-use ramslice_record::{About, Platform, ReadError, Recording};
+use ramslice_record::{PlatformInfo, ReadError, Recording, RecordingInfo};
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Machine, Outcome, Price,
-    PriceParameter, Request, SliceId, Snapshot, Work, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, MachineState,
+    Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot,
+    WorkCounters, Zone,
 };
 
 /// The recording given with --from.
@@ -43,15 +44,15 @@ pub(crate) fn open_last(dir: &Path) -> Result<Box<dyn Backend>> {
 /// A recording of another version, or none at all, is unsupported, as a saved file would be.
 pub(crate) fn not_replayable(error: ReadError) -> BackendError {
     let kind = if matches!(error, ReadError::Io { .. }) {
-        ErrorKind::Failed
+        BackendErrorKind::Failed
     } else {
-        ErrorKind::Unsupported
+        BackendErrorKind::Unsupported
     };
     BackendError::new(kind, error)
 }
 
 /// What ran the recorded machine, as far as the recording says.
-fn processor(platform: &Platform) -> Processor {
+fn processor(platform: &PlatformInfo) -> Processor {
     let name = || platform.hypervisor.clone();
     match platform.emulated {
         Some(true) => Processor::Emulated(name()),
@@ -65,12 +66,12 @@ fn processor(platform: &Platform) -> Processor {
 ///
 /// # Errors
 /// If its seconds may not be real and nothing says how slow the machine was.
-pub(crate) fn clock_of(factor: &TimeFactorOptions, about: &About) -> Result<Clock> {
+pub(crate) fn clock_of(factor: &TimeFactorOptions, about: &RecordingInfo) -> Result<SampleClock> {
     factor.clock(&processor(&about.platform), "the recorded machine")
 }
 
 /// A sample with what had been done by then, if the recording says so.
-type Sampled = Result<(Machine, Option<Work>), ReadError>;
+type Sampled = Result<(MachineState, Option<WorkCounters>), ReadError>;
 
 /// Samples read ahead of the one that is shown.
 const AHEAD: usize = 4;
@@ -129,13 +130,15 @@ impl RecordingPlayer {
         let position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         match &position.shown {
             Some(machine) => ask(machine),
-            None => Err(BackendError::new(ErrorKind::Failed, "no sample has been shown so far")),
+            None => {
+                Err(BackendError::new(BackendErrorKind::Failed, "no sample has been shown so far"))
+            }
         }
     }
 }
 
 impl Backend for RecordingPlayer {
-    fn machine(&self) -> Result<Machine, BackendError> {
+    fn machine(&self) -> Result<MachineState, BackendError> {
         let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sampled) = position.next.take() {
             let (machine, work) = sampled.map_err(not_replayable)?;
@@ -147,26 +150,28 @@ impl Backend for RecordingPlayer {
             Some(machine) => machine.machine(),
             None => {
                 let message = "the recording has no sample with slices";
-                Err(BackendError::new(ErrorKind::Unsupported, message))
+                Err(BackendError::new(BackendErrorKind::Unsupported, message))
             }
         }
     }
 
-    fn work(&self) -> Result<Work, BackendError> {
+    fn work(&self) -> Result<WorkCounters, BackendError> {
         // Asked for before the machine is: of the sample that comes next.
         let position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         let work = match &position.next {
             Some(Ok((_, work))) => *work,
             Some(Err(_)) => None,
-            None => return position.shown.as_ref().map_or(Ok(Work::default()), Backend::work),
+            None => {
+                return position.shown.as_ref().map_or(Ok(WorkCounters::default()), Backend::work);
+            }
         };
         work.ok_or_else(|| {
             let message = "what the kernel had done was not recorded";
-            BackendError::new(ErrorKind::Unsupported, message)
+            BackendError::new(BackendErrorKind::Unsupported, message)
         })
     }
 
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         self.shown(Backend::info)
     }
 
@@ -174,15 +179,19 @@ impl Backend for RecordingPlayer {
         self.shown(Backend::zones)
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         self.shown(Backend::snapshot)
     }
 
-    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         self.shown(|machine| machine.contents(slice, detail))
     }
 
-    fn request(&self, _: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, _: &Request) -> Result<RequestOutcome, BackendError> {
         Err(unchangeable())
     }
 
@@ -209,5 +218,5 @@ impl Backend for RecordingPlayer {
 }
 
 fn unchangeable() -> BackendError {
-    BackendError::new(ErrorKind::Unsupported, "a recording cannot be changed")
+    BackendError::new(BackendErrorKind::Unsupported, "a recording cannot be changed")
 }

@@ -1,7 +1,7 @@
 //! Slices by address, from either end: whom `offline --count`, `online --count` and `ramp` take next.
 
 use clap::ValueEnum;
-use ramslice_types::{Backend, BackendError, Op, Request, Slice, SliceId, SliceState};
+use ramslice_types::{Backend, BackendError, Request, RequestOp, Slice, SliceId, SliceState};
 use tracing::debug;
 
 /// An end of physical memory.
@@ -32,7 +32,7 @@ pub fn settled(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError> {
     if backend.info()?.is_stock() {
         // There are no counters: pages are looked at one by one, and nothing would be put anywhere.
     } else if let Err(error) =
-        backend.request(&Request { dry_run: true, ..Request::new(Op::OfflineFree) })
+        backend.request(&Request { dry_run: true, ..Request::new(RequestOp::OfflineFree) })
     {
         debug!(%error, "what the slices hold is taken as it looks");
     }

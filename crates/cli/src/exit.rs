@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use ramslice_types::{BackendError, ErrorKind};
+use ramslice_types::{BackendError, BackendErrorKind};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,9 +70,9 @@ pub fn of_error(error: &anyhow::Error) -> Exit {
     if let Some(error) = error.downcast_ref::<CommandNotStarted>() {
         return Exit::Command(error.status());
     }
-    let unsupported = error
-        .downcast_ref::<BackendError>()
-        .is_some_and(|error| matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Disabled));
+    let unsupported = error.downcast_ref::<BackendError>().is_some_and(|error| {
+        matches!(error.kind(), BackendErrorKind::Unsupported | BackendErrorKind::Disabled)
+    });
     if unsupported || error.is::<UsageError>() { Exit::Usage } else { Exit::Refused }
 }
 
@@ -83,9 +83,9 @@ mod tests {
     #[test]
     fn unsupported_is_not_failed() {
         let error = |kind| anyhow::Error::from(BackendError::new(kind, "text"));
-        assert_eq!(of_error(&error(ErrorKind::Disabled)), Exit::Usage);
-        assert_eq!(of_error(&error(ErrorKind::Unsupported)), Exit::Usage);
-        assert_eq!(of_error(&error(ErrorKind::Busy)), Exit::Refused);
+        assert_eq!(of_error(&error(BackendErrorKind::Disabled)), Exit::Usage);
+        assert_eq!(of_error(&error(BackendErrorKind::Unsupported)), Exit::Usage);
+        assert_eq!(of_error(&error(BackendErrorKind::Busy)), Exit::Refused);
         assert_eq!(of_error(&UsageError("x".to_owned()).into()), Exit::Usage);
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
 use ramslice_backend::Processor;
-use ramslice_energy::{AssumedUnit, Clock, Interval, LedgerPlan, Profile, TimeFactor};
+use ramslice_energy::{AssumedUnit, DramProfile, Interval, LedgerPlan, SampleClock, TimeFactor};
 use ramslice_types::{Bytes, Ratio, parse_bytes};
 
 use crate::exit::UsageError;
@@ -106,10 +106,10 @@ impl LedgerOptions {
     ///
     /// # Errors
     /// If a profile cannot be read, lacks what is named, or gives no joules.
-    pub fn plan(&self, clock: Clock) -> Result<LedgerPlan> {
+    pub fn plan(&self, clock: SampleClock) -> Result<LedgerPlan> {
         let mut profile = profile_files::load(&self.profile)?;
         if let Some(other) = &self.machine {
-            let Profile { file, machine, .. } = profile_files::load(other)?;
+            let DramProfile { file, machine, .. } = profile_files::load(other)?;
             if machine.is_none() {
                 let message = format!("{file} names no machine whose costs could be taken");
                 return Err(UsageError(message).into());
@@ -141,15 +141,15 @@ impl TimeFactorOptions {
     ///
     /// # Errors
     /// If its seconds may not be real and nothing says how slow it is.
-    pub fn clock(&self, processor: &Processor, machine: &str) -> Result<Clock> {
+    pub fn clock(&self, processor: &Processor, machine: &str) -> Result<SampleClock> {
         if let Some(FactorRange(factor)) = self.time_factor {
             let source = self.time_factor_source.as_deref().unwrap_or("--time-factor");
             let factor =
                 TimeFactor::new(factor, source).map_err(|error| UsageError(error.to_string()))?;
-            return Ok(Clock::Emulated(factor));
+            return Ok(SampleClock::Emulated(factor));
         }
         let what = match processor {
-            Processor::Real | Processor::Virtual(_) => return Ok(Clock::Real),
+            Processor::Real | Processor::Virtual(_) => return Ok(SampleClock::Real),
             Processor::Emulated(name) => {
                 format!("{machine} is emulated ({name}), so its seconds are not real ones")
             }
@@ -190,14 +190,14 @@ mod tests {
             time_factor: Some(text.parse().unwrap()),
             ..TimeFactorOptions::default()
         };
-        assert!(matches!(factor("12..18").clock(&emulated, "it"), Ok(Clock::Emulated(_))));
+        assert!(matches!(factor("12..18").clock(&emulated, "it"), Ok(SampleClock::Emulated(_))));
         assert!(matches!(
             TimeFactorOptions::default().clock(&Processor::Virtual("KVMKVMKVM".to_owned()), "it"),
-            Ok(Clock::Real)
+            Ok(SampleClock::Real)
         ));
         assert!(matches!(
             TimeFactorOptions::default().clock(&Processor::Real, "it"),
-            Ok(Clock::Real)
+            Ok(SampleClock::Real)
         ));
         assert!(factor("0").clock(&emulated, "it").is_err());
     }
@@ -224,11 +224,11 @@ mod tests {
     #[test]
     fn every_profile_that_gives_joules_can_be_planned_with() {
         for name in ramslice_energy::builtin_names() {
-            let profile: Profile = ramslice_energy::builtin(name).unwrap().unwrap();
+            let profile: DramProfile = ramslice_energy::builtin(name).unwrap().unwrap();
             let options = LedgerOptions { profile: name.to_owned(), ..options() };
             let gives =
                 profile.state(&profile.default_state).unwrap().saving_by_packing().is_some();
-            assert_eq!(options.plan(Clock::Real).is_ok(), gives, "{name}");
+            assert_eq!(options.plan(SampleClock::Real).is_ok(), gives, "{name}");
         }
     }
 
@@ -239,9 +239,9 @@ mod tests {
             machine: Some(machine.to_owned()),
             ..options()
         };
-        let plan = with("thesis-parc").plan(Clock::Real).unwrap();
+        let plan = with("thesis-parc").plan(SampleClock::Real).unwrap();
         assert!(plan.profile.machine.unwrap().name.contains("Ryzen"));
-        let error = with("rdram").plan(Clock::Real).err().unwrap();
+        let error = with("rdram").plan(SampleClock::Real).err().unwrap();
         assert!(
             error.is::<UsageError>() && error.to_string().contains("rdram.toml names no machine"),
             "{error}"

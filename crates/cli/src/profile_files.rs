@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use ramslice_energy::{Profile, State, builtin_names, builtin_text};
+use ramslice_energy::{DramPowerState, DramProfile, builtin_names, builtin_text};
 
 use crate::exit::UsageError;
 
@@ -34,16 +34,16 @@ pub fn text(name: &str) -> Result<(String, String)> {
 ///
 /// # Errors
 /// As [`text`], and by file and line if the profile is wrong.
-pub fn load(name: &str) -> Result<Profile> {
+pub fn load(name: &str) -> Result<DramProfile> {
     let (text, file) = text(name)?;
-    Ok(Profile::parse(&text, &file)?)
+    Ok(DramProfile::parse(&text, &file)?)
 }
 
 /// The power state of that name, or the profile's default.
 ///
 /// # Errors
 /// If the profile has no such state.
-pub fn state(profile: &Profile, name: Option<&str>) -> Result<State, UsageError> {
+pub fn state(profile: &DramProfile, name: Option<&str>) -> Result<DramPowerState, UsageError> {
     let name = name.unwrap_or(&profile.default_state);
     profile.state(name).cloned().ok_or_else(|| {
         let names: Vec<&str> = profile.states.iter().map(|state| state.name.as_str()).collect();

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, NodeId, Outcome, Reason, Request, Slice, SliceId, SliceRanges, Zone, ZoneNumber,
+    Backend, NodeId, Reason, Request, RequestOutcome, Slice, SliceId, SliceRanges, Zone, ZoneNumber,
 };
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ struct Answer {
     /// The slice.
     slice: Option<SliceId>,
     /// Absent if the slice was not tried, as after Ctrl-C.
-    outcome: Option<Outcome>,
+    outcome: Option<RequestOutcome>,
 }
 
 #[derive(Serialize)]
@@ -30,7 +30,7 @@ struct Body<'a> {
 pub const MOST_MISSES: u32 = 16;
 
 /// There was no room: neither a limit of the request nor the fault of the slice.
-pub fn missed(outcome: &Outcome) -> bool {
+pub fn missed(outcome: &RequestOutcome) -> bool {
     matches!(outcome.reason, Reason::NoRoom | Reason::AwakeReserve)
 }
 
@@ -88,7 +88,8 @@ pub fn each(
     if enough.is_some() {
         return Ok(if lacking.is_none() { Exit::Ok } else { Exit::Refused });
     }
-    let fine = answers.iter().all(|answer| answer.outcome.as_ref().is_some_and(Outcome::is_ok));
+    let fine =
+        answers.iter().all(|answer| answer.outcome.as_ref().is_some_and(RequestOutcome::is_ok));
     Ok(if fine { Exit::Ok } else { Exit::Refused })
 }
 
@@ -119,7 +120,7 @@ fn line(answer: &Answer, done: &str) -> String {
 }
 
 /// The reason with what to do; the errno where there is no reason.
-pub fn why(outcome: &Outcome) -> String {
+pub fn why(outcome: &RequestOutcome) -> String {
     match outcome.reason {
         Reason::None => {
             let error = std::io::Error::from_raw_os_error(outcome.status_errno.cast_signed());
@@ -198,11 +199,11 @@ mod tests {
 
     #[test]
     fn a_refusal_says_why_and_what_to_do() {
-        let outcome = Outcome {
+        let outcome = RequestOutcome {
             status_errno: 16,
             reason: Reason::Pinned,
             slices_failed: 1,
-            ..Outcome::default()
+            ..RequestOutcome::default()
         };
         let text = line(&Answer { slice: Some(SliceId(7)), outcome: Some(outcome) }, "offline");
         assert!(text.starts_with("slice 7: refused: pinned: a device"), "{text}");
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn without_a_reason_the_errno_speaks() {
-        let outcome = Outcome { status_errno: 5, ..Outcome::default() };
+        let outcome = RequestOutcome { status_errno: 5, ..RequestOutcome::default() };
         assert!(why(&outcome).starts_with("Input/output error"));
     }
 }

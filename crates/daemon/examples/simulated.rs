@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
+use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimBackend, SimConfig};
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, Price,
-    PriceParameter, Request, SliceId, Snapshot, Work, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, Price,
+    PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot, WorkCounters,
+    Zone,
 };
 use ramsliced::clock::Clock;
 use ramsliced::host::Host;
@@ -66,7 +67,7 @@ impl Simulated {
     /// Brings the machine up to the present.
     fn pass(&self) -> Result<(), BackendError> {
         if let Ok(text) = fs::read_to_string(&self.fail) {
-            return Err(BackendError::new(ErrorKind::Failed, text.trim().to_owned()));
+            return Err(BackendError::new(BackendErrorKind::Failed, text.trim().to_owned()));
         }
         let now = self.elapsed();
         self.sim.with(|machine| {
@@ -77,9 +78,9 @@ impl Simulated {
             let share = self.used * (1.0 + 0.4 * (slow * TAU).sin() + 0.1 * (fast * TAU).sin());
             for (owner, part) in [(1, 0.6), (2, 0.4)] {
                 let pages = (pages * share * part) as u64;
-                machine.apply(Change::Level {
+                machine.apply(MemoryChange::Level {
                     owner: OwnerId(owner),
-                    class: Class::Anon,
+                    class: OwnerClass::Anon,
                     maps: 1,
                     pages,
                 });
@@ -93,7 +94,7 @@ impl Simulated {
 struct Machine(Arc<Simulated>);
 
 impl Backend for Machine {
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         self.0.pass()?;
         self.0.sim.info()
     }
@@ -102,15 +103,19 @@ impl Backend for Machine {
         self.0.sim.zones()
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         self.0.sim.snapshot()
     }
 
-    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         self.0.sim.contents(slice, detail)
     }
 
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         self.0.pass()?;
         let mut outcome = self.0.sim.request(request)?;
         let dearer = fs::read_to_string(&self.0.dearer)
@@ -145,7 +150,7 @@ impl Backend for Machine {
         self.0.sim.set_price_parameter(parameter, value)
     }
 
-    fn work(&self) -> Result<Work, BackendError> {
+    fn work(&self) -> Result<WorkCounters, BackendError> {
         self.0.sim.work()
     }
 }
@@ -161,7 +166,7 @@ impl Clock for Fast {
 
 fn simulate(args: &Args, settings: Settings) -> anyhow::Result<()> {
     let slice = Bytes(64 << 20);
-    let config = Config { scatter: 0.3, ..Config::new(slice * args.slices, slice) };
+    let config = SimConfig { scatter: 0.3, ..SimConfig::new(slice * args.slices, slice) };
     let config = if args.slices > 512 { config.coarse() } else { config };
     let simulated = |start| Simulated {
         sim: SimBackend::new(config.clone()).expect("the size of the machine is right"),

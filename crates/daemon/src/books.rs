@@ -7,11 +7,12 @@ use std::path::Path;
 
 use ramslice_backend::Processor;
 use ramslice_energy::{
-    Clock, Granule, Interval, Ledger, Profile, Sample, Settings, State, Statement, Tally,
-    TimeFactor, builtin_names, builtin_text,
+    DramPowerState, DramProfile, EnergyLedger, EnergySample, EnergyStatement, EnergyTally,
+    Interval, PowerGranule, SampleClock, StatementSettings, TimeFactor, builtin_names,
+    builtin_text,
 };
-use ramslice_policy::Economics;
-use ramslice_types::{Bytes, Info, Joules, Price, PriceParameter};
+use ramslice_policy::SliceEconomics;
+use ramslice_types::{BackendInfo, Bytes, Joules, Price, PriceParameter};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -89,16 +90,16 @@ impl fmt::Display for Kind {
 /// What joules are worked out with.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    profile: Profile,
+    profile: DramProfile,
     /// Of the texts of all profiles that figures are taken from.
     crc32: u32,
-    state: State,
+    state: DramPowerState,
     unit: Unit,
     factor: Option<TimeFactor>,
 }
 
 /// A profile, and its text.
-fn load(name: &str) -> Result<(Profile, String), String> {
+fn load(name: &str) -> Result<(DramProfile, String), String> {
     let (text, file) = match builtin_text(name) {
         Some(text) => (text.to_owned(), format!("profiles/{name}.toml")),
         None if !name.contains(['/', '.']) && !Path::new(name).exists() => {
@@ -113,7 +114,7 @@ fn load(name: &str) -> Result<(Profile, String), String> {
             name.to_owned(),
         ),
     };
-    let profile = Profile::parse(&text, &file).map_err(|error| error.to_string())?;
+    let profile = DramProfile::parse(&text, &file).map_err(|error| error.to_string())?;
     Ok((profile, text))
 }
 
@@ -158,14 +159,14 @@ impl Plan {
     ///
     /// # Errors
     /// A sentence: what the profile does not tell.
-    pub fn economics(&self, slice: Bytes, page: Bytes) -> Result<Economics, String> {
+    pub fn economics(&self, slice: Bytes, page: Bytes) -> Result<SliceEconomics, String> {
         let machine = self.profile.machine.as_ref().ok_or_else(|| {
             format!(
                 "{} names no machine, whose costs could be counted: state energy.machine, as in \"thesis-parc\"",
                 self.profile.file
             )
         })?;
-        Economics::new(&self.state, machine, slice, page)
+        SliceEconomics::new(&self.state, machine, slice, page)
             .map(|economics| economics.switched_as_one(self.granule(slice).bytes(), slice))
             .map_err(|error| format!("{}: {error}", self.profile.file))
     }
@@ -176,7 +177,7 @@ impl Plan {
     }
 
     /// What sums are of that are kept with this plan on this machine.
-    pub fn kind(&self, info: &Info) -> Kind {
+    pub fn kind(&self, info: &BackendInfo) -> Kind {
         Kind {
             profile: self.name(),
             crc32: format!("{:08x}", self.crc32),
@@ -189,27 +190,27 @@ impl Plan {
 
     /// The most joules that so much CPU time may have cost on this machine, in the ledger's eyes: none where its seconds are not
     /// real, for there the CPU time of emptying is left out as well.
-    pub fn running(&self, time: Price, info: &Info) -> f64 {
+    pub fn running(&self, time: Price, info: &BackendInfo) -> f64 {
         let power =
             self.profile.machine.as_ref().and_then(|machine| machine.compacting_power.value);
         match (self.clock(), power, info.clock()) {
-            (Some(Clock::Real), Some(power), Some(clock)) => {
+            (Some(SampleClock::Real), Some(power), Some(clock)) => {
                 power.high().0 * time.cycles() as f64 / clock.0
             }
             _ => 0.0,
         }
     }
 
-    fn granule(&self, slice: Bytes) -> Granule {
+    fn granule(&self, slice: Bytes) -> PowerGranule {
         match self.unit {
-            Unit::Profile => Granule::OfProfile(self.state.granularity.bytes.value),
-            Unit::Slice => Granule::Assumed(slice),
-            Unit::Bytes(bytes) => Granule::Assumed(bytes),
+            Unit::Profile => PowerGranule::OfProfile(self.state.granularity.bytes.value),
+            Unit::Slice => PowerGranule::Assumed(slice),
+            Unit::Bytes(bytes) => PowerGranule::Assumed(bytes),
         }
     }
 
     /// What makes joules doubtful on this machine.
-    pub fn notes(&self, info: &Info) -> Vec<String> {
+    pub fn notes(&self, info: &BackendInfo) -> Vec<String> {
         let power = match Power::of(info) {
             Power::Driver => None,
             Power::Unknown => Some(
@@ -252,12 +253,12 @@ impl Plan {
     }
 
     /// The clock of this machine; nothing if its seconds are not real and nobody says how slow it is.
-    fn clock(&self) -> Option<Clock> {
+    fn clock(&self) -> Option<SampleClock> {
         if let Some(factor) = &self.factor {
-            return Some(Clock::Emulated(factor.clone()));
+            return Some(SampleClock::Emulated(factor.clone()));
         }
         match Processor::here() {
-            Processor::Real | Processor::Virtual(_) => Some(Clock::Real),
+            Processor::Real | Processor::Virtual(_) => Some(SampleClock::Real),
             Processor::Emulated(_) | Processor::Unknown => None,
         }
     }
@@ -275,7 +276,7 @@ enum Power {
 }
 
 impl Power {
-    fn of(info: &Info) -> Self {
+    fn of(info: &BackendInfo) -> Self {
         match info.power_driver.as_str() {
             "none" => Self::Nobody,
             _ if info.is_stock() => Self::Unknown,
@@ -318,15 +319,15 @@ pub struct Earned {
 }
 
 /// What a ledger comes to, and of that, what the daemon took besides its requests.
-pub type Sums = (Tally, Price);
+pub type Sums = (EnergyTally, Price);
 
 /// The ledger of a mode: what it was before this run, and what has been added.
 #[derive(Debug)]
 pub struct Books {
     /// Of its sums, what this daemon took besides its requests.
     pub own: Price,
-    before: Tally,
-    ledger: Ledger,
+    before: EnergyTally,
+    ledger: EnergyLedger,
     granule: Option<Bytes>,
 }
 
@@ -358,15 +359,15 @@ impl Books {
     /// Goes on from sums of the same kind.
     pub fn new(kind: &Kind, (before, own): Sums) -> Self {
         let granule = kind.granule_bytes;
-        Self { own, before, ledger: Ledger::new(granule), granule }
+        Self { own, before, ledger: EnergyLedger::new(granule), granule }
     }
 
     /// Adds what happened until this sample. One of another boot begins anew, and what was before stays.
-    pub fn add(&mut self, sample: Sample) {
+    pub fn add(&mut self, sample: EnergySample) {
         if let Err(error) = self.ledger.add(sample.clone()) {
             tracing::debug!(%error, "the ledger begins anew");
             self.before = self.tally();
-            self.ledger = Ledger::new(self.granule);
+            self.ledger = EnergyLedger::new(self.granule);
             // The first sample of a ledger follows no other.
             let _ = self.ledger.add(sample);
         }
@@ -375,7 +376,7 @@ impl Books {
     /// Time passes that belongs to nobody: until the next sample nothing is counted.
     pub fn pause(&mut self) {
         self.before = self.tally();
-        self.ledger = Ledger::new(self.granule);
+        self.ledger = EnergyLedger::new(self.granule);
     }
 
     /// What the next books of the same kind go on from.
@@ -384,7 +385,7 @@ impl Books {
     }
 
     /// The sums, those of earlier runs included.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> EnergyTally {
         self.before + *self.ledger.tally()
     }
 
@@ -393,15 +394,15 @@ impl Books {
     pub fn earned(
         &self,
         plan: &Plan,
-        info: &Info,
+        info: &BackendInfo,
         prices: &BTreeMap<PriceParameter, Price>,
         imagined: bool,
     ) -> Option<Earned> {
         let clock = plan.clock()?;
         let tally = self.tally();
-        let statement = Statement::new(
+        let statement = EnergyStatement::new(
             &tally,
-            &Settings {
+            &StatementSettings {
                 profile: &plan.profile,
                 state: &plan.state,
                 clock: &clock,

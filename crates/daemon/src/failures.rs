@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use ramslice_types::{Op, Outcome, Reason, SliceId, Snapshot};
+use ramslice_types::{Reason, RequestOp, RequestOutcome, SliceId, SliceSnapshot};
 
 /// The failures of one step.
 #[derive(Debug, Default)]
@@ -17,14 +17,14 @@ pub(crate) struct Failures {
 
 impl Failures {
     /// Takes note of an answer.
-    pub(crate) fn add(&mut self, op: Op, outcome: &Outcome) {
+    pub(crate) fn add(&mut self, op: RequestOp, outcome: &RequestOutcome) {
         match op {
             _ if outcome.slices_failed == 0 => {}
-            Op::Offline(id) => {
+            RequestOp::Offline(id) => {
                 self.named.insert(id);
                 self.known.push((outcome.reason, outcome.slices_failed));
             }
-            Op::Compact | Op::OfflineFree => {
+            RequestOp::Compact | RequestOp::OfflineFree => {
                 // Where a limit ended it, that says nothing of a slice.
                 let limit = matches!(
                     outcome.reason,
@@ -35,7 +35,7 @@ impl Failures {
                     outcome.slices_failed,
                 ));
             }
-            Op::Online(_) | Op::OnlineAll => {
+            RequestOp::Online(_) | RequestOp::OnlineAll => {
                 self.known.push((outcome.reason, outcome.slices_failed))
             }
         }
@@ -43,7 +43,7 @@ impl Failures {
 
     /// What slices that were chosen say, by looks before and after: they are left alone for a while, and were not before, or
     /// for longer now.
-    pub(crate) fn told_by(&self, before: &Snapshot, after: &Snapshot) -> Vec<Reason> {
+    pub(crate) fn told_by(&self, before: &SliceSnapshot, after: &SliceSnapshot) -> Vec<Reason> {
         let earlier = |id| {
             let at = before.slices.binary_search_by_key(&id, |slice| slice.id).ok()?;
             Some(&before.slices[at]).filter(|slice| slice.backoff)
@@ -76,17 +76,17 @@ impl Failures {
 mod tests {
     use super::*;
 
-    fn failed(slices_failed: u32, reason: Reason) -> Outcome {
-        Outcome { slices_failed, reason, ..Outcome::default() }
+    fn failed(slices_failed: u32, reason: Reason) -> RequestOutcome {
+        RequestOutcome { slices_failed, reason, ..RequestOutcome::default() }
     }
 
     #[test]
     fn a_slice_that_was_named_has_the_reason_of_its_request_and_chosen_ones_have_their_own() {
         let mut failures = Failures::default();
-        failures.add(Op::Offline(SliceId(1)), &failed(1, Reason::Pinned));
-        failures.add(Op::Compact, &failed(3, Reason::AwakeReserve));
-        failures.add(Op::Compact, &failed(2, Reason::Deadline));
-        failures.add(Op::OfflineFree, &failed(0, Reason::NoRoom));
+        failures.add(RequestOp::Offline(SliceId(1)), &failed(1, Reason::Pinned));
+        failures.add(RequestOp::Compact, &failed(3, Reason::AwakeReserve));
+        failures.add(RequestOp::Compact, &failed(2, Reason::Deadline));
+        failures.add(RequestOp::OfflineFree, &failed(0, Reason::NoRoom));
         let told = [Reason::Slab, Reason::Migration, Reason::Slab, Reason::PageTable];
         assert_eq!(
             failures.by_reason(&told),
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_limit_that_ended_a_request_is_no_slices_reason() {
         let mut failures = Failures::default();
-        failures.add(Op::Compact, &failed(2, Reason::OverBudget));
+        failures.add(RequestOp::Compact, &failed(2, Reason::OverBudget));
         assert_eq!(failures.by_reason(&[Reason::Pinned]), [(Reason::Pinned, 1), (Reason::None, 1)]);
     }
 }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ramslice_backend::{GuardAction, HotplugBackend, HotplugGuard};
-use ramslice_types::{BackendError, Bytes, ErrorKind, Reason};
+use ramslice_types::{BackendError, BackendErrorKind, Bytes, Reason};
 use tracing::{info, warn};
 
 /// How often it looks whether it is to end.
@@ -57,7 +57,7 @@ impl Guarding {
                 let (backend, shared) = (Arc::clone(&backend), Arc::clone(&shared));
                 move || watch(&backend, &shared, tell)
             })
-            .map_err(|error| BackendError::new(ErrorKind::Failed, error))?;
+            .map_err(|error| BackendError::new(BackendErrorKind::Failed, error))?;
         Ok(Self { backend, shared, floor, thread: Some(thread) })
     }
 
@@ -134,7 +134,7 @@ fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
                     warn!(%error, "memory cannot be watched");
                 }
                 // Whoever started this starts another one, or learns why that is not possible.
-                if error.kind() == ErrorKind::Unsupported {
+                if error.kind() == BackendErrorKind::Unsupported {
                     return;
                 }
                 // So it does then, at its next step; until that comes, this one goes on.

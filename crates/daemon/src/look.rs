@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ramslice_policy::{Row, Totals};
+use ramslice_policy::{MachineTotals, SliceRow};
 use ramslice_types::{
-    Backend, BackendError, Headroom, Info, NodeId, Slice, SliceState, Snapshot, Zone, ZoneNumber,
+    Backend, BackendError, BackendInfo, MemoryHeadroom, NodeId, Slice, SliceSnapshot, SliceState,
+    Zone, ZoneNumber,
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,13 +34,13 @@ impl ZoneKey {
 #[derive(Debug, Clone)]
 pub struct Look {
     /// What it is.
-    pub info: Info,
+    pub info: BackendInfo,
     /// Its zones.
     pub zones: Vec<Zone>,
     /// Its slices.
-    pub snapshot: Snapshot,
+    pub snapshot: SliceSnapshot,
     /// What it keeps available, where that was asked for and the kernel wakes nothing by itself.
-    pub headroom: Option<Headroom>,
+    pub headroom: Option<MemoryHeadroom>,
 }
 
 impl Look {
@@ -71,8 +72,8 @@ impl Look {
     }
 
     /// Sums over a zone.
-    pub fn totals(&self, zone: &Zone) -> Totals {
-        Totals::of(
+    pub fn totals(&self, zone: &Zone) -> MachineTotals {
+        MachineTotals::of(
             std::slice::from_ref(zone),
             self.slices(ZoneKey::of(zone)),
             self.info.slice_pages(),
@@ -80,11 +81,13 @@ impl Look {
     }
 
     /// Rows of a zone's slices, but for those that are away: no policy is to touch them. `rows` is used again each time.
-    pub fn rows(&self, key: ZoneKey, rows: &mut Vec<Row>) {
+    pub fn rows(&self, key: ZoneKey, rows: &mut Vec<SliceRow>) {
         let frames = self.info.slice_pages();
         rows.clear();
         rows.extend(
-            self.slices(key).filter(|slice| !slice.is_away()).map(|slice| Row::of(slice, frames)),
+            self.slices(key)
+                .filter(|slice| !slice.is_away())
+                .map(|slice| SliceRow::of(slice, frames)),
         );
     }
 

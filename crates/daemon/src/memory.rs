@@ -10,9 +10,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ramslice_energy::Tally;
-use ramslice_policy::{Event, Saved};
-use ramslice_types::{Bytes, Pages, Price, Work, duration_us};
+use ramslice_energy::EnergyTally;
+use ramslice_policy::{PolicyEvent, SavedPolicy};
+use ramslice_types::{Bytes, Pages, Price, WorkCounters, duration_us};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -39,11 +39,11 @@ pub struct ZoneMemory {
     /// Which.
     pub key: ZoneKey,
     /// What its policy has learned.
-    pub policy: Saved,
+    pub policy: SavedPolicy,
     /// How it was left; nothing while that is not known.
     pub left: Option<Left>,
     /// What happened after the policy's last step.
-    pub events: Vec<Event>,
+    pub events: Vec<PolicyEvent>,
     /// Cache that was dropped and may be read again.
     #[serde(rename = "dropped_pages")]
     pub dropped: Pages,
@@ -74,9 +74,9 @@ pub struct Memory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub books: Option<Kind>,
     /// The ledger of mode on.
-    pub earned: Tally,
+    pub earned: EnergyTally,
     /// The ledger of mode observe.
-    pub would_earn: Tally,
+    pub would_earn: EnergyTally,
     /// Of the ledger of mode on, what this daemon took besides its requests; files from before do not have it.
     #[serde(rename = "earned_own_100cycles", default)]
     pub earned_own: Price,
@@ -84,7 +84,7 @@ pub struct Memory {
     #[serde(rename = "would_earn_own_100cycles", default)]
     pub would_earn_own: Price,
     /// What this daemon has done, ever.
-    pub work: Work,
+    pub work: WorkCounters,
     /// Slices that would have woken because memory was wanted, in mode observe.
     pub would_wake: u64,
     /// What is known of the kernel's prices; files from before do not have it.

@@ -1,7 +1,7 @@
 //! The state file: whole or not at all, and never fatal.
 
-use ramslice_policy::{AnyPolicy, Never};
-use ramslice_types::{NodeId, Op, Outcome, SliceId, ZoneNumber};
+use ramslice_policy::{AnyPolicy, NeverPolicy};
+use ramslice_types::{NodeId, RequestOp, RequestOutcome, SliceId, ZoneNumber};
 
 use super::*;
 
@@ -16,11 +16,17 @@ fn memory(time: u64) -> Memory {
         slice_bytes: Bytes(64 << 20),
         zones: vec![ZoneMemory {
             key,
-            policy: AnyPolicy::Never(Never).save(),
+            policy: AnyPolicy::Never(NeverPolicy).save(),
             left,
             events: vec![
-                Event::Finished { op: Op::Offline(SliceId(7)), outcome: Outcome::default() },
-                Event::Finished { op: Op::OfflineFree, outcome: Outcome::default() },
+                PolicyEvent::Finished {
+                    op: RequestOp::Offline(SliceId(7)),
+                    outcome: RequestOutcome::default(),
+                },
+                PolicyEvent::Finished {
+                    op: RequestOp::OfflineFree,
+                    outcome: RequestOutcome::default(),
+                },
             ],
             dropped: Pages(3),
         }],
@@ -34,9 +40,13 @@ fn memory(time: u64) -> Memory {
             stock: false,
             switched: true,
         }),
-        earned: Tally { off_high_byte_us: u128::from(u64::MAX) * 7, steps: 9, ..Tally::default() },
-        would_earn: Tally::default(),
-        work: Work::default(),
+        earned: EnergyTally {
+            off_high_byte_us: u128::from(u64::MAX) * 7,
+            steps: 9,
+            ..EnergyTally::default()
+        },
+        would_earn: EnergyTally::default(),
+        work: WorkCounters::default(),
         earned_own: Price(11),
         would_earn_own: Price(12),
         would_wake: 5,

@@ -19,8 +19,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use ramslice_policy::Forecast;
-use ramslice_types::{BackendError, ErrorKind, Op, Outcome, Pages, Reason, SliceState, Zone};
+use ramslice_policy::DemandForecast;
+use ramslice_types::{
+    BackendError, BackendErrorKind, Pages, Reason, RequestOp, RequestOutcome, SliceState, Zone,
+};
 
 use crate::books::{Earned, Range};
 use crate::look::{Look, ZoneKey};
@@ -460,9 +462,9 @@ impl Metrics {
     pub fn request(
         &self,
         mode: Mode,
-        op: Op,
+        op: RequestOp,
         took: Duration,
-        result: &Result<Outcome, BackendError>,
+        result: &Result<RequestOutcome, BackendError>,
     ) {
         let word = match result {
             Ok(outcome) if outcome.slices_done == 0 => "nothing",
@@ -499,19 +501,19 @@ impl Metrics {
     }
 
     /// Slices that a request to wake some left off.
-    pub fn not_woken(&self, outcome: &Outcome) {
+    pub fn not_woken(&self, outcome: &RequestOutcome) {
         if outcome.slices_failed > 0 {
             self.failed([(outcome.reason, outcome.slices_failed)]);
         }
     }
 
     /// What a request moved, on a machine whose slices have `frames` pages.
-    pub fn moved(&self, mode: Mode, op: Op, outcome: &Outcome, frames: Pages) {
+    pub fn moved(&self, mode: Mode, op: RequestOp, outcome: &RequestOutcome, frames: Pages) {
         let labels = vec![("mode", mode.name().to_owned())];
         self.migrated.get_or_create(&labels).inc_by(outcome.migrated.0);
         self.dropped.get_or_create(&labels).inc_by(outcome.dropped.0);
         // Slices that were empty before, and pages of slices that failed, say nothing of what a slice takes.
-        if matches!(op, Op::Offline(_) | Op::Compact)
+        if matches!(op, RequestOp::Offline(_) | RequestOp::Compact)
             && outcome.slices_done > 0
             && outcome.slices_failed == 0
         {
@@ -540,7 +542,7 @@ impl Metrics {
     }
 
     /// What the policy expects.
-    pub fn forecast(&self, zone: &Zone, forecast: Option<Forecast>) {
+    pub fn forecast(&self, zone: &Zone, forecast: Option<DemandForecast>) {
         let Some(forecast) = forecast else { return };
         let labels = ZoneLabels::of(zone);
         self.forecast.get_or_create(&labels).set(forecast.slices.into());
@@ -603,15 +605,15 @@ fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn kind(kind: ErrorKind) -> &'static str {
+fn kind(kind: BackendErrorKind) -> &'static str {
     match kind {
-        ErrorKind::Unsupported => "unsupported",
-        ErrorKind::Disabled => "disabled",
-        ErrorKind::Permission => "permission",
-        ErrorKind::Busy => "busy",
-        ErrorKind::NotFound => "not-found",
-        ErrorKind::Invalid => "invalid",
-        ErrorKind::Interrupted => "interrupted",
+        BackendErrorKind::Unsupported => "unsupported",
+        BackendErrorKind::Disabled => "disabled",
+        BackendErrorKind::Permission => "permission",
+        BackendErrorKind::Busy => "busy",
+        BackendErrorKind::NotFound => "not-found",
+        BackendErrorKind::Invalid => "invalid",
+        BackendErrorKind::Interrupted => "interrupted",
         _ => "failed",
     }
 }

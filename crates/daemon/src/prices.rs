@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ramslice_calibrate::{
-    Coefficients, Drift, DriftMemory, DriftSettings, DriftState, Operations, Origin, Sample,
-    Samples, SamplesFile, check_refit, everyday, noise,
+    CalibrationSample, DriftDetector, DriftMemory, DriftSettings, DriftState, ModelCoefficients,
+    OperationCounts, SampleOrigin, SampleSet, SamplesFile, check_refit, everyday, noise,
 };
 use ramslice_types::{
-    Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, SCHEMA_VERSION, Slice,
-    SliceState,
+    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, RequestOp, RequestOutcome,
+    SCHEMA_VERSION, Slice, SliceState,
 };
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -76,7 +76,7 @@ enum Offered {
 #[derive(Debug)]
 struct Watch {
     parameters: BTreeMap<PriceParameter, Price>,
-    drift: Drift,
+    drift: DriftDetector,
     taken: u64,
     left_out: u64,
     offered: Offered,
@@ -133,17 +133,23 @@ impl Prices {
     }
 
     /// Whether an answer to such a request can be learned from, before anything else is looked at.
-    pub fn tells(op: Op, outcome: &Outcome) -> bool {
-        matches!(op, Op::Offline(_) | Op::Compact | Op::OfflineFree)
+    pub fn tells(op: RequestOp, outcome: &RequestOutcome) -> bool {
+        matches!(op, RequestOp::Offline(_) | RequestOp::Compact | RequestOp::OfflineFree)
             && outcome.slices_done > 0
             && outcome.slices_failed == 0
             && outcome.ran_to_its_end()
     }
 
     /// Takes a request that was carried out, with the slices before and after. Says whether it could be understood.
-    pub fn take(&mut self, op: Op, outcome: &Outcome, before: &[Slice], after: &[Slice]) -> bool {
+    pub fn take(
+        &mut self,
+        op: RequestOp,
+        outcome: &RequestOutcome,
+        before: &[Slice],
+        after: &[Slice],
+    ) -> bool {
         let Ok(watch) = &mut self.watch else { return false };
-        let coefficients = Coefficients::in_force(&watch.parameters);
+        let coefficients = ModelCoefficients::in_force(&watch.parameters);
         let went_off = went_off(before, after);
         let credible = outcome.price_measured.0 as f64 / outcome.price_predicted.0 as f64;
         let operations = (1.0 / MOST_FACTOR..MOST_FACTOR)
@@ -155,7 +161,12 @@ impl Prices {
             return false;
         };
         watch.taken += 1;
-        watch.drift.observe(Sample::new(Origin::Everyday, op.name(), operations, outcome));
+        watch.drift.observe(CalibrationSample::new(
+            SampleOrigin::Everyday,
+            op.name(),
+            operations,
+            outcome,
+        ));
         watch.tell_log();
         true
     }
@@ -168,7 +179,7 @@ impl Prices {
     }
 
     /// What is to be done with the file, if anything.
-    pub fn offer(&mut self, info: &Info) -> Option<Offer> {
+    pub fn offer(&mut self, info: &BackendInfo) -> Option<Offer> {
         self.watch.as_mut().ok()?.offer(info)
     }
 
@@ -224,7 +235,7 @@ impl Prices {
 
 impl Watch {
     fn new(parameters: BTreeMap<PriceParameter, Price>) -> Self {
-        let drift = Drift::new(Coefficients::in_force(&parameters), settings());
+        let drift = DriftDetector::new(ModelCoefficients::in_force(&parameters), settings());
         let (offered, refitted) = (Offered::default(), None);
         Self { parameters, drift, taken: 0, left_out: 0, offered, refitted, told: "too-few" }
     }
@@ -238,8 +249,8 @@ impl Watch {
             Some(memory)
                 if memory.parameters == watch.parameters && memory.kernel_release == release() =>
             {
-                let coefficients = Coefficients::in_force(&watch.parameters);
-                watch.drift = Drift::recall(coefficients, settings(), memory.drift);
+                let coefficients = ModelCoefficients::in_force(&watch.parameters);
+                watch.drift = DriftDetector::recall(coefficients, settings(), memory.drift);
                 watch.told = watch.state();
             }
             Some(_) => {
@@ -272,7 +283,7 @@ impl Watch {
         }
     }
 
-    fn offer(&mut self, info: &Info) -> Option<Offer> {
+    fn offer(&mut self, info: &BackendInfo) -> Option<Offer> {
         if !matches!(self.drift.state(), DriftState::Refit { .. }) {
             self.refitted = None;
             let before = std::mem::replace(&mut self.offered, Offered::No);
@@ -285,7 +296,7 @@ impl Watch {
         if self.taken < taken + settings().least as u64 { None } else { self.fit(info) }
     }
 
-    fn fit(&mut self, info: &Info) -> Option<Offer> {
+    fn fit(&mut self, info: &BackendInfo) -> Option<Offer> {
         match self.fitted(info) {
             Ok((refitted, file)) => {
                 self.refitted = Some(refitted);
@@ -303,19 +314,22 @@ impl Watch {
     }
 
     /// Parameters that fit, and the file that they are fitted from once more; or why there are none.
-    fn fitted(&self, info: &Info) -> Result<(BTreeMap<PriceParameter, Price>, Vec<u8>), String> {
+    fn fitted(
+        &self,
+        info: &BackendInfo,
+    ) -> Result<(BTreeMap<PriceParameter, Price>, Vec<u8>), String> {
         let fitted = self.drift.refit().map_err(|error| error.to_string())?;
         let mut parameters =
             fitted.whole.parameters().ok_or("the kernel does not take what fits")?;
         // An offset in an order, not a cost: nothing to be measured.
         parameters.remove(&PriceParameter::Unreclaimable);
-        let samples: Vec<Sample> = self.drift.deviating().cloned().collect();
-        let coefficients = Coefficients::in_force(&self.parameters);
+        let samples: Vec<CalibrationSample> = self.drift.deviating().cloned().collect();
+        let coefficients = ModelCoefficients::in_force(&self.parameters);
         let ratios: Vec<f64> = samples
             .iter()
             .map(|sample| sample.measured.0 as f64 / coefficients.price(&sample.operations))
             .collect();
-        let samples = Samples {
+        let samples = SampleSet {
             kernel_release: release(),
             page_bytes: info.page_bytes,
             slice_bytes: info.slice_bytes,
@@ -393,7 +407,11 @@ fn went_off<'a>(before: &'a [Slice], after: &[Slice]) -> Vec<&'a Slice> {
 }
 
 /// What it took to empty these slices; nothing if the figures do not add up.
-fn operations(outcome: &Outcome, slices: &[&Slice], in_force: &Coefficients) -> Option<Operations> {
+fn operations(
+    outcome: &RequestOutcome,
+    slices: &[&Slice],
+    in_force: &ModelCoefficients,
+) -> Option<OperationCounts> {
     // Somebody else was at work, or memory was wanted back at once.
     if slices.len() != outcome.slices_done as usize {
         return None;
@@ -407,14 +425,14 @@ fn operations(outcome: &Outcome, slices: &[&Slice], in_force: &Coefficients) -> 
     // What is neither free nor moved is dropped; the rest of what was dropped made room elsewhere.
     let dropped = (frames - free - moved).min(outcome.dropped);
     let made_room = (outcome.dropped - dropped).min(moved);
-    let mut found = Operations {
+    let mut found = OperationCounts {
         slices: slices.len() as u64,
         frames,
         free,
         dropped,
         moved,
         mappings: mapped.min(moved).0,
-        ..Operations::default()
+        ..OperationCounts::default()
     };
     let predicted = outcome.price_predicted.0 as f64;
     let dearer = in_force.alloc_cache - in_force.alloc_buddy;

@@ -1,13 +1,13 @@
 //! Operations from what a request answers, and what is not taken.
 
 use ramslice_calibrate::thesis;
-use ramslice_types::{Counters, NodeId, Reason, SliceId, ZoneNumber};
+use ramslice_types::{NodeId, Reason, SliceCounters, SliceId, ZoneNumber};
 
 use super::*;
 
 fn slice(id: u32, state: SliceState, free: u64, mapped: u64) -> Slice {
     let counters =
-        Counters { free: Pages(free), anon_mapped: Pages(mapped), ..Counters::default() };
+        SliceCounters { free: Pages(free), anon_mapped: Pages(mapped), ..SliceCounters::default() };
     Slice {
         id: SliceId(id),
         state,
@@ -33,28 +33,28 @@ fn machine() -> (Vec<Slice>, Vec<Slice>) {
     (before, after)
 }
 
-fn truth() -> Operations {
-    Operations {
+fn truth() -> OperationCounts {
+    OperationCounts {
         slices: 1,
         frames: Pages(4096),
         free: Pages(1000),
         dropped: Pages(596),
         moved: Pages(2500),
         mappings: 5000,
-        ..Operations::default()
+        ..OperationCounts::default()
     }
 }
 
 /// What the kernel would answer.
-fn answer(operations: &Operations, made_room: u64, factor: f64) -> Outcome {
+fn answer(operations: &OperationCounts, made_room: u64, factor: f64) -> RequestOutcome {
     let price = thesis().price(operations);
-    Outcome {
+    RequestOutcome {
         slices_done: 1,
         price_predicted: Price(price.round() as u64),
         price_measured: Price((price * factor) as u64),
         migrated: operations.moved,
         dropped: operations.dropped + Pages(made_room),
-        ..Outcome::default()
+        ..RequestOutcome::default()
     }
 }
 
@@ -70,59 +70,67 @@ fn what_emptying_took_follows_from_the_answer_and_the_slices_before() {
     assert_eq!(slices.iter().map(|slice| slice.id).collect::<Vec<_>>(), [SliceId(3)]);
     assert_eq!(operations(&answer(&truth(), 0, 1.0), &slices, &thesis()), Some(truth()));
     // Cache that went elsewhere is told from mappings by what was dropped beyond the slice.
-    let elsewhere = Operations { cache_targets: Pages(300), mappings: 2000, ..truth() };
+    let elsewhere = OperationCounts { cache_targets: Pages(300), mappings: 2000, ..truth() };
     assert_eq!(operations(&answer(&elsewhere, 400, 1.0), &slices, &thesis()), Some(elsewhere));
     // Pages that nobody moved or dropped were given back by those who had them.
-    let given_back = Operations { dropped: Pages(500), ..truth() };
+    let given_back = OperationCounts { dropped: Pages(500), ..truth() };
     assert_eq!(operations(&answer(&given_back, 0, 1.0), &slices, &thesis()), Some(given_back));
 }
 
 #[test]
 fn figures_that_do_not_add_up_are_left_out() {
     let (before, after) = machine();
-    let taken = |op, outcome: &Outcome, after: &[Slice]| {
+    let taken = |op, outcome: &RequestOutcome, after: &[Slice]| {
         let mut prices = watching();
         assert_eq!(prices.take(op, outcome, &before, after), prices.status().operations == 1);
         assert_eq!(prices.status().operations as u64 + prices.status().left_out, 1);
         prices.status().operations == 1
     };
     let right = answer(&truth(), 0, 1.2);
-    assert!(taken(Op::Compact, &right, &after) && taken(Op::Offline(SliceId(3)), &right, &after));
-    assert!(!taken(Op::Compact, &right, &before), "it is awake again");
+    assert!(
+        taken(RequestOp::Compact, &right, &after)
+            && taken(RequestOp::Offline(SliceId(3)), &right, &after)
+    );
+    assert!(!taken(RequestOp::Compact, &right, &before), "it is awake again");
     let both = vec![after[0].clone(), slice(4, SliceState::Offline, 0, 0)];
-    assert!(!taken(Op::Compact, &right, &both), "somebody else switched one off");
+    assert!(!taken(RequestOp::Compact, &right, &both), "somebody else switched one off");
     // Without a page that moves, nothing explains so high a price.
-    let empty = Operations { moved: Pages(0), mappings: 0, ..truth() };
-    let dear =
-        Outcome { price_predicted: Price(2 * right.price_predicted.0), ..answer(&empty, 0, 1.0) };
-    assert!(!taken(Op::Compact, &dear, &after));
+    let empty = OperationCounts { moved: Pages(0), mappings: 0, ..truth() };
+    let dear = RequestOutcome {
+        price_predicted: Price(2 * right.price_predicted.0),
+        ..answer(&empty, 0, 1.0)
+    };
+    assert!(!taken(RequestOp::Compact, &dear, &after));
     let cheap =
-        Outcome { price_predicted: Price(100), price_measured: Price(100), ..right.clone() };
-    assert!(!taken(Op::Compact, &cheap, &after));
+        RequestOutcome { price_predicted: Price(100), price_measured: Price(100), ..right.clone() };
+    assert!(!taken(RequestOp::Compact, &cheap, &after));
     for measured in [0, 1, u64::MAX] {
-        let absurd = Outcome { price_measured: Price(measured), ..right.clone() };
-        assert!(!taken(Op::Compact, &absurd, &after), "{measured}");
+        let absurd = RequestOutcome { price_measured: Price(measured), ..right.clone() };
+        assert!(!taken(RequestOp::Compact, &absurd, &after), "{measured}");
     }
-    let free = Outcome { price_predicted: Price(0), ..right };
-    assert!(!taken(Op::Compact, &free, &after));
+    let free = RequestOutcome { price_predicted: Price(0), ..right };
+    assert!(!taken(RequestOp::Compact, &free, &after));
 }
 
 #[test]
 fn only_requests_that_emptied_all_that_they_tried_tell_what_it_costs() {
-    let done = Outcome { slices_done: 2, ..Outcome::default() };
+    let done = RequestOutcome { slices_done: 2, ..RequestOutcome::default() };
     let tells = Prices::tells;
-    for op in [Op::Compact, Op::OfflineFree, Op::Offline(SliceId(1))] {
+    for op in [RequestOp::Compact, RequestOp::OfflineFree, RequestOp::Offline(SliceId(1))] {
         assert!(tells(op, &done), "{op:?}");
     }
-    let within = Outcome { status_errno: 28, reason: Reason::OverBudget, ..done.clone() };
-    assert!(tells(Op::Compact, &within));
-    assert!(!tells(Op::OnlineAll, &done) && !tells(Op::Online(SliceId(1)), &done));
-    assert!(!tells(Op::Compact, &Outcome::default()));
+    let within = RequestOutcome { status_errno: 28, reason: Reason::OverBudget, ..done.clone() };
+    assert!(tells(RequestOp::Compact, &within));
+    assert!(!tells(RequestOp::OnlineAll, &done) && !tells(RequestOp::Online(SliceId(1)), &done));
+    assert!(!tells(RequestOp::Compact, &RequestOutcome::default()));
     assert!(
-        !tells(Op::Compact, &Outcome { slices_failed: 1, ..done.clone() }),
+        !tells(RequestOp::Compact, &RequestOutcome { slices_failed: 1, ..done.clone() }),
         "paid for, but not told apart"
     );
-    assert!(!tells(Op::Compact, &Outcome { status_errno: 4, reason: Reason::Signal, ..done }));
+    assert!(!tells(
+        RequestOp::Compact,
+        &RequestOutcome { status_errno: 4, reason: Reason::Signal, ..done }
+    ));
 }
 
 #[test]
@@ -130,14 +138,14 @@ fn an_offer_that_cannot_be_written_says_so_and_is_tried_again_later() {
     let (before, after) = machine();
     let mut prices = watching();
     let size = ramslice_types::Bytes(16 << 20);
-    let info = ramslice_sim::SimBackend::new(ramslice_sim::Config::new(size * 16, size))
+    let info = ramslice_sim::SimBackend::new(ramslice_sim::SimConfig::new(size * 16, size))
         .unwrap()
         .info()
         .unwrap();
     let run = |prices: &mut Prices, count| {
         for at in 0..count {
-            let operations = Operations { mappings: 2500 + 100 * at, ..truth() };
-            assert!(prices.take(Op::Compact, &answer(&operations, 0, 1.4), &before, &after));
+            let operations = OperationCounts { mappings: 2500 + 100 * at, ..truth() };
+            assert!(prices.take(RequestOp::Compact, &answer(&operations, 0, 1.4), &before, &after));
         }
     };
     run(&mut prices, 12);
@@ -157,14 +165,14 @@ fn what_costs_now_this_now_that_is_not_offered_and_the_reason_is_told() {
     let (before, after) = machine();
     let mut prices = watching();
     let size = ramslice_types::Bytes(16 << 20);
-    let info = ramslice_sim::SimBackend::new(ramslice_sim::Config::new(size * 16, size))
+    let info = ramslice_sim::SimBackend::new(ramslice_sim::SimConfig::new(size * 16, size))
         .unwrap()
         .info()
         .unwrap();
     for at in 0..24 {
-        let operations = Operations { mappings: 2500 + 100 * at, ..truth() };
+        let operations = OperationCounts { mappings: 2500 + 100 * at, ..truth() };
         let factor = [1.5, 20.0, 4.0, 100.0][at as usize / 2 % 4];
-        assert!(prices.take(Op::Compact, &answer(&operations, 0, factor), &before, &after));
+        assert!(prices.take(RequestOp::Compact, &answer(&operations, 0, factor), &before, &after));
     }
     assert!(matches!(prices.offer(&info), Some(Offer::Remove)), "what an earlier run left");
     let status = prices.status();

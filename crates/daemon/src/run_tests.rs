@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use ramslice_backend::FakeMachine;
-use ramslice_types::{Backend, ErrorKind, Request};
+use ramslice_types::{Backend, BackendErrorKind, Request};
 
 use super::*;
 use crate::engine::STOCK;
@@ -62,7 +62,7 @@ impl Place {
         fs::write(&options.config, config).unwrap();
         let opener = |_: &Settings, _: &GoesOn| {
             if self.shut.get() {
-                return Err(BackendError::new(ErrorKind::Failed, "it cannot be opened"));
+                return Err(BackendError::new(BackendErrorKind::Failed, "it cannot be opened"));
             }
             self.opened.set(self.opened.get() + 1);
             let backend = Arc::new(self.fake.backend());

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ramslice_energy::{Interval, TimeFactor};
-use ramslice_policy::{Config as PolicyConfig, PolicyKind, settings as policies};
+use ramslice_policy::{PolicyConfig, PolicyKind, settings as policies};
 use ramslice_types::{Bytes, Ratio, parse_bytes};
 use serde::Deserialize;
 use toml::Spanned;
@@ -168,15 +168,15 @@ struct Raw {
     backend: Which,
     policy: Option<PolicyKind>,
     #[serde(default)]
-    periodic: policies::Periodic,
+    periodic: policies::PeriodicConfig,
     #[serde(default)]
-    watermarks: policies::Watermarks,
+    watermarks: policies::WatermarksConfig,
     #[serde(default)]
-    threshold: policies::Threshold,
+    threshold: policies::ThresholdConfig,
     #[serde(default)]
-    repair: policies::Repair,
+    repair: policies::RepairConfig,
     #[serde(default)]
-    governor: policies::Governor,
+    governor: policies::GovernorConfig,
     #[serde(default)]
     energy: RawEnergy,
     #[serde(default)]

@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 
 use ramslice_types::{
-    CacheChoice, Counters, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, SliceState,
-    Zone,
+    CacheChoice, Pages, Price, Reason, Request, RequestOp, RequestOutcome, Slice, SliceCounters,
+    SliceId, SliceState, Zone,
 };
 use serde::{Deserialize, Serialize};
 
@@ -98,10 +98,12 @@ impl Shadow {
     }
 
     /// Does in thought what a request asks for, on what [`Self::view`] has made of a look.
-    pub fn request(&mut self, look: &mut Look, request: &Request) -> Outcome {
+    pub fn request(&mut self, look: &mut Look, request: &Request) -> RequestOutcome {
         match request.op {
-            Op::Online(_) | Op::OnlineAll => self.wake(request),
-            Op::Offline(_) | Op::Compact | Op::OfflineFree => self.empty(look, request),
+            RequestOp::Online(_) | RequestOp::OnlineAll => self.wake(request),
+            RequestOp::Offline(_) | RequestOp::Compact | RequestOp::OfflineFree => {
+                self.empty(look, request)
+            }
         }
     }
 
@@ -121,11 +123,11 @@ impl Shadow {
         self.taken.get(&zone).copied().unwrap_or_default()
     }
 
-    fn empty(&mut self, look: &mut Look, request: &Request) -> Outcome {
+    fn empty(&mut self, look: &mut Look, request: &Request) -> RequestOutcome {
         let frames = look.info.slice_pages();
         let wanted = |slice: &Slice| match request.op {
-            Op::Offline(id) => slice.id == id,
-            Op::OfflineFree => slice.is_empty(),
+            RequestOp::Offline(id) => slice.id == id,
+            RequestOp::OfflineFree => slice.is_empty(),
             _ => true,
         };
         let in_zone = |slice: &Slice| {
@@ -146,7 +148,7 @@ impl Shadow {
         if look.headroom.is_some() {
             return self.empty_stock(look, request, candidates);
         }
-        let mut outcome = Outcome::default();
+        let mut outcome = RequestOutcome::default();
         let (most, mut left) = (request.max_slices.unwrap_or(u32::MAX), request.budget.raw());
         for (price, at) in candidates {
             if outcome.slices_done >= most {
@@ -198,8 +200,8 @@ impl Shadow {
     }
 
     /// The slices themselves are seen to be on at the next look.
-    fn wake(&mut self, request: &Request) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn wake(&mut self, request: &Request) -> RequestOutcome {
+        let mut outcome = RequestOutcome::default();
         let most = request.max_slices.unwrap_or(u32::MAX);
         for (key, off) in &mut self.off {
             let other = request.node.is_some_and(|node| key.node != node)
@@ -207,7 +209,7 @@ impl Shadow {
             if other {
                 continue;
             }
-            if let Op::Online(id) = request.op {
+            if let RequestOp::Online(id) = request.op {
                 let before = off.len();
                 off.retain(|off| *off != id);
                 outcome.slices_done += (before - off.len()) as u32;
@@ -238,7 +240,7 @@ fn shows_off(zone: &mut Zone, slice: &mut Slice) {
     zone.nr_offline += 1;
     zone.offline_pages += slice.present;
     slice.state = SliceState::Offline;
-    slice.counters = Counters::default();
+    slice.counters = SliceCounters::default();
 }
 
 fn add(counts: &mut Vec<(ZoneKey, u64)>, key: ZoneKey, more: u64) {

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use ramslice_backend::{PlaceMargins, SliceLoss, ZoneRoom, ZoneSize, keeps_reserves};
 use ramslice_types::{
-    Bytes, Headroom, Op, Outcome, Pages, Price, Reason, Request, Slice, SliceId, Zone,
+    Bytes, MemoryHeadroom, Pages, Price, Reason, Request, RequestOp, RequestOutcome, Slice,
+    SliceId, Zone,
 };
 use rustix::io::Errno;
 
@@ -18,7 +19,7 @@ use crate::look::{Look, ZoneKey};
 
 impl Shadow {
     /// Wakes what a guard would have woken, and shows the rest as off.
-    pub(super) fn view_stock(&mut self, look: &mut Look, headroom: Headroom) {
+    pub(super) fn view_stock(&mut self, look: &mut Look, headroom: MemoryHeadroom) {
         let page = look.info.page_bytes;
         let slices = &mut look.snapshot.slices;
         let mut off: Vec<SliceId> = self.off.iter().flat_map(|(_, off)| off).copied().collect();
@@ -60,7 +61,7 @@ impl Shadow {
         for displaced in displaced {
             take(&mut look.zones, &mut self.cached, displaced);
         }
-        look.headroom = Some(Headroom { available: Bytes(available), ..headroom });
+        look.headroom = Some(MemoryHeadroom { available: Bytes(available), ..headroom });
     }
 
     /// Empties slices by ascending price; of equal prices, the higher address first.
@@ -69,10 +70,10 @@ impl Shadow {
         look: &mut Look,
         request: &Request,
         mut candidates: Vec<(Price, usize)>,
-    ) -> Outcome {
+    ) -> RequestOutcome {
         let frames = look.info.slice_pages();
         candidates.sort_unstable_by_key(|&(price, at)| (price, Reverse(at)));
-        let mut outcome = Outcome::default();
+        let mut outcome = RequestOutcome::default();
         let (most, mut left) = (request.max_slices.unwrap_or(u32::MAX), request.budget.raw());
         let mut full = Vec::new();
         let margins = margins(look);
@@ -111,14 +112,14 @@ impl Shadow {
             outcome.migrated += moves;
             let lost = slice.present.bytes(look.info.page_bytes);
             let available = Bytes(headroom.available.0.saturating_sub(lost.0));
-            look.headroom = Some(Headroom { available, ..headroom });
+            look.headroom = Some(MemoryHeadroom { available, ..headroom });
             let id = slice.id;
             let displaced = leave(&mut look.zones, &mut self.cached, slice, frames);
             take(&mut look.zones, &mut self.cached, displaced);
             self.is_off(look, key, id);
         }
         // Whoever named a slice is told that it failed; else a limit is an end as any other.
-        if matches!(request.op, Op::Offline(_))
+        if matches!(request.op, RequestOp::Offline(_))
             && outcome.slices_done == 0
             && outcome.reason != Reason::None
         {
@@ -145,7 +146,7 @@ fn refuses(
     look: &Look,
     cached: &BTreeMap<ZoneKey, Pages>,
     margins: &PlaceMargins,
-    headroom: &Headroom,
+    headroom: &MemoryHeadroom,
     slice: &Slice,
     moves: Pages,
 ) -> Option<Reason> {

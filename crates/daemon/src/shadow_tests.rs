@@ -1,6 +1,6 @@
 //! What would have been: nothing reaches the machine, and what is shown adds up.
 
-use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend};
+use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimBackend, SimConfig};
 use ramslice_types::{Backend, Budget};
 
 use super::*;
@@ -9,12 +9,12 @@ const SLICE: u64 = 64 << 20;
 
 fn machine(slices: u64) -> SimBackend {
     let slice = ramslice_types::Bytes(SLICE);
-    SimBackend::new(Config::new(slice * slices, slice)).unwrap()
+    SimBackend::new(SimConfig::new(slice * slices, slice)).unwrap()
 }
 
 fn use_memory(sim: &SimBackend, slices: f64) {
     let pages = (slices * SLICE as f64 / 4096.0) as u64;
-    sim.apply(Change::Level { owner: OwnerId(1), class: Class::Anon, maps: 1, pages });
+    sim.apply(MemoryChange::Level { owner: OwnerId(1), class: OwnerClass::Anon, maps: 1, pages });
 }
 
 fn look(sim: &SimBackend, shadow: &mut Shadow) -> Look {
@@ -41,8 +41,10 @@ fn empty_slices_go_off_in_thought_and_the_machine_stays_as_it_is() {
     let before = sim.snapshot().unwrap();
     let mut shadow = Shadow::default();
     let mut seen = look(&sim, &mut shadow);
-    let outcome = shadow
-        .request(&mut seen, &Request { max_slices: Some(5), ..Request::new(Op::OfflineFree) });
+    let outcome = shadow.request(
+        &mut seen,
+        &Request { max_slices: Some(5), ..Request::new(RequestOp::OfflineFree) },
+    );
     assert_eq!((outcome.slices_done, shadow.nr_off()), (5, 5));
     adds_up(&seen);
     let again = look(&sim, &mut shadow);
@@ -60,7 +62,7 @@ fn slices_wake_in_thought_when_the_machine_would_fall_below_its_reserve_and_no_e
     let mut shadow = Shadow::default();
     let mut seen = look(&sim, &mut shadow);
     // All it can: what stays free is the reserve and less than a slice.
-    shadow.request(&mut seen, &Request::new(Op::Compact));
+    shadow.request(&mut seen, &Request::new(RequestOp::Compact));
     let (off, free) = (shadow.nr_off(), seen.zones[0].free_pages);
     assert!(off >= 19 && free >= seen.zones[0].awake_reserve_pages, "{off} off, {free} free");
     adds_up(&seen);
@@ -90,8 +92,8 @@ fn the_budget_the_zone_and_the_number_are_kept() {
     let outcome = shadow.request(&mut seen, &Request { max_slices: Some(2), ..Request::default() });
     assert_eq!(outcome.slices_done, 2);
     assert!(outcome.price_predicted >= cheapest);
-    let outcome =
-        shadow.request(&mut seen, &Request { max_slices: Some(1), ..Request::new(Op::OnlineAll) });
+    let outcome = shadow
+        .request(&mut seen, &Request { max_slices: Some(1), ..Request::new(RequestOp::OnlineAll) });
     assert_eq!((outcome.slices_done, shadow.nr_off()), (1, 1));
 }
 
@@ -100,7 +102,7 @@ fn cache_that_a_request_keeps_is_moved_not_dropped() {
     let sim = machine(32);
     use_memory(&sim, 8.0);
     let pages = 10 * SLICE / 4096;
-    sim.apply(Change::Level { owner: OwnerId(2), class: Class::File, maps: 1, pages });
+    sim.apply(MemoryChange::Level { owner: OwnerId(2), class: OwnerClass::File, maps: 1, pages });
     let of = |cache| {
         let mut shadow = Shadow::default();
         let mut seen = look(&sim, &mut shadow);
@@ -118,7 +120,7 @@ fn a_slice_that_somebody_switches_off_in_truth_is_no_longer_imagined() {
     let mut shadow = Shadow::default();
     let mut seen = look(&sim, &mut shadow);
     let outcome = shadow.request(&mut seen, &Request { max_slices: Some(1), ..Request::default() });
-    sim.request(&Request::new(Op::Offline(outcome.last_slice.unwrap()))).unwrap();
+    sim.request(&Request::new(RequestOp::Offline(outcome.last_slice.unwrap()))).unwrap();
     let seen = look(&sim, &mut shadow);
     assert_eq!((shadow.nr_off(), seen.zones[0].nr_offline), (0, 1));
     adds_up(&seen);

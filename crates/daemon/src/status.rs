@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use ramslice_policy::Forecast;
+use ramslice_policy::DemandForecast;
 use ramslice_types::{Pages, Price, PriceParameter, SliceId};
 use serde::Serialize;
 
@@ -172,8 +172,8 @@ pub struct ForecastStatus {
     pub text: String,
 }
 
-impl From<Forecast> for ForecastStatus {
-    fn from(forecast: Forecast) -> Self {
+impl From<DemandForecast> for ForecastStatus {
+    fn from(forecast: DemandForecast) -> Self {
         Self {
             horizon_seconds: forecast.horizon.as_secs_f64(),
             slices: forecast.slices,

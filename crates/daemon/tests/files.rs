@@ -5,9 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use ramslice_policy::Forecast;
-use ramslice_sim::{Config, SimBackend};
-use ramslice_types::{BackendError, Bytes, ErrorKind, Op, Outcome, Pages, Reason, SliceId};
+use ramslice_policy::DemandForecast;
+use ramslice_sim::{SimBackend, SimConfig};
+use ramslice_types::{
+    BackendError, BackendErrorKind, Bytes, Pages, Reason, RequestOp, RequestOutcome, SliceId,
+};
 use ramsliced::books::{Earned, Range};
 use ramsliced::look::Look;
 use ramsliced::metrics::{KINDS, Metrics};
@@ -23,12 +25,12 @@ fn packaging(path: &str) -> PathBuf {
 /// All metrics with all their labels, as after a while.
 fn exposition() -> String {
     let metrics = Metrics::new();
-    let sim = SimBackend::new(Config::new(Bytes(1 << 30), Bytes(64 << 20))).unwrap();
+    let sim = SimBackend::new(SimConfig::new(Bytes(1 << 30), Bytes(64 << 20))).unwrap();
     let look = Look::take(&sim).unwrap();
     let second = std::time::Duration::from_secs(1);
     metrics.set_mode(Mode::On, "governor");
     metrics.machine(&look);
-    metrics.look(second, Some(&BackendError::new(ErrorKind::Failed, "gone")));
+    metrics.look(second, Some(&BackendError::new(BackendErrorKind::Failed, "gone")));
     let range = Range { low: 1.0, high: 2.0 };
     let verdict = String::new();
     let earned = Earned { saved: range, invested: range, net: range, seconds: 3.0, verdict };
@@ -37,17 +39,17 @@ fn exposition() -> String {
         metrics.loss_cap(mode, Some(1.0));
         metrics.woken(mode, Cause::Memory, 1);
     }
-    metrics.request(Mode::On, Op::Compact, second, &Ok(Outcome::default()));
+    metrics.request(Mode::On, RequestOp::Compact, second, &Ok(RequestOutcome::default()));
     metrics.failed([(Reason::Pinned, 1)]);
-    let emptied = Outcome { slices_done: 1, ..Outcome::default() };
-    metrics.moved(Mode::On, Op::Compact, &emptied, look.info.slice_pages());
+    let emptied = RequestOutcome { slices_done: 1, ..RequestOutcome::default() };
+    metrics.moved(Mode::On, RequestOp::Compact, &emptied, look.info.slice_pages());
     metrics.request(
         Mode::On,
-        Op::Compact,
+        RequestOp::Compact,
         second,
-        &Err(BackendError::new(ErrorKind::Busy, "busy")),
+        &Err(BackendError::new(BackendErrorKind::Busy, "busy")),
     );
-    let forecast = Forecast {
+    let forecast = DemandForecast {
         horizon: second,
         slices: 1,
         bias_slices: 0.0,
@@ -70,17 +72,17 @@ fn exposition() -> String {
 
 /// Everything that is counted, once.
 fn counted(metrics: &Metrics) {
-    let failed = Outcome { slices_failed: 1, ..Outcome::default() };
-    let done = Outcome { slices_done: 1, ..Outcome::default() };
-    let partly = Outcome { slices_done: 1, ..failed.clone() };
-    let all = Outcome { migrated: Pages(1), dropped: Pages(1), ..done.clone() };
-    let error = || BackendError::new(ErrorKind::Busy, "busy");
+    let failed = RequestOutcome { slices_failed: 1, ..RequestOutcome::default() };
+    let done = RequestOutcome { slices_done: 1, ..RequestOutcome::default() };
+    let partly = RequestOutcome { slices_done: 1, ..failed.clone() };
+    let all = RequestOutcome { migrated: Pages(1), dropped: Pages(1), ..done.clone() };
+    let error = || BackendError::new(BackendErrorKind::Busy, "busy");
     let ops = [
-        Op::Offline(SliceId(7)),
-        Op::Online(SliceId(7)),
-        Op::Compact,
-        Op::OfflineFree,
-        Op::OnlineAll,
+        RequestOp::Offline(SliceId(7)),
+        RequestOp::Online(SliceId(7)),
+        RequestOp::Compact,
+        RequestOp::OfflineFree,
+        RequestOp::OnlineAll,
     ];
     for mode in Mode::ALL {
         for cause in Cause::ALL {
@@ -91,7 +93,7 @@ fn counted(metrics: &Metrics) {
                 metrics.request(mode, op, std::time::Duration::ZERO, &result);
             }
         }
-        metrics.moved(mode, Op::Compact, &all, Pages(2));
+        metrics.moved(mode, RequestOp::Compact, &all, Pages(2));
     }
     metrics.failed(Reason::ALL.iter().chain(&[Reason::None]).map(|&reason| (reason, 1)));
     for kind in KINDS {

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 /// Physical addresses from `start_bytes` up to, not including, `end_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Range {
+pub struct AddressRange {
     /// First address.
     pub start_bytes: u64,
     /// One past the last address.
     pub end_bytes: u64,
 }
 
-impl Range {
+impl AddressRange {
     /// From a first address and a length; `None` when it is empty or passes the end of the address space.
     pub fn sized(start: u64, length: u64) -> Option<Self> {
         let end = start.checked_add(length)?;
@@ -37,16 +37,16 @@ impl Range {
     }
 }
 
-impl fmt::Display for Range {
+impl fmt::Display for AddressRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}-{:#x}", self.start_bytes, self.end_bytes.saturating_sub(1))
     }
 }
 
 /// Sorted, with those that touch or overlap made one.
-pub(crate) fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
+pub(crate) fn merged(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
     ranges.sort_unstable();
-    let mut out: Vec<Range> = Vec::new();
+    let mut out: Vec<AddressRange> = Vec::new();
     for range in ranges {
         match out.last_mut() {
             Some(last) if range.start_bytes <= last.end_bytes => {
@@ -59,16 +59,16 @@ pub(crate) fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
 }
 
 /// The addresses that at least one of them has.
-pub(crate) fn covered(ranges: &[Range]) -> Bytes {
-    merged(ranges.to_vec()).into_iter().map(Range::size).sum()
+pub(crate) fn covered(ranges: &[AddressRange]) -> Bytes {
+    merged(ranges.to_vec()).into_iter().map(AddressRange::size).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn range(start: u64, end: u64) -> Range {
-        Range { start_bytes: start, end_bytes: end }
+    fn range(start: u64, end: u64) -> AddressRange {
+        AddressRange { start_bytes: start, end_bytes: end }
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_range_past_the_end_of_addresses_is_none() {
-        assert_eq!(Range::sized(u64::MAX, 2), None);
-        assert_eq!(Range::sized(7, 0), None);
+        assert_eq!(AddressRange::sized(u64::MAX, 2), None);
+        assert_eq!(AddressRange::sized(7, 0), None);
     }
 }

@@ -7,7 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::read_inputs::{CPUINFO, DMI_TABLE, gather};
-use crate::root::{NOTES, NOTES_VERSION, Notes, Problem, Root, RootError, Seen};
+use crate::root::{
+    CaptureNotes, NOTES, NOTES_VERSION, ReadEntry, ReadProblem, RootError, SystemRoot,
+};
 use crate::smbios::structures;
 
 /// Structure types that are kept, with the offsets of what is blanked: fields of strings, and a range of bytes.
@@ -26,7 +28,7 @@ const KEPT: [(u8, &[usize], std::ops::Range<usize>); 8] = [
 
 /// What a capture did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Captured {
+pub struct CaptureSummary {
     /// Files that were written, relative to the directory.
     pub files: Vec<PathBuf>,
     /// Files that could not be read.
@@ -34,7 +36,7 @@ pub struct Captured {
 }
 
 /// Copies what [`gather`] reads below `root` into `directory`, which must be empty or not exist.
-pub fn capture(root: &Root, directory: &Path) -> Result<Captured, RootError> {
+pub fn capture(root: &SystemRoot, directory: &Path) -> Result<CaptureSummary, RootError> {
     if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(RootError::NotEmpty { path: directory.to_owned() });
     }
@@ -57,18 +59,18 @@ pub fn capture(root: &Root, directory: &Path) -> Result<Captured, RootError> {
 }
 
 /// Reads everything and writes it into a new directory.
-fn write_all(root: &Root, directory: &Path) -> Result<Captured, RootError> {
+fn write_all(root: &SystemRoot, directory: &Path) -> Result<CaptureSummary, RootError> {
     let _ = gather(root);
-    let mut out = Captured { files: Vec::new(), unreadable: Vec::new() };
-    let mut notes = Notes { schema_version: NOTES_VERSION, ..Notes::default() };
+    let mut out = CaptureSummary { files: Vec::new(), unreadable: Vec::new() };
+    let mut notes = CaptureNotes { schema_version: NOTES_VERSION, ..CaptureNotes::default() };
     make_directory(directory)?;
     for (path, seen) in root.seen() {
         let target = directory.join(&path);
         match seen {
-            Seen::Directory(names) => {
+            ReadEntry::Directory(names) => {
                 notes.directories.insert(path, names);
             }
-            Seen::File(bytes) => {
+            ReadEntry::File(bytes) => {
                 if let Some(parent) = target.parent() {
                     make_directory(parent)?;
                 }
@@ -80,8 +82,8 @@ fn write_all(root: &Root, directory: &Path) -> Result<Captured, RootError> {
                 write(&target, &bytes)?;
                 out.files.push(path.into());
             }
-            Seen::Problem(Problem::Absent) => {}
-            Seen::Problem(problem) => {
+            ReadEntry::Problem(ReadProblem::Absent) => {}
+            ReadEntry::Problem(problem) => {
                 notes.problems.insert(path.clone(), problem);
                 out.unreadable.push(path.into());
             }

@@ -2,8 +2,8 @@
 
 use ramslice_types::Bytes;
 
-use crate::address_range::{Range, covered, merged};
-use crate::findings::{Findings, Gap, GapKind};
+use crate::address_range::{AddressRange, covered, merged};
+use crate::findings::{GapKind, InputGap, MachineFindings};
 use crate::interleave::sets;
 use crate::read_inputs::{DMI_TABLE, MEMINFO, MPST, SRAT, TELLS_MPST, TELLS_SMBIOS};
 
@@ -16,32 +16,32 @@ fn differ(a: Bytes, b: Bytes) -> bool {
 }
 
 /// Sizes of all modules; `None` if there is none or one has no size.
-pub(crate) fn module_bytes(findings: &Findings) -> Option<Bytes> {
+pub(crate) fn module_bytes(findings: &MachineFindings) -> Option<Bytes> {
     let sizes: Option<Vec<Bytes>> = findings.modules().map(|module| module.size_bytes).collect();
     sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.into_iter().sum())
 }
 
 /// Addresses that arrays are mapped to; `None` without any.
-pub(crate) fn mapped_bytes(findings: &Findings) -> Option<Bytes> {
+pub(crate) fn mapped_bytes(findings: &MachineFindings) -> Option<Bytes> {
     let mappings = &findings.smbios.as_ref()?.array_mappings;
-    let ranges: Vec<Range> = mappings.iter().map(|mapping| mapping.range).collect();
+    let ranges: Vec<AddressRange> = mappings.iter().map(|mapping| mapping.range).collect();
     (!ranges.is_empty()).then(|| covered(&ranges))
 }
 
 /// CXL memory that has addresses.
-pub(crate) fn cxl_bytes(findings: &Findings) -> Bytes {
+pub(crate) fn cxl_bytes(findings: &MachineFindings) -> Bytes {
     findings.cxl.iter().filter(|memory| memory.region).filter_map(|memory| memory.size_bytes).sum()
 }
 
 /// Persistent memory in modules. It may serve as ordinary memory behind a cache of DRAM, and be handed out by DAX.
-fn persistent_bytes(findings: &Findings) -> Bytes {
+fn persistent_bytes(findings: &MachineFindings) -> Bytes {
     let devices = findings.smbios.iter().flat_map(|smbios| &smbios.devices);
     devices.filter(|device| device.persistent).filter_map(|device| device.size_bytes).sum()
 }
 
 /// DRAM that is a cache of other memory (HMAT), and so has no addresses, if it can be among the modules: a processor may
 /// have its own beside them.
-pub(crate) fn cache_bytes(findings: &Findings) -> Bytes {
+pub(crate) fn cache_bytes(findings: &MachineFindings) -> Bytes {
     let cache: Bytes =
         findings.hmat.iter().flat_map(|hmat| &hmat.caches).map(|cache| cache.size_bytes).sum();
     let (Some(modules), Some(managed)) = (module_bytes(findings), findings.mem_total_bytes) else {
@@ -54,22 +54,22 @@ pub(crate) fn cache_bytes(findings: &Findings) -> Bytes {
 }
 
 /// DRAM that is set aside for direct access: what persistent memory cannot account for, and the kernel does not have.
-pub(crate) fn set_aside_bytes(findings: &Findings) -> Bytes {
+pub(crate) fn set_aside_bytes(findings: &MachineFindings) -> Bytes {
     let devices = findings.dax.iter().filter(|device| !device.managed);
     let all: Bytes = devices.filter_map(|device| device.size_bytes).sum();
     all.saturating_sub(persistent_bytes(findings))
 }
 
 /// Whether DRAM is a cache of other memory, so that the kernel's memory need not be DRAM.
-pub(crate) fn has_cache(findings: &Findings) -> bool {
+pub(crate) fn has_cache(findings: &MachineFindings) -> bool {
     findings.hmat.as_ref().is_some_and(|hmat| !hmat.caches.is_empty())
 }
 
 /// Adds a gap for each contradiction.
-pub(crate) fn check(findings: &mut Findings) {
+pub(crate) fn check(findings: &mut MachineFindings) {
     let mut gaps = Vec::new();
     let mut contradiction = |input, path: &str, tells, detail: String| {
-        gaps.push(Gap::new(GapKind::Contradictory, input, path, tells).because(detail));
+        gaps.push(InputGap::new(GapKind::Contradictory, input, path, tells).because(detail));
     };
     let modules = module_bytes(findings);
     // A cache has no addresses.
@@ -168,7 +168,7 @@ pub(crate) fn check(findings: &mut Findings) {
         }
     }
     if let (Some(srat), Some(managed)) = (&findings.srat, findings.mem_total_bytes) {
-        let ranges: Vec<Range> = srat.memory.iter().map(|memory| memory.range).collect();
+        let ranges: Vec<AddressRange> = srat.memory.iter().map(|memory| memory.range).collect();
         if !ranges.is_empty() && covered(&ranges) < managed {
             let detail =
                 format!("domains have {}, but the kernel manages {managed}", covered(&ranges));
@@ -176,7 +176,8 @@ pub(crate) fn check(findings: &mut Findings) {
         }
     }
     if let Some(mpst) = &findings.mpst {
-        let nodes: Vec<Range> = mpst.nodes.iter().flat_map(|node| node.ranges.clone()).collect();
+        let nodes: Vec<AddressRange> =
+            mpst.nodes.iter().flat_map(|node| node.ranges.clone()).collect();
         let most = [modules, findings.mem_total_bytes].into_iter().flatten().max();
         if let Some(most) =
             most.filter(|&most| covered(&nodes) > most && differ(covered(&nodes), most))
@@ -200,16 +201,16 @@ pub(crate) fn check(findings: &mut Findings) {
 }
 
 /// A domain of the SRAT that has memory which is there.
-pub(crate) struct Domain {
-    pub(crate) ranges: Vec<Range>,
+pub(crate) struct SratDomain {
+    pub(crate) ranges: Vec<AddressRange>,
 }
 
 /// Domains by number. Ranges for memory that may be added later do not count.
-pub(crate) fn domains(findings: &Findings) -> Vec<Domain> {
+pub(crate) fn domains(findings: &MachineFindings) -> Vec<SratDomain> {
     let memory = findings.srat.iter().flat_map(|srat| &srat.memory);
-    let mut by_number = std::collections::BTreeMap::<u32, Vec<Range>>::new();
+    let mut by_number = std::collections::BTreeMap::<u32, Vec<AddressRange>>::new();
     for affinity in memory.filter(|affinity| !affinity.non_volatile && !affinity.hot_pluggable) {
         by_number.entry(affinity.domain).or_default().push(affinity.range);
     }
-    by_number.into_values().map(|ranges| Domain { ranges: merged(ranges) }).collect()
+    by_number.into_values().map(|ranges| SratDomain { ranges: merged(ranges) }).collect()
 }

@@ -6,15 +6,15 @@ use serde::Serialize;
 use crate::acpi::PowerNode;
 use crate::address_range::covered;
 use crate::checks::{domains, mapped_bytes};
-use crate::findings::{Findings, Virtual};
+use crate::findings::{MachineFindings, VirtualVerdict};
 use crate::interleave::sets;
-use crate::layout::{Group, Layout};
+use crate::layout::{MemoryLayout, ModuleGroup};
 use crate::read_inputs::{DMI_TABLE, HMAT, MEMINFO, MPST, SRAT};
 use crate::smbios::MemoryDevice;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Evidence {
+pub struct EvidenceLine {
     /// The input.
     pub input: &'static str,
     /// Where it was read.
@@ -26,16 +26,16 @@ pub struct Evidence {
 }
 
 /// All that was found, in the order of its weight.
-pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
+pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<EvidenceLine> {
     let mut out = Vec::new();
     let mut add = |input, path: &str, says: String, so: &str| {
         let path = format!("/{}", path.trim_start_matches('/'));
-        out.push(Evidence { input, path, says, so: so.to_owned() });
+        out.push(EvidenceLine { input, path, says, so: so.to_owned() });
     };
     let machine = &findings.virtual_machine;
     for sign in &machine.signs {
         let so = match (sign.virtual_machine, machine.is) {
-            (_, Virtual::Contradictory) => "signs disagree",
+            (_, VirtualVerdict::Contradictory) => "signs disagree",
             (Some(true), _) => "virtual machine",
             (Some(false), _) => "no virtual machine",
             (None, _) => "no sign of a virtual machine",
@@ -132,8 +132,8 @@ pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
         );
     }
     let by_nodes = findings.mpst.as_ref().is_some_and(|mpst| mpst.units().next().is_some());
-    if machine.is != Virtual::Yes && !by_nodes {
-        let alike = |group: &Group| (group.size_bytes, group.parts, group.part);
+    if machine.is != VirtualVerdict::Yes && !by_nodes {
+        let alike = |group: &ModuleGroup| (group.size_bytes, group.parts, group.part);
         for groups in together(layout.groups.iter().collect(), |group| alike(group)) {
             let first = groups[0];
             let parts = if first.parts > 1 {
@@ -169,7 +169,7 @@ pub fn evidence(findings: &Findings, layout: &Layout) -> Vec<Evidence> {
     out
 }
 
-fn smbios(findings: &Findings, add: &mut impl FnMut(&'static str, &str, String, &str)) {
+fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, String, &str)) {
     let Some(smbios) = &findings.smbios else { return };
     let alike = |module: &MemoryDevice| {
         (module.size_bytes, module.type_name, module.ranks, module.persistent)

@@ -3,14 +3,14 @@
 use ramslice_types::Bytes;
 use serde::Serialize;
 
-use crate::acpi::{Hmat, Mpst, Srat};
-use crate::address_range::Range;
-use crate::root::Problem;
-use crate::smbios::{DramKind, Smbios};
+use crate::acpi::{HmatTable, MpstTable, SratTable};
+use crate::address_range::AddressRange;
+use crate::root::ReadProblem;
+use crate::smbios::{DramKind, SmbiosTable};
 
 /// Everything that the inputs say. What an input would have said but did not is in `gaps`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Findings {
+pub struct MachineFindings {
     /// Memory that the kernel manages (`/proc/meminfo`).
     pub mem_total_bytes: Option<Bytes>,
     /// Of it, what could be used without swapping.
@@ -18,17 +18,17 @@ pub struct Findings {
     /// The unit of slice sizes, as far as it can be told from outside: the size of a huge page.
     pub pageblock_bytes: Option<Bytes>,
     /// SMBIOS types 0, 1 and 16 to 20.
-    pub smbios: Option<Smbios>,
+    pub smbios: Option<SmbiosTable>,
     /// Memory power nodes.
-    pub mpst: Option<Mpst>,
+    pub mpst: Option<MpstTable>,
     /// Ranges and their domains.
-    pub srat: Option<Srat>,
+    pub srat: Option<SratTable>,
     /// Kinds of memory.
-    pub hmat: Option<Hmat>,
+    pub hmat: Option<HmatTable>,
     /// Virtual machine or not, and who says so.
     pub virtual_machine: VirtualMachine,
     /// By what memory can be given back to a hypervisor.
-    pub give_back: Vec<GiveBack>,
+    pub give_back: Vec<MemoryReturn>,
     /// Modules as drivers of memory controllers see them.
     pub edac: Vec<EdacModule>,
     /// CXL memory.
@@ -38,29 +38,29 @@ pub struct Findings {
     /// The board, where firmware gives a device tree.
     pub device_tree: Option<DeviceTree>,
     /// Memory hotplug.
-    pub hotplug: Option<Hotplug>,
+    pub hotplug: Option<HotplugFindings>,
     /// The running kernel's ramslice.
-    pub ramslice: Option<Ramslice>,
+    pub ramslice: Option<RamsliceFindings>,
     /// What was absent, unreadable, damaged or contradictory; a report has them at its top.
     #[serde(skip)]
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<InputGap>,
 }
 
 /// Virtual machine or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct VirtualMachine {
     /// The conclusion.
-    pub is: Virtual,
+    pub is: VirtualVerdict,
     /// The hypervisor, if it gives its name.
     pub hypervisor: Option<String>,
     /// Who says what.
-    pub signs: Vec<Sign>,
+    pub signs: Vec<VirtualSign>,
 }
 
 /// The conclusion from all signs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Virtual {
+pub enum VirtualVerdict {
     /// A hypervisor is between us and the DRAM.
     Yes,
     /// There is none.
@@ -74,7 +74,7 @@ pub enum Virtual {
 
 /// One sign.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Sign {
+pub struct VirtualSign {
     /// Where.
     pub path: String,
     /// What it says.
@@ -87,7 +87,7 @@ pub struct Sign {
 
 /// A way to give memory back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GiveBack {
+pub struct MemoryReturn {
     /// Its name.
     pub name: &'static str,
     /// Where it was found.
@@ -150,18 +150,18 @@ pub struct DeviceTree {
 
 /// Memory hotplug.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Hotplug {
+pub struct HotplugFindings {
     /// Unit in which a kernel without ramslice takes memory away.
     pub block_bytes: Option<Bytes>,
     /// Blocks that have memory.
     pub blocks: usize,
     /// Addresses with memory, to a block.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<AddressRange>,
 }
 
 /// ramslice in the running kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Ramslice {
+pub struct RamsliceFindings {
     /// Whether it is on.
     pub enabled: Option<bool>,
     /// Size of a slice.
@@ -170,7 +170,7 @@ pub struct Ramslice {
     pub power_driver: Option<String>,
 }
 
-impl Ramslice {
+impl RamsliceFindings {
     /// Drivers that stand in for hardware: the simulated controller, and the one that holes a guest's memory.
     const STAND_INS: [&'static str; 2] = ["sim", "holes"];
 
@@ -214,19 +214,19 @@ impl GapKind {
     }
 }
 
-impl From<Problem> for GapKind {
-    fn from(problem: Problem) -> Self {
+impl From<ReadProblem> for GapKind {
+    fn from(problem: ReadProblem) -> Self {
         match problem {
-            Problem::Absent => Self::Absent,
-            Problem::Permission => Self::Permission,
-            Problem::Unreadable => Self::Unreadable,
+            ReadProblem::Absent => Self::Absent,
+            ReadProblem::Permission => Self::Permission,
+            ReadProblem::Unreadable => Self::Unreadable,
         }
     }
 }
 
 /// Something that was not told.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Gap {
+pub struct InputGap {
     /// What kind.
     pub kind: GapKind,
     /// The input.
@@ -241,7 +241,7 @@ pub struct Gap {
     pub widens: bool,
 }
 
-impl Gap {
+impl InputGap {
     /// A gap without more to say.
     pub fn new(kind: GapKind, input: &'static str, path: &str, would_tell: &'static str) -> Self {
         Self {
@@ -261,7 +261,7 @@ impl Gap {
     }
 }
 
-impl Findings {
+impl MachineFindings {
     /// Modules that are DRAM.
     pub fn modules(&self) -> impl Iterator<Item = &crate::smbios::MemoryDevice> {
         self.smbios.iter().flat_map(|smbios| &smbios.devices).filter(|device| !device.persistent)

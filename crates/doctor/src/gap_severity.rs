@@ -1,24 +1,28 @@
 //! Which gaps make the verdict wider: an input that could not have changed it is no reason to search for it.
 
-use crate::findings::{Findings, Gap, GapKind, Virtual};
-use crate::verdict::{Kind, Verdict};
+use crate::findings::{GapKind, InputGap, MachineFindings, VirtualVerdict};
+use crate::verdict::{PowerDownVerdict, VerdictKind};
 
 /// Marks the gaps that could have changed the verdict, and puts them first.
-pub(crate) fn weigh(findings: &Findings, verdict: &Verdict, gaps: &mut Vec<Gap>) {
+pub(crate) fn weigh(
+    findings: &MachineFindings,
+    verdict: &PowerDownVerdict,
+    gaps: &mut Vec<InputGap>,
+) {
     let machine = findings.virtual_machine.is;
     let by_nodes = findings.mpst.as_ref().is_some_and(|mpst| mpst.units().next().is_some());
     for gap in gaps.iter_mut() {
         gap.widens = match (gap.kind, gap.input) {
-            _ if verdict.kind == Kind::Unknown => true,
+            _ if verdict.kind == VerdictKind::Unknown => true,
             // The hypervisor owns the DRAM, whatever else tables say of it.
-            _ if machine == Virtual::Yes => false,
+            _ if machine == VirtualVerdict::Yes => false,
             (GapKind::Contradictory, _) | (GapKind::Damaged, "MPST") => true,
-            (_, "cpuinfo" | "DMI names") => machine != Virtual::No,
+            (_, "cpuinfo" | "DMI names") => machine != VirtualVerdict::No,
             _ if by_nodes => false,
-            (GapKind::Absent, "MPST") => verdict.kind == Kind::Possible,
+            (GapKind::Absent, "MPST") => verdict.kind == VerdictKind::Possible,
             (_, "MPST" | "SMBIOS") => true,
             (_, "meminfo" | "EDAC" | "device tree") => findings.smbios.is_none(),
-            (_, "SRAT") => findings.srat.is_none() && verdict.kind == Kind::Possible,
+            (_, "SRAT") => findings.srat.is_none() && verdict.kind == VerdictKind::Possible,
             (_, "CXL") => gap.kind != GapKind::Absent,
             _ => false,
         };

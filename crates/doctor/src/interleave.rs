@@ -5,13 +5,13 @@
 
 use ramslice_types::Bytes;
 
-use crate::address_range::{Range, merged};
-use crate::findings::Findings;
+use crate::address_range::{AddressRange, merged};
+use crate::findings::MachineFindings;
 use crate::smbios::MemoryDevice;
 
 /// Modules that share their addresses; alone if they share them with nobody.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Set {
+pub(crate) struct InterleaveSet {
     /// Their names.
     pub(crate) modules: Vec<String>,
     /// Their handles.
@@ -19,13 +19,13 @@ pub(crate) struct Set {
     /// The sizes of those whose size is known.
     pub(crate) sizes: Vec<Bytes>,
     /// Their addresses.
-    pub(crate) ranges: Vec<Range>,
+    pub(crate) ranges: Vec<AddressRange>,
     /// One has a place in an interleave.
     pub(crate) says_interleaved: bool,
 }
 
 /// All sets by address; empty unless every module has addresses.
-pub(crate) fn sets(findings: &Findings) -> Vec<Set> {
+pub(crate) fn sets(findings: &MachineFindings) -> Vec<InterleaveSet> {
     let Some(smbios) = &findings.smbios else { return Vec::new() };
     let modules: Vec<&MemoryDevice> = findings.modules().collect();
     let mapped = |module: &&MemoryDevice| {
@@ -43,17 +43,18 @@ pub(crate) fn sets(findings: &Findings) -> Vec<Set> {
         })
         .collect();
     mappings.sort_by_key(|(range, ..)| *range);
-    let mut sets: Vec<Set> = Vec::new();
+    let mut sets: Vec<InterleaveSet> = Vec::new();
     for (range, mapping, module) in mappings {
         let says = mapping.interleave_position.is_some_and(|position| position > 0);
         // Sorted by address, it can only reach into sets that a range before it opened; a module with
         // addresses in several places (around the hole below 4 GiB) joins what these places belong to.
-        let joins = |set: &Set| {
+        let joins = |set: &InterleaveSet| {
             set.handles.contains(&module.handle)
                 || set.ranges.iter().any(|other| other.overlaps(range))
         };
-        let (joined, apart): (Vec<Set>, Vec<Set>) = sets.into_iter().partition(joins);
-        let mut set = Set {
+        let (joined, apart): (Vec<InterleaveSet>, Vec<InterleaveSet>) =
+            sets.into_iter().partition(joins);
+        let mut set = InterleaveSet {
             modules: Vec::new(),
             handles: Vec::new(),
             sizes: Vec::new(),

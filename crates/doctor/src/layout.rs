@@ -3,12 +3,12 @@
 use ramslice_types::Bytes;
 use serde::Serialize;
 
-use crate::address_range::{Range, covered};
+use crate::address_range::{AddressRange, covered};
 use crate::checks::{
     cache_bytes, cxl_bytes, domains, has_cache, mapped_bytes, module_bytes, set_aside_bytes,
 };
-use crate::findings::{Findings, Gap, GapKind};
-use crate::interleave::{Set, sets};
+use crate::findings::{GapKind, InputGap, MachineFindings};
+use crate::interleave::{InterleaveSet, sets};
 use crate::read_inputs::{DMI_TABLE, TELLS_SMBIOS};
 use crate::smbios::{DramKind, MemoryDevice};
 
@@ -17,7 +17,7 @@ const MOST_RANKS: u64 = 8;
 
 /// Memory whose addresses are spread over the same modules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Group {
+pub struct ModuleGroup {
     /// Words for it, as in `2 interleaved modules`.
     pub name: String,
     /// Modules in it.
@@ -25,14 +25,14 @@ pub struct Group {
     /// Its memory.
     pub size_bytes: Bytes,
     /// Its addresses, where a table tells.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<AddressRange>,
     /// Into how many parts it can fall for powering down, at most.
     pub parts: u64,
     /// What such a part is.
     pub part: &'static str,
 }
 
-impl Group {
+impl ModuleGroup {
     /// The smallest part of it that can be powered down.
     pub fn unit(&self) -> Bytes {
         Bytes(self.size_bytes.0 / self.parts.max(1))
@@ -41,13 +41,13 @@ impl Group {
 
 /// The machine's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Layout {
+pub struct MemoryLayout {
     /// The least that is there, by any input; `None` if nothing tells.
     pub low_total_bytes: Option<Bytes>,
     /// The most that is there, by any input.
     pub high_total_bytes: Option<Bytes>,
     /// Its parts.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ModuleGroup>,
     /// The parts come from type 20; else they are the finest that is possible.
     pub interleaving_known: bool,
     /// DRAM of these that is a cache of other memory, which has no addresses: not in the totals.
@@ -56,7 +56,7 @@ pub struct Layout {
     pub set_aside_bytes: Bytes,
 }
 
-impl Layout {
+impl MemoryLayout {
     /// The most that could be powered down: all but one unit, which the kernel itself needs.
     ///
     /// The kernel is at low addresses. Where no table tells which part has these, it is the smallest one.
@@ -64,16 +64,16 @@ impl Layout {
         let total = self.high_total_bytes?;
         let units = || self.groups.iter().filter(|group| group.size_bytes > Bytes::ZERO);
         let stays = if units().all(|group| !group.ranges.is_empty()) {
-            units().min_by_key(|group| group.ranges.first().copied()).map(Group::unit)
+            units().min_by_key(|group| group.ranges.first().copied()).map(ModuleGroup::unit)
         } else {
-            units().map(Group::unit).min()
+            units().map(ModuleGroup::unit).min()
         };
         let alone = units().count() == 1 && units().all(|group| group.parts <= 1);
         Some(if alone { Bytes::ZERO } else { total.saturating_sub(stays?) })
     }
 
     /// The smallest part that can be powered down.
-    pub fn unit(&self) -> Option<&Group> {
+    pub fn unit(&self) -> Option<&ModuleGroup> {
         self.groups
             .iter()
             .filter(|group| group.size_bytes > Bytes::ZERO)
@@ -82,15 +82,19 @@ impl Layout {
 }
 
 /// Works the parts out. What had to be left open becomes a gap.
-pub(crate) fn layout(findings: &Findings) -> (Layout, Vec<Gap>) {
+pub(crate) fn layout(findings: &MachineFindings) -> (MemoryLayout, Vec<InputGap>) {
     let mut gaps = Vec::new();
     let mut silent = |detail: &str| {
-        gaps.push(Gap::new(GapKind::Silent, "SMBIOS", DMI_TABLE, TELLS_SMBIOS).because(detail));
+        gaps.push(
+            InputGap::new(GapKind::Silent, "SMBIOS", DMI_TABLE, TELLS_SMBIOS).because(detail),
+        );
     };
     let modules: Vec<&MemoryDevice> = findings.modules().collect();
     let sets = if findings.is_doubtful("interleaving") { Vec::new() } else { sets(findings) };
-    let mut out =
-        Layout { interleaving_known: !sets.is_empty() || modules.len() == 1, ..Layout::default() };
+    let mut out = MemoryLayout {
+        interleaving_known: !sets.is_empty() || modules.len() == 1,
+        ..MemoryLayout::default()
+    };
     if !sets.is_empty() {
         out.groups = sets.iter().map(|set| of_set(set, &modules)).collect();
     } else if module_bytes(findings).is_some() {
@@ -110,13 +114,13 @@ pub(crate) fn layout(findings: &Findings) -> (Layout, Vec<Gap>) {
         let ranges = |at: usize| {
             domains
                 .get(at)
-                .map_or_else(Vec::new, |domain: &crate::checks::Domain| domain.ranges.clone())
+                .map_or_else(Vec::new, |domain: &crate::checks::SratDomain| domain.ranges.clone())
         };
         out.groups = (0..domains.len().max(1))
             .map(|at| {
                 let size_bytes = if domains.len() > 1 { covered(&ranges(at)) } else { total };
                 let (name, part) = ("memory of unknown kind".to_owned(), "an eighth of it");
-                Group { name, modules: 0, size_bytes, ranges: ranges(at), parts: 8, part }
+                ModuleGroup { name, modules: 0, size_bytes, ranges: ranges(at), parts: 8, part }
             })
             .collect();
     }
@@ -129,7 +133,7 @@ pub(crate) fn layout(findings: &Findings) -> (Layout, Vec<Gap>) {
         silent("what kind of DRAM this is; whether less than a rank can be powered down is open");
     }
     for memory in findings.cxl.iter().filter(|memory| memory.region) {
-        out.groups.push(Group {
+        out.groups.push(ModuleGroup {
             name: format!("CXL {}", memory.name),
             modules: usize::try_from(memory.interleave_ways.unwrap_or(1)).unwrap_or(1),
             size_bytes: memory.size_bytes.unwrap_or_default(),
@@ -143,7 +147,7 @@ pub(crate) fn layout(findings: &Findings) -> (Layout, Vec<Gap>) {
 }
 
 /// The least and the most that inputs give.
-fn totals(findings: &Findings, out: &mut Layout) {
+fn totals(findings: &MachineFindings, out: &mut MemoryLayout) {
     let cxl = cxl_bytes(findings);
     let seen: Bytes = findings.edac.iter().filter_map(|module| module.size_bytes).sum();
     (out.cache_bytes, out.set_aside_bytes) = (cache_bytes(findings), set_aside_bytes(findings));
@@ -170,15 +174,19 @@ fn totals(findings: &Findings, out: &mut Layout) {
     };
 }
 
-fn of_set(set: &Set, modules: &[&MemoryDevice]) -> Group {
+fn of_set(set: &InterleaveSet, modules: &[&MemoryDevice]) -> ModuleGroup {
     let members: Vec<&MemoryDevice> =
         modules.iter().copied().filter(|module| set.handles.contains(&module.handle)).collect();
-    Group { ranges: set.ranges.clone(), size_bytes: covered(&set.ranges), ..of_modules(&members) }
+    ModuleGroup {
+        ranges: set.ranges.clone(),
+        size_bytes: covered(&set.ranges),
+        ..of_modules(&members)
+    }
 }
 
 /// Modules that share addresses. Ranks need not be interleaved even if modules are, so as many parts are
 /// possible as the modules have ranks.
-fn of_modules(modules: &[&MemoryDevice]) -> Group {
+fn of_modules(modules: &[&MemoryDevice]) -> ModuleGroup {
     let kind = modules.first().map_or("memory", |module| module.type_name);
     let segments = modules.iter().map(|module| module.dram.parts_of_a_rank()).max().unwrap_or(1);
     let ranks =
@@ -207,10 +215,10 @@ fn of_modules(modules: &[&MemoryDevice]) -> Group {
         _ => format!("{} interleaved modules ({kind})", modules.len()),
     };
     let size_bytes = modules.iter().filter_map(|module| module.size_bytes).sum();
-    Group { name, modules: modules.len(), size_bytes, ranges: Vec::new(), parts, part }
+    ModuleGroup { name, modules: modules.len(), size_bytes, ranges: Vec::new(), parts, part }
 }
 
-fn of_edac(module: &crate::findings::EdacModule) -> Group {
+fn of_edac(module: &crate::findings::EdacModule) -> ModuleGroup {
     let segments = module.dram.parts_of_a_rank();
     let rank = module.name.contains("rank");
     let (parts, part) = match (segments, rank) {
@@ -218,7 +226,7 @@ fn of_edac(module: &crate::findings::EdacModule) -> Group {
         (1, false) => (MOST_RANKS, "a rank"),
         (segments, _) => (segments, "an eighth of the module's rows"),
     };
-    Group {
+    ModuleGroup {
         name: module.name.clone(),
         modules: 1,
         size_bytes: module.size_bytes.unwrap_or_default(),

@@ -1,8 +1,8 @@
 //! What a machine could power down at all, read from its firmware tables and from sysfs.
 //!
-//! Four layers, each using only the one before: parsers over bytes ([`smbios`], [`acpi`]); a [`Root`] to read
-//! below, live or captured; [`Findings`] with a [`Gap`] for whatever was absent, unreadable, damaged or
-//! contradictory; and a [`Verdict`], a pure function of the findings. [`examine`] is all of them.
+//! Four layers, each using only the one before: parsers over bytes ([`smbios`], [`acpi`]); a [`SystemRoot`] to read
+//! below, live or captured; [`MachineFindings`] with a [`InputGap`] for whatever was absent, unreadable, damaged or
+//! contradictory; and a [`PowerDownVerdict`], a pure function of the findings. [`examine`] is all of them.
 
 pub mod acpi;
 mod address_range;
@@ -25,45 +25,45 @@ mod verdict;
 
 use serde::Serialize;
 
-pub use address_range::Range;
-pub use capture::{Captured, capture};
-pub use evidence::{Evidence, evidence};
+pub use address_range::AddressRange;
+pub use capture::{CaptureSummary, capture};
+pub use evidence::{EvidenceLine, evidence};
 pub use findings::{
-    CxlMemory, DaxDevice, DeviceTree, EdacModule, Findings, Gap, GapKind, GiveBack, Hotplug,
-    Ramslice, Sign, Virtual, VirtualMachine,
+    CxlMemory, DaxDevice, DeviceTree, EdacModule, GapKind, HotplugFindings, InputGap,
+    MachineFindings, MemoryReturn, RamsliceFindings, VirtualMachine, VirtualSign, VirtualVerdict,
 };
-pub use layout::{Group, Layout};
-pub use power_rate::{MwPerGib, MwPerGibError, Saving};
-pub use root::{Problem, Root, RootError};
+pub use layout::{MemoryLayout, ModuleGroup};
+pub use power_rate::{MwPerGib, MwPerGibError, PowerSaving};
+pub use root::{ReadProblem, RootError, SystemRoot};
 pub use slices::SliceAdvice;
-pub use verdict::{Interval, Kind, Verdict};
+pub use verdict::{ByteInterval, PowerDownVerdict, VerdictKind};
 
 /// The whole answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct DoctorReport {
     /// What could be powered down.
-    pub verdict: Verdict,
+    pub verdict: PowerDownVerdict,
     /// What the verdict rests on, one line each.
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<EvidenceLine>,
     /// What was missing.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<InputGap>,
     /// The parts of memory.
-    pub layout: Layout,
+    pub layout: MemoryLayout,
     /// Everything that was read.
-    pub findings: Findings,
+    pub findings: MachineFindings,
 }
 
 /// Reads everything below `root` and concludes. With `rate`, also what it would save.
-pub fn examine(root: &Root, rate: Option<MwPerGib>) -> Report {
+pub fn examine(root: &SystemRoot, rate: Option<MwPerGib>) -> DoctorReport {
     conclude(read_inputs::gather(root), rate)
 }
 
 /// Concludes from findings.
-pub fn conclude(mut findings: Findings, rate: Option<MwPerGib>) -> Report {
+pub fn conclude(mut findings: MachineFindings, rate: Option<MwPerGib>) -> DoctorReport {
     checks::check(&mut findings);
     let (verdict, layout) = verdict::verdict(&mut findings, rate);
     let mut gaps = std::mem::take(&mut findings.gaps);
     gap_severity::weigh(&findings, &verdict, &mut gaps);
     let evidence = evidence(&findings, &layout);
-    Report { verdict, evidence, gaps, layout, findings }
+    DoctorReport { verdict, evidence, gaps, layout, findings }
 }

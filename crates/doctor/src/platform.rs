@@ -1,10 +1,11 @@
 //! What kind of machine it is: virtual or not, its board, and how memory goes back to a hypervisor.
 
 use crate::findings::{
-    DeviceTree, Findings, Gap, GapKind, GiveBack, Sign, Virtual, VirtualMachine,
+    DeviceTree, GapKind, InputGap, MachineFindings, MemoryReturn, VirtualMachine, VirtualSign,
+    VirtualVerdict,
 };
 use crate::read_inputs::{CPUINFO, DMI_TABLE};
-use crate::root::{Problem, Root};
+use crate::root::{ReadProblem, SystemRoot};
 
 const DEVICE_TREE: &str = "sys/firmware/devicetree/base";
 const DMI_ID: &str = "sys/class/dmi/id";
@@ -35,7 +36,7 @@ const VIRTUAL_NAMES: [(&str, &str); 17] = [
 ];
 
 /// The board, if firmware gives a device tree. Machines with ACPI have none, so its absence is no gap there.
-pub(crate) fn device_tree(root: &Root, out: &mut Findings) {
+pub(crate) fn device_tree(root: &SystemRoot, out: &mut MachineFindings) {
     let model = root.text(&format!("{DEVICE_TREE}/model"));
     let compatible = root.bytes(&format!("{DEVICE_TREE}/compatible"));
     let names = |bytes: Vec<u8>| -> Vec<String> {
@@ -43,10 +44,10 @@ pub(crate) fn device_tree(root: &Root, out: &mut Findings) {
         texts.map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     };
     match (model, compatible) {
-        (Err(Problem::Absent), Err(Problem::Absent)) => {
+        (Err(ReadProblem::Absent), Err(ReadProblem::Absent)) => {
             if out.smbios.is_none() && out.srat.is_none() {
                 let tells = "what board this is";
-                out.gaps.push(Gap::new(GapKind::Absent, "device tree", DEVICE_TREE, tells));
+                out.gaps.push(InputGap::new(GapKind::Absent, "device tree", DEVICE_TREE, tells));
             }
         }
         (model, compatible) => {
@@ -57,7 +58,7 @@ pub(crate) fn device_tree(root: &Root, out: &mut Findings) {
 }
 
 /// Collects the signs and concludes.
-pub(crate) fn virtual_machine(root: &Root, out: &mut Findings) {
+pub(crate) fn virtual_machine(root: &SystemRoot, out: &mut MachineFindings) {
     let mut signs = Vec::new();
     let mut hypervisor = None;
     processor(root, out, &mut signs);
@@ -96,7 +97,7 @@ pub(crate) fn virtual_machine(root: &Root, out: &mut Findings) {
         }
     }
     if texts.is_empty() {
-        out.gaps.push(Gap::new(GapKind::Absent, "DMI names", DMI_ID, TELLS_VIRTUAL));
+        out.gaps.push(InputGap::new(GapKind::Absent, "DMI names", DMI_ID, TELLS_VIRTUAL));
     }
     // Whole machines that clouds rent have the cloud's name, too.
     let metal = texts.iter().any(|(_, text)| text.contains(".metal"));
@@ -121,26 +122,26 @@ pub(crate) fn virtual_machine(root: &Root, out: &mut Findings) {
         signs.iter().any(|sign| sign.virtual_machine == Some(yes) && (sign.decides || !decides))
     };
     let is = match (says(true, true), says(true, false), says(false, true)) {
-        (true, _, false) | (_, true, false) => Virtual::Yes,
-        (false, false, true) => Virtual::No,
-        (_, true, true) => Virtual::Contradictory,
-        _ => Virtual::Unknown,
+        (true, _, false) | (_, true, false) => VirtualVerdict::Yes,
+        (false, false, true) => VirtualVerdict::No,
+        (_, true, true) => VirtualVerdict::Contradictory,
+        _ => VirtualVerdict::Unknown,
     };
-    if is == Virtual::Contradictory {
+    if is == VirtualVerdict::Contradictory {
         let detail = "the processor denies a hypervisor, other signs are for one";
-        let gap = Gap::new(GapKind::Contradictory, "virtual machine", CPUINFO, TELLS_VIRTUAL);
+        let gap = InputGap::new(GapKind::Contradictory, "virtual machine", CPUINFO, TELLS_VIRTUAL);
         out.gaps.push(gap.because(detail));
     }
     out.virtual_machine = VirtualMachine { is, hypervisor, signs };
 }
 
-fn sign(path: &str, says: String, virtual_machine: Option<bool>, decides: bool) -> Sign {
-    Sign { path: format!("/{path}"), says, virtual_machine, decides }
+fn sign(path: &str, says: String, virtual_machine: Option<bool>, decides: bool) -> VirtualSign {
+    VirtualSign { path: format!("/{path}"), says, virtual_machine, decides }
 }
 
 /// The hypervisor flag of x86 processors.
-fn processor(root: &Root, out: &mut Findings, signs: &mut Vec<Sign>) {
-    let gap = |kind| Gap::new(kind, "cpuinfo", CPUINFO, TELLS_VIRTUAL);
+fn processor(root: &SystemRoot, out: &mut MachineFindings, signs: &mut Vec<VirtualSign>) {
+    let gap = |kind| InputGap::new(kind, "cpuinfo", CPUINFO, TELLS_VIRTUAL);
     match root.text(CPUINFO) {
         Err(problem) => out.gaps.push(gap(problem.into())),
         Ok(text) => {
@@ -167,7 +168,7 @@ fn processor(root: &Root, out: &mut Findings, signs: &mut Vec<Sign>) {
 }
 
 /// Devices and drivers by which memory goes back.
-pub(crate) fn give_back(root: &Root, out: &mut Findings) {
+pub(crate) fn give_back(root: &SystemRoot, out: &mut MachineFindings) {
     // Device numbers and feature bits: virtio specification 1.3, sections 5, 5.5.3 and 5.15.
     for name in root.list(VIRTIO).unwrap_or_default() {
         let path = format!("{VIRTIO}/{name}");
@@ -181,7 +182,7 @@ pub(crate) fn give_back(root: &Root, out: &mut Findings) {
                 } else {
                     "virtio balloon without free page reporting"
                 };
-                out.give_back.push(GiveBack {
+                out.give_back.push(MemoryReturn {
                     name,
                     path: format!("/{path}"),
                     by_itself: reporting,
@@ -189,7 +190,7 @@ pub(crate) fn give_back(root: &Root, out: &mut Findings) {
             }
             "0x0018" => {
                 let (name, path) = ("virtio-mem", format!("/{path}"));
-                out.give_back.push(GiveBack { name, path, by_itself: false });
+                out.give_back.push(MemoryReturn { name, path, by_itself: false });
             }
             _ => {}
         }
@@ -200,11 +201,11 @@ pub(crate) fn give_back(root: &Root, out: &mut Findings) {
         ("VMware balloon", "sys/module/vmw_balloon"),
     ] {
         if root.has(path) {
-            out.give_back.push(GiveBack { name, path: format!("/{path}"), by_itself: false });
+            out.give_back.push(MemoryReturn { name, path: format!("/{path}"), by_itself: false });
         }
     }
-    if out.virtual_machine.is != Virtual::No && out.give_back.is_empty() {
+    if out.virtual_machine.is != VirtualVerdict::No && out.give_back.is_empty() {
         let tells = "by what this guest could give memory back";
-        out.gaps.push(Gap::new(GapKind::Absent, "balloon or virtio-mem", VIRTIO, tells));
+        out.gaps.push(InputGap::new(GapKind::Absent, "balloon or virtio-mem", VIRTIO, tells));
     }
 }

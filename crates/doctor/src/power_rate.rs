@@ -50,7 +50,7 @@ impl FromStr for MwPerGib {
 
 /// Power saved, from one figure to another.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Saving {
+pub struct PowerSaving {
     /// At least.
     pub low_mw: f64,
     /// At most.
@@ -59,7 +59,7 @@ pub struct Saving {
     pub source: &'static str,
 }
 
-impl Saving {
+impl PowerSaving {
     /// Memory times a figure.
     pub fn at(rate: MwPerGib, low: Bytes, high: Bytes) -> Self {
         let gib = |bytes: Bytes| bytes.0 as f64 / (1u64 << 30) as f64;
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_saving_is_memory_times_the_figure() {
-        let saving = Saving::at("2-4".parse().unwrap(), Bytes(1 << 30), Bytes(3 << 29));
+        let saving = PowerSaving::at("2-4".parse().unwrap(), Bytes(1 << 30), Bytes(3 << 29));
         assert!(
             (saving.low_mw - 2.0).abs() < 1e-9 && (saving.high_mw - 6.0).abs() < 1e-9,
             "{saving:?}"

@@ -3,10 +3,10 @@
 use ramslice_types::Bytes;
 
 use crate::acpi;
-use crate::findings::{Findings, Gap, GapKind};
-use crate::root::Root;
+use crate::findings::{GapKind, InputGap, MachineFindings};
+use crate::root::SystemRoot;
 use crate::smbios;
-use crate::table_fields::Flaw;
+use crate::table_fields::TableFlaw;
 use crate::{platform, sysfs};
 
 pub(crate) const DMI_TABLE: &str = "sys/firmware/dmi/tables/DMI";
@@ -21,14 +21,14 @@ const HUGE_PAGE: &str = "sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
 const FLAWS_TOLD: usize = 3;
 
 /// Reads everything.
-pub(crate) fn gather(root: &Root) -> Findings {
-    let mut out = Findings::default();
+pub(crate) fn gather(root: &SystemRoot) -> MachineFindings {
+    let mut out = MachineFindings::default();
     meminfo(root, &mut out);
     let (text, tells) = (HUGE_PAGE, "the unit of slice sizes (2 MiB is taken)");
     match root.text(text).map(|text| text.parse().ok().filter(|&bytes| bytes > 0)) {
         Ok(Some(bytes)) => out.pageblock_bytes = Some(Bytes(bytes)),
-        Ok(None) => out.gaps.push(Gap::new(GapKind::Damaged, "huge pages", text, tells)),
-        Err(problem) => out.gaps.push(Gap::new(problem.into(), "huge pages", text, tells)),
+        Ok(None) => out.gaps.push(InputGap::new(GapKind::Damaged, "huge pages", text, tells)),
+        Err(problem) => out.gaps.push(InputGap::new(problem.into(), "huge pages", text, tells)),
     }
     out.smbios = table(root, &mut out.gaps, "SMBIOS", DMI_TABLE, TELLS_SMBIOS, |bytes| {
         let (smbios, flaws) = smbios::parse(bytes);
@@ -57,14 +57,14 @@ const TELLS_MEMINFO: &str = "how much memory there is and how much of it is in u
 
 /// Reads a firmware table, and tells what is wrong with it.
 fn table<T>(
-    root: &Root,
-    gaps: &mut Vec<Gap>,
+    root: &SystemRoot,
+    gaps: &mut Vec<InputGap>,
     input: &'static str,
     path: &str,
     would_tell: &'static str,
-    parse: impl Fn(&[u8]) -> (Option<T>, Vec<Flaw>),
+    parse: impl Fn(&[u8]) -> (Option<T>, Vec<TableFlaw>),
 ) -> Option<T> {
-    let gap = |kind| Gap::new(kind, input, path, would_tell);
+    let gap = |kind| InputGap::new(kind, input, path, would_tell);
     match root.bytes(path) {
         Err(problem) => {
             gaps.push(gap(problem.into()));
@@ -74,7 +74,7 @@ fn table<T>(
             let (parsed, flaws) = parse(&bytes);
             let more = flaws.len().saturating_sub(FLAWS_TOLD);
             let mut told: Vec<String> =
-                flaws.iter().take(FLAWS_TOLD).map(Flaw::to_string).collect();
+                flaws.iter().take(FLAWS_TOLD).map(TableFlaw::to_string).collect();
             if more > 0 {
                 told.push(format!("{more} more"));
             }
@@ -86,8 +86,8 @@ fn table<T>(
     }
 }
 
-fn meminfo(root: &Root, out: &mut Findings) {
-    let gap = |kind| Gap::new(kind, "meminfo", MEMINFO, TELLS_MEMINFO);
+fn meminfo(root: &SystemRoot, out: &mut MachineFindings) {
+    let gap = |kind| InputGap::new(kind, "meminfo", MEMINFO, TELLS_MEMINFO);
     let text = match root.text(MEMINFO) {
         Ok(text) => text,
         Err(problem) => return out.gaps.push(gap(problem.into())),

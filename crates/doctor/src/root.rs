@@ -27,7 +27,7 @@ pub(crate) const NOTES_VERSION: u32 = 1;
 /// Why a file or directory gave nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Problem {
+pub enum ReadProblem {
     /// It is not there.
     Absent,
     /// It is there, but not for this user.
@@ -83,12 +83,12 @@ pub enum RootError {
 
 /// What files alone do not keep of a machine, so that looking at it later is like looking at the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Notes {
+pub(crate) struct CaptureNotes {
     /// Version of these notes.
     pub(crate) schema_version: u32,
     /// Files that were there but could not be read, without the leading slash.
     #[serde(default)]
-    pub(crate) problems: BTreeMap<String, Problem>,
+    pub(crate) problems: BTreeMap<String, ReadProblem>,
     /// Directories and the names in them: empty ones get lost in archives, and some names are all that is
     /// wanted of what they stand for.
     #[serde(default)]
@@ -97,32 +97,32 @@ pub(crate) struct Notes {
 
 /// What was read, for a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum ReadEntry {
     /// A file.
     File(Vec<u8>),
     /// A directory and the names in it.
     Directory(Vec<String>),
     /// Neither.
-    Problem(Problem),
+    Problem(ReadProblem),
 }
 
 /// A root to read below.
 #[derive(Debug)]
-pub struct Root {
+pub struct SystemRoot {
     directory: OwnedFd,
-    notes: Notes,
-    seen: RefCell<BTreeMap<String, Seen>>,
+    notes: CaptureNotes,
+    seen: RefCell<BTreeMap<String, ReadEntry>>,
 }
 
-impl Root {
+impl SystemRoot {
     /// The running system with `/`, or a captured tree.
     pub fn open(path: &Path) -> Result<Self, RootError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|errno| RootError::Open { path: path.to_owned(), source: errno.into() })?;
-        let root = Self { directory, notes: Notes::default(), seen: RefCell::default() };
+        let root = Self { directory, notes: CaptureNotes::default(), seen: RefCell::default() };
         let Ok(text) = root.bytes(NOTES) else { return Ok(root) };
-        let notes: Notes = serde_json::from_slice(&text)
+        let notes: CaptureNotes = serde_json::from_slice(&text)
             .map_err(|source| RootError::Notes { path: path.join(NOTES), source })?;
         if notes.schema_version != NOTES_VERSION {
             let (path, found) = (path.join(NOTES), notes.schema_version);
@@ -133,28 +133,28 @@ impl Root {
     }
 
     /// A file's contents. Paths are relative, as in `proc/meminfo`.
-    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Problem> {
+    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ReadProblem> {
         let result = self.noted(path).and_then(|()| self.read(path));
         debug!(path, bytes = result.as_ref().map_or(0, Vec::len), ok = result.is_ok(), "read");
-        let seen = result.clone().map_or_else(Seen::Problem, Seen::File);
+        let seen = result.clone().map_or_else(ReadEntry::Problem, ReadEntry::File);
         self.seen.borrow_mut().insert(path.to_owned(), seen);
         result
     }
 
     /// A file's text, without blanks around it.
-    pub fn text(&self, path: &str) -> Result<String, Problem> {
+    pub fn text(&self, path: &str) -> Result<String, ReadProblem> {
         let bytes = self.bytes(path)?;
         Ok(String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ', '\n', '\t']).to_owned())
     }
 
     /// The names in a directory, sorted so that numbers are in order.
-    pub fn list(&self, path: &str) -> Result<Vec<String>, Problem> {
+    pub fn list(&self, path: &str) -> Result<Vec<String>, ReadProblem> {
         let result = self.noted(path).and_then(|()| match self.notes.directories.get(path) {
             Some(names) => Ok(names.clone()),
             None => self.entries(path),
         });
         debug!(path, entries = result.as_ref().map_or(0, Vec::len), ok = result.is_ok(), "list");
-        let seen = result.clone().map_or_else(Seen::Problem, Seen::Directory);
+        let seen = result.clone().map_or_else(ReadEntry::Problem, ReadEntry::Directory);
         self.seen.borrow_mut().insert(path.to_owned(), seen);
         result
     }
@@ -165,37 +165,37 @@ impl Root {
     }
 
     /// Everything that was looked at so far.
-    pub(crate) fn seen(&self) -> BTreeMap<String, Seen> {
+    pub(crate) fn seen(&self) -> BTreeMap<String, ReadEntry> {
         self.seen.borrow().clone()
     }
 
-    fn noted(&self, path: &str) -> Result<(), Problem> {
+    fn noted(&self, path: &str) -> Result<(), ReadProblem> {
         self.notes.problems.get(path).map_or(Ok(()), |&problem| Err(problem))
     }
 
-    fn open_at(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Problem> {
+    fn open_at(&self, path: &str, flags: OFlags) -> Result<OwnedFd, ReadProblem> {
         // NONBLOCK: a pipe that somebody left in the tree must not hang us.
         let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         rustix::fs::openat2(&self.directory, path, flags, Mode::empty(), resolve).map_err(problem)
     }
 
-    fn read(&self, path: &str) -> Result<Vec<u8>, Problem> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, ReadProblem> {
         let file = self.open_at(path, OFlags::NOCTTY)?;
         let stat = rustix::fs::fstat(&file).map_err(problem)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Problem::Unreadable);
+            return Err(ReadProblem::Unreadable);
         }
         let mut bytes = Vec::new();
         File::from(file).take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| {
             error
                 .raw_os_error()
-                .map_or(Problem::Unreadable, |raw| problem(Errno::from_raw_os_error(raw)))
+                .map_or(ReadProblem::Unreadable, |raw| problem(Errno::from_raw_os_error(raw)))
         })?;
-        if bytes.len() as u64 > LARGEST { Err(Problem::Unreadable) } else { Ok(bytes) }
+        if bytes.len() as u64 > LARGEST { Err(ReadProblem::Unreadable) } else { Ok(bytes) }
     }
 
-    fn entries(&self, path: &str) -> Result<Vec<String>, Problem> {
+    fn entries(&self, path: &str) -> Result<Vec<String>, ReadProblem> {
         let directory = self.open_at(path, OFlags::DIRECTORY)?;
         let mut names = Vec::new();
         for entry in Dir::new(directory).map_err(problem)? {
@@ -215,11 +215,11 @@ impl Root {
     }
 }
 
-fn problem(errno: Errno) -> Problem {
+fn problem(errno: Errno) -> ReadProblem {
     match errno {
-        Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::NXIO => Problem::Absent,
-        Errno::ACCESS | Errno::PERM => Problem::Permission,
-        _ => Problem::Unreadable,
+        Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::NXIO => ReadProblem::Absent,
+        Errno::ACCESS | Errno::PERM => ReadProblem::Permission,
+        _ => ReadProblem::Unreadable,
     }
 }
 
@@ -238,9 +238,9 @@ mod tests {
         std::os::unix::fs::symlink("../secret", tree.join("relative")).unwrap();
         fs::write(tree.join("inside"), "a\n").unwrap();
         std::os::unix::fs::symlink("/inside", tree.join("link")).unwrap();
-        let root = Root::open(&tree).unwrap();
-        assert_eq!(root.text("absolute"), Err(Problem::Absent));
-        assert_eq!(root.text("relative"), Err(Problem::Absent));
+        let root = SystemRoot::open(&tree).unwrap();
+        assert_eq!(root.text("absolute"), Err(ReadProblem::Absent));
+        assert_eq!(root.text("relative"), Err(ReadProblem::Absent));
         assert_eq!(root.text("link").as_deref(), Ok("a"));
     }
 
@@ -256,26 +256,29 @@ mod tests {
         )
         .unwrap();
         fs::create_dir(dir.path().join("directory")).unwrap();
-        let root = Root::open(dir.path()).unwrap();
-        assert_eq!(root.bytes("pipe"), Err(Problem::Unreadable));
-        assert_eq!(root.bytes("directory"), Err(Problem::Unreadable));
-        assert_eq!(root.bytes("nothing"), Err(Problem::Absent));
-        assert_eq!(root.bytes("pipe/below"), Err(Problem::Absent));
+        let root = SystemRoot::open(dir.path()).unwrap();
+        assert_eq!(root.bytes("pipe"), Err(ReadProblem::Unreadable));
+        assert_eq!(root.bytes("directory"), Err(ReadProblem::Unreadable));
+        assert_eq!(root.bytes("nothing"), Err(ReadProblem::Absent));
+        assert_eq!(root.bytes("pipe/below"), Err(ReadProblem::Absent));
     }
 
     #[test]
     fn a_file_without_end_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         File::create(dir.path().join("large")).unwrap().set_len(LARGEST + 1).unwrap();
-        assert_eq!(Root::open(dir.path()).unwrap().bytes("large"), Err(Problem::Unreadable));
+        assert_eq!(
+            SystemRoot::open(dir.path()).unwrap().bytes("large"),
+            Err(ReadProblem::Unreadable)
+        );
     }
 
     #[test]
     fn refused_is_not_absent() {
-        assert_eq!(problem(Errno::ACCESS), Problem::Permission);
-        assert_eq!(problem(Errno::PERM), Problem::Permission);
-        assert_eq!(problem(Errno::NOENT), Problem::Absent);
-        assert_eq!(problem(Errno::IO), Problem::Unreadable);
+        assert_eq!(problem(Errno::ACCESS), ReadProblem::Permission);
+        assert_eq!(problem(Errno::PERM), ReadProblem::Permission);
+        assert_eq!(problem(Errno::NOENT), ReadProblem::Absent);
+        assert_eq!(problem(Errno::IO), ReadProblem::Unreadable);
     }
 
     #[test]
@@ -285,11 +288,11 @@ mod tests {
             fs::write(dir.path().join(name), "").unwrap();
         }
         assert_eq!(
-            Root::open(dir.path()).unwrap().list("").unwrap_or_default(),
+            SystemRoot::open(dir.path()).unwrap().list("").unwrap_or_default(),
             Vec::<String>::new()
         );
         assert_eq!(
-            Root::open(dir.path()).unwrap().list(".").unwrap(),
+            SystemRoot::open(dir.path()).unwrap().list(".").unwrap(),
             ["auto", "memory9", "memory10"]
         );
     }

@@ -3,7 +3,7 @@
 use ramslice_types::Bytes;
 use serde::Serialize;
 
-use crate::address_range::{Range, merged};
+use crate::address_range::{AddressRange, merged};
 
 /// Gaps smaller than this (as below 1 MiB) are no boundary between parts.
 const SMALL_GAP: u64 = 2 << 20;
@@ -43,8 +43,8 @@ fn parameter(size: Bytes) -> String {
 }
 
 /// The largest size that cuts `unit`s and the ends of `ranges` nowhere: slices start at multiples of their size.
-pub(crate) fn fitting(unit: Option<Bytes>, ranges: &[Range]) -> Option<Bytes> {
-    let mut closed: Vec<Range> = Vec::new();
+pub(crate) fn fitting(unit: Option<Bytes>, ranges: &[AddressRange]) -> Option<Bytes> {
+    let mut closed: Vec<AddressRange> = Vec::new();
     for range in merged(ranges.to_vec()) {
         match closed.last_mut() {
             Some(last) if range.start_bytes - last.end_bytes < SMALL_GAP => {
@@ -68,8 +68,8 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
 /// Advice for parts whose ranges are known one by one.
 pub(crate) fn advise(
     unit: Bytes,
-    parts: &[Vec<Range>],
-    map: &[Range],
+    parts: &[Vec<AddressRange>],
+    map: &[AddressRange],
     pageblock: Bytes,
     assumed: bool,
 ) -> SliceAdvice {
@@ -109,8 +109,8 @@ mod tests {
     const GIB: u64 = 1 << 30;
     const PAGEBLOCK: Bytes = Bytes(2 << 20);
 
-    fn range(start: u64, end: u64) -> Range {
-        Range { start_bytes: start, end_bytes: end }
+    fn range(start: u64, end: u64) -> AddressRange {
+        AddressRange { start_bytes: start, end_bytes: end }
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use ramslice_types::Bytes;
 
-use crate::address_range::{Range, merged};
+use crate::address_range::{AddressRange, merged};
 use crate::findings::{
-    CxlMemory, DaxDevice, EdacModule, Findings, Gap, GapKind, Hotplug, Ramslice,
+    CxlMemory, DaxDevice, EdacModule, GapKind, HotplugFindings, InputGap, MachineFindings,
+    RamsliceFindings,
 };
-use crate::root::{Problem, Root};
+use crate::root::{ReadProblem, SystemRoot};
 use crate::smbios::DramKind;
 
 const EDAC: &str = "sys/devices/system/edac/mc";
@@ -26,8 +27,8 @@ fn number(text: &str) -> Option<u64> {
 
 /// A file with a size; `None` if it is absent, a gap if it cannot be understood.
 fn size(
-    root: &Root,
-    out: &mut Findings,
+    root: &SystemRoot,
+    out: &mut MachineFindings,
     input: &'static str,
     path: &str,
     unit: u64,
@@ -38,13 +39,13 @@ fn size(
             Some(bytes) => Some(Bytes(bytes)),
             None => {
                 let detail = format!("it should hold a number but reads `{}`", text.escape_debug());
-                out.gaps.push(Gap::new(GapKind::Damaged, input, path, tells).because(detail));
+                out.gaps.push(InputGap::new(GapKind::Damaged, input, path, tells).because(detail));
                 None
             }
         },
-        Err(Problem::Absent) => None,
+        Err(ReadProblem::Absent) => None,
         Err(problem) => {
-            out.gaps.push(Gap::new(problem.into(), input, path, tells));
+            out.gaps.push(InputGap::new(problem.into(), input, path, tells));
             None
         }
     }
@@ -57,11 +58,11 @@ fn numbered(name: &str, prefix: &str) -> bool {
 }
 
 /// Modules by memory controller.
-pub(crate) fn edac(root: &Root, out: &mut Findings) {
+pub(crate) fn edac(root: &SystemRoot, out: &mut MachineFindings) {
     let tells = "how many channels and modules the memory controllers see";
     let controllers = match root.list(EDAC) {
         Ok(names) => names,
-        Err(problem) => return out.gaps.push(Gap::new(problem.into(), "EDAC", EDAC, tells)),
+        Err(problem) => return out.gaps.push(InputGap::new(problem.into(), "EDAC", EDAC, tells)),
     };
     for controller in controllers.iter().filter(|name| numbered(name, "mc")) {
         let directory = format!("{EDAC}/{controller}");
@@ -83,7 +84,7 @@ pub(crate) fn edac(root: &Root, out: &mut Findings) {
     }
     if out.edac.is_empty() {
         let detail = "no driver for this machine's memory controllers is loaded";
-        out.gaps.push(Gap::new(GapKind::Absent, "EDAC", EDAC, tells).because(detail));
+        out.gaps.push(InputGap::new(GapKind::Absent, "EDAC", EDAC, tells).because(detail));
     }
 }
 
@@ -99,12 +100,12 @@ fn edac_kind(words: &str) -> DramKind {
 }
 
 /// CXL regions and memory devices.
-pub(crate) fn cxl(root: &Root, out: &mut Findings) {
+pub(crate) fn cxl(root: &SystemRoot, out: &mut MachineFindings) {
     let names = match root.list(CXL) {
         Ok(names) => names,
         Err(problem) => {
             let tells = "CXL memory, which has DRAM and interleaving of its own";
-            return out.gaps.push(Gap::new(problem.into(), "CXL", CXL, tells));
+            return out.gaps.push(InputGap::new(problem.into(), "CXL", CXL, tells));
         }
     };
     for name in names {
@@ -130,12 +131,12 @@ pub(crate) fn cxl(root: &Root, out: &mut Findings) {
 }
 
 /// Memory set aside for direct access.
-pub(crate) fn dax(root: &Root, out: &mut Findings) {
+pub(crate) fn dax(root: &SystemRoot, out: &mut MachineFindings) {
     let names = match root.list(DAX) {
         Ok(names) => names,
         Err(problem) => {
             let tells = "memory that is set aside and that nobody may pack";
-            return out.gaps.push(Gap::new(problem.into(), "DAX", DAX, tells));
+            return out.gaps.push(InputGap::new(problem.into(), "DAX", DAX, tells));
         }
     };
     // Without the driver there is none of these.
@@ -149,12 +150,12 @@ pub(crate) fn dax(root: &Root, out: &mut Findings) {
 }
 
 /// Memory blocks.
-pub(crate) fn hotplug(root: &Root, out: &mut Findings) {
+pub(crate) fn hotplug(root: &SystemRoot, out: &mut MachineFindings) {
     let tells = "whether a kernel without ramslice could take memory away, and in what units";
     let names = match root.list(MEMORY) {
         Ok(names) => names,
         Err(problem) => {
-            return out.gaps.push(Gap::new(problem.into(), "memory hotplug", MEMORY, tells));
+            return out.gaps.push(InputGap::new(problem.into(), "memory hotplug", MEMORY, tells));
         }
     };
     let path = format!("{MEMORY}/block_size_bytes");
@@ -167,14 +168,14 @@ pub(crate) fn hotplug(root: &Root, out: &mut Findings) {
     };
     if block.is_none() {
         out.gaps.push(
-            Gap::new(GapKind::Damaged, "memory hotplug", &path, tells)
+            InputGap::new(GapKind::Damaged, "memory hotplug", &path, tells)
                 .because("no size of a block"),
         );
     }
     let numbers: Vec<u64> =
         names.iter().filter_map(|name| name.strip_prefix("memory")?.parse().ok()).collect();
-    let range = |number: &u64| Range::sized(number.checked_mul(block?)?, block?);
-    out.hotplug = Some(Hotplug {
+    let range = |number: &u64| AddressRange::sized(number.checked_mul(block?)?, block?);
+    out.hotplug = Some(HotplugFindings {
         block_bytes: block.map(Bytes),
         blocks: numbers.len(),
         ranges: merged(numbers.iter().filter_map(range).collect()),
@@ -182,7 +183,7 @@ pub(crate) fn hotplug(root: &Root, out: &mut Findings) {
 }
 
 /// The running kernel's ramslice. These files hold one value each, and a captured tree has no other way.
-pub(crate) fn ramslice(root: &Root, out: &mut Findings) {
+pub(crate) fn ramslice(root: &SystemRoot, out: &mut MachineFindings) {
     let path = |name: &str| format!("{RAMSLICE}/{name}");
     let tells = "the slices and the power driver of the running kernel";
     let enabled = match root.text(&path("enabled")) {
@@ -192,13 +193,18 @@ pub(crate) fn ramslice(root: &Root, out: &mut Findings) {
             _ => None,
         },
         Err(problem) => {
-            return out.gaps.push(Gap::new(problem.into(), "ramslice", &path("enabled"), tells));
+            return out.gaps.push(InputGap::new(
+                problem.into(),
+                "ramslice",
+                &path("enabled"),
+                tells,
+            ));
         }
     };
     let power_driver = root.text(&path("power_driver")).ok();
     let slice_bytes = size(root, out, "ramslice", &path("slice_bytes"), 1);
     if enabled.is_none() || (enabled == Some(true) && power_driver.is_none()) {
-        out.gaps.push(Gap::new(GapKind::Damaged, "ramslice", RAMSLICE, tells));
+        out.gaps.push(InputGap::new(GapKind::Damaged, "ramslice", RAMSLICE, tells));
     }
-    out.ramslice = Some(Ramslice { enabled, slice_bytes, power_driver });
+    out.ramslice = Some(RamsliceFindings { enabled, slice_bytes, power_driver });
 }

@@ -2,9 +2,9 @@
 
 /// Bytes of a firmware table or of one structure in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fields<'a>(pub &'a [u8]);
+pub struct TableFields<'a>(pub &'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> TableFields<'a> {
     /// A byte.
     pub fn u8(self, at: usize) -> Option<u8> {
         self.0.get(at).copied()
@@ -26,14 +26,14 @@ impl<'a> Fields<'a> {
     }
 
     /// `length` bytes from `at`.
-    pub fn part(self, at: usize, length: usize) -> Option<Fields<'a>> {
-        self.0.get(at..at.checked_add(length)?).map(Fields)
+    pub fn part(self, at: usize, length: usize) -> Option<TableFields<'a>> {
+        self.0.get(at..at.checked_add(length)?).map(TableFields)
     }
 
     /// Everything from `at`; empty past the end.
     #[must_use]
-    pub fn rest(self, at: usize) -> Fields<'a> {
-        Fields(self.0.get(at..).unwrap_or_default())
+    pub fn rest(self, at: usize) -> TableFields<'a> {
+        TableFields(self.0.get(at..).unwrap_or_default())
     }
 
     fn array<const N: usize>(self, at: usize) -> Option<[u8; N]> {
@@ -43,21 +43,21 @@ impl<'a> Fields<'a> {
 
 /// A flaw of a table: where it is and what is wrong. What was read before it still counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
+pub struct TableFlaw {
     /// Offset in the table, in bytes.
     pub at: usize,
     /// What is wrong there.
     pub what: String,
 }
 
-impl Flaw {
+impl TableFlaw {
     /// A flaw at an offset.
     pub fn new(at: usize, what: impl Into<String>) -> Self {
         Self { at, what: what.into() }
     }
 }
 
-impl std::fmt::Display for Flaw {
+impl std::fmt::Display for TableFlaw {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "at byte {}: {}", self.at, self.what)
     }
@@ -69,12 +69,12 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_nothing() {
-        let fields = Fields(&[1, 2, 3, 4]);
+        let fields = TableFields(&[1, 2, 3, 4]);
         assert_eq!(fields.u16(2), Some(0x0403));
         assert_eq!((fields.u16(3), fields.u32(1), fields.u64(0)), (None, None, None));
         assert_eq!(fields.u8(usize::MAX), None);
         assert_eq!(fields.u64(usize::MAX - 2), None);
         assert_eq!(fields.part(usize::MAX, usize::MAX), None);
-        assert_eq!(fields.rest(9), Fields(&[]));
+        assert_eq!(fields.rest(9), TableFields(&[]));
     }
 }

@@ -3,17 +3,17 @@
 use ramslice_types::Bytes;
 use serde::Serialize;
 
-use crate::acpi::{Mpst, PowerState};
-use crate::address_range::{Range, covered};
-use crate::findings::{Findings, Gap, GapKind, Virtual};
-use crate::layout::{Layout, layout};
-use crate::power_rate::{MwPerGib, Saving};
+use crate::acpi::{AcpiPowerState, MpstTable};
+use crate::address_range::{AddressRange, covered};
+use crate::findings::{GapKind, InputGap, MachineFindings, VirtualVerdict};
+use crate::layout::{MemoryLayout, layout};
+use crate::power_rate::{MwPerGib, PowerSaving};
 use crate::slices::{DEFAULT_SLICE, SliceAdvice, advise};
 
 /// Of what kind the verdict is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum VerdictKind {
     /// Nothing can be powered down here.
     Zero,
     /// Something can, or might.
@@ -24,7 +24,7 @@ pub enum Kind {
 
 /// From one size to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Interval {
+pub struct ByteInterval {
     /// At least.
     pub low_bytes: Bytes,
     /// At most.
@@ -33,9 +33,9 @@ pub struct Interval {
 
 /// What the machine could power down.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct PowerDownVerdict {
     /// Of what kind it is.
-    pub kind: Kind,
+    pub kind: VerdictKind,
     /// The verdict in one sentence.
     pub headline: String,
     /// Why, sentence by sentence.
@@ -43,15 +43,15 @@ pub struct Verdict {
     /// What is so today, whatever the hardware could do.
     pub today: String,
     /// Memory that there is.
-    pub total: Option<Interval>,
+    pub total: Option<ByteInterval>,
     /// Memory that could be powered down, given a power driver.
-    pub power_down: Option<Interval>,
+    pub power_down: Option<ByteInterval>,
     /// The low end as a share of the most memory that there is.
     pub low_share: Option<f64>,
     /// The high end as a share of the least memory that there is, at most 1.
     pub high_share: Option<f64>,
     /// What that would save, where a figure per GiB was given or firmware has one.
-    pub savings: Vec<Saving>,
+    pub savings: Vec<PowerSaving>,
     /// Memory that could go back to a hypervisor; `None` if there is none, or no way.
     pub returnable_bytes: Option<Bytes>,
     /// The smallest part that can be powered down.
@@ -63,10 +63,13 @@ pub struct Verdict {
 }
 
 /// Concludes. Gaps that come up on the way are added to those of the findings.
-pub(crate) fn verdict(findings: &mut Findings, rate: Option<MwPerGib>) -> (Verdict, Layout) {
+pub(crate) fn verdict(
+    findings: &mut MachineFindings,
+    rate: Option<MwPerGib>,
+) -> (PowerDownVerdict, MemoryLayout) {
     let (parts, gaps) = layout(findings);
     let mut verdict = match findings.virtual_machine.is {
-        Virtual::Yes => virtual_machine(findings),
+        VirtualVerdict::Yes => virtual_machine(findings),
         _ if findings.mpst.as_ref().is_some_and(|mpst| mpst.units().next().is_some()) => {
             power_nodes(findings, &parts)
         }
@@ -77,11 +80,11 @@ pub(crate) fn verdict(findings: &mut Findings, rate: Option<MwPerGib>) -> (Verdi
     };
     in_use(findings, &mut verdict);
     let guest = match findings.virtual_machine.is {
-        Virtual::Contradictory => "Signs disagree whether this is a virtual machine",
-        Virtual::Unknown => "Nothing tells whether this is a virtual machine",
-        Virtual::Yes | Virtual::No => "",
+        VirtualVerdict::Contradictory => "Signs disagree whether this is a virtual machine",
+        VirtualVerdict::Unknown => "Nothing tells whether this is a virtual machine",
+        VirtualVerdict::Yes | VirtualVerdict::No => "",
     };
-    if verdict.kind == Kind::Possible && !guest.is_empty() {
+    if verdict.kind == VerdictKind::Possible && !guest.is_empty() {
         verdict
             .because
             .push(format!("{guest}. If it is, the answer is 0 J: the DRAM is the hypervisor's."));
@@ -90,26 +93,26 @@ pub(crate) fn verdict(findings: &mut Findings, rate: Option<MwPerGib>) -> (Verdi
     verdict.total = parts
         .low_total_bytes
         .zip(parts.high_total_bytes)
-        .map(|(low_bytes, high_bytes)| Interval { low_bytes, high_bytes });
+        .map(|(low_bytes, high_bytes)| ByteInterval { low_bytes, high_bytes });
     if let (Some(total), Some(part)) = (verdict.total, verdict.power_down) {
         verdict.low_share = Some(part.low_bytes.share_of(total.high_bytes).min(1.0));
         verdict.high_share = Some(part.high_bytes.share_of(total.low_bytes).min(1.0));
     }
     if let (Some(rate), Some(part)) = (rate, verdict.power_down) {
-        verdict.savings.insert(0, Saving::at(rate, part.low_bytes, part.high_bytes));
+        verdict.savings.insert(0, PowerSaving::at(rate, part.low_bytes, part.high_bytes));
     }
     (verdict, parts)
 }
 
-fn empty(kind: Kind, headline: String, slice: SliceAdvice) -> Verdict {
-    let zero = Interval { low_bytes: Bytes::ZERO, high_bytes: Bytes::ZERO };
-    Verdict {
+fn empty(kind: VerdictKind, headline: String, slice: SliceAdvice) -> PowerDownVerdict {
+    let zero = ByteInterval { low_bytes: Bytes::ZERO, high_bytes: Bytes::ZERO };
+    PowerDownVerdict {
         kind,
         headline,
         because: Vec::new(),
         today: String::new(),
         total: None,
-        power_down: (kind != Kind::Unknown).then_some(zero),
+        power_down: (kind != VerdictKind::Unknown).then_some(zero),
         low_share: None,
         high_share: None,
         savings: Vec::new(),
@@ -120,12 +123,12 @@ fn empty(kind: Kind, headline: String, slice: SliceAdvice) -> Verdict {
     }
 }
 
-fn pageblock(findings: &Findings) -> Bytes {
+fn pageblock(findings: &MachineFindings) -> Bytes {
     findings.pageblock_bytes.unwrap_or(Bytes(2 << 20))
 }
 
 /// In a virtual machine: nothing here, but perhaps something for the host.
-fn virtual_machine(findings: &Findings) -> Verdict {
+fn virtual_machine(findings: &MachineFindings) -> PowerDownVerdict {
     let name = findings.virtual_machine.hypervisor.as_deref();
     let name = name.map_or_else(String::new, |name| format!(" ({name})"));
     let headline = format!(
@@ -135,7 +138,7 @@ fn virtual_machine(findings: &Findings) -> Verdict {
     let ways: Vec<&str> = findings.give_back.iter().map(|way| way.name).collect();
     if ways.is_empty() {
         let because = "nothing is powered down here, and there is no way to give memory back";
-        let mut verdict = empty(Kind::Zero, headline, SliceAdvice::none(because));
+        let mut verdict = empty(VerdictKind::Zero, headline, SliceAdvice::none(because));
         verdict.because.push(
             "The hypervisor could have memory back with a balloon or virtio-mem, but this guest has neither."
                 .to_owned(),
@@ -147,7 +150,7 @@ fn virtual_machine(findings: &Findings) -> Verdict {
         Bytes(size),
         "for giving memory back the choice is free; small slices empty easily",
     );
-    let mut verdict = empty(Kind::Zero, headline, slice);
+    let mut verdict = empty(VerdictKind::Zero, headline, slice);
     let available = findings.mem_available_bytes;
     let most =
         available.map_or_else(String::new, |bytes| format!(", at this moment at most {bytes}"));
@@ -161,10 +164,10 @@ fn virtual_machine(findings: &Findings) -> Verdict {
 }
 
 /// Where firmware describes memory power nodes.
-fn power_nodes(findings: &Findings, parts: &Layout) -> Verdict {
-    let nodes: Vec<_> = findings.mpst.iter().flat_map(Mpst::units).collect();
-    let ranges: Vec<Vec<Range>> = nodes.iter().map(|node| node.ranges.clone()).collect();
-    let all: Vec<Range> = ranges.iter().flatten().copied().collect();
+fn power_nodes(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict {
+    let nodes: Vec<_> = findings.mpst.iter().flat_map(MpstTable::units).collect();
+    let ranges: Vec<Vec<AddressRange>> = nodes.iter().map(|node| node.ranges.clone()).collect();
+    let all: Vec<AddressRange> = ranges.iter().flatten().copied().collect();
     // The kernel is at low addresses, and its node stays on.
     let stays = nodes.iter().min_by_key(|node| node.ranges.first().copied());
     let unmanaged = parts.high_total_bytes.is_some_and(|total| total > covered(&all));
@@ -173,20 +176,20 @@ fn power_nodes(findings: &Findings, parts: &Layout) -> Verdict {
     let kept = stays.filter(|_| lowest_is_managed).map_or(Bytes::ZERO, |node| node.size());
     let high_bytes = covered(&all).saturating_sub(kept);
     let doubtful = ["MPST", "memory size"].iter().any(|input| findings.is_doubtful(input))
-        || findings.virtual_machine.is != Virtual::No;
+        || findings.virtual_machine.is != VirtualVerdict::No;
     let low_bytes = if doubtful { Bytes::ZERO } else { high_bytes };
     if high_bytes == Bytes::ZERO {
         let headline =
             "0 J possible here, because the only memory power node holds the kernel itself (MPST).";
         return empty(
-            Kind::Zero,
+            VerdictKind::Zero,
             headline.to_owned(),
             SliceAdvice::none("there is nothing to power down"),
         );
     }
     let unit = nodes.iter().map(|node| node.size()).min().unwrap_or_default();
     let mut out = empty(
-        Kind::Possible,
+        VerdictKind::Possible,
         String::new(),
         advise(unit, &ranges, &[], pageblock(findings), false),
     );
@@ -194,7 +197,7 @@ fn power_nodes(findings: &Findings, parts: &Layout) -> Verdict {
         nodes.iter().all(|node| node.states.iter().any(|state| !state.triggered_by_os));
     let how = if by_hardware { "hardware does it by itself" } else { GIVEN_A_DRIVER };
     out.headline = headline(low_bytes, high_bytes, parts, how);
-    out.power_down = Some(Interval { low_bytes, high_bytes });
+    out.power_down = Some(ByteInterval { low_bytes, high_bytes });
     (out.unit_bytes, out.unit) = (Some(unit), Some("a memory power node".to_owned()));
     out.because.push(format!(
         "Firmware has {} memory power nodes that the operating system may power down (ACPI MPST), of {unit} or \
@@ -219,17 +222,17 @@ fn power_nodes(findings: &Findings, parts: &Layout) -> Verdict {
     let stays = stays.filter(|_| lowest_is_managed).map(|node| node.id);
     let states =
         nodes.iter().filter(|node| Some(node.id) != stays).filter_map(|node| node.deepest());
-    let high_mw = states.filter_map(PowerState::saving_mw).sum();
-    out.savings.push(Saving::of_firmware(high_mw));
+    let high_mw = states.filter_map(AcpiPowerState::saving_mw).sum();
+    out.savings.push(PowerSaving::of_firmware(high_mw));
     out
 }
 
 /// Where only the modules are known, or less.
-fn modules(findings: &Findings, parts: &Layout) -> Verdict {
+fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict {
     let (Some(high_bytes), Some(group)) = (parts.most(), parts.unit()) else {
         let headline = "Nothing can be said: no input tells what memory this machine has.";
         let slice = SliceAdvice::none("nothing is known of the memory");
-        return empty(Kind::Unknown, headline.to_owned(), slice);
+        return empty(VerdictKind::Unknown, headline.to_owned(), slice);
     };
     // A table that is there but cannot be read may name power nodes.
     let nodes_open =
@@ -239,7 +242,7 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
     if total == Bytes::ZERO && left_out(parts).is_some() {
         let headline = "0 J possible here, because all of its DRAM is a cache of other memory (HMAT) or set aside (DAX).";
         let slice = SliceAdvice::none("there is no DRAM that could be packed");
-        let mut out = empty(Kind::Zero, headline.to_owned(), slice);
+        let mut out = empty(VerdictKind::Zero, headline.to_owned(), slice);
         out.because.extend(left_out(parts));
         return out;
     }
@@ -255,7 +258,7 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
         let headline =
             format!("0 J possible here, because {why}. Its DRAM has no mode for less than a rank.");
         let mut out = empty(
-            Kind::Zero,
+            VerdictKind::Zero,
             headline,
             SliceAdvice::none("a slice would have to be all of memory to be a whole rank"),
         );
@@ -270,18 +273,22 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
         return out;
     }
     let map = address_map(findings);
-    let whole = |group: &&crate::layout::Group| group.parts == 1 && !group.ranges.is_empty();
+    let whole = |group: &&crate::layout::ModuleGroup| group.parts == 1 && !group.ranges.is_empty();
     let known = parts.groups.iter().all(|group| whole(&group));
-    let ranges: Vec<Vec<Range>> = parts.groups.iter().map(|group| group.ranges.clone()).collect();
-    let exact: &[Vec<Range>] = if known { &ranges } else { &[] };
+    let ranges: Vec<Vec<AddressRange>> =
+        parts.groups.iter().map(|group| group.ranges.clone()).collect();
+    let exact: &[Vec<AddressRange>] = if known { &ranges } else { &[] };
     let slice = if parts.groups.iter().any(|group| group.modules == 0) {
         SliceAdvice::none("no table tells what DRAM this is; its data sheet has the size of a rank")
     } else {
         advise(group.unit(), exact, &map, pageblock(findings), !known)
     };
-    let mut out =
-        empty(Kind::Possible, headline(Bytes::ZERO, high_bytes, parts, GIVEN_A_DRIVER), slice);
-    out.power_down = Some(Interval { low_bytes: Bytes::ZERO, high_bytes });
+    let mut out = empty(
+        VerdictKind::Possible,
+        headline(Bytes::ZERO, high_bytes, parts, GIVEN_A_DRIVER),
+        slice,
+    );
+    out.power_down = Some(ByteInterval { low_bytes: Bytes::ZERO, high_bytes });
     (out.unit_bytes, out.unit) = (Some(group.unit()), Some(group.part.to_owned()));
     out.because.push(
         "The low end is 0, because no table names a way to power memory down (ACPI MPST): it is for the memory \
@@ -317,7 +324,7 @@ fn modules(findings: &Findings, parts: &Layout) -> Verdict {
 }
 
 /// DRAM that is there but not in the figures, and why.
-fn left_out(parts: &Layout) -> Option<String> {
+fn left_out(parts: &MemoryLayout) -> Option<String> {
     let told = [
         (parts.cache_bytes, "is a cache before other memory and has no addresses (HMAT)"),
         (parts.set_aside_bytes, "is set aside for direct access (DAX)"),
@@ -332,7 +339,7 @@ fn left_out(parts: &Layout) -> Option<String> {
 }
 
 /// Where memory is, by the best table there is.
-fn address_map(findings: &Findings) -> Vec<Range> {
+fn address_map(findings: &MachineFindings) -> Vec<AddressRange> {
     let of_smbios = || {
         findings
             .smbios
@@ -355,7 +362,7 @@ fn address_map(findings: &Findings) -> Vec<Range> {
 const GIVEN_A_DRIVER: &str = "given a power driver";
 
 /// `Between A and B of C (x to y%) could be powered down when empty, given a power driver.`
-fn headline(low: Bytes, high: Bytes, parts: &Layout, how: &str) -> String {
+fn headline(low: Bytes, high: Bytes, parts: &MemoryLayout, how: &str) -> String {
     let (low_total, high_total) = (parts.low_total_bytes, parts.high_total_bytes);
     let of = match (low_total, high_total) {
         (Some(least), Some(most)) if least == most => format!(" of {most}"),
@@ -377,7 +384,7 @@ fn headline(low: Bytes, high: Bytes, parts: &Layout, how: &str) -> String {
 }
 
 /// What programs and the kernel use now cannot be empty.
-fn in_use(findings: &Findings, verdict: &mut Verdict) {
+fn in_use(findings: &MachineFindings, verdict: &mut PowerDownVerdict) {
     let (Some(available), Some(part)) = (findings.mem_available_bytes, verdict.power_down) else {
         return;
     };
@@ -389,7 +396,7 @@ fn in_use(findings: &Findings, verdict: &mut Verdict) {
 }
 
 /// What the running kernel has, and whether it agrees.
-fn drivers(findings: &mut Findings, parts: &Layout, verdict: &mut Verdict) {
+fn drivers(findings: &mut MachineFindings, parts: &MemoryLayout, verdict: &mut PowerDownVerdict) {
     let ramslice = findings.ramslice.clone();
     let driver = ramslice.as_ref().and_then(|ramslice| ramslice.real_driver()).map(str::to_owned);
     verdict.today = match (&ramslice, &driver) {
@@ -412,14 +419,14 @@ fn drivers(findings: &mut Findings, parts: &Layout, verdict: &mut Verdict) {
         },
     };
     let Some(driver) = driver else { return };
-    if verdict.kind == Kind::Zero && findings.virtual_machine.is != Virtual::Yes {
+    if verdict.kind == VerdictKind::Zero && findings.virtual_machine.is != VirtualVerdict::Yes {
         let slice = ramslice.and_then(|ramslice| ramslice.slice_bytes).unwrap_or(DEFAULT_SLICE);
         let high_bytes = parts.high_total_bytes.unwrap_or_default().saturating_sub(slice);
         let detail = format!(
             "tables say that nothing can be powered down, the power driver `{driver}` says otherwise"
         );
         let tells = "what the hardware can do";
-        let gap = Gap::new(
+        let gap = InputGap::new(
             GapKind::Contradictory,
             "power driver",
             "sys/kernel/mm/ramslice/power_driver",
@@ -431,8 +438,8 @@ fn drivers(findings: &mut Findings, parts: &Layout, verdict: &mut Verdict) {
             headline(Bytes::ZERO, high_bytes, parts, GIVEN_A_DRIVER),
         );
         verdict.because.insert(0, format!("By the tables alone: {before}"));
-        verdict.kind = Kind::Possible;
-        verdict.power_down = Some(Interval { low_bytes: Bytes::ZERO, high_bytes });
+        verdict.kind = VerdictKind::Possible;
+        verdict.power_down = Some(ByteInterval { low_bytes: Bytes::ZERO, high_bytes });
         verdict.slice =
             SliceAdvice::size(slice, "what the running kernel has; the power driver accepted it");
     }

@@ -4,17 +4,25 @@ mod tables;
 
 use std::fs;
 
-use ramslice_doctor::{GapKind, Root, RootError, capture, examine};
-use tables::{DDR4, Dmi, GIB, Machine, Node, mpst};
+use ramslice_doctor::{GapKind, RootError, SystemRoot, capture, examine};
+use tables::{DDR4, GIB, PowerNodeEntry, SmbiosBuilder, TestMachine, mpst};
 
-fn machine() -> Machine {
-    let dmi = Dmi::default()
+fn machine() -> TestMachine {
+    let dmi = SmbiosBuilder::default()
         .add(1, 9, &[1, 2, 3, 4], &["MAKER", "MODEL", "1.0", "SERIAL-5678"])
         .array(1, 32 * GIB, 2)
         .module(2, 1, 8 * GIB, DDR4, 2, "DIMM 0");
-    Machine::physical(7 * GIB)
+    TestMachine::physical(7 * GIB)
         .dmi(dmi)
-        .table("MPST", &mpst(&[Node(0, 3, 0, 4 * GIB), Node(1, 3, 4 * GIB, 4 * GIB)], 100, 50, 2))
+        .table(
+            "MPST",
+            &mpst(
+                &[PowerNodeEntry(0, 3, 0, 4 * GIB), PowerNodeEntry(1, 3, 4 * GIB, 4 * GIB)],
+                100,
+                50,
+                2,
+            ),
+        )
         .blocks(&[0..GIB, 4 * GIB..7 * GIB])
         .file("sys/bus/virtio/devices/virtio0/device", "0x0001\n")
         .file("etc/shadow", "root:secret\n")
@@ -23,18 +31,18 @@ fn machine() -> Machine {
 #[test]
 fn a_captured_machine_gets_the_same_report() {
     let machine = machine();
-    let root = Root::open(machine.path()).unwrap();
+    let root = SystemRoot::open(machine.path()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("tables");
     let captured = capture(&root, &target).unwrap();
     assert!(captured.unreadable.is_empty());
     assert!(!target.join("etc").exists(), "only what is read");
-    assert_eq!(examine(&Root::open(&target).unwrap(), None), machine.report(None));
+    assert_eq!(examine(&SystemRoot::open(&target).unwrap(), None), machine.report(None));
     let names: Vec<_> =
         fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["tables"], "nothing is left beside it");
     // And a capture of the capture has the same files.
-    let again = capture(&Root::open(&target).unwrap(), &dir.path().join("again")).unwrap();
+    let again = capture(&SystemRoot::open(&target).unwrap(), &dir.path().join("again")).unwrap();
     assert_eq!(again.files, captured.files);
 }
 
@@ -42,7 +50,7 @@ fn a_captured_machine_gets_the_same_report() {
 fn serial_numbers_do_not_leave_the_machine() {
     let machine = machine();
     let dir = tempfile::tempdir().unwrap();
-    capture(&Root::open(machine.path()).unwrap(), dir.path()).unwrap();
+    capture(&SystemRoot::open(machine.path()).unwrap(), dir.path()).unwrap();
     let table = fs::read(dir.path().join("sys/firmware/dmi/tables/DMI")).unwrap();
     let has = |text: &str| table.windows(text.len()).any(|bytes| bytes == text.as_bytes());
     assert!(has("MAKER") && has("DIMM 0"));
@@ -53,11 +61,11 @@ fn serial_numbers_do_not_leave_the_machine() {
 fn what_could_not_be_read_stays_so_in_the_capture() {
     let notes =
         r#"{"schema_version": 1, "problems": {"sys/firmware/dmi/tables/DMI": "permission"}}"#;
-    let machine = Machine::physical(GIB).file("ramslice-capture.json", notes);
+    let machine = TestMachine::physical(GIB).file("ramslice-capture.json", notes);
     let dir = tempfile::tempdir().unwrap();
-    let captured = capture(&Root::open(machine.path()).unwrap(), dir.path()).unwrap();
+    let captured = capture(&SystemRoot::open(machine.path()).unwrap(), dir.path()).unwrap();
     assert_eq!(captured.unreadable, [std::path::Path::new("sys/firmware/dmi/tables/DMI")]);
-    let report = examine(&Root::open(dir.path()).unwrap(), None);
+    let report = examine(&SystemRoot::open(dir.path()).unwrap(), None);
     let smbios = report.gaps.iter().find(|gap| gap.input == "SMBIOS").unwrap();
     assert_eq!(smbios.kind, GapKind::Permission);
 }
@@ -65,7 +73,7 @@ fn what_could_not_be_read_stays_so_in_the_capture() {
 #[test]
 fn a_capture_does_not_mix_with_other_files() {
     let machine = machine();
-    let root = Root::open(machine.path()).unwrap();
+    let root = SystemRoot::open(machine.path()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("mine"), "").unwrap();
     assert!(matches!(capture(&root, dir.path()), Err(RootError::NotEmpty { .. })));
@@ -75,8 +83,8 @@ fn a_capture_does_not_mix_with_other_files() {
 #[test]
 fn damaged_notes_are_refused_by_name() {
     for notes in ["[]", "{}", r#"{"schema_version": 2}"#] {
-        let machine = Machine::physical(GIB).file("ramslice-capture.json", notes);
-        let error = Root::open(machine.path()).unwrap_err();
+        let machine = TestMachine::physical(GIB).file("ramslice-capture.json", notes);
+        let error = SystemRoot::open(machine.path()).unwrap_err();
         assert!(error.to_string().contains("ramslice-capture.json"), "{error}");
     }
 }

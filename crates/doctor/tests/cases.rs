@@ -2,27 +2,27 @@
 
 mod tables;
 
-use ramslice_doctor::{GapKind, Interval, Kind, Report, Virtual};
+use ramslice_doctor::{ByteInterval, DoctorReport, GapKind, VerdictKind, VirtualVerdict};
 use ramslice_types::Bytes;
 use tables::{DDR4, Dmi, GIB, KIB, LPDDR5, MIB, Machine, Node, mpst, srat};
 
 /// The two ends, in GiB.
-fn power_down_gib(report: &Report) -> (f64, f64) {
-    let Interval { low_bytes, high_bytes } = report.verdict.power_down.unwrap();
+fn power_down_gib(report: &DoctorReport) -> (f64, f64) {
+    let ByteInterval { low_bytes, high_bytes } = report.verdict.power_down.unwrap();
     (low_bytes.0 as f64 / GIB as f64, high_bytes.0 as f64 / GIB as f64)
 }
 
-fn parameter(report: &Report) -> Option<&str> {
+fn parameter(report: &DoctorReport) -> Option<&str> {
     report.verdict.slice.parameter.as_deref()
 }
 
 /// The problems of an input.
-fn problems(report: &Report, input: &str) -> Vec<GapKind> {
+fn problems(report: &DoctorReport, input: &str) -> Vec<GapKind> {
     report.gaps.iter().filter(|gap| gap.input == input).map(|gap| gap.kind).collect()
 }
 
 /// Whether a gap that makes the verdict wider has these words.
-fn widened_by(report: &Report, words: &str) -> bool {
+fn widened_by(report: &DoctorReport, words: &str) -> bool {
     report.gaps.iter().any(|gap| gap.widens && gap.detail.contains(words))
 }
 
@@ -66,7 +66,7 @@ fn nodes_of_what_may_be_a_virtual_machine_promise_nothing() {
         .table("MPST", &mpst(&laptop_nodes(), 150, 80, 2))
         .file("proc/cpuinfo", "processor: 0\n");
     let report = machine.report(None);
-    assert_eq!(report.findings.virtual_machine.is, Virtual::Unknown);
+    assert_eq!(report.findings.virtual_machine.is, VirtualVerdict::Unknown);
     assert_eq!(power_down_gib(&report), (0.0, 14.0));
 }
 
@@ -161,7 +161,7 @@ fn server(ways: u16, ranks: u8, tables: bool) -> Machine {
 #[test]
 fn a_server_interleaved_over_everything_has_nothing_to_power_down() {
     let report = server(8, 1, false).report("10".parse().ok());
-    assert_eq!(report.verdict.kind, Kind::Zero);
+    assert_eq!(report.verdict.kind, VerdictKind::Zero);
     assert_eq!(power_down_gib(&report), (0.0, 0.0));
     assert!(
         report
@@ -209,7 +209,7 @@ fn modules_of_two_sockets_that_share_addresses_are_a_contradiction() {
 #[test]
 fn an_unreadable_table_of_nodes_is_no_proof_of_nothing() {
     let report = server(8, 1, false).table("MPST", b"MPST").report(None);
-    assert_eq!(report.verdict.kind, Kind::Possible);
+    assert_eq!(report.verdict.kind, VerdictKind::Possible);
     assert_eq!(power_down_gib(&report), (0.0, 128.0));
     assert_eq!(problems(&report, "MPST"), [GapKind::Damaged]);
 }
@@ -261,7 +261,7 @@ fn a_module_around_the_hole_is_one_module() {
 fn a_single_module_with_one_rank_has_nothing_to_power_down() {
     let dmi = Dmi::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, DDR4, 1, "DIMM 0");
     let report = Machine::physical(7 * GIB).dmi(dmi).report(None);
-    assert_eq!(report.verdict.kind, Kind::Zero);
+    assert_eq!(report.verdict.kind, VerdictKind::Zero);
     assert!(
         report.verdict.headline.contains("one module with one rank"),
         "{}",
@@ -279,7 +279,7 @@ fn a_single_module_that_hides_its_ranks_stays_open() {
 }
 
 /// Sizes of types 16, 17 and 19 in GiB, and what the kernel manages.
-fn sizes(capacity: u64, module: u64, mapped: u64, managed: u64) -> Report {
+fn sizes(capacity: u64, module: u64, mapped: u64, managed: u64) -> DoctorReport {
     let dmi = Dmi::default()
         .array(1, capacity * GIB, 2)
         .module(2, 1, module * GIB / 2, DDR4, 2, "A")
@@ -326,7 +326,7 @@ fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
     let report = guest().report("0-9.19".parse().ok());
     assert_eq!(
         (report.verdict.kind, report.findings.virtual_machine.is),
-        (Kind::Zero, Virtual::Yes)
+        (VerdictKind::Zero, VirtualVerdict::Yes)
     );
     assert!(
         report.verdict.headline.contains("virtual machine (QEMU)"),
@@ -360,7 +360,7 @@ fn a_name_of_virtual_machines_on_a_processor_that_denies_it_is_a_contradiction()
         .file("sys/class/dmi/id/sys_vendor", "QEMU")
         .dmi(dmi())
         .report(None);
-    assert_eq!(report.findings.virtual_machine.is, Virtual::Contradictory);
+    assert_eq!(report.findings.virtual_machine.is, VirtualVerdict::Contradictory);
     assert!(widened_by(&report, "the processor denies"));
     assert_eq!(power_down_gib(&report), (0.0, 4.0));
 
@@ -368,7 +368,7 @@ fn a_name_of_virtual_machines_on_a_processor_that_denies_it_is_a_contradiction()
     let metal = Machine::physical(7 * GIB)
         .file("sys/class/dmi/id/sys_vendor", "Amazon EC2")
         .file("sys/class/dmi/id/product_name", "m5.metal");
-    assert_eq!(metal.dmi(dmi()).report(None).findings.virtual_machine.is, Virtual::No);
+    assert_eq!(metal.dmi(dmi()).report(None).findings.virtual_machine.is, VirtualVerdict::No);
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn an_arm_board_without_smbios_is_open_and_says_so() {
         .file("sys/firmware/devicetree/base/model", "Board 3\0")
         .file("sys/firmware/devicetree/base/compatible", "maker,board-3\0maker,soc\0")
         .report(None);
-    assert_eq!(report.findings.virtual_machine.is, Virtual::Unknown);
+    assert_eq!(report.findings.virtual_machine.is, VirtualVerdict::Unknown);
     assert_eq!(power_down_gib(&report), (0.0, 7.0));
     assert_eq!(problems(&report, "cpuinfo"), [GapKind::Silent]);
     assert!(widened_by(&report, "an eighth"));
@@ -394,13 +394,13 @@ fn an_arm_guest_is_known_by_its_device_tree() {
     let report = Machine::new()
         .file("sys/firmware/devicetree/base/compatible", "linux,dummy-virt\0")
         .report(None);
-    assert_eq!(report.verdict.kind, Kind::Zero);
+    assert_eq!(report.verdict.kind, VerdictKind::Zero);
 }
 
 #[test]
 fn an_empty_directory_has_no_verdict_and_lists_every_input() {
     let report = Machine::new().report("5".parse().ok());
-    assert_eq!(report.verdict.kind, Kind::Unknown);
+    assert_eq!(report.verdict.kind, VerdictKind::Unknown);
     assert_eq!((report.verdict.power_down, parameter(&report)), (None, None));
     assert!(report.verdict.savings.is_empty());
     assert!(report.gaps.iter().all(|gap| gap.kind == GapKind::Absent && gap.widens));
@@ -439,12 +439,12 @@ fn drivers_that_stand_in_for_hardware_power_nothing_down() {
     };
     for driver in ["none", "sim", "holes"] {
         let report = with(driver);
-        assert_eq!(report.verdict.kind, Kind::Zero, "{driver}");
+        assert_eq!(report.verdict.kind, VerdictKind::Zero, "{driver}");
         assert!(report.verdict.today.starts_with("Nothing is powered down today"));
     }
     // A driver that claims what tables deny: both are told, and the verdict is open.
     let report = with("vendor");
-    assert_eq!(report.verdict.kind, Kind::Possible);
+    assert_eq!(report.verdict.kind, VerdictKind::Possible);
     assert!(widened_by(&report, "`vendor` says otherwise"));
     assert_eq!(power_down_gib(&report), (0.0, 128.0 - 0.0625));
 }

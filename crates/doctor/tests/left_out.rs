@@ -2,17 +2,17 @@
 
 mod tables;
 
-use ramslice_doctor::{Interval, Kind, Report};
+use ramslice_doctor::{ByteInterval, DoctorReport, VerdictKind};
 use ramslice_types::Bytes;
 use tables::{DDR4, Dmi, GIB, LPDDR5, Machine, NON_VOLATILE, hmat};
 
-fn high_end(report: &Report) -> u64 {
-    let Interval { low_bytes, high_bytes } = report.verdict.power_down.unwrap();
+fn high_end(report: &DoctorReport) -> u64 {
+    let ByteInterval { low_bytes, high_bytes } = report.verdict.power_down.unwrap();
     assert_eq!(low_bytes, Bytes(0));
     high_bytes.0 / GIB
 }
 
-fn told(report: &Report, words: &str) -> bool {
+fn told(report: &DoctorReport, words: &str) -> bool {
     report.verdict.because.iter().any(|text| text.contains(words))
 }
 
@@ -36,7 +36,7 @@ fn dram_that_is_all_a_cache_is_nothing_to_power_down() {
             server(64, persistent, 500).table("HMAT", &hmat(&[(0, 32), (1, 32)])).report(None);
         assert_eq!(
             (report.verdict.kind, high_end(&report)),
-            (Kind::Zero, 0),
+            (VerdictKind::Zero, 0),
             "{:?}",
             report.verdict
         );
@@ -94,7 +94,7 @@ fn dram_that_is_set_aside_is_not_packed() {
         .directory("sys/bus/dax/drivers/kmem/dax0.0");
     assert_eq!(high_end(&managed.report(None)), 64 - 8 - 4);
     let all = dax(laptop(2), "dax0.0", 64).report(None);
-    assert_eq!((all.verdict.kind, high_end(&all)), (Kind::Zero, 0));
+    assert_eq!((all.verdict.kind, high_end(&all)), (VerdictKind::Zero, 0));
 }
 
 #[test]

@@ -3,7 +3,9 @@
 mod tables;
 
 use proptest::prelude::*;
-use ramslice_doctor::{Findings, Kind, MwPerGib, Report, acpi, conclude, smbios};
+use ramslice_doctor::{
+    DoctorReport, MachineFindings, MwPerGib, VerdictKind, acpi, conclude, smbios,
+};
 use ramslice_types::Bytes;
 use tables::{DDR4, Dmi, GIB, LPDDR5, Node, mpst, srat};
 
@@ -37,14 +39,14 @@ fn nodes() -> Vec<u8> {
 }
 
 /// Reads all four, and concludes. What must hold of any verdict is checked here.
-fn examine(dmi: &[u8], mpst: &[u8], srat: &[u8], hmat: &[u8]) -> Report {
-    let findings = Findings {
+fn examine(dmi: &[u8], mpst: &[u8], srat: &[u8], hmat: &[u8]) -> DoctorReport {
+    let findings = MachineFindings {
         smbios: Some(smbios::parse(dmi).0),
         mpst: acpi::parse_mpst(mpst).0,
         srat: acpi::parse_srat(srat).0,
         hmat: acpi::parse_hmat(hmat).0,
         mem_total_bytes: Some(Bytes(31 * GIB)),
-        ..Findings::default()
+        ..MachineFindings::default()
     };
     let report = conclude(findings, MwPerGib::new(1.0, 2.0));
     let verdict = &report.verdict;
@@ -52,7 +54,7 @@ fn examine(dmi: &[u8], mpst: &[u8], srat: &[u8], hmat: &[u8]) -> Report {
         assert!(part.low_bytes <= part.high_bytes);
         let share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
         assert!(share(verdict.low_share) && share(verdict.high_share));
-        assert!(verdict.kind != Kind::Zero || part.high_bytes == Bytes::ZERO);
+        assert!(verdict.kind != VerdictKind::Zero || part.high_bytes == Bytes::ZERO);
         assert!(verdict.savings.iter().all(|saving| saving.low_mw <= saving.high_mw));
     }
     if let Some(size) = verdict.slice.slice_bytes {

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 /// Addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Ranges(Vec<Range<u64>>);
+pub(crate) struct AddressRanges(Vec<Range<u64>>);
 
-impl Ranges {
+impl AddressRanges {
     /// All addresses of `ranges`, which may come in any order and overlap.
     pub(crate) fn of(mut ranges: Vec<Range<u64>>) -> Self {
         ranges.retain(|range| !range.is_empty());
@@ -67,19 +67,20 @@ mod tests {
     #[test]
     #[expect(clippy::single_range_in_vec_init, reason = "sets of one range")]
     fn only_aligned_whole_units_count() {
-        let off = Ranges::of(vec![30..40, 10..30, 60..70, 68..95]);
-        assert_eq!(off, Ranges(vec![10..40, 60..95]));
-        assert_eq!(off.whole(20), Ranges(vec![20..40, 60..80]));
-        assert_eq!(off.whole(50), Ranges::default());
+        let off = AddressRanges::of(vec![30..40, 10..30, 60..70, 68..95]);
+        assert_eq!(off, AddressRanges(vec![10..40, 60..95]));
+        assert_eq!(off.whole(20), AddressRanges(vec![20..40, 60..80]));
+        assert_eq!(off.whole(50), AddressRanges::default());
         assert_eq!(off.whole(0).bytes(), 65);
-        assert_eq!(Ranges::of(vec![10..25]).whole(10), Ranges(vec![10..20]));
+        assert_eq!(AddressRanges::of(vec![10..25]).whole(10), AddressRanges(vec![10..20]));
     }
 
     #[test]
     fn sets_meet_and_join() {
-        let (a, b) = (Ranges::of(vec![0..10, 20..30]), Ranges::of(vec![5..22, 29..40]));
-        assert_eq!(a.both(&b), Ranges(vec![5..10, 20..22, 29..30]));
+        let (a, b) =
+            (AddressRanges::of(vec![0..10, 20..30]), AddressRanges::of(vec![5..22, 29..40]));
+        assert_eq!(a.both(&b), AddressRanges(vec![5..10, 20..22, 29..30]));
         assert_eq!(a.either(&b).bytes(), 40);
-        assert_eq!(a.both(&Ranges::default()), Ranges::default());
+        assert_eq!(a.both(&AddressRanges::default()), AddressRanges::default());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ramslice_types::{GibSeconds, Gibibytes, Ratio, Seconds, Times};
+use ramslice_types::{GibSeconds, Gibibytes, Ratio, Seconds, UnitProduct};
 use thiserror::Error;
 
 use crate::interval::Interval;
@@ -54,7 +54,7 @@ impl TimeFactor {
 
 /// The clock that samples were taken by. It alone makes [`Seconds`] of a sample's times.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Clock {
+pub enum SampleClock {
     /// It shows real seconds, and CPU cycles are real ones.
     Real,
     /// Instructions are emulated, so neither its seconds nor its cycles say anything of a real machine. Seconds
@@ -62,7 +62,7 @@ pub enum Clock {
     Emulated(TimeFactor),
 }
 
-impl Clock {
+impl SampleClock {
     /// Real seconds for a time by this clock.
     pub fn seconds(&self, elapsed: Duration) -> Interval<Seconds> {
         self.real(Interval::exactly(Seconds(elapsed.as_secs_f64())))
@@ -73,7 +73,7 @@ impl Clock {
         self.real(Interval::exactly(GibSeconds(byte_us as f64 / BYTES_PER_GIB / MICROSECONDS)))
     }
 
-    fn real<Q: Times<Ratio, Product = Q>>(&self, shown: Interval<Q>) -> Interval<Q> {
+    fn real<Q: UnitProduct<Ratio, Product = Q>>(&self, shown: Interval<Q>) -> Interval<Q> {
         match self {
             Self::Real => shown,
             // The factor's low end is above 0: the division is defined, or its result out of range.
@@ -99,11 +99,11 @@ mod tests {
     #[test]
     fn emulated_seconds_shrink_by_the_factor_and_keep_its_doubt() {
         let minute = Duration::from_mins(1);
-        assert_eq!(Clock::Real.seconds(minute), Interval::exactly(Seconds(60.0)));
+        assert_eq!(SampleClock::Real.seconds(minute), Interval::exactly(Seconds(60.0)));
         let slower =
             TimeFactor::new(Interval::new(Ratio(12.0), Ratio(20.0)).unwrap(), "a loop, timed")
                 .unwrap();
-        let real = Clock::Emulated(slower).seconds(minute);
+        let real = SampleClock::Emulated(slower).seconds(minute);
         assert_eq!((real.low(), real.high()), (Seconds(3.0), Seconds(5.0)));
     }
 

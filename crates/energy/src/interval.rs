@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Sub};
 
-use ramslice_types::{Quantity, Ratio, Times};
+use ramslice_types::{PhysicalQuantity, Ratio, UnitProduct};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -38,7 +38,7 @@ pub struct Interval<Q> {
     high: Q,
 }
 
-impl<Q: Quantity> Interval<Q> {
+impl<Q: PhysicalQuantity> Interval<Q> {
     /// From `low` to `high`.
     ///
     /// # Errors
@@ -101,9 +101,9 @@ impl<Q: Quantity> Interval<Q> {
 
     /// The product, with its own unit.
     #[must_use]
-    pub fn times<Other: Quantity>(self, other: Interval<Other>) -> Interval<Q::Product>
+    pub fn times<Other: PhysicalQuantity>(self, other: Interval<Other>) -> Interval<Q::Product>
     where
-        Q: Times<Other>,
+        Q: UnitProduct<Other>,
     {
         let ends = [self.low.get(), self.high.get()];
         let products = ends.map(|end| [end * other.low.get(), end * other.high.get()]);
@@ -117,14 +117,17 @@ impl<Q: Quantity> Interval<Q> {
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self
     where
-        Q: Times<Ratio, Product = Q>,
+        Q: UnitProduct<Ratio, Product = Q>,
     {
         self.times(Interval::exactly(Ratio(factor)))
     }
 
     /// The quotient, in the unit `R`; nothing if the divisor may be 0.
     #[must_use]
-    pub fn per<Other: Quantity, R: Quantity>(self, other: Interval<Other>) -> Option<Interval<R>> {
+    pub fn per<Other: PhysicalQuantity, R: PhysicalQuantity>(
+        self,
+        other: Interval<Other>,
+    ) -> Option<Interval<R>> {
         if other.contains_zero() {
             return None;
         }
@@ -150,14 +153,14 @@ impl<Q: Quantity> Interval<Q> {
     }
 }
 
-impl<Q: Quantity + Add<Output = Q>> Add for Interval<Q> {
+impl<Q: PhysicalQuantity + Add<Output = Q>> Add for Interval<Q> {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self { low: self.low + other.low, high: self.high + other.high }
     }
 }
 
-impl<Q: Quantity + Sub<Output = Q>> Sub for Interval<Q> {
+impl<Q: PhysicalQuantity + Sub<Output = Q>> Sub for Interval<Q> {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
         Self { low: self.low - other.high, high: self.high - other.low }

@@ -5,15 +5,15 @@
 use std::ops::Add;
 use std::time::Duration;
 
-use ramslice_types::{Bytes, Info, Slice, SliceId, SliceState, Snapshot, Work};
+use ramslice_types::{BackendInfo, Bytes, Slice, SliceId, SliceSnapshot, SliceState, WorkCounters};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::address_ranges::Ranges;
+use crate::address_ranges::AddressRanges;
 
 /// A machine at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample {
+pub struct EnergySample {
     /// When, on the machine's own clock, whatever that shows.
     pub time: Duration,
     /// State changes so far.
@@ -23,24 +23,29 @@ pub struct Sample {
     /// The state of each slice.
     pub states: Vec<(SliceId, SliceState)>,
     /// What was done so far.
-    pub work: Work,
+    pub work: WorkCounters,
 }
 
-impl Sample {
+impl EnergySample {
     /// From a snapshot, and totals and counters that were read next to it.
     ///
     /// What somebody else took offline on a stock kernel is no part of the machine, and saves nothing.
-    pub fn new(snapshot: &Snapshot, info: &Info, work: Work) -> Self {
+    pub fn new(snapshot: &SliceSnapshot, info: &BackendInfo, work: WorkCounters) -> Self {
         let stock = info.is_stock();
         Self::of(snapshot, info, work, |slice| !(stock && slice.held))
     }
 
     /// The same without what is held, whatever holds it: for those who only count what they did themselves.
-    pub fn without_held(snapshot: &Snapshot, info: &Info, work: Work) -> Self {
+    pub fn without_held(snapshot: &SliceSnapshot, info: &BackendInfo, work: WorkCounters) -> Self {
         Self::of(snapshot, info, work, |slice| !slice.held)
     }
 
-    fn of(snapshot: &Snapshot, info: &Info, work: Work, counts: impl Fn(&Slice) -> bool) -> Self {
+    fn of(
+        snapshot: &SliceSnapshot,
+        info: &BackendInfo,
+        work: WorkCounters,
+        counts: impl Fn(&Slice) -> bool,
+    ) -> Self {
         let slices = snapshot.slices.iter().filter(|slice| counts(slice));
         Self {
             time: snapshot.time,
@@ -56,13 +61,13 @@ impl Sample {
         self.ranges(|state| state == SliceState::Offline).whole(unit.unwrap_or_default().0).bytes()
     }
 
-    fn ranges(&self, wanted: impl Fn(SliceState) -> bool) -> Ranges {
+    fn ranges(&self, wanted: impl Fn(SliceState) -> bool) -> AddressRanges {
         let size = self.slice_bytes.0;
         let range = |id: SliceId| {
             let start = u64::from(id.0).saturating_mul(size);
             start..start.saturating_add(size)
         };
-        Ranges::of(
+        AddressRanges::of(
             self.states
                 .iter()
                 .filter(|(_, state)| wanted(*state))
@@ -97,7 +102,7 @@ pub enum LedgerError {
 
 /// Sums over the samples so far. They can be saved, and those of several ledgers added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Tally {
+pub struct EnergyTally {
     /// Time between the first and the last, on the machine's clock, in microseconds.
     pub elapsed_us: u64,
     /// Times between two samples.
@@ -115,12 +120,12 @@ pub struct Tally {
     /// Bytes of slices that woke.
     pub woken_bytes: u64,
     /// What was done.
-    pub work: Work,
+    pub work: WorkCounters,
     /// How often counters were smaller than before, so that what was done in between is not known.
     pub resets: u64,
 }
 
-impl Add for Tally {
+impl Add for EnergyTally {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -139,7 +144,7 @@ impl Add for Tally {
     }
 }
 
-impl Tally {
+impl EnergyTally {
     /// The time, on the machine's clock.
     pub fn elapsed(&self) -> Duration {
         Duration::from_micros(self.elapsed_us)
@@ -148,17 +153,17 @@ impl Tally {
 
 /// The ledger under way.
 #[derive(Debug, Clone)]
-pub struct Ledger {
+pub struct EnergyLedger {
     granule: Option<Bytes>,
-    last: Option<Sample>,
-    tally: Tally,
+    last: Option<EnergySample>,
+    tally: EnergyTally,
 }
 
-impl Ledger {
+impl EnergyLedger {
     /// An empty one. `granule` is what the hardware switches as one; without it, at least nothing and at most all that
     /// is off counts.
     pub fn new(granule: Option<Bytes>) -> Self {
-        Self { granule, last: None, tally: Tally::default() }
+        Self { granule, last: None, tally: EnergyTally::default() }
     }
 
     /// Adds what happened between the last sample and this one.
@@ -168,7 +173,7 @@ impl Ledger {
     ///
     /// # Errors
     /// If the sample is older than the last, or of another boot; the ledger stays as it was.
-    pub fn add(&mut self, sample: Sample) -> Result<(), LedgerError> {
+    pub fn add(&mut self, sample: EnergySample) -> Result<(), LedgerError> {
         if let Some(last) = &self.last {
             self.tally = self.tally + step(last, &sample, self.granule)?;
         }
@@ -177,17 +182,21 @@ impl Ledger {
     }
 
     /// The sums so far.
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &EnergyTally {
         &self.tally
     }
 
     /// The last sample.
-    pub fn last(&self) -> Option<&Sample> {
+    pub fn last(&self) -> Option<&EnergySample> {
         self.last.as_ref()
     }
 }
 
-fn step(last: &Sample, now: &Sample, granule: Option<Bytes>) -> Result<Tally, LedgerError> {
+fn step(
+    last: &EnergySample,
+    now: &EnergySample,
+    granule: Option<Bytes>,
+) -> Result<EnergyTally, LedgerError> {
     let Some(elapsed) = now.time.checked_sub(last.time) else {
         return Err(LedgerError::TimeWentBack { before: last.time, now: now.time });
     };
@@ -196,7 +205,7 @@ fn step(last: &Sample, now: &Sample, granule: Option<Bytes>) -> Result<Tally, Le
     }
     let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
     let unit = granule.unwrap_or_default().0;
-    let off = |sample: &Sample| sample.ranges(|state| state == SliceState::Offline);
+    let off = |sample: &EnergySample| sample.ranges(|state| state == SliceState::Offline);
     let (before, after) = (off(last), off(now));
     let both = before.both(&after).whole(unit);
     // A unit may have been off as a whole in between, though at no end were all of its slices.
@@ -211,9 +220,9 @@ fn step(last: &Sample, now: &Sample, granule: Option<Bytes>) -> Result<Tally, Le
     let perhaps = (possible.bytes() - before.whole(unit).bytes()).saturating_add(spare);
     let (work, resets) = match now.work.since(&last.work) {
         Some(work) => (work, 0),
-        None => (Work::default(), 1),
+        None => (WorkCounters::default(), 1),
     };
-    Ok(Tally {
+    Ok(EnergyTally {
         elapsed_us,
         steps: 1,
         off_low_byte_us: u128::from(low) * u128::from(elapsed_us),
@@ -229,8 +238,8 @@ fn step(last: &Sample, now: &Sample, granule: Option<Bytes>) -> Result<Tally, Le
 
 /// Slices of both samples: id, state in the one, state in the other.
 fn pairs<'a>(
-    last: &'a Sample,
-    now: &'a Sample,
+    last: &'a EnergySample,
+    now: &'a EnergySample,
 ) -> impl Iterator<Item = (SliceId, SliceState, SliceState)> + 'a {
     let mut before = last.states.iter().peekable();
     let same = last.slice_bytes == now.slice_bytes;
@@ -242,12 +251,12 @@ fn pairs<'a>(
 }
 
 /// Slices that were off in between, seen so in neither sample.
-fn passed_by(last: &Sample, now: &Sample) -> Ranges {
+fn passed_by(last: &EnergySample, now: &EnergySample) -> AddressRanges {
     use SliceState::{Emptying, Online, Quarantined, Waking};
     let passed = |was, is| matches!((was, is), (Online | Emptying, Waking | Quarantined));
     let found: Vec<SliceId> =
         pairs(last, now).filter(|(_, was, is)| passed(*was, *is)).map(|(id, ..)| id).collect();
-    let only = Sample {
+    let only = EnergySample {
         states: found.into_iter().map(|id| (id, SliceState::Offline)).collect(),
         ..now.clone()
     };
@@ -255,7 +264,7 @@ fn passed_by(last: &Sample, now: &Sample) -> Ranges {
 }
 
 /// The fewest state changes that lead from one sample to the other.
-fn fewest_changes(last: &Sample, now: &Sample) -> u64 {
+fn fewest_changes(last: &EnergySample, now: &EnergySample) -> u64 {
     let place = |state| match state {
         SliceState::Online => Some(0),
         SliceState::Emptying => Some(1),

@@ -1,8 +1,11 @@
 //! What a ledger is kept by: the memory system, its power state, the clock and the unit that is switched.
 
-use ramslice_types::{Bytes, Machine, Ratio};
+use ramslice_types::{Bytes, MachineState, Ratio};
 
-use crate::{Clock, Granule, Interval, Measured, Profile, Settings, State, Statement, Tally};
+use crate::{
+    DramPowerState, DramProfile, EnergyStatement, EnergyTally, Interval, MeterEnergy, PowerGranule,
+    SampleClock, StatementSettings,
+};
 
 /// The unit that the hardware is assumed to switch, instead of the profile's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +20,11 @@ pub enum AssumedUnit {
 #[derive(Debug, Clone)]
 pub struct LedgerPlan {
     /// The memory system.
-    pub profile: Profile,
+    pub profile: DramProfile,
     /// Its power state; one that gives joules.
-    pub state: State,
+    pub state: DramPowerState,
     /// The clock of the samples.
-    pub clock: Clock,
+    pub clock: SampleClock,
     /// The unit that is switched; the profile's if none is assumed.
     pub assumed_unit: Option<AssumedUnit>,
     /// By how much the work took longer than without packing, as a share of the time.
@@ -30,23 +33,23 @@ pub struct LedgerPlan {
 
 impl LedgerPlan {
     /// What the hardware switches as one where slices have this size.
-    pub fn granule(&self, slice_bytes: Bytes) -> Granule {
+    pub fn granule(&self, slice_bytes: Bytes) -> PowerGranule {
         match self.assumed_unit {
-            None => Granule::OfProfile(self.state.granularity.bytes.value),
-            Some(AssumedUnit::Slice) => Granule::Assumed(slice_bytes),
-            Some(AssumedUnit::Bytes(bytes)) => Granule::Assumed(bytes),
+            None => PowerGranule::OfProfile(self.state.granularity.bytes.value),
+            Some(AssumedUnit::Slice) => PowerGranule::Assumed(slice_bytes),
+            Some(AssumedUnit::Bytes(bytes)) => PowerGranule::Assumed(bytes),
         }
     }
 
     /// What the sums of a ledger of `machine` come to.
     pub fn statement(
         &self,
-        tally: &Tally,
-        machine: &Machine,
-        measured: Option<&Measured>,
-    ) -> Option<Statement> {
+        tally: &EnergyTally,
+        machine: &MachineState,
+        measured: Option<&MeterEnergy>,
+    ) -> Option<EnergyStatement> {
         let info = &machine.info;
-        let settings = Settings {
+        let settings = StatementSettings {
             profile: &self.profile,
             state: &self.state,
             clock: &self.clock,
@@ -60,6 +63,6 @@ impl LedgerPlan {
             power_driver: &info.power_driver,
             measured,
         };
-        Statement::new(tally, &settings)
+        EnergyStatement::new(tally, &settings)
     }
 }

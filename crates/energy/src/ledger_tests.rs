@@ -1,25 +1,25 @@
 //! The ledger counts what was off for sure, and what may have been.
 
 use proptest::prelude::*;
-use ramslice_types::{Counters, NodeId, Pages, Price, Reason, ZoneNumber};
+use ramslice_types::{NodeId, Pages, Price, Reason, SliceCounters, ZoneNumber};
 
 use super::*;
 use SliceState::{Emptying, Offline, Online, Waking};
 
 const MIB: u64 = 1 << 20;
 
-fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> Sample {
-    Sample {
+fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> EnergySample {
+    EnergySample {
         time: Duration::from_secs(second),
         event_seq,
         slice_bytes: Bytes(MIB),
         states: (0..).map(SliceId).zip(states.iter().copied()).collect(),
-        work: Work::default(),
+        work: WorkCounters::default(),
     }
 }
 
 /// A machine whose slices are all off; of the second of them, somebody else says so.
-fn snapshot() -> Snapshot {
+fn snapshot() -> SliceSnapshot {
     let slice = |id: u32| Slice {
         id: SliceId(id),
         state: Offline,
@@ -32,14 +32,14 @@ fn snapshot() -> Snapshot {
         zone: ZoneNumber(0),
         present: Pages(256),
         price: Price(0),
-        counters: Counters::default(),
+        counters: SliceCounters::default(),
         retry_ms: 0,
     };
-    Snapshot { event_seq: 0, time: Duration::ZERO, slices: (0..3).map(slice).collect() }
+    SliceSnapshot { event_seq: 0, time: Duration::ZERO, slices: (0..3).map(slice).collect() }
 }
 
-fn info(abi_version: u32) -> Info {
-    Info {
+fn info(abi_version: u32) -> BackendInfo {
+    BackendInfo {
         abi_version,
         page_bytes: Bytes(4096),
         pageblock_bytes: Bytes(MIB),
@@ -60,23 +60,24 @@ fn info(abi_version: u32) -> Info {
 
 #[test]
 fn what_somebody_else_took_offline_on_a_stock_kernel_saves_nothing() {
-    let off = |sample: Sample| sample.off_bytes(None) / MIB;
-    assert_eq!(off(Sample::new(&snapshot(), &info(0), Work::default())), 2);
+    let off = |sample: EnergySample| sample.off_bytes(None) / MIB;
+    assert_eq!(off(EnergySample::new(&snapshot(), &info(0), WorkCounters::default())), 2);
     // On a patched kernel a request holds it: it is off, though a daemon did not earn that.
-    assert_eq!(off(Sample::new(&snapshot(), &info(1), Work::default())), 3);
-    assert_eq!(off(Sample::without_held(&snapshot(), &info(1), Work::default())), 2);
-    let later = |second| Snapshot { time: Duration::from_secs(second), ..snapshot() };
-    let samples = [0, 10].map(|second| Sample::new(&later(second), &info(0), Work::default()));
+    assert_eq!(off(EnergySample::new(&snapshot(), &info(1), WorkCounters::default())), 3);
+    assert_eq!(off(EnergySample::without_held(&snapshot(), &info(1), WorkCounters::default())), 2);
+    let later = |second| SliceSnapshot { time: Duration::from_secs(second), ..snapshot() };
+    let samples =
+        [0, 10].map(|second| EnergySample::new(&later(second), &info(0), WorkCounters::default()));
     assert_eq!(mib_seconds(&kept(1, &samples)), (20, 20));
 }
 
-fn mib_seconds(tally: &Tally) -> (u128, u128) {
+fn mib_seconds(tally: &EnergyTally) -> (u128, u128) {
     let unit = u128::from(MIB) * 1_000_000;
     (tally.off_low_byte_us / unit, tally.off_high_byte_us / unit)
 }
 
-fn kept(granule_mib: u64, samples: &[Sample]) -> Tally {
-    let mut ledger = Ledger::new(Some(Bytes(granule_mib * MIB)));
+fn kept(granule_mib: u64, samples: &[EnergySample]) -> EnergyTally {
+    let mut ledger = EnergyLedger::new(Some(Bytes(granule_mib * MIB)));
     for sample in samples {
         ledger.add(sample.clone()).unwrap();
     }
@@ -104,7 +105,7 @@ fn slices_count_only_in_whole_aligned_units_of_the_hardware() {
 
 #[test]
 fn an_unknown_unit_makes_everything_and_nothing_possible() {
-    let mut ledger = Ledger::new(None);
+    let mut ledger = EnergyLedger::new(None);
     ledger.add(sample(0, 0, &[Offline; 3])).unwrap();
     ledger.add(sample(10, 0, &[Offline; 3])).unwrap();
     assert_eq!(mib_seconds(ledger.tally()), (0, 30));
@@ -130,7 +131,7 @@ fn a_slice_on_its_way_saves_nothing() {
 
 #[test]
 fn samples_out_of_order_or_of_another_boot_are_refused_and_change_nothing() {
-    let mut ledger = Ledger::new(None);
+    let mut ledger = EnergyLedger::new(None);
     ledger.add(sample(10, 5, &[Online])).unwrap();
     let before = *ledger.tally();
     assert!(matches!(ledger.add(sample(9, 5, &[Online])), Err(LedgerError::TimeWentBack { .. })));
@@ -143,8 +144,8 @@ fn samples_out_of_order_or_of_another_boot_are_refused_and_change_nothing() {
 
 #[test]
 fn counters_that_were_set_back_are_noticed() {
-    let with = |second, migrated| Sample {
-        work: Work { migrated_pages: Pages(migrated), ..Work::default() },
+    let with = |second, migrated| EnergySample {
+        work: WorkCounters { migrated_pages: Pages(migrated), ..WorkCounters::default() },
         ..sample(second, 0, &[Online])
     };
     let tally = kept(1, &[with(0, 100), with(1, 150), with(2, 10), with(3, 15)]);
@@ -175,7 +176,7 @@ proptest! {
     #[test]
     fn what_was_really_off_lies_in_the_figure(states in history(), seen in prop::collection::vec(any::<bool>(), 41), unit in 1u64..3) {
         let mut seq = 0;
-        let samples: Vec<Sample> = states
+        let samples: Vec<EnergySample> = states
             .iter()
             .enumerate()
             .map(|(second, now)| {
@@ -189,7 +190,7 @@ proptest! {
             .map(|sample| u128::from(sample.off_bytes(Some(Bytes(unit * MIB)))) * 1_000_000)
             .sum();
         let last = samples.len() - 1;
-        let some: Vec<Sample> = samples
+        let some: Vec<EnergySample> = samples
             .iter()
             .enumerate()
             .filter(|(at, _)| *at == 0 || *at == last || seen[*at])
@@ -203,7 +204,7 @@ proptest! {
     /// Sums of parts are the sum of the whole.
     #[test]
     fn it_makes_no_difference_where_a_ledger_is_cut(states in history(), cut in any::<prop::sample::Index>()) {
-        let samples: Vec<Sample> = states
+        let samples: Vec<EnergySample> = states
             .iter()
             .enumerate()
             .map(|(second, now)| sample(second as u64, 4 * second as u64, now))

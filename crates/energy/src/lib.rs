@@ -1,8 +1,8 @@
 //! What packing memory costs and what it earns: DRAM profiles and the ledger.
 //!
-//! This crate is pure: no clock, no I/O. A [`Profile`] is read from text; a [`Ledger`] takes samples of a
-//! machine, from wherever they come, and gives a [`Statement`]: joules invested, saved and net, each as an
-//! [`Interval`]. Nobody's seconds are real ones by themselves: see [`Clock`].
+//! This crate is pure: no clock, no I/O. A [`DramProfile`] is read from text; a [`EnergyLedger`] takes samples of a
+//! machine, from wherever they come, and gives a [`EnergyStatement`]: joules invested, saved and net, each as an
+//! [`Interval`]. Nobody's seconds are real ones by themselves: see [`SampleClock`].
 
 mod address_ranges;
 mod clock;
@@ -14,14 +14,18 @@ mod profile;
 mod statement;
 mod verdict;
 
-pub use clock::{Clock, TimeFactor, TimeFactorError};
+pub use clock::{SampleClock, TimeFactor, TimeFactorError};
 pub use interval::{Interval, IntervalError};
 pub use ledger::{Ledger, LedgerError, Sample, Tally};
 pub use ledger_plan::{AssumedUnit, LedgerPlan};
-pub use meter::{Measured, MeterReading, MeterTally};
+pub use meter::{MeterEnergy, MeterReading, MeterTally};
 pub use profile::{
-    Applies, Granularity, Latency, Machine, Power, Profile, ProfileError, Retention, Row, Scale,
-    Sourced, State, TEMPLATE, builtin, builtin_names, builtin_text,
+    DataRetention, DramPowerState, DramProfile, PowerGranularity, PowerScale, ProfileError,
+    ProfileFigure, ProfilePower, ReferenceMachine, SavingScope, SourcedValue, TEMPLATE,
+    TransitionLatency, builtin, builtin_names, builtin_text,
 };
-pub use statement::{Granule, Line, Now, Reconciled, Settings, Statement, Term, now};
-pub use verdict::{Sign, Verdict, percent, range};
+pub use statement::{
+    CostLine, CostTerm, CurrentSaving, EnergyStatement, MeterComparison, PowerGranule,
+    StatementSettings, now,
+};
+pub use verdict::{EnergyVerdict, NetSign, percent, range};

@@ -27,7 +27,7 @@ pub struct MeterTally {
 
 /// What a meter says of a time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Measured {
+pub struct MeterEnergy {
     /// The whole machine or, where it is not measured, its processors and memory.
     pub machine_joules: Option<Joules>,
     /// The domains that make up that figure.
@@ -77,9 +77,9 @@ impl MeterTally {
     ///
     /// `psys` is the whole machine. Without it, packages add up, and memory where it is not a part of one: RAPL names
     /// `dram` below a package without including it there.
-    pub fn measured(&self) -> Option<Measured> {
+    pub fn measured(&self) -> Option<MeterEnergy> {
         if self.incomplete {
-            return Some(Measured { incomplete: true, ..Measured::default() });
+            return Some(MeterEnergy { incomplete: true, ..MeterEnergy::default() });
         }
         let joules = |wanted: &dyn Fn(&MeterReading) -> bool| {
             let last = self.last.iter().flatten();
@@ -98,7 +98,7 @@ impl MeterTally {
             Some((names, sum)) => (names, Some(sum)),
             None => return None,
         };
-        Some(Measured { machine_joules, machine_domains, dram_joules, incomplete: false })
+        Some(MeterEnergy { machine_joules, machine_domains, dram_joules, incomplete: false })
     }
 }
 
@@ -152,7 +152,10 @@ mod tests {
         for readings in [one(100), one(900), two(10), two(20), one(30), one(40)] {
             tally.add(readings);
         }
-        assert_eq!(tally.measured(), Some(Measured { incomplete: true, ..Measured::default() }));
+        assert_eq!(
+            tally.measured(),
+            Some(MeterEnergy { incomplete: true, ..MeterEnergy::default() })
+        );
         // The same with a list that is empty for a moment, as while a driver is loaded again.
         let mut tally = MeterTally::default();
         for readings in [one(100), Vec::new(), one(10), one(40)] {

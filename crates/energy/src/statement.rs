@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 use ramslice_types::{
-    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, Price, PriceParameter,
-    Quantity, Ratio, Seconds, Watts,
+    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, PhysicalQuantity, Price,
+    PriceParameter, Ratio, Seconds, Watts,
 };
 use serde::Serialize;
 
-use crate::clock::{Clock, gib};
+use crate::clock::{SampleClock, gib};
 use crate::interval::Interval;
-use crate::ledger::{Sample, Tally};
-use crate::meter::Measured;
-use crate::profile::{Machine, Profile, State};
-use crate::verdict::{Grounds, Verdict, digits, percent, range, verdict};
+use crate::ledger::{EnergySample, EnergyTally};
+use crate::meter::MeterEnergy;
+use crate::profile::{DramPowerState, DramProfile, ReferenceMachine};
+use crate::verdict::{EnergyVerdict, VerdictGrounds, digits, percent, range, verdict};
 
 /// What packing costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Term {
+pub enum CostTerm {
     /// CPU work to empty slices, failed attempts included.
     Emptying,
     /// CPU work to wake them.
@@ -33,7 +33,7 @@ pub enum Term {
     RunTime,
 }
 
-impl Term {
+impl CostTerm {
     /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
@@ -49,9 +49,9 @@ impl Term {
 
 /// One cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Line {
+pub struct CostLine {
     /// Which.
-    pub term: Term,
+    pub term: CostTerm,
     /// How much; nothing if it could not be counted.
     pub joules: Option<Interval<Joules>>,
     /// What the figure rests on, or why there is none.
@@ -63,14 +63,14 @@ pub struct Line {
 
 /// What the hardware switches as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Granule {
+pub enum PowerGranule {
     /// As the profile has it; nothing if its source does not tell.
     OfProfile(Option<Bytes>),
     /// Taken instead, for a machine in the proportions of a larger one.
     Assumed(Bytes),
 }
 
-impl Granule {
+impl PowerGranule {
     /// Its size.
     pub fn bytes(self) -> Option<Bytes> {
         match self {
@@ -82,17 +82,17 @@ impl Granule {
 
 /// What a statement is made with, beside the sums.
 #[derive(Debug, Clone)]
-pub struct Settings<'a> {
+pub struct StatementSettings<'a> {
     /// The memory system.
-    pub profile: &'a Profile,
+    pub profile: &'a DramProfile,
     /// Its power state.
-    pub state: &'a State,
+    pub state: &'a DramPowerState,
     /// The clock of the samples.
-    pub clock: &'a Clock,
+    pub clock: &'a SampleClock,
     /// The clock by which the system turned CPU time into the cycles that it measured; nothing if it does not tell.
     pub cycle_clock: Option<Hertz>,
     /// What the hardware switches as one; the ledger must have been kept with the same.
-    pub granule: Granule,
+    pub granule: PowerGranule,
     /// By how much the work took longer, as a share of the time; from a comparison with a run without.
     pub runtime_change: Option<Interval<Ratio>>,
     /// Whether the kernel that was watched keeps accounts of its pages; a stock kernel does not.
@@ -106,12 +106,12 @@ pub struct Settings<'a> {
     /// The name of its power driver.
     pub power_driver: &'a str,
     /// What a meter says of the same time.
-    pub measured: Option<&'a Measured>,
+    pub measured: Option<&'a MeterEnergy>,
 }
 
 /// A meter's figure beside the model's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Reconciled {
+pub struct MeterComparison {
     /// What was measured: the machine, the memory.
     pub what: &'static str,
     /// By the meter.
@@ -124,7 +124,7 @@ pub struct Reconciled {
 
 /// Where the joules went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Statement {
+pub struct EnergyStatement {
     /// The time, in real seconds.
     pub time_seconds: Interval<Seconds>,
     /// Memory that was off in whole units of the hardware, times real seconds.
@@ -132,7 +132,7 @@ pub struct Statement {
     /// Saved by it.
     pub saved_joules: Interval<Joules>,
     /// The costs.
-    pub lines: Vec<Line>,
+    pub lines: Vec<CostLine>,
     /// The sum of those that have a figure.
     pub invested_joules: Interval<Joules>,
     /// Saved less invested.
@@ -144,14 +144,14 @@ pub struct Statement {
     /// What the figures rest on, one sentence each.
     pub basis: Vec<String>,
     /// Meter and model.
-    pub reconciled: Vec<Reconciled>,
+    pub reconciled: Vec<MeterComparison>,
     /// In a word and a sentence.
-    pub verdict: Verdict,
+    pub verdict: EnergyVerdict,
 }
 
 /// What is saved at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Now {
+pub struct CurrentSaving {
     /// Bytes in slices that are off.
     pub off_bytes: Bytes,
     /// Of these, in whole units of the hardware; nothing if their size is unknown.
@@ -161,18 +161,18 @@ pub struct Now {
 }
 
 /// What a machine saves at the moment of a sample, as long as it stays as it is.
-pub fn now(sample: &Sample, state: &State, granule: Granule) -> Now {
+pub fn now(sample: &EnergySample, state: &DramPowerState, granule: PowerGranule) -> CurrentSaving {
     let off = |unit: Option<Bytes>| Bytes(sample.off_bytes(unit));
     let (off_bytes, whole) = (off(None), granule.bytes().map(|unit| off(Some(unit))));
     let memory =
         Interval::between(gib(whole.map_or(0, |bytes| bytes.0)), gib(whole.unwrap_or(off_bytes).0));
     let saved_watts = state.saving_by_packing().map(|saving| saving.times(memory));
-    Now { off_bytes, whole_units_bytes: whole, saved_watts }
+    CurrentSaving { off_bytes, whole_units_bytes: whole, saved_watts }
 }
 
-impl Statement {
+impl EnergyStatement {
     /// Works out the joules; nothing if the profile's powers are only relative.
-    pub fn new(tally: &Tally, settings: &Settings<'_>) -> Option<Self> {
+    pub fn new(tally: &EnergyTally, settings: &StatementSettings<'_>) -> Option<Self> {
         let saving = settings.state.saving_by_packing()?;
         let clock = settings.clock;
         let time = clock.seconds(tally.elapsed());
@@ -182,7 +182,7 @@ impl Statement {
         let off = Interval::between(ends[0].low(), ends[1].high());
         let saved = saving.times(off);
         let machine_joules = machine_energy(settings, time);
-        let costs = Costs { tally, settings };
+        let costs = CostCalculator { tally, settings };
         let mut lines = vec![
             costs.emptying(),
             costs.waking(),
@@ -204,7 +204,8 @@ impl Statement {
             .map(|line| (line.term, line.gain_only_if.clone()))
             .collect();
         let emulated = !clock.is_real();
-        let verdict = verdict(&Grounds { net, share: net_share, uncounted: &uncounted, emulated });
+        let verdict =
+            verdict(&VerdictGrounds { net, share: net_share, uncounted: &uncounted, emulated });
         Some(Self {
             time_seconds: time,
             off_gib_seconds: off,
@@ -222,19 +223,26 @@ impl Statement {
 }
 
 /// What the whole machine drew: by the meter, else by the profile.
-fn machine_energy(settings: &Settings<'_>, time: Interval<Seconds>) -> Option<Interval<Joules>> {
+fn machine_energy(
+    settings: &StatementSettings<'_>,
+    time: Interval<Seconds>,
+) -> Option<Interval<Joules>> {
     if let Some(joules) = settings.measured.and_then(|measured| measured.machine_joules) {
         return Some(Interval::exactly(joules));
     }
     Some(settings.profile.machine.as_ref()?.platform_power.value?.times(time))
 }
 
-fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec<String> {
+fn basis(
+    tally: &EnergyTally,
+    settings: &StatementSettings<'_>,
+    time: Interval<Seconds>,
+) -> Vec<String> {
     let mut basis = Vec::new();
     let shown = digits(tally.elapsed().as_secs_f64());
     basis.push(match settings.clock {
-        Clock::Real => format!("time: {shown} s, real"),
-        Clock::Emulated(slower) => format!(
+        SampleClock::Real => format!("time: {shown} s, real"),
+        SampleClock::Emulated(slower) => format!(
             "time: {shown} s of an emulated machine, divided by {} ({}), are {}",
             plain(slower.factor()),
             slower.source(),
@@ -243,7 +251,7 @@ fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec
     });
     basis.push(match (&settings.profile.machine, settings.clock) {
         (None, _) => "costs: none can be counted, for the profile names no machine".to_owned(),
-        (Some(machine), Clock::Real) => {
+        (Some(machine), SampleClock::Real) => {
             let by = match (settings.cycle_clock, machine.frequency.value) {
                 (Some(clock), _) => format!("cycles are of {}", range(Interval::exactly(clock))),
                 (None, Some(assumed)) => format!(
@@ -257,7 +265,7 @@ fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec
                 machine.name
             )
         }
-        (Some(machine), Clock::Emulated(_)) => {
+        (Some(machine), SampleClock::Emulated(_)) => {
             format!("costs: operations that the kernel counted, at the prices of: {}", machine.name)
         }
     });
@@ -271,14 +279,14 @@ fn basis(tally: &Tally, settings: &Settings<'_>, time: Interval<Seconds>) -> Vec
     });
     let unit = &settings.state.granularity;
     basis.push(match settings.granule {
-        Granule::Assumed(bytes) => format!(
+        PowerGranule::Assumed(bytes) => format!(
             "granularity: {bytes} assumed, as if the hardware switched that; the profile says {} ({})",
             unit.bytes.written, unit.what
         ),
-        Granule::OfProfile(Some(bytes)) => {
+        PowerGranule::OfProfile(Some(bytes)) => {
             format!("granularity: only whole aligned units of {bytes} count ({})", unit.what)
         }
-        Granule::OfProfile(None) => format!(
+        PowerGranule::OfProfile(None) => format!(
             "granularity: unknown ({}), so perhaps nothing of what was off saved: {}",
             unit.what, unit.bytes.source
         ),
@@ -305,17 +313,17 @@ fn plain(value: Interval<Ratio>) -> String {
 }
 
 fn reconcile(
-    settings: &Settings<'_>,
+    settings: &StatementSettings<'_>,
     time: Interval<Seconds>,
     saved: Interval<Joules>,
-) -> Vec<Reconciled> {
+) -> Vec<MeterComparison> {
     let Some(measured) = settings.measured else { return Vec::new() };
     let mut found = Vec::new();
     let platform =
         settings.profile.machine.as_ref().and_then(|machine| machine.platform_power.value);
     if let (Some(meter), Some(power)) = (measured.machine_joules, platform) {
         let model = power.times(time);
-        found.push(Reconciled {
+        found.push(MeterComparison {
             what: "machine",
             meter_joules: meter,
             model_joules: model,
@@ -327,7 +335,7 @@ fn reconcile(
         let all = power.times(Interval::exactly(gib(settings.memory.0)).times(time));
         let model = (all - saved).at_least_zero();
         // The background is that of idle memory: reading and writing add to it.
-        found.push(Reconciled {
+        found.push(MeterComparison {
             what: "memory",
             meter_joules: meter,
             model_joules: model,
@@ -338,32 +346,32 @@ fn reconcile(
 }
 
 /// Works out costs.
-struct Costs<'a> {
-    tally: &'a Tally,
-    settings: &'a Settings<'a>,
+struct CostCalculator<'a> {
+    tally: &'a EnergyTally,
+    settings: &'a StatementSettings<'a>,
 }
 
 const NO_MACHINE: &str = "the profile names no machine";
 const SET_BACK: &str = "the kernel's statistics were set back meanwhile, so that not all is known";
 
-fn counted(term: Term, joules: Interval<Joules>, basis: impl Into<String>) -> Line {
-    Line { term, joules: Some(joules), basis: basis.into(), gain_only_if: None }
+fn counted(term: CostTerm, joules: Interval<Joules>, basis: impl Into<String>) -> CostLine {
+    CostLine { term, joules: Some(joules), basis: basis.into(), gain_only_if: None }
 }
 
-fn uncounted(term: Term, why: impl Into<String>) -> Line {
-    Line { term, joules: None, basis: why.into(), gain_only_if: None }
+fn uncounted(term: CostTerm, why: impl Into<String>) -> CostLine {
+    CostLine { term, joules: None, basis: why.into(), gain_only_if: None }
 }
 
-impl Costs<'_> {
+impl CostCalculator<'_> {
     /// The machine and the energy of its cycles.
-    fn cpu(&self) -> Result<(&Machine, Interval<JoulesPerCycle>), String> {
+    fn cpu(&self) -> Result<(&ReferenceMachine, Interval<JoulesPerCycle>), String> {
         let machine = self.settings.profile.machine.as_ref().ok_or(NO_MACHINE)?;
         let energy = machine.energy_per_cycle();
         Ok((machine, energy.ok_or("the profile's machine has no compacting_power or frequency")?))
     }
 
     /// `Err` says why there is no figure.
-    fn line(term: Term, found: Result<(Interval<Joules>, String), String>) -> Line {
+    fn line(term: CostTerm, found: Result<(Interval<Joules>, String), String>) -> CostLine {
         match found {
             Ok((joules, basis)) => counted(term, joules, basis),
             Err(why) => uncounted(term, why),
@@ -374,7 +382,7 @@ impl Costs<'_> {
         if self.tally.resets > 0 { Err(SET_BACK.to_owned()) } else { Ok(()) }
     }
 
-    fn emptying(&self) -> Line {
+    fn emptying(&self) -> CostLine {
         let found = || {
             self.complete()?;
             let work = &self.tally.work;
@@ -382,8 +390,8 @@ impl Costs<'_> {
                 return Ok((Interval::zero(), "no slice was emptied".to_owned()));
             }
             let (joules, how) = match self.settings.clock {
-                Clock::Real => self.measured()?,
-                Clock::Emulated(_) => {
+                SampleClock::Real => self.measured()?,
+                SampleClock::Emulated(_) => {
                     let (machine, energy) = self.cpu()?;
                     let cycles = self.reference_cycles(machine)?;
                     let how =
@@ -397,7 +405,7 @@ impl Costs<'_> {
             );
             Ok((joules, basis))
         };
-        Self::line(Term::Emptying, found())
+        Self::line(CostTerm::Emptying, found())
     }
 
     /// What the CPU time that was measured cost. It is as long as it was, whatever the profile's machine would have taken.
@@ -423,7 +431,7 @@ impl Costs<'_> {
     ///
     /// Nobody counts mappings: none at least. At most one for each page, or what the kernel's own prices tell, which
     /// count each mapping; they only do if they are the reference machine's.
-    fn reference_cycles(&self, machine: &Machine) -> Result<Interval<Cycles>, String> {
+    fn reference_cycles(&self, machine: &ReferenceMachine) -> Result<Interval<Cycles>, String> {
         use PriceParameter as P;
         let price = |parameter: P| {
             machine
@@ -467,7 +475,7 @@ impl Costs<'_> {
         Ok((most + Interval::between(Cycles(-error.high().0), error.high())).at_least_zero())
     }
 
-    fn waking(&self) -> Line {
+    fn waking(&self) -> CostLine {
         let found = || {
             self.complete()?;
             if self.tally.woken_bytes == 0 {
@@ -479,12 +487,12 @@ impl Costs<'_> {
             let basis = format!("{} slices", self.tally.work.woken_slices);
             Ok((energy.times(each.scaled(woken.0)), basis))
         };
-        Self::line(Term::Waking, found())
+        Self::line(CostTerm::Waking, found())
     }
 
     /// Cycles for instructions.
     fn instructions(
-        machine: &Machine,
+        machine: &ReferenceMachine,
         number: Option<Interval<Ratio>>,
         what: &str,
     ) -> Result<Interval<Cycles>, String> {
@@ -495,7 +503,7 @@ impl Costs<'_> {
         Ok(Interval::exactly(Cycles(1.0)).times(number.times(each)))
     }
 
-    fn accounting(&self) -> Line {
+    fn accounting(&self) -> CostLine {
         let found = || {
             if !self.settings.accounts {
                 return Ok((Interval::zero(), "a stock kernel keeps no account".to_owned()));
@@ -518,10 +526,10 @@ impl Costs<'_> {
             );
             Ok((energy.times(each.times(number)), basis))
         };
-        Self::line(Term::Accounting, found())
+        Self::line(CostTerm::Accounting, found())
     }
 
-    fn refaults(&self) -> Line {
+    fn refaults(&self) -> CostLine {
         let found = || {
             self.complete()?;
             let dropped = self.tally.work.dropped_pages;
@@ -547,10 +555,10 @@ impl Costs<'_> {
             // A page that was dropped is read again once or never, until it is dropped again.
             Ok((all.or_nothing(), format!("none to all of {dropped} dropped pages read again")))
         };
-        Self::line(Term::Refaults, found())
+        Self::line(CostTerm::Refaults, found())
     }
 
-    fn transitions(&self) -> Line {
+    fn transitions(&self) -> CostLine {
         let found = || {
             let (low, high) =
                 (gib(self.tally.entered_low_bytes), gib(self.tally.entered_high_bytes));
@@ -580,10 +588,10 @@ impl Costs<'_> {
             }
             Ok((all, format!("{} GiB switched off, each time again", plain_gib(memory))))
         };
-        Self::line(Term::Transitions, found())
+        Self::line(CostTerm::Transitions, found())
     }
 
-    fn run_time(&self, machine_joules: Option<Interval<Joules>>) -> Line {
+    fn run_time(&self, machine_joules: Option<Interval<Joules>>) -> CostLine {
         let found = || {
             let change = self.settings.runtime_change;
             let change =
@@ -594,13 +602,13 @@ impl Costs<'_> {
                 format!("{} of the time, as stated, with the whole machine on", percent(change)),
             ))
         };
-        Self::line(Term::RunTime, found())
+        Self::line(CostTerm::RunTime, found())
     }
 
     /// What a cost without a figure may reach until it has eaten up a net above 0.
     fn condition(
         &self,
-        term: Term,
+        term: CostTerm,
         net: Joules,
         machine: Option<Interval<Joules>>,
     ) -> Option<String> {
@@ -608,12 +616,12 @@ impl Costs<'_> {
             return None;
         }
         match term {
-            Term::Refaults => {
+            CostTerm::Refaults => {
                 let each = net.0 / self.tally.work.dropped_pages.0.max(1) as f64;
                 let each = range(Interval::exactly(Joules(each)));
                 Some(format!("each of the dropped pages costs less than {each} to read again"))
             }
-            Term::RunTime if self.settings.runtime_change.is_none() => {
+            CostTerm::RunTime if self.settings.runtime_change.is_none() => {
                 let share = net.0 / machine?.high().get();
                 Some(format!("the work took less than {} % longer", digits(share * 100.0)))
             }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ramslice_types::{Pages, Work};
+use ramslice_types::{Pages, WorkCounters};
 
 use super::*;
 use crate::clock::TimeFactor;
 use crate::profile::{TEMPLATE, builtin};
-use crate::verdict::Sign;
+use crate::verdict::NetSign;
 
 const PAGE: Bytes = Bytes(4096);
 const GIB: u64 = 1 << 30;
@@ -29,14 +29,14 @@ fn default_prices() -> BTreeMap<PriceParameter, Price> {
     .into()
 }
 
-fn slower(factor: f64) -> Clock {
-    Clock::Emulated(TimeFactor::new(Interval::exactly(Ratio(factor)), "stated").unwrap())
+fn slower(factor: f64) -> SampleClock {
+    SampleClock::Emulated(TimeFactor::new(Interval::exactly(Ratio(factor)), "stated").unwrap())
 }
 
 /// A GiB off for so many seconds, and what it took.
-fn off_for(seconds: u64, work: Work) -> Tally {
+fn off_for(seconds: u64, work: WorkCounters) -> EnergyTally {
     let byte_us = u128::from(GIB) * u128::from(seconds) * 1_000_000;
-    Tally {
+    EnergyTally {
         elapsed_us: seconds * 1_000_000,
         steps: 1,
         off_low_byte_us: byte_us,
@@ -44,22 +44,22 @@ fn off_for(seconds: u64, work: Work) -> Tally {
         tried_bytes: work.tried_slices * GIB,
         woken_bytes: work.woken_slices * GIB,
         work,
-        ..Tally::default()
+        ..EnergyTally::default()
     }
 }
 
-struct Case {
-    profile: Profile,
-    clock: Clock,
+struct StatementCase {
+    profile: DramProfile,
+    clock: SampleClock,
     cycle_clock: Option<Hertz>,
     accounts: bool,
     prices: BTreeMap<PriceParameter, Price>,
     runtime_change: Option<Interval<Ratio>>,
-    measured: Option<Measured>,
+    measured: Option<MeterEnergy>,
 }
 
-impl Case {
-    fn new(profile: Profile, clock: Clock) -> Self {
+impl StatementCase {
+    fn new(profile: DramProfile, clock: SampleClock) -> Self {
         let runtime_change = Some(Interval::zero());
         Self {
             profile,
@@ -72,23 +72,23 @@ impl Case {
         }
     }
 
-    fn thesis(clock: Clock) -> Self {
+    fn thesis(clock: SampleClock) -> Self {
         Self::new(builtin("thesis-parc").unwrap().unwrap(), clock)
     }
 
     /// A profile in which nothing is unknown.
-    fn template(clock: Clock) -> Self {
-        Self::new(Profile::parse(TEMPLATE, "template.toml").unwrap(), clock)
+    fn template(clock: SampleClock) -> Self {
+        Self::new(DramProfile::parse(TEMPLATE, "template.toml").unwrap(), clock)
     }
 
-    fn state(&self, tally: &Tally) -> Statement {
+    fn state(&self, tally: &EnergyTally) -> EnergyStatement {
         let state = self.profile.state(&self.profile.default_state).unwrap();
-        let settings = Settings {
+        let settings = StatementSettings {
             profile: &self.profile,
             state,
             clock: &self.clock,
             cycle_clock: self.cycle_clock,
-            granule: Granule::OfProfile(state.granularity.bytes.value),
+            granule: PowerGranule::OfProfile(state.granularity.bytes.value),
             runtime_change: self.runtime_change,
             accounts: self.accounts,
             kernel_prices: &self.prices,
@@ -97,11 +97,11 @@ impl Case {
             power_driver: "none",
             measured: self.measured.as_ref(),
         };
-        Statement::new(tally, &settings).unwrap()
+        EnergyStatement::new(tally, &settings).unwrap()
     }
 }
 
-fn line(statement: &Statement, term: Term) -> &Line {
+fn line(statement: &EnergyStatement, term: CostTerm) -> &CostLine {
     statement.lines.iter().find(|line| line.term == term).unwrap()
 }
 
@@ -115,12 +115,16 @@ fn near(value: Joules, expected: f64) {
 #[test]
 fn a_slice_of_the_thesis_pays_after_just_under_a_minute() {
     // 184.3 million measured cycles are 0.485 J.
-    let work = Work { tried_slices: 1, price_measured: Price(1_843_000), ..Work::default() };
-    let case = Case::thesis(Clock::Real);
+    let work = WorkCounters {
+        tried_slices: 1,
+        price_measured: Price(1_843_000),
+        ..WorkCounters::default()
+    };
+    let case = StatementCase::thesis(SampleClock::Real);
     let early = case.state(&off_for(52, work));
-    assert_eq!(early.verdict.sign, Sign::Loss, "{}", early.verdict.sentence);
+    assert_eq!(early.verdict.sign, NetSign::Loss, "{}", early.verdict.sentence);
     let late = case.state(&off_for(53, work));
-    assert_eq!(late.verdict.sign, Sign::Gain, "{}", late.verdict.sentence);
+    assert_eq!(late.verdict.sign, NetSign::Gain, "{}", late.verdict.sentence);
     near(late.saved_joules.low(), 53.0 * 0.009_19);
     near(late.invested_joules.high(), 0.485);
 }
@@ -128,15 +132,19 @@ fn a_slice_of_the_thesis_pays_after_just_under_a_minute() {
 #[test]
 fn measured_cycles_are_time_by_the_clock_that_counted_them_and_cost_power_for_that_time() {
     // 190 million cycles: 50 ms by the profile's 3.8 GHz, 100 ms of a machine of 1.9 GHz, at 10 W.
-    let work = Work { tried_slices: 1, price_measured: Price(1_900_000), ..Work::default() };
-    let mut case = Case::thesis(Clock::Real);
+    let work = WorkCounters {
+        tried_slices: 1,
+        price_measured: Price(1_900_000),
+        ..WorkCounters::default()
+    };
+    let mut case = StatementCase::thesis(SampleClock::Real);
     let assumed = case.state(&off_for(52, work));
-    near(line(&assumed, Term::Emptying).joules.unwrap().high(), 0.5);
+    near(line(&assumed, CostTerm::Emptying).joules.unwrap().high(), 0.5);
     let words = "the clock of its cycles is not known, and assumed to be the profile's, 3.80 GHz";
     assert!(assumed.basis[1].contains(words), "{:?}", assumed.basis);
     case.cycle_clock = Some(Hertz(1.9e9));
     let told = case.state(&off_for(52, work));
-    let emptying = line(&told, Term::Emptying);
+    let emptying = line(&told, CostTerm::Emptying);
     near(emptying.joules.unwrap().low(), 1.0);
     near(emptying.joules.unwrap().high(), 1.0);
     assert!(
@@ -152,42 +160,47 @@ fn measured_cycles_are_time_by_the_clock_that_counted_them_and_cost_power_for_th
     // Seconds are this machine's, whatever the profile's would have taken.
     let machine = case.profile.machine.as_mut().unwrap();
     machine.frequency.value = None;
-    near(line(&case.state(&off_for(52, work)), Term::Emptying).joules.unwrap().high(), 1.0);
+    near(line(&case.state(&off_for(52, work)), CostTerm::Emptying).joules.unwrap().high(), 1.0);
 }
 
 #[test]
 fn the_published_interval_leaves_the_same_work_undecided() {
-    let work = Work { tried_slices: 1, price_measured: Price(1000), ..Work::default() };
-    let mut case = Case::thesis(Clock::Real);
+    let work =
+        WorkCounters { tried_slices: 1, price_measured: Price(1000), ..WorkCounters::default() };
+    let mut case = StatementCase::thesis(SampleClock::Real);
     let modes = builtin("ddr5-modes").unwrap().unwrap();
     case.profile.states = modes.states;
     let statement = case.state(&off_for(1000, work));
-    assert_eq!(statement.verdict.sign, Sign::Undecided);
+    assert_eq!(statement.verdict.sign, NetSign::Undecided);
     assert!(statement.net_joules.contains_zero());
 }
 
 #[test]
 fn without_a_machine_no_cost_is_counted_and_no_gain_claimed() {
-    let case = Case::new(builtin("rdram").unwrap().unwrap(), Clock::Real);
-    let work =
-        Work { tried_slices: 1, price_measured: Price(1000), page_faults: 5, ..Work::default() };
+    let case = StatementCase::new(builtin("rdram").unwrap().unwrap(), SampleClock::Real);
+    let work = WorkCounters {
+        tried_slices: 1,
+        price_measured: Price(1000),
+        page_faults: 5,
+        ..WorkCounters::default()
+    };
     let statement = case.state(&off_for(1000, work));
-    assert_eq!(line(&statement, Term::Emptying).joules, None);
-    assert_eq!(line(&statement, Term::Accounting).joules, None);
+    assert_eq!(line(&statement, CostTerm::Emptying).joules, None);
+    assert_eq!(line(&statement, CostTerm::Accounting).joules, None);
     assert!(statement.net_joules.low().0 > 0.0);
-    assert_eq!(statement.verdict.sign, Sign::Undecided, "{}", statement.verdict.sentence);
+    assert_eq!(statement.verdict.sign, NetSign::Undecided, "{}", statement.verdict.sentence);
 }
 
 #[test]
 fn a_profile_with_relative_powers_has_no_joules() {
-    let case = Case::new(builtin("mobile-states").unwrap().unwrap(), Clock::Real);
+    let case = StatementCase::new(builtin("mobile-states").unwrap().unwrap(), SampleClock::Real);
     let state = &case.profile.states[0];
-    let settings = Settings {
+    let settings = StatementSettings {
         profile: &case.profile,
         state,
         clock: &case.clock,
         cycle_clock: None,
-        granule: Granule::OfProfile(None),
+        granule: PowerGranule::OfProfile(None),
         runtime_change: None,
         accounts: true,
         kernel_prices: &case.prices,
@@ -196,89 +209,96 @@ fn a_profile_with_relative_powers_has_no_joules() {
         power_driver: "simulated",
         measured: None,
     };
-    assert_eq!(Statement::new(&off_for(10, Work::default()), &settings), None);
+    assert_eq!(EnergyStatement::new(&off_for(10, WorkCounters::default()), &settings), None);
 }
 
 #[test]
 fn emulated_time_and_cycles_are_never_taken_for_real_ones() {
-    let work = Work {
+    let work = WorkCounters {
         tried_slices: 2,
         migrated_pages: Pages(1000),
         dropped_pages: Pages(0),
         target_free_pages: Pages(1000),
         price_predicted: Price(131_000),
         price_measured: Price(999_999_999),
-        ..Work::default()
+        ..WorkCounters::default()
     };
-    let real = Case::thesis(Clock::Real).state(&off_for(150, work));
-    let emulated = Case::thesis(slower(15.0)).state(&off_for(150, work));
+    let real = StatementCase::thesis(SampleClock::Real).state(&off_for(150, work));
+    let emulated = StatementCase::thesis(slower(15.0)).state(&off_for(150, work));
     near(emulated.saved_joules.high(), real.saved_joules.high().0 / 15.0);
     near(Joules(emulated.time_seconds.high().0), 10.0);
     // Operations at prices: 2 slices, 2 x 262144 page frames, 1000 moved, 1000 taken; prices err by 25.95 M a GiB.
     let fixed = 2.0 * 69500.0 + 512.0 * 30300.0 + 1000.0 * 10000.0 + 1000.0 * 100.0;
     let most = (fixed + 1000.0 * 2900.0_f64).max(13_100_000.0) + 2.0 * 25_950_000.0;
-    let emptying = line(&emulated, Term::Emptying).joules.unwrap();
+    let emptying = line(&emulated, CostTerm::Emptying).joules.unwrap();
     near(emptying.high(), most * 10.0 / 3.8e9);
     near(emptying.low(), 0.0);
     assert!(emulated.basis[0].contains("divided by 15.0 (stated)"), "{:?}", emulated.basis);
     assert!(emulated.basis[1].contains("Ryzen"), "{:?}", emulated.basis);
     assert!(emulated.verdict.sentence.contains("reference machine"));
     // What the emulated kernel measured is nowhere in it.
-    let other = Work { price_measured: Price(1), ..work };
-    assert_eq!(Case::thesis(slower(15.0)).state(&off_for(150, other)), emulated);
+    let other = WorkCounters { price_measured: Price(1), ..work };
+    assert_eq!(StatementCase::thesis(slower(15.0)).state(&off_for(150, other)), emulated);
 }
 
 #[test]
 fn prices_that_are_not_the_reference_machines_count_no_mappings() {
-    let work = Work { tried_slices: 1, migrated_pages: Pages(10), ..Work::default() };
-    let mut case = Case::thesis(slower(15.0));
+    let work =
+        WorkCounters { tried_slices: 1, migrated_pages: Pages(10), ..WorkCounters::default() };
+    let mut case = StatementCase::thesis(slower(15.0));
     case.prices.insert(PriceParameter::DropPage, Price(40));
     let statement = case.state(&off_for(150, work));
-    let line = line(&statement, Term::Emptying);
+    let line = line(&statement, CostTerm::Emptying);
     assert_eq!(line.joules, None);
     assert!(line.basis.contains("drop_page is 4000 cycles"), "{}", line.basis);
 }
 
 #[test]
 fn dropped_pages_that_nobody_can_price_take_the_gain_away() {
-    let work = Work { dropped_pages: Pages(1000), ..Work::default() };
-    let statement = Case::thesis(Clock::Real).state(&off_for(1000, work));
-    assert_eq!(line(&statement, Term::Refaults).joules, None);
-    assert_eq!(statement.verdict.sign, Sign::Undecided);
+    let work = WorkCounters { dropped_pages: Pages(1000), ..WorkCounters::default() };
+    let statement = StatementCase::thesis(SampleClock::Real).state(&off_for(1000, work));
+    assert_eq!(line(&statement, CostTerm::Refaults).joules, None);
+    assert_eq!(statement.verdict.sign, NetSign::Undecided);
     // 9.19 J for 1000 pages.
     assert!(
         statement.verdict.sentence.contains("less than 9.19 mJ"),
         "{}",
         statement.verdict.sentence
     );
-    let priced = Case::template(Clock::Real).state(&off_for(1000, work));
-    let refaults = line(&priced, Term::Refaults).joules.unwrap();
+    let priced = StatementCase::template(SampleClock::Real).state(&off_for(1000, work));
+    let refaults = line(&priced, CostTerm::Refaults).joules.unwrap();
     near(refaults.low(), 0.0);
     near(refaults.high(), 1000.0 * (20000.0 * 10.0 / 3e9 + 5.0 / 262_144.0));
 }
 
 #[test]
 fn accounting_counts_faults_and_allocations_as_an_interval() {
-    let work =
-        Work { page_faults: 2_000_000, allocated_pages: Pages(3_000_000), ..Work::default() };
-    let case = Case::thesis(Clock::Real);
+    let work = WorkCounters {
+        page_faults: 2_000_000,
+        allocated_pages: Pages(3_000_000),
+        ..WorkCounters::default()
+    };
+    let case = StatementCase::thesis(SampleClock::Real);
     let machine = case.profile.machine.as_ref().unwrap();
     let [instructions, cycles] = [&machine.accounting, &machine.cycles_per_instruction]
         .map(|figure| figure.value.unwrap().high().0);
     let statement = case.state(&off_for(10, work));
-    let accounting = line(&statement, Term::Accounting).joules.unwrap();
+    let accounting = line(&statement, CostTerm::Accounting).joules.unwrap();
     near(accounting.low(), 0.0);
     near(accounting.high(), 3e6 * instructions * cycles * 10.0 / 3.8e9);
 }
 
 #[test]
 fn a_stock_kernel_keeps_no_account_and_pays_nothing_for_one() {
-    let work =
-        Work { page_faults: 2_000_000, allocated_pages: Pages(3_000_000), ..Work::default() };
-    let mut case = Case::thesis(Clock::Real);
+    let work = WorkCounters {
+        page_faults: 2_000_000,
+        allocated_pages: Pages(3_000_000),
+        ..WorkCounters::default()
+    };
+    let mut case = StatementCase::thesis(SampleClock::Real);
     case.accounts = false;
     let statement = case.state(&off_for(10, work));
-    let accounting = line(&statement, Term::Accounting);
+    let accounting = line(&statement, CostTerm::Accounting);
     assert_eq!(accounting.joules, Some(Interval::zero()));
     assert_eq!(accounting.basis, "a stock kernel keeps no account");
     assert_eq!(statement.net_joules, statement.saved_joules);
@@ -286,64 +306,67 @@ fn a_stock_kernel_keeps_no_account_and_pays_nothing_for_one() {
 
 #[test]
 fn a_longer_run_costs_the_whole_machines_power() {
-    let mut case = Case::thesis(Clock::Real);
+    let mut case = StatementCase::thesis(SampleClock::Real);
     case.runtime_change = Some(Interval::new(Ratio(0.001), Ratio(0.002)).unwrap());
-    let statement = case.state(&off_for(100, Work::default()));
-    let longer = line(&statement, Term::RunTime).joules.unwrap();
+    let statement = case.state(&off_for(100, WorkCounters::default()));
+    let longer = line(&statement, CostTerm::RunTime).joules.unwrap();
     near(longer.low(), 0.001 * 10.0 * 100.0);
     near(longer.high(), 0.002 * 20.0 * 100.0);
     case.runtime_change = None;
-    let unmeasured = case.state(&off_for(100, Work::default()));
-    assert_eq!(unmeasured.verdict.sign, Sign::Undecided);
+    let unmeasured = case.state(&off_for(100, WorkCounters::default()));
+    assert_eq!(unmeasured.verdict.sign, NetSign::Undecided);
     assert!(unmeasured.verdict.sentence.contains("% longer"), "{}", unmeasured.verdict.sentence);
 }
 
 #[test]
 fn a_latency_without_limit_cannot_be_counted_once_something_went_off() {
-    let mut case = Case::thesis(Clock::Real);
+    let mut case = StatementCase::thesis(SampleClock::Real);
     case.profile.states = builtin("ddr5-modes").unwrap().unwrap().states;
     case.profile.default_state = "channel-off".to_owned();
-    let none = case.state(&off_for(10, Work::default()));
-    assert_eq!(line(&none, Term::Transitions).joules, Some(Interval::zero()));
-    let tally =
-        Tally { entered_low_bytes: GIB, entered_high_bytes: GIB, ..off_for(10, Work::default()) };
+    let none = case.state(&off_for(10, WorkCounters::default()));
+    assert_eq!(line(&none, CostTerm::Transitions).joules, Some(Interval::zero()));
+    let tally = EnergyTally {
+        entered_low_bytes: GIB,
+        entered_high_bytes: GIB,
+        ..off_for(10, WorkCounters::default())
+    };
     let some = case.state(&tally);
-    assert_eq!(line(&some, Term::Transitions).joules, None);
+    assert_eq!(line(&some, CostTerm::Transitions).joules, None);
     case.profile.default_state = "parc".to_owned();
-    let parc = line(&case.state(&tally), Term::Transitions).joules.unwrap();
+    let parc = line(&case.state(&tally), CostTerm::Transitions).joules.unwrap();
     near(parc.high(), 0.009_19 * 28e-9);
 }
 
 #[test]
 fn counters_that_were_set_back_make_costs_unknown() {
-    let tally = Tally { resets: 1, ..off_for(1000, Work::default()) };
-    let statement = Case::thesis(Clock::Real).state(&tally);
-    assert_eq!(line(&statement, Term::Emptying).joules, None);
-    assert_eq!(statement.verdict.sign, Sign::Undecided);
+    let tally = EnergyTally { resets: 1, ..off_for(1000, WorkCounters::default()) };
+    let statement = StatementCase::thesis(SampleClock::Real).state(&tally);
+    assert_eq!(line(&statement, CostTerm::Emptying).joules, None);
+    assert_eq!(statement.verdict.sign, NetSign::Undecided);
 }
 
 #[test]
 fn a_meter_is_laid_beside_the_model_and_gives_the_share() {
-    let mut case = Case::thesis(Clock::Real);
-    let measured = |machine, dram| Measured {
+    let mut case = StatementCase::thesis(SampleClock::Real);
+    let measured = |machine, dram| MeterEnergy {
         machine_joules: Some(Joules(machine)),
         machine_domains: vec!["psys".to_owned()],
         dram_joules: Some(Joules(dram)),
         incomplete: false,
     };
     case.measured = Some(measured(1500.0, 100.0));
-    let fits = case.state(&off_for(100, Work::default()));
+    let fits = case.state(&off_for(100, WorkCounters::default()));
     assert!(fits.reconciled.iter().all(|one| one.agrees), "{:?}", fits.reconciled);
     near(Joules(fits.net_share.unwrap().high().0), 0.919 / 1500.0);
     case.measured = Some(measured(5000.0, 10.0));
-    let differs = case.state(&off_for(100, Work::default()));
+    let differs = case.state(&off_for(100, WorkCounters::default()));
     assert_eq!(differs.reconciled.len(), 2);
     assert!(differs.reconciled.iter().all(|one| !one.agrees), "{:?}", differs.reconciled);
     case.measured = None;
-    let modelled = case.state(&off_for(100, Work::default()));
+    let modelled = case.state(&off_for(100, WorkCounters::default()));
     assert!(modelled.basis.iter().any(|text| text.contains("no meter")));
-    case.measured = Some(Measured { incomplete: true, ..Measured::default() });
-    let lost = case.state(&off_for(100, Work::default()));
+    case.measured = Some(MeterEnergy { incomplete: true, ..MeterEnergy::default() });
+    let lost = case.state(&off_for(100, WorkCounters::default()));
     assert!(lost.basis.iter().any(|text| text.contains("domains changed")), "{:?}", lost.basis);
     assert_eq!(
         (lost.machine_joules, &lost.reconciled),
@@ -355,12 +378,12 @@ fn a_meter_is_laid_beside_the_model_and_gives_the_share() {
 fn the_scale_of_the_thesis_comes_out() {
     // Section 4.3.1: 40.8 J in the 2136 s that make 19.1 mW of them, at 10 W.
     let time = Duration::from_secs(2136);
-    let energy = Interval::exactly(Watts(10.0)).times(Clock::Real.seconds(time));
+    let energy = Interval::exactly(Watts(10.0)).times(SampleClock::Real.seconds(time));
     let share: Interval<Ratio> = Interval::exactly(Joules(40.8)).per(energy).unwrap();
     assert!((share.low().0 * 100.0 - 0.19).abs() < 0.005);
 }
 
-fn works() -> impl Strategy<Value = Work> {
+fn works() -> impl Strategy<Value = WorkCounters> {
     let number = || 0u64..2_000_000;
     (0u64..9, 0u64..9, number(), number(), number(), number(), number(), number()).prop_map(
         |(
@@ -372,7 +395,7 @@ fn works() -> impl Strategy<Value = Work> {
             measured,
             page_faults,
             allocated,
-        )| Work {
+        )| WorkCounters {
             tried_slices,
             woken_slices,
             migrated_pages: Pages(migrated),
@@ -383,15 +406,15 @@ fn works() -> impl Strategy<Value = Work> {
             price_measured: Price(measured),
             page_faults,
             allocated_pages: Pages(allocated),
-            ..Work::default()
+            ..WorkCounters::default()
         },
     )
 }
 
-fn tallies() -> impl Strategy<Value = Tally> {
+fn tallies() -> impl Strategy<Value = EnergyTally> {
     (works(), 1u64..10_000, 0u64..100).prop_map(|(work, seconds, more)| {
         let tally = off_for(seconds, work);
-        Tally {
+        EnergyTally {
             off_high_byte_us: tally.off_low_byte_us + u128::from(more) * u128::from(GIB),
             ..tally
         }
@@ -402,8 +425,8 @@ proptest! {
     /// The books balance: what was saved is what was invested and what is left, end by end.
     #[test]
     fn net_is_saved_less_invested_exactly(tally in tallies(), emulated in any::<bool>(), template in any::<bool>()) {
-        let clock = if emulated { slower(15.0) } else { Clock::Real };
-        let case = if template { Case::template(clock) } else { Case::thesis(clock) };
+        let clock = if emulated { slower(15.0) } else { SampleClock::Real };
+        let case = if template { StatementCase::template(clock) } else { StatementCase::thesis(clock) };
         let statement = case.state(&tally);
         let (mut low, mut high) = (0.0, 0.0);
         for joules in statement.lines.iter().filter_map(|line| line.joules) {
@@ -414,9 +437,9 @@ proptest! {
         prop_assert_eq!(statement.net_joules.low(), statement.saved_joules.low() - Joules(high));
         prop_assert_eq!(statement.net_joules.high(), statement.saved_joules.high() - Joules(low));
         if statement.net_joules.contains_zero() {
-            prop_assert_eq!(statement.verdict.sign, Sign::Undecided);
+            prop_assert_eq!(statement.verdict.sign, NetSign::Undecided);
         }
-        if statement.verdict.sign == Sign::Gain {
+        if statement.verdict.sign == NetSign::Gain {
             prop_assert!(statement.net_joules.low().0 > 0.0);
             prop_assert!(statement.lines.iter().all(|line| line.joules.is_some()));
         }
@@ -425,8 +448,8 @@ proptest! {
     /// More work never makes packing look better.
     #[test]
     fn more_work_never_earns_more(tally in tallies(), more in works()) {
-        let case = Case::template(Clock::Real);
-        let dearer = Tally {
+        let case = StatementCase::template(SampleClock::Real);
+        let dearer = EnergyTally {
             work: tally.work.plus(&more),
             tried_bytes: tally.tried_bytes + more.tried_slices * GIB,
             woken_bytes: tally.woken_bytes + more.woken_slices * GIB,

@@ -1,15 +1,15 @@
 //! The verdict: one word and one sentence that follow from the net.
 
-use ramslice_types::{Joules, Quantity, Ratio};
+use ramslice_types::{Joules, PhysicalQuantity, Ratio};
 use serde::Serialize;
 
 use crate::interval::Interval;
-use crate::statement::Term;
+use crate::statement::CostTerm;
 
 /// Gain, loss, or neither for sure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Sign {
+pub enum NetSign {
     /// Everything was counted, and the whole interval is above 0.
     Gain,
     /// The whole interval is below 0. What was not counted are costs: they only add to that.
@@ -20,24 +20,24 @@ pub enum Sign {
 
 /// The outcome in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct EnergyVerdict {
     /// In a word.
-    pub sign: Sign,
+    pub sign: NetSign,
     /// In a sentence.
     pub sentence: String,
 }
 
 /// What decides.
-pub(crate) struct Grounds<'a> {
+pub(crate) struct VerdictGrounds<'a> {
     pub(crate) net: Interval<Joules>,
     pub(crate) share: Option<Interval<Ratio>>,
     /// Terms without a figure, and what each may reach until a net above 0 is eaten up.
-    pub(crate) uncounted: &'a [(Term, Option<String>)],
+    pub(crate) uncounted: &'a [(CostTerm, Option<String>)],
     /// The seconds were emulated.
     pub(crate) emulated: bool,
 }
 
-pub(crate) fn verdict(grounds: &Grounds<'_>) -> Verdict {
+pub(crate) fn verdict(grounds: &VerdictGrounds<'_>) -> EnergyVerdict {
     let net = grounds.net;
     let joules = range(net);
     let share = grounds
@@ -61,20 +61,23 @@ pub(crate) fn verdict(grounds: &Grounds<'_>) -> Verdict {
             format!(", before {}, which nobody counted", names())
         };
         let sentence = format!("Packing lost energy: net {joules}{share}{more}{model}.");
-        return Verdict { sign: Sign::Loss, sentence };
+        return EnergyVerdict { sign: NetSign::Loss, sentence };
     }
     if net.low() == net.high() && net.contains_zero() {
         let sentence = format!("Undecided: the net is 0 J{model}.");
-        return Verdict { sign: Sign::Undecided, sentence };
+        return EnergyVerdict { sign: NetSign::Undecided, sentence };
     }
     if net.contains_zero() {
         let sentence =
             format!("Undecided: the net lies between {joules}{share}, which includes 0{model}.");
-        return Verdict { sign: Sign::Undecided, sentence: sentence.replacen(" to ", " and ", 1) };
+        return EnergyVerdict {
+            sign: NetSign::Undecided,
+            sentence: sentence.replacen(" to ", " and ", 1),
+        };
     }
     if grounds.uncounted.is_empty() {
         let sentence = format!("Packing saved energy: net {joules}{share}{model}.");
-        return Verdict { sign: Sign::Gain, sentence };
+        return EnergyVerdict { sign: NetSign::Gain, sentence };
     }
     let conditions: Vec<&str> =
         grounds.uncounted.iter().filter_map(|(_, condition)| condition.as_deref()).collect();
@@ -84,11 +87,11 @@ pub(crate) fn verdict(grounds: &Grounds<'_>) -> Verdict {
         format!("; a gain only if {}", conditions.join(" and "))
     };
     let sentence = format!("Undecided: {joules} net{model}, but without {}{condition}.", names());
-    Verdict { sign: Sign::Undecided, sentence }
+    EnergyVerdict { sign: NetSign::Undecided, sentence }
 }
 
 /// `1.20 to 3.40 J`, with the prefix of the larger end.
-pub fn range<Q: Quantity>(value: Interval<Q>) -> String {
+pub fn range<Q: PhysicalQuantity>(value: Interval<Q>) -> String {
     let (low, high) = (value.low().get(), value.high().get());
     let (factor, prefix) = prefix(low.abs().max(high.abs()));
     let (low_text, high_text) = (digits(low * factor), digits(high * factor));
@@ -137,8 +140,8 @@ mod tests {
         Interval::new(Joules(low), Joules(high)).unwrap()
     }
 
-    fn judge(net: Interval<Joules>, uncounted: &[(Term, Option<String>)]) -> Verdict {
-        verdict(&Grounds { net, share: None, uncounted, emulated: false })
+    fn judge(net: Interval<Joules>, uncounted: &[(CostTerm, Option<String>)]) -> EnergyVerdict {
+        verdict(&VerdictGrounds { net, share: None, uncounted, emulated: false })
     }
 
     #[test]
@@ -152,15 +155,15 @@ mod tests {
     #[test]
     fn an_interval_that_spans_zero_is_undecided() {
         for (low, high, sign) in [
-            (-1.0, 1.0, Sign::Undecided),
-            (0.0, 1.0, Sign::Undecided),
-            (-1.0, 0.0, Sign::Undecided),
-            (0.1, 1.0, Sign::Gain),
-            (-1.0, -0.1, Sign::Loss),
+            (-1.0, 1.0, NetSign::Undecided),
+            (0.0, 1.0, NetSign::Undecided),
+            (-1.0, 0.0, NetSign::Undecided),
+            (0.1, 1.0, NetSign::Gain),
+            (-1.0, -0.1, NetSign::Loss),
         ] {
             let verdict = judge(net(low, high), &[]);
             assert_eq!(verdict.sign, sign, "{low} {high}");
-            assert_eq!(verdict.sentence.starts_with("Undecided"), sign == Sign::Undecided);
+            assert_eq!(verdict.sentence.starts_with("Undecided"), sign == NetSign::Undecided);
         }
         assert!(judge(net(0.0, 0.0), &[]).sentence.contains("the net is 0 J"));
         assert!(judge(net(-1.0, 2.0), &[]).sentence.contains("between -1.00 and 2.00 J, which"));
@@ -168,10 +171,10 @@ mod tests {
 
     #[test]
     fn what_nobody_counted_cannot_make_a_gain_but_a_loss_stays_one() {
-        let missing = [(Term::RunTime, Some("the work took at most 0.1 % longer".to_owned()))];
+        let missing = [(CostTerm::RunTime, Some("the work took at most 0.1 % longer".to_owned()))];
         let verdict = judge(net(0.1, 1.0), &missing);
-        assert_eq!(verdict.sign, Sign::Undecided);
+        assert_eq!(verdict.sign, NetSign::Undecided);
         assert!(verdict.sentence.contains("only if the work took"), "{}", verdict.sentence);
-        assert_eq!(judge(net(-1.0, -0.1), &missing).sign, Sign::Loss);
+        assert_eq!(judge(net(-1.0, -0.1), &missing).sign, NetSign::Loss);
     }
 }

@@ -10,7 +10,7 @@ use thiserror::Error as ThisError;
 
 /// Memory could not be filled as asked.
 #[derive(Debug, ThisError)]
-pub enum Error {
+pub enum FragmentError {
     /// All probabilities are 0.
     #[error(
         "nothing would be touched: at least one of free, anon and file needs a probability above 0"
@@ -94,7 +94,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl FragmentError {
     pub(crate) fn system(call: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { call, source }
     }

@@ -6,7 +6,7 @@
 //! the pages of the three lie mixed in physical memory. Then the second area is freed, the file's pages stay behind as
 //! clean cache that nobody maps, and the third stays mapped, by as many processes as wanted.
 //!
-//! [`Fragmented::make`] does it, [`Account`] says what is really there. It runs on any Linux kernel.
+//! [`FragmentedMemory::make`] does it, [`PageAccount`] says what is really there. It runs on any Linux kernel.
 
 mod error;
 mod fill;
@@ -15,8 +15,8 @@ mod page_account;
 mod recipe;
 mod sys;
 
-pub use error::Error;
-pub use fill::{Fragmented, Plan, Step};
-pub use mix::{Mix, Probability};
-pub use page_account::{Account, Bin, Pages3};
-pub use recipe::{Amount, Recipe};
+pub use error::FragmentError;
+pub use fill::{FillPlan, FillStep, FragmentedMemory};
+pub use mix::{PageMix, PageProbability};
+pub use page_account::{PageAccount, PagesByKind, WalkBin};
+pub use recipe::{FillAmount, FillRecipe};

@@ -10,12 +10,12 @@ use serde::Serialize;
 ///
 /// Falling ranges are as good as rising ones: where one kind becomes rarer, another can take its place.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Probability {
+pub struct PageProbability {
     first: f64,
     last: f64,
 }
 
-impl Probability {
+impl PageProbability {
     /// From `first` to `last`, both from 0 to 1.
     pub fn new(first: f64, last: f64) -> Option<Self> {
         let valid = |p: f64| (0.0..=1.0).contains(&p);
@@ -36,7 +36,7 @@ impl Probability {
     }
 }
 
-impl fmt::Display for Probability {
+impl fmt::Display for PageProbability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.first.to_bits() == self.last.to_bits() {
             self.first.fmt(f)
@@ -46,7 +46,7 @@ impl fmt::Display for Probability {
     }
 }
 
-impl FromStr for Probability {
+impl FromStr for PageProbability {
     type Err = ParseError;
 
     /// `0.5`, or a range as in `0..1` or `0.9..0.1`.
@@ -65,16 +65,16 @@ impl FromStr for Probability {
 
 /// The probabilities of the three kinds. They are independent of each other, so their sum may be above 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Mix {
+pub struct PageMix {
     /// Of pages that are freed in the end.
-    pub free: Probability,
+    pub free: PageProbability,
     /// Of anonymous pages that stay.
-    pub anon: Probability,
+    pub anon: PageProbability,
     /// Of file pages that stay as clean cache.
-    pub file: Probability,
+    pub file: PageProbability,
 }
 
-impl Mix {
+impl PageMix {
     /// Pages touched per step, on average.
     pub fn pages_per_step(&self) -> f64 {
         self.free.mean() + self.anon.mean() + self.file.mean()
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_probability_is_a_number_or_a_range() {
-        let of = |first, last| Probability::new(first, last).unwrap();
+        let of = |first, last| PageProbability::new(first, last).unwrap();
         for (text, expected) in [
             ("0.5", of(0.5, 0.5)),
             ("1", of(1.0, 1.0)),
@@ -104,14 +104,14 @@ mod tests {
         for text in
             ["", "1.1", "-0.1", "0..2", "50%", "NaN", "0..", "..1", "0.1..0.2..0.3", "inf", "0-1"]
         {
-            let error = text.parse::<Probability>().unwrap_err().to_string();
+            let error = text.parse::<PageProbability>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{text}`")) && error.contains("0 to 1"), "{error}");
         }
     }
 
     #[test]
     fn a_range_is_even_from_end_to_end() {
-        let gradient = Probability::new(0.2, 0.6).unwrap();
+        let gradient = PageProbability::new(0.2, 0.6).unwrap();
         for (at, expected) in [(0, 0.2), (5, 0.4), (10, 0.6)] {
             assert!((gradient.at(at, 11) - expected).abs() < 1e-12);
         }

@@ -10,11 +10,11 @@ use procfs_core::{FromRead, Meminfo};
 use ramslice_types::Bytes;
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::FragmentError;
 
 /// Base pages of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Pages3 {
+pub struct PagesByKind {
     /// To be freed.
     pub free_pages: u64,
     /// Anonymous.
@@ -25,7 +25,7 @@ pub struct Pages3 {
 
 /// What was made and what of it is there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Account {
+pub struct PageAccount {
     /// Size of a base page.
     pub page_bytes: u64,
     /// Steps walked; each decides for one page of each kind, or for one huge page's worth.
@@ -33,7 +33,7 @@ pub struct Account {
     /// Size of what a step decides about.
     pub step_bytes: u64,
     /// Pages that were touched. In huge pages, all pages of one that was touched.
-    pub touched: Pages3,
+    pub touched: PagesByKind,
     /// Of the area to be freed, pages that were there when it was freed, by pagemap.
     pub freed_pages: u64,
     /// Anonymous pages that are there, by pagemap.
@@ -51,18 +51,18 @@ pub struct Account {
     /// The kernel's page tables of this process; each of the others has about as many.
     pub page_table_bytes: u64,
     /// The same in equal parts of the walk, first to last: a gradient shows here.
-    pub bins: Vec<Bin>,
+    pub bins: Vec<WalkBin>,
 }
 
 /// A part of the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Bin {
+pub struct WalkBin {
     /// Its first step.
     pub first_step: u64,
     /// Its number of steps.
     pub steps: u64,
     /// Pages that were touched.
-    pub touched: Pages3,
+    pub touched: PagesByKind,
     /// Anonymous pages that are there.
     pub anon_present_pages: u64,
     /// File pages in the page cache.
@@ -74,14 +74,15 @@ const PRESENT: u64 = MemoryPageFlags::PRESENT.bits();
 const SWAPPED: u64 = MemoryPageFlags::SWAP.bits();
 
 /// Whether each page of a range of addresses is there, or in swap.
-pub(crate) struct Resident {
+pub(crate) struct ResidencyMap {
     entries: Vec<u64>,
 }
 
-impl Resident {
-    pub(crate) fn read(addresses: &Range<usize>, page_bytes: usize) -> Result<Self, Error> {
+impl ResidencyMap {
+    pub(crate) fn read(addresses: &Range<usize>, page_bytes: usize) -> Result<Self, FragmentError> {
         let path = Path::new("/proc/self/pagemap");
-        let failed = |source| Error::File { action: "reading", path: path.to_owned(), source };
+        let failed =
+            |source| FragmentError::File { action: "reading", path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
         let pages = (addresses.end - addresses.start) / page_bytes;
         let mut bytes = vec![0; pages * 8];
@@ -108,7 +109,7 @@ impl Resident {
 
 /// One mapping in `/proc/self/smaps`, in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Smaps {
+pub(crate) struct SmapsEntry {
     /// Resident.
     pub(crate) rss: u64,
     /// Resident, shared among those who map it.
@@ -117,12 +118,12 @@ pub(crate) struct Smaps {
     pub(crate) huge: u64,
 }
 
-impl Smaps {
+impl SmapsEntry {
     /// Of the mapping at exactly these addresses.
-    pub(crate) fn read(addresses: &Range<usize>) -> Result<Self, Error> {
+    pub(crate) fn read(addresses: &Range<usize>) -> Result<Self, FragmentError> {
         let path = Path::new("/proc/self/smaps");
         Self::find(&read::<MemoryMaps>(path)?, addresses)
-            .ok_or_else(|| Error::Missing { path: path.to_owned(), name: "the area" })
+            .ok_or_else(|| FragmentError::Missing { path: path.to_owned(), name: "the area" })
     }
 
     fn find(mappings: &MemoryMaps, addresses: &Range<usize>) -> Option<Self> {
@@ -139,34 +140,40 @@ impl Smaps {
 }
 
 /// Reads a file of `/proc`.
-fn read<T: FromRead>(path: &Path) -> Result<T, Error> {
-    T::from_file(path).map_err(|source| Error::File {
+fn read<T: FromRead>(path: &Path) -> Result<T, FragmentError> {
+    T::from_file(path).map_err(|source| FragmentError::File {
         action: "reading",
         path: path.to_owned(),
-        source: std::io::Error::other(source),
+        source: std::io::FragmentError::other(source),
     })
 }
 
 /// `MemAvailable`.
-pub(crate) fn available_memory() -> Result<Bytes, Error> {
+pub(crate) fn available_memory() -> Result<Bytes, FragmentError> {
     let path = Path::new("/proc/meminfo");
     let available = read::<Meminfo>(path)?.mem_available.map(Bytes);
-    available.ok_or_else(|| Error::Missing { path: path.to_owned(), name: "MemAvailable" })
+    available.ok_or_else(|| FragmentError::Missing { path: path.to_owned(), name: "MemAvailable" })
 }
 
 /// Bytes of this process's page tables.
-pub(crate) fn page_table_bytes() -> Result<u64, Error> {
+pub(crate) fn page_table_bytes() -> Result<u64, FragmentError> {
     let path = Path::new("/proc/self/status");
     let kib = read::<Status>(path)?.vmpte;
-    kib.map(|kib| kib * 1024).ok_or_else(|| Error::Missing { path: path.to_owned(), name: "VmPTE" })
+    kib.map(|kib| kib * 1024)
+        .ok_or_else(|| FragmentError::Missing { path: path.to_owned(), name: "VmPTE" })
 }
 
 /// The file's pages in the cache, by position.
-pub(crate) fn cached(file: &File, bytes: usize, page_bytes: usize) -> Result<Vec<bool>, Error> {
+pub(crate) fn cached(
+    file: &File,
+    bytes: usize,
+    page_bytes: usize,
+) -> Result<Vec<bool>, FragmentError> {
     if bytes == 0 {
         return Ok(Vec::new());
     }
-    let pages = crate::sys::cached(file, bytes, page_bytes).map_err(Error::system("mincore"))?;
+    let pages =
+        crate::sys::cached(file, bytes, page_bytes).map_err(FragmentError::system("mincore"))?;
     Ok(pages.into_iter().map(|page| page & 1 != 0).collect())
 }
 
@@ -187,11 +194,11 @@ Size:   4 kB\nRss:   400 kB\nPss:   100 kB\nPss_Dirty:  1 kB\nAnonHugePages:  20
     #[test]
     fn figures_are_those_of_the_mapping_alone() {
         let mappings = MemoryMaps::from_read(SMAPS.as_bytes()).unwrap();
-        let found = Smaps::find(&mappings, &(0x7f00..0x7f80)).unwrap();
-        assert_eq!(found, Smaps { rss: 400, pss: 100, huge: 200 });
+        let found = SmapsEntry::find(&mappings, &(0x7f00..0x7f80)).unwrap();
+        assert_eq!(found, SmapsEntry { rss: 400, pss: 100, huge: 200 });
         assert_eq!(found.mappings(), Some(4.0));
-        assert_eq!(Smaps::find(&mappings, &(0x8000..0x9000)).unwrap().rss, 1);
-        assert_eq!(Smaps::find(&mappings, &(0x7f00..0x9000)), None);
+        assert_eq!(SmapsEntry::find(&mappings, &(0x8000..0x9000)).unwrap().rss, 1);
+        assert_eq!(SmapsEntry::find(&mappings, &(0x7f00..0x9000)), None);
     }
 
     #[test]
@@ -199,6 +206,6 @@ Size:   4 kB\nRss:   400 kB\nPss:   100 kB\nPss_Dirty:  1 kB\nAnonHugePages:  20
         assert!(available_memory().unwrap() > Bytes::ZERO);
         assert!(page_table_bytes().unwrap() > 0);
         let missing = Path::new("/proc/self/nowhere");
-        assert!(matches!(read::<Meminfo>(missing), Err(Error::File { .. })));
+        assert!(matches!(read::<Meminfo>(missing), Err(FragmentError::File { .. })));
     }
 }

@@ -6,18 +6,18 @@ use ramslice_types::{Bytes, ParseError, parse_bytes};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::mix::{Mix, Probability};
+use crate::mix::{PageMix, PageProbability};
 
 /// How much memory to fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Amount {
+pub enum FillAmount {
     /// This much.
     Bytes(Bytes),
     /// A share of what is available, in per cent.
     Percent(u8),
 }
 
-impl FromStr for Amount {
+impl FromStr for FillAmount {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
@@ -36,7 +36,7 @@ impl FromStr for Amount {
     }
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for FillAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(bytes) => bytes.fmt(f),
@@ -47,7 +47,7 @@ impl fmt::Display for Amount {
 
 /// A published mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recipe {
+pub enum FillRecipe {
     /// A whole machine after long use: every slice holds some of everything, from mostly used to mostly free.
     Aged,
     /// Equal parts of free, movable and freeable pages (§4.2.1 of the thesis).
@@ -56,7 +56,7 @@ pub enum Recipe {
     Halves,
 }
 
-impl Recipe {
+impl FillRecipe {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Aged, Self::Thirds, Self::Halves];
 
@@ -70,21 +70,21 @@ impl Recipe {
     }
 
     /// Its probabilities.
-    pub fn mix(self) -> Mix {
-        let of = |first, last| Probability::new(first, last).unwrap_or_default();
+    pub fn mix(self) -> PageMix {
+        let of = |first, last| PageProbability::new(first, last).unwrap_or_default();
         match self {
             // At every place they add up to 1: what becomes rarer makes room for free pages.
-            Self::Aged => Mix { free: of(0.2, 0.8), anon: of(0.5, 0.1), file: of(0.3, 0.1) },
-            Self::Thirds => Mix { free: of(1.0, 1.0), anon: of(1.0, 1.0), file: of(1.0, 1.0) },
-            Self::Halves => Mix { free: of(1.0, 1.0), anon: of(1.0, 1.0), file: of(0.0, 0.0) },
+            Self::Aged => PageMix { free: of(0.2, 0.8), anon: of(0.5, 0.1), file: of(0.3, 0.1) },
+            Self::Thirds => PageMix { free: of(1.0, 1.0), anon: of(1.0, 1.0), file: of(1.0, 1.0) },
+            Self::Halves => PageMix { free: of(1.0, 1.0), anon: of(1.0, 1.0), file: of(0.0, 0.0) },
         }
     }
 
     /// How much it fills unless told otherwise.
-    pub fn amount(self) -> Option<Amount> {
+    pub fn amount(self) -> Option<FillAmount> {
         match self {
             // Nearly all, as no part of an aged machine is untouched.
-            Self::Aged => Some(Amount::Percent(90)),
+            Self::Aged => Some(FillAmount::Percent(90)),
             Self::Thirds | Self::Halves => None,
         }
     }
@@ -96,17 +96,17 @@ mod tests {
 
     #[test]
     fn amounts_are_sizes_or_shares() {
-        assert_eq!("512M".parse(), Ok(Amount::Bytes(Bytes(512 << 20))));
-        assert_eq!("80%".parse(), Ok(Amount::Percent(80)));
+        assert_eq!("512M".parse(), Ok(FillAmount::Bytes(Bytes(512 << 20))));
+        assert_eq!("80%".parse(), Ok(FillAmount::Percent(80)));
         for text in ["", "0%", "101%", "-5%", "much", "1.5G"] {
-            let error = text.parse::<Amount>().unwrap_err().to_string();
+            let error = text.parse::<FillAmount>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{text}`")) && error.contains("80%"), "{error}");
         }
     }
 
     #[test]
     fn the_aged_machine_leaves_no_gap() {
-        let mix = Recipe::Aged.mix();
+        let mix = FillRecipe::Aged.mix();
         for at in 0..=100 {
             let sum: f64 = [mix.free, mix.anon, mix.file].iter().map(|p| p.at(at, 101)).sum();
             assert!((sum - 1.0).abs() < 1e-9, "{at}: {sum}");

@@ -14,14 +14,14 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// A private anonymous area, a whole number of alignments long and with a hole on either side, so that
 /// the kernel lists it by itself.
-pub(crate) struct Area {
+pub(crate) struct MappedArea {
     whole: NonNull<c_void>,
     whole_bytes: usize,
     start: usize,
     bytes: usize,
 }
 
-impl Area {
+impl MappedArea {
     /// Reserves `bytes` at a multiple of `align`; nothing is allocated yet. `huge`: in huge pages or in none.
     pub(crate) fn reserve(bytes: usize, align: usize, huge: bool) -> io::Result<Self> {
         let whole_bytes = bytes + 3 * align;
@@ -64,7 +64,7 @@ impl Area {
     }
 }
 
-impl Drop for Area {
+impl Drop for MappedArea {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and nothing borrows from it. Failure would only leave it mapped.
         let _ = unsafe { munmap(self.whole.as_ptr(), self.whole_bytes) };
@@ -87,9 +87,9 @@ pub(crate) fn cached(file: &File, bytes: usize, page_bytes: usize) -> io::Result
 }
 
 /// Processes that share this one's memory and do nothing; they end with the value, or with this process.
-pub(crate) struct Sharers(Vec<Pid>);
+pub(crate) struct SharingProcesses(Vec<Pid>);
 
-impl Sharers {
+impl SharingProcesses {
     /// Forks `count` times.
     pub(crate) fn fork(count: u32) -> io::Result<Self> {
         let parent = rustix::process::getpid();
@@ -131,7 +131,7 @@ fn sleep_for_ever(parent: Pid) -> ! {
     }
 }
 
-impl Drop for Sharers {
+impl Drop for SharingProcesses {
     fn drop(&mut self) {
         for &pid in &self.0 {
             // Not waited for yet, so the id is still theirs.

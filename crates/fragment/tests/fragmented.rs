@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ramslice_fragment::{Account, Amount, Error, Fragmented, Mix, Plan, Probability};
+use ramslice_fragment::{
+    FillAmount, FillPlan, FragmentError, FragmentedMemory, PageAccount, PageMix, PageProbability,
+};
 use ramslice_types::Bytes;
 
 /// A directory on a disk: cargo's own for such files.
@@ -11,15 +13,15 @@ fn disk() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
-fn mix(free: &str, anon: &str, file: &str) -> Mix {
-    let of = |text: &str| text.parse::<Probability>().unwrap();
-    Mix { free: of(free), anon: of(anon), file: of(file) }
+fn mix(free: &str, anon: &str, file: &str) -> PageMix {
+    let of = |text: &str| text.parse::<PageProbability>().unwrap();
+    PageMix { free: of(free), anon: of(anon), file: of(file) }
 }
 
-fn plan(mix: Mix) -> Plan {
-    Plan {
+fn plan(mix: PageMix) -> FillPlan {
+    FillPlan {
         mix,
-        amount: Amount::Bytes(Bytes(24 << 20)),
+        amount: FillAmount::Bytes(Bytes(24 << 20)),
         seed: 1,
         map_count: 1,
         huge: false,
@@ -27,11 +29,11 @@ fn plan(mix: Mix) -> Plan {
     }
 }
 
-fn make(plan: &Plan) -> Fragmented {
-    Fragmented::make(plan, |_| true).unwrap()
+fn make(plan: &FillPlan) -> FragmentedMemory {
+    FragmentedMemory::make(plan, |_| true).unwrap()
 }
 
-fn account(plan: &Plan) -> Account {
+fn account(plan: &FillPlan) -> PageAccount {
     make(plan).account().unwrap()
 }
 
@@ -65,12 +67,12 @@ fn a_seed_decides_and_another_decides_otherwise() {
     let plan = plan(mix("0.5", "0.3", "0.2"));
     let (first, again) = (account(&plan), account(&plan));
     let touched =
-        |account: &Account| account.bins.iter().map(|bin| bin.touched).collect::<Vec<_>>();
+        |account: &PageAccount| account.bins.iter().map(|bin| bin.touched).collect::<Vec<_>>();
     assert_eq!(touched(&first), touched(&again));
     // Kept from the first version: a seed means the same for ever.
     let sums = first.touched;
     assert_eq!((sums.free_pages, sums.anon_pages, sums.file_pages), (3133, 1935, 1257));
-    let other = account(&Plan { seed: 2, ..plan });
+    let other = account(&FillPlan { seed: 2, ..plan });
     assert_ne!(touched(&first), touched(&other));
 }
 
@@ -103,7 +105,7 @@ fn a_range_becomes_a_gradient() {
 #[test]
 fn anonymous_pages_are_mapped_as_often_as_wanted() {
     for map_count in [1, 2, 5] {
-        let state = make(&Plan { map_count, ..plan(mix("0.5", "0.5", "0")) });
+        let state = make(&FillPlan { map_count, ..plan(mix("0.5", "0.5", "0")) });
         let account = state.account().unwrap();
         assert_eq!(account.processes, u64::from(map_count));
         let mappings = account.mappings_per_anon_page.unwrap();
@@ -127,7 +129,7 @@ fn the_account_agrees_with_smaps_of_the_whole_process() {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     };
     let before = rss_anon();
-    let big = Plan { amount: Amount::Bytes(Bytes(256 << 20)), ..plan(mix("0", "1", "0")) };
+    let big = FillPlan { amount: FillAmount::Bytes(Bytes(256 << 20)), ..plan(mix("0", "1", "0")) };
     let state = make(&big);
     let account = state.account().unwrap();
     let more = rss_anon().saturating_sub(before);
@@ -148,8 +150,8 @@ fn pages_that_are_evicted_are_not_accounted_for() {
 
 #[test]
 fn huge_pages_come_whole_or_are_refused() {
-    let plan = Plan { huge: true, ..plan(mix("0.5", "0.5", "0")) };
-    match Fragmented::make(&plan, |_| true) {
+    let plan = FillPlan { huge: true, ..plan(mix("0.5", "0.5", "0")) };
+    match FragmentedMemory::make(&plan, |_| true) {
         Ok(state) => {
             let account = state.account().unwrap();
             assert_eq!(account.step_bytes, 2 << 20);
@@ -159,52 +161,52 @@ fn huge_pages_come_whole_or_are_refused() {
                     && account.anon_huge_pages <= account.anon_present_pages
             );
         }
-        Err(error) => assert!(matches!(error, Error::NoHugePages { .. }), "{error}"),
+        Err(error) => assert!(matches!(error, FragmentError::NoHugePages { .. }), "{error}"),
     }
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let refused = |plan: Plan| Fragmented::make(&plan, |_| true).err().unwrap();
+    let refused = |plan: FillPlan| FragmentedMemory::make(&plan, |_| true).err().unwrap();
     let half = mix("0.5", "0.5", "0.5");
-    assert!(matches!(refused(plan(mix("0", "0", "0"))), Error::Nothing));
-    let amount = Amount::Bytes(Bytes(1 << 50));
-    assert!(matches!(refused(Plan { amount, ..plan(half) }), Error::TooMuch { .. }));
+    assert!(matches!(refused(plan(mix("0", "0", "0"))), FragmentError::Nothing));
+    let amount = FillAmount::Bytes(Bytes(1 << 50));
+    assert!(matches!(refused(FillPlan { amount, ..plan(half) }), FragmentError::TooMuch { .. }));
     assert!(matches!(
-        refused(Plan { amount: Amount::Percent(96), ..plan(half) }),
-        Error::TooMuch { .. }
+        refused(FillPlan { amount: FillAmount::Percent(96), ..plan(half) }),
+        FragmentError::TooMuch { .. }
     ));
     assert!(matches!(
-        refused(Plan { amount: Amount::Bytes(Bytes(1)), ..plan(half) }),
-        Error::TooLittle { .. }
+        refused(FillPlan { amount: FillAmount::Bytes(Bytes(1)), ..plan(half) }),
+        FragmentError::TooLittle { .. }
     ));
     let dir = PathBuf::from("/dev/shm");
     if dir.is_dir() {
-        let error = refused(Plan { dir, ..plan(half) });
+        let error = refused(FillPlan { dir, ..plan(half) });
         assert!(error.to_string().contains("is on tmpfs"), "{error}");
     }
     let dir = PathBuf::from("/nonexistent");
-    assert!(refused(Plan { dir, ..plan(half) }).to_string().contains("/nonexistent"));
+    assert!(refused(FillPlan { dir, ..plan(half) }).to_string().contains("/nonexistent"));
 }
 
 #[test]
 fn an_interruption_gives_everything_back() {
     let mut seen = 0;
-    let plan = Plan { amount: Amount::Bytes(Bytes(64 << 20)), ..plan(mix("0", "1", "0")) };
-    let result = Fragmented::make(&plan, |step| {
+    let plan = FillPlan { amount: FillAmount::Bytes(Bytes(64 << 20)), ..plan(mix("0", "1", "0")) };
+    let result = FragmentedMemory::make(&plan, |step| {
         seen += 1;
         assert!(step.done <= step.total && step.touched.anon_pages == step.done);
         seen < 3
     });
     assert!(
-        matches!(result.err(), Some(Error::Interrupted { done, total }) if done == 3 * 4096 && total == 64 << 8)
+        matches!(result.err(), Some(FragmentError::Interrupted { done, total }) if done == 3 * 4096 && total == 64 << 8)
     );
 }
 
 #[test]
 fn the_processes_that_share_end_with_it() {
     // In a process of its own: other tests fork, too.
-    let state = make(&Plan { map_count: 4, ..plan(mix("0", "1", "0")) });
+    let state = make(&FillPlan { map_count: 4, ..plan(mix("0", "1", "0")) });
     let pids = state.sharing_pids();
     assert_eq!(pids.len(), 3);
     assert!(children() >= 3);

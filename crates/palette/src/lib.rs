@@ -3,11 +3,11 @@
 //! The four kinds that tile an online slice differ in lightness as well as in hue, and
 //! vermilion against blue holds for the common forms of colour blindness (after Okabe and Ito).
 
-use ramslice_types::Kind;
+use ramslice_types::PageKind;
 
 /// A colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rgb(
+pub struct RgbColour(
     /// Red.
     pub u8,
     /// Green.
@@ -16,7 +16,7 @@ pub struct Rgb(
     pub u8,
 );
 
-impl Rgb {
+impl RgbColour {
     /// `share` of `over`, the rest of `self`.
     #[must_use]
     pub fn mix(self, over: Self, share: f32) -> Self {
@@ -57,40 +57,40 @@ impl Rgb {
 }
 
 /// The colour of a kind.
-pub fn color(kind: Kind) -> Rgb {
+pub fn color(kind: PageKind) -> RgbColour {
     match kind {
-        Kind::Unmovable => Rgb(0xd5, 0x5e, 0x00),
-        Kind::Movable => Rgb(0x1f, 0x66, 0xae),
-        Kind::Freeable => Rgb(0x7c, 0xbc, 0xe8),
-        Kind::Free => Rgb(0xe3, 0xe8, 0xed),
-        Kind::Waking => Rgb(0xf2, 0xc1, 0x2e),
-        Kind::Offline => Rgb(0x24, 0x2a, 0x33),
-        Kind::Quarantined => Rgb(0x8e, 0x3f, 0x86),
-        Kind::Hole => Rgb(0xff, 0xff, 0xff),
+        PageKind::Unmovable => RgbColour(0xd5, 0x5e, 0x00),
+        PageKind::Movable => RgbColour(0x1f, 0x66, 0xae),
+        PageKind::Freeable => RgbColour(0x7c, 0xbc, 0xe8),
+        PageKind::Free => RgbColour(0xe3, 0xe8, 0xed),
+        PageKind::Waking => RgbColour(0xf2, 0xc1, 0x2e),
+        PageKind::Offline => RgbColour(0x24, 0x2a, 0x33),
+        PageKind::Quarantined => RgbColour(0x8e, 0x3f, 0x86),
+        PageKind::Hole => RgbColour(0xff, 0xff, 0xff),
     }
 }
 
 /// What is drawn over it: the hatching of kinds that are not in use.
-pub fn ink(kind: Kind) -> Rgb {
+pub fn ink(kind: PageKind) -> RgbColour {
     match kind {
-        Kind::Offline => Rgb(0x4a, 0x54, 0x63),
-        Kind::Quarantined => Rgb(0xe9, 0xb8, 0xe4),
-        Kind::Waking => Rgb(0x8a, 0x68, 0x00),
-        _ => Rgb(0x9a, 0xa3, 0xad),
+        PageKind::Offline => RgbColour(0x4a, 0x54, 0x63),
+        PageKind::Quarantined => RgbColour(0xe9, 0xb8, 0xe4),
+        PageKind::Waking => RgbColour(0x8a, 0x68, 0x00),
+        _ => RgbColour(0x9a, 0xa3, 0xad),
     }
 }
 
 /// The letter of a kind where there is no colour.
-pub fn ascii(kind: Kind) -> char {
+pub fn ascii(kind: PageKind) -> char {
     match kind {
-        Kind::Unmovable => '#',
-        Kind::Movable => 'o',
-        Kind::Freeable => '+',
-        Kind::Free => '.',
-        Kind::Waking => '^',
-        Kind::Offline => '/',
-        Kind::Quarantined => 'X',
-        Kind::Hole => ' ',
+        PageKind::Unmovable => '#',
+        PageKind::Movable => 'o',
+        PageKind::Freeable => '+',
+        PageKind::Free => '.',
+        PageKind::Waking => '^',
+        PageKind::Offline => '/',
+        PageKind::Quarantined => 'X',
+        PageKind::Hole => ' ',
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn letters_are_distinct() {
-        let mut letters = Kind::ALL.map(ascii);
+        let mut letters = PageKind::ALL.map(ascii);
         letters.sort_unstable();
         assert!(letters.windows(2).all(|pair| pair[0] != pair[1]));
     }
@@ -108,20 +108,21 @@ mod tests {
     #[test]
     fn kinds_of_an_online_slice_differ_in_lightness() {
         let lightness = |kind| {
-            let Rgb(r, g, b) = color(kind);
+            let RgbColour(r, g, b) = color(kind);
             0.30 * f64::from(r) + 0.59 * f64::from(g) + 0.11 * f64::from(b)
         };
         let mut values =
-            [Kind::Unmovable, Kind::Movable, Kind::Freeable, Kind::Free].map(lightness);
+            [PageKind::Unmovable, PageKind::Movable, PageKind::Freeable, PageKind::Free]
+                .map(lightness);
         values.sort_by(f64::total_cmp);
         assert!(values.windows(2).all(|pair| pair[1] - pair[0] > 25.0), "{values:?}");
     }
 
     #[test]
     fn the_256_colours_are_met_exactly_where_they_can_be() {
-        assert_eq!(Rgb(0, 0, 0).ansi256(), 16);
-        assert_eq!(Rgb(255, 255, 255).ansi256(), 231);
-        assert_eq!(Rgb(0x5f, 0x87, 0xd7).ansi256(), 68);
-        assert_eq!(Rgb(0x80, 0x80, 0x80).ansi256(), 244);
+        assert_eq!(RgbColour(0, 0, 0).ansi256(), 16);
+        assert_eq!(RgbColour(255, 255, 255).ansi256(), 231);
+        assert_eq!(RgbColour(0x5f, 0x87, 0xd7).ansi256(), 68);
+        assert_eq!(RgbColour(0x80, 0x80, 0x80).ansi256(), 244);
     }
 }

@@ -7,13 +7,13 @@ mod loads;
 
 use std::time::{Duration, Instant};
 
-use loads::Load;
+use loads::TestLoad;
 use ramslice_energy::builtin;
 use ramslice_policy::bench::{PAGE_BYTES, SLICE_BYTES, run};
 use ramslice_policy::clairvoyant::optimum;
-use ramslice_policy::model::Costs;
-use ramslice_policy::settings::Limit;
-use ramslice_policy::{AnyPolicy, Config, Economics, Policy, PolicyKind};
+use ramslice_policy::model::SliceCosts;
+use ramslice_policy::settings::BudgetLimit;
+use ramslice_policy::{AnyPolicy, Policy, PolicyConfig, PolicyKind, SliceEconomics};
 use ramslice_types::Bytes;
 
 fn main() {
@@ -23,9 +23,9 @@ fn main() {
     let state = profile.state("parc").unwrap();
     let gib = Bytes(1 << 30);
     let economics =
-        Economics::new(state, profile.machine.as_ref().unwrap(), gib, PAGE_BYTES).unwrap();
+        SliceEconomics::new(state, profile.machine.as_ref().unwrap(), gib, PAGE_BYTES).unwrap();
     let mut all = Vec::new();
-    for load in Load::ALL {
+    for load in TestLoad::ALL {
         for (slices, step, steps) in [(32, 30.0, 2880), (96, 300.0, 2304), (1024, 30.0, 2880)] {
             let mut line =
                 format!("{:8} {slices:5} slices {step:3} s {steps} steps:", format!("{load:?}"));
@@ -34,11 +34,11 @@ fn main() {
                     (Vec::new(), Duration::ZERO, 0, 0);
                 for seed in first..first + seeds {
                     let series = load.series(seed, slices, step, steps);
-                    let best = optimum(&series, Costs::new(&economics, step)).net();
-                    let mut config = Config::new(kind);
+                    let best = optimum(&series, SliceCosts::new(&economics, step)).net();
+                    let mut config = PolicyConfig::new(kind);
                     config.threshold.max_slices = slices / 4;
                     // Such a slice costs 17 million units: the best budget of the case studies would empty none.
-                    config.periodic.budget = Limit(Some(32_000_000));
+                    config.periodic.budget = BudgetLimit(Some(32_000_000));
                     let mut policy =
                         AnyPolicy::new(&config, &economics, SLICE_BYTES, PAGE_BYTES).unwrap();
                     let begin = Instant::now();

@@ -4,16 +4,16 @@ use ramslice_types::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::config::{Config, ConfigError, PolicyKind};
-use crate::decision::{Decision, Policy};
-use crate::economics::Economics;
-use crate::governor::Governor;
-use crate::never::Never;
-use crate::observation::{Needs, Observation};
-use crate::periodic::Periodic;
-use crate::repair::Repair;
-use crate::threshold::Threshold;
-use crate::watermarks::Watermarks;
+use crate::config::{PolicyConfig, PolicyConfigError, PolicyKind};
+use crate::decision::{Policy, PolicyDecision};
+use crate::economics::SliceEconomics;
+use crate::governor::GovernorPolicy;
+use crate::never::NeverPolicy;
+use crate::observation::{Observation, ObservationNeeds};
+use crate::periodic::PeriodicPolicy;
+use crate::repair::RepairPolicy;
+use crate::threshold::ThresholdPolicy;
+use crate::watermarks::WatermarksPolicy;
 
 /// The version of saved states. Raised whenever a state's fields change; others are not taken.
 pub const STATE_VERSION: u32 = 4;
@@ -23,17 +23,17 @@ pub const STATE_VERSION: u32 = 4;
 #[serde(rename_all = "kebab-case", tag = "policy", content = "state")]
 pub enum AnyPolicy {
     /// [`PolicyKind::Never`].
-    Never(Never),
+    Never(NeverPolicy),
     /// [`PolicyKind::Periodic`].
-    Periodic(Periodic),
+    Periodic(PeriodicPolicy),
     /// [`PolicyKind::Watermarks`].
-    Watermarks(Watermarks),
+    Watermarks(WatermarksPolicy),
     /// [`PolicyKind::Threshold`].
-    Threshold(Threshold),
+    Threshold(ThresholdPolicy),
     /// [`PolicyKind::Repair`].
-    Repair(Repair),
+    Repair(RepairPolicy),
     /// [`PolicyKind::Governor`].
-    Governor(Box<Governor>),
+    Governor(Box<GovernorPolicy>),
 }
 
 impl AnyPolicy {
@@ -42,32 +42,34 @@ impl AnyPolicy {
     /// # Errors
     /// If the settings are wrong, also for this size of slices.
     pub fn new(
-        config: &Config,
-        economics: &Economics,
+        config: &PolicyConfig,
+        economics: &SliceEconomics,
         slice: Bytes,
         page: Bytes,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, PolicyConfigError> {
         config.check(slice)?;
         Ok(match config.policy {
-            PolicyKind::Never => Self::Never(Never),
-            PolicyKind::Periodic => Self::Periodic(Periodic::new(config.periodic.clone())),
+            PolicyKind::Never => Self::Never(NeverPolicy),
+            PolicyKind::Periodic => Self::Periodic(PeriodicPolicy::new(config.periodic.clone())),
             PolicyKind::Watermarks => {
-                Self::Watermarks(Watermarks::new(&config.watermarks, slice, page))
+                Self::Watermarks(WatermarksPolicy::new(&config.watermarks, slice, page))
             }
-            PolicyKind::Threshold => Self::Threshold(Threshold::new(config.threshold.clone())),
-            PolicyKind::Repair => Self::Repair(Repair::new(config.repair.clone())),
+            PolicyKind::Threshold => {
+                Self::Threshold(ThresholdPolicy::new(config.threshold.clone()))
+            }
+            PolicyKind::Repair => Self::Repair(RepairPolicy::new(config.repair.clone())),
             PolicyKind::Governor => {
-                Self::Governor(Box::new(Governor::new(config.governor.clone(), *economics)))
+                Self::Governor(Box::new(GovernorPolicy::new(config.governor.clone(), *economics)))
             }
         })
     }
 
     /// Its state, to be written to a file and restored in a later run.
-    pub fn save(&self) -> Saved {
-        Saved { state_version: STATE_VERSION, policy: self.clone() }
+    pub fn save(&self) -> SavedPolicy {
+        SavedPolicy { state_version: STATE_VERSION, policy: self.clone() }
     }
 
-    /// Keeps what was learned of demand, and forgets what was earned and spent; see [`Governor::settle`].
+    /// Keeps what was learned of demand, and forgets what was earned and spent; see [`GovernorPolicy::settle`].
     pub fn settle(&mut self) {
         if let Self::Governor(governor) = self {
             governor.settle();
@@ -91,11 +93,11 @@ impl Policy for AnyPolicy {
         self.inner().kind()
     }
 
-    fn needs(&self) -> Needs {
+    fn needs(&self) -> ObservationNeeds {
         self.inner().needs()
     }
 
-    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+    fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
         match self {
             Self::Never(policy) => policy.step(seen),
             Self::Periodic(policy) => policy.step(seen),
@@ -109,7 +111,7 @@ impl Policy for AnyPolicy {
 
 /// A policy's state, versioned. Times in it are those of the observations, so the clock must go on where it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Saved {
+pub struct SavedPolicy {
     state_version: u32,
     #[serde(flatten)]
     policy: AnyPolicy,
@@ -117,7 +119,7 @@ pub struct Saved {
 
 /// What every version has.
 #[derive(Deserialize)]
-struct Head {
+struct SavedHeader {
     state_version: u32,
 }
 
@@ -147,7 +149,7 @@ pub enum RestoreError {
     },
 }
 
-impl Saved {
+impl SavedPolicy {
     /// As text, one line of JSON.
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("names are text and numbers are finite")
@@ -159,7 +161,7 @@ impl Saved {
     /// If it is damaged, or of another version or policy.
     pub fn restore(text: &str, wanted: PolicyKind) -> Result<AnyPolicy, RestoreError> {
         // Another version may have other fields: that it is another says more than which field is missing.
-        let Head { state_version: found } = serde_json::from_str(text)?;
+        let SavedHeader { state_version: found } = serde_json::from_str(text)?;
         if found != STATE_VERSION {
             return Err(RestoreError::Version { found });
         }

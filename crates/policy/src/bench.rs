@@ -1,45 +1,49 @@
 //! Drives a policy over a series of the cost model, as a machine would.
 //!
 //! The policy sees pages and slices: each slice has 512 pages, and the last of those needed is half full. Prices are
-//! those of the model. [`Needs::Rows`] is served with rows by level: used ones first, then unused ones, then those off.
+//! those of the model. [`ObservationNeeds::Rows`] is served with rows by level: used ones first, then unused ones, then those off.
 
 use std::time::Duration;
 
-use ramslice_types::{Bytes, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState};
+use ramslice_types::{
+    Bytes, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId, SliceState,
+};
 
-use crate::decision::{Decision, Policy};
-use crate::economics::Economics;
-use crate::model::{Account, Costs, Series, State};
-use crate::observation::{Event, Needs, Observation, Row, Totals, WakeCause};
+use crate::decision::{Policy, PolicyDecision};
+use crate::economics::SliceEconomics;
+use crate::model::{DemandSeries, JouleAccount, ModelState, SliceCosts};
+use crate::observation::{
+    MachineTotals, Observation, ObservationNeeds, PolicyEvent, SliceRow, WakeCause,
+};
 
 /// Pages of a slice.
 pub const SLICE_PAGES: Pages = Pages(512);
 /// The size of a page.
 pub const PAGE_BYTES: Bytes = Bytes(4096);
-/// The size of a slice in this bench. What it costs and saves is up to the [`Economics`].
+/// The size of a slice in this bench. What it costs and saves is up to the [`SliceEconomics`].
 pub const SLICE_BYTES: Bytes = Bytes(512 * 4096);
 /// Pages that are never switched off.
 const RESERVE: Pages = Pages(64);
 
 /// What a policy has made of a series.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct ModelRun {
     /// Where the joules went.
-    pub account: Account,
+    pub account: JouleAccount,
     /// Slices on in each step.
     pub on: Vec<u32>,
     /// What was needed.
-    pub series: Series,
+    pub series: DemandSeries,
 }
 
 /// Runs `policy` over `series` in steps of `step`; see [`drive`].
 pub fn run(
     policy: &mut dyn Policy,
-    series: &Series,
-    economics: &Economics,
+    series: &DemandSeries,
+    economics: &SliceEconomics,
     step: Duration,
-    watch: impl FnMut(usize, &Decision, &State),
-) -> Run {
+    watch: impl FnMut(usize, &PolicyDecision, &ModelState),
+) -> ModelRun {
     let mut demand = series.needed.iter().copied();
     drive(policy, series.slices, series.used_at_start, economics, step, |_| demand.next(), watch)
 }
@@ -52,24 +56,24 @@ pub fn drive(
     policy: &mut dyn Policy,
     slices: u32,
     used: u32,
-    economics: &Economics,
+    economics: &SliceEconomics,
     step: Duration,
-    mut demand: impl FnMut(&State) -> Option<u32>,
-    mut watch: impl FnMut(usize, &Decision, &State),
-) -> Run {
-    let costs = Costs::new(economics, step.as_secs_f64());
-    let mut series = Series { needed: Vec::new(), slices, used_at_start: used };
-    let mut state = State::new(&series, costs);
+    mut demand: impl FnMut(&ModelState) -> Option<u32>,
+    mut watch: impl FnMut(usize, &PolicyDecision, &ModelState),
+) -> ModelRun {
+    let costs = SliceCosts::new(economics, step.as_secs_f64());
+    let mut series = DemandSeries { needed: Vec::new(), slices, used_at_start: used };
+    let mut state = ModelState::new(&series, costs);
     let (mut on, mut events, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(needed) = demand(&state) {
         let (index, needed) = (series.needed.len(), needed.min(slices));
         let time = step * u32::try_from(index).unwrap_or(u32::MAX);
         let woken = state.demand(needed);
         if woken > 0 {
-            events.push(Event::Woken { time, slices: woken, cause: WakeCause::Demand });
+            events.push(PolicyEvent::Woken { time, slices: woken, cause: WakeCause::Demand });
         }
         rows.clear();
-        if policy.needs() == Needs::Rows {
+        if policy.needs() == ObservationNeeds::Rows {
             rows.extend((0..slices).map(|id| row(&state, economics, id)));
         }
         let seen = Observation {
@@ -82,20 +86,20 @@ pub fn drive(
         events.clear();
         for request in &decision.requests {
             let outcome = carry_out(&mut state, request, needed, economics);
-            events.push(Event::Finished { op: request.op, outcome });
+            events.push(PolicyEvent::Finished { op: request.op, outcome });
         }
         state.earn();
         series.needed.push(needed);
         on.push(state.on());
         watch(index, &decision, &state);
     }
-    Run { account: *state.account(), on, series }
+    ModelRun { account: *state.account(), on, series }
 }
 
-fn totals(state: &State, needed: u32, slices: u32) -> Totals {
+fn totals(state: &ModelState, needed: u32, slices: u32) -> MachineTotals {
     let pages = |slices: u32| SLICE_PAGES * u64::from(slices);
     let used = pages(needed) - Pages(SLICE_PAGES.0 / 2) - RESERVE;
-    Totals {
+    MachineTotals {
         slice_pages: SLICE_PAGES,
         managed: pages(slices),
         free: pages(state.on()) - used,
@@ -110,10 +114,10 @@ fn totals(state: &State, needed: u32, slices: u32) -> Totals {
     }
 }
 
-fn row(state: &State, economics: &Economics, id: u32) -> Row {
+fn row(state: &ModelState, economics: &SliceEconomics, id: u32) -> SliceRow {
     let (on, used) = (id < state.on(), id < state.on() - state.empty());
     let joules = if used { economics.emptying_joules } else { economics.empty_joules };
-    Row {
+    SliceRow {
         id: SliceId(id),
         state: if on { SliceState::Online } else { SliceState::Offline },
         price: on.then(|| economics.price(joules)),
@@ -123,16 +127,21 @@ fn row(state: &State, economics: &Economics, id: u32) -> Row {
     }
 }
 
-fn carry_out(state: &mut State, request: &Request, needed: u32, economics: &Economics) -> Outcome {
+fn carry_out(
+    state: &mut ModelState,
+    request: &Request,
+    needed: u32,
+    economics: &SliceEconomics,
+) -> RequestOutcome {
     let before = *state.account();
     let most = request.max_slices.unwrap_or(u32::MAX);
     let spare = state.on() - needed;
     match request.op {
-        Op::OfflineFree => {
+        RequestOp::OfflineFree => {
             let count = most.min(state.empty()).min(spare);
             state.switch_off(state.on() - count);
         }
-        Op::Compact => {
+        RequestOp::Compact => {
             let dearest = economics.price(economics.emptying_joules);
             let mut budget = request.budget.raw();
             let mut count = 0;
@@ -151,23 +160,23 @@ fn carry_out(state: &mut State, request: &Request, needed: u32, economics: &Econ
             state.switch_off(state.on() - count);
         }
         // Slices are alike but for what they hold: one is taken that holds as much.
-        Op::Offline(_) if spare > 0 => {
+        RequestOp::Offline(_) if spare > 0 => {
             state.switch_off(state.on() - 1);
         }
-        Op::Offline(_) => {}
-        Op::Online(_) => state.wake(state.on() + 1),
-        Op::OnlineAll => state.wake(u32::MAX),
+        RequestOp::Offline(_) => {}
+        RequestOp::Online(_) => state.wake(state.on() + 1),
+        RequestOp::OnlineAll => state.wake(u32::MAX),
     }
     let after = state.account();
     let off = (after.emptied + after.empty) - (before.emptied + before.empty);
     let done = off + (after.other_wakes - before.other_wakes);
     let price: Price = economics.price(ramslice_types::Joules(after.offlining - before.offlining));
     let reason = if done == 0 { Reason::NoRoom } else { Reason::None };
-    Outcome {
+    RequestOutcome {
         reason,
         slices_done: u32::try_from(done).unwrap_or(u32::MAX),
         price_predicted: price,
         price_measured: price,
-        ..Outcome::default()
+        ..RequestOutcome::default()
     }
 }

@@ -13,10 +13,10 @@
 //! fit together, because a lower level is needed whenever a higher one is: its gaps lie within the gaps of the higher.
 //! This is how Lin, Wierman, Andrew and Thereska (INFOCOM 2011) see right-sizing of data centres in hindsight.
 
-use crate::model::{Account, Costs, Series, account};
+use crate::model::{DemandSeries, JouleAccount, SliceCosts, account};
 
 /// The best schedule: slices on in each step. Takes time in proportion to steps and slices.
-pub fn schedule(series: &Series, costs: Costs) -> Vec<u32> {
+pub fn schedule(series: &DemandSeries, costs: SliceCosts) -> Vec<u32> {
     let steps = series.needed.len();
     // How many levels more are off in this step than in the one before.
     let mut change = vec![0i64; steps + 1];
@@ -58,7 +58,7 @@ pub fn schedule(series: &Series, costs: Costs) -> Vec<u32> {
 }
 
 /// What the best schedule earns: no policy can earn more on this series.
-pub fn optimum(series: &Series, costs: Costs) -> Account {
+pub fn optimum(series: &DemandSeries, costs: SliceCosts) -> JouleAccount {
     account(series, costs, schedule(series, costs))
 }
 
@@ -69,8 +69,8 @@ mod tests {
     use super::*;
 
     /// The best net of all schedules, tried one after another.
-    fn by_trying(series: &Series, costs: Costs) -> f64 {
-        fn best(series: &Series, costs: Costs, done: &mut Vec<u32>) -> f64 {
+    fn by_trying(series: &DemandSeries, costs: SliceCosts) -> f64 {
+        fn best(series: &DemandSeries, costs: SliceCosts, done: &mut Vec<u32>) -> f64 {
             if done.len() == series.needed.len() {
                 return account(series, costs, done.iter().copied()).net();
             }
@@ -85,13 +85,14 @@ mod tests {
         best(series, costs, &mut Vec::new())
     }
 
-    fn small() -> impl Strategy<Value = (Series, Costs)> {
+    fn small() -> impl Strategy<Value = (DemandSeries, SliceCosts)> {
         let series = (1u32..=3).prop_flat_map(|slices| {
-            (proptest::collection::vec(0..=slices, 1..=6), 0..=slices)
-                .prop_map(move |(needed, used_at_start)| Series { needed, slices, used_at_start })
+            (proptest::collection::vec(0..=slices, 1..=6), 0..=slices).prop_map(
+                move |(needed, used_at_start)| DemandSeries { needed, slices, used_at_start },
+            )
         });
         let costs = (0.0..3.0f64, 0.0..5.0f64, 0.0..1.0f64, 0.0..2.0f64).prop_map(
-            |(saving, emptying, share, waking)| Costs {
+            |(saving, emptying, share, waking)| SliceCosts {
                 saving,
                 emptying,
                 empty: emptying * share,
@@ -111,9 +112,9 @@ mod tests {
 
     #[test]
     fn a_gap_is_used_exactly_if_it_pays() {
-        let costs = Costs { saving: 1.0, emptying: 2.0, empty: 0.1, waking: 0.5 };
+        let costs = SliceCosts { saving: 1.0, emptying: 2.0, empty: 0.1, waking: 0.5 };
         let series =
-            |needed: &[u32]| Series { needed: needed.to_vec(), slices: 2, used_at_start: 0 };
+            |needed: &[u32]| DemandSeries { needed: needed.to_vec(), slices: 2, used_at_start: 0 };
         // Level 2 is empty at the start; level 1 rests for 2 steps, which does not pay, then for 3, which does.
         assert_eq!(schedule(&series(&[1, 0, 0, 1, 0, 0, 0, 1]), costs), [1, 1, 1, 1, 0, 0, 0, 1]);
         // At the end nothing wakes.

@@ -83,7 +83,7 @@ impl std::str::FromStr for PolicyKind {
 /// Settings that are refused: where, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{message}", place(.file, *.line))]
-pub struct ConfigError {
+pub struct PolicyConfigError {
     /// The file's name as it was given; empty if the settings did not come from a file.
     pub file: String,
     /// The line, from 1; 0 if there is none.
@@ -105,73 +105,73 @@ fn place(file: &str, line: usize) -> String {
 /// A budget in a file: a number of 100 cycles, or left out for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Limit(pub Option<u64>);
+pub struct BudgetLimit(pub Option<u64>);
 
-impl From<Limit> for Budget {
-    fn from(limit: Limit) -> Self {
+impl From<BudgetLimit> for Budget {
+    fn from(limit: BudgetLimit) -> Self {
         limit.0.map_or(Self::Unlimited, |units| Self::Limited(Price(units)))
     }
 }
 
-/// Settings of [`PolicyKind::Periodic`].
+/// Settings of [`PolicyKind::PeriodicConfig`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Periodic {
+pub struct PeriodicConfig {
     /// Time between two compactions, in seconds.
     pub period_seconds: f64,
     /// The most to spend, in units of 100 cycles, or `"inf"`; with 0, only what is empty is switched off.
     #[serde(rename = "budget_100cycles", with = "limit")]
-    pub budget: Limit,
+    pub budget: BudgetLimit,
     /// The budget holds for each slice rather than for all of one compaction.
     pub per_slice: bool,
     /// The most slices to switch off in one compaction.
     pub max_slices: Option<u32>,
 }
 
-impl Default for Periodic {
+impl Default for PeriodicConfig {
     /// As the best runs of the case studies (thesis, section 4.3.4): every 30 s with 8 million units.
     fn default() -> Self {
         Self {
             period_seconds: 30.0,
-            budget: Limit(Some(8_000_000)),
+            budget: BudgetLimit(Some(8_000_000)),
             per_slice: false,
             max_slices: None,
         }
     }
 }
 
-impl Periodic {
+impl PeriodicConfig {
     /// Time between two compactions.
     pub fn period(&self) -> Duration {
         seconds(self.period_seconds)
     }
 }
 
-/// A [`Limit`] as a number or `"inf"`.
+/// A [`BudgetLimit`] as a number or `"inf"`.
 mod limit {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    use super::Limit;
+    use super::BudgetLimit;
 
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum RawLimit {
         Number(u64),
         Word(String),
     }
 
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
-    pub(super) fn serialize<S: Serializer>(limit: &Limit, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(limit: &BudgetLimit, to: S) -> Result<S::Ok, S::Error> {
         match limit.0 {
             Some(units) => to.serialize_u64(units),
             None => to.serialize_str("inf"),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Limit, D::Error> {
-        match Written::deserialize(from) {
-            Ok(Written::Number(units)) => Ok(Limit(Some(units))),
-            Ok(Written::Word(word)) if word == "inf" => Ok(Limit(None)),
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BudgetLimit, D::Error> {
+        match RawLimit::deserialize(from) {
+            Ok(RawLimit::Number(units)) => Ok(BudgetLimit(Some(units))),
+            Ok(RawLimit::Word(word)) if word == "inf" => Ok(BudgetLimit(None)),
             _ => Err(D::Error::custom(
                 "a budget is a whole number of 100 cycles, or \"inf\" for no limit",
             )),
@@ -179,10 +179,10 @@ mod limit {
     }
 }
 
-/// Settings of [`PolicyKind::Watermarks`], in MiB. What is left out follows from the size of a slice.
+/// Settings of [`PolicyKind::WatermarksConfig`], in MiB. What is left out follows from the size of a slice.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Watermarks {
+pub struct WatermarksConfig {
     /// `FREE_LOW`: below it, and below `cache_free_low_mib`, a slice wakes.
     pub free_low_mib: Option<f64>,
     /// `FREE_HIGH`: above it a slice goes off.
@@ -195,10 +195,10 @@ pub struct Watermarks {
     pub timeout_seconds: Option<f64>,
 }
 
-/// Settings of [`PolicyKind::Threshold`].
+/// Settings of [`PolicyKind::ThresholdConfig`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Threshold {
+pub struct ThresholdConfig {
     /// Below this share of the memory that is on, slices go off.
     pub low: f64,
     /// Above it, slices wake.
@@ -211,17 +211,17 @@ pub struct Threshold {
     pub seed: u64,
 }
 
-impl Default for Threshold {
+impl Default for ThresholdConfig {
     /// Thresholds such that a tenth to a quarter of what is on stays free.
     fn default() -> Self {
         Self { low: 0.75, high: 0.9, period_seconds: 30.0, max_slices: 8, seed: 1 }
     }
 }
 
-/// By which rule [`PolicyKind::Repair`] chooses the slices that it empties.
+/// By which rule [`PolicyKind::RepairConfig`] chooses the slices that it empties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Candidates {
+pub enum CandidateRule {
     /// The cheapest, as long as not too much of a slice is to be moved.
     #[default]
     Price,
@@ -229,32 +229,32 @@ pub enum Candidates {
     Paper,
 }
 
-/// Settings of [`PolicyKind::Repair`].
+/// Settings of [`PolicyKind::RepairConfig`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Repair {
+pub struct RepairConfig {
     /// Which slices are emptied.
-    pub candidates: Candidates,
+    pub candidates: CandidateRule,
     /// Time between two passes, in seconds.
     pub period_seconds: f64,
     /// The most to spend in one pass, in units of 100 cycles, or `"inf"`.
     #[serde(rename = "budget_100cycles", with = "limit")]
-    pub budget: Limit,
+    pub budget: BudgetLimit,
     /// The most slices to empty in one pass; those that are empty already go off besides.
     pub max_slices: u32,
-    /// By [`Candidates::Price`]: the most of a slice's pages that may be moved.
+    /// By [`CandidateRule::Price`]: the most of a slice's pages that may be moved.
     pub max_share: f64,
     /// Free memory that stays on beyond the kernel's awake reserve, in slices.
     pub keep_free_slices: u32,
 }
 
-impl Default for Repair {
+impl Default for RepairConfig {
     /// A budget that suffices for a slice of 1 GiB of which half is moved.
     fn default() -> Self {
         Self {
-            candidates: Candidates::Price,
+            candidates: CandidateRule::Price,
             period_seconds: 30.0,
-            budget: Limit(Some(32_000_000)),
+            budget: BudgetLimit(Some(32_000_000)),
             max_slices: 4,
             max_share: 0.5,
             keep_free_slices: 1,
@@ -262,7 +262,7 @@ impl Default for Repair {
     }
 }
 
-impl Repair {
+impl RepairConfig {
     /// Time between two passes.
     pub fn period(&self) -> Duration {
         seconds(self.period_seconds)
@@ -280,17 +280,17 @@ pub enum CostBasis {
     Predicted,
 }
 
-/// Settings of [`PolicyKind::Governor`]. There is nothing to tune: figures come from the profile, the rest is learned.
+/// Settings of [`PolicyKind::GovernorConfig`]. There is nothing to tune: figures come from the profile, the rest is learned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Governor {
+pub struct GovernorConfig {
     /// The length of a day, in seconds; 0 to learn nothing from the time of day.
     pub day_seconds: f64,
     /// Which cost of a request counts.
     pub costs: CostBasis,
 }
 
-impl Default for Governor {
+impl Default for GovernorConfig {
     fn default() -> Self {
         Self { day_seconds: 86_400.0, costs: CostBasis::Measured }
     }
@@ -307,19 +307,19 @@ impl Default for Governor {
 /// free_high_mib = 2048
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Config {
+pub struct PolicyConfig {
     /// The policy that is chosen.
     pub policy: PolicyKind,
-    /// For [`PolicyKind::Periodic`].
-    pub periodic: Periodic,
-    /// For [`PolicyKind::Watermarks`].
-    pub watermarks: Watermarks,
-    /// For [`PolicyKind::Threshold`].
-    pub threshold: Threshold,
-    /// For [`PolicyKind::Repair`].
-    pub repair: Repair,
-    /// For [`PolicyKind::Governor`].
-    pub governor: Governor,
+    /// For [`PolicyKind::PeriodicConfig`].
+    pub periodic: PeriodicConfig,
+    /// For [`PolicyKind::WatermarksConfig`].
+    pub watermarks: WatermarksConfig,
+    /// For [`PolicyKind::ThresholdConfig`].
+    pub threshold: ThresholdConfig,
+    /// For [`PolicyKind::RepairConfig`].
+    pub repair: RepairConfig,
+    /// For [`PolicyKind::GovernorConfig`].
+    pub governor: GovernorConfig,
     #[serde(skip)]
     file: String,
     /// Lines of fields, as in `watermarks.free_low_mib`.
@@ -329,31 +329,31 @@ pub struct Config {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Raw {
+struct RawPolicyConfig {
     schema_version: u32,
     policy: PolicyKind,
     #[serde(default)]
-    periodic: Periodic,
+    periodic: PeriodicConfig,
     #[serde(default)]
-    watermarks: Watermarks,
+    watermarks: WatermarksConfig,
     #[serde(default)]
-    threshold: Threshold,
+    threshold: ThresholdConfig,
     #[serde(default)]
-    repair: Repair,
+    repair: RepairConfig,
     #[serde(default)]
-    governor: Governor,
+    governor: GovernorConfig,
 }
 
-impl Config {
+impl PolicyConfig {
     /// A policy with its defaults.
     pub fn new(policy: PolicyKind) -> Self {
         Self {
             policy,
-            periodic: Periodic::default(),
-            watermarks: Watermarks::default(),
-            threshold: Threshold::default(),
-            repair: Repair::default(),
-            governor: Governor::default(),
+            periodic: PeriodicConfig::default(),
+            watermarks: WatermarksConfig::default(),
+            threshold: ThresholdConfig::default(),
+            repair: RepairConfig::default(),
+            governor: GovernorConfig::default(),
             file: String::new(),
             lines: BTreeMap::new(),
         }
@@ -364,9 +364,9 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong, with its line and what is allowed. What depends on the size of a slice is checked
     /// by [`Self::check`].
-    pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str, file: &str) -> Result<Self, PolicyConfigError> {
         let line = |at: usize| text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1;
-        let raw: Raw = toml::from_str(text).map_err(|error| ConfigError {
+        let raw: RawPolicyConfig = toml::from_str(text).map_err(|error| PolicyConfigError {
             file: file.to_owned(),
             line: line(error.span().map_or(0, |span| span.start)),
             message: explain(text, error.span(), error.message(), allowed),
@@ -399,10 +399,10 @@ impl Config {
     ///
     /// # Errors
     /// As [`Self::parse`], and for bytes that are no text.
-    pub fn parse_bytes(bytes: Vec<u8>, file: &str) -> Result<Self, ConfigError> {
+    pub fn parse_bytes(bytes: Vec<u8>, file: &str) -> Result<Self, PolicyConfigError> {
         match utf8(bytes) {
             Ok(text) => Self::parse(&text, file),
-            Err((text, at, message)) => Err(ConfigError {
+            Err((text, at, message)) => Err(PolicyConfigError {
                 file: file.to_owned(),
                 line: text[..at.start].matches('\n').count() + 1,
                 message,
@@ -412,12 +412,12 @@ impl Config {
     }
 
     /// The setting, or if it was left out, its table.
-    fn error(&self, field: &str, message: impl Into<String>) -> ConfigError {
+    fn error(&self, field: &str, message: impl Into<String>) -> PolicyConfigError {
         let table = field.split('.').next().unwrap_or(field);
         let known =
             [field, table].into_iter().find_map(|name| Some((name, *self.lines.get(name)?)));
         let (field, line) = known.unwrap_or_default();
-        ConfigError {
+        PolicyConfigError {
             file: self.file.clone(),
             line,
             message: message.into(),
@@ -435,7 +435,7 @@ impl Config {
     ///
     /// # Errors
     /// If one is out of range: the error says which.
-    pub fn check_numbers(&self) -> Result<(), ConfigError> {
+    pub fn check_numbers(&self) -> Result<(), PolicyConfigError> {
         let marks = &self.watermarks;
         for (field, value, least) in [
             ("periodic.period_seconds", Some(self.periodic.period_seconds), 0.001),
@@ -505,7 +505,7 @@ impl Config {
     ///
     /// # Errors
     /// If a number is out of range, or watermarks break the hysteresis rule: the error says which.
-    pub fn check(&self, slice: Bytes) -> Result<(), ConfigError> {
+    pub fn check(&self, slice: Bytes) -> Result<(), PolicyConfigError> {
         self.check_numbers()?;
         if self.policy != PolicyKind::Watermarks {
             return Ok(());
@@ -536,20 +536,20 @@ impl Config {
 
 /// The four watermarks as numbers, in MiB.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Levels {
+pub(crate) struct WatermarkLevels {
     pub(crate) free_low: f64,
     pub(crate) free_high: f64,
     pub(crate) cache_free_low: f64,
     pub(crate) cache_free_high: f64,
 }
 
-impl Watermarks {
+impl WatermarksConfig {
     /// With what was left out: a slice is kept free at least, two more before one goes off, and a slice of cache.
-    pub(crate) fn levels(&self, slice: Bytes) -> Levels {
+    pub(crate) fn levels(&self, slice: Bytes) -> WatermarkLevels {
         let size = slice.0 as f64 / Bytes::MIB.0 as f64;
         let free_low = self.free_low_mib.unwrap_or(size);
         let cache_free_low = self.cache_free_low_mib.unwrap_or(free_low + size);
-        Levels {
+        WatermarkLevels {
             free_low,
             free_high: self.free_high_mib.unwrap_or(free_low + 2.0 * size),
             cache_free_low,
@@ -563,7 +563,7 @@ impl Watermarks {
     }
 }
 
-impl Threshold {
+impl ThresholdConfig {
     /// Time between two looks.
     pub fn period(&self) -> Duration {
         seconds(self.period_seconds)

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use ramslice_types::{Budget, Op, Request, SliceId};
+use ramslice_types::{Budget, Request, RequestOp, SliceId};
 
 use crate::config::PolicyKind;
-use crate::decision_reason::Why;
-use crate::observation::{Needs, Observation};
+use crate::decision_reason::DecisionReason;
+use crate::observation::{Observation, ObservationNeeds};
 
 /// Decides what to switch off and what to wake.
 ///
@@ -21,41 +21,41 @@ pub trait Policy: fmt::Debug + Send {
     fn kind(&self) -> PolicyKind;
 
     /// What it reads.
-    fn needs(&self) -> Needs {
-        Needs::Totals
+    fn needs(&self) -> ObservationNeeds {
+        ObservationNeeds::Totals
     }
 
     /// Looks at the machine and decides. Times of observations must not go back; one that does is treated as if no
     /// time had passed.
-    fn step(&mut self, seen: &Observation<'_>) -> Decision;
+    fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision;
 }
 
 /// What to do now.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Decision {
+pub struct PolicyDecision {
     /// To be carried out in this order. Mostly empty, and then nothing was allocated.
     pub requests: Vec<Request>,
     /// Why it acts, or why it does not.
-    pub why: Why,
+    pub why: DecisionReason,
     /// What it expects, if it expects anything.
-    pub forecast: Option<Forecast>,
+    pub forecast: Option<DemandForecast>,
 }
 
-impl Decision {
+impl PolicyDecision {
     /// Does nothing.
-    pub fn rest(why: Why) -> Self {
+    pub fn rest(why: DecisionReason) -> Self {
         Self { why, ..Self::default() }
     }
 
     /// Sends one request.
-    pub fn send(request: Request, why: Why) -> Self {
+    pub fn send(request: Request, why: DecisionReason) -> Self {
         Self { requests: vec![request], why, forecast: None }
     }
 }
 
 /// Demand in the time to come, in slices that must be on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Forecast {
+pub struct DemandForecast {
     /// How far it looks ahead.
     pub horizon: Duration,
     /// The most that is expected to be needed within the horizon.
@@ -68,7 +68,7 @@ pub struct Forecast {
     pub checked: u64,
 }
 
-impl fmt::Display for Forecast {
+impl fmt::Display for DemandForecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at most {} slices needed within {} s", self.slices, self.horizon.as_secs())?;
         if self.checked == 0 {
@@ -83,27 +83,32 @@ impl fmt::Display for Forecast {
 }
 
 /// A policy that acts now and then has nothing to do before `due`.
-pub(crate) fn not_due(due: Option<Duration>, now: Duration) -> Option<Decision> {
+pub(crate) fn not_due(due: Option<Duration>, now: Duration) -> Option<PolicyDecision> {
     let wait = due?.checked_sub(now).filter(|wait| !wait.is_zero())?;
-    Some(Decision::rest(Why::NotDue { wait }))
+    Some(PolicyDecision::rest(DecisionReason::NotDue { wait }))
 }
 
 /// Switches off at most `slices` slices that are empty already.
 pub(crate) fn offline_empty(slices: u32) -> Request {
-    Request { max_slices: Some(slices.max(1)), ..Request::new(Op::OfflineFree) }
+    Request { max_slices: Some(slices.max(1)), ..Request::new(RequestOp::OfflineFree) }
 }
 
 /// Empties the cheapest slices: at most `slices` of them within `budget`.
 pub(crate) fn compact(slices: Option<u32>, budget: Budget, per_slice: bool) -> Request {
-    Request { max_slices: slices.map(|n| n.max(1)), budget, per_slice, ..Request::new(Op::Compact) }
+    Request {
+        max_slices: slices.map(|n| n.max(1)),
+        budget,
+        per_slice,
+        ..Request::new(RequestOp::Compact)
+    }
 }
 
 /// Empties one slice.
 pub(crate) fn offline(slice: SliceId) -> Request {
-    Request::new(Op::Offline(slice))
+    Request::new(RequestOp::Offline(slice))
 }
 
 /// Wakes one slice.
 pub(crate) fn online(slice: SliceId) -> Request {
-    Request::new(Op::Online(slice))
+    Request::new(RequestOp::Online(slice))
 }

@@ -8,7 +8,7 @@ use ramslice_types::{Budget, Pages, Ratio};
 /// The reason of a decision. Its text is made only when somebody reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
-pub enum Why {
+pub enum DecisionReason {
     /// The policy never acts.
     #[default]
     Never,
@@ -161,7 +161,7 @@ pub enum Why {
     },
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for DecisionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secs = |time: Duration| time.as_secs();
         match *self {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ramslice_energy::{Clock, Interval, Machine, State};
+use ramslice_energy::{DramPowerState, Interval, ReferenceMachine, SampleClock};
 use ramslice_types::{
-    Bytes, Cycles, Joules, Pages, Price, PriceParameter, Quantity, Seconds, Watts,
+    Bytes, Cycles, Joules, Pages, PhysicalQuantity, Price, PriceParameter, Seconds, Watts,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -16,7 +16,7 @@ const BYTES_PER_GIB: f64 = (1u64 << 30) as f64;
 /// A profile gives intervals; decisions need one number, so the middle of each is taken. What was earned in truth is
 /// for the ledger to say.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Economics {
+pub struct SliceEconomics {
     /// Saved while one slice is off.
     pub saving_watts: Watts,
     /// Of 100 cycles of packing: what one unit of a price costs.
@@ -65,7 +65,7 @@ pub enum EconomicsError {
     },
 }
 
-impl Economics {
+impl SliceEconomics {
     /// From a profile's power state and the machine whose prices are known.
     ///
     /// Prices follow Eq 3.1 and 3.2 of the thesis. Where the machine leaves out what reading dropped cache again costs,
@@ -74,8 +74,8 @@ impl Economics {
     /// # Errors
     /// If a figure is missing, or there is nothing to save.
     pub fn new(
-        state: &State,
-        machine: &Machine,
+        state: &DramPowerState,
+        machine: &ReferenceMachine,
         slice: Bytes,
         page: Bytes,
     ) -> Result<Self, EconomicsError> {
@@ -128,7 +128,7 @@ impl Economics {
 
     /// The same for a policy that sees another clock than the profile's machine: what a slice saves in a second of it.
     #[must_use]
-    pub fn by(self, clock: &Clock) -> Self {
+    pub fn by(self, clock: &SampleClock) -> Self {
         let second = middle(clock.seconds(Duration::from_secs(1)));
         Self { saving_watts: Watts(self.saving_watts.0 * second), ..self }
     }
@@ -159,7 +159,7 @@ impl Economics {
     }
 }
 
-fn middle<Q: Quantity>(value: Interval<Q>) -> f64 {
+fn middle<Q: PhysicalQuantity>(value: Interval<Q>) -> f64 {
     f64::midpoint(value.low().get(), value.high().get())
 }
 
@@ -171,10 +171,10 @@ pub(crate) mod tests {
     use super::*;
 
     /// Of the thesis' machine.
-    pub(crate) fn thesis(slice: Bytes) -> Economics {
+    pub(crate) fn thesis(slice: Bytes) -> SliceEconomics {
         let profile = builtin("thesis-parc").unwrap().unwrap();
         let state = profile.state(&profile.default_state).unwrap();
-        Economics::new(state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap()
+        SliceEconomics::new(state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap()
     }
 
     #[test]
@@ -200,8 +200,8 @@ pub(crate) mod tests {
     fn a_machine_that_is_slow_breaks_even_later_by_its_clock() {
         let slow = TimeFactor::new(Interval::exactly(Ratio(6.0)), "stated").unwrap();
         let (real, seen) =
-            (thesis(Bytes(1 << 30)), thesis(Bytes(1 << 30)).by(&Clock::Emulated(slow)));
-        assert_eq!(real.by(&Clock::Real), real);
+            (thesis(Bytes(1 << 30)), thesis(Bytes(1 << 30)).by(&SampleClock::Emulated(slow)));
+        assert_eq!(real.by(&SampleClock::Real), real);
         assert!(
             (seen.break_even_of_emptying().0 / real.break_even_of_emptying().0 - 6.0).abs() < 1e-9
         );
@@ -221,8 +221,8 @@ pub(crate) mod tests {
         let (parc, relative) =
             (builtin("thesis-parc").unwrap().unwrap(), builtin("ddr4-states").unwrap().unwrap());
         let state = relative.state(&relative.default_state).unwrap();
-        let error =
-            Economics::new(state, &parc.machine.unwrap(), Bytes(1 << 30), Bytes(4096)).unwrap_err();
+        let error = SliceEconomics::new(state, &parc.machine.unwrap(), Bytes(1 << 30), Bytes(4096))
+            .unwrap_err();
         assert!(error.to_string().contains("what a state saves for each GiB"), "{error}");
     }
 }

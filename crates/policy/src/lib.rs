@@ -1,6 +1,6 @@
 //! Policies: what to switch off and what to wake, from what is seen of a machine.
 //!
-//! A [`Policy`] takes an [`Observation`] and gives a [`Decision`]: requests, and why. This crate is pure: no clock, no
+//! A [`Policy`] takes an [`Observation`] and gives a [`PolicyDecision`]: requests, and why. This crate is pure: no clock, no
 //! I/O, and the same observations give the same decisions. The same policies drive a kernel, a simulator and a replay.
 //!
 //! [`model`] is the cost model in one dimension by which policies are judged, [`clairvoyant`] the most that anybody
@@ -24,24 +24,27 @@ mod toml_text;
 mod tuning;
 mod watermarks;
 
-pub use any_policy::{AnyPolicy, RestoreError, STATE_VERSION, Saved};
-pub use config::{Config, ConfigError, PolicyKind, UnknownPolicy};
-pub use decision::{Decision, Forecast, Policy};
-pub use decision_reason::Why;
-pub use economics::{Economics, EconomicsError};
-pub use governor::Governor;
-pub use never::Never;
-pub use observation::{Event, Needs, Observation, Row, Totals, WakeCause};
-pub use periodic::Periodic;
-pub use repair::Repair;
-pub use threshold::Threshold;
-pub use tuning::{Tuned, tune};
-pub use watermarks::Watermarks;
+pub use any_policy::{AnyPolicy, RestoreError, STATE_VERSION, SavedPolicy};
+pub use config::{PolicyConfig, PolicyConfigError, PolicyKind, UnknownPolicy};
+pub use decision::{DemandForecast, Policy, PolicyDecision};
+pub use decision_reason::DecisionReason;
+pub use economics::{EconomicsError, SliceEconomics};
+pub use governor::GovernorPolicy;
+pub use never::NeverPolicy;
+pub use observation::{
+    MachineTotals, Observation, ObservationNeeds, PolicyEvent, SliceRow, WakeCause,
+};
+pub use periodic::PeriodicPolicy;
+pub use repair::RepairPolicy;
+pub use threshold::ThresholdPolicy;
+pub use tuning::{TunedWatermarks, tune};
+pub use watermarks::WatermarksPolicy;
 
 /// Settings of each policy.
 pub mod settings {
     pub use crate::config::{
-        Candidates, CostBasis, Governor, Limit, Periodic, Repair, Threshold, Watermarks,
+        BudgetLimit, CandidateRule, CostBasis, GovernorConfig, PeriodicConfig, RepairConfig,
+        ThresholdConfig, WatermarksConfig,
     };
     pub use crate::toml_text::{allowed, explain, spans, utf8};
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// Joules of one slice in one step, and of switching it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Costs {
+pub struct SliceCosts {
     /// Earned by a slice that is off for one step.
     pub saving: f64,
     /// To empty a used slice and switch it off.
@@ -28,9 +28,9 @@ pub struct Costs {
     pub waking: f64,
 }
 
-impl Costs {
+impl SliceCosts {
     /// Of a machine, for steps of this many seconds.
-    pub fn new(economics: &crate::Economics, step_seconds: f64) -> Self {
+    pub fn new(economics: &crate::SliceEconomics, step_seconds: f64) -> Self {
         Self {
             saving: economics.saving_watts.0 * step_seconds,
             emptying: economics.emptying_joules.0,
@@ -42,7 +42,7 @@ impl Costs {
 
 /// Demand over time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Series {
+pub struct DemandSeries {
     /// Slices that must be on in each step; none above `slices`.
     pub needed: Vec<u32>,
     /// Slices that there are.
@@ -53,7 +53,7 @@ pub struct Series {
 
 /// Where the joules of a schedule went.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Account {
+pub struct JouleAccount {
     /// Earned by slices that were off.
     pub saved: f64,
     /// Spent on switching slices off.
@@ -70,7 +70,7 @@ pub struct Account {
     pub other_wakes: u64,
 }
 
-impl Account {
+impl JouleAccount {
     /// Earned less spent.
     pub fn net(&self) -> f64 {
         self.saved - self.offlining - self.waking
@@ -79,21 +79,27 @@ impl Account {
 
 /// A machine of the model under way.
 #[derive(Debug, Clone)]
-pub struct State {
-    costs: Costs,
+pub struct ModelState {
+    costs: SliceCosts,
     slices: u32,
     /// Slices that are on.
     on: u32,
     /// Of these used since they went on.
     used: u32,
-    account: Account,
+    account: JouleAccount,
 }
 
-impl State {
+impl ModelState {
     /// At the start of a series.
-    pub fn new(series: &Series, costs: Costs) -> Self {
+    pub fn new(series: &DemandSeries, costs: SliceCosts) -> Self {
         let used = series.used_at_start.min(series.slices);
-        Self { costs, slices: series.slices, on: series.slices, used, account: Account::default() }
+        Self {
+            costs,
+            slices: series.slices,
+            on: series.slices,
+            used,
+            account: JouleAccount::default(),
+        }
     }
 
     /// Slices that are on.
@@ -117,7 +123,7 @@ impl State {
     }
 
     /// The account so far.
-    pub fn account(&self) -> &Account {
+    pub fn account(&self) -> &JouleAccount {
         &self.account
     }
 
@@ -161,8 +167,12 @@ impl State {
 }
 
 /// What a schedule earns that has `on[t]` slices on in step `t`, or as many as are needed if these are more.
-pub fn account(series: &Series, costs: Costs, on: impl IntoIterator<Item = u32>) -> Account {
-    let mut state = State::new(series, costs);
+pub fn account(
+    series: &DemandSeries,
+    costs: SliceCosts,
+    on: impl IntoIterator<Item = u32>,
+) -> JouleAccount {
+    let mut state = ModelState::new(series, costs);
     for (&needed, on) in series.needed.iter().zip(on) {
         state.demand(needed);
         state.switch_off(on.max(needed));

@@ -3,20 +3,20 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::PolicyKind;
-use crate::decision::{Decision, Policy};
-use crate::decision_reason::Why;
+use crate::decision::{Policy, PolicyDecision};
+use crate::decision_reason::DecisionReason;
 use crate::observation::Observation;
 
 /// The policy that every other one is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Never;
+pub struct NeverPolicy;
 
-impl Policy for Never {
+impl Policy for NeverPolicy {
     fn kind(&self) -> PolicyKind {
         PolicyKind::Never
     }
 
-    fn step(&mut self, _: &Observation<'_>) -> Decision {
-        Decision::rest(Why::Never)
+    fn step(&mut self, _: &Observation<'_>) -> PolicyDecision {
+        PolicyDecision::rest(DecisionReason::Never)
     }
 }

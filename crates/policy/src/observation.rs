@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ramslice_types::{Op, Outcome, Pages, Price, Slice, SliceId, SliceState, Zone};
+use ramslice_types::{Pages, Price, RequestOp, RequestOutcome, Slice, SliceId, SliceState, Zone};
 use serde::{Deserialize, Serialize};
 
 /// A machine, or the part of it that a policy decides for, at one moment.
@@ -11,16 +11,16 @@ pub struct Observation<'a> {
     /// When, on a clock that never goes back. Only differences matter, and for the time of day the same phase each day.
     pub time: Duration,
     /// Sums over the slices.
-    pub totals: Totals,
-    /// One row per slice by ascending id. May be empty for a policy that [`Needs::Totals`].
-    pub rows: &'a [Row],
+    pub totals: MachineTotals,
+    /// One row per slice by ascending id. May be empty for a policy that [`ObservationNeeds::MachineTotals`].
+    pub rows: &'a [SliceRow],
     /// What happened since the last observation, in order of time.
-    pub events: &'a [Event],
+    pub events: &'a [PolicyEvent],
 }
 
 /// What a policy reads of an observation, so that a caller need not gather more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
+pub enum ObservationNeeds {
     /// Totals and events; rows may be empty.
     Totals,
     /// Rows as well: without them it can do less.
@@ -29,7 +29,7 @@ pub enum Needs {
 
 /// Sums over the slices of a machine. Plain numbers, so that a simulator can keep them up to date as it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct MachineTotals {
     /// Page frames in a slice; above 0.
     pub slice_pages: Pages,
     /// Pages of all slices, awake or not, without quarantined ones.
@@ -54,7 +54,7 @@ pub struct Totals {
     pub nr_fixed: u32,
 }
 
-impl Totals {
+impl MachineTotals {
     /// Sums up zones and their slices: all of a machine, or one zone with its slices.
     ///
     /// `slice_pages` is the size of a slice in page frames.
@@ -112,7 +112,7 @@ impl Totals {
 
 /// One slice, as much of it as policies look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct SliceRow {
     /// Its id.
     pub id: SliceId,
     /// Its state.
@@ -127,7 +127,7 @@ pub struct Row {
     pub freeable: Pages,
 }
 
-impl Row {
+impl SliceRow {
     /// Of a slice; `slice_pages` is the size of a slice in page frames.
     pub fn of(slice: &Slice, slice_pages: Pages) -> Self {
         let parts = slice.composition(slice_pages);
@@ -155,7 +155,7 @@ impl Row {
 /// Something that happened. Can be saved: what happened after a policy's last step is for its next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Event {
+pub enum PolicyEvent {
     /// Slices woke without a request of the policy.
     Woken {
         /// When.
@@ -173,9 +173,9 @@ pub enum Event {
     /// A request of the policy came to its end.
     Finished {
         /// What it was to do.
-        op: Op,
+        op: RequestOp,
         /// How it went, and what it cost.
-        outcome: Outcome,
+        outcome: RequestOutcome,
     },
 }
 

@@ -2,35 +2,35 @@
 
 use std::time::Duration;
 
-use ramslice_types::{Budget, Op, Price, Request};
+use ramslice_types::{Budget, Price, Request, RequestOp};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Periodic as Config, PolicyKind};
-use crate::decision::{Decision, Policy, compact, not_due};
-use crate::decision_reason::Why;
+use crate::config::{PeriodicConfig, PolicyKind};
+use crate::decision::{Policy, PolicyDecision, compact, not_due};
+use crate::decision_reason::DecisionReason;
 use crate::observation::Observation;
 
 /// `offline_batch` every so often.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Periodic {
-    config: Config,
+pub struct PeriodicPolicy {
+    config: PeriodicConfig,
     /// When it may act again.
     due: Option<Duration>,
 }
 
-impl Periodic {
+impl PeriodicPolicy {
     /// With these settings.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: PeriodicConfig) -> Self {
         Self { config, due: None }
     }
 }
 
-impl Policy for Periodic {
+impl Policy for PeriodicPolicy {
     fn kind(&self) -> PolicyKind {
         PolicyKind::Periodic
     }
 
-    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+    fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
         if let Some(rest) = not_due(self.due, seen.time) {
             return rest;
         }
@@ -39,10 +39,13 @@ impl Policy for Periodic {
         let request = match budget {
             // The thesis' baseline: what is empty by itself goes off, whatever that costs.
             Budget::Limited(Price::ZERO) => {
-                Request { max_slices: slices, ..Request::new(Op::OfflineFree) }
+                Request { max_slices: slices, ..Request::new(RequestOp::OfflineFree) }
             }
             _ => compact(slices, budget, self.config.per_slice),
         };
-        Decision::send(request, Why::Due { budget, per_slice: self.config.per_slice })
+        PolicyDecision::send(
+            request,
+            DecisionReason::Due { budget, per_slice: self.config.per_slice },
+        )
     }
 }

@@ -1,6 +1,6 @@
 //! `repair`: empties fragmented slices in the background, a few in each pass.
 //!
-//! By the rule [`Candidates::Paper`] as in Adaptive-Buddy (`IISc`), section IV.E: a thread of its own, one zone at a
+//! By the rule [`CandidateRule::Paper`] as in Adaptive-Buddy (`IISc`), section IV.E: a thread of its own, one zone at a
 //! time, reads what is known of all slices that hold no page of the kernel's, and works out which of them can be freed
 //! in this pass. Those are emptied: every page in use is moved, page cache too.
 //!
@@ -9,7 +9,7 @@
 //! slices of that pool; how often a pass comes, and what it may cost; what happens after a failure. Slices that two
 //! zones share are left to the kernel, which never offers them.
 //!
-//! By the rule [`Candidates::Price`] the cheapest come first, of which no more than a share of the pages is to be
+//! By the rule [`CandidateRule::Price`] the cheapest come first, of which no more than a share of the pages is to be
 //! moved; pages may go wherever there is room in the zone; and the kernel chooses which cache is worth moving.
 //! Prices by counters take cache as dropped, by the paper's rule, too: there a slice full of cache may be refused as
 //! too dear.
@@ -24,14 +24,15 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use ramslice_types::{
-    Budget, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState,
+    Budget, CacheChoice, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId,
+    SliceState,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Candidates, PolicyKind, Repair as Config};
-use crate::decision::{Decision, Policy, not_due, offline, offline_empty};
-use crate::decision_reason::Why;
-use crate::observation::{Event, Needs, Observation, Row, WakeCause};
+use crate::config::{CandidateRule, PolicyKind, RepairConfig};
+use crate::decision::{Policy, PolicyDecision, not_due, offline, offline_empty};
+use crate::decision_reason::DecisionReason;
+use crate::observation::{Observation, ObservationNeeds, PolicyEvent, SliceRow, WakeCause};
 
 /// A slice that failed rests for at most two to the power of this many periods.
 const MOST_REST: u32 = 6;
@@ -42,21 +43,21 @@ const OVER_SHARE: f64 = 1.1;
 
 /// Passes over the slices of a zone, and what is remembered between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Repair {
-    config: Config,
+pub struct RepairPolicy {
+    config: RepairConfig,
     /// When the next pass may begin.
     due: Option<Duration>,
     /// Slices that failed, by ascending id: a list, because keys of maps do not survive being restored.
-    failed: Vec<Failed>,
+    failed: Vec<FailedSlice>,
     /// What came of the last pass, until it is looked at.
-    pass: Pass,
+    pass: RepairPass,
     /// Passes in a row of which nothing came.
     barren: u32,
 }
 
 /// A slice that could not be emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Failed {
+struct FailedSlice {
     slice: SliceId,
     /// In a row.
     times: u32,
@@ -66,14 +67,14 @@ struct Failed {
 
 /// How requests of a pass ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-struct Pass {
+struct RepairPass {
     done: u32,
     failed: u32,
 }
 
 /// What a pass would do.
 #[derive(Debug, Default)]
-struct Plan {
+struct RepairPlan {
     empty: u32,
     /// Slices, what each is to cost, and what it may cost at most.
     chosen: Vec<(SliceId, Price, Option<Price>)>,
@@ -85,10 +86,10 @@ struct Plan {
     full: u32,
 }
 
-impl Repair {
+impl RepairPolicy {
     /// With these settings.
-    pub fn new(config: Config) -> Self {
-        Self { config, due: None, failed: Vec::new(), pass: Pass::default(), barren: 0 }
+    pub fn new(config: RepairConfig) -> Self {
+        Self { config, due: None, failed: Vec::new(), pass: RepairPass::default(), barren: 0 }
     }
 
     fn periods(&self, power: u32) -> Duration {
@@ -100,14 +101,16 @@ impl Repair {
         let mut disturbed = false;
         for event in seen.events {
             match event {
-                Event::Finished { op: Op::Offline(id), outcome } => {
+                PolicyEvent::Finished { op: RequestOp::Offline(id), outcome } => {
                     self.finished(*id, outcome, seen.time)
                 }
-                Event::Finished { op: Op::OfflineFree, outcome } => {
+                PolicyEvent::Finished { op: RequestOp::OfflineFree, outcome } => {
                     self.pass.done += outcome.slices_done
                 }
-                Event::Woken {
-                    cause: WakeCause::Demand | WakeCause::Ahead, slices: 1.., ..
+                PolicyEvent::Woken {
+                    cause: WakeCause::Demand | WakeCause::Ahead,
+                    slices: 1..,
+                    ..
                 } => {
                     disturbed = true;
                 }
@@ -120,7 +123,7 @@ impl Repair {
         }
     }
 
-    fn finished(&mut self, slice: SliceId, outcome: &Outcome, now: Duration) {
+    fn finished(&mut self, slice: SliceId, outcome: &RequestOutcome, now: Duration) {
         self.pass.done += outcome.slices_done;
         if outcome.slices_done > 0 {
             self.failed.retain(|failed| failed.slice != slice);
@@ -134,7 +137,7 @@ impl Repair {
         let place = self.failed.binary_search_by_key(&slice, |failed| failed.slice);
         let times = place.map_or(0, |at| self.failed[at].times).saturating_add(1);
         let until = now.saturating_add(self.periods(times.min(MOST_REST)));
-        let failed = Failed { slice, times, until };
+        let failed = FailedSlice { slice, times, until };
         match place {
             Ok(at) => self.failed[at] = failed,
             Err(at) => self.failed.insert(at, failed),
@@ -159,15 +162,15 @@ impl Repair {
     }
 
     /// Pages that emptying a slice moves, as far as is known.
-    fn to_move(&self, row: &Row) -> Pages {
+    fn to_move(&self, row: &SliceRow) -> Pages {
         match self.config.candidates {
-            Candidates::Paper => row.present - row.free,
-            Candidates::Price => row.present - row.free - row.freeable,
+            CandidateRule::Paper => row.present - row.free,
+            CandidateRule::Price => row.present - row.free - row.freeable,
         }
     }
 
-    fn plan(&self, seen: &Observation<'_>) -> Plan {
-        let mut plan = Plan::default();
+    fn plan(&self, seen: &Observation<'_>) -> RepairPlan {
+        let mut plan = RepairPlan::default();
         let (totals, budget) = (&seen.totals, Budget::from(self.config.budget).raw());
         let kept = totals.slice_pages * u64::from(self.config.keep_free_slices);
         let floor = totals.awake_reserve + kept;
@@ -179,8 +182,9 @@ impl Repair {
                 plan.spent += price;
             }
         }
-        let pool = |row: &&Row| row.can_go_off() && !row.is_empty() && row.present > Pages::ZERO;
-        let mut candidates: Vec<&Row> = seen.rows.iter().filter(pool).collect();
+        let pool =
+            |row: &&SliceRow| row.can_go_off() && !row.is_empty() && row.present > Pages::ZERO;
+        let mut candidates: Vec<&SliceRow> = seen.rows.iter().filter(pool).collect();
         plan.slices = candidates.len() as u32;
         // Where pages of the least occupied may go: by the paper, into slices without pages of the kernel's.
         let mut room: Pages = candidates.iter().map(|row| row.free).sum();
@@ -189,7 +193,7 @@ impl Repair {
             plan.resting += u32::from(rests);
             !rests
         });
-        if self.config.candidates == Candidates::Price {
+        if self.config.candidates == CandidateRule::Price {
             candidates.retain(|row| {
                 let full = self.to_move(row).share_of(row.present) > self.config.max_share;
                 plan.full += u32::from(full);
@@ -197,9 +201,9 @@ impl Repair {
             });
         }
         // Of equal ones the higher address first, as the kernel does.
-        let place = |row: &&Row| match self.config.candidates {
-            Candidates::Paper => (row.present - row.free).0,
-            Candidates::Price => row.price.map_or(u64::MAX, |price| price.0),
+        let place = |row: &&SliceRow| match self.config.candidates {
+            CandidateRule::Paper => (row.present - row.free).0,
+            CandidateRule::Price => row.price.map_or(u64::MAX, |price| price.0),
         };
         // Mostly a few of them are enough: nothing is sorted.
         let places = candidates.iter().enumerate();
@@ -212,7 +216,7 @@ impl Repair {
             let gained = row.present - row.free - moved;
             let fits = match self.config.candidates {
                 // The next ones hold more, and there would be less room.
-                Candidates::Paper if room < row.free + moved => break,
+                CandidateRule::Paper if room < row.free + moved => break,
                 _ => free + gained >= floor + row.present,
             };
             if !fits || plan.spent.0.saturating_add(price.0) > budget {
@@ -229,15 +233,15 @@ impl Repair {
 
     /// What emptying a slice may cost at most: as if it had as much to move as is allowed. What the request before moved
     /// may have come here, and would be moved once more.
-    fn most(&self, row: &Row, price: Price) -> Option<Price> {
+    fn most(&self, row: &SliceRow, price: Price) -> Option<Price> {
         let share = self.to_move(row).share_of(row.present);
-        let limited = self.config.candidates == Candidates::Price && share > 0.0;
+        let limited = self.config.candidates == CandidateRule::Price && share > 0.0;
         let room = (self.config.max_share / share).max(1.0) * OVER_SHARE;
         limited.then_some(Price((price.0 as f64 * room) as u64))
     }
 
     /// Requests of a plan. Each slice may cost its price and its part of what is left, so that all keep to the budget.
-    fn requests(&self, plan: &Plan) -> Vec<Request> {
+    fn requests(&self, plan: &RepairPlan) -> Vec<Request> {
         let mut requests = Vec::with_capacity(plan.chosen.len() + 1);
         if plan.empty > 0 {
             requests.push(offline_empty(plan.empty));
@@ -258,22 +262,22 @@ impl Repair {
 
     fn cache(&self) -> CacheChoice {
         match self.config.candidates {
-            Candidates::Paper => CacheChoice::Keep,
-            Candidates::Price => CacheChoice::Auto,
+            CandidateRule::Paper => CacheChoice::Keep,
+            CandidateRule::Price => CacheChoice::Auto,
         }
     }
 }
 
-impl Policy for Repair {
+impl Policy for RepairPolicy {
     fn kind(&self) -> PolicyKind {
         PolicyKind::Repair
     }
 
-    fn needs(&self) -> Needs {
-        Needs::Rows
+    fn needs(&self) -> ObservationNeeds {
+        ObservationNeeds::Rows
     }
 
-    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+    fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
         self.learn(seen);
         if let Some(rest) = not_due(self.due, seen.time) {
             return rest;
@@ -288,11 +292,11 @@ impl Policy for Repair {
         let plan = self.plan(seen);
         let requests = self.requests(&plan);
         if requests.is_empty() {
-            let Plan { slices, resting, full, .. } = plan;
-            return Decision::rest(Why::Packed { slices, resting, full });
+            let RepairPlan { slices, resting, full, .. } = plan;
+            return PolicyDecision::rest(DecisionReason::Packed { slices, resting, full });
         }
         let slices = plan.chosen.len() as u32;
-        let why = Why::Repairs { empty: plan.empty, slices, pages: plan.moved };
-        Decision { requests, why, forecast: None }
+        let why = DecisionReason::Repairs { empty: plan.empty, slices, pages: plan.moved };
+        PolicyDecision { requests, why, forecast: None }
     }
 }

@@ -5,30 +5,35 @@
 
 use std::time::Duration;
 
-use ramslice_types::{Random, Ratio, Request, SliceId, SliceState};
+use ramslice_types::{Ratio, Request, SliceId, SliceState, SplitMix64};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{PolicyKind, Threshold as Config};
-use crate::decision::{Decision, Policy, not_due, offline, online};
-use crate::decision_reason::Why;
-use crate::observation::{Needs, Observation, Row};
+use crate::config::{PolicyKind, ThresholdConfig};
+use crate::decision::{Policy, PolicyDecision, not_due, offline, online};
+use crate::decision_reason::DecisionReason;
+use crate::observation::{Observation, ObservationNeeds, SliceRow};
 
 /// Thresholds and chance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Threshold {
-    config: Config,
-    random: Random,
+pub struct ThresholdPolicy {
+    config: ThresholdConfig,
+    random: SplitMix64,
     due: Option<Duration>,
 }
 
-impl Threshold {
+impl ThresholdPolicy {
     /// With these settings.
-    pub fn new(config: Config) -> Self {
-        Self { random: Random::new(config.seed), config, due: None }
+    pub fn new(config: ThresholdConfig) -> Self {
+        Self { random: SplitMix64::new(config.seed), config, due: None }
     }
 
     /// `count` different slices of those that are wanted.
-    fn choose(&mut self, rows: &[Row], count: u32, wanted: impl Fn(&Row) -> bool) -> Vec<SliceId> {
+    fn choose(
+        &mut self,
+        rows: &[SliceRow],
+        count: u32,
+        wanted: impl Fn(&SliceRow) -> bool,
+    ) -> Vec<SliceId> {
         let mut ids: Vec<SliceId> =
             rows.iter().filter(|row| wanted(row)).map(|row| row.id).collect();
         let count = ids.len().min(count as usize);
@@ -41,16 +46,16 @@ impl Threshold {
     }
 }
 
-impl Policy for Threshold {
+impl Policy for ThresholdPolicy {
     fn kind(&self) -> PolicyKind {
         PolicyKind::Threshold
     }
 
-    fn needs(&self) -> Needs {
-        Needs::Rows
+    fn needs(&self) -> ObservationNeeds {
+        ObservationNeeds::Rows
     }
 
-    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+    fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
         if let Some(rest) = not_due(self.due, seen.time) {
             return rest;
         }
@@ -65,24 +70,25 @@ impl Policy for Threshold {
         let spare = ((awake - used / low) / per_slice).max(0.0) as u32;
         let lacking = ((used / high - awake) / per_slice).ceil().max(0.0) as u32;
         if utilisation.0 < low && spare > 0 {
-            let chosen = self.choose(seen.rows, spare.min(self.config.max_slices), Row::can_go_off);
+            let chosen =
+                self.choose(seen.rows, spare.min(self.config.max_slices), SliceRow::can_go_off);
             if chosen.is_empty() {
-                return Decision::rest(Why::NoCandidate { spare });
+                return PolicyDecision::rest(DecisionReason::NoCandidate { spare });
             }
-            let why = Why::Underused { utilisation, slices: chosen.len() as u32 };
+            let why = DecisionReason::Underused { utilisation, slices: chosen.len() as u32 };
             let requests: Vec<Request> = chosen.into_iter().map(offline).collect();
-            Decision { requests, why, forecast: None }
+            PolicyDecision { requests, why, forecast: None }
         } else if utilisation.0 > high && lacking > 0 {
-            let off = |row: &Row| row.state == SliceState::Offline;
+            let off = |row: &SliceRow| row.state == SliceState::Offline;
             let chosen = self.choose(seen.rows, lacking.min(self.config.max_slices), off);
             if chosen.is_empty() {
-                return Decision::rest(Why::AllNeeded { need: totals.nr_slices });
+                return PolicyDecision::rest(DecisionReason::AllNeeded { need: totals.nr_slices });
             }
-            let why = Why::Overused { utilisation, slices: chosen.len() as u32 };
+            let why = DecisionReason::Overused { utilisation, slices: chosen.len() as u32 };
             let requests: Vec<Request> = chosen.into_iter().map(online).collect();
-            Decision { requests, why, forecast: None }
+            PolicyDecision { requests, why, forecast: None }
         } else {
-            Decision::rest(Why::UsedWell { utilisation })
+            PolicyDecision::rest(DecisionReason::UsedWell { utilisation })
         }
     }
 }

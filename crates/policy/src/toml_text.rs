@@ -99,11 +99,11 @@ pub fn allowed(field: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, PolicyKind};
+    use crate::config::{PolicyConfig, PolicyKind};
 
     #[test]
     fn there_are_words_for_every_setting_and_for_nothing_else() {
-        let mut config = Config::new(PolicyKind::Watermarks);
+        let mut config = PolicyConfig::new(PolicyKind::Watermarks);
         config.periodic.max_slices = Some(1);
         let all = serde_json::to_value(&config).unwrap();
         let mut settings = 0;

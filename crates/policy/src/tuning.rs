@@ -6,9 +6,9 @@ use std::time::Duration;
 use ramslice_types::{Bytes, Pages};
 use serde::Serialize;
 
-use crate::config::Watermarks;
-use crate::economics::Economics;
-use crate::observation::Totals;
+use crate::config::WatermarksConfig;
+use crate::economics::SliceEconomics;
+use crate::observation::MachineTotals;
 
 /// The share of time-outs in which free memory above `FREE_LOW` outlasts what demand grows by.
 const CERTAIN: f64 = 0.99;
@@ -19,9 +19,9 @@ const SUITABLE: f64 = 0.999;
 
 /// Watermarks, and what they rest on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Tuned {
+pub struct TunedWatermarks {
     /// All five settings.
-    pub watermarks: Watermarks,
+    pub watermarks: WatermarksConfig,
     /// Memory that would have done for 99.9 % of the time, with `FREE_LOW` and the cache that was always there.
     pub suitable_mib: f64,
     /// Looks at the machine that this rests on.
@@ -42,12 +42,12 @@ pub struct Tuned {
 /// and by what demand grows within the break-even time in 90 of 100 cases, so that a slice is not switched off just to
 /// be wanted back before it has paid. The watermarks with cache lie above these by the cache that was always there.
 pub fn tune(
-    seen: &[(Duration, Totals)],
+    seen: &[(Duration, MachineTotals)],
     timeout: Duration,
-    economics: &Economics,
+    economics: &SliceEconomics,
     slice: Bytes,
     page: Bytes,
-) -> Option<Tuned> {
+) -> Option<TunedWatermarks> {
     let (first, last) = (seen.first()?, seen.last()?);
     if seen.len() < 2 {
         return None;
@@ -63,8 +63,8 @@ pub fn tune(
     // Above the rule's least by a page.
     let width = mib(slice.pages(page) + growth_break_even + Pages(1));
     let cache_free_low = free_low + mib(steady_cache);
-    Some(Tuned {
-        watermarks: Watermarks {
+    Some(TunedWatermarks {
+        watermarks: WatermarksConfig {
             free_low_mib: Some(free_low),
             free_high_mib: Some(free_low + width),
             cache_free_low_mib: Some(cache_free_low),
@@ -81,7 +81,7 @@ pub fn tune(
 }
 
 /// From each look on: the most that demand rises above it within `horizon`, the next look at least.
-fn growth(seen: &[(Duration, Totals)], horizon: Duration) -> Vec<Pages> {
+fn growth(seen: &[(Duration, MachineTotals)], horizon: Duration) -> Vec<Pages> {
     // The looks within the horizon whose need no later one of them exceeds, the highest first; from the end backwards.
     let mut ahead: std::collections::VecDeque<usize> = std::collections::VecDeque::new();
     let need = |index: usize| seen[index].1.needed();
@@ -111,11 +111,11 @@ fn quantile(mut values: Vec<Pages>, share: f64) -> Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, PolicyKind};
+    use crate::config::{PolicyConfig, PolicyKind};
     use crate::economics::tests::thesis;
 
-    fn look(at: u64, needed: u64, cache: u64) -> (Duration, Totals) {
-        let totals = Totals {
+    fn look(at: u64, needed: u64, cache: u64) -> (Duration, MachineTotals) {
+        let totals = MachineTotals {
             slice_pages: Pages(8192),
             managed: Pages(1 << 20),
             free: Pages((1 << 20) - needed - cache),
@@ -123,7 +123,7 @@ mod tests {
             cache: Pages(cache),
             awake_reserve: Pages(256),
             nr_slices: 128,
-            ..Totals::default()
+            ..MachineTotals::default()
         };
         (Duration::from_secs(at), totals)
     }
@@ -149,7 +149,7 @@ mod tests {
             (0..500).map(|at| look(at * 30, 100_000 + (at % 17) * 3000, 5000 + at)).collect();
         let tuned =
             tune(&seen, Duration::from_secs(30), &thesis(slice), slice, Bytes(4096)).unwrap();
-        let mut config = Config::new(PolicyKind::Watermarks);
+        let mut config = PolicyConfig::new(PolicyKind::Watermarks);
         config.watermarks = tuned.watermarks.clone();
         config.check(slice).unwrap();
         // Demand grows by 3000 pages in a time-out, and 256 are the kernel's.

@@ -12,14 +12,14 @@ use std::time::Duration;
 use ramslice_types::{Bytes, Pages, Request, SliceState};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{PolicyKind, Watermarks as Config};
-use crate::decision::{Decision, Policy, not_due, offline, online};
-use crate::decision_reason::Why;
-use crate::observation::{Needs, Observation};
+use crate::config::{PolicyKind, WatermarksConfig};
+use crate::decision::{Policy, PolicyDecision, not_due, offline, online};
+use crate::decision_reason::DecisionReason;
+use crate::observation::{Observation, ObservationNeeds};
 
 /// The daemon of four watermarks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Watermarks {
+pub struct WatermarksPolicy {
     /// `FREE_LOW`, `FREE_HIGH`, `CACHE_FREE_LOW`, `CACHE_FREE_HIGH`.
     free_low: Pages,
     free_high: Pages,
@@ -29,9 +29,9 @@ pub struct Watermarks {
     due: Option<Duration>,
 }
 
-impl Watermarks {
-    /// With settings that [`crate::Config::check`] has found right.
-    pub(crate) fn new(config: &Config, slice: Bytes, page: Bytes) -> Self {
+impl WatermarksPolicy {
+    /// With settings that [`crate::PolicyConfig::check`] has found right.
+    pub(crate) fn new(config: &WatermarksConfig, slice: Bytes, page: Bytes) -> Self {
         let levels = config.levels(slice);
         let pages = |mib: f64| Pages((mib * Bytes::MIB.0 as f64 / page.0 as f64) as u64);
         Self {
@@ -44,14 +44,14 @@ impl Watermarks {
         }
     }
 
-    fn decide(&self, seen: &Observation<'_>) -> (Option<Request>, Why) {
+    fn decide(&self, seen: &Observation<'_>) -> (Option<Request>, DecisionReason) {
         let free = seen.totals.free;
         let cache_free = free + seen.totals.cache;
         if cache_free < self.cache_free_low && free < self.free_low {
             let lowest = seen.rows.iter().find(|row| row.state == SliceState::Offline);
             return match lowest {
-                Some(row) => (Some(online(row.id)), Why::BelowLow { free, cache_free }),
-                None => (None, Why::AllNeeded { need: seen.totals.nr_slices }),
+                Some(row) => (Some(online(row.id)), DecisionReason::BelowLow { free, cache_free }),
+                None => (None, DecisionReason::AllNeeded { need: seen.totals.nr_slices }),
             };
         }
         let crossed = [
@@ -61,34 +61,35 @@ impl Watermarks {
         .into_iter()
         .find(|(_, value, limit)| value > limit);
         let Some((watermark, _, limit)) = crossed else {
-            return (None, Why::BetweenWatermarks { free, cache_free });
+            return (None, DecisionReason::BetweenWatermarks { free, cache_free });
         };
         match seen.rows.iter().rfind(|row| row.can_go_off()) {
-            Some(row) => {
-                (Some(offline(row.id)), Why::AboveHigh { free, cache_free, watermark, limit })
-            }
-            None => (None, Why::NoCandidate { spare: seen.totals.nr_on() }),
+            Some(row) => (
+                Some(offline(row.id)),
+                DecisionReason::AboveHigh { free, cache_free, watermark, limit },
+            ),
+            None => (None, DecisionReason::NoCandidate { spare: seen.totals.nr_on() }),
         }
     }
 }
 
-impl Policy for Watermarks {
+impl Policy for WatermarksPolicy {
     fn kind(&self) -> PolicyKind {
         PolicyKind::Watermarks
     }
 
-    fn needs(&self) -> Needs {
-        Needs::Rows
+    fn needs(&self) -> ObservationNeeds {
+        ObservationNeeds::Rows
     }
 
-    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+    fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
         if let Some(rest) = not_due(self.due, seen.time) {
             return rest;
         }
         self.due = Some(seen.time + self.timeout);
         match self.decide(seen) {
-            (Some(request), why) => Decision::send(request, why),
-            (None, why) => Decision::rest(why),
+            (Some(request), why) => PolicyDecision::send(request, why),
+            (None, why) => PolicyDecision::rest(why),
         }
     }
 }

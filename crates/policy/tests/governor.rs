@@ -9,28 +9,31 @@ use proptest::prelude::*;
 use ramslice_energy::builtin;
 use ramslice_policy::bench::{PAGE_BYTES, drive, run};
 use ramslice_policy::clairvoyant::optimum;
-use ramslice_policy::model::{Costs, Series, State};
+use ramslice_policy::model::{DemandSeries, ModelState, SliceCosts};
 use ramslice_policy::{
-    Decision, Economics, Event, Governor, Observation, Policy, Row, Totals, Why, settings,
+    DecisionReason, GovernorPolicy, MachineTotals, Observation, Policy, PolicyDecision,
+    PolicyEvent, SliceEconomics, SliceRow, settings,
 };
 use ramslice_types::{
-    Bytes, Op, Outcome, Pages, Price, Random, Reason, Request, SliceId, SliceState,
+    Bytes, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId, SliceState,
+    SplitMix64,
 };
 
-fn economics() -> Economics {
+fn economics() -> SliceEconomics {
     let profile = builtin("thesis-parc").unwrap().unwrap();
     let state = profile.state("parc").unwrap();
-    Economics::new(state, profile.machine.as_ref().unwrap(), Bytes(1 << 30), PAGE_BYTES).unwrap()
+    SliceEconomics::new(state, profile.machine.as_ref().unwrap(), Bytes(1 << 30), PAGE_BYTES)
+        .unwrap()
 }
 
-fn governor() -> Governor {
-    Governor::new(settings::Governor::default(), economics())
+fn governor() -> GovernorPolicy {
+    GovernorPolicy::new(settings::GovernorConfig::default(), economics())
 }
 
-fn off(decision: &Decision) -> u32 {
+fn off(decision: &PolicyDecision) -> u32 {
     let count = |request: &Request| match request.op {
-        Op::OfflineFree | Op::Compact => request.max_slices.unwrap(),
-        Op::Offline(_) => 1,
+        RequestOp::OfflineFree | RequestOp::Compact => request.max_slices.unwrap(),
+        RequestOp::Offline(_) => 1,
         _ => 0,
     };
     decision.requests.iter().map(count).sum()
@@ -47,7 +50,7 @@ fn earns_nine_tenths_of_the_clairvoyants_net_in_the_median() {
         for seed in FRESH..FRESH + 6 {
             for (slices, step, steps) in [(32, 30.0, 2880), (96, 300.0, 2304)] {
                 let series = load.series(seed, slices, step, steps);
-                let best = optimum(&series, Costs::new(&economics, step)).net();
+                let best = optimum(&series, SliceCosts::new(&economics, step)).net();
                 let step = Duration::from_secs_f64(step);
                 let net =
                     run(&mut governor(), &series, &economics, step, |_, _, _| {}).account.net();
@@ -79,12 +82,14 @@ fn gaps_that_never_pay_are_left_alone_once_that_is_known() {
         needed.extend(vec![20; 8]);
         needed.extend(vec![4; if round % 3 == 0 { steps(0.4) } else { steps(1.1) }]);
     }
-    let series = Series { needed, slices: 20, used_at_start: 20 };
+    let series = DemandSeries { needed, slices: 20, used_at_start: 20 };
     let step = Duration::from_secs(30);
     let mut whys = Vec::new();
     run(&mut governor(), &series, &economics, step, |_, decision, _| whys.push(decision.why));
     let half = whys.len() / 2;
-    let acts = |whys: &[Why]| whys.iter().filter(|why| matches!(why, Why::Pays { .. })).count();
+    let acts = |whys: &[DecisionReason]| {
+        whys.iter().filter(|why| matches!(why, DecisionReason::Pays { .. })).count()
+    };
     assert!(
         acts(&whys[..half]) > 0 && acts(&whys[half..]) == 0,
         "{} {}",
@@ -99,9 +104,9 @@ fn gaps_that_barely_pay_are_used_at_once_when_they_are_known() {
     let length = (economics.break_even_of_emptying().0 * 1.5 / 30.0) as usize;
     let needed: Vec<u32> =
         (0..200).flat_map(|_| [vec![20; length], vec![4; length]].concat()).collect();
-    let series = Series { needed, slices: 20, used_at_start: 20 };
+    let series = DemandSeries { needed, slices: 20, used_at_start: 20 };
     let step = Duration::from_secs(30);
-    let best = optimum(&series, Costs::new(&economics, 30.0)).net();
+    let best = optimum(&series, SliceCosts::new(&economics, 30.0)).net();
     let net = run(&mut governor(), &series, &economics, step, |_, _, _| {}).account.net();
     // Waiting for the break-even time first would lose half of an emptying in each gap.
     assert!(net > 0.8 * best, "{net} of {best} J");
@@ -112,7 +117,7 @@ fn days_that_repeat_teach_what_gaps_alone_do_not() {
     // The same day again and again; its gaps are short or long by chance, so that only the time of day tells which.
     let economics = economics();
     let break_even = economics.break_even_of_emptying().0 / 30.0;
-    let mut chance = Random::new(FRESH);
+    let mut chance = SplitMix64::new(FRESH);
     let mut day = Vec::new();
     while day.len() < 2880 {
         let times =
@@ -121,10 +126,11 @@ fn days_that_repeat_teach_what_gaps_alone_do_not() {
         day.extend(vec![20; 10]);
     }
     day.truncate(2880);
-    let series = Series { needed: day.repeat(8), slices: 20, used_at_start: 20 };
+    let series = DemandSeries { needed: day.repeat(8), slices: 20, used_at_start: 20 };
     let net = |day_seconds| {
-        let settings = settings::Governor { day_seconds, ..settings::Governor::default() };
-        let mut policy = Governor::new(settings, economics);
+        let settings =
+            settings::GovernorConfig { day_seconds, ..settings::GovernorConfig::default() };
+        let mut policy = GovernorPolicy::new(settings, economics);
         run(&mut policy, &series, &economics, Duration::from_secs(30), |_, _, _| {}).account.net()
     };
     let (with, without) = (net(86_400.0), net(0.0));
@@ -133,7 +139,7 @@ fn days_that_repeat_teach_what_gaps_alone_do_not() {
 
 /// One who sees what the governor has done, and wants that very memory back.
 #[derive(Debug, Clone, Copy)]
-enum Adversary {
+enum AdversaryLoad {
     /// As soon as anything is off, all is needed, for one step.
     AtOnce,
     /// When slices have been off for this many steps.
@@ -144,8 +150,14 @@ enum Adversary {
     Sometimes(u64),
 }
 
-impl Adversary {
-    fn demand(self, state: &State, slices: u32, since: &mut u32, chance: &mut Random) -> u32 {
+impl AdversaryLoad {
+    fn demand(
+        self,
+        state: &ModelState,
+        slices: u32,
+        since: &mut u32,
+        chance: &mut SplitMix64,
+    ) -> u32 {
         *since = if state.off() > 0 { *since + 1 } else { 0 };
         let strikes = match self {
             Self::AtOnce => state.off() > 0,
@@ -157,12 +169,12 @@ impl Adversary {
     }
 }
 
-fn adversary() -> impl Strategy<Value = Adversary> {
+fn adversary() -> impl Strategy<Value = AdversaryLoad> {
     prop_oneof![
-        Just(Adversary::AtOnce),
-        (1u32..80).prop_map(Adversary::After),
-        (1u32..40).prop_map(Adversary::Once),
-        (1u64..60).prop_map(Adversary::Sometimes),
+        Just(AdversaryLoad::AtOnce),
+        (1u32..80).prop_map(AdversaryLoad::After),
+        (1u32..40).prop_map(AdversaryLoad::Once),
+        (1u64..60).prop_map(AdversaryLoad::Sometimes),
     ]
 }
 
@@ -176,16 +188,16 @@ proptest! {
     ) {
         let economics = economics();
         let step = Duration::from_secs(seconds);
-        let (mut chance, mut since, mut at) = (Random::new(seed), 0, 0);
-        let demand = |state: &State| {
+        let (mut chance, mut since, mut at) = (SplitMix64::new(seed), 0, 0);
+        let demand = |state: &ModelState| {
             at += 1;
             // It lets the governor earn for a while, and then strikes.
             let striking = who.demand(state, slices, &mut since, &mut chance);
             (at <= 900).then_some(if at < calm { 1 } else { striking })
         };
         let mut broken = None;
-        let watch = |index: usize, _: &Decision, state: &State| {
-            let cap = Governor::loss_cap(&economics, step * u32::try_from(index).unwrap()).0;
+        let watch = |index: usize, _: &PolicyDecision, state: &ModelState| {
+            let cap = GovernorPolicy::loss_cap(&economics, step * u32::try_from(index).unwrap()).0;
             // Prices are whole units: a little is lost in rounding, for each request.
             if state.worst() < -cap - 1e-3 {
                 broken = broken.or(Some((index, state.worst(), cap)));
@@ -198,15 +210,15 @@ proptest! {
     #[test]
     fn asks_for_nothing_while_it_backs_off(seed in any::<u64>(), slices in 2u32..40, seconds in 1u64..300) {
         let economics = economics();
-        let (mut chance, mut since, mut at) = (Random::new(seed), 0, 0);
+        let (mut chance, mut since, mut at) = (SplitMix64::new(seed), 0, 0);
         let mut governor = governor();
-        let demand = |state: &State| {
+        let demand = |state: &ModelState| {
             at += 1;
-            (at <= 500).then_some(Adversary::AtOnce.demand(state, slices, &mut since, &mut chance))
+            (at <= 500).then_some(AdversaryLoad::AtOnce.demand(state, slices, &mut since, &mut chance))
         };
         let mut broken = false;
-        let watch = |_: usize, decision: &Decision, _: &State| {
-            let backs_off = matches!(decision.why, Why::BackingOff { .. });
+        let watch = |_: usize, decision: &PolicyDecision, _: &ModelState| {
+            let backs_off = matches!(decision.why, DecisionReason::BackingOff { .. });
             broken |= backs_off && !decision.requests.is_empty();
         };
         drive(&mut governor, slices, slices, &economics, Duration::from_secs(seconds), demand, watch);
@@ -223,7 +235,7 @@ proptest! {
             run(policy, &series, &economics, step, |_, decision, _| all.push(decision.clone()));
             all
         };
-        let mut through_json = SavedEach { policy: governor(), at: 0, cut };
+        let mut through_json = RestoredMidway { policy: governor(), at: 0, cut };
         prop_assert_eq!(decisions(&mut governor()), decisions(&mut through_json));
     }
 
@@ -236,7 +248,7 @@ proptest! {
         let managed = slice * 128;
         let offline = slice * u64::from(off_slices);
         prop_assume!(used + offline.0 <= managed.0);
-        let totals = Totals {
+        let totals = MachineTotals {
             slice_pages: slice,
             managed,
             free: managed - Pages(used) - offline,
@@ -249,7 +261,7 @@ proptest! {
             nr_offline: off_slices,
             nr_fixed: fixed.min(128 - off_slices),
         };
-        let rows: Vec<Row> = (0..128).map(|id| Row {
+        let rows: Vec<SliceRow> = (0..128).map(|id| SliceRow {
             id: SliceId(id),
             state: if id < off_slices { SliceState::Offline } else { SliceState::Online },
             price: Some(Price(1000 * u64::from(id))),
@@ -272,22 +284,22 @@ proptest! {
 
 /// Goes through JSON once, in the middle of a run.
 #[derive(Debug)]
-struct SavedEach {
-    policy: Governor,
+struct RestoredMidway {
+    policy: GovernorPolicy,
     at: usize,
     cut: usize,
 }
 
-impl Policy for SavedEach {
+impl Policy for RestoredMidway {
     fn kind(&self) -> ramslice_policy::PolicyKind {
         self.policy.kind()
     }
 
-    fn needs(&self) -> ramslice_policy::Needs {
+    fn needs(&self) -> ramslice_policy::ObservationNeeds {
         self.policy.needs()
     }
 
-    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+    fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
         self.at += 1;
         if self.at == self.cut {
             self.policy =
@@ -298,9 +310,9 @@ impl Policy for SavedEach {
 }
 
 /// A machine of 64 slices, `used` of them, whose used slices have all the same price.
-fn look(used: u64, freeable: u64, off_slices: u32) -> (Totals, Vec<Row>) {
+fn look(used: u64, freeable: u64, off_slices: u32) -> (MachineTotals, Vec<SliceRow>) {
     let slice = Pages(262_144);
-    let totals = Totals {
+    let totals = MachineTotals {
         slice_pages: slice,
         managed: slice * 64,
         free: slice * (64 - used - u64::from(off_slices)),
@@ -310,9 +322,9 @@ fn look(used: u64, freeable: u64, off_slices: u32) -> (Totals, Vec<Row>) {
         awake_reserve: Pages(1000),
         nr_slices: 64,
         nr_offline: off_slices,
-        ..Totals::default()
+        ..MachineTotals::default()
     };
-    let row = |id| Row {
+    let row = |id| SliceRow {
         id: SliceId(id),
         state: if id >= 64 - off_slices { SliceState::Offline } else { SliceState::Online },
         price: Some(Price(10_000_000)),
@@ -325,11 +337,11 @@ fn look(used: u64, freeable: u64, off_slices: u32) -> (Totals, Vec<Row>) {
 
 /// Steps of a minute until it asks for something; the time and the decision.
 fn until_it_acts(
-    governor: &mut Governor,
-    totals: Totals,
-    rows: &[Row],
+    governor: &mut GovernorPolicy,
+    totals: MachineTotals,
+    rows: &[SliceRow],
     from: u64,
-) -> Option<(u64, Decision)> {
+) -> Option<(u64, PolicyDecision)> {
     (from..from + 24 * 60).find_map(|minute| {
         let seen =
             Observation { time: Duration::from_secs(60 * minute), totals, rows, events: &[] };
@@ -345,14 +357,16 @@ fn cache_that_comes_back_counts_as_needed() {
     let (minute, first) = until_it_acts(&mut fresh, totals, &rows, 0).unwrap();
     assert!(off(&first) > 0, "{first:?}");
     // It dropped cache, and all of it was read again.
-    let outcome = Outcome {
+    let outcome = RequestOutcome {
         slices_done: 1,
         dropped: Pages(200_000),
         price_predicted: Price(9_000_000),
-        ..Outcome::default()
+        ..RequestOutcome::default()
     };
-    let events =
-        [Event::Finished { op: Op::Compact, outcome }, Event::Refaulted { pages: Pages(200_000) }];
+    let events = [
+        PolicyEvent::Finished { op: RequestOp::Compact, outcome },
+        PolicyEvent::Refaulted { pages: Pages(200_000) },
+    ];
     let (totals, rows) = look(62, 40, 1);
     let time = Duration::from_secs(60 * (minute + 1));
     let after = fresh.step(&Observation { time, totals, rows: &rows, events: &events });
@@ -366,20 +380,20 @@ fn cache_that_comes_back_counts_as_needed() {
 #[test]
 fn a_request_that_does_nothing_is_not_repeated_at_once() {
     // Of empty slices, it is the kernel's awake reserve that keeps them on.
-    for (op, used, nr_empty) in [(Op::Compact, 20, 0), (Op::OfflineFree, 61, 3)] {
+    for (op, used, nr_empty) in [(RequestOp::Compact, 20, 0), (RequestOp::OfflineFree, 61, 3)] {
         not_repeated_at_once(&op, used, nr_empty);
     }
 }
 
-fn not_repeated_at_once(op: &Op, used: u64, nr_empty: u32) {
+fn not_repeated_at_once(op: &RequestOp, used: u64, nr_empty: u32) {
     let (totals, rows) = look(used, 0, 0);
-    let totals = Totals { nr_empty, ..totals };
+    let totals = MachineTotals { nr_empty, ..totals };
     let mut governor = governor();
     let (mut minute, first) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
     assert_eq!(first.requests.iter().map(|request| &request.op).collect::<Vec<_>>(), [op]);
     let mut pauses = Vec::new();
     for _ in 0..6 {
-        let events = [Event::Finished { op: *op, outcome: Outcome::default() }];
+        let events = [PolicyEvent::Finished { op: *op, outcome: RequestOutcome::default() }];
         let time = Duration::from_secs(60 * (minute + 1));
         let rested = governor.step(&Observation { time, totals, rows: &rows, events: &events });
         let at = if rested.requests.is_empty() {
@@ -400,17 +414,20 @@ fn not_repeated_at_once(op: &Op, used: u64, nr_empty: u32) {
 fn slices_that_save_nothing_alone_are_left_on() {
     let (totals, rows) = look(20, 0, 0);
     let economics = economics().switched_as_one(Some(Bytes(4 << 30)), Bytes(1 << 30));
-    let mut governor = Governor::new(settings::Governor::default(), economics);
+    let mut governor = GovernorPolicy::new(settings::GovernorConfig::default(), economics);
     assert!(until_it_acts(&mut governor, totals, &rows, 0).is_none());
     let time = Duration::from_hours(25);
     let decision = governor.step(&Observation { time, totals, rows: &rows, events: &[] });
-    assert_eq!(decision.why, Why::TooSmall { slices: 4 });
+    assert_eq!(decision.why, DecisionReason::TooSmall { slices: 4 });
     assert!(decision.why.to_string().contains("4 slices as one"), "{}", decision.why);
 }
 
 /// What came of a request that did nothing, for this reason.
-fn nothing_done(reason: Reason) -> [Event; 1] {
-    [Event::Finished { op: Op::Compact, outcome: Outcome { reason, ..Outcome::default() } }]
+fn nothing_done(reason: Reason) -> [PolicyEvent; 1] {
+    [PolicyEvent::Finished {
+        op: RequestOp::Compact,
+        outcome: RequestOutcome { reason, ..RequestOutcome::default() },
+    }]
 }
 
 #[test]
@@ -419,13 +436,13 @@ fn empty_slices_go_off_though_a_request_for_used_ones_found_no_room() {
     let mut governor = governor();
     let (minute, _) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
     let time = Duration::from_secs(60 * minute + 10);
-    let empty = Totals { nr_empty: 3, ..totals };
+    let empty = MachineTotals { nr_empty: 3, ..totals };
     let events = nothing_done(Reason::NoRoom);
     let decision =
         governor.step(&Observation { time, totals: empty, rows: &rows, events: &events });
-    let ops: Vec<(Op, Option<u32>)> =
+    let ops: Vec<(RequestOp, Option<u32>)> =
         decision.requests.iter().map(|request| (request.op, request.max_slices)).collect();
-    assert_eq!(ops, [(Op::OfflineFree, Some(3))], "{decision:?}");
+    assert_eq!(ops, [(RequestOp::OfflineFree, Some(3))], "{decision:?}");
 }
 
 #[test]

@@ -9,28 +9,29 @@ use proptest::prelude::*;
 use ramslice_energy::builtin;
 use ramslice_policy::bench::{PAGE_BYTES, SLICE_BYTES, run};
 use ramslice_policy::{
-    AnyPolicy, Config, Decision, Economics, Observation, Policy, PolicyKind, Row, Saved, Totals,
-    Why,
+    AnyPolicy, DecisionReason, MachineTotals, Observation, Policy, PolicyConfig, PolicyDecision,
+    PolicyKind, SavedPolicy, SliceEconomics, SliceRow,
 };
-use ramslice_types::{Budget, Bytes, Op, Pages, Price, Request, SliceId, SliceState};
+use ramslice_types::{Budget, Bytes, Pages, Price, Request, RequestOp, SliceId, SliceState};
 
-fn economics() -> Economics {
+fn economics() -> SliceEconomics {
     let profile = builtin("thesis-parc").unwrap().unwrap();
     let state = profile.state("parc").unwrap();
-    Economics::new(state, profile.machine.as_ref().unwrap(), Bytes(1 << 30), PAGE_BYTES).unwrap()
+    SliceEconomics::new(state, profile.machine.as_ref().unwrap(), Bytes(1 << 30), PAGE_BYTES)
+        .unwrap()
 }
 
-fn policy(config: &Config) -> AnyPolicy {
+fn policy(config: &PolicyConfig) -> AnyPolicy {
     AnyPolicy::new(config, &economics(), SLICE_BYTES, PAGE_BYTES).unwrap()
 }
 
-fn parse(text: &str) -> Config {
-    Config::parse(text, "policy.toml").unwrap()
+fn parse(text: &str) -> PolicyConfig {
+    PolicyConfig::parse(text, "policy.toml").unwrap()
 }
 
 /// A machine of 16 slices of 512 pages; those from `on` up are off.
-fn look(on: u32, used: u64, cache: u64) -> (Totals, Vec<Row>) {
-    let totals = Totals {
+fn look(on: u32, used: u64, cache: u64) -> (MachineTotals, Vec<SliceRow>) {
+    let totals = MachineTotals {
         slice_pages: Pages(512),
         managed: Pages(16 * 512),
         free: Pages(u64::from(on) * 512 - used),
@@ -40,9 +41,9 @@ fn look(on: u32, used: u64, cache: u64) -> (Totals, Vec<Row>) {
         awake_reserve: Pages(64),
         nr_slices: 16,
         nr_offline: 16 - on,
-        ..Totals::default()
+        ..MachineTotals::default()
     };
-    let row = |id| Row {
+    let row = |id| SliceRow {
         id: SliceId(id),
         state: if id < on { SliceState::Online } else { SliceState::Offline },
         price: (id < on).then_some(Price(5000)),
@@ -53,7 +54,11 @@ fn look(on: u32, used: u64, cache: u64) -> (Totals, Vec<Row>) {
     (totals, (0..16).map(row).collect())
 }
 
-fn step(policy: &mut AnyPolicy, seconds: u64, (totals, rows): &(Totals, Vec<Row>)) -> Decision {
+fn step(
+    policy: &mut AnyPolicy,
+    seconds: u64,
+    (totals, rows): &(MachineTotals, Vec<SliceRow>),
+) -> PolicyDecision {
     policy.step(&Observation {
         time: Duration::from_secs(seconds),
         totals: *totals,
@@ -74,13 +79,13 @@ fn periodic_sends_its_budget_once_a_period() {
         [Request {
             budget: Budget::Limited(Price(50_000)),
             per_slice: true,
-            ..Request::new(Op::Compact)
+            ..Request::new(RequestOp::Compact)
         }]
     );
     let second = step(&mut policy, 64, &machine);
     assert_eq!(
         (second.requests, second.why),
-        (vec![], Why::NotDue { wait: Duration::from_secs(1) })
+        (vec![], DecisionReason::NotDue { wait: Duration::from_secs(1) })
     );
     assert_eq!(step(&mut policy, 65, &machine).requests.len(), 1);
 }
@@ -91,7 +96,10 @@ fn a_budget_of_nothing_switches_off_what_is_empty() {
         "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nbudget_100cycles = 0\nmax_slices = 3\n",
     );
     let first = step(&mut policy(&config), 0, &look(16, 100, 0));
-    assert_eq!(first.requests, [Request { max_slices: Some(3), ..Request::new(Op::OfflineFree) }]);
+    assert_eq!(
+        first.requests,
+        [Request { max_slices: Some(3), ..Request::new(RequestOp::OfflineFree) }]
+    );
 }
 
 #[test]
@@ -112,17 +120,17 @@ fn watermarks_wake_the_lowest_and_switch_off_the_highest_slice() {
     let config = parse(MARKS);
     // 1 slice free, and half a slice of cache: both low watermarks are crossed.
     let low = step(&mut policy(&config), 0, &look(10, 9 * 512, 256));
-    assert_eq!(low.requests, [Request::new(Op::Online(SliceId(10)))], "{}", low.why);
+    assert_eq!(low.requests, [Request::new(RequestOp::Online(SliceId(10)))], "{}", low.why);
     // The same, but with cache: it could be dropped.
     let cached = step(&mut policy(&config), 0, &look(10, 9 * 512, 4 * 512));
     assert!(cached.requests.is_empty(), "{}", cached.why);
     // 7 slices free.
     let free = step(&mut policy(&config), 0, &look(10, 3 * 512, 0));
-    assert_eq!(free.requests, [Request::new(Op::Offline(SliceId(9)))]);
+    assert_eq!(free.requests, [Request::new(RequestOp::Offline(SliceId(9)))]);
     assert!(free.why.to_string().contains("FREE_HIGH"), "{}", free.why);
     // 4 free, 5 more hold cache.
     let cache = step(&mut policy(&config), 0, &look(10, 6 * 512, 5 * 512));
-    assert_eq!(cache.requests, [Request::new(Op::Offline(SliceId(9)))]);
+    assert_eq!(cache.requests, [Request::new(RequestOp::Offline(SliceId(9)))]);
     assert!(cache.why.to_string().contains("CACHE_FREE_HIGH"), "{}", cache.why);
 }
 
@@ -171,7 +179,7 @@ fn watermarks_that_no_size_of_slices_would_suit_are_refused_at_once() {
         // Left out, the low one with cache is above the other.
         ("free_low_mib = 64\ncache_free_high_mib = 64\n", 5, "above free_low_mib plus"),
     ] {
-        let error = Config::parse(&format!("{head}{text}"), "policy.toml").unwrap_err();
+        let error = PolicyConfig::parse(&format!("{head}{text}"), "policy.toml").unwrap_err();
         assert_eq!(error.line, line, "{error}");
         assert!(error.to_string().contains(name), "{error}");
     }
@@ -220,12 +228,13 @@ fn wrong_settings_are_named_by_line() {
         (format!("{head}[threshold]\nhigh = 0.5\n"), 4, "low < high"),
         (format!("{head}[periodic\n"), 3, ""),
     ] {
-        let error = Config::parse(&text, "policy.toml").unwrap_err();
+        let error = PolicyConfig::parse(&text, "policy.toml").unwrap_err();
         assert_eq!(error.line, line, "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
-    let error = Config::parse_bytes(b"schema_version = 1\npolicy = \"\xe4\"\n".to_vec(), "p.toml")
-        .unwrap_err();
+    let error =
+        PolicyConfig::parse_bytes(b"schema_version = 1\npolicy = \"\xe4\"\n".to_vec(), "p.toml")
+            .unwrap_err();
     assert_eq!(error.line, 2);
     assert!(error.to_string().contains("0xe4") && error.to_string().contains("UTF-8"), "{error}");
     let error = "greedy".parse::<PolicyKind>().unwrap_err().to_string();
@@ -234,7 +243,7 @@ fn wrong_settings_are_named_by_line() {
 
 #[test]
 fn thresholds_switch_until_utilisation_is_between_them() {
-    let mut config = Config::new(PolicyKind::Threshold);
+    let mut config = PolicyConfig::new(PolicyKind::Threshold);
     config.threshold.max_slices = 16;
     // 3 slices used of 16: 4 on make 75 %.
     let low = step(&mut policy(&config), 0, &look(16, 3 * 512, 0));
@@ -242,7 +251,7 @@ fn thresholds_switch_until_utilisation_is_between_them() {
     // 9.5 of 10 used: 11 on make 86 %.
     let high = step(&mut policy(&config), 0, &look(10, 19 * 256, 0));
     assert_eq!(high.requests.len(), 1, "{}", high.why);
-    assert!(matches!(high.requests[0].op, Op::Online(SliceId(10..16))));
+    assert!(matches!(high.requests[0].op, RequestOp::Online(SliceId(10..16))));
     let well = step(&mut policy(&config), 0, &look(10, 8 * 512, 0));
     assert!(well.requests.is_empty(), "{}", well.why);
 }
@@ -250,7 +259,7 @@ fn thresholds_switch_until_utilisation_is_between_them() {
 #[test]
 fn chance_depends_on_the_seed_alone() {
     let choice = |seed| {
-        let mut config = Config::new(PolicyKind::Threshold);
+        let mut config = PolicyConfig::new(PolicyKind::Threshold);
         config.threshold.seed = seed;
         step(&mut policy(&config), 0, &look(16, 3 * 512, 0)).requests
     };
@@ -260,8 +269,8 @@ fn chance_depends_on_the_seed_alone() {
 
 #[test]
 fn saved_states_that_are_damaged_or_of_another_version_or_policy_are_refused() {
-    let saved = policy(&Config::new(PolicyKind::Never)).save().to_text();
-    let refused = |text: &str, kind| Saved::restore(text, kind).unwrap_err().to_string();
+    let saved = policy(&PolicyConfig::new(PolicyKind::Never)).save().to_text();
+    let refused = |text: &str, kind| SavedPolicy::restore(text, kind).unwrap_err().to_string();
     let error = refused(&saved, PolicyKind::Governor);
     assert!(error.contains("never") && error.contains("governor"), "{error}");
     let error = refused("{\"state_version\":9,\"mind\":[]}", PolicyKind::Never);
@@ -278,9 +287,9 @@ proptest! {
         kind in prop::sample::select(PolicyKind::ALL.as_slice()), seed in any::<u64>(),
     ) {
         let series = Load::Churn.series(seed, 16, 30.0, 120);
-        let mut first = policy(&Config::new(kind));
+        let mut first = policy(&PolicyConfig::new(kind));
         run(&mut first, &series, &economics(), Duration::from_secs(30), |_, _, _| {});
-        let restored = Saved::restore(&first.save().to_text(), kind).unwrap();
+        let restored = SavedPolicy::restore(&first.save().to_text(), kind).unwrap();
         prop_assert_eq!(restored, first);
     }
 
@@ -292,8 +301,8 @@ proptest! {
         let (economics, step) = (economics(), Duration::from_secs(30));
         let series = load.series(seed, 16, 30.0, 400);
         let best = ramslice_policy::clairvoyant::optimum(
-            &series, ramslice_policy::model::Costs::new(&economics, step.as_secs_f64())).net();
-        let net = run(&mut policy(&Config::new(kind)), &series, &economics, step, |_, _, _| {}).account.net();
+            &series, ramslice_policy::model::SliceCosts::new(&economics, step.as_secs_f64())).net();
+        let net = run(&mut policy(&PolicyConfig::new(kind)), &series, &economics, step, |_, _, _| {}).account.net();
         prop_assert!(net <= best + 1e-6, "{} {} {}", kind, net, best);
     }
 
@@ -302,7 +311,7 @@ proptest! {
         low in 0.0f64..8.0, width in 2.01f64..20.0, cache_low in 0.0f64..8.0, cache_width in 2.01f64..20.0,
         used in 0u64..4000, cache_share in 0.0f64..1.0,
     ) {
-        let mut config = Config::new(PolicyKind::Watermarks);
+        let mut config = PolicyConfig::new(PolicyKind::Watermarks);
         config.watermarks.free_low_mib = Some(low);
         config.watermarks.free_high_mib = Some(low + width);
         config.watermarks.cache_free_low_mib = Some(low + cache_low);
@@ -314,8 +323,8 @@ proptest! {
             let cache = (used as f64 * cache_share) as u64;
             let decision = step(&mut policy, round * 30, &look(on, used, cache));
             match decision.requests.first().map(|request| request.op) {
-                Some(Op::Offline(_)) if u64::from(on - 1) * 512 >= used => { on -= 1; directions.push(-1); }
-                Some(Op::Online(_)) => { on += 1; directions.push(1); }
+                Some(RequestOp::Offline(_)) if u64::from(on - 1) * 512 >= used => { on -= 1; directions.push(-1); }
+                Some(RequestOp::Online(_)) => { on += 1; directions.push(1); }
                 _ => {}
             }
         }
@@ -325,11 +334,11 @@ proptest! {
 
     #[test]
     fn more_use_never_makes_a_threshold_switch_more_off(used in 0u64..6000, more in 0u64..2000) {
-        let mut config = Config::new(PolicyKind::Threshold);
+        let mut config = PolicyConfig::new(PolicyKind::Threshold);
         config.threshold.max_slices = 16;
         let off = |used| {
             let decision = step(&mut policy(&config), 0, &look(16, used, 0));
-            decision.requests.iter().filter(|request| matches!(request.op, Op::Offline(_))).count()
+            decision.requests.iter().filter(|request| matches!(request.op, RequestOp::Offline(_))).count()
         };
         prop_assert!(off(used + more) <= off(used));
     }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ramslice_energy::builtin;
-use ramslice_policy::settings::{Candidates, Limit};
+use ramslice_policy::settings::{BudgetLimit, CandidateRule};
 use ramslice_policy::{
-    AnyPolicy, Config, Decision, Economics, Event, Observation, Policy, PolicyKind, Row, Saved,
-    Totals, WakeCause, Why,
+    AnyPolicy, DecisionReason, MachineTotals, Observation, Policy, PolicyConfig, PolicyDecision,
+    PolicyEvent, PolicyKind, SavedPolicy, SliceEconomics, SliceRow, WakeCause,
 };
 use ramslice_types::{
-    Budget, Bytes, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState,
+    Budget, Bytes, CacheChoice, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId,
+    SliceState,
 };
 
 const FRAMES: u64 = 512;
@@ -19,7 +20,7 @@ const PERIOD: u64 = 10;
 
 /// A slice by what it holds. Each page that moves costs 130 units, each that is dropped 39.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct SlicePages {
     movable: u64,
     cache: u64,
     /// Online without pages of the kernel's.
@@ -27,12 +28,12 @@ struct Held {
     off: bool,
 }
 
-fn held(movable: u64) -> Held {
-    Held { movable, cache: 0, user: true, off: false }
+fn held(movable: u64) -> SlicePages {
+    SlicePages { movable, cache: 0, user: true, off: false }
 }
 
-fn rows(slices: &[Held]) -> Vec<Row> {
-    let row = |(id, held): (u32, &Held)| Row {
+fn rows(slices: &[SlicePages]) -> Vec<SliceRow> {
+    let row = |(id, held): (u32, &SlicePages)| SliceRow {
         id: SliceId(id),
         state: if held.off { SliceState::Offline } else { SliceState::Online },
         price: (!held.off && held.user)
@@ -44,9 +45,9 @@ fn rows(slices: &[Held]) -> Vec<Row> {
     (0..).zip(slices).map(row).collect()
 }
 
-fn totals(slices: &[Held]) -> Totals {
+fn totals(slices: &[SlicePages]) -> MachineTotals {
     let on = || slices.iter().filter(|held| !held.off);
-    Totals {
+    MachineTotals {
         slice_pages: Pages(FRAMES),
         managed: Pages(FRAMES * slices.len() as u64),
         free: on().map(|held| Pages(FRAMES - held.movable - held.cache)).sum(),
@@ -56,26 +57,32 @@ fn totals(slices: &[Held]) -> Totals {
         awake_reserve: Pages(RESERVE),
         nr_slices: slices.len() as u32,
         nr_offline: slices.iter().filter(|held| held.off).count() as u32,
-        ..Totals::default()
+        ..MachineTotals::default()
     }
 }
 
-fn config(candidates: Candidates) -> Config {
-    let mut config = Config::new(PolicyKind::Repair);
+fn config(candidates: CandidateRule) -> PolicyConfig {
+    let mut config = PolicyConfig::new(PolicyKind::Repair);
     config.repair.candidates = candidates;
     config.repair.period_seconds = PERIOD as f64;
     config
 }
 
-fn policy(config: &Config) -> AnyPolicy {
+fn policy(config: &PolicyConfig) -> AnyPolicy {
     let profile = builtin("thesis-parc").unwrap().unwrap();
     let state = profile.state("parc").unwrap();
     let (slice, page) = (Bytes(FRAMES * 4096), Bytes(4096));
-    let economics = Economics::new(state, profile.machine.as_ref().unwrap(), slice, page).unwrap();
+    let economics =
+        SliceEconomics::new(state, profile.machine.as_ref().unwrap(), slice, page).unwrap();
     AnyPolicy::new(config, &economics, slice, page).unwrap()
 }
 
-fn step(policy: &mut AnyPolicy, seconds: u64, slices: &[Held], events: &[Event]) -> Decision {
+fn step(
+    policy: &mut AnyPolicy,
+    seconds: u64,
+    slices: &[SlicePages],
+    events: &[PolicyEvent],
+) -> PolicyDecision {
     let (totals, rows) = (totals(slices), rows(slices));
     policy.step(&Observation { time: Duration::from_secs(seconds), totals, rows: &rows, events })
 }
@@ -83,24 +90,25 @@ fn step(policy: &mut AnyPolicy, seconds: u64, slices: &[Held], events: &[Event])
 /// The slices that requests empty, in their order.
 fn emptied(requests: &[Request]) -> Vec<u32> {
     let id = |request: &Request| match request.op {
-        Op::Offline(SliceId(id)) => Some(id),
+        RequestOp::Offline(SliceId(id)) => Some(id),
         _ => None,
     };
     requests.iter().filter_map(id).collect()
 }
 
-fn first(config: &Config, slices: &[Held]) -> Vec<Request> {
+fn first(config: &PolicyConfig, slices: &[SlicePages]) -> Vec<Request> {
     step(&mut policy(config), 0, slices, &[]).requests
 }
 
-fn failed(slice: u32, reason: Reason) -> Event {
-    let outcome = Outcome { status_errno: 16, reason, slices_failed: 1, ..Outcome::default() };
-    Event::Finished { op: Op::Offline(SliceId(slice)), outcome }
+fn failed(slice: u32, reason: Reason) -> PolicyEvent {
+    let outcome =
+        RequestOutcome { status_errno: 16, reason, slices_failed: 1, ..RequestOutcome::default() };
+    PolicyEvent::Finished { op: RequestOp::Offline(SliceId(slice)), outcome }
 }
 
-fn done(slice: u32) -> Event {
-    let outcome = Outcome { slices_done: 1, ..Outcome::default() };
-    Event::Finished { op: Op::Offline(SliceId(slice)), outcome }
+fn done(slice: u32) -> PolicyEvent {
+    let outcome = RequestOutcome { slices_done: 1, ..RequestOutcome::default() };
+    PolicyEvent::Finished { op: RequestOp::Offline(SliceId(slice)), outcome }
 }
 
 #[test]
@@ -108,12 +116,12 @@ fn by_price_cheap_slices_go_first_and_too_full_ones_not_at_all() {
     let mut slices =
         [held(200), held(300), held(20), held(100), held(40), held(60), held(240), held(400)];
     // Dearer by its pages, but most of them are dropped.
-    slices[3] = Held { movable: 10, cache: 300, user: true, off: false };
+    slices[3] = SlicePages { movable: 10, cache: 300, user: true, off: false };
     slices[4].user = false;
-    let requests = first(&config(Candidates::Price), &slices);
+    let requests = first(&config(CandidateRule::Price), &slices);
     assert_eq!(emptied(&requests), [2, 5, 3, 0]);
     assert!(requests.iter().all(|request| request.cache == CacheChoice::Auto));
-    let mut config = config(Candidates::Price);
+    let mut config = config(CandidateRule::Price);
     config.repair.max_share = 0.03;
     assert_eq!(emptied(&first(&config, &slices)), [3]);
 }
@@ -122,9 +130,9 @@ fn by_price_cheap_slices_go_first_and_too_full_ones_not_at_all() {
 fn by_the_paper_the_least_occupied_go_first_and_cache_counts_as_occupied() {
     let mut slices =
         [held(200), held(300), held(20), held(100), held(40), held(60), held(240), held(400)];
-    slices[3] = Held { movable: 10, cache: 300, user: true, off: false };
+    slices[3] = SlicePages { movable: 10, cache: 300, user: true, off: false };
     slices[4].user = false;
-    let requests = first(&config(Candidates::Paper), &slices);
+    let requests = first(&config(CandidateRule::Paper), &slices);
     assert_eq!(emptied(&requests), [2, 5, 0]);
     assert!(requests.iter().all(|request| request.cache == CacheChoice::Keep));
 }
@@ -134,7 +142,7 @@ fn by_the_paper_pages_fit_into_slices_without_kernel_pages() {
     // Two of the three could take a third of a slice each; the kernel's slice does not count.
     let mut slices = [held(340), held(340), held(340), held(10)];
     slices[3].user = false;
-    let mut config = config(Candidates::Paper);
+    let mut config = config(CandidateRule::Paper);
     config.repair.keep_free_slices = 0;
     assert_eq!(emptied(&first(&config, &slices)), [2]);
     slices[2] = held(344);
@@ -146,18 +154,18 @@ fn by_the_paper_pages_fit_into_slices_without_kernel_pages() {
 #[test]
 fn empty_slices_go_off_first_but_for_what_stays_free() {
     let slices = [held(0), held(0), held(0), held(500)];
-    for candidates in [Candidates::Price, Candidates::Paper] {
+    for candidates in [CandidateRule::Price, CandidateRule::Paper] {
         let requests = first(&config(candidates), &slices);
-        let wanted = Request { max_slices: Some(1), ..Request::new(Op::OfflineFree) };
+        let wanted = Request { max_slices: Some(1), ..Request::new(RequestOp::OfflineFree) };
         assert_eq!(requests, [wanted], "{candidates:?}");
     }
-    let mut config = config(Candidates::Price);
+    let mut config = config(CandidateRule::Price);
     config.repair.keep_free_slices = 2;
     let mut policy = policy(&config);
     let rest = step(&mut policy, 0, &slices, &[]);
     assert_eq!(
         (rest.requests.len(), rest.why),
-        (0, Why::Packed { slices: 1, resting: 0, full: 1 })
+        (0, DecisionReason::Packed { slices: 1, resting: 0, full: 1 })
     );
 }
 
@@ -166,7 +174,7 @@ fn a_slice_that_failed_rests_twice_as_long_each_time() {
     let mut slices = vec![held(10), held(400), held(400)];
     slices[1].user = false;
     slices[2].user = false;
-    let mut config = config(Candidates::Price);
+    let mut config = config(CandidateRule::Price);
     config.repair.keep_free_slices = 0;
     let mut policy = policy(&config);
     let (mut tried, mut events) = (Vec::new(), Vec::new());
@@ -193,21 +201,21 @@ fn what_says_nothing_of_a_slice_is_not_held_against_it() {
     slices[1].user = false;
     slices[2].user = false;
     for reason in [Reason::None, Reason::State] {
-        let mut policy = policy(&config(Candidates::Price));
+        let mut policy = policy(&config(CandidateRule::Price));
         step(&mut policy, 0, &slices, &[]);
         let again = step(&mut policy, PERIOD, &slices, &[failed(0, reason)]);
         assert_eq!(emptied(&again.requests), Vec::<u32>::new(), "no room: {reason:?}");
-        slices[1] = Held { movable: 10, cache: 0, user: false, off: false };
+        slices[1] = SlicePages { movable: 10, cache: 0, user: false, off: false };
         let again = step(&mut policy, 2 * PERIOD, &slices, &[]);
         assert_eq!(emptied(&again.requests), [0], "{reason:?}");
-        slices[1] = Held { movable: 400, cache: 0, user: false, off: false };
+        slices[1] = SlicePages { movable: 400, cache: 0, user: false, off: false };
     }
 }
 
 #[test]
 fn passes_are_further_apart_while_nothing_comes_of_them() {
-    let slices: Vec<Held> = (0..64).map(|_| held(50)).collect();
-    let mut policy = policy(&config(Candidates::Price));
+    let slices: Vec<SlicePages> = (0..64).map(|_| held(50)).collect();
+    let mut policy = policy(&config(CandidateRule::Price));
     let (mut passes, mut events) = (Vec::new(), Vec::new());
     for second in 0..600 {
         let decision = step(&mut policy, second, &slices, &events);
@@ -225,13 +233,13 @@ fn passes_are_further_apart_while_nothing_comes_of_them() {
 
 #[test]
 fn after_slices_woke_for_want_of_memory_a_pass_waits() {
-    let slices: Vec<Held> = (0..8).map(|_| held(50)).collect();
+    let slices: Vec<SlicePages> = (0..8).map(|_| held(50)).collect();
     for (cause, waits) in
         [(WakeCause::Demand, true), (WakeCause::Ahead, true), (WakeCause::Request, false)]
     {
-        let mut policy = policy(&config(Candidates::Price));
+        let mut policy = policy(&config(CandidateRule::Price));
         step(&mut policy, 0, &slices, &[]);
-        let woken = Event::Woken { time: Duration::from_secs(9), slices: 1, cause };
+        let woken = PolicyEvent::Woken { time: Duration::from_secs(9), slices: 1, cause };
         let decision = step(&mut policy, PERIOD, &slices, &[woken]);
         assert_eq!(decision.requests.is_empty(), waits, "{cause:?}");
         assert!(!step(&mut policy, 2 * PERIOD, &slices, &[]).requests.is_empty());
@@ -240,13 +248,13 @@ fn after_slices_woke_for_want_of_memory_a_pass_waits() {
 
 #[test]
 fn what_failed_is_remembered_when_it_is_restored() {
-    let slices: Vec<Held> = (0..8).map(|_| held(50)).collect();
-    let mut policy = policy(&config(Candidates::Price));
+    let slices: Vec<SlicePages> = (0..8).map(|_| held(50)).collect();
+    let mut policy = policy(&config(CandidateRule::Price));
     let tried = emptied(&step(&mut policy, 0, &slices, &[]).requests);
-    let events: Vec<Event> = tried.iter().map(|&id| failed(id, Reason::Pinned)).collect();
+    let events: Vec<PolicyEvent> = tried.iter().map(|&id| failed(id, Reason::Pinned)).collect();
     let next = emptied(&step(&mut policy, PERIOD, &slices, &events).requests);
     assert!(!next.is_empty() && tried.iter().all(|id| !next.contains(id)), "{tried:?} {next:?}");
-    let restored = Saved::restore(&policy.save().to_text(), PolicyKind::Repair).unwrap();
+    let restored = SavedPolicy::restore(&policy.save().to_text(), PolicyKind::Repair).unwrap();
     assert_eq!(restored, policy);
 }
 
@@ -262,16 +270,16 @@ fn wrong_settings_are_named_by_line() {
         ("budget_100cycles = -1\n", "\"inf\" for no limit"),
         ("budget = 5\n", "unknown field `budget`"),
     ] {
-        let error = Config::parse(&format!("{head}{text}"), "policy.toml").unwrap_err();
+        let error = PolicyConfig::parse(&format!("{head}{text}"), "policy.toml").unwrap_err();
         assert_eq!(error.line, 4, "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
 }
 
-fn slices() -> impl Strategy<Value = Vec<Held>> {
+fn slices() -> impl Strategy<Value = Vec<SlicePages>> {
     let one = (0..=FRAMES, 0..=FRAMES, 0u8..10, 0u8..10).prop_map(|(movable, cache, user, off)| {
         let movable = movable.saturating_sub(60);
-        Held {
+        SlicePages {
             movable,
             cache: cache.min(FRAMES - movable).saturating_sub(40),
             user: user > 2,
@@ -289,26 +297,26 @@ proptest! {
         slices in slices(), paper in any::<bool>(), budget in prop::option::of(0u64..200_000), most in 1u32..6,
         share in 0.0f64..=1.0, keep in 0u32..4,
     ) {
-        let mut config = config(if paper { Candidates::Paper } else { Candidates::Price });
-        config.repair.budget = Limit(budget);
+        let mut config = config(if paper { CandidateRule::Paper } else { CandidateRule::Price });
+        config.repair.budget = BudgetLimit(budget);
         config.repair.max_slices = most;
         config.repair.max_share = share;
         config.repair.keep_free_slices = keep;
         let requests = first(&config, &slices);
         let ids = emptied(&requests);
         prop_assert!(ids.len() <= most as usize);
-        let empty: u64 = requests.iter().filter(|request| request.op == Op::OfflineFree)
+        let empty: u64 = requests.iter().filter(|request| request.op == RequestOp::OfflineFree)
             .map(|request| u64::from(request.max_slices.unwrap())).sum();
         // What may be spent: the budgets of all requests, and empty slices at their price.
         if let Some(budget) = budget {
-            let each = requests.iter().filter(|request| request.op != Op::OfflineFree);
+            let each = requests.iter().filter(|request| request.op != RequestOp::OfflineFree);
             prop_assert!(each.map(|request| request.budget.raw()).sum::<u64>() + empty * 1000 <= budget);
         } else if paper {
             prop_assert!(requests.iter().all(|request| request.budget == Budget::Unlimited));
         }
         // By price, a slice that has been filled since the look is too dear before more of it has moved than may.
         for request in requests.iter().filter(|_| !paper) {
-            let Op::Offline(id) = request.op else { continue };
+            let RequestOp::Offline(id) = request.op else { continue };
             let one = slices[id.0 as usize];
             let price = (1000 + one.movable * 130 + one.cache * 39) as f64;
             let room = (share * FRAMES as f64 / one.movable as f64).max(1.0);
@@ -341,10 +349,10 @@ proptest! {
 
     #[test]
     fn nobody_is_passed_over_for_one_that_holds_more(slices in slices(), paper in any::<bool>()) {
-        let mut config = config(if paper { Candidates::Paper } else { Candidates::Price });
-        config.repair.budget = Limit(None);
+        let mut config = config(if paper { CandidateRule::Paper } else { CandidateRule::Price });
+        config.repair.budget = BudgetLimit(None);
         config.repair.max_share = 1.0;
-        let place = |one: &Held| if paper { one.movable + one.cache } else { one.movable * 130 + one.cache * 39 };
+        let place = |one: &SlicePages| if paper { one.movable + one.cache } else { one.movable * 130 + one.cache * 39 };
         let ids = emptied(&first(&config, &slices));
         let places: Vec<u64> = ids.iter().map(|&id| place(&slices[id as usize])).collect();
         prop_assert!(places.is_sorted());

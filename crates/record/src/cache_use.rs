@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use ramslice_types::{Info, SliceState, Snapshot};
+use ramslice_types::{BackendInfo, SliceSnapshot, SliceState};
 
 use crate::error::WriteError;
 use crate::tables::signed;
@@ -23,8 +23,8 @@ const FLAGS: usize = 8;
 /// were used since.
 pub(crate) fn count(
     path: &Path,
-    snapshot: &Snapshot,
-    info: &Info,
+    snapshot: &SliceSnapshot,
+    info: &BackendInfo,
 ) -> Result<(i64, i64), WriteError> {
     let error = |source| WriteError::io("reading", path, source);
     let file = File::open(path).map_err(error)?;

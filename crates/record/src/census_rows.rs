@@ -3,21 +3,22 @@
 use std::time::{Duration, Instant};
 
 use ramslice_types::{
-    Backend, BackendError, CountedSlice, Detail, ErrorKind, Machine, PageCensus, Pages,
+    Backend, BackendError, BackendErrorKind, ContentsDetail, MachineState, PageCensus, Pages,
+    SliceCensus,
 };
 
 use crate::error::WriteError;
 use crate::tables::{Census, Sample, signed};
-use crate::writer::Batch;
+use crate::writer::RowBatch;
 
 /// When the next one is due.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub(crate) struct CensusSchedule {
     every: Duration,
     at: Instant,
 }
 
-impl Due {
+impl CensusSchedule {
     /// At once, and then this often.
     pub(crate) fn new(every: Duration) -> Self {
         Self { every, at: Instant::now() }
@@ -40,8 +41,8 @@ impl Due {
 pub(crate) fn probe(backend: &dyn Backend) -> Result<(), BackendError> {
     let snapshot = backend.snapshot()?;
     let Some(slice) = snapshot.slices.first() else { return Ok(()) };
-    match backend.contents(slice.id, Detail::default()) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+    match backend.contents(slice.id, ContentsDetail::default()) {
+        Err(error) if error.kind() != BackendErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
@@ -49,8 +50,8 @@ pub(crate) fn probe(backend: &dyn Backend) -> Result<(), BackendError> {
 /// Looks at every page, and adds the rows to a batch that has the zones of the same sample; `between` is called often.
 pub(crate) fn take(
     backend: &dyn Backend,
-    machine: &Machine,
-    batch: &mut Batch,
+    machine: &MachineState,
+    batch: &mut RowBatch,
     sample: &mut Sample,
     between: impl FnMut() -> Result<(), WriteError>,
 ) -> Result<(), WriteError> {
@@ -70,7 +71,7 @@ pub(crate) fn take(
     Ok(())
 }
 
-fn row(counted: &CountedSlice, machine: &Machine, at: &Sample) -> Census {
+fn row(counted: &SliceCensus, machine: &MachineState, at: &Sample) -> Census {
     let found = machine.snapshot.slices.binary_search_by_key(&counted.slice, |slice| slice.id);
     let zone = found.ok().and_then(|at| machine.zone_of(&machine.snapshot.slices[at]));
     let pages = |pages: Pages| signed(pages.0);

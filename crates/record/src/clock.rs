@@ -2,29 +2,29 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::schema::Wall;
+use crate::schema::WallTime;
 
 /// The same moment on two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Clocks {
+pub struct ClockReading {
     /// `CLOCK_BOOTTIME`, in microseconds.
     pub boottime_us: i64,
     /// `CLOCK_REALTIME`.
-    pub realtime: Wall,
+    pub realtime: WallTime,
 }
 
-impl Clocks {
+impl ClockReading {
     /// Now.
     pub fn now() -> Self {
         Self {
             boottime_us: microseconds(clock_gettime(ClockId::Boottime)),
-            realtime: Wall(microseconds(clock_gettime(ClockId::Realtime))),
+            realtime: WallTime(microseconds(clock_gettime(ClockId::Realtime))),
         }
     }
 
     /// What the calendar said at another moment, if nobody set it in between.
-    pub fn realtime_at(&self, boottime_us: i64) -> Wall {
-        Wall(self.realtime.0 - (self.boottime_us - boottime_us))
+    pub fn realtime_at(&self, boottime_us: i64) -> WallTime {
+        WallTime(self.realtime.0 - (self.boottime_us - boottime_us))
     }
 }
 

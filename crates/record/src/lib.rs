@@ -1,6 +1,6 @@
 //! Recordings: what a machine's slices, allocator and statistics did over time, as Parquet files.
 //!
-//! A recording is a directory with one directory for each [`Table`], which holds parts:
+//! A recording is a directory with one directory for each [`RecordingTable`], which holds parts:
 //! `DIR/snapshots/part-000000.parquet` and so on. A flush writes one part of every table under
 //! the same number, each to a temporary name, synced and then renamed, so that a kill at any
 //! moment loses what was not flushed yet and nothing else. `DIR/recording.json` says what was
@@ -25,15 +25,17 @@ pub mod tables;
 mod trace;
 mod writer;
 
-pub use clock::Clocks;
+pub use clock::ClockReading;
 pub use error::{ReadError, WriteError};
-pub use reader::{Findings, Located, Recording, Rows};
-pub use recorder::{EventsSource, MOST_PART_AGE, Options, Recorder, Sources, Summary};
-pub use recording_info::{About, Ended, Platform};
-pub use replay::Machines;
-pub use schema::{Row, Wall};
-pub use tables::Table;
-pub use writer::Batch;
+pub use reader::{CheckFindings, LocatedRow, Recording, TableRows};
+pub use recorder::{
+    EventsSource, KernelPaths, MOST_PART_AGE, Recorder, RecorderOptions, RecordingSummary,
+};
+pub use recording_info::{PlatformInfo, RecordingEnd, RecordingInfo};
+pub use replay::RecordedMachines;
+pub use schema::{TableRow, WallTime};
+pub use tables::RecordingTable;
+pub use writer::RowBatch;
 
 /// Version of the tables. Raised when a column goes or changes its meaning; readers skip columns
 /// that they do not know.

@@ -13,9 +13,9 @@ use parquet::file::properties::WriterProperties;
 use serde::Serialize;
 
 use crate::error::WriteError;
-use crate::recording_info::About;
-use crate::schema::{Row, schema};
-use crate::tables::Table;
+use crate::recording_info::RecordingInfo;
+use crate::schema::{TableRow, schema};
+use crate::tables::RecordingTable;
 
 /// What temporary names end with; readers look for `.parquet` alone.
 pub(crate) const TEMPORARY: &str = ".tmp";
@@ -35,7 +35,7 @@ const DIGITS: usize = 8;
 const SEALED: u64 = (MAGIC.len() + SEAL.len() + DIGITS) as u64;
 
 /// `DIR/TABLE/part-000007.parquet`.
-pub(crate) fn path(dir: &Path, table: Table, number: u32) -> PathBuf {
+pub(crate) fn path(dir: &Path, table: RecordingTable, number: u32) -> PathBuf {
     dir.join(table.name()).join(format!("part-{number:06}.parquet"))
 }
 
@@ -47,10 +47,10 @@ pub(crate) fn number(name: &str) -> Option<u32> {
 }
 
 /// Writes rows as part `number` of their table.
-pub(crate) fn write<R: Row>(
+pub(crate) fn write<R: TableRow>(
     dir: &Path,
     number: u32,
-    about: &About,
+    about: &RecordingInfo,
     rows: &[R],
 ) -> Result<(), WriteError> {
     let path = path(dir, R::TABLE, number);
@@ -61,7 +61,7 @@ pub(crate) fn write<R: Row>(
             .set_compression(Compression::SNAPPY)
             .set_key_value_metadata(Some(metadata(R::TABLE, number, about)))
             .build();
-        let summing = Summing { file, sum: Hasher::new(), at: 0 };
+        let summing = ChecksumWriter { file, sum: Hasher::new(), at: 0 };
         let mut writer =
             ArrowWriter::try_new(summing, schema::<R>(), Some(properties)).map_err(parquet)?;
         let io = |source| WriteError::io("writing", &path, source);
@@ -77,13 +77,13 @@ pub(crate) fn write<R: Row>(
 }
 
 /// A file, and the checksum of what is written to it behind the seal.
-struct Summing<'a> {
+struct ChecksumWriter<'a> {
     file: &'a mut File,
     sum: Hasher,
     at: u64,
 }
 
-impl Write for Summing<'_> {
+impl Write for ChecksumWriter<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let written = self.file.write(data)?;
         let before = usize::try_from(SEALED.saturating_sub(self.at)).unwrap_or(usize::MAX);
@@ -119,7 +119,7 @@ pub(crate) fn is_intact(path: &Path) -> io::Result<bool> {
     Ok(digits == format!("{:08x}", summing.finalize()).as_bytes())
 }
 
-fn metadata(table: Table, number: u32, about: &About) -> Vec<KeyValue> {
+fn metadata(table: RecordingTable, number: u32, about: &RecordingInfo) -> Vec<KeyValue> {
     let serde_json::Value::Object(fields) = serde_json::json!(about) else {
         unreachable!("a struct is an object")
     };

@@ -7,7 +7,7 @@ use crate::error::WriteError;
 
 /// A line of one of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Figure {
+pub(crate) struct StatisticLine {
     pub(crate) name: String,
     pub(crate) value: i64,
     pub(crate) unit: &'static str,
@@ -18,25 +18,25 @@ const KIB: i64 = 1024;
 const IN_KIB: [&str; 2] = ["nr_kernel_stack", "nr_shadow_call_stack"];
 
 /// `MemTotal:  1234 kB`, or `HugePages_Total:  0`.
-pub(crate) fn meminfo(path: &Path) -> Result<Vec<Figure>, WriteError> {
+pub(crate) fn meminfo(path: &Path) -> Result<Vec<StatisticLine>, WriteError> {
     lines(path, |line| {
         let (name, rest) = line.split_once(':')?;
         let mut words = rest.split_whitespace();
         let value: i64 = words.next()?.parse().ok()?;
         match words.next() {
-            Some("kB") => Some(Figure {
+            Some("kB") => Some(StatisticLine {
                 name: name.to_owned(),
                 value: value.checked_mul(KIB)?,
                 unit: "bytes",
             }),
             Some(_) => None,
-            None => Some(Figure { name: name.to_owned(), value, unit: "count" }),
+            None => Some(StatisticLine { name: name.to_owned(), value, unit: "count" }),
         }
     })
 }
 
 /// `nr_free_pages 1234`.
-pub(crate) fn vmstat(path: &Path) -> Result<Vec<Figure>, WriteError> {
+pub(crate) fn vmstat(path: &Path) -> Result<Vec<StatisticLine>, WriteError> {
     lines(path, |line| {
         let (name, value) = line.split_once(' ')?;
         // Counters are unsigned long; those that went round would have passed 2^63 first.
@@ -46,11 +46,14 @@ pub(crate) fn vmstat(path: &Path) -> Result<Vec<Figure>, WriteError> {
         } else {
             (value, "count")
         };
-        Some(Figure { name: name.to_owned(), value, unit })
+        Some(StatisticLine { name: name.to_owned(), value, unit })
     })
 }
 
-fn lines(path: &Path, parse: impl Fn(&str) -> Option<Figure>) -> Result<Vec<Figure>, WriteError> {
+fn lines(
+    path: &Path,
+    parse: impl Fn(&str) -> Option<StatisticLine>,
+) -> Result<Vec<StatisticLine>, WriteError> {
     let text =
         fs::read_to_string(path).map_err(|source| WriteError::io("reading", path, source))?;
     let wrong = |line: usize| WriteError::Figure { path: path.to_owned(), line: line + 1 };

@@ -2,7 +2,7 @@
 //!
 //! What is wrong is an error that names file and row: another version, a missing column, another type or unit, a
 //! part that is not whole, a value that cannot be, duplicates, times that run backwards. What is only missing
-//! is counted in [`Findings`]: temporary files, parts and samples that a kill took along, samples that came too late.
+//! is counted in [`CheckFindings`]: temporary files, parts and samples that a kill took along, samples that came too late.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,15 +15,17 @@ use arrow_array::{Array, ArrayRef, RecordBatch, new_null_array};
 use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::errors::ParquetError;
-use ramslice_types::{Machine, PageCensus, Work};
+use ramslice_types::{MachineState, PageCensus, WorkCounters};
 use serde::Serialize;
 
 use crate::error::ReadError;
 use crate::part;
-use crate::recording_info::{About, Ended};
-use crate::schema::Row;
-use crate::tables::{Census, Event, Meminfo, Sample, Slice, Table, Vmstat, Zone, is_later};
-use crate::{SCHEMA_VERSION, replay::Machines};
+use crate::recording_info::{RecordingEnd, RecordingInfo};
+use crate::schema::TableRow;
+use crate::tables::{
+    Census, Event, Meminfo, RecordingTable, Sample, Slice, Vmstat, Zone, is_later,
+};
+use crate::{SCHEMA_VERSION, replay::RecordedMachines};
 
 /// By how much events of two CPUs may be out of order; they are counted.
 const EVENT_DISORDER_US: i64 = 5_000_000;
@@ -32,16 +34,16 @@ const EVENT_DISORDER_US: i64 = 5_000_000;
 #[derive(Debug)]
 pub struct Recording {
     dir: PathBuf,
-    about: About,
-    ended: Option<Ended>,
-    parts: BTreeMap<Table, BTreeMap<u32, PathBuf>>,
+    about: RecordingInfo,
+    ended: Option<RecordingEnd>,
+    parts: BTreeMap<RecordingTable, BTreeMap<u32, PathBuf>>,
     temporaries: u64,
     broken: Vec<PathBuf>,
 }
 
 /// What a check of a whole recording found; nothing here is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Findings {
+pub struct CheckFindings {
     /// Rows by table.
     pub rows: BTreeMap<&'static str, u64>,
     /// Parts by table.
@@ -74,7 +76,7 @@ pub struct Findings {
 
 /// A row and where it is.
 #[derive(Debug, Clone)]
-pub struct Located<R> {
+pub struct LocatedRow<R> {
     /// The row.
     pub row: R,
     /// The part.
@@ -83,7 +85,7 @@ pub struct Located<R> {
     pub at: u64,
 }
 
-impl<R> Located<R> {
+impl<R> LocatedRow<R> {
     pub(crate) fn error(&self, what: impl Into<String>) -> ReadError {
         ReadError::Row { path: self.path.to_path_buf(), row: self.at, what: what.into() }
     }
@@ -103,7 +105,7 @@ impl Recording {
     fn open_with(dir: &Path, skip: bool) -> Result<Self, ReadError> {
         let (mut parts, mut temporaries, mut broken) = (BTreeMap::new(), 0, Vec::new());
         let mut about = None;
-        for table in Table::ALL {
+        for table in RecordingTable::ALL {
             let path = dir.join(table.name());
             if !path.is_dir() {
                 if table.is_optional() {
@@ -124,7 +126,7 @@ impl Recording {
             }
             let mut whole = BTreeMap::new();
             for (number, path) in numbers {
-                match Part::open(&path, table, number) {
+                match RecordingPart::open(&path, table, number) {
                     Ok(part) => {
                         about.get_or_insert(part.about);
                         whole.insert(number, path);
@@ -148,12 +150,12 @@ impl Recording {
     }
 
     /// What it says of itself; of several runs that were appended, the first.
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &RecordingInfo {
         &self.about
     }
 
     /// How it ended; `None` while it goes on and after a kill.
-    pub fn ended(&self) -> Option<&Ended> {
+    pub fn ended(&self) -> Option<&RecordingEnd> {
         self.ended.as_ref()
     }
 
@@ -177,16 +179,16 @@ impl Recording {
     }
 
     /// The rows of a table, in order.
-    pub fn rows<R: Row>(&self) -> Rows<R> {
+    pub fn rows<R: TableRow>(&self) -> TableRows<R> {
         self.rows_of(0..u32::MAX)
     }
 
     /// Those in some of the parts.
-    pub(crate) fn rows_of<R: Row>(&self, numbers: Range<u32>) -> Rows<R> {
+    pub(crate) fn rows_of<R: TableRow>(&self, numbers: Range<u32>) -> TableRows<R> {
         let parts =
             self.parts.get(&R::TABLE).into_iter().flat_map(|parts| parts.range(numbers.clone()));
         let parts: Vec<_> = parts.map(|(&number, path)| (number, path.clone())).collect();
-        Rows {
+        TableRows {
             parts: parts.into_iter(),
             open: None,
             last: None,
@@ -198,14 +200,14 @@ impl Recording {
 
     /// Whether a census was asked for while it was recorded.
     pub fn has_census(&self) -> bool {
-        self.parts.contains_key(&Table::Census)
+        self.parts.contains_key(&RecordingTable::Census)
     }
 
     /// The machine at the last sample with a whole census, and the census, without reading the parts before; nothing
     /// without any.
-    pub fn last_census(&self) -> Result<Option<(Machine, PageCensus)>, ReadError> {
-        for &number in self.parts[&Table::Samples].keys().rev() {
-            let mut machines = Machines::new(self, number..number + 1);
+    pub fn last_census(&self) -> Result<Option<(MachineState, PageCensus)>, ReadError> {
+        for &number in self.parts[&RecordingTable::Samples].keys().rev() {
+            let mut machines = RecordedMachines::new(self, number..number + 1);
             let mut found = None;
             while let Some(machine) = machines.next().transpose()? {
                 if let Some(census) = machines.census()? {
@@ -220,15 +222,15 @@ impl Recording {
     }
 
     /// The machine at each sample that has slices, first to last.
-    pub fn machines(&self) -> Machines<'_> {
-        Machines::new(self, 0..u32::MAX)
+    pub fn machines(&self) -> RecordedMachines<'_> {
+        RecordedMachines::new(self, 0..u32::MAX)
     }
 
     /// The machine at the last sample that has slices, and what was done until then if that is known, without reading
     /// the parts before.
-    pub fn last_machine(&self) -> Result<(Machine, Option<Work>), ReadError> {
-        for &number in self.parts[&Table::Samples].keys().rev() {
-            let mut machines = Machines::new(self, number..number + 1);
+    pub fn last_machine(&self) -> Result<(MachineState, Option<WorkCounters>), ReadError> {
+        for &number in self.parts[&RecordingTable::Samples].keys().rev() {
+            let mut machines = RecordedMachines::new(self, number..number + 1);
             if let Some(machine) = machines.by_ref().last().transpose()? {
                 return Ok((machine, machines.work().ok()));
             }
@@ -238,7 +240,7 @@ impl Recording {
 
     /// How many numbers of parts each table lacks although others have them, or higher ones; tables that lack none are
     /// left out. Parts that were skipped because they are not whole are among them.
-    pub fn missing_parts(&self) -> BTreeMap<Table, u64> {
+    pub fn missing_parts(&self) -> BTreeMap<RecordingTable, u64> {
         let end = self.next_part();
         let missing = self.parts.iter().map(|(table, parts)| {
             // A census may be asked for when a recording is continued.
@@ -250,13 +252,13 @@ impl Recording {
     }
 
     /// Reads and checks everything.
-    pub fn check(&self) -> Result<Findings, ReadError> {
-        let mut found = Findings {
+    pub fn check(&self) -> Result<CheckFindings, ReadError> {
+        let mut found = CheckFindings {
             temporary_files: self.temporaries,
             broken_parts: self.broken.len() as u64,
             last_sample: -1,
             last_event: -1,
-            ..Findings::default()
+            ..CheckFindings::default()
         };
         found.parts =
             self.parts.iter().map(|(table, parts)| (table.name(), parts.len() as u64)).collect();
@@ -307,10 +309,10 @@ impl Recording {
     }
 }
 
-impl Findings {
-    fn count<R: Row>(
+impl CheckFindings {
+    fn count<R: TableRow>(
         &mut self,
-        mut rows: Rows<R>,
+        mut rows: TableRows<R>,
         mut each: impl FnMut(&R),
     ) -> Result<(), ReadError> {
         let mut count = 0;
@@ -324,7 +326,7 @@ impl Findings {
     }
 }
 
-fn ended(manifest: &Path) -> Result<Option<Ended>, ReadError> {
+fn ended(manifest: &Path) -> Result<Option<RecordingEnd>, ReadError> {
     let text = match fs::read_to_string(manifest) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -336,18 +338,18 @@ fn ended(manifest: &Path) -> Result<Option<Ended>, ReadError> {
 }
 
 /// For each column of a row type where it is in a file; `None` of one that older versions do not write.
-type Columns = Vec<Option<usize>>;
+type ColumnIndices = Vec<Option<usize>>;
 
 /// A part whose description and columns are as they should be.
-struct Part {
-    about: About,
+struct RecordingPart {
+    about: RecordingInfo,
     /// Which columns of the file are those of the row type, in its order.
-    columns: Columns,
+    columns: ColumnIndices,
     builder: ParquetRecordBatchReaderBuilder<File>,
 }
 
-impl Part {
-    fn open(path: &Path, table: Table, number: u32) -> Result<Self, ReadError> {
+impl RecordingPart {
+    fn open(path: &Path, table: RecordingTable, number: u32) -> Result<Self, ReadError> {
         if !part::is_intact(path).map_err(|source| ReadError::io(path, source))? {
             return Err(ReadError::Damaged { path: path.to_owned() });
         }
@@ -362,10 +364,10 @@ impl Part {
 
 fn describe(
     path: &Path,
-    table: Table,
+    table: RecordingTable,
     number: u32,
     builder: &ParquetRecordBatchReaderBuilder<File>,
-) -> Result<About, ReadError> {
+) -> Result<RecordingInfo, ReadError> {
     let metadata = builder.metadata().file_metadata().key_value_metadata();
     let mut fields = serde_json::Map::new();
     for pair in metadata.into_iter().flatten() {
@@ -404,7 +406,7 @@ fn describe(
 }
 
 /// Where the columns of a table are in a file; columns of newer versions are passed over.
-fn columns(path: &Path, table: Table, found: &Schema) -> Result<Columns, ReadError> {
+fn columns(path: &Path, table: RecordingTable, found: &Schema) -> Result<ColumnIndices, ReadError> {
     let (path, unit) =
         (path.to_owned(), |field: &arrow_schema::Field| field.metadata().get("unit").cloned());
     let mut columns = Vec::new();
@@ -447,7 +449,7 @@ fn stem(column: &str) -> &str {
 }
 
 /// The rows of a table, checked one by one; ends after the first error.
-pub struct Rows<R> {
+pub struct TableRows<R> {
     parts: std::vec::IntoIter<(u32, PathBuf)>,
     open: Option<OpenPart>,
     /// Key and time of the row before.
@@ -460,7 +462,7 @@ pub struct Rows<R> {
 
 struct OpenPart {
     path: Arc<Path>,
-    columns: Columns,
+    columns: ColumnIndices,
     batches: ParquetRecordBatchReader,
     batch: Option<RecordBatch>,
     /// Next row in the batch, and rows in the batches before.
@@ -468,8 +470,8 @@ struct OpenPart {
     before: u64,
 }
 
-impl<R: Row> Iterator for Rows<R> {
-    type Item = Result<Located<R>, ReadError>;
+impl<R: TableRow> Iterator for TableRows<R> {
+    type Item = Result<LocatedRow<R>, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
@@ -481,8 +483,8 @@ impl<R: Row> Iterator for Rows<R> {
     }
 }
 
-impl<R: Row> Rows<R> {
-    fn advance(&mut self) -> Result<Option<Located<R>>, ReadError> {
+impl<R: TableRow> TableRows<R> {
+    fn advance(&mut self) -> Result<Option<LocatedRow<R>>, ReadError> {
         loop {
             if self.open.is_none() {
                 let Some((number, path)) = self.parts.next() else { return Ok(None) };
@@ -499,7 +501,7 @@ impl<R: Row> Rows<R> {
         }
     }
 
-    fn check(&mut self, located: &Located<R>) -> Result<(), ReadError> {
+    fn check(&mut self, located: &LocatedRow<R>) -> Result<(), ReadError> {
         if let Some(what) = located.row.wrong() {
             return Err(located.error(what));
         }
@@ -515,7 +517,7 @@ impl<R: Row> Rows<R> {
             }
             if time < earlier {
                 let by = earlier - time;
-                if R::TABLE != Table::Events || by > EVENT_DISORDER_US {
+                if R::TABLE != RecordingTable::Events || by > EVENT_DISORDER_US {
                     return Err(located.error(format!("boottime_us runs backwards, by {by} us")));
                 }
                 self.disorder += 1;
@@ -530,20 +532,22 @@ impl<R: Row> Rows<R> {
 }
 
 /// What a key stands for, in messages.
-fn name_of<R: Row>((first, second): (i64, i64)) -> String {
+fn name_of<R: TableRow>((first, second): (i64, i64)) -> String {
     match R::TABLE {
-        Table::Samples => format!("sample {first}"),
-        Table::Events => format!("event {first}"),
-        Table::Snapshots => format!("slice {second} of sample {first}"),
-        Table::Census => format!("slice {second} of the census of sample {first}"),
-        Table::Zones => format!("zone {second} of sample {first}"),
-        Table::Meminfo | Table::Vmstat => format!("line {second} of sample {first}"),
+        RecordingTable::Samples => format!("sample {first}"),
+        RecordingTable::Events => format!("event {first}"),
+        RecordingTable::Snapshots => format!("slice {second} of sample {first}"),
+        RecordingTable::Census => format!("slice {second} of the census of sample {first}"),
+        RecordingTable::Zones => format!("zone {second} of sample {first}"),
+        RecordingTable::Meminfo | RecordingTable::Vmstat => {
+            format!("line {second} of sample {first}")
+        }
     }
 }
 
 impl OpenPart {
-    fn open<R: Row>(path: &Path, number: u32) -> Result<Self, ReadError> {
-        let part = Part::open(path, R::TABLE, number)?;
+    fn open<R: TableRow>(path: &Path, number: u32) -> Result<Self, ReadError> {
+        let part = RecordingPart::open(path, R::TABLE, number)?;
         let broken = |source| ReadError::Broken { path: path.to_owned(), source };
         let batches = part.builder.build().map_err(broken)?;
         Ok(Self {
@@ -556,13 +560,13 @@ impl OpenPart {
         })
     }
 
-    fn row<R: Row>(&mut self) -> Result<Option<Located<R>>, ReadError> {
+    fn row<R: TableRow>(&mut self) -> Result<Option<LocatedRow<R>>, ReadError> {
         loop {
             if let Some(batch) = &self.batch {
                 if self.at < batch.num_rows() {
                     let (row, at) = (R::get(batch, self.at), self.before + self.at as u64);
                     self.at += 1;
-                    return Ok(Some(Located { row, path: Arc::clone(&self.path), at }));
+                    return Ok(Some(LocatedRow { row, path: Arc::clone(&self.path), at }));
                 }
                 self.before += batch.num_rows() as u64;
                 (self.batch, self.at) = (None, 0);
@@ -578,7 +582,7 @@ impl OpenPart {
     }
 
     /// The columns of the row type; those that are not there as nulls.
-    fn wanted<R: Row>(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    fn wanted<R: TableRow>(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
         let schema: SchemaRef = crate::schema::schema::<R>();
         let column = |(field, at): (&FieldRef, &Option<usize>)| match at {
             Some(at) => Arc::clone(batch.column(*at)),
@@ -597,7 +601,7 @@ impl OpenPart {
     }
 
     /// Files of other writers may have nulls where a row has a value.
-    fn no_nulls<R: Row>(&self, batch: &RecordBatch) -> Result<(), ReadError> {
+    fn no_nulls<R: TableRow>(&self, batch: &RecordBatch) -> Result<(), ReadError> {
         let wanted: SchemaRef = crate::schema::schema::<R>();
         for (field, column) in wanted.fields().iter().zip(batch.columns()) {
             if !field.is_nullable()

@@ -4,23 +4,26 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ramslice_types::{Backend, Info, Machine, PriceParameter, SliceId, SliceState, Snapshot, Work};
+use ramslice_types::{
+    Backend, BackendInfo, MachineState, PriceParameter, SliceId, SliceSnapshot, SliceState,
+    WorkCounters,
+};
 use rustix::fs::FlockOperation;
 use tracing::info;
 
 use crate::cache_use;
-use crate::census_rows::{self, Due};
-use crate::clock::Clocks;
+use crate::census_rows::{self, CensusSchedule};
+use crate::clock::ClockReading;
 use crate::error::WriteError;
 use crate::filesystem_usage;
 use crate::part;
 use crate::proc_statistics;
 use crate::reader::Recording;
-use crate::recording_info::{About, Ended};
-use crate::schema::Word;
-use crate::tables::{Event, Meminfo, Sample, Slice, Table, Vmstat, Zone, signed};
-use crate::trace::Trace;
-use crate::writer::{Batch, Writer};
+use crate::recording_info::{RecordingEnd, RecordingInfo};
+use crate::schema::ColumnText;
+use crate::tables::{Event, Meminfo, RecordingTable, Sample, Slice, Vmstat, Zone, signed};
+use crate::trace::TraceInstance;
+use crate::writer::{PartWriter, RowBatch};
 
 /// How long rows may wait before they are written: they are to be a synced part within half a minute, and the disk takes
 /// some of that.
@@ -30,7 +33,7 @@ const BETWEEN: Duration = Duration::from_millis(200);
 
 /// What to record, and how.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RecorderOptions {
     /// Where the recording goes; made if missing.
     pub dir: PathBuf,
     /// How often a sample is due.
@@ -53,14 +56,14 @@ pub struct Options {
 
 /// Where the kernel's files are; elsewhere in tests.
 #[derive(Debug, Clone)]
-pub struct Sources {
+pub struct KernelPaths {
     /// The root that `proc` and `sys` are below.
     pub root: PathBuf,
     /// tracefs; `None` not to trace.
     pub tracefs: Option<PathBuf>,
 }
 
-impl Sources {
+impl KernelPaths {
     /// Those of the running system; tracefs where it is mounted.
     pub fn system() -> Self {
         let mounts = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
@@ -95,9 +98,9 @@ impl EventsSource {
 
 /// What a recording amounts to.
 #[derive(Debug, Clone)]
-pub struct Summary {
+pub struct RecordingSummary {
     /// How it ended.
-    pub ended: Ended,
+    pub ended: RecordingEnd,
     /// Parts of each table.
     pub parts: u32,
     /// Where events came from.
@@ -107,16 +110,16 @@ pub struct Summary {
 /// A recording in the making.
 pub struct Recorder<'a> {
     backend: Option<&'a dyn Backend>,
-    options: Options,
+    options: RecorderOptions,
     root: PathBuf,
-    trace: Option<Trace>,
+    trace: Option<TraceInstance>,
     events_source: EventsSource,
-    writer: Writer,
+    writer: PartWriter,
     states: Vec<(SliceId, SliceState)>,
     /// Number of the next sample and of the next event.
     next: (i64, i64),
     due: Instant,
-    census: Option<Due>,
+    census: Option<CensusSchedule>,
     missed_since: i64,
     missed: i64,
     lost: i64,
@@ -133,8 +136,8 @@ impl<'a> Recorder<'a> {
     /// Before anything is written, if there is to be a census and pages cannot be looked at; if the directory is not for a
     /// recording, or cannot be written.
     pub fn start(
-        options: Options,
-        sources: &Sources,
+        options: RecorderOptions,
+        sources: &KernelPaths,
         backend: Option<&'a dyn Backend>,
     ) -> Result<Self, WriteError> {
         let census = options.census.filter(|_| backend.is_some());
@@ -142,11 +145,11 @@ impl<'a> Recorder<'a> {
             census_rows::probe(backend)?;
         }
         let lock = claim(&options.dir, census.is_some())?;
-        let mut about = About::of_system(&sources.root);
+        let mut about = RecordingInfo::of_system(&sources.root);
         let (number, next) = continued(&options, &about)?;
         clean(&options.dir)?;
         let trace = match (backend, &sources.tracefs) {
-            (Some(_), Some(tracefs)) => Trace::start(tracefs)
+            (Some(_), Some(tracefs)) => TraceInstance::start(tracefs)
                 .inspect_err(|error| info!(%error, "no trace events: comparing states instead"))
                 .ok(),
             _ => None,
@@ -175,7 +178,7 @@ impl<'a> Recorder<'a> {
             &serde_json::json!({ "about": about, "ended": null }),
         )?;
         let age = options.part_age.min(MOST_PART_AGE);
-        let writer = Writer::start(options.dir.clone(), number, age, about);
+        let writer = PartWriter::start(options.dir.clone(), number, age, about);
         let root = sources.root.clone();
         let due = Instant::now();
         let mut recorder = Self {
@@ -188,7 +191,7 @@ impl<'a> Recorder<'a> {
             states,
             next,
             due,
-            census: census.map(Due::new),
+            census: census.map(CensusSchedule::new),
             missed_since: 0,
             missed: 0,
             lost: 0,
@@ -241,10 +244,10 @@ impl<'a> Recorder<'a> {
     }
 
     /// Adds a remark of the recorder's own.
-    pub fn note(&mut self, text: impl Into<Word>) -> Result<(), WriteError> {
+    pub fn note(&mut self, text: impl Into<ColumnText>) -> Result<(), WriteError> {
         // In order: what the kernel has said came before.
         self.drain()?;
-        let now = Clocks::now();
+        let now = ClockReading::now();
         let (boottime_us, realtime_us) = (now.boottime_us, now.realtime);
         let (source, kind, text) = ("recorder".into(), "note".into(), Some(text.into()));
         self.events(vec![Event {
@@ -262,7 +265,7 @@ impl<'a> Recorder<'a> {
         mut self,
         reason: &str,
         command_status: Option<i32>,
-    ) -> Result<Summary, WriteError> {
+    ) -> Result<RecordingSummary, WriteError> {
         let mut result = self.look(self.census.is_some());
         if result.is_ok() {
             result = self.note(format!("recording ended: {reason}"));
@@ -276,8 +279,8 @@ impl<'a> Recorder<'a> {
             return Err(error);
         }
         let parts = parts?;
-        let ended = Ended {
-            boottime_us: Clocks::now().boottime_us,
+        let ended = RecordingEnd {
+            boottime_us: ClockReading::now().boottime_us,
             reason: reason.to_owned(),
             command_status,
             samples: self.next.0,
@@ -293,7 +296,7 @@ impl<'a> Recorder<'a> {
             })?;
         manifest["ended"] = serde_json::json!(ended);
         part::write_json(&path, &manifest)?;
-        Ok(Summary { ended, parts, events_source: self.events_source })
+        Ok(RecordingSummary { ended, parts, events_source: self.events_source })
     }
 
     /// Takes a sample now: for those whose samples are due when something is done, not when time has passed.
@@ -308,8 +311,8 @@ impl<'a> Recorder<'a> {
     fn look(&mut self, count: bool) -> Result<(), WriteError> {
         self.drain()?;
         let begun = Instant::now();
-        let now = Clocks::now();
-        let mut batch = Batch { made: Some(begun), ..Batch::default() };
+        let now = ClockReading::now();
+        let mut batch = RowBatch { made: Some(begun), ..RowBatch::default() };
         let (sample, boottime_us, realtime_us) = (self.next.0, now.boottime_us, now.realtime);
         let mut row = Sample { sample, boottime_us, realtime_us, ..Sample::default() };
         let mut seen = None;
@@ -363,7 +366,7 @@ impl<'a> Recorder<'a> {
 
     fn drain(&mut self) -> Result<(), WriteError> {
         let Some(trace) = &mut self.trace else { return Ok(()) };
-        let events = trace.drain(&Clocks::now());
+        let events = trace.drain(&ClockReading::now());
         self.lost += events.iter().filter_map(|event| event.lost_events).sum::<i64>();
         self.events(events)
     }
@@ -376,14 +379,14 @@ impl<'a> Recorder<'a> {
             event.event = self.next.1;
             self.next.1 += 1;
         }
-        self.writer.send(Batch { events, made: Some(Instant::now()), ..Batch::default() })
+        self.writer.send(RowBatch { events, made: Some(Instant::now()), ..RowBatch::default() })
     }
 
     /// Events of what differs from the states last seen.
-    fn compare(&mut self, snapshot: &Snapshot) -> Result<(), WriteError> {
+    fn compare(&mut self, snapshot: &SliceSnapshot) -> Result<(), WriteError> {
         let states = states_of(snapshot);
         let before = std::mem::replace(&mut self.states, states);
-        let now = Clocks::now();
+        let now = ClockReading::now();
         let changed = |&(id, to): &(SliceId, SliceState)| {
             let at = before.binary_search_by_key(&id, |&(id, _)| id).ok()?;
             let from = before[at].1;
@@ -404,7 +407,7 @@ impl<'a> Recorder<'a> {
 }
 
 /// A snapshot and the slice size that it has: one may change between two calls.
-fn stable(backend: &dyn Backend) -> Result<(Snapshot, Info), WriteError> {
+fn stable(backend: &dyn Backend) -> Result<(SliceSnapshot, BackendInfo), WriteError> {
     let mut info = backend.info()?;
     loop {
         let snapshot = backend.snapshot()?;
@@ -417,8 +420,12 @@ fn stable(backend: &dyn Backend) -> Result<(Snapshot, Info), WriteError> {
 }
 
 /// What was seen, for those who look at its pages.
-fn machine(info: Info, zones: Vec<ramslice_types::Zone>, snapshot: Snapshot) -> Machine {
-    Machine {
+fn machine(
+    info: BackendInfo,
+    zones: Vec<ramslice_types::Zone>,
+    snapshot: SliceSnapshot,
+) -> MachineState {
+    MachineState {
         schema_version: ramslice_types::SCHEMA_VERSION,
         info,
         zones,
@@ -428,7 +435,7 @@ fn machine(info: Info, zones: Vec<ramslice_types::Zone>, snapshot: Snapshot) -> 
     }
 }
 
-fn states_of(snapshot: &Snapshot) -> Vec<(SliceId, SliceState)> {
+fn states_of(snapshot: &SliceSnapshot) -> Vec<(SliceId, SliceState)> {
     snapshot.slices.iter().map(|slice| (slice.id, slice.state)).collect()
 }
 
@@ -436,7 +443,7 @@ fn whole_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn fill(row: &mut Sample, snapshot: &Snapshot, info: &Info) {
+fn fill(row: &mut Sample, snapshot: &SliceSnapshot, info: &BackendInfo) {
     row.monotonic_us = Some(i64::try_from(snapshot.time.as_micros()).unwrap_or(i64::MAX));
     row.event_seq = Some(signed(snapshot.event_seq));
     row.slice_bytes = Some(signed(info.slice_bytes.0));
@@ -448,7 +455,7 @@ fn fill(row: &mut Sample, snapshot: &Snapshot, info: &Info) {
     row.held_pages = Some(signed(info.held_pages.0));
 }
 
-fn fill_work(row: &mut Sample, work: &Work) {
+fn fill_work(row: &mut Sample, work: &WorkCounters) {
     row.tried_slices = Some(signed(work.tried_slices));
     row.emptied_slices = Some(signed(work.emptied_slices));
     row.woken_slices = Some(signed(work.woken_slices));
@@ -531,14 +538,14 @@ fn claim(dir: &Path, census: bool) -> Result<File, WriteError> {
         let ours = |name: &str| {
             name == part::LOCK
                 || part::is_temporary(name)
-                || Table::ALL.iter().any(|table| table.name() == name)
+                || RecordingTable::ALL.iter().any(|table| table.name() == name)
         };
         if names.any(|entry| entry.is_ok_and(|entry| !entry.file_name().to_str().is_some_and(ours)))
         {
             return Err(WriteError::Foreign { path: dir.to_owned() });
         }
     }
-    let tables = Table::ALL.into_iter().filter(|table| census || !table.is_optional());
+    let tables = RecordingTable::ALL.into_iter().filter(|table| census || !table.is_optional());
     for path in std::iter::once(dir.to_owned()).chain(tables.map(|table| dir.join(table.name()))) {
         fs::create_dir_all(&path).map_err(|source| WriteError::io("creating", &path, source))?;
     }
@@ -556,7 +563,10 @@ fn claim(dir: &Path, census: bool) -> Result<File, WriteError> {
 }
 
 /// The next part's number, and the next sample's and event's.
-fn continued(options: &Options, about: &About) -> Result<(u32, (i64, i64)), WriteError> {
+fn continued(
+    options: &RecorderOptions,
+    about: &RecordingInfo,
+) -> Result<(u32, (i64, i64)), WriteError> {
     let path = options.dir.clone();
     if !path.join(part::MANIFEST).exists() {
         return Ok((0, (0, 0)));
@@ -575,8 +585,10 @@ fn continued(options: &Options, about: &About) -> Result<(u32, (i64, i64)), Writ
 
 /// Removes what a killed recorder was about to rename.
 fn clean(dir: &Path) -> Result<(), WriteError> {
-    let tables =
-        Table::ALL.map(|table| dir.join(table.name())).into_iter().filter(|path| path.is_dir());
+    let tables = RecordingTable::ALL
+        .map(|table| dir.join(table.name()))
+        .into_iter()
+        .filter(|path| path.is_dir());
     for path in std::iter::once(dir.to_owned()).chain(tables) {
         let entries =
             fs::read_dir(&path).map_err(|source| WriteError::io("reading", &path, source))?;

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use ramslice_types::{Info, Price, PriceParameter};
+use ramslice_types::{BackendInfo, Price, PriceParameter};
 use serde::{Deserialize, Serialize};
 
 use crate::SCHEMA_VERSION;
-use crate::clock::Clocks;
+use crate::clock::ClockReading;
 
 /// What was recorded, where and how.
 ///
 /// In the metadata of a part each field is a key `ramslice.FIELD` whose value is JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct About {
+pub struct RecordingInfo {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// The version of the tool that wrote it.
@@ -36,7 +36,7 @@ pub struct About {
     /// What the kernel takes its time from, as in `tsc` or `kvm-clock`.
     pub clock_source: String,
     /// Real or virtual.
-    pub platform: Platform,
+    pub platform: PlatformInfo,
     /// CPUs that were on.
     pub nr_cpus: u32,
     /// How often a sample was due.
@@ -51,14 +51,14 @@ pub struct About {
     /// The same moment by the calendar, in microseconds since 1970, UTC.
     pub started_realtime_us: i64,
     /// Sizes of pages, pageblocks, slices and chunks, and the totals when it began; null without slices.
-    pub geometry: Option<Info>,
+    pub geometry: Option<BackendInfo>,
     /// The price model's parameters when it began.
     pub price_parameters_100cycles: BTreeMap<PriceParameter, Price>,
 }
 
 /// Whether the machine is real.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Platform {
+pub struct PlatformInfo {
     /// A hypervisor is below the kernel.
     #[serde(rename = "virtual")]
     pub is_virtual: bool,
@@ -72,7 +72,7 @@ pub struct Platform {
 
 /// How a recording ended; missing while it goes on, and after a kill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct RecordingEnd {
     /// When, on the clock that goes on during suspend.
     pub boottime_us: i64,
     /// Why: `command`, `time`, `signal` or `error`.
@@ -89,14 +89,14 @@ pub struct Ended {
     pub lost_events: i64,
 }
 
-impl About {
+impl RecordingInfo {
     /// Of the machine below `root`, which is `/` but for tests, without what a backend knows.
     pub(crate) fn of_system(root: &Path) -> Self {
         let word =
             |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default().trim().to_owned();
         let uname = rustix::system::uname();
         let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
-        let now = Clocks::now();
+        let now = ClockReading::now();
         Self {
             schema_version: SCHEMA_VERSION,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -108,7 +108,7 @@ impl About {
             command: Vec::new(),
             boot_id: word("proc/sys/kernel/random/boot_id"),
             clock_source: word("sys/devices/system/clocksource/clocksource0/current_clocksource"),
-            platform: Platform::of(&word("proc/cpuinfo"), &hypervisor(), &word),
+            platform: PlatformInfo::of(&word("proc/cpuinfo"), &hypervisor(), &word),
             nr_cpus: cpus(&word("sys/devices/system/cpu/online")),
             interval_us: 0,
             census_interval_us: None,
@@ -121,7 +121,7 @@ impl About {
     }
 }
 
-impl Platform {
+impl PlatformInfo {
     /// From `/proc/cpuinfo`, the hypervisor's name by CPUID, and the firmware's words.
     fn of(cpuinfo: &str, hypervisor: &str, word: &dyn Fn(&str) -> String) -> Self {
         let flagged = cpuinfo
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn emulation_is_told_from_virtualisation() {
         let nothing = |_: &str| String::new();
-        let of = |flags: &str, name: &str| Platform::of(flags, name, &nothing);
+        let of = |flags: &str, name: &str| PlatformInfo::of(flags, name, &nothing);
         assert_eq!(of("flags : sse avx", "").emulated, Some(false));
         assert!(!of("flags : sse avx", "").is_virtual);
         assert_eq!(of("flags : hypervisor", "TCGTCGTCGTCG").emulated, Some(true));
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_boot_and_a_clock() {
-        let about = About::of_system(Path::new("/"));
+        let about = RecordingInfo::of_system(Path::new("/"));
         assert!(!about.boot_id.is_empty() && !about.kernel_release.is_empty());
         assert!(
             about.started_boottime_us > 0 && about.started_realtime_us > about.started_boottime_us

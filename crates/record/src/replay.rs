@@ -4,32 +4,33 @@ use std::iter::Peekable;
 use std::ops::Range;
 
 use ramslice_types::{
-    Bytes, CountedSlice, Counters, Info, Machine, NodeId, PageCensus, PageCounts, Pages, Price,
-    Reason, SliceId, SliceState, Snapshot, Work, ZoneCensus, ZoneIndex, ZoneNumber,
+    BackendInfo, Bytes, MachineState, NodeId, PageCensus, PageCounts, Pages, Price, Reason,
+    SliceCensus, SliceCounters, SliceId, SliceSnapshot, SliceState, WorkCounters, ZoneCensus,
+    ZoneIndex, ZoneNumber,
 };
 use std::time::Duration;
 
 use crate::error::ReadError;
-use crate::reader::{Located, Recording, Rows};
+use crate::reader::{LocatedRow, Recording, TableRows};
 use crate::tables::{Census, Sample, Slice, Zone};
 
 /// The machine at each sample that has slices; see [`Recording::machines`].
 ///
 /// A sample whose slices are not all there is skipped and counted.
-pub struct Machines<'a> {
+pub struct RecordedMachines<'a> {
     recording: &'a Recording,
-    samples: Rows<Sample>,
-    slices: Peekable<Rows<Slice>>,
-    zones: Peekable<Rows<Zone>>,
-    census: Peekable<Rows<Census>>,
+    samples: TableRows<Sample>,
+    slices: Peekable<TableRows<Slice>>,
+    zones: Peekable<TableRows<Zone>>,
+    census: Peekable<TableRows<Census>>,
     skipped: u64,
     cut: u64,
     /// The sample of the machine last given, and its zones.
-    last: Option<Located<Sample>>,
-    last_zones: Vec<Located<Zone>>,
+    last: Option<LocatedRow<Sample>>,
+    last_zones: Vec<LocatedRow<Zone>>,
 }
 
-impl<'a> Machines<'a> {
+impl<'a> RecordedMachines<'a> {
     pub(crate) fn new(recording: &'a Recording, parts: Range<u32>) -> Self {
         Self {
             recording,
@@ -96,7 +97,7 @@ impl<'a> Machines<'a> {
     ///
     /// # Errors
     /// By file and row, if the recording does not tell, and before the first machine.
-    pub fn work(&self) -> Result<Work, ReadError> {
+    pub fn work(&self) -> Result<WorkCounters, ReadError> {
         let Some(sample) = &self.last else {
             return Err(ReadError::Empty { path: self.recording.dir().to_owned() });
         };
@@ -108,9 +109,9 @@ impl<'a> Machines<'a> {
                      older version, without root, or of a saved machine do not"
                 ))
             })?;
-            Cells(sample).narrow::<u64>(name, value)
+            RowConverter(sample).narrow::<u64>(name, value)
         };
-        Ok(Work {
+        Ok(WorkCounters {
             tried_slices: value(row.tried_slices, "tried_slices")?,
             emptied_slices: value(row.emptied_slices, "emptied_slices")?,
             woken_slices: value(row.woken_slices, "woken_slices")?,
@@ -128,7 +129,7 @@ impl<'a> Machines<'a> {
         })
     }
 
-    fn machine(&mut self, sample: &Located<Sample>) -> Result<Option<Machine>, ReadError> {
+    fn machine(&mut self, sample: &LocatedRow<Sample>) -> Result<Option<MachineState>, ReadError> {
         let number = sample.row.sample;
         let slices = rows_of(&mut self.slices, number, |row: &Slice| row.sample)?;
         let zones = rows_of(&mut self.zones, number, |row: &Zone| row.sample)?;
@@ -147,7 +148,7 @@ impl<'a> Machines<'a> {
         };
         let row = &sample.row;
         let event_seq = value(row.event_seq, "event_seq")?;
-        let info = Info {
+        let info = BackendInfo {
             slice_bytes: Bytes(value(row.slice_bytes, "slice_bytes")?),
             nr_slices: slices.len() as u32,
             nr_zones: zones.len() as u32,
@@ -165,11 +166,11 @@ impl<'a> Machines<'a> {
         let slices = slices.iter().map(slice).collect::<Result<_, _>>()?;
         let found = zones.iter().map(zone).collect::<Result<_, _>>()?;
         self.last_zones = zones;
-        let machine = Machine {
+        let machine = MachineState {
             schema_version: ramslice_types::SCHEMA_VERSION,
             info,
             zones: found,
-            snapshot: Snapshot { event_seq, time, slices },
+            snapshot: SliceSnapshot { event_seq, time, slices },
             price_parameters: self.recording.about().price_parameters_100cycles.clone(),
             contents: Vec::new(),
         };
@@ -180,8 +181,8 @@ impl<'a> Machines<'a> {
     }
 }
 
-impl Iterator for Machines<'_> {
-    type Item = Result<Machine, ReadError>;
+impl Iterator for RecordedMachines<'_> {
+    type Item = Result<MachineState, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -202,11 +203,11 @@ impl Iterator for Machines<'_> {
 }
 
 /// The rows of sample `number`; those of earlier samples, which nobody wants any more, go.
-fn rows_of<R: crate::Row>(
-    rows: &mut Peekable<Rows<R>>,
+fn rows_of<R: crate::TableRow>(
+    rows: &mut Peekable<TableRows<R>>,
     number: i64,
     sample: impl Fn(&R) -> i64,
-) -> Result<Vec<Located<R>>, ReadError> {
+) -> Result<Vec<LocatedRow<R>>, ReadError> {
     let mut found = Vec::new();
     while let Some(next) =
         rows.next_if(|next| next.as_ref().map_or(true, |row| sample(&row.row) <= number))
@@ -220,9 +221,9 @@ fn rows_of<R: crate::Row>(
 }
 
 /// Checked conversions of one row.
-struct Cells<'a, R>(&'a Located<R>);
+struct RowConverter<'a, R>(&'a LocatedRow<R>);
 
-impl<R> Cells<'_, R> {
+impl<R> RowConverter<'_, R> {
     fn narrow<T: TryFrom<i64>>(&self, name: &str, value: i64) -> Result<T, ReadError> {
         T::try_from(value).map_err(|_| self.0.error(format!("{name} is {value}: out of range")))
     }
@@ -232,8 +233,8 @@ impl<R> Cells<'_, R> {
     }
 }
 
-fn slice(located: &Located<Slice>) -> Result<ramslice_types::Slice, ReadError> {
-    let (row, cells) = (&located.row, Cells(located));
+fn slice(located: &LocatedRow<Slice>) -> Result<ramslice_types::Slice, ReadError> {
+    let (row, cells) = (&located.row, RowConverter(located));
     let state: SliceState =
         row.state.parse().map_err(|error| located.error(format!("state: {error}")))?;
     let reason = serde_json::Value::String(row.reason.to_string());
@@ -250,7 +251,7 @@ fn slice(located: &Located<Slice>) -> Result<ramslice_types::Slice, ReadError> {
         zone: ZoneNumber(cells.narrow("zone", row.zone.into())?),
         present: cells.pages("present_pages", row.present_pages)?,
         price: Price(cells.narrow("price_100cycles", row.price_100cycles)?),
-        counters: Counters {
+        counters: SliceCounters {
             free: cells.pages("free_pages", row.free_pages)?,
             lru_anon: cells.pages("lru_anon_pages", row.lru_anon_pages)?,
             lru_file: cells.pages("lru_file_pages", row.lru_file_pages)?,
@@ -267,8 +268,8 @@ fn slice(located: &Located<Slice>) -> Result<ramslice_types::Slice, ReadError> {
     })
 }
 
-fn zone(located: &Located<Zone>) -> Result<ramslice_types::Zone, ReadError> {
-    let (row, cells) = (&located.row, Cells(located));
+fn zone(located: &LocatedRow<Zone>) -> Result<ramslice_types::Zone, ReadError> {
+    let (row, cells) = (&located.row, RowConverter(located));
     Ok(ramslice_types::Zone {
         index: ZoneIndex(cells.narrow("zone_index", row.zone_index.into())?),
         node: NodeId(row.node),
@@ -289,8 +290,8 @@ fn zone(located: &Located<Zone>) -> Result<ramslice_types::Zone, ReadError> {
 }
 
 /// What a census says of a zone; nothing if there was none, or its columns are not there.
-fn zone_census(located: &Located<Zone>) -> Option<Result<ZoneCensus, ReadError>> {
-    let (row, cells) = (&located.row, Cells(located));
+fn zone_census(located: &LocatedRow<Zone>) -> Option<Result<ZoneCensus, ReadError>> {
+    let (row, cells) = (&located.row, RowConverter(located));
     let (sections, removable) = (row.sections?, row.removable_sections?);
     let (slices, least) = (row.staying_slices?, row.least_staying_slices?);
     let (pages, bound) = (row.staying_pages?, row.offline_bound_pages?);
@@ -307,8 +308,8 @@ fn zone_census(located: &Located<Zone>) -> Option<Result<ZoneCensus, ReadError>>
     })())
 }
 
-fn counted(located: &Located<Census>) -> Result<CountedSlice, ReadError> {
-    let (row, cells) = (&located.row, Cells(located));
+fn counted(located: &LocatedRow<Census>) -> Result<SliceCensus, ReadError> {
+    let (row, cells) = (&located.row, RowConverter(located));
     let state = row.state.parse().map_err(|error| located.error(format!("state: {error}")))?;
     let pages = |name, value| cells.pages(name, value);
     let pages = PageCounts {
@@ -326,5 +327,5 @@ fn counted(located: &Located<Census>) -> Result<CountedSlice, ReadError> {
         lru: pages("lru_pages", row.lru_pages)?,
         staying: pages("staying_pages", row.staying_pages)?,
     };
-    Ok(CountedSlice { slice: SliceId(cells.narrow("slice_id", row.slice_id)?), state, pages })
+    Ok(SliceCensus { slice: SliceId(cells.narrow("slice_id", row.slice_id)?), state, pages })
 }

@@ -11,16 +11,16 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 
-use crate::tables::Table;
+use crate::tables::RecordingTable;
 
 /// Microseconds since 1970, UTC: a timestamp in the file, hence a date for `DuckDB` and pandas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Wall(pub i64);
+pub struct WallTime(pub i64);
 
 /// A row of a table: a struct whose fields are the columns.
-pub trait Row: Sized + Send + 'static {
+pub trait TableRow: Sized + Send + 'static {
     /// The table it belongs to.
-    const TABLE: Table;
+    const TABLE: RecordingTable;
 
     /// The columns, in order.
     fn fields() -> Vec<Field>;
@@ -44,12 +44,12 @@ pub trait Row: Sized + Send + 'static {
 }
 
 /// The Arrow schema of a table.
-pub(crate) fn schema<R: Row>() -> Arc<Schema> {
+pub(crate) fn schema<R: TableRow>() -> Arc<Schema> {
     Arc::new(Schema::new(R::fields()))
 }
 
 /// A type that a column can have.
-pub(crate) trait Cell: Sized {
+pub(crate) trait ColumnValue: Sized {
     const NULLABLE: bool = false;
     fn data_type() -> DataType;
     fn column<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef
@@ -62,7 +62,7 @@ pub(crate) trait Cell: Sized {
 const UNITS: [&str; 6] = ["_bytes", "_pages", "_us", "_ms", "_100cycles", "_errno"];
 
 /// A column by the name and type of a row's field; its unit is in the name and beside it.
-pub(crate) fn field<T: Cell>(name: &str) -> Field {
+pub(crate) fn field<T: ColumnValue>(name: &str) -> Field {
     let field = Field::new(name, T::data_type(), T::NULLABLE);
     match UNITS.iter().find(|unit| name.ends_with(**unit)) {
         Some(unit) => field.with_metadata([("unit", &unit[1..])]),
@@ -102,17 +102,17 @@ macro_rules! cell {
 }
 
 /// Timestamps get their time zone after they are collected; other columns have none.
-trait WithItsZone: Sized {
+trait ZonedArray: Sized {
     fn with_its_zone(self) -> Self {
         self
     }
 }
 
-impl WithItsZone for Int32Array {}
-impl WithItsZone for Int64Array {}
-impl WithItsZone for BooleanArray {}
-impl WithItsZone for StringArray {}
-impl WithItsZone for TimestampMicrosecondArray {
+impl ZonedArray for Int32Array {}
+impl ZonedArray for Int64Array {}
+impl ZonedArray for BooleanArray {}
+impl ZonedArray for StringArray {}
+impl ZonedArray for TimestampMicrosecondArray {
     fn with_its_zone(self) -> Self {
         self.with_timezone("UTC")
     }
@@ -140,20 +140,20 @@ cell!(
     |v: &bool| *v
 );
 cell!(
-    Wall,
+    WallTime,
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
     TimestampMicrosecondArray,
-    |c: &dyn Array, at| Wall(c.as_primitive::<TimestampMicrosecondType>().value(at)),
-    |v: &Wall| v.0
+    |c: &dyn Array, at| WallTime(c.as_primitive::<TimestampMicrosecondType>().value(at)),
+    |v: &WallTime| v.0
 );
 
 /// Words that are mostly known when the program is built.
-pub(crate) type Word = Cow<'static, str>;
+pub(crate) type ColumnText = Cow<'static, str>;
 
 cell!(
-    Word,
+    ColumnText,
     DataType::Utf8,
     StringArray,
     |c: &dyn Array, at| Cow::Owned(c.as_string::<i32>().value(at).to_owned()),
-    Word::to_string
+    ColumnText::to_string
 );

@@ -9,14 +9,14 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::Field;
 use std::sync::Arc;
 
-use crate::proc_statistics::Figure;
-use crate::schema::{Cell, Row, Wall, Word, field, schema};
+use crate::proc_statistics::StatisticLine;
+use crate::schema::{ColumnText, ColumnValue, TableRow, WallTime, field, schema};
 
 /// The tables of a recording, in the order in which a flush writes them.
 ///
 /// Samples come last: where there is a row of that table, there are the rows that belong to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Table {
+pub enum RecordingTable {
     /// [`Slice`]: one row per slice and sample.
     Snapshots,
     /// [`Zone`]: one row per zone and sample.
@@ -33,7 +33,7 @@ pub enum Table {
     Samples,
 }
 
-impl Table {
+impl RecordingTable {
     /// All of them, in the order in which a flush writes them.
     pub const ALL: [Self; 7] = [
         Self::Snapshots,
@@ -77,7 +77,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for RecordingTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -146,7 +146,7 @@ table! {
     /// When it was begun, on the clock that goes on during suspend.
     boottime_us: i64,
     /// The same moment by the calendar.
-    realtime_us: Wall,
+    realtime_us: WallTime,
     /// When the kernel took the snapshot, on its monotonic clock.
     monotonic_us: Option<i64>,
     /// How long it took.
@@ -238,8 +238,8 @@ pub(crate) fn signed(number: u64) -> i64 {
 }
 
 /// Whether older recordings lack a column of a table.
-pub(crate) fn is_later(table: Table, column: &str) -> bool {
-    matches!(table, Table::Samples | Table::Zones | Table::Snapshots)
+pub(crate) fn is_later(table: RecordingTable, column: &str) -> bool {
+    matches!(table, RecordingTable::Samples | RecordingTable::Zones | RecordingTable::Snapshots)
         && LATER_COLUMNS.contains(&column)
 }
 
@@ -253,7 +253,7 @@ table! {
     /// When, as in the sample.
     boottime_us: i64,
     /// When, as in the sample.
-    realtime_us: Wall,
+    realtime_us: WallTime,
     /// Its position among all zones.
     zone_index: i32,
     /// Its NUMA node.
@@ -261,7 +261,7 @@ table! {
     /// Its number within the node.
     zone: i32,
     /// Its name, as in `Normal`.
-    name: Word,
+    name: ColumnText,
     /// Slices that belong to it.
     nr_slices: i32,
     /// Of these online and wholly free.
@@ -311,13 +311,13 @@ table! {
     /// When, as in the sample.
     boottime_us: i64,
     /// When, as in the sample.
-    realtime_us: Wall,
+    realtime_us: WallTime,
     /// Its physical address divided by the slice size.
     slice_id: i64,
     /// online, emptying, offline, waking or quarantined.
-    state: Word,
+    state: ColumnText,
     /// Why it cannot be emptied, or `none`.
-    reason: Word,
+    reason: ColumnText,
     /// It can never be emptied.
     unreclaimable: bool,
     /// It failed lately and is left alone.
@@ -367,11 +367,11 @@ table! {
     /// When, as in the sample; the pages were looked at within `census_us` from then on.
     boottime_us: i64,
     /// When, as in the sample.
-    realtime_us: Wall,
+    realtime_us: WallTime,
     /// Its physical address divided by the slice size.
     slice_id: i64,
     /// Its state when its pages were looked at.
-    state: Word,
+    state: ColumnText,
     /// The position of its zone among all zones.
     zone_index: i32,
     /// Free, or on its way.
@@ -439,19 +439,19 @@ table! {
     /// When, on the clock that goes on during suspend.
     boottime_us: i64,
     /// When, by the calendar.
-    realtime_us: Wall,
+    realtime_us: WallTime,
     /// trace: the kernel said so; poll: seen by comparing states; recorder: its own.
-    source: Word,
+    source: ColumnText,
     /// What kind of event.
-    kind: Word,
+    kind: ColumnText,
     /// The slice.
     slice_id: Option<i64>,
     /// state: before.
-    from_state: Option<Word>,
+    from_state: Option<ColumnText>,
     /// state: after.
-    to_state: Option<Word>,
+    to_state: Option<ColumnText>,
     /// offline, refuse: why; request: why it ended.
-    reason: Option<Word>,
+    reason: Option<ColumnText>,
     /// wake: because memory was wanted, rather than on request.
     by_demand: Option<bool>,
     /// wake: the size of the chunk.
@@ -471,7 +471,7 @@ table! {
     /// offline, request: 0, or what stopped it.
     error_errno: Option<i32>,
     /// request: offline, online, compact, offline-free or online-all.
-    op: Option<Word>,
+    op: Option<ColumnText>,
     /// request: slices that changed as asked.
     done_slices: Option<i64>,
     /// request: slices tried in vain.
@@ -486,11 +486,11 @@ table! {
     /// which wakes ahead of need.
     pid: Option<i64>,
     /// That thread's name.
-    task: Option<Word>,
+    task: Option<ColumnText>,
     /// lost: how many.
     lost_events: Option<i64>,
     /// note: what the recorder has to say.
-    text: Option<Word>,
+    text: Option<ColumnText>,
 }
 
 /// The kinds of [`Event`].

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use ramslice_types::SliceState;
 use tracing::{debug, warn};
 
-use crate::clock::Clocks;
-use crate::schema::Word;
+use crate::clock::ClockReading;
+use crate::schema::ColumnText;
 use crate::tables::Event;
 
 /// The events that are recorded.
@@ -30,14 +30,14 @@ const INSTANCE: &str = "ramslice-record-";
 const BUFFER_KIB: &str = "2048";
 
 /// An instance of tracefs; it goes with the value, or with the next recorder's start after a kill.
-pub(crate) struct Trace {
+pub(crate) struct TraceInstance {
     instance: PathBuf,
     pipe: File,
     /// A line of which the rest is to come.
     partial: Vec<u8>,
 }
 
-impl Trace {
+impl TraceInstance {
     /// Begins to trace; fails without tracefs, without permission, or on a kernel without these events.
     pub(crate) fn start(tracefs: &Path) -> io::Result<Self> {
         let instances = tracefs.join("instances");
@@ -68,7 +68,7 @@ impl Trace {
     }
 
     /// What happened since the last time, oldest first.
-    pub(crate) fn drain(&mut self, now: &Clocks) -> Vec<Event> {
+    pub(crate) fn drain(&mut self, now: &ClockReading) -> Vec<Event> {
         let mut chunk = vec![0; 64 << 10];
         loop {
             match self.pipe.read(&mut chunk) {
@@ -89,7 +89,7 @@ impl Trace {
     }
 }
 
-impl Drop for Trace {
+impl Drop for TraceInstance {
     fn drop(&mut self) {
         let _ = fs::write(self.instance.join("tracing_on"), "0");
         // An instance whose pipe is open is busy: this handle gives way to one that keeps nothing.
@@ -115,11 +115,11 @@ fn clean(instances: &Path) {
 }
 
 /// A line of `trace_pipe`; `None` of one that is not ours.
-fn parse(line: &str, now: &Clocks) -> Option<Event> {
+fn parse(line: &str, now: &ClockReading) -> Option<Event> {
     if let Some((_, rest)) = line.split_once("[LOST ") {
         let lost = rest.split_whitespace().next()?.parse().ok()?;
         let (boottime_us, realtime_us) = (now.boottime_us, now.realtime);
-        let (source, kind) = (Word::from("trace"), Word::from("lost"));
+        let (source, kind) = (ColumnText::from("trace"), ColumnText::from("lost"));
         return Some(Event {
             boottime_us,
             realtime_us,
@@ -229,7 +229,7 @@ fn decimal_or_hexadecimal(text: &str) -> Option<i64> {
 }
 
 /// States and reasons: known words need no memory of their own.
-fn word(text: &str) -> Word {
+fn word(text: &str) -> ColumnText {
     SliceState::ALL
         .iter()
         .map(|state| state.name())
@@ -249,10 +249,10 @@ fn microseconds(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Row, Wall};
+    use crate::schema::{TableRow, WallTime};
 
     fn parsed(line: &str) -> Event {
-        let now = Clocks { boottime_us: 20_000_000, realtime: Wall(1_000_020_000_000) };
+        let now = ClockReading { boottime_us: 20_000_000, realtime: WallTime(1_000_020_000_000) };
         let event = parse(line, &now).unwrap_or_else(|| panic!("{line}"));
         assert_eq!(event.wrong(), None, "{line}");
         event
@@ -262,7 +262,10 @@ mod tests {
     fn a_change_of_state_has_its_time_and_its_thread() {
         let line = "  kworker/u4:1-H [x]-77      [001] d..2.    12.345678: ramslice_state: id=3 online -> emptying";
         let event = parsed(line);
-        assert_eq!((event.boottime_us, event.realtime_us), (12_345_678, Wall(1_000_012_345_678)));
+        assert_eq!(
+            (event.boottime_us, event.realtime_us),
+            (12_345_678, WallTime(1_000_012_345_678))
+        );
         assert_eq!((event.pid, event.task.as_deref()), (Some(77), Some("kworker/u4:1-H [x]")));
         assert_eq!(event.slice_id, Some(3));
         assert_eq!(
@@ -325,7 +328,7 @@ mod tests {
     #[test]
     fn lost_events_are_counted_and_other_lines_left_alone() {
         assert_eq!(parsed("CPU:1 [LOST 345 EVENTS]").lost_events, Some(345));
-        let now = Clocks::now();
+        let now = ClockReading::now();
         for line in
             ["", "x", "a-1 [000] d..2. 1.000000: sched_switch: x", "a-1 ramslice_state: id=3"]
         {
@@ -340,10 +343,11 @@ mod tests {
         let line = "a-1 [000] d..2. 1.000000: ramslice_state: id=3 waking -> online\n";
         fs::write(&path, &line[..40]).unwrap();
         let pipe = File::open(&path).unwrap();
-        let mut trace = Trace { instance: dir.path().join("none"), pipe, partial: Vec::new() };
-        assert_eq!(trace.drain(&Clocks::now()), []);
+        let mut trace =
+            TraceInstance { instance: dir.path().join("none"), pipe, partial: Vec::new() };
+        assert_eq!(trace.drain(&ClockReading::now()), []);
         let mut more = OpenOptions::new().append(true).open(&path).unwrap();
         io::Write::write_all(&mut more, &line.as_bytes()[40..]).unwrap();
-        assert_eq!(trace.drain(&Clocks::now()).len(), 1);
+        assert_eq!(trace.drain(&ClockReading::now()).len(), 1);
     }
 }

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::WriteError;
 use crate::part;
-use crate::recording_info::{About, Ended};
-use crate::tables::{Census, Event, Meminfo, Sample, Slice, Table, Vmstat, Zone};
+use crate::recording_info::{RecordingEnd, RecordingInfo};
+use crate::tables::{Census, Event, Meminfo, RecordingTable, Sample, Slice, Vmstat, Zone};
 
 /// Rows that wait to be written.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct RowBatch {
     /// Samples.
     pub samples: Vec<Sample>,
     /// Zones of these.
@@ -35,18 +35,19 @@ pub struct Batch {
     pub made: Option<Instant>,
 }
 
-impl Batch {
+impl RowBatch {
     /// Writes rows that are all at hand as a recording of one part, which ended as `ended` says.
     ///
     /// For programs that have rows from elsewhere than a machine: simulations, and tests. The directory must not exist.
     pub fn write_recording(
         &self,
         dir: &Path,
-        about: &About,
-        ended: &Ended,
+        about: &RecordingInfo,
+        ended: &RecordingEnd,
     ) -> Result<(), WriteError> {
-        let tables =
-            Table::ALL.into_iter().filter(|table| !table.is_optional() || !self.census.is_empty());
+        let tables = RecordingTable::ALL
+            .into_iter()
+            .filter(|table| !table.is_optional() || !self.census.is_empty());
         for path in
             std::iter::once(dir.to_owned()).chain(tables.map(|table| dir.join(table.name())))
         {
@@ -83,14 +84,14 @@ impl Batch {
         self.made = [self.made, other.made].into_iter().flatten().min();
     }
 
-    /// One part of every table that the recording has, samples last: see [`crate::tables::Table`].
-    fn write(&self, dir: &Path, number: u32, about: &About) -> Result<(), WriteError> {
+    /// One part of every table that the recording has, samples last: see [`crate::tables::RecordingTable`].
+    fn write(&self, dir: &Path, number: u32, about: &RecordingInfo) -> Result<(), WriteError> {
         part::write(dir, number, about, &self.slices)?;
         part::write(dir, number, about, &self.zones)?;
         part::write(dir, number, about, &self.events)?;
         part::write(dir, number, about, &self.meminfo)?;
         part::write(dir, number, about, &self.vmstat)?;
-        if dir.join(Table::Census.name()).is_dir() {
+        if dir.join(RecordingTable::Census.name()).is_dir() {
             part::write(dir, number, about, &self.census)?;
         }
         part::write(dir, number, about, &self.samples)
@@ -103,21 +104,21 @@ const QUEUE: usize = 16;
 const MOST_ROWS: usize = 1 << 20;
 
 /// The thread's other end.
-pub(crate) struct Writer {
-    batches: SyncSender<Batch>,
+pub(crate) struct PartWriter {
+    batches: SyncSender<RowBatch>,
     thread: JoinHandle<Result<u32, WriteError>>,
 }
 
-impl Writer {
+impl PartWriter {
     /// Begins with part `number`; rows become at most `age` old before they are written.
-    pub(crate) fn start(dir: PathBuf, number: u32, age: Duration, about: About) -> Self {
+    pub(crate) fn start(dir: PathBuf, number: u32, age: Duration, about: RecordingInfo) -> Self {
         let (batches, queue) = sync_channel(QUEUE);
         let thread = std::thread::spawn(move || work(&dir, number, age, &about, &queue));
         Self { batches, thread }
     }
 
     /// Hands rows over; fails if the thread has ended with an error, which [`finish`](Self::finish) tells.
-    pub(crate) fn send(&self, batch: Batch) -> Result<(), WriteError> {
+    pub(crate) fn send(&self, batch: RowBatch) -> Result<(), WriteError> {
         self.batches.send(batch).map_err(|_| WriteError::Ended)
     }
 
@@ -132,13 +133,13 @@ fn work(
     dir: &Path,
     mut number: u32,
     age: Duration,
-    about: &About,
-    queue: &Receiver<Batch>,
+    about: &RecordingInfo,
+    queue: &Receiver<RowBatch>,
 ) -> Result<u32, WriteError> {
     // Empty parts first: whoever opens the recording at once finds every table.
-    Batch::default().write(dir, number, about)?;
+    RowBatch::default().write(dir, number, about)?;
     number += 1;
-    let mut waiting = Batch::default();
+    let mut waiting = RowBatch::default();
     loop {
         let due = waiting.made.map(|made| made + age);
         let patience = due.map_or(age, |due| due.saturating_duration_since(Instant::now()));
@@ -175,15 +176,20 @@ mod tests {
     fn rows_age_from_when_they_were_made_not_from_when_the_writer_has_them() {
         let home = tempfile::tempdir().unwrap();
         let age = Duration::from_mins(1);
-        let batch = |made: Instant| Batch {
+        let batch = |made: Instant| RowBatch {
             samples: vec![Sample::default()],
             made: Some(made),
-            ..Batch::default()
+            ..RowBatch::default()
         };
-        for table in Table::ALL {
+        for table in RecordingTable::ALL {
             fs::create_dir(home.path().join(table.name())).unwrap();
         }
-        let writer = Writer::start(home.path().to_owned(), 0, age, About::of_system(home.path()));
+        let writer = PartWriter::start(
+            home.path().to_owned(),
+            0,
+            age,
+            RecordingInfo::of_system(home.path()),
+        );
         // As of a census that took so long, or with a disk so slow: due at once, where this thread would wait for `age`.
         let begun = Instant::now();
         writer.send(batch(begun.checked_sub(age).unwrap())).unwrap();

@@ -10,10 +10,13 @@ use std::time::Duration;
 use parts::{all, column, complaint, full_part, rewrite, rewrite_all, set};
 use ramslice_backend::ReplayBackend;
 use ramslice_record::tables::{Census, Sample, Zone};
-use ramslice_record::{Options, Recorder, Recording, Sources, Table, WriteError};
+use ramslice_record::{
+    KernelPaths, Recorder, RecorderOptions, Recording, RecordingTable, WriteError,
+};
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, PageCensus, Price,
-    PriceParameter, Request, SliceId, SliceState, Snapshot, Zone as ZoneOf,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, PageCensus, Price,
+    PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot, SliceState,
+    Zone as ZoneOf,
 };
 use tempfile::TempDir;
 
@@ -23,8 +26,8 @@ fn backend() -> ReplayBackend {
     ReplayBackend::open(&path).unwrap()
 }
 
-fn options(dir: &Path) -> Options {
-    Options {
+fn options(dir: &Path) -> RecorderOptions {
+    RecorderOptions {
         dir: dir.to_owned(),
         every: Duration::from_millis(1),
         census: None,
@@ -37,8 +40,8 @@ fn options(dir: &Path) -> Options {
     }
 }
 
-fn sources() -> Sources {
-    Sources { tracefs: None, ..Sources::system() }
+fn sources() -> KernelPaths {
+    KernelPaths { tracefs: None, ..KernelPaths::system() }
 }
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -48,9 +51,12 @@ fn recorded(every: Option<Duration>) -> (TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
     let backend = backend();
-    let mut recorder =
-        Recorder::start(Options { census: every, ..options(&dir) }, &sources(), Some(&backend))
-            .unwrap();
+    let mut recorder = Recorder::start(
+        RecorderOptions { census: every, ..options(&dir) },
+        &sources(),
+        Some(&backend),
+    )
+    .unwrap();
     recorder.tick().unwrap();
     recorder.finish("signal", None).unwrap();
     (home, dir)
@@ -126,7 +132,8 @@ fn a_census_comes_at_its_own_interval_between_samples_or_seldom() {
         let dir = home.path().join("recording");
         let backend = backend();
         let census = Some(Duration::from_millis(census));
-        let options = Options { every: Duration::from_millis(every), census, ..options(&dir) };
+        let options =
+            RecorderOptions { every: Duration::from_millis(every), census, ..options(&dir) };
         let mut recorder = Recorder::start(options, &sources(), Some(&backend)).unwrap();
         while recorder.counts().0 < 6 {
             let wait = recorder.tick().unwrap();
@@ -168,8 +175,8 @@ fn recordings_made_before_there_was_a_census_are_read() {
                 || name == "offline_bound_pages")
         });
         let lost = match table {
-            Table::Samples => 2,
-            Table::Zones => 6,
+            RecordingTable::Samples => 2,
+            RecordingTable::Zones => 6,
             _ => 0,
         };
         assert_eq!(before - columns.len(), lost, "{table}");
@@ -185,7 +192,7 @@ fn recordings_made_before_there_was_a_census_are_read() {
 #[test]
 fn a_census_cut_short_is_an_error_by_file_or_a_counted_skip() {
     let (_home, dir) = recorded(Some(HOUR));
-    let part = full_part(&dir, Table::Census);
+    let part = full_part(&dir, RecordingTable::Census);
     let bytes = fs::read(&part).unwrap();
     fs::write(&part, &bytes[..bytes.len() / 2]).unwrap();
     assert!(complaint(&dir, &part).contains("is not a whole Parquet file"));
@@ -201,7 +208,7 @@ fn a_census_cut_short_is_an_error_by_file_or_a_counted_skip() {
 #[test]
 fn a_census_that_lacks_slices_is_passed_over_and_counted() {
     let (_home, dir) = recorded(Some(HOUR));
-    let part = full_part(&dir, Table::Census);
+    let part = full_part(&dir, RecordingTable::Census);
     rewrite(&part, |columns, _| {
         for (_, array) in columns {
             *array = array.slice(0, array.len() - 1);
@@ -220,12 +227,12 @@ fn a_census_that_lacks_slices_is_passed_over_and_counted() {
 #[test]
 fn what_cannot_be_in_a_census_is_named_by_row() {
     let (_home, dir) = recorded(Some(HOUR));
-    let part = full_part(&dir, Table::Census);
+    let part = full_part(&dir, RecordingTable::Census);
     rewrite(&part, |columns, _| set(columns, "slab_pages", 2, Some(-1)));
     assert!(complaint(&dir, &part).contains("row 2: slab_pages is -1: below zero"));
 
     let (_home, dir) = recorded(Some(HOUR));
-    let part = full_part(&dir, Table::Census);
+    let part = full_part(&dir, RecordingTable::Census);
     rewrite(&part, |columns, _| {
         let (field, _) = column(columns, "cache_pages");
         *field = field.clone().with_name("cache_bytes");
@@ -241,7 +248,7 @@ fn a_census_may_begin_when_a_recording_goes_on_and_goes_on_with_it() {
     let (_home, dir) = recorded(None);
     let backend = backend();
     for (round, census) in [Some(HOUR), None].into_iter().enumerate() {
-        let options = Options { append: true, census, ..options(&dir) };
+        let options = RecorderOptions { append: true, census, ..options(&dir) };
         let mut recorder = Recorder::start(options, &sources(), Some(&backend)).unwrap();
         recorder.tick().unwrap();
         recorder.finish("signal", None).unwrap();
@@ -256,22 +263,22 @@ fn a_census_may_begin_when_a_recording_goes_on_and_goes_on_with_it() {
 }
 
 /// A system that does not show its pages.
-struct Closed(ReplayBackend);
+struct HiddenPages(ReplayBackend);
 
-impl Backend for Closed {
-    fn info(&self) -> Result<Info, BackendError> {
+impl Backend for HiddenPages {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         self.0.info()
     }
     fn zones(&self) -> Result<Vec<ZoneOf>, BackendError> {
         self.0.zones()
     }
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         self.0.snapshot()
     }
-    fn contents(&self, _: SliceId, _: Detail) -> Result<Contents, BackendError> {
-        Err(BackendError::new(ErrorKind::Permission, "only root may look at pages"))
+    fn contents(&self, _: SliceId, _: ContentsDetail) -> Result<SliceContents, BackendError> {
+        Err(BackendError::new(BackendErrorKind::Permission, "only root may look at pages"))
     }
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         self.0.request(request)
     }
     fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
@@ -299,9 +306,10 @@ impl Backend for Closed {
 fn who_may_not_look_is_told_before_anything_is_written() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
-    let closed = Closed(backend());
-    let start =
-        |census| Recorder::start(Options { census, ..options(&dir) }, &sources(), Some(&closed));
+    let closed = HiddenPages(backend());
+    let start = |census| {
+        Recorder::start(RecorderOptions { census, ..options(&dir) }, &sources(), Some(&closed))
+    };
     let error = start(Some(HOUR)).err().unwrap();
     assert!(matches!(error, WriteError::Backend(_)), "{error}");
     assert!(error.to_string().contains("only root") && !dir.exists());

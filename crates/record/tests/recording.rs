@@ -13,8 +13,10 @@ use arrow_schema::Field;
 use parts::{all, builder, column, complaint, full_part, rewrite, rewrite_all, set};
 use ramslice_backend::ReplayBackend;
 use ramslice_record::tables::{Event, Meminfo, Sample, Slice, Vmstat};
-use ramslice_record::{Options, ReadError, Recorder, Recording, Sources, Table, WriteError};
-use ramslice_types::{Backend, Op, Pages, Request, SliceId, SliceState, Work};
+use ramslice_record::{
+    KernelPaths, ReadError, Recorder, RecorderOptions, Recording, RecordingTable, WriteError,
+};
+use ramslice_types::{Backend, Pages, Request, RequestOp, SliceId, SliceState, WorkCounters};
 use tempfile::TempDir;
 
 fn backend() -> ReplayBackend {
@@ -22,8 +24,8 @@ fn backend() -> ReplayBackend {
     ReplayBackend::open(&path).unwrap()
 }
 
-fn options(dir: &Path) -> Options {
-    Options {
+fn options(dir: &Path) -> RecorderOptions {
+    RecorderOptions {
         dir: dir.to_owned(),
         every: Duration::from_millis(1),
         census: None,
@@ -36,8 +38,8 @@ fn options(dir: &Path) -> Options {
     }
 }
 
-fn sources() -> Sources {
-    Sources { tracefs: None, ..Sources::system() }
+fn sources() -> KernelPaths {
+    KernelPaths { tracefs: None, ..KernelPaths::system() }
 }
 
 /// Samples that are written so far.
@@ -48,7 +50,7 @@ fn written(dir: &Path) -> usize {
 /// Takes `samples` samples, each in a part of its own or all in one.
 fn record(dir: &Path, backend: &dyn Backend, samples: i64, apart: bool) {
     let part_age = if apart { Duration::from_millis(30) } else { Duration::from_hours(1) };
-    let options = Options { part_age, ..options(dir) };
+    let options = RecorderOptions { part_age, ..options(dir) };
     let mut recorder = Recorder::start(options, &sources(), Some(backend)).unwrap();
     // The last one is taken by finish().
     while recorder.counts().0 < samples - 1 {
@@ -78,7 +80,10 @@ fn what_is_recorded_is_read_back() {
         recorder.tick().unwrap();
         machines.push(backend.machine().unwrap());
         backend
-            .request(&Request { ignore_backoff: true, ..Request::new(Op::Offline(SliceId(id))) })
+            .request(&Request {
+                ignore_backoff: true,
+                ..Request::new(RequestOp::Offline(SliceId(id)))
+            })
             .unwrap();
         std::thread::sleep(Duration::from_millis(40));
     }
@@ -119,7 +124,7 @@ fn statistics_are_those_of_the_files() {
     fs::write(root.join("proc/meminfo"), "MemTotal:  100 kB\nHugePages_Total: 4\n").unwrap();
     fs::write(root.join("proc/vmstat"), "nr_free_pages 9\npgfault 77\n").unwrap();
     let dir = home.path().join("recording");
-    let sources = Sources { root: root.clone(), tracefs: None };
+    let sources = KernelPaths { root: root.clone(), tracefs: None };
     let mut recorder = Recorder::start(options(&dir), &sources, None).unwrap();
     recorder.tick().unwrap();
     fs::write(root.join("proc/vmstat"), "nr_free_pages 8\npgfault 78\n").unwrap();
@@ -148,7 +153,7 @@ fn changes_of_state_are_events_also_without_tracing() {
     let dir = home.path().join("recording");
     let backend = backend();
     let mut recorder = Recorder::start(options(&dir), &sources(), Some(&backend)).unwrap();
-    backend.request(&Request::new(Op::Offline(SliceId(24)))).unwrap();
+    backend.request(&Request::new(RequestOp::Offline(SliceId(24)))).unwrap();
     recorder.changed().unwrap();
     recorder.changed().unwrap();
     recorder.finish("signal", None).unwrap();
@@ -185,7 +190,7 @@ fn rows_become_parts_while_the_recording_goes_on() {
 fn a_recording_goes_on_after_a_kill_and_is_cleaned() {
     let (_home, dir) = recorded(3, true);
     // A kill between two parts of a flush: slices without their sample, a temporary file, no end.
-    fs::remove_file(full_part(&dir, Table::Samples)).unwrap();
+    fs::remove_file(full_part(&dir, RecordingTable::Samples)).unwrap();
     let temporary = dir.join("zones/.part-000009.parquet.tmp");
     fs::write(&temporary, "half").unwrap();
     let findings = Recording::open(&dir).unwrap().check().unwrap();
@@ -197,13 +202,19 @@ fn a_recording_goes_on_after_a_kill_and_is_cleaned() {
     assert!(
         matches!(refused, WriteError::Exists { .. }) && refused.to_string().contains("--append")
     );
-    let mut again =
-        Recorder::start(Options { append: true, ..options(&dir) }, &sources(), Some(&backend))
-            .unwrap();
+    let mut again = Recorder::start(
+        RecorderOptions { append: true, ..options(&dir) },
+        &sources(),
+        Some(&backend),
+    )
+    .unwrap();
     again.tick().unwrap();
-    let other =
-        Recorder::start(Options { append: true, ..options(&dir) }, &sources(), Some(&backend))
-            .err();
+    let other = Recorder::start(
+        RecorderOptions { append: true, ..options(&dir) },
+        &sources(),
+        Some(&backend),
+    )
+    .err();
     assert!(matches!(other, Some(WriteError::InUse { .. })), "{other:?}");
     again.finish("signal", None).unwrap();
     assert!(!temporary.exists());
@@ -231,16 +242,17 @@ fn a_recording_of_another_boot_is_not_continued() {
     let root = home.path().join("root");
     fs::create_dir_all(root.join("proc/sys/kernel/random")).unwrap();
     fs::write(root.join("proc/sys/kernel/random/boot_id"), "another\n").unwrap();
-    let sources = Sources { root, tracefs: None };
-    let error =
-        Recorder::start(Options { append: true, ..options(&dir) }, &sources, None).err().unwrap();
+    let sources = KernelPaths { root, tracefs: None };
+    let error = Recorder::start(RecorderOptions { append: true, ..options(&dir) }, &sources, None)
+        .err()
+        .unwrap();
     assert!(matches!(error, WriteError::OtherBoot { .. }), "{error}");
 }
 
 #[test]
 fn a_part_cut_short_is_an_error_or_a_counted_skip() {
     let (_home, dir) = recorded(3, true);
-    let part = full_part(&dir, Table::Zones);
+    let part = full_part(&dir, RecordingTable::Zones);
     let bytes = fs::read(&part).unwrap();
     for length in [bytes.len() / 2, 0, 7] {
         fs::write(&part, &bytes[..length]).unwrap();
@@ -259,7 +271,7 @@ fn a_part_cut_short_is_an_error_or_a_counted_skip() {
 #[test]
 fn another_version_is_refused() {
     let (_home, dir) = recorded(1, false);
-    let part = full_part(&dir, Table::Snapshots);
+    let part = full_part(&dir, RecordingTable::Snapshots);
     rewrite(&part, |_, keys| _ = keys.insert("ramslice.schema_version".into(), "7".into()));
     assert!(complaint(&dir, &part).contains("schema_version 7, these tools know 1"));
 }
@@ -267,7 +279,7 @@ fn another_version_is_refused() {
 #[test]
 fn a_file_of_another_program_is_refused() {
     let (_home, dir) = recorded(1, false);
-    let part = full_part(&dir, Table::Snapshots);
+    let part = full_part(&dir, RecordingTable::Snapshots);
     rewrite(&part, |_, keys| keys.clear());
     assert!(complaint(&dir, &part).contains("ramslice.schema_version is missing"));
 }
@@ -275,7 +287,7 @@ fn a_file_of_another_program_is_refused() {
 #[test]
 fn a_description_without_its_boot_is_refused() {
     let (_home, dir) = recorded(1, false);
-    let part = full_part(&dir, Table::Snapshots);
+    let part = full_part(&dir, RecordingTable::Snapshots);
     rewrite(&part, |_, keys| _ = keys.remove("ramslice.boot_id"));
     assert!(complaint(&dir, &part).contains("ramslice.boot_id is missing"));
 }
@@ -284,14 +296,14 @@ fn a_description_without_its_boot_is_refused() {
 fn a_part_in_the_place_of_another_is_refused() {
     let (_home, dir) = recorded(1, false);
     let part = dir.join("zones/part-000002.parquet");
-    fs::copy(full_part(&dir, Table::Snapshots), &part).unwrap();
+    fs::copy(full_part(&dir, RecordingTable::Snapshots), &part).unwrap();
     assert!(complaint(&dir, &part).contains("says that it is part 1 of snapshots"));
 }
 
 #[test]
 fn a_missing_column_is_named_with_the_one_that_looks_like_it() {
     let (_home, dir) = recorded(1, false);
-    let part = full_part(&dir, Table::Snapshots);
+    let part = full_part(&dir, RecordingTable::Snapshots);
     rewrite(&part, |columns, _| {
         let (field, _) = column(columns, "price_100cycles");
         *field = field.clone().with_name("price_joules");
@@ -303,7 +315,7 @@ fn a_missing_column_is_named_with_the_one_that_looks_like_it() {
 #[test]
 fn another_type_or_unit_is_refused() {
     let (_home, dir) = recorded(1, false);
-    let part = full_part(&dir, Table::Samples);
+    let part = full_part(&dir, RecordingTable::Samples);
     rewrite(&part, |columns, _| {
         let (field, array) = column(columns, "sampling_us");
         *array = Arc::new(Int32Array::from(vec![1; array.len()]));
@@ -312,7 +324,7 @@ fn another_type_or_unit_is_refused() {
     assert!(complaint(&dir, &part).contains("`sampling_us` is Int32, expected Int64"));
 
     let (_home, dir) = recorded(1, false);
-    let part = full_part(&dir, Table::Samples);
+    let part = full_part(&dir, RecordingTable::Samples);
     rewrite(&part, |columns, _| {
         let (field, _) = column(columns, "boottime_us");
         *field = field.clone().with_metadata([("unit", "ns")]);
@@ -324,7 +336,7 @@ fn another_type_or_unit_is_refused() {
 fn columns_of_newer_versions_and_another_order_do_not_matter() {
     let (_home, dir) = recorded(2, false);
     let before = Recording::open(&dir).unwrap().last_machine().unwrap();
-    let part = full_part(&dir, Table::Snapshots);
+    let part = full_part(&dir, RecordingTable::Snapshots);
     rewrite(&part, |columns, _| {
         let rows = columns[0].1.len();
         let array: ArrayRef = Arc::new(Int32Array::from(vec![5; rows]));
@@ -340,7 +352,7 @@ fn columns_of_newer_versions_and_another_order_do_not_matter() {
 fn impossible_values_are_named_by_row() {
     let change = |name: &'static str, at, value, expected: &str| {
         let (_home, dir) = recorded(1, false);
-        let part = full_part(&dir, Table::Snapshots);
+        let part = full_part(&dir, RecordingTable::Snapshots);
         rewrite(&part, |columns, _| set(columns, name, at, value));
         let text = complaint(&dir, &part);
         assert!(text.contains(expected), "{text}");
@@ -355,7 +367,7 @@ fn impossible_values_are_named_by_row() {
 #[test]
 fn an_unknown_state_is_named_by_row_when_it_is_replayed() {
     let (_home, dir) = recorded(1, false);
-    let part = full_part(&dir, Table::Snapshots);
+    let part = full_part(&dir, RecordingTable::Snapshots);
     rewrite(&part, |columns, _| {
         let (_, array) = column(columns, "state");
         let mut states = vec!["online"; array.len()];
@@ -379,7 +391,8 @@ fn missing_samples_are_counted() {
     parts.sort();
     assert!(parts.len() > 2, "{parts:?}");
     let lost = rows(&parts[1]);
-    let tables: Vec<Table> = Table::ALL.into_iter().filter(|table| !table.is_optional()).collect();
+    let tables: Vec<RecordingTable> =
+        RecordingTable::ALL.into_iter().filter(|table| !table.is_optional()).collect();
     for table in &tables {
         fs::remove_file(dir.join(table.name()).join(parts[1].file_name().unwrap())).unwrap();
     }
@@ -390,7 +403,7 @@ fn missing_samples_are_counted() {
 
 #[test]
 fn the_columns_are_described_by_name_and_unit() {
-    for table in Table::ALL {
+    for table in RecordingTable::ALL {
         for field in table.fields() {
             let unit = field.metadata().get("unit");
             let name = field.name();
@@ -404,7 +417,7 @@ fn the_columns_are_described_by_name_and_unit() {
 #[test]
 fn damage_is_an_error_wherever_it_is() {
     let (_home, dir) = recorded(1, false);
-    let part = full_part(&dir, Table::Snapshots);
+    let part = full_part(&dir, RecordingTable::Snapshots);
     let bytes = fs::read(&part).unwrap();
     for at in (0..bytes.len()).step_by(41) {
         let mut damaged = bytes.clone();
@@ -420,8 +433,9 @@ fn damage_is_an_error_wherever_it_is() {
 }
 
 /// A machine that counts what is done to it, from what it had done when it was saved.
-fn working() -> (ReplayBackend, Work) {
-    let before = Work { page_faults: 7, allocated_pages: Pages(9), ..Work::default() };
+fn working() -> (ReplayBackend, WorkCounters) {
+    let before =
+        WorkCounters { page_faults: 7, allocated_pages: Pages(9), ..WorkCounters::default() };
     (ReplayBackend::with_work(backend().machine().unwrap(), Some(before)), before)
 }
 
@@ -432,7 +446,7 @@ fn what_was_done_is_recorded_with_each_sample() {
     let (backend, before) = working();
     let mut recorder = Recorder::start(options(&dir), &sources(), Some(&backend)).unwrap();
     recorder.tick().unwrap();
-    let request = Request { ignore_backoff: true, ..Request::new(Op::Offline(SliceId(24))) };
+    let request = Request { ignore_backoff: true, ..Request::new(RequestOp::Offline(SliceId(24))) };
     let outcome = backend.request(&request).unwrap();
     recorder.finish("signal", None).unwrap();
 
@@ -455,7 +469,7 @@ fn recordings_made_before_work_was_recorded_are_read_but_do_not_tell_it() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
     record(&dir, &working().0, 1, false);
-    let part = full_part(&dir, Table::Samples);
+    let part = full_part(&dir, RecordingTable::Samples);
     for path in fs::read_dir(dir.join("samples")).unwrap().map(|entry| entry.unwrap().path()) {
         if builder(&path).metadata().file_metadata().num_rows() > 0 {
             rewrite(&path, |columns, _| {

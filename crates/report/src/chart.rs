@@ -1,11 +1,11 @@
 //! A panel: plot area, two axes with units, grid and legend, for a wide page, a narrow one, and a picture.
 
-use crate::scale::Scale;
-use crate::svg::{Anchor, Svg};
+use crate::scale::LinearScale;
+use crate::svg::{SvgWriter, TextAnchor};
 
 /// What a figure is drawn for. The page shows one of the first two; text has the same size in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum Medium {
     /// A column of 920 pixels.
     Wide,
     /// A telephone.
@@ -14,7 +14,7 @@ pub(crate) enum Look {
     Picture,
 }
 
-impl Look {
+impl Medium {
     /// Pixels across.
     pub(crate) fn width(self) -> f64 {
         if self == Self::Narrow { 358.0 } else { 920.0 }
@@ -42,7 +42,7 @@ impl Look {
 
 /// How a key of the legend looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum LegendMark {
     Area,
     Line,
     Dot,
@@ -50,39 +50,43 @@ pub(crate) enum Mark {
 
 /// An entry of the legend.
 #[derive(Debug, Clone)]
-pub(crate) struct Key {
+pub(crate) struct LegendEntry {
     pub(crate) class: String,
-    pub(crate) mark: Mark,
+    pub(crate) mark: LegendMark,
     pub(crate) label: String,
 }
 
-impl Key {
-    pub(crate) fn new(class: impl Into<String>, mark: Mark, label: impl Into<String>) -> Self {
+impl LegendEntry {
+    pub(crate) fn new(
+        class: impl Into<String>,
+        mark: LegendMark,
+        label: impl Into<String>,
+    ) -> Self {
         Self { class: class.into(), mark, label: label.into() }
     }
 }
 
 /// What an axis shows.
 #[derive(Debug, Clone)]
-pub(crate) struct Axis {
+pub(crate) struct ChartAxis {
     pub(crate) range: (f64, f64),
     pub(crate) label: String,
     /// The marks; round values without.
     pub(crate) marks: Option<Vec<(f64, String)>>,
 }
 
-impl Axis {
+impl ChartAxis {
     pub(crate) fn new(range: (f64, f64), label: impl Into<String>) -> Self {
         Self { range, label: label.into(), marks: None }
     }
 }
 
 /// A plot in the making.
-pub(crate) struct Panel {
-    pub(crate) svg: Svg,
-    pub(crate) look: Look,
-    pub(crate) x: Scale,
-    pub(crate) y: Scale,
+pub(crate) struct ChartPanel {
+    pub(crate) svg: SvgWriter,
+    pub(crate) look: Medium,
+    pub(crate) x: LinearScale,
+    pub(crate) y: LinearScale,
     /// Left, top, right, bottom of the plot area.
     pub(crate) area: (f64, f64, f64, f64),
     height: f64,
@@ -98,35 +102,35 @@ fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 7.3
 }
 
-impl Panel {
+impl ChartPanel {
     /// Draws legend and axes around a plot area `plot_height` pixels high.
     pub(crate) fn new(
-        look: Look,
+        look: Medium,
         heading: &str,
         plot_height: f64,
-        keys: &[Key],
-        x: &Axis,
-        y: &Axis,
+        keys: &[LegendEntry],
+        x: &ChartAxis,
+        y: &ChartAxis,
     ) -> Self {
-        let mut svg = Svg::default();
+        let mut svg = SvgWriter::default();
         let mut top = 8.0;
-        if look == Look::Picture {
+        if look == Medium::Picture {
             svg.rect("paper", (0.0, 0.0), (look.width(), 4000.0), "");
-            svg.text("heading", (12.0, 28.0), Anchor::Start, heading);
+            svg.text("heading", (12.0, 28.0), TextAnchor::Start, heading);
             top = 44.0;
         }
         top = legend(&mut svg, look, top, keys);
-        let right = look.width() - if look == Look::Narrow { 8.0 } else { 16.0 };
+        let right = look.width() - if look == Medium::Narrow { 8.0 } else { 16.0 };
         let bottom = top + plot_height;
-        let y_scale = Scale::new(y.range, (bottom, top));
+        let y_scale = LinearScale::new(y.range, (bottom, top));
         let marks = y.marks.clone().unwrap_or_else(|| y_scale.ticks((plot_height / 45.0) as usize));
         let widest = marks.iter().map(|(_, text)| text_width(text)).fold(0.0, f64::max);
         let left = 30.0 + widest;
-        let x_scale = Scale::new(x.range, (left, right));
+        let x_scale = LinearScale::new(x.range, (left, right));
         for (value, text) in &marks {
             let at = y_scale.at(*value);
             svg.line("grid", (left, at), (right, at));
-            svg.text("mark", (left - 6.0, at + 4.0), Anchor::End, text);
+            svg.text("mark", (left - 6.0, at + 4.0), TextAnchor::End, text);
         }
         svg.upright("label", (14.0, f64::midpoint(top, bottom)), &y.label);
         let marks = x.marks.clone().unwrap_or_else(|| x_scale.ticks(look.ticks()));
@@ -135,7 +139,11 @@ impl Panel {
             // The last one stays within the drawing.
             let last = at + width / 2.0 > look.width();
             let from = if last { right - width } else { at - width / 2.0 };
-            ((at, from, from + width), if last { Anchor::End } else { Anchor::Middle }, text)
+            (
+                (at, from, from + width),
+                if last { TextAnchor::End } else { TextAnchor::Middle },
+                text,
+            )
         });
         let placed: Vec<_> = placed.collect();
         // Marks that would touch stand in several lines, in turn.
@@ -143,7 +151,7 @@ impl Panel {
         let lines = (1..MARK_LINES).find(|lines| !touch(*lines)).unwrap_or(MARK_LINES);
         for (number, &((at, _, to), anchor, ref text)) in placed.iter().enumerate() {
             svg.line("grid", (at, bottom), (at, bottom + 4.0));
-            let place = if anchor == Anchor::End { to } else { at };
+            let place = if anchor == TextAnchor::End { to } else { at };
             svg.text(
                 "mark",
                 (place, bottom + 17.0 + MARK_LINE * (number % lines) as f64),
@@ -155,7 +163,7 @@ impl Panel {
         svg.text(
             "label",
             (f64::midpoint(left, right), bottom + 36.0 + lower),
-            Anchor::Middle,
+            TextAnchor::Middle,
             &x.label,
         );
         let height = bottom + 44.0 + lower;
@@ -208,14 +216,14 @@ impl Panel {
     pub(crate) fn finish(mut self, id: &str, title: &str, about: &str) -> String {
         let (left, _, right, bottom) = self.area;
         self.svg.line("axis", (left, bottom), (right, bottom));
-        let suffix = if self.look == Look::Narrow { "-narrow" } else { "" };
+        let suffix = if self.look == Medium::Narrow { "-narrow" } else { "" };
         let size = (self.look.width(), self.height);
         self.svg.finish(&format!("{id}{suffix}"), self.look.class(), size, title, about)
     }
 }
 
 /// Draws the keys, in as many lines as they need; where the plot may begin.
-fn legend(svg: &mut Svg, look: Look, top: f64, keys: &[Key]) -> f64 {
+fn legend(svg: &mut SvgWriter, look: Medium, top: f64, keys: &[LegendEntry]) -> f64 {
     if keys.is_empty() {
         return top + 4.0;
     }
@@ -227,11 +235,11 @@ fn legend(svg: &mut Svg, look: Look, top: f64, keys: &[Key]) -> f64 {
             (x, y) = (start, y + LINE);
         }
         match key.mark {
-            Mark::Area => svg.rect(&key.class, (x, y + 2.0), (13.0, 13.0), ""),
-            Mark::Line => svg.line(&key.class, (x - 1.0, y + 8.5), (x + 14.0, y + 8.5)),
-            Mark::Dot => svg.circle(&key.class, (x + 6.5, y + 8.5), 4.5, ""),
+            LegendMark::Area => svg.rect(&key.class, (x, y + 2.0), (13.0, 13.0), ""),
+            LegendMark::Line => svg.line(&key.class, (x - 1.0, y + 8.5), (x + 14.0, y + 8.5)),
+            LegendMark::Dot => svg.circle(&key.class, (x + 6.5, y + 8.5), 4.5, ""),
         }
-        svg.text("key", (x + 20.0, y + 13.0), Anchor::Start, &key.label);
+        svg.text("key", (x + 20.0, y + 13.0), TextAnchor::Start, &key.label);
         x += width;
     }
     y + LINE + 8.0

@@ -2,12 +2,12 @@
 
 /// The data of a figure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Csv {
+pub(crate) struct CsvTable {
     text: String,
     columns: usize,
 }
 
-impl Csv {
+impl CsvTable {
     /// A table with these columns, whose names end with the unit.
     pub(crate) fn new(columns: &[&str]) -> Self {
         let mut csv = Self { text: String::new(), columns: columns.len() };
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn cells_with_commas_and_quotes_stay_one_cell() {
-        let mut csv = Csv::new(&["name", "time_s"]);
+        let mut csv = CsvTable::new(&["name", "time_s"]);
         csv.row(&["make \"all\", twice".to_owned(), "1.5".to_owned()]);
         assert_eq!(csv.text(), "name,time_s\n\"make \"\"all\"\", twice\",1.5\n");
     }

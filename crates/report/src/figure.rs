@@ -1,43 +1,43 @@
 //! A figure: drawn, or with what it lacks; and all figures of a report.
 
-use crate::chart::Look;
-use crate::csv::Csv;
+use crate::chart::Medium;
+use crate::csv::CsvTable;
 use crate::figures::{
     bitmaps, energy, footprint, fullness, kept_on, latency, net, occupation, operations, prices,
     repair, residuals, shares, slices, utilisation,
 };
-use crate::report_data::Runs;
+use crate::report_data::ReportData;
 
-type Draw = Box<dyn Fn(Look) -> String>;
+type DrawFunction = Box<dyn Fn(Medium) -> String>;
 
 /// What a figure shows.
-pub(crate) enum Content {
+pub(crate) enum FigureContent {
     /// A drawing and its data.
-    Drawn { draw: Draw, csv: Csv },
+    Drawn { draw: DrawFunction, csv: CsvTable },
     /// Nothing, because something is missing.
     Missing { what: String, how: String },
 }
 
 /// One figure.
-pub struct Figure {
+pub struct ReportFigure {
     /// Names its files and its place on the page: letters, digits and hyphens.
     pub id: String,
     /// The heading.
     pub title: String,
     /// What it shows and how to read it.
     pub caption: String,
-    pub(crate) content: Content,
+    pub(crate) content: FigureContent,
 }
 
-impl Figure {
+impl ReportFigure {
     pub(crate) fn drawn(
         id: impl Into<String>,
         title: impl Into<String>,
         caption: impl Into<String>,
-        csv: Csv,
-        draw: impl Fn(Look) -> String + 'static,
+        csv: CsvTable,
+        draw: impl Fn(Medium) -> String + 'static,
     ) -> Self {
-        let content = Content::Drawn { draw: Box::new(draw), csv };
+        let content = FigureContent::Drawn { draw: Box::new(draw), csv };
         Self { id: id.into(), title: title.into(), caption: caption.into(), content }
     }
 
@@ -47,37 +47,37 @@ impl Figure {
         what: impl Into<String>,
         how: impl Into<String>,
     ) -> Self {
-        let content = Content::Missing { what: what.into(), how: how.into() };
+        let content = FigureContent::Missing { what: what.into(), how: how.into() };
         Self { id: id.to_owned(), title: title.to_owned(), caption: String::new(), content }
     }
 
     /// Its data; nothing if it is not drawn.
     pub fn csv(&self) -> Option<&str> {
         match &self.content {
-            Content::Drawn { csv, .. } => Some(csv.text()),
-            Content::Missing { .. } => None,
+            FigureContent::Drawn { csv, .. } => Some(csv.text()),
+            FigureContent::Missing { .. } => None,
         }
     }
 
     /// What it lacks, and how to get it; nothing if it is drawn.
     pub fn lacks(&self) -> Option<(&str, &str)> {
         match &self.content {
-            Content::Drawn { .. } => None,
-            Content::Missing { what, how } => Some((what, how)),
+            FigureContent::Drawn { .. } => None,
+            FigureContent::Missing { what, how } => Some((what, how)),
         }
     }
 
     /// The drawing as SVG; its looks are in the style sheet.
-    pub(crate) fn svg(&self, look: Look) -> Option<String> {
+    pub(crate) fn svg(&self, look: Medium) -> Option<String> {
         match &self.content {
-            Content::Drawn { draw, .. } => Some(draw(look)),
-            Content::Missing { .. } => None,
+            FigureContent::Drawn { draw, .. } => Some(draw(look)),
+            FigureContent::Missing { .. } => None,
         }
     }
 }
 
 /// All figures, in the order of the page.
-pub fn figures(runs: &Runs) -> Vec<Figure> {
+pub fn figures(runs: &ReportData) -> Vec<ReportFigure> {
     let mut all = utilisation(runs);
     all.extend(occupation(runs));
     all.extend(slices(runs));

@@ -1,7 +1,7 @@
 //! Figures of runs: one self-contained page, the data of each figure as CSV, and pictures.
 //!
 //! [`read`] reads recordings and files of results; this is all the I/O that the crate does. The rest
-//! is pure: tables in ([`Runs`]), text and bytes out; writing them is left to the caller.
+//! is pure: tables in ([`ReportData`]), text and bytes out; writing them is left to the caller.
 //!
 //! Drawings are SVG of our own: what plotting libraries write has its colours fixed in every element,
 //! so that a page can neither be dark nor fit a telephone; and a picture for a paper is the same
@@ -21,10 +21,11 @@ mod svg;
 #[cfg(test)]
 mod tests;
 
-pub use figure::{Figure, figures};
-pub use page::{Head, page};
-pub use picture::{PictureError, Renderer};
+pub use figure::{ReportFigure, figures};
+pub use page::{PageHeader, page};
+pub use picture::{PictureError, PngRenderer};
 pub use report_data::{
-    Attempt, Budget, Counted, Emptying, Energy, Latencies, Moment, Priced, Prices, Range, Recorded,
-    Runs, Source, Verdict,
+    CensusMoment, ContentsSource, EmptyingAttempt, EmptyingTotals, GainVerdict, LatencySamples,
+    MachineMoment, PriceSamples, PricedSlice, RecordingData, ReportData, RunBudget, RunEnergy,
+    ValueRange,
 };

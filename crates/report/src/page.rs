@@ -3,14 +3,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::chart::Look;
-use crate::figure::{Content, Figure};
+use crate::chart::Medium;
+use crate::figure::{FigureContent, ReportFigure};
 use crate::style;
 use crate::svg::escape;
 
 /// What the page says of itself.
 #[derive(Debug, Clone, Default)]
-pub struct Head {
+pub struct PageHeader {
     /// The heading.
     pub title: String,
     /// What made it, as in `ramslice 0.1.0`.
@@ -22,7 +22,7 @@ pub struct Head {
 /// One HTML document, in UTF-8.
 ///
 /// It has no links to other files: style, script and data are within, and a policy forbids the browser to load anything.
-pub fn page(head: &Head, figures: &[Figure]) -> String {
+pub fn page(head: &PageHeader, figures: &[ReportFigure]) -> String {
     let title = escape(&head.title);
     // Figures of one kind follow each other: how to read them is said once.
     let before =
@@ -76,23 +76,23 @@ pub fn page(head: &Head, figures: &[Figure]) -> String {
     )
 }
 
-fn section(figure: &Figure, told: bool) -> String {
+fn section(figure: &ReportFigure, told: bool) -> String {
     let (id, title) = (escape(&figure.id), escape(&figure.title));
     match &figure.content {
-        Content::Missing { what, how } => format!(
+        FigureContent::Missing { what, how } => format!(
             "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>\n<div class=\"missing\"><p>Not drawn: {}. To \
              have it, {}.</p></div></figure>\n",
             escape(what),
             code(how)
         ),
-        Content::Drawn { csv, .. } => {
+        FigureContent::Drawn { csv, .. } => {
             let drawing = |look| figure.svg(look).unwrap_or_default();
             format!(
                 "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>\n{}\n{}\n<output class=\"readout\" \
                  aria-live=\"off\"></output><figcaption>{}<p><a download=\"{id}.csv\" \
                  href=\"data:text/csv;charset=utf-8;base64,{}\">Data of this figure (CSV)</a></p></figcaption></figure>\n",
-                drawing(Look::Wide),
-                drawing(Look::Narrow),
+                drawing(Medium::Wide),
+                drawing(Medium::Narrow),
                 if told { String::new() } else { format!("<p>{}</p>", code(&figure.caption)) },
                 STANDARD.encode(csv.text()),
             )

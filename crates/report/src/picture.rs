@@ -6,8 +6,8 @@ use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 use thiserror::Error;
 
-use crate::chart::Look;
-use crate::figure::Figure;
+use crate::chart::Medium;
+use crate::figure::ReportFigure;
 use crate::style;
 
 /// A drawing that does not become a picture.
@@ -32,11 +32,11 @@ pub enum PictureError {
 }
 
 /// Renders figures. Has the font within, so that pictures are the same on every machine.
-pub struct Renderer {
+pub struct PngRenderer {
     options: Options<'static>,
 }
 
-impl Default for Renderer {
+impl Default for PngRenderer {
     fn default() -> Self {
         let mut fonts = fontdb::Database::new();
         fonts.load_font_data(dejavu::sans::regular().to_vec());
@@ -52,11 +52,11 @@ impl Default for Renderer {
     }
 }
 
-impl Renderer {
+impl PngRenderer {
     /// The bytes of a PNG, two pixels for each of the page; nothing of a figure that is not drawn.
-    pub fn png(&self, figure: &Figure) -> Result<Option<Vec<u8>>, PictureError> {
+    pub fn png(&self, figure: &ReportFigure) -> Result<Option<Vec<u8>>, PictureError> {
         const ZOOM: f32 = 2.0;
-        let Some(svg) = figure.svg(Look::Picture) else { return Ok(None) };
+        let Some(svg) = figure.svg(Medium::Picture) else { return Ok(None) };
         let id = || figure.id.clone();
         let tree = Tree::from_str(&svg, &self.options)
             .map_err(|source| PictureError::Svg { id: id(), source })?;

@@ -2,26 +2,26 @@
 
 use std::fmt;
 
-use ramslice_types::{Bytes, CensusTotals, Composition, Kind, PageCounts, Pages};
+use ramslice_types::{Bytes, CensusTotals, PageComposition, PageCounts, PageKind, Pages};
 
 use crate::scale::digits;
 
 /// Everything that a report is about.
 #[derive(Debug, Clone, Default)]
-pub struct Runs {
+pub struct ReportData {
     /// Machines over time.
-    pub recorded: Vec<Recorded>,
+    pub recorded: Vec<RecordingData>,
     /// Slices that were emptied, with what it cost.
-    pub prices: Vec<Prices>,
+    pub prices: Vec<PriceSamples>,
     /// Joules by setting.
-    pub energy: Vec<Energy>,
+    pub energy: Vec<RunEnergy>,
     /// Times of requests.
-    pub latencies: Vec<Latencies>,
+    pub latencies: Vec<LatencySamples>,
 }
 
 /// A recording.
 #[derive(Debug, Clone)]
-pub struct Recorded {
+pub struct RecordingData {
     /// How figures call it.
     pub name: String,
     /// Seconds are those of an emulator, not real ones.
@@ -31,24 +31,24 @@ pub struct Recorded {
     /// Size of a page.
     pub page_bytes: Bytes,
     /// The machine at each sample, by time.
-    pub moments: Vec<Moment>,
+    pub moments: Vec<MachineMoment>,
     /// Every page at some of the samples, by time; mostly none.
-    pub censuses: Vec<Counted>,
+    pub censuses: Vec<CensusMoment>,
     /// When slices were being emptied: from, to, in seconds since the first sample.
     pub compactions: Vec<(f64, f64)>,
     /// Each attempt to empty a slice, by time; none without trace events.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<EmptyingAttempt>,
     /// Seconds since boot of the first sample, on the clock that goes on during suspend.
     pub begun_seconds: f64,
 }
 
 /// A machine at one moment.
 #[derive(Debug, Clone)]
-pub struct Moment {
+pub struct MachineMoment {
     /// Since the first sample, on the machine's own clock.
     pub seconds: f64,
     /// Pages of all slices by kind.
-    pub pages: Composition,
+    pub pages: PageComposition,
     /// The size of a slice.
     pub slice_bytes: Bytes,
     /// Slices in which something is in use.
@@ -56,12 +56,12 @@ pub struct Moment {
     /// Of these such that are on and more than 90% free.
     pub nearly_free_slices: u64,
     /// Each slice: its id, and what keeps it from being off, or what it is.
-    pub slices: Vec<(u32, Kind)>,
+    pub slices: Vec<(u32, PageKind)>,
 }
 
 /// An attempt to empty a slice.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Attempt {
+pub struct EmptyingAttempt {
     /// When it ended, in seconds since the first sample.
     pub seconds: f64,
     /// The slice.
@@ -76,7 +76,7 @@ pub struct Attempt {
 
 /// What emptying slices took, summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Emptying {
+pub struct EmptyingTotals {
     /// Slices that went off and had held something.
     pub emptied: u64,
     /// Slices that went off and were empty already.
@@ -93,15 +93,15 @@ pub struct Emptying {
     pub used_share: f64,
 }
 
-impl Recorded {
+impl RecordingData {
     /// Pages of a slice.
     pub fn frames(&self) -> Pages {
         self.slice_bytes.pages(self.page_bytes)
     }
 
     /// The attempts, summed up.
-    pub fn emptying(&self) -> Emptying {
-        let (mut sums, frames) = (Emptying::default(), self.frames());
+    pub fn emptying(&self) -> EmptyingTotals {
+        let (mut sums, frames) = (EmptyingTotals::default(), self.frames());
         for one in &self.attempts {
             let used = one.migrated + one.dropped;
             sums.migrated += one.migrated;
@@ -125,7 +125,7 @@ impl Recorded {
 
 /// Every page of a machine at one moment.
 #[derive(Debug, Clone)]
-pub struct Counted {
+pub struct CensusMoment {
     /// Since the first sample, on the machine's own clock.
     pub seconds: f64,
     /// The size of a slice.
@@ -136,7 +136,7 @@ pub struct Counted {
     pub slices: Vec<(u32, PageCounts)>,
 }
 
-impl Counted {
+impl CensusMoment {
     /// Slices in which something is in use.
     pub fn holding_slices(&self) -> u64 {
         self.slices.iter().filter(|(_, pages)| pages.used() > Pages::ZERO).count() as u64
@@ -150,7 +150,7 @@ impl Counted {
 
 /// What emptying slices cost.
 #[derive(Debug, Clone)]
-pub struct Prices {
+pub struct PriceSamples {
     /// How figures call it.
     pub name: String,
     /// Words for the parameters in force when they were emptied; empty if there are none but that.
@@ -158,12 +158,12 @@ pub struct Prices {
     /// Why no model was fitted, if none was.
     pub unfitted: Option<String>,
     /// The slices.
-    pub samples: Vec<Priced>,
+    pub samples: Vec<PricedSlice>,
 }
 
 /// Whence a slice that was emptied had its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum ContentsSource {
     /// Filled on purpose; models are fitted to these.
     Filled,
     /// What programs left there; models are judged by these.
@@ -174,11 +174,11 @@ pub enum Source {
 
 /// One slice that was emptied. Costs are in CPU cycles.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Priced {
+pub struct PricedSlice {
     /// The mixture or program.
     pub label: String,
     /// Whence its contents were.
-    pub source: Source,
+    pub source: ContentsSource,
     /// Page frames.
     pub frames_pages: u64,
     /// Clean cache to be dropped.
@@ -197,14 +197,14 @@ pub struct Priced {
 
 /// A low and a high end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Range {
+pub struct ValueRange {
     /// At least.
     pub low: f64,
     /// At most.
     pub high: f64,
 }
 
-impl Range {
+impl ValueRange {
     /// In between.
     pub fn middle(self) -> f64 {
         f64::midpoint(self.low, self.high)
@@ -219,7 +219,7 @@ impl Range {
 
 /// Whether it paid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum GainVerdict {
     /// More was saved than spent.
     Gain,
     /// Less.
@@ -230,7 +230,7 @@ pub enum Verdict {
 
 /// What a request may spend.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Budget {
+pub enum RunBudget {
     /// Nothing was emptied.
     None,
     /// This many CPU cycles.
@@ -241,7 +241,7 @@ pub enum Budget {
     Unlimited,
 }
 
-impl fmt::Display for Budget {
+impl fmt::Display for RunBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy(name) => f.write_str(name),
@@ -254,23 +254,23 @@ impl fmt::Display for Budget {
 
 /// Joules of one run.
 #[derive(Debug, Clone)]
-pub struct Energy {
+pub struct RunEnergy {
     /// How figures call it.
     pub name: String,
     /// The sweep over budgets that it is of, if it is: each has figures of its own, with this in their headings.
     pub sweep: Option<String>,
     /// What each request was allowed.
-    pub budget: Budget,
+    pub budget: RunBudget,
     /// Saved.
-    pub saved: Range,
+    pub saved: ValueRange,
     /// What perfectly packed memory without freeable pages would have saved in the same time.
-    pub attainable: Option<Range>,
+    pub attainable: Option<ValueRange>,
     /// Invested, as far as known.
-    pub invested: Range,
+    pub invested: ValueRange,
     /// Saved less invested.
-    pub net: Range,
+    pub net: ValueRange,
     /// What it comes to.
-    pub verdict: Verdict,
+    pub verdict: GainVerdict,
     /// Not all costs could be counted: what is missing, for a note.
     pub uncounted: Vec<String>,
     /// What it is by: profile, state, clock.
@@ -279,7 +279,7 @@ pub struct Energy {
 
 /// Times that requests to a program took.
 #[derive(Debug, Clone)]
-pub struct Latencies {
+pub struct LatencySamples {
     /// How figures call it.
     pub name: String,
     /// When each was sent, in seconds since boot, and how long it took, in milliseconds; by time.

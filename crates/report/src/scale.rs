@@ -2,12 +2,12 @@
 
 /// A linear scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Scale {
+pub(crate) struct LinearScale {
     from: (f64, f64),
     to: (f64, f64),
 }
 
-impl Scale {
+impl LinearScale {
     /// Values `from.0..from.1` lie at pixels `to.0..to.1`.
     pub(crate) fn new(from: (f64, f64), to: (f64, f64)) -> Self {
         // A range of one value lies in the middle of a range around it.
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn ticks_are_round_and_within() {
         let texts = |range, wanted| {
-            Scale::new(range, (0.0, 1.0))
+            LinearScale::new(range, (0.0, 1.0))
                 .ticks(wanted)
                 .into_iter()
                 .map(|(_, text)| text)
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn pixels_run_either_way() {
-        let scale = Scale::new((0.0, 10.0), (100.0, 0.0));
+        let scale = LinearScale::new((0.0, 10.0), (100.0, 0.0));
         assert!((scale.at(2.5) - 75.0).abs() < 1e-9);
     }
 

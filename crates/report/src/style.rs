@@ -1,6 +1,6 @@
 //! Colours of the page, light and dark. Kinds of pages have theirs everywhere: see [`ramslice_palette`].
 
-use ramslice_types::Kind;
+use ramslice_types::PageKind;
 
 use ramslice_palette::color;
 
@@ -59,7 +59,7 @@ pub(crate) fn variables(dark: bool) -> String {
 
 /// Declarations of the kinds' variables, the same by day and night.
 pub(crate) fn kinds() -> String {
-    Kind::ALL
+    PageKind::ALL
         .iter()
         .map(|kind| ["--", kind.name(), ":", &color(*kind).css(), ";"].concat())
         .collect()
@@ -71,7 +71,7 @@ pub(crate) fn literal() -> String {
     for (name, light, _) in COLOURS {
         css = css.replace(&format!("var(--{name})"), light);
     }
-    for kind in Kind::ALL {
+    for kind in PageKind::ALL {
         css = css.replace(&format!("var(--{})", kind.name()), &color(kind).css());
     }
     css
@@ -88,7 +88,7 @@ mod tests {
         for page in [include_str!("page/page.css"), FIGURE] {
             for name in page.split("var(--").skip(1).filter_map(|rest| rest.split(')').next()) {
                 let known = COLOURS.iter().any(|(known, ..)| *known == name)
-                    || Kind::ALL.iter().any(|kind| kind.name() == name);
+                    || PageKind::ALL.iter().any(|kind| kind.name() == name);
                 assert!(known, "--{name}");
             }
         }

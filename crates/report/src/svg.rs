@@ -30,13 +30,13 @@ fn short(value: f64) -> String {
 
 /// Where a text is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Anchor {
+pub(crate) enum TextAnchor {
     Start,
     Middle,
     End,
 }
 
-impl Anchor {
+impl TextAnchor {
     fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -48,11 +48,11 @@ impl Anchor {
 
 /// The inside of a drawing.
 #[derive(Debug, Default)]
-pub(crate) struct Svg {
+pub(crate) struct SvgWriter {
     body: String,
 }
 
-impl Svg {
+impl SvgWriter {
     /// A rectangle; `title` is what it shows to who points at it.
     pub(crate) fn rect(
         &mut self,
@@ -132,7 +132,7 @@ impl Svg {
     }
 
     /// A text.
-    pub(crate) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+    pub(crate) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: TextAnchor, text: &str) {
         let (x, y, anchor) = (short(x), short(y), anchor.name());
         let text = escape(text);
         let _ = write!(
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn no_text_becomes_markup() {
-        let mut svg = Svg::default();
-        svg.text("t", (1.0, 2.04), Anchor::End, "<script>&\"\u{1}");
+        let mut svg = SvgWriter::default();
+        svg.text("t", (1.0, 2.04), TextAnchor::End, "<script>&\"\u{1}");
         assert_eq!(
             svg.body,
             "<text class=\"t\" x=\"1\" y=\"2\" text-anchor=\"end\">&lt;script&gt;&amp;&quot;\u{fffd}</text>"
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn lines_say_what_changes_and_no_number_is_not_a_number() {
-        let mut svg = Svg::default();
+        let mut svg = SvgWriter::default();
         svg.path("l", &[(0.0, 1.0), (5.0, 1.0), (5.0, 3.25), (6.0, f64::NAN)], false);
         assert_eq!(svg.body, r#"<path class="l" d="M0 1H5V3.2L6 0"/>"#);
     }

@@ -1,19 +1,19 @@
 //! Whole figures and pages: what they show, what they lack, and what they never do.
 
-use ramslice_types::{Bytes, CensusTotals, Composition, Kind, PageCounts, Pages};
+use ramslice_types::{Bytes, CensusTotals, PageComposition, PageCounts, PageKind, Pages};
 
 use crate::*;
 
-fn moment(at: u32) -> Moment {
-    let pages = Composition {
+fn moment(at: u32) -> MachineMoment {
+    let pages = PageComposition {
         movable: Pages(2048),
         freeable: Pages(1024 * u64::from(at % 3)),
         offline: Pages(8192 * u64::from(at)),
         free: Pages(8192 * u64::from(9 - at)),
-        ..Composition::default()
+        ..PageComposition::default()
     };
-    let kind = |slice: u32| if slice < at { Kind::Offline } else { Kind::Movable };
-    Moment {
+    let kind = |slice: u32| if slice < at { PageKind::Offline } else { PageKind::Movable };
+    MachineMoment {
         seconds: f64::from(at),
         pages,
         slice_bytes: Bytes(32 << 20),
@@ -24,7 +24,7 @@ fn moment(at: u32) -> Moment {
 }
 
 /// Ten slices of 8192 pages: the kernel in the first and in one more each second, programs in half of the others.
-fn counted(at: u32) -> Counted {
+fn counted(at: u32) -> CensusMoment {
     let frames = Pages(8192);
     let pages = |slice: u32| {
         let slab = if slice == 0 { Pages(5000) } else { Pages(u64::from(slice < at) * 40) };
@@ -44,7 +44,7 @@ fn counted(at: u32) -> Counted {
     };
     let slices: Vec<_> = (0..10).map(|slice| (slice, pages(slice))).collect();
     let staying = slices.iter().filter(|(_, pages)| pages.staying > Pages::ZERO).count() as u64;
-    Counted {
+    CensusMoment {
         seconds: f64::from(at),
         slice_bytes: Bytes(32 << 20),
         totals: CensusTotals {
@@ -62,12 +62,12 @@ fn counted(at: u32) -> Counted {
     }
 }
 
-fn attempt(seconds: f64, slice: u32, freed: bool, migrated: u64, dropped: u64) -> Attempt {
-    Attempt { seconds, slice, freed, migrated: Pages(migrated), dropped: Pages(dropped) }
+fn attempt(seconds: f64, slice: u32, freed: bool, migrated: u64, dropped: u64) -> EmptyingAttempt {
+    EmptyingAttempt { seconds, slice, freed, migrated: Pages(migrated), dropped: Pages(dropped) }
 }
 
-fn recorded(name: &str) -> Recorded {
-    Recorded {
+fn recorded(name: &str) -> RecordingData {
+    RecordingData {
         name: name.to_owned(),
         emulated: true,
         slice_bytes: Bytes(32 << 20),
@@ -85,9 +85,9 @@ fn recorded(name: &str) -> Recorded {
     }
 }
 
-fn energy(name: &str, budget: Budget, net: (f64, f64)) -> Energy {
-    let range = |low, high| Range { low, high };
-    Energy {
+fn energy(name: &str, budget: RunBudget, net: (f64, f64)) -> RunEnergy {
+    let range = |low, high| ValueRange { low, high };
+    RunEnergy {
         sweep: None,
         name: name.to_owned(),
         budget,
@@ -96,19 +96,23 @@ fn energy(name: &str, budget: Budget, net: (f64, f64)) -> Energy {
         invested: range(1.0, 2.0),
         net: range(net.0, net.1),
         verdict: match net {
-            (low, _) if low > 0.0 => Verdict::Gain,
-            (_, high) if high < 0.0 => Verdict::Loss,
-            _ => Verdict::Undecided,
+            (low, _) if low > 0.0 => GainVerdict::Gain,
+            (_, high) if high < 0.0 => GainVerdict::Loss,
+            _ => GainVerdict::Undecided,
         },
         uncounted: Vec::new(),
         basis: "By thesis-parc.".to_owned(),
     }
 }
 
-fn all() -> Runs {
-    let priced = |at: u32| Priced {
+fn all() -> ReportData {
+    let priced = |at: u32| PricedSlice {
         label: "a, b".to_owned(),
-        source: if at.is_multiple_of(4) { Source::Programs } else { Source::Filled },
+        source: if at.is_multiple_of(4) {
+            ContentsSource::Programs
+        } else {
+            ContentsSource::Filled
+        },
         frames_pages: 8192,
         drop_pages: 0,
         move_pages: u64::from(at) * 10,
@@ -117,20 +121,20 @@ fn all() -> Runs {
         fitted_cycles: Some(1e6 + f64::from(at) * 1.01e5),
         measured_cycles: 1e6 + f64::from(at) * 1e5,
     };
-    Runs {
+    ReportData {
         recorded: vec![recorded("one"), recorded("<two> & more")],
-        prices: vec![Prices {
+        prices: vec![PriceSamples {
             name: "samples".to_owned(),
             in_force: "model B".to_owned(),
             unfitted: None,
             samples: (0..50).map(priced).collect(),
         }],
         energy: vec![
-            energy("paper", Budget::Unlimited, (-3.0, -1.0)),
-            energy("nothing", Budget::None, (1.0, 2.0)),
-            energy("ours", Budget::Cycles(4e8), (-1.0, 3.0)),
+            energy("paper", RunBudget::Unlimited, (-3.0, -1.0)),
+            energy("nothing", RunBudget::None, (1.0, 2.0)),
+            energy("ours", RunBudget::Cycles(4e8), (-1.0, 3.0)),
         ],
-        latencies: vec![Latencies {
+        latencies: vec![LatencySamples {
             name: "redis".to_owned(),
             requests: (0..500)
                 .map(|at| (100.0 + f64::from(at) / 50.0, 3.0 + f64::from(at % 7)))
@@ -140,25 +144,28 @@ fn all() -> Runs {
     }
 }
 
-fn html(runs: &Runs) -> String {
-    let head =
-        Head { title: "A <report>".to_owned(), made_by: "tests".to_owned(), runs: Vec::new() };
+fn html(runs: &ReportData) -> String {
+    let head = PageHeader {
+        title: "A <report>".to_owned(),
+        made_by: "tests".to_owned(),
+        runs: Vec::new(),
+    };
     page(&head, &figures(runs))
 }
 
-fn figure<'a>(all: &'a [Figure], id: &str) -> &'a Figure {
+fn figure<'a>(all: &'a [ReportFigure], id: &str) -> &'a ReportFigure {
     all.iter().find(|figure| figure.id == id).unwrap_or_else(|| panic!("no {id}"))
 }
 
 #[test]
 fn with_nothing_every_figure_says_what_it_lacks_and_how_to_get_it() {
-    let all = figures(&Runs::default());
+    let all = figures(&ReportData::default());
     assert_eq!(all.len(), 9);
     for figure in &all {
         let (what, how) = figure.lacks().unwrap();
         assert!(!what.is_empty() && (how.contains('`') || how.contains(".csv")), "{}", figure.id);
     }
-    let html = html(&Runs::default());
+    let html = html(&ReportData::default());
     assert!(
         !html.contains("<svg")
             && html.contains("<code>ramslice-lab record -o DIR -- COMMAND</code>")
@@ -182,9 +189,11 @@ fn with_everything_nothing_is_missing() {
 fn the_page_is_well_formed_and_asks_for_nothing() {
     let html = html(&all());
     for figure in figures(&all()) {
-        for look in
-            [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture]
-        {
+        for look in [
+            crate::chart::Medium::Wide,
+            crate::chart::Medium::Narrow,
+            crate::chart::Medium::Picture,
+        ] {
             let svg = figure.svg(look).unwrap();
             resvg::usvg::roxmltree::Document::parse(&svg)
                 .unwrap_or_else(|error| panic!("{}: {error}", figure.id));
@@ -228,7 +237,8 @@ fn data_is_what_was_given() {
 #[test]
 fn a_recording_without_a_census_has_the_figures_that_it_had_and_no_empty_boxes() {
     let mut runs = all();
-    let ids = |runs: &Runs| figures(runs).into_iter().map(|figure| figure.id).collect::<Vec<_>>();
+    let ids =
+        |runs: &ReportData| figures(runs).into_iter().map(|figure| figure.id).collect::<Vec<_>>();
     let with = ids(&runs);
     runs.recorded[1].censuses.clear();
     let one = ids(&runs);
@@ -263,14 +273,14 @@ fn a_census_is_drawn_as_it_was_counted() {
     );
     assert!(lines("fullness-1").contains(&"6.000,9,0,off".to_owned()), "{:?}", lines("fullness-1"));
     for id in ["bitmaps-1", "fullness-1", "footprint-1", "kept-on-1", "census-shares-1"] {
-        for look in [crate::chart::Look::Wide, crate::chart::Look::Narrow] {
+        for look in [crate::chart::Medium::Wide, crate::chart::Medium::Narrow] {
             let svg = figure(&all, id).svg(look).unwrap();
             // What is seen is also said, of the first moment and the last.
             let about = svg.split("-desc\">").nth(2).unwrap();
             assert!(about.contains("0.0 s") && about.contains("9.0 s"), "{about}");
         }
     }
-    let svg = figure(&all, "footprint-1").svg(crate::chart::Look::Wide).unwrap();
+    let svg = figure(&all, "footprint-1").svg(crate::chart::Medium::Wide).unwrap();
     for class in ["stays-100", "stays-1", "moves", "k-free", "p-off", "least", "least-halo"] {
         assert!(svg.contains(&format!("<path class=\"{class}\"")), "{class}");
     }
@@ -283,25 +293,31 @@ fn one_census_is_enough_and_thousands_leave_the_page_small() {
     runs.recorded[0].censuses = vec![counted(4)];
     for id in ["bitmaps", "fullness", "footprint", "kept-on", "census-shares"] {
         let all = figures(&runs);
-        for look in
-            [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture]
-        {
+        for look in [
+            crate::chart::Medium::Wide,
+            crate::chart::Medium::Narrow,
+            crate::chart::Medium::Picture,
+        ] {
             let svg = figure(&all, id).svg(look).unwrap();
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{id}");
         }
     }
-    runs.recorded[0].moments =
-        (0..5000u32).map(|at| Moment { seconds: f64::from(at), ..moment(at % 10) }).collect();
+    runs.recorded[0].moments = (0..5000u32)
+        .map(|at| MachineMoment { seconds: f64::from(at), ..moment(at % 10) })
+        .collect();
     runs.recorded[0].censuses = (0..5000u32)
-        .map(|at| Counted { seconds: f64::from(at), ..counted(if at == 3333 { 9 } else { 1 }) })
+        .map(|at| CensusMoment {
+            seconds: f64::from(at),
+            ..counted(if at == 3333 { 9 } else { 1 })
+        })
         .collect();
     let all = figures(&runs);
     for id in ["bitmaps", "fullness", "footprint", "kept-on", "census-shares"] {
-        let svg = figure(&all, id).svg(crate::chart::Look::Narrow).unwrap();
+        let svg = figure(&all, id).svg(crate::chart::Medium::Narrow).unwrap();
         assert!(svg.len() < 100_000, "{id}: {}", svg.len());
     }
     // The moment with most of them is not thinned away.
-    let svg = figure(&all, "kept-on").svg(crate::chart::Look::Narrow).unwrap();
+    let svg = figure(&all, "kept-on").svg(crate::chart::Medium::Narrow).unwrap();
     assert!(svg.contains("9 hold pages that stay"));
 }
 
@@ -337,7 +353,7 @@ fn a_recording_in_which_nothing_was_emptied_has_no_figures_of_that() {
             .count()
     };
     assert_eq!((of(1), of(2)), (0, 3));
-    assert_eq!(runs.recorded[0].emptying(), Emptying::default());
+    assert_eq!(runs.recorded[0].emptying(), EmptyingTotals::default());
 }
 
 #[test]
@@ -350,9 +366,11 @@ fn thousands_of_attempts_leave_the_page_small_and_the_sums_as_they_are() {
         .collect();
     let all = figures(&runs);
     for id in ["repair-free", "repair-moved", "repair-share"] {
-        for look in
-            [crate::chart::Look::Wide, crate::chart::Look::Narrow, crate::chart::Look::Picture]
-        {
+        for look in [
+            crate::chart::Medium::Wide,
+            crate::chart::Medium::Narrow,
+            crate::chart::Medium::Picture,
+        ] {
             let svg = figure(&all, id).svg(look).unwrap();
             assert!(svg.len() < 150_000 && !svg.contains("NaN"), "{id}: {}", svg.len());
         }
@@ -394,7 +412,7 @@ fn neighbours_in_a_bitmap_and_levels_of_a_map_differ_in_lightness() {
 #[test]
 fn an_interval_that_spans_nothing_is_undecided() {
     let all = figures(&all());
-    let svg = figure(&all, "net").svg(crate::chart::Look::Wide).unwrap();
+    let svg = figure(&all, "net").svg(crate::chart::Medium::Wide).unwrap();
     let class = |run: &str| {
         let before = svg.split(&format!("<title>{run}: net")).next().unwrap();
         before.rsplit("class=\"").next().unwrap().split('"').next().unwrap().to_owned()
@@ -410,10 +428,10 @@ fn each_sweep_has_figures_of_its_own_which_say_what_they_are() {
     let mut runs = all();
     for sweep in ["tpch, fresh, simulated", "tpch, aged, simulated"] {
         for at in 0..8 {
-            let budget = Budget::Cycles(1_562_500.0 * f64::from(1 << at));
+            let budget = RunBudget::Cycles(1_562_500.0 * f64::from(1 << at));
             let one = energy(&budget.to_string(), budget, (-1.0, 1.0));
             let basis = "Simulated, not measured.".to_owned();
-            runs.energy.push(Energy { sweep: Some(sweep.to_owned()), basis, ..one });
+            runs.energy.push(RunEnergy { sweep: Some(sweep.to_owned()), basis, ..one });
         }
     }
     let all = figures(&runs);
@@ -435,7 +453,7 @@ fn each_sweep_has_figures_of_its_own_which_say_what_they_are() {
             |text: &str| text.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
         marks.map(place).collect::<std::collections::BTreeSet<_>>().len()
     };
-    assert_eq!((lines(crate::chart::Look::Wide), lines(crate::chart::Look::Narrow)), (1, 2));
+    assert_eq!((lines(crate::chart::Medium::Wide), lines(crate::chart::Medium::Narrow)), (1, 2));
 }
 
 #[test]
@@ -457,7 +475,7 @@ fn prices_are_drawn_by_the_parameters_in_force_and_by_the_fitted_model_each_name
         );
     }
     assert!(figure(&all, "residuals-fitted").csv().unwrap().contains(",1000000,1000000,0\n"));
-    runs.prices[0].samples.iter_mut().for_each(|one| one.source = Source::Everyday);
+    runs.prices[0].samples.iter_mut().for_each(|one| one.source = ContentsSource::Everyday);
     let page = html(&runs);
     assert!(page.contains("50 slices of everyday requests") && page.contains("refits to these"));
     assert!(!page.contains("filled on purpose") && !page.contains("left by programs"));
@@ -481,16 +499,16 @@ fn costs_that_nobody_counted_are_named() {
 #[test]
 fn pictures_have_ink_and_the_kinds_colours() {
     let all = figures(&all());
-    let png = Renderer::default().png(figure(&all, "occupation-1")).unwrap().unwrap();
+    let png = PngRenderer::default().png(figure(&all, "occupation-1")).unwrap().unwrap();
     let picture = resvg::tiny_skia::Pixmap::decode_png(&png).unwrap();
     assert_eq!(picture.width(), 1840);
-    for kind in [Kind::Movable, Kind::Offline] {
-        let ramslice_palette::Rgb(r, g, b) = ramslice_palette::color(kind);
+    for kind in [PageKind::Movable, PageKind::Offline] {
+        let ramslice_palette::RgbColour(r, g, b) = ramslice_palette::color(kind);
         let found =
             picture.pixels().iter().filter(|p| (p.red(), p.green(), p.blue()) == (r, g, b)).count();
         assert!(found > 5000, "{kind:?}: {found}");
     }
-    assert!(Renderer::default().png(&figures(&Runs::default())[0]).unwrap().is_none());
+    assert!(PngRenderer::default().png(&figures(&ReportData::default())[0]).unwrap().is_none());
 }
 
 #[test]
@@ -498,12 +516,12 @@ fn ten_thousand_moments_keep_their_peak_and_the_page_small() {
     let mut runs = all();
     let one = &mut runs.recorded[0];
     one.moments = (0..10_000u32)
-        .map(|at| Moment {
+        .map(|at| MachineMoment {
             seconds: f64::from(at),
             holding_slices: if at == 7777 { 99 } else { 3 },
             ..moment(at % 10)
         })
         .collect();
-    let svg = figures(&runs)[0].svg(crate::chart::Look::Narrow).unwrap();
+    let svg = figures(&runs)[0].svg(crate::chart::Medium::Narrow).unwrap();
     assert!(svg.contains("99 slices") && svg.len() < 100_000, "{}", svg.len());
 }

@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ramslice_energy::builtin;
-use ramslice_policy::{Config, Economics};
+use ramslice_policy::{PolicyConfig, SliceEconomics};
 use ramslice_sim::load::recorded;
-use ramslice_sim::predict::{Setting, agreement, fit, predict};
+use ramslice_sim::predict::{PredictionSetting, agreement, fit, predict};
 
-type Failure = Box<dyn std::error::Error>;
+type AnyError = Box<dyn std::error::Error>;
 
 /// The mean error that is allowed.
 const MOST: f64 = 0.1;
@@ -23,15 +23,15 @@ const MOST: f64 = 0.1;
 /// So many workloads have to hold.
 const LEAST: usize = 3;
 
-fn policy(dir: &Path, file: &str) -> Result<Config, Failure> {
-    Ok(Config::parse(&std::fs::read_to_string(dir.join(file))?, file)?)
+fn policy(dir: &Path, file: &str) -> Result<PolicyConfig, AnyError> {
+    Ok(PolicyConfig::parse(&std::fs::read_to_string(dir.join(file))?, file)?)
 }
 
 /// Errors of one recording, or the means over several: of the prediction, of the last value, of no change.
 #[derive(Clone, Copy, Default)]
-struct Errors([f64; 3]);
+struct PredictionErrors([f64; 3]);
 
-impl Errors {
+impl PredictionErrors {
     fn mean(rows: &[Self]) -> Self {
         Self(std::array::from_fn(|of| {
             rows.iter().map(|row| row.0[of]).sum::<f64>() / rows.len() as f64
@@ -58,7 +58,7 @@ fn one(
     files: [&str; 2],
     workload: &str,
     json: bool,
-) -> Result<(f64, Errors), Failure> {
+) -> Result<(f64, PredictionErrors), AnyError> {
     let [fitted, predicted] = [policy(dir, files[0])?, policy(dir, files[1])?];
     let profile = builtin("thesis-parc").ok_or("there is no profile thesis-parc")??;
     let state = profile.state(&profile.default_state).ok_or("the profile has no such state")?;
@@ -67,12 +67,13 @@ fn one(
         |file: &str| recorded(&dir.join(format!("{workload}-{}", file.trim_end_matches(".toml"))));
     let (first, second) = (load(files[0])?, load(files[1])?);
     let economics =
-        Economics::new(state, machine, first.config.slice_bytes, first.config.page_bytes)?;
-    let setting = |policy| Setting { policy, economics: &economics, step: Some(step) };
+        SliceEconomics::new(state, machine, first.config.slice_bytes, first.config.page_bytes)?;
+    let setting = |policy| PredictionSetting { policy, economics: &economics, step: Some(step) };
     let fit = fit(&first, &setting(&fitted))?;
     let prediction = predict(&first, &fit, &setting(&predicted))?;
     let agreement = agreement(&prediction, &first, &second)?;
-    let errors = Errors([agreement.error, agreement.last_value_error, agreement.unchanged_error]);
+    let errors =
+        PredictionErrors([agreement.error, agreement.last_value_error, agreement.unchanged_error]);
     if json {
         let row = serde_json::json!({
             "workload": workload, "dir": dir.file_name().map(|name| name.to_string_lossy()), "fit": fit,
@@ -95,7 +96,7 @@ fn run(
     workloads: &[&str],
     dirs: &[String],
     json: bool,
-) -> Result<bool, Failure> {
+) -> Result<bool, AnyError> {
     let mut holding = 0;
     if !json {
         println!("workload       fit   error  last value  unchanged");
@@ -105,7 +106,8 @@ fn run(
             .iter()
             .map(|dir| one(Path::new(dir), step, files, workload, json))
             .collect::<Result<Vec<_>, _>>()?;
-        let mean = Errors::mean(&rows.iter().map(|(_, errors)| *errors).collect::<Vec<_>>());
+        let mean =
+            PredictionErrors::mean(&rows.iter().map(|(_, errors)| *errors).collect::<Vec<_>>());
         holding += usize::from(mean.holds());
         if !json {
             let fit = rows.iter().map(|(fit, _)| fit).sum::<f64>() / rows.len() as f64;
@@ -119,7 +121,7 @@ fn run(
     Ok(holding >= LEAST)
 }
 
-fn main() -> Result<ExitCode, Failure> {
+fn main() -> Result<ExitCode, AnyError> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let json = words.pop_if(|word| word == "--json").is_some();
     let [seconds, fitted, predicted, workloads, dirs @ ..] = words.as_slice() else {

@@ -12,31 +12,36 @@ use std::time::Duration;
 use ramslice_backend::{BackendKind, open_backend};
 use ramslice_energy::builtin;
 use ramslice_policy::{
-    AnyPolicy, Config, Economics, Event, Observation, Policy, Row, Totals, WakeCause,
+    AnyPolicy, MachineTotals, Observation, Policy, PolicyConfig, PolicyEvent, SliceEconomics,
+    SliceRow, WakeCause,
 };
-use ramslice_record::{Options, Recorder, Sources};
-use ramslice_types::{Backend, Op, Pages, Request, Slice, SliceState, Snapshot};
+use ramslice_record::{KernelPaths, Recorder, RecorderOptions};
+use ramslice_types::{Backend, Pages, Request, RequestOp, Slice, SliceSnapshot, SliceState};
 
-type Failure = Box<dyn std::error::Error>;
+type AnyError = Box<dyn std::error::Error>;
 
 /// What the kernel has counted so far.
 #[derive(Clone, Copy)]
-struct Counted {
+struct KernelCounts {
     woken_by_demand: u64,
     refaulted_pages: u64,
 }
 
-fn counted(backend: &dyn Backend) -> Result<Counted, Failure> {
+fn counted(backend: &dyn Backend) -> Result<KernelCounts, AnyError> {
     let text = std::fs::read_to_string("/proc/vmstat")?;
     let line = text.lines().find_map(|line| line.strip_prefix("workingset_refault_file "));
-    Ok(Counted {
+    Ok(KernelCounts {
         woken_by_demand: backend.zones()?.iter().map(|zone| zone.woken_by_demand).sum(),
         refaulted_pages: line.ok_or("/proc/vmstat has no workingset_refault_file")?.parse()?,
     })
 }
 
 /// What happened that no request asked for.
-fn happened(before: (&Snapshot, Counted), now: (&Snapshot, Counted), time: Duration) -> Vec<Event> {
+fn happened(
+    before: (&SliceSnapshot, KernelCounts),
+    now: (&SliceSnapshot, KernelCounts),
+    time: Duration,
+) -> Vec<PolicyEvent> {
     let off = |slice: &Slice| slice.state == SliceState::Offline;
     let pairs = before.0.slices.iter().zip(&now.0.slices);
     let slices = pairs.filter(|(was, is)| off(was) && !off(is)).count() as u32;
@@ -45,31 +50,32 @@ fn happened(before: (&Snapshot, Counted), now: (&Snapshot, Counted), time: Durat
     let pages = Pages(now.1.refaulted_pages - before.1.refaulted_pages);
     let mut events = Vec::new();
     if slices > 0 {
-        events.push(Event::Woken { time, slices, cause });
+        events.push(PolicyEvent::Woken { time, slices, cause });
     }
     if pages > Pages::ZERO {
-        events.push(Event::Refaulted { pages });
+        events.push(PolicyEvent::Refaulted { pages });
     }
     events
 }
 
 /// Has the kernel take pages back from its per-CPU lists, where they look used.
-fn drain(backend: &dyn Backend) -> Result<(), Failure> {
-    backend.request(&Request { dry_run: true, ..Request::new(Op::Compact) })?;
+fn drain(backend: &dyn Backend) -> Result<(), AnyError> {
+    backend.request(&Request { dry_run: true, ..Request::new(RequestOp::Compact) })?;
     Ok(())
 }
 
-fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
+fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), AnyError> {
     let backend = open_backend(Path::new("/"), Some(BackendKind::Patched))?;
     let backend = &*backend;
-    let config = Config::parse(&std::fs::read_to_string(policy)?, &policy.display().to_string())?;
+    let config =
+        PolicyConfig::parse(&std::fs::read_to_string(policy)?, &policy.display().to_string())?;
     let info = backend.info()?;
     let profile = builtin("thesis-parc").ok_or("there is no profile thesis-parc")??;
     let state = profile.state(&profile.default_state).ok_or("the profile has no such state")?;
     let machine = profile.machine.as_ref().ok_or("the profile names no machine")?;
-    let economics = Economics::new(state, machine, info.slice_bytes, info.page_bytes)?;
+    let economics = SliceEconomics::new(state, machine, info.slice_bytes, info.page_bytes)?;
     let mut decider = AnyPolicy::new(&config, &economics, info.slice_bytes, info.page_bytes)?;
-    let options = Options {
+    let options = RecorderOptions {
         dir: output,
         every,
         census: None,
@@ -81,7 +87,7 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
         cache_use: true,
     };
     drain(backend)?;
-    let mut recorder = Recorder::start(options, &Sources::system(), Some(backend))?;
+    let mut recorder = Recorder::start(options, &KernelPaths::system(), Some(backend))?;
     recorder.sample()?;
     let mut before = (backend.snapshot()?, counted(backend)?);
     let mut finished = Vec::new();
@@ -92,15 +98,15 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
         let now = (backend.snapshot()?, counted(backend)?);
         let mut events = std::mem::take(&mut finished);
         events.extend(happened((&before.0, before.1), (&now.0, now.1), time));
-        let totals = Totals::of(&backend.zones()?, &now.0.slices, info.slice_pages());
-        let rows: Vec<Row> =
-            now.0.slices.iter().map(|slice| Row::of(slice, info.slice_pages())).collect();
+        let totals = MachineTotals::of(&backend.zones()?, &now.0.slices, info.slice_pages());
+        let rows: Vec<SliceRow> =
+            now.0.slices.iter().map(|slice| SliceRow::of(slice, info.slice_pages())).collect();
         let decision = decider.step(&Observation { time, totals, rows: &rows, events: &events });
         let mut off = 0;
         for request in &decision.requests {
             let outcome = backend.request(request)?;
             off += outcome.slices_done;
-            finished.push(Event::Finished { op: request.op, outcome });
+            finished.push(PolicyEvent::Finished { op: request.op, outcome });
         }
         before = (backend.snapshot()?, now.1);
         if !last {
@@ -121,7 +127,7 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), Failure> {
     Ok(())
 }
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), AnyError> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let value =
         |name: &str| words.iter().position(|word| word == name).and_then(|at| words.get(at + 1));

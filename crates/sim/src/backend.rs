@@ -5,19 +5,20 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Outcome, Price,
-    PriceParameter, Request, SliceId, Snapshot, Work, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, Price,
+    PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot, WorkCounters,
+    Zone,
 };
 
-use crate::config::{Config, ConfigError};
-use crate::machine::{Change, Machine, OwnerId, Prices};
+use crate::config::{SimConfig, SimConfigError};
+use crate::machine::{MemoryChange, OwnerId, PriceModel, SimMachine};
 
-/// A [`Machine`] behind a lock.
+/// A [`SimMachine`] behind a lock.
 ///
 /// Its time stands still until [`SimBackend::advance`]; only [`Backend::wait_event`] waits in real time, because
 /// what it waits for is done by other threads.
 pub struct SimBackend {
-    machine: Mutex<Machine>,
+    machine: Mutex<SimMachine>,
     changed: Condvar,
 }
 
@@ -32,12 +33,12 @@ impl SimBackend {
     ///
     /// # Errors
     /// If the configuration makes no machine.
-    pub fn new(config: Config) -> Result<Self, ConfigError> {
-        Ok(Self::of(Machine::new(config)?))
+    pub fn new(config: SimConfig) -> Result<Self, SimConfigError> {
+        Ok(Self::of(SimMachine::new(config)?))
     }
 
     /// A machine that exists already.
-    pub fn of(machine: Machine) -> Self {
+    pub fn of(machine: SimMachine) -> Self {
         Self { machine: Mutex::new(machine), changed: Condvar::new() }
     }
 
@@ -47,12 +48,12 @@ impl SimBackend {
     }
 
     /// Does what a load asks for.
-    pub fn apply(&self, change: Change) {
+    pub fn apply(&self, change: MemoryChange) {
         self.with(|machine| machine.apply(change));
     }
 
     /// The machine, for what a kernel does not tell.
-    pub fn with<T>(&self, look: impl FnOnce(&mut Machine) -> T) -> T {
+    pub fn with<T>(&self, look: impl FnOnce(&mut SimMachine) -> T) -> T {
         let mut machine = self.lock();
         let before = machine.info().event_seq;
         let found = look(&mut machine);
@@ -63,11 +64,11 @@ impl SimBackend {
     }
 
     /// The machine itself.
-    pub fn into_machine(self) -> Machine {
+    pub fn into_machine(self) -> SimMachine {
         self.machine.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Machine> {
+    fn lock(&self) -> MutexGuard<'_, SimMachine> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,11 +76,11 @@ impl SimBackend {
 fn no_slice(slice: SliceId, nr: u32) -> BackendError {
     let message =
         format!("the simulated machine has no slice {slice}: it has 0 to {}", nr.saturating_sub(1));
-    BackendError::new(ErrorKind::NotFound, message)
+    BackendError::new(BackendErrorKind::NotFound, message)
 }
 
 impl Backend for SimBackend {
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         Ok(self.lock().info())
     }
 
@@ -87,16 +88,20 @@ impl Backend for SimBackend {
         Ok(self.lock().zones())
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         Ok(self.lock().snapshot())
     }
 
-    fn contents(&self, slice: SliceId, _detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        _detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         let machine = self.lock();
         machine.contents(slice).ok_or_else(|| no_slice(slice, machine.info().nr_slices))
     }
 
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         request.refuse_hold("the simulator knows no memory that is gone")?;
         self.with(|machine| {
             let nr = machine.info().nr_slices;
@@ -122,16 +127,16 @@ impl Backend for SimBackend {
     /// Only before anything but the kernel is in memory: owners do not know where in a slice their pages are.
     fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
         let mut machine = self.lock();
-        let invalid = |error: ConfigError| BackendError::new(ErrorKind::Invalid, error);
+        let invalid = |error: SimConfigError| BackendError::new(BackendErrorKind::Invalid, error);
         if machine.info().offline_pages.0 > 0 {
             let message = "slices are off: wake them before the size changes (online --all)";
-            return Err(BackendError::new(ErrorKind::Busy, message));
+            return Err(BackendError::new(BackendErrorKind::Busy, message));
         }
-        let config = Config { slice_bytes: size, ..machine.config().clone() };
-        let mut fresh = Machine::new(config).map_err(invalid)?;
+        let config = SimConfig { slice_bytes: size, ..machine.config().clone() };
+        let mut fresh = SimMachine::new(config).map_err(invalid)?;
         if machine.owners().any(|owner| owner != OwnerId::BOOT) {
             let message = "a simulated machine keeps its slice size once memory is in use";
-            return Err(BackendError::new(ErrorKind::Unsupported, message));
+            return Err(BackendError::new(BackendErrorKind::Unsupported, message));
         }
         fresh.advance(machine.time());
         *fresh.prices() = *machine.prices();
@@ -148,11 +153,11 @@ impl Backend for SimBackend {
         parameter: PriceParameter,
         value: Price,
     ) -> Result<(), BackendError> {
-        Prices::set(self.lock().prices(), parameter, value);
+        PriceModel::set(self.lock().prices(), parameter, value);
         Ok(())
     }
 
-    fn work(&self) -> Result<Work, BackendError> {
+    fn work(&self) -> Result<WorkCounters, BackendError> {
         Ok(self.lock().work())
     }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// A machine that cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{what}: {wrong}; {allowed}")]
-pub struct ConfigError {
+pub struct SimConfigError {
     what: &'static str,
     wrong: String,
     allowed: &'static str,
@@ -16,11 +16,11 @@ pub struct ConfigError {
 /// Where new memory goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Placement {
+pub enum PlacementRule {
     /// As Linux does: anywhere that is free.
     ///
     /// A run of pages stays in the slice where the last one went, or, with the probability
-    /// [`Config::scatter`], goes to a slice by chance in proportion to its free memory.
+    /// [`SimConfig::scatter`], goes to a slice by chance in proportion to its free memory.
     #[default]
     Stock,
     /// Memory of the kernel, which cannot move, at the lowest addresses that are free; everything else as in `Stock`.
@@ -29,13 +29,13 @@ pub enum Placement {
     Packed,
 }
 
-impl ConfigError {
+impl SimConfigError {
     pub(crate) fn new(what: &'static str, wrong: String, allowed: &'static str) -> Self {
         Self { what, wrong, allowed }
     }
 }
 
-impl Placement {
+impl PlacementRule {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Stock, Self::KernelLow, Self::Packed];
 
@@ -65,7 +65,7 @@ pub struct ZoneConfig {
 
 /// The simulated machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Config {
+pub struct SimConfig {
     /// Size of a page.
     pub page_bytes: Bytes,
     /// The unit of slice sizes.
@@ -77,7 +77,7 @@ pub struct Config {
     /// Reserved at boot in the first slices of each node: the kernel, and its description of each page.
     pub boot_share: f64,
     /// Where new memory goes.
-    pub placement: Placement,
+    pub placement: PlacementRule,
     /// How often a run of pages goes elsewhere than the one before: 0 to 1.
     pub scatter: f64,
     /// How much of new page cache makes room for itself by recycling old cache, as reading ahead for the first time does,
@@ -103,7 +103,7 @@ const CYCLES_PER_SECOND: f64 = 3.8e9;
 /// 1.9 cycles each.
 const CHUNK_WAKE_NS: f64 = 2393.0 * 1.9 / 3.8;
 
-impl Config {
+impl SimConfig {
     /// One node with one zone of `memory`, rounded down to slices.
     pub fn new(memory: Bytes, slice_bytes: Bytes) -> Self {
         let size = Bytes(memory.0 - memory.0 % slice_bytes.0.max(1));
@@ -115,7 +115,7 @@ impl Config {
             slice_bytes,
             zones: vec![zone],
             boot_share: BOOT_SHARE,
-            placement: Placement::Stock,
+            placement: PlacementRule::Stock,
             scatter: 0.2,
             recycling: 1.0,
             run_bytes: RUN,
@@ -146,8 +146,8 @@ impl Config {
         self.run_bytes.min(Bytes(self.slice_bytes.0 / 8)).pages(self.page_bytes).0.max(1)
     }
 
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let error = |what, wrong: String, allowed| Err(ConfigError { what, wrong, allowed });
+    pub(crate) fn check(&self) -> Result<(), SimConfigError> {
+        let error = |what, wrong: String, allowed| Err(SimConfigError { what, wrong, allowed });
         let block = self.pageblock_bytes.0;
         if block == 0 || self.page_bytes.0 == 0 || !block.is_multiple_of(self.page_bytes.0) {
             return error(
@@ -214,14 +214,14 @@ mod tests {
 
     #[test]
     fn a_machine_that_cannot_be_is_named_with_what_is_allowed() {
-        let good = Config::new(Bytes(8 << 30), Bytes(64 << 20));
+        let good = SimConfig::new(Bytes(8 << 30), Bytes(64 << 20));
         assert_eq!(good.check(), Ok(()));
         for (config, what) in [
-            (Config { slice_bytes: Bytes(3 << 19), ..good.clone() }, "slice size"),
-            (Config::new(Bytes(1 << 20), Bytes(64 << 20)), "memory"),
-            (Config { scatter: 1.5, ..good.clone() }, "scatter"),
-            (Config { boot_share: f64::NAN, ..good.clone() }, "boot share"),
-            (Config { cycles_per_second: 0.0, ..good.clone() }, "cycles per second"),
+            (SimConfig { slice_bytes: Bytes(3 << 19), ..good.clone() }, "slice size"),
+            (SimConfig::new(Bytes(1 << 20), Bytes(64 << 20)), "memory"),
+            (SimConfig { scatter: 1.5, ..good.clone() }, "scatter"),
+            (SimConfig { boot_share: f64::NAN, ..good.clone() }, "boot share"),
+            (SimConfig { cycles_per_second: 0.0, ..good.clone() }, "cycles per second"),
         ] {
             let error = config.check().unwrap_err().to_string();
             assert!(error.starts_with(what) && error.contains(';'), "{error}");

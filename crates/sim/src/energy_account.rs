@@ -4,21 +4,21 @@
 //! of the profile's figures. Reading again is the one cost that profiles leave out; its figures are assumed, and
 //! are told as such.
 
-use ramslice_energy::{Clock, Interval, Profile, State};
+use ramslice_energy::{DramPowerState, DramProfile, Interval, SampleClock};
 use ramslice_types::{
     Bytes, Cycles, GibSeconds, Joules, JoulesPerCycle, Ratio, Seconds, WattsPerGib,
 };
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::run::Run;
+use crate::run::SimRun;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
 /// A profile that does not tell what is needed for joules.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{profile} does not tell {what}: choose another profile, or state it in a copy")]
-pub struct RatesError {
+pub struct EnergyRatesError {
     profile: String,
     what: &'static str,
 }
@@ -31,7 +31,7 @@ const REFAULT_J_PER_GIB: [f64; 2] = [2.0, 10.0];
 
 /// Joules for everything that happens.
 #[derive(Debug, Clone)]
-pub struct Rates {
+pub struct EnergyRates {
     saving: Interval<WattsPerGib>,
     per_cycle: Interval<JoulesPerCycle>,
     waking_per_gib: Interval<Cycles>,
@@ -39,18 +39,22 @@ pub struct Rates {
     refault_per_page: Interval<Joules>,
     price_error_per_gib: Interval<Cycles>,
     transition: Interval<Seconds>,
-    clock: Clock,
+    clock: SampleClock,
     /// What was assumed because the profile leaves it out, one sentence each.
     pub assumptions: Vec<String>,
 }
 
-impl Rates {
+impl EnergyRates {
     /// By a profile and its power state, for pages of this size.
     ///
     /// # Errors
     /// If the profile gives relative powers only, or names no machine whose costs could be counted.
-    pub fn new(profile: &Profile, state: &State, page: Bytes) -> Result<Self, RatesError> {
-        let missing = |what| RatesError { profile: profile.file.clone(), what };
+    pub fn new(
+        profile: &DramProfile,
+        state: &DramPowerState,
+        page: Bytes,
+    ) -> Result<Self, EnergyRatesError> {
+        let missing = |what| EnergyRatesError { profile: profile.file.clone(), what };
         let saving =
             state.saving_by_packing().ok_or_else(|| missing("powers other than relative ones"))?;
         let machine = profile
@@ -86,7 +90,7 @@ impl Rates {
             .unwrap_or_else(|| Interval::between(Ratio(low), Ratio(high)));
         let refault_per_page =
             per_cycle.times(cpu) + Interval::exactly(Joules(page.0 as f64 / GIB)).times(storage);
-        let limited = |latency: &Option<ramslice_energy::Latency>| {
+        let limited = |latency: &Option<ramslice_energy::TransitionLatency>| {
             let latency = latency.as_ref()?;
             Some(Interval::between(latency.low, latency.high?))
         };
@@ -105,16 +109,16 @@ impl Rates {
             refault_per_page,
             price_error_per_gib: machine.price_error.value.unwrap_or_else(Interval::zero),
             transition: both.map_or_else(Interval::zero, |(entry, exit)| entry + exit),
-            clock: Clock::Real,
+            clock: SampleClock::Real,
             assumptions,
         })
     }
 
     /// The same for a machine whose clock is this one.
     #[must_use]
-    pub fn by(self, clock: Clock) -> Self {
+    pub fn by(self, clock: SampleClock) -> Self {
         let mut assumptions = self.assumptions;
-        if let Clock::Emulated(slower) = &clock {
+        if let SampleClock::Emulated(slower) = &clock {
             let (low, high) = (slower.factor().low().0, slower.factor().high().0);
             assumptions.push(format!(
                 "time: seconds of an emulated machine, divided by {low} to {high} ({})",
@@ -125,7 +129,7 @@ impl Rates {
     }
 
     /// The joules of a run on a machine with slices of this size.
-    pub fn books(&self, run: &Run, slice: Bytes) -> Books {
+    pub fn books(&self, run: &SimRun, slice: Bytes) -> EnergyAccount {
         let gib = |bytes: f64| bytes / GIB;
         let slice_gib = gib(slice.0 as f64);
         let off = self.clock.gib_seconds(run.stats.off_byte_us);
@@ -136,7 +140,7 @@ impl Rates {
         let doubt = self.price_error_per_gib.high().0 * slice_gib * run.work.tried_slices as f64;
         let work = (work + Interval::between(Cycles(-doubt), Cycles(doubt))).at_least_zero();
         let woken = self.waking_per_gib.scaled(slice_gib * run.work.woken_slices as f64);
-        let mut books = Books {
+        let mut books = EnergyAccount {
             saved: self.saving.times(off),
             emptying: self.per_cycle.times(work),
             waking: self.per_cycle.times(woken),
@@ -155,7 +159,7 @@ impl Rates {
 
 /// Where the joules of a run went.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Books {
+pub struct EnergyAccount {
     /// Saved by slices that were off.
     #[serde(rename = "saved_joules")]
     pub saved: Interval<Joules>,
@@ -179,7 +183,7 @@ pub struct Books {
     pub net: Interval<Joules>,
 }
 
-impl Books {
+impl EnergyAccount {
     /// Nothing happened.
     pub fn zero() -> Self {
         let none = Interval::zero();
@@ -205,7 +209,7 @@ impl Books {
     }
 }
 
-impl std::ops::AddAssign for Books {
+impl std::ops::AddAssign for EnergyAccount {
     fn add_assign(&mut self, other: Self) {
         self.saved = self.saved + other.saved;
         self.emptying = self.emptying + other.emptying;

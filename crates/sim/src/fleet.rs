@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{ArrayRef, Float64Array, StringArray, UInt32Array, UInt64Array};
 use ramslice_energy::Interval;
-use ramslice_policy::{AnyPolicy, Config as PolicyConfig, ConfigError as PolicyError, Economics};
-use ramslice_types::{Bytes, Joules, Random};
+use ramslice_policy::{AnyPolicy, PolicyConfig, PolicyConfigError, SliceEconomics};
+use ramslice_types::{Bytes, Joules, SplitMix64};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::config::{Config, ConfigError};
-use crate::energy_account::{Books, Rates};
-use crate::load::{InputError, Notes, Series, UsageLoad, UsageOptions};
-use crate::machine::Machine;
-use crate::parquet_out::Output;
+use crate::config::{SimConfig, SimConfigError};
+use crate::energy_account::{EnergyAccount, EnergyRates};
+use crate::load::{InputError, InputNotes, UsageLoad, UsageOptions, UsageSeries};
+use crate::machine::SimMachine;
+use crate::parquet_out::OutputDirectory;
 pub use crate::parquet_out::OutputError;
-use crate::run::{Decider, Run, run};
+use crate::run::{RunDecider, SimRun, run};
 
 /// Machines in one part of a table.
 const PART: usize = 64;
@@ -32,10 +32,10 @@ pub enum FleetError {
     Input(#[from] InputError),
     /// The machine.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] SimConfigError),
     /// The policy's settings.
     #[error(transparent)]
-    Policy(#[from] PolicyError),
+    Policy(#[from] PolicyConfigError),
     /// The output.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -59,9 +59,9 @@ pub struct FleetOptions {
     /// The policy of all machines.
     pub policy: PolicyConfig,
     /// What it decides by.
-    pub economics: Economics,
+    pub economics: SliceEconomics,
     /// Joules.
-    pub rates: Rates,
+    pub rates: EnergyRates,
     /// Machines at a time.
     pub jobs: usize,
     /// Decides what happens by chance.
@@ -81,7 +81,7 @@ pub struct FleetReport {
     pub machine_hours: f64,
     /// Joules.
     #[serde(flatten)]
-    pub books: Books,
+    pub books: EnergyAccount,
     /// Net less accounting, which runs all the time.
     pub net_after_accounting_joules: Interval<Joules>,
     /// Machines that lost: the whole interval of their net is below 0.
@@ -103,21 +103,21 @@ pub struct FleetReport {
     /// Pages that were wanted and not there.
     pub unmet_pages: u64,
     /// What the input left out.
-    pub notes: Notes,
+    pub notes: InputNotes,
 }
 
 /// One machine's outcome.
-struct Outcome {
+struct MachineResult {
     machine: String,
-    run: Run,
-    books: Books,
-    notes: Notes,
-    levels: Levels,
+    run: SimRun,
+    books: EnergyAccount,
+    notes: InputNotes,
+    levels: LevelHistory,
 }
 
 /// A machine's levels over time.
 #[derive(Default)]
-struct Levels {
+struct LevelHistory {
     seconds: Vec<u32>,
     used: Vec<u64>,
     freeable: Vec<u64>,
@@ -131,7 +131,7 @@ impl FleetReport {
             machines: 0,
             machine_steps: 0,
             machine_hours: 0.0,
-            books: Books::zero(),
+            books: EnergyAccount::zero(),
             net_after_accounting_joules: Interval::zero(),
             losing_machines: 0,
             mean_used_share: 0.0,
@@ -142,11 +142,11 @@ impl FleetReport {
             dropped_pages: 0,
             refault_pages: 0,
             unmet_pages: 0,
-            notes: Notes::default(),
+            notes: InputNotes::default(),
         }
     }
 
-    fn add(&mut self, outcome: &Outcome) {
+    fn add(&mut self, outcome: &MachineResult) {
         let (run, before) = (&outcome.run, self.machines as f64);
         let mean = |sum: f64, value: f64| (sum * before + value) / (before + 1.0);
         self.mean_used_share = mean(self.mean_used_share, run.mean_used_share);
@@ -169,15 +169,15 @@ impl FleetReport {
 }
 
 /// Where machines come from: a number, so that each has its own seed, and what it does.
-struct Source<I> {
+struct MachineSource<I> {
     machines: I,
     next: usize,
     failed: bool,
 }
 
-impl<I: Iterator<Item = Result<Series, InputError>>> Source<I> {
+impl<I: Iterator<Item = Result<UsageSeries, InputError>>> MachineSource<I> {
     /// The next machines that make up a part.
-    fn part(&mut self) -> Result<Option<(usize, Vec<Series>)>, InputError> {
+    fn part(&mut self) -> Result<Option<(usize, Vec<UsageSeries>)>, InputError> {
         if self.failed {
             return Ok(None);
         }
@@ -208,12 +208,14 @@ pub fn simulate<I>(
     progress: &(dyn Fn(u64) -> bool + Sync),
 ) -> Result<FleetReport, FleetError>
 where
-    I: Iterator<Item = Result<Series, InputError>> + Send,
+    I: Iterator<Item = Result<UsageSeries, InputError>> + Send,
 {
-    let output =
-        options.output.as_deref().map(|dir| Output::new(dir, options.policy.policy.name()));
+    let output = options
+        .output
+        .as_deref()
+        .map(|dir| OutputDirectory::new(dir, options.policy.policy.name()));
     let output = output.transpose()?;
-    let source = Mutex::new(Source { machines, next: 0, failed: false });
+    let source = Mutex::new(MachineSource { machines, next: 0, failed: false });
     // Sums of floating-point numbers depend on their order: parts are put back into it.
     let parts: Mutex<Vec<(usize, FleetReport)>> = Mutex::new(Vec::new());
     let done = Mutex::new(0u64);
@@ -275,17 +277,21 @@ fn merged(mut sum: FleetReport, part: &FleetReport) -> FleetReport {
     sum
 }
 
-fn one(number: usize, series: &Series, options: &FleetOptions) -> Result<Outcome, FleetError> {
-    let seed = Random::of(options.seed, number as u64).bits();
-    let config = Config { seed, ..Config::new(options.memory, options.slice).coarse() };
+fn one(
+    number: usize,
+    series: &UsageSeries,
+    options: &FleetOptions,
+) -> Result<MachineResult, FleetError> {
+    let seed = SplitMix64::of(options.seed, number as u64).bits();
+    let config = SimConfig { seed, ..SimConfig::new(options.memory, options.slice).coarse() };
     let page = config.page_bytes;
-    let mut machine = Machine::new(config)?;
+    let mut machine = SimMachine::new(config)?;
     let totals = machine.totals();
     let load = UsageLoad::new(series, options.usage, totals.managed.0, totals.used().0);
     let policy = AnyPolicy::new(&options.policy, &options.economics, options.slice, page)?;
-    let mut levels = Levels::default();
+    let mut levels = LevelHistory::default();
     let keep = options.output.is_some();
-    let run = run(&mut machine, load, &mut Decider::Policy(policy), |machine| {
+    let run = run(&mut machine, load, &mut RunDecider::Policy(policy), |machine| {
         if keep {
             let totals = machine.totals();
             levels.seconds.push(machine.time().as_secs() as u32);
@@ -296,14 +302,18 @@ fn one(number: usize, series: &Series, options: &FleetOptions) -> Result<Outcome
         }
     });
     let books = options.rates.books(&run, options.slice);
-    Ok(Outcome { machine: series.machine.clone(), run, books, notes: series.notes, levels })
+    Ok(MachineResult { machine: series.machine.clone(), run, books, notes: series.notes, levels })
 }
 
-fn write(output: &Output, number: usize, outcomes: &[Outcome]) -> Result<(), OutputError> {
-    fn floats(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> ArrayRef {
+fn write(
+    output: &OutputDirectory,
+    number: usize,
+    outcomes: &[MachineResult],
+) -> Result<(), OutputError> {
+    fn floats(outcomes: &[MachineResult], of: impl Fn(&MachineResult) -> f64) -> ArrayRef {
         Arc::new(Float64Array::from_iter_values(outcomes.iter().map(of)))
     }
-    fn numbers(outcomes: &[Outcome], of: impl Fn(&Outcome) -> u64) -> ArrayRef {
+    fn numbers(outcomes: &[MachineResult], of: impl Fn(&MachineResult) -> u64) -> ArrayRef {
         Arc::new(UInt64Array::from_iter_values(outcomes.iter().map(of)))
     }
     let names: ArrayRef =
@@ -336,12 +346,12 @@ fn write(output: &Output, number: usize, outcomes: &[Outcome]) -> Result<(), Out
         .iter()
         .flat_map(|o| std::iter::repeat_n(o.machine.as_str(), o.levels.seconds.len()));
     let names: ArrayRef = Arc::new(StringArray::from_iter_values(rows));
-    let small = |of: fn(&Levels) -> &Vec<u32>| -> ArrayRef {
+    let small = |of: fn(&LevelHistory) -> &Vec<u32>| -> ArrayRef {
         Arc::new(UInt32Array::from_iter_values(
             outcomes.iter().flat_map(|o| of(&o.levels).iter().copied()),
         ))
     };
-    let large = |of: fn(&Levels) -> &Vec<u64>| -> ArrayRef {
+    let large = |of: fn(&LevelHistory) -> &Vec<u64>| -> ArrayRef {
         Arc::new(UInt64Array::from_iter_values(
             outcomes.iter().flat_map(|o| of(&o.levels).iter().copied()),
         ))

@@ -16,7 +16,7 @@ mod run;
 pub mod tournament;
 
 pub use backend::SimBackend;
-pub use config::{Config, ConfigError, Placement, ZoneConfig};
-pub use energy_account::{ASSUMED_REFAULT, Books, Rates, RatesError};
-pub use machine::{Change, Class, Machine, OwnerId, Prices, Stats};
-pub use run::{Decider, Run, Schedule, needed_slices, run};
+pub use config::{PlacementRule, SimConfig, SimConfigError, ZoneConfig};
+pub use energy_account::{ASSUMED_REFAULT, EnergyAccount, EnergyRates, EnergyRatesError};
+pub use machine::{MachineStats, MemoryChange, OwnerClass, OwnerId, PriceModel, SimMachine};
+pub use run::{ClairvoyantSchedule, RunDecider, SimRun, needed_slices, run};

@@ -51,12 +51,12 @@ pub enum OutputError {
 
 /// A directory for tables.
 #[derive(Debug, Clone)]
-pub(crate) struct Output {
+pub(crate) struct OutputDirectory {
     dir: PathBuf,
     policy: String,
 }
 
-impl Output {
+impl OutputDirectory {
     /// A new or empty directory.
     pub(crate) fn new(dir: &Path, policy: &str) -> Result<Self, OutputError> {
         let io = |source| OutputError::Io { path: dir.to_owned(), source };

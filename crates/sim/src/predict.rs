@@ -2,19 +2,19 @@
 //! another, and held against a recording made under that one.
 //!
 //! The machine begins as the recorded one did and its programs want what they wanted there. What a recording does not
-//! tell, where the kernel puts new memory and which memory goes first, is a [`Behaviour`]; of all that are tried, the
+//! tell, where the kernel puts new memory and which memory goes first, is a [`KernelBehaviour`]; of all that are tried, the
 //! one counts with which the simulated machine under the recording's own policy comes closest to the recording.
 
 use std::time::Duration;
 
-use ramslice_policy::{AnyPolicy, Config as PolicyConfig, ConfigError as PolicyError, Economics};
+use ramslice_policy::{AnyPolicy, PolicyConfig, PolicyConfigError, SliceEconomics};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::config::{Config, ConfigError, Placement};
-use crate::load::{Order, RecordedLoad, Step};
+use crate::config::{PlacementRule, SimConfig, SimConfigError};
+use crate::load::{LoadStep, RecordedLoad, ReleaseOrder};
 use crate::machine::KINDS;
-use crate::run::{Decider, run};
+use crate::run::{RunDecider, run};
 
 /// Runs over which chance is averaged.
 const SEEDS: u64 = 8;
@@ -28,10 +28,10 @@ const SCATTER: [f64; 8] = [0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0];
 pub enum PredictError {
     /// The machine.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] SimConfigError),
     /// A policy's settings.
     #[error(transparent)]
-    Policy(#[from] PolicyError),
+    Policy(#[from] PolicyConfigError),
     /// Two recordings that do not belong together.
     #[error(
         "{0} samples were predicted and {1} recorded: both are recordings of the same work, step by step"
@@ -44,26 +44,26 @@ pub enum PredictError {
 
 /// What a recording does not tell of its kernel and its programs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Behaviour {
+pub struct KernelBehaviour {
     /// Where new memory goes.
-    pub placement: Placement,
+    pub placement: PlacementRule,
     /// How often a run of pages goes elsewhere than the one before.
     pub scatter: f64,
     /// How much of new cache recycles old cache, rather than wake memory.
     pub recycling: f64,
     /// Which anonymous memory goes first.
-    pub anonymous: Order,
+    pub anonymous: ReleaseOrder,
     /// Which page cache goes first.
-    pub cache: Order,
+    pub cache: ReleaseOrder,
 }
 
-impl Behaviour {
+impl KernelBehaviour {
     fn all() -> Vec<Self> {
         let mut all = Vec::new();
-        for placement in [Placement::Stock, Placement::KernelLow] {
+        for placement in [PlacementRule::Stock, PlacementRule::KernelLow] {
             for scatter in SCATTER {
-                for anonymous in Order::ALL {
-                    for cache in Order::ALL {
+                for anonymous in ReleaseOrder::ALL {
+                    for cache in ReleaseOrder::ALL {
                         let each =
                             |recycling| Self { placement, scatter, recycling, anonymous, cache };
                         all.extend(RECYCLING.map(each));
@@ -74,27 +74,27 @@ impl Behaviour {
         all
     }
 
-    fn orders(&self) -> [Order; KINDS.len()] {
-        [Order::Any, self.anonymous, Order::Newest, self.cache, Order::Any]
+    fn orders(&self) -> [ReleaseOrder; KINDS.len()] {
+        [ReleaseOrder::Any, self.anonymous, ReleaseOrder::Newest, self.cache, ReleaseOrder::Any]
     }
 }
 
 /// A policy on a recorded machine.
 #[derive(Debug, Clone)]
-pub struct Setting<'a> {
+pub struct PredictionSetting<'a> {
     /// Its settings.
     pub policy: &'a PolicyConfig,
     /// What it decides by.
-    pub economics: &'a Economics,
+    pub economics: &'a SliceEconomics,
     /// The time from one sample to the next, if that is not what clocks said: of work that was done step by step.
     pub step: Option<Duration>,
 }
 
 /// The best of all that were tried.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Fit {
+pub struct BehaviourFit {
     /// What they assume, the best first.
-    pub behaviours: Vec<Behaviour>,
+    pub behaviours: Vec<KernelBehaviour>,
     /// How far the simulated machine is from the recording that it was fitted on with the best of them: mean of |simulated -
     /// recorded| / recorded over the samples.
     pub error: f64,
@@ -108,10 +108,10 @@ pub struct Fit {
 /// If the machine or the policy's settings cannot be.
 pub fn play(
     load: &RecordedLoad,
-    behaviour: Behaviour,
-    setting: &Setting<'_>,
+    behaviour: KernelBehaviour,
+    setting: &PredictionSetting<'_>,
 ) -> Result<Vec<f64>, PredictError> {
-    let mut steps: Vec<Step> = load.steps(behaviour.orders());
+    let mut steps: Vec<LoadStep> = load.steps(behaviour.orders());
     if let Some(step) = setting.step {
         for (number, at) in (0u32..).zip(&mut steps) {
             at.time = step * number;
@@ -119,15 +119,15 @@ pub fn play(
     }
     let mut sums = vec![0.0; steps.len()];
     for seed in 1..=SEEDS {
-        let Behaviour { placement, scatter, recycling, .. } = behaviour;
-        let config = Config { placement, scatter, recycling, seed, ..load.config.clone() };
+        let KernelBehaviour { placement, scatter, recycling, .. } = behaviour;
+        let config = SimConfig { placement, scatter, recycling, seed, ..load.config.clone() };
         let (slice, page) = (config.slice_bytes, config.page_bytes);
         let mut machine = load.machine(config)?;
         let policy = AnyPolicy::new(setting.policy, setting.economics, slice, page)?;
         // The first sample is from before the policy began.
         let mut seen = vec![f64::from(machine.nonempty())];
         let work = steps.iter().skip(1).cloned();
-        run(&mut machine, work, &mut Decider::Policy(policy), |machine| {
+        run(&mut machine, work, &mut RunDecider::Policy(policy), |machine| {
             seen.push(f64::from(machine.nonempty()));
         });
         for (sum, seen) in sums.iter_mut().zip(seen) {
@@ -149,11 +149,14 @@ pub fn error(predicted: &[f64], recorded: &[u32]) -> f64 {
 ///
 /// # Errors
 /// If the recording is too short, or the machine or the policy's settings cannot be.
-pub fn fit(load: &RecordedLoad, setting: &Setting<'_>) -> Result<Fit, PredictError> {
+pub fn fit(
+    load: &RecordedLoad,
+    setting: &PredictionSetting<'_>,
+) -> Result<BehaviourFit, PredictError> {
     if load.nonempty.len() < 3 {
         return Err(PredictError::Short(load.nonempty.len()));
     }
-    let all = Behaviour::all();
+    let all = KernelBehaviour::all();
     let mut tried = Vec::new();
     for &behaviour in &all {
         tried.push((error(&play(load, behaviour, setting)?, &load.nonempty), behaviour));
@@ -163,7 +166,7 @@ pub fn fit(load: &RecordedLoad, setting: &Setting<'_>) -> Result<Fit, PredictErr
     tried.dedup_by_key(|(error, _)| error.to_bits());
     let error = tried.first().map_or(0.0, |(error, _)| *error);
     let behaviours = tried.into_iter().take(KEPT).map(|(_, behaviour)| behaviour).collect();
-    Ok(Fit { behaviours, error, tried: all.len() })
+    Ok(BehaviourFit { behaviours, error, tried: all.len() })
 }
 
 /// Slices that hold something after each step under another policy: the mean of what the behaviours of a fit say.
@@ -172,8 +175,8 @@ pub fn fit(load: &RecordedLoad, setting: &Setting<'_>) -> Result<Fit, PredictErr
 /// If the machine or the policy's settings cannot be.
 pub fn predict(
     load: &RecordedLoad,
-    fit: &Fit,
-    setting: &Setting<'_>,
+    fit: &BehaviourFit,
+    setting: &PredictionSetting<'_>,
 ) -> Result<Vec<f64>, PredictError> {
     let mut sums = vec![0.0; load.nonempty.len()];
     for &behaviour in &fit.behaviours {
@@ -186,7 +189,7 @@ pub fn predict(
 
 /// How far a prediction was from what came, beside two that need no simulator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Agreement {
+pub struct PredictionAgreement {
     /// Of the prediction.
     pub error: f64,
     /// Of the last value before: the number of slices at the end of the recording that was fitted, from then on.
@@ -203,13 +206,13 @@ pub fn agreement(
     predicted: &[f64],
     fitted: &RecordedLoad,
     came: &RecordedLoad,
-) -> Result<Agreement, PredictError> {
+) -> Result<PredictionAgreement, PredictError> {
     if predicted.len() != came.nonempty.len() || fitted.nonempty.len() != predicted.len() {
         return Err(PredictError::Samples(predicted.len(), came.nonempty.len()));
     }
     let unchanged: Vec<f64> = fitted.nonempty.iter().copied().map(f64::from).collect();
     let last = vec![unchanged.last().copied().unwrap_or(0.0); unchanged.len()];
-    Ok(Agreement {
+    Ok(PredictionAgreement {
         error: error(predicted, &came.nonempty),
         last_value_error: error(&last, &came.nonempty),
         unchanged_error: error(&unchanged, &came.nonempty),

@@ -2,37 +2,37 @@
 
 use std::time::Duration;
 
-use ramslice_policy::model::Costs;
-use ramslice_policy::{AnyPolicy, Needs, Observation, Policy, Row, Totals};
-use ramslice_types::{Budget, CacheChoice, Joules, Op, Price, Request, Work};
+use ramslice_policy::model::SliceCosts;
+use ramslice_policy::{AnyPolicy, MachineTotals, Observation, ObservationNeeds, Policy, SliceRow};
+use ramslice_types::{Budget, CacheChoice, Joules, Price, Request, RequestOp, WorkCounters};
 use serde::Serialize;
 
-use crate::load::Step;
-use crate::machine::{Machine, Stats};
+use crate::load::LoadStep;
+use crate::machine::{MachineStats, SimMachine};
 
 /// Who decides.
 #[derive(Debug, Clone)]
-pub enum Decider {
+pub enum RunDecider {
     /// A policy.
     Policy(AnyPolicy),
     /// One who knew all demand in advance.
-    Schedule(Schedule),
+    Schedule(ClairvoyantSchedule),
 }
 
 /// What one plays who knew all demand in advance.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Schedule {
+pub struct ClairvoyantSchedule {
     /// Slices that are to be on after each step. Waking is left to demand.
     pub on: Vec<u32>,
     /// What becomes of cache that is in the way.
     pub cache: CacheChoice,
     /// Joules of slices and steps.
-    pub costs: Costs,
+    pub costs: SliceCosts,
     /// Joules of a unit of prices: a slice is left on whose price its time off does not pay for. Without, none is too dear.
     pub unit_joules: Option<Joules>,
 }
 
-impl Schedule {
+impl ClairvoyantSchedule {
     /// What is to go off at a step: those that stay off longest first, so that they get the cheapest slices.
     fn requests(&self, step: usize, now: u32) -> Vec<Request> {
         let Some(&wanted) = self.on.get(step).filter(|&&wanted| wanted < now) else {
@@ -56,19 +56,30 @@ impl Schedule {
                 self.unit_joules.map(|unit| Budget::Limited(Price((worth / unit.0) as u64)));
             let budget = limit.unwrap_or_default();
             let (max_slices, cache) = (Some(slices), self.cache);
-            Request { max_slices, budget, per_slice: true, cache, ..Request::new(Op::Compact) }
+            Request {
+                max_slices,
+                budget,
+                per_slice: true,
+                cache,
+                ..Request::new(RequestOp::Compact)
+            }
         };
         groups.iter().rev().map(request).collect()
     }
 }
 
-impl Decider {
-    fn decide(&mut self, step: usize, machine: &mut Machine, rows: &mut Vec<Row>) -> Vec<Request> {
+impl RunDecider {
+    fn decide(
+        &mut self,
+        step: usize,
+        machine: &mut SimMachine,
+        rows: &mut Vec<SliceRow>,
+    ) -> Vec<Request> {
         let totals = machine.totals();
         match self {
             Self::Policy(policy) => {
                 let events = machine.take_events();
-                if policy.needs() == Needs::Rows {
+                if policy.needs() == ObservationNeeds::Rows {
                     machine.rows(rows);
                 }
                 policy
@@ -85,7 +96,7 @@ impl Decider {
 
 /// What came of a run. Sums are those from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Run {
+pub struct SimRun {
     /// From the first to the last step.
     #[serde(rename = "duration_us", with = "ramslice_types::duration_us")]
     pub duration: Duration,
@@ -96,9 +107,9 @@ pub struct Run {
     /// Requests that were sent.
     pub requests: u64,
     /// What happened.
-    pub stats: Stats,
+    pub stats: MachineStats,
     /// What was done.
-    pub work: Work,
+    pub work: WorkCounters,
     /// Slices that were on and held something, on average over the steps.
     pub mean_nonempty: f64,
     /// Slices that were off, on average over the steps.
@@ -107,7 +118,7 @@ pub struct Run {
     pub mean_used_share: f64,
 }
 
-impl Run {
+impl SimRun {
     /// The 99.9th percentile of how long an allocation of 2 MiB waits for a slice to wake, if waking takes this long.
     ///
     /// An allocation waits or it does not: the percentile is one or the other.
@@ -118,7 +129,7 @@ impl Run {
 }
 
 /// Slices that must be on for what cannot be dropped and the awake reserve.
-pub fn needed_slices(totals: &Totals) -> u32 {
+pub fn needed_slices(totals: &MachineTotals) -> u32 {
     let pages = totals.needed() + totals.awake_reserve;
     let slices = pages.0.div_ceil(totals.slice_pages.0.max(1)) as u32;
     slices.max(totals.nr_fixed).min(totals.nr_slices)
@@ -128,12 +139,12 @@ pub fn needed_slices(totals: &Totals) -> u32 {
 ///
 /// In each step time passes first, then the load changes memory, then the decider acts.
 pub fn run(
-    machine: &mut Machine,
-    load: impl IntoIterator<Item = Step>,
-    decider: &mut Decider,
-    mut watch: impl FnMut(&Machine),
-) -> Run {
-    let mut run = Run { slices: machine.totals().nr_slices, ..Run::default() };
+    machine: &mut SimMachine,
+    load: impl IntoIterator<Item = LoadStep>,
+    decider: &mut RunDecider,
+    mut watch: impl FnMut(&SimMachine),
+) -> SimRun {
+    let mut run = SimRun { slices: machine.totals().nr_slices, ..SimRun::default() };
     let (start, mut rows) = (machine.time(), Vec::new());
     let (mut nonempty, mut offline, mut used) = (0.0, 0.0, 0.0);
     for (number, step) in load.into_iter().enumerate() {
@@ -168,10 +179,14 @@ mod tests {
 
     #[test]
     fn a_schedule_pays_for_each_slice_what_its_time_off_is_worth_and_the_longest_goes_first() {
-        let costs = Costs { saving: 10.0, emptying: 0.0, empty: 0.0, waking: 5.0 };
+        let costs = SliceCosts { saving: 10.0, emptying: 0.0, empty: 0.0, waking: 5.0 };
         let on = vec![4, 1, 1, 2, 2, 4, 3];
-        let schedule =
-            Schedule { on, cache: CacheChoice::Auto, costs, unit_joules: Some(Joules(0.5)) };
+        let schedule = ClairvoyantSchedule {
+            on,
+            cache: CacheChoice::Auto,
+            costs,
+            unit_joules: Some(Joules(0.5)),
+        };
         let asked = |step, now| -> Vec<_> {
             let requests = schedule.requests(step, now).into_iter();
             requests.map(|request| (request.max_slices.unwrap(), request.budget.raw())).collect()

@@ -7,21 +7,23 @@ use std::time::Duration;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use ramslice_policy::{Config as PolicyConfig, Economics, PolicyKind};
+use ramslice_policy::{PolicyConfig, PolicyKind, SliceEconomics};
 use ramslice_sim::fleet::{FleetError, FleetOptions, FleetReport, simulate};
-use ramslice_sim::load::{Averages, Pattern, Synthetic, UsageFile, UsageOptions};
-use ramslice_sim::tournament::{Contestant, Input, Options, Report, hold, svg, sweep};
-use ramslice_sim::{Config, Rates};
+use ramslice_sim::load::{FleetAverages, LoadPattern, SyntheticUsage, UsageFile, UsageOptions};
+use ramslice_sim::tournament::{
+    PolicyCandidate, TournamentInput, TournamentOptions, TournamentReport, hold, svg, sweep,
+};
+use ramslice_sim::{EnergyRates, SimConfig};
 use ramslice_types::Bytes;
 
 const GIB: u64 = 1 << 30;
 
-fn energy(slice: Bytes) -> (Economics, Rates) {
+fn energy(slice: Bytes) -> (SliceEconomics, EnergyRates) {
     let profile = ramslice_energy::builtin("thesis-parc").unwrap().unwrap();
     let state = profile.state(&profile.default_state).unwrap().clone();
     let economics =
-        Economics::new(&state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap();
-    (economics, Rates::new(&profile, &state, Bytes(4096)).unwrap())
+        SliceEconomics::new(&state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap();
+    (economics, EnergyRates::new(&profile, &state, Bytes(4096)).unwrap())
 }
 
 fn options(jobs: usize, output: Option<&Path>) -> FleetOptions {
@@ -40,9 +42,10 @@ fn options(jobs: usize, output: Option<&Path>) -> FleetOptions {
     }
 }
 
-fn machines(number: u32) -> Synthetic {
-    let averages = Averages { memory_percent: 50.0, daily_swing: 30.0, ..Averages::default() };
-    Synthetic::new(averages, number, 86_400, 300, 5)
+fn machines(number: u32) -> SyntheticUsage {
+    let averages =
+        FleetAverages { memory_percent: 50.0, daily_swing: 30.0, ..FleetAverages::default() };
+    SyntheticUsage::new(averages, number, 86_400, 300, 5)
 }
 
 fn fleet(jobs: usize, output: Option<&Path>) -> FleetReport {
@@ -87,7 +90,7 @@ fn tables_are_partitioned_and_add_up_to_the_report() {
 fn a_broken_row_ends_a_fleet_with_its_line() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("usage.csv");
-    Synthetic::new(Averages::default(), 3, 3600, 300, 1).write(&path).unwrap();
+    SyntheticUsage::new(FleetAverages::default(), 3, 3600, 300, 1).write(&path).unwrap();
     let mut text = fs::read_to_string(&path).unwrap();
     text.push_str("m_9,0,30,400,,,,,\n");
     fs::write(&path, text).unwrap();
@@ -103,23 +106,23 @@ fn a_fleet_can_be_interrupted() {
     assert!(matches!(found, Err(FleetError::Interrupted { machines: 10 })), "{found:?}");
 }
 
-fn tournament(jobs: usize) -> Report {
-    let config = Config::new(Bytes(16 * GIB), Bytes(512 << 20)).coarse();
+fn tournament(jobs: usize) -> TournamentReport {
+    let config = SimConfig::new(Bytes(16 * GIB), Bytes(512 << 20)).coarse();
     let (economics, rates) = energy(config.slice_bytes);
     let periodic = sweep(PolicyKind::Periodic, config.slice_bytes);
-    let few = Contestant { settings: periodic.settings[..3].to_vec(), ..periodic };
-    let options = Options {
+    let few = PolicyCandidate { settings: periodic.settings[..3].to_vec(), ..periodic };
+    let options = TournamentOptions {
         config,
         step: Duration::from_secs(30),
         duration: Duration::from_hours(4),
         inputs: vec![
-            Input::Generated { pattern: Pattern::Bursty, seed: 1 },
-            Input::Generated { pattern: Pattern::Adversarial, seed: 2 },
+            TournamentInput::Generated { pattern: LoadPattern::Bursty, seed: 1 },
+            TournamentInput::Generated { pattern: LoadPattern::Adversarial, seed: 2 },
         ],
         contestants: vec![
-            Contestant::defaults(PolicyKind::Never),
+            PolicyCandidate::defaults(PolicyKind::Never),
             few,
-            Contestant::defaults(PolicyKind::Governor),
+            PolicyCandidate::defaults(PolicyKind::Governor),
         ],
         economics,
         rates,

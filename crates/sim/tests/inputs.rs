@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ramslice_sim::load::{
-    Averages, InputError, Series, Synthetic, UsageFile, UsageLoad, UsageOptions, recorded,
+    FleetAverages, InputError, SyntheticUsage, UsageFile, UsageLoad, UsageOptions, UsageSeries,
+    recorded,
 };
-use ramslice_sim::{Change, OwnerId};
+use ramslice_sim::{MemoryChange, OwnerId};
 
 /// Reads all machines of a file with this text.
-fn read(text: &str) -> Result<Vec<Series>, InputError> {
+fn read(text: &str) -> Result<Vec<UsageSeries>, InputError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("usage.csv");
     fs::write(&path, text).unwrap();
@@ -143,7 +144,7 @@ fn gaps_are_counted_and_what_was_before_goes_on() {
     assert_eq!(steps.len(), 16);
     assert_eq!(steps[15].time, Duration::from_mins(75));
     let anon = |step: usize| match steps[step].changes[0] {
-        Change::Level { owner: OwnerId(0), pages, .. } => pages,
+        MemoryChange::Level { owner: OwnerId(0), pages, .. } => pages,
         other => panic!("{other:?}"),
     };
     assert_eq!((anon(2), anon(10), anon(15)), (240, 240, 400));
@@ -165,10 +166,10 @@ fn empty_missing_and_binary_files_are_errors() {
 fn a_synthetic_file_reads_as_what_was_made_up() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("synthetic.csv");
-    let made_up = || Synthetic::new(Averages::default(), 3, 86_400, 300, 7);
+    let made_up = || SyntheticUsage::new(FleetAverages::default(), 3, 86_400, 300, 7);
     assert_eq!(made_up().write(&path).unwrap(), 3 * 288);
-    let read: Vec<Series> = UsageFile::open(&path).unwrap().map(Result::unwrap).collect();
-    let made: Vec<Series> = made_up().collect();
+    let read: Vec<UsageSeries> = UsageFile::open(&path).unwrap().map(Result::unwrap).collect();
+    let made: Vec<UsageSeries> = made_up().collect();
     assert_eq!(read, made);
     assert!(made[0] != made[1]);
     let text = fs::read_to_string(&path).unwrap();
@@ -177,9 +178,9 @@ fn a_synthetic_file_reads_as_what_was_made_up() {
 
 #[test]
 fn averages_of_many_made_up_machines_are_those_asked_for() {
-    let averages = Averages { memory_percent: 50.0, ..Averages::default() };
+    let averages = FleetAverages { memory_percent: 50.0, ..FleetAverages::default() };
     let (mut sum, mut count) = (0.0, 0.0);
-    for series in Synthetic::new(averages, 200, 86_400, 900, 3) {
+    for series in SyntheticUsage::new(averages, 200, 86_400, 900, 3) {
         sum += series.used.iter().map(|&used| f64::from(used)).sum::<f64>();
         count += series.used.len() as f64;
     }
@@ -196,7 +197,7 @@ fn recording(dir: &Path) -> PathBuf {
 fn recording_in_parts(dir: &Path, least: usize) -> PathBuf {
     let machine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/guest-8g.json");
     let backend = ramslice_backend::ReplayBackend::open(&machine).unwrap();
-    let options = ramslice_record::Options {
+    let options = ramslice_record::RecorderOptions {
         dir: dir.join("recording"),
         every: Duration::from_millis(1),
         census: None,
@@ -207,7 +208,8 @@ fn recording_in_parts(dir: &Path, least: usize) -> PathBuf {
         statistics: false,
         cache_use: false,
     };
-    let sources = ramslice_record::Sources { tracefs: None, ..ramslice_record::Sources::system() };
+    let sources =
+        ramslice_record::KernelPaths { tracefs: None, ..ramslice_record::KernelPaths::system() };
     let mut recorder = ramslice_record::Recorder::start(options, &sources, Some(&backend)).unwrap();
     let mut ticks = 0;
     while ticks < 5 || parts(&dir.join("recording"), "samples").len() < least {

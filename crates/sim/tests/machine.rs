@@ -3,22 +3,24 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ramslice_policy::{AnyPolicy, Config as PolicyConfig, Economics, PolicyKind};
-use ramslice_sim::load::{Generator, Pattern, Scale};
+use ramslice_policy::{AnyPolicy, PolicyConfig, PolicyKind, SliceEconomics};
+use ramslice_sim::load::{LoadGenerator, LoadPattern, LoadScale};
 use ramslice_sim::{
-    Change, Class, Config, Decider, Machine, OwnerId, Placement, Rates, Run, Schedule, SimBackend,
-    run,
+    ClairvoyantSchedule, EnergyRates, MemoryChange, OwnerClass, OwnerId, PlacementRule, RunDecider,
+    SimBackend, SimConfig, SimMachine, SimRun, run,
 };
-use ramslice_types::{Backend, Budget, Bytes, CacheChoice, Op, Price, Reason, Request, SliceState};
+use ramslice_types::{
+    Backend, Budget, Bytes, CacheChoice, Price, Reason, Request, RequestOp, SliceState,
+};
 
 const MIB: u64 = 1 << 20;
 
-fn small() -> Config {
-    Config { boot_share: 0.01, ..Config::new(Bytes(1024 * MIB), Bytes(32 * MIB)) }
+fn small() -> SimConfig {
+    SimConfig { boot_share: 0.01, ..SimConfig::new(Bytes(1024 * MIB), Bytes(32 * MIB)) }
 }
 
-fn level(owner: u32, class: Class, maps: u32, pages: u64) -> Change {
-    Change::Level { owner: OwnerId(owner), class, maps, pages }
+fn level(owner: u32, class: OwnerClass, maps: u32, pages: u64) -> MemoryChange {
+    MemoryChange::Level { owner: OwnerId(owner), class, maps, pages }
 }
 
 fn offline(backend: &SimBackend) -> usize {
@@ -26,18 +28,18 @@ fn offline(backend: &SimBackend) -> usize {
     slices.iter().filter(|slice| slice.state == SliceState::Offline).count()
 }
 
-fn economics(slice: Bytes) -> (Economics, Rates) {
+fn economics(slice: Bytes) -> (SliceEconomics, EnergyRates) {
     let profile = ramslice_energy::builtin("thesis-parc").unwrap().unwrap();
     let state = profile.state(&profile.default_state).unwrap().clone();
     let economics =
-        Economics::new(&state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap();
-    (economics, Rates::new(&profile, &state, Bytes(4096)).unwrap())
+        SliceEconomics::new(&state, profile.machine.as_ref().unwrap(), slice, Bytes(4096)).unwrap();
+    (economics, EnergyRates::new(&profile, &state, Bytes(4096)).unwrap())
 }
 
-fn simulate(pattern: Pattern, kind: PolicyKind, config: &Config, hours: u64) -> Run {
-    let mut machine = Machine::new(config.clone()).unwrap();
+fn simulate(pattern: LoadPattern, kind: PolicyKind, config: &SimConfig, hours: u64) -> SimRun {
+    let mut machine = SimMachine::new(config.clone()).unwrap();
     let pages = machine.totals().managed.0;
-    let scale = Scale {
+    let scale = LoadScale {
         pages,
         step: Duration::from_secs(30),
         duration: Duration::from_secs(hours * 3600),
@@ -47,18 +49,23 @@ fn simulate(pattern: Pattern, kind: PolicyKind, config: &Config, hours: u64) -> 
     let policy =
         AnyPolicy::new(&PolicyConfig::new(kind), &economics, config.slice_bytes, Bytes(4096))
             .unwrap();
-    run(&mut machine, Generator::new(pattern, scale), &mut Decider::Policy(policy), |machine| {
-        machine.check_books().unwrap();
-    })
+    run(
+        &mut machine,
+        LoadGenerator::new(pattern, scale),
+        &mut RunDecider::Policy(policy),
+        |machine| {
+            machine.check_books().unwrap();
+        },
+    )
 }
 
 #[test]
 fn memory_that_is_wanted_wakes_slices_and_is_there() {
     let backend = SimBackend::new(small()).unwrap();
     let managed = backend.info().unwrap().managed_pages.0;
-    backend.request(&Request::new(Op::Compact)).unwrap();
+    backend.request(&Request::new(RequestOp::Compact)).unwrap();
     assert!(offline(&backend) > 20);
-    backend.apply(level(1, Class::Anon, 1, managed * 8 / 10));
+    backend.apply(level(1, OwnerClass::Anon, 1, managed * 8 / 10));
     let stats = backend.with(|machine| machine.stats());
     assert!(stats.demand_wakes > 15, "{stats:?}");
     assert_eq!(stats.unmet_pages, 0);
@@ -68,8 +75,8 @@ fn memory_that_is_wanted_wakes_slices_and_is_there() {
 
 #[test]
 fn the_lowest_slice_that_is_off_wakes_first() {
-    let backend = SimBackend::new(Config { boot_share: 0.0, ..small() }).unwrap();
-    backend.request(&Request::new(Op::OfflineFree)).unwrap();
+    let backend = SimBackend::new(SimConfig { boot_share: 0.0, ..small() }).unwrap();
+    backend.request(&Request::new(RequestOp::OfflineFree)).unwrap();
     let off = |backend: &SimBackend| -> Vec<u32> {
         let slices = backend.snapshot().unwrap().slices;
         slices
@@ -80,7 +87,7 @@ fn the_lowest_slice_that_is_off_wakes_first() {
     };
     let before = off(&backend);
     let managed = backend.info().unwrap().managed_pages.0;
-    backend.apply(level(1, Class::Anon, 1, managed / 2));
+    backend.apply(level(1, OwnerClass::Anon, 1, managed / 2));
     let after = off(&backend);
     assert!(!after.is_empty() && after.len() < before.len());
     assert_eq!(after, before[before.len() - after.len()..]);
@@ -91,14 +98,14 @@ fn cache_that_left_a_trace_wakes_memory_and_other_cache_that_is_read_recycles() 
     for (cache, recycles) in [(CacheChoice::Drop, true), (CacheChoice::Auto, false)] {
         let backend = SimBackend::new(small()).unwrap();
         let managed = backend.info().unwrap().managed_pages.0;
-        backend.apply(Change::Written { owner: OwnerId(1), pages: managed / 4 });
-        backend.request(&Request { cache, ..Request::new(Op::Compact) }).unwrap();
+        backend.apply(MemoryChange::Written { owner: OwnerId(1), pages: managed / 4 });
+        backend.request(&Request { cache, ..Request::new(RequestOp::Compact) }).unwrap();
         // What is written wakes memory, whatever there is to recycle.
         let off = offline(&backend);
-        backend.apply(Change::Written { owner: OwnerId(2), pages: managed / 4 });
+        backend.apply(MemoryChange::Written { owner: OwnerId(2), pages: managed / 4 });
         assert_eq!(backend.with(|machine| machine.stats()).reclaimed_pages, 0);
         assert!(offline(&backend) < off);
-        backend.apply(Change::Read { owner: OwnerId(1), pages: managed / 4 });
+        backend.apply(MemoryChange::Read { owner: OwnerId(1), pages: managed / 4 });
         let stats = backend.with(|machine| machine.stats());
         assert!(stats.packing_refault_pages > managed / 16, "{cache:?}: {stats:?}");
         assert_eq!(stats.reclaimed_pages > 0, recycles, "{cache:?}: {stats:?}");
@@ -110,7 +117,7 @@ fn cache_that_left_a_trace_wakes_memory_and_other_cache_that_is_read_recycles() 
 fn more_than_there_is_is_counted_as_unmet() {
     let backend = SimBackend::new(small()).unwrap();
     let managed = backend.info().unwrap().managed_pages.0;
-    backend.apply(level(1, Class::Anon, 1, managed * 2));
+    backend.apply(level(1, OwnerClass::Anon, 1, managed * 2));
     let stats = backend.with(|machine| machine.stats());
     assert!(stats.unmet_pages > managed && stats.unmet_pages < managed * 11 / 10, "{stats:?}");
     backend.with(|machine| machine.check_books()).unwrap();
@@ -120,32 +127,32 @@ fn more_than_there_is_is_counted_as_unmet() {
 fn new_cache_recycles_old_cache_instead_of_waking() {
     let backend = SimBackend::new(small()).unwrap();
     let managed = backend.info().unwrap().managed_pages.0;
-    backend.apply(level(1, Class::File, 0, managed / 4));
-    backend.request(&Request::new(Op::OfflineFree)).unwrap();
+    backend.apply(level(1, OwnerClass::File, 0, managed / 4));
+    backend.request(&Request::new(RequestOp::OfflineFree)).unwrap();
     let off = offline(&backend);
     assert!(off > 0);
     let room = backend.info().unwrap().free_pages.0;
-    backend.apply(level(2, Class::File, 0, room + managed / 8));
+    backend.apply(level(2, OwnerClass::File, 0, room + managed / 8));
     assert_eq!(offline(&backend), off, "cache that is read for the first time wakes nothing");
     // The same for memory of processes wakes.
-    backend.apply(level(3, Class::Anon, 1, managed / 8));
+    backend.apply(level(3, OwnerClass::Anon, 1, managed / 8));
     assert!(offline(&backend) < off);
 }
 
 #[test]
 fn what_was_dropped_and_is_used_is_read_again() {
     // Nothing else is dropped meanwhile.
-    let backend = SimBackend::new(Config { recycling: 0.0, ..small() }).unwrap();
+    let backend = SimBackend::new(SimConfig { recycling: 0.0, ..small() }).unwrap();
     let managed = backend.info().unwrap().managed_pages.0;
-    backend.apply(level(1, Class::File, 0, managed / 4));
-    let dropped = backend.request(&Request::new(Op::Compact)).unwrap().dropped.0;
+    backend.apply(level(1, OwnerClass::File, 0, managed / 4));
+    let dropped = backend.request(&Request::new(RequestOp::Compact)).unwrap().dropped.0;
     assert!(dropped > managed / 16, "{dropped}");
     let refaults = || backend.with(|machine| machine.stats()).packing_refault_pages;
     // Half of the file's pages are used, so half of those that were dropped are read again; then half of the rest.
-    backend.apply(Change::Read { owner: OwnerId(1), pages: managed / 8 });
+    backend.apply(MemoryChange::Read { owner: OwnerId(1), pages: managed / 8 });
     let first = refaults();
     assert!(first.abs_diff(dropped / 2) <= 1, "{first} of {dropped}");
-    backend.apply(Change::Read { owner: OwnerId(1), pages: managed / 8 });
+    backend.apply(MemoryChange::Read { owner: OwnerId(1), pages: managed / 8 });
     assert!((refaults() - first).abs_diff(dropped / 4) <= 2, "{} of {dropped}", refaults() - first);
     backend.with(|machine| machine.check_books()).unwrap();
 }
@@ -154,10 +161,11 @@ fn what_was_dropped_and_is_used_is_read_again() {
 fn cache_that_is_kept_is_moved_and_auto_keeps_what_was_used_again_page_by_page() {
     let outcome = |cache, read| {
         let backend = SimBackend::new(small()).unwrap();
-        backend.apply(level(1, Class::File, 0, 20_000));
-        backend.apply(level(2, Class::Anon, 1, 20_000));
-        backend.apply(Change::Read { owner: OwnerId(1), pages: read });
-        let outcome = backend.request(&Request { cache, ..Request::new(Op::Compact) }).unwrap();
+        backend.apply(level(1, OwnerClass::File, 0, 20_000));
+        backend.apply(level(2, OwnerClass::Anon, 1, 20_000));
+        backend.apply(MemoryChange::Read { owner: OwnerId(1), pages: read });
+        let outcome =
+            backend.request(&Request { cache, ..Request::new(RequestOp::Compact) }).unwrap();
         backend.with(|machine| machine.check_books()).unwrap();
         (outcome.dropped.0, outcome.migrated.0)
     };
@@ -177,9 +185,9 @@ fn cache_that_is_kept_is_moved_and_auto_keeps_what_was_used_again_page_by_page()
 fn a_kernel_that_says_what_was_used_is_believed() {
     let dropped = |used| {
         let backend = SimBackend::new(small()).unwrap();
-        backend.apply(level(1, Class::File, 0, 20_000));
-        backend.apply(Change::Used { owner: OwnerId(1), pages: used });
-        let request = Request { cache: CacheChoice::Auto, ..Request::new(Op::Compact) };
+        backend.apply(level(1, OwnerClass::File, 0, 20_000));
+        backend.apply(MemoryChange::Used { owner: OwnerId(1), pages: used });
+        let request = Request { cache: CacheChoice::Auto, ..Request::new(RequestOp::Compact) };
         backend.request(&request).unwrap().dropped.0
     };
     assert!(dropped(0) > dropped(10_000) && dropped(10_000) > 0);
@@ -189,14 +197,14 @@ fn a_kernel_that_says_what_was_used_is_believed() {
 #[test]
 fn dirty_pages_are_moved_not_dropped_until_they_are_written() {
     let backend = SimBackend::new(small()).unwrap();
-    backend.apply(level(1, Class::File, 0, 40_000));
-    backend.apply(Change::Write { owner: OwnerId(1), pages: 10_000 });
+    backend.apply(level(1, OwnerClass::File, 0, 40_000));
+    backend.apply(MemoryChange::Write { owner: OwnerId(1), pages: 10_000 });
     let sum = || {
         let slices = backend.snapshot().unwrap().slices;
         slices.iter().map(|slice| slice.counters.dirty.0).sum::<u64>()
     };
     assert_eq!(sum(), 10_000);
-    backend.request(&Request::new(Op::Compact)).unwrap();
+    backend.request(&Request::new(RequestOp::Compact)).unwrap();
     assert_eq!(sum(), 10_000, "dirty pages are still there");
     backend.with(|machine| machine.check_books()).unwrap();
     backend.advance(Duration::from_secs(30));
@@ -206,30 +214,30 @@ fn dirty_pages_are_moved_not_dropped_until_they_are_written() {
 
 #[test]
 fn pinned_memory_fails_once_is_paid_for_and_left_alone() {
-    let backend = SimBackend::new(Config { scatter: 1.0, ..small() }).unwrap();
-    backend.apply(level(1, Class::Pinned, 1, 40_000));
+    let backend = SimBackend::new(SimConfig { scatter: 1.0, ..small() }).unwrap();
+    backend.apply(level(1, OwnerClass::Pinned, 1, 40_000));
     let slices = backend.snapshot().unwrap().slices;
     let pinned = slices.iter().rev().find(|slice| slice.counters.lru_anon.0 > 0).unwrap();
     let before = backend.work().unwrap();
-    let failed = backend.request(&Request::new(Op::Offline(pinned.id))).unwrap();
+    let failed = backend.request(&Request::new(RequestOp::Offline(pinned.id))).unwrap();
     assert_eq!((failed.slices_failed, failed.reason), (1, Reason::Pinned));
     assert!(backend.work().unwrap().price_measured > before.price_measured);
-    let again = backend.request(&Request::new(Op::Offline(pinned.id))).unwrap();
+    let again = backend.request(&Request::new(RequestOp::Offline(pinned.id))).unwrap();
     assert_eq!(again.reason, Reason::Backoff);
     backend.advance(Duration::from_secs(11));
-    let later = backend.request(&Request::new(Op::Offline(pinned.id))).unwrap();
+    let later = backend.request(&Request::new(RequestOp::Offline(pinned.id))).unwrap();
     assert_eq!(later.reason, Reason::Pinned);
     backend.with(|machine| machine.check_books()).unwrap();
 }
 
 /// A machine whose free memory is the awake reserve, with whole slices of cache.
 fn at_its_reserve() -> SimBackend {
-    let backend = SimBackend::new(Config { scatter: 0.0, boot_share: 0.0, ..small() }).unwrap();
+    let backend = SimBackend::new(SimConfig { scatter: 0.0, boot_share: 0.0, ..small() }).unwrap();
     let info = backend.info().unwrap();
     let reserve = backend.zones().unwrap()[0].awake_reserve_pages.0;
-    backend.apply(level(1, Class::File, 0, info.managed_pages.0 / 2));
+    backend.apply(level(1, OwnerClass::File, 0, info.managed_pages.0 / 2));
     let left = backend.info().unwrap().free_pages.0 - reserve;
-    backend.apply(level(2, Class::Anon, 1, left));
+    backend.apply(level(2, OwnerClass::Anon, 1, left));
     backend
 }
 
@@ -237,7 +245,7 @@ fn at_its_reserve() -> SimBackend {
 fn a_slice_of_nothing_but_cache_goes_off_though_free_memory_is_at_the_reserve() {
     let backend = at_its_reserve();
     let free = backend.info().unwrap().free_pages;
-    let outcome = backend.request(&Request::new(Op::Compact)).unwrap();
+    let outcome = backend.request(&Request::new(RequestOp::Compact)).unwrap();
     assert!(outcome.slices_done >= 10, "{outcome:?}");
     // What was free is free: the slices took nothing of it with them.
     assert!(backend.info().unwrap().free_pages >= free, "{free:?}");
@@ -247,14 +255,14 @@ fn a_slice_of_nothing_but_cache_goes_off_though_free_memory_is_at_the_reserve() 
 #[test]
 fn empty_slices_that_must_stay_awake_do_not_end_a_request() {
     // Slices so small that the reserve is more than sixteen of them; they are empty, and cheapest.
-    let config = Config::new(Bytes(32 * 1024 * MIB), Bytes(2 * MIB));
-    let backend = SimBackend::new(Config { scatter: 0.0, boot_share: 0.0, ..config }).unwrap();
+    let config = SimConfig::new(Bytes(32 * 1024 * MIB), Bytes(2 * MIB));
+    let backend = SimBackend::new(SimConfig { scatter: 0.0, boot_share: 0.0, ..config }).unwrap();
     let info = backend.info().unwrap();
-    backend.apply(level(1, Class::File, 0, info.managed_pages.0 / 2));
-    backend.request(&Request::new(Op::OfflineFree)).unwrap();
+    backend.apply(level(1, OwnerClass::File, 0, info.managed_pages.0 / 2));
+    backend.request(&Request::new(RequestOp::OfflineFree)).unwrap();
     let empty = backend.snapshot().unwrap().slices.iter().filter(|slice| slice.is_empty()).count();
     assert!(empty > 16, "{empty}");
-    let outcome = backend.request(&Request::new(Op::Compact)).unwrap();
+    let outcome = backend.request(&Request::new(RequestOp::Compact)).unwrap();
     assert!(outcome.slices_done > 1000, "{outcome:?}");
     backend.with(|machine| machine.check_books()).unwrap();
 }
@@ -264,12 +272,13 @@ fn idle_cache_makes_room_at_destinations_unless_it_is_kept() {
     // Two slices are half full of processes and the rest of both is cache: only without it, one can take the other's.
     let dropped = |cache| {
         let config =
-            Config { boot_share: 0.0, ..Config::new(Bytes(8 * 32 * MIB), Bytes(32 * MIB)) };
-        let backend = SimBackend::new(Config { scatter: 1.0, ..config }).unwrap();
+            SimConfig { boot_share: 0.0, ..SimConfig::new(Bytes(8 * 32 * MIB), Bytes(32 * MIB)) };
+        let backend = SimBackend::new(SimConfig { scatter: 1.0, ..config }).unwrap();
         let managed = backend.info().unwrap().managed_pages.0;
-        backend.apply(level(1, Class::Anon, 1, managed * 3 / 10));
-        backend.apply(level(2, Class::File, 0, managed * 6 / 10));
-        let outcome = backend.request(&Request { cache, ..Request::new(Op::Compact) }).unwrap();
+        backend.apply(level(1, OwnerClass::Anon, 1, managed * 3 / 10));
+        backend.apply(level(2, OwnerClass::File, 0, managed * 6 / 10));
+        let outcome =
+            backend.request(&Request { cache, ..Request::new(RequestOp::Compact) }).unwrap();
         backend.with(|machine| machine.check_books()).unwrap();
         (outcome.slices_done, backend.work().unwrap().target_cache_pages.0)
     };
@@ -282,48 +291,49 @@ fn idle_cache_makes_room_at_destinations_unless_it_is_kept() {
 #[test]
 fn the_kernels_memory_keeps_few_slices_on_where_it_is_placed_low() {
     let with = |placement| {
-        let config = Config { placement, scatter: 1.0, ..small() };
+        let config = SimConfig { placement, scatter: 1.0, ..small() };
         let backend = SimBackend::new(config).unwrap();
         for owner in 0..40 {
-            backend.apply(level(owner, Class::Unmovable, 0, 200));
-            backend.apply(level(1000 + owner, Class::Anon, 1, 2000));
+            backend.apply(level(owner, OwnerClass::Unmovable, 0, 200));
+            backend.apply(level(1000 + owner, OwnerClass::Anon, 1, 2000));
         }
-        backend.request(&Request::new(Op::Compact)).unwrap();
+        backend.request(&Request::new(RequestOp::Compact)).unwrap();
         offline(&backend)
     };
-    assert!(with(Placement::KernelLow) > with(Placement::Stock) + 5);
+    assert!(with(PlacementRule::KernelLow) > with(PlacementRule::Stock) + 5);
 }
 
 #[test]
 fn prices_count_mappings_only_when_they_are_paid() {
     let backend = SimBackend::new(small()).unwrap();
-    backend.apply(level(1, Class::Anon, 5, 3000));
-    backend.apply(level(2, Class::Anon, 1, 30_000));
+    backend.apply(level(1, OwnerClass::Anon, 5, 3000));
+    backend.apply(level(2, OwnerClass::Anon, 1, 30_000));
     let slices = backend.snapshot().unwrap().slices;
     let holds =
         |slice: &&ramslice_types::Slice| slice.finite_price().is_some() && !slice.is_empty();
     let cheapest = slices.iter().filter(holds).min_by_key(|slice| slice.price).unwrap();
-    let request = Request { dry_run: true, ..Request::new(Op::Offline(cheapest.id)) };
+    let request = Request { dry_run: true, ..Request::new(RequestOp::Offline(cheapest.id)) };
     assert!(backend.request(&request).unwrap().price_predicted >= cheapest.price);
     // A budget below the price is refused before anything is done.
     let budget = Budget::Limited(Price(cheapest.price.0 - 1));
-    let refused =
-        backend.request(&Request { budget, ..Request::new(Op::Offline(cheapest.id)) }).unwrap();
+    let refused = backend
+        .request(&Request { budget, ..Request::new(RequestOp::Offline(cheapest.id)) })
+        .unwrap();
     assert_eq!(refused.reason, Reason::OverBudget);
 }
 
 #[test]
 fn a_seed_decides_a_run_whatever_else_runs() {
     for kind in [PolicyKind::Periodic, PolicyKind::Governor] {
-        let one = simulate(Pattern::Batch, kind, &small(), 2);
-        assert_eq!(one, simulate(Pattern::Batch, kind, &small(), 2));
-        assert!(one != simulate(Pattern::Batch, kind, &Config { seed: 2, ..small() }, 2));
+        let one = simulate(LoadPattern::Batch, kind, &small(), 2);
+        assert_eq!(one, simulate(LoadPattern::Batch, kind, &small(), 2));
+        assert!(one != simulate(LoadPattern::Batch, kind, &SimConfig { seed: 2, ..small() }, 2));
     }
 }
 
 #[test]
 fn every_policy_runs_on_every_load_and_the_books_stay_true() {
-    for pattern in Pattern::ALL {
+    for pattern in LoadPattern::ALL {
         for kind in PolicyKind::ALL {
             let run = simulate(pattern, kind, &small(), 1);
             assert_eq!(run.steps, 121, "{} {kind}", pattern.name());
@@ -336,18 +346,19 @@ fn every_policy_runs_on_every_load_and_the_books_stay_true() {
 
 #[test]
 fn joules_are_those_of_what_was_off() {
-    let config = Config::new(Bytes(32 << 30), Bytes(1 << 30));
-    let mut machine = Machine::new(config.clone()).unwrap();
-    let step = |seconds| ramslice_sim::load::Step {
+    let config = SimConfig::new(Bytes(32 << 30), Bytes(1 << 30));
+    let mut machine = SimMachine::new(config.clone()).unwrap();
+    let step = |seconds| ramslice_sim::load::LoadStep {
         time: Duration::from_secs(seconds),
         changes: Vec::new(),
     };
     // Ten slices off from the first step on, for 1000 s.
     let (economics, rates) = economics(config.slice_bytes);
-    let costs = ramslice_policy::model::Costs::new(&economics, 1000.0);
+    let costs = ramslice_policy::model::SliceCosts::new(&economics, 1000.0);
     let unit_joules = Some(economics.unit_joules);
-    let schedule = Schedule { on: vec![22, 22], cache: CacheChoice::Drop, costs, unit_joules };
-    let run = run(&mut machine, [step(0), step(1000)], &mut Decider::Schedule(schedule), |_| ());
+    let schedule =
+        ClairvoyantSchedule { on: vec![22, 22], cache: CacheChoice::Drop, costs, unit_joules };
+    let run = run(&mut machine, [step(0), step(1000)], &mut RunDecider::Schedule(schedule), |_| ());
     let books = rates.books(&run, config.slice_bytes);
     assert!((books.saved.low().0 - 10.0 * 1000.0 * 0.009_19).abs() < 1e-6, "{books:?}");
     // Emptying ten empty slices: ten times Eq 3.1, at 10 W and 3.8 GHz.
@@ -357,29 +368,29 @@ fn joules_are_those_of_what_was_off() {
 }
 
 /// A change by chance, among few owners and sizes, so that they meet.
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = MemoryChange> {
     let classes = prop_oneof![
-        Just(Class::Anon),
-        Just(Class::Pinned),
-        Just(Class::Shmem),
-        Just(Class::File),
-        Just(Class::FileMapped),
-        Just(Class::Unmovable)
+        Just(OwnerClass::Anon),
+        Just(OwnerClass::Pinned),
+        Just(OwnerClass::Shmem),
+        Just(OwnerClass::File),
+        Just(OwnerClass::FileMapped),
+        Just(OwnerClass::Unmovable)
     ];
     prop_oneof![
         4 => (0u32..8, classes, 1u32..4, 0u64..120_000).prop_map(|(o, class, maps, pages)| level(o, class, maps, pages)),
-        1 => (0u32..8, 0u64..50_000).prop_map(|(owner, pages)| Change::Read { owner: OwnerId(owner), pages }),
-        1 => (0u32..8, 0u64..50_000).prop_map(|(owner, pages)| Change::Write { owner: OwnerId(owner), pages }),
+        1 => (0u32..8, 0u64..50_000).prop_map(|(owner, pages)| MemoryChange::Read { owner: OwnerId(owner), pages }),
+        1 => (0u32..8, 0u64..50_000).prop_map(|(owner, pages)| MemoryChange::Write { owner: OwnerId(owner), pages }),
     ]
 }
 
 fn request() -> impl Strategy<Value = Request> {
     let ops = prop_oneof![
-        Just(Op::Compact),
-        Just(Op::OfflineFree),
-        Just(Op::OnlineAll),
-        (0u32..32).prop_map(|id| Op::Offline(ramslice_types::SliceId(id))),
-        (0u32..32).prop_map(|id| Op::Online(ramslice_types::SliceId(id))),
+        Just(RequestOp::Compact),
+        Just(RequestOp::OfflineFree),
+        Just(RequestOp::OnlineAll),
+        (0u32..32).prop_map(|id| RequestOp::Offline(ramslice_types::SliceId(id))),
+        (0u32..32).prop_map(|id| RequestOp::Online(ramslice_types::SliceId(id))),
     ];
     (
         ops,
@@ -405,7 +416,7 @@ proptest! {
         scatter in 0.0f64..1.0,
         seed in any::<u64>(),
     ) {
-        let backend = SimBackend::new(Config { scatter, seed, ..small() }).unwrap();
+        let backend = SimBackend::new(SimConfig { scatter, seed, ..small() }).unwrap();
         let managed = backend.info().unwrap().managed_pages;
         for (change, request, seconds) in steps {
             backend.apply(change);

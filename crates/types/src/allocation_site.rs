@@ -8,7 +8,7 @@ use crate::units::{Pages, Pfn};
 
 /// One allocation that `page_owner` remembers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allocation {
+pub struct PageAllocation {
     /// Its first page frame.
     pub pfn: Pfn,
     /// It has 2^order pages.
@@ -36,7 +36,7 @@ pub struct SiteProcess {
 
 /// Pages that the same code allocated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Site {
+pub struct AllocationSite {
     /// How many.
     pub pages: Pages,
     /// In how many allocations.
@@ -51,9 +51,9 @@ pub struct Site {
     pub stack: Vec<String>,
 }
 
-impl Site {
+impl AllocationSite {
     /// Groups allocations by stack, most pages first. Equal ones keep the order of addresses.
-    pub fn group(allocations: impl IntoIterator<Item = Allocation>) -> Vec<Self> {
+    pub fn group(allocations: impl IntoIterator<Item = PageAllocation>) -> Vec<Self> {
         let mut sites: BTreeMap<Vec<String>, Self> = BTreeMap::new();
         for one in allocations {
             let site =
@@ -156,8 +156,8 @@ const ALLOCATOR: &[&str] = &[
 mod tests {
     use super::*;
 
-    fn one(pfn: u64, order: u32, process: &str, stack: &[&str]) -> Allocation {
-        Allocation {
+    fn one(pfn: u64, order: u32, process: &str, stack: &[&str]) -> PageAllocation {
+        PageAllocation {
             pfn: Pfn(pfn),
             order,
             gfp: "GFP_KERNEL".to_owned(),
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn allocations_of_the_same_code_are_one_site_and_the_largest_comes_first() {
-        let sites = Site::group([
+        let sites = AllocationSite::group([
             one(1, 0, "cat", &["___slab_alloc+0x1/0x2", "ext4_alloc_inode+0x3/0x4"]),
             one(8, 3, "sh", &["pte_alloc_one+0x1/0x2"]),
             one(2, 0, "find", &["___slab_alloc+0x1/0x2", "ext4_alloc_inode+0x3/0x4"]),
@@ -183,7 +183,7 @@ mod tests {
             ("find", Pages(2))
         );
         assert_eq!(sites[1].caller(), "ext4_alloc_inode");
-        let merged = Site::merge([&sites[..], &sites[1..]]);
+        let merged = AllocationSite::merge([&sites[..], &sites[1..]]);
         assert_eq!((merged[1].pages, merged[1].allocations), (Pages(6), 6));
     }
 }

@@ -4,17 +4,17 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::contents::{Contents, Detail};
-use crate::machine_state::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
+use crate::contents::{ContentsDetail, SliceContents};
+use crate::machine_state::{BackendInfo, MachineState, SCHEMA_VERSION, SliceSnapshot, Zone};
 use crate::price::PriceParameter;
-use crate::request::{Outcome, Request};
+use crate::request::{Request, RequestOutcome};
 use crate::units::{Bytes, Price, SliceId};
-use crate::work_counters::Work;
+use crate::work_counters::WorkCounters;
 
 /// What kind of failure it was, for callers that act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ErrorKind {
+pub enum BackendErrorKind {
     /// The system cannot do this at all: unsupported, not failed.
     Unsupported,
     /// It could, but is switched off.
@@ -36,18 +36,18 @@ pub enum ErrorKind {
 /// A failure of a backend. The message names the thing, what was wrong and what to do.
 #[derive(Debug)]
 pub struct BackendError {
-    kind: ErrorKind,
+    kind: BackendErrorKind,
     source: Box<dyn Error + Send + Sync>,
 }
 
 impl BackendError {
     /// Wraps a backend's own error.
-    pub fn new(kind: ErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn new(kind: BackendErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind, source: source.into() }
     }
 
     /// What kind of failure it was.
-    pub fn kind(&self) -> ErrorKind {
+    pub fn kind(&self) -> BackendErrorKind {
         self.kind
     }
 }
@@ -66,7 +66,7 @@ impl Error for BackendError {
 
 /// What a system that wakes nothing by itself keeps available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Headroom {
+pub struct MemoryHeadroom {
     /// What programs can have without swapping (`MemAvailable`).
     pub available: Bytes,
     /// A slice goes off only if so much stays available without it.
@@ -83,23 +83,27 @@ pub struct Headroom {
 /// while the first one's request runs.
 pub trait Backend: Send + Sync {
     /// What the system offers, and its totals.
-    fn info(&self) -> Result<Info, BackendError>;
+    fn info(&self) -> Result<BackendInfo, BackendError>;
 
     /// Its zones, by index.
     fn zones(&self) -> Result<Vec<Zone>, BackendError>;
 
     /// All slices at one moment.
-    fn snapshot(&self) -> Result<Snapshot, BackendError>;
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError>;
 
     /// What a slice holds, page by page, with the names that `detail` asks for.
     ///
     /// Pages change meanwhile: each run was true at some moment of the call.
-    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError>;
+    fn contents(
+        &self,
+        slice: SliceId,
+        detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError>;
 
     /// Carries out a request and waits for its end.
     ///
-    /// `Ok` means that it was valid and was tried; [`Outcome`] tells how it went.
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError>;
+    /// `Ok` means that it was valid and was tried; [`RequestOutcome`] tells how it went.
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError>;
 
     /// Waits until a slice changes its state, and returns the number of changes so far.
     ///
@@ -125,27 +129,27 @@ pub trait Backend: Send + Sync {
     /// What was done for slices since boot, for those who work out what it cost.
     ///
     /// A saved machine does not tell.
-    fn work(&self) -> Result<Work, BackendError> {
+    fn work(&self) -> Result<WorkCounters, BackendError> {
         let message = "this system does not tell what it has done for slices so far";
-        Err(BackendError::new(ErrorKind::Unsupported, message))
+        Err(BackendError::new(BackendErrorKind::Unsupported, message))
     }
 
     /// What it keeps available; nothing where the kernel wakes memory before it is short.
-    fn headroom(&self) -> Result<Option<Headroom>, BackendError> {
+    fn headroom(&self) -> Result<Option<MemoryHeadroom>, BackendError> {
         Ok(None)
     }
 
     /// The machine, its zones and slices: one after the other, or of one moment where that is no dearer.
-    fn view(&self) -> Result<(Info, Vec<Zone>, Snapshot), BackendError> {
+    fn view(&self) -> Result<(BackendInfo, Vec<Zone>, SliceSnapshot), BackendError> {
         Ok((self.info()?, self.zones()?, self.snapshot()?))
     }
 
     /// One look at everything, as saved by `ramslice status --json`.
     ///
     /// Price parameters that cannot be read are left out: they are not needed to look.
-    fn machine(&self) -> Result<Machine, BackendError> {
+    fn machine(&self) -> Result<MachineState, BackendError> {
         let (info, zones, snapshot) = self.view()?;
-        Ok(Machine {
+        Ok(MachineState {
             schema_version: SCHEMA_VERSION,
             info,
             zones,

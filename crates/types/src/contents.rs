@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::allocation_site::Site;
+use crate::allocation_site::AllocationSite;
 use crate::parse::ParseError;
 use crate::reason::Reason;
 use crate::slice::SliceState;
@@ -109,7 +109,7 @@ impl fmt::Display for PageClass {
 /// What becomes of pages when their slice is to be empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fate {
+pub enum PageFate {
     /// They keep the slice on.
     Stays,
     /// They are migrated.
@@ -122,7 +122,7 @@ pub enum Fate {
     Gone,
 }
 
-impl Fate {
+impl PageFate {
     /// The word for it, in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -336,14 +336,14 @@ impl PageRun {
     }
 
     /// What becomes of them.
-    pub fn fate(&self) -> Fate {
+    pub fn fate(&self) -> PageFate {
         match self.class {
-            PageClass::Off => Fate::Gone,
-            _ if self.stays_for() != Reason::None => Fate::Stays,
-            PageClass::Free | PageClass::Transit => Fate::Free,
-            PageClass::Hole => Fate::Gone,
-            _ if self.flags.has(PageFlag::Drop) => Fate::Dropped,
-            _ => Fate::Moves,
+            PageClass::Off => PageFate::Gone,
+            _ if self.stays_for() != Reason::None => PageFate::Stays,
+            PageClass::Free | PageClass::Transit => PageFate::Free,
+            PageClass::Hole => PageFate::Gone,
+            _ if self.flags.has(PageFlag::Drop) => PageFate::Dropped,
+            _ => PageFate::Moves,
         }
     }
 
@@ -384,7 +384,7 @@ pub struct CgroupName {
 
 /// What to find out beside the pages themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Detail {
+pub struct ContentsDetail {
     /// Read `page_owner` for who allocated the pages that stay, or all if none does.
     pub sites: bool,
     /// Search whole file systems for the paths of files that no process has mapped.
@@ -393,7 +393,7 @@ pub struct Detail {
 
 /// What a slice holds, page by page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Contents {
+pub struct SliceContents {
     /// The slice.
     pub slice: SliceId,
     /// Its state.
@@ -410,10 +410,10 @@ pub struct Contents {
     pub cgroups: Vec<CgroupName>,
     /// Who allocated what stays, most pages first; absent while `page_owner` is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sites: Option<Vec<Site>>,
+    pub sites: Option<Vec<AllocationSite>>,
 }
 
-impl Contents {
+impl SliceContents {
     /// Page frames of the slice.
     pub fn frames(&self) -> Pages {
         self.runs.iter().map(|run| run.pages).sum()
@@ -421,7 +421,7 @@ impl Contents {
 
     /// Runs that keep the slice on.
     pub fn blocking(&self) -> impl Iterator<Item = &PageRun> {
-        self.runs.iter().filter(|run| run.fate() == Fate::Stays)
+        self.runs.iter().filter(|run| run.fate() == PageFate::Stays)
     }
 
     /// Runs whose allocation sites are of interest: what stays, or all if nothing does.
@@ -430,7 +430,10 @@ impl Contents {
         if !blocking.is_empty() {
             return blocking;
         }
-        self.runs.iter().filter(|run| matches!(run.fate(), Fate::Moves | Fate::Dropped)).collect()
+        self.runs
+            .iter()
+            .filter(|run| matches!(run.fate(), PageFate::Moves | PageFate::Dropped))
+            .collect()
     }
 
     /// The files among the runs.

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::contents::{Contents, Fate, FileId, PageClass, PageFlag, PageRun};
+use crate::contents::{FileId, PageClass, PageFate, PageFlag, PageRun, SliceContents};
 use crate::reason::Reason;
 use crate::units::{Pages, Pfn};
 
 /// Pages of one class and one fate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct PageGroup {
     /// What becomes of them.
-    pub fate: Fate,
+    pub fate: PageFate,
     /// What they are used for.
     pub class: PageClass,
     /// Why they stay; [`Reason::None`] if they do not.
@@ -40,7 +40,7 @@ pub struct Group {
 
 /// Pages that belong to one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holding<T> {
+pub struct OwnerPages<T> {
     /// The owner.
     pub owner: T,
     /// Its pages.
@@ -58,26 +58,26 @@ pub struct Holding<T> {
 
 /// A slice's pages by what they are and by whose they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holdings {
+pub struct ContentsSummary {
     /// What stays first, then by number of pages.
-    pub groups: Vec<Group>,
+    pub groups: Vec<PageGroup>,
     /// Files with pages in it, most pages first.
-    pub files: Vec<Holding<FileId>>,
+    pub files: Vec<OwnerPages<FileId>>,
     /// Cgroups with pages in it by inode, most pages first.
-    pub cgroups: Vec<Holding<u64>>,
+    pub cgroups: Vec<OwnerPages<u64>>,
 }
 
-impl Holdings {
+impl ContentsSummary {
     /// Sums up.
-    pub fn of(contents: &Contents) -> Self {
-        let mut groups: Vec<Group> = Vec::new();
+    pub fn of(contents: &SliceContents) -> Self {
+        let mut groups: Vec<PageGroup> = Vec::new();
         for run in &contents.runs {
             let key = (run.fate(), run.class, run.stays_for());
             let at = groups.iter().position(|group| (group.fate, group.class, group.reason) == key);
             let group = match at {
                 Some(at) => &mut groups[at],
                 None => {
-                    groups.push(Group {
+                    groups.push(PageGroup {
                         fate: key.0,
                         class: run.class,
                         reason: key.2,
@@ -110,12 +110,12 @@ impl Holdings {
     }
 
     /// Groups that keep the slice on.
-    pub fn staying(&self) -> impl Iterator<Item = &Group> {
-        self.groups.iter().filter(|group| group.fate == Fate::Stays)
+    pub fn staying(&self) -> impl Iterator<Item = &PageGroup> {
+        self.groups.iter().filter(|group| group.fate == PageFate::Stays)
     }
 
     /// Pages of this fate.
-    pub fn pages(&self, fate: Fate) -> Pages {
+    pub fn pages(&self, fate: PageFate) -> Pages {
         self.groups.iter().filter(|group| group.fate == fate).map(|group| group.pages).sum()
     }
 
@@ -134,22 +134,22 @@ impl Holdings {
 }
 
 fn holdings<T: Ord + Copy>(
-    contents: &Contents,
+    contents: &SliceContents,
     owner: impl Fn(&PageRun) -> Option<T>,
-) -> Vec<Holding<T>> {
-    let mut found: BTreeMap<T, Holding<T>> = BTreeMap::new();
+) -> Vec<OwnerPages<T>> {
+    let mut found: BTreeMap<T, OwnerPages<T>> = BTreeMap::new();
     for run in &contents.runs {
         let Some(owner) = owner(run) else { continue };
         let (staying, mapped, mlocked) = (Pages::ZERO, Pages::ZERO, Pages::ZERO);
-        let empty = Holding { owner, pages: Pages::ZERO, staying, mapped, mlocked };
+        let empty = OwnerPages { owner, pages: Pages::ZERO, staying, mapped, mlocked };
         let holding = found.entry(owner).or_insert(empty);
         let when = |yes| if yes { run.pages } else { Pages::ZERO };
         holding.pages += run.pages;
-        holding.staying += when(run.fate() == Fate::Stays);
+        holding.staying += when(run.fate() == PageFate::Stays);
         holding.mapped += when(run.mappings > 0);
         holding.mlocked += when(run.flags.has(PageFlag::Mlocked));
     }
-    let mut found: Vec<Holding<T>> = found.into_values().collect();
+    let mut found: Vec<OwnerPages<T>> = found.into_values().collect();
     found.sort_by_key(|holding| std::cmp::Reverse((holding.staying, holding.pages)));
     found
 }
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    fn contents() -> Contents {
+    fn contents() -> SliceContents {
         let runs = vec![
             run(0, 10, PageClass::Free, Reason::None, &[]),
             run(10, 3, PageClass::Anonymous, Reason::Pinned, &[PageFlag::Lru, PageFlag::Pinned]),
@@ -185,24 +185,24 @@ mod tests {
             run(35, 1, PageClass::Slab, Reason::Slab, &[]),
         ];
         let (slice, state, reason) = (SliceId(3), SliceState::Online, Reason::Slab);
-        Contents { slice, state, reason, runs, files: vec![], cgroups: vec![], sites: None }
+        SliceContents { slice, state, reason, runs, files: vec![], cgroups: vec![], sites: None }
     }
 
     #[test]
     fn what_stays_comes_first_and_nothing_is_left_out() {
         let contents = contents();
-        let holdings = Holdings::of(&contents);
-        let order: Vec<(Fate, Pages)> =
+        let holdings = ContentsSummary::of(&contents);
+        let order: Vec<(PageFate, Pages)> =
             holdings.groups.iter().map(|group| (group.fate, group.pages)).collect();
         assert_eq!(
             order,
             [
-                (Fate::Stays, Pages(9)),
-                (Fate::Stays, Pages(3)),
-                (Fate::Moves, Pages(7)),
-                (Fate::Dropped, Pages(5)),
-                (Fate::Free, Pages(10)),
-                (Fate::Free, Pages(2)),
+                (PageFate::Stays, Pages(9)),
+                (PageFate::Stays, Pages(3)),
+                (PageFate::Moves, Pages(7)),
+                (PageFate::Dropped, Pages(5)),
+                (PageFate::Free, Pages(10)),
+                (PageFate::Free, Pages(2)),
             ]
         );
         assert_eq!(holdings.reasons(), [(Reason::Slab, Pages(9)), (Reason::Pinned, Pages(3))]);
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_page_of_an_isolated_block_stays_even_if_it_is_free() {
         let free = run(0, 4, PageClass::Free, Reason::Cma, &[]);
-        assert_eq!(free.fate(), Fate::Stays);
+        assert_eq!(free.fate(), PageFate::Stays);
     }
 
     /// The same pages as a request would judge them at this moment: it is refused with `pinned`.
@@ -227,15 +227,15 @@ mod tests {
             ..run(0, 64, class, Reason::None, flags)
         };
         let anon = lent(PageClass::Anonymous, &[PageFlag::Lru]);
-        assert_eq!((anon.fate(), anon.stays_for()), (Fate::Stays, Reason::Pinned));
+        assert_eq!((anon.fate(), anon.stays_for()), (PageFate::Stays, Reason::Pinned));
         let mut contents = contents();
         contents.runs = vec![anon];
-        let holdings = Holdings::of(&contents);
+        let holdings = ContentsSummary::of(&contents);
         assert_eq!(holdings.reasons(), [(Reason::Pinned, Pages(64))]);
         assert_eq!(contents.blocking().count(), 1);
         // Page cache is looked at all the time, and what is in a batch is on no list yet.
         for moves in [lent(PageClass::File, &[PageFlag::Lru]), lent(PageClass::Anonymous, &[])] {
-            assert_eq!((moves.fate(), moves.stays_for()), (Fate::Moves, Reason::None));
+            assert_eq!((moves.fate(), moves.stays_for()), (PageFate::Moves, Reason::None));
         }
         // Another reason is told first.
         let poisoned = PageRun { reason: Reason::HwPoison, ..contents.runs[0].clone() };
@@ -246,7 +246,7 @@ mod tests {
     fn suspects_are_what_stays_or_else_all_that_is_held() {
         let mut contents = contents();
         assert_eq!(contents.suspects().len(), 3);
-        contents.runs.retain(|run| run.fate() != Fate::Stays);
+        contents.runs.retain(|run| run.fate() != PageFate::Stays);
         assert_eq!(contents.suspects().iter().map(|run| run.pages).sum::<Pages>(), Pages(12));
     }
 }

@@ -9,7 +9,7 @@ use crate::units::Pages;
 
 /// What the kernel counts per slice; definitions are in the kernel's design document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Counters {
+pub struct SliceCounters {
     /// In the buddy allocator's lists.
     #[serde(rename = "free_pages")]
     pub free: Pages,
@@ -42,7 +42,7 @@ pub struct Counters {
     pub huge: Pages,
 }
 
-impl Counters {
+impl SliceCounters {
     /// Each counter with its name in JSON.
     pub fn named(&self) -> [(&'static str, Pages); 10] {
         [
@@ -63,7 +63,7 @@ impl Counters {
 /// What becomes of a page when its slice is to be empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum PageKind {
     /// Neither can be done: it keeps its slice on.
     Unmovable,
     /// Can be migrated.
@@ -82,7 +82,7 @@ pub enum Kind {
     Hole,
 }
 
-impl Kind {
+impl PageKind {
     /// All kinds, from what keeps a slice on to what is not there.
     pub const ALL: [Self; 8] = [
         Self::Unmovable,
@@ -110,42 +110,47 @@ impl Kind {
     }
 }
 
-/// Pages by [`Kind`]; the kinds do not overlap.
+/// Pages by [`PageKind`]; the kinds do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Composition {
-    /// [`Kind::Unmovable`].
+pub struct PageComposition {
+    /// [`PageKind::Unmovable`].
     #[serde(rename = "unmovable_pages")]
     pub unmovable: Pages,
-    /// [`Kind::Movable`].
+    /// [`PageKind::Movable`].
     #[serde(rename = "movable_pages")]
     pub movable: Pages,
-    /// [`Kind::Freeable`].
+    /// [`PageKind::Freeable`].
     #[serde(rename = "freeable_pages")]
     pub freeable: Pages,
-    /// [`Kind::Free`].
+    /// [`PageKind::Free`].
     #[serde(rename = "free_pages")]
     pub free: Pages,
-    /// [`Kind::Waking`].
+    /// [`PageKind::Waking`].
     #[serde(rename = "waking_pages")]
     pub waking: Pages,
-    /// [`Kind::Offline`].
+    /// [`PageKind::Offline`].
     #[serde(rename = "offline_pages")]
     pub offline: Pages,
-    /// [`Kind::Quarantined`].
+    /// [`PageKind::Quarantined`].
     #[serde(rename = "quarantined_pages")]
     pub quarantined: Pages,
-    /// [`Kind::Hole`].
+    /// [`PageKind::Hole`].
     #[serde(rename = "hole_pages")]
     pub hole: Pages,
 }
 
-impl Composition {
+impl PageComposition {
     /// What `present` pages are in a slice of this state; `frames` is the slice's full size.
     ///
     /// freeable = file − `file_mapped` − shmem − dirty − writeback; movable is the rest of
     /// the LRU; unmovable is the rest of the slice. Counters are read without a lock, so
     /// each difference stops at zero and the parts always add up to `frames`.
-    pub fn derive(state: SliceState, counters: &Counters, present: Pages, frames: Pages) -> Self {
+    pub fn derive(
+        state: SliceState,
+        counters: &SliceCounters,
+        present: Pages,
+        frames: Pages,
+    ) -> Self {
         let hole = frames - present;
         let whole = |kind: fn(&mut Self) -> &mut Pages| {
             let mut composition = Self { hole, ..Self::default() };
@@ -176,22 +181,22 @@ impl Composition {
     }
 
     /// The pages of one kind.
-    pub fn get(&self, kind: Kind) -> Pages {
+    pub fn get(&self, kind: PageKind) -> Pages {
         match kind {
-            Kind::Unmovable => self.unmovable,
-            Kind::Movable => self.movable,
-            Kind::Freeable => self.freeable,
-            Kind::Free => self.free,
-            Kind::Waking => self.waking,
-            Kind::Offline => self.offline,
-            Kind::Quarantined => self.quarantined,
-            Kind::Hole => self.hole,
+            PageKind::Unmovable => self.unmovable,
+            PageKind::Movable => self.movable,
+            PageKind::Freeable => self.freeable,
+            PageKind::Free => self.free,
+            PageKind::Waking => self.waking,
+            PageKind::Offline => self.offline,
+            PageKind::Quarantined => self.quarantined,
+            PageKind::Hole => self.hole,
         }
     }
 
     /// Everything, holes included.
     pub fn total(&self) -> Pages {
-        Kind::ALL.iter().map(|&kind| self.get(kind)).sum()
+        PageKind::ALL.iter().map(|&kind| self.get(kind)).sum()
     }
 
     /// What somebody uses: freeable, movable and unmovable.
@@ -200,7 +205,7 @@ impl Composition {
     }
 }
 
-impl AddAssign for Composition {
+impl AddAssign for PageComposition {
     fn add_assign(&mut self, other: Self) {
         self.unmovable += other.unmovable;
         self.movable += other.movable;
@@ -217,8 +222,8 @@ impl AddAssign for Composition {
 mod tests {
     use super::*;
 
-    fn counters() -> Counters {
-        Counters {
+    fn counters() -> SliceCounters {
+        SliceCounters {
             free: Pages(100),
             lru_anon: Pages(300),
             lru_file: Pages(200),
@@ -234,7 +239,8 @@ mod tests {
 
     #[test]
     fn freeable_excludes_mapped_tmpfs_dirty_and_written_back() {
-        let parts = Composition::derive(SliceState::Online, &counters(), Pages(700), Pages(1000));
+        let parts =
+            PageComposition::derive(SliceState::Online, &counters(), Pages(700), Pages(1000));
         assert_eq!(parts.freeable, Pages(220 - 40 - 20 - 6 - 4));
         assert_eq!(parts.movable, Pages(500 - 150));
         assert_eq!(parts.unmovable, Pages(100));
@@ -246,8 +252,8 @@ mod tests {
     fn parts_add_up_whatever_the_counters_say() {
         for state in SliceState::ALL {
             for (present, dirty) in [(0, 0), (450, 0), (700, 10_000), (1000, 1)] {
-                let counters = Counters { dirty: Pages(dirty), ..counters() };
-                let parts = Composition::derive(state, &counters, Pages(present), Pages(1000));
+                let counters = SliceCounters { dirty: Pages(dirty), ..counters() };
+                let parts = PageComposition::derive(state, &counters, Pages(present), Pages(1000));
                 assert_eq!(parts.total(), Pages(1000), "{state:?} {present} {dirty}");
             }
         }
@@ -255,7 +261,8 @@ mod tests {
 
     #[test]
     fn a_waking_slice_has_no_unmovable_pages() {
-        let parts = Composition::derive(SliceState::Waking, &counters(), Pages(700), Pages(700));
+        let parts =
+            PageComposition::derive(SliceState::Waking, &counters(), Pages(700), Pages(700));
         assert_eq!((parts.unmovable, parts.waking), (Pages(0), Pages(100)));
     }
 }

@@ -23,28 +23,28 @@ mod slice_totals;
 mod units;
 mod work_counters;
 
-pub use allocation_site::{Allocation, Site, SiteProcess};
-pub use backend::{Backend, BackendError, ErrorKind, Headroom};
+pub use allocation_site::{AllocationSite, PageAllocation, SiteProcess};
+pub use backend::{Backend, BackendError, BackendErrorKind, MemoryHeadroom};
 pub use contents::{
-    CgroupName, Contents, Detail, DeviceNumber, Fate, FileId, FileName, PageClass, PageFlag,
-    PageFlags, PageRun,
+    CgroupName, ContentsDetail, DeviceNumber, FileId, FileName, PageClass, PageFate, PageFlag,
+    PageFlags, PageRun, SliceContents,
 };
-pub use contents_summary::{Group, Holding, Holdings};
-pub use counters::{Composition, Counters, Kind};
-pub use machine_state::{Info, Machine, SCHEMA_VERSION, Snapshot, Zone};
+pub use contents_summary::{ContentsSummary, OwnerPages, PageGroup};
+pub use counters::{PageComposition, PageKind, SliceCounters};
+pub use machine_state::{BackendInfo, MachineState, SCHEMA_VERSION, SliceSnapshot, Zone};
 pub use page_census::{
-    CensusTotals, CountedSlice, PageCensus, PageCounts, SECTION_BYTES, ZoneCensus,
+    CensusTotals, PageCensus, PageCounts, SECTION_BYTES, SliceCensus, ZoneCensus,
 };
 pub use parse::{ParseError, SliceRanges, parse_bytes, parse_duration};
 pub use physical::{
-    Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, Quantity, Ratio, Seconds, Times,
-    Watts, WattsPerGib,
+    Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, PhysicalQuantity, Ratio, Seconds,
+    UnitProduct, Watts, WattsPerGib,
 };
 pub use price::{Budget, PriceParameter};
-pub use random::Random;
+pub use random::SplitMix64;
 pub use reason::Reason;
-pub use request::{CacheChoice, Op, Outcome, Request};
+pub use request::{CacheChoice, Request, RequestOp, RequestOutcome};
 pub use slice::{Slice, SliceState};
-pub use slice_totals::{Census, StateCount};
+pub use slice_totals::{SliceTotals, StateCount};
 pub use units::{Bytes, NodeId, Pages, Pfn, Price, SliceId, ZoneIndex, ZoneNumber, duration_us};
-pub use work_counters::Work;
+pub use work_counters::WorkCounters;

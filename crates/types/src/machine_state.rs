@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::contents::Contents;
+use crate::contents::SliceContents;
 use crate::physical::Hertz;
 use crate::price::PriceParameter;
 use crate::slice::Slice;
@@ -17,7 +17,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// What the kernel offers, and its totals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Info {
+pub struct BackendInfo {
     /// Version of the kernel's interface; 0 if a stock kernel has none.
     pub abi_version: u32,
     /// Size of a page.
@@ -53,7 +53,7 @@ pub struct Info {
     pub clock_khz: Option<u64>,
 }
 
-impl Info {
+impl BackendInfo {
     /// Whether it is a stock kernel, without counters per pageblock.
     pub fn is_stock(&self) -> bool {
         self.abi_version == 0
@@ -125,7 +125,7 @@ impl Zone {
 
 /// All slices at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct SliceSnapshot {
     /// State changes so far; none happened between the rows.
     pub event_seq: u64,
     /// When it was taken, on the kernel's monotonic clock.
@@ -137,24 +137,24 @@ pub struct Snapshot {
 
 /// Everything that one look at a machine gives: the head of `ramslice status --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineState {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// What the kernel offers.
-    pub info: Info,
+    pub info: BackendInfo,
     /// Its zones.
     pub zones: Vec<Zone>,
     /// Its slices.
-    pub snapshot: Snapshot,
+    pub snapshot: SliceSnapshot,
     /// The price model's parameters, where they could be read.
     #[serde(default, rename = "price_parameters_100cycles")]
     pub price_parameters: BTreeMap<PriceParameter, Price>,
     /// What some of the slices hold, page by page: saved only when asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub contents: Vec<Contents>,
+    pub contents: Vec<SliceContents>,
 }
 
-impl Machine {
+impl MachineState {
     /// The zone of a slice, by node and number.
     pub fn zone_of(&self, slice: &Slice) -> Option<&Zone> {
         self.zones.iter().find(|zone| zone.node == slice.node && zone.zone == slice.zone)
@@ -165,7 +165,7 @@ impl Machine {
     /// Drawing and simulating rest on slices that hold no more pages than they have. Counters may be beyond that a
     /// little, because they are read while they change.
     pub fn check(&self) -> Result<(), String> {
-        let Info { page_bytes, slice_bytes, .. } = self.info;
+        let BackendInfo { page_bytes, slice_bytes, .. } = self.info;
         if !page_bytes.0.is_power_of_two() {
             return Err(format!("page_bytes is {}: it must be a power of two", page_bytes.0));
         }
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     /// A machine of one slice of 100 pages, and what is wrong with it after `change`.
-    fn checked(change: impl Fn(&mut Machine)) -> Result<(), String> {
+    fn checked(change: impl Fn(&mut MachineState)) -> Result<(), String> {
         let text = r#"{"schema_version": 1,
             "info": {"abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 409600, "slice_bytes": 409600,
                 "chunk_bytes": 409600, "nr_slices": 1, "nr_zones": 0, "event_seq": 0, "managed_pages": 100,
@@ -220,7 +220,7 @@ mod tests {
                 "counters": {"free_pages": 100, "lru_anon_pages": 0, "lru_file_pages": 0, "anon_mapped_pages": 0,
                     "file_mapped_pages": 0, "file_pages": 0, "shmem_pages": 0, "dirty_pages": 0,
                     "writeback_pages": 0, "huge_pages": 0}}]}}"#;
-        let mut machine: Machine = serde_json::from_str(text).unwrap();
+        let mut machine: MachineState = serde_json::from_str(text).unwrap();
         change(&mut machine);
         machine.check()
     }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, BackendError, ErrorKind};
-use crate::contents::{Contents, Detail, Fate, PageClass, PageFlag, PageRun};
-use crate::machine_state::{Machine, Zone};
+use crate::backend::{Backend, BackendError, BackendErrorKind};
+use crate::contents::{ContentsDetail, PageClass, PageFate, PageFlag, PageRun, SliceContents};
+use crate::machine_state::{MachineState, Zone};
 use crate::slice::{Slice, SliceState};
 use crate::units::{Bytes, Pages, SliceId, ZoneIndex};
 
@@ -62,7 +62,7 @@ pub struct PageCounts {
 
 impl PageCounts {
     /// Counts the pages of a slice.
-    pub fn of(contents: &Contents) -> Self {
+    pub fn of(contents: &SliceContents) -> Self {
         let mut counts = Self::default();
         for run in &contents.runs {
             let kind = match run.class {
@@ -119,7 +119,7 @@ impl PageCounts {
 
 /// A slice of a census.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CountedSlice {
+pub struct SliceCensus {
     /// Its id.
     pub slice: SliceId,
     /// Its state when it was looked at.
@@ -177,7 +177,7 @@ pub struct CensusTotals {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageCensus {
     /// The slices by ascending id.
-    pub slices: Vec<CountedSlice>,
+    pub slices: Vec<SliceCensus>,
     /// All zones.
     pub zones: Vec<ZoneCensus>,
 }
@@ -191,23 +191,23 @@ impl PageCensus {
     /// If pages cannot be looked at, or of `between`.
     pub fn take<E: From<BackendError>>(
         backend: &dyn Backend,
-        machine: &Machine,
+        machine: &MachineState,
         mut between: impl FnMut() -> Result<(), E>,
     ) -> Result<Self, E> {
         let in_section = SECTION_BYTES.pages(machine.info.page_bytes).0.max(1);
-        let (mut slices, mut sections) = (Vec::new(), Sections::new());
+        let (mut slices, mut sections) = (Vec::new(), SectionMap::new());
         for slice in &machine.snapshot.slices {
-            match backend.contents(slice.id, Detail::default()) {
+            match backend.contents(slice.id, ContentsDetail::default()) {
                 Ok(contents) => {
                     let pages = PageCounts::of(&contents);
-                    slices.push(CountedSlice { slice: slice.id, state: contents.state, pages });
+                    slices.push(SliceCensus { slice: slice.id, state: contents.state, pages });
                     let zone = machine.zone_of(slice).map_or(ZoneIndex(0), |zone| zone.index);
                     contents
                         .runs
                         .iter()
                         .for_each(|run| add_sections(&mut sections, run, zone, in_section));
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.kind() == BackendErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
             between()?;
@@ -218,8 +218,8 @@ impl PageCensus {
     }
 
     /// All zones together, with the machine that the census is of.
-    pub fn totals(&self, machine: &Machine) -> CensusTotals {
-        let scatter = Scatter::of(machine, &self.slices, |_| true);
+    pub fn totals(&self, machine: &MachineState) -> CensusTotals {
+        let scatter = PinnedScatter::of(machine, &self.slices, |_| true);
         let (info, zones) = (&machine.info, || self.zones.iter());
         CensusTotals {
             offline_ratio: info.offline_ratio(),
@@ -241,13 +241,13 @@ impl PageCensus {
 
 /// Whether pages keep their slice on. A hole does, too, but is no page.
 fn stays(run: &PageRun) -> bool {
-    run.class != PageClass::Hole && run.fate() == Fate::Stays
+    run.class != PageClass::Hole && run.fate() == PageFate::Stays
 }
 
 /// Memory sections with memory: the zone, and whether a page stays.
-type Sections = BTreeMap<u64, (ZoneIndex, bool)>;
+type SectionMap = BTreeMap<u64, (ZoneIndex, bool)>;
 
-fn add_sections(sections: &mut Sections, run: &PageRun, zone: ZoneIndex, in_section: u64) {
+fn add_sections(sections: &mut SectionMap, run: &PageRun, zone: ZoneIndex, in_section: u64) {
     if run.class == PageClass::Hole || run.pages == Pages::ZERO {
         return;
     }
@@ -257,13 +257,13 @@ fn add_sections(sections: &mut Sections, run: &PageRun, zone: ZoneIndex, in_sect
 }
 
 fn of_zone(
-    machine: &Machine,
+    machine: &MachineState,
     zone: &Zone,
-    slices: &[CountedSlice],
-    sections: &Sections,
+    slices: &[SliceCensus],
+    sections: &SectionMap,
 ) -> ZoneCensus {
     let here = |slice: &Slice| slice.node == zone.node && slice.zone == zone.zone;
-    let scatter = Scatter::of(machine, slices, here);
+    let scatter = PinnedScatter::of(machine, slices, here);
     let of_zone = || sections.values().filter(|(index, _)| *index == zone.index);
     let frames = machine.info.slice_pages().0.max(1);
     // As the kernel has it: slices that can never be emptied stay on, and the awake reserve with the chunk above it
@@ -297,16 +297,16 @@ fn offline_bound(free: Pages, kept: Pages, slice: Pages, could: u64) -> Pages {
 }
 
 /// Pages that stay, and the slices that they keep on.
-struct Scatter {
+struct PinnedScatter {
     slices: u64,
     least: u64,
     fixed: u64,
     pages: Pages,
 }
 
-impl Scatter {
+impl PinnedScatter {
     /// Of the slices that `here` chooses.
-    fn of(machine: &Machine, counted: &[CountedSlice], here: impl Fn(&Slice) -> bool) -> Self {
+    fn of(machine: &MachineState, counted: &[SliceCensus], here: impl Fn(&Slice) -> bool) -> Self {
         let (mut fixed, mut with_staying) = (0, 0);
         let (mut there, mut elsewhere, mut room) = (Pages::ZERO, Pages::ZERO, Pages::ZERO);
         for one in counted {
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_section_is_removable_unless_a_page_of_it_stays() {
-        let mut sections = Sections::new();
+        let mut sections = SectionMap::new();
         let zone = ZoneIndex(1);
         for run in [
             run(0, 10, "kernel", Reason::None),
@@ -399,7 +399,7 @@ mod tests {
         buffer.file =
             serde_json::from_value(serde_json::json!({"device": "8:1", "inode": 0})).unwrap();
         buffer.flags = [PageFlag::Lru].into_iter().collect();
-        let contents = Contents {
+        let contents = SliceContents {
             slice: SliceId(0),
             state: SliceState::Online,
             reason: Reason::None,

@@ -6,7 +6,7 @@ use std::ops::{Add, Mul, Sub};
 use serde::{Deserialize, Serialize};
 
 /// A real number with a unit.
-pub trait Quantity: Copy + PartialOrd + fmt::Debug {
+pub trait PhysicalQuantity: Copy + PartialOrd + fmt::Debug {
     /// The symbol of its unit, as in `mW/GiB`; empty for a plain ratio.
     const UNIT: &'static str;
 
@@ -18,9 +18,9 @@ pub trait Quantity: Copy + PartialOrd + fmt::Debug {
 }
 
 /// Quantities whose product has a unit of its own: watts times seconds are joules.
-pub trait Times<Other: Quantity>: Quantity {
+pub trait UnitProduct<Other: PhysicalQuantity>: PhysicalQuantity {
     /// The unit of the product.
-    type Product: Quantity;
+    type Product: PhysicalQuantity;
 }
 
 macro_rules! physical {
@@ -30,7 +30,7 @@ macro_rules! physical {
         #[serde(transparent)]
         pub struct $name(pub f64);
 
-        impl Quantity for $name {
+        impl PhysicalQuantity for $name {
             const UNIT: &'static str = $unit;
 
             fn of(value: f64) -> Self {
@@ -60,7 +60,7 @@ macro_rules! physical {
 
 macro_rules! product {
     ($one:ident * $other:ident = $product:ident) => {
-        impl Times<$other> for $one {
+        impl UnitProduct<$other> for $one {
             type Product = $product;
         }
 
@@ -135,6 +135,6 @@ mod tests {
     fn products_have_their_own_unit() {
         let saved: Joules = WattsPerGib(0.009_19) * (Gibibytes(2.0) * Seconds(50.0));
         assert!((saved.0 - 0.919).abs() < 1e-12);
-        assert_eq!(<WattsPerGib as Times<GibSeconds>>::Product::UNIT, "J");
+        assert_eq!(<WattsPerGib as UnitProduct<GibSeconds>>::Product::UNIT, "J");
     }
 }

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// A sequence of numbers that a seed determines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Random(u64);
+pub struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     /// The sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_sequence_is_the_published_one() {
-        let mut random = Random::new(1_234_567);
+        let mut random = SplitMix64::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| random.bits()).collect();
         assert_eq!(
             first,
@@ -82,14 +82,14 @@ mod tests {
 
     #[test]
     fn streams_of_one_seed_differ_and_repeat() {
-        let first = |seed, stream| Random::of(seed, stream).bits();
+        let first = |seed, stream| SplitMix64::of(seed, stream).bits();
         assert_eq!(first(1, 2), first(1, 2));
         assert!(first(1, 2) != first(1, 3) && first(1, 2) != first(2, 2));
     }
 
     #[test]
     fn numbers_stay_in_their_range() {
-        let mut random = Random::new(7);
+        let mut random = SplitMix64::new(7);
         for _ in 0..10_000 {
             assert!(random.below(10) < 10 && (0.0..1.0).contains(&random.unit()));
             assert!(random.exponential(5.0) >= 0.0 && random.normal().is_finite());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{BackendError, ErrorKind};
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::parse::ParseError;
 use crate::price::Budget;
 use crate::reason::Reason;
@@ -15,7 +15,7 @@ use crate::units::{NodeId, Pages, Price, SliceId, ZoneNumber, duration_us};
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Op {
+pub enum RequestOp {
     /// Empty this slice and switch it off.
     Offline(SliceId),
     /// Wake this slice.
@@ -29,7 +29,7 @@ pub enum Op {
     OnlineAll,
 }
 
-impl Op {
+impl RequestOp {
     /// The word for it in messages.
     pub fn name(self) -> &'static str {
         match self {
@@ -95,8 +95,8 @@ impl FromStr for CacheChoice {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Request {
     /// What to do.
-    pub op: Op,
-    /// The node that [`Op::Compact`], [`Op::OfflineFree`] and [`Op::OnlineAll`] keep to.
+    pub op: RequestOp,
+    /// The node that [`RequestOp::Compact`], [`RequestOp::OfflineFree`] and [`RequestOp::OnlineAll`] keep to.
     pub node: Option<NodeId>,
     /// The zone number they keep to.
     pub zone: Option<ZoneNumber>,
@@ -120,7 +120,7 @@ pub struct Request {
 
 impl Request {
     /// A request of this kind with the defaults of everything else.
-    pub fn new(op: Op) -> Self {
+    pub fn new(op: RequestOp) -> Self {
         Self { op, ..Self::default() }
     }
 
@@ -130,13 +130,13 @@ impl Request {
             return Ok(());
         }
         let message = format!("slices cannot be held off here (--hold): {why}");
-        Err(BackendError::new(ErrorKind::Unsupported, message))
+        Err(BackendError::new(BackendErrorKind::Unsupported, message))
     }
 }
 
 /// How a request went.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RequestOutcome {
     /// 0, or the errno of what stopped it.
     pub status_errno: u32,
     /// The reason that goes with it.
@@ -171,7 +171,7 @@ pub struct Outcome {
     pub huge_moved: u64,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// Nothing stopped it.
     pub fn is_ok(&self) -> bool {
         self.status_errno == 0
@@ -200,7 +200,11 @@ mod tests {
 
     #[test]
     fn running_out_of_budget_is_an_end_but_a_signal_is_not() {
-        let stopped = |status_errno, reason| Outcome { status_errno, reason, ..Outcome::default() };
+        let stopped = |status_errno, reason| RequestOutcome {
+            status_errno,
+            reason,
+            ..RequestOutcome::default()
+        };
         assert!(stopped(0, Reason::None).ran_to_its_end());
         assert!(stopped(28, Reason::OverBudget).ran_to_its_end());
         assert!(!stopped(4, Reason::Signal).ran_to_its_end());

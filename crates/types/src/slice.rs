@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::counters::{Composition, Counters};
+use crate::counters::{PageComposition, SliceCounters};
 use crate::parse::ParseError;
 use crate::reason::Reason;
 use crate::units::{Bytes, NodeId, Pages, Price, SliceId, ZoneNumber};
@@ -101,7 +101,7 @@ pub struct Slice {
     #[serde(rename = "price_100cycles")]
     pub price: Price,
     /// What it holds.
-    pub counters: Counters,
+    pub counters: SliceCounters,
     /// Time until it is tried again, if `backoff`.
     #[serde(rename = "retry_ms")]
     pub retry_ms: u32,
@@ -120,8 +120,8 @@ impl Slice {
     }
 
     /// Its pages by kind; `frames` is the full size of a slice.
-    pub fn composition(&self, frames: Pages) -> Composition {
-        Composition::derive(self.state, &self.counters, self.present, frames)
+    pub fn composition(&self, frames: Pages) -> PageComposition {
+        PageComposition::derive(self.state, &self.counters, self.present, frames)
     }
 
     /// Online and wholly free: can be switched off at once.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::counters::Composition;
+use crate::counters::PageComposition;
 use crate::slice::{Slice, SliceState};
 use crate::units::Pages;
 
@@ -17,7 +17,7 @@ pub struct StateCount {
 
 /// The sum over some slices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Census {
+pub struct SliceTotals {
     /// Slices by state, in the order of [`SliceState::ALL`].
     pub states: Vec<StateCount>,
     /// Slices online and wholly free.
@@ -25,17 +25,17 @@ pub struct Census {
     /// Slices that can never be emptied.
     pub unreclaimable_slices: u32,
     /// Pages by kind.
-    pub pages: Composition,
+    pub pages: PageComposition,
 }
 
-impl Census {
+impl SliceTotals {
     /// Sums up `slices`, each of `frames` page frames.
     pub fn of<'a>(slices: impl IntoIterator<Item = &'a Slice>, frames: Pages) -> Self {
         let mut census = Self {
             states: SliceState::ALL.map(|state| StateCount { state, slices: 0 }).to_vec(),
             empty_slices: 0,
             unreclaimable_slices: 0,
-            pages: Composition::default(),
+            pages: PageComposition::default(),
         };
         for slice in slices {
             census.states[slice.state as usize].slices += 1;

@@ -6,7 +6,7 @@ use crate::units::{Pages, Price};
 
 /// Cumulative counters of all zones. Someone may set the kernel's statistics back to 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Work {
+pub struct WorkCounters {
     /// Slices whose emptying was tried.
     pub tried_slices: u64,
     /// Of these emptied and switched off.
@@ -33,7 +33,7 @@ pub struct Work {
     pub allocated_pages: Pages,
 }
 
-impl Work {
+impl WorkCounters {
     /// What was done since `before`, or nothing if any counter is smaller than it was.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let pages = |now: Pages, then: Pages| now.0.checked_sub(then.0).map(Pages);
@@ -78,8 +78,9 @@ mod tests {
 
     #[test]
     fn a_counter_that_went_back_is_no_difference() {
-        let before = Work { migrated_pages: Pages(5), ..Work::default() };
-        let after = Work { migrated_pages: Pages(9), tried_slices: 1, ..Work::default() };
+        let before = WorkCounters { migrated_pages: Pages(5), ..WorkCounters::default() };
+        let after =
+            WorkCounters { migrated_pages: Pages(9), tried_slices: 1, ..WorkCounters::default() };
         let between = after.since(&before).unwrap();
         assert_eq!((between.migrated_pages, between.tried_slices), (Pages(4), 1));
         assert_eq!(before.plus(&between), after);

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ramslice_types::{Backend, BackendError, Bytes, ErrorKind, Op, Outcome, Request};
+use ramslice_types::{
+    Backend, BackendError, BackendErrorKind, Bytes, Request, RequestOp, RequestOutcome,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
@@ -52,7 +54,7 @@ pub struct GuardAction {
     /// Why.
     pub by: WokenBy,
     /// The outcome of waking; `slices_done` is 0 if no slice was left to wake.
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
 }
 
 /// Where memory is short.
@@ -178,7 +180,7 @@ impl<'a> HotplugGuard<'a> {
         let end = self.backend.system.now() + timeout;
         loop {
             match self.look(end) {
-                Err(error) if error.kind() == ErrorKind::Busy => {
+                Err(error) if error.kind() == BackendErrorKind::Busy => {
                     let left = end.saturating_sub(self.backend.system.now());
                     if left.is_zero() {
                         return Ok(None);
@@ -252,7 +254,7 @@ impl<'a> HotplugGuard<'a> {
             low.slices = slices;
         }
         let result = self.wake(WokenBy::Stall, &low);
-        let busy = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy);
+        let busy = result.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Busy);
         self.due = busy.then_some(slices);
         result.map(Some)
     }
@@ -341,7 +343,7 @@ impl<'a> HotplugGuard<'a> {
         // lock.
         self.backend.wanted.store(true, Ordering::Relaxed);
         let result = self.wake_in_turn(low);
-        if !result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy) {
+        if !result.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Busy) {
             self.backend.wanted.store(false, Ordering::Relaxed);
         }
         let outcome = result?;
@@ -349,10 +351,11 @@ impl<'a> HotplugGuard<'a> {
         Ok(GuardAction { by, outcome })
     }
 
-    fn wake_in_turn(&self, low: &[MemoryShortage]) -> Result<Outcome, BackendError> {
-        let mut all = Outcome::default();
+    fn wake_in_turn(&self, low: &[MemoryShortage]) -> Result<RequestOutcome, BackendError> {
+        let mut all = RequestOutcome::default();
         for &MemoryShortage { place, slices, .. } in low {
-            let request = Request { max_slices: Some(slices), ..Request::new(Op::OnlineAll) };
+            let request =
+                Request { max_slices: Some(slices), ..Request::new(RequestOp::OnlineAll) };
             let one = request::run(self.backend, &request, place).map_err(BackendError::from)?;
             all.slices_done += one.slices_done;
             all.slices_failed += one.slices_failed;
@@ -395,12 +398,12 @@ mod tests {
             KernelPaths::under("/nonexistent".as_ref()),
         )
         .unwrap();
-        assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
+        assert!(backend.request(&Request::new(RequestOp::Offline(SliceId(31)))).unwrap().is_ok());
         // Just above the floor: only the stall is a reason to wake slices.
         let available = page_scan::available(&*backend.system).unwrap();
         let mut guard = HotplugGuard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
         fake.inner().locked = true;
-        assert_eq!(guard.stalled(1).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(guard.stalled(1).unwrap_err().kind(), BackendErrorKind::Busy);
         assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
         fake.inner().locked = false;
         let pressure = guard.watch(Duration::ZERO).unwrap().unwrap();
@@ -411,11 +414,11 @@ mod tests {
     fn a_stall_during_another_request_blocks_nothing_once_it_no_longer_matters() {
         let fake = FakeMachine::new();
         let backend = fake.backend();
-        assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
+        assert!(backend.request(&Request::new(RequestOp::Offline(SliceId(31)))).unwrap().is_ok());
         let available = page_scan::available(&*backend.system).unwrap();
         let mut guard = HotplugGuard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
         fake.inner().locked = true;
-        assert_eq!(guard.stalled(1).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(guard.stalled(1).unwrap_err().kind(), BackendErrorKind::Busy);
         fake.inner().locked = false;
         guard.floor = Bytes(available.0 / STALL_FLOORS);
         assert_eq!(guard.stalled(1).unwrap(), None);
@@ -427,7 +430,7 @@ mod tests {
         let fake = FakeMachine::new();
         fake.two_nodes(16);
         let backend = fake.backend();
-        assert!(backend.request(&Request::new(Op::Offline(SliceId(28)))).unwrap().is_ok());
+        assert!(backend.request(&Request::new(RequestOp::Offline(SliceId(28)))).unwrap().is_ok());
         let mut guard = HotplugGuard::new(&backend, None).unwrap();
         let state = "sys/devices/system/memory/memory28/state";
         fake.inner().saved.insert(state.to_owned(), "going-offline".to_owned());
@@ -444,7 +447,7 @@ mod tests {
     fn a_stall_with_plenty_available_wakes_nothing() {
         let fake = FakeMachine::new();
         let backend = fake.backend();
-        assert!(backend.request(&Request::new(Op::Offline(SliceId(31)))).unwrap().is_ok());
+        assert!(backend.request(&Request::new(RequestOp::Offline(SliceId(31)))).unwrap().is_ok());
         let available = page_scan::available(&*backend.system).unwrap();
         let mut guard =
             HotplugGuard::new(&backend, Some(Bytes(available.0 / STALL_FLOORS))).unwrap();

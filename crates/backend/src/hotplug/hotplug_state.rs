@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use ramslice_types::{Bytes, Price, PriceParameter, Reason, Work};
+use ramslice_types::{Bytes, Price, PriceParameter, Reason, WorkCounters};
 use serde::{Deserialize, Serialize};
 
 use super::price::ChangedPrices;
@@ -38,7 +38,7 @@ pub(super) struct HotplugState {
     /// By the first block of the slice.
     pub(super) failures: BTreeMap<u64, SliceFailure>,
     /// What was done since boot.
-    pub(super) work: Option<Work>,
+    pub(super) work: Option<WorkCounters>,
     /// The clock that counted its cycles: the first one, for all of them.
     pub(super) clock_khz: Option<u64>,
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ramslice_types::{Backend, Bytes, NodeId, Op, Pages, Reason, Request, SliceId};
+use ramslice_types::{Backend, Bytes, NodeId, Pages, Reason, Request, RequestOp, SliceId};
 use rustix::io::Errno;
 
 use super::fake_machine::{ANON, BLOCK, BLOCKS, FakeMachine};
@@ -19,7 +19,7 @@ fn two_nodes() -> (FakeMachine, HotplugBackend) {
 }
 
 fn offline(backend: &HotplugBackend, id: u64) -> Reason {
-    backend.request(&Request::new(Op::Offline(SliceId(id as u32)))).unwrap().reason
+    backend.request(&Request::new(RequestOp::Offline(SliceId(id as u32)))).unwrap().reason
 }
 
 fn compact_node(backend: &HotplugBackend, node: i32) -> Reason {

@@ -38,8 +38,9 @@ use std::time::Duration;
 
 use procfs_core::VmStat;
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, Headroom, Info, Outcome, Pages, Price,
-    PriceParameter, Request, SliceId, SliceState, Snapshot, Work, Zone,
+    Backend, BackendError, BackendInfo, Bytes, ContentsDetail, MemoryHeadroom, Pages, Price,
+    PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot, SliceState,
+    WorkCounters, Zone,
 };
 use rustix::event::{Timespec, poll};
 use tracing::debug;
@@ -257,7 +258,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Backend for HotplugBackend {
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         Ok(self.recent()?.info(self.changes()?, self.clock_khz))
     }
 
@@ -265,17 +266,21 @@ impl Backend for HotplugBackend {
         Ok(self.recent()?.zones())
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         Ok(self.view()?.2)
     }
 
-    fn view(&self) -> Result<(Info, Vec<Zone>, Snapshot), BackendError> {
+    fn view(&self) -> Result<(BackendInfo, Vec<Zone>, SliceSnapshot), BackendError> {
         let (look, changes) = (self.recent()?, self.changes()?);
-        let snapshot = Snapshot { event_seq: changes, time: look.time, slices: look.slices() };
+        let snapshot = SliceSnapshot { event_seq: changes, time: look.time, slices: look.slices() };
         Ok((look.info(changes, self.clock_khz), look.zones(), snapshot))
     }
 
-    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         let mut contents = self.recent()?.contents(&*self.system, slice)?;
         self.names.add(&mut contents, detail);
         if detail.sites {
@@ -284,7 +289,7 @@ impl Backend for HotplugBackend {
         Ok(contents)
     }
 
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         request.refuse_hold(
             "what memory hotplug has switched off stays off, unless `ramslice guard` runs",
         )?;
@@ -343,10 +348,10 @@ impl Backend for HotplugBackend {
         })?)
     }
 
-    fn headroom(&self) -> Result<Option<Headroom>, BackendError> {
+    fn headroom(&self) -> Result<Option<MemoryHeadroom>, BackendError> {
         let look = self.recent()?;
         let margin = Self::margin_of(look.managed().bytes(self.page));
-        Ok(Some(Headroom {
+        Ok(Some(MemoryHeadroom {
             available: page_scan::available(&*self.system)?,
             margin,
             floor: Self::floor_of(margin),
@@ -354,7 +359,7 @@ impl Backend for HotplugBackend {
         }))
     }
 
-    fn work(&self) -> Result<Work, BackendError> {
+    fn work(&self) -> Result<WorkCounters, BackendError> {
         let mut work = HotplugState::read(&*self.system)?.work.unwrap_or_default();
         let counters = read_proc::<VmStat>(&*self.system, "proc/vmstat")
             .map_or_else(|_| HashMap::new(), |vmstat| vmstat.0);

@@ -1,6 +1,6 @@
 //! The pages of a slice as runs of similar pages, and the cgroups that they are charged to.
 
-use ramslice_types::{Contents, PageClass, PageFlags, PageRun, Pages, Pfn, Reason, SliceId};
+use ramslice_types::{PageClass, PageFlags, PageRun, Pages, Pfn, Reason, SliceContents, SliceId};
 
 use super::blocks::BlockState;
 use super::page_scan::{PageScan, walk};
@@ -15,7 +15,7 @@ impl PageScan {
         &self,
         system: &dyn SystemFiles,
         id: SliceId,
-    ) -> Result<Contents, KernelError> {
+    ) -> Result<SliceContents, KernelError> {
         let part = self.parts.iter().find(|part| part.id == id);
         let part = part.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })?;
         let mut runs: Vec<PageRun> = Vec::new();
@@ -39,7 +39,7 @@ impl PageScan {
             })?;
         }
         let (state, reason) = (part.state, self.slice(part).reason);
-        Ok(Contents {
+        Ok(SliceContents {
             slice: id,
             state,
             reason,

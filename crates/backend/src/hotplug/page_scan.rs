@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use procfs_core::Meminfo;
 use ramslice_types::{
-    Bytes, Info, NodeId, PageClass, Pages, Pfn, Price, Reason, Slice, SliceId, SliceState, Zone,
-    ZoneIndex, ZoneNumber,
+    BackendInfo, Bytes, NodeId, PageClass, Pages, Pfn, Price, Reason, Slice, SliceId, SliceState,
+    Zone, ZoneIndex, ZoneNumber,
 };
 
 use super::blocks::{self, BlockState, MemoryBlock};
@@ -461,8 +461,8 @@ impl PageScan {
     }
 
     /// `clock_khz` counts measured prices unless an earlier clock is saved.
-    pub(super) fn info(&self, event_seq: u64, clock_khz: u64) -> Info {
-        Info {
+    pub(super) fn info(&self, event_seq: u64, clock_khz: u64) -> BackendInfo {
+        BackendInfo {
             // This kernel has no interface of ours.
             abi_version: 0,
             page_bytes: self.page,

@@ -1,7 +1,7 @@
 //! What `/proc/kpageflags` and `/proc/kpagecount` say about a page, in the terms of the patched
 //! kernel.
 
-use ramslice_types::{Counters, PageClass, PageFlag, PageFlags, Pages, Reason};
+use ramslice_types::{PageClass, PageFlag, PageFlags, Pages, Reason, SliceCounters};
 
 /// Bits of `/proc/kpageflags` (`Documentation/admin-guide/mm/pagemap.rst`). Those from 32 on are in
 /// `include/linux/kernel-page-flags.h` alone, and procfs does not have them.
@@ -129,7 +129,7 @@ fn flags(raw: u64, class: PageClass) -> PageFlags {
 /// What a range of pages holds, summed up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PageSum {
-    pub(super) counters: Counters,
+    pub(super) counters: SliceCounters,
     pub(super) present: Pages,
     /// Pages to migrate, and all their mappings.
     pub(super) moves: Pages,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use procfs_core::VmStat;
 use ramslice_types::{
-    Budget, Bytes, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState, Work,
+    Budget, Bytes, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId, SliceState,
+    WorkCounters,
 };
 use rustix::io::Errno;
 use tracing::{debug, warn};
@@ -47,7 +48,7 @@ pub(super) fn run(
     backend: &HotplugBackend,
     request: &Request,
     place: MemoryPlace,
-) -> Result<Outcome, KernelError> {
+) -> Result<RequestOutcome, KernelError> {
     let system = &*backend.system;
     let _held = if request.dry_run { None } else { Some(alone(system)?) };
     let began = system.now();
@@ -62,7 +63,7 @@ pub(super) fn run(
     // On a large machine the scan alone may take longer than the deadline, which limits only what
     // happens to slices.
     limits.end = system.now() + request.deadline.unwrap_or(DEADLINE);
-    let (outcome, spent, work) = (Outcome::default(), Price::ZERO, Work::default());
+    let (outcome, spent, work) = (RequestOutcome::default(), Price::ZERO, WorkCounters::default());
     let margins = look.margins();
     let mut run = RequestRun {
         backend,
@@ -100,7 +101,7 @@ fn look_for(
     if request.op.wakes() {
         return backend.glance();
     }
-    let named = matches!(request.op, Op::Offline(_));
+    let named = matches!(request.op, RequestOp::Offline(_));
     // A scan of one slice is short, and shows why that slice stays online.
     let wanted = || if named { backend.wanted() } else { limits.memory_is_wanted() };
     let goes_on = || !wanted() && (backend.goes_on)();
@@ -108,22 +109,22 @@ fn look_for(
         return Ok(look);
     }
     let wanted = |look: &PageScan, part: &ScannedSlice| match request.op {
-        Op::Offline(id) => part.id == id,
+        RequestOp::Offline(id) => part.id == id,
         _ => is_in(request, look, part),
     };
     backend.look_at(wanted, &goes_on)
 }
 
 /// The outcome of a request that gave way before it did anything.
-fn given_up(request: &Request) -> Outcome {
+fn given_up(request: &Request) -> RequestOutcome {
     let stop = SliceRefusal::new(Reason::Pressure);
-    let named = if let Op::Offline(id) = request.op { Some(id) } else { None };
-    Outcome {
+    let named = if let RequestOp::Offline(id) = request.op { Some(id) } else { None };
+    RequestOutcome {
         reason: stop.reason,
         status_errno: stop.errno.raw_os_error().unsigned_abs(),
         last_slice: named,
         slices_failed: u32::from(named.is_some()),
-        ..Outcome::default()
+        ..RequestOutcome::default()
     }
 }
 
@@ -164,29 +165,29 @@ pub(super) struct RequestRun<'a> {
     pub(super) look: PageScan,
     /// The margins at the time of the scan: a request does not change the sizes of places.
     pub(super) margins: PlaceMargins,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RequestOutcome,
     /// The price charged to the budget so far.
     pub(super) spent: Price,
     pub(super) limits: &'a RequestLimits<'a>,
-    pub(super) work: Work,
+    pub(super) work: WorkCounters,
 }
 
 impl RequestRun<'_> {
     fn carry_out(&mut self) -> Result<(), KernelError> {
         match self.request.op {
-            Op::Offline(id) => {
+            RequestOp::Offline(id) => {
                 self.find(id)?;
                 let part = self.look.again(self.system, id)?;
                 let result = self.offline(&part)?;
                 self.single(id, result);
             }
-            Op::Online(id) => {
+            RequestOp::Online(id) => {
                 let part = self.find(id)?;
                 let result = self.online(&part);
                 self.single(id, result);
             }
-            Op::Compact | Op::OfflineFree => self.sweep()?,
-            Op::OnlineAll => self.online_all()?,
+            RequestOp::Compact | RequestOp::OfflineFree => self.sweep()?,
+            RequestOp::OnlineAll => self.online_all()?,
         }
         Ok(())
     }
@@ -227,7 +228,7 @@ impl RequestRun<'_> {
     /// Empties slices by ascending price until a limit ends the request; of equal prices, the
     /// higher address first.
     fn sweep(&mut self) -> Result<(), KernelError> {
-        let only_empty = self.request.op == Op::OfflineFree;
+        let only_empty = self.request.op == RequestOp::OfflineFree;
         let mut parts = self.wanted()?;
         parts.retain(|part| {
             let slice = self.look.slice(part);
@@ -356,14 +357,14 @@ impl RequestRun<'_> {
         let moved = self.migrated().saturating_sub(moved);
         self.outcome.price_measured += cycles;
         self.outcome.migrated += moved;
-        self.work = self.work.plus(&Work {
+        self.work = self.work.plus(&WorkCounters {
             tried_slices: 1,
             emptied_slices: u64::from(result.is_ok()),
             migrated_pages: moved,
             target_free_pages: moved,
             price_predicted: price,
             price_measured: cycles,
-            ..Work::default()
+            ..WorkCounters::default()
         });
         match &result {
             Ok(()) => drop(self.look.store.failures.remove(&part.blocks[0])),
@@ -425,7 +426,7 @@ impl RequestRun<'_> {
         }
         self.backend.takes.store(true, Ordering::Relaxed);
         let path = file(number, "state");
-        let gives_up = !matches!(self.request.op, Op::Offline(_));
+        let gives_up = !matches!(self.request.op, RequestOp::Offline(_));
         let emptying = BlockEmptying::new(self.limits, &self.look, number, gives_up, users.len());
         let result =
             alarm::within(left, || emptying.ends(), || self.system.write(&path, "offline"))

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use ramslice_conformance::{Settings, check};
+use ramslice_conformance::{CheckSettings, check};
 use ramslice_types::{
-    Backend, Budget, Bytes, Detail, ErrorKind, Op, Outcome, PageClass, Pages, Price,
-    PriceParameter, Reason, Request, SliceId, SliceState,
+    Backend, BackendErrorKind, Budget, Bytes, ContentsDetail, PageClass, Pages, Price,
+    PriceParameter, Reason, Request, RequestOp, RequestOutcome, SliceId, SliceState,
 };
 use rustix::io::Errno;
 
@@ -27,11 +27,11 @@ fn pairs() -> (FakeMachine, HotplugBackend) {
     (fake, backend)
 }
 
-fn offline(backend: &HotplugBackend, id: u32) -> Outcome {
-    backend.request(&Request::new(Op::Offline(SliceId(id)))).unwrap()
+fn offline(backend: &HotplugBackend, id: u32) -> RequestOutcome {
+    backend.request(&Request::new(RequestOp::Offline(SliceId(id)))).unwrap()
 }
 
-fn why(outcome: &Outcome) -> (Reason, u32) {
+fn why(outcome: &RequestOutcome) -> (Reason, u32) {
     (outcome.reason, outcome.status_errno)
 }
 
@@ -43,7 +43,7 @@ fn errno(errno: Errno) -> u32 {
 fn every_rule_of_a_backend_holds() {
     // Each look is a new one: what moved counts where it went.
     let backend = machine().1.patient(0);
-    let settings = Settings { tolerance: Pages::ZERO, contents: true, events: false };
+    let settings = CheckSettings { tolerance: Pages::ZERO, contents: true, events: false };
     let broken = check(&backend, settings);
     assert!(broken.is_empty(), "{broken:#?}");
 }
@@ -51,7 +51,7 @@ fn every_rule_of_a_backend_holds() {
 #[test]
 fn every_rule_holds_with_slices_of_several_blocks() {
     let backend = pairs().1.patient(0);
-    let settings = Settings { tolerance: Pages::ZERO, contents: true, events: false };
+    let settings = CheckSettings { tolerance: Pages::ZERO, contents: true, events: false };
     let broken = check(&backend, settings);
     assert!(broken.is_empty(), "{broken:#?}");
 }
@@ -60,7 +60,7 @@ fn every_rule_holds_with_slices_of_several_blocks() {
 fn the_suite_notices_a_backend_that_breaks_rules() {
     let (fake, backend) = machine();
     fake.inner().failures.insert((6, "online"), Errno::NOMEM);
-    let settings = Settings { tolerance: Pages::ZERO, contents: true, events: false };
+    let settings = CheckSettings { tolerance: Pages::ZERO, contents: true, events: false };
     let broken: Vec<_> = check(&backend, settings).into_iter().map(|(rule, _)| rule).collect();
     assert!(!broken.is_empty());
 }
@@ -102,7 +102,7 @@ fn the_reason_that_blocks_a_slice_is_reported_without_touching_it() {
         assert_eq!(why(&offline(&backend, id)), (reason, errno(Errno::BUSY)));
     }
     assert_eq!(fake.inner().writes, []);
-    let contents = backend.contents(SliceId(1), Detail::default()).unwrap();
+    let contents = backend.contents(SliceId(1), ContentsDetail::default()).unwrap();
     let blocking: Vec<_> =
         contents.blocking().map(|run| (run.class, run.pages, run.reason)).collect();
     assert_eq!(blocking, [(PageClass::Slab, Pages(10), Reason::Slab)]);
@@ -159,8 +159,10 @@ fn at_the_deadline_pages_that_are_still_there_are_called_pinned_if_the_others_le
     inner.failures.insert((5, "offline"), Errno::INTR);
     inner.write_ms = 2000;
     drop(inner);
-    let request =
-        Request { deadline: Some(Duration::from_secs(1)), ..Request::new(Op::Offline(SliceId(5))) };
+    let request = Request {
+        deadline: Some(Duration::from_secs(1)),
+        ..Request::new(RequestOp::Offline(SliceId(5)))
+    };
     let outcome = backend.request(&request).unwrap();
     // Nothing at all had left.
     assert_eq!(
@@ -178,7 +180,7 @@ fn a_slice_that_failed_is_left_alone_for_a_while() {
     assert!(slice.backoff && slice.retry_ms > 0 && slice.reason == Reason::Migration);
     assert_eq!(why(&offline(&backend, 9)), (Reason::Backoff, errno(Errno::AGAIN)));
     fake.inner().failures.clear();
-    let request = Request { ignore_backoff: true, ..Request::new(Op::Offline(SliceId(9))) };
+    let request = Request { ignore_backoff: true, ..Request::new(RequestOp::Offline(SliceId(9))) };
     assert!(backend.request(&request).unwrap().is_ok());
 }
 
@@ -201,7 +203,7 @@ fn a_block_that_does_not_come_back_stays_ours_and_is_woken_later() {
     drop(inner);
     assert!(!offline(&backend, 13).is_ok());
     assert_eq!(fake.inner().offline(), [27]);
-    let all = Request::new(Op::OnlineAll);
+    let all = Request::new(RequestOp::OnlineAll);
     assert_eq!(backend.request(&all).unwrap().reason, Reason::NoRoom);
     fake.inner().failures.clear();
     assert!(backend.request(&all).unwrap().is_ok());
@@ -213,7 +215,7 @@ fn a_block_that_does_not_come_back_stays_ours_and_is_woken_later() {
 fn nothing_is_switched_that_could_not_be_remembered() {
     let (fake, backend) = machine();
     fake.inner().cannot_save = true;
-    assert!(backend.request(&Request::new(Op::Offline(SliceId(9)))).is_err());
+    assert!(backend.request(&Request::new(RequestOp::Offline(SliceId(9)))).is_err());
     assert_eq!(fake.inner().writes, []);
 }
 
@@ -229,7 +231,7 @@ fn all_cycles_since_boot_are_of_one_clock_whatever_the_cpu_runs_at() {
     fake.inner().write_ms = 100;
     // The thread's CPU time goes on by 100 ms for a block.
     let price = |backend: &HotplugBackend, id| {
-        let outcome = backend.request(&Request::new(Op::Offline(SliceId(id)))).unwrap();
+        let outcome = backend.request(&Request::new(RequestOp::Offline(SliceId(id)))).unwrap();
         let ms = outcome.price_measured.cycles() / clock(backend);
         assert!((100..200).contains(&ms), "{ms} ms of {outcome:?}");
     };
@@ -273,9 +275,9 @@ fn blocks_that_another_process_took_offline_are_left_alone_unless_named() {
         .collect();
     assert_eq!(zones, [(1, 1, 0), (1, 0, BLOCK)]);
 
-    assert_eq!(backend.request(&Request::new(Op::OnlineAll)).unwrap().slices_done, 1);
+    assert_eq!(backend.request(&Request::new(RequestOp::OnlineAll)).unwrap().slices_done, 1);
     assert_eq!(fake.inner().offline(), [12]);
-    assert!(backend.request(&Request::new(Op::Online(SliceId(12)))).unwrap().is_ok());
+    assert!(backend.request(&Request::new(RequestOp::Online(SliceId(12)))).unwrap().is_ok());
     assert!(fake.inner().offline().is_empty());
 }
 
@@ -289,7 +291,7 @@ fn a_slice_with_a_block_that_another_process_took_offline_wakes_only_in_part() {
     backend.snapshot().unwrap();
     fake.inner().by_hand(26, false);
     assert!(held());
-    assert_eq!(backend.request(&Request::new(Op::OnlineAll)).unwrap().slices_done, 1);
+    assert_eq!(backend.request(&Request::new(RequestOp::OnlineAll)).unwrap().slices_done, 1);
     assert_eq!(fake.inner().offline(), [26]);
 }
 
@@ -299,7 +301,7 @@ fn with_its_memory_damaged_it_wakes_nothing_by_itself_and_names_what_wakes() {
     fake.inner().online.insert(12, false);
     offline(&backend, 31);
     fake.inner().saved.insert(STATE.to_owned(), "{".to_owned());
-    let all = Request::new(Op::OnlineAll);
+    let all = Request::new(RequestOp::OnlineAll);
     let said = backend.request(&all).unwrap_err().to_string();
     assert!(
         said.contains("remove it, then `ramslice --backend stock slices --state offline`"),
@@ -311,7 +313,7 @@ fn with_its_memory_damaged_it_wakes_nothing_by_itself_and_names_what_wakes() {
     let slices = backend.snapshot().unwrap().slices;
     let off: Vec<_> = slices.iter().filter(|slice| slice.state == SliceState::Offline).collect();
     assert_eq!(off.iter().map(|slice| slice.id.0).collect::<Vec<_>>(), [12, 31]);
-    assert!(backend.request(&Request::new(Op::Online(SliceId(31)))).unwrap().is_ok());
+    assert!(backend.request(&Request::new(RequestOp::Online(SliceId(31)))).unwrap().is_ok());
     assert_eq!(fake.inner().offline(), [12]);
 }
 
@@ -347,7 +349,7 @@ fn a_request_looks_at_the_pages_that_it_is_about() {
         (fake.inner().pages_read - before) / BLOCK
     };
     // Once to find out, once more before it is done, once for who is there if it fails.
-    assert_eq!(pages(&Request::new(Op::Offline(SliceId(31)))), 3);
+    assert_eq!(pages(&Request::new(RequestOp::Offline(SliceId(31)))), 3);
     let movable =
         machine().1.zones().unwrap().iter().find(|zone| zone.name == "Movable").unwrap().zone;
     // Of its zone the seven that are on, and one of them once more.
@@ -365,7 +367,7 @@ fn what_was_empty_at_the_look_and_is_not_now_stays_and_is_known_from_then_on() {
         fake.inner().fill(block, BLOCK / 2, ANON, 1);
     }
     let before = fake.inner().writes.len();
-    let empty = Request { max_slices: Some(1), ..Request::new(Op::OfflineFree) };
+    let empty = Request { max_slices: Some(1), ..Request::new(RequestOp::OfflineFree) };
     assert_eq!(backend.request(&empty).unwrap().slices_done, 0);
     assert_eq!(fake.inner().writes.len(), before);
     let read = fake.inner().pages_read;
@@ -448,7 +450,7 @@ fn a_budget_is_for_all_slices_or_for_each() {
 fn a_second_request_at_the_same_time_is_refused_but_looking_is_not() {
     let (fake, backend) = machine();
     fake.inner().locked = true;
-    assert_eq!(backend.request(&Request::default()).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(backend.request(&Request::default()).unwrap_err().kind(), BackendErrorKind::Busy);
     assert!(backend.request(&Request { dry_run: true, ..Request::default() }).is_ok());
     assert!(backend.machine().is_ok());
 }
@@ -516,10 +518,16 @@ fn a_guard_goes_on_after_an_error() {
 fn slices_are_whole_blocks_and_change_their_size_only_while_none_is_off() {
     let (_, backend) = machine();
     for size in [0, 32 << 20, 96 << 20] {
-        assert_eq!(backend.set_slice_bytes(Bytes(size)).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(
+            backend.set_slice_bytes(Bytes(size)).unwrap_err().kind(),
+            BackendErrorKind::Invalid
+        );
     }
     offline(&backend, 9);
-    assert_eq!(backend.set_slice_bytes(Bytes(128 << 20)).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(
+        backend.set_slice_bytes(Bytes(128 << 20)).unwrap_err().kind(),
+        BackendErrorKind::Busy
+    );
 }
 
 #[test]
@@ -535,7 +543,7 @@ fn a_slice_in_two_zones_cannot_go() {
 fn work_adds_up_over_requests() {
     let (_, backend) = machine();
     backend.request(&Request { max_slices: Some(3), ..Request::default() }).unwrap();
-    backend.request(&Request::new(Op::OnlineAll)).unwrap();
+    backend.request(&Request::new(RequestOp::OnlineAll)).unwrap();
     let work = backend.work().unwrap();
     assert_eq!((work.tried_slices, work.emptied_slices, work.woken_slices), (3, 3, 3));
     assert_eq!((work.page_faults, work.allocated_pages), (7, Pages(9)));
@@ -546,7 +554,7 @@ fn work_adds_up_over_requests() {
 fn pages_of_a_new_kind_in_the_middle_are_a_run_of_their_own() {
     let (fake, backend) = machine();
     fake.inner().fill(2, 3, ANON, 4);
-    let contents = backend.contents(SliceId(2), Detail::default()).unwrap();
+    let contents = backend.contents(SliceId(2), ContentsDetail::default()).unwrap();
     let runs: Vec<_> =
         contents.runs.iter().map(|run| (run.class, run.pages.0, run.mappings)).collect();
     let free = BLOCK - 100;

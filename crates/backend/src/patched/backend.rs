@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, Info, Op, Outcome, Price, PriceParameter,
-    Request, SliceId, Snapshot, Work, Zone,
+    Backend, BackendError, BackendInfo, Bytes, ContentsDetail, Price, PriceParameter, Request,
+    RequestOp, RequestOutcome, SliceContents, SliceId, SliceSnapshot, WorkCounters, Zone,
 };
 use rustix::io::Errno;
 use tracing::debug;
@@ -87,7 +87,7 @@ impl PatchedBackend {
             .collect()
     }
 
-    fn read_snapshot(&self) -> Result<Snapshot, KernelError> {
+    fn read_snapshot(&self) -> Result<SliceSnapshot, KernelError> {
         let mut nr = self.raw_info()?.nr_slices;
         for _ in 0..SNAPSHOT_TRIES {
             let mut rows = vec![uapi::ramslice_slice_info::default(); nr as usize];
@@ -98,7 +98,7 @@ impl PatchedBackend {
                     rows.truncate(head.nr as usize);
                     let slices = rows.iter().map(convert::slice).collect::<Result<_, _>>()?;
                     let time = Duration::from_nanos(head.time_ns);
-                    return Ok(Snapshot { event_seq: head.event_seq, time, slices });
+                    return Ok(SliceSnapshot { event_seq: head.event_seq, time, slices });
                 }
                 // More slices than rows: memory was added, or slices were made smaller.
                 Err(error) if is(&error, Errno::NOSPC) => nr = head.nr,
@@ -120,7 +120,11 @@ impl PatchedBackend {
         }
     }
 
-    fn run(&self, device: &dyn RamsliceDevice, request: &Request) -> Result<Outcome, KernelError> {
+    fn run(
+        &self,
+        device: &dyn RamsliceDevice,
+        request: &Request,
+    ) -> Result<RequestOutcome, KernelError> {
         let mut raw = convert::request(request);
         device.request(&mut raw).map_err(|source| {
             if is(&source, Errno::NOENT) {
@@ -140,7 +144,7 @@ impl PatchedBackend {
 }
 
 impl Backend for PatchedBackend {
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         Ok(convert::info(&self.raw_info()?, self.clock_khz))
     }
 
@@ -148,11 +152,15 @@ impl Backend for PatchedBackend {
         Ok(self.read_zones()?)
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         Ok(self.read_snapshot()?)
     }
 
-    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         let mut contents = contents::read(&*self.device, slice).map_err(|source| match source {
             contents::PagesError::State(state) => KernelError::UnknownState { slice, state },
             contents::PagesError::Io(source) if is(&source, Errno::NOENT) => {
@@ -173,7 +181,7 @@ impl Backend for PatchedBackend {
         Ok(contents)
     }
 
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         let writable = open_device(&self.paths, FileAccess::Write)?;
         Ok(self.run(&writable, request)?)
     }
@@ -215,7 +223,7 @@ impl Backend for PatchedBackend {
         Ok(self.write(&price_file(parameter), value.0)?)
     }
 
-    fn work(&self) -> Result<Work, BackendError> {
+    fn work(&self) -> Result<WorkCounters, BackendError> {
         Ok(work_counters::read(&self.paths)?)
     }
 }
@@ -230,7 +238,7 @@ fn is(error: &io::Error, errno: Errno) -> bool {
 
 fn not_found(request: &Request) -> KernelError {
     let what = match (request.op, request.node, request.zone) {
-        (Op::Offline(id) | Op::Online(id), ..) => format!("slice {id}"),
+        (RequestOp::Offline(id) | RequestOp::Online(id), ..) => format!("slice {id}"),
         (_, Some(node), Some(zone)) => format!("zone {zone} on node {node}"),
         (_, Some(node), None) => format!("node {node}"),
         (_, None, Some(zone)) => format!("zone {zone}"),

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 
-use ramslice_types::{CacheChoice, ErrorKind, Reason, SliceId, SliceState};
+use ramslice_types::{BackendErrorKind, CacheChoice, Reason, SliceId, SliceState};
 use tempfile::TempDir;
 
 use super::*;
@@ -137,7 +137,7 @@ fn a_kernel_without_ramslice_is_distinguished_from_one_with_it_disabled() {
     fs::create_dir_all(&paths.sysfs).unwrap();
     fs::write(paths.sysfs.join("enabled"), "0\n").unwrap();
     let error = PatchedBackend::open_at(paths.clone()).err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Disabled);
+    assert_eq!(error.kind(), BackendErrorKind::Disabled);
     assert!(error.to_string().contains("ramslice=off"), "{error}");
 
     fs::write(paths.sysfs.join("enabled"), "1\n").unwrap();
@@ -181,7 +181,7 @@ fn permission_errors_name_the_group() {
     assert!(permission_hint(&paths).contains("sudo"));
     // Root opens anything: only another user sees the error itself.
     match open_device(&paths, FileAccess::Write) {
-        Err(error) => assert_eq!(error.kind(), ErrorKind::Permission),
+        Err(error) => assert_eq!(error.kind(), BackendErrorKind::Permission),
         Ok(_) => eprintln!("skipped the open: running as root"),
     }
 }
@@ -190,7 +190,7 @@ fn permission_errors_name_the_group() {
 fn another_interface_version_names_the_older_side() {
     let (_dir, _, newer) = with_fake(FakeDevice { abi_version: 2, ..FakeDevice::default() });
     let error = newer.err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.kind(), BackendErrorKind::Unsupported);
     assert!(error.to_string().ends_with("update the tools"), "{error}");
 }
 
@@ -222,7 +222,7 @@ fn an_unknown_state_is_an_error_but_an_unknown_reason_is_shown() {
     assert_eq!(backend.unwrap().snapshot().unwrap().slices[0].reason, Reason::Unknown(99));
     rows[0].state = 5;
     let (_dir, _, backend) = with_fake(FakeDevice { nr_slices: 1, rows, ..FakeDevice::default() });
-    assert_eq!(backend.unwrap().snapshot().unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(backend.unwrap().snapshot().unwrap_err().kind(), BackendErrorKind::Unsupported);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_request_reaches_the_kernel_with_its_limits_and_brings_the_outcome_back() {
         cache: CacheChoice::Keep,
         max_slices: Some(3),
         deadline: Some(Duration::from_micros(10)),
-        ..Request::new(Op::Compact)
+        ..Request::new(RequestOp::Compact)
     };
     let outcome = backend.unwrap().run(&fake, &request).unwrap();
     let sent = fake.requests.lock().unwrap()[0];
@@ -252,17 +252,17 @@ fn a_request_reaches_the_kernel_with_its_limits_and_brings_the_outcome_back() {
 #[test]
 fn each_errno_of_a_request_has_its_meaning() {
     for (errno, kind) in [
-        (Errno::NOENT, ErrorKind::NotFound),
-        (Errno::BUSY, ErrorKind::Busy),
-        (Errno::INVAL, ErrorKind::Invalid),
-        (Errno::TOOBIG, ErrorKind::Invalid),
-        (Errno::INTR, ErrorKind::Interrupted),
-        (Errno::IO, ErrorKind::Failed),
+        (Errno::NOENT, BackendErrorKind::NotFound),
+        (Errno::BUSY, BackendErrorKind::Busy),
+        (Errno::INVAL, BackendErrorKind::Invalid),
+        (Errno::TOOBIG, BackendErrorKind::Invalid),
+        (Errno::INTR, BackendErrorKind::Interrupted),
+        (Errno::IO, BackendErrorKind::Failed),
     ] {
         let (_dir, fake, backend) =
             with_fake(FakeDevice { request_error: Some(errno), ..FakeDevice::default() });
         let error =
-            backend.unwrap().run(&fake, &Request::new(Op::Offline(SliceId(7)))).unwrap_err();
+            backend.unwrap().run(&fake, &Request::new(RequestOp::Offline(SliceId(7)))).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         if errno == Errno::NOENT {
             assert!(error.to_string().contains("slice 7"), "{error}");
@@ -303,7 +303,7 @@ fn a_missing_sysfs_file_is_named_and_not_created() {
 #[test]
 fn the_pages_of_a_slice_are_collected_over_several_calls() {
     let (_dir, _, backend) = with_fake(FakeDevice { page_runs: 2500, ..FakeDevice::default() });
-    let contents = backend.unwrap().contents(SliceId(7), Detail::default()).unwrap();
+    let contents = backend.unwrap().contents(SliceId(7), ContentsDetail::default()).unwrap();
     assert_eq!(
         (contents.slice, contents.state, contents.reason),
         (SliceId(7), SliceState::Online, Reason::Slab)
@@ -317,13 +317,13 @@ fn the_pages_of_a_slice_are_collected_over_several_calls() {
 #[test]
 fn a_refusal_to_show_pages_names_its_cause() {
     for (errno, kind, text) in [
-        (Errno::PERM, ErrorKind::Permission, "only root"),
-        (Errno::NOTTY, ErrorKind::Unsupported, "older than these tools"),
-        (Errno::NOENT, ErrorKind::NotFound, "no slice 7"),
+        (Errno::PERM, BackendErrorKind::Permission, "only root"),
+        (Errno::NOTTY, BackendErrorKind::Unsupported, "older than these tools"),
+        (Errno::NOENT, BackendErrorKind::NotFound, "no slice 7"),
     ] {
         let (_dir, _, backend) =
             with_fake(FakeDevice { pages_error: Some(errno), ..FakeDevice::default() });
-        let error = backend.unwrap().contents(SliceId(7), Detail::default()).unwrap_err();
+        let error = backend.unwrap().contents(SliceId(7), ContentsDetail::default()).unwrap_err();
         assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains(text), "{error}");
     }

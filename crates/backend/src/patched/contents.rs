@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ramslice_types::{Contents, Reason, SliceId, SliceState};
+use ramslice_types::{Reason, SliceContents, SliceId, SliceState};
 use tracing::debug;
 
 use crate::patched::convert;
@@ -27,7 +27,10 @@ impl From<io::Error> for PagesError {
 }
 
 /// Reads all runs of a slice.
-pub(crate) fn read(device: &dyn RamsliceDevice, slice: SliceId) -> Result<Contents, PagesError> {
+pub(crate) fn read(
+    device: &dyn RamsliceDevice,
+    slice: SliceId,
+) -> Result<SliceContents, PagesError> {
     let mut buffer = vec![uapi::ramslice_page_run::default(); RUNS];
     let mut runs = Vec::new();
     let mut first = 0;
@@ -45,7 +48,7 @@ pub(crate) fn read(device: &dyn RamsliceDevice, slice: SliceId) -> Result<Conten
         first = head.first;
     };
     let raw = u8::try_from(head.state).unwrap_or(u8::MAX);
-    Ok(Contents {
+    Ok(SliceContents {
         slice,
         state: SliceState::from_raw(raw).ok_or(PagesError::State(raw))?,
         reason: Reason::from_raw(head.reason),

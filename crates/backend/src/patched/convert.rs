@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ramslice_types as types;
 use ramslice_types::{
-    Bytes, CacheChoice, Counters, DeviceNumber, FileId, NodeId, Op, PageClass, PageFlags, Pages,
-    Pfn, Price, Reason, SliceId, SliceState, ZoneIndex, ZoneNumber,
+    Bytes, CacheChoice, DeviceNumber, FileId, NodeId, PageClass, PageFlags, Pages, Pfn, Price,
+    Reason, RequestOp, SliceCounters, SliceId, SliceState, ZoneIndex, ZoneNumber,
 };
 
 use crate::error::KernelError;
@@ -20,8 +20,8 @@ fn text(chars: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-pub(crate) fn info(raw: &uapi::ramslice_info, clock_khz: Option<u64>) -> types::Info {
-    types::Info {
+pub(crate) fn info(raw: &uapi::ramslice_info, clock_khz: Option<u64>) -> types::BackendInfo {
+    types::BackendInfo {
         abi_version: raw.abi_version,
         page_bytes: Bytes(raw.page_bytes.into()),
         pageblock_bytes: Bytes(raw.pageblock_bytes.into()),
@@ -78,7 +78,7 @@ pub(crate) fn slice(raw: &uapi::ramslice_slice_info) -> Result<types::Slice, Ker
         zone: ZoneNumber(raw.zone.into()),
         present: Pages(raw.nr_pages.into()),
         price: Price(raw.price),
-        counters: Counters {
+        counters: SliceCounters {
             free: counter(uapi::RAMSLICE_FREE),
             lru_anon: counter(uapi::RAMSLICE_LRU_ANON),
             lru_file: counter(uapi::RAMSLICE_LRU_FILE),
@@ -116,11 +116,11 @@ pub(crate) fn run(raw: &uapi::ramslice_page_run) -> types::PageRun {
 
 pub(crate) fn request(request: &types::Request) -> uapi::ramslice_request {
     let (op, id) = match request.op {
-        Op::Offline(id) => (uapi::RAMSLICE_OP_OFFLINE, id.0),
-        Op::Online(id) => (uapi::RAMSLICE_OP_ONLINE, id.0),
-        Op::Compact => (uapi::RAMSLICE_OP_COMPACT, 0),
-        Op::OfflineFree => (uapi::RAMSLICE_OP_OFFLINE_FREE, 0),
-        Op::OnlineAll => (uapi::RAMSLICE_OP_ONLINE_ALL, 0),
+        RequestOp::Offline(id) => (uapi::RAMSLICE_OP_OFFLINE, id.0),
+        RequestOp::Online(id) => (uapi::RAMSLICE_OP_ONLINE, id.0),
+        RequestOp::Compact => (uapi::RAMSLICE_OP_COMPACT, 0),
+        RequestOp::OfflineFree => (uapi::RAMSLICE_OP_OFFLINE_FREE, 0),
+        RequestOp::OnlineAll => (uapi::RAMSLICE_OP_ONLINE_ALL, 0),
     };
     let flag = |on: bool, flag: u32| if on { flag } else { 0 };
     uapi::ramslice_request {
@@ -147,8 +147,8 @@ pub(crate) fn request(request: &types::Request) -> uapi::ramslice_request {
     }
 }
 
-pub(crate) fn outcome(raw: &uapi::ramslice_request) -> types::Outcome {
-    types::Outcome {
+pub(crate) fn outcome(raw: &uapi::ramslice_request) -> types::RequestOutcome {
+    types::RequestOutcome {
         status_errno: raw.status,
         reason: Reason::from_raw(raw.reason),
         slices_done: raw.nr_done,

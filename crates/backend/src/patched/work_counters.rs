@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ramslice_types::{Pages, Price, Work};
+use ramslice_types::{Pages, Price, WorkCounters};
 use tracing::debug;
 
 use crate::error::{FileAccess, KernelError};
@@ -13,7 +13,7 @@ use crate::readers::KernelPaths;
 use crate::readers::sysfs::failed;
 
 /// Reads all of it. Root only, as debugfs is.
-pub(crate) fn read(paths: &KernelPaths) -> Result<Work, KernelError> {
+pub(crate) fn read(paths: &KernelPaths) -> Result<WorkCounters, KernelError> {
     let mut work = faults(&paths.proc.join("vmstat"))?;
     let mut zones = 0;
     for node in entries(&paths.statistics)? {
@@ -77,10 +77,10 @@ impl CounterFile {
     }
 }
 
-fn zone_work(path: &Path) -> Result<Work, KernelError> {
+fn zone_work(path: &Path) -> Result<WorkCounters, KernelError> {
     let counters = CounterFile::read(path)?;
     let get = |name| counters.get(name);
-    Ok(Work {
+    Ok(WorkCounters {
         tried_slices: get("offline_tried")?,
         emptied_slices: get("offline_done")?,
         woken_slices: get("online_request")? + get("online_demand")?,
@@ -90,11 +90,11 @@ fn zone_work(path: &Path) -> Result<Work, KernelError> {
         target_cache_pages: Pages(get("target_cache")?),
         price_predicted: Price(get("price_predicted")?),
         price_measured: Price(get("price_measured")?),
-        ..Work::default()
+        ..WorkCounters::default()
     })
 }
 
-fn faults(path: &Path) -> Result<Work, KernelError> {
+fn faults(path: &Path) -> Result<WorkCounters, KernelError> {
     let counters = CounterFile::read(path)?;
     let mut allocated = Pages::ZERO;
     for (name, text) in counters.lines() {
@@ -102,16 +102,16 @@ fn faults(path: &Path) -> Result<Work, KernelError> {
             allocated += Pages(counters.number(text)?);
         }
     }
-    Ok(Work {
+    Ok(WorkCounters {
         page_faults: counters.get("pgfault")?,
         allocated_pages: allocated,
-        ..Work::default()
+        ..WorkCounters::default()
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use ramslice_types::{BackendError, ErrorKind};
+    use ramslice_types::{BackendError, BackendErrorKind};
     use tempfile::TempDir;
 
     use super::*;
@@ -164,7 +164,7 @@ mod tests {
         let (_dir, paths) = tree();
         fs::remove_dir_all(&paths.statistics).unwrap();
         let error = BackendError::from(read(&paths).unwrap_err());
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert_eq!(error.kind(), BackendErrorKind::Unsupported);
         assert!(error.to_string().contains("mount -t debugfs"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use procfs_core::process::MountInfo;
-use ramslice_types::{CgroupName, Contents, Detail, DeviceNumber, FileId, FileName};
+use ramslice_types::{CgroupName, ContentsDetail, DeviceNumber, FileId, FileName, SliceContents};
 use tracing::debug;
 
 use crate::readers::KernelPaths;
@@ -31,7 +31,7 @@ impl PageNames {
     }
 
     /// Adds the names that can be found. None is no error: a file may have been deleted.
-    pub(crate) fn add(&self, contents: &mut Contents, detail: Detail) {
+    pub(crate) fn add(&self, contents: &mut SliceContents, detail: ContentsDetail) {
         let mut wanted = contents.file_ids();
         let mut found = BTreeMap::new();
         if !wanted.is_empty() {
@@ -195,9 +195,9 @@ mod tests {
         }
     }
 
-    fn contents(runs: Vec<PageRun>) -> Contents {
+    fn contents(runs: Vec<PageRun>) -> SliceContents {
         let (slice, state, reason) = (SliceId(0), SliceState::Online, Reason::None);
-        Contents { slice, state, reason, runs, files: vec![], cgroups: vec![], sites: None }
+        SliceContents { slice, state, reason, runs, files: vec![], cgroups: vec![], sites: None }
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
             run(Some(disk), None),
             run(Some(gone), Some(1)),
         ]);
-        PageNames::new(&paths).add(&mut found, Detail::default());
+        PageNames::new(&paths).add(&mut found, ContentsDetail::default());
         assert_eq!(found.file_name(file), "/lib/x");
         assert_eq!(found.file_name(disk), "/dev/vda");
         assert_eq!(found.file_name(gone), "inode 78 of device 8:1");
@@ -266,9 +266,9 @@ mod tests {
         let file = FileId { device, inode: meta.ino() };
         let mut found = contents(vec![run(Some(file), None)]);
         let names = PageNames::new(&paths);
-        names.add(&mut found, Detail::default());
+        names.add(&mut found, ContentsDetail::default());
         assert!(found.files.is_empty(), "a search is made only if asked for");
-        names.add(&mut found, Detail { find_files: true, ..Detail::default() });
+        names.add(&mut found, ContentsDetail { find_files: true, ..ContentsDetail::default() });
         assert_eq!(found.file_name(file), data.join("below/file").display().to_string());
     }
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use ramslice_types::{Allocation, PageRun, Pfn, Site};
+use ramslice_types::{AllocationSite, PageAllocation, PageRun, Pfn};
 use tracing::debug;
 
 use crate::error::KernelError;
@@ -14,7 +14,10 @@ use crate::error::KernelError;
 const RECORD_BYTES: usize = 4096;
 
 /// Who allocated the pages of `runs`, which are in order; `None` if the kernel does not know.
-pub(crate) fn sites(path: &Path, runs: &[&PageRun]) -> Result<Option<Vec<Site>>, KernelError> {
+pub(crate) fn sites(
+    path: &Path,
+    runs: &[&PageRun],
+) -> Result<Option<Vec<AllocationSite>>, KernelError> {
     let failed = |source| KernelError::PageOwner { path: path.to_owned(), source };
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -28,7 +31,7 @@ pub(crate) fn sites(path: &Path, runs: &[&PageRun]) -> Result<Option<Vec<Site>>,
     for (start, end) in ranges(runs) {
         read_range(&mut file, start, end, &mut found).map_err(failed)?;
     }
-    Ok(Some(Site::group(found)))
+    Ok(Some(AllocationSite::group(found)))
 }
 
 /// Neighbouring runs as one range, so that the position is set as rarely as can be.
@@ -48,7 +51,7 @@ fn read_range(
     file: &mut (impl Read + Seek),
     start: Pfn,
     end: Pfn,
-    found: &mut Vec<Allocation>,
+    found: &mut Vec<PageAllocation>,
 ) -> io::Result<()> {
     // Position 0 stands for the first page of all; page frame 0 is never allocated.
     file.seek(SeekFrom::Start(start.0.max(1)))?;
@@ -71,7 +74,7 @@ fn read_range(
 }
 
 /// One record, as `print_page_owner()` in `mm/page_owner.c` writes it.
-fn parse(text: &str) -> Option<Allocation> {
+fn parse(text: &str) -> Option<PageAllocation> {
     let mut lines = text.lines();
     let head = lines.next()?.strip_prefix("Page allocated via order ")?;
     let (order, head) = head.split_once(',')?;
@@ -80,7 +83,7 @@ fn parse(text: &str) -> Option<Allocation> {
     // A process may have parentheses in its name.
     let process = after(after(head, "tgid ")?, "(")?.rsplit_once("), ts ")?.0;
     let pfn = between(lines.next()?, "PFN 0x", " ")?;
-    Some(Allocation {
+    Some(PageAllocation {
         pfn: Pfn(u64::from_str_radix(pfn, 16).ok()?),
         order: order.trim().parse().ok()?,
         gfp: gfp.to_owned(),

@@ -29,7 +29,7 @@ pub enum MeasureError {
     Backend(#[from] BackendError),
     /// The samples so far show that others would not be worth it.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] CalibrationRefusal),
     /// Memory could not be filled.
     #[error(transparent)]
     Fill(#[from] FillError),

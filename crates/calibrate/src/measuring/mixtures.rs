@@ -5,7 +5,7 @@ use crate::Experiment;
 /// A mixture: its name, what it is for, how likely pages are to be free, anonymous, cache, and how often mapped.
 pub(super) struct PageMixture {
     pub(super) name: &'static str,
-    pub(super) experiment: Experiment,
+    pub(super) experiment: ThesisExperiment,
     pub(super) free: (f64, f64),
     pub(super) anon: (f64, f64),
     pub(super) file: (f64, f64),
@@ -20,7 +20,7 @@ const DOWN: (f64, f64) = (1.0, 0.0);
 pub(super) const MIXTURES: [PageMixture; 8] = [
     PageMixture {
         name: "cache",
-        experiment: Experiment::Cache,
+        experiment: ThesisExperiment::Cache,
         free: DOWN,
         anon: NONE,
         file: UP,
@@ -36,7 +36,7 @@ pub(super) const MIXTURES: [PageMixture; 8] = [
 ];
 
 const fn mapped(name: &'static str, map_count: u32) -> PageMixture {
-    let experiment = Experiment::Mapped(map_count);
+    let experiment = ThesisExperiment::Mapped(map_count);
     PageMixture { name, experiment, free: DOWN, anon: UP, file: NONE, map_count }
 }
 
@@ -47,5 +47,5 @@ const fn mixed(
     file: (f64, f64),
     map_count: u32,
 ) -> PageMixture {
-    PageMixture { name, experiment: Experiment::Mixed, free, anon, file, map_count }
+    PageMixture { name, experiment: ThesisExperiment::Mixed, free, anon, file, map_count }
 }

@@ -1,4 +1,4 @@
-//! Samples from the running machine: slices emptied and woken again, everything else left as found.
+//! SampleSet from the running machine: slices emptied and woken again, everything else left as found.
 
 mod error;
 mod host;
@@ -9,14 +9,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ramslice_fragment::{Amount, Error as FillError, Fragmented, Mix, Plan as Fill, Probability};
+use ramslice_fragment::{
+    Error as FillError, FillAmount, FragmentedMemory, PageMix, PageProbability, Plan as Fill,
+};
 use ramslice_types::{
-    Backend, Bytes, CacheChoice, Detail, ErrorKind, Info, Op, Outcome, Pages, PriceParameter,
-    Random, Request, Slice, SliceId, SliceState,
+    Backend, BackendErrorKind, BackendInfo, Bytes, CacheChoice, ContentsDetail, Pages,
+    PriceParameter, Request, RequestOp, RequestOutcome, Slice, SliceId, SliceState, SplitMix64,
 };
 
 use self::mixtures::{MIXTURES, PageMixture};
-use crate::{Coefficients, Experiment, Operations, Origin, Refusal, Sample, Samples, check_steady};
+use crate::{
+    CalibrationRefusal, CalibrationSample, ModelCoefficients, OperationCounts, SampleOrigin,
+    SampleSet, ThesisExperiment, check_steady,
+};
 
 pub use self::error::MeasureError;
 pub use self::host::{BoxError, MeasuringHost, MeasuringStep, Workload};
@@ -63,7 +68,7 @@ pub fn take_samples(
     plan: &MeasuringPlan,
     backend: &dyn Backend,
     host: &dyn MeasuringHost,
-) -> Result<Samples> {
+) -> Result<SampleSet> {
     let info = backend.info()?;
     if backend
         .snapshot()?
@@ -82,9 +87,9 @@ pub fn take_samples(
         plan,
         backend,
         host,
-        in_force: Coefficients::in_force(&parameters),
+        in_force: ModelCoefficients::in_force(&parameters),
         found: RestoreGuard { backend, host, size, off: Cell::new(None) },
-        random: Random::new(plan.seed),
+        random: SplitMix64::new(plan.seed),
         samples: Vec::new(),
         changed: 0,
     };
@@ -104,7 +109,7 @@ pub fn take_samples(
     taker.resize(held_out)?;
     taker.programs()?;
     taker.resize(size)?;
-    Ok(Samples {
+    Ok(SampleSet {
         kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
         page_bytes: info.page_bytes,
         slice_bytes: size,
@@ -116,7 +121,7 @@ pub fn take_samples(
 }
 
 /// Half of a slice; the double, if that is less than a pageblock.
-fn another_size(info: &Info) -> Bytes {
+fn another_size(info: &BackendInfo) -> Bytes {
     let half = info.slice_bytes.0 / 2;
     if half > 0 && half.is_multiple_of(info.pageblock_bytes.0) {
         Bytes(half)
@@ -138,14 +143,14 @@ impl RestoreGuard<'_> {
     fn wake(&self) -> Result<()> {
         let Some(id) = self.off.get() else { return Ok(()) };
         for _ in 0..TRIES {
-            match self.backend.request(&Request::new(Op::Online(id))) {
+            match self.backend.request(&Request::new(RequestOp::Online(id))) {
                 // An allocation may have woken it first.
                 Ok(_) if self.is_online(id)? => {
                     self.off.set(None);
                     return Ok(());
                 }
                 Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == BackendErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -177,10 +182,10 @@ struct SampleTaker<'a> {
     plan: &'a MeasuringPlan,
     backend: &'a dyn Backend,
     host: &'a dyn MeasuringHost,
-    in_force: Coefficients,
+    in_force: ModelCoefficients,
     found: RestoreGuard<'a>,
-    random: Random,
-    samples: Vec<Sample>,
+    random: SplitMix64,
+    samples: Vec<CalibrationSample>,
     changed: u64,
 }
 
@@ -224,7 +229,7 @@ impl SampleTaker<'_> {
             costs = self.empties(size)?;
         }
         let noise = match check_steady(&costs) {
-            Err(Refusal::Unsteady { noise, .. }) if self.plan.anyway => noise,
+            Err(CalibrationRefusal::Unsteady { noise, .. }) if self.plan.anyway => noise,
             checked => checked?,
         };
         Ok(noise)
@@ -243,17 +248,22 @@ impl SampleTaker<'_> {
             // Half of them on one slice, over and over, and half on others.
             let id = if n % 2 == 0 { ids[0] } else { ids[n as usize % ids.len()] };
             self.progress("empty slices", n, EMPTY);
-            self.one(id, Origin::Artificial(Experiment::Empty), &format!("empty, {size}"))?;
+            self.one(
+                id,
+                SampleOrigin::Artificial(ThesisExperiment::Empty),
+                &format!("empty, {size}"),
+            )?;
         }
         Ok(self.samples[first..].iter().map(|sample| sample.measured.0 as f64).collect())
     }
 
     fn mixture(&mut self, mixture: &PageMixture) -> Result<()> {
         self.check()?;
-        let probability =
-            |(first, last)| Probability::new(first, last).expect("probabilities are from 0 to 1");
+        let probability = |(first, last)| {
+            PageProbability::new(first, last).expect("probabilities are from 0 to 1")
+        };
         let fill = Fill {
-            mix: Mix {
+            mix: PageMix {
                 free: probability(mixture.free),
                 anon: probability(mixture.anon),
                 file: probability(mixture.file),
@@ -264,7 +274,7 @@ impl SampleTaker<'_> {
             huge: false,
             dir: self.plan.dir.clone(),
         };
-        let made = Fragmented::make(&fill, |step| {
+        let made = FragmentedMemory::make(&fill, |step| {
             let percent = (step.done * 100 / step.total.max(1)) as u32;
             self.progress(mixture.name, percent, 100);
             !self.host.interrupted()
@@ -282,7 +292,7 @@ impl SampleTaker<'_> {
                 break;
             }
             let id = ids[self.random.index(ids.len())];
-            let origin = Origin::Artificial(mixture.experiment);
+            let origin = SampleOrigin::Artificial(mixture.experiment);
             taken += u32::from(self.one(id, origin, mixture.name)?);
             tries += 1;
         }
@@ -308,7 +318,7 @@ impl SampleTaker<'_> {
             let ids = self.eligible(|slice| any || slice.counters.free < slice.present)?;
             if !ids.is_empty() {
                 let id = ids[self.random.index(ids.len())];
-                taken += u32::from(self.one(id, Origin::Program, &self.plan.label)?);
+                taken += u32::from(self.one(id, SampleOrigin::Program, &self.plan.label)?);
             }
             tries += u32::from(!goes_on);
             if goes_on {
@@ -318,9 +328,10 @@ impl SampleTaker<'_> {
     }
 
     /// Empties a slice and wakes it again; whether there is a sample of it.
-    fn one(&mut self, id: SliceId, origin: Origin, label: &str) -> Result<bool> {
+    fn one(&mut self, id: SliceId, origin: SampleOrigin, label: &str) -> Result<bool> {
         self.check()?;
-        let mut operations = Operations::of(&self.backend.contents(id, Detail::default())?);
+        let mut operations =
+            OperationCounts::of(&self.backend.contents(id, ContentsDetail::default())?);
         if operations.staying > Pages(0) {
             return Ok(false);
         }
@@ -329,12 +340,14 @@ impl SampleTaker<'_> {
         let request = Request {
             cache: CacheChoice::Drop,
             ignore_backoff: true,
-            ..Request::new(Op::Offline(id))
+            ..Request::new(RequestOp::Offline(id))
         };
         // From here on it may be off, whatever else happens.
         self.found.off.set(Some(id));
         let outcome = match self.backend.request(&request) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Outcome::default(),
+            Err(error) if error.kind() == BackendErrorKind::Interrupted => {
+                RequestOutcome::default()
+            }
             outcome => outcome?,
         };
         self.found.wake()?;
@@ -354,14 +367,18 @@ impl SampleTaker<'_> {
             }
         };
         let origin = told(origin, &operations);
-        self.samples.push(Sample::new(origin, label, operations, &outcome));
+        self.samples.push(CalibrationSample::new(origin, label, operations, &outcome));
         Ok(true)
     }
 
     /// How many destinations the kernel expected to gain by dropping cache: what its prediction has beyond the rest.
     ///
     /// `None` if that does not add up: the slice held something else when the kernel walked it.
-    fn cache_targets(&self, operations: &Operations, outcome: &Outcome) -> Option<CacheTargets> {
+    fn cache_targets(
+        &self,
+        operations: &OperationCounts,
+        outcome: &Outcome,
+    ) -> Option<CacheTargets> {
         let rest = outcome.price_predicted.0 as f64 - self.in_force.price(operations);
         let dearer = self.in_force.alloc_cache - self.in_force.alloc_buddy;
         let allowed = (MOST_CHANGED * outcome.price_predicted.0 as f64).max(2.0);
@@ -384,18 +401,18 @@ enum CacheTargets {
 }
 
 /// A slice that holds more than a hint of something else belongs to no experiment with one kind of page.
-fn told(origin: Origin, operations: &Operations) -> Origin {
+fn told(origin: SampleOrigin, operations: &OperationCounts) -> SampleOrigin {
     let hint = operations.frames.0 / 50;
     let pure = match origin {
-        Origin::Artificial(Experiment::Cache) => operations.moved.0 <= hint,
-        Origin::Artificial(Experiment::Mapped(count)) => {
+        SampleOrigin::Artificial(ThesisExperiment::Cache) => operations.moved.0 <= hint,
+        SampleOrigin::Artificial(ThesisExperiment::Mapped(count)) => {
             let expected = operations.moved.0 * u64::from(count);
             operations.dropped.0 <= hint
                 && operations.mappings.abs_diff(expected) <= expected / 20 + hint
         }
         _ => true,
     };
-    if pure { origin } else { Origin::Artificial(Experiment::Mixed) }
+    if pure { origin } else { SampleOrigin::Artificial(ThesisExperiment::Mixed) }
 }
 
 #[cfg(test)]
@@ -403,7 +420,9 @@ mod tests {
     use std::path::Path;
 
     use ramslice_backend::ReplayBackend;
-    use ramslice_types::{Contents, Machine, PageClass, PageFlags, PageRun, Pfn, Reason, Work};
+    use ramslice_types::{
+        MachineState, PageClass, PageFlags, PageRun, Pfn, Reason, SliceContents, WorkCounters,
+    };
 
     use super::*;
 
@@ -431,7 +450,7 @@ mod tests {
     /// A machine of which one slice is empty.
     fn machine() -> ReplayBackend {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/guest-pages.json");
-        let mut machine: Machine =
+        let mut machine: MachineState =
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let frames = machine.info.slice_pages();
         let free = PageRun {
@@ -448,7 +467,7 @@ mod tests {
         };
         let (state, reason) = (SliceState::Online, Reason::None);
         let (files, cgroups, sites) = (Vec::new(), Vec::new(), None);
-        machine.contents.push(Contents {
+        machine.contents.push(SliceContents {
             slice: EMPTY_SLICE,
             state,
             reason,
@@ -457,7 +476,7 @@ mod tests {
             cgroups,
             sites,
         });
-        ReplayBackend::with_work(machine, Some(Work::default()))
+        ReplayBackend::with_work(machine, Some(WorkCounters::default()))
     }
 
     fn steadiness(
@@ -466,9 +485,9 @@ mod tests {
     ) -> Result<(f64, usize)> {
         let backend = machine();
         // At first it is none that may be emptied.
-        backend.request(&Request::new(Op::Offline(EMPTY_SLICE))).unwrap();
+        backend.request(&Request::new(RequestOp::Offline(EMPTY_SLICE))).unwrap();
         let plan = MeasuringPlan {
-            memory: Amount::Percent(25),
+            memory: FillAmount::Percent(25),
             per_mixture: 1,
             held_out: 0,
             held_out_slice: None,
@@ -485,7 +504,7 @@ mod tests {
             host,
             in_force: crate::thesis(),
             found: RestoreGuard { backend: &backend, host, size, off: Cell::new(None) },
-            random: Random::new(1),
+            random: SplitMix64::new(1),
             samples: Vec::new(),
             changed: 0,
         };
@@ -498,14 +517,14 @@ mod tests {
         for anyway in [false, true] {
             let refusal = steadiness(anyway, |_| Ok(())).unwrap_err();
             let MeasureError::Refused(refusal) = refusal else { panic!("{refusal}") };
-            assert_eq!(refusal, Refusal::NothingEmpty);
+            assert_eq!(refusal, CalibrationRefusal::NothingEmpty);
         }
     }
 
     #[test]
     fn slices_that_a_mixture_leaves_empty_show_whether_the_machine_is_steady() {
         let wake = |backend: &dyn Backend| {
-            backend.request(&Request::new(Op::Online(EMPTY_SLICE)))?;
+            backend.request(&Request::new(RequestOp::Online(EMPTY_SLICE)))?;
             Ok(())
         };
         let (noise, samples) = steadiness(false, wake).unwrap();

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use ramslice_backend::sys::ending_signals;
-use ramslice_fragment::{Account, Amount, Error, Fragmented, Mix, Plan, Probability, Recipe, Step};
+use ramslice_fragment::{
+    FillAmount, FillPlan, FillRecipe, FillStep, FragmentError, FragmentedMemory, PageAccount,
+    PageMix, PageProbability,
+};
 use ramslice_types::{Bytes, parse_duration};
 use serde::Serialize;
 
@@ -53,16 +56,16 @@ pub(crate) struct Args {
     recipe: Option<RecipeName>,
     /// Touch this much memory in all: a size, or a share of what is available as in 50%
     #[arg(long, value_name = "AMOUNT", required_unless_present = "recipe")]
-    memory: Option<Amount>,
+    memory: Option<FillAmount>,
     /// How likely a page is touched and freed in the end
     #[arg(long, value_name = "P")]
-    free: Option<Probability>,
+    free: Option<PageProbability>,
     /// How likely an anonymous page is touched and kept
     #[arg(long, value_name = "P")]
-    anon: Option<Probability>,
+    anon: Option<PageProbability>,
     /// How likely a page of a file is read into the cache
     #[arg(long, value_name = "P")]
-    file: Option<Probability>,
+    file: Option<PageProbability>,
     /// Have each anonymous page mapped by this many processes
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
     map_count: u32,
@@ -97,7 +100,7 @@ enum RecipeName {
     Halves,
 }
 
-impl From<RecipeName> for Recipe {
+impl From<RecipeName> for FillRecipe {
     fn from(name: RecipeName) -> Self {
         match name {
             RecipeName::Aged => Self::Aged,
@@ -112,11 +115,11 @@ impl From<RecipeName> for Recipe {
 struct Body<'a> {
     recipe: Option<&'static str>,
     memory: String,
-    mix: &'a Mix,
+    mix: &'a PageMix,
     seed: u64,
     map_count: u32,
     huge: bool,
-    made: &'a Account,
+    made: &'a PageAccount,
     elapsed_us: u64,
 }
 
@@ -142,19 +145,19 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     }
     let begun = Instant::now();
     let progress = Progress::new(context.json(), Duration::from_millis(500));
-    let state = Fragmented::make(&plan, |step| {
+    let state = FragmentedMemory::make(&plan, |step| {
         progress.show(|elapsed| filling(step, elapsed));
         !stop.load(Ordering::Relaxed)
     });
     progress.clear();
     let state = match state {
-        Err(error @ (Error::Nothing | Error::TooLittle { .. })) => {
+        Err(error @ (FragmentError::Nothing | FragmentError::TooLittle { .. })) => {
             return Err(UsageError(error.to_string()).into());
         }
         other => other?,
     };
     let made = state.account()?;
-    let recipe = args.recipe.map(|name| Recipe::from(name).name());
+    let recipe = args.recipe.map(|name| FillRecipe::from(name).name());
     let elapsed_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     let body = Body {
         recipe,
@@ -184,9 +187,9 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     Ok(exit)
 }
 
-fn plan(args: &Args) -> Result<Plan> {
-    let recipe = args.recipe.map(Recipe::from);
-    let mut mix = recipe.map(Recipe::mix).unwrap_or_default();
+fn plan(args: &Args) -> Result<FillPlan> {
+    let recipe = args.recipe.map(FillRecipe::from);
+    let mut mix = recipe.map(FillRecipe::mix).unwrap_or_default();
     for (asked, kind) in
         [(args.free, &mut mix.free), (args.anon, &mut mix.anon), (args.file, &mut mix.file)]
     {
@@ -194,15 +197,15 @@ fn plan(args: &Args) -> Result<Plan> {
             *kind = probability;
         }
     }
-    let amount = args.memory.or_else(|| recipe.and_then(Recipe::amount));
+    let amount = args.memory.or_else(|| recipe.and_then(FillRecipe::amount));
     let amount = amount.ok_or_else(|| {
-        let name = recipe.map_or("this", Recipe::name);
+        let name = recipe.map_or("this", FillRecipe::name);
         UsageError(format!(
             "the recipe {name} does not say how much: give --memory, as in --memory 1G or 50%"
         ))
     })?;
     let (seed, map_count, huge, dir) = (args.seed, args.map_count, args.huge, args.dir.clone());
-    Ok(Plan { mix, amount, seed, map_count, huge, dir })
+    Ok(FillPlan { mix, amount, seed, map_count, huge, dir })
 }
 
 /// Until the command ends, the time has passed, or a signal comes.
@@ -234,15 +237,15 @@ fn hold(args: &Args, stop: &AtomicBool, terminal: bool) -> Result<Exit> {
     }
 }
 
-fn filling(step: &Step, elapsed: Duration) -> String {
+fn filling(step: &FillStep, elapsed: Duration) -> String {
     let percent = 100 * step.done / step.total;
     let left = elapsed.mul_f64((step.total - step.done) as f64 / step.done as f64);
     format!("filling memory: {percent} %, about {:.0} s left", left.as_secs_f64())
 }
 
-fn report(plan: &Plan, made: &Account) -> Vec<String> {
+fn report(plan: &FillPlan, made: &PageAccount) -> Vec<String> {
     let size = |pages: u64| Bytes(pages.saturating_mul(made.page_bytes)).to_string();
-    let Mix { free, anon, file } = plan.mix;
+    let PageMix { free, anon, file } = plan.mix;
     let mut lines = vec![
         format!("free {free}, anon {anon}, file {file}, seed {}, {} steps", plan.seed, made.steps),
         format!("freed: {} pages ({})", made.freed_pages, size(made.freed_pages)),

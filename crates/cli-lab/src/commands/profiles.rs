@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use anyhow::Result;
-use ramslice_energy::{Profile, ProfileError, Row, State, TEMPLATE, builtin_names, percent};
+use ramslice_energy::{
+    DramPowerState, DramProfile, ProfileError, ProfileFigure, TEMPLATE, builtin_names, percent,
+};
 use serde::Serialize;
 
 use ramslice_cli::context::{Context, write_json};
@@ -63,7 +65,7 @@ struct Shown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<&'a str>,
     notes: &'a [String],
-    figures: Vec<Row>,
+    figures: Vec<ProfileFigure>,
 }
 
 #[derive(Serialize)]
@@ -87,18 +89,18 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     Ok(Exit::Ok)
 }
 
-fn gives_joules(profile: &Profile) -> bool {
+fn gives_joules(profile: &DramProfile) -> bool {
     profile.states.iter().any(|state| state.saving_by_packing().is_some())
 }
 
 fn list(context: &Context, out: &mut dyn Write) -> Result<()> {
-    let all: Result<Vec<(&'static str, Profile)>, ProfileError> = builtin_names()
+    let all: Result<Vec<(&'static str, DramProfile)>, ProfileError> = builtin_names()
         .filter_map(|name| Some((name, ramslice_energy::builtin(name)?)))
         .map(|(name, profile)| Ok((name, profile?)))
         .collect();
     let all = all?;
     if context.json() {
-        let listed = |(name, profile): &(&'static str, Profile)| Listed {
+        let listed = |(name, profile): &(&'static str, DramProfile)| Listed {
             name,
             title: profile.title.clone(),
             default_state: profile.default_state.clone(),
@@ -143,10 +145,10 @@ impl Sources {
     }
 }
 
-fn show(profile: &Profile, context: &Context, out: &mut dyn Write) -> Result<()> {
+fn show(profile: &DramProfile, context: &Context, out: &mut dyn Write) -> Result<()> {
     let rows = profile.rows();
     if context.json() {
-        fn state(state: &State) -> ShownState<'_> {
+        fn state(state: &DramPowerState) -> ShownState<'_> {
             ShownState {
                 name: &state.name,
                 title: &state.title,

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use ramslice_record::{
-    Ended, EventsSource, Findings, MOST_PART_AGE, Options, Recorder, Recording, Sources, Summary,
+    CheckFindings, EventsSource, KernelPaths, MOST_PART_AGE, Recorder, RecorderOptions, Recording,
+    RecordingEnd, RecordingSummary,
 };
 use ramslice_types::{Backend, parse_duration};
 use serde::Serialize;
@@ -112,15 +113,15 @@ struct Body<'a> {
     directory: &'a Path,
     events_source: &'static str,
     parts: u32,
-    ended: &'a Ended,
+    ended: &'a RecordingEnd,
 }
 
 #[derive(Serialize)]
 struct CheckBody<'a> {
     directory: &'a Path,
-    about: &'a ramslice_record::About,
-    ended: Option<&'a Ended>,
-    findings: &'a Findings,
+    about: &'a ramslice_record::RecordingInfo,
+    ended: Option<&'a RecordingEnd>,
+    findings: &'a CheckFindings,
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
@@ -131,7 +132,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let backend = backend.as_deref();
     let dir = args.output.clone().unwrap_or_else(default_name);
     let saved = context.saved();
-    let options = Options {
+    let options = RecorderOptions {
         dir: dir.clone(),
         every: args.every,
         census: args.census,
@@ -144,9 +145,9 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         statistics: saved.is_none() || args.statistics_only,
         cache_use: saved.is_none() && args.cache_use,
     };
-    let sources = Sources {
-        tracefs: Sources::system().tracefs.filter(|_| saved.is_none()),
-        ..Sources::system()
+    let sources = KernelPaths {
+        tracefs: KernelPaths::system().tracefs.filter(|_| saved.is_none()),
+        ..KernelPaths::system()
     };
     let recorder = Recorder::start(options, &sources, backend)?;
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
@@ -202,7 +203,7 @@ fn supervise(
     mut recorder: Recorder<'_>,
     changed: &std::sync::mpsc::Receiver<()>,
     progress: bool,
-) -> Result<(Summary, Option<u8>)> {
+) -> Result<(RecordingSummary, Option<u8>)> {
     let begun = Instant::now();
     // A sample of the state before, whatever the command does first.
     let mut patience = recorder.tick()?;
@@ -272,7 +273,7 @@ fn supervise(
     }
 }
 
-fn report(dir: &Path, summary: &Summary) -> String {
+fn report(dir: &Path, summary: &RecordingSummary) -> String {
     let ended = &summary.ended;
     let mut text = format!("{}: {} samples, {} events", dir.display(), ended.samples, ended.events);
     if ended.missed_samples > 0 {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::builder::NonEmptyStringValueParser;
 use ramslice_record::Recording;
 use ramslice_report::read::{RunError, RunReader, names};
-use ramslice_report::{Figure, Head, Recorded, Renderer, figures, page};
+use ramslice_report::{PageHeader, PngRenderer, RecordingData, ReportFigure, figures, page};
 use serde::Serialize;
 
 use crate::recordings::{clock_of, not_replayable};
@@ -129,7 +129,7 @@ struct Summed<'a> {
     used_ratio: Option<f64>,
 }
 
-fn summed(run: &Recorded) -> Summed<'_> {
+fn summed(run: &RecordingData) -> Summed<'_> {
     let sums = run.emptying();
     let mean = |share: f64| (sums.emptied > 0).then_some(share);
     Summed {
@@ -184,7 +184,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     });
     let made_by = format!("ramslice {}", env!("CARGO_PKG_VERSION"));
     let figures = figures(&runs);
-    let html = page(&Head { title, made_by, runs: about }, &figures);
+    let html = page(&PageHeader { title, made_by, runs: about }, &figures);
     fs::write(&args.output, &html).with_context(|| format!("writing {}", args.output.display()))?;
     let listed = figures.iter().zip(files(args, &figures)?).map(|(figure, (csv, png))| Listed {
         id: &figure.id,
@@ -213,7 +213,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 }
 
 /// Writes the figures' other files; where they are.
-fn files(args: &Args, figures: &[Figure]) -> Result<Vec<(Option<PathBuf>, Option<PathBuf>)>> {
+fn files(args: &Args, figures: &[ReportFigure]) -> Result<Vec<(Option<PathBuf>, Option<PathBuf>)>> {
     for dir in [&args.csv, &args.png].into_iter().flatten() {
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     }
@@ -221,7 +221,7 @@ fn files(args: &Args, figures: &[Figure]) -> Result<Vec<(Option<PathBuf>, Option
         fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     };
-    let renderer = args.png.as_ref().map(|_| Renderer::default());
+    let renderer = args.png.as_ref().map(|_| PngRenderer::default());
     let mut found = Vec::new();
     for figure in figures {
         let csv = match (&args.csv, figure.csv()) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ramslice_types::{
-    Bytes, CensusTotals, CountedSlice, Machine, NodeId, PageCensus, Pages, SECTION_BYTES,
+    Bytes, CensusTotals, MachineState, NodeId, PageCensus, Pages, SECTION_BYTES, SliceCensus,
     ZoneCensus, parse_duration,
 };
 use serde::Serialize;
@@ -55,7 +55,7 @@ struct Body<'a> {
     section_bytes: Bytes,
     totals: CensusTotals,
     zones: Vec<ZoneRow<'a>>,
-    slices: &'a [CountedSlice],
+    slices: &'a [SliceCensus],
 }
 
 #[derive(Serialize)]
@@ -69,7 +69,7 @@ struct ZoneRow<'a> {
 }
 
 impl<'a> Body<'a> {
-    fn new(machine: &'a Machine, census: &'a PageCensus) -> Self {
+    fn new(machine: &'a MachineState, census: &'a PageCensus) -> Self {
         let zone = |(zone, census): (&'a ramslice_types::Zone, &'a ZoneCensus)| ZoneRow {
             node: zone.node,
             name: &zone.name,
@@ -122,7 +122,7 @@ impl<'a> Body<'a> {
 /// What cannot be read or written.
 pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let backend = context.backend()?;
-    let take = || -> Result<(Machine, PageCensus)> {
+    let take = || -> Result<(MachineState, PageCensus)> {
         let machine = backend.machine()?;
         let census = PageCensus::take(&*backend, &machine, || anyhow::Ok(()))?;
         Ok((machine, census))
@@ -149,7 +149,7 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
 /// # Errors
 /// What cannot be written.
 pub fn write(
-    machine: &Machine,
+    machine: &MachineState,
     census: &PageCensus,
     context: &Context,
     out: &mut dyn Write,
@@ -162,7 +162,7 @@ pub fn write(
 /// # Errors
 /// What cannot be written.
 pub fn write_line(
-    machine: &Machine,
+    machine: &MachineState,
     census: &PageCensus,
     context: &Context,
     out: &mut dyn Write,
@@ -170,7 +170,7 @@ pub fn write_line(
     Body::new(machine, census).write_line(context, out)
 }
 
-fn table(rows: &[CountedSlice]) -> Table {
+fn table(rows: &[SliceCensus]) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("slice", Right),

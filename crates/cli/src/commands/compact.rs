@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ramslice_backend::sys::Interrupt;
 use ramslice_types::{
-    Backend, Budget, Bytes, CacheChoice, Info, NodeId, Op, Outcome, Pages, Reason, Request,
-    SliceId, SliceState, Snapshot, parse_duration,
+    Backend, BackendInfo, Budget, Bytes, CacheChoice, NodeId, Pages, Reason, Request, RequestOp,
+    RequestOutcome, SliceId, SliceSnapshot, SliceState, parse_duration,
 };
 use serde::Serialize;
 
@@ -72,8 +72,8 @@ pub(crate) struct Args {
 struct Body<'a> {
     dry_run: bool,
     budget_100cycles: Budget,
-    outcome: &'a Outcome,
-    info: &'a Info,
+    outcome: &'a RequestOutcome,
+    info: &'a BackendInfo,
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
@@ -108,7 +108,7 @@ fn request(args: &Args, backend: &dyn Backend) -> Result<Request> {
         None => None,
     };
     Ok(Request {
-        op: Op::Compact,
+        op: RequestOp::Compact,
         node,
         zone,
         budget: args.budget,
@@ -128,7 +128,7 @@ fn supervised(
     request: &Request,
     interrupt: &Interrupt,
     progress: bool,
-) -> Result<Outcome> {
+) -> Result<RequestOutcome> {
     if !progress {
         return Ok(backend.request(request)?);
     }
@@ -154,15 +154,15 @@ fn supervised(
 }
 
 /// What each online slice holds.
-fn used_by_slice(info: &Info, snapshot: &Snapshot) -> BTreeMap<SliceId, Pages> {
+fn used_by_slice(info: &BackendInfo, snapshot: &SliceSnapshot) -> BTreeMap<SliceId, Pages> {
     let online = snapshot.slices.iter().filter(|slice| slice.state == SliceState::Online);
     online.map(|slice| (slice.id, slice.composition(info.slice_pages()).used())).collect()
 }
 
 fn progress_line(
-    info: &Info,
+    info: &BackendInfo,
     before: &BTreeMap<SliceId, Pages>,
-    now: &Snapshot,
+    now: &SliceSnapshot,
     elapsed: Duration,
     stopping: bool,
 ) -> String {
@@ -186,7 +186,7 @@ fn progress_line(
     )
 }
 
-fn report(request: &Request, outcome: &Outcome, info: &Info) -> Vec<String> {
+fn report(request: &Request, outcome: &RequestOutcome, info: &BackendInfo) -> Vec<String> {
     let size = |pages: Pages| pages.bytes(info.page_bytes);
     let done = Bytes(u64::from(outcome.slices_done).saturating_mul(info.slice_bytes.0));
     let mut lines = Vec::new();
@@ -238,7 +238,7 @@ fn report(request: &Request, outcome: &Outcome, info: &Info) -> Vec<String> {
 }
 
 /// ` (+8 %)`: how far the measured price is from the predicted one.
-fn deviation(outcome: &Outcome) -> String {
+fn deviation(outcome: &RequestOutcome) -> String {
     if outcome.price_predicted.0 == 0 {
         return String::new();
     }
@@ -246,7 +246,7 @@ fn deviation(outcome: &Outcome) -> String {
     format!(" ({:+.0} %)", 100.0 * (ratio - 1.0))
 }
 
-fn ending(request: &Request, outcome: &Outcome) -> String {
+fn ending(request: &Request, outcome: &RequestOutcome) -> String {
     let enough = request.max_slices.is_some_and(|most| outcome.slices_done >= most);
     match outcome.reason {
         _ if outcome.is_ok() && enough => "as many slices as allowed".to_owned(),
@@ -277,23 +277,23 @@ mod tests {
 
     #[test]
     fn the_deviation_is_relative_to_the_prediction() {
-        let outcome = Outcome {
+        let outcome = RequestOutcome {
             price_predicted: Price(200),
             price_measured: Price(250),
-            ..Outcome::default()
+            ..RequestOutcome::default()
         };
         assert_eq!(deviation(&outcome), " (+25 %)");
-        assert_eq!(deviation(&Outcome::default()), "");
+        assert_eq!(deviation(&RequestOutcome::default()), "");
     }
 
     #[test]
     fn the_end_is_explained_even_without_a_reason() {
         let request = Request { max_slices: Some(2), ..Request::default() };
-        let outcome = Outcome { slices_done: 2, ..Outcome::default() };
+        let outcome = RequestOutcome { slices_done: 2, ..RequestOutcome::default() };
         assert_eq!(ending(&request, &outcome), "as many slices as allowed");
         assert!(ending(&Request::default(), &outcome).starts_with("no slice is left"));
         // A stock kernel tells of the last slice that failed.
-        let failed = Outcome { slices_failed: 1, reason: Reason::Pinned, ..outcome };
+        let failed = RequestOutcome { slices_failed: 1, reason: Reason::Pinned, ..outcome };
         assert_eq!(ending(&request, &failed), "as many slices as allowed");
         let told = ending(&Request::default(), &failed);
         assert!(

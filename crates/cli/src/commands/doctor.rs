@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use ramslice_doctor::{
-    Evidence, Gap, GapKind, Kind, MwPerGib, Report, Root, Verdict, capture, examine,
+    DoctorReport, EvidenceLine, GapKind, InputGap, MwPerGib, PowerDownVerdict, SystemRoot,
+    VerdictKind, capture, examine,
 };
 use serde::Serialize;
 
@@ -50,7 +51,7 @@ pub(crate) struct Args {
 struct Body<'a> {
     root: &'a Path,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a DoctorReport,
 }
 
 #[derive(Serialize)]
@@ -62,7 +63,7 @@ struct CaptureBody<'a> {
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let path = context.saved().unwrap_or(Path::new("/"));
-    let root = Root::open(path)?;
+    let root = SystemRoot::open(path)?;
     if let Some(directory) = &args.capture {
         let captured = capture(&root, directory)?;
         if context.json() {
@@ -83,10 +84,10 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     } else {
         text(&report, &context.screen, out)?;
     }
-    Ok(if report.verdict.kind == Kind::Unknown { Exit::Refused } else { Exit::Ok })
+    Ok(if report.verdict.kind == VerdictKind::Unknown { Exit::Refused } else { Exit::Ok })
 }
 
-fn text(report: &Report, screen: &Screen, out: &mut dyn Write) -> Result<()> {
+fn text(report: &DoctorReport, screen: &Screen, out: &mut dyn Write) -> Result<()> {
     let verdict = &report.verdict;
     wrapped(&verdict.headline, "", screen, out)?;
     wrapped(&verdict.today, "", screen, out)?;
@@ -106,7 +107,7 @@ fn text(report: &Report, screen: &Screen, out: &mut dyn Write) -> Result<()> {
 }
 
 /// The figures of the verdict, one a line.
-fn figures(verdict: &Verdict, screen: &Screen, out: &mut dyn Write) -> Result<()> {
+fn figures(verdict: &PowerDownVerdict, screen: &Screen, out: &mut dyn Write) -> Result<()> {
     if let Some(part) = verdict.power_down {
         let (low, high) = (part.low_bytes, part.high_bytes);
         let size = if low == high { high.to_string() } else { format!("{low} to {high}") };
@@ -132,7 +133,7 @@ fn figures(verdict: &Verdict, screen: &Screen, out: &mut dyn Write) -> Result<()
     Ok(write!(out, "slice size   {}", lines.trim_start())?)
 }
 
-fn table(evidence: &[Evidence]) -> Table {
+fn table(evidence: &[EvidenceLine]) -> Table {
     let mut table =
         Table::new(&[("input", Align::Left), ("says", Align::Left), ("so", Align::Left)]);
     for line in evidence {
@@ -142,7 +143,7 @@ fn table(evidence: &[Evidence]) -> Table {
 }
 
 /// Contradictions and damage first, then what this user may not read, then what is absent.
-fn missing(gaps: &[Gap], screen: &Screen, out: &mut dyn Write) -> Result<()> {
+fn missing(gaps: &[InputGap], screen: &Screen, out: &mut dyn Write) -> Result<()> {
     if gaps.iter().any(|gap| gap.widens) {
         heading("What was missing, and makes the verdict wider", screen, out)?;
     }

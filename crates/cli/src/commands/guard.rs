@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ramslice_backend::sys::Interrupt;
 use ramslice_backend::{BackendKind, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
-use ramslice_types::{BackendError, Bytes, ErrorKind, Outcome, parse_bytes, parse_duration};
+use ramslice_types::{
+    BackendError, BackendErrorKind, Bytes, RequestOutcome, parse_bytes, parse_duration,
+};
 use serde::Serialize;
 use tracing::warn;
 
@@ -48,7 +50,7 @@ struct Body<'a> {
     by: &'static str,
     available_bytes: Option<Bytes>,
     floor_bytes: Bytes,
-    outcome: &'a Outcome,
+    outcome: &'a RequestOutcome,
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
@@ -57,7 +59,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         || has_ramslice(context)
     {
         let message = "only a stock kernel needs a guard: one with ramslice wakes slices by itself";
-        return Err(BackendError::new(ErrorKind::Unsupported, message).into());
+        return Err(BackendError::new(BackendErrorKind::Unsupported, message).into());
     }
     let backend = HotplugBackend::open().map_err(BackendError::from)?;
     let mut guard = HotplugGuard::new(&backend, args.floor)?;
@@ -93,7 +95,7 @@ fn keep(
         stdout::still_read()?;
         let pressure = match guard.watch(left) {
             Ok(pressure) => pressure,
-            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error.into()),
+            Err(error) if error.kind() == BackendErrorKind::Unsupported => return Err(error.into()),
             Err(error) => {
                 if !std::mem::replace(&mut warned, true) {
                     warn!("memory cannot be watched, trying on: {:#}", anyhow::Error::from(error));

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_types::{CacheChoice, Op, Request, SliceRanges, parse_duration};
+use ramslice_types::{CacheChoice, Request, RequestOp, SliceRanges, parse_duration};
 
 use crate::address_order::{AddressOrder, can_go_off, settled};
 use crate::context::Context;
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         ..Request::new(op)
     };
     let requests = if args.empty {
-        vec![(None, request(Op::OfflineFree))]
+        vec![(None, request(RequestOp::OfflineFree))]
     } else {
         let ids = match args.count {
             Some(_) => args
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
                 .order(&settled(backend.as_ref())?, |slice| can_go_off(slice, args.ignore_backoff)),
             None => resolve(&args.slices, &backend.snapshot()?.slices)?,
         };
-        ids.into_iter().map(|id| (Some(id), request(Op::Offline(id)))).collect()
+        ids.into_iter().map(|id| (Some(id), request(RequestOp::Offline(id)))).collect()
     };
     each(context, out, ("offline", "offline"), backend.as_ref(), &requests, args.count)
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use ramslice_types::{Op, Request, Slice, SliceRanges, SliceState};
+use ramslice_types::{Request, RequestOp, Slice, SliceRanges, SliceState};
 
 use crate::address_order::AddressOrder;
 use crate::context::Context;
@@ -45,7 +45,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let backend = context.backend()?;
     let requests = if args.all {
-        vec![(None, Request { hold: true, ..Request::new(Op::OnlineAll) })]
+        vec![(None, Request { hold: true, ..Request::new(RequestOp::OnlineAll) })]
     } else {
         let slices = backend.snapshot()?.slices;
         let ids = match args.count {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             }
             None => resolve(&args.slices, &slices)?,
         };
-        ids.into_iter().map(|id| (Some(id), Request::new(Op::Online(id)))).collect()
+        ids.into_iter().map(|id| (Some(id), Request::new(RequestOp::Online(id)))).collect()
     };
     each(context, out, ("online", "online"), backend.as_ref(), &requests, args.count)
 }

@@ -4,7 +4,9 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use ramslice_types::{Bytes, Composition, Machine, NodeId, Pages, Slice, SliceState, parse_bytes};
+use ramslice_types::{
+    Bytes, MachineState, NodeId, PageComposition, Pages, Slice, SliceState, parse_bytes,
+};
 use serde::Serialize;
 
 use crate::context::{Context, write_json};
@@ -71,7 +73,7 @@ struct RowBody<'a> {
     slice: &'a Slice,
     zone_name: String,
     start_bytes: u64,
-    composition: Composition,
+    composition: PageComposition,
 }
 
 /// Runs the command.
@@ -106,7 +108,7 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
     Ok(Exit::Ok)
 }
 
-fn select<'a>(args: &Args, machine: &'a Machine) -> Result<Vec<&'a Slice>> {
+fn select<'a>(args: &Args, machine: &'a MachineState) -> Result<Vec<&'a Slice>> {
     let node = args.node.map(NodeId);
     let zone =
         args.zone.as_deref().map(|name| zone_number(&machine.zones, node, name)).transpose()?;
@@ -131,7 +133,7 @@ fn select<'a>(args: &Args, machine: &'a Machine) -> Result<Vec<&'a Slice>> {
     Ok(slices)
 }
 
-fn table(machine: &Machine, slices: &[&Slice], unicode: bool) -> Table {
+fn table(machine: &MachineState, slices: &[&Slice], unicode: bool) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("slice", Right),

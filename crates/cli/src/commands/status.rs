@@ -4,7 +4,9 @@ use std::io::Write;
 use std::str::FromStr;
 
 use anyhow::Result;
-use ramslice_types::{Backend, Census, Contents, Detail, Machine, SliceRanges, SliceState};
+use ramslice_types::{
+    Backend, ContentsDetail, MachineState, SliceContents, SliceRanges, SliceState, SliceTotals,
+};
 use serde::Serialize;
 
 use crate::context::{Context, write_json};
@@ -61,7 +63,11 @@ impl FromStr for Which {
 }
 
 /// The pages of the slices that `which` names.
-fn contents(backend: &dyn Backend, machine: &Machine, which: &Which) -> Result<Vec<Contents>> {
+fn contents(
+    backend: &dyn Backend,
+    machine: &MachineState,
+    which: &Which,
+) -> Result<Vec<SliceContents>> {
     let mut found = Vec::new();
     let named = match which {
         Which::Named(ranges) => resolve(std::slice::from_ref(ranges), &machine.snapshot.slices)?,
@@ -75,14 +81,15 @@ fn contents(backend: &dyn Backend, machine: &Machine, which: &Which) -> Result<V
         if !wanted {
             continue;
         }
-        let mut contents = backend.contents(slice.id, Detail::default())?;
+        let mut contents = backend.contents(slice.id, ContentsDetail::default())?;
         let stuck = contents.blocking().next().is_some();
         if matches!(which, Which::Stuck) && !stuck {
             continue;
         }
         // Who allocated them is worth its time for what stays, or for what was asked for by name.
         if stuck || matches!(which, Which::Named(_)) {
-            contents = backend.contents(slice.id, Detail { sites: true, ..Detail::default() })?;
+            contents = backend
+                .contents(slice.id, ContentsDetail { sites: true, ..ContentsDetail::default() })?;
         }
         found.push(contents);
     }
@@ -93,20 +100,20 @@ fn contents(backend: &dyn Backend, machine: &Machine, which: &Which) -> Result<V
 struct Body {
     #[serde(flatten)]
     machine: Flat,
-    census: Census,
+    census: SliceTotals,
 }
 
-/// A [`Machine`] without its `schema_version`, which heads the document already.
+/// A [`MachineState`] without its `schema_version`, which heads the document already.
 #[derive(Serialize)]
 struct Flat {
-    info: ramslice_types::Info,
+    info: ramslice_types::BackendInfo,
     offline_ratio: f64,
     zones: Vec<ramslice_types::Zone>,
     price_parameters_100cycles:
         std::collections::BTreeMap<ramslice_types::PriceParameter, ramslice_types::Price>,
-    snapshot: ramslice_types::Snapshot,
+    snapshot: ramslice_types::SliceSnapshot,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    contents: Vec<Contents>,
+    contents: Vec<SliceContents>,
 }
 
 /// Runs the command.
@@ -119,7 +126,7 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
     if let Some(which) = &args.pages {
         machine.contents = contents(&*backend, &machine, which)?;
     }
-    let census = Census::of(&machine.snapshot.slices, machine.info.slice_pages());
+    let census = SliceTotals::of(&machine.snapshot.slices, machine.info.slice_pages());
     if context.json() {
         let machine = Flat {
             offline_ratio: machine.info.offline_ratio(),
@@ -142,7 +149,7 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
 }
 
 /// The lines above the table.
-fn summary(machine: &Machine, census: &Census, screen: &Screen) -> Vec<String> {
+fn summary(machine: &MachineState, census: &SliceTotals, screen: &Screen) -> Vec<String> {
     let width = usize::from(screen.width).min(100);
     let page = machine.info.page_bytes;
     let mut lines = vec![
@@ -159,7 +166,7 @@ fn summary(machine: &Machine, census: &Census, screen: &Screen) -> Vec<String> {
 }
 
 /// Size, slices, driver.
-pub(crate) fn headline(machine: &Machine) -> String {
+pub(crate) fn headline(machine: &MachineState) -> String {
     let info = &machine.info;
     format!(
         "{} in {} slices of {}, power driver {}",
@@ -171,7 +178,7 @@ pub(crate) fn headline(machine: &Machine) -> String {
 }
 
 /// Used, free, offline, c.
-pub(crate) fn totals(machine: &Machine) -> String {
+pub(crate) fn totals(machine: &MachineState) -> String {
     let info = &machine.info;
     let bytes = |pages: ramslice_types::Pages| pages.bytes(info.page_bytes);
     let mut line = format!(
@@ -191,7 +198,7 @@ pub(crate) fn totals(machine: &Machine) -> String {
 }
 
 /// Slices by state; states without slices are left out, but for online and offline.
-pub(crate) fn slice_counts(census: &Census) -> String {
+pub(crate) fn slice_counts(census: &SliceTotals) -> String {
     let mut parts = Vec::new();
     for count in &census.states {
         let always = matches!(count.state, SliceState::Online | SliceState::Offline);
@@ -208,7 +215,7 @@ pub(crate) fn slice_counts(census: &Census) -> String {
 }
 
 /// A row per zone.
-pub(crate) fn zone_table(machine: &Machine) -> Table {
+pub(crate) fn zone_table(machine: &MachineState) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("node", Right),

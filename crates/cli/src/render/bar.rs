@@ -1,6 +1,6 @@
 //! The one-glance bar: all memory on one line, and the legend that explains it.
 
-use ramslice_types::{Bytes, Composition, Kind};
+use ramslice_types::{Bytes, PageComposition, PageKind};
 
 use super::mosaic::{Glyph, apportion};
 use super::screen::{Depth, Screen};
@@ -10,17 +10,17 @@ use ramslice_palette::{ascii, color, ink};
 const GAP: &str = "   ";
 
 /// All memory on `width` cells, holes left out.
-pub(crate) fn bar(screen: &Screen, pages: &Composition, width: usize) -> Vec<Glyph> {
-    let pages = Composition { hole: ramslice_types::Pages::ZERO, ..*pages };
+pub(crate) fn bar(screen: &Screen, pages: &PageComposition, width: usize) -> Vec<Glyph> {
+    let pages = PageComposition { hole: ramslice_types::Pages::ZERO, ..*pages };
     apportion(&pages, width)
         .into_iter()
         .map(|kind| match screen.depth {
             Depth::None => Glyph { ch: ascii(kind), fg: None, bg: None },
             _ => {
                 let ch = match kind {
-                    Kind::Offline if screen.unicode => '╱',
-                    Kind::Quarantined if screen.unicode => '╳',
-                    Kind::Offline | Kind::Quarantined => ascii(kind),
+                    PageKind::Offline if screen.unicode => '╱',
+                    PageKind::Quarantined if screen.unicode => '╳',
+                    PageKind::Offline | PageKind::Quarantined => ascii(kind),
                     _ => ' ',
                 };
                 Glyph { ch, fg: Some(ink(kind)), bg: Some(color(kind)) }
@@ -33,7 +33,7 @@ pub(crate) fn bar(screen: &Screen, pages: &Composition, width: usize) -> Vec<Gly
 /// always; on as many lines of `width` cells as it takes.
 pub(crate) fn legend(
     screen: &Screen,
-    pages: &Composition,
+    pages: &PageComposition,
     page_bytes: Bytes,
     width: usize,
 ) -> Vec<Vec<Glyph>> {
@@ -43,8 +43,8 @@ pub(crate) fn legend(
         let colored = |ch| vec![Glyph { ch, fg: Some(ink(kind)), bg: Some(color(kind)) }; 2];
         let mut entry = match (screen.depth, kind) {
             (Depth::None, _) => vec![plain(ascii(kind))],
-            (_, Kind::Offline) if screen.unicode => colored('╱'),
-            (_, Kind::Quarantined) if screen.unicode => colored('╳'),
+            (_, PageKind::Offline) if screen.unicode => colored('╱'),
+            (_, PageKind::Quarantined) if screen.unicode => colored('╳'),
             _ => colored(' '),
         };
         entry.extend(format!(" {} {size}", kind.name()).chars().map(plain));
@@ -62,12 +62,18 @@ pub(crate) fn legend(
 }
 
 /// The kinds worth a word in a legend, with their size.
-pub(crate) fn entries(pages: &Composition, page_bytes: Bytes) -> Vec<(Kind, Bytes)> {
-    let always = [Kind::Unmovable, Kind::Movable, Kind::Freeable, Kind::Free, Kind::Offline];
-    Kind::ALL
+pub(crate) fn entries(pages: &PageComposition, page_bytes: Bytes) -> Vec<(PageKind, Bytes)> {
+    let always = [
+        PageKind::Unmovable,
+        PageKind::Movable,
+        PageKind::Freeable,
+        PageKind::Free,
+        PageKind::Offline,
+    ];
+    PageKind::ALL
         .into_iter()
         .map(|kind| (kind, pages.get(kind).bytes(page_bytes)))
-        .filter(|(kind, size)| always.contains(kind) || (size.0 > 0 && *kind != Kind::Hole))
+        .filter(|(kind, size)| always.contains(kind) || (size.0 > 0 && *kind != PageKind::Hole))
         .collect()
 }
 
@@ -78,12 +84,15 @@ mod tests {
 
     #[test]
     fn a_legend_takes_the_lines_it_needs_and_loses_nothing() {
-        let pages =
-            Composition { waking: Pages(1), quarantined: Pages(1), ..Composition::default() };
+        let pages = PageComposition {
+            waking: Pages(1),
+            quarantined: Pages(1),
+            ..PageComposition::default()
+        };
         let lines = legend(&Screen::plain(), &pages, Bytes(4096), 40);
         assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= 40));
         let text: String = lines.iter().flatten().map(|glyph| glyph.ch).collect();
-        for kind in Kind::ALL.iter().filter(|&&kind| kind != Kind::Hole) {
+        for kind in PageKind::ALL.iter().filter(|&&kind| kind != PageKind::Hole) {
             assert!(text.contains(kind.name()), "{text}");
         }
     }

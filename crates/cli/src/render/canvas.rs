@@ -2,7 +2,7 @@
 
 use ab_glyph::{Font, FontRef, PxScale, ScaleFont, point};
 
-use ramslice_palette::Rgb;
+use ramslice_palette::RgbColour;
 
 /// Where a text stands relative to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,15 +47,15 @@ pub(crate) struct Rect {
 pub(crate) struct Canvas {
     width: usize,
     height: usize,
-    pixels: Vec<Rgb>,
+    pixels: Vec<RgbColour>,
 }
 
 impl Canvas {
-    pub(crate) fn new(width: usize, height: usize, background: Rgb) -> Self {
+    pub(crate) fn new(width: usize, height: usize, background: RgbColour) -> Self {
         Self { width, height, pixels: vec![background; width * height] }
     }
 
-    fn blend(&mut self, x: i64, y: i64, color: Rgb, share: f32) {
+    fn blend(&mut self, x: i64, y: i64, color: RgbColour, share: f32) {
         let (Ok(x), Ok(y)) = (usize::try_from(x), usize::try_from(y)) else { return };
         if x < self.width && y < self.height && share > 0.0 {
             let pixel = &mut self.pixels[y * self.width + x];
@@ -76,12 +76,12 @@ impl Canvas {
     }
 
     /// Fills an area.
-    pub(crate) fn fill(&mut self, area: Rect, color: Rgb) {
+    pub(crate) fn fill(&mut self, area: Rect, color: RgbColour) {
         Self::cover(area, |x, y, share| self.blend(x, y, color, share));
     }
 
     /// Draws lines at 45 degrees over an area, `pitch` pixels apart and `weight` wide.
-    pub(crate) fn hatch(&mut self, area: Rect, color: Rgb, pitch: f32, weight: f32) {
+    pub(crate) fn hatch(&mut self, area: Rect, color: RgbColour, pitch: f32, weight: f32) {
         Self::cover(area, |x, y, share| {
             // Distance of the pixel's centre from the nearest line, counted across the lines.
             let across = (x as f32 + y as f32 + 1.0) * std::f32::consts::FRAC_1_SQRT_2;
@@ -91,7 +91,7 @@ impl Canvas {
     }
 
     /// Draws a frame of `weight` pixels inside an area.
-    pub(crate) fn frame(&mut self, area: Rect, color: Rgb, weight: f32) {
+    pub(crate) fn frame(&mut self, area: Rect, color: RgbColour, weight: f32) {
         let Rect { x, y, w, h } = area;
         self.fill(Rect { h: weight, ..area }, color);
         self.fill(Rect { y: y + h - weight, h: weight, ..area }, color);
@@ -100,7 +100,7 @@ impl Canvas {
     }
 
     /// Draws both diagonals of an area, `weight` pixels wide.
-    pub(crate) fn cross(&mut self, area: Rect, color: Rgb, weight: f32) {
+    pub(crate) fn cross(&mut self, area: Rect, color: RgbColour, weight: f32) {
         let Rect { x, y, w, h } = area;
         let length = w.hypot(h).max(f32::MIN_POSITIVE);
         Self::cover(area, |px, py, share| {
@@ -112,7 +112,7 @@ impl Canvas {
     }
 
     /// Takes the corners off an area by painting them in the background's colour.
-    pub(crate) fn round(&mut self, area: Rect, radius: f32, background: Rgb) {
+    pub(crate) fn round(&mut self, area: Rect, radius: f32, background: RgbColour) {
         let Rect { x, y, w, h } = area;
         for (cx, cy, left, top) in [
             (x + radius, y + radius, x, y),
@@ -138,7 +138,7 @@ impl Canvas {
         face: &Type<'_>,
         (x, y): (f32, f32),
         anchor: Anchor,
-        color: Rgb,
+        color: RgbColour,
         text: &str,
     ) -> f32 {
         let font = face.font.as_scaled(face.scale);
@@ -173,14 +173,14 @@ impl Canvas {
 mod tests {
     use super::*;
 
-    const WHITE: Rgb = Rgb(255, 255, 255);
-    const BLACK: Rgb = Rgb(0, 0, 0);
+    const WHITE: RgbColour = RgbColour(255, 255, 255);
+    const BLACK: RgbColour = RgbColour(0, 0, 0);
 
     #[test]
     fn half_a_pixel_is_half_as_dark() {
         let mut canvas = Canvas::new(2, 2, WHITE);
         canvas.fill(Rect { x: 0.0, y: 0.0, w: 1.0, h: 1.5 }, BLACK);
-        assert_eq!(canvas.pixels, [BLACK, WHITE, Rgb(128, 128, 128), WHITE]);
+        assert_eq!(canvas.pixels, [BLACK, WHITE, RgbColour(128, 128, 128), WHITE]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Slices laid out by physical address: rows of equal size, gaps in the address map left out.
 
-use ramslice_types::{Bytes, Machine, Slice};
+use ramslice_types::{Bytes, MachineState, Slice};
 
 /// A row of the picture.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Grid<'a> {
 
 impl<'a> Grid<'a> {
     /// Lays out the machine's slices, `per_row` to a row; rows start at multiples of it.
-    pub(crate) fn new(machine: &'a Machine, per_row: u32) -> Self {
+    pub(crate) fn new(machine: &'a MachineState, per_row: u32) -> Self {
         let per_row = per_row.max(1);
         let slice_bytes = machine.info.slice_bytes.0;
         let mut rows: Vec<Row<'a>> = Vec::new();
@@ -50,7 +50,7 @@ impl<'a> Grid<'a> {
     }
 
     /// The smallest power of two, at least 4, that makes no more than `max_rows`; at most `most`.
-    pub(crate) fn choose_per_row(machine: &Machine, most: u32, max_rows: usize) -> u32 {
+    pub(crate) fn choose_per_row(machine: &MachineState, most: u32, max_rows: usize) -> u32 {
         let most = 1 << most.max(4).ilog2();
         let fits =
             |&per_row: &u32| per_row >= most || Grid::new(machine, per_row).rows.len() <= max_rows;

@@ -20,7 +20,7 @@ pub(crate) use mosaic::{Glyph, mosaic};
 pub(crate) use overview::overview;
 pub(crate) use page_map::{page_legend, page_map};
 pub(crate) use prose::{heading, more, nr_pages, short_time, wrapped};
-pub(crate) use ramslice_palette::Rgb;
+pub(crate) use ramslice_palette::RgbColour;
 #[cfg(test)]
 pub(crate) use ramslice_palette::ascii;
 pub use screen::{Depth, Screen};

@@ -3,11 +3,11 @@
 //! A character cell shows a left and a right half, so a tile of `n` columns has `2n` picture
 //! elements and straight edges; without colours a cell is the letter of one element.
 
-use ramslice_types::{Composition, Kind, Machine, Pages, Slice};
+use ramslice_types::{MachineState, PageComposition, PageKind, Pages, Slice};
 
 use super::grid::{Grid, Row, address};
 use super::screen::{Depth, Screen};
-use ramslice_palette::{Rgb, ascii, color, ink};
+use ramslice_palette::{RgbColour, ascii, color, ink};
 
 /// Columns of the addresses on the left.
 pub(super) const AXIS: u16 = 10;
@@ -18,8 +18,8 @@ pub(super) const ZONES: u16 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Glyph {
     pub(crate) ch: char,
-    pub(crate) fg: Option<Rgb>,
-    pub(crate) bg: Option<Rgb>,
+    pub(crate) fg: Option<RgbColour>,
+    pub(crate) bg: Option<RgbColour>,
 }
 
 impl Glyph {
@@ -28,7 +28,7 @@ impl Glyph {
     }
 
     /// Shows `left` beside `right`.
-    pub(super) fn halves(screen: &Screen, left: Kind, right: Kind) -> Self {
+    pub(super) fn halves(screen: &Screen, left: PageKind, right: PageKind) -> Self {
         if screen.depth == Depth::None {
             return Self::plain(ascii(left));
         }
@@ -37,10 +37,10 @@ impl Glyph {
             return Self { ch: '▌', fg: Some(color(left)), bg: Some(color(right)) };
         }
         match (left, screen.unicode) {
-            (Kind::Hole, _) => Self::plain(' '),
-            (Kind::Offline, true) => flat('╱'),
-            (Kind::Quarantined, true) => flat('╳'),
-            (Kind::Offline | Kind::Quarantined | Kind::Waking, _) => flat(ascii(left)),
+            (PageKind::Hole, _) => Self::plain(' '),
+            (PageKind::Offline, true) => flat('╱'),
+            (PageKind::Quarantined, true) => flat('╳'),
+            (PageKind::Offline | PageKind::Quarantined | PageKind::Waking, _) => flat(ascii(left)),
             _ => flat(' '),
         }
     }
@@ -59,9 +59,9 @@ impl Glyph {
 /// Divides `n` picture elements among the kinds by their share, largest remainders first.
 ///
 /// Unmovable memory gets an element however little it is: a single page keeps a slice on.
-pub(crate) fn apportion(parts: &Composition, n: usize) -> Vec<Kind> {
+pub(crate) fn apportion(parts: &PageComposition, n: usize) -> Vec<PageKind> {
     let total = parts.total().0.max(1);
-    let mut shares = Kind::ALL.map(|kind| {
+    let mut shares = PageKind::ALL.map(|kind| {
         let exact = u128::from(parts.get(kind).0) * n as u128;
         ((exact / u128::from(total)) as usize, (exact % u128::from(total)) as u64, kind)
     });
@@ -81,7 +81,7 @@ pub(crate) fn apportion(parts: &Composition, n: usize) -> Vec<Kind> {
 
 /// The picture, `width` columns wide and of at most `max_rows` lines where that is possible.
 pub(crate) fn mosaic(
-    machine: &Machine,
+    machine: &MachineState,
     screen: &Screen,
     width: u16,
     max_rows: usize,
@@ -93,7 +93,7 @@ pub(crate) fn mosaic(
 
 /// The picture of a layout whose rows have `room` columns, and the columns from tile to tile.
 pub(super) fn mosaic_grid(
-    machine: &Machine,
+    machine: &MachineState,
     screen: &Screen,
     room: u32,
     grid: &Grid<'_>,
@@ -146,18 +146,18 @@ fn tile(screen: &Screen, slice: Option<&Slice>, frames: Pages, columns: usize) -
 mod tests {
     use super::*;
 
-    fn parts(unmovable: u64, movable: u64, free: u64) -> Composition {
-        Composition {
+    fn parts(unmovable: u64, movable: u64, free: u64) -> PageComposition {
+        PageComposition {
             unmovable: Pages(unmovable),
             movable: Pages(movable),
             free: Pages(free),
-            ..Composition::default()
+            ..PageComposition::default()
         }
     }
 
     #[test]
     fn elements_follow_the_shares() {
-        use Kind::{Free, Movable, Unmovable};
+        use PageKind::{Free, Movable, Unmovable};
         assert_eq!(apportion(&parts(25, 25, 50), 4), [Unmovable, Movable, Free, Free]);
         assert_eq!(apportion(&parts(0, 50, 50), 2), [Movable, Free]);
         assert_eq!(apportion(&parts(0, 100, 1), 3), [Movable, Movable, Movable]);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_single_unmovable_page_is_seen() {
-        assert_eq!(apportion(&parts(1, 0, 10_000), 8)[0], Kind::Unmovable);
+        assert_eq!(apportion(&parts(1, 0, 10_000), 8)[0], PageKind::Unmovable);
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! A map that always fits: tiles as in the mosaic, or several slices to a cell; the selected one is marked.
 
-use ramslice_types::{Composition, Machine, SliceId};
+use ramslice_types::{MachineState, PageComposition, SliceId};
 
 use super::grid::{Grid, Row, address};
 use super::mosaic::{AXIS, Glyph, ZONES, apportion, mosaic_grid};
 use super::screen::{Depth, Screen};
-use ramslice_palette::Rgb;
+use ramslice_palette::RgbColour;
 
 /// The picture in at most `rows` lines of `width` columns; the cell of `selected` carries a mark.
 ///
 /// If the slices do not fit one by one, a cell is a power of two of them, and the last line says how many.
 pub(crate) fn overview(
-    machine: &Machine,
+    machine: &MachineState,
     screen: &Screen,
     width: u16,
     rows: usize,
@@ -41,14 +41,14 @@ fn mark(screen: &Screen, line: &mut [Glyph], column: usize) {
         Depth::None => Glyph { ch: '@', fg: None, bg: None },
         _ => {
             let ch = if screen.unicode { '◆' } else { '@' };
-            Glyph { ch, fg: Some(Rgb(0, 0, 0)), bg: Some(Rgb(0xff, 0xd4, 0x00)) }
+            Glyph { ch, fg: Some(RgbColour(0, 0, 0)), bg: Some(RgbColour(0xff, 0xd4, 0x00)) }
         }
     };
 }
 
 /// The picture with several slices to a cell.
 fn coarse(
-    machine: &Machine,
+    machine: &MachineState,
     screen: &Screen,
     room: u32,
     rows: usize,
@@ -61,11 +61,11 @@ fn coarse(
     let mut per_cell = 2;
     loop {
         // Cells that have slices, by number; a gap in the numbers of lines is a gap in the address map.
-        let mut cells: Vec<(u32, Composition)> = Vec::new();
+        let mut cells: Vec<(u32, PageComposition)> = Vec::new();
         for slice in &machine.snapshot.slices {
             let number = slice.id.0 / per_cell;
             if cells.last().is_none_or(|(last, _)| *last != number) {
-                cells.push((number, Composition::default()));
+                cells.push((number, PageComposition::default()));
             }
             if let Some((_, parts)) = cells.last_mut() {
                 *parts += slice.composition(frames);
@@ -99,7 +99,7 @@ fn coarse(
 }
 
 /// What most of the memory of a cell is.
-fn cell(screen: &Screen, parts: &Composition) -> Glyph {
+fn cell(screen: &Screen, parts: &PageComposition) -> Glyph {
     let halves = apportion(parts, if screen.depth == Depth::None { 1 } else { 2 });
     Glyph::halves(screen, halves[0], halves[halves.len() - 1])
 }
@@ -107,16 +107,16 @@ fn cell(screen: &Screen, parts: &Composition) -> Glyph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramslice_types::Machine;
+    use ramslice_types::MachineState;
 
-    fn machine() -> Machine {
+    fn machine() -> MachineState {
         let file = std::path::Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
             .join("tests/data/guest-8g.json");
         serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
     }
 
     /// 6144 slices: the same memory many times over.
-    fn large() -> Machine {
+    fn large() -> MachineState {
         let mut machine = machine();
         let slices = machine.snapshot.slices.clone();
         machine.snapshot.slices = (0..6144u32)

@@ -1,6 +1,6 @@
 //! One slice on the terminal, a cell for a page or a few of them, row by row from its first address.
 
-use ramslice_types::{Bytes, Contents};
+use ramslice_types::{Bytes, SliceContents};
 
 use super::grid::address;
 use super::mosaic::Glyph;
@@ -22,7 +22,7 @@ fn layout(pages: u64, elements: u64, max_rows: usize) -> (u64, u64) {
 
 /// The picture, in rows of a power of two of pages.
 pub(crate) fn page_map(
-    contents: &Contents,
+    contents: &SliceContents,
     page_bytes: Bytes,
     screen: &Screen,
     width: u16,
@@ -61,7 +61,11 @@ fn glyph(screen: &Screen, pair: &[Look]) -> Glyph {
 }
 
 /// The looks that occur, with letter or colour and pages, on as many lines as it takes.
-pub(crate) fn page_legend(contents: &Contents, screen: &Screen, width: u16) -> Vec<Vec<Glyph>> {
+pub(crate) fn page_legend(
+    contents: &SliceContents,
+    screen: &Screen,
+    width: u16,
+) -> Vec<Vec<Glyph>> {
     let mut lines: Vec<Vec<Glyph>> = vec![Vec::new()];
     for (look, pages) in tally(contents) {
         let mut entry = match screen.depth {

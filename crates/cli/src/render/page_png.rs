@@ -2,7 +2,7 @@
 
 use ab_glyph::FontRef;
 use anyhow::{Context as _, Result};
-use ramslice_types::{Contents, Machine, Pages};
+use ramslice_types::{MachineState, Pages, SliceContents};
 
 use super::canvas::{Anchor, Canvas, Rect, Type};
 use super::grid::address;
@@ -17,7 +17,11 @@ const MAX_ROWS: u64 = 128;
 const MIN_PITCH: f32 = 7.0;
 
 /// Draws the slice.
-pub(crate) fn draw(machine: &Machine, contents: &Contents, options: &Options) -> Result<Picture> {
+pub(crate) fn draw(
+    machine: &MachineState,
+    contents: &SliceContents,
+    options: &Options,
+) -> Result<Picture> {
     let regular =
         FontRef::try_from_slice(dejavu::sans::regular()).context("reading the built-in font")?;
     let bold =
@@ -91,7 +95,7 @@ fn square(canvas: &mut Canvas, area: Rect, look: Look) {
     canvas.fill(area, look.color());
 }
 
-fn subtitle(machine: &Machine, contents: &Contents, per_cell: u64) -> String {
+fn subtitle(machine: &MachineState, contents: &SliceContents, per_cell: u64) -> String {
     let stays: Pages = contents.blocking().map(|run| run.pages).sum();
     let each = if per_cell == 1 { "a page".to_owned() } else { format!("{per_cell} pages") };
     let keep = match stays.0 {

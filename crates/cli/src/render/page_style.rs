@@ -1,8 +1,8 @@
 //! One colour and one letter per use of a page, when a slice is drawn page by page.
 
-use ramslice_types::{Contents, Fate, PageClass, PageRun, Pages, Reason};
+use ramslice_types::{PageClass, PageFate, PageRun, Pages, Reason, SliceContents};
 
-use ramslice_palette::Rgb;
+use ramslice_palette::RgbColour;
 
 /// What a page looks like: what it is used for, or what keeps it where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,16 +73,16 @@ impl Look {
         match (run.fate(), run.class, run.stays_for()) {
             (_, PageClass::Off, _) => Self::Off,
             (_, PageClass::Hole, _) => Self::Hole,
-            (Fate::Stays, _, Reason::HwPoison) => Self::Poisoned,
-            (Fate::Stays, _, Reason::Pinned) => Self::Pinned,
-            (Fate::Stays, _, Reason::Hugetlb | Reason::Gigantic) => Self::Huge,
-            (Fate::Stays, PageClass::Slab, _) => Self::Slab,
-            (Fate::Stays, PageClass::PageTable, _) => Self::PageTable,
-            (Fate::Stays, PageClass::Kernel, _) => Self::Kernel,
-            (Fate::Stays, PageClass::Reserved, _) => Self::Reserved,
-            (Fate::Stays, PageClass::Foreign, _) => Self::Foreign,
-            (Fate::Stays, ..) => Self::Barred,
-            (Fate::Dropped, ..) => Self::Dropped,
+            (PageFate::Stays, _, Reason::HwPoison) => Self::Poisoned,
+            (PageFate::Stays, _, Reason::Pinned) => Self::Pinned,
+            (PageFate::Stays, _, Reason::Hugetlb | Reason::Gigantic) => Self::Huge,
+            (PageFate::Stays, PageClass::Slab, _) => Self::Slab,
+            (PageFate::Stays, PageClass::PageTable, _) => Self::PageTable,
+            (PageFate::Stays, PageClass::Kernel, _) => Self::Kernel,
+            (PageFate::Stays, PageClass::Reserved, _) => Self::Reserved,
+            (PageFate::Stays, PageClass::Foreign, _) => Self::Foreign,
+            (PageFate::Stays, ..) => Self::Barred,
+            (PageFate::Dropped, ..) => Self::Dropped,
             (_, PageClass::Free, _) => Self::Free,
             (_, PageClass::Transit, _) => Self::Transit,
             (_, PageClass::Anonymous, _) => Self::Anonymous,
@@ -141,26 +141,26 @@ impl Look {
     }
 
     /// The colour: what stays is warm or dark, what moves is blue or green, what is free is grey.
-    pub(crate) fn color(self) -> Rgb {
+    pub(crate) fn color(self) -> RgbColour {
         match self {
-            Self::Pinned => Rgb(0xc4, 0x12, 0x30),
-            Self::Slab => Rgb(0xd5, 0x5e, 0x00),
-            Self::PageTable => Rgb(0xf0, 0xa2, 0x1c),
-            Self::Kernel => Rgb(0x8a, 0x3b, 0x12),
-            Self::Reserved => Rgb(0x4e, 0x34, 0x2e),
-            Self::Huge => Rgb(0x8e, 0x3f, 0x86),
-            Self::Poisoned => Rgb(0x00, 0x00, 0x00),
-            Self::Foreign => Rgb(0xd9, 0x8c, 0xb3),
-            Self::Barred => Rgb(0xb8, 0xa1, 0x00),
-            Self::Anonymous => Rgb(0x1f, 0x66, 0xae),
-            Self::File => Rgb(0x3a, 0x9b, 0xd9),
-            Self::Shmem => Rgb(0x00, 0x80, 0x74),
-            Self::OtherMoved => Rgb(0x5b, 0x5f, 0xc7),
-            Self::Dropped => Rgb(0xa5, 0xd6, 0xf2),
-            Self::Transit => Rgb(0xc4, 0xcb, 0xd2),
-            Self::Free => Rgb(0xe9, 0xec, 0xf0),
-            Self::Off => Rgb(0x24, 0x2a, 0x33),
-            Self::Hole => Rgb(0xff, 0xff, 0xff),
+            Self::Pinned => RgbColour(0xc4, 0x12, 0x30),
+            Self::Slab => RgbColour(0xd5, 0x5e, 0x00),
+            Self::PageTable => RgbColour(0xf0, 0xa2, 0x1c),
+            Self::Kernel => RgbColour(0x8a, 0x3b, 0x12),
+            Self::Reserved => RgbColour(0x4e, 0x34, 0x2e),
+            Self::Huge => RgbColour(0x8e, 0x3f, 0x86),
+            Self::Poisoned => RgbColour(0x00, 0x00, 0x00),
+            Self::Foreign => RgbColour(0xd9, 0x8c, 0xb3),
+            Self::Barred => RgbColour(0xb8, 0xa1, 0x00),
+            Self::Anonymous => RgbColour(0x1f, 0x66, 0xae),
+            Self::File => RgbColour(0x3a, 0x9b, 0xd9),
+            Self::Shmem => RgbColour(0x00, 0x80, 0x74),
+            Self::OtherMoved => RgbColour(0x5b, 0x5f, 0xc7),
+            Self::Dropped => RgbColour(0xa5, 0xd6, 0xf2),
+            Self::Transit => RgbColour(0xc4, 0xcb, 0xd2),
+            Self::Free => RgbColour(0xe9, 0xec, 0xf0),
+            Self::Off => RgbColour(0x24, 0x2a, 0x33),
+            Self::Hole => RgbColour(0xff, 0xff, 0xff),
         }
     }
 
@@ -171,7 +171,7 @@ impl Look {
 }
 
 /// The looks that occur, with their pages, in the order of [`Look::ALL`].
-pub(crate) fn tally(contents: &Contents) -> Vec<(Look, Pages)> {
+pub(crate) fn tally(contents: &SliceContents) -> Vec<(Look, Pages)> {
     Look::ALL
         .into_iter()
         .map(|look| {
@@ -184,7 +184,7 @@ pub(crate) fn tally(contents: &Contents) -> Vec<(Look, Pages)> {
 }
 
 /// Cells of `per_cell` pages: what keeps the slice on wins, else the most frequent.
-pub(crate) fn cells(contents: &Contents, per_cell: u64) -> Vec<Look> {
+pub(crate) fn cells(contents: &SliceContents, per_cell: u64) -> Vec<Look> {
     let pages: Vec<Look> = contents
         .runs
         .iter()
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use ramslice_types::{PageFlags, Pfn, SliceId, SliceState};
 
-    fn contents(runs: &[(u64, PageClass, Reason)]) -> Contents {
+    fn contents(runs: &[(u64, PageClass, Reason)]) -> SliceContents {
         let mut pfn = 0;
         let runs = runs
             .iter()
@@ -226,7 +226,7 @@ mod tests {
             })
             .collect();
         let (slice, state, reason) = (SliceId(3), SliceState::Online, Reason::None);
-        Contents { slice, state, reason, runs, files: vec![], cgroups: vec![], sites: None }
+        SliceContents { slice, state, reason, runs, files: vec![], cgroups: vec![], sites: None }
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         assert!(letters.windows(2).all(|pair| pair[0] != pair[1]));
         for (at, a) in Look::ALL.iter().enumerate() {
             for b in &Look::ALL[at + 1..] {
-                let parts = |Rgb(red, green, blue): Rgb| [red, green, blue];
+                let parts = |RgbColour(red, green, blue): RgbColour| [red, green, blue];
                 let pairs = parts(a.color()).into_iter().zip(parts(b.color()));
                 let far = pairs.map(|(one, other)| u32::from(one.abs_diff(other))).sum::<u32>();
                 assert!(far >= 24, "{a:?} {b:?}");

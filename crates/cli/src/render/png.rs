@@ -5,19 +5,19 @@ use std::io::Write;
 
 use ab_glyph::FontRef;
 use anyhow::{Context as _, Result};
-use ramslice_types::{Census, Kind, Machine, Pages, Slice, SliceState};
+use ramslice_types::{MachineState, PageKind, Pages, Slice, SliceState, SliceTotals};
 
 use super::bar::entries;
 use super::canvas::{Anchor, Canvas, Rect, Type};
 use super::grid::{Grid, Row, address};
-use ramslice_palette::{Rgb, color, ink};
+use ramslice_palette::{RgbColour, color, ink};
 
-pub(super) const PAPER: Rgb = Rgb(0xff, 0xff, 0xff);
-pub(super) const TEXT: Rgb = Rgb(0x1b, 0x20, 0x27);
-pub(super) const FAINT: Rgb = Rgb(0x66, 0x70, 0x7b);
-pub(super) const EDGE: Rgb = Rgb(0xb9, 0xc2, 0xcb);
+pub(super) const PAPER: RgbColour = RgbColour(0xff, 0xff, 0xff);
+pub(super) const TEXT: RgbColour = RgbColour(0x1b, 0x20, 0x27);
+pub(super) const FAINT: RgbColour = RgbColour(0x66, 0x70, 0x7b);
+pub(super) const EDGE: RgbColour = RgbColour(0xb9, 0xc2, 0xcb);
 /// The frame of a slice that is being emptied.
-const BUSY: Rgb = Rgb(0xf2, 0xc1, 0x2e);
+const BUSY: RgbColour = RgbColour(0xf2, 0xc1, 0x2e);
 
 pub(super) const MARGIN: f32 = 28.0;
 const AXIS: f32 = 74.0;
@@ -75,7 +75,7 @@ struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    fn new(machine: &'a Machine, width: f32) -> Self {
+    fn new(machine: &'a MachineState, width: f32) -> Self {
         let room = width - 2.0 * MARGIN - AXIS - ZONES;
         // Tiles of 4:3; the picture is to be about half as high as wide, and a tile at least 6 wide.
         let size = |per_row: u32| {
@@ -104,7 +104,7 @@ impl<'a> Layout<'a> {
 }
 
 /// Draws the machine.
-pub(crate) fn draw(machine: &Machine, options: &Options) -> Result<Picture> {
+pub(crate) fn draw(machine: &MachineState, options: &Options) -> Result<Picture> {
     let regular =
         FontRef::try_from_slice(dejavu::sans::regular()).context("reading the built-in font")?;
     let bold =
@@ -114,7 +114,7 @@ pub(crate) fn draw(machine: &Machine, options: &Options) -> Result<Picture> {
 
     let width = options.width.max(MIN_WIDTH);
     let layout = Layout::new(machine, width as f32);
-    let census = Census::of(&machine.snapshot.slices, machine.info.slice_pages());
+    let census = SliceTotals::of(&machine.snapshot.slices, machine.info.slice_pages());
     let wide = layout.pitch * layout.grid.per_row as f32 - layout.gap;
     let foot = Foot::new(machine, &census, &small, width as f32 - 2.0 * MARGIN - AXIS);
     let height = (layout.height + foot.height()) as usize;
@@ -171,7 +171,7 @@ pub(crate) fn draw(machine: &Machine, options: &Options) -> Result<Picture> {
     Ok(Picture::of(canvas))
 }
 
-fn subtitle(machine: &Machine, census: &Census) -> String {
+fn subtitle(machine: &MachineState, census: &SliceTotals) -> String {
     let info = &machine.info;
     format!(
         "{} in {} slices of {}  ·  {} slices off  ·  {:.0} % of free memory off",
@@ -187,10 +187,10 @@ fn subtitle(machine: &Machine, census: &Census) -> String {
 fn tile(canvas: &mut Canvas, area: Rect, slice: &Slice, frames: Pages) {
     let parts = slice.composition(frames);
     let mut bottom = area.y + area.h;
-    for kind in Kind::ALL {
+    for kind in PageKind::ALL {
         let mut height = area.h * parts.get(kind).share_of(parts.total()) as f32;
         // One page of unmovable memory keeps a slice on: it must be seen.
-        if kind == Kind::Unmovable && height > 0.0 {
+        if kind == PageKind::Unmovable && height > 0.0 {
             height = height.max(2.0);
         }
         let height = height.min(bottom - area.y);
@@ -199,15 +199,15 @@ fn tile(canvas: &mut Canvas, area: Rect, slice: &Slice, frames: Pages) {
         let weight = if area.w >= 20.0 { 1.4 } else { 1.0 };
         let pitch = if area.w >= 20.0 { 6.0 } else { 4.0 };
         match kind {
-            Kind::Offline | Kind::Waking => canvas.hatch(layer, ink(kind), pitch, weight),
-            Kind::Hole if height > 0.0 => canvas.hatch(layer, EDGE, pitch, 0.6),
+            PageKind::Offline | PageKind::Waking => canvas.hatch(layer, ink(kind), pitch, weight),
+            PageKind::Hole if height > 0.0 => canvas.hatch(layer, EDGE, pitch, 0.6),
             _ => {}
         }
         bottom -= height;
     }
     match slice.state {
         SliceState::Emptying | SliceState::Waking => canvas.frame(area, BUSY, 2.0),
-        SliceState::Quarantined => canvas.cross(area, ink(Kind::Quarantined), 1.6),
+        SliceState::Quarantined => canvas.cross(area, ink(PageKind::Quarantined), 1.6),
         SliceState::Online | SliceState::Offline => {}
     }
     if area.w >= 20.0 {
@@ -216,30 +216,30 @@ fn tile(canvas: &mut Canvas, area: Rect, slice: &Slice, frames: Pages) {
 }
 
 /// A kind in the bar or beside its name.
-fn swatch(canvas: &mut Canvas, area: Rect, kind: Kind) {
+fn swatch(canvas: &mut Canvas, area: Rect, kind: PageKind) {
     canvas.fill(area, color(kind));
     match kind {
-        Kind::Offline | Kind::Waking => canvas.hatch(area, ink(kind), 6.0, 1.4),
-        Kind::Quarantined if area.w <= SWATCH => canvas.cross(area, ink(kind), 1.6),
+        PageKind::Offline | PageKind::Waking => canvas.hatch(area, ink(kind), 6.0, 1.4),
+        PageKind::Quarantined if area.w <= SWATCH => canvas.cross(area, ink(kind), 1.6),
         _ => {}
     }
 }
 
 /// An entry of the legend: what stands before the name, the name, the size.
 struct Entry {
-    kind: Option<Kind>,
+    kind: Option<PageKind>,
     name: &'static str,
     size: String,
 }
 
 /// The whole machine as a bar, and the legend with the totals below it.
 struct Foot {
-    bar: Vec<(Kind, f32)>,
+    bar: Vec<(PageKind, f32)>,
     lines: Vec<Vec<Entry>>,
 }
 
 impl Foot {
-    fn new(machine: &Machine, census: &Census, face: &Type<'_>, width: f32) -> Self {
+    fn new(machine: &MachineState, census: &SliceTotals, face: &Type<'_>, width: f32) -> Self {
         let kinds = entries(&census.pages, machine.info.page_bytes);
         let total: u64 = kinds.iter().map(|(_, size)| size.0).sum();
         let bar =
@@ -290,10 +290,10 @@ impl Foot {
                 let area = Rect { x, y, w: SWATCH, h: SWATCH };
                 match entry.kind {
                     Some(kind) => swatch(canvas, area, kind),
-                    None => canvas.fill(area, color(Kind::Free)),
+                    None => canvas.fill(area, color(PageKind::Free)),
                 }
                 match entry.kind {
-                    Some(Kind::Free) => canvas.frame(area, EDGE, 1.0),
+                    Some(PageKind::Free) => canvas.frame(area, EDGE, 1.0),
                     None => canvas.frame(area, BUSY, 2.0),
                     Some(_) => {}
                 }
@@ -325,7 +325,7 @@ mod tests {
 
     use super::*;
 
-    fn machine() -> Machine {
+    fn machine() -> MachineState {
         let fixture = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
             .join("tests/data/guest-8g.json");
         ReplayBackend::open(&fixture).unwrap().machine().unwrap()
@@ -336,8 +336,14 @@ mod tests {
         let options = Options { width: 900, title: "Title".to_owned() };
         let picture = draw(&machine(), &options).unwrap();
         assert_eq!(picture.width, 900);
-        for kind in [Kind::Unmovable, Kind::Movable, Kind::Freeable, Kind::Free, Kind::Offline] {
-            let Rgb(r, g, b) = color(kind);
+        for kind in [
+            PageKind::Unmovable,
+            PageKind::Movable,
+            PageKind::Freeable,
+            PageKind::Free,
+            PageKind::Offline,
+        ] {
+            let RgbColour(r, g, b) = color(kind);
             let pixels = picture.rgb.chunks(3).filter(|pixel| *pixel == [r, g, b]).count();
             assert!(pixels > 200, "{kind:?}: {pixels} pixels");
         }

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use ratatui::crossterm::terminal;
 
 use crate::args::When;
-use ramslice_palette::Rgb;
+use ramslice_palette::RgbColour;
 
 /// Columns where there is no terminal to ask.
 const DEFAULT_WIDTH: u16 = 100;
@@ -62,8 +62,8 @@ impl Screen {
     }
 
     /// `text` in these colours, if there are any.
-    pub fn paint(&self, text: &str, fg: Option<Rgb>, bg: Option<Rgb>) -> String {
-        let code = |layer: u8, color: Rgb| match self.depth {
+    pub fn paint(&self, text: &str, fg: Option<RgbColour>, bg: Option<RgbColour>) -> String {
+        let code = |layer: u8, color: RgbColour| match self.depth {
             Depth::None => String::new(),
             Depth::Ansi256 => format!("\x1b[{layer}8;5;{}m", color.ansi256()),
             Depth::True => format!("\x1b[{layer}8;2;{};{};{}m", color.0, color.1, color.2),
@@ -96,15 +96,15 @@ mod tests {
     #[test]
     fn without_colours_text_stays_as_it_is() {
         let screen = Screen::plain();
-        assert_eq!(screen.paint("x", Some(Rgb(1, 2, 3)), None), "x");
+        assert_eq!(screen.paint("x", Some(RgbColour(1, 2, 3)), None), "x");
         assert_eq!(screen.bold("x"), "x");
     }
 
     #[test]
     fn colours_are_given_in_the_terminals_depth() {
         let screen = Screen { depth: Depth::True, ..Screen::plain() };
-        assert_eq!(screen.paint("x", Some(Rgb(1, 2, 3)), None), "\x1b[38;2;1;2;3mx\x1b[0m");
+        assert_eq!(screen.paint("x", Some(RgbColour(1, 2, 3)), None), "\x1b[38;2;1;2;3mx\x1b[0m");
         let screen = Screen { depth: Depth::Ansi256, ..Screen::plain() };
-        assert_eq!(screen.paint("x", None, Some(Rgb(0, 0, 0))), "\x1b[48;5;16mx\x1b[0m");
+        assert_eq!(screen.paint("x", None, Some(RgbColour(0, 0, 0))), "\x1b[48;5;16mx\x1b[0m");
     }
 }

@@ -1,7 +1,9 @@
 //! The machine, the settings and the memory: what is decided with, and whether what was learned still fits.
 
-use ramslice_policy::{AnyPolicy, Economics, Event, Saved, WakeCause};
-use ramslice_types::{Backend, BackendError, ErrorKind, Info, Pages, PriceParameter, Zone};
+use ramslice_policy::{AnyPolicy, PolicyEvent, SavedPolicy, SliceEconomics, WakeCause};
+use ramslice_types::{
+    Backend, BackendError, BackendErrorKind, BackendInfo, Pages, PriceParameter, Zone,
+};
 use tracing::{info, warn};
 
 use super::{Attached, Engine, Mind};
@@ -26,7 +28,7 @@ impl Engine {
             .filter_map(|parameter| Some((parameter, backend.price_parameter(parameter).ok()?)))
             .collect();
         let same = self.attached.take_if(|attached| {
-            let machine = |info: &Info| (info.slice_bytes, info.page_bytes, info.is_stock());
+            let machine = |info: &BackendInfo| (info.slice_bytes, info.page_bytes, info.is_stock());
             machine(&attached.info) == machine(info)
         });
         if let Some(mut attached) = same {
@@ -43,7 +45,7 @@ impl Engine {
         } else {
             let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes);
             let economics =
-                economics.map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
+                economics.map_err(|error| BackendError::new(BackendErrorKind::Invalid, error))?;
             let mut before = None;
             if let Some(saved) = &self.saved {
                 let on = (saved.earned, saved.earned_own);
@@ -99,7 +101,7 @@ impl Engine {
         Ok(())
     }
 
-    fn tell_notes(&self, info: &Info) {
+    fn tell_notes(&self, info: &BackendInfo) {
         for note in self.settings.energy.notes(info) {
             warn!("{note}");
         }
@@ -134,7 +136,7 @@ impl Engine {
     }
 
     /// What learning rests on: other policies, figures or slices learn other things.
-    fn basis(&self, info: &Info, economics: &Economics) -> String {
+    fn basis(&self, info: &BackendInfo, economics: &SliceEconomics) -> String {
         let policy = &self.settings.policy;
         let kind = policy.policy.name();
         let settings = serde_json::to_value(policy).unwrap_or_default();
@@ -160,14 +162,17 @@ impl Engine {
         }
         let (slice, page) = (attached.info.slice_bytes, attached.info.page_bytes);
         let fresh = AnyPolicy::new(&self.settings.policy, &attached.economics, slice, page)
-            .map_err(|error| BackendError::new(ErrorKind::Invalid, error))?;
+            .map_err(|error| BackendError::new(BackendErrorKind::Invalid, error))?;
         let remembered =
             saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
         let (mut policy, mut left, mut events, mut dropped) =
             (fresh, None, Vec::new(), Pages::ZERO);
         if let Some((saved, remembered)) = remembered {
             if saved.basis == attached.basis {
-                match Saved::restore(&remembered.policy.to_text(), self.settings.policy.policy) {
+                match SavedPolicy::restore(
+                    &remembered.policy.to_text(),
+                    self.settings.policy.policy,
+                ) {
                     Ok(restored) => policy = restored,
                     Err(error) => warn!(zone = zone.name, %error, "learning anew"),
                 }
@@ -187,7 +192,7 @@ impl Engine {
                 // A restart of the machine wakes everything.
                 let time = self.time;
                 self.metrics.woken(self.settings.mode, Cause::Others, slices);
-                events.push(Event::Woken { time, slices, cause: WakeCause::Ahead });
+                events.push(PolicyEvent::Woken { time, slices, cause: WakeCause::Ahead });
             }
         }
         self.minds.insert(key, Mind { policy, left, events, dropped });

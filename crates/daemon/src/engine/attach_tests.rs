@@ -165,7 +165,7 @@ fn without_a_power_driver_nothing_is_saved_and_everybody_is_told() {
         *machine.driver.lock().unwrap() = Some(driver);
         let mut engine = engine(mode, None);
         steps(&mut engine, &machine, 1_000_000, 50);
-        machine.request(&Request::new(Op::OnlineAll)).unwrap();
+        machine.request(&Request::new(RequestOp::OnlineAll)).unwrap();
         let metric = format!("ramslice_power_driver{{driver=\"{driver}\"}} 1\n");
         assert!(engine.metrics.text().contains(&metric), "{}", engine.metrics.text());
         engine.status(Duration::ZERO)

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ramslice_energy::Sample;
+use ramslice_energy::EnergySample;
 use ramslice_policy::{
-    AnyPolicy, Economics, Event, Needs, Observation, Policy, PolicyKind, Row, WakeCause,
+    AnyPolicy, Observation, ObservationNeeds, Policy, PolicyEvent, PolicyKind, SliceEconomics,
+    SliceRow, WakeCause,
 };
 use ramslice_types::{
-    Backend, BackendError, Info, Op, Outcome, Pages, Price, PriceParameter, Request, SliceId,
-    SliceState, Snapshot, Work,
+    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, Request, RequestOp,
+    RequestOutcome, SliceId, SliceSnapshot, SliceState, WorkCounters,
 };
 use tracing::{debug, info, warn};
 
@@ -45,7 +46,7 @@ struct Mind {
     /// How the zone was left; nothing while that is not known.
     left: Option<Left>,
     /// For the policy's next step.
-    events: Vec<Event>,
+    events: Vec<PolicyEvent>,
     /// Cache that was dropped and may be read again.
     dropped: Pages,
 }
@@ -67,8 +68,8 @@ struct Done {
 /// The machine that is decided for, and what is decided with.
 #[derive(Debug)]
 struct Attached {
-    info: Info,
-    economics: Economics,
+    info: BackendInfo,
+    economics: SliceEconomics,
     /// What the policies' learning rests on.
     basis: String,
     prices: BTreeMap<PriceParameter, Price>,
@@ -89,13 +90,13 @@ pub struct Engine {
     attached: Option<Attached>,
     minds: BTreeMap<ZoneKey, Mind>,
     shadow: Shadow,
-    work: Work,
+    work: WorkCounters,
     prices: Prices,
     /// Slices after the last request of this step, if anybody looked.
-    after: Option<Snapshot>,
+    after: Option<SliceSnapshot>,
     vmstat: Option<Vmstat>,
     would_wake: u64,
-    rows: Vec<Row>,
+    rows: Vec<SliceRow>,
     paused_until: Option<Duration>,
     /// Slices to wake at the next stall.
     wake_next: u32,
@@ -139,7 +140,7 @@ impl Engine {
             attached: None,
             minds: BTreeMap::new(),
             shadow: Shadow::default(),
-            work: Work::default(),
+            work: WorkCounters::default(),
             prices,
             after: None,
             vmstat: None,
@@ -282,14 +283,14 @@ impl Engine {
             return;
         }
         if let Err(error) =
-            backend.request(&Request { dry_run: true, ..Request::new(Op::OfflineFree) })
+            backend.request(&Request { dry_run: true, ..Request::new(RequestOp::OfflineFree) })
         {
             debug!(%error, "what the slices hold is taken as it looks");
         }
     }
 
     /// Counts what the whole machine does.
-    fn count_host(&mut self, info: &Info) {
+    fn count_host(&mut self, info: &BackendInfo) {
         let Some(now) = self.host.vmstat.as_deref().and_then(Vmstat::read) else { return };
         let Some(before) = self.vmstat.replace(now) else { return };
         // These stand for the cost of accounts.
@@ -304,13 +305,13 @@ impl Engine {
             if ours > Pages::ZERO {
                 mind.dropped = mind.dropped - ours;
                 refaults = refaults - ours;
-                mind.events.push(Event::Refaulted { pages: ours });
+                mind.events.push(PolicyEvent::Refaulted { pages: ours });
             }
         }
     }
 
     /// Counts what this daemon costs besides its requests, which tell for themselves: looking above all.
-    fn count_itself(&mut self, info: &Info) {
+    fn count_itself(&mut self, info: &BackendInfo) {
         let requested = std::mem::take(&mut self.requested);
         let Some(now) = self.host.own_time.map(|own_time| own_time()) else { return };
         let before = std::mem::replace(&mut self.own_time, now);
@@ -345,7 +346,7 @@ impl Engine {
                 [(since.memory + pressure, WakeCause::Demand), (others, WakeCause::Request)]
             {
                 if slices > 0 {
-                    mind.events.push(Event::Woken { time, slices, cause });
+                    mind.events.push(PolicyEvent::Woken { time, slices, cause });
                 }
             }
             if mode == Mode::Observe {
@@ -369,7 +370,7 @@ impl Engine {
             .and_then(|zone| self.minds.get_mut(&ZoneKey::of(zone)))
         {
             self.work.woken_slices += u64::from(ours);
-            mind.events.push(Event::Woken { time, slices: ours, cause: WakeCause::Demand });
+            mind.events.push(PolicyEvent::Woken { time, slices: ours, cause: WakeCause::Demand });
         }
     }
 
@@ -382,7 +383,7 @@ impl Engine {
             mind.events.clear();
             return;
         }
-        if mind.policy.needs() == Needs::Rows {
+        if mind.policy.needs() == ObservationNeeds::Rows {
             look.rows(key, &mut self.rows);
         }
         let events = std::mem::take(&mut mind.events);
@@ -447,7 +448,7 @@ impl Engine {
             request.deadline = request.deadline.map(|deadline| deadline.min(STOCK_DEADLINE));
             request.max_slices = Some(1);
         }
-        if !matches!(request.op, Op::Offline(_) | Op::Online(_)) {
+        if !matches!(request.op, RequestOp::Offline(_) | RequestOp::Online(_)) {
             (request.node, request.zone) = (Some(key.node), Some(key.zone));
             if let Some(most) = self.settings.max_slices {
                 request.max_slices =
@@ -467,7 +468,11 @@ impl Engine {
         }
         let mut status = RequestStatus {
             op: op.name(),
-            slice: if let Op::Offline(id) | Op::Online(id) = op { Some(id) } else { None },
+            slice: if let RequestOp::Offline(id) | RequestOp::Online(id) = op {
+                Some(id)
+            } else {
+                None
+            },
             imagined,
             migrated: Pages::ZERO,
             dropped: Pages::ZERO,
@@ -481,7 +486,7 @@ impl Engine {
             Err(error) => {
                 warn!(op = op.name(), %error, "a request could not be carried out");
                 status.error = Some(error.to_string());
-                Outcome::default()
+                RequestOutcome::default()
             }
         };
         if status.error.is_none() {
@@ -506,13 +511,19 @@ impl Engine {
         self.count(op, &outcome);
         if let Some(mind) = self.minds.get_mut(&key) {
             mind.dropped += outcome.dropped;
-            mind.events.push(Event::Finished { op, outcome });
+            mind.events.push(PolicyEvent::Finished { op, outcome });
         }
         status
     }
 
     /// What a request says of the kernel's prices.
-    fn learn_prices(&mut self, backend: &dyn Backend, look: &Look, op: Op, outcome: &Outcome) {
+    fn learn_prices(
+        &mut self,
+        backend: &dyn Backend,
+        look: &Look,
+        op: RequestOp,
+        outcome: &RequestOutcome,
+    ) {
         if op.wakes() || !self.prices.watches() {
             return;
         }
@@ -550,7 +561,7 @@ impl Engine {
         &mut self.prices
     }
 
-    fn count(&mut self, op: Op, outcome: &Outcome) {
+    fn count(&mut self, op: RequestOp, outcome: &RequestOutcome) {
         let done = u64::from(outcome.slices_done);
         if op.wakes() {
             self.work.woken_slices += done;
@@ -591,7 +602,7 @@ impl Engine {
     /// Adds a look to the ledger of the mode.
     fn account(&mut self, look: &Look) {
         // What somebody holds off is not this daemon's to earn for.
-        let sample = Sample::without_held(&look.snapshot, &look.info, self.work);
+        let sample = EnergySample::without_held(&look.snapshot, &look.info, self.work);
         if let Some(books) = self.books_of_mode() {
             books.add(sample);
         }

@@ -172,10 +172,10 @@ fn answers_alike(fake: &FakeMachine, ids: std::ops::Range<u32>) {
     shadow.view(&mut look);
     let mut refused = Vec::new();
     for id in ids.map(SliceId) {
-        let request = Request::new(Op::Offline(id));
+        let request = Request::new(RequestOp::Offline(id));
         let (would, did) =
             (shadow.request(&mut look, &request), backend.request(&request).unwrap());
-        let answer = |outcome: &Outcome| {
+        let answer = |outcome: &RequestOutcome| {
             (outcome.slices_done, outcome.slices_failed, outcome.reason, outcome.status_errno)
         };
         assert_eq!(answer(&would), answer(&did), "{id}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ramslice_policy::{Governor, PolicyKind};
+use ramslice_policy::{GovernorPolicy, PolicyKind};
 
 use super::{Attached, Engine};
 use crate::books::Books;
@@ -40,7 +40,7 @@ impl Engine {
         let elapsed = books.tally().elapsed();
         let own = self.settings.energy.running(books.own, &attached.info);
         governed.then(|| {
-            Governor::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64 + own
+            GovernorPolicy::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64 + own
         })
     }
 

@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use ramslice_sim::{Change, Class, Config, OwnerId, SimBackend, ZoneConfig};
-use ramslice_types::{Bytes, Contents, Detail, ErrorKind, NodeId, Random, Reason, Snapshot, Zone};
+use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimBackend, SimConfig, ZoneConfig};
+use ramslice_types::{
+    BackendErrorKind, Bytes, ContentsDetail, NodeId, Reason, SliceContents, SliceSnapshot,
+    SplitMix64, Zone,
+};
 
 use super::*;
 
@@ -50,10 +53,10 @@ impl Machine {
     }
 
     pub(super) fn with(slices: u64, size: Bytes) -> Self {
-        Self::of(Config::new(size * slices, size))
+        Self::of(SimConfig::new(size * slices, size))
     }
 
-    fn of(config: Config) -> Self {
+    fn of(config: SimConfig) -> Self {
         Self {
             sim: SimBackend::new(config).unwrap(),
             looks_fail: Mutex::new(None),
@@ -74,7 +77,12 @@ impl Machine {
 
     pub(super) fn use_slices(&self, slices: f64) {
         let pages = (slices * SLICE.0 as f64 / 4096.0) as u64;
-        self.sim.apply(Change::Level { owner: OwnerId(1), class: Class::Anon, maps: 1, pages });
+        self.sim.apply(MemoryChange::Level {
+            owner: OwnerId(1),
+            class: OwnerClass::Anon,
+            maps: 1,
+            pages,
+        });
     }
 
     /// From now on it is short of memory.
@@ -93,14 +101,14 @@ impl Machine {
 
     fn fails(&self) -> Result<(), BackendError> {
         match *self.looks_fail.lock().unwrap() {
-            Some(text) => Err(BackendError::new(ErrorKind::Failed, text)),
+            Some(text) => Err(BackendError::new(BackendErrorKind::Failed, text)),
             None => Ok(()),
         }
     }
 }
 
 impl Backend for Machine {
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         self.fails()?;
         let mut info = self.sim.info()?;
         if let Some(driver) = *self.driver.lock().unwrap() {
@@ -117,7 +125,7 @@ impl Backend for Machine {
         Ok(zones)
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         let mut snapshot = self.sim.snapshot()?;
         let held = self.held.lock().unwrap();
         for slice in &mut snapshot.slices {
@@ -130,14 +138,18 @@ impl Backend for Machine {
         Ok(snapshot)
     }
 
-    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         self.sim.contents(slice, detail)
     }
 
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         if request.dry_run {
             *self.settled.lock().unwrap() += 1;
-            return Ok(Outcome::default());
+            return Ok(RequestOutcome::default());
         }
         self.requests.lock().unwrap().push(request.clone());
         self.times.lock().unwrap().push(Instant::now());
@@ -146,7 +158,7 @@ impl Backend for Machine {
             std::thread::sleep(request.deadline.unwrap());
         }
         if *self.requests_fail.lock().unwrap() {
-            return Err(BackendError::new(ErrorKind::Busy, "another request is running"));
+            return Err(BackendError::new(BackendErrorKind::Busy, "another request is running"));
         }
         let mut outcome = self.sim.request(request)?;
         let dearer = *self.dearer.lock().unwrap();
@@ -412,7 +424,7 @@ fn before_a_policy_names_slices_pages_in_batches_are_put_where_they_belong() {
 
 #[test]
 fn requests_that_wake_slices_in_many_zones_share_a_deadline_of_their_own() {
-    let mut config = Config::new(SLICE * 16, SLICE);
+    let mut config = SimConfig::new(SLICE * 16, SLICE);
     let zone = config.zones.remove(0);
     config.zones = (0..4).map(|node| ZoneConfig { node: NodeId(node), ..zone.clone() }).collect();
     let machine = Machine::of(config);
@@ -429,7 +441,7 @@ fn requests_that_wake_slices_in_many_zones_share_a_deadline_of_their_own() {
     steps(&mut wants(700), &machine, now, 1);
     let requests = &machine.requests.lock().unwrap()[sent..];
     let zones = requests.iter().map(|request| {
-        if let Op::Online(id) = request.op { id.0 / 16 } else { panic!("{request:?}") }
+        if let RequestOp::Online(id) = request.op { id.0 / 16 } else { panic!("{request:?}") }
     });
     assert_eq!(zones.collect::<Vec<_>>(), [0, 1, 2, 3]);
     let all: Duration = requests.iter().filter_map(|request| request.deadline).sum();
@@ -441,7 +453,7 @@ fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
     let dir = tempfile::tempdir().unwrap();
     let run = |seed: Option<u64>| {
         let machine = Machine::new(48);
-        let mut random = Random::of(seed.unwrap_or(0), 7);
+        let mut random = SplitMix64::of(seed.unwrap_or(0), 7);
         let mut engine = engine("on", None);
         let mut trace = Vec::new();
         for step in 0..400_u64 {
@@ -546,7 +558,8 @@ fn slices_that_somebody_holds_are_nobody_elses_to_wake() {
         machine.use_slices(62.0 - machine.off() as f64);
         let now = steps(&mut engine, &machine, now, 20);
         engine.pressure(Some(&machine), Duration::from_secs(now));
-        let woken = |request: &&Request| matches!(request.op, Op::Online(id) if held.contains(&id));
+        let woken =
+            |request: &&Request| matches!(request.op, RequestOp::Online(id) if held.contains(&id));
         assert_eq!(machine.requests.lock().unwrap().iter().find(woken), None, "{policy}");
     }
 }
@@ -629,13 +642,13 @@ fn slices_that_somebody_else_switches_are_noticed() {
     let mut engine = engine_of(settings(text), None);
     let now = steps(&mut engine, &machine, 1_000_000, 2);
     let (off, sent) = (machine.off(), machine.sent());
-    let request = Request { max_slices: Some(1), ..Request::new(Op::Compact) };
+    let request = Request { max_slices: Some(1), ..Request::new(RequestOp::Compact) };
     machine.sim.request(&request).unwrap();
     assert_eq!((machine.off(), machine.sent()), (off + 1, sent));
     steps(&mut engine, &machine, now, 1);
     let text = engine.metrics.text();
     assert!(text.contains("ramslice_switched_off_by_others_slices_total 1"), "{text}");
-    machine.sim.request(&Request::new(Op::OnlineAll)).unwrap();
+    machine.sim.request(&Request::new(RequestOp::OnlineAll)).unwrap();
     steps(&mut engine, &machine, now + 30, 1);
     let text = engine.metrics.text();
     let woken =

@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ramslice_backend::STALL_FLOORS;
-use ramslice_types::{Backend, BackendError, Headroom, Op, Outcome, Pages, Request};
+use ramslice_types::{
+    Backend, BackendError, MemoryHeadroom, Pages, Request, RequestOp, RequestOutcome,
+};
 use tracing::{debug, info, warn};
 
 use super::{Engine, STOCK};
@@ -45,7 +47,7 @@ impl Engine {
                 // What woke meanwhile is no failure.
                 Ok(outcome) => {
                     woken += outcome.slices_done;
-                    if outcome.slices_done == 0 && request.op == Op::OnlineAll {
+                    if outcome.slices_done == 0 && request.op == RequestOp::OnlineAll {
                         break;
                     }
                 }
@@ -93,12 +95,16 @@ impl Engine {
         let off = self.shadow.nr_off();
         let gone = attached.info.slice_bytes * u64::from(off);
         let enough =
-            |headroom: Headroom| headroom.available >= headroom.floor * STALL_FLOORS + gone;
+            |headroom: MemoryHeadroom| headroom.available >= headroom.floor * STALL_FLOORS + gone;
         off == 0 || backend.headroom().is_ok_and(|headroom| headroom.is_some_and(enough))
     }
 
     /// Sends a request that wakes, and counts what comes of it.
-    fn wake(&self, backend: &dyn Backend, request: &Request) -> Result<Outcome, BackendError> {
+    fn wake(
+        &self,
+        backend: &dyn Backend,
+        request: &Request,
+    ) -> Result<RequestOutcome, BackendError> {
         let began = Instant::now();
         let result = backend.request(request);
         self.metrics.request(Mode::On, request.op, began.elapsed(), &result);
@@ -113,9 +119,9 @@ impl Engine {
         if self.way == Some(STOCK) {
             // It knows what is ours now: somebody may have taken a slice away since that step.
             let max_slices = Some(most.min(WOKEN_AT_ONCE));
-            return Some(Request { max_slices, ..Request::new(Op::OnlineAll) });
+            return Some(Request { max_slices, ..Request::new(RequestOp::OnlineAll) });
         }
-        self.off.pop().map(|slice| Request::new(Op::Online(slice)))
+        self.off.pop().map(|slice| Request::new(RequestOp::Online(slice)))
     }
 
     /// Somebody of this daemon has woken slices for want of memory.
@@ -127,7 +133,7 @@ impl Engine {
 
     /// Tries once to wake everything. Says whether nothing of ours is left to wake.
     pub fn wake_all(&mut self, backend: &dyn Backend, deadline: Duration) -> bool {
-        let request = Request { deadline: Some(deadline), ..Request::new(Op::OnlineAll) };
+        let request = Request { deadline: Some(deadline), ..Request::new(RequestOp::OnlineAll) };
         let outcome = match self.wake(backend, &request) {
             Ok(outcome) => outcome,
             Err(error) => {

@@ -1,7 +1,7 @@
 //! Tasks wait for memory: what wakes, how much at a time, for how long, and what is not the daemon's to wake; and failures.
 
 use ramslice_backend::FakeMachine;
-use ramslice_sim::{Change, Class, OwnerId};
+use ramslice_sim::{MemoryChange, OwnerClass, OwnerId};
 use ramslice_types::Reason;
 
 use super::tests::{Machine, SLICE, engine, engine_of, host, settings, steps};
@@ -46,7 +46,7 @@ fn stalls_while_enough_is_free_are_not_for_want_of_slices() {
         engine.pressure(Some(&machine), Duration::from_secs(now));
         assert!(engine.status(Duration::ZERO).paused_seconds.is_some(), "{mode}");
         *machine.short.lock().unwrap() = false;
-        machine.request(&Request::new(Op::OnlineAll)).unwrap();
+        machine.request(&Request::new(RequestOp::OnlineAll)).unwrap();
     }
 }
 
@@ -54,7 +54,12 @@ fn stalls_while_enough_is_free_are_not_for_want_of_slices() {
 fn cache_that_would_be_gone_is_free_memory_in_thought_when_tasks_wait() {
     let machine = Machine::used(10.0);
     let pages = 40 * SLICE.0 / 4096;
-    machine.sim.apply(Change::Level { owner: OwnerId(2), class: Class::File, maps: 1, pages });
+    machine.sim.apply(MemoryChange::Level {
+        owner: OwnerId(2),
+        class: OwnerClass::File,
+        maps: 1,
+        pages,
+    });
     let text = "mode = \"observe\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
     let mut engine = engine_of(settings(text), None);
     let now = steps(&mut engine, &machine, 1_000_000, 5);
@@ -90,7 +95,7 @@ fn nothing_is_kept_for_policies_that_do_not_decide() {
     for _ in 0..5 {
         machine.request(&Request { max_slices: Some(2), ..Request::default() }).unwrap();
         now = steps(&mut engine, &machine, now, 1);
-        machine.request(&Request::new(Op::OnlineAll)).unwrap();
+        machine.request(&Request::new(RequestOp::OnlineAll)).unwrap();
         now = steps(&mut engine, &machine, now, 1);
     }
     let kept = |memory: Memory| memory.zones.iter().map(|zone| zone.events.len()).sum::<usize>();

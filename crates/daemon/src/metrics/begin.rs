@@ -2,7 +2,7 @@
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use ramslice_types::{ErrorKind, Op, Reason, SliceId};
+use ramslice_types::{BackendErrorKind, Reason, RequestOp, SliceId};
 
 use super::{Labels, Metrics, kind};
 use crate::mode::Mode;
@@ -12,20 +12,25 @@ use crate::wakes::Cause;
 const RESULTS: [&str; 4] = ["done", "partly", "nothing", "error"];
 
 /// Kinds of failures of the kernel's side: all that there are.
-pub const KINDS: [ErrorKind; 8] = [
-    ErrorKind::Unsupported,
-    ErrorKind::Disabled,
-    ErrorKind::Permission,
-    ErrorKind::Busy,
-    ErrorKind::NotFound,
-    ErrorKind::Invalid,
-    ErrorKind::Interrupted,
-    ErrorKind::Failed,
+pub const KINDS: [BackendErrorKind; 8] = [
+    BackendErrorKind::Unsupported,
+    BackendErrorKind::Disabled,
+    BackendErrorKind::Permission,
+    BackendErrorKind::Busy,
+    BackendErrorKind::NotFound,
+    BackendErrorKind::Invalid,
+    BackendErrorKind::Interrupted,
+    BackendErrorKind::Failed,
 ];
 
 /// Of each operation one.
-const OPS: [Op; 5] =
-    [Op::Offline(SliceId(0)), Op::Online(SliceId(0)), Op::Compact, Op::OfflineFree, Op::OnlineAll];
+const OPS: [RequestOp; 5] = [
+    RequestOp::Offline(SliceId(0)),
+    RequestOp::Online(SliceId(0)),
+    RequestOp::Compact,
+    RequestOp::OfflineFree,
+    RequestOp::OnlineAll,
+];
 
 impl Metrics {
     /// Counters begin at 0 whatever they count by: in a series that begins at 1 Prometheus sees no increase.

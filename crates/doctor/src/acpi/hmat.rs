@@ -4,7 +4,7 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use super::{HEADER, open};
-use crate::table_fields::Flaw;
+use crate::table_fields::TableFlaw;
 
 /// Header and four reserved bytes.
 const STRUCTURES_AT: usize = HEADER + 4;
@@ -18,7 +18,7 @@ const CACHE: u16 = 2;
 
 /// What the table says of memory; latencies and bandwidths are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Hmat {
+pub struct HmatTable {
     /// Memory domains and the processors next to them.
     pub domains: Vec<MemoryDomain>,
     /// DRAM in front of other memory.
@@ -46,17 +46,17 @@ pub struct MemorySideCache {
 }
 
 /// Reads the table. `None` if it is no such table.
-pub fn parse(table: &[u8]) -> (Option<Hmat>, Vec<Flaw>) {
+pub fn parse(table: &[u8]) -> (Option<HmatTable>, Vec<TableFlaw>) {
     let (fields, mut flaws) = open(table, b"HMAT");
     let Some(fields) = fields else { return (None, flaws) };
-    let mut out = Hmat::default();
+    let mut out = HmatTable::default();
     let mut at = STRUCTURES_AT;
     while at < fields.0.len() {
         let entry = fields.rest(at);
         let length = entry.u32(4).map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
         // A length below the header's would never get on.
         let Some(entry) = entry.part(0, length).filter(|_| length >= STRUCTURE_HEADER) else {
-            flaws.push(Flaw::new(at, format!("a structure says that it has {length} bytes")));
+            flaws.push(TableFlaw::new(at, format!("a structure says that it has {length} bytes")));
             break;
         };
         let complete = match entry.u16(0) {
@@ -81,7 +81,7 @@ pub fn parse(table: &[u8]) -> (Option<Hmat>, Vec<Flaw>) {
             }
         };
         if !complete {
-            flaws.push(Flaw::new(at, format!("a structure has only {length} bytes")));
+            flaws.push(TableFlaw::new(at, format!("a structure has only {length} bytes")));
         }
         at += length;
     }

@@ -6,8 +6,8 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use super::{HEADER, open};
-use crate::address_range::{Range, covered};
-use crate::table_fields::Flaw;
+use crate::address_range::{AddressRange, covered};
+use crate::table_fields::TableFlaw;
 
 /// Header, communication channel, count, reserved.
 const NODES_AT: usize = HEADER + 8;
@@ -30,32 +30,32 @@ const TRIGGERED_BY_OS: u8 = 1 << 1;
 
 /// The table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Mpst {
+pub struct MpstTable {
     /// Enabled nodes with memory, by id.
     pub nodes: Vec<PowerNode>,
 }
 
 /// How nodes lie in each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Nesting {
+pub struct NodeNesting {
     /// Ids of nodes that have another node inside.
     pub outer: BTreeSet<u16>,
     /// Two nodes that share a part of their addresses only, which the specification does not allow.
     pub crossing: Option<(u16, u16)>,
 }
 
-impl Mpst {
+impl MpstTable {
     /// How nodes lie in each other: one may contain another, and is then powered down only as a whole.
-    pub fn nesting(&self) -> Nesting {
+    pub fn nesting(&self) -> NodeNesting {
         let each = |node: &PowerNode| {
             node.ranges.iter().map(|range| (*range, node.id)).collect::<Vec<_>>()
         };
-        let mut ranges: Vec<(Range, u16)> = self.nodes.iter().flat_map(each).collect();
+        let mut ranges: Vec<(AddressRange, u16)> = self.nodes.iter().flat_map(each).collect();
         ranges.sort_by_key(|(range, id)| {
             (range.start_bytes, std::cmp::Reverse(range.end_bytes), *id)
         });
-        let mut out = Nesting::default();
-        let mut open: Vec<(Range, u16)> = Vec::new();
+        let mut out = NodeNesting::default();
+        let mut open: Vec<(AddressRange, u16)> = Vec::new();
         for (range, id) in ranges {
             open.retain(|(outer, _)| outer.end_bytes > range.start_bytes);
             if let Some(&(outer, outer_id)) = open.last().filter(|last| last.1 != id) {
@@ -85,11 +85,11 @@ pub struct PowerNode {
     /// Its id; ranges that share it belong together.
     pub id: u16,
     /// Its addresses, sorted.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<AddressRange>,
     /// The operating system may change its state.
     pub power_managed: bool,
     /// States below full power, deepest last.
-    pub states: Vec<PowerState>,
+    pub states: Vec<AcpiPowerState>,
 }
 
 impl PowerNode {
@@ -99,14 +99,14 @@ impl PowerNode {
     }
 
     /// The state that saves most among those described.
-    pub fn deepest(&self) -> Option<&PowerState> {
+    pub fn deepest(&self) -> Option<&AcpiPowerState> {
         self.states.iter().max_by_key(|state| state.saving_mw())
     }
 }
 
 /// A state below full power.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PowerState {
+pub struct AcpiPowerState {
     /// 1, 2, ...: higher ones save more.
     pub value: u8,
     /// Contents survive.
@@ -121,7 +121,7 @@ pub struct PowerState {
     pub exit_latency_ns: u64,
 }
 
-impl PowerState {
+impl AcpiPowerState {
     /// What it saves, in milliwatts; `None` for a share above 100%.
     pub fn saving_mw(&self) -> Option<u64> {
         (self.saving_percent <= 100)
@@ -130,11 +130,11 @@ impl PowerState {
 }
 
 /// Reads the table. `None` if it is no such table.
-pub fn parse(table: &[u8]) -> (Option<Mpst>, Vec<Flaw>) {
+pub fn parse(table: &[u8]) -> (Option<MpstTable>, Vec<TableFlaw>) {
     let (fields, mut flaws) = open(table, b"MPST");
     let Some(fields) = fields else { return (None, flaws) };
     let Some(count) = fields.u16(40) else {
-        flaws.push(Flaw::new(40, "the table ends before its count of nodes"));
+        flaws.push(TableFlaw::new(40, "the table ends before its count of nodes"));
         return (None, flaws);
     };
     let mut nodes: BTreeMap<u16, (PowerNode, Vec<(u8, u8)>)> = BTreeMap::new();
@@ -161,7 +161,10 @@ pub fn parse(table: &[u8]) -> (Option<Mpst>, Vec<Flaw>) {
             Some(components),
         ) = head
         else {
-            flaws.push(Flaw::new(at, format!("the table ends inside node {number} of {count}")));
+            flaws.push(TableFlaw::new(
+                at,
+                format!("the table ends inside node {number} of {count}"),
+            ));
             return (Some(finish(nodes, &BTreeMap::new())), flaws);
         };
         let needed = NODE as u64
@@ -171,11 +174,11 @@ pub fn parse(table: &[u8]) -> (Option<Mpst>, Vec<Flaw>) {
         if (length as u64) < needed || node.part(0, length).is_none() {
             let what =
                 format!("node {number} says that it has {length} bytes; its entries take {needed}");
-            flaws.push(Flaw::new(at, what));
+            flaws.push(TableFlaw::new(at, what));
             return (Some(finish(nodes, &BTreeMap::new())), flaws);
         }
         if bits & ENABLED != 0 {
-            match Range::sized(base, size) {
+            match AddressRange::sized(base, size) {
                 Some(range) => {
                     let entry = nodes.entry(id).or_insert_with(|| {
                         let ranges = Vec::new();
@@ -191,22 +194,21 @@ pub fn parse(table: &[u8]) -> (Option<Mpst>, Vec<Flaw>) {
                         entry.1.extend(node.u8(state_at).zip(node.u8(state_at + 1)));
                     }
                 }
-                None => flaws.push(Flaw::new(at, format!("node {number} has no valid range"))),
+                None => flaws.push(TableFlaw::new(at, format!("node {number} has no valid range"))),
             }
         }
         at += length;
     }
     let mut characteristics = BTreeMap::new();
     match fields.u16(at) {
-        None => {
-            flaws.push(Flaw::new(at, "the table ends before the characteristics of its states"))
-        }
+        None => flaws
+            .push(TableFlaw::new(at, "the table ends before the characteristics of its states")),
         Some(count) => {
             for number in 0..usize::from(count) {
                 let entry_at = at + 4 + number * CHARACTERISTICS;
                 let Some(entry) = fields.part(entry_at, CHARACTERISTICS) else {
                     let what = format!("the table ends inside characteristics {number} of {count}");
-                    flaws.push(Flaw::new(entry_at, what));
+                    flaws.push(TableFlaw::new(entry_at, what));
                     break;
                 };
                 let read = (entry.u8(0), entry.u8(1), entry.u32(4), entry.u32(8), entry.u64(12));
@@ -222,17 +224,20 @@ pub fn parse(table: &[u8]) -> (Option<Mpst>, Vec<Flaw>) {
             if !characteristics.contains_key(index) {
                 let what =
                     format!("state {value} of node {} refers to characteristics {index}", node.id);
-                flaws.push(Flaw::new(at, what + ", which are not there"));
+                flaws.push(TableFlaw::new(at, what + ", which are not there"));
             }
         }
     }
     (Some(finish(nodes, &characteristics)), flaws)
 }
 
-type Characteristics = BTreeMap<u8, (u8, u32, u32, u64)>;
+type StateCharacteristics = BTreeMap<u8, (u8, u32, u32, u64)>;
 
 /// Joins states with their characteristics; state 0 is full power.
-fn finish(nodes: BTreeMap<u16, (PowerNode, Vec<(u8, u8)>)>, known: &Characteristics) -> Mpst {
+fn finish(
+    nodes: BTreeMap<u16, (PowerNode, Vec<(u8, u8)>)>,
+    known: &StateCharacteristics,
+) -> MpstTable {
     let nodes = nodes.into_values().map(|(mut node, states)| {
         node.ranges.sort_unstable();
         for (value, index) in states.into_iter().filter(|state| state.0 > 0) {
@@ -240,7 +245,7 @@ fn finish(nodes: BTreeMap<u16, (PowerNode, Vec<(u8, u8)>)>, known: &Characterist
             else {
                 continue;
             };
-            node.states.push(PowerState {
+            node.states.push(AcpiPowerState {
                 value,
                 content_preserved: bits & CONTENT_PRESERVED != 0,
                 triggered_by_os: bits & TRIGGERED_BY_OS != 0,
@@ -253,5 +258,5 @@ fn finish(nodes: BTreeMap<u16, (PowerNode, Vec<(u8, u8)>)>, known: &Characterist
         node.states.dedup();
         node
     });
-    Mpst { nodes: nodes.collect() }
+    MpstTable { nodes: nodes.collect() }
 }

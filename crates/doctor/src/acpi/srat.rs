@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{HEADER, open};
-use crate::address_range::Range;
-use crate::table_fields::Flaw;
+use crate::address_range::AddressRange;
+use crate::table_fields::TableFlaw;
 
 /// Header and twelve reserved bytes.
 const ENTRIES_AT: usize = HEADER + 12;
@@ -18,7 +18,7 @@ const NON_VOLATILE: u32 = 1 << 2;
 
 /// The table's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Srat {
+pub struct SratTable {
     /// Enabled ranges, in the order of the table.
     pub memory: Vec<MemoryAffinity>,
 }
@@ -29,7 +29,7 @@ pub struct MemoryAffinity {
     /// The proximity domain.
     pub domain: u32,
     /// The addresses.
-    pub range: Range,
+    pub range: AddressRange,
     /// Memory may be added here: the range may be larger than what is there.
     pub hot_pluggable: bool,
     /// Not DRAM.
@@ -37,17 +37,17 @@ pub struct MemoryAffinity {
 }
 
 /// Reads the table. `None` if it is no such table.
-pub fn parse(table: &[u8]) -> (Option<Srat>, Vec<Flaw>) {
+pub fn parse(table: &[u8]) -> (Option<SratTable>, Vec<TableFlaw>) {
     let (fields, mut flaws) = open(table, b"SRAT");
     let Some(fields) = fields else { return (None, flaws) };
-    let mut out = Srat::default();
+    let mut out = SratTable::default();
     let mut at = ENTRIES_AT;
     while at < fields.0.len() {
         let entry = fields.rest(at);
         let length = usize::from(entry.u8(1).unwrap_or(0));
         // A length below 2 would never get on.
         let Some(entry) = entry.part(0, length).filter(|_| length >= 2) else {
-            flaws.push(Flaw::new(at, format!("an entry says that it has {length} bytes")));
+            flaws.push(TableFlaw::new(at, format!("an entry says that it has {length} bytes")));
             break;
         };
         if entry.u8(0) == Some(MEMORY) {
@@ -57,7 +57,7 @@ pub fn parse(table: &[u8]) -> (Option<Srat>, Vec<Flaw>) {
                     if bits & ENABLED != 0 {
                         let hot_pluggable = bits & HOT_PLUGGABLE != 0;
                         let non_volatile = bits & NON_VOLATILE != 0;
-                        match Range::sized(base, size) {
+                        match AddressRange::sized(base, size) {
                             Some(range) => {
                                 out.memory.push(MemoryAffinity {
                                     domain,
@@ -66,12 +66,14 @@ pub fn parse(table: &[u8]) -> (Option<Srat>, Vec<Flaw>) {
                                     non_volatile,
                                 });
                             }
-                            None => flaws
-                                .push(Flaw::new(at, format!("domain {domain} has no valid range"))),
+                            None => flaws.push(TableFlaw::new(
+                                at,
+                                format!("domain {domain} has no valid range"),
+                            )),
                         }
                     }
                 }
-                _ => flaws.push(Flaw::new(
+                _ => flaws.push(TableFlaw::new(
                     at,
                     format!("a memory entry has {length} bytes instead of 40"),
                 )),

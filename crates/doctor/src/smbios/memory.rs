@@ -5,8 +5,8 @@ use std::fmt;
 use ramslice_types::Bytes;
 use serde::Serialize;
 
-use super::structures::Structure;
-use crate::address_range::Range;
+use super::structures::SmbiosStructure;
+use crate::address_range::AddressRange;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -27,7 +27,7 @@ pub struct MemoryArray {
 impl MemoryArray {
     const LENGTH: usize = 0x0f;
 
-    pub(super) fn read(structure: &Structure<'_>) -> Option<Self> {
+    pub(super) fn read(structure: &SmbiosStructure<'_>) -> Option<Self> {
         let fields = structure.fields;
         fields.part(0, Self::LENGTH)?;
         let capacity_bytes = match fields.u32(0x07)? {
@@ -103,7 +103,7 @@ impl MemoryDevice {
     /// Up to the type detail: what SMBIOS 2.1 has.
     const LENGTH: usize = 0x15;
 
-    pub(super) fn read(structure: &Structure<'_>) -> Option<Self> {
+    pub(super) fn read(structure: &SmbiosStructure<'_>) -> Option<Self> {
         let fields = structure.fields;
         fields.part(0, Self::LENGTH)?;
         let (present, size_bytes) = match fields.u16(0x0c)? {
@@ -177,7 +177,7 @@ pub struct MemoryError {
 impl MemoryError {
     const LENGTH: usize = 0x17;
 
-    pub(super) fn read(structure: &Structure<'_>) -> Option<Self> {
+    pub(super) fn read(structure: &SmbiosStructure<'_>) -> Option<Self> {
         structure.fields.part(0, Self::LENGTH)?;
         Some(Self { handle: structure.handle, code: structure.fields.u8(0x04)? })
     }
@@ -196,7 +196,7 @@ pub struct ArrayMapping {
     /// The array.
     pub array: u16,
     /// The addresses.
-    pub range: Range,
+    pub range: AddressRange,
     /// Devices that form one row of memory; `None` if not told.
     pub partition_width: Option<u8>,
 }
@@ -204,7 +204,7 @@ pub struct ArrayMapping {
 impl ArrayMapping {
     const LENGTH: usize = 0x0f;
 
-    pub(super) fn read(structure: &Structure<'_>) -> Option<Self> {
+    pub(super) fn read(structure: &SmbiosStructure<'_>) -> Option<Self> {
         let fields = structure.fields;
         fields.part(0, Self::LENGTH)?;
         Some(Self {
@@ -224,7 +224,7 @@ pub struct DeviceMapping {
     /// The device.
     pub device: u16,
     /// The addresses.
-    pub range: Range,
+    pub range: AddressRange,
     /// 0: not interleaved; 1, 2, ...: its place in the interleave; `None` if not told.
     pub interleave_position: Option<u8>,
     /// Rows in a row that come from this device, 0 if it is not interleaved; `None` if not told.
@@ -234,7 +234,7 @@ pub struct DeviceMapping {
 impl DeviceMapping {
     const LENGTH: usize = 0x13;
 
-    pub(super) fn read(structure: &Structure<'_>) -> Option<Self> {
+    pub(super) fn read(structure: &SmbiosStructure<'_>) -> Option<Self> {
         let fields = structure.fields;
         fields.part(0, Self::LENGTH)?;
         Some(Self {
@@ -248,13 +248,13 @@ impl DeviceMapping {
 }
 
 /// First and last address: in KiB at 4 and 8, or in bytes at `extended` if both are all ones.
-fn addresses(structure: &Structure<'_>, extended: usize) -> Option<Range> {
+fn addresses(structure: &SmbiosStructure<'_>, extended: usize) -> Option<AddressRange> {
     let fields = structure.fields;
     let (start, last) = match (fields.u32(0x04)?, fields.u32(0x08)?) {
         (u32::MAX, u32::MAX) => (fields.u64(extended)?, fields.u64(extended + 8)?),
         (start, last) => (u64::from(start) * KIB, u64::from(last) * KIB + (KIB - 1)),
     };
-    Range::sized(start, last.checked_sub(start)?.checked_add(1)?)
+    AddressRange::sized(start, last.checked_sub(start)?.checked_add(1)?)
 }
 
 impl fmt::Display for MemoryDevice {

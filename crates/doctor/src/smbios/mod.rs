@@ -9,13 +9,13 @@ mod structures;
 
 use serde::Serialize;
 
-use crate::table_fields::Flaw;
+use crate::table_fields::TableFlaw;
 pub use memory::{ArrayMapping, DeviceMapping, DramKind, MemoryArray, MemoryDevice, MemoryError};
-pub use structures::{Structure, structures};
+pub use structures::{SmbiosStructure, structures};
 
 /// What the table says of memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Smbios {
+pub struct SmbiosTable {
     /// Maker of the firmware (type 0).
     pub firmware_vendor: Option<String>,
     /// The firmware says that it runs in a virtual machine (type 0, extension byte 2, bit 4).
@@ -42,9 +42,9 @@ pub struct Smbios {
 const MOST: usize = 1024;
 
 /// Reads a table as in `/sys/firmware/dmi/tables/DMI`. Flaws are what could not be read.
-pub fn parse(table: &[u8]) -> (Smbios, Vec<Flaw>) {
+pub fn parse(table: &[u8]) -> (SmbiosTable, Vec<TableFlaw>) {
     let (structures, mut flaws) = structures(table);
-    let mut out = Smbios::default();
+    let mut out = SmbiosTable::default();
     let mut counts = [0usize; 256];
     for structure in &structures {
         let count = &mut counts[usize::from(structure.kind)];
@@ -55,7 +55,7 @@ pub fn parse(table: &[u8]) -> (Smbios, Vec<Flaw>) {
                     "more than {MOST} structures of type {}: the rest is left out",
                     structure.kind
                 );
-                flaws.push(Flaw::new(structure.at, what));
+                flaws.push(TableFlaw::new(structure.at, what));
             }
             continue;
         }
@@ -92,7 +92,7 @@ pub fn parse(table: &[u8]) -> (Smbios, Vec<Flaw>) {
         if !complete {
             let what =
                 format!("structure of type {} is too short or makes no sense", structure.kind);
-            flaws.push(Flaw::new(structure.at, what));
+            flaws.push(TableFlaw::new(structure.at, what));
         }
     }
     (out, flaws)

@@ -1,6 +1,6 @@
 //! The table as a row of structures: header, fields, strings.
 
-use crate::table_fields::{Fields, Flaw};
+use crate::table_fields::{TableFields, TableFlaw};
 
 /// Type, length and handle (DSP0134, 6.1.2).
 const HEADER: usize = 4;
@@ -12,7 +12,7 @@ const _: () = assert!(SMALLEST == 6);
 
 /// One structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Structure<'a> {
+pub struct SmbiosStructure<'a> {
     /// Its type.
     pub kind: u8,
     /// The name by which others refer to it.
@@ -20,11 +20,11 @@ pub struct Structure<'a> {
     /// Where it starts in the table, in bytes.
     pub at: usize,
     /// Header and fields; offsets are those of the specification.
-    pub fields: Fields<'a>,
+    pub fields: TableFields<'a>,
     strings: &'a [u8],
 }
 
-impl<'a> Structure<'a> {
+impl<'a> SmbiosStructure<'a> {
     /// The strings, each but the last with the zero that ends it.
     pub fn raw_strings(&self) -> &'a [u8] {
         self.strings
@@ -42,33 +42,36 @@ impl<'a> Structure<'a> {
 }
 
 /// All structures up to the end-of-table structure or the first damage.
-pub fn structures(table: &[u8]) -> (Vec<Structure<'_>>, Vec<Flaw>) {
+pub fn structures(table: &[u8]) -> (Vec<SmbiosStructure<'_>>, Vec<TableFlaw>) {
     let mut out = Vec::new();
     let mut at = 0;
     // Each turn moves on by SMALLEST bytes or more, so it ends.
     loop {
-        let rest = Fields(table).rest(at);
+        let rest = TableFields(table).rest(at);
         let (Some(kind), Some(length), Some(handle)) = (rest.u8(0), rest.u8(1), rest.u16(2)) else {
-            return (out, vec![Flaw::new(at, "the table ends without its end-of-table structure")]);
+            return (
+                out,
+                vec![TableFlaw::new(at, "the table ends without its end-of-table structure")],
+            );
         };
         let length = usize::from(length);
         if length < HEADER {
             let what =
                 format!("structure of type {kind} says that it has {length} bytes; 4 is the least");
-            return (out, vec![Flaw::new(at, what)]);
+            return (out, vec![TableFlaw::new(at, what)]);
         }
         let Some(fields) = rest.part(0, length) else {
             let what = format!(
                 "structure of type {kind} has {length} bytes, which passes the table's end"
             );
-            return (out, vec![Flaw::new(at, what)]);
+            return (out, vec![TableFlaw::new(at, what)]);
         };
         let strings = rest.rest(length).0;
         let Some(end) = strings.windows(2).position(|pair| pair == [0, 0]) else {
             let what = format!("the strings of a structure of type {kind} do not end");
-            return (out, vec![Flaw::new(at, what)]);
+            return (out, vec![TableFlaw::new(at, what)]);
         };
-        out.push(Structure { kind, handle, at, fields, strings: &strings[..end] });
+        out.push(SmbiosStructure { kind, handle, at, fields, strings: &strings[..end] });
         if kind == END_OF_TABLE {
             return (out, Vec::new());
         }

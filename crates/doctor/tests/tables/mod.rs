@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use ramslice_doctor::{MwPerGib, Report, Root, examine};
+use ramslice_doctor::{DoctorReport, MwPerGib, SystemRoot, examine};
 use tempfile::TempDir;
 
 pub(crate) const KIB: u64 = 1 << 10;
@@ -19,9 +19,9 @@ pub(crate) const NON_VOLATILE: u8 = 0x1f;
 
 /// An SMBIOS table under construction.
 #[derive(Default)]
-pub(crate) struct Dmi(pub(crate) Vec<u8>);
+pub(crate) struct SmbiosBuilder(pub(crate) Vec<u8>);
 
-impl Dmi {
+impl SmbiosBuilder {
     /// A structure: its fields after the header, and its strings.
     pub(crate) fn add(mut self, kind: u8, handle: u16, fields: &[u8], strings: &[&str]) -> Self {
         self.0.extend([kind, u8::try_from(fields.len() + 4).unwrap()]);
@@ -118,14 +118,14 @@ pub(crate) fn acpi(signature: &[u8; 4], body: &[u8]) -> Vec<u8> {
 
 /// A memory power node: id, flags, start and size.
 #[derive(Clone, Copy)]
-pub(crate) struct Node(pub(crate) u16, pub(crate) u8, pub(crate) u64, pub(crate) u64);
+pub(crate) struct PowerNodeEntry(pub(crate) u16, pub(crate) u8, pub(crate) u64, pub(crate) u64);
 
 /// An MPST whose nodes have full power and one state that saves `percent` of `full_mw`.
-pub(crate) fn mpst(nodes: &[Node], full_mw: u32, percent: u32, flags: u8) -> Vec<u8> {
+pub(crate) fn mpst(nodes: &[PowerNodeEntry], full_mw: u32, percent: u32, flags: u8) -> Vec<u8> {
     let mut body = vec![0; 4];
     body.extend(u16::try_from(nodes.len()).unwrap().to_le_bytes());
     body.extend([0, 0]);
-    for Node(id, flags, start, size) in nodes {
+    for PowerNodeEntry(id, flags, start, size) in nodes {
         body.extend([*flags, 0]);
         body.extend(id.to_le_bytes());
         body.extend((32u32 + 4 + 2).to_le_bytes());
@@ -178,9 +178,9 @@ pub(crate) fn hmat(caches: &[(u32, u64)]) -> Vec<u8> {
 }
 
 /// A directory tree shaped like `/`.
-pub(crate) struct Machine(pub(crate) TempDir);
+pub(crate) struct TestMachine(pub(crate) TempDir);
 
-impl Machine {
+impl TestMachine {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -211,7 +211,7 @@ impl Machine {
             .file("sys/class/dmi/id/sys_vendor", "LENOVO\n")
     }
 
-    pub(crate) fn dmi(self, dmi: Dmi) -> Self {
+    pub(crate) fn dmi(self, dmi: SmbiosBuilder) -> Self {
         self.file("sys/firmware/dmi/tables/DMI", dmi.end())
     }
 
@@ -233,7 +233,7 @@ impl Machine {
         self.0.path()
     }
 
-    pub(crate) fn report(&self, rate: Option<MwPerGib>) -> Report {
-        examine(&Root::open(self.path()).unwrap(), rate)
+    pub(crate) fn report(&self, rate: Option<MwPerGib>) -> DoctorReport {
+        examine(&SystemRoot::open(self.path()).unwrap(), rate)
     }
 }

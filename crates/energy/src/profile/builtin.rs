@@ -1,6 +1,6 @@
 //! The profiles that come with ramslice: the files of `profiles/`, part of the program.
 
-use super::{Profile, ProfileError};
+use super::{DramProfile, ProfileError};
 
 /// The commented template for a profile of one's own.
 pub const TEMPLATE: &str = include_str!("../../../../profiles/template.toml");
@@ -25,6 +25,6 @@ pub fn builtin_text(name: &str) -> Option<&'static str> {
 }
 
 /// Reads one; nothing if there is none of this name.
-pub fn builtin(name: &str) -> Option<Result<Profile, ProfileError>> {
-    builtin_text(name).map(|text| Profile::parse(text, &format!("profiles/{name}.toml")))
+pub fn builtin(name: &str) -> Option<Result<DramProfile, ProfileError>> {
+    builtin_text(name).map(|text| DramProfile::parse(text, &format!("profiles/{name}.toml")))
 }

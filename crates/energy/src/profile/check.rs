@@ -1,12 +1,14 @@
 //! Makes a profile of a file, or says by line what is wrong with it.
 
-use ramslice_types::{Bytes, Gibibytes, PriceParameter, Quantity, Ratio, WattsPerGib};
+use ramslice_types::{Bytes, Gibibytes, PhysicalQuantity, PriceParameter, Ratio, WattsPerGib};
 use toml::Spanned;
 
-use super::quantity::{FREQUENCY, File, OF_MODULE, PER_GIB, PERCENT, POWER, SIZE, Units};
+use super::quantity::{
+    FREQUENCY, OF_MODULE, PER_GIB, PERCENT, POWER, ProfileText, SIZE, UnitTable,
+};
 use super::{
-    Applies, Granularity, Latency, Machine, Power, Profile, ProfileError, Retention, Scale,
-    Sourced, State, raw,
+    DataRetention, DramPowerState, DramProfile, PowerGranularity, PowerScale, ProfileError,
+    ProfilePower, ReferenceMachine, SavingScope, SourcedValue, TransitionLatency, raw,
 };
 use crate::interval::Interval;
 
@@ -15,9 +17,9 @@ const SCHEMA_VERSION: u32 = 1;
 /// Published figures are rounded: sums may exceed the background by this share.
 const ROUNDING: f64 = 1e-6;
 
-pub(super) fn profile(text: &str, name: &str) -> Result<Profile, ProfileError> {
-    let file = File { name, text };
-    let raw: raw::Profile = toml::from_str(text).map_err(|error| file.toml_error(&error))?;
+pub(super) fn profile(text: &str, name: &str) -> Result<DramProfile, ProfileError> {
+    let file = ProfileText { name, text };
+    let raw: raw::RawProfile = toml::from_str(text).map_err(|error| file.toml_error(&error))?;
     if *raw.schema_version.get_ref() != SCHEMA_VERSION {
         let message = format!(
             "schema_version is {}: these tools know {SCHEMA_VERSION}",
@@ -27,9 +29,9 @@ pub(super) fn profile(text: &str, name: &str) -> Result<Profile, ProfileError> {
     }
     word_like(&file, "name", &raw.name)?;
     let scale = scale(&file, &raw)?;
-    let powers = Powers { file: &file, scale: &scale };
+    let powers = PowerReader { file: &file, scale: &scale };
     let background = powers.read("background", &raw.background)?;
-    let mut states: Vec<State> = Vec::new();
+    let mut states: Vec<DramPowerState> = Vec::new();
     for table in &raw.state {
         let given = &table.get_ref().name;
         word_like(&file, "the name of a state", given)?;
@@ -50,7 +52,7 @@ pub(super) fn profile(text: &str, name: &str) -> Result<Profile, ProfileError> {
         return Err(file.error(&raw.default_state.span(), message));
     }
     let machine = raw.machine.as_ref().map(|raw| machine(&file, raw)).transpose()?;
-    Ok(Profile {
+    Ok(DramProfile {
         name: raw.name.into_inner(),
         title: raw.title,
         file: name.to_owned(),
@@ -64,7 +66,11 @@ pub(super) fn profile(text: &str, name: &str) -> Result<Profile, ProfileError> {
 }
 
 /// Names are typed at a prompt.
-fn word_like(file: &File<'_>, what: &str, name: &Spanned<String>) -> Result<(), ProfileError> {
+fn word_like(
+    file: &ProfileText<'_>,
+    what: &str,
+    name: &Spanned<String>,
+) -> Result<(), ProfileError> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.get_ref().is_empty() || !name.get_ref().chars().all(allowed) {
         let message = format!("{what} is `{}`: it is made of a-z, 0-9 and -", name.get_ref());
@@ -74,80 +80,87 @@ fn word_like(file: &File<'_>, what: &str, name: &Spanned<String>) -> Result<(), 
 }
 
 /// What the unit of the background says that all powers are given for.
-fn scale(file: &File<'_>, raw: &raw::Profile) -> Result<Scale, ProfileError> {
+fn scale(file: &ProfileText<'_>, raw: &raw::RawProfile) -> Result<PowerScale, ProfileError> {
     let unit = raw.background.get_ref().unit.as_ref().map_or("mW/GiB", |unit| unit.get_ref());
     let needs = |what: &str, why: &str| {
         let message =
             format!("background has the unit {unit}, so the file needs {what}: {why}, or unknown");
         file.error(&raw.background.span(), message)
     };
-    let superfluous = |number: Option<&raw::Number>, what: &str| match number {
+    let superfluous = |number: Option<&raw::RawNumber>, what: &str| match number {
         Some(number) => Err(file.error(
             &number.span(),
             format!("{what} has no use, as background has the unit {unit}: take it out"),
         )),
         None => Ok(()),
     };
-    let has = |units: Units| units.iter().any(|(name, _)| *name == unit);
+    let has = |units: UnitTable| units.iter().any(|(name, _)| *name == unit);
     let (module, full) = (raw.module_capacity.as_ref(), raw.full_power.as_ref());
     if has(OF_MODULE) {
         superfluous(full, "full_power")?;
         let module =
             module.ok_or_else(|| needs("module_capacity", "the GiB that draw this power"))?;
-        let capacity: Sourced<Interval<Gibibytes>> =
+        let capacity: SourcedValue<Interval<Gibibytes>> =
             file.interval("module_capacity", module, SIZE)?;
         if capacity.value.is_some_and(|value| value.contains_zero()) {
             return Err(file.error(&module.span(), "module_capacity is 0: it must be above"));
         }
-        return Ok(Scale::PerModule(capacity));
+        return Ok(PowerScale::PerModule(capacity));
     }
     superfluous(module, "module_capacity")?;
     if has(PERCENT) {
         let full =
             full.ok_or_else(|| needs("full_power", "the power for each GiB that is 100 %"))?;
-        return Ok(Scale::OfFull(file.interval("full_power", full, PER_GIB)?));
+        return Ok(PowerScale::OfFull(file.interval("full_power", full, PER_GIB)?));
     }
     superfluous(full, "full_power")?;
-    Ok(Scale::PerGib)
+    Ok(PowerScale::PerGib)
 }
 
 /// Reads powers in the profile's unit.
-struct Powers<'a> {
-    file: &'a File<'a>,
-    scale: &'a Scale,
+struct PowerReader<'a> {
+    file: &'a ProfileText<'a>,
+    scale: &'a PowerScale,
 }
 
-impl Powers<'_> {
-    fn read(&self, what: &str, raw: &raw::Number) -> Result<Sourced<Power>, ProfileError> {
-        let units: Units = match self.scale {
+impl PowerReader<'_> {
+    fn read(
+        &self,
+        what: &str,
+        raw: &raw::RawNumber,
+    ) -> Result<SourcedValue<ProfilePower>, ProfileError> {
+        let units: UnitTable = match self.scale {
             // The first number says which: here all three are fine, and the others must follow.
-            Scale::PerGib if what == "background" => {
+            PowerScale::PerGib if what == "background" => {
                 &[("mW/GiB", 1e-3), ("W/GiB", 1.0), ("mW", 1e-3), ("W", 1.0), ("%", 0.01)]
             }
-            Scale::PerGib => PER_GIB,
-            Scale::PerModule(_) => OF_MODULE,
-            Scale::OfFull(_) => PERCENT,
+            PowerScale::PerGib => PER_GIB,
+            PowerScale::PerModule(_) => OF_MODULE,
+            PowerScale::OfFull(_) => PERCENT,
         };
-        let Sourced { value, written, source } = self.file.interval::<Ratio>(what, raw, units)?;
-        Ok(Sourced { value: value.map(|own| self.power(own)), written, source })
+        let SourcedValue { value, written, source } =
+            self.file.interval::<Ratio>(what, raw, units)?;
+        Ok(SourcedValue { value: value.map(|own| self.power(own)), written, source })
     }
 
     /// Adds what it is for each GiB.
-    fn power(&self, own: Interval<Ratio>) -> Power {
+    fn power(&self, own: Interval<Ratio>) -> ProfilePower {
         let per_gib = match self.scale {
-            Scale::PerGib => Some(Interval::exactly(WattsPerGib(1.0)).times(own)),
-            Scale::PerModule(capacity) => capacity.value.and_then(|capacity| own.per(capacity)),
-            Scale::OfFull(full) => full.value.map(|full| full.times(own)),
+            PowerScale::PerGib => Some(Interval::exactly(WattsPerGib(1.0)).times(own)),
+            PowerScale::PerModule(capacity) => {
+                capacity.value.and_then(|capacity| own.per(capacity))
+            }
+            PowerScale::OfFull(full) => full.value.map(|full| full.times(own)),
         };
-        Power { own, per_gib }
+        ProfilePower { own, per_gib }
     }
 }
 
 fn state(
-    powers: &Powers<'_>,
-    background: &Sourced<Power>,
-    table: &Spanned<raw::State>,
-) -> Result<State, ProfileError> {
+    powers: &PowerReader<'_>,
+    background: &SourcedValue<ProfilePower>,
+    table: &Spanned<raw::RawPowerState>,
+) -> Result<DramPowerState, ProfileError> {
     let (file, raw) = (powers.file, table.get_ref());
     let name = raw.name.get_ref();
     let what = |field: &str| format!("{field} of state `{name}`");
@@ -164,7 +177,7 @@ fn state(
         Some(number) => Some(all_on(powers, number, &saving, name)?),
         None => None,
     };
-    let bytes: Sourced<Interval<Gibibytes>> =
+    let bytes: SourcedValue<Interval<Gibibytes>> =
         file.interval(&what("granularity"), &raw.granularity, SIZE)?;
     if let Some(size) = bytes.value
         && (size.low() != size.high() || size.low().get() <= 0.0)
@@ -173,16 +186,16 @@ fn state(
             format!("{} is {}: it is one size above 0", what("granularity"), bytes.written);
         return Err(file.error(&raw.granularity.span(), message));
     }
-    Ok(State {
+    Ok(DramPowerState {
         name: name.clone(),
         title: raw.title.clone(),
         saving,
         saving_derived,
         floor,
         all_on,
-        granularity: Granularity {
+        granularity: PowerGranularity {
             what: raw.granularity_of.get_ref().clone(),
-            bytes: Sourced {
+            bytes: SourcedValue {
                 value: bytes
                     .value
                     .map(|size| Bytes((size.low().get() * f64::from(1 << 30)).round() as u64)),
@@ -200,12 +213,12 @@ fn state(
         retention: file.word(
             &what("retention"),
             &raw.retention,
-            &[("kept", Retention::Kept), ("lost", Retention::Lost)],
+            &[("kept", DataRetention::Kept), ("lost", DataRetention::Lost)],
         )?,
         applies: file.word(
             &what("applies"),
             &raw.applies,
-            &[("in-use", Applies::InUse), ("all-idle", Applies::AllIdle)],
+            &[("in-use", SavingScope::InUse), ("all-idle", SavingScope::AllIdle)],
         )?,
         standards: raw
             .standards
@@ -217,11 +230,11 @@ fn state(
 
 /// A state cannot save more than what lies between background and floor.
 fn fits(
-    file: &File<'_>,
-    number: &raw::Number,
-    background: &Sourced<Power>,
-    saving: &Sourced<Power>,
-    floor: &Sourced<Power>,
+    file: &ProfileText<'_>,
+    number: &raw::RawNumber,
+    background: &SourcedValue<ProfilePower>,
+    saving: &SourcedValue<ProfilePower>,
+    floor: &SourcedValue<ProfilePower>,
     name: &str,
 ) -> Result<(), ProfileError> {
     let (Some(all), Some(saved), Some(left)) = (background.value, saving.value, floor.value) else {
@@ -240,11 +253,11 @@ fn fits(
 
 /// What the mode saves anyway is a part of what it saves: otherwise packing would save nothing, or less.
 fn all_on(
-    powers: &Powers<'_>,
-    number: &raw::Number,
-    saving: &Sourced<Power>,
+    powers: &PowerReader<'_>,
+    number: &raw::RawNumber,
+    saving: &SourcedValue<ProfilePower>,
     name: &str,
-) -> Result<Sourced<Power>, ProfileError> {
+) -> Result<SourcedValue<ProfilePower>, ProfileError> {
     let all_on = powers.read(&format!("all_on of state `{name}`"), number)?;
     if let (Some(always), Some(most)) = (all_on.value, saving.value)
         && always.own.high().get() > most.own.high().get() * (1.0 + ROUNDING)
@@ -261,11 +274,11 @@ fn all_on(
 
 /// The saving as background less floor.
 fn derived(
-    powers: &Powers<'_>,
-    table: &Spanned<raw::State>,
-    background: &Sourced<Power>,
-    floor: &Sourced<Power>,
-) -> Result<Sourced<Power>, ProfileError> {
+    powers: &PowerReader<'_>,
+    table: &Spanned<raw::RawPowerState>,
+    background: &SourcedValue<ProfilePower>,
+    floor: &SourcedValue<ProfilePower>,
+) -> Result<SourcedValue<ProfilePower>, ProfileError> {
     let (Some(all), Some(left)) = (background.value, floor.value) else {
         let message = format!(
             "state `{}` has no saving, and it cannot be worked out as background less floor, for one of them is unknown",
@@ -282,18 +295,25 @@ fn derived(
         );
         return Err(powers.file.error(&table.get_ref().floor.span(), message));
     }
-    Ok(Sourced {
+    Ok(SourcedValue {
         value: Some(powers.power((all.own - left.own).at_least_zero())),
         written: format!("{} less {}", background.written, floor.written),
         source: format!("worked out: background less floor; floor: {}", floor.source),
     })
 }
 
-fn machine(file: &File<'_>, raw: &raw::Machine) -> Result<Machine, ProfileError> {
+fn machine(
+    file: &ProfileText<'_>,
+    raw: &raw::RawMachine,
+) -> Result<ReferenceMachine, ProfileError> {
     let prices = &raw.prices;
     let mut list = Vec::new();
     for (parameter, number, units) in [
-        (PriceParameter::IsolateSlice, &prices.isolate_slice, &[("cycles/slice", 1.0)] as Units),
+        (
+            PriceParameter::IsolateSlice,
+            &prices.isolate_slice,
+            &[("cycles/slice", 1.0)] as UnitTable,
+        ),
         (PriceParameter::IsolatePage, &prices.isolate_page, &[("cycles/1024 pages", 1.0)]),
         (PriceParameter::DropPage, &prices.drop_page, &[("cycles/page", 1.0)]),
         (PriceParameter::MigratePage, &prices.migrate_page, &[("cycles/page", 1.0)]),
@@ -310,7 +330,7 @@ fn machine(file: &File<'_>, raw: &raw::Machine) -> Result<Machine, ProfileError>
     if frequency.value.is_some_and(|value: Interval<ramslice_types::Hertz>| value.contains_zero()) {
         return Err(file.error(&raw.frequency.span(), "frequency is 0: it must be above"));
     }
-    Ok(Machine {
+    Ok(ReferenceMachine {
         name: raw.name.clone(),
         memory: file.interval("memory", &raw.memory, SIZE)?,
         frequency,
@@ -334,7 +354,7 @@ fn machine(file: &File<'_>, raw: &raw::Machine) -> Result<Machine, ProfileError>
     })
 }
 
-impl Latency {
+impl TransitionLatency {
     /// From `low` to `high`, if there is a limit.
     pub fn limited(&self) -> Option<Interval<ramslice_types::Seconds>> {
         Interval::new(self.low, self.high?).ok()

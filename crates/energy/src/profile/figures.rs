@@ -1,14 +1,14 @@
 //! A profile as rows: each figure with its source, for showing.
 
-use ramslice_types::Quantity;
+use ramslice_types::PhysicalQuantity;
 use serde::Serialize;
 
-use super::{Latency, Profile, Scale, Sourced, State};
+use super::{DramPowerState, DramProfile, PowerScale, SourcedValue, TransitionLatency};
 use crate::interval::Interval;
 
 /// A figure of a profile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct ProfileFigure {
     /// The state it belongs to; nothing for what holds for all, and for the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
@@ -30,32 +30,37 @@ pub struct Row {
 }
 
 /// What has two ends.
-trait Ends {
+trait IntervalEnds {
     fn ends(&self) -> (f64, Option<f64>);
 }
 
-impl<Q: Quantity> Ends for Interval<Q> {
+impl<Q: PhysicalQuantity> IntervalEnds for Interval<Q> {
     fn ends(&self) -> (f64, Option<f64>) {
         (self.low().get(), Some(self.high().get()))
     }
 }
 
-impl Ends for Latency {
+impl IntervalEnds for TransitionLatency {
     fn ends(&self) -> (f64, Option<f64>) {
         (self.low.0, self.high.map(|high| high.0))
     }
 }
 
 /// Collects rows.
-struct Rows {
-    rows: Vec<Row>,
+struct FigureList {
+    rows: Vec<ProfileFigure>,
     state: Option<String>,
 }
 
-impl Rows {
-    fn number<T: Ends>(&mut self, field: &str, figure: &Sourced<T>, unit: &'static str) {
-        let ends = figure.value.as_ref().map(Ends::ends);
-        self.rows.push(Row {
+impl FigureList {
+    fn number<T: IntervalEnds>(
+        &mut self,
+        field: &str,
+        figure: &SourcedValue<T>,
+        unit: &'static str,
+    ) {
+        let ends = figure.value.as_ref().map(IntervalEnds::ends);
+        self.rows.push(ProfileFigure {
             state: self.state.clone(),
             field: field.to_owned(),
             written: figure.written.clone(),
@@ -66,8 +71,13 @@ impl Rows {
         });
     }
 
-    fn power(&mut self, field: &str, figure: &Sourced<super::Power>, unit: &'static str) {
-        let own = Sourced {
+    fn power(
+        &mut self,
+        field: &str,
+        figure: &SourcedValue<super::ProfilePower>,
+        unit: &'static str,
+    ) {
+        let own = SourcedValue {
             value: figure.value.map(|power| power.own),
             written: figure.written.clone(),
             source: figure.source.clone(),
@@ -75,28 +85,31 @@ impl Rows {
         self.number(field, &own, unit);
     }
 
-    fn word<T>(&mut self, field: &str, figure: &Sourced<T>) {
-        let none: Option<Latency> = None;
-        let word =
-            Sourced { value: none, written: figure.written.clone(), source: figure.source.clone() };
+    fn word<T>(&mut self, field: &str, figure: &SourcedValue<T>) {
+        let none: Option<TransitionLatency> = None;
+        let word = SourcedValue {
+            value: none,
+            written: figure.written.clone(),
+            source: figure.source.clone(),
+        };
         self.number(field, &word, "");
     }
 }
 
-impl Profile {
+impl DramProfile {
     /// Every figure with its source, in the order of the file. Powers are in the profile's own unit.
-    pub fn rows(&self) -> Vec<Row> {
-        let mut rows = Rows { rows: Vec::new(), state: None };
+    pub fn rows(&self) -> Vec<ProfileFigure> {
+        let mut rows = FigureList { rows: Vec::new(), state: None };
         let unit = match &self.scale {
-            Scale::PerGib => "W/GiB",
-            Scale::PerModule(_) => "W",
-            Scale::OfFull(_) => "of full power",
+            PowerScale::PerGib => "W/GiB",
+            PowerScale::PerModule(_) => "W",
+            PowerScale::OfFull(_) => "of full power",
         };
         rows.power("background", &self.background, unit);
         match &self.scale {
-            Scale::PerGib => {}
-            Scale::PerModule(capacity) => rows.number("module_capacity", capacity, "GiB"),
-            Scale::OfFull(full) => rows.number("full_power", full, "W/GiB"),
+            PowerScale::PerGib => {}
+            PowerScale::PerModule(capacity) => rows.number("module_capacity", capacity, "GiB"),
+            PowerScale::OfFull(full) => rows.number("full_power", full, "W/GiB"),
         }
         for state in &self.states {
             rows.state = Some(state.name.clone());
@@ -126,7 +139,7 @@ impl Profile {
     }
 }
 
-fn state_rows(rows: &mut Rows, state: &State, unit: &'static str) {
+fn state_rows(rows: &mut FigureList, state: &DramPowerState, unit: &'static str) {
     rows.power("saving", &state.saving, unit);
     if let Some(all_on) = &state.all_on {
         rows.power("all_on", all_on, unit);

@@ -37,7 +37,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub use builtin::{TEMPLATE, builtin, builtin_names, builtin_text};
-pub use figures::Row;
+pub use figures::ProfileFigure;
 
 use crate::interval::Interval;
 
@@ -55,7 +55,7 @@ pub struct ProfileError {
 
 /// A figure with its source; without a value if the source does not tell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sourced<T> {
+pub struct SourcedValue<T> {
     /// The figure, unless it is unknown.
     #[serde(skip)]
     pub value: Option<T>,
@@ -67,18 +67,18 @@ pub struct Sourced<T> {
 
 /// What the powers of a profile are given for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Scale {
+pub enum PowerScale {
     /// For each GiB.
     PerGib,
     /// For a module of this capacity.
-    PerModule(Sourced<Interval<Gibibytes>>),
+    PerModule(SourcedValue<Interval<Gibibytes>>),
     /// As a share of this power.
-    OfFull(Sourced<Interval<WattsPerGib>>),
+    OfFull(SourcedValue<Interval<WattsPerGib>>),
 }
 
 /// A power as the profile gives it, and for each GiB if the scale is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Power {
+pub struct ProfilePower {
     /// In the profile's own unit: W/GiB, W of a module, or a share of full power.
     pub own: Interval<Ratio>,
     /// For each GiB.
@@ -87,7 +87,7 @@ pub struct Power {
 
 /// How long it takes to enter or leave a state.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Latency {
+pub struct TransitionLatency {
     /// At least this long.
     pub low: Seconds,
     /// At most this long, if the source gives a limit.
@@ -96,7 +96,7 @@ pub struct Latency {
 
 /// What becomes of the contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retention {
+pub enum DataRetention {
     /// They are still there afterwards.
     Kept,
     /// They are gone.
@@ -105,7 +105,7 @@ pub enum Retention {
 
 /// When a state saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Applies {
+pub enum SavingScope {
     /// While the rest of the memory is in use.
     InUse,
     /// Only while all of the memory rests.
@@ -114,76 +114,76 @@ pub enum Applies {
 
 /// What the hardware switches as one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Granularity {
+pub struct PowerGranularity {
     /// The unit of the hardware: a rank, an eighth of one, a channel.
     pub what: String,
     /// Its size, and the alignment it wants, if known.
-    pub bytes: Sourced<Bytes>,
+    pub bytes: SourcedValue<Bytes>,
 }
 
 /// A power state.
 #[derive(Debug, Clone, PartialEq)]
-pub struct State {
+pub struct DramPowerState {
     /// Its name within the profile.
     pub name: String,
     /// What it is.
     pub title: String,
     /// Saved for each GiB off; see the formula of this module.
-    pub saving: Sourced<Power>,
+    pub saving: SourcedValue<ProfilePower>,
     /// Whether `saving` was worked out from background and floor.
     pub saving_derived: bool,
     /// Drawn for each GiB with everything off.
-    pub floor: Sourced<Power>,
+    pub floor: SourcedValue<ProfilePower>,
     /// Saved with nothing off; not due to packing.
-    pub all_on: Option<Sourced<Power>>,
+    pub all_on: Option<SourcedValue<ProfilePower>>,
     /// What the hardware switches as one.
-    pub granularity: Granularity,
+    pub granularity: PowerGranularity,
     /// Time to enter it.
-    pub entry_latency: Sourced<Latency>,
+    pub entry_latency: SourcedValue<TransitionLatency>,
     /// Time to leave it.
-    pub exit_latency: Sourced<Latency>,
+    pub exit_latency: SourcedValue<TransitionLatency>,
     /// Power while leaving it, where that is another than the background.
-    pub exit_power: Option<Sourced<Power>>,
+    pub exit_power: Option<SourcedValue<ProfilePower>>,
     /// Contents kept or lost.
-    pub retention: Sourced<Retention>,
+    pub retention: SourcedValue<DataRetention>,
     /// When it saves.
-    pub applies: Sourced<Applies>,
+    pub applies: SourcedValue<SavingScope>,
     /// Standards that have it.
-    pub standards: Option<Sourced<Vec<String>>>,
+    pub standards: Option<SourcedValue<Vec<String>>>,
 }
 
 /// A machine whose prices are known: the reference for counted operations.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Machine {
+pub struct ReferenceMachine {
     /// What machine it is.
     pub name: String,
     /// Its memory.
-    pub memory: Sourced<Interval<Gibibytes>>,
+    pub memory: SourcedValue<Interval<Gibibytes>>,
     /// The frequency at which its cycles are counted.
-    pub frequency: Sourced<Interval<Hertz>>,
+    pub frequency: SourcedValue<Interval<Hertz>>,
     /// Extra power while a CPU empties slices.
-    pub compacting_power: Sourced<Interval<Watts>>,
+    pub compacting_power: SourcedValue<Interval<Watts>>,
     /// Power of the whole machine.
-    pub platform_power: Sourced<Interval<Watts>>,
+    pub platform_power: SourcedValue<Interval<Watts>>,
     /// Instructions of accounting for a page that is allocated, mapped, unmapped and freed.
-    pub accounting: Sourced<Interval<Ratio>>,
+    pub accounting: SourcedValue<Interval<Ratio>>,
     /// Instructions to wake a GiB.
-    pub waking: Sourced<Interval<Ratio>>,
+    pub waking: SourcedValue<Interval<Ratio>>,
     /// Cycles that such an instruction takes.
-    pub cycles_per_instruction: Sourced<Interval<Ratio>>,
+    pub cycles_per_instruction: SourcedValue<Interval<Ratio>>,
     /// CPU work to read a dropped page again.
-    pub refault_cpu: Sourced<Interval<Cycles>>,
+    pub refault_cpu: SourcedValue<Interval<Cycles>>,
     /// Energy of storage, in J for each GiB read again.
-    pub refault_storage: Sourced<Interval<Ratio>>,
+    pub refault_storage: SourcedValue<Interval<Ratio>>,
     /// The price model, in cycles, by the kernel's parameters.
-    pub prices: Vec<(PriceParameter, Sourced<Interval<Cycles>>)>,
+    pub prices: Vec<(PriceParameter, SourcedValue<Interval<Cycles>>)>,
     /// By how much the price model is off, in cycles for each GiB whose emptying was tried.
-    pub price_error: Sourced<Interval<Cycles>>,
+    pub price_error: SourcedValue<Interval<Cycles>>,
 }
 
 /// A memory system.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Profile {
+pub struct DramProfile {
     /// Its name: what `--profile` takes.
     pub name: String,
     /// What it is.
@@ -191,20 +191,20 @@ pub struct Profile {
     /// The file, or the name of a built-in one.
     pub file: String,
     /// What its powers are given for.
-    pub scale: Scale,
+    pub scale: PowerScale,
     /// Power of memory that is on and idle.
-    pub background: Sourced<Power>,
+    pub background: SourcedValue<ProfilePower>,
     /// The state that is taken when none is named.
     pub default_state: String,
     /// Its states, in the order of the file; names differ.
-    pub states: Vec<State>,
+    pub states: Vec<DramPowerState>,
     /// The reference machine.
-    pub machine: Option<Machine>,
+    pub machine: Option<ReferenceMachine>,
     /// What a reader should know.
     pub notes: Vec<String>,
 }
 
-impl Profile {
+impl DramProfile {
     /// Reads a profile from the text of a file; `file` is its name, for messages.
     ///
     /// # Errors
@@ -214,12 +214,12 @@ impl Profile {
     }
 
     /// The state of this name.
-    pub fn state(&self, name: &str) -> Option<&State> {
+    pub fn state(&self, name: &str) -> Option<&DramPowerState> {
         self.states.iter().find(|state| state.name == name)
     }
 }
 
-impl State {
+impl DramPowerState {
     /// Saved by packing for each GiB off: without what the mode saves anyway.
     ///
     /// Nothing if the profile's scale is unknown.
@@ -229,17 +229,17 @@ impl State {
             None => saving,
             Some(all_on) => (saving - all_on.value?.per_gib?).at_least_zero(),
         };
-        let always = self.applies.value == Some(Applies::InUse);
+        let always = self.applies.value == Some(SavingScope::InUse);
         Some(if always { own } else { own.or_nothing() })
     }
 
     /// The share of the background that is saved with everything off.
-    pub fn share(&self, background: &Power) -> Option<Interval<Ratio>> {
+    pub fn share(&self, background: &ProfilePower) -> Option<Interval<Ratio>> {
         self.saving.value?.own.per(background.own)
     }
 }
 
-impl Machine {
+impl ReferenceMachine {
     /// Energy of a cycle that a CPU spends on packing: extra power divided by frequency.
     pub fn energy_per_cycle(&self) -> Option<Interval<JoulesPerCycle>> {
         self.compacting_power.value?.per(self.frequency.value?)

@@ -2,34 +2,34 @@
 
 use std::ops::Range;
 
-use ramslice_types::{Quantity, Seconds};
+use ramslice_types::{PhysicalQuantity, Seconds};
 use toml::Spanned;
 
 use super::raw;
-use super::{Latency, ProfileError, Sourced};
+use super::{ProfileError, SourcedValue, TransitionLatency};
 use crate::interval::Interval;
 
 /// Units that a number may have, each with its factor to the unit of the type.
-pub(super) type Units = &'static [(&'static str, f64)];
+pub(super) type UnitTable = &'static [(&'static str, f64)];
 
-pub(super) const PER_GIB: Units = &[("mW/GiB", 1e-3), ("W/GiB", 1.0)];
-pub(super) const OF_MODULE: Units = &[("mW", 1e-3), ("W", 1.0)];
-pub(super) const PERCENT: Units = &[("%", 0.01)];
-pub(super) const POWER: Units = &[("mW", 1e-3), ("W", 1.0)];
-pub(super) const TIME: Units = &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-pub(super) const SIZE: Units = &[("MiB", 1.0 / 1024.0), ("GiB", 1.0)];
-pub(super) const FREQUENCY: Units = &[("MHz", 1e6), ("GHz", 1e9)];
+pub(super) const PER_GIB: UnitTable = &[("mW/GiB", 1e-3), ("W/GiB", 1.0)];
+pub(super) const OF_MODULE: UnitTable = &[("mW", 1e-3), ("W", 1.0)];
+pub(super) const PERCENT: UnitTable = &[("%", 0.01)];
+pub(super) const POWER: UnitTable = &[("mW", 1e-3), ("W", 1.0)];
+pub(super) const TIME: UnitTable = &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+pub(super) const SIZE: UnitTable = &[("MiB", 1.0 / 1024.0), ("GiB", 1.0)];
+pub(super) const FREQUENCY: UnitTable = &[("MHz", 1e6), ("GHz", 1e9)];
 
 const FORMS: &str = "write { value = 1.5, unit = \"...\", source = \"...\" }, or low and high in place of value, \
                      or { unknown = true, source = \"...\" }";
 
 /// The file that is read: finds lines.
-pub(super) struct File<'a> {
+pub(super) struct ProfileText<'a> {
     pub(super) name: &'a str,
     pub(super) text: &'a str,
 }
 
-impl File<'_> {
+impl ProfileText<'_> {
     /// An error at a place in the text.
     pub(super) fn error(&self, span: &Range<usize>, message: impl Into<String>) -> ProfileError {
         let before = self.text.get(..span.start).unwrap_or(self.text);
@@ -90,7 +90,7 @@ impl File<'_> {
     fn ends(
         &self,
         what: &str,
-        raw: &Spanned<raw::Quantity>,
+        raw: &Spanned<raw::RawQuantity>,
         open: bool,
     ) -> Result<(f64, Option<f64>), ProfileError> {
         let number = raw.get_ref();
@@ -133,10 +133,10 @@ impl File<'_> {
     fn number(
         &self,
         what: &str,
-        raw: &Spanned<raw::Quantity>,
-        units: Units,
+        raw: &Spanned<raw::RawQuantity>,
+        units: UnitTable,
         open: bool,
-    ) -> Result<Sourced<(f64, Option<f64>, f64)>, ProfileError> {
+    ) -> Result<SourcedValue<(f64, Option<f64>, f64)>, ProfileError> {
         let number = raw.get_ref();
         let source = self.source(what, &raw.span(), number.source.as_ref())?;
         if let Some(unknown) = &number.unknown {
@@ -150,7 +150,7 @@ impl File<'_> {
                     format!("{what}: unknown = true stands alone with its source; leave it out where there is a number"),
                 ));
             }
-            return Ok(Sourced { value: None, written: "unknown".to_owned(), source });
+            return Ok(SourcedValue { value: None, written: "unknown".to_owned(), source });
         }
         let (low, high) = self.ends(what, raw, open)?;
         let allowed = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -174,17 +174,17 @@ impl File<'_> {
             Some(high) if high > low => format!("{low} to {high} {name}"),
             Some(_) => format!("{low} {name}"),
         };
-        Ok(Sourced { value: Some((low, high, *factor)), written, source })
+        Ok(SourcedValue { value: Some((low, high, *factor)), written, source })
     }
 
     /// A number with two ends.
-    pub(super) fn interval<Q: Quantity>(
+    pub(super) fn interval<Q: PhysicalQuantity>(
         &self,
         what: &str,
-        raw: &Spanned<raw::Quantity>,
-        units: Units,
-    ) -> Result<Sourced<Interval<Q>>, ProfileError> {
-        let Sourced { value, written, source } = self.number(what, raw, units, false)?;
+        raw: &Spanned<raw::RawQuantity>,
+        units: UnitTable,
+    ) -> Result<SourcedValue<Interval<Q>>, ProfileError> {
+        let SourcedValue { value, written, source } = self.number(what, raw, units, false)?;
         let value = match value {
             None => None,
             Some((low, high, factor)) => {
@@ -192,30 +192,30 @@ impl File<'_> {
                 Some(ends.map_err(|error| self.error(&raw.span(), format!("{what}: {error}")))?)
             }
         };
-        Ok(Sourced { value, written, source })
+        Ok(SourcedValue { value, written, source })
     }
 
     /// A time that may have no upper end.
     pub(super) fn latency(
         &self,
         what: &str,
-        raw: &Spanned<raw::Quantity>,
-    ) -> Result<Sourced<Latency>, ProfileError> {
-        let Sourced { value, written, source } = self.number(what, raw, TIME, true)?;
-        let value = value.map(|(low, high, factor)| Latency {
+        raw: &Spanned<raw::RawQuantity>,
+    ) -> Result<SourcedValue<TransitionLatency>, ProfileError> {
+        let SourcedValue { value, written, source } = self.number(what, raw, TIME, true)?;
+        let value = value.map(|(low, high, factor)| TransitionLatency {
             low: Seconds(low * factor),
             high: high.map(|high| Seconds(high * factor)),
         });
-        Ok(Sourced { value, written, source })
+        Ok(SourcedValue { value, written, source })
     }
 
     /// One of some words.
     pub(super) fn word<T: Copy>(
         &self,
         what: &str,
-        raw: &Spanned<raw::Word>,
+        raw: &Spanned<raw::RawWord>,
         words: &[(&str, T)],
-    ) -> Result<Sourced<T>, ProfileError> {
+    ) -> Result<SourcedValue<T>, ProfileError> {
         let word = raw.get_ref();
         let source = self.source(what, &raw.span(), word.source.as_ref())?;
         let allowed =
@@ -223,7 +223,7 @@ impl File<'_> {
         match (&word.is, &word.unknown) {
             (Some(is), None) => match words.iter().find(|(name, _)| name == is.get_ref()) {
                 Some((name, value)) => {
-                    Ok(Sourced { value: Some(*value), written: (*name).to_owned(), source })
+                    Ok(SourcedValue { value: Some(*value), written: (*name).to_owned(), source })
                 }
                 None => Err(self.error(
                     &is.span(),
@@ -231,7 +231,7 @@ impl File<'_> {
                 )),
             },
             (None, Some(unknown)) if *unknown.get_ref() => {
-                Ok(Sourced { value: None, written: "unknown".to_owned(), source })
+                Ok(SourcedValue { value: None, written: "unknown".to_owned(), source })
             }
             _ => Err(self.error(
                 &raw.span(),
@@ -247,10 +247,10 @@ impl File<'_> {
     pub(super) fn words(
         &self,
         what: &str,
-        raw: &Spanned<raw::Words>,
-    ) -> Result<Sourced<Vec<String>>, ProfileError> {
+        raw: &Spanned<raw::RawWordList>,
+    ) -> Result<SourcedValue<Vec<String>>, ProfileError> {
         let words = raw.get_ref();
         let source = self.source(what, &raw.span(), words.source.as_ref())?;
-        Ok(Sourced { value: Some(words.list.clone()), written: words.list.join(", "), source })
+        Ok(SourcedValue { value: Some(words.list.clone()), written: words.list.join(", "), source })
     }
 }

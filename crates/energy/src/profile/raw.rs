@@ -6,7 +6,7 @@ use toml::Spanned;
 /// A number with unit and source, or the statement that it is unknown.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Quantity {
+pub(super) struct RawQuantity {
     pub(super) value: Option<Spanned<f64>>,
     pub(super) low: Option<Spanned<f64>>,
     pub(super) high: Option<Spanned<f64>>,
@@ -19,7 +19,7 @@ pub(super) struct Quantity {
 /// A word with its source.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Word {
+pub(super) struct RawWord {
     pub(super) is: Option<Spanned<String>>,
     pub(super) unknown: Option<Spanned<bool>>,
     pub(super) source: Option<Spanned<String>>,
@@ -28,72 +28,72 @@ pub(super) struct Word {
 /// A list of words with its source.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Words {
+pub(super) struct RawWordList {
     pub(super) list: Vec<String>,
     pub(super) source: Option<Spanned<String>>,
 }
 
-pub(super) type Number = Spanned<Quantity>;
+pub(super) type RawNumber = Spanned<RawQuantity>;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct State {
+pub(super) struct RawPowerState {
     pub(super) name: Spanned<String>,
     pub(super) title: String,
-    pub(super) saving: Option<Number>,
-    pub(super) floor: Number,
-    pub(super) all_on: Option<Number>,
+    pub(super) saving: Option<RawNumber>,
+    pub(super) floor: RawNumber,
+    pub(super) all_on: Option<RawNumber>,
     pub(super) granularity_of: Spanned<String>,
-    pub(super) granularity: Number,
-    pub(super) entry_latency: Number,
-    pub(super) exit_latency: Number,
-    pub(super) exit_power: Option<Number>,
-    pub(super) retention: Spanned<Word>,
-    pub(super) applies: Spanned<Word>,
-    pub(super) standards: Option<Spanned<Words>>,
+    pub(super) granularity: RawNumber,
+    pub(super) entry_latency: RawNumber,
+    pub(super) exit_latency: RawNumber,
+    pub(super) exit_power: Option<RawNumber>,
+    pub(super) retention: Spanned<RawWord>,
+    pub(super) applies: Spanned<RawWord>,
+    pub(super) standards: Option<Spanned<RawWordList>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Prices {
-    pub(super) isolate_slice: Number,
-    pub(super) isolate_page: Number,
-    pub(super) drop_page: Number,
-    pub(super) migrate_page: Number,
-    pub(super) migrate_mapping: Number,
-    pub(super) alloc_buddy: Number,
-    pub(super) alloc_cache: Number,
-    pub(super) error: Number,
+pub(super) struct RawPrices {
+    pub(super) isolate_slice: RawNumber,
+    pub(super) isolate_page: RawNumber,
+    pub(super) drop_page: RawNumber,
+    pub(super) migrate_page: RawNumber,
+    pub(super) migrate_mapping: RawNumber,
+    pub(super) alloc_buddy: RawNumber,
+    pub(super) alloc_cache: RawNumber,
+    pub(super) error: RawNumber,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Machine {
+pub(super) struct RawMachine {
     pub(super) name: String,
-    pub(super) memory: Number,
-    pub(super) frequency: Number,
-    pub(super) compacting_power: Number,
-    pub(super) platform_power: Number,
-    pub(super) accounting: Number,
-    pub(super) waking: Number,
-    pub(super) cycles_per_instruction: Number,
-    pub(super) refault_cpu: Number,
-    pub(super) refault_storage: Number,
-    pub(super) prices: Prices,
+    pub(super) memory: RawNumber,
+    pub(super) frequency: RawNumber,
+    pub(super) compacting_power: RawNumber,
+    pub(super) platform_power: RawNumber,
+    pub(super) accounting: RawNumber,
+    pub(super) waking: RawNumber,
+    pub(super) cycles_per_instruction: RawNumber,
+    pub(super) refault_cpu: RawNumber,
+    pub(super) refault_storage: RawNumber,
+    pub(super) prices: RawPrices,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Profile {
+pub(super) struct RawProfile {
     pub(super) schema_version: Spanned<u32>,
     pub(super) name: Spanned<String>,
     pub(super) title: String,
     pub(super) default_state: Spanned<String>,
     #[serde(default)]
     pub(super) notes: Vec<String>,
-    pub(super) background: Number,
-    pub(super) module_capacity: Option<Number>,
-    pub(super) full_power: Option<Number>,
-    pub(super) state: Vec<Spanned<State>>,
-    pub(super) machine: Option<Machine>,
+    pub(super) background: RawNumber,
+    pub(super) module_capacity: Option<RawNumber>,
+    pub(super) full_power: Option<RawNumber>,
+    pub(super) state: Vec<Spanned<RawPowerState>>,
+    pub(super) machine: Option<RawMachine>,
 }

@@ -4,7 +4,7 @@ use ramslice_types::Joules;
 
 use super::*;
 
-fn parc() -> Profile {
+fn parc() -> DramProfile {
     builtin("thesis-parc").unwrap().unwrap()
 }
 
@@ -15,7 +15,7 @@ fn changed(from: &str, to: &str) -> String {
 }
 
 fn refusal(text: &str) -> ProfileError {
-    Profile::parse(text, "my.toml").expect_err("refused")
+    DramProfile::parse(text, "my.toml").expect_err("refused")
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn every_built_in_profile_and_the_template_are_right_and_named_like_their_file()
     for name in builtin_names() {
         assert_eq!(builtin(name).unwrap().unwrap().name, name);
     }
-    let template = Profile::parse(TEMPLATE, "template.toml").unwrap();
+    let template = DramProfile::parse(TEMPLATE, "template.toml").unwrap();
     assert!(template.machine.is_some());
     assert!(builtin("nothing").is_none());
 }
@@ -76,7 +76,7 @@ fn powers_of_a_module_and_shares_become_powers_of_a_gib_only_with_their_scale() 
     }
     let mobile = builtin_text("mobile-states").unwrap();
     let scaled = mobile.replacen("unknown = true", "value = 100\nunit = \"mW/GiB\"", 1);
-    let scaled = Profile::parse(&scaled, "x.toml").unwrap();
+    let scaled = DramProfile::parse(&scaled, "x.toml").unwrap();
     let saving = scaled.states[0].saving.value.unwrap().per_gib.unwrap();
     assert!((saving.high().0 - 0.056).abs() < 1e-9);
 }
@@ -248,14 +248,14 @@ fn two_states_of_one_name_are_refused_where_the_second_is() {
 fn what_may_be_left_out_may_be_left_out() {
     for field in ["saving = ", "all_on = ", "exit_power = ", "standards = ", "notes = "] {
         let kept: Vec<&str> = TEMPLATE.lines().filter(|line| !line.starts_with(field)).collect();
-        Profile::parse(&kept.join("\n"), "my.toml")
+        DramProfile::parse(&kept.join("\n"), "my.toml")
             .unwrap_or_else(|error| panic!("{field}: {error}"));
     }
     let without_machine = &TEMPLATE[..TEMPLATE.find("# The machine whose").unwrap()];
-    assert_eq!(Profile::parse(without_machine, "my.toml").unwrap().machine, None);
+    assert_eq!(DramProfile::parse(without_machine, "my.toml").unwrap().machine, None);
     // Without a saving, it is what lies between background and floor.
     let kept: Vec<&str> = TEMPLATE.lines().filter(|line| !line.starts_with("saving = ")).collect();
-    let derived = Profile::parse(&kept.join("\n"), "my.toml").unwrap();
+    let derived = DramProfile::parse(&kept.join("\n"), "my.toml").unwrap();
     let saving = derived.states[0].saving.value.unwrap().own;
     assert!(derived.states[0].saving_derived);
     assert!((saving.low().0 - 0.005).abs() < 1e-12 && (saving.high().0 - 0.009).abs() < 1e-12);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A page that was dropped pays by the room that it leaves, and costs when it is read again: it must stay away for some
 /// time to be worth it. How long pages stay away is known from how many come back of those that are out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Cache {
+pub(super) struct CacheRereads {
     /// Dropped and not seen again.
     out: f64,
     /// Pages times seconds that they were out.
@@ -22,7 +22,7 @@ pub(super) struct Cache {
     fade: f64,
 }
 
-impl Cache {
+impl CacheRereads {
     /// `worth` is the time in seconds for which a page must be out to pay.
     pub(super) fn new(slice_pages: f64, worth: f64, fade: f64) -> Self {
         Self { out: 0.0, exposure: 0.0, refaulted: 0.0, worth, few: slice_pages / 8.0, fade }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_too_soon_is_needed_until_it_is_forgotten() {
-        let mut cache = Cache::new(800.0, 100.0, 10_000.0);
+        let mut cache = CacheRereads::new(800.0, 100.0, 10_000.0);
         assert!(cache.needed_share().abs() < 1e-9);
         cache.drop(1000);
         cache.step(10.0);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_late_was_worth_it_and_what_others_dropped_does_not_count() {
-        let mut cache = Cache::new(800.0, 100.0, 1e9);
+        let mut cache = CacheRereads::new(800.0, 100.0, 1e9);
         cache.drop(1000);
         cache.step(1000.0);
         assert_eq!(cache.refault(1500), 1000);

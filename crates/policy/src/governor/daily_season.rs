@@ -7,7 +7,7 @@ const BINS: usize = 288;
 
 /// The most that was needed in each part of the last day and of this one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Season {
+pub(super) struct DailySeason {
     /// Length of a day in seconds.
     day: f64,
     /// When it began, in seconds.
@@ -18,7 +18,7 @@ pub(super) struct Season {
     part: u64,
 }
 
-impl Season {
+impl DailySeason {
     /// Begins to learn; a `day` of 0 seconds learns nothing.
     pub(super) fn new(since: f64, day: f64) -> Self {
         Self { day, since, most: Vec::new(), part: 0 }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn expects_what_was_yesterday() {
-        let mut season = Season::new(0.0, 86_400.0);
+        let mut season = DailySeason::new(0.0, 86_400.0);
         let need = |time: f64| if (time % 86_400.0) > 43_200.0 { 9 } else { 4 };
         for step in 0..300 {
             assert_eq!(season.expects(f64::from(step) * 300.0, 600.0).is_some(), step > 288);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_day_of_no_length_teaches_nothing() {
-        let mut season = Season::new(0.0, 0.0);
+        let mut season = DailySeason::new(0.0, 0.0);
         season.push(5.0, 3);
         assert_eq!(season.expects(1e9, 1.0), None);
     }

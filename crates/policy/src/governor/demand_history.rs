@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A step of the staircase.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Step {
+struct DemandStep {
     /// When it was needed last, in seconds.
     time: f64,
     /// Slices needed.
@@ -19,7 +19,7 @@ struct Step {
 
 /// A gap in the need for a level, so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Gap {
+pub(super) struct DemandGap {
     /// Since when, in seconds.
     pub(super) since: f64,
     /// The season expected its end soon.
@@ -30,14 +30,14 @@ pub(super) struct Gap {
 ///
 /// Level `j` counts slices from 1: it is needed at a moment if at least `j` slices are.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(super) struct Recent {
-    steps: VecDeque<Step>,
+pub(super) struct DemandHistory {
+    steps: VecDeque<DemandStep>,
 }
 
-impl Recent {
+impl DemandHistory {
     /// Adds a moment, and forgets what is older than `memory` seconds.
     pub(super) fn push(&mut self, time: f64, need: u32, expected: u32, memory: f64) {
-        let mut step = Step { time, need, since: time, expected };
+        let mut step = DemandStep { time, need, since: time, expected };
         while let Some(hidden) = self.steps.back().copied().filter(|before| before.need <= need) {
             // Levels between the new step and the one before have been idle since the lower one began.
             (step.since, step.expected) = (hidden.since, hidden.expected);
@@ -55,11 +55,10 @@ impl Recent {
     }
 
     /// The gap of a level that is above what is needed. Since the beginning at most.
-    pub(super) fn gap(&self, level: u32) -> Gap {
+    pub(super) fn gap(&self, level: u32) -> DemandGap {
         let index = self.steps.partition_point(|step| step.need >= level);
-        self.steps.get(index).map_or(Gap { since: f64::INFINITY, expected: true }, |step| Gap {
-            since: step.since,
-            expected: level <= step.expected,
+        self.steps.get(index).map_or(DemandGap { since: f64::INFINITY, expected: true }, |step| {
+            DemandGap { since: step.since, expected: level <= step.expected }
         })
     }
 
@@ -79,7 +78,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_looking_at_everything(needs in proptest::collection::vec(0u32..8, 1..40), long in 0usize..20) {
-            let mut recent = Recent::default();
+            let mut recent = DemandHistory::default();
             for (at, need) in needs.iter().enumerate() {
                 recent.push(at as f64, *need, 0, 1e9);
             }
@@ -102,20 +101,20 @@ mod tests {
 
     #[test]
     fn what_is_too_old_is_forgotten_but_not_the_present() {
-        let mut recent = Recent::default();
+        let mut recent = DemandHistory::default();
         recent.push(0.0, 9, 0, 10.0);
         recent.push(100.0, 3, 5, 10.0);
-        assert_eq!((recent.need(), recent.gap(4)), (3, Gap { since: 100.0, expected: true }));
-        assert_eq!(recent.gap(9), Gap { since: 100.0, expected: false });
+        assert_eq!((recent.need(), recent.gap(4)), (3, DemandGap { since: 100.0, expected: true }));
+        assert_eq!(recent.gap(9), DemandGap { since: 100.0, expected: false });
     }
 
     #[test]
     fn what_was_expected_is_remembered_from_when_the_gap_began() {
-        let mut recent = Recent::default();
+        let mut recent = DemandHistory::default();
         recent.push(0.0, 9, 0, 1e9);
         recent.push(10.0, 3, 7, 1e9);
         recent.push(20.0, 5, 0, 1e9);
-        assert_eq!(recent.gap(7), Gap { since: 10.0, expected: true });
-        assert_eq!(recent.gap(8), Gap { since: 10.0, expected: false });
+        assert_eq!(recent.gap(7), DemandGap { since: 10.0, expected: true });
+        assert_eq!(recent.gap(8), DemandGap { since: 10.0, expected: false });
     }
 }

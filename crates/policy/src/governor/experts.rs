@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::demand_history::Recent;
+use super::demand_history::DemandHistory;
 
 /// Waiting times, as multiples of the break-even time of a slice's own price. The last expert follows the season.
 const WAITS: [f64; 8] = [0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
@@ -38,7 +38,7 @@ const RANGES: u32 = 24;
 
 /// What to do with the levels of a range.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Advice {
+pub(super) enum ExpertAdvice {
     /// Switch a level off when it has been idle for so many of its break-even times.
     Wait(f64),
     /// Switch a level off at once unless the season expected it when its gap began.
@@ -49,7 +49,7 @@ pub(super) enum Advice {
 
 /// Figures of the moment, in joules, watts and seconds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Figures {
+pub(super) struct CostFigures {
     pub(super) saving: f64,
     pub(super) emptying: f64,
     pub(super) waking: f64,
@@ -57,7 +57,7 @@ pub(super) struct Figures {
 
 /// A range of levels, and what each expert would have earned with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Range {
+struct LevelRange {
     /// Levels above this one.
     low: u32,
     /// Up to this one.
@@ -70,16 +70,16 @@ struct Range {
 
 /// All experts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Experts {
+pub(super) struct ExpertPanel {
     slices: u32,
-    ranges: Vec<Range>,
+    ranges: Vec<LevelRange>,
     /// Gaps of levels above this one have been credited, though they have not ended.
     credited: u32,
     /// Gains of all ranges for each gap.
     pool: [f64; EXPERTS],
 }
 
-impl Figures {
+impl CostFigures {
     /// How long a slice must be off until emptying and waking it have paid, in seconds.
     pub(super) fn break_even(&self) -> f64 {
         (self.emptying + self.waking) / self.saving
@@ -99,11 +99,11 @@ pub(super) fn season_waits(expected: bool) -> f64 {
     if expected { WITHOUT_SEASON } else { 0.0 }
 }
 
-impl Experts {
-    pub(super) fn new(slices: u32, figures: &Figures) -> Self {
+impl ExpertPanel {
+    pub(super) fn new(slices: u32, figures: &CostFigures) -> Self {
         let count = slices.clamp(1, RANGES);
         let edge = |index: u32| (u64::from(slices) * u64::from(index) / u64::from(count)) as u32;
-        let range = |index| Range {
+        let range = |index| LevelRange {
             low: edge(index),
             high: edge(index + 1),
             gain: [0.0; EXPERTS],
@@ -125,7 +125,13 @@ impl Experts {
     }
 
     /// Learns from a moment at which `need` slices are needed; `recent` is still that of the moment before.
-    pub(super) fn step(&mut self, figures: &Figures, now: f64, need: u32, recent: &Recent) {
+    pub(super) fn step(
+        &mut self,
+        figures: &CostFigures,
+        now: f64,
+        need: u32,
+        recent: &DemandHistory,
+    ) {
         let longest = LONGEST_GAP * figures.break_even();
         let before = recent.need();
         // Gaps that have become as long as counts are credited once, and not again when they end.
@@ -147,10 +153,10 @@ impl Experts {
     /// Credits everyone with the gaps of levels above `levels.start` up to `levels.end`, as if they ended now.
     fn credit(
         &mut self,
-        figures: &Figures,
+        figures: &CostFigures,
         now: f64,
         levels: std::ops::Range<u32>,
-        recent: &Recent,
+        recent: &DemandHistory,
     ) {
         let (cost, unit) = (figures.emptying + figures.waking, figures.break_even());
         let mut index = self.ranges.partition_point(|range| range.high <= levels.start);
@@ -172,7 +178,7 @@ impl Experts {
     }
 
     /// Makes what each range has seen known to all.
-    fn share(&mut self, figures: &Figures) {
+    fn share(&mut self, figures: &CostFigures) {
         let (mut pool, mut gaps) = (belief(figures.emptying + figures.waking), BELIEF);
         for range in &self.ranges {
             gaps += range.gaps;
@@ -183,14 +189,14 @@ impl Experts {
         self.pool = pool.map(|gain| gain / gaps);
     }
 
-    fn range(&self, level: u32) -> &Range {
+    fn range(&self, level: u32) -> &LevelRange {
         let index =
             self.ranges.partition_point(|range| range.high < level).min(self.ranges.len() - 1);
         &self.ranges[index]
     }
 
     /// What is best for the range of a level.
-    pub(super) fn advice(&self, level: u32) -> Advice {
+    pub(super) fn advice(&self, level: u32) -> ExpertAdvice {
         let range = self.range(level);
         let (mut best, mut most) = (0, f64::NEG_INFINITY);
         for expert in 0..EXPERTS {
@@ -200,11 +206,11 @@ impl Experts {
             }
         }
         if most < 0.0 {
-            Advice::Stay
+            ExpertAdvice::Stay
         } else if best == SEASON {
-            Advice::Season
+            ExpertAdvice::Season
         } else {
-            Advice::Wait(WAITS[best])
+            ExpertAdvice::Wait(WAITS[best])
         }
     }
 
@@ -217,7 +223,7 @@ impl Experts {
     }
 
     /// What an expert has earned with a range, and what is believed of it beside.
-    fn score(&self, range: &Range, expert: usize) -> f64 {
+    fn score(&self, range: &LevelRange, expert: usize) -> f64 {
         range.gain[expert] + BELIEF * f64::from(range.high - range.low) * self.pool[expert]
     }
 }

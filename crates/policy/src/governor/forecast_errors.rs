@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decision::Forecast;
+use crate::decision::DemandForecast;
 
 /// Forecasts that wait at the same time.
 const WAITING: f64 = 4.0;
 
 /// A forecast whose time is not over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Open {
+struct PendingForecast {
     due: f64,
     expected: u32,
     most: u32,
@@ -20,8 +20,8 @@ struct Open {
 
 /// Forecasts under way, and how wrong those before were.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(super) struct Outlook {
-    open: VecDeque<Open>,
+pub(super) struct ForecastErrors {
+    open: VecDeque<PendingForecast>,
     /// When the next one is to be noted down.
     next: f64,
     checked: u64,
@@ -29,9 +29,15 @@ pub(super) struct Outlook {
     absolute: f64,
 }
 
-impl Outlook {
+impl ForecastErrors {
     /// Takes what is needed now, and what is expected to be the most within `horizon` seconds.
-    pub(super) fn step(&mut self, now: f64, need: u32, expected: u32, horizon: f64) -> Forecast {
+    pub(super) fn step(
+        &mut self,
+        now: f64,
+        need: u32,
+        expected: u32,
+        horizon: f64,
+    ) -> DemandForecast {
         for open in &mut self.open {
             open.most = open.most.max(need);
         }
@@ -44,11 +50,11 @@ impl Outlook {
             }
         }
         if now >= self.next && self.open.len() < WAITING as usize {
-            self.open.push_back(Open { due: now + horizon, expected, most: need });
+            self.open.push_back(PendingForecast { due: now + horizon, expected, most: need });
             self.next = now + horizon / WAITING;
         }
         let mean = |sum: f64| if self.checked == 0 { 0.0 } else { sum / self.checked as f64 };
-        Forecast {
+        DemandForecast {
             horizon: Duration::try_from_secs_f64(horizon).unwrap_or_default(),
             slices: expected,
             bias_slices: mean(self.sum),
@@ -64,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_forecast_is_held_against_the_most_that_was_needed() {
-        let mut outlook = Outlook::default();
+        let mut outlook = ForecastErrors::default();
         assert_eq!(outlook.step(0.0, 3, 5, 10.0).checked, 0);
         outlook.step(1.0, 9, 9, 10.0);
         let after = outlook.step(10.0, 2, 2, 10.0);

@@ -21,22 +21,26 @@ mod risk_account;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ramslice_types::{Budget, CacheChoice, Joules, Op, Outcome, Pages, Price, Reason, Request};
+use ramslice_types::{
+    Budget, CacheChoice, Joules, Pages, Price, Reason, Request, RequestOp, RequestOutcome,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{CostBasis, Governor as Settings, PolicyKind};
-use crate::decision::{Decision, Policy, compact, offline_empty};
-use crate::decision_reason::Why;
-use crate::economics::Economics;
-use crate::observation::{Event, Needs, Observation, Row, Totals, WakeCause};
+use crate::config::{CostBasis, GovernorConfig, PolicyKind};
+use crate::decision::{Policy, PolicyDecision, compact, offline_empty};
+use crate::decision_reason::DecisionReason;
+use crate::economics::SliceEconomics;
+use crate::observation::{
+    MachineTotals, Observation, ObservationNeeds, PolicyEvent, SliceRow, WakeCause,
+};
 
-use cache_rereads::Cache;
-use daily_season::Season;
-use demand_history::Recent;
-use experts::{Advice, Experts, Figures, LONGEST_GAP, season_waits};
-use forecast_errors::Outlook;
-use offline_prices::{Markup, PRICE_ROOM, Prices};
-use risk_account::{STAKE, WINDOW, Wallet};
+use cache_rereads::CacheRereads;
+use daily_season::DailySeason;
+use demand_history::DemandHistory;
+use experts::{CostFigures, ExpertAdvice, ExpertPanel, LONGEST_GAP, season_waits};
+use forecast_errors::ForecastErrors;
+use offline_prices::{OfflinePrices, PRICE_ROOM, PriceMarkup};
+use risk_account::{RiskAccount, STAKE, WINDOW};
 
 /// Weight of the last emptying in the mean of what emptying costs.
 const LEARNING: f64 = 0.1;
@@ -49,40 +53,40 @@ const MEMORY: f64 = 4.0;
 
 /// The break-even governor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Governor {
-    settings: Settings,
-    economics: Economics,
+pub struct GovernorPolicy {
+    settings: GovernorConfig,
+    economics: SliceEconomics,
     /// What emptying a slice has cost on average, in joules.
     emptying: f64,
     /// Everything that it learns from what it sees; nothing before the first step.
-    mind: Option<Mind>,
+    mind: Option<GovernorState>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Mind {
+struct GovernorState {
     /// The last step, in seconds.
     time: f64,
     /// Slices off after the last step, as far as known.
     off: u32,
-    recent: Recent,
-    season: Season,
-    experts: Experts,
-    cache: Cache,
-    wallet: Wallet,
-    outlook: Outlook,
+    recent: DemandHistory,
+    season: DailySeason,
+    experts: ExpertPanel,
+    cache: CacheRereads,
+    wallet: RiskAccount,
+    outlook: ForecastErrors,
     /// Slices that went off and have not paid yet: when, how many, what each cost.
     unpaid: VecDeque<(f64, u32, f64)>,
     /// Exact prices over those by counters.
-    markup: Markup,
+    markup: PriceMarkup,
     /// Why nothing that is used is to be emptied for a while.
-    pause: Pause,
+    pause: RequestBackoff,
     /// The same for slices that are empty: only the kernel's awake reserve keeps those on.
-    reserve_pause: Pause,
+    reserve_pause: RequestBackoff,
 }
 
 /// After a request that did nothing for want of room.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Pause {
+struct RequestBackoff {
     /// No request before this time, in seconds.
     until: f64,
     /// The length of the next pause.
@@ -94,7 +98,7 @@ struct Pause {
 
 /// Slices that should pay, and what keeps the next one on.
 #[derive(Debug, Default)]
-struct Plan {
+struct OfflinePlan {
     empty: u32,
     used: u32,
     /// What is spent on them at most, in joules.
@@ -103,12 +107,12 @@ struct Plan {
     dearest: f64,
     /// By counters, the prices of the used ones, in joules.
     prices: Vec<f64>,
-    stopped: Option<Why>,
+    stopped: Option<DecisionReason>,
 }
 
-impl Governor {
+impl GovernorPolicy {
     /// With these settings, on a machine with these figures.
-    pub fn new(settings: Settings, economics: Economics) -> Self {
+    pub fn new(settings: GovernorConfig, economics: SliceEconomics) -> Self {
         Self { settings, economics, emptying: economics.emptying_joules.0, mind: None }
     }
 
@@ -117,13 +121,13 @@ impl Governor {
     /// A slice-emptying is that of a slice full of movable pages, and waking it. This holds as far as prices hold: an
     /// operation may turn out dearer than its budget by the error of the price model. What a refault costs is not known
     /// in advance; refaults of cache that was dropped within one step come on top.
-    pub fn loss_cap(economics: &Economics, elapsed: Duration) -> Joules {
+    pub fn loss_cap(economics: &SliceEconomics, elapsed: Duration) -> Joules {
         let windows = 1.0 + (elapsed.as_secs_f64() / Self::window(economics).as_secs_f64()).floor();
         Joules(windows * STAKE * dearest(economics))
     }
 
     /// The least length of a back-off window; it doubles after losses.
-    pub fn window(economics: &Economics) -> Duration {
+    pub fn window(economics: &SliceEconomics) -> Duration {
         Duration::try_from_secs_f64(WINDOW * economics.break_even_of_emptying().0)
             .unwrap_or(Duration::MAX)
     }
@@ -135,11 +139,11 @@ impl Governor {
         let dearest = dearest(&self.economics);
         let break_even = self.economics.break_even_of_emptying().0;
         if let Some(mind) = &mut self.mind {
-            mind.wallet = Wallet::new(mind.time, dearest, break_even);
+            mind.wallet = RiskAccount::new(mind.time, dearest, break_even);
             mind.unpaid.clear();
             mind.off = 0;
-            mind.pause = Pause::none(mind.time);
-            mind.reserve_pause = Pause::none(mind.time);
+            mind.pause = RequestBackoff::none(mind.time);
+            mind.reserve_pause = RequestBackoff::none(mind.time);
         }
     }
 
@@ -149,7 +153,7 @@ impl Governor {
     }
 
     /// Slices that must be on, with the margin and as much cache as is needed.
-    fn need(totals: &Totals, cache_share: f64) -> u32 {
+    fn need(totals: &MachineTotals, cache_share: f64) -> u32 {
         let cache = (totals.freeable.0 as f64 * cache_share) as u64;
         let pages = totals.needed() + Pages(cache) + margin(totals);
         let slices = u64::from(totals.nr_slices);
@@ -160,15 +164,15 @@ impl Governor {
             .min(totals.nr_slices)
     }
 
-    fn figures(&self) -> Figures {
-        Figures {
+    fn figures(&self) -> CostFigures {
+        CostFigures {
             saving: self.economics.saving_watts.0,
             emptying: self.emptying,
             waking: self.economics.waking_joules.0,
         }
     }
 
-    fn cost(&self, outcome: &Outcome) -> f64 {
+    fn cost(&self, outcome: &RequestOutcome) -> f64 {
         let price = match self.settings.costs {
             CostBasis::Measured if outcome.price_measured > Price::ZERO => outcome.price_measured,
             _ => outcome.price_predicted,
@@ -177,11 +181,11 @@ impl Governor {
     }
 
     /// Takes in what happened.
-    fn learn(&mut self, mind: &mut Mind, seen: &Observation<'_>) {
+    fn learn(&mut self, mind: &mut GovernorState, seen: &Observation<'_>) {
         let waking = self.economics.waking_joules.0;
         for event in seen.events {
             match event {
-                Event::Woken { time, slices, cause } => {
+                PolicyEvent::Woken { time, slices, cause } => {
                     mind.wallet.spend(f64::from(*slices) * waking);
                     if *cause != WakeCause::Request {
                         mind.woken_early(
@@ -192,16 +196,16 @@ impl Governor {
                         );
                     }
                 }
-                Event::Refaulted { pages } => {
+                PolicyEvent::Refaulted { pages } => {
                     let own = mind.cache.refault(pages.0);
                     mind.wallet.refault(own, pages.0, self.economics.refault_joules.0);
                 }
-                Event::Finished { op, outcome } => {
+                PolicyEvent::Finished { op, outcome } => {
                     let cost = self.cost(outcome);
                     mind.wallet.spend(cost);
                     mind.cache.drop(outcome.dropped.0);
                     let done = outcome.slices_done;
-                    let emptied = matches!(op, Op::Compact | Op::Offline(_));
+                    let emptied = matches!(op, RequestOp::Compact | RequestOp::Offline(_));
                     if done > 0 {
                         mind.off += done;
                         mind.unpaid.push_back((mind.time, done, cost / f64::from(done)));
@@ -220,8 +224,8 @@ impl Governor {
                         mind.pause.lengthen(mind.time, mind.recent.need(), &seen.totals);
                     }
                     match op {
-                        Op::OfflineFree if done > 0 => mind.reserve_pause.next = FIRST_PAUSE,
-                        Op::OfflineFree => {
+                        RequestOp::OfflineFree if done > 0 => mind.reserve_pause.next = FIRST_PAUSE,
+                        RequestOp::OfflineFree => {
                             mind.reserve_pause.lengthen(
                                 mind.time,
                                 mind.recent.need(),
@@ -236,23 +240,30 @@ impl Governor {
     }
 
     /// Which slices should pay, as far as the wallet reaches.
-    fn plan(&self, mind: &Mind, totals: &Totals, rows: &[Row], need: u32) -> Plan {
-        let mut plan = Plan::default();
+    fn plan(
+        &self,
+        mind: &GovernorState,
+        totals: &MachineTotals,
+        rows: &[SliceRow],
+        need: u32,
+    ) -> OfflinePlan {
+        let mut plan = OfflinePlan::default();
         let (figures, now, room) = (self.figures(), mind.time, mind.wallet.room());
         let on = totals.nr_slices.saturating_sub(totals.nr_offline);
         if on <= need {
-            plan.stopped = Some(Why::AllNeeded { need });
+            plan.stopped = Some(DecisionReason::AllNeeded { need });
             return plan;
         }
-        let mut prices = Prices::new(&self.economics, self.emptying, totals.nr_empty, rows);
+        let mut prices = OfflinePrices::new(&self.economics, self.emptying, totals.nr_empty, rows);
         for level in (need + 1..=on).rev() {
             let Some((counted, empty)) = prices.next() else {
-                plan.stopped = Some(Why::NoCandidate { spare: level - need });
+                plan.stopped = Some(DecisionReason::NoCandidate { spare: level - need });
                 break;
             };
             let pause = if empty { &mind.reserve_pause } else { &mind.pause };
             if now < pause.until {
-                plan.stopped = Some(Why::DidNothing { wait: seconds(pause.until - now) });
+                plan.stopped =
+                    Some(DecisionReason::DidNothing { wait: seconds(pause.until - now) });
                 break;
             }
             let price =
@@ -264,19 +275,19 @@ impl Governor {
             let advice = (!empty).then(|| mind.experts.advice(level));
             let wait = match advice {
                 None => 0.0,
-                Some(Advice::Wait(times)) => times * break_even,
-                Some(Advice::Season) => season_waits(gap.expected) * break_even,
-                Some(Advice::Stay) => {
-                    plan.stopped = Some(Why::NeverPays { spare: level - need });
+                Some(ExpertAdvice::Wait(times)) => times * break_even,
+                Some(ExpertAdvice::Season) => season_waits(gap.expected) * break_even,
+                Some(ExpertAdvice::Stay) => {
+                    plan.stopped = Some(DecisionReason::NeverPays { spare: level - need });
                     break;
                 }
             };
-            if matches!(advice, Some(Advice::Season)) && gap.expected && idle < wait {
-                plan.stopped = Some(Why::Expected { slices: level - need });
+            if matches!(advice, Some(ExpertAdvice::Season)) && gap.expected && idle < wait {
+                plan.stopped = Some(DecisionReason::Expected { slices: level - need });
                 break;
             }
             if idle < wait {
-                plan.stopped = Some(Why::Waits {
+                plan.stopped = Some(DecisionReason::Waits {
                     spare: level - need,
                     idle: seconds(idle),
                     wait: seconds(wait),
@@ -284,16 +295,19 @@ impl Governor {
                 });
                 break;
             }
-            if matches!(advice, Some(Advice::Wait(_)))
+            if matches!(advice, Some(ExpertAdvice::Wait(_)))
                 && !mind.experts.still_pays(level, idle / break_even)
             {
-                plan.stopped = Some(Why::TooLate { spare: level - need, idle: seconds(idle) });
+                plan.stopped =
+                    Some(DecisionReason::TooLate { spare: level - need, idle: seconds(idle) });
                 break;
             }
             let most = if empty { price } else { price * PRICE_ROOM } + figures.waking;
             if plan.joules + most > room {
-                plan.stopped =
-                    Some(Why::AtRisk { spare: level - need, wait: seconds(mind.wallet.wait(now)) });
+                plan.stopped = Some(DecisionReason::AtRisk {
+                    spare: level - need,
+                    wait: seconds(mind.wallet.wait(now)),
+                });
                 break;
             }
             plan.joules += most;
@@ -308,7 +322,7 @@ impl Governor {
         plan
     }
 
-    fn requests(&self, plan: &Plan, cache_share: f64) -> Vec<Request> {
+    fn requests(&self, plan: &OfflinePlan, cache_share: f64) -> Vec<Request> {
         let mut requests = Vec::new();
         if plan.empty > 0 {
             requests.push(offline_empty(plan.empty));
@@ -326,12 +340,12 @@ impl Governor {
 
 /// Pages that stay free and awake, at least: as much again as the kernel keeps, so that it need not wake at once what
 /// was just switched off.
-fn margin(totals: &Totals) -> Pages {
+fn margin(totals: &MachineTotals) -> Pages {
     totals.awake_reserve * 2
 }
 
 /// Emptying and waking a slice that is full of movable pages, in joules.
-fn dearest(economics: &Economics) -> f64 {
+fn dearest(economics: &SliceEconomics) -> f64 {
     // The typical slice is half full.
     2.0 * economics.emptying_joules.0 + economics.waking_joules.0
 }
@@ -340,13 +354,13 @@ fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-impl Pause {
+impl RequestBackoff {
     fn none(now: f64) -> Self {
         Self { until: now, next: FIRST_PAUSE, need: 0, on: 0 }
     }
 
     /// A request did nothing.
-    fn lengthen(&mut self, now: f64, need: u32, totals: &Totals) {
+    fn lengthen(&mut self, now: f64, need: u32, totals: &MachineTotals) {
         let next = (self.next * 2.0).min(LONGEST_PAUSE);
         *self = Self {
             until: now + self.next,
@@ -364,28 +378,28 @@ impl Pause {
     }
 }
 
-impl Mind {
-    fn new(now: f64, totals: &Totals, governor: &Governor) -> Self {
+impl GovernorState {
+    fn new(now: f64, totals: &MachineTotals, governor: &GovernorPolicy) -> Self {
         let (settings, economics) = (&governor.settings, &governor.economics);
         let break_even = economics.break_even_of_emptying().0;
         let fade = MEMORY * WINDOW * break_even;
         Self {
             time: now,
             off: totals.nr_offline,
-            recent: Recent::default(),
-            season: Season::new(now, settings.day_seconds),
-            experts: Experts::new(totals.nr_slices, &governor.figures()),
-            cache: Cache::new(
+            recent: DemandHistory::default(),
+            season: DailySeason::new(now, settings.day_seconds),
+            experts: ExpertPanel::new(totals.nr_slices, &governor.figures()),
+            cache: CacheRereads::new(
                 totals.slice_pages.0 as f64,
                 economics.refault_worth(totals.slice_pages).0,
                 fade,
             ),
-            wallet: Wallet::new(now, dearest(economics), break_even),
-            outlook: Outlook::default(),
+            wallet: RiskAccount::new(now, dearest(economics), break_even),
+            outlook: ForecastErrors::default(),
             unpaid: VecDeque::new(),
-            markup: Markup::default(),
-            pause: Pause::none(now),
-            reserve_pause: Pause::none(now),
+            markup: PriceMarkup::default(),
+            pause: RequestBackoff::none(now),
+            reserve_pause: RequestBackoff::none(now),
         }
     }
 
@@ -407,20 +421,20 @@ impl Mind {
     }
 }
 
-impl Policy for Governor {
+impl Policy for GovernorPolicy {
     fn kind(&self) -> PolicyKind {
         PolicyKind::Governor
     }
 
-    fn needs(&self) -> Needs {
-        Needs::Rows
+    fn needs(&self) -> ObservationNeeds {
+        ObservationNeeds::Rows
     }
 
-    fn step(&mut self, seen: &Observation<'_>) -> Decision {
+    fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
         let (totals, now) = (&seen.totals, seen.time.as_secs_f64());
         let mut mind = match self.mind.take() {
             Some(mind) => mind,
-            None => Mind::new(now, totals, self),
+            None => GovernorState::new(now, totals, self),
         };
         let elapsed = (now - mind.time).max(0.0);
         self.learn(&mut mind, seen);
@@ -448,11 +462,14 @@ impl Policy for Governor {
         let woken = seen
             .events
             .iter()
-            .any(|event| matches!(event, Event::Woken { cause: WakeCause::Demand, .. }));
+            .any(|event| matches!(event, PolicyEvent::Woken { cause: WakeCause::Demand, .. }));
         let on = totals.nr_slices.saturating_sub(totals.nr_offline);
         let peak = if woken { need.max(on) } else { need };
         if mind.experts.slices() != totals.nr_slices {
-            mind = Mind { wallet: mind.wallet.clone(), ..Mind::new(now, totals, self) };
+            mind = GovernorState {
+                wallet: mind.wallet.clone(),
+                ..GovernorState::new(now, totals, self)
+            };
         }
         mind.experts.step(&figures, now, peak, &mind.recent);
         mind.season.push(now, peak);
@@ -465,20 +482,21 @@ impl Policy for Governor {
         let expected = on.saturating_sub(plan.empty + plan.used);
         let forecast = mind.outlook.step(now, peak, expected, break_even);
         let mut decision = if self.economics.unit_slices > 1 {
-            Decision::rest(Why::TooSmall { slices: self.economics.unit_slices })
+            PolicyDecision::rest(DecisionReason::TooSmall { slices: self.economics.unit_slices })
         } else if mind.wallet.is_backing_off() {
             let (early, refaults) = (mind.wallet.early, mind.wallet.refaults);
-            Decision::rest(Why::BackingOff {
+            PolicyDecision::rest(DecisionReason::BackingOff {
                 wait: seconds(mind.wallet.wait(now)),
                 early,
                 refaults,
             })
         } else if plan.empty + plan.used > 0 {
             mind.markup.expect(std::mem::take(&mut plan.prices));
-            let why = Why::Pays { empty: plan.empty, used: plan.used, joules: plan.joules };
-            Decision { requests: self.requests(&plan, cache_share), why, forecast: None }
+            let why =
+                DecisionReason::Pays { empty: plan.empty, used: plan.used, joules: plan.joules };
+            PolicyDecision { requests: self.requests(&plan, cache_share), why, forecast: None }
         } else {
-            Decision::rest(plan.stopped.unwrap_or(Why::AllNeeded { need }))
+            PolicyDecision::rest(plan.stopped.unwrap_or(DecisionReason::AllNeeded { need }))
         };
         decision.forecast = Some(forecast);
         self.mind = Some(mind);

@@ -7,8 +7,8 @@ use ramslice_types::Price;
 use serde::{Deserialize, Serialize};
 
 use super::dearest;
-use crate::economics::Economics;
-use crate::observation::Row;
+use crate::economics::SliceEconomics;
+use crate::observation::SliceRow;
 
 /// Exact prices, found by walking a slice, may exceed what is expected of them by this factor.
 pub(super) const PRICE_ROOM: f64 = 1.25;
@@ -19,19 +19,19 @@ const RAISE: f64 = 1.5;
 
 /// Exact prices over those by counters: cache that is used is moved, not dropped, and destinations cost, too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Markup {
+pub(super) struct PriceMarkup {
     factor: f64,
     /// Prices by counters of the slices that the last request was for, in joules, cheapest first.
     asked: Vec<f64>,
 }
 
-impl Default for Markup {
+impl Default for PriceMarkup {
     fn default() -> Self {
         Self { factor: 1.0, asked: Vec::new() }
     }
 }
 
-impl Markup {
+impl PriceMarkup {
     /// What a slice should cost whose counters say so.
     pub(super) fn of(&self, counted: f64) -> f64 {
         counted * self.factor
@@ -65,20 +65,25 @@ impl Markup {
 /// What switching slices off costs, cheapest first: empty ones, then used ones by their price.
 ///
 /// Mostly only the first price is asked for: a look at all rows finds it, and nothing is sorted.
-pub(super) struct Prices<'a> {
-    economics: &'a Economics,
+pub(super) struct OfflinePrices<'a> {
+    economics: &'a SliceEconomics,
     /// What a slice is taken to cost where there are no rows, in joules.
     usual: f64,
     empty: u32,
-    rows: &'a [Row],
+    rows: &'a [SliceRow],
     /// Prices not given yet, once more than one was asked for.
     heap: Option<BinaryHeap<Reverse<Price>>>,
     first: bool,
 }
 
-impl<'a> Prices<'a> {
+impl<'a> OfflinePrices<'a> {
     /// Of these rows; `usual` is the price in joules of a used slice where there are none.
-    pub(super) fn new(economics: &'a Economics, usual: f64, empty: u32, rows: &'a [Row]) -> Self {
+    pub(super) fn new(
+        economics: &'a SliceEconomics,
+        usual: f64,
+        empty: u32,
+        rows: &'a [SliceRow],
+    ) -> Self {
         Self { economics, usual, empty, rows, heap: None, first: true }
     }
 
@@ -118,7 +123,7 @@ mod tests {
 
     #[test]
     fn prices_are_learned_from_what_was_paid_and_never_fall_below_the_counters() {
-        let mut markup = Markup::default();
+        let mut markup = PriceMarkup::default();
         for _ in 0..100 {
             markup.expect(vec![1.0, 2.0, 4.0]);
             // The two cheapest of three went off.
@@ -134,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_budget_is_raised_until_the_cheapest_slice_could_be_a_full_one() {
-        let mut markup = Markup::default();
+        let mut markup = PriceMarkup::default();
         markup.expect(vec![1.0, 9.0]);
         let raised = (0..20).filter(|_| markup.too_low(4.0)).count();
         // 1.5, 2.25, 3.375, 5.06.

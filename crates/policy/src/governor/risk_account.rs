@@ -17,7 +17,7 @@ const LONGEST: f64 = 64.0;
 
 /// Joules put at risk and earned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Wallet {
+pub(super) struct RiskAccount {
     /// What may be lost in each window, in joules.
     stake: f64,
     /// The least length of a window, in seconds.
@@ -44,7 +44,7 @@ pub(super) struct Wallet {
     pub(super) refaults: u64,
 }
 
-impl Wallet {
+impl RiskAccount {
     /// `dearest` is the most that emptying and waking one slice can cost, `break_even` its typical break-even time.
     pub(super) fn new(now: f64, dearest: f64, break_even: f64) -> Self {
         let (stake, least) = (STAKE * dearest, WINDOW * break_even);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_window_doubles_after_a_loss_and_halves_after_a_gain() {
-        let mut wallet = Wallet::new(0.0, 5.0, 10.0);
+        let mut wallet = RiskAccount::new(0.0, 5.0, 10.0);
         wallet.spend(9.0);
         wallet.woke_early(2, 11.0);
         assert!(wallet.is_backing_off());
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_stake_and_half_of_the_earnings_are_at_risk() {
-        let mut wallet = Wallet::new(0.0, 5.0, 10.0);
+        let mut wallet = RiskAccount::new(0.0, 5.0, 10.0);
         assert!((wallet.room() - 10.0).abs() < 1e-9);
         wallet.spend(10.0);
         assert!(wallet.room() < 1e-9);

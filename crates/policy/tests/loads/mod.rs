@@ -2,12 +2,12 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
 
-use ramslice_policy::model::Series;
-use ramslice_types::Random;
+use ramslice_policy::model::DemandSeries;
+use ramslice_types::SplitMix64;
 
 /// A kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
+pub enum TestLoad {
     /// A day with a peak, some noise, and no two days alike.
     Diurnal,
     /// Bursts of random height and length, at random times.
@@ -20,12 +20,12 @@ pub enum Load {
     Walk,
 }
 
-impl Load {
+impl TestLoad {
     pub const ALL: [Self; 5] = [Self::Diurnal, Self::Bursty, Self::Churn, Self::Batch, Self::Walk];
 
     /// Demand in steps of `step` seconds on a machine with `slices` slices.
-    pub fn series(self, seed: u64, slices: u32, step: f64, steps: usize) -> Series {
-        let mut chance = Random::new(seed ^ ((self as u64) << 56));
+    pub fn series(self, seed: u64, slices: u32, step: f64, steps: usize) -> DemandSeries {
+        let mut chance = SplitMix64::new(seed ^ ((self as u64) << 56));
         let share = match self {
             Self::Diurnal => diurnal(&mut chance, step, steps),
             Self::Bursty => bursty(&mut chance, step, steps),
@@ -39,13 +39,13 @@ impl Load {
             .collect();
         // After a while of use most of memory holds something.
         let used_at_start = (chance.between(0.5, 1.0) * f64::from(slices)) as u32;
-        Series { needed, slices, used_at_start }
+        DemandSeries { needed, slices, used_at_start }
     }
 }
 
 const DAY: f64 = 86_400.0;
 
-fn diurnal(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
+fn diurnal(chance: &mut SplitMix64, step: f64, steps: usize) -> Vec<f64> {
     let (low, high) = (chance.between(0.1, 0.3), chance.between(0.5, 0.9));
     let (phase, rough) = (chance.unit() * DAY, chance.between(0.0, 0.03));
     let mut noise = 0.0;
@@ -60,7 +60,7 @@ fn diurnal(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
         .collect()
 }
 
-fn bursty(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
+fn bursty(chance: &mut SplitMix64, step: f64, steps: usize) -> Vec<f64> {
     let base = chance.between(0.1, 0.4);
     let (pause, length) = (chance.between(300.0, 7200.0), chance.between(60.0, 1800.0));
     let mut share = vec![base; steps];
@@ -76,7 +76,7 @@ fn bursty(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
     share
 }
 
-fn churn(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
+fn churn(chance: &mut SplitMix64, step: f64, steps: usize) -> Vec<f64> {
     let (base, load) = (chance.between(0.05, 0.15), chance.between(0.2, 0.6));
     let sizes = [0.01, 0.02, 0.04, 0.08];
     let (middle, spread) = (chance.between(600.0, 3600.0), chance.between(0.8, 1.6));
@@ -98,7 +98,7 @@ fn churn(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
     share
 }
 
-fn batch(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
+fn batch(chance: &mut SplitMix64, step: f64, steps: usize) -> Vec<f64> {
     let base = chance.between(0.1, 0.3);
     let mut share = vec![base; steps];
     let jobs: Vec<(f64, f64, f64)> = (0..(2.0 + chance.unit() * 10.0) as u32)
@@ -126,7 +126,7 @@ fn batch(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
     share
 }
 
-fn walk(chance: &mut Random, step: f64, steps: usize) -> Vec<f64> {
+fn walk(chance: &mut SplitMix64, step: f64, steps: usize) -> Vec<f64> {
     let rough = chance.between(0.0005, 0.005) * (step / 30.0).sqrt();
     let mut share = chance.between(0.2, 0.6);
     (0..steps)

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use ramslice_record::tables::{Census, Event, Sample, Slice, Zone};
-use ramslice_record::{About, Batch, Ended, WriteError};
+use ramslice_record::{RecordingEnd, RecordingInfo, RowBatch, WriteError};
 use serde_json::json;
 
 const SLICES: i64 = 64;
@@ -23,14 +23,14 @@ const DROP: i64 = 39;
 
 /// What a slice holds.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct SliceUse {
     unmovable: i64,
     movable: i64,
     freeable: i64,
     off: bool,
 }
 
-impl Held {
+impl SliceUse {
     fn used(self) -> i64 {
         self.unmovable + self.movable + self.freeable
     }
@@ -41,9 +41,9 @@ impl Held {
 }
 
 #[derive(Default)]
-struct Made {
-    held: Vec<Held>,
-    batch: Batch,
+struct RecordingBuilder {
+    held: Vec<SliceUse>,
+    batch: RowBatch,
     event_seq: i64,
     done: [i64; 11],
     woken_by_demand: i64,
@@ -54,7 +54,11 @@ struct Made {
 ///
 /// With `census`, there is one every few seconds, and kernel pages scatter.
 pub(crate) fn write(dir: &Path, budget: Option<i64>, census: bool) -> Result<(), WriteError> {
-    let mut made = Made { held: vec![Held::default(); SLICES as usize], census, ..Made::default() };
+    let mut made = RecordingBuilder {
+        held: vec![SliceUse::default(); SLICES as usize],
+        census,
+        ..RecordingBuilder::default()
+    };
     for (at, held) in made.held.iter_mut().enumerate() {
         held.unmovable = if at < 3 { 5000 } else { 0 };
     }
@@ -68,7 +72,7 @@ pub(crate) fn write(dir: &Path, budget: Option<i64>, census: bool) -> Result<(),
         }
         made.sample(second);
     }
-    let ended = Ended {
+    let ended = RecordingEnd {
         boottime_us: STARTED_US + SECONDS * 1_000_000,
         reason: "command".to_owned(),
         command_status: Some(0),
@@ -80,7 +84,7 @@ pub(crate) fn write(dir: &Path, budget: Option<i64>, census: bool) -> Result<(),
     made.batch.write_recording(dir, &about(), &ended)
 }
 
-fn about() -> About {
+fn about() -> RecordingInfo {
     let geometry = json!({
         "abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 2 << 20, "slice_bytes": FRAMES * 4096,
         "chunk_bytes": 4 << 20, "nr_slices": SLICES, "nr_zones": 1, "event_seq": 0,
@@ -103,7 +107,7 @@ fn about() -> About {
     serde_json::from_value(about).expect("the description has all fields")
 }
 
-impl Made {
+impl RecordingBuilder {
     fn event(&mut self, second: i64, offset_us: i64, event: Event) {
         let at = second * 1_000_000 + offset_us;
         let number = self.batch.events.len() as i64;
@@ -156,7 +160,7 @@ impl Made {
         }
     }
 
-    fn take(&mut self, second: i64, mut pages: i64, kind: fn(&mut Held) -> &mut i64) {
+    fn take(&mut self, second: i64, mut pages: i64, kind: fn(&mut SliceUse) -> &mut i64) {
         // In an order that is not that of addresses.
         for step in 0..SLICES {
             let at = ((step * 7 + 3) % SLICES) as usize;
@@ -222,7 +226,7 @@ impl Made {
             self.event(second, offset_us, Event { budget_100cycles: left, ..price });
             offset_us += 1000 + held.used() * 4;
             left = left.map(|left| left - held.price());
-            self.held[at] = Held { off: true, ..Held::default() };
+            self.held[at] = SliceUse { off: true, ..SliceUse::default() };
             let mut moved = held.movable;
             let mut targets: Vec<usize> = (0..self.held.len())
                 .filter(|&to| !self.held[to].off && self.held[to].used() > 0)
@@ -263,7 +267,7 @@ impl Made {
         let offline_pages = FRAMES * self.held.iter().filter(|held| held.off).count() as i64;
         let used: i64 = self.held.iter().map(|held| held.used()).sum();
         let free_pages = SLICES * FRAMES - offline_pages - used;
-        let count = |wanted: &dyn Fn(&Held) -> bool| {
+        let count = |wanted: &dyn Fn(&SliceUse) -> bool| {
             self.held.iter().filter(|held| wanted(held)).count() as i32
         };
         self.batch.zones.push(Zone {
@@ -348,7 +352,7 @@ impl Made {
     }
 }
 
-impl Made {
+impl RecordingBuilder {
     fn counts(&self, second: i64) -> bool {
         self.census && (second % CENSUS_SECONDS == 0 || second == SECONDS)
     }
@@ -379,7 +383,7 @@ impl Made {
 }
 
 /// The kinds of pages of a slice, by what is known of it.
-fn counted(held: Held) -> Census {
+fn counted(held: SliceUse) -> Census {
     let part = |pages: i64, percent: i64| pages * percent / 100;
     let (slab, page_table) = (part(held.unmovable, 60), part(held.unmovable, 15));
     let (shmem, buffer) = (part(held.movable, 10), part(held.freeable, 5));
@@ -400,6 +404,6 @@ fn counted(held: Held) -> Census {
     }
 }
 
-fn wall(at_us: i64) -> ramslice_record::Wall {
-    ramslice_record::Wall(1_700_000_000_000_000 + at_us)
+fn wall(at_us: i64) -> ramslice_record::WallTime {
+    ramslice_record::WallTime(1_700_000_000_000_000 + at_us)
 }

@@ -13,15 +13,15 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use ramslice_record::{Recording, Table};
+use ramslice_record::{Recording, RecordingTable};
 
 /// Every row of a table.
-pub(crate) fn all<R: ramslice_record::Row>(recording: &Recording) -> Vec<R> {
+pub(crate) fn all<R: ramslice_record::TableRow>(recording: &Recording) -> Vec<R> {
     recording.rows::<R>().map(|row| row.unwrap().row).collect()
 }
 
 /// A part that has rows.
-pub(crate) fn full_part(dir: &Path, table: Table) -> PathBuf {
+pub(crate) fn full_part(dir: &Path, table: RecordingTable) -> PathBuf {
     let mut paths: Vec<_> =
         fs::read_dir(dir.join(table.name())).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
@@ -34,12 +34,12 @@ pub(crate) fn builder(path: &Path) -> ParquetRecordBatchReaderBuilder<File> {
 }
 
 /// Columns by name, in order.
-pub(crate) type Columns = Vec<(Field, ArrayRef)>;
+pub(crate) type NamedColumns = Vec<(Field, ArrayRef)>;
 
 /// Writes a part anew with other columns or another description.
 pub(crate) fn rewrite(
     path: &Path,
-    change: impl FnOnce(&mut Columns, &mut HashMap<String, String>),
+    change: impl FnOnce(&mut NamedColumns, &mut HashMap<String, String>),
 ) {
     let builder = builder(path);
     let metadata =
@@ -49,7 +49,7 @@ pub(crate) fn rewrite(
     keys.remove("ARROW:schema");
     let schema = Arc::clone(builder.schema());
     let batch = builder.build().unwrap().next().unwrap().unwrap();
-    let mut columns: Columns = schema
+    let mut columns: NamedColumns = schema
         .fields()
         .iter()
         .zip(batch.columns())
@@ -67,12 +67,12 @@ pub(crate) fn rewrite(
     writer.close().unwrap();
 }
 
-pub(crate) fn column<'a>(columns: &'a mut Columns, name: &str) -> &'a mut (Field, ArrayRef) {
+pub(crate) fn column<'a>(columns: &'a mut NamedColumns, name: &str) -> &'a mut (Field, ArrayRef) {
     columns.iter_mut().find(|(field, _)| field.name() == name).unwrap()
 }
 
 /// Replaces one value of a column of 64-bit numbers.
-pub(crate) fn set(columns: &mut Columns, name: &str, at: usize, value: Option<i64>) {
+pub(crate) fn set(columns: &mut NamedColumns, name: &str, at: usize, value: Option<i64>) {
     let (field, array) = column(columns, name);
     let old = array.as_any().downcast_ref::<Int64Array>().unwrap();
     let values = old.iter().enumerate().map(|(n, old)| if n == at { value } else { old });
@@ -91,9 +91,9 @@ pub(crate) fn complaint(dir: &Path, part: &Path) -> String {
 /// Writes every part of the tables that all recordings have anew, as an older program would have; those without a row go.
 pub(crate) fn rewrite_all(
     dir: &Path,
-    change: impl Fn(Table, &mut Columns, &mut HashMap<String, String>),
+    change: impl Fn(RecordingTable, &mut NamedColumns, &mut HashMap<String, String>),
 ) {
-    for table in Table::ALL.into_iter().filter(|table| !table.is_optional()) {
+    for table in RecordingTable::ALL.into_iter().filter(|table| !table.is_optional()) {
         for path in fs::read_dir(dir.join(table.name())).unwrap().map(|entry| entry.unwrap().path())
         {
             if builder(&path).metadata().file_metadata().num_rows() == 0 {

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use ramslice_types::{Bytes, PageCounts, Pages};
 
-use super::slice_rows::{OFF, Rows, key_class};
+use super::slice_rows::{OFF, SliceRows, key_class};
 use super::{heading, id, time};
-use crate::chart::{Key, Look, Mark, Panel};
-use crate::csv::Csv;
-use crate::figure::Figure;
-use crate::report_data::{Counted, Recorded, Runs};
+use crate::chart::{ChartPanel, LegendEntry, LegendMark, Medium};
+use crate::csv::CsvTable;
+use crate::figure::ReportFigure;
+use crate::report_data::{CensusMoment, RecordingData, ReportData};
 
 const TITLE: &str = "Memory bitmaps";
 /// Part of a moment's width that is left free on either side.
@@ -18,8 +18,8 @@ const GAP: f64 = 0.05;
 
 /// What pages are used for, as drawn from left to right: class, word, pages. What is free is what is left; what is off
 /// mostly fills a row.
-type Use = (&'static str, &'static str, fn(&PageCounts) -> Pages);
-const USES: [Use; 8] = [
+type PageUse = (&'static str, &'static str, fn(&PageCounts) -> Pages);
+const USES: [PageUse; 8] = [
     ("p-slab", "slab", |pages| pages.slab),
     ("p-table", "page tables", |pages| pages.page_table),
     ("p-kernel", "other kernel", |pages| pages.other_unmovable),
@@ -32,9 +32,9 @@ const USES: [Use; 8] = [
 
 /// Those of the Kanpur report, section 2.2, with the pages of a slice in order of use instead of address; one per recording
 /// that has a census.
-pub(crate) fn bitmaps(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn bitmaps(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
-    let draw = |(at, recorded): (usize, &Recorded)| {
+    let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("bitmaps", at, all), heading(TITLE, &recorded.name, all));
         let caption = "All memory at some moments. A row is a slice, the lowest address at the bottom; a colour is as long as \
                        its share of the slice's pages. From the left: what the kernel holds, what moves (other movable \
@@ -42,7 +42,7 @@ pub(crate) fn bitmaps(runs: &Runs) -> Vec<Figure> {
                        row is a kernel that is everywhere. Data: these moments, a row for each slice that changed.";
         let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
         let csv = csv(&recorded);
-        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+        ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_bitmaps(&id, &name, &recorded, look)
         })
     };
@@ -50,17 +50,17 @@ pub(crate) fn bitmaps(runs: &Runs) -> Vec<Figure> {
 }
 
 /// Moments that are worth drawing: the first, the last, and evenly between them as many as have room.
-fn chosen(recorded: &Recorded, look: Look) -> Vec<&Counted> {
-    let most = if look == Look::Narrow { 4 } else { 10 };
+fn chosen(recorded: &RecordingData, look: Medium) -> Vec<&CensusMoment> {
+    let most = if look == Medium::Narrow { 4 } else { 10 };
     let last = recorded.censuses.len().saturating_sub(1);
     let step = last.div_ceil(most - 1).max(1);
-    let mut found: Vec<&Counted> = recorded.censuses[..last].iter().step_by(step).collect();
+    let mut found: Vec<&CensusMoment> = recorded.censuses[..last].iter().step_by(step).collect();
     found.extend(recorded.censuses.last());
     found
 }
 
-fn csv(recorded: &Recorded) -> Csv {
-    let mut csv = Csv::new(&[
+fn csv(recorded: &RecordingData) -> CsvTable {
+    let mut csv = CsvTable::new(&[
         "time_s",
         "slice_id",
         "free_pages",
@@ -77,7 +77,7 @@ fn csv(recorded: &Recorded) -> Csv {
         "staying_pages",
     ]);
     let mut before: BTreeMap<u32, PageCounts> = BTreeMap::new();
-    for counted in chosen(recorded, Look::Wide) {
+    for counted in chosen(recorded, Medium::Wide) {
         for (slice, pages) in &counted.slices {
             if before.insert(*slice, *pages) == Some(*pages) {
                 continue;
@@ -104,24 +104,28 @@ fn csv(recorded: &Recorded) -> Csv {
     csv
 }
 
-fn draw_bitmaps(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
+fn draw_bitmaps(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> String {
     let moments = chosen(recorded, look);
-    let rows =
-        Rows::of(moments.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)));
+    let rows = SliceRows::of(
+        moments.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)),
+    );
     let there = |pages: fn(&PageCounts) -> Pages| {
         moments.iter().any(|counted| counted.slices.iter().any(|(_, one)| pages(one) > Pages::ZERO))
     };
-    let uses: Vec<Use> = USES.into_iter().filter(|(_, _, pages)| there(*pages)).collect();
-    let mut keys: Vec<Key> =
-        uses.iter().map(|(class, word, _)| Key::new(key_class(class), Mark::Area, *word)).collect();
+    let uses: Vec<PageUse> = USES.into_iter().filter(|(_, _, pages)| there(*pages)).collect();
+    let mut keys: Vec<LegendEntry> = uses
+        .iter()
+        .map(|(class, word, _)| LegendEntry::new(key_class(class), LegendMark::Area, *word))
+        .collect();
     // As in other figures: what is off comes last.
     let off = uses.iter().position(|(class, ..)| *class == OFF).unwrap_or(keys.len());
-    keys.insert(off, Key::new("k-free", Mark::Area, "free"));
+    keys.insert(off, LegendEntry::new("k-free", LegendMark::Area, "free"));
     let mut x = time::axis(moments.len() as f64, recorded.emulated);
-    let mark =
-        |(at, counted): (usize, &&Counted)| (at as f64 + 0.5, format!("{:.0}", counted.seconds));
+    let mark = |(at, counted): (usize, &&CensusMoment)| {
+        (at as f64 + 0.5, format!("{:.0}", counted.seconds))
+    };
     x.marks = Some(moments.iter().enumerate().map(mark).collect());
-    let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
+    let mut panel = ChartPanel::new(look, title, rows.height(), &keys, &x, &rows.axis());
     for (at, counted) in moments.iter().enumerate() {
         bitmap(&mut panel, at as f64, counted, &rows, &uses);
         let (left, right) = (at as f64 + GAP, at as f64 + 1.0 - GAP);
@@ -130,7 +134,7 @@ fn draw_bitmaps(id: &str, title: &str, recorded: &Recorded, look: Look) -> Strin
         panel.hit(at as f64 + 0.5, 1.0, &words(counted, recorded.page_bytes));
     }
     let (first, last) = (moments.first(), moments.last());
-    let at = |counted: Option<&&Counted>| {
+    let at = |counted: Option<&&CensusMoment>| {
         counted.map_or_else(String::new, |counted| words(counted, recorded.page_bytes))
     };
     let about = format!(
@@ -144,7 +148,13 @@ fn draw_bitmaps(id: &str, title: &str, recorded: &Recorded, look: Look) -> Strin
 }
 
 /// One moment: what is used for one thing lies over all that comes to the right of it.
-fn bitmap(panel: &mut Panel, at: f64, counted: &Counted, rows: &Rows, uses: &[Use]) {
+fn bitmap(
+    panel: &mut ChartPanel,
+    at: f64,
+    counted: &CensusMoment,
+    rows: &SliceRows,
+    uses: &[PageUse],
+) {
     let mut frames = vec![0u64; rows.count()];
     for (slice, pages) in &counted.slices {
         frames[rows.row(*slice)] += pages.frames().0;
@@ -170,7 +180,7 @@ fn bitmap(panel: &mut Panel, at: f64, counted: &Counted, rows: &Rows, uses: &[Us
 }
 
 /// An area from the left edge of a moment to a share of its width, row by row.
-fn stairs(panel: &mut Panel, at: f64, class: &str, shares: &[f64]) {
+fn stairs(panel: &mut ChartPanel, at: f64, class: &str, shares: &[f64]) {
     if shares.iter().all(|&share| share <= 0.0) {
         return;
     }
@@ -188,7 +198,7 @@ fn stairs(panel: &mut Panel, at: f64, class: &str, shares: &[f64]) {
     panel.svg.path(class, &points, true);
 }
 
-fn words(counted: &Counted, page_bytes: Bytes) -> String {
+fn words(counted: &CensusMoment, page_bytes: Bytes) -> String {
     let size = |pages: fn(&PageCounts) -> Pages| {
         counted.slices.iter().map(|(_, one)| pages(one)).sum::<Pages>().bytes(page_bytes)
     };

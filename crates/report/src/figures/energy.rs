@@ -1,18 +1,18 @@
 //! Joules: saved and invested beside what was to be had, and net against what requests may spend.
 
-use crate::chart::{Axis, Key, Look, Mark, Panel};
-use crate::csv::Csv;
-use crate::figure::Figure;
-use crate::report_data::{Budget, Energy, Range, Runs, Verdict};
+use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
+use crate::csv::CsvTable;
+use crate::figure::ReportFigure;
+use crate::report_data::{GainVerdict, ReportData, RunBudget, RunEnergy, ValueRange};
 use crate::scale::{ceiling, digits};
-use crate::svg::Anchor;
+use crate::svg::TextAnchor;
 
 const ENERGY: &str = "Energy saved and invested";
 const NET: &str = "Net energy by budget";
 const HOW: &str = "name a profile of a memory system with `--profile NAME` beside a recording made by root (`ramslice \
                    profiles` lists them), or give a summary of joules as a run";
 
-fn no_energy(runs: &Runs) -> &'static str {
+fn no_energy(runs: &ReportData) -> &'static str {
     if runs.recorded.is_empty() {
         "no run tells joules"
     } else {
@@ -21,11 +21,11 @@ fn no_energy(runs: &Runs) -> &'static str {
 }
 
 /// Figures 4.7, 4.8 and 4.10 of the thesis, above.
-pub(crate) fn energy(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn energy(runs: &ReportData) -> Vec<ReportFigure> {
     if runs.energy.is_empty() {
-        return vec![Figure::missing("energy", ENERGY, no_energy(runs), HOW)];
+        return vec![ReportFigure::missing("energy", ENERGY, no_energy(runs), HOW)];
     }
-    let figure = |(sweep, runs): (Sweep, Vec<Energy>)| {
+    let figure = |(sweep, runs): (SweepKey, Vec<RunEnergy>)| {
         let caption = format!(
             "What switching slices off saved, what it cost, and the limit: what perfectly packed memory without freeable \
          pages would have saved in the same time. Lines are intervals: from at least to at most; bars end in their \
@@ -33,7 +33,7 @@ pub(crate) fn energy(runs: &Runs) -> Vec<Figure> {
             basis(&runs)
         );
         let (csv, own) = (csv(&runs), sweep.clone());
-        Figure::drawn(sweep.id("energy"), sweep.title(ENERGY), caption, csv, move |look| {
+        ReportFigure::drawn(sweep.id("energy"), sweep.title(ENERGY), caption, csv, move |look| {
             draw_energy(&runs, &own, look)
         })
     };
@@ -42,9 +42,9 @@ pub(crate) fn energy(runs: &Runs) -> Vec<Figure> {
 
 /// The sweep that the runs of a figure are of: its number and its name; none for those of no sweep.
 #[derive(Debug, Clone)]
-struct Sweep(Option<(usize, String)>);
+struct SweepKey(Option<(usize, String)>);
 
-impl Sweep {
+impl SweepKey {
     fn id(&self, base: &str) -> String {
         self.0
             .as_ref()
@@ -57,7 +57,7 @@ impl Sweep {
 }
 
 /// Runs by what figure they belong to: first those of no sweep, then each sweep.
-fn groups(runs: &Runs) -> Vec<(Sweep, Vec<Energy>)> {
+fn groups(runs: &ReportData) -> Vec<(SweepKey, Vec<RunEnergy>)> {
     let mut names: Vec<&Option<String>> = Vec::new();
     for run in &runs.energy {
         if !names.contains(&&run.sweep) {
@@ -72,12 +72,12 @@ fn groups(runs: &Runs) -> Vec<(Sweep, Vec<Energy>)> {
     };
     let group = |name: &Option<String>| {
         let own = runs.energy.iter().filter(|run| run.sweep == *name).cloned().collect();
-        (Sweep(name.as_ref().and_then(sweep)), own)
+        (SweepKey(name.as_ref().and_then(sweep)), own)
     };
     names.into_iter().map(group).collect()
 }
 
-fn basis(runs: &[Energy]) -> String {
+fn basis(runs: &[RunEnergy]) -> String {
     let mut found: Vec<&str> = runs.iter().map(|run| run.basis.as_str()).collect();
     found.dedup();
     let uncounted: Vec<String> = runs
@@ -95,8 +95,8 @@ fn basis(runs: &[Energy]) -> String {
     text
 }
 
-fn csv(runs: &[Energy]) -> Csv {
-    let mut csv = Csv::new(&[
+fn csv(runs: &[RunEnergy]) -> CsvTable {
+    let mut csv = CsvTable::new(&[
         "run",
         "budget_cycles",
         "saved_low_joules",
@@ -121,16 +121,16 @@ fn csv(runs: &[Energy]) -> Csv {
     csv
 }
 
-fn budget_cell(budget: &Budget) -> String {
+fn budget_cell(budget: &RunBudget) -> String {
     match budget {
-        Budget::Policy(name) => name.clone(),
-        Budget::None => "0".to_owned(),
-        Budget::Cycles(cycles) => format!("{cycles}"),
-        Budget::Unlimited => "unlimited".to_owned(),
+        RunBudget::Policy(name) => name.clone(),
+        RunBudget::None => "0".to_owned(),
+        RunBudget::Cycles(cycles) => format!("{cycles}"),
+        RunBudget::Unlimited => "unlimited".to_owned(),
     }
 }
 
-fn words(range: Range) -> String {
+fn words(range: ValueRange) -> String {
     if range.low >= range.high {
         format!("{} J", digits(range.low))
     } else {
@@ -138,29 +138,31 @@ fn words(range: Range) -> String {
     }
 }
 
-fn draw_energy(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
+fn draw_energy(runs: &[RunEnergy], sweep: &SweepKey, look: Medium) -> String {
     const ROW: f64 = 66.0;
     let attainable = runs.iter().any(|run| run.attainable.is_some());
-    let mut keys = vec![Key::new("saved", Mark::Area, "saved")];
+    let mut keys = vec![LegendEntry::new("saved", LegendMark::Area, "saved")];
     if attainable {
-        keys.push(Key::new("attainable", Mark::Area, "attainable"));
+        keys.push(LegendEntry::new("attainable", LegendMark::Area, "attainable"));
     }
-    keys.push(Key::new("invested", Mark::Area, "invested"));
+    keys.push(LegendEntry::new("invested", LegendMark::Area, "invested"));
     let ends = runs.iter().flat_map(|run| {
         [run.saved.high, run.attainable.map_or(0.0, |range| range.high), run.invested.high]
     });
-    let x = Axis::new((0.0, ceiling(ends.fold(0.0, f64::max))), "energy, J");
-    let mut y = Axis::new((0.0, runs.len() as f64), "");
+    let x = ChartAxis::new((0.0, ceiling(ends.fold(0.0, f64::max))), "energy, J");
+    let mut y = ChartAxis::new((0.0, runs.len() as f64), "");
     y.marks = Some(Vec::new());
-    let mut panel = Panel::new(look, &sweep.title(ENERGY), ROW * runs.len() as f64, &keys, &x, &y);
+    let mut panel =
+        ChartPanel::new(look, &sweep.title(ENERGY), ROW * runs.len() as f64, &keys, &x, &y);
     let (left, top, ..) = panel.area;
     for (at, run) in runs.iter().enumerate() {
         let row = top + ROW * at as f64;
-        panel.svg.text("row", (left, row + 14.0), Anchor::Start, &run.name);
-        let bar = |panel: &mut Panel, class, from: f64, height, range: Range, title: &str| {
-            let end = panel.x.at(range.middle().max(0.0));
-            panel.svg.rect(class, (left, row + from), (end - left, height), title);
-        };
+        panel.svg.text("row", (left, row + 14.0), TextAnchor::Start, &run.name);
+        let bar =
+            |panel: &mut ChartPanel, class, from: f64, height, range: ValueRange, title: &str| {
+                let end = panel.x.at(range.middle().max(0.0));
+                panel.svg.rect(class, (left, row + from), (end - left, height), title);
+            };
         if let Some(limit) = run.attainable {
             bar(
                 &mut panel,
@@ -201,20 +203,20 @@ fn draw_energy(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
 }
 
 /// The lower part of these figures.
-pub(crate) fn net(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn net(runs: &ReportData) -> Vec<ReportFigure> {
     if runs.energy.is_empty() {
-        return vec![Figure::missing("net", NET, no_energy(runs), HOW)];
+        return vec![ReportFigure::missing("net", NET, no_energy(runs), HOW)];
     }
     let caption = "Saved less invested, by what a request was allowed to spend; nothing is without emptying at all. An \
                    interval that spans the line at 0 is undecided: nobody can say whether it gained or lost.";
-    let figure = |(sweep, runs): (Sweep, Vec<Energy>)| {
+    let figure = |(sweep, runs): (SweepKey, Vec<RunEnergy>)| {
         let (csv, own) = (csv(&runs), sweep.clone());
         let found = if own.0.is_some() {
             format!("{caption} {}", basis(&runs))
         } else {
             caption.to_owned()
         };
-        Figure::drawn(sweep.id("net"), sweep.title(NET), found, csv, move |look| {
+        ReportFigure::drawn(sweep.id("net"), sweep.title(NET), found, csv, move |look| {
             draw_net(&runs, &own, look)
         })
     };
@@ -222,17 +224,17 @@ pub(crate) fn net(runs: &Runs) -> Vec<Figure> {
 }
 
 /// Budgets in ascending order; policies between those that are numbers and no limit.
-fn place(budget: &Budget) -> (f64, &str) {
+fn place(budget: &RunBudget) -> (f64, &str) {
     match budget {
-        Budget::None => (-1.0, ""),
-        Budget::Cycles(cycles) => (*cycles, ""),
-        Budget::Policy(name) => (f64::MAX, name),
-        Budget::Unlimited => (f64::INFINITY, ""),
+        RunBudget::None => (-1.0, ""),
+        RunBudget::Cycles(cycles) => (*cycles, ""),
+        RunBudget::Policy(name) => (f64::MAX, name),
+        RunBudget::Unlimited => (f64::INFINITY, ""),
     }
 }
 
-fn draw_net(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
-    let mut budgets: Vec<&Budget> = runs.iter().map(|run| &run.budget).collect();
+fn draw_net(runs: &[RunEnergy], sweep: &SweepKey, look: Medium) -> String {
+    let mut budgets: Vec<&RunBudget> = runs.iter().map(|run| &run.budget).collect();
     budgets
         .sort_by(|a, b| place(a).0.total_cmp(&place(b).0).then_with(|| place(a).1.cmp(place(b).1)));
     budgets.dedup();
@@ -240,29 +242,30 @@ fn draw_net(runs: &[Energy], sweep: &Sweep, look: Look) -> String {
     let high = runs.iter().map(|run| run.net.high).fold(0.0, f64::max);
     let bottom = if low < 0.0 { -ceiling(-low) } else { 0.0 };
     let top = if high > 0.0 { ceiling(high) } else { 0.0 };
-    let mut x = Axis::new((-0.5, budgets.len() as f64 - 0.5), "budget of a request, CPU cycles");
+    let mut x =
+        ChartAxis::new((-0.5, budgets.len() as f64 - 0.5), "budget of a request, CPU cycles");
     x.marks = Some(
         budgets.iter().enumerate().map(|(at, budget)| (at as f64, budget.to_string())).collect(),
     );
-    let y = Axis::new((bottom, top), "net energy, J");
+    let y = ChartAxis::new((bottom, top), "net energy, J");
     let keys = [
-        Key::new("saved", Mark::Dot, "gain"),
-        Key::new("undecided", Mark::Dot, "undecided"),
-        Key::new("invested", Mark::Dot, "loss"),
+        LegendEntry::new("saved", LegendMark::Dot, "gain"),
+        LegendEntry::new("undecided", LegendMark::Dot, "undecided"),
+        LegendEntry::new("invested", LegendMark::Dot, "loss"),
     ];
-    let mut panel = Panel::new(look, &sweep.title(NET), 240.0, &keys, &x, &y);
+    let mut panel = ChartPanel::new(look, &sweep.title(NET), 240.0, &keys, &x, &y);
     panel.curve("zero", &[(-0.5, 0.0), (budgets.len() as f64 - 0.5, 0.0)]);
     for (at, budget) in budgets.iter().enumerate() {
-        let same: Vec<&Energy> = runs.iter().filter(|run| run.budget == **budget).collect();
+        let same: Vec<&RunEnergy> = runs.iter().filter(|run| run.budget == **budget).collect();
         for (turn, run) in same.iter().enumerate() {
             // Runs of one budget stand side by side.
             let spread = 0.5 / same.len() as f64;
             let at = at as f64 + (turn as f64 - (same.len() - 1) as f64 / 2.0) * spread;
             panel.whisker(at, run.net.low, run.net.high);
             let class = match run.verdict {
-                Verdict::Gain => "saved",
-                Verdict::Loss => "invested",
-                Verdict::Undecided => "undecided",
+                GainVerdict::Gain => "saved",
+                GainVerdict::Loss => "invested",
+                GainVerdict::Undecided => "undecided",
             };
             let point = panel.at(at, run.net.middle());
             panel.svg.circle(class, point, 5.0, &format!("{}: net {}", run.name, words(run.net)));

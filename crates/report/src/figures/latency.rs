@@ -3,16 +3,16 @@
 use std::rc::Rc;
 
 use super::{heading, id};
-use crate::chart::{Axis, Key, Look, Mark, Panel};
-use crate::csv::Csv;
-use crate::figure::Figure;
-use crate::report_data::{Latencies, Runs};
+use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
+use crate::csv::CsvTable;
+use crate::figure::ReportFigure;
+use crate::report_data::{LatencySamples, ReportData};
 use crate::scale::{ceiling, digits};
 
 const TITLE: &str = "Latency of requests";
 
 /// Requests that fall into one column.
-struct Bin {
+struct LatencyBin {
     from: f64,
     until: f64,
     count: u64,
@@ -21,13 +21,13 @@ struct Bin {
     sum: f64,
 }
 
-fn bins(requests: &[(f64, f64)], columns: usize) -> Vec<Bin> {
+fn bins(requests: &[(f64, f64)], columns: usize) -> Vec<LatencyBin> {
     let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return Vec::new() };
     let begun = first.0;
     // Some tens of requests in each, else the average says nothing.
     let columns = columns.min(requests.len().div_ceil(20)).max(1);
     let width = ((last.0 - begun) / columns as f64).max(1e-9);
-    let mut bins: Vec<Bin> = Vec::new();
+    let mut bins: Vec<LatencyBin> = Vec::new();
     for &(when, took) in requests {
         let at = (((when - begun) / width) as usize).min(columns - 1);
         let from = at as f64 * width;
@@ -37,7 +37,7 @@ fn bins(requests: &[(f64, f64)], columns: usize) -> Vec<Bin> {
                 bin.sum += took;
                 (bin.low, bin.high) = (bin.low.min(took), bin.high.max(took));
             }
-            _ => bins.push(Bin {
+            _ => bins.push(LatencyBin {
                 from,
                 until: from + width,
                 count: 1,
@@ -55,21 +55,21 @@ fn within(spans: &[(f64, f64)], when: f64) -> bool {
 }
 
 /// Figure 4.12 of the thesis, above.
-pub(crate) fn latency(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn latency(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.latencies.len();
     if all == 0 {
         let how = "give a file NAME.csv with the columns boottime_us (when a request was sent) and latency_us, \
                    together with the recording of the same time";
-        return vec![Figure::missing(
+        return vec![ReportFigure::missing(
             "latency",
             TITLE,
             "none of the runs has times of requests",
             how,
         )];
     }
-    let draw = |(at, run): (usize, &Latencies)| {
+    let draw = |(at, run): (usize, &LatencySamples)| {
         let (id, title) = (id("latency", at, all), heading(TITLE, &run.name, all));
-        let mut csv = Csv::new(&["time_s", "latency_ms", "emptying"]);
+        let mut csv = CsvTable::new(&["time_s", "latency_ms", "emptying"]);
         let begun = run.requests.first().map_or(0.0, |request| request.0);
         for &(when, took) in &run.requests {
             let emptying = within(&run.compactions, when).to_string();
@@ -77,14 +77,14 @@ pub(crate) fn latency(runs: &Runs) -> Vec<Figure> {
         }
         let caption = caption(run);
         let (run, name) = (Rc::new(run.clone()), title.clone());
-        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+        ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_latency(&id, &name, &run, look)
         })
     };
     runs.latencies.iter().enumerate().map(draw).collect()
 }
 
-fn caption(run: &Latencies) -> String {
+fn caption(run: &LatencySamples) -> String {
     let mean = |wanted: bool| {
         let found: Vec<f64> = run
             .requests
@@ -109,25 +109,27 @@ fn caption(run: &Latencies) -> String {
     }
 }
 
-fn draw_latency(id: &str, title: &str, run: &Latencies, look: Look) -> String {
+fn draw_latency(id: &str, title: &str, run: &LatencySamples, look: Medium) -> String {
     let bins = bins(&run.requests, look.columns());
     let begun = run.requests.first().map_or(0.0, |request| request.0);
     let end = bins.last().map_or(1.0, |bin| bin.until);
     let top = bins.iter().map(|bin| bin.high).fold(0.0, f64::max);
     let keys = [
-        Key::new("average", Mark::Line, "average"),
-        Key::new("extremes", Mark::Area, "least to most"),
-        Key::new("compaction", Mark::Area, "emptying"),
+        LegendEntry::new("average", LegendMark::Line, "average"),
+        LegendEntry::new("extremes", LegendMark::Area, "least to most"),
+        LegendEntry::new("compaction", LegendMark::Area, "emptying"),
     ];
-    let (x, y) =
-        (Axis::new((0.0, end), "time, seconds"), Axis::new((0.0, ceiling(top)), "latency, ms"));
-    let mut panel = Panel::new(look, title, 260.0, &keys, &x, &y);
+    let (x, y) = (
+        ChartAxis::new((0.0, end), "time, seconds"),
+        ChartAxis::new((0.0, ceiling(top)), "latency, ms"),
+    );
+    let mut panel = ChartPanel::new(look, title, 260.0, &keys, &x, &y);
     for (from, to) in &run.compactions {
         if *to >= begun && *from - begun <= end {
             panel.stripe("compaction", from - begun, to - begun, "");
         }
     }
-    let middle = |bin: &Bin| f64::midpoint(bin.from, bin.until);
+    let middle = |bin: &LatencyBin| f64::midpoint(bin.from, bin.until);
     panel.band(
         "extremes",
         &bins.iter().map(|bin| (middle(bin), bin.low, bin.high)).collect::<Vec<_>>(),

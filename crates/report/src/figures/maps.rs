@@ -6,15 +6,15 @@ use std::rc::Rc;
 use ramslice_types::{PageCounts, Pages};
 
 use super::census::thinned;
-use super::slice_rows::{self, Grid, OFF, Rows, key_class};
+use super::slice_rows::{self, OFF, SliceRows, TileGrid, key_class};
 use super::{heading, id, time};
-use crate::chart::{Key, Look, Mark, Panel};
-use crate::csv::Csv;
-use crate::figure::Figure;
-use crate::report_data::{Counted, Recorded, Runs};
+use crate::chart::{ChartPanel, LegendEntry, LegendMark, Medium};
+use crate::csv::CsvTable;
+use crate::figure::ReportFigure;
+use crate::report_data::{CensusMoment, RecordingData, ReportData};
 
 /// What a map shows of a slice.
-struct Map {
+struct SliceMap {
     id: &'static str,
     title: &'static str,
     caption: &'static str,
@@ -29,7 +29,7 @@ struct Map {
 }
 
 /// Figure 1 of Adaptive-Buddy, for each moment: pages in use, over all memory.
-const FULLNESS: Map = Map {
+const FULLNESS: SliceMap = SliceMap {
     id: "fullness",
     title: "How full each slice is",
     caption: "A row is a slice, the lowest address at the bottom. Pale blue is memory that is scattered: most of the slice is \
@@ -59,7 +59,7 @@ const FULLNESS: Map = Map {
 };
 
 /// Figures 2 and 7 of Adaptive-Buddy, for each moment: where the kernel's pages lie.
-const FOOTPRINT: Map = Map {
+const FOOTPRINT: SliceMap = SliceMap {
     id: "footprint",
     title: "Kernel footprint: where pages that stay lie",
     caption: "A row is a slice, the lowest address at the bottom. Orange holds pages that can neither be moved nor dropped, \
@@ -86,22 +86,22 @@ const FOOTPRINT: Map = Map {
 };
 
 /// How full slices are; one per recording that has a census.
-pub(crate) fn fullness(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn fullness(runs: &ReportData) -> Vec<ReportFigure> {
     figures(runs, &FULLNESS)
 }
 
 /// Where pages that stay lie; one per recording that has a census.
-pub(crate) fn footprint(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn footprint(runs: &ReportData) -> Vec<ReportFigure> {
     figures(runs, &FOOTPRINT)
 }
 
-fn figures(runs: &Runs, map: &'static Map) -> Vec<Figure> {
+fn figures(runs: &ReportData, map: &'static SliceMap) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
-    let draw = |(at, recorded): (usize, &Recorded)| {
+    let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id(map.id, at, all), heading(map.title, &recorded.name, all));
         let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
         let csv = csv(&recorded, map);
-        Figure::drawn(id.clone(), title, map.caption, csv, move |look| {
+        ReportFigure::drawn(id.clone(), title, map.caption, csv, move |look| {
             draw_map(&id, &name, &recorded, map, look)
         })
     };
@@ -109,9 +109,9 @@ fn figures(runs: &Runs, map: &'static Map) -> Vec<Figure> {
 }
 
 /// A row for each change of level: with thousands of slices, one for each census would be most of the page.
-fn csv(recorded: &Recorded, map: &Map) -> Csv {
+fn csv(recorded: &RecordingData, map: &SliceMap) -> CsvTable {
     let (pages, column) = map.pages;
-    let mut csv = Csv::new(&["time_s", "slice_id", column, "level"]);
+    let mut csv = CsvTable::new(&["time_s", "slice_id", column, "level"]);
     let mut before: BTreeMap<u32, usize> = BTreeMap::new();
     for counted in &recorded.censuses {
         for (slice, counts) in &counted.slices {
@@ -129,12 +129,19 @@ fn csv(recorded: &Recorded, map: &Map) -> Csv {
     csv
 }
 
-fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -> String {
+fn draw_map(
+    id: &str,
+    title: &str,
+    recorded: &RecordingData,
+    map: &SliceMap,
+    look: Medium,
+) -> String {
     let censuses = thinned(recorded, look.columns());
-    let rows =
-        Rows::of(censuses.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)));
+    let rows = SliceRows::of(
+        censuses.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)),
+    );
     // Of slices that share a row, the one that is worst shows.
-    let mut grid: Grid<Option<usize>> = Vec::new();
+    let mut grid: TileGrid<Option<usize>> = Vec::new();
     let end = time::span(recorded);
     let spans = spans(&censuses, end);
     for (counted, span) in censuses.iter().zip(&spans) {
@@ -147,20 +154,21 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
     }
     let there = |level: usize| grid.iter().any(|(_, column)| column.contains(&Some(level)));
     let levels: Vec<usize> = (0..map.levels.len()).filter(|&level| there(level)).collect();
-    let key =
-        |&level: &usize| Key::new(key_class(map.levels[level].0), Mark::Area, map.levels[level].1);
-    let mut keys: Vec<Key> = levels.iter().map(key).collect();
+    let key = |&level: &usize| {
+        LegendEntry::new(key_class(map.levels[level].0), LegendMark::Area, map.levels[level].1)
+    };
+    let mut keys: Vec<LegendEntry> = levels.iter().map(key).collect();
     if map.least {
-        keys.push(Key::new("fit s0 dashed", Mark::Line, "room for all that stays"));
+        keys.push(LegendEntry::new("fit s0 dashed", LegendMark::Line, "room for all that stays"));
     }
     let until = spans.last().map_or(end, |span| span.1);
     let x = time::axis(end, recorded.emulated);
-    let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
+    let mut panel = ChartPanel::new(look, title, rows.height(), &keys, &x, &rows.axis());
     for level in levels {
         slice_rows::draw(&mut panel, &grid, until, Some(level), map.levels[level].0);
     }
     if map.least {
-        let row = |counted: &Counted| {
+        let row = |counted: &CensusMoment| {
             let slices = counted.totals.slices_staying_least as f64;
             (slices / rows.together() as f64).min(rows.count() as f64)
         };
@@ -176,7 +184,7 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
         panel.hit(f64::midpoint(from, until), until - from, &words(counted, map));
     }
     let about =
-        |counted: Option<&&Counted>| counted.map_or_else(String::new, |one| words(one, map));
+        |counted: Option<&&CensusMoment>| counted.map_or_else(String::new, |one| words(one, map));
     let about = format!(
         "{} slices over {end:.0} seconds. {}. {}.",
         rows.slices(),
@@ -188,7 +196,7 @@ fn draw_map(id: &str, title: &str, recorded: &Recorded, map: &Map, look: Look) -
 
 /// From when to when each census is shown: half way to its neighbours, so that the last one is seen, too; before the
 /// first and after the last as far as on the other side. One alone is shown throughout.
-fn spans(censuses: &[&Counted], end: f64) -> Vec<(f64, f64)> {
+fn spans(censuses: &[&CensusMoment], end: f64) -> Vec<(f64, f64)> {
     let at = |place: usize| censuses[place].seconds;
     let half = |place: usize| (at(place + 1) - at(place)) / 2.0;
     let last = censuses.len().saturating_sub(1);
@@ -207,7 +215,7 @@ fn spans(censuses: &[&Counted], end: f64) -> Vec<(f64, f64)> {
 }
 
 /// How many slices are at each level.
-fn words(counted: &Counted, map: &Map) -> String {
+fn words(counted: &CensusMoment, map: &SliceMap) -> String {
     let count = |level: usize| {
         counted.slices.iter().filter(|(_, counts)| (map.level)(counts) == level).count()
     };
@@ -247,14 +255,14 @@ mod tests {
 
     #[test]
     fn a_census_is_shown_half_way_to_its_neighbours() {
-        let counted = |seconds: f64| Counted {
+        let counted = |seconds: f64| CensusMoment {
             seconds,
             slice_bytes: Bytes(0),
             totals: CensusTotals::default(),
             slices: Vec::new(),
         };
         let of = |seconds: &[f64], end: f64| {
-            let all: Vec<Counted> = seconds.iter().map(|&one| counted(one)).collect();
+            let all: Vec<CensusMoment> = seconds.iter().map(|&one| counted(one)).collect();
             spans(&all.iter().collect::<Vec<_>>(), end)
         };
         assert_eq!(of(&[0.0, 10.0, 14.0], 14.0), [(0.0, 5.0), (5.0, 12.0), (12.0, 14.0)]);

@@ -3,31 +3,31 @@
 use std::rc::Rc;
 
 use super::{heading, id};
-use crate::chart::{Axis, Key, Look, Mark, Panel};
-use crate::csv::Csv;
-use crate::figure::Figure;
-use crate::report_data::{Priced, Prices, Runs, Source};
+use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
+use crate::csv::CsvTable;
+use crate::figure::ReportFigure;
+use crate::report_data::{ContentsSource, PriceSamples, PricedSlice, ReportData};
 use crate::scale::{ceiling, digits};
 
 const PRICES: &str = "Price and cost of emptying slices";
 const RESIDUALS: &str = "Error of prices";
 const MEGA: f64 = 1e6;
 
-pub(super) fn missing(id: &str, title: &str) -> Figure {
+pub(super) fn missing(id: &str, title: &str) -> ReportFigure {
     let how = "take samples with `ramslice-lab calibrate -o FILE` and name FILE as a run";
-    Figure::missing(id, title, "none of the runs has slices with a measured cost", how)
+    ReportFigure::missing(id, title, "none of the runs has slices with a measured cost", how)
 }
 
 /// By what slices are priced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Model {
+enum PricingModel {
     Current,
     Fitted,
 }
 
-impl Model {
+impl PricingModel {
     /// The ending of a figure's id, of its title, and words for what prices are by.
-    fn words(self, run: &Prices) -> (&'static str, &'static str, String) {
+    fn words(self, run: &PriceSamples) -> (&'static str, &'static str, String) {
         let named =
             if run.in_force.is_empty() { String::new() } else { format!(" ({})", run.in_force) };
         match self {
@@ -37,7 +37,7 @@ impl Model {
             Self::Fitted => (
                 "-fitted",
                 "by the fitted model",
-                if run.samples.iter().any(|one| one.source == Source::Filled) {
+                if run.samples.iter().any(|one| one.source == ContentsSource::Filled) {
                     "the model that ramslice-lab calibrate fits to those filled on purpose"
                         .to_owned()
                 } else {
@@ -50,32 +50,32 @@ impl Model {
 
 /// A run priced by one model.
 #[derive(Debug, Clone)]
-struct View {
-    run: Rc<Prices>,
-    model: Model,
+struct PricedRun {
+    run: Rc<PriceSamples>,
+    model: PricingModel,
 }
 
-impl View {
-    fn price(&self, one: &Priced) -> f64 {
+impl PricedRun {
+    fn price(&self, one: &PricedSlice) -> f64 {
         match self.model {
-            Model::Current => one.predicted_cycles,
-            Model::Fitted => one.fitted_cycles.unwrap_or(one.predicted_cycles),
+            PricingModel::Current => one.predicted_cycles,
+            PricingModel::Fitted => one.fitted_cycles.unwrap_or(one.predicted_cycles),
         }
     }
 
-    fn error(&self, one: &Priced) -> f64 {
+    fn error(&self, one: &PricedSlice) -> f64 {
         self.price(one) - one.measured_cycles
     }
 }
 
 /// A figure for each run and each model that there is.
 fn for_models(
-    runs: &Runs,
+    runs: &ReportData,
     base: &str,
     title: &str,
-    caption: impl Fn(&View) -> String,
-    draw: fn(&str, &str, &View, Look) -> String,
-) -> Vec<Figure> {
+    caption: impl Fn(&PricedRun) -> String,
+    draw: fn(&str, &str, &PricedRun, Medium) -> String,
+) -> Vec<ReportFigure> {
     let all = runs.prices.len();
     if all == 0 {
         return vec![missing(base, title)];
@@ -85,16 +85,16 @@ fn for_models(
         let fitted =
             !run.samples.is_empty() && run.samples.iter().all(|one| one.fitted_cycles.is_some());
         let run = Rc::new(run.clone());
-        for model in [Model::Current, Model::Fitted]
+        for model in [PricingModel::Current, PricingModel::Fitted]
             .into_iter()
-            .filter(|one| fitted || *one == Model::Current)
+            .filter(|one| fitted || *one == PricingModel::Current)
         {
             let (ending, by, _) = model.words(&run);
             let id = format!("{}{ending}", id(base, at, all));
             let name = heading(&format!("{title}, {by}"), &run.name, all);
-            let view = View { run: Rc::clone(&run), model };
+            let view = PricedRun { run: Rc::clone(&run), model };
             let (caption, csv, shown) = (caption(&view), csv(&view), name.clone());
-            figures.push(Figure::drawn(id.clone(), name, caption, csv, move |look| {
+            figures.push(ReportFigure::drawn(id.clone(), name, caption, csv, move |look| {
                 draw(&id, &shown, &view, look)
             }));
         }
@@ -103,8 +103,8 @@ fn for_models(
 }
 
 /// Figure 4.5 of the thesis, above.
-pub(crate) fn prices(runs: &Runs) -> Vec<Figure> {
-    let caption = |view: &View| {
+pub(crate) fn prices(runs: &ReportData) -> Vec<ReportFigure> {
+    let caption = |view: &PricedRun| {
         let (.., by) = view.model.words(&view.run);
         let unfitted = view
             .run
@@ -119,8 +119,8 @@ pub(crate) fn prices(runs: &Runs) -> Vec<Figure> {
     for_models(runs, "prices", PRICES, caption, draw_prices)
 }
 
-fn csv(view: &View) -> Csv {
-    let mut csv = Csv::new(&[
+fn csv(view: &PricedRun) -> CsvTable {
+    let mut csv = CsvTable::new(&[
         "label",
         "held_out",
         "frames_pages",
@@ -134,7 +134,7 @@ fn csv(view: &View) -> Csv {
     for one in &view.run.samples {
         csv.row(&[
             one.label.clone(),
-            (one.source == Source::Programs).to_string(),
+            (one.source == ContentsSource::Programs).to_string(),
             one.frames_pages.to_string(),
             one.drop_pages.to_string(),
             one.move_pages.to_string(),
@@ -154,16 +154,18 @@ pub(super) fn percentile(sorted: &[f64], share: f64) -> f64 {
 }
 
 /// Errors in words, of what models were not fitted to first.
-fn summary(view: &View) -> String {
-    let told = [Source::Programs, Source::Filled, Source::Everyday].map(|source| {
-        let group: Vec<&Priced> =
-            view.run.samples.iter().filter(|one| one.source == source).collect();
-        (!group.is_empty()).then(|| errors(view, &group, words(source).1))
-    });
+fn summary(view: &PricedRun) -> String {
+    let told = [ContentsSource::Programs, ContentsSource::Filled, ContentsSource::Everyday].map(
+        |source| {
+            let group: Vec<&PricedSlice> =
+                view.run.samples.iter().filter(|one| one.source == source).collect();
+            (!group.is_empty()).then(|| errors(view, &group, words(source).1))
+        },
+    );
     told.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-fn errors(view: &View, group: &[&Priced], words: &str) -> String {
+fn errors(view: &PricedRun, group: &[&PricedSlice], words: &str) -> String {
     let mut errors: Vec<f64> = group.iter().map(|one| view.error(one).abs()).collect();
     errors.sort_by(f64::total_cmp);
     let most = group.iter().map(|one| one.measured_cycles).fold(0.0, f64::max);
@@ -185,22 +187,25 @@ fn errors(view: &View, group: &[&Priced], words: &str) -> String {
 }
 
 /// How they are drawn, and called.
-fn words(source: Source) -> (&'static str, &'static str) {
+fn words(source: ContentsSource) -> (&'static str, &'static str) {
     match source {
-        Source::Filled => ("point-filled", "filled on purpose"),
-        Source::Programs => ("point-program", "left by programs"),
-        Source::Everyday => ("point-filled", "of everyday requests"),
+        ContentsSource::Filled => ("point-filled", "filled on purpose"),
+        ContentsSource::Programs => ("point-program", "left by programs"),
+        ContentsSource::Everyday => ("point-filled", "of everyday requests"),
     }
 }
 
-fn keys(run: &Prices) -> Vec<Key> {
+fn keys(run: &PriceSamples) -> Vec<LegendEntry> {
     let mut groups: Vec<_> = run.samples.iter().map(|one| words(one.source)).collect();
     groups.sort_unstable();
     groups.dedup();
-    groups.into_iter().map(|(class, label)| Key::new(class, Mark::Dot, label)).collect()
+    groups
+        .into_iter()
+        .map(|(class, label)| LegendEntry::new(class, LegendMark::Dot, label))
+        .collect()
 }
 
-fn told(view: &View, one: &Priced) -> String {
+fn told(view: &PricedRun, one: &PricedSlice) -> String {
     format!(
         "{}: price {} M, cost {} M cycles, {} to move, {} mappings, {} to drop",
         one.label,
@@ -212,19 +217,25 @@ fn told(view: &View, one: &Priced) -> String {
     )
 }
 
-fn most(view: &View) -> f64 {
+fn most(view: &PricedRun) -> f64 {
     view.run.samples.iter().map(|one| one.measured_cycles.max(view.price(one))).fold(0.0, f64::max)
         / MEGA
 }
 
-fn draw_prices(id: &str, title: &str, view: &View, look: Look) -> String {
+fn draw_prices(id: &str, title: &str, view: &PricedRun, look: Medium) -> String {
     let mut keys = keys(&view.run);
-    keys.push(Key::new("diagonal", Mark::Line, "price = cost"));
+    keys.push(LegendEntry::new("diagonal", LegendMark::Line, "price = cost"));
     let end = ceiling(most(view));
-    let x = Axis::new((0.0, end), "cost, millions of CPU cycles");
-    let y = Axis::new((0.0, end), "price, millions of CPU cycles");
-    let mut panel =
-        Panel::new(look, title, if look == Look::Narrow { 300.0 } else { 420.0 }, &keys, &x, &y);
+    let x = ChartAxis::new((0.0, end), "cost, millions of CPU cycles");
+    let y = ChartAxis::new((0.0, end), "price, millions of CPU cycles");
+    let mut panel = ChartPanel::new(
+        look,
+        title,
+        if look == Medium::Narrow { 300.0 } else { 420.0 },
+        &keys,
+        &x,
+        &y,
+    );
     panel.curve("diagonal", &[(0.0, 0.0), (end, end)]);
     for one in &view.run.samples {
         let point = panel.at(one.measured_cycles / MEGA, view.price(one) / MEGA);
@@ -234,8 +245,8 @@ fn draw_prices(id: &str, title: &str, view: &View, look: Look) -> String {
 }
 
 /// Figure 4.5 of the thesis, below.
-pub(crate) fn residuals(runs: &Runs) -> Vec<Figure> {
-    let caption = |view: &View| {
+pub(crate) fn residuals(runs: &ReportData) -> Vec<ReportFigure> {
+    let caption = |view: &PricedRun| {
         let (.., by) = view.model.words(&view.run);
         format!(
             "How many slices have an error of that size: price by {by} less cost. Left of 0, emptying cost more than was \
@@ -245,20 +256,20 @@ pub(crate) fn residuals(runs: &Runs) -> Vec<Figure> {
     for_models(runs, "residuals", RESIDUALS, caption, draw_residuals)
 }
 
-fn draw_residuals(id: &str, title: &str, view: &View, look: Look) -> String {
-    let bars = if look == Look::Narrow { 25 } else { 49 };
+fn draw_residuals(id: &str, title: &str, view: &PricedRun, look: Medium) -> String {
+    let bars = if look == Medium::Narrow { 25 } else { 49 };
     let most = view.run.samples.iter().map(|one| view.error(one).abs()).fold(0.0, f64::max) / MEGA;
     let end = ceiling(most);
     let width = 2.0 * end / f64::from(bars);
     let mut counts = vec![[0u32; 2]; bars as usize];
     for one in &view.run.samples {
         let at = ((view.error(one) / MEGA + end) / width) as usize;
-        counts[at.min(bars as usize - 1)][usize::from(one.source == Source::Programs)] += 1;
+        counts[at.min(bars as usize - 1)][usize::from(one.source == ContentsSource::Programs)] += 1;
     }
     let top = counts.iter().map(|both| both[0] + both[1]).max().unwrap_or(1);
-    let x = Axis::new((-end, end), "price less cost, millions of CPU cycles");
-    let y = Axis::new((0.0, ceiling(f64::from(top))), "slices");
-    let mut panel = Panel::new(look, title, 200.0, &keys(&view.run), &x, &y);
+    let x = ChartAxis::new((-end, end), "price less cost, millions of CPU cycles");
+    let y = ChartAxis::new((0.0, ceiling(f64::from(top))), "slices");
+    let mut panel = ChartPanel::new(look, title, 200.0, &keys(&view.run), &x, &y);
     for (at, both) in counts.iter().enumerate() {
         let (mut below, from) = (0.0, -end + at as f64 * width);
         for (count, class) in both.iter().zip(["point-filled", "point-program"]) {

@@ -2,14 +2,16 @@
 
 use std::rc::Rc;
 
-use ramslice_types::{Bytes, Kind, Pages};
+use ramslice_types::{Bytes, PageKind, Pages};
 
-use super::utilisation::Unit;
+use super::utilisation::ByteUnit;
 use super::{heading, id, time};
-use crate::chart::{Axis, Key, Look, Mark, Panel};
-use crate::csv::Csv;
-use crate::figure::Figure;
-use crate::report_data::{Attempt, Emptying, Moment, Recorded, Runs};
+use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
+use crate::csv::CsvTable;
+use crate::figure::ReportFigure;
+use crate::report_data::{
+    EmptyingAttempt, EmptyingTotals, MachineMoment, RecordingData, ReportData,
+};
 use crate::scale::ceiling;
 
 const FREE: &str = "Nearly free slices, and slices off";
@@ -17,7 +19,7 @@ const MOVED: &str = "Memory moved, and memory switched off for it";
 const SHARE: &str = "How much of a slice had to be moved";
 
 /// Three for each recording with attempts; nothing stands in the place of those without.
-pub(crate) fn repair(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn repair(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
     let with = runs.recorded.iter().enumerate().filter(|(_, one)| !one.attempts.is_empty());
     with.flat_map(|(at, recorded)| {
@@ -33,39 +35,39 @@ pub(crate) fn repair(runs: &Runs) -> Vec<Figure> {
     .collect()
 }
 
-fn nr_off(moment: &Moment) -> u64 {
-    moment.slices.iter().filter(|(_, kind)| *kind == Kind::Offline).count() as u64
+fn nr_off(moment: &MachineMoment) -> u64 {
+    moment.slices.iter().filter(|(_, kind)| *kind == PageKind::Offline).count() as u64
 }
 
-fn stripes(panel: &mut Panel, recorded: &Recorded) {
+fn stripes(panel: &mut ChartPanel, recorded: &RecordingData) {
     for (from, to) in &recorded.compactions {
         panel.stripe("compaction", *from, *to, "");
     }
 }
 
 /// Figure 9a: slices that hardly anything keeps on, and what becomes of them.
-fn free((id, title): (String, String), recorded: &Rc<Recorded>) -> Figure {
+fn free((id, title): (String, String), recorded: &Rc<RecordingData>) -> ReportFigure {
     let caption = "Slices that are on and more than 90% free: what a pass should empty first. They grow more when \
                    memory is given back, and go as slices are emptied. Stripes: slices were being emptied.";
-    let mut csv = Csv::new(&["time_s", "nearly_free_slices", "offline_slices"]);
+    let mut csv = CsvTable::new(&["time_s", "nearly_free_slices", "offline_slices"]);
     for moment in &recorded.moments {
         let (nearly, off) = (moment.nearly_free_slices, nr_off(moment));
         csv.row(&[format!("{:.3}", moment.seconds), nearly.to_string(), off.to_string()]);
     }
     let (recorded, name) = (Rc::clone(recorded), title.clone());
-    Figure::drawn(id.clone(), title, caption, csv, move |look| {
+    ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
         draw_free(&id, &name, &recorded, look)
     })
 }
 
-fn draw_free(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
+fn draw_free(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> String {
     let keys = [
-        Key::new("fit s1", Mark::Line, "slices off"),
-        Key::new("fit s3", Mark::Line, "on, and more than 90% free"),
-        Key::new("compaction", Mark::Area, "emptying"),
+        LegendEntry::new("fit s1", LegendMark::Line, "slices off"),
+        LegendEntry::new("fit s3", LegendMark::Line, "on, and more than 90% free"),
+        LegendEntry::new("compaction", LegendMark::Area, "emptying"),
     ];
     // Of the moments of a column the one with most nearly free slices, so that no peak is lost.
-    let mut moments: Vec<&Moment> = Vec::new();
+    let mut moments: Vec<&MachineMoment> = Vec::new();
     let columns = look.columns() as f64 / time::span(recorded);
     for moment in &recorded.moments {
         match moments.last_mut() {
@@ -83,16 +85,17 @@ fn draw_free(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
         .max()
         .unwrap_or(0);
     let x = time::axis(time::span(recorded), recorded.emulated);
-    let y = Axis::new((0.0, ceiling(top as f64)), format!("slices of {}", recorded.slice_bytes));
-    let mut panel = Panel::new(look, title, 220.0, &keys, &x, &y);
+    let y =
+        ChartAxis::new((0.0, ceiling(top as f64)), format!("slices of {}", recorded.slice_bytes));
+    let mut panel = ChartPanel::new(look, title, 220.0, &keys, &x, &y);
     stripes(&mut panel, recorded);
-    let of = |value: &dyn Fn(&Moment) -> u64| -> Vec<(f64, f64)> {
+    let of = |value: &dyn Fn(&MachineMoment) -> u64| -> Vec<(f64, f64)> {
         moments.iter().map(|moment| (moment.seconds, value(moment) as f64)).collect()
     };
     panel.curve("fit s1", &of(&nr_off));
     panel.curve("fit s3", &of(&|moment| moment.nearly_free_slices));
     let width = time::span(recorded) / moments.len().max(1) as f64;
-    let words = |moment: &Moment| {
+    let words = |moment: &MachineMoment| {
         format!(
             "{:.1} s: {} nearly free, {} off",
             moment.seconds,
@@ -108,9 +111,9 @@ fn draw_free(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
 }
 
 /// Bytes moved and switched off so far, after each attempt.
-fn sums(recorded: &Recorded) -> Vec<(f64, Bytes, Bytes)> {
+fn sums(recorded: &RecordingData) -> Vec<(f64, Bytes, Bytes)> {
     let (mut moved, mut off) = (Bytes::ZERO, Bytes::ZERO);
-    let sum = |one: &Attempt| {
+    let sum = |one: &EmptyingAttempt| {
         moved += one.migrated.bytes(recorded.page_bytes);
         off += if one.freed { recorded.slice_bytes } else { Bytes::ZERO };
         (one.seconds, moved, off)
@@ -119,19 +122,19 @@ fn sums(recorded: &Recorded) -> Vec<(f64, Bytes, Bytes)> {
 }
 
 /// Figure 9b: what was moved over time, and what came of it.
-fn moved((id, title): (String, String), recorded: &Rc<Recorded>) -> Figure {
+fn moved((id, title): (String, String), recorded: &Rc<RecordingData>) -> ReportFigure {
     let sums = sums(recorded);
     let (_, moved, off) = sums.last().copied().unwrap_or_default();
     let caption = format!(
         "Sums since the beginning; slices that went off, woke and went off again count each time, pages of attempts \
          that failed count as moved. {moved} were moved and {off} switched off."
     );
-    let mut csv = Csv::new(&["time_s", "migrated_bytes", "switched_off_bytes"]);
+    let mut csv = CsvTable::new(&["time_s", "migrated_bytes", "switched_off_bytes"]);
     for (seconds, moved, off) in &sums {
         csv.row(&[format!("{seconds:.3}"), moved.0.to_string(), off.0.to_string()]);
     }
     let (recorded, name) = (Rc::clone(recorded), title.clone());
-    Figure::drawn(id.clone(), title, caption, csv, move |look| {
+    ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
         draw_moved(&id, &name, &recorded, &sums, look)
     })
 }
@@ -139,22 +142,22 @@ fn moved((id, title): (String, String), recorded: &Rc<Recorded>) -> Figure {
 fn draw_moved(
     id: &str,
     title: &str,
-    recorded: &Recorded,
+    recorded: &RecordingData,
     sums: &[(f64, Bytes, Bytes)],
-    look: Look,
+    look: Medium,
 ) -> String {
     let keys = [
-        Key::new("fit s1", Mark::Line, "switched off"),
-        Key::new("fit s3", Mark::Line, "moved for that"),
+        LegendEntry::new("fit s1", LegendMark::Line, "switched off"),
+        LegendEntry::new("fit s3", LegendMark::Line, "moved for that"),
     ];
     let last = sums.last().copied().unwrap_or_default();
-    let unit = Unit::of(last.1.0.max(last.2.0) as f64);
+    let unit = ByteUnit::of(last.1.0.max(last.2.0) as f64);
     let value = |bytes: Bytes| bytes.0 as f64 / unit.bytes;
     let end = time::span(recorded).max(last.0);
     let x = time::axis(end, recorded.emulated);
     let top = ceiling(value(last.1).max(value(last.2)));
-    let y = Axis::new((0.0, top), format!("memory, {}", unit.name));
-    let mut panel = Panel::new(look, title, 220.0, &keys, &x, &y);
+    let y = ChartAxis::new((0.0, top), format!("memory, {}", unit.name));
+    let mut panel = ChartPanel::new(look, title, 220.0, &keys, &x, &y);
     // The last of each column.
     let columns = look.columns() as f64 / end;
     let mut shown = vec![(0.0, Bytes::ZERO, Bytes::ZERO)];
@@ -188,9 +191,9 @@ fn draw_moved(
 }
 
 /// Figure 9c: of each slice that was emptied, what had to be moved.
-fn share((id, title): (String, String), recorded: &Rc<Recorded>) -> Figure {
+fn share((id, title): (String, String), recorded: &Rc<RecordingData>) -> ReportFigure {
     let frames = recorded.frames();
-    let mut csv = Csv::new(&[
+    let mut csv = CsvTable::new(&[
         "time_s",
         "slice_id",
         "freed",
@@ -212,7 +215,7 @@ fn share((id, title): (String, String), recorded: &Rc<Recorded>) -> Figure {
     }
     let caption = caption(&recorded.emptying());
     let (recorded, name) = (Rc::clone(recorded), title.clone());
-    Figure::drawn(id.clone(), title, caption, csv, move |look| {
+    ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
         draw_share(&id, &name, &recorded, look)
     })
 }
@@ -221,7 +224,7 @@ fn count(slices: u64, one: &str, many: &str) -> String {
     if slices == 1 { format!("1 {one}") } else { format!("{slices} {many}") }
 }
 
-fn caption(sums: &Emptying) -> String {
+fn caption(sums: &EmptyingTotals) -> String {
     let percent = |share: f64| (share * 100.0).round();
     let mut text = "A dot is a slice that was emptied, or the mean of those of a moment, with the least and the most. What \
                     had not to be moved was free, or clean cache that was dropped."
@@ -244,7 +247,7 @@ fn caption(sums: &Emptying) -> String {
 }
 
 /// Slices that were emptied within one column.
-struct Bin {
+struct EmptyingBin {
     from: f64,
     until: f64,
     count: u64,
@@ -253,10 +256,10 @@ struct Bin {
     high: f64,
 }
 
-fn bins(recorded: &Recorded, columns: usize) -> Vec<Bin> {
+fn bins(recorded: &RecordingData, columns: usize) -> Vec<EmptyingBin> {
     let width = time::span(recorded) / columns as f64;
-    let mut bins: Vec<(u64, Bin)> = Vec::new();
-    let emptied = |one: &&Attempt| one.freed && one.migrated + one.dropped > Pages::ZERO;
+    let mut bins: Vec<(u64, EmptyingBin)> = Vec::new();
+    let emptied = |one: &&EmptyingAttempt| one.freed && one.migrated + one.dropped > Pages::ZERO;
     for one in recorded.attempts.iter().filter(emptied) {
         let (share, column) =
             (one.migrated.share_of(recorded.frames()).min(1.0), (one.seconds / width) as u64);
@@ -271,7 +274,7 @@ fn bins(recorded: &Recorded, columns: usize) -> Vec<Bin> {
                 let (from, until) = (one.seconds, one.seconds);
                 bins.push((
                     column,
-                    Bin { from, until, count: 1, sum: share, low: share, high: share },
+                    EmptyingBin { from, until, count: 1, sum: share, low: share, high: share },
                 ));
             }
         }
@@ -279,13 +282,20 @@ fn bins(recorded: &Recorded, columns: usize) -> Vec<Bin> {
     bins.into_iter().map(|(_, bin)| bin).collect()
 }
 
-fn draw_share(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
-    let keys = [Key::new("series s3", Mark::Dot, "moved out of a slice that went off")];
+fn draw_share(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> String {
+    let keys =
+        [LegendEntry::new("series s3", LegendMark::Dot, "moved out of a slice that went off")];
     let bins = bins(recorded, look.columns());
     let end = time::span(recorded).max(bins.last().map_or(0.0, |bin| bin.until));
     let x = time::axis(end, recorded.emulated);
-    let mut panel =
-        Panel::new(look, title, 220.0, &keys, &x, &Axis::new((0.0, 1.0), "share of the slice"));
+    let mut panel = ChartPanel::new(
+        look,
+        title,
+        220.0,
+        &keys,
+        &x,
+        &ChartAxis::new((0.0, 1.0), "share of the slice"),
+    );
     for bin in &bins {
         let (at, mean) = (f64::midpoint(bin.from, bin.until), bin.sum / bin.count as f64);
         if bin.high > bin.low {

@@ -1,6 +1,6 @@
 //! Slices by address as the rows of a drawing, and what they are over time as tiles.
 
-use crate::chart::{Axis, Panel};
+use crate::chart::{ChartAxis, ChartPanel};
 
 /// Rows that can be told apart.
 const ROWS: usize = 260;
@@ -14,12 +14,12 @@ pub(super) fn key_class(class: &'static str) -> &'static str {
 }
 
 /// Slices as rows, the lowest address at the bottom; with too many of them, several to a row.
-pub(super) struct Rows {
+pub(super) struct SliceRows {
     ids: Vec<u32>,
     together: usize,
 }
 
-impl Rows {
+impl SliceRows {
     /// Rows for all of `ids`, in any order.
     pub(super) fn of(ids: impl Iterator<Item = u32>) -> Self {
         let mut ids: Vec<u32> = ids.collect();
@@ -50,13 +50,13 @@ impl Rows {
     }
 
     /// The axis, with the slices' ids.
-    pub(super) fn axis(&self) -> Axis {
+    pub(super) fn axis(&self) -> ChartAxis {
         let rows = self.count();
         let label = match self.together {
             1 => "slices, by address".to_owned(),
             together => format!("slices, {together} to a row"),
         };
-        let mut axis = Axis::new((0.0, rows as f64), label);
+        let mut axis = ChartAxis::new((0.0, rows as f64), label);
         let every = rows.div_ceil(6).max(1);
         let id =
             |row: usize| self.ids.get(row * self.together).map_or_else(String::new, u32::to_string);
@@ -71,11 +71,11 @@ impl Rows {
 }
 
 /// What each row is at each moment, in order; a moment lasts until the next, the last until `end`.
-pub(super) type Grid<L> = Vec<(f64, Vec<L>)>;
+pub(super) type TileGrid<L> = Vec<(f64, Vec<L>)>;
 
 /// Draws as one element where rows are `level`.
 pub(super) fn draw<L: Copy + PartialEq>(
-    panel: &mut Panel,
+    panel: &mut ChartPanel,
     grid: &[(f64, Vec<L>)],
     end: f64,
     level: L,
@@ -101,7 +101,7 @@ pub(super) fn draw<L: Copy + PartialEq>(
     panel.svg.tiles(class, &tiles);
 }
 
-fn tile(panel: &Panel, row: usize, from: f64, to: f64) -> (f64, f64, f64, f64) {
+fn tile(panel: &ChartPanel, row: usize, from: f64, to: f64) -> (f64, f64, f64, f64) {
     let (left, top) = panel.at(from, row as f64 + 1.0);
     let (right, bottom) = panel.at(to, row as f64);
     // Neighbours touch without a seam.
@@ -114,13 +114,13 @@ mod tests {
 
     #[test]
     fn slices_share_rows_when_there_are_too_many() {
-        let few = Rows::of([7, 3, 3, 9].into_iter());
+        let few = SliceRows::of([7, 3, 3, 9].into_iter());
         assert_eq!((few.slices(), few.count(), few.together()), (3, 3, 1));
         assert_eq!([3, 7, 9].map(|id| few.row(id)), [0, 1, 2]);
-        let many = Rows::of(0..1000);
+        let many = SliceRows::of(0..1000);
         assert_eq!((many.count(), many.together()), (250, 4));
         assert_eq!([0, 3, 4, 999].map(|id| many.row(id)), [0, 0, 1, 249]);
-        let none = Rows::of(std::iter::empty());
+        let none = SliceRows::of(std::iter::empty());
         assert_eq!((none.count(), none.axis().marks.unwrap().len()), (1, 1));
     }
 }

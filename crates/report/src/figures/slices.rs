@@ -3,33 +3,33 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ramslice_types::Kind;
+use ramslice_types::PageKind;
 
-use super::slice_rows::{self, Grid, Rows};
+use super::slice_rows::{self, SliceRows, TileGrid};
 use super::utilisation::{kind_class, kind_word};
 use super::{heading, id, time};
-use crate::chart::{Key, Look, Mark, Panel};
-use crate::csv::Csv;
-use crate::figure::Figure;
-use crate::report_data::{Recorded, Runs};
+use crate::chart::{ChartPanel, LegendEntry, LegendMark, Medium};
+use crate::csv::CsvTable;
+use crate::figure::ReportFigure;
+use crate::report_data::{RecordingData, ReportData};
 
 const TITLE: &str = "Each slice over time";
 
 /// One per recording.
-pub(crate) fn slices(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn slices(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
     if all == 0 {
         let (what, how) = time::no_recording();
-        return vec![Figure::missing("slices", TITLE, what, how)];
+        return vec![ReportFigure::missing("slices", TITLE, what, how)];
     }
-    let draw = |(at, recorded): (usize, &Recorded)| {
+    let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("slices", at, all), heading(TITLE, &recorded.name, all));
         let caption = "A row is a slice, the lowest address at the bottom. A slice that is on has the colour of what \
                        is hardest to get rid of in it: unmovable pages, else movable ones, else freeable ones; free is \
                        a slice that is empty and on.";
         let recorded = Rc::new(recorded.clone());
         let (csv, name) = (csv(&recorded), title.clone());
-        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+        ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_slices(&id, &name, &recorded, look)
         })
     };
@@ -37,9 +37,9 @@ pub(crate) fn slices(runs: &Runs) -> Vec<Figure> {
 }
 
 /// A row for each change: with thousands of slices, one for each sample would be most of the page.
-fn csv(recorded: &Recorded) -> Csv {
-    let mut csv = Csv::new(&["time_s", "slice_id", "kind"]);
-    let mut before: BTreeMap<u32, Kind> = BTreeMap::new();
+fn csv(recorded: &RecordingData) -> CsvTable {
+    let mut csv = CsvTable::new(&["time_s", "slice_id", "kind"]);
+    let mut before: BTreeMap<u32, PageKind> = BTreeMap::new();
     for moment in &recorded.moments {
         for &(slice, kind) in &moment.slices {
             if before.insert(slice, kind) != Some(kind) {
@@ -54,34 +54,36 @@ fn csv(recorded: &Recorded) -> Csv {
     csv
 }
 
-fn draw_slices(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
-    let rows = Rows::of(
+fn draw_slices(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> String {
+    let rows = SliceRows::of(
         recorded.moments.iter().flat_map(|moment| moment.slices.iter().map(|slice| slice.0)),
     );
     // Of slices that share a row, the one that is hardest to switch off shows.
-    let mut grid: Grid<Kind> = Vec::new();
+    let mut grid: TileGrid<PageKind> = Vec::new();
     for moment in time::thinned(recorded, look.columns()) {
-        let mut column = vec![Kind::Hole; rows.count()];
+        let mut column = vec![PageKind::Hole; rows.count()];
         for (slice, kind) in &moment.slices {
             let cell = &mut column[rows.row(*slice)];
             *cell = (*kind).min_by_hardness(*cell);
         }
         grid.push((moment.seconds, column));
     }
-    let there = |kind: Kind| grid.iter().any(|(_, column)| column.contains(&kind));
-    let kinds: Vec<Kind> =
-        Kind::ALL.into_iter().filter(|&kind| kind != Kind::Hole && there(kind)).collect();
-    let keys: Vec<Key> =
-        kinds.iter().map(|&kind| Key::new(kind_class(kind), Mark::Area, kind_word(kind))).collect();
+    let there = |kind: PageKind| grid.iter().any(|(_, column)| column.contains(&kind));
+    let kinds: Vec<PageKind> =
+        PageKind::ALL.into_iter().filter(|&kind| kind != PageKind::Hole && there(kind)).collect();
+    let keys: Vec<LegendEntry> = kinds
+        .iter()
+        .map(|&kind| LegendEntry::new(kind_class(kind), LegendMark::Area, kind_word(kind)))
+        .collect();
     let end = time::span(recorded);
     let x = time::axis(end, recorded.emulated);
-    let mut panel = Panel::new(look, title, rows.height(), &keys, &x, &rows.axis());
+    let mut panel = ChartPanel::new(look, title, rows.height(), &keys, &x, &rows.axis());
     for kind in kinds {
         slice_rows::draw(&mut panel, &grid, end, kind, kind_class(kind));
     }
     for pair in grid.windows(2) {
         let (seconds, column) = &pair[0];
-        let off = column.iter().filter(|kind| **kind == Kind::Offline).count();
+        let off = column.iter().filter(|kind| **kind == PageKind::Offline).count();
         let width = pair[1].0 - seconds;
         let words = format!("{seconds:.1} s, {off} of {} rows off", rows.count());
         panel.hit(seconds + width / 2.0, width, &words);
@@ -90,11 +92,11 @@ fn draw_slices(id: &str, title: &str, recorded: &Recorded, look: Look) -> String
     panel.finish(id, title, &about)
 }
 
-trait Hardness {
+trait EmptyingDifficulty {
     fn min_by_hardness(self, other: Self) -> Self;
 }
 
-impl Hardness for Kind {
+impl EmptyingDifficulty for PageKind {
     /// Kinds are listed from what keeps a slice on to what is not there.
     fn min_by_hardness(self, other: Self) -> Self {
         let place = |kind: Self| Self::ALL.iter().position(|one| *one == kind);

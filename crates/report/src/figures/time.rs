@@ -1,7 +1,7 @@
 //! What figures over time share: their axis, and how many moments are worth drawing.
 
-use crate::chart::Axis;
-use crate::report_data::{Moment, Recorded};
+use crate::chart::ChartAxis;
+use crate::report_data::{MachineMoment, RecordingData};
 
 const RECORD: &str = "ramslice-lab record -o DIR -- COMMAND";
 
@@ -14,24 +14,24 @@ pub(super) fn no_recording() -> (String, String) {
 }
 
 /// The last moment.
-pub(super) fn span(recorded: &Recorded) -> f64 {
+pub(super) fn span(recorded: &RecordingData) -> f64 {
     recorded.moments.last().map_or(1.0, |moment| moment.seconds).max(1e-3)
 }
 
 /// The axis of time. An emulator's seconds are named so.
-pub(super) fn axis(seconds: f64, emulated: bool) -> Axis {
+pub(super) fn axis(seconds: f64, emulated: bool) -> ChartAxis {
     let unit = if emulated { "emulated seconds" } else { "seconds" };
-    Axis::new((0.0, seconds), format!("time, {unit}"))
+    ChartAxis::new((0.0, seconds), format!("time, {unit}"))
 }
 
 /// At most `columns` moments: of those that fall into one column, the one with the most slices in use, so that no
 /// peak is lost.
-pub(super) fn thinned(recorded: &Recorded, columns: usize) -> Vec<&Moment> {
+pub(super) fn thinned(recorded: &RecordingData, columns: usize) -> Vec<&MachineMoment> {
     let moments = &recorded.moments;
     if moments.len() <= columns {
         return moments.iter().collect();
     }
-    let (all, mut found) = (span(recorded), Vec::<(usize, &Moment)>::new());
+    let (all, mut found) = (span(recorded), Vec::<(usize, &MachineMoment)>::new());
     for moment in moments {
         let column = ((moment.seconds / all * columns as f64) as usize).min(columns - 1);
         match found.last_mut() {

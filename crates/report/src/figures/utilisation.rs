@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use ramslice_types::{Bytes, Kind, Pages};
+use ramslice_types::{Bytes, PageKind, Pages};
 
 use super::{heading, id, time};
-use crate::chart::{Axis, Key, Look, Mark, Panel};
-use crate::csv::Csv;
-use crate::figure::Figure;
-use crate::report_data::{Moment, Recorded, Runs};
+use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
+use crate::csv::CsvTable;
+use crate::figure::ReportFigure;
+use crate::report_data::{MachineMoment, RecordingData, ReportData};
 use crate::scale::ceiling;
 
 const UTILISATION: &str = "Memory in use, and slices that hold it";
@@ -17,12 +17,12 @@ const GIB: f64 = (1u64 << 30) as f64;
 
 /// GiB or MiB: whichever leaves numbers that can be read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Unit {
+pub(super) struct ByteUnit {
     pub(super) bytes: f64,
     pub(super) name: &'static str,
 }
 
-impl Unit {
+impl ByteUnit {
     pub(super) fn of(most_bytes: f64) -> Self {
         if most_bytes >= 2.0 * GIB {
             Self { bytes: GIB, name: "GiB" }
@@ -32,49 +32,50 @@ impl Unit {
     }
 }
 
-fn bytes(recorded: &Recorded, pages: Pages) -> f64 {
+fn bytes(recorded: &RecordingData, pages: Pages) -> f64 {
     pages.bytes(recorded.page_bytes).0 as f64
 }
 
-fn holding(moment: &Moment) -> f64 {
+fn holding(moment: &MachineMoment) -> f64 {
     moment.holding_slices as f64 * moment.slice_bytes.0 as f64
 }
 
 /// In use, from the bottom: what keeps a slice on, what moves, what is dropped.
-const USED: [Kind; 3] = [Kind::Unmovable, Kind::Movable, Kind::Freeable];
+const USED: [PageKind; 3] = [PageKind::Unmovable, PageKind::Movable, PageKind::Freeable];
 
 /// Figures 4.6, 4.9 and 4.11 of the thesis: one per recording, all with the same height.
-pub(crate) fn utilisation(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn utilisation(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
     if all == 0 {
         let (what, how) = time::no_recording();
-        return vec![Figure::missing("utilisation", UTILISATION, what, how)];
+        return vec![ReportFigure::missing("utilisation", UTILISATION, what, how)];
     }
-    let most = |recorded: &Recorded| {
-        let used = |moment: &Moment| bytes(recorded, moment.pages.used()).max(holding(moment));
+    let most = |recorded: &RecordingData| {
+        let used =
+            |moment: &MachineMoment| bytes(recorded, moment.pages.used()).max(holding(moment));
         recorded.moments.iter().map(used).fold(0.0, f64::max)
     };
     let top = runs.recorded.iter().map(most).fold(0.0, f64::max);
-    let draw = |(at, recorded): (usize, &Recorded)| {
+    let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("utilisation", at, all), heading(UTILISATION, &recorded.name, all));
         let caption = "Pages that are movable or freeable could be packed; the grey area is the size of the slices in \
                        which anything is in use and which therefore stay on. The gap between them is what packing can \
                        switch off. Stripes: slices were being emptied.";
-        let (recorded, unit) = (Rc::new(recorded.clone()), Unit::of(top));
+        let (recorded, unit) = (Rc::new(recorded.clone()), ByteUnit::of(top));
         let csv = csv(&recorded);
         let (shown, name) = (Rc::clone(&recorded), title.clone());
-        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+        ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_utilisation(&id, &name, &shown, ceiling(top / unit.bytes), unit, look)
         })
     };
     runs.recorded.iter().enumerate().map(draw).collect()
 }
 
-fn csv(recorded: &Recorded) -> Csv {
+fn csv(recorded: &RecordingData) -> CsvTable {
     let mut columns =
         vec!["time_s".to_owned(), "slice_bytes".to_owned(), "holding_slices".to_owned()];
-    columns.extend(Kind::ALL.iter().map(|kind| format!("{}_bytes", kind.name())));
-    let mut csv = Csv::new(&columns.iter().map(String::as_str).collect::<Vec<_>>());
+    columns.extend(PageKind::ALL.iter().map(|kind| format!("{}_bytes", kind.name())));
+    let mut csv = CsvTable::new(&columns.iter().map(String::as_str).collect::<Vec<_>>());
     for moment in &recorded.moments {
         let mut row = vec![
             format!("{:.3}", moment.seconds),
@@ -82,7 +83,7 @@ fn csv(recorded: &Recorded) -> Csv {
             moment.holding_slices.to_string(),
         ];
         row.extend(
-            Kind::ALL
+            PageKind::ALL
                 .iter()
                 .map(|&kind| moment.pages.get(kind).bytes(recorded.page_bytes).0.to_string()),
         );
@@ -94,19 +95,24 @@ fn csv(recorded: &Recorded) -> Csv {
 fn draw_utilisation(
     id: &str,
     title: &str,
-    recorded: &Recorded,
+    recorded: &RecordingData,
     top: f64,
-    unit: Unit,
-    look: Look,
+    unit: ByteUnit,
+    look: Medium,
 ) -> String {
-    let mut keys = vec![Key::new("holding", Mark::Area, "slices that hold something")];
-    keys.extend(USED.iter().rev().map(|kind| Key::new(kind_class(*kind), Mark::Area, kind.name())));
+    let mut keys =
+        vec![LegendEntry::new("holding", LegendMark::Area, "slices that hold something")];
+    keys.extend(
+        USED.iter()
+            .rev()
+            .map(|kind| LegendEntry::new(kind_class(*kind), LegendMark::Area, kind.name())),
+    );
     if !recorded.compactions.is_empty() {
-        keys.push(Key::new("compaction", Mark::Area, "emptying"));
+        keys.push(LegendEntry::new("compaction", LegendMark::Area, "emptying"));
     }
     let x = time::axis(time::span(recorded), recorded.emulated);
-    let y = Axis::new((0.0, top), format!("memory, {}", unit.name));
-    let mut panel = Panel::new(look, title, 260.0, &keys, &x, &y);
+    let y = ChartAxis::new((0.0, top), format!("memory, {}", unit.name));
+    let mut panel = ChartPanel::new(look, title, 260.0, &keys, &x, &y);
     let moments = time::thinned(recorded, look.columns());
     let curve: Vec<_> =
         moments.iter().map(|moment| (moment.seconds, 0.0, holding(moment) / unit.bytes)).collect();
@@ -116,7 +122,7 @@ fn draw_utilisation(
     }
     stack(&mut panel, recorded, &moments, &USED, unit.bytes);
     for (moment, width) in widths(&moments) {
-        let shown = |kind: Kind| {
+        let shown = |kind: PageKind| {
             let size = Bytes(bytes(recorded, moment.pages.get(kind)) as u64);
             format!("{} {size}", kind.name())
         };
@@ -127,7 +133,7 @@ fn draw_utilisation(
             Bytes(holding(moment) as u64)
         ));
         words.extend(USED.iter().map(|&kind| shown(kind)));
-        words.push(shown(Kind::Offline));
+        words.push(shown(PageKind::Offline));
         panel.hit(moment.seconds, width, &words.join(", "));
     }
     let last = moments.last().map_or(0, |moment| moment.holding_slices);
@@ -141,7 +147,13 @@ fn draw_utilisation(
 }
 
 /// Kinds on top of each other.
-fn stack(panel: &mut Panel, recorded: &Recorded, moments: &[&Moment], kinds: &[Kind], unit: f64) {
+fn stack(
+    panel: &mut ChartPanel,
+    recorded: &RecordingData,
+    moments: &[&MachineMoment],
+    kinds: &[PageKind],
+    unit: f64,
+) {
     let mut below = vec![0.0; moments.len()];
     for &kind in kinds {
         let points: Vec<_> = moments
@@ -168,61 +180,63 @@ fn steps(points: &[(f64, f64, f64)]) -> Vec<(f64, f64, f64)> {
 }
 
 /// Moments, and how wide the column around each is.
-fn widths<'a>(moments: &'a [&'a Moment]) -> impl Iterator<Item = (&'a Moment, f64)> {
+fn widths<'a>(moments: &'a [&'a MachineMoment]) -> impl Iterator<Item = (&'a MachineMoment, f64)> {
     let all = moments.last().map_or(1.0, |moment| moment.seconds);
     let width = all / moments.len().saturating_sub(1).max(1) as f64;
     moments.iter().map(move |moment| (*moment, width))
 }
 
 /// The class that the style sheet colours a kind by.
-pub(super) fn kind_class(kind: Kind) -> &'static str {
+pub(super) fn kind_class(kind: PageKind) -> &'static str {
     match kind {
-        Kind::Unmovable => "k-unmovable",
-        Kind::Movable => "k-movable",
-        Kind::Freeable => "k-freeable",
-        Kind::Free => "k-free",
-        Kind::Waking => "k-waking",
-        Kind::Offline => "k-offline",
-        Kind::Quarantined => "k-quarantined",
-        Kind::Hole => "k-hole",
+        PageKind::Unmovable => "k-unmovable",
+        PageKind::Movable => "k-movable",
+        PageKind::Freeable => "k-freeable",
+        PageKind::Free => "k-free",
+        PageKind::Waking => "k-waking",
+        PageKind::Offline => "k-offline",
+        PageKind::Quarantined => "k-quarantined",
+        PageKind::Hole => "k-hole",
     }
 }
 
 /// All memory by kind: what is on top is off.
-pub(crate) fn occupation(runs: &Runs) -> Vec<Figure> {
+pub(crate) fn occupation(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
     if all == 0 {
         let (what, how) = time::no_recording();
-        return vec![Figure::missing("occupation", OCCUPATION, what, how)];
+        return vec![ReportFigure::missing("occupation", OCCUPATION, what, how)];
     }
-    let draw = |(at, recorded): (usize, &Recorded)| {
+    let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("occupation", at, all), heading(OCCUPATION, &recorded.name, all));
         let caption = "Every page of every slice by what it is, at each moment: from what keeps slices on at the \
                        bottom to what is off at the top.";
         let recorded = Rc::new(recorded.clone());
         let (csv, name) = (csv(&recorded), title.clone());
-        Figure::drawn(id.clone(), title, caption, csv, move |look| {
+        ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_occupation(&id, &name, &recorded, look)
         })
     };
     runs.recorded.iter().enumerate().map(draw).collect()
 }
 
-fn draw_occupation(id: &str, title: &str, recorded: &Recorded, look: Look) -> String {
+fn draw_occupation(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> String {
     let there =
-        |kind: Kind| recorded.moments.iter().any(|moment| moment.pages.get(kind) > Pages::ZERO);
-    let kinds: Vec<Kind> =
-        Kind::ALL.into_iter().filter(|&kind| kind != Kind::Hole && there(kind)).collect();
-    let keys: Vec<Key> =
-        kinds.iter().map(|&kind| Key::new(kind_class(kind), Mark::Area, kind_word(kind))).collect();
-    let total = |moment: &Moment| {
+        |kind: PageKind| recorded.moments.iter().any(|moment| moment.pages.get(kind) > Pages::ZERO);
+    let kinds: Vec<PageKind> =
+        PageKind::ALL.into_iter().filter(|&kind| kind != PageKind::Hole && there(kind)).collect();
+    let keys: Vec<LegendEntry> = kinds
+        .iter()
+        .map(|&kind| LegendEntry::new(kind_class(kind), LegendMark::Area, kind_word(kind)))
+        .collect();
+    let total = |moment: &MachineMoment| {
         kinds.iter().map(|&kind| bytes(recorded, moment.pages.get(kind))).sum::<f64>()
     };
     let top = recorded.moments.iter().map(total).fold(0.0, f64::max);
-    let unit = Unit::of(top);
+    let unit = ByteUnit::of(top);
     let x = time::axis(time::span(recorded), recorded.emulated);
-    let y = Axis::new((0.0, top / unit.bytes), format!("memory, {}", unit.name));
-    let mut panel = Panel::new(look, title, 240.0, &keys, &x, &y);
+    let y = ChartAxis::new((0.0, top / unit.bytes), format!("memory, {}", unit.name));
+    let mut panel = ChartPanel::new(look, title, 240.0, &keys, &x, &y);
     let moments = time::thinned(recorded, look.columns());
     stack(&mut panel, recorded, &moments, &kinds, unit.bytes);
     for (moment, width) in widths(&moments) {
@@ -232,8 +246,8 @@ fn draw_occupation(id: &str, title: &str, recorded: &Recorded, look: Look) -> St
         }));
         panel.hit(moment.seconds, width, &words.join(", "));
     }
-    let off = |moment: Option<&Moment>| {
-        let pages = moment.map_or(Pages::ZERO, |moment| moment.pages.get(Kind::Offline));
+    let off = |moment: Option<&MachineMoment>| {
+        let pages = moment.map_or(Pages::ZERO, |moment| moment.pages.get(PageKind::Offline));
         Bytes(bytes(recorded, pages) as u64)
     };
     let about = format!(
@@ -245,6 +259,6 @@ fn draw_occupation(id: &str, title: &str, recorded: &Recorded, look: Look) -> St
 }
 
 /// The word in a legend.
-pub(super) fn kind_word(kind: Kind) -> &'static str {
-    if kind == Kind::Offline { "off" } else { kind.name() }
+pub(super) fn kind_word(kind: PageKind) -> &'static str {
+    if kind == PageKind::Offline { "off" } else { kind.name() }
 }

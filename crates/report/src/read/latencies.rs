@@ -6,7 +6,7 @@ use super::RunError;
 use crate::Latencies;
 
 /// Times of requests: `boottime_us,latency_us`.
-pub(super) fn latencies(name: &str, path: &Path, text: &str) -> Result<Latencies, RunError> {
+pub(super) fn latencies(name: &str, path: &Path, text: &str) -> Result<LatencySamples, RunError> {
     const COLUMNS: [&str; 2] = ["boottime_us", "latency_us"];
     let place = |line: usize| format!("{}:{}", path.display(), line + 1);
     let mut lines = text.lines().enumerate();
@@ -46,5 +46,5 @@ pub(super) fn latencies(name: &str, path: &Path, text: &str) -> Result<Latencies
         return Err(RunError::NotARun(format!("{} has no requests", path.display())));
     }
     requests.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Ok(Latencies { name: name.to_owned(), requests, compactions: Vec::new() })
+    Ok(LatencySamples { name: name.to_owned(), requests, compactions: Vec::new() })
 }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use self::latencies::latencies;
 use self::results::{CaseRun, CaseStudy, SavedSample, SavedSamples, StatementFile};
 use self::sweep::{BudgetRow, BudgetSweep};
-use crate::{Budget, Priced, Runs};
+use crate::{PricedSlice, ReportData, RunBudget};
 
 pub use self::error::{BoxError, RunError};
 
@@ -70,7 +70,7 @@ pub fn names(runs: &[String]) -> Result<Vec<(String, PathBuf)>> {
 /// Gathers runs.
 pub struct RunReader<'a> {
     plan: Option<&'a PlanForRecording<'a>>,
-    runs: Runs,
+    runs: ReportData,
     about: Vec<(String, String)>,
     /// Boots of the recordings, for the latencies of the same.
     boots: Vec<String>,
@@ -79,7 +79,7 @@ pub struct RunReader<'a> {
 impl<'a> RunReader<'a> {
     /// With `plan`, joules of recordings are counted.
     pub fn new(plan: Option<&'a PlanForRecording<'a>>) -> Self {
-        Self { plan, runs: Runs::default(), about: Vec::new(), boots: Vec::new() }
+        Self { plan, runs: ReportData::default(), about: Vec::new(), boots: Vec::new() }
     }
 
     /// Reads one, whatever it is.
@@ -146,9 +146,9 @@ impl<'a> RunReader<'a> {
                 }
                 let label = format!("{label} {} {}", run.setting, run.seed);
                 let budget = match run.setting.as_str() {
-                    "nothing" => Budget::None,
-                    "unlimited" => Budget::Unlimited,
-                    setting => Budget::Policy(setting.to_owned()),
+                    "nothing" => RunBudget::None,
+                    "unlimited" => RunBudget::Unlimited,
+                    setting => RunBudget::Policy(setting.to_owned()),
                 };
                 let share = (run.slice_seconds.off > 0.0)
                     .then(|| run.slice_seconds.attainable / run.slice_seconds.off);
@@ -162,7 +162,7 @@ impl<'a> RunReader<'a> {
         version(path, &document)?;
         if has("samples") && has("price_parameters_100cycles") {
             let saved: SavedSamples = parse(path, document.clone())?;
-            let samples: Vec<Priced> = saved.samples.into_iter().map(Into::into).collect();
+            let samples: Vec<PricedSlice> = saved.samples.into_iter().map(Into::into).collect();
             let about = format!(
                 "{} slices with the cost of emptying them, Linux {}",
                 samples.len(),
@@ -174,9 +174,9 @@ impl<'a> RunReader<'a> {
         if document.get("command").and_then(Value::as_str) == Some("energy") && has("net_joules") {
             let ledger: StatementFile = parse(path, document)?;
             let budget = if ledger.work.tried_slices == 0 {
-                Budget::None
+                RunBudget::None
             } else {
-                Budget::Policy(name.to_owned())
+                RunBudget::Policy(name.to_owned())
             };
             let one = ledger.into_energy(name.to_owned(), budget, None);
             self.runs.energy.push(one.map_err(at_path)?);
@@ -186,7 +186,7 @@ impl<'a> RunReader<'a> {
     }
 
     /// All of them, and what each is.
-    pub fn finish(mut self) -> (Runs, Vec<(String, String)>) {
+    pub fn finish(mut self) -> (ReportData, Vec<(String, String)>) {
         // Latencies tell no boot: they belong to recordings of one boot, whose clock is theirs.
         let one_boot = self.boots.windows(2).all(|pair| pair[0] == pair[1]);
         let spans: Vec<(f64, f64)> = self

@@ -1,15 +1,15 @@
 //! The model that `ramslice-lab calibrate` fits to saved samples, for a report: what it says of each.
 
 use ramslice_calibrate::{
-    Coefficients, Samples, SamplesFile, check_everyday, check_samples, fit, refit, thesis,
+    ModelCoefficients, SampleSet, SamplesFile, check_everyday, check_samples, fit, refit, thesis,
 };
 use serde_json::Value;
 
-use crate::{Priced, Prices};
+use crate::{PriceSamples, PricedSlice};
 
 /// The samples of `document` with what a fitted model says of them, or why there is none.
-pub(super) fn fitted(name: &str, mut samples: Vec<Priced>, document: Value) -> Prices {
-    let mut run = Prices {
+pub(super) fn fitted(name: &str, mut samples: Vec<PricedSlice>, document: Value) -> PriceSamples {
+    let mut run = PriceSamples {
         name: name.to_owned(),
         in_force: String::new(),
         unfitted: None,
@@ -17,7 +17,7 @@ pub(super) fn fitted(name: &str, mut samples: Vec<Priced>, document: Value) -> P
     };
     match serde_json::from_value::<SamplesFile>(document) {
         Ok(SamplesFile { samples: saved, .. }) => {
-            let in_force = Coefficients::in_force(&saved.parameters);
+            let in_force = ModelCoefficients::in_force(&saved.parameters);
             if in_force == thesis() {
                 "model B of the thesis, the kernel's defaults".clone_into(&mut run.in_force);
             }
@@ -32,11 +32,11 @@ pub(super) fn fitted(name: &str, mut samples: Vec<Priced>, document: Value) -> P
         }
         Err(error) => run.unfitted = Some(error.to_string()),
     }
-    Prices { samples, ..run }
+    PriceSamples { samples, ..run }
 }
 
 /// In whole numbers, as the kernel would use it.
-fn model(saved: &Samples, in_force: &Coefficients) -> Result<Coefficients, String> {
+fn model(saved: &SampleSet, in_force: &ModelCoefficients) -> Result<ModelCoefficients, String> {
     let (artificial, gathered) = (saved.artificial(), saved.everyday());
     let fitted = if artificial.is_empty() && !gathered.is_empty() {
         check_everyday(&gathered).map_err(|refusal| refusal.to_string())?;

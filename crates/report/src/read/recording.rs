@@ -2,21 +2,26 @@
 
 use std::path::Path;
 
-use ramslice_energy::{Clock, Ledger, LedgerPlan, Sample, Sign};
+use ramslice_energy::{EnergyLedger, EnergySample, LedgerPlan, NetSign, SampleClock};
 use ramslice_record::tables::Event;
 use ramslice_record::{ReadError, Recording};
-use ramslice_types::{Composition, Kind, Machine, PageCensus, Pages, Slice, SliceState, Work};
+use ramslice_types::{
+    MachineState, PageCensus, PageComposition, PageKind, Pages, Slice, SliceState, WorkCounters,
+};
 
 use super::{PlanForRecording, Result, RunError, divided};
-use crate::{Attempt, Budget, Counted, Energy, Moment, Range, Recorded, Verdict};
+use crate::{
+    CensusMoment, EmptyingAttempt, GainVerdict, MachineMoment, RecordingData, RunBudget, RunEnergy,
+    ValueRange,
+};
 
 /// Events closer than this are of one request.
 const GAP_US: i64 = 500_000;
 
 /// A recording, read.
 pub(super) struct RecordedRun {
-    pub(super) recorded: Recorded,
-    pub(super) energy: Option<Energy>,
+    pub(super) recorded: RecordingData,
+    pub(super) energy: Option<RunEnergy>,
     pub(super) about: String,
     pub(super) boot_id: String,
 }
@@ -33,7 +38,7 @@ pub(super) fn read(
     let (mut moments, mut censuses) = (Vec::new(), Vec::new());
     let mut joules: Option<JouleLedgers> = None;
     let mut begun_us = None;
-    let mut first: Option<Machine> = None;
+    let mut first: Option<MachineState> = None;
     while let Some(machine) = machines.next().transpose()? {
         let now_us = machines.boottime_us().unwrap_or_default();
         let begun = *begun_us.get_or_insert(now_us);
@@ -85,7 +90,7 @@ pub(super) fn read(
         info.slice_bytes,
         description.kernel_release
     );
-    let recorded = Recorded {
+    let recorded = RecordingData {
         name: name.to_owned(),
         emulated,
         slice_bytes: info.slice_bytes,
@@ -99,9 +104,9 @@ pub(super) fn read(
     Ok(RecordedRun { recorded, energy, about, boot_id: description.boot_id.clone() })
 }
 
-fn moment(machine: &Machine, seconds: f64) -> Moment {
+fn moment(machine: &MachineState, seconds: f64) -> MachineMoment {
     let frames = machine.info.slice_pages();
-    let mut pages = Composition::default();
+    let mut pages = PageComposition::default();
     let (mut holding_slices, mut nearly_free_slices) = (0, 0);
     let kind = |slice: &Slice| {
         let parts = slice.composition(frames);
@@ -112,17 +117,18 @@ fn moment(machine: &Machine, seconds: f64) -> Moment {
             used && slice.state == SliceState::Online && parts.free.share_of(slice.present) > 0.9;
         nearly_free_slices += u64::from(nearly);
         // Kinds are in the order of what is hardest to get rid of; a hole hides nothing.
-        let found =
-            Kind::ALL.into_iter().find(|&kind| kind != Kind::Hole && parts.get(kind) > Pages::ZERO);
-        (slice.id.0, found.unwrap_or(Kind::Hole))
+        let found = PageKind::ALL
+            .into_iter()
+            .find(|&kind| kind != PageKind::Hole && parts.get(kind) > Pages::ZERO);
+        (slice.id.0, found.unwrap_or(PageKind::Hole))
     };
     let slices = machine.snapshot.slices.iter().map(kind).collect();
     let slice_bytes = machine.info.slice_bytes;
-    Moment { seconds, pages, slice_bytes, holding_slices, nearly_free_slices, slices }
+    MachineMoment { seconds, pages, slice_bytes, holding_slices, nearly_free_slices, slices }
 }
 
-fn counted(machine: &Machine, census: &PageCensus, seconds: f64) -> Counted {
-    Counted {
+fn counted(machine: &MachineState, census: &PageCensus, seconds: f64) -> CensusMoment {
+    CensusMoment {
         seconds,
         slice_bytes: machine.info.slice_bytes,
         totals: census.totals(machine),
@@ -135,14 +141,14 @@ struct RequestEvents {
     /// When it was done.
     compactions: Vec<(f64, f64)>,
     /// What requests were allowed.
-    budget: Budget,
-    attempts: Vec<Attempt>,
+    budget: RunBudget,
+    attempts: Vec<EmptyingAttempt>,
 }
 
-fn attempt(event: &Event, seconds: f64) -> Option<Attempt> {
+fn attempt(event: &Event, seconds: f64) -> Option<EmptyingAttempt> {
     let pages =
         |count: Option<i64>| Pages(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0));
-    Some(Attempt {
+    Some(EmptyingAttempt {
         seconds: seconds.max(0.0),
         slice: u32::try_from(event.slice_id?).ok()?,
         freed: event.error_errno == Some(0),
@@ -176,10 +182,10 @@ fn requests(recording: &Recording, begun_us: i64) -> Result<RequestEvents> {
         }
     }
     let budget = match most {
-        _ if unlimited => Budget::Unlimited,
-        Some(budget) => Budget::Cycles(budget as f64 * 100.0),
-        None if spans.is_empty() => Budget::None,
-        None => Budget::Policy("not traced".to_owned()),
+        _ if unlimited => RunBudget::Unlimited,
+        Some(budget) => RunBudget::Cycles(budget as f64 * 100.0),
+        None if spans.is_empty() => RunBudget::None,
+        None => RunBudget::Policy("not traced".to_owned()),
     };
     // Events of two CPUs may be out of order.
     attempts.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
@@ -189,18 +195,18 @@ fn requests(recording: &Recording, begun_us: i64) -> Result<RequestEvents> {
 
 /// Two ledgers: of the machine as it was, and as it would have been packed.
 struct JouleLedgers {
-    was: Ledger,
-    packed: Ledger,
+    was: EnergyLedger,
+    packed: EnergyLedger,
 }
 
 impl JouleLedgers {
-    fn new(plan: &LedgerPlan, machine: &Machine) -> Self {
+    fn new(plan: &LedgerPlan, machine: &MachineState) -> Self {
         let granule = plan.granule(machine.info.slice_bytes).bytes();
-        Self { was: Ledger::new(granule), packed: Ledger::new(granule) }
+        Self { was: EnergyLedger::new(granule), packed: EnergyLedger::new(granule) }
     }
 
-    fn add(&mut self, machine: &Machine, work: Work) -> Result<()> {
-        self.was.add(Sample::new(&machine.snapshot, &machine.info, work))?;
+    fn add(&mut self, machine: &MachineState, work: WorkCounters) -> Result<()> {
+        self.was.add(EnergySample::new(&machine.snapshot, &machine.info, work))?;
         Ok(self.packed.add(packed(machine))?)
     }
 
@@ -208,10 +214,10 @@ impl JouleLedgers {
         &self,
         name: &str,
         plan: &LedgerPlan,
-        first: &Machine,
-        budget: Budget,
-    ) -> Option<Energy> {
-        let range = |joules: ramslice_energy::Interval<ramslice_types::Joules>| Range {
+        first: &MachineState,
+        budget: RunBudget,
+    ) -> Option<RunEnergy> {
+        let range = |joules: ramslice_energy::Interval<ramslice_types::Joules>| ValueRange {
             low: joules.low().0,
             high: joules.high().0,
         };
@@ -222,12 +228,12 @@ impl JouleLedgers {
         let limit = plan.statement(self.packed.tally(), first, None)?;
         let uncounted = statement.lines.iter().filter(|line| line.joules.is_none());
         let clock = match &plan.clock {
-            Clock::Real => "real seconds".to_owned(),
-            Clock::Emulated(slower) => {
+            SampleClock::Real => "real seconds".to_owned(),
+            SampleClock::Emulated(slower) => {
                 format!("emulated seconds{}", divided(slower.factor(), slower.source()))
             }
         };
-        Some(Energy {
+        Some(RunEnergy {
             sweep: None,
             name: name.to_owned(),
             budget,
@@ -236,9 +242,9 @@ impl JouleLedgers {
             invested: range(statement.invested_joules),
             net: range(statement.net_joules),
             verdict: match statement.verdict.sign {
-                Sign::Gain => Verdict::Gain,
-                Sign::Loss => Verdict::Loss,
-                Sign::Undecided => Verdict::Undecided,
+                NetSign::Gain => GainVerdict::Gain,
+                NetSign::Loss => GainVerdict::Loss,
+                NetSign::Undecided => GainVerdict::Undecided,
             },
             uncounted: uncounted.map(|line| line.term.name().to_owned()).collect(),
             basis: format!(
@@ -250,7 +256,7 @@ impl JouleLedgers {
 }
 
 /// The machine with what cannot be dropped in as few slices as possible, at the lowest addresses, and the others off.
-fn packed(machine: &Machine) -> Sample {
+fn packed(machine: &MachineState) -> EnergySample {
     let frames = machine.info.slice_pages();
     let mut stays = Pages::ZERO;
     for slice in &machine.snapshot.slices {
@@ -264,5 +270,5 @@ fn packed(machine: &Machine) -> Sample {
         slice.state = if stays > Pages::ZERO { SliceState::Online } else { SliceState::Offline };
         stays = stays - slice.present;
     }
-    Sample::new(&snapshot, &machine.info, Work::default())
+    EnergySample::new(&snapshot, &machine.info, WorkCounters::default())
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use ramslice_energy::Interval;
-use ramslice_types::{Ratio, Work};
+use ramslice_types::{Ratio, WorkCounters};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::divided;
-use crate::{Budget, Energy, Priced, Range, Source, Verdict};
+use crate::{ContentsSource, GainVerdict, PricedSlice, RunBudget, RunEnergy, ValueRange};
 
 /// What `ramslice-lab calibrate -o` saves, as far as figures need it.
 #[derive(Deserialize)]
@@ -30,13 +30,13 @@ pub(super) struct SavedSample {
     price_measured_100cycles: u64,
 }
 
-impl From<SavedSample> for Priced {
+impl From<SavedSample> for PricedSlice {
     fn from(sample: SavedSample) -> Self {
         Self {
             source: match sample.origin.as_str() {
-                Some("program") => Source::Programs,
-                Some("everyday") => Source::Everyday,
-                _ => Source::Filled,
+                Some("program") => ContentsSource::Programs,
+                Some("everyday") => ContentsSource::Everyday,
+                _ => ContentsSource::Filled,
             },
             label: sample.label,
             frames_pages: sample.frames_pages,
@@ -129,7 +129,7 @@ pub(super) struct StatementFile {
     time_factor: Option<JouleRange>,
     #[serde(default)]
     time_factor_source: Option<String>,
-    pub(super) work: Work,
+    pub(super) work: WorkCounters,
     saved_joules: JouleRange,
     invested_joules: JouleRange,
     net_joules: JouleRange,
@@ -145,12 +145,12 @@ pub(super) struct JouleRange {
 }
 
 impl JouleRange {
-    pub(super) fn range(self) -> Result<Range, String> {
+    pub(super) fn range(self) -> Result<ValueRange, String> {
         let Self { low, high } = self;
         if low > high || low.is_nan() || high.is_nan() {
             return Err(format!("an interval from {low} to {high} J runs backwards"));
         }
-        Ok(Range { low, high })
+        Ok(ValueRange { low, high })
     }
 }
 
@@ -170,19 +170,19 @@ impl StatementFile {
     pub(super) fn into_energy(
         self,
         name: String,
-        budget: Budget,
+        budget: RunBudget,
         attainable: Option<f64>,
-    ) -> Result<Energy, String> {
+    ) -> Result<RunEnergy, String> {
         let saved = self.saved_joules.range()?;
         let divided = match self.time_factor {
             Some(factor) => {
                 let by = self.time_factor_source.as_deref().unwrap_or("--time-factor");
-                let Range { low, high } = factor.range()?;
+                let ValueRange { low, high } = factor.range()?;
                 divided(Interval::between(Ratio(low), Ratio(high)), by)
             }
             None => String::new(),
         };
-        Ok(Energy {
+        Ok(RunEnergy {
             sweep: None,
             name,
             budget,
@@ -191,9 +191,9 @@ impl StatementFile {
             invested: self.invested_joules.range()?,
             net: self.net_joules.range()?,
             verdict: match self.verdict.sign.as_str() {
-                "gain" => Verdict::Gain,
-                "loss" => Verdict::Loss,
-                _ => Verdict::Undecided,
+                "gain" => GainVerdict::Gain,
+                "loss" => GainVerdict::Loss,
+                _ => GainVerdict::Undecided,
             },
             uncounted: self
                 .lines

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::results::JouleRange;
-use crate::{Budget, Energy, Verdict};
+use crate::{GainVerdict, RunBudget, RunEnergy};
 
 /// The document, as far as figures need it.
 #[derive(Deserialize)]
@@ -35,21 +35,21 @@ pub(super) struct BudgetRow {
 }
 
 impl BudgetRow {
-    fn budget(&self) -> Budget {
+    fn budget(&self) -> RunBudget {
         match self.budget_100cycles {
-            _ if self.policy != "periodic" => Budget::Policy(self.policy.clone()),
-            None => Budget::Unlimited,
-            Some(0) => Budget::None,
-            Some(budget) => Budget::Cycles(budget as f64 * 100.0),
+            _ if self.policy != "periodic" => RunBudget::Policy(self.policy.clone()),
+            None => RunBudget::Unlimited,
+            Some(0) => RunBudget::None,
+            Some(budget) => RunBudget::Cycles(budget as f64 * 100.0),
         }
     }
 
-    fn energy(&self, sweep: String, basis: String) -> Result<Energy, String> {
+    fn energy(&self, sweep: String, basis: String) -> Result<RunEnergy, String> {
         let net = self.net_range_joules.range()?;
         let saved = self.saved_joules.range()?;
         let budget = self.budget();
         let limit = self.attainable_slices_off.filter(|_| self.slices_off > 0.0);
-        Ok(Energy {
+        Ok(RunEnergy {
             name: budget.to_string(),
             sweep: Some(sweep),
             budget,
@@ -58,9 +58,9 @@ impl BudgetRow {
             invested: self.invested_joules.range()?,
             net,
             verdict: match (net.low, net.high) {
-                (low, _) if low > 0.0 => Verdict::Gain,
-                (_, high) if high < 0.0 => Verdict::Loss,
-                _ => Verdict::Undecided,
+                (low, _) if low > 0.0 => GainVerdict::Gain,
+                (_, high) if high < 0.0 => GainVerdict::Loss,
+                _ => GainVerdict::Undecided,
             },
             uncounted: Vec::new(),
             basis,
@@ -70,7 +70,7 @@ impl BudgetRow {
 
 impl BudgetSweep {
     /// What figures draw, each start with budgets for all slices and for each, and what it is.
-    pub(super) fn into_energy(self) -> Result<(Vec<Energy>, String), String> {
+    pub(super) fn into_energy(self) -> Result<(Vec<RunEnergy>, String), String> {
         let mut starts: Vec<&str> = Vec::new();
         for row in &self.budgets {
             if !starts.contains(&row.start.as_str()) {

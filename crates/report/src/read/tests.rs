@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::{Source, Verdict};
+use crate::{ContentsSource, GainVerdict};
 
 fn wrong(text: &str) -> String {
     latencies("l", Path::new("l.csv"), text).unwrap_err().to_string()
@@ -28,7 +28,7 @@ fn latencies_are_sorted_and_what_is_wrong_is_named_by_line() {
     assert!(wrong("boottime_us,latency_us\n").contains("has no requests"));
 }
 
-fn document(text: &str) -> Result<(Runs, Vec<(String, String)>)> {
+fn document(text: &str) -> Result<(ReportData, Vec<(String, String)>)> {
     let mut reader = RunReader::new(None);
     let about = reader.document("d", Path::new("d.json"), text)?;
     reader.about.push(("d".to_owned(), about));
@@ -54,11 +54,17 @@ fn samples_of_a_calibration_are_read_and_a_damaged_one_is_named() {
     let program = SAMPLE.replace(r#"{"artificial": {"mapped": 2}}"#, r#""program""#);
     let (runs, about) = document(&file(&program)).unwrap();
     let samples = &runs.prices[0].samples;
-    assert_eq!((samples[0].source, samples[1].source), (Source::Filled, Source::Programs));
+    assert_eq!(
+        (samples[0].source, samples[1].source),
+        (ContentsSource::Filled, ContentsSource::Programs)
+    );
     assert!((samples[0].measured_cycles - 600.0).abs() < 1e-9);
     assert!(about[0].1.starts_with("2 slices with"));
     let everyday = program.replace("program", "everyday");
-    assert_eq!(document(&file(&everyday)).unwrap().0.prices[0].samples[1].source, Source::Everyday);
+    assert_eq!(
+        document(&file(&everyday)).unwrap().0.prices[0].samples[1].source,
+        ContentsSource::Everyday
+    );
     let damaged = file(&SAMPLE.replace("\"mappings\": 200", "\"mappings\": -1"));
     assert!(
         refused(&damaged).starts_with("d.json, samples[1]: invalid value"),
@@ -83,7 +89,7 @@ fn the_last_document_of_a_ledger_counts() {
     let early = LEDGER.replace("\"high\": 2", "\"high\": 1").replace('\n', "");
     let (runs, _) = document(&format!("{early}\n{LEDGER}")).unwrap();
     let one = &runs.energy[0];
-    assert!((one.saved.high - 2.0).abs() < 1e-9 && one.verdict == Verdict::Undecided);
+    assert!((one.saved.high - 2.0).abs() < 1e-9 && one.verdict == GainVerdict::Undecided);
     assert_eq!(one.uncounted, ["run time"]);
     let factor = r#""clock": "emulated", "time_factor": {"low": 12, "high": 18}, "time_factor_source": "compile""#;
     let (runs, _) = document(&LEDGER.replace("\"clock\": \"real\"", factor)).unwrap();
@@ -109,7 +115,10 @@ fn a_case_study_tells_its_settings() {
         document(&study(&[run("nothing", "1"), run("ours", "1"), run("unlimited", "2")].join(",")))
             .unwrap();
     let budgets: Vec<_> = runs.energy.iter().map(|one| one.budget.clone()).collect();
-    assert_eq!(budgets, [Budget::None, Budget::Policy("ours".to_owned()), Budget::Unlimited]);
+    assert_eq!(
+        budgets,
+        [RunBudget::None, RunBudget::Policy("ours".to_owned()), RunBudget::Unlimited]
+    );
     assert!((runs.energy[0].attainable.unwrap().high - 4.0).abs() < 1e-9);
     assert_eq!(about[0].1, "case study compile, 3 runs, scale full, start fresh");
     assert_eq!(runs.energy[2].name, "d unlimited 2");
@@ -212,13 +221,13 @@ fn a_sweep_has_figures_by_start_and_kind_of_budget_and_says_that_it_is_simulated
         "tpch, fresh, budget for all slices, simulated",
         "tpch, fresh, budget for each slice, simulated",
     );
-    let budget = Budget::Cycles(1_562_500.0);
-    assert_eq!(found[0], (all.to_owned(), Budget::None, Verdict::Gain));
-    assert_eq!(found[1], (all.to_owned(), budget.clone(), Verdict::Undecided));
-    assert_eq!(found[2], (all.to_owned(), Budget::Unlimited, Verdict::Loss));
-    assert_eq!(found[3], (each.to_owned(), Budget::None, Verdict::Gain));
-    assert_eq!(found[4], (each.to_owned(), budget, Verdict::Loss));
-    assert_eq!((found.len(), &found[6].1), (8, &Budget::Policy("governor".to_owned())));
+    let budget = RunBudget::Cycles(1_562_500.0);
+    assert_eq!(found[0], (all.to_owned(), RunBudget::None, GainVerdict::Gain));
+    assert_eq!(found[1], (all.to_owned(), budget.clone(), GainVerdict::Undecided));
+    assert_eq!(found[2], (all.to_owned(), RunBudget::Unlimited, GainVerdict::Loss));
+    assert_eq!(found[3], (each.to_owned(), RunBudget::None, GainVerdict::Gain));
+    assert_eq!(found[4], (each.to_owned(), budget, GainVerdict::Loss));
+    assert_eq!((found.len(), &found[6].1), (8, &RunBudget::Policy("governor".to_owned())));
     assert!((runs.energy[0].attainable.unwrap().high - 4.0).abs() < 1e-9);
     assert!(
         runs.energy[0].basis.starts_with("Simulated, not measured"),

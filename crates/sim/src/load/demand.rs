@@ -2,17 +2,17 @@
 //!
 //! The policy that was at work has its hand in what was seen. Cache that it dropped is wanted all the same, and what
 //! came back is not new. Memory that came later goes first, or last, or by chance: which of it, a recording does not
-//! tell; [`Order`] says what is assumed, and can be fitted.
+//! tell; [`ReleaseOrder`] says what is assumed, and can be fitted.
 
-use ramslice_types::{Machine, Snapshot};
+use ramslice_types::{MachineState, SliceSnapshot};
 use serde::Serialize;
 
-use crate::machine::{Change, Class, KINDS, OwnerId, kinds};
+use crate::machine::{KINDS, MemoryChange, OwnerClass, OwnerId, kinds};
 
 /// What goes first when memory of a kind becomes less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Order {
+pub enum ReleaseOrder {
     /// Any of it, by chance.
     #[default]
     Any,
@@ -24,14 +24,14 @@ pub enum Order {
     Matching,
 }
 
-impl Order {
+impl ReleaseOrder {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Any, Self::Newest, Self::Oldest, Self::Matching];
 }
 
 /// What a recording says of one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moment {
+pub struct RecordedMoment {
     /// Pages of each kind: unmovable, anonymous, tmpfs, cache, cache that is mapped.
     pub pages: [u64; KINDS.len()],
     /// Cache that was dropped for packing, since boot.
@@ -59,14 +59,14 @@ pub struct Moment {
     pub stored: Option<u64>,
 }
 
-impl Moment {
+impl RecordedMoment {
     /// Of a machine; what was done since boot, and what statistics say, is to be filled in.
-    pub fn of(machine: &Machine) -> Self {
+    pub fn of(machine: &MachineState) -> Self {
         let mut moment = Self::default();
         let packed = machine.zones.iter().filter(|zone| zone.nr_offline > 0);
         moment.spare =
             packed.map(|zone| zone.free_pages.0.saturating_sub(zone.awake_reserve_pages.0)).sum();
-        let Snapshot { slices, .. } = &machine.snapshot;
+        let SliceSnapshot { slices, .. } = &machine.snapshot;
         for slice in slices {
             for (sum, pages) in moment.pages.iter_mut().zip(kinds(slice)) {
                 *sum += pages;
@@ -78,14 +78,14 @@ impl Moment {
 
 /// Memory of one kind, in the order in which it came.
 #[derive(Debug, Clone)]
-struct Layers {
-    class: Class,
-    layers: Vec<Layer>,
+struct MemoryLayers {
+    class: OwnerClass,
+    layers: Vec<MemoryLayer>,
 }
 
 /// Memory that came at once, or a piece of it: pieces go one by one, so that what is left of it is not everywhere.
 #[derive(Debug, Clone, Copy)]
-struct Layer {
+struct MemoryLayer {
     owner: OwnerId,
     pages: u64,
     /// Of page cache, what was used at least once, twice and three times.
@@ -98,16 +98,16 @@ struct Layer {
 
 /// Turns moments into changes.
 #[derive(Debug, Clone)]
-pub struct Demand {
-    kinds: Vec<Layers>,
-    orders: [Order; KINDS.len()],
+pub struct ProgramDemand {
+    kinds: Vec<MemoryLayers>,
+    orders: [ReleaseOrder; KINDS.len()],
     next: u32,
     step: u32,
     /// Growth below this joins the layer before.
     least: u64,
     /// The size of a piece.
     piece: u64,
-    before: Moment,
+    before: RecordedMoment,
     /// Cache that is dropped at present, in the recording.
     out: f64,
     /// Of what was dropped in the last step, active.
@@ -120,7 +120,7 @@ pub struct Demand {
 
 /// What became of page cache in a step.
 #[derive(Debug, Clone, Copy)]
-struct Flow {
+struct CacheFlow {
     /// Read from storage, new or not.
     read: u64,
     new: u64,
@@ -139,13 +139,18 @@ const BRIEF: OwnerId = OwnerId(99);
 /// Numbers of owners that come later.
 const FIRST_LAYER: u32 = 100;
 
-impl Demand {
+impl ProgramDemand {
     /// From the first moment on; layers have at least `least` pages and consist of pieces of `piece` pages.
-    pub fn new(first: Moment, orders: [Order; KINDS.len()], least: u64, piece: u64) -> Self {
+    pub fn new(
+        first: RecordedMoment,
+        orders: [ReleaseOrder; KINDS.len()],
+        least: u64,
+        piece: u64,
+    ) -> Self {
         let layers = KINDS.iter().zip(first.pages);
-        let kinds = layers.map(|(&(class, owner), pages)| Layers {
+        let kinds = layers.map(|(&(class, owner), pages)| MemoryLayers {
             class,
-            layers: vec![Layer { owner, pages, used: [0; 3], step: 0, every: 0 }],
+            layers: vec![MemoryLayer { owner, pages, used: [0; 3], step: 0, every: 0 }],
         });
         let (kinds, piece) = (kinds.collect(), piece.max(1));
         let seen = first.stored.unwrap_or(0).min(first.pages[CACHE]) as f64;
@@ -154,7 +159,7 @@ impl Demand {
     }
 
     /// What happened until `now`.
-    pub fn step(&mut self, now: Moment) -> Vec<Change> {
+    pub fn step(&mut self, now: RecordedMoment) -> Vec<MemoryChange> {
         let mut changes = Vec::new();
         self.step += 1;
         let packing = now.dropped.saturating_sub(self.before.dropped);
@@ -164,7 +169,7 @@ impl Demand {
         let mut lost = self.uses();
         for kind in 0..KINDS.len() {
             if kind == CACHE {
-                let mostly_active = |layer: &Layer| layer.used[1] * 2 > layer.pages;
+                let mostly_active = |layer: &MemoryLayer| layer.used[1] * 2 > layer.pages;
                 let active = self.shrink(kind, flow.gone_active, mostly_active, &mut changes);
                 let idle = flow.gone - flow.gone_active;
                 let idle = self.shrink(kind, idle, |layer| !mostly_active(layer), &mut changes);
@@ -187,7 +192,12 @@ impl Demand {
         self.brief = if now.woken > self.before.woken { spare } else { self.brief };
         let brief = self.brief.min(spare);
         if brief > 0 {
-            let level = |pages| Change::Level { owner: BRIEF, class: Class::Anon, maps: 1, pages };
+            let level = |pages| MemoryChange::Level {
+                owner: BRIEF,
+                class: OwnerClass::Anon,
+                maps: 1,
+                pages,
+            };
             changes.extend([level(brief), level(0)]);
         }
         self.before = now;
@@ -195,14 +205,14 @@ impl Demand {
     }
 
     /// What the kernel recycled beyond the pages that were read and had left no trace; nothing without statistics.
-    fn recycling(&self, now: &Moment) -> Option<Change> {
+    fn recycling(&self, now: &RecordedMoment) -> Option<MemoryChange> {
         let (now_read, read) = (now.moved?.0, self.before.moved?.0);
         let noticed = now.refaulted.saturating_sub(self.before.refaulted);
         let fresh = (now_read - read).saturating_sub(noticed);
         let recycled = now.reclaimed.saturating_sub(self.before.reclaimed);
         let most = if fresh > 0 { recycled.saturating_sub(fresh) } else { 0 };
         let percent = u32::try_from(most * 100 / fresh.max(1)).unwrap_or(u32::MAX);
-        Some(Change::Recycling { percent, most })
+        Some(MemoryChange::Recycling { percent, most })
     }
 
     /// Cache that was used once, and that was used three times, as far as it is known of the layers.
@@ -215,7 +225,13 @@ impl Demand {
     }
 
     /// Cache was used: what came back, and what the kernel saw of the rest; `lost` is what was deleted of [`Self::uses`].
-    fn use_cache(&mut self, now: &Moment, flow: &Flow, lost: [u64; 2], changes: &mut Vec<Change>) {
+    fn use_cache(
+        &mut self,
+        now: &RecordedMoment,
+        flow: &CacheFlow,
+        lost: [u64; 2],
+        changes: &mut Vec<MemoryChange>,
+    ) {
         if self.step == 1
             && let Some((active, idle)) = self.before.active
         {
@@ -225,16 +241,18 @@ impl Demand {
             for layer in layers.iter_mut().filter(|layer| layer.step == 0) {
                 let part = |pages: u64| (layer.pages as f64 * (pages as f64 / all).min(1.0)) as u64;
                 layer.used = [part(active + once), part(active), part(busy)];
-                changes.push(Change::Used { owner: layer.owner, pages: layer.used[1] });
+                changes.push(MemoryChange::Used { owner: layer.owner, pages: layer.used[1] });
             }
         }
         // What is used for the fourth time looks as it did: it is taken to be used on as it was.
         let step = self.step;
-        let due = |layer: &&Layer| {
+        let due = |layer: &&MemoryLayer| {
             layer.every > 0 && (step - layer.step).is_multiple_of(layer.every) && layer.used[2] > 0
         };
         let on = self.kinds[CACHE].layers.iter().filter(due);
-        changes.extend(on.map(|layer| Change::Read { owner: layer.owner, pages: layer.used[2] }));
+        changes.extend(
+            on.map(|layer| MemoryChange::Read { owner: layer.owner, pages: layer.used[2] }),
+        );
         let again = now.activated.saturating_sub(self.before.activated);
         let mut share = flow.back_share;
         if let (Some(now), Some(before)) = (now.uses, self.before.uses) {
@@ -252,7 +270,7 @@ impl Demand {
             self.touch(again, 1, changes);
         }
         if share > 0.0 {
-            let read = |layer: &Layer| Change::Read {
+            let read = |layer: &MemoryLayer| MemoryChange::Read {
                 owner: layer.owner,
                 pages: (layer.pages as f64 * share) as u64,
             };
@@ -264,8 +282,9 @@ impl Demand {
     ///
     /// What was written is new, and so is what was read, but for what came back. What is missing then was deleted, and
     /// with it what was dropped of the same files. Without statistics, only the difference is known.
-    fn flow(&mut self, now: &Moment, packing: u64, dropped: u64) -> Flow {
-        let cache = |moment: &Moment| (moment.pages[CACHE] + moment.pages[CACHE + 1]) as f64;
+    fn flow(&mut self, now: &RecordedMoment, packing: u64, dropped: u64) -> CacheFlow {
+        let cache =
+            |moment: &RecordedMoment| (moment.pages[CACHE] + moment.pages[CACHE + 1]) as f64;
         let (before, after, dropped) = (cache(&self.before), cache(now), dropped as f64);
         let net = after + dropped - before;
         let (read, written) = match (now.moved, self.before.moved) {
@@ -303,7 +322,7 @@ impl Demand {
         let was_active =
             self.before.active.unwrap_or_default().0 + now.activated - self.before.activated;
         let gone_active = was_active.saturating_sub(active + self.hot as u64).min(gone);
-        Flow {
+        CacheFlow {
             read: read as u64,
             new: new as u64,
             written: written.min(new) as u64,
@@ -314,19 +333,25 @@ impl Demand {
     }
 
     /// `pages` more of a kind, of which `written` did not come from storage.
-    fn grow(&mut self, kind: usize, pages: u64, written: u64, changes: &mut Vec<Change>) {
-        let Layers { class, layers } = &mut self.kinds[kind];
+    fn grow(&mut self, kind: usize, pages: u64, written: u64, changes: &mut Vec<MemoryChange>) {
+        let MemoryLayers { class, layers } = &mut self.kinds[kind];
         let class = *class;
         let mut left = (pages, written);
-        let mut add = |layer: &mut Layer, pages: u64| {
+        let mut add = |layer: &mut MemoryLayer, pages: u64| {
             let written = (left.1 as f64 * pages as f64 / left.0.max(1) as f64).round() as u64;
             layer.pages += pages;
             layer.used[0] += pages - written.min(pages);
             left = (left.0 - pages, left.1 - written.min(left.1));
             if written > 0 {
-                changes.push(Change::Written { owner: layer.owner, pages: written.min(pages) });
+                changes
+                    .push(MemoryChange::Written { owner: layer.owner, pages: written.min(pages) });
             }
-            changes.push(Change::Level { owner: layer.owner, class, maps: 1, pages: layer.pages });
+            changes.push(MemoryChange::Level {
+                owner: layer.owner,
+                class,
+                maps: 1,
+                pages: layer.pages,
+            });
             left.0
         };
         if let Some(last) = layers.last_mut()
@@ -341,7 +366,8 @@ impl Demand {
             // What is left for the last piece is not worth one of its own.
             let pages = if rest < self.piece + self.least { rest } else { self.piece };
             let owner = OwnerId(self.next);
-            let mut layer = Layer { owner, pages: 0, used: [0; 3], step: self.step, every: 0 };
+            let mut layer =
+                MemoryLayer { owner, pages: 0, used: [0; 3], step: self.step, every: 0 };
             rest = add(&mut layer, pages);
             layers.push(layer);
             self.next += 1;
@@ -350,15 +376,15 @@ impl Demand {
 
     /// So many pages were used for the first, second or third time, with `times` 0, 1 or 2: those of files that came at
     /// once and have as many that were used once less.
-    fn touch(&mut self, pages: u64, times: usize, changes: &mut Vec<Change>) {
+    fn touch(&mut self, pages: u64, times: usize, changes: &mut Vec<MemoryChange>) {
         let step = self.step;
         let layers = &mut self.kinds[CACHE].layers;
         let mut left = pages;
         while left > 0 {
             let known =
-                |layer: &Layer| if times == 0 { layer.pages } else { layer.used[times - 1] } - layer.used[times];
+                |layer: &MemoryLayer| if times == 0 { layer.pages } else { layer.used[times - 1] } - layer.used[times];
             // Where nobody saw that it was used before, it was all the same.
-            let any = |layer: &Layer| layer.pages - layer.used[times];
+            let any = |layer: &MemoryLayer| layer.pages - layer.used[times];
             let found = matching(layers, left, known).map(|at| (at, known(&layers[at])));
             let found =
                 found.or_else(|| matching(layers, left, any).map(|at| (at, any(&layers[at]))));
@@ -373,7 +399,7 @@ impl Demand {
                 layer.every = ((step - layer.step) / layer.used.len() as u32).max(1);
             }
             left -= more;
-            changes.push(Change::Read { owner: layer.owner, pages: more });
+            changes.push(MemoryChange::Read { owner: layer.owner, pages: more });
         }
     }
 
@@ -382,27 +408,32 @@ impl Demand {
         &mut self,
         kind: usize,
         pages: u64,
-        meant: impl Fn(&Layer) -> bool,
-        changes: &mut Vec<Change>,
+        meant: impl Fn(&MemoryLayer) -> bool,
+        changes: &mut Vec<MemoryChange>,
     ) -> u64 {
         if pages == 0 {
             return 0;
         }
         let order = self.orders[kind];
-        let Layers { class, layers } = &mut self.kinds[kind];
+        let MemoryLayers { class, layers } = &mut self.kinds[kind];
         let class = *class;
         let (mut some, others): (Vec<_>, Vec<_>) = layers.drain(..).partition(meant);
         let all: u64 = some.iter().map(|layer| layer.pages).sum();
         let mut left = pages.min(all);
-        let mut take = |layer: &mut Layer, less: u64| {
+        let mut take = |layer: &mut MemoryLayer, less: u64| {
             layer.shrink(less);
-            changes.push(Change::Level { owner: layer.owner, class, maps: 1, pages: layer.pages });
+            changes.push(MemoryChange::Level {
+                owner: layer.owner,
+                class,
+                maps: 1,
+                pages: layer.pages,
+            });
         };
-        while left > 0 && order != Order::Any {
+        while left > 0 && order != ReleaseOrder::Any {
             let at = match order {
-                Order::Oldest => Some(0),
-                Order::Matching => matching(&some, left, |layer| layer.pages),
-                Order::Newest | Order::Any => None,
+                ReleaseOrder::Oldest => Some(0),
+                ReleaseOrder::Matching => matching(&some, left, |layer| layer.pages),
+                ReleaseOrder::Newest | ReleaseOrder::Any => None,
             };
             let at = at.unwrap_or(some.len() - 1);
             let less = left.min(some[at].pages);
@@ -422,7 +453,7 @@ impl Demand {
     }
 }
 
-impl Layer {
+impl MemoryLayer {
     fn shrink(&mut self, pages: u64) {
         let share = (self.pages - pages) as f64 / self.pages.max(1) as f64;
         self.pages -= pages;
@@ -431,13 +462,13 @@ impl Layer {
 }
 
 /// The last piece of what came at once and is the least that has about `pages`, or more; of the newest, if nothing has.
-fn matching(layers: &[Layer], pages: u64, of: impl Fn(&Layer) -> u64) -> Option<usize> {
+fn matching(layers: &[MemoryLayer], pages: u64, of: impl Fn(&MemoryLayer) -> u64) -> Option<usize> {
     let together =
         |step: u32| layers.iter().filter(|layer| layer.step == step).map(&of).sum::<u64>();
     let steps = layers.iter().map(|layer| layer.step);
     let large = steps.filter(|&step| together(step) >= (pages - pages / 10).max(1));
     let step = large.min_by_key(|&step| (together(step), std::cmp::Reverse(step)));
-    let has = |layer: &Layer| of(layer) > 0 && step.is_none_or(|step| layer.step == step);
+    let has = |layer: &MemoryLayer| of(layer) > 0 && step.is_none_or(|step| layer.step == step);
     layers.iter().rposition(has)
 }
 
@@ -445,18 +476,18 @@ fn matching(layers: &[Layer], pages: u64, of: impl Fn(&Layer) -> u64) -> Option<
 mod tests {
     use super::*;
 
-    fn moment(anonymous: u64, cache: u64) -> Moment {
-        Moment { pages: [100, anonymous, 0, cache, 0], ..Moment::default() }
+    fn moment(anonymous: u64, cache: u64) -> RecordedMoment {
+        RecordedMoment { pages: [100, anonymous, 0, cache, 0], ..RecordedMoment::default() }
     }
 
-    fn demand(order: Order) -> Demand {
-        Demand::new(moment(0, 1000), [order; KINDS.len()], 10, 1000)
+    fn demand(order: ReleaseOrder) -> ProgramDemand {
+        ProgramDemand::new(moment(0, 1000), [order; KINDS.len()], 10, 1000)
     }
 
     /// Levels that are set, those of nobody left out.
-    fn levels(changes: &[Change]) -> Vec<(u32, u64)> {
-        let level = |change: &Change| match change {
-            Change::Level { owner, pages, .. } => Some((owner.0, *pages)),
+    fn levels(changes: &[MemoryChange]) -> Vec<(u32, u64)> {
+        let level = |change: &MemoryChange| match change {
+            MemoryChange::Level { owner, pages, .. } => Some((owner.0, *pages)),
             _ => None,
         };
         changes.iter().filter_map(level).collect()
@@ -464,7 +495,7 @@ mod tests {
 
     #[test]
     fn who_ends_gives_back_what_it_took() {
-        let mut demand = demand(Order::Matching);
+        let mut demand = demand(ReleaseOrder::Matching);
         assert_eq!(
             levels(&demand.step(moment(2500, 1000))),
             [(100, 1000), (101, 1000), (102, 500)]
@@ -478,9 +509,9 @@ mod tests {
     #[test]
     fn the_newest_the_oldest_or_a_part_of_each_goes_first() {
         for (order, expected) in [
-            (Order::Newest, vec![(101, 50)]),
-            (Order::Oldest, vec![(1, 0), (100, 0), (101, 150)]),
-            (Order::Any, vec![(1, 0), (100, 50), (101, 100)]),
+            (ReleaseOrder::Newest, vec![(101, 50)]),
+            (ReleaseOrder::Oldest, vec![(1, 0), (100, 0), (101, 150)]),
+            (ReleaseOrder::Any, vec![(1, 0), (100, 50), (101, 100)]),
         ] {
             let mut demand = demand(order);
             demand.step(moment(100, 1000));
@@ -491,20 +522,20 @@ mod tests {
 
     #[test]
     fn cache_that_was_dropped_is_wanted_all_the_same() {
-        let mut demand = demand(Order::Newest);
-        let now = Moment { dropped: 400, ..moment(0, 600) };
+        let mut demand = demand(ReleaseOrder::Newest);
+        let now = RecordedMoment { dropped: 400, ..moment(0, 600) };
         assert_eq!(levels(&demand.step(now)), []);
         // Half of what was dropped comes back, and the kernel notices.
-        let now = Moment { dropped: 400, refaulted: 200, ..moment(0, 800) };
+        let now = RecordedMoment { dropped: 400, refaulted: 200, ..moment(0, 800) };
         let changes = demand.step(now);
         assert_eq!(levels(&changes), []);
-        assert_eq!(changes, [Change::Read { owner: OwnerId(3), pages: 500 }]);
+        assert_eq!(changes, [MemoryChange::Read { owner: OwnerId(3), pages: 500 }]);
     }
 
     #[test]
     fn with_statistics_what_was_deleted_is_known_apart_from_what_is_new() {
-        let mut demand = demand(Order::Oldest);
-        let mut first = Moment { moved: Some((0, 0)), ..moment(0, 1000) };
+        let mut demand = demand(ReleaseOrder::Oldest);
+        let mut first = RecordedMoment { moved: Some((0, 0)), ..moment(0, 1000) };
         demand.step(first);
         // 300 pages were written, and yet there are no more: as many were deleted.
         first.moved = Some((0, 300));
@@ -513,27 +544,34 @@ mod tests {
 
     #[test]
     fn what_woke_slices_and_is_free_again_was_wanted_for_a_moment() {
-        let mut demand = demand(Order::Newest);
-        let now = Moment { woken: 2, spare: 700, ..moment(0, 1000) };
+        let mut demand = demand(ReleaseOrder::Newest);
+        let now = RecordedMoment { woken: 2, spare: 700, ..moment(0, 1000) };
         assert_eq!(levels(&demand.step(now)), [(99, 700), (99, 0)]);
         // Without a wake, nobody knows: as much as the last time, or as there was room for.
-        assert_eq!(levels(&demand.step(Moment { spare: 900, ..now })), [(99, 700), (99, 0)]);
-        assert_eq!(levels(&demand.step(Moment { spare: 300, ..now })), [(99, 300), (99, 0)]);
+        assert_eq!(
+            levels(&demand.step(RecordedMoment { spare: 900, ..now })),
+            [(99, 700), (99, 0)]
+        );
+        assert_eq!(
+            levels(&demand.step(RecordedMoment { spare: 300, ..now })),
+            [(99, 300), (99, 0)]
+        );
     }
 
     #[test]
     fn of_deleted_files_what_was_dropped_before_is_not_wanted_any_more() {
         let last = |stored| {
-            let mut demand = demand(Order::Oldest);
-            let first = Moment { moved: Some((0, 0)), stored, ..moment(0, 1000) };
+            let mut demand = demand(ReleaseOrder::Oldest);
+            let first = RecordedMoment { moved: Some((0, 0)), stored, ..moment(0, 1000) };
             demand.step(first);
-            demand.step(Moment {
+            demand.step(RecordedMoment {
                 dropped: 400,
-                ..Moment { moved: Some((0, 0)), stored, ..moment(0, 600) }
+                ..RecordedMoment { moved: Some((0, 0)), stored, ..moment(0, 600) }
             });
             // A file of 500 pages goes, of which 100 were still in the cache.
             let stored = stored.map(|stored| stored - 500);
-            let after = Moment { dropped: 400, moved: Some((0, 100)), stored, ..moment(0, 600) };
+            let after =
+                RecordedMoment { dropped: 400, moved: Some((0, 100)), stored, ..moment(0, 600) };
             let left = levels(&demand.step(after)).into_iter().find(|(owner, _)| *owner == 3);
             left.map(|(_, pages)| pages)
         };
@@ -545,8 +583,8 @@ mod tests {
 
     #[test]
     fn what_is_used_is_of_files_that_came_at_once_and_is_read_on_when_it_is_used_often() {
-        let mut demand = demand(Order::Any);
-        let at = |cache, written, uses, activated| Moment {
+        let mut demand = demand(ReleaseOrder::Any);
+        let at = |cache, written, uses, activated| RecordedMoment {
             moved: Some((0, written)),
             active: Some((activated, cache - activated)),
             uses: Some(uses),
@@ -555,9 +593,9 @@ mod tests {
         };
         demand.step(at(1000, 0, (0, 0), 0));
         demand.step(at(1900, 900, (0, 0), 0));
-        let reads = |changes: Vec<Change>| -> Vec<(u32, u64)> {
-            let read = |change: Change| match change {
-                Change::Read { owner, pages } => Some((owner.0, pages)),
+        let reads = |changes: Vec<MemoryChange>| -> Vec<(u32, u64)> {
+            let read = |change: MemoryChange| match change {
+                MemoryChange::Read { owner, pages } => Some((owner.0, pages)),
                 _ => None,
             };
             changes.into_iter().filter_map(read).collect()

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use ramslice_types::Random;
+use ramslice_types::SplitMix64;
 use serde::Serialize;
 
-use super::Step;
-use crate::machine::{Change, Class, OwnerId};
+use super::LoadStep;
+use crate::machine::{MemoryChange, OwnerClass, OwnerId};
 
 /// What a generated load looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pattern {
+pub enum LoadPattern {
     /// Services that follow the day: from 30 % at night to 70 %, with noise, and a cache that is used all the time.
     Diurnal,
     /// A quiet base, and bursts by chance: every ten minutes on average, of 5 to 30 % for two minutes on average.
@@ -26,7 +26,7 @@ pub enum Pattern {
     Thrash,
 }
 
-impl Pattern {
+impl LoadPattern {
     /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Diurnal, Self::Bursty, Self::VmChurn, Self::Batch, Self::Adversarial, Self::Thrash];
@@ -46,7 +46,7 @@ impl Pattern {
 
 /// How large and how long a generated load is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Scale {
+pub struct LoadScale {
     /// Pages of the machine it is for.
     pub pages: u64,
     /// Between two steps.
@@ -70,7 +70,7 @@ const MOST: f64 = 0.92;
 
 /// Something with an end.
 #[derive(Debug, Clone, Copy)]
-struct Tenant {
+struct LoadProcess {
     owner: u32,
     share: f64,
     until: f64,
@@ -78,16 +78,16 @@ struct Tenant {
 
 /// A generated load: a step after the other.
 #[derive(Debug, Clone)]
-pub struct Generator {
-    pattern: Pattern,
-    scale: Scale,
-    random: Random,
+pub struct LoadGenerator {
+    pattern: LoadPattern,
+    scale: LoadScale,
+    random: SplitMix64,
     at: Duration,
     over: bool,
     /// Noise of each service, as a share of memory.
     noise: [f64; 4],
     phase: f64,
-    tenants: Vec<Tenant>,
+    tenants: Vec<LoadProcess>,
     next_owner: u32,
     next_arrival: f64,
     /// Batch, adversarial: when the present phase ends, and which it is.
@@ -96,10 +96,10 @@ pub struct Generator {
     size: f64,
 }
 
-impl Generator {
+impl LoadGenerator {
     /// The load of a pattern.
-    pub fn new(pattern: Pattern, scale: Scale) -> Self {
-        let mut random = Random::of(scale.seed, 1 + pattern as u64);
+    pub fn new(pattern: LoadPattern, scale: LoadScale) -> Self {
+        let mut random = SplitMix64::of(scale.seed, 1 + pattern as u64);
         let phase = random.unit();
         Self {
             pattern,
@@ -122,28 +122,28 @@ impl Generator {
         (share.clamp(0.0, MOST) * self.scale.pages as f64) as u64
     }
 
-    fn level(&self, owner: u32, class: Class, maps: u32, share: f64) -> Change {
-        Change::Level { owner: OwnerId(owner), class, maps, pages: self.pages(share) }
+    fn level(&self, owner: u32, class: OwnerClass, maps: u32, share: f64) -> MemoryChange {
+        MemoryChange::Level { owner: OwnerId(owner), class, maps, pages: self.pages(share) }
     }
 
     /// What every machine has: some memory of the kernel, that grows a little as it is used.
-    fn common(&self, changes: &mut Vec<Change>, now: f64) {
+    fn common(&self, changes: &mut Vec<MemoryChange>, now: f64) {
         let grown = (now / DAY_S).min(1.0);
-        changes.push(self.level(KERNEL, Class::Unmovable, 0, 0.01 + 0.01 * grown));
+        changes.push(self.level(KERNEL, OwnerClass::Unmovable, 0, 0.01 + 0.01 * grown));
     }
 
-    fn cache(&mut self, changes: &mut Vec<Change>, share: f64, read: f64, written: f64) {
-        changes.push(self.level(CACHE, Class::File, 0, share));
+    fn cache(&mut self, changes: &mut Vec<MemoryChange>, share: f64, read: f64, written: f64) {
+        changes.push(self.level(CACHE, OwnerClass::File, 0, share));
         let owner = OwnerId(CACHE);
         if read > 0.0 {
-            changes.push(Change::Read { owner, pages: self.pages(read) });
+            changes.push(MemoryChange::Read { owner, pages: self.pages(read) });
         }
         if written > 0.0 {
-            changes.push(Change::Write { owner, pages: self.pages(written) });
+            changes.push(MemoryChange::Write { owner, pages: self.pages(written) });
         }
     }
 
-    fn diurnal(&mut self, changes: &mut Vec<Change>, now: f64, seconds: f64) {
+    fn diurnal(&mut self, changes: &mut Vec<MemoryChange>, now: f64, seconds: f64) {
         let day = 0.5 - 0.5 * (std::f64::consts::TAU * (now / DAY_S + self.phase)).cos();
         let keep = (-seconds / 900.0).exp();
         for at in 0..4 {
@@ -152,7 +152,7 @@ impl Generator {
             let share = 0.06 + 0.1 * day + self.noise[at];
             changes.push(self.level(
                 SERVICES + at as u32,
-                Class::Anon,
+                OwnerClass::Anon,
                 1 + at as u32 % 2,
                 share.max(0.01),
             ));
@@ -166,26 +166,27 @@ impl Generator {
         );
     }
 
-    fn leave(&mut self, changes: &mut Vec<Change>, now: f64) {
-        let gone: Vec<Tenant> =
+    fn leave(&mut self, changes: &mut Vec<MemoryChange>, now: f64) {
+        let gone: Vec<LoadProcess> =
             self.tenants.iter().copied().filter(|tenant| tenant.until <= now).collect();
         self.tenants.retain(|tenant| tenant.until > now);
-        changes.extend(gone.iter().map(|tenant| self.level(tenant.owner, Class::Anon, 1, 0.0)));
+        changes
+            .extend(gone.iter().map(|tenant| self.level(tenant.owner, OwnerClass::Anon, 1, 0.0)));
     }
 
-    fn come(&mut self, changes: &mut Vec<Change>, share: f64, maps: u32, until: f64) {
+    fn come(&mut self, changes: &mut Vec<MemoryChange>, share: f64, maps: u32, until: f64) {
         let owner = self.next_owner;
         self.next_owner += 1;
-        self.tenants.push(Tenant { owner, share, until });
-        changes.push(self.level(owner, Class::Anon, maps, share));
+        self.tenants.push(LoadProcess { owner, share, until });
+        changes.push(self.level(owner, OwnerClass::Anon, maps, share));
     }
 
     fn taken(&self) -> f64 {
         self.tenants.iter().map(|tenant| tenant.share).sum()
     }
 
-    fn bursty(&mut self, changes: &mut Vec<Change>, now: f64) {
-        changes.push(self.level(SERVICES, Class::Anon, 1, 0.25));
+    fn bursty(&mut self, changes: &mut Vec<MemoryChange>, now: f64) {
+        changes.push(self.level(SERVICES, OwnerClass::Anon, 1, 0.25));
         self.cache(changes, 0.1, 0.001, 0.0);
         self.leave(changes, now);
         while self.next_arrival <= now {
@@ -198,7 +199,7 @@ impl Generator {
         }
     }
 
-    fn churn(&mut self, changes: &mut Vec<Change>, now: f64) {
+    fn churn(&mut self, changes: &mut Vec<MemoryChange>, now: f64) {
         self.cache(changes, 0.05, 0.0005, 0.0001);
         self.leave(changes, now);
         while self.next_arrival <= now {
@@ -212,7 +213,7 @@ impl Generator {
         }
     }
 
-    fn batch(&mut self, changes: &mut Vec<Change>, now: f64) {
+    fn batch(&mut self, changes: &mut Vec<MemoryChange>, now: f64) {
         if now >= self.phase_end {
             self.high = !self.high;
             if self.high {
@@ -222,15 +223,15 @@ impl Generator {
             } else {
                 self.phase_end = now + self.random.exponential(900.0);
                 for at in 0..4 {
-                    changes.push(self.level(self.next_owner + at, Class::Anon, 1, 0.0));
+                    changes.push(self.level(self.next_owner + at, OwnerClass::Anon, 1, 0.0));
                 }
             }
         }
-        changes.push(self.level(SERVICES, Class::Anon, 1, 0.05));
+        changes.push(self.level(SERVICES, OwnerClass::Anon, 1, 0.05));
         if self.high {
             for at in 0..4u32 {
                 let share = self.size / 4.0 * self.random.between(0.8, 1.1);
-                changes.push(self.level(self.next_owner + at, Class::Anon, 1 + at, share));
+                changes.push(self.level(self.next_owner + at, OwnerClass::Anon, 1 + at, share));
             }
         }
         let cache = if self.high { 0.2 } else { 0.15 };
@@ -238,8 +239,8 @@ impl Generator {
         self.cache(changes, cache, 0.004 * busy, 0.001 * busy);
     }
 
-    fn adversarial(&mut self, changes: &mut Vec<Change>, now: f64, seconds: f64) {
-        changes.push(self.level(SERVICES, Class::Anon, 1, 0.2));
+    fn adversarial(&mut self, changes: &mut Vec<MemoryChange>, now: f64, seconds: f64) {
+        changes.push(self.level(SERVICES, OwnerClass::Anon, 1, 0.2));
         if now >= self.phase_end {
             self.high = !self.high;
             let rest =
@@ -248,21 +249,21 @@ impl Generator {
         }
         // A little always stays, so that no slice is empty by itself.
         let share = if self.high { 0.4 } else { 0.06 };
-        changes.push(self.level(SERVICES + 1, Class::Anon, 1, share));
+        changes.push(self.level(SERVICES + 1, OwnerClass::Anon, 1, share));
     }
 
-    fn changes(&mut self) -> Vec<Change> {
+    fn changes(&mut self) -> Vec<MemoryChange> {
         let (now, seconds) = (self.at.as_secs_f64(), self.scale.step.as_secs_f64());
         let mut changes = Vec::new();
         self.common(&mut changes, now);
         match self.pattern {
-            Pattern::Diurnal => self.diurnal(&mut changes, now, seconds),
-            Pattern::Bursty => self.bursty(&mut changes, now),
-            Pattern::VmChurn => self.churn(&mut changes, now),
-            Pattern::Batch => self.batch(&mut changes, now),
-            Pattern::Adversarial => self.adversarial(&mut changes, now, seconds),
-            Pattern::Thrash => {
-                changes.push(self.level(SERVICES, Class::Anon, 1, 0.15));
+            LoadPattern::Diurnal => self.diurnal(&mut changes, now, seconds),
+            LoadPattern::Bursty => self.bursty(&mut changes, now),
+            LoadPattern::VmChurn => self.churn(&mut changes, now),
+            LoadPattern::Batch => self.batch(&mut changes, now),
+            LoadPattern::Adversarial => self.adversarial(&mut changes, now, seconds),
+            LoadPattern::Thrash => {
+                changes.push(self.level(SERVICES, OwnerClass::Anon, 1, 0.15));
                 self.cache(&mut changes, 0.5, 0.25, 0.01);
             }
         }
@@ -270,14 +271,14 @@ impl Generator {
     }
 }
 
-impl Iterator for Generator {
-    type Item = Step;
+impl Iterator for LoadGenerator {
+    type Item = LoadStep;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<LoadStep> {
         if self.over || self.at > self.scale.duration {
             return None;
         }
-        let step = Step { time: self.at, changes: self.changes() };
+        let step = LoadStep { time: self.at, changes: self.changes() };
         self.over = self.scale.step.is_zero();
         self.at += self.scale.step;
         Some(step)
@@ -288,8 +289,8 @@ impl Iterator for Generator {
 mod tests {
     use super::*;
 
-    fn scale(seed: u64) -> Scale {
-        Scale {
+    fn scale(seed: u64) -> LoadScale {
+        LoadScale {
             pages: 1 << 20,
             step: Duration::from_secs(30),
             duration: Duration::from_hours(6),
@@ -299,11 +300,11 @@ mod tests {
 
     #[test]
     fn a_seed_decides_a_load_and_another_one_another() {
-        for pattern in Pattern::ALL {
-            let steps = |seed| Generator::new(pattern, scale(seed)).collect::<Vec<_>>();
+        for pattern in LoadPattern::ALL {
+            let steps = |seed| LoadGenerator::new(pattern, scale(seed)).collect::<Vec<_>>();
             assert_eq!(steps(1), steps(1), "{}", pattern.name());
             assert_eq!(steps(1).len(), 6 * 120 + 1);
-            if pattern != Pattern::Thrash {
+            if pattern != LoadPattern::Thrash {
                 assert!(steps(1) != steps(2), "{}", pattern.name());
             }
         }
@@ -311,12 +312,12 @@ mod tests {
 
     #[test]
     fn loads_fit_the_machine() {
-        for pattern in Pattern::ALL {
+        for pattern in LoadPattern::ALL {
             for seed in 0..5 {
                 let mut levels = std::collections::BTreeMap::new();
-                for step in Generator::new(pattern, scale(seed)) {
+                for step in LoadGenerator::new(pattern, scale(seed)) {
                     for change in step.changes {
-                        if let Change::Level { owner, pages, .. } = change {
+                        if let MemoryChange::Level { owner, pages, .. } = change {
                             levels.insert(owner, pages);
                         }
                     }
@@ -329,9 +330,9 @@ mod tests {
 
     #[test]
     fn no_step_or_no_time_is_one_step() {
-        let none = Scale { step: Duration::ZERO, ..scale(1) };
-        assert_eq!(Generator::new(Pattern::Diurnal, none).count(), 1);
-        let short = Scale { duration: Duration::ZERO, ..scale(1) };
-        assert_eq!(Generator::new(Pattern::Diurnal, short).count(), 1);
+        let none = LoadScale { step: Duration::ZERO, ..scale(1) };
+        assert_eq!(LoadGenerator::new(LoadPattern::Diurnal, none).count(), 1);
+        let short = LoadScale { duration: Duration::ZERO, ..scale(1) };
+        assert_eq!(LoadGenerator::new(LoadPattern::Diurnal, short).count(), 1);
     }
 }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use ramslice_types::Random;
+use ramslice_types::SplitMix64;
 
-use super::{InputError, Series, UsageFile};
+use super::{InputError, UsageFile, UsageSeries};
 
 /// Which machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Which {
+pub enum MachineSelection {
     /// So many, each of the file's as likely as any other, by this seed.
     Sample {
         /// How many.
@@ -20,7 +20,7 @@ pub enum Which {
     Named(Vec<String>),
 }
 
-impl Which {
+impl MachineSelection {
     /// Reads a file and gives its machines that are meant, in its order, each with its place there.
     ///
     /// Of the machines read, only those under consideration are in memory.
@@ -28,7 +28,11 @@ impl Which {
     /// # Errors
     /// What is wrong with the file, with the row; or that it has fewer machines, or not these. By names, it is read until
     /// all are found.
-    pub fn of(&self, path: &Path, file: UsageFile) -> Result<Vec<(usize, Series)>, InputError> {
+    pub fn of(
+        &self,
+        path: &Path,
+        file: UsageFile,
+    ) -> Result<Vec<(usize, UsageSeries)>, InputError> {
         let missing = |what| InputError::Empty { path: path.to_owned(), what };
         match self {
             Self::Named(names) => {
@@ -50,7 +54,8 @@ impl Which {
             }
             Self::Sample { number, seed } => {
                 // Each machine replaces one of those drawn so far with the probability that keeps all equally likely.
-                let (mut random, mut drawn, mut machines) = (Random::of(*seed, 0), Vec::new(), 0);
+                let (mut random, mut drawn, mut machines) =
+                    (SplitMix64::of(*seed, 0), Vec::new(), 0);
                 for (place, series) in file.enumerate() {
                     let series = series?;
                     machines += 1;
@@ -89,7 +94,8 @@ mod tests {
     }
 
     fn drawn(path: &Path, number: usize, seed: u64) -> Result<Vec<usize>, String> {
-        let found = Which::Sample { number, seed }.of(path, UsageFile::open(path).unwrap());
+        let found =
+            MachineSelection::Sample { number, seed }.of(path, UsageFile::open(path).unwrap());
         found.map(|all| all.iter().map(|one| one.0).collect()).map_err(|error| error.to_string())
     }
 
@@ -116,7 +122,8 @@ mod tests {
         let error = drawn(&path, 4, 1).unwrap_err();
         assert!(error.contains("usage.csv: the file has 3 machines, and a sample of 4"), "{error}");
         let named = |names: &[&str]| {
-            let which = Which::Named(names.iter().map(|name| (*name).to_owned()).collect());
+            let which =
+                MachineSelection::Named(names.iter().map(|name| (*name).to_owned()).collect());
             which.of(&path, UsageFile::open(&path).unwrap())
         };
         let found = named(&["m_2", "m_0"]).unwrap();

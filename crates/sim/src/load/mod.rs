@@ -10,31 +10,31 @@ mod usage;
 
 use std::time::Duration;
 
-use ramslice_record::{Recording, Table};
+use ramslice_record::{Recording, RecordingTable};
 use serde::{Serialize, Serializer};
 
-pub use demand::{Demand, Moment, Order};
+pub use demand::{ProgramDemand, RecordedMoment, ReleaseOrder};
 pub use error::InputError;
-pub use generate::{Generator, Pattern, Scale};
-pub use machine_selection::Which;
+pub use generate::{LoadGenerator, LoadPattern, LoadScale};
+pub use machine_selection::MachineSelection;
 pub use recording::{RecordedLoad, recorded};
-pub use synthetic::{Averages, Synthetic};
-pub use usage::{Series, UsageFile, UsageLoad, UsageOptions};
+pub use synthetic::{FleetAverages, SyntheticUsage};
+pub use usage::{UsageFile, UsageLoad, UsageOptions, UsageSeries};
 
-use crate::machine::Change;
+use crate::machine::MemoryChange;
 
 /// What happens at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Step {
+pub struct LoadStep {
     /// When: never before the step that came before.
     pub time: Duration,
     /// What is done then, in this order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<MemoryChange>,
 }
 
 /// What an input left out, and what was made of it. Nothing here is an error; everything is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Notes {
+pub struct InputNotes {
     /// Times between two rows that were more than three times as long as usual: what was before went on.
     pub gaps: u64,
     /// Rows without a value, or with the one that says that it is not known: left out.
@@ -49,18 +49,18 @@ pub struct Notes {
 
 /// Parts that are not there, by table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MissingParts([u64; Table::ALL.len()]);
+pub struct MissingParts([u64; RecordingTable::ALL.len()]);
 
 impl MissingParts {
     /// Those of a recording.
     pub fn of(recording: &Recording) -> Self {
         let missing = recording.missing_parts();
-        Self(Table::ALL.map(|table| missing.get(&table).copied().unwrap_or(0)))
+        Self(RecordingTable::ALL.map(|table| missing.get(&table).copied().unwrap_or(0)))
     }
 
     /// Tables that lack some, and how many.
-    pub fn tables(&self) -> impl Iterator<Item = (Table, u64)> {
-        Table::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+    pub fn tables(&self) -> impl Iterator<Item = (RecordingTable, u64)> {
+        RecordingTable::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
     }
 }
 
@@ -71,7 +71,7 @@ impl Serialize for MissingParts {
     }
 }
 
-impl std::ops::AddAssign for Notes {
+impl std::ops::AddAssign for InputNotes {
     fn add_assign(&mut self, other: Self) {
         self.gaps += other.gaps;
         self.without_value += other.without_value;
@@ -83,7 +83,7 @@ impl std::ops::AddAssign for Notes {
     }
 }
 
-impl Notes {
+impl InputNotes {
     /// What a reader should know, in words; empty if there is nothing.
     pub fn sentences(&self) -> Vec<String> {
         [

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ramslice_record::{Located, Recording, tables};
-use ramslice_types::{Bytes, Machine as Seen, Price, PriceParameter, SliceState};
+use ramslice_record::{LocatedRow, Recording, tables};
+use ramslice_types::{Bytes, MachineState, Price, PriceParameter, SliceState};
 
-use super::demand::{Demand, Moment, Order};
-use super::{InputError, MissingParts, Notes, Step};
-use crate::config::{Config, ConfigError, ZoneConfig};
-use crate::machine::{KINDS, Machine};
+use super::demand::{ProgramDemand, RecordedMoment, ReleaseOrder};
+use super::{InputError, InputNotes, LoadStep, MissingParts};
+use crate::config::{SimConfig, SimConfigError, ZoneConfig};
+use crate::machine::{KINDS, SimMachine};
 
 /// Distances between samples that are usual, times this, are a gap.
 const GAP: u32 = 3;
@@ -24,38 +24,40 @@ const MOST_PIECES: u64 = 256;
 #[derive(Debug, Clone)]
 pub struct RecordedLoad {
     /// A machine like the recorded one.
-    pub config: Config,
+    pub config: SimConfig,
     /// The recorded one at its first sample.
-    pub first: Seen,
+    pub first: MachineState,
     /// What its programs did, memory going as [`RecordedLoad::usual`] says; nothing happens in the first step.
-    pub steps: Vec<Step>,
+    pub steps: Vec<LoadStep>,
     /// When each sample was taken, and what it saw.
-    pub moments: Vec<(Duration, Moment)>,
+    pub moments: Vec<(Duration, RecordedMoment)>,
     /// Slices that were on and held something, at each sample.
     pub nonempty: Vec<u32>,
     /// What was left out.
-    pub notes: Notes,
+    pub notes: InputNotes,
     /// The price model's parameters that were recorded.
     pub prices: Vec<(PriceParameter, Price)>,
 }
 
 impl RecordedLoad {
     /// What goes first of each kind, as long as nobody has fitted it: programs end in the order that they please.
-    pub fn usual() -> [Order; KINDS.len()] {
-        [Order::Any; KINDS.len()]
+    pub fn usual() -> [ReleaseOrder; KINDS.len()] {
+        [ReleaseOrder::Any; KINDS.len()]
     }
 
     /// What its programs did, if memory goes in this order.
-    pub fn steps(&self, orders: [Order; KINDS.len()]) -> Vec<Step> {
+    pub fn steps(&self, orders: [ReleaseOrder; KINDS.len()]) -> Vec<LoadStep> {
         let Some((_, first)) = self.moments.first() else { return Vec::new() };
         // A layer is a pageblock at least: what is less has no place of its own.
         let least = self.config.pageblock_bytes.pages(self.config.page_bytes).0;
         let all = self.config.memory().pages(self.config.page_bytes).0;
         let piece = self.config.slice_pages().0.max(all / MOST_PIECES);
-        let mut demand = Demand::new(*first, orders, least, piece);
-        let mut steps = vec![Step::default()];
+        let mut demand = ProgramDemand::new(*first, orders, least, piece);
+        let mut steps = vec![LoadStep::default()];
         steps.extend(
-            self.moments[1..].iter().map(|&(time, now)| Step { time, changes: demand.step(now) }),
+            self.moments[1..]
+                .iter()
+                .map(|&(time, now)| LoadStep { time, changes: demand.step(now) }),
         );
         steps
     }
@@ -64,8 +66,8 @@ impl RecordedLoad {
     ///
     /// # Errors
     /// If the configuration makes no machine, or one with other slices.
-    pub fn machine(&self, config: Config) -> Result<Machine, ConfigError> {
-        let mut machine = Machine::like(config, &self.first)?;
+    pub fn machine(&self, config: SimConfig) -> Result<SimMachine, SimConfigError> {
+        let mut machine = SimMachine::like(config, &self.first)?;
         for &(parameter, price) in &self.prices {
             machine.prices().set(parameter, price);
         }
@@ -80,7 +82,7 @@ impl RecordedLoad {
 /// row.
 pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
     let recording = Recording::open(dir)?;
-    let mut statistics = Statistics::of(&recording);
+    let mut statistics = VmstatSeries::of(&recording);
     let mut machines = recording.machines();
     let mut found: Option<RecordedLoad> = None;
     let mut start = Duration::ZERO;
@@ -94,7 +96,7 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
                 steps: Vec::new(),
                 moments: Vec::new(),
                 nonempty: Vec::new(),
-                notes: Notes::default(),
+                notes: InputNotes::default(),
                 prices: machine
                     .price_parameters
                     .iter()
@@ -112,7 +114,7 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
             return Err(InputError::Empty { path: dir.to_owned(), what });
         }
         load.nonempty.push(nonempty(&machine));
-        let mut moment = Moment::of(&machine);
+        let mut moment = RecordedMoment::of(&machine);
         // Recorders without root do not tell: then nothing counts as done.
         if let Ok(work) = machines.work() {
             moment.dropped = work.dropped_pages.0;
@@ -135,13 +137,14 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
     })?;
     load.steps = load.steps(RecordedLoad::usual());
     let missing_parts = MissingParts::of(&recording);
-    load.notes = Notes { gaps: gaps(&load.steps), incomplete, missing_parts, ..Notes::default() };
+    load.notes =
+        InputNotes { gaps: gaps(&load.steps), incomplete, missing_parts, ..InputNotes::default() };
     Ok(load)
 }
 
 /// `/proc/vmstat` sample by sample, as far as loads need it.
-struct Statistics {
-    rows: std::iter::Peekable<ramslice_record::Rows<tables::Vmstat>>,
+struct VmstatSeries {
+    rows: std::iter::Peekable<ramslice_record::TableRows<tables::Vmstat>>,
     values: BTreeMap<&'static str, u64>,
 }
 
@@ -158,14 +161,14 @@ const LINES: [&str; 7] = [
 /// `pgpgin` and `pgpgout` count KiB.
 const KIB_PER_PAGE: u64 = 4;
 
-impl Statistics {
+impl VmstatSeries {
     fn of(recording: &Recording) -> Self {
         Self { rows: recording.rows().peekable(), values: BTreeMap::new() }
     }
 
     /// Fills in what is known until then.
-    fn at(&mut self, boottime_us: i64, moment: &mut Moment) -> Result<(), InputError> {
-        let due = |row: &Result<Located<tables::Vmstat>, _>| {
+    fn at(&mut self, boottime_us: i64, moment: &mut RecordedMoment) -> Result<(), InputError> {
+        let due = |row: &Result<LocatedRow<tables::Vmstat>, _>| {
             row.as_ref().map_or(true, |row| row.row.boottime_us <= boottime_us)
         };
         while let Some(row) = self.rows.next_if(due) {
@@ -185,7 +188,7 @@ impl Statistics {
     }
 }
 
-fn gaps(steps: &[Step]) -> u64 {
+fn gaps(steps: &[LoadStep]) -> u64 {
     let mut distances: Vec<Duration> =
         steps.windows(2).map(|pair| pair[1].time.saturating_sub(pair[0].time)).collect();
     distances.sort_unstable();
@@ -193,7 +196,7 @@ fn gaps(steps: &[Step]) -> u64 {
     distances.iter().filter(|distance| **distance > usual * GAP).count() as u64
 }
 
-fn config(machine: &Seen) -> Config {
+fn config(machine: &MachineState) -> SimConfig {
     let info = &machine.info;
     let zones = machine.zones.iter().map(|zone| ZoneConfig {
         node: zone.node,
@@ -209,16 +212,16 @@ fn config(machine: &Seen) -> Config {
         .map(|slice| slice.composition(info.slice_pages()).unmovable.0)
         .sum();
     let all = info.slice_pages().0 * u64::from(info.nr_slices);
-    Config {
+    SimConfig {
         page_bytes: info.page_bytes,
         pageblock_bytes: info.pageblock_bytes,
         zones: zones.filter(|zone| zone.size.0 > 0).collect(),
         boot_share: boot as f64 / all.max(1) as f64,
-        ..Config::new(info.slice_bytes * u64::from(info.nr_slices), info.slice_bytes)
+        ..SimConfig::new(info.slice_bytes * u64::from(info.nr_slices), info.slice_bytes)
     }
 }
 
-fn nonempty(machine: &Seen) -> u32 {
+fn nonempty(machine: &MachineState) -> u32 {
     let slices = machine.snapshot.slices.iter();
     slices.filter(|slice| slice.state != SliceState::Offline && !slice.is_empty()).count() as u32
 }

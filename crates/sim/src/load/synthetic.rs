@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use ramslice_types::Random;
+use ramslice_types::SplitMix64;
 use serde::Serialize;
 
-use super::{Notes, Series};
+use super::{InputNotes, UsageSeries};
 
 /// Averages of a fleet that its operators or others published.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Averages {
+pub struct FleetAverages {
     /// Memory in use over all machines and times, in per cent.
     pub memory_percent: f64,
     /// By how much machines differ: standard deviation of their averages, in percentage points.
@@ -24,7 +24,7 @@ pub struct Averages {
     pub cpu_percent: f64,
 }
 
-impl Default for Averages {
+impl Default for FleetAverages {
     /// What is published of the trace of 2018, about 4000 machines in 8 days: memory at 88 % and CPU at 38 % on
     /// average (Guo et al., `IWQoS` 2019), CPU with a daily cycle, memory of services nearly constant (Jiang et al.,
     /// IEEE Transactions on Cloud Computing, 2022). Deviations are not published; these are assumed.
@@ -41,8 +41,8 @@ impl Default for Averages {
 
 /// Machines made up one after another: machine `n` of a seed is always the same.
 #[derive(Debug, Clone)]
-pub struct Synthetic {
-    averages: Averages,
+pub struct SyntheticUsage {
+    averages: FleetAverages,
     seed: u64,
     machines: u32,
     next: u32,
@@ -54,21 +54,21 @@ const DAY_S: f64 = 86_400.0;
 /// Noise is forgotten by half in about twenty minutes.
 const MEMORY_S: f64 = 1800.0;
 
-impl Synthetic {
+impl SyntheticUsage {
     /// So many machines over so many seconds, a row every `step` seconds.
-    pub fn new(averages: Averages, machines: u32, seconds: u64, step: u64, seed: u64) -> Self {
+    pub fn new(averages: FleetAverages, machines: u32, seconds: u64, step: u64, seed: u64) -> Self {
         Self { averages, seed, machines, next: 0, seconds, step: step.max(1) }
     }
 
-    fn series(&self, number: u32) -> (Series, Vec<u8>) {
-        let mut random = Random::of(self.seed, u64::from(number));
+    fn series(&self, number: u32) -> (UsageSeries, Vec<u8>) {
+        let mut random = SplitMix64::of(self.seed, u64::from(number));
         let of = &self.averages;
         let mean = of.memory_percent + of.between_machines * random.normal();
         let phase = 0.04 * random.normal();
         let keep = (-(self.step as f64) / MEMORY_S).exp();
         let kick = of.noise * (1.0 - keep * keep).sqrt();
         let (mut noise, mut cpu_noise) = (of.noise * random.normal(), 0.0);
-        let mut series = Series { machine: format!("m_{number}"), ..Series::default() };
+        let mut series = UsageSeries { machine: format!("m_{number}"), ..UsageSeries::default() };
         let mut cpu = Vec::new();
         for second in (0..self.seconds).step_by(self.step as usize) {
             let day = (std::f64::consts::TAU * (second as f64 / DAY_S + phase)).sin();
@@ -79,7 +79,7 @@ impl Synthetic {
             series.used.push((percent / 100.0) as f32);
             cpu.push((of.cpu_percent + 12.0 * day + cpu_noise).round().clamp(1.0, 100.0) as u8);
         }
-        series.notes = Notes::default();
+        series.notes = InputNotes::default();
         (series, cpu)
     }
 
@@ -107,10 +107,10 @@ impl Synthetic {
     }
 }
 
-impl Iterator for Synthetic {
-    type Item = Series;
+impl Iterator for SyntheticUsage {
+    type Item = UsageSeries;
 
-    fn next(&mut self) -> Option<Series> {
+    fn next(&mut self) -> Option<UsageSeries> {
         if self.next >= self.machines {
             return None;
         }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{InputError, Notes, Step};
-use crate::machine::{Change, Class, OwnerId};
+use super::{InputError, InputNotes, LoadStep};
+use crate::machine::{MemoryChange, OwnerClass, OwnerId};
 
 const COLUMNS: usize = 9;
 /// Longer than a year of seconds: the column holds something else.
@@ -28,7 +28,7 @@ const GAP: u64 = 3;
 
 /// The memory in use on one machine over time.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Series {
+pub struct UsageSeries {
     /// The machine's name in the file.
     pub machine: String,
     /// Seconds since the trace began, rising.
@@ -36,7 +36,7 @@ pub struct Series {
     /// Memory in use, as a share: 0 to 1.
     pub used: Vec<f32>,
     /// What was left out.
-    pub notes: Notes,
+    pub notes: InputNotes,
 }
 
 /// A file that is read a machine at a time.
@@ -55,7 +55,7 @@ pub struct UsageFile {
 }
 
 /// A row that is as it should be.
-struct Row {
+struct UsageRow {
     second: u64,
     used: Option<f32>,
 }
@@ -139,7 +139,7 @@ impl UsageFile {
         }
     }
 
-    fn row(&self) -> Result<Row, InputError> {
+    fn row(&self) -> Result<UsageRow, InputError> {
         let time = self.number(1, "time_stamp")?;
         let time =
             time.ok_or_else(|| self.error("time_stamp is empty: every row needs its time"))?;
@@ -161,12 +161,12 @@ impl UsageFile {
                 )));
             }
         };
-        Ok(Row { second: time as u64, used })
+        Ok(UsageRow { second: time as u64, used })
     }
 
     /// All rows of the next machine.
-    fn machine(&mut self) -> Result<Option<Series>, InputError> {
-        let (mut series, mut last) = (Series::default(), String::new());
+    fn machine(&mut self) -> Result<Option<UsageSeries>, InputError> {
+        let (mut series, mut last) = (UsageSeries::default(), String::new());
         let (mut first_line, mut rows, mut most) = (0, 0u64, 0f32);
         // Of all rows, those without a value as well.
         let (mut distances, mut latest) = (Vec::new(), None);
@@ -267,7 +267,7 @@ fn gaps(seconds: &[u64]) -> u64 {
 }
 
 impl Iterator for UsageFile {
-    type Item = Result<Series, InputError>;
+    type Item = Result<UsageSeries, InputError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.over {
@@ -309,7 +309,7 @@ impl Default for UsageOptions {
 /// A series as steps of equal length.
 #[derive(Debug)]
 pub struct UsageLoad<'a> {
-    series: &'a Series,
+    series: &'a UsageSeries,
     options: UsageOptions,
     pages: u64,
     /// Not to be asked for: what the kernel reserved at boot counts as in use.
@@ -320,15 +320,15 @@ pub struct UsageLoad<'a> {
 
 impl<'a> UsageLoad<'a> {
     /// The load on a machine of `pages` pages, of which `boot` were reserved at boot.
-    pub fn new(series: &'a Series, options: UsageOptions, pages: u64, boot: u64) -> Self {
+    pub fn new(series: &'a UsageSeries, options: UsageOptions, pages: u64, boot: u64) -> Self {
         Self { series, options, pages, boot, step: 0, next: 0 }
     }
 }
 
 impl Iterator for UsageLoad<'_> {
-    type Item = Step;
+    type Item = LoadStep;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<LoadStep> {
         let (first, last) = (*self.series.seconds.first()?, *self.series.seconds.last()?);
         let length = self.options.step.as_secs().max(1);
         let now = first + self.step * length;
@@ -342,17 +342,21 @@ impl Iterator for UsageLoad<'_> {
         let used = used.saturating_sub(self.boot);
         let cache = (used as f64 * self.options.cache_share) as u64;
         let hours = length as f64 / 3600.0;
-        let level =
-            |owner, class, pages| Change::Level { owner: OwnerId(owner), class, maps: 1, pages };
+        let level = |owner, class, pages| MemoryChange::Level {
+            owner: OwnerId(owner),
+            class,
+            maps: 1,
+            pages,
+        };
         let changes = vec![
-            level(0, Class::Anon, used - cache),
-            level(1, Class::File, cache),
-            Change::Read {
+            level(0, OwnerClass::Anon, used - cache),
+            level(1, OwnerClass::File, cache),
+            MemoryChange::Read {
                 owner: OwnerId(1),
                 pages: (cache as f64 * (self.options.cache_reuse_per_hour * hours).min(1.0)) as u64,
             },
         ];
-        let step = Step { time: Duration::from_secs(self.step * length), changes };
+        let step = LoadStep { time: Duration::from_secs(self.step * length), changes };
         self.step += 1;
         Some(step)
     }

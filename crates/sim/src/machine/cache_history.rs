@@ -8,18 +8,18 @@ use std::cell::Cell as Kept;
 
 use ramslice_types::CacheChoice;
 
-use super::{Class, Machine};
+use super::{OwnerClass, SimMachine};
 
 /// What was counted lately.
 #[derive(Debug, Clone)]
-pub(super) struct Counted {
+pub(super) struct CacheHistory {
     /// Of each slice the pages, and the turn in which they were counted.
     of: Vec<Kept<(u64, u64)>>,
     /// What was counted in another turn is forgotten.
     turn: u64,
 }
 
-impl Counted {
+impl CacheHistory {
     /// Nothing is known of so many slices.
     pub(super) fn new(slices: usize) -> Self {
         Self { of: vec![Kept::new((0, 0)); slices], turn: 1 }
@@ -36,7 +36,7 @@ impl Counted {
     }
 }
 
-impl Machine {
+impl SimMachine {
     /// Clean cache of an owner in a slice that is moved, not dropped: all, none, or the share of it that is active.
     pub(super) fn kept(&self, slot: usize, at: usize, choice: CacheChoice) -> u32 {
         let clean = self.clean_here(slot, at);
@@ -67,7 +67,8 @@ impl Machine {
     }
 
     fn count_kept(&self, at: usize) -> u64 {
-        let slots = (0..self.owners.len()).filter(|&slot| self.owners[slot].class == Class::File);
+        let slots =
+            (0..self.owners.len()).filter(|&slot| self.owners[slot].class == OwnerClass::File);
         slots.map(|slot| u64::from(self.kept(slot, at, CacheChoice::Auto))).sum()
     }
 
@@ -94,37 +95,43 @@ fn rounded(value: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ramslice_types::{Budget, Bytes, Op, Price, Request, SliceId};
+    use ramslice_types::{Budget, Bytes, Price, Request, RequestOp, SliceId};
 
-    use super::super::{Change, OwnerId};
+    use super::super::{MemoryChange, OwnerId};
     use super::*;
-    use crate::config::Config;
+    use crate::config::SimConfig;
 
     /// Something that may happen to a machine, from numbers.
-    fn happens(machine: &mut Machine, (what, owner, share): (u8, u32, f64)) {
+    fn happens(machine: &mut SimMachine, (what, owner, share): (u8, u32, f64)) {
         const CHOICES: [CacheChoice; 3] = [CacheChoice::Drop, CacheChoice::Keep, CacheChoice::Auto];
         let all = machine.totals().managed.0;
         let (owner, pages) = (OwnerId(owner), (share * all as f64 / 3.0) as u64);
-        let class = if owner.0 < 3 { Class::File } else { Class::Anon };
+        let class = if owner.0 < 3 { OwnerClass::File } else { OwnerClass::Anon };
         let cache = CHOICES[owner.0 as usize % CHOICES.len()];
         let budget = Budget::Limited(Price((share * 3e7) as u64));
         match what {
-            0 | 1 => machine.apply(Change::Level { owner, class, maps: 1, pages }),
-            2 => machine.apply(Change::Read { owner, pages }),
-            3 => machine.apply(Change::Write { owner, pages }),
-            4 => machine.apply(Change::Used { owner, pages }),
-            5 if class == Class::File => machine.apply(Change::Written { owner, pages: pages / 4 }),
-            5 => machine.apply(Change::Recycling { percent: 30, most: pages }),
+            0 | 1 => machine.apply(MemoryChange::Level { owner, class, maps: 1, pages }),
+            2 => machine.apply(MemoryChange::Read { owner, pages }),
+            3 => machine.apply(MemoryChange::Write { owner, pages }),
+            4 => machine.apply(MemoryChange::Used { owner, pages }),
+            5 if class == OwnerClass::File => {
+                machine.apply(MemoryChange::Written { owner, pages: pages / 4 })
+            }
+            5 => machine.apply(MemoryChange::Recycling { percent: 30, most: pages }),
             6 => machine.advance(std::time::Duration::from_secs_f64(share * 40.0)),
-            7 => machine.request_by_policy(&Request { cache, budget, ..Request::new(Op::Compact) }),
+            7 => machine.request_by_policy(&Request {
+                cache,
+                budget,
+                ..Request::new(RequestOp::Compact)
+            }),
             8 => {
                 let at = (share * machine.cells.len() as f64) as u32;
                 machine.request_by_policy(&Request {
                     cache,
-                    ..Request::new(Op::Offline(SliceId(at)))
+                    ..Request::new(RequestOp::Offline(SliceId(at)))
                 });
             }
-            _ => machine.request_by_policy(&Request::new(Op::OnlineAll)),
+            _ => machine.request_by_policy(&Request::new(RequestOp::OnlineAll)),
         }
     }
 
@@ -134,8 +141,8 @@ mod tests {
             seed in 0..1000u64,
             changes in proptest::collection::vec((0..10u8, 0..5u32, 0.0..1.0f64), 1..60),
         ) {
-            let config = Config { seed, ..Config::new(Bytes(256 << 20), Bytes(8 << 20)) };
-            let mut machine = Machine::new(config).unwrap();
+            let config = SimConfig { seed, ..SimConfig::new(Bytes(256 << 20), Bytes(8 << 20)) };
+            let mut machine = SimMachine::new(config).unwrap();
             for change in changes {
                 happens(&mut machine, change);
                 // This counts all slices, so that the next change meets them all remembered.

@@ -7,11 +7,11 @@
 
 /// Shares of an owner's cache: neither flag, referenced, active, both.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Usage([f64; 4]);
+pub(super) struct CacheUsage([f64; 4]);
 
 /// How cache comes to be; the number is where it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Join {
+pub(super) enum CacheOrigin {
     /// Programs wrote it. That is no use of it.
     Written = 0,
     /// Read without having left a trace: reading marks it as referenced.
@@ -20,10 +20,10 @@ pub(super) enum Join {
     Back = 2,
 }
 
-impl Usage {
+impl CacheUsage {
     pub(super) fn new() -> Self {
         let mut shares = [0.0; 4];
-        shares[Join::Read as usize] = 1.0;
+        shares[CacheOrigin::Read as usize] = 1.0;
         Self(shares)
     }
 
@@ -43,7 +43,7 @@ impl Usage {
     }
 
     /// `pages` join `before` others.
-    pub(super) fn join(&mut self, before: u64, pages: u64, how: Join) {
+    pub(super) fn join(&mut self, before: u64, pages: u64, how: CacheOrigin) {
         let all = before + pages;
         if pages == 0 || all == 0 {
             return;
@@ -94,13 +94,13 @@ impl Usage {
 mod tests {
     use super::*;
 
-    fn sum(usage: &Usage) -> f64 {
+    fn sum(usage: &CacheUsage) -> f64 {
         usage.0.iter().sum()
     }
 
     #[test]
     fn what_is_used_twice_is_active_and_what_is_moved_twice_is_not() {
-        let mut usage = Usage::new();
+        let mut usage = CacheUsage::new();
         assert!(usage.active() < 1e-9);
         usage.touch(0.5);
         assert!((usage.active() - 0.5).abs() < 1e-9);
@@ -115,16 +115,16 @@ mod tests {
 
     #[test]
     fn shares_stay_shares_when_pages_come_and_go() {
-        let mut usage = Usage::new();
+        let mut usage = CacheUsage::new();
         usage.touch(0.5);
-        usage.join(100, 100, Join::Read);
+        usage.join(100, 100, CacheOrigin::Read);
         assert!((usage.active() - 0.25).abs() < 1e-9);
-        usage.join(200, 200, Join::Back);
+        usage.join(200, 200, CacheOrigin::Back);
         assert!((usage.active() - 0.625).abs() < 1e-9);
         usage.drop_idle(400, 100);
         assert!((usage.active() - 250.0 / 300.0).abs() < 1e-9 && (sum(&usage) - 1.0).abs() < 1e-9);
         usage.drop_idle(300, 300);
-        usage.join(0, 0, Join::Read);
+        usage.join(0, 0, CacheOrigin::Read);
         assert!((sum(&usage) - 1.0).abs() < 1e-9);
     }
 }

@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use ramslice_policy::Event;
+use ramslice_policy::PolicyEvent;
 use ramslice_types::{
-    Budget, CacheChoice, Op, Outcome, Pages, Price, Reason, Request, SliceId, SliceState,
+    Budget, CacheChoice, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId,
+    SliceState,
 };
 
-use super::{Cell, Class, Machine};
+use super::{OwnerClass, SimMachine, SliceCell};
 
 /// A slice that failed is left alone for this long, twice as long each time, up to the most.
 const BACKOFF_US: u64 = 10_000_000;
@@ -25,7 +26,7 @@ pub(crate) struct NoSuchSlice(pub(crate) SliceId);
 
 /// Where pages of a slice would go.
 #[derive(Debug, Default)]
-struct Plan {
+struct MovePlan {
     /// Destination, free pages taken, cache dropped there.
     targets: Vec<(usize, u32, u32)>,
     free: u64,
@@ -33,7 +34,7 @@ struct Plan {
 }
 
 /// How a batch goes on.
-enum Next {
+enum BatchStep {
     Done,
     /// Was tried, or cannot be.
     Failed(Reason),
@@ -45,17 +46,19 @@ enum Next {
 }
 
 /// Slices by price, cheapest first; of equal prices the higher address first.
-type Order = Vec<(Price, Reverse<usize>)>;
+type PriceOrder = Vec<(Price, Reverse<usize>)>;
 
-impl Machine {
-    /// Carries out a request. Time does not pass: [`Outcome::elapsed`] tells how much would have.
-    pub(crate) fn request(&mut self, request: &Request) -> Result<Outcome, NoSuchSlice> {
-        let mut outcome = Outcome::default();
+impl SimMachine {
+    /// Carries out a request. Time does not pass: [`RequestOutcome::elapsed`] tells how much would have.
+    pub(crate) fn request(&mut self, request: &Request) -> Result<RequestOutcome, NoSuchSlice> {
+        let mut outcome = RequestOutcome::default();
         match request.op {
-            Op::Offline(id) | Op::Online(id) if self.cells.get(id.0 as usize).is_none() => {
+            RequestOp::Offline(id) | RequestOp::Online(id)
+                if self.cells.get(id.0 as usize).is_none() =>
+            {
                 return Err(NoSuchSlice(id));
             }
-            Op::Offline(id) => {
+            RequestOp::Offline(id) => {
                 let at = id.0 as usize;
                 // Few of the dearest are needed, and none for a slice that has nothing to move.
                 let zone = self.zones[self.cells[at].zone as usize].clone();
@@ -66,18 +69,18 @@ impl Machine {
                 let result = self.empty(at, &mut dearer, request, &mut outcome);
                 single(&mut outcome, id, &result);
             }
-            Op::Online(id) => {
+            RequestOp::Online(id) => {
                 let result = if self.cells[id.0 as usize].state == SliceState::Offline {
                     self.wake(id.0 as usize, request.dry_run);
-                    Next::Done
+                    BatchStep::Done
                 } else {
-                    Next::Failed(Reason::State)
+                    BatchStep::Failed(Reason::State)
                 };
                 single(&mut outcome, id, &result);
             }
-            Op::Compact => self.compact(request, &mut outcome),
-            Op::OfflineFree => self.offline_free(request, &mut outcome),
-            Op::OnlineAll => {
+            RequestOp::Compact => self.compact(request, &mut outcome),
+            RequestOp::OfflineFree => self.offline_free(request, &mut outcome),
+            RequestOp::OnlineAll => {
                 for at in 0..self.cells.len() {
                     if self.wanted(request, at) && self.cells[at].state == SliceState::Offline {
                         self.wake(at, request.dry_run);
@@ -97,7 +100,7 @@ impl Machine {
     /// The same for a policy, which hears how it went with the next observation.
     pub fn request_by_policy(&mut self, request: &Request) {
         if let Ok(outcome) = self.request(request) {
-            self.events.push(Event::Finished { op: request.op, outcome });
+            self.events.push(PolicyEvent::Finished { op: request.op, outcome });
         }
     }
 
@@ -120,9 +123,9 @@ impl Machine {
     }
 
     /// The slices of a zone that are on, by what their counters say of the price.
-    fn order(&self, index: usize, choice: CacheChoice) -> Order {
+    fn order(&self, index: usize, choice: CacheChoice) -> PriceOrder {
         let zone = &self.zones[index];
-        let mut order: Order =
+        let mut order: PriceOrder =
             self.priced(zone.first as usize..zone.end as usize, choice).collect();
         order.sort_unstable();
         order
@@ -140,7 +143,7 @@ impl Machine {
     }
 
     /// Walks the slice at the front, and puts it where its price belongs; whether that is where it was.
-    fn settle_front(&self, order: &mut Order, front: usize, choice: CacheChoice) -> bool {
+    fn settle_front(&self, order: &mut PriceOrder, front: usize, choice: CacheChoice) -> bool {
         let (_, Reverse(at)) = order[front];
         let cell = &self.cells[at];
         let (moved, dropped) = self.to_move(at, choice);
@@ -152,7 +155,7 @@ impl Machine {
         end == front + 1
     }
 
-    fn offline_free(&mut self, request: &Request, outcome: &mut Outcome) {
+    fn offline_free(&mut self, request: &Request, outcome: &mut RequestOutcome) {
         for index in self.zones_wanted(request) {
             let (first, end) = (self.zones[index].first as usize, self.zones[index].end as usize);
             for at in (first..end).rev() {
@@ -166,13 +169,13 @@ impl Machine {
                     continue;
                 }
                 match self.empty(at, &mut std::iter::empty(), request, outcome) {
-                    Next::Done => {
+                    BatchStep::Done => {
                         outcome.slices_done += 1;
                         outcome.last_slice = Some(Self::id(at));
                     }
                     // An empty slice needs no room.
-                    Next::Failed(_) | Next::NoRoom(_) => {}
-                    Next::Missed(reason) | Next::Stop(reason) => {
+                    BatchStep::Failed(_) | BatchStep::NoRoom(_) => {}
+                    BatchStep::Missed(reason) | BatchStep::Stop(reason) => {
                         outcome.reason = reason;
                         break;
                     }
@@ -181,7 +184,7 @@ impl Machine {
         }
     }
 
-    fn compact(&mut self, request: &Request, outcome: &mut Outcome) {
+    fn compact(&mut self, request: &Request, outcome: &mut RequestOutcome) {
         let frequency = self.config.cycles_per_second;
         let deadline = request.deadline.unwrap_or(DEADLINE).as_secs_f64();
         for index in self.zones_wanted(request) {
@@ -228,7 +231,7 @@ impl Machine {
                 }
                 let next = match room {
                     Some((_, room)) if self.to_move(at, request.cache).0 > room => {
-                        Next::NoRoom(room)
+                        BatchStep::NoRoom(room)
                     }
                     _ => {
                         let mut dearer = order[front..].iter().rev().map(|&(_, Reverse(at))| at);
@@ -236,16 +239,16 @@ impl Machine {
                     }
                 };
                 match next {
-                    Next::Done => {
+                    BatchStep::Done => {
                         room = None;
                         outcome.slices_done += 1;
                         outcome.last_slice = Some(Self::id(at));
                         outcome.reason = Reason::None;
                         misses = 0;
                     }
-                    Next::Missed(_) | Next::NoRoom(_) => {
+                    BatchStep::Missed(_) | BatchStep::NoRoom(_) => {
                         outcome.reason = next.reason();
-                        if let Next::NoRoom(most) = next {
+                        if let BatchStep::NoRoom(most) = next {
                             room = Some((front, most));
                         }
                         // Those that are wholly empty come first; as many as the reserve takes stay.
@@ -254,13 +257,13 @@ impl Machine {
                             break;
                         }
                     }
-                    Next::Failed(_) => {
+                    BatchStep::Failed(_) => {
                         outcome.slices_failed += 1;
                         outcome.last_slice = Some(Self::id(at));
                         outcome.reason = Reason::None;
                         misses = 0;
                     }
-                    Next::Stop(reason) => {
+                    BatchStep::Stop(reason) => {
                         outcome.reason = reason;
                         break;
                     }
@@ -275,25 +278,25 @@ impl Machine {
         at: usize,
         dearer: &mut dyn Iterator<Item = usize>,
         request: &Request,
-        outcome: &mut Outcome,
-    ) -> Next {
+        outcome: &mut RequestOutcome,
+    ) -> BatchStep {
         let cell = &self.cells[at];
         if cell.state != SliceState::Online {
-            return Next::Failed(Reason::State);
+            return BatchStep::Failed(Reason::State);
         }
         if cell.boot {
-            return Next::Failed(Reason::Boot);
+            return BatchStep::Failed(Reason::Boot);
         }
         if cell.unmovable > 0 {
-            return Next::Failed(Reason::Slab);
+            return BatchStep::Failed(Reason::Slab);
         }
         if cell.retry_us > self.time_us && !request.ignore_backoff {
-            return Next::Failed(Reason::Backoff);
+            return BatchStep::Failed(Reason::Backoff);
         }
         let (moved, dropped) = self.to_move(at, request.cache);
         let plan = match self.plan(at, dearer, moved, request.cache) {
             Ok(plan) => plan,
-            Err(room) => return Next::NoRoom(room),
+            Err(room) => return BatchStep::NoRoom(room),
         };
         let pages = u64::from(cell.present);
         let price = self.prices.base(pages)
@@ -302,7 +305,7 @@ impl Machine {
         if let Budget::Limited(budget) = request.budget {
             let spent = if request.per_slice { Price::ZERO } else { outcome.price_predicted };
             if spent + price > budget {
-                return Next::Stop(Reason::OverBudget);
+                return BatchStep::Stop(Reason::OverBudget);
             }
         }
         // As the kernel has it: the reserve and a chunk stay; but a slice full of cache that goes takes no free memory
@@ -311,11 +314,11 @@ impl Machine {
         let chunk = 2 * self.config.pageblock_bytes.pages(self.config.page_bytes).0;
         let taken = u64::from(cell.free) + plan.free;
         if taken > 0 && zone.free < taken + zone.reserve + chunk {
-            return Next::Missed(Reason::AwakeReserve);
+            return BatchStep::Missed(Reason::AwakeReserve);
         }
         outcome.price_predicted += price;
         if request.dry_run {
-            return Next::Done;
+            return BatchStep::Done;
         }
         self.work.tried_slices += 1;
         self.work.price_predicted += price;
@@ -327,18 +330,18 @@ impl Machine {
         let dearer = self.carry_out(at, &plan, (moved, dropped, request.cache), outcome);
         outcome.price_measured += dearer;
         self.work.price_measured += dearer;
-        Next::Done
+        BatchStep::Done
     }
 
     /// A slice that turned out to be pinned: everything stays, and is paid for.
-    fn give_up(&mut self, at: usize, outcome: &mut Outcome) -> Next {
+    fn give_up(&mut self, at: usize, outcome: &mut RequestOutcome) -> BatchStep {
         let now = self.time_us;
         let cell = &mut self.cells[at];
         outcome.failed += Pages(u64::from(cell.pinned));
         cell.retry_us = now.saturating_add(BACKOFF_US << cell.fails.min(MOST_BACKOFF));
         cell.fails += 1;
         cell.reason = Reason::Pinned;
-        Next::Failed(Reason::Pinned)
+        BatchStep::Failed(Reason::Pinned)
     }
 
     /// Pages of a slice that would be moved, and those that would be dropped. What is kept is moved as anything else.
@@ -363,8 +366,8 @@ impl Machine {
         dearer: &mut dyn Iterator<Item = usize>,
         pages: u64,
         choice: CacheChoice,
-    ) -> Result<Plan, u64> {
-        let mut plan = Plan::default();
+    ) -> Result<MovePlan, u64> {
+        let mut plan = MovePlan::default();
         let mut left = pages;
         while left > 0 {
             let Some(target) = dearer.next() else { break };
@@ -389,9 +392,9 @@ impl Machine {
     fn carry_out(
         &mut self,
         at: usize,
-        plan: &Plan,
+        plan: &MovePlan,
         (moved, dropped, choice): (u64, u64, CacheChoice),
-        outcome: &mut Outcome,
+        outcome: &mut RequestOutcome,
     ) -> Price {
         // By how cache was used before the first page of it goes: so the plan was made.
         let slots = self.owners.len();
@@ -466,7 +469,7 @@ impl Machine {
     }
 
     /// Free pages that a slice has for pages of others: not those of pageblocks that the kernel has begun.
-    fn room(&self, cell: &Cell) -> u64 {
+    fn room(&self, cell: &SliceCell) -> u64 {
         if cell.unmovable == 0 {
             return cell.free.into();
         }
@@ -511,19 +514,22 @@ impl Machine {
         }
     }
 
-    fn never(&self, cell: &Cell) -> bool {
+    fn never(&self, cell: &SliceCell) -> bool {
         cell.boot || cell.retry_us > self.time_us
     }
 
     /// Pages of an owner's class in a slice, for a look at it.
-    pub(super) fn holdings(&self, at: usize) -> impl Iterator<Item = (Class, u32, u32, u32)> + '_ {
+    pub(super) fn holdings(
+        &self,
+        at: usize,
+    ) -> impl Iterator<Item = (OwnerClass, u32, u32, u32)> + '_ {
         self.owners.iter().filter(move |owner| owner.pages[at] > 0).map(move |owner| {
             (owner.class, owner.maps, owner.pages[at], owner.dirty.get(at).copied().unwrap_or(0))
         })
     }
 }
 
-impl Next {
+impl BatchStep {
     /// What was in the way.
     fn reason(&self) -> Reason {
         match *self {
@@ -534,7 +540,7 @@ impl Next {
     }
 }
 
-fn single(outcome: &mut Outcome, id: SliceId, result: &Next) {
+fn single(outcome: &mut RequestOutcome, id: SliceId, result: &BatchStep) {
     outcome.last_slice = Some(id);
     let reason = result.reason();
     if reason == Reason::None {

@@ -1,17 +1,17 @@
 //! A simulated machine that begins where a real one was: its slices, what each of them holds, its watermarks.
 
-use ramslice_types::{Counters, Machine as Seen, Reason, Slice, SliceState};
+use ramslice_types::{MachineState, Reason, Slice, SliceCounters, SliceState};
 
-use super::{Class, Machine, OwnerId, watermarks};
-use crate::config::{Config, ConfigError};
+use super::{OwnerClass, OwnerId, SimMachine, watermarks};
+use crate::config::{SimConfig, SimConfigError};
 
 /// The kinds of memory that counters tell apart, and the owner that has all of each at the beginning.
-pub(crate) const KINDS: [(Class, OwnerId); 5] = [
-    (Class::Unmovable, OwnerId(0)),
-    (Class::Anon, OwnerId(1)),
-    (Class::Shmem, OwnerId(2)),
-    (Class::File, OwnerId(3)),
-    (Class::FileMapped, OwnerId(4)),
+pub(crate) const KINDS: [(OwnerClass, OwnerId); 5] = [
+    (OwnerClass::Unmovable, OwnerId(0)),
+    (OwnerClass::Anon, OwnerId(1)),
+    (OwnerClass::Shmem, OwnerId(2)),
+    (OwnerClass::File, OwnerId(3)),
+    (OwnerClass::FileMapped, OwnerId(4)),
 ];
 
 /// Pages of each of [`KINDS`] in a slice; nothing while it is off.
@@ -19,7 +19,7 @@ pub(crate) fn kinds(slice: &Slice) -> [u64; KINDS.len()] {
     if slice.state == SliceState::Offline {
         return [0; KINDS.len()];
     }
-    let Counters { free, lru_anon, lru_file, file_mapped, shmem, .. } = slice.counters;
+    let SliceCounters { free, lru_anon, lru_file, file_mapped, shmem, .. } = slice.counters;
     let used = slice.present.0.saturating_sub(free.0);
     let shmem = shmem.0.min(lru_anon.0).min(used);
     let anon = (lru_anon.0 - shmem).min(used - shmem);
@@ -28,18 +28,18 @@ pub(crate) fn kinds(slice: &Slice) -> [u64; KINDS.len()] {
     [used - shmem - anon - all_file, anon, shmem, all_file - mapped, mapped]
 }
 
-impl Machine {
+impl SimMachine {
     /// A machine with the slices of `seen`, each holding as much of every kind as it held there.
     ///
     /// # Errors
     /// If the configuration makes no machine, or one with other slices.
-    pub fn like(config: Config, seen: &Seen) -> Result<Self, ConfigError> {
-        let mut machine = Self::new(Config { boot_share: 0.0, ..config.clone() })?;
+    pub fn like(config: SimConfig, seen: &MachineState) -> Result<Self, SimConfigError> {
+        let mut machine = Self::new(SimConfig { boot_share: 0.0, ..config.clone() })?;
         machine.config = config;
         let slices = &seen.snapshot.slices;
         if slices.len() != machine.cells.len() {
             let wrong = format!("{} slices instead of {}", slices.len(), machine.cells.len());
-            return Err(ConfigError::new(
+            return Err(SimConfigError::new(
                 "machine",
                 wrong,
                 "it has the slices of the one that it is like",
@@ -80,7 +80,7 @@ impl Machine {
                 machine.switch(at, SliceState::Offline);
             }
         }
-        machine.stats = super::Stats::default();
+        machine.stats = super::MachineStats::default();
         Ok(machine)
     }
 }

@@ -4,7 +4,7 @@
 //! single page frames. Where an owner's pages are decides what is left in a slice when it ends; so fragmentation
 //! comes about as in a real machine, and terabytes take little memory.
 //!
-//! Time passes only in [`Machine::advance`]. Everything that happens by chance is decided by the seed.
+//! Time passes only in [`SimMachine::advance`]. Everything that happens by chance is decided by the seed.
 
 mod cache_history;
 mod cache_usage;
@@ -18,21 +18,21 @@ mod snapshot;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ramslice_policy::{Event, Totals};
-use ramslice_types::{Pages, Price, Random, Reason, SliceId, SliceState, Work};
+use ramslice_policy::{MachineTotals, PolicyEvent};
+use ramslice_types::{Pages, Price, Reason, SliceId, SliceState, SplitMix64, WorkCounters};
 use serde::Serialize;
 
 pub(crate) use from_recording::{KINDS, kinds};
-pub use owners::{Change, Class, OwnerId};
-pub use price::Prices;
+pub use owners::{MemoryChange, OwnerClass, OwnerId};
+pub use price::PriceModel;
 
-use crate::config::{Config, ConfigError};
-use cache_history::Counted;
-use owners::Owner;
+use crate::config::{SimConfig, SimConfigError};
+use cache_history::CacheHistory;
+use owners::MemoryOwner;
 
 /// What a slice holds, and its state.
 #[derive(Debug, Clone, Default)]
-struct Cell {
+struct SliceCell {
     state: SliceState,
     zone: u32,
     present: u32,
@@ -57,7 +57,7 @@ struct Cell {
     reason: Reason,
 }
 
-impl Cell {
+impl SliceCell {
     fn is_empty(&self) -> bool {
         self.state == SliceState::Online && self.free == self.present && !self.boot
     }
@@ -79,7 +79,7 @@ impl Cell {
 
 /// A zone: a range of slices, and sums over them.
 #[derive(Debug, Clone)]
-struct ZoneState {
+struct SimZone {
     first: u32,
     end: u32,
     /// Free and awake.
@@ -102,7 +102,7 @@ struct ZoneState {
 
 /// What happened, as sums since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Stats {
+pub struct MachineStats {
     /// Slices that woke because memory was wanted.
     pub demand_wakes: u64,
     /// Runs of pages that were allocated; those that waited for a slice to wake are the demand wakes.
@@ -119,57 +119,57 @@ pub struct Stats {
     pub off_byte_us: u128,
     /// Bytes that went off, each time again.
     pub entered_bytes: u64,
-    /// Slices that were off for less than the time given with [`Machine::set_short`] when they woke.
+    /// Slices that were off for less than the time given with [`SimMachine::set_short`] when they woke.
     pub short_offs: u64,
 }
 
 /// The simulated machine.
 #[derive(Debug, Clone)]
-pub struct Machine {
-    config: Config,
-    prices: Prices,
-    cells: Vec<Cell>,
-    zones: Vec<ZoneState>,
-    owners: Vec<Owner>,
-    random: Random,
+pub struct SimMachine {
+    config: SimConfig,
+    prices: PriceModel,
+    cells: Vec<SliceCell>,
+    zones: Vec<SimZone>,
+    owners: Vec<MemoryOwner>,
+    random: SplitMix64,
     time_us: u64,
     event_seq: u64,
-    work: Work,
-    stats: Stats,
-    events: Vec<Event>,
+    work: WorkCounters,
+    stats: MachineStats,
+    events: Vec<PolicyEvent>,
     short_us: u64,
-    /// As [`Change::Recycling`] says: in percent, and pages that are left of what may be.
+    /// As [`MemoryChange::Recycling`] says: in percent, and pages that are left of what may be.
     recycling_more: (u32, u64),
     /// When each slice went off.
     off_since_us: Vec<u64>,
     /// Slices that are off; the lowest one of a zone wakes first.
     offline: BTreeSet<u32>,
     /// What requests count of cache, as long as it is true.
-    counted: Counted,
+    counted: CacheHistory,
 }
 
-impl Machine {
+impl SimMachine {
     /// A machine after boot: all slices on, only the kernel in memory.
     ///
     /// # Errors
     /// If the configuration makes no machine; the message says what is allowed.
-    pub fn new(config: Config) -> Result<Self, ConfigError> {
+    pub fn new(config: SimConfig) -> Result<Self, SimConfigError> {
         config.check()?;
         let slice_pages = config.slice_pages().0;
         let (mut cells, mut zones) = (Vec::new(), Vec::new());
         for (index, zone) in config.zones.iter().enumerate() {
             let nr = zone.size.0 / config.slice_bytes.0;
             let first = cells.len() as u32;
-            cells.extend((0..nr).map(|_| Cell {
+            cells.extend((0..nr).map(|_| SliceCell {
                 zone: index as u32,
                 present: slice_pages as u32,
                 free: slice_pages as u32,
-                ..Cell::default()
+                ..SliceCell::default()
             }));
             let managed = nr * slice_pages;
             let (min, low, high) = watermarks(managed, config.page_bytes.0);
             let chunk = 2 * config.pageblock_bytes.pages(config.page_bytes).0;
-            zones.push(ZoneState {
+            zones.push(SimZone {
                 first,
                 end: cells.len() as u32,
                 free: managed,
@@ -191,22 +191,22 @@ impl Machine {
         }
         let nr = cells.len();
         let mut machine = Self {
-            random: Random::of(config.seed, 0),
-            prices: Prices::default(),
+            random: SplitMix64::of(config.seed, 0),
+            prices: PriceModel::default(),
             config,
             cells,
             zones,
             owners: Vec::new(),
             time_us: 0,
             event_seq: 0,
-            work: Work::default(),
-            stats: Stats::default(),
+            work: WorkCounters::default(),
+            stats: MachineStats::default(),
             events: Vec::new(),
             short_us: 60_000_000,
             recycling_more: (0, 0),
             off_since_us: vec![0; nr],
             offline: BTreeSet::new(),
-            counted: Counted::new(nr),
+            counted: CacheHistory::new(nr),
         };
         machine.boot();
         Ok(machine)
@@ -214,7 +214,7 @@ impl Machine {
 
     /// The kernel and its tables at the lowest addresses of each node.
     fn boot(&mut self) {
-        let slot = self.slot(OwnerId::BOOT, Class::Unmovable, 0);
+        let slot = self.slot(OwnerId::BOOT, OwnerClass::Unmovable, 0);
         for index in 0..self.zones.len() {
             let node = self.config.zones[index].node;
             if self.config.zones[..index].iter().any(|zone| zone.node == node) {
@@ -239,7 +239,7 @@ impl Machine {
     }
 
     /// What machine it is.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &SimConfig {
         &self.config
     }
 
@@ -258,13 +258,13 @@ impl Machine {
         self.write_back(by);
     }
 
-    /// Slices that wake after less than this count as [`Stats::short_offs`].
+    /// Slices that wake after less than this count as [`MachineStats::short_offs`].
     pub fn set_short(&mut self, time: Duration) {
         self.short_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     }
 
     /// The price model's parameters.
-    pub fn prices(&mut self) -> &mut Prices {
+    pub fn prices(&mut self) -> &mut PriceModel {
         &mut self.prices
     }
 
@@ -274,23 +274,24 @@ impl Machine {
     }
 
     /// What was done for slices so far, as the kernel counts it.
-    pub fn work(&self) -> Work {
+    pub fn work(&self) -> WorkCounters {
         self.work
     }
 
     /// What happened so far.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> MachineStats {
         self.stats
     }
 
     /// What a policy would want to know, since the last call.
-    pub fn take_events(&mut self) -> Vec<Event> {
+    pub fn take_events(&mut self) -> Vec<PolicyEvent> {
         std::mem::take(&mut self.events)
     }
 
     /// Sums over the slices, kept up to date as they change.
-    pub fn totals(&self) -> Totals {
-        let mut totals = Totals { slice_pages: self.config.slice_pages(), ..Totals::default() };
+    pub fn totals(&self) -> MachineTotals {
+        let mut totals =
+            MachineTotals { slice_pages: self.config.slice_pages(), ..MachineTotals::default() };
         for zone in &self.zones {
             totals.managed += Pages(zone.managed);
             totals.free += Pages(zone.free);
@@ -308,7 +309,7 @@ impl Machine {
 
     /// Pages in use that no request drops, whatever it costs: all but unmapped cache, which may be written back first.
     pub fn lasting(&self) -> Pages {
-        let owners = self.owners.iter().filter(|owner| owner.class != Class::File);
+        let owners = self.owners.iter().filter(|owner| owner.class != OwnerClass::File);
         Pages(owners.map(|owner| owner.total).sum())
     }
 
@@ -386,7 +387,7 @@ impl Machine {
             let cells = &self.cells[zone.first as usize..zone.end as usize];
             let free: u64 = cells.iter().map(|cell| u64::from(cell.free)).sum();
             let freeable: u64 = cells.iter().map(|cell| u64::from(cell.freeable)).sum();
-            let cache: u64 = cells.iter().map(Cell::cache).sum();
+            let cache: u64 = cells.iter().map(SliceCell::cache).sum();
             let empty = cells.iter().filter(|cell| cell.is_empty()).count() as u32;
             let off = cells.iter().filter(|cell| cell.state == SliceState::Offline);
             let offline: u64 = off.clone().map(|cell| u64::from(cell.present)).sum();

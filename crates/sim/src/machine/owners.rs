@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ramslice_policy::Event;
+use ramslice_policy::PolicyEvent;
 use ramslice_types::Pages;
 use serde::Serialize;
 
-use super::Machine;
-use super::cache_usage::{Join, Usage};
+use super::SimMachine;
+use super::cache_usage::{CacheOrigin, CacheUsage};
 
 /// Whose memory it is: a number that a load chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -21,7 +21,7 @@ impl OwnerId {
 /// What kind of memory an owner has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Class {
+pub enum OwnerClass {
     /// Memory of processes, mapped.
     Anon,
     /// The same, held in place by a device: looks movable until it is tried.
@@ -38,13 +38,13 @@ pub enum Class {
 
 /// Something that a load does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum MemoryChange {
     /// The owner's memory becomes this large; 0 ends it. For cache, it is all that was ever read and not deleted.
     Level {
         /// Who.
         owner: OwnerId,
         /// The kind; that of the first change holds as long as the owner lives.
-        class: Class,
+        class: OwnerClass,
         /// Mappings of each page, as long as the owner lives.
         maps: u32,
         /// How much.
@@ -90,9 +90,9 @@ pub enum Change {
 
 /// Holds pages.
 #[derive(Debug, Clone)]
-pub(super) struct Owner {
+pub(super) struct MemoryOwner {
     pub(super) id: OwnerId,
-    pub(super) class: Class,
+    pub(super) class: OwnerClass,
     pub(super) maps: u32,
     /// In each slice.
     pub(super) pages: Vec<u32>,
@@ -106,7 +106,7 @@ pub(super) struct Owner {
     /// Of that for packing, what was chosen by its use: it counts as used when it comes back.
     pub(super) dropped_by_use: u64,
     /// How its cache was used.
-    pub(super) usage: Usage,
+    pub(super) usage: CacheUsage,
     /// Pages of cache that requests moved since time passed last: active ones, and any. They age when it passes, for what
     /// was not moved does not.
     pub(super) moved: [u64; 2],
@@ -115,18 +115,18 @@ pub(super) struct Owner {
 /// Linux writes dirty pages after 30 s (`dirty_expire_centisecs`).
 const WRITE_BACK_S: f64 = 30.0;
 
-impl Machine {
+impl SimMachine {
     /// The slot of an owner; a new one if there is none.
-    pub(super) fn slot(&mut self, id: OwnerId, class: Class, maps: u32) -> usize {
+    pub(super) fn slot(&mut self, id: OwnerId, class: OwnerClass, maps: u32) -> usize {
         if let Some(slot) = self.owners.iter().position(|owner| owner.id == id) {
             return slot;
         }
-        let owner = Owner {
+        let owner = MemoryOwner {
             id,
             class,
             maps: match class {
-                Class::Anon | Class::Pinned | Class::FileMapped => maps.max(1),
-                Class::Shmem | Class::File | Class::Unmovable => 0,
+                OwnerClass::Anon | OwnerClass::Pinned | OwnerClass::FileMapped => maps.max(1),
+                OwnerClass::Shmem | OwnerClass::File | OwnerClass::Unmovable => 0,
             },
             pages: vec![0; self.cells.len()],
             dirty: Vec::new(),
@@ -135,7 +135,7 @@ impl Machine {
             dropped_packing: 0,
             dropped_pressure: 0,
             dropped_by_use: 0,
-            usage: Usage::new(),
+            usage: CacheUsage::new(),
             moved: [0; 2],
         };
         self.owners.push(owner);
@@ -147,27 +147,29 @@ impl Machine {
     }
 
     /// Does what a load asks for.
-    pub fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, change: MemoryChange) {
         match change {
-            Change::Level { owner, class, maps, pages } => self.level(owner, class, maps, pages),
-            Change::Read { owner, pages } => self.read(owner, pages),
-            Change::Used { owner, pages } => {
+            MemoryChange::Level { owner, class, maps, pages } => {
+                self.level(owner, class, maps, pages)
+            }
+            MemoryChange::Read { owner, pages } => self.read(owner, pages),
+            MemoryChange::Used { owner, pages } => {
                 if let Some(slot) = self.known(owner) {
                     let owner = &mut self.owners[slot];
                     self.counted.forget_all();
                     owner.usage.set_active(pages as f64 / owner.total.max(1) as f64);
                 }
             }
-            Change::Recycling { percent, most } => self.recycling_more = (percent, most),
-            Change::Written { owner, pages } => {
-                let slot = self.slot(owner, Class::File, 1);
-                self.grow(slot, pages, Join::Written);
+            MemoryChange::Recycling { percent, most } => self.recycling_more = (percent, most),
+            MemoryChange::Written { owner, pages } => {
+                let slot = self.slot(owner, OwnerClass::File, 1);
+                self.grow(slot, pages, CacheOrigin::Written);
             }
-            Change::Write { owner, pages } => self.write(owner, pages),
+            MemoryChange::Write { owner, pages } => self.write(owner, pages),
         }
     }
 
-    fn level(&mut self, id: OwnerId, class: Class, maps: u32, pages: u64) {
+    fn level(&mut self, id: OwnerId, class: OwnerClass, maps: u32, pages: u64) {
         if id == OwnerId::BOOT {
             return;
         }
@@ -183,7 +185,7 @@ impl Machine {
         let dropped = owner.dropped_packing + owner.dropped_pressure;
         let has = owner.total + dropped;
         if pages >= has {
-            self.grow(slot, pages - has, Join::Read);
+            self.grow(slot, pages - has, CacheOrigin::Read);
             return;
         }
         // A file that shrinks loses what was dropped in proportion.
@@ -200,8 +202,8 @@ impl Machine {
     }
 
     /// Takes `pages` more. Cache that is read without having left a trace may recycle cache instead of waking memory.
-    fn grow(&mut self, slot: usize, pages: u64, how: Join) {
-        let recycles = how == Join::Read && self.owners[slot].class == Class::File;
+    fn grow(&mut self, slot: usize, pages: u64, how: CacheOrigin) {
+        let recycles = how == CacheOrigin::Read && self.owners[slot].class == OwnerClass::File;
         let recycling = if recycles { (pages as f64 * self.config.recycling) as u64 } else { 0 };
         let (percent, most) = self.recycling_more;
         let more = (recycling * u64::from(percent) / 100).min(most);
@@ -248,18 +250,18 @@ impl Machine {
         if packing > 0 {
             match self.events.last_mut() {
                 // Whoever does not ask for events does not gather them for ever.
-                Some(Event::Refaulted { pages }) => *pages += Pages(packing),
-                _ => self.events.push(Event::Refaulted { pages: Pages(packing) }),
+                Some(PolicyEvent::Refaulted { pages }) => *pages += Pages(packing),
+                _ => self.events.push(PolicyEvent::Refaulted { pages: Pages(packing) }),
             }
         }
         // What the kernel notices is worth waking memory; the rest looks like what is read for the first time.
-        self.grow(slot, by_use + pressure, Join::Back);
-        self.grow(slot, packing - by_use, Join::Read);
+        self.grow(slot, by_use + pressure, CacheOrigin::Back);
+        self.grow(slot, packing - by_use, CacheOrigin::Read);
     }
 
     fn write(&mut self, id: OwnerId, pages: u64) {
         let Some(slot) = self.known(id) else { return };
-        if self.owners[slot].class != Class::File {
+        if self.owners[slot].class != OwnerClass::File {
             return;
         }
         if self.owners[slot].dirty.is_empty() {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ramslice_policy::{Event, WakeCause};
+use ramslice_policy::{PolicyEvent, WakeCause};
 use ramslice_types::{Pages, SliceState};
 
-use super::{Cell, Class, Machine, ZoneState};
-use crate::config::Placement;
+use super::{OwnerClass, SimMachine, SimZone, SliceCell};
+use crate::config::PlacementRule;
 
 /// Tries to find a slice by chance before all are looked through.
 const TRIES: u32 = 16;
@@ -15,9 +15,9 @@ const COUNTED_PAGES: u64 = 512;
 
 /// Adds pages of a kind to a slice, or takes them away.
 fn count(
-    cell: &mut Cell,
-    zone: &mut ZoneState,
-    class: Class,
+    cell: &mut SliceCell,
+    zone: &mut SimZone,
+    class: OwnerClass,
     maps: u32,
     pages: u32,
     dirty: u32,
@@ -25,31 +25,31 @@ fn count(
 ) {
     let change = |counter: &mut u32, by: u32| if add { *counter += by } else { *counter -= by };
     let cached = match class {
-        Class::Anon => {
+        OwnerClass::Anon => {
             change(&mut cell.anon, pages);
             0
         }
-        Class::Pinned => {
+        OwnerClass::Pinned => {
             change(&mut cell.anon, pages);
             change(&mut cell.pinned, pages);
             0
         }
-        Class::Shmem => {
+        OwnerClass::Shmem => {
             change(&mut cell.shmem, pages);
             pages
         }
-        Class::File => {
+        OwnerClass::File => {
             change(&mut cell.freeable, pages - dirty);
             change(&mut cell.dirty, dirty);
             let freeable = u64::from(pages - dirty);
             zone.freeable = if add { zone.freeable + freeable } else { zone.freeable - freeable };
             pages
         }
-        Class::FileMapped => {
+        OwnerClass::FileMapped => {
             change(&mut cell.file_mapped, pages);
             pages
         }
-        Class::Unmovable => {
+        OwnerClass::Unmovable => {
             change(&mut cell.unmovable, pages);
             0
         }
@@ -59,7 +59,7 @@ fn count(
     cell.mappings = if add { cell.mappings + mappings } else { cell.mappings - mappings };
 }
 
-impl Machine {
+impl SimMachine {
     /// Gives an owner free pages of a slice.
     pub(super) fn take(&mut self, at: usize, slot: usize, pages: u32) {
         self.take_as(at, slot, pages, 0);
@@ -162,7 +162,7 @@ impl Machine {
         zones: &[usize],
         slot: usize,
         pages: u64,
-        room: fn(&ZoneState) -> u64,
+        room: fn(&SimZone) -> u64,
     ) -> u64 {
         let mut left = pages;
         for &index in zones {
@@ -179,14 +179,14 @@ impl Machine {
     }
 
     /// The slice where the next run goes; it has free pages.
-    fn destination(&mut self, index: usize, class: Class) -> usize {
-        let unmovable = class == Class::Unmovable;
-        let usable = |cell: &Cell| cell.state == SliceState::Online && cell.free > 0;
+    fn destination(&mut self, index: usize, class: OwnerClass) -> usize {
+        let unmovable = class == OwnerClass::Unmovable;
+        let usable = |cell: &SliceCell| cell.state == SliceState::Online && cell.free > 0;
         let (first, end) = (self.zones[index].first as usize, self.zones[index].end as usize);
         let lowest = match self.config.placement {
-            Placement::Stock => false,
-            Placement::KernelLow => unmovable,
-            Placement::Packed => true,
+            PlacementRule::Stock => false,
+            PlacementRule::KernelLow => unmovable,
+            PlacementRule::Packed => true,
         };
         if lowest {
             let found = self.cells[first..end].iter().position(usable);
@@ -265,7 +265,7 @@ impl Machine {
         // While slices are off, it is for their sake that memory is short.
         let packing = !self.offline.is_empty();
         for slot in 0..self.owners.len() {
-            while dropped < pages && self.owners[slot].class == Class::File {
+            while dropped < pages && self.owners[slot].class == OwnerClass::File {
                 let owner = &self.owners[slot];
                 let clean = owner.total - owner.total_dirty;
                 let spared = if idle {
@@ -301,7 +301,7 @@ impl Machine {
     /// An owner's clean cache in a slice.
     pub(super) fn clean_here(&self, slot: usize, at: usize) -> u32 {
         let owner = &self.owners[slot];
-        if owner.class == Class::File {
+        if owner.class == OwnerClass::File {
             owner.pages[at] - owner.dirty.get(at).copied().unwrap_or(0)
         } else {
             0
@@ -320,7 +320,7 @@ impl Machine {
     /// Wakes the lowest slice that is off in the first zone that has one, as the kernel does.
     fn wake_on_demand(&mut self, zones: &[usize]) -> bool {
         for &index in zones {
-            let ZoneState { first, end, .. } = self.zones[index];
+            let SimZone { first, end, .. } = self.zones[index];
             let Some(&at) = self.offline.range(first..end).next() else { continue };
             self.switch(at as usize, SliceState::Online);
             self.zones[index].woken_by_demand += 1;
@@ -333,14 +333,14 @@ impl Machine {
 
     fn tell_woken(&mut self, more: u32) {
         let now = Duration::from_micros(self.time_us);
-        if let Some(Event::Woken { time, slices, cause: WakeCause::Demand }) =
+        if let Some(PolicyEvent::Woken { time, slices, cause: WakeCause::Demand }) =
             self.events.last_mut()
             && *time == now
         {
             *slices += more;
             return;
         }
-        self.events.push(Event::Woken { time: now, slices: more, cause: WakeCause::Demand });
+        self.events.push(PolicyEvent::Woken { time: now, slices: more, cause: WakeCause::Demand });
     }
 
     /// Free pages of all zones that are awake.

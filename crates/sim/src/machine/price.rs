@@ -4,16 +4,16 @@ use ramslice_types::{Price, PriceParameter};
 
 /// The parameters, in units of 100 cycles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prices([u64; PriceParameter::ALL.len()]);
+pub struct PriceModel([u64; PriceParameter::ALL.len()]);
 
-impl Default for Prices {
+impl Default for PriceModel {
     /// The kernel's: Table 3.2, with the figures of Table 4.2, model B.
     fn default() -> Self {
         Self([695, 303, 39, 100, 29, 1, 25, 1_000_000_000])
     }
 }
 
-impl Prices {
+impl PriceModel {
     /// One of them.
     pub fn get(&self, parameter: PriceParameter) -> Price {
         Price(self.0[parameter as usize])
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn prices_are_those_of_the_thesis() {
-        let prices = Prices::default();
+        let prices = PriceModel::default();
         // A slice of 64 MiB, 16384 pages: 695 + 303 * 16.
         assert_eq!(prices.base(16_384), Price(5543));
         assert_eq!(prices.content(10, 20, 30), Price(390 + 2000 + 870));
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn prices_do_not_wrap() {
-        let mut prices = Prices::default();
+        let mut prices = PriceModel::default();
         prices.set(PriceParameter::DropPage, Price(u64::MAX));
         assert_eq!(prices.content(2, 1, 1), Price(u64::MAX));
     }

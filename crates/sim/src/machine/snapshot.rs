@@ -1,17 +1,17 @@
 //! What the machine shows of itself: the same as a kernel does.
 
-use ramslice_policy::Row;
+use ramslice_policy::SliceRow;
 use ramslice_types::{
-    Contents, Counters, Info, PageClass, PageFlag, PageRun, Pages, Pfn, Reason, Slice, SliceId,
-    SliceState, Snapshot, Zone, ZoneIndex,
+    BackendInfo, PageClass, PageFlag, PageRun, Pages, Pfn, Reason, Slice, SliceContents,
+    SliceCounters, SliceId, SliceSnapshot, SliceState, Zone, ZoneIndex,
 };
 
-use super::{Cell, Class, Machine};
+use super::{OwnerClass, SimMachine, SliceCell};
 
-impl Machine {
-    pub(crate) fn info(&self) -> Info {
-        let sum = |of: fn(&super::ZoneState) -> u64| Pages(self.zones.iter().map(of).sum());
-        Info {
+impl SimMachine {
+    pub(crate) fn info(&self) -> BackendInfo {
+        let sum = |of: fn(&super::SimZone) -> u64| Pages(self.zones.iter().map(of).sum());
+        BackendInfo {
             abi_version: 1,
             page_bytes: self.config.page_bytes,
             pageblock_bytes: self.config.pageblock_bytes,
@@ -33,7 +33,7 @@ impl Machine {
     pub(crate) fn zones(&self) -> Vec<Zone> {
         let both = self.zones.iter().zip(&self.config.zones);
         let zone =
-            |(index, (state, config)): (usize, (&super::ZoneState, &crate::config::ZoneConfig))| {
+            |(index, (state, config)): (usize, (&super::SimZone, &crate::config::ZoneConfig))| {
                 Zone {
                     index: ZoneIndex(index as u32),
                     node: config.node,
@@ -56,9 +56,9 @@ impl Machine {
     }
 
     /// All slices as they are now.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> SliceSnapshot {
         let slices = (0..self.cells.len()).map(|at| self.slice(at)).collect();
-        Snapshot { event_seq: self.event_seq, time: self.time(), slices }
+        SliceSnapshot { event_seq: self.event_seq, time: self.time(), slices }
     }
 
     fn slice(&self, at: usize) -> Slice {
@@ -88,11 +88,11 @@ impl Machine {
     }
 
     /// One row per slice, as policies take them.
-    pub fn rows(&self, rows: &mut Vec<Row>) {
+    pub fn rows(&self, rows: &mut Vec<SliceRow>) {
         rows.clear();
         rows.extend(self.cells.iter().enumerate().map(|(at, cell)| {
             let stays = cell.boot || cell.unmovable > 0 || cell.retry_us > self.time_us;
-            Row {
+            SliceRow {
                 id: SliceId(at as u32),
                 state: cell.state,
                 price: (!stays).then(|| self.price(at)),
@@ -104,7 +104,7 @@ impl Machine {
     }
 
     /// A slice page by page: owners one after another, then what is free.
-    pub(crate) fn contents(&self, id: SliceId) -> Option<Contents> {
+    pub(crate) fn contents(&self, id: SliceId) -> Option<SliceContents> {
         let at = id.0 as usize;
         let cell = self.cells.get(at)?;
         let mut next = u64::from(id.0) * self.config.slice_pages().0;
@@ -129,27 +129,27 @@ impl Machine {
         for (class, maps, pages, dirty) in self.holdings(at) {
             use PageFlag::{Dirty, Drop, Lru, Pinned};
             match class {
-                Class::Anon => push(pages, PageClass::Anonymous, Reason::None, &[Lru], maps),
-                Class::Pinned => {
+                OwnerClass::Anon => push(pages, PageClass::Anonymous, Reason::None, &[Lru], maps),
+                OwnerClass::Pinned => {
                     push(pages, PageClass::Anonymous, Reason::Pinned, &[Lru, Pinned], maps)
                 }
-                Class::Shmem => push(pages, PageClass::Shmem, Reason::None, &[Lru], maps),
-                Class::File => {
+                OwnerClass::Shmem => push(pages, PageClass::Shmem, Reason::None, &[Lru], maps),
+                OwnerClass::File => {
                     push(pages - dirty, PageClass::File, Reason::None, &[Lru, Drop], 0);
                     push(dirty, PageClass::File, Reason::None, &[Lru, Dirty], 0);
                 }
-                Class::FileMapped => push(pages, PageClass::File, Reason::None, &[Lru], maps),
-                Class::Unmovable if cell.boot => {
+                OwnerClass::FileMapped => push(pages, PageClass::File, Reason::None, &[Lru], maps),
+                OwnerClass::Unmovable if cell.boot => {
                     push(pages, PageClass::Reserved, Reason::Boot, &[], 0)
                 }
-                Class::Unmovable => push(pages, PageClass::Slab, Reason::Slab, &[], 0),
+                OwnerClass::Unmovable => push(pages, PageClass::Slab, Reason::Slab, &[], 0),
             }
         }
         push(cell.free, PageClass::Free, Reason::None, &[], 0);
         if cell.state == SliceState::Offline {
             push(cell.present, PageClass::Off, Reason::None, &[], 0);
         }
-        Some(Contents {
+        Some(SliceContents {
             slice: id,
             state: cell.state,
             reason: self.slice(at).reason,
@@ -161,9 +161,9 @@ impl Machine {
     }
 }
 
-fn counters(cell: &Cell) -> Counters {
+fn counters(cell: &SliceCell) -> SliceCounters {
     let pages = |pages: u32| Pages(pages.into());
-    Counters {
+    SliceCounters {
         free: pages(cell.free),
         lru_anon: pages(cell.anon) + pages(cell.shmem),
         lru_file: pages(cell.freeable) + pages(cell.dirty) + pages(cell.file_mapped),

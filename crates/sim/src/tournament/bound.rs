@@ -9,15 +9,15 @@
 //! What programs got counts as it is in a run in which nothing is switched off. The bound is far above what can be
 //! earned where the kernel's pages are spread over many slices.
 
-use ramslice_types::Work;
+use ramslice_types::WorkCounters;
 
-use crate::energy_account::Rates;
-use crate::machine::{Machine, Stats};
-use crate::run::Run;
+use crate::energy_account::EnergyRates;
+use crate::machine::{MachineStats, SimMachine};
+use crate::run::SimRun;
 
 /// Joules of one slice, by the middle of their intervals as policies are ranked.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Cheapest {
+pub(super) struct MinimumCosts {
     /// Earned in a second off.
     saving: f64,
     /// To switch it off, empty.
@@ -26,37 +26,47 @@ pub(super) struct Cheapest {
     waking: f64,
 }
 
-impl Cheapest {
+impl MinimumCosts {
     /// By the same books as every run's.
-    pub(super) fn new(rates: &Rates, machine: &Machine) -> Self {
+    pub(super) fn new(rates: &EnergyRates, machine: &SimMachine) -> Self {
         let slice = machine.config().slice_bytes;
-        let net =
-            |stats, work| rates.books(&Run { stats, work, ..Run::default() }, slice).net_middle();
-        let second = Stats { off_byte_us: u128::from(slice.0) * 1_000_000, ..Stats::default() };
-        let entered = Stats { entered_bytes: slice.0, ..Stats::default() };
-        let tried =
-            Work { tried_slices: 1, price_measured: machine.least_price(), ..Work::default() };
+        let net = |stats, work| {
+            rates.books(&SimRun { stats, work, ..SimRun::default() }, slice).net_middle()
+        };
+        let second = MachineStats {
+            off_byte_us: u128::from(slice.0) * 1_000_000,
+            ..MachineStats::default()
+        };
+        let entered = MachineStats { entered_bytes: slice.0, ..MachineStats::default() };
+        let tried = WorkCounters {
+            tried_slices: 1,
+            price_measured: machine.least_price(),
+            ..WorkCounters::default()
+        };
         Self {
-            saving: net(second, Work::default()),
+            saving: net(second, WorkCounters::default()),
             empty: -net(entered, tried),
-            waking: -net(Stats::default(), Work { woken_slices: 1, ..Work::default() }),
+            waking: -net(
+                MachineStats::default(),
+                WorkCounters { woken_slices: 1, ..WorkCounters::default() },
+            ),
         }
     }
 }
 
 /// The bound of an input, step by step of any run of it: what programs want does not depend on the policy.
 #[derive(Debug)]
-pub(super) struct Bound {
-    cheapest: Cheapest,
+pub(super) struct SavingsBound {
+    cheapest: MinimumCosts,
     /// Since when each level can be off, in seconds, the one that can be off most first.
     since: Vec<f64>,
     now: f64,
     joules: f64,
 }
 
-impl Bound {
+impl SavingsBound {
     /// At the start, before any step. What is off then went off at no cost.
-    pub(super) fn new(machine: &Machine, cheapest: Cheapest) -> Self {
+    pub(super) fn new(machine: &SimMachine, cheapest: MinimumCosts) -> Self {
         let off = machine.totals().nr_offline;
         let now = machine.time().as_secs_f64();
         let joules = f64::from(off) * cheapest.empty;
@@ -64,13 +74,13 @@ impl Bound {
     }
 
     /// After a step.
-    pub(super) fn step(&mut self, machine: &Machine) {
+    pub(super) fn step(&mut self, machine: &SimMachine) {
         self.can_be_off(machine.time().as_secs_f64(), possible(machine));
     }
 
     fn can_be_off(&mut self, now: f64, slices: usize) {
         self.now = now;
-        let Cheapest { saving, empty, waking } = self.cheapest;
+        let MinimumCosts { saving, empty, waking } = self.cheapest;
         for since in self.since.drain(slices.min(self.since.len())..) {
             self.joules += ((now - since) * saving - empty - waking).max(0.0);
         }
@@ -79,14 +89,14 @@ impl Bound {
 
     /// At the end, where nothing wakes.
     pub(super) fn joules(&self) -> f64 {
-        let Cheapest { saving, empty, .. } = self.cheapest;
+        let MinimumCosts { saving, empty, .. } = self.cheapest;
         let worth = |since: &f64| ((self.now - since) * saving - empty).max(0.0);
         self.joules + self.since.iter().map(worth).sum::<f64>()
     }
 }
 
 /// Slices that can be off now at most, if all that lasts is packed.
-fn possible(machine: &Machine) -> usize {
+fn possible(machine: &SimMachine) -> usize {
     let totals = machine.totals();
     let (free, slice) = ((totals.managed - machine.lasting()).0, totals.slice_pages.0.max(1));
     // Slices that lack pages may be more, and earn less each.
@@ -101,44 +111,46 @@ mod tests {
 
     use proptest::prelude::*;
     use ramslice_policy::clairvoyant::optimum;
-    use ramslice_policy::model::{Costs, Series};
-    use ramslice_types::{Bytes, CacheChoice, Op, Request, SliceId};
+    use ramslice_policy::model::{DemandSeries, SliceCosts};
+    use ramslice_types::{Bytes, CacheChoice, Request, RequestOp, SliceId};
 
     use super::*;
-    use crate::config::Config;
-    use crate::load::Step;
-    use crate::machine::{Change, Class, OwnerId};
+    use crate::config::SimConfig;
+    use crate::load::LoadStep;
+    use crate::machine::{MemoryChange, OwnerClass, OwnerId};
 
     const SLICES: u32 = 4;
 
-    fn machine(seed: u64) -> Machine {
-        let config = Config::new(Bytes(u64::from(SLICES) << 30), Bytes(1 << 30));
-        Machine::new(Config { seed, scatter: 0.5, ..config.coarse() }).unwrap()
+    fn machine(seed: u64) -> SimMachine {
+        let config = SimConfig::new(Bytes(u64::from(SLICES) << 30), Bytes(1 << 30));
+        SimMachine::new(SimConfig { seed, scatter: 0.5, ..config.coarse() }).unwrap()
     }
 
-    fn rates() -> Rates {
+    fn rates() -> EnergyRates {
         let profile = ramslice_energy::builtin("thesis-parc").unwrap().unwrap();
-        Rates::new(&profile, profile.state(&profile.default_state).unwrap(), Bytes(4096)).unwrap()
+        EnergyRates::new(&profile, profile.state(&profile.default_state).unwrap(), Bytes(4096))
+            .unwrap()
     }
 
     /// All that can be done in a step: nothing, one slice on or off, or some at once, with cache dropped or kept.
     fn choices() -> Vec<Vec<Request>> {
         let mut choices = vec![Vec::new()];
         for cache in [CacheChoice::Drop, CacheChoice::Keep] {
-            let offline = |id| vec![Request { cache, ..Request::new(Op::Offline(SliceId(id))) }];
+            let offline =
+                |id| vec![Request { cache, ..Request::new(RequestOp::Offline(SliceId(id))) }];
             choices.extend((0..SLICES).map(offline));
-            choices.push(vec![Request { cache, ..Request::new(Op::Compact) }]);
+            choices.push(vec![Request { cache, ..Request::new(RequestOp::Compact) }]);
         }
-        choices.push(vec![Request::new(Op::OfflineFree)]);
-        choices.push(vec![Request::new(Op::OnlineAll)]);
+        choices.push(vec![Request::new(RequestOp::OfflineFree)]);
+        choices.push(vec![Request::new(RequestOp::OnlineAll)]);
         choices
     }
 
     /// The most that any sequence of choices earns.
     fn by_trying(
-        machine: &Machine,
-        steps: &[Step],
-        rates: &Rates,
+        machine: &SimMachine,
+        steps: &[LoadStep],
+        rates: &EnergyRates,
         choices: &[Vec<Request>],
     ) -> f64 {
         let (step, rest) = steps.split_first().unwrap();
@@ -147,7 +159,7 @@ mod tests {
         step.changes.iter().for_each(|change| machine.apply(*change));
         // At the end nothing can be earned any more.
         if rest.is_empty() {
-            let run = Run { stats: machine.stats(), work: machine.work(), ..Run::default() };
+            let run = SimRun { stats: machine.stats(), work: machine.work(), ..SimRun::default() };
             return rates.books(&run, machine.config().slice_bytes).net_middle();
         }
         let earned = choices.iter().map(|requests| {
@@ -170,18 +182,18 @@ mod tests {
             let (machine, rates, mut now) = (machine(seed), rates(), 0);
             let pages = machine.totals().managed.0 as f64;
             let level = |owner, class, share: f64| {
-                Change::Level { owner: OwnerId(owner), class, maps: 1, pages: (share * pages) as u64 }
+                MemoryChange::Level { owner: OwnerId(owner), class, maps: 1, pages: (share * pages) as u64 }
             };
-            let mut load: Vec<Step> = Vec::new();
+            let mut load: Vec<LoadStep> = Vec::new();
             for (seconds, programs, cache, kernel) in steps {
-                let (anon, file) = (level(1, Class::Anon, programs), level(2, Class::File, cache * (1.0 - programs)));
-                let write = Change::Write { owner: OwnerId(2), pages: (pages * 0.1 * cache) as u64 };
-                let changes = vec![anon, file, write, level(3, Class::Unmovable, kernel)];
-                load.push(Step { time: Duration::from_secs(now), changes });
+                let (anon, file) = (level(1, OwnerClass::Anon, programs), level(2, OwnerClass::File, cache * (1.0 - programs)));
+                let write = MemoryChange::Write { owner: OwnerId(2), pages: (pages * 0.1 * cache) as u64 };
+                let changes = vec![anon, file, write, level(3, OwnerClass::Unmovable, kernel)];
+                load.push(LoadStep { time: Duration::from_secs(now), changes });
                 now += seconds;
             }
-            load.push(Step { time: Duration::from_secs(now), changes: Vec::new() });
-            let mut bound = Bound::new(&machine, Cheapest::new(&rates, &machine));
+            load.push(LoadStep { time: Duration::from_secs(now), changes: Vec::new() });
+            let mut bound = SavingsBound::new(&machine, MinimumCosts::new(&rates, &machine));
             let mut never = machine.clone();
             for step in &load {
                 never.advance(step.time.saturating_sub(never.time()));
@@ -198,10 +210,10 @@ mod tests {
             (saving, empty, waking) in (0.0..3.0f64, 0.0..5.0f64, 0.0..5.0f64),
         ) {
             let slices = 6;
-            let series = Series { needed: needed.clone(), slices, used_at_start: 0 };
-            let model = optimum(&series, Costs { saving, emptying: empty, empty, waking }).net();
+            let series = DemandSeries { needed: needed.clone(), slices, used_at_start: 0 };
+            let model = optimum(&series, SliceCosts { saving, emptying: empty, empty, waking }).net();
             let mut bound =
-                Bound { cheapest: Cheapest { saving, empty, waking }, since: Vec::new(), now: 0.0, joules: 0.0 };
+                SavingsBound { cheapest: MinimumCosts { saving, empty, waking }, since: Vec::new(), now: 0.0, joules: 0.0 };
             let last = *needed.last().unwrap();
             for (step, needed) in needed.into_iter().chain([last]).enumerate() {
                 bound.can_be_off(step as f64, (slices - needed) as usize);

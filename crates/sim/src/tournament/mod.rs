@@ -17,33 +17,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use ramslice_policy::model::{Costs, Series};
+use ramslice_policy::model::{DemandSeries, SliceCosts};
 use ramslice_policy::{
-    AnyPolicy, Config as PolicyConfig, ConfigError as PolicyError, Economics, Governor, PolicyKind,
-    Totals, clairvoyant,
+    AnyPolicy, GovernorPolicy, MachineTotals, PolicyConfig, PolicyConfigError as PolicyError,
+    PolicyKind, SliceEconomics, clairvoyant,
 };
 use ramslice_types::{CacheChoice, Joules, Pages};
 use serde::Serialize;
 use thiserror::Error;
 
 pub use score_chart::svg;
-pub use settings::{Contestant, sweep};
+pub use settings::{PolicyCandidate, sweep};
 
-use crate::config::{Config, ConfigError};
-use crate::energy_account::{Books, Rates};
+use crate::config::{SimConfig, SimConfigError};
+use crate::energy_account::{EnergyAccount, EnergyRates};
 use crate::load::{
-    Generator, Notes, Pattern, RecordedLoad, Scale, Series as UsageSeries, Step, UsageLoad,
-    UsageOptions,
+    InputNotes, LoadGenerator, LoadPattern, LoadScale, LoadStep, RecordedLoad, UsageLoad,
+    UsageOptions, UsageSeries,
 };
-use crate::machine::Machine;
-use crate::run::{Decider, Run, Schedule, needed_slices, run};
+use crate::machine::SimMachine;
+use crate::run::{ClairvoyantSchedule, RunDecider, SimRun, needed_slices, run};
 
 /// A tournament that could not be held to its end.
 #[derive(Debug, Error)]
 pub enum TournamentError {
     /// The machine.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] SimConfigError),
     /// A policy's settings.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -57,11 +57,11 @@ pub enum TournamentError {
 
 /// What policies are tried on.
 #[derive(Debug, Clone)]
-pub enum Input {
+pub enum TournamentInput {
     /// A generated load.
     Generated {
         /// What it looks like.
-        pattern: Pattern,
+        pattern: LoadPattern,
         /// What it is decided by.
         seed: u64,
     },
@@ -87,28 +87,28 @@ pub enum Input {
 
 /// How a tournament is held.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct TournamentOptions {
     /// The machine of generated inputs and of files of utilisation; recordings bring their own.
-    pub config: Config,
+    pub config: SimConfig,
     /// Between two steps of generated inputs.
     pub step: Duration,
     /// How long generated inputs last.
     pub duration: Duration,
     /// The inputs.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<TournamentInput>,
     /// The policies; each with all settings that are tried.
-    pub contestants: Vec<Contestant>,
+    pub contestants: Vec<PolicyCandidate>,
     /// What policies decide by: figures for slices of the machine's size.
-    pub economics: Economics,
+    pub economics: SliceEconomics,
     /// Joules.
-    pub rates: Rates,
+    pub rates: EnergyRates,
     /// Inputs at a time.
     pub jobs: usize,
 }
 
 /// One policy on one input, at the best of its settings there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Score {
+pub struct PolicyScore {
     /// The input.
     pub input: String,
     /// The seed of a generated one.
@@ -121,7 +121,7 @@ pub struct Score {
     pub settings_tried: usize,
     /// Joules.
     #[serde(flatten)]
-    pub books: Books,
+    pub books: EnergyAccount,
     /// Its net as a share of the clairvoyant's, by the middles of both; nothing if the clairvoyant earned nothing.
     pub share_of_clairvoyant: Option<f64>,
     /// Its net as a share of what nobody can pass: pages packed perfectly at no cost, every slice as cheap as an empty one.
@@ -148,14 +148,14 @@ pub struct Score {
 
 /// A policy over all inputs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Standing {
+pub struct PolicyStanding {
     /// The policy.
     pub policy: String,
     /// Inputs.
     pub inputs: usize,
     /// Joules over all inputs.
     #[serde(flatten)]
-    pub books: Books,
+    pub books: EnergyAccount,
     /// Median over inputs of the share of the clairvoyant's net.
     pub median_share: Option<f64>,
     /// Inputs on which it earned less than nothing, by the middle.
@@ -168,20 +168,20 @@ pub struct Standing {
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct TournamentReport {
     /// One row for each input and policy.
-    pub scores: Vec<Score>,
+    pub scores: Vec<PolicyScore>,
     /// One for each policy.
-    pub standings: Vec<Standing>,
+    pub standings: Vec<PolicyStanding>,
     /// Every setting that was tried, of policies with more than one: for curves over a setting.
-    pub tried: Vec<Score>,
+    pub tried: Vec<PolicyScore>,
     /// What needs a word beside it.
     pub explanations: Vec<String>,
     /// What recordings and files left out.
-    pub notes: Notes,
+    pub notes: InputNotes,
 }
 
-impl Input {
+impl TournamentInput {
     /// Its name.
     pub fn name(&self) -> String {
         match self {
@@ -199,66 +199,71 @@ impl Input {
 }
 
 /// One input, ready to be run again and again.
-struct Ground<'a> {
-    input: &'a Input,
-    options: &'a Options,
-    config: Config,
+struct PreparedInput<'a> {
+    input: &'a TournamentInput,
+    options: &'a TournamentOptions,
+    config: SimConfig,
 }
 
-impl<'a> Ground<'a> {
-    fn new(input: &'a Input, options: &'a Options) -> Self {
+impl<'a> PreparedInput<'a> {
+    fn new(input: &'a TournamentInput, options: &'a TournamentOptions) -> Self {
         let config = match input {
-            Input::Generated { seed, .. } | Input::Usage { seed, .. } => {
-                Config { seed: *seed, ..options.config.clone() }
+            TournamentInput::Generated { seed, .. } | TournamentInput::Usage { seed, .. } => {
+                SimConfig { seed: *seed, ..options.config.clone() }
             }
-            Input::Recorded { load, .. } => load.config.clone(),
+            TournamentInput::Recorded { load, .. } => load.config.clone(),
         };
         Self { input, options, config }
     }
 
-    fn load(&self, machine: &Machine) -> Box<dyn Iterator<Item = Step> + '_> {
+    fn load(&self, machine: &SimMachine) -> Box<dyn Iterator<Item = LoadStep> + '_> {
         match self.input {
-            Input::Generated { pattern, seed } => {
+            TournamentInput::Generated { pattern, seed } => {
                 let (step, duration) = (self.options.step, self.options.duration);
                 let pages = machine.totals().managed.0;
-                Box::new(Generator::new(*pattern, Scale { pages, step, duration, seed: *seed }))
+                Box::new(LoadGenerator::new(
+                    *pattern,
+                    LoadScale { pages, step, duration, seed: *seed },
+                ))
             }
-            Input::Recorded { load, .. } => Box::new(load.steps.iter().cloned()),
-            Input::Usage { series, options, .. } => {
+            TournamentInput::Recorded { load, .. } => Box::new(load.steps.iter().cloned()),
+            TournamentInput::Usage { series, options, .. } => {
                 let totals = machine.totals();
                 Box::new(UsageLoad::new(series, *options, totals.managed.0, totals.used().0))
             }
         }
     }
 
-    fn machine(&self) -> Result<Machine, TournamentError> {
+    fn machine(&self) -> Result<SimMachine, TournamentError> {
         Ok(match self.input {
-            Input::Generated { .. } | Input::Usage { .. } => Machine::new(self.config.clone())?,
-            Input::Recorded { load, .. } => load.machine(self.config.clone())?,
+            TournamentInput::Generated { .. } | TournamentInput::Usage { .. } => {
+                SimMachine::new(self.config.clone())?
+            }
+            TournamentInput::Recorded { load, .. } => load.machine(self.config.clone())?,
         })
     }
 
-    fn run(&self, decider: Decider) -> Result<Run, TournamentError> {
+    fn run(&self, decider: RunDecider) -> Result<SimRun, TournamentError> {
         Ok(self.play(&mut self.machine()?, decider, |_| ()))
     }
 
     fn play(
         &self,
-        machine: &mut Machine,
-        mut decider: Decider,
-        watch: impl FnMut(&Machine),
-    ) -> Run {
+        machine: &mut SimMachine,
+        mut decider: RunDecider,
+        watch: impl FnMut(&SimMachine),
+    ) -> SimRun {
         let load = self.load(machine);
         run(machine, load, &mut decider, watch)
     }
 
-    fn policy(&self, config: &PolicyConfig) -> Result<Decider, TournamentError> {
+    fn policy(&self, config: &PolicyConfig) -> Result<RunDecider, TournamentError> {
         let (slice, page) = (self.config.slice_bytes, self.config.page_bytes);
-        Ok(Decider::Policy(AnyPolicy::new(config, &self.options.economics, slice, page)?))
+        Ok(RunDecider::Policy(AnyPolicy::new(config, &self.options.economics, slice, page)?))
     }
 
-    fn score(&self, policy: &str, settings: String, tried: usize, run: &Run) -> Score {
-        Score {
+    fn score(&self, policy: &str, settings: String, tried: usize, run: &SimRun) -> PolicyScore {
+        PolicyScore {
             input: self.input.name(),
             seed: self.input.seed(),
             policy: policy.to_owned(),
@@ -280,32 +285,33 @@ impl<'a> Ground<'a> {
     }
 
     /// Plays several schedules of one who knew all demand; gives the best of them, and the bound in joules.
-    fn clairvoyant(&self) -> Result<(Score, f64), TournamentError> {
+    fn clairvoyant(&self) -> Result<(PolicyScore, f64), TournamentError> {
         let (mut needed, mut with_cache) = (Vec::new(), Vec::new());
         let never = self.policy(&PolicyConfig::new(PolicyKind::Never))?;
         let mut machine = self.machine()?;
-        let cheapest = bound::Cheapest::new(&self.options.rates, &machine);
-        let mut bound = bound::Bound::new(&machine, cheapest);
+        let cheapest = bound::MinimumCosts::new(&self.options.rates, &machine);
+        let mut bound = bound::SavingsBound::new(&machine, cheapest);
         let first = self.play(&mut machine, never, |machine| {
             let totals = machine.totals();
             needed.push(needed_slices(&totals));
-            with_cache.push(needed_slices(&Totals { freeable: Pages::ZERO, ..totals }));
+            with_cache.push(needed_slices(&MachineTotals { freeable: Pages::ZERO, ..totals }));
             bound.step(machine);
         });
         let seconds = first.duration.as_secs_f64() / (first.steps.max(2) - 1) as f64;
-        let costs = Costs::new(&self.options.economics, seconds);
+        let costs = SliceCosts::new(&self.options.economics, seconds);
         let tried = 2 * FILLED.len() * AT_ANY_PRICE.len() + 1;
         let mut best = self.score(CLAIRVOYANT, "nothing is switched off".to_owned(), tried, &first);
         for (needed, cache) in [(needed, CacheChoice::Drop), (with_cache, CacheChoice::Auto)] {
             let used_at_start = needed.first().copied().unwrap_or(0);
-            let series = Series { used_at_start, needed, slices: first.slices };
+            let series = DemandSeries { used_at_start, needed, slices: first.slices };
             for factor in FILLED {
                 let emptying = costs.empty + factor * (costs.emptying - costs.empty);
-                let on = clairvoyant::schedule(&series, Costs { emptying, ..costs });
+                let on = clairvoyant::schedule(&series, SliceCosts { emptying, ..costs });
                 for at_any_price in AT_ANY_PRICE {
                     let unit_joules = (!at_any_price).then_some(self.options.economics.unit_joules);
-                    let schedule = Schedule { on: on.clone(), cache, costs, unit_joules };
-                    let run = self.run(Decider::Schedule(schedule))?;
+                    let schedule =
+                        ClairvoyantSchedule { on: on.clone(), cache, costs, unit_joules };
+                    let run = self.run(RunDecider::Schedule(schedule))?;
                     let settings = format!(
                         "cache {}, slices {} % full{}",
                         if cache == CacheChoice::Drop { "dropped" } else { "by use" },
@@ -323,12 +329,12 @@ impl<'a> Ground<'a> {
     }
 
     /// The best of each, and all that were tried where there was a choice.
-    fn scores(&self) -> Result<Outcome, TournamentError> {
+    fn scores(&self) -> Result<InputResult, TournamentError> {
         let (clairvoyant, bound) = self.clairvoyant()?;
         let reference = clairvoyant.books.net_middle();
         let (mut scores, mut tried) = (vec![clairvoyant], Vec::new());
         for contestant in &self.options.contestants {
-            let mut best: Option<Score> = None;
+            let mut best: Option<PolicyScore> = None;
             for config in &contestant.settings {
                 let run = self.run(self.policy(config)?)?;
                 let name = contestant.kind.name();
@@ -336,7 +342,7 @@ impl<'a> Ground<'a> {
                     self.score(name, settings::words(config), contestant.settings.len(), &run);
                 if contestant.kind == PolicyKind::Governor {
                     score.loss_cap_joules =
-                        Some(Governor::loss_cap(&self.options.economics, run.duration));
+                        Some(GovernorPolicy::loss_cap(&self.options.economics, run.duration));
                 }
                 if contestant.settings.len() > 1 {
                     tried.push(score.clone());
@@ -355,7 +361,7 @@ impl<'a> Ground<'a> {
                 (reference > 0.0).then(|| score.books.net_middle() / reference);
             score.share_of_bound = (bound > 0.0).then(|| score.books.net_middle() / bound);
         }
-        Ok(Outcome { scores, tried })
+        Ok(InputResult { scores, tried })
     }
 }
 
@@ -366,9 +372,9 @@ const AT_ANY_PRICE: [bool; 2] = [false, true];
 const FILLED: [f64; 6] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0];
 
 /// What came of one input.
-struct Outcome {
-    scores: Vec<Score>,
-    tried: Vec<Score>,
+struct InputResult {
+    scores: Vec<PolicyScore>,
+    tried: Vec<PolicyScore>,
 }
 
 /// The name of the one who knew.
@@ -388,17 +394,17 @@ pub fn is_above(share: Option<f64>) -> bool {
 /// # Errors
 /// If a machine or a policy's settings cannot be, or if `progress` ends it.
 pub fn hold(
-    options: &Options,
+    options: &TournamentOptions,
     progress: &(dyn Fn(usize) -> bool + Sync),
-) -> Result<Report, TournamentError> {
+) -> Result<TournamentReport, TournamentError> {
     let next = AtomicUsize::new(0);
     let done = AtomicUsize::new(0);
-    let found: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::new());
+    let found: Mutex<Vec<(usize, InputResult)>> = Mutex::new(Vec::new());
     let work = || -> Result<(), TournamentError> {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(input) = options.inputs.get(at) else { return Ok(()) };
-            let outcome = Ground::new(input, options).scores()?;
+            let outcome = PreparedInput::new(input, options).scores()?;
             found.lock().unwrap_or_else(PoisonError::into_inner).push((at, outcome));
             let inputs = done.fetch_add(1, Ordering::Relaxed) + 1;
             if !progress(inputs) {
@@ -422,37 +428,38 @@ pub fn hold(
         by_input.push(outcome.scores);
         tried.extend(outcome.tried);
     }
-    let mut notes = Notes::default();
+    let mut notes = InputNotes::default();
     for input in &options.inputs {
         match input {
-            Input::Generated { .. } => {}
-            Input::Recorded { load, .. } => notes += load.notes,
-            Input::Usage { series, .. } => notes += series.notes,
+            TournamentInput::Generated { .. } => {}
+            TournamentInput::Recorded { load, .. } => notes += load.notes,
+            TournamentInput::Usage { series, .. } => notes += series.notes,
         }
     }
     let standings = standings(&by_input);
-    let scores: Vec<Score> = by_input.into_iter().flatten().collect();
+    let scores: Vec<PolicyScore> = by_input.into_iter().flatten().collect();
     let mut shares = scores.iter().chain(&tried).map(|score| score.share_of_clairvoyant);
     let above = shares.any(is_above).then(|| format!("a share above 100 % is {ABOVE}"));
     let nothing = scores.iter().any(|score| score.share_of_clairvoyant.is_none());
     let nothing =
         nothing.then(|| "where the clairvoyant earned nothing, there is no share".to_owned());
     let explanations = above.into_iter().chain(nothing).collect();
-    Ok(Report { scores, standings, tried, explanations, notes })
+    Ok(TournamentReport { scores, standings, tried, explanations, notes })
 }
 
-fn standings(by_input: &[Vec<Score>]) -> Vec<Standing> {
+fn standings(by_input: &[Vec<PolicyScore>]) -> Vec<PolicyStanding> {
     let names: Vec<&str> = by_input
         .first()
         .map_or(Vec::new(), |scores| scores.iter().map(|score| score.policy.as_str()).collect());
-    let governor = |scores: &[Score]| {
+    let governor = |scores: &[PolicyScore]| {
         let found = scores.iter().find(|score| score.policy == PolicyKind::Governor.name());
         found.map(|score| score.books.net_middle())
     };
     let standing = |name: &&str| {
-        let own = |scores: &Vec<Score>| scores.iter().find(|score| score.policy == **name).cloned();
-        let scores: Vec<Score> = by_input.iter().filter_map(own).collect();
-        let mut books = Books::zero();
+        let own =
+            |scores: &Vec<PolicyScore>| scores.iter().find(|score| score.policy == **name).cloned();
+        let scores: Vec<PolicyScore> = by_input.iter().filter_map(own).collect();
+        let mut books = EnergyAccount::zero();
         for score in &scores {
             books += score.books;
         }
@@ -466,7 +473,7 @@ fn standings(by_input: &[Vec<Score>]) -> Vec<Standing> {
         });
         let compared = **name != *PolicyKind::Governor.name()
             && by_input.iter().all(|s| governor(s).is_some());
-        Standing {
+        PolicyStanding {
             policy: (*name).to_owned(),
             inputs: scores.len(),
             books,

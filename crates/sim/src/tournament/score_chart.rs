@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ABOVE, CLAIRVOYANT, Report, is_above};
+use super::{ABOVE, CLAIRVOYANT, TournamentReport, is_above};
 
 /// After Okabe and Ito: told apart also by who does not see all colours.
 const COLOURS: [&str; 6] = ["#5a5a5a", "#0072b2", "#d55e00", "#cc79a7", "#009e73", "#e69f00"];
@@ -28,7 +28,7 @@ fn label(svg: &mut String, (left, base): (f64, f64), text: &str) {
 }
 
 /// The picture, as the text of an SVG file. Inputs on which the clairvoyant earns nothing have no place in it.
-pub fn svg(report: &Report) -> String {
+pub fn svg(report: &TournamentReport) -> String {
     let mut inputs: Vec<(&str, Option<u64>)> = Vec::new();
     for score in report.scores.iter().filter(|score| score.share_of_clairvoyant.is_some()) {
         let key = (score.input.as_str(), score.seed);

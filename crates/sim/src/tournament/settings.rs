@@ -1,26 +1,26 @@
 //! Which settings of a policy are tried.
 
-use ramslice_policy::settings::{Candidates, Limit};
-use ramslice_policy::{Config, PolicyKind};
+use ramslice_policy::settings::{BudgetLimit, CandidateRule};
+use ramslice_policy::{PolicyConfig, PolicyKind};
 use ramslice_types::{Budget, Bytes};
 
 /// A policy, and the settings that it may choose the best of on each input.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contestant {
+pub struct PolicyCandidate {
     /// The policy.
     pub kind: PolicyKind,
     /// Its settings; the first are its defaults.
-    pub settings: Vec<Config>,
+    pub settings: Vec<PolicyConfig>,
 }
 
-impl Contestant {
+impl PolicyCandidate {
     /// With its defaults only.
     pub fn defaults(kind: PolicyKind) -> Self {
-        Self { kind, settings: vec![Config::new(kind)] }
+        Self { kind, settings: vec![PolicyConfig::new(kind)] }
     }
 
     /// With its settings from a file.
-    pub fn of(config: Config) -> Self {
+    pub fn of(config: PolicyConfig) -> Self {
         Self { kind: config.policy, settings: vec![config] }
     }
 }
@@ -45,9 +45,9 @@ const THRESHOLDS: [(f64, f64); 5] =
 const MOST_SLICES: [u32; 2] = [2, 16];
 
 /// A policy with a sweep over its settings, for slices of this size. What has nothing to tune has its defaults.
-pub fn sweep(kind: PolicyKind, slice: Bytes) -> Contestant {
-    let mut contestant = Contestant::defaults(kind);
-    let defaults = Config::new(kind);
+pub fn sweep(kind: PolicyKind, slice: Bytes) -> PolicyCandidate {
+    let mut contestant = PolicyCandidate::defaults(kind);
+    let defaults = PolicyConfig::new(kind);
     let size = slice.0 as f64 / Bytes::MIB.0 as f64;
     match kind {
         PolicyKind::Periodic => {
@@ -55,7 +55,7 @@ pub fn sweep(kind: PolicyKind, slice: Bytes) -> Contestant {
                 for budget in BUDGETS {
                     let mut config = defaults.clone();
                     (config.periodic.period_seconds, config.periodic.budget) =
-                        (period, Limit(budget));
+                        (period, BudgetLimit(budget));
                     contestant.settings.push(config);
                 }
             }
@@ -84,7 +84,7 @@ pub fn sweep(kind: PolicyKind, slice: Bytes) -> Contestant {
             }
         }
         PolicyKind::Repair => {
-            for candidates in [Candidates::Price, Candidates::Paper] {
+            for candidates in [CandidateRule::Price, CandidateRule::Paper] {
                 for period in PERIODS_S {
                     let mut config = defaults.clone();
                     (config.repair.candidates, config.repair.period_seconds) = (candidates, period);
@@ -95,7 +95,7 @@ pub fn sweep(kind: PolicyKind, slice: Bytes) -> Contestant {
         PolicyKind::Never | PolicyKind::Governor => {}
     }
     // Defaults may be part of the sweep: each setting once.
-    let mut seen: Vec<Config> = Vec::new();
+    let mut seen: Vec<PolicyConfig> = Vec::new();
     contestant.settings.retain(|config| {
         let new = !seen.contains(config);
         seen.push(config.clone());
@@ -105,7 +105,7 @@ pub fn sweep(kind: PolicyKind, slice: Bytes) -> Contestant {
 }
 
 /// Settings in a few words.
-pub(super) fn words(config: &Config) -> String {
+pub(super) fn words(config: &PolicyConfig) -> String {
     match config.policy {
         PolicyKind::Never | PolicyKind::Governor => "defaults".to_owned(),
         PolicyKind::Periodic => {
@@ -124,8 +124,8 @@ pub(super) fn words(config: &Config) -> String {
         ),
         PolicyKind::Repair => {
             let rule = match config.repair.candidates {
-                Candidates::Price => "price",
-                Candidates::Paper => "paper",
+                CandidateRule::Price => "price",
+                CandidateRule::Paper => "paper",
             };
             format!("by {rule}, every {} s", config.repair.period_seconds)
         }
@@ -141,7 +141,7 @@ mod tests {
         for slice in [Bytes(64 << 20), Bytes(1 << 30)] {
             for kind in PolicyKind::ALL {
                 let contestant = sweep(kind, slice);
-                assert_eq!(contestant.settings[0], Config::new(kind));
+                assert_eq!(contestant.settings[0], PolicyConfig::new(kind));
                 for (at, config) in contestant.settings.iter().enumerate() {
                     assert_eq!(config.check(slice), Ok(()));
                     assert!(!contestant.settings[..at].contains(config), "{config:?}");

@@ -11,10 +11,11 @@ use anyhow::{Context as _, Result};
 use ramslice_backend::PatchedBackend;
 use ramslice_calibrate::measuring::{MeasureError, MeasuringPlan, take_samples};
 use ramslice_calibrate::{
-    Coefficients, Conditions, Drift, DriftSettings, DriftState, Report, Samples, SamplesFile,
-    check_conditions, check_everyday, check_refit, check_samples, everyday, report,
+    CalibrationReport, DriftDetector, DriftSettings, DriftState, MachineConditions,
+    ModelCoefficients, SampleSet, SamplesFile, check_conditions, check_everyday, check_refit,
+    check_samples, everyday, report,
 };
-use ramslice_fragment::Amount;
+use ramslice_fragment::FillAmount;
 use ramslice_types::{
     Backend, BackendError, Bytes, Price, PriceParameter, SCHEMA_VERSION, parse_bytes,
 };
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
     /// Fill this much memory at a time: a size, or a share of what is available as in 25%
     #[arg(long, value_name = "AMOUNT", default_value = "25%")]
-    memory: Amount,
+    memory: FillAmount,
     /// Slices to empty for each mixture
     #[arg(long, value_name = "N", default_value = "12", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     samples: u32,
@@ -103,7 +104,7 @@ struct Body<'a> {
     /// What the detector of drift says of the parameters in force after all these samples.
     drift: DriftState,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a CalibrationReport,
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
@@ -142,8 +143,10 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     }
     let installed = args.install && worse.is_none();
     if context.json() {
-        let mut drift =
-            Drift::new(Coefficients::in_force(&samples.parameters), DriftSettings::default());
+        let mut drift = DriftDetector::new(
+            ModelCoefficients::in_force(&samples.parameters),
+            DriftSettings::default(),
+        );
         samples.samples.iter().cloned().for_each(|sample| {
             drift.observe(sample);
         });
@@ -173,7 +176,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 }
 
 /// Takes samples on this machine, and saves them if asked to.
-fn measure(args: &Args, backend: &dyn Backend, context: &Context) -> Result<Samples> {
+fn measure(args: &Args, backend: &dyn Backend, context: &Context) -> Result<SampleSet> {
     if !args.anyway {
         check_conditions(conditions()?)?;
     }
@@ -208,20 +211,20 @@ fn measure(args: &Args, backend: &dyn Backend, context: &Context) -> Result<Samp
     Ok(samples)
 }
 
-fn conditions() -> Result<Conditions> {
+fn conditions() -> Result<MachineConditions> {
     let path = "/proc/loadavg";
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
     let load = text.split_whitespace().next().and_then(|word| word.parse().ok());
     let load = load.with_context(|| format!("{path}: no load average in `{}`", text.trim()))?;
-    Ok(Conditions { load, cpus: std::thread::available_parallelism()?.get() })
+    Ok(MachineConditions { load, cpus: std::thread::available_parallelism()?.get() })
 }
 
 /// One line for each sample: easy to read, to compare and to cut.
-fn save(file: File, samples: &Samples) -> Result<()> {
+fn save(file: File, samples: &SampleSet) -> Result<()> {
     let mut out = BufWriter::new(file);
     let head = SamplesFile {
         schema_version: SCHEMA_VERSION,
-        samples: Samples { samples: Vec::new(), ..samples.clone() },
+        samples: SampleSet { samples: Vec::new(), ..samples.clone() },
     };
     let head = serde_json::to_string(&head)?;
     write!(out, "{}", head.strip_suffix("]}").context("samples come last")?)?;
@@ -232,7 +235,7 @@ fn save(file: File, samples: &Samples) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn load(path: &Path) -> Result<Samples> {
+fn load(path: &Path) -> Result<SampleSet> {
     if path.is_dir() {
         return Err(UsageError(format!(
             "{} is a recording: recordings tell no measured costs. Give a file that `ramslice-lab calibrate -o` saved",
@@ -255,7 +258,7 @@ fn load(path: &Path) -> Result<Samples> {
 }
 
 /// Why the fitted parameters should not replace those in force.
-fn reason_against(report: &Report, of_every_day: bool) -> Option<String> {
+fn reason_against(report: &CalibrationReport, of_every_day: bool) -> Option<String> {
     if of_every_day {
         return check_refit(report).err().map(|refusal| refusal.to_string());
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use ramslice_calibrate::{Compared, Judgement, Report, Samples, TERMS};
+use ramslice_calibrate::{CalibrationReport, JudgedModel, ModelQuality, SampleSet, TERMS};
 use ramslice_types::{Bytes, PriceParameter};
 
 use ramslice_cli::render::{Align, Screen, Table};
@@ -11,8 +11,8 @@ use ramslice_cli::render::{Align, Screen, Table};
 pub(super) fn write(
     out: &mut dyn Write,
     screen: &Screen,
-    samples: &Samples,
-    report: &Report,
+    samples: &SampleSet,
+    report: &CalibrationReport,
 ) -> Result<()> {
     let (artificial, programs) = (samples.artificial(), samples.programs());
     let gathered = samples.everyday();
@@ -66,7 +66,7 @@ pub(super) fn write(
     Ok(())
 }
 
-fn parameters(report: &Report) -> Table {
+fn parameters(report: &CalibrationReport) -> Table {
     let mut table = Table::new(&[
         ("parameter (100 cycles)", Align::Left),
         ("in force", Align::Right),
@@ -87,7 +87,10 @@ fn parameters(report: &Report) -> Table {
     table
 }
 
-fn models<'a>(report: &'a Report, which: impl Fn(&'a Compared) -> Option<&'a Judgement>) -> Table {
+fn models<'a>(
+    report: &'a CalibrationReport,
+    which: impl Fn(&'a JudgedModel) -> Option<&'a ModelQuality>,
+) -> Table {
     let mut table = Table::new(&[
         ("model", Align::Left),
         ("p99", Align::Right),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use ramslice_backend::sys::Interrupt;
 use ramslice_types::{
-    Backend, CacheChoice, ErrorKind, Op, Outcome, Pages, Reason, Request, Slice, SliceId,
-    SliceState, parse_duration,
+    Backend, BackendErrorKind, CacheChoice, Pages, Reason, Request, RequestOp, RequestOutcome,
+    Slice, SliceId, SliceState, parse_duration,
 };
 use serde::Serialize;
 
@@ -239,7 +239,7 @@ impl Ramp<'_> {
                     cache: self.args.cache,
                     deadline: self.args.deadline,
                     hold: self.args.hold,
-                    ..Request::new(Op::Offline(id))
+                    ..Request::new(RequestOp::Offline(id))
                 };
                 let Some(outcome) = self.request(&request, interrupt)? else { break };
                 done.migrated += outcome.migrated;
@@ -273,7 +273,9 @@ impl Ramp<'_> {
             };
             while (done.slices.len() as u32) < self.args.step && !interrupt.requested() {
                 let Some(&id) = self.off.last() else { break };
-                let Some(outcome) = self.request(&Request::new(Op::Online(id)), interrupt)? else {
+                let Some(outcome) =
+                    self.request(&Request::new(RequestOp::Online(id)), interrupt)?
+                else {
                     break;
                 };
                 self.off.pop();
@@ -306,14 +308,16 @@ impl Ramp<'_> {
     }
 
     /// Nothing if Ctrl-C came before it was done.
-    fn request(&self, request: &Request, interrupt: &Interrupt) -> Result<Option<Outcome>> {
+    fn request(&self, request: &Request, interrupt: &Interrupt) -> Result<Option<RequestOutcome>> {
         let begun = Instant::now();
         loop {
             match self.backend.request(request) {
                 Ok(outcome) if outcome.reason == Reason::Signal => return Ok(None),
                 Ok(outcome) => return Ok(Some(outcome)),
-                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(None),
-                Err(error) if error.kind() == ErrorKind::Busy && begun.elapsed() < PATIENCE => {
+                Err(error) if error.kind() == BackendErrorKind::Interrupted => return Ok(None),
+                Err(error)
+                    if error.kind() == BackendErrorKind::Busy && begun.elapsed() < PATIENCE =>
+                {
                     if interrupt.requested() {
                         return Ok(None);
                     }
@@ -386,10 +390,12 @@ impl Ramp<'_> {
         for id in std::mem::take(&mut self.off).into_iter().rev() {
             let begun = Instant::now();
             let result = loop {
-                match self.backend.request(&Request::new(Op::Online(id))) {
+                match self.backend.request(&Request::new(RequestOp::Online(id))) {
                     Err(error)
-                        if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Interrupted)
-                            && begun.elapsed() < PATIENCE =>
+                        if matches!(
+                            error.kind(),
+                            BackendErrorKind::Busy | BackendErrorKind::Interrupted
+                        ) && begun.elapsed() < PATIENCE =>
                     {
                         std::thread::sleep(TICK);
                     }
@@ -454,7 +460,7 @@ impl Ramp<'_> {
     }
 }
 
-fn refused(slice: SliceId, outcome: &Outcome) -> Refused {
+fn refused(slice: SliceId, outcome: &RequestOutcome) -> Refused {
     Refused { slice, reason: outcome.reason.code(), words: why(outcome) }
 }
 

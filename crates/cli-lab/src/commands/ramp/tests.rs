@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 
 use clap::Parser;
-use ramslice_sim::{Config, SimBackend};
+use ramslice_sim::{SimBackend, SimConfig};
 use ramslice_types::{
-    BackendError, Bytes, Contents, Detail, Info, Price, PriceParameter, Request, Snapshot, Zone,
+    BackendError, BackendInfo, Bytes, ContentsDetail, Price, PriceParameter, Request,
+    SliceContents, SliceSnapshot, Zone,
 };
 
 use super::*;
@@ -29,7 +30,7 @@ struct Holding {
 
 impl Holding {
     fn new() -> Self {
-        let sim = SimBackend::new(Config::new(Bytes(16 << 26), Bytes(1 << 26))).unwrap();
+        let sim = SimBackend::new(SimConfig::new(Bytes(16 << 26), Bytes(1 << 26))).unwrap();
         Self { sim, held: Mutex::default(), most: Mutex::default() }
     }
 
@@ -42,7 +43,7 @@ impl Holding {
 }
 
 impl Backend for Holding {
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         self.sim.info()
     }
 
@@ -50,20 +51,24 @@ impl Backend for Holding {
         self.sim.zones()
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         self.sim.snapshot()
     }
 
-    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         self.sim.contents(slice, detail)
     }
 
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         let outcome = self.sim.request(&Request { hold: false, ..request.clone() })?;
         let mut held = self.held.lock().unwrap();
         match request.op {
-            Op::Offline(id) if request.hold && outcome.is_ok() => _ = held.insert(id),
-            Op::Online(id) => {
+            RequestOp::Offline(id) if request.hold && outcome.is_ok() => _ = held.insert(id),
+            RequestOp::Online(id) => {
                 assert!(!request.hold, "the kernel refuses that");
                 if outcome.is_ok() {
                     held.remove(&id);

@@ -8,7 +8,7 @@ use ramslice_cli::commands::census::{self, Args, write, write_line};
 use ramslice_cli::context::Context;
 use ramslice_cli::exit::Exit;
 use ramslice_record::Recording;
-use ramslice_types::{BackendError, ErrorKind};
+use ramslice_types::{BackendError, BackendErrorKind};
 
 use crate::recordings::{not_replayable, opened};
 
@@ -51,5 +51,5 @@ fn none(recording: &Recording) -> BackendError {
         "{} has no census: record one with `ramslice-lab record --census 1m`, or look at the running system with `ramslice census`",
         recording.dir().display()
     );
-    BackendError::new(ErrorKind::Unsupported, message)
+    BackendError::new(BackendErrorKind::Unsupported, message)
 }

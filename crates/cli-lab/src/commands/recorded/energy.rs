@@ -7,9 +7,9 @@ use ramslice_cli::commands::energy::statement_text::StatementView;
 use ramslice_cli::commands::energy::{self, Args};
 use ramslice_cli::context::Context;
 use ramslice_cli::exit::{Exit, UsageError};
-use ramslice_energy::{Ledger, LedgerPlan, Sample};
+use ramslice_energy::{EnergySample, LedgerPlan, SampleClock};
 use ramslice_record::ReadError;
-use ramslice_types::Machine;
+use ramslice_types::MachineState;
 
 use crate::recordings::{clock_of, not_replayable, opened};
 
@@ -24,14 +24,14 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     }
     let plan = args.ledger.plan(clock_of(&args.ledger.time_factor, recording.about())?)?;
     let mut machines = recording.machines();
-    let mut watched: Option<(Machine, Ledger)> = None;
+    let mut watched: Option<(MachineState, EnergyLedger)> = None;
     let mut printed_us = 0;
     while let Some(machine) = machines.next().transpose().map_err(not_replayable)? {
         let work = machines.work().map_err(not_replayable)?;
-        let sample = Sample::new(&machine.snapshot, &machine.info, work);
+        let sample = EnergySample::new(&machine.snapshot, &machine.info, work);
         let (first, ledger) = watched.get_or_insert_with(|| {
             let granule = plan.granule(machine.info.slice_bytes);
-            (machine, Ledger::new(granule.bytes()))
+            (machine, EnergyLedger::new(granule.bytes()))
         });
         ledger.add(sample)?;
         let elapsed_us = ledger.tally().elapsed_us;
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 
 fn write(
     plan: &LedgerPlan,
-    first: &Machine,
-    ledger: &Ledger,
+    first: &MachineState,
+    ledger: &EnergyLedger,
     over: bool,
     context: &Context,
     out: &mut dyn Write,

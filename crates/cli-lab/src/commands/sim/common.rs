@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use ramslice_energy::{AssumedUnit, Clock, Interval, Profile, State, range};
-use ramslice_policy::{Config as PolicyConfig, Economics, PolicyKind};
+use ramslice_energy::{AssumedUnit, DramPowerState, DramProfile, Interval, SampleClock, range};
+use ramslice_policy::{Config as PolicyConfig, PolicyKind, SliceEconomics};
 use ramslice_record::Recording;
-use ramslice_sim::load::{Pattern, UsageOptions};
-use ramslice_sim::{Config, Placement, Rates};
+use ramslice_sim::load::{LoadPattern, UsageOptions};
+use ramslice_sim::{EnergyRates, PlacementRule, SimConfig};
 use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
 
 use ramslice_cli::exit::UsageError;
@@ -37,8 +37,8 @@ impl Energy {
         &self,
         slice: Bytes,
         page: Bytes,
-        clock: Clock,
-    ) -> Result<(Economics, Rates)> {
+        clock: SampleClock,
+    ) -> Result<(SliceEconomics, EnergyRates)> {
         let (profile, state) = self.load()?;
         let machine = profile.machine.as_ref();
         let machine = machine.ok_or_else(|| {
@@ -58,14 +58,14 @@ impl Energy {
             );
             return Err(UsageError(message).into());
         }
-        let economics = Economics::new(&state, machine, slice, page)
+        let economics = SliceEconomics::new(&state, machine, slice, page)
             .map_err(|error| usage(error.to_string()))?;
-        let rates =
-            Rates::new(&profile, &state, page).map_err(|error| UsageError(error.to_string()))?;
+        let rates = EnergyRates::new(&profile, &state, page)
+            .map_err(|error| UsageError(error.to_string()))?;
         Ok((economics.by(&clock), rates.by(clock)))
     }
 
-    fn load(&self) -> Result<(Profile, State)> {
+    fn load(&self) -> Result<(DramProfile, DramPowerState)> {
         let profile = profile_files::load(&self.profile)?;
         let state = profile_files::state(&profile, self.state.as_deref())?;
         Ok((profile, state))
@@ -84,7 +84,7 @@ impl Seconds {
     pub(super) fn clock<'a>(
         &self,
         recordings: impl IntoIterator<Item = &'a Path>,
-    ) -> Result<Clock> {
+    ) -> Result<SampleClock> {
         let mut found = None;
         for dir in recordings {
             found = Some(clock_of(&self.time_factor, Recording::open(dir)?.about())?);
@@ -93,7 +93,7 @@ impl Seconds {
             let message = "--time-factor says how slow a recorded machine was, and here is no recording: leave it out";
             return Err(UsageError(message.to_owned()).into());
         }
-        Ok(found.unwrap_or(Clock::Real))
+        Ok(found.unwrap_or(SampleClock::Real))
     }
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Machine {
     pub(super) slice: Bytes,
     /// Where new memory goes: stock, kernel-low or packed
     #[arg(long, value_name = "RULE", default_value = "stock", value_parser = placement)]
-    placement: Placement,
+    placement: PlacementRule,
     /// How often a run of pages goes elsewhere than the one before, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.2, value_parser = up_to::<1>)]
     scatter: f64,
@@ -118,15 +118,15 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn config(&self, seed: u64) -> Config {
-        let config = Config::new(self.memory, self.slice);
-        let config = Config { placement: self.placement, scatter: self.scatter, seed, ..config };
+    pub(super) fn config(&self, seed: u64) -> SimConfig {
+        let config = SimConfig::new(self.memory, self.slice);
+        let config = SimConfig { placement: self.placement, scatter: self.scatter, seed, ..config };
         if self.coarse { config.coarse() } else { config }
     }
 }
 
-fn placement(text: &str) -> Result<Placement, String> {
-    let found = Placement::ALL.into_iter().find(|rule| rule.name() == text);
+fn placement(text: &str) -> Result<PlacementRule, String> {
+    let found = PlacementRule::ALL.into_iter().find(|rule| rule.name() == text);
     found.ok_or_else(|| "the rules are stock, kernel-low and packed".to_owned())
 }
 
@@ -154,13 +154,13 @@ pub(super) fn taken_as_cache(options: UsageOptions) -> String {
 }
 
 /// A pattern by its name.
-pub(super) fn pattern(text: &str) -> Option<Pattern> {
-    Pattern::ALL.into_iter().find(|pattern| pattern.name() == text)
+pub(super) fn pattern(text: &str) -> Option<LoadPattern> {
+    LoadPattern::ALL.into_iter().find(|pattern| pattern.name() == text)
 }
 
 /// The names of all patterns.
 pub(super) fn patterns() -> String {
-    Pattern::ALL.map(Pattern::name).join(", ")
+    LoadPattern::ALL.map(LoadPattern::name).join(", ")
 }
 
 /// More than any price or factor is, and far from where products of some are no numbers any more.

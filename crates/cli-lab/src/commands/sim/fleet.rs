@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ramslice_energy::{Clock, Interval, range};
+use ramslice_energy::{Interval, SampleClock, range};
 use ramslice_sim::fleet::{FleetError, FleetOptions, FleetReport, simulate};
-use ramslice_sim::load::{Averages, InputError, Series, UsageFile, UsageOptions};
+use ramslice_sim::load::{FleetAverages, InputError, UsageFile, UsageOptions, UsageSeries};
 use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
 use serde::Serialize;
 
@@ -147,7 +147,7 @@ fn assumptions(args: &Args, rates: &[String]) -> Vec<String> {
         args.cache_share * 100.0
     ));
     if args.generate.is_some() {
-        let of: Averages = args.made_up.averages();
+        let of: FleetAverages = args.made_up.averages();
         all.push(format!(
             "machines are synthetic: {} % of memory in use on average, {} points between machines, {} points in a day, \
              {} points of noise",
@@ -166,7 +166,7 @@ fn assumptions(args: &Args, rates: &[String]) -> Vec<String> {
 
 pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
     let page = Bytes(4096);
-    let (economics, rates) = args.energy.resolve(args.slice, page, Clock::Real)?;
+    let (economics, rates) = args.energy.resolve(args.slice, page, SampleClock::Real)?;
     let told = assumptions(args, &rates.assumptions);
     let usage = UsageOptions {
         step: args.made_up.step,
@@ -185,7 +185,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         output: args.output.clone(),
     };
     let started = Instant::now();
-    let machines: Box<dyn Iterator<Item = Result<Series, InputError>> + Send> =
+    let machines: Box<dyn Iterator<Item = Result<UsageSeries, InputError>> + Send> =
         match (&args.file, args.generate) {
             (Some(file), _) => Box::new(UsageFile::open(file)?.sparse(args.sparse)),
             (None, number) => Box::new(args.made_up.machines(number.unwrap_or(0)).map(Ok)),
@@ -216,7 +216,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
 
 /// Ctrl-C ends it after the machines under way; then there is no report, for half a fleet is none.
 fn simulate_with_progress(
-    machines: impl Iterator<Item = Result<Series, InputError>> + Send,
+    machines: impl Iterator<Item = Result<UsageSeries, InputError>> + Send,
     options: &FleetOptions,
     all: Option<u32>,
     context: &Context,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ramslice_sim::load::{Averages, Synthetic};
+use ramslice_sim::load::{FleetAverages, SyntheticUsage};
 use ramslice_types::parse_duration;
 use serde::Serialize;
 
@@ -49,16 +49,16 @@ pub(super) struct Fleet {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
     pub(super) step: Duration,
     /// Memory in use on average, in per cent
-    #[arg(long, value_name = "PERCENT", default_value_t = Averages::default().memory_percent, value_parser = common::up_to::<100>)]
+    #[arg(long, value_name = "PERCENT", default_value_t = FleetAverages::default().memory_percent, value_parser = common::up_to::<100>)]
     memory_percent: f64,
     /// By how much machines differ: standard deviation in percentage points
-    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().between_machines, value_parser = common::up_to::<100>)]
+    #[arg(long, value_name = "POINTS", default_value_t = FleetAverages::default().between_machines, value_parser = common::up_to::<100>)]
     between_machines: f64,
     /// From the quietest to the busiest hour of a day, in percentage points
-    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().daily_swing, value_parser = common::up_to::<100>)]
+    #[arg(long, value_name = "POINTS", default_value_t = FleetAverages::default().daily_swing, value_parser = common::up_to::<100>)]
     daily_swing: f64,
     /// Noise within an hour: standard deviation in percentage points
-    #[arg(long, value_name = "POINTS", default_value_t = Averages::default().noise, value_parser = common::up_to::<100>)]
+    #[arg(long, value_name = "POINTS", default_value_t = FleetAverages::default().noise, value_parser = common::up_to::<100>)]
     noise: f64,
     /// Decides everything that happens by chance
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -67,19 +67,19 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// The averages.
-    pub(super) fn averages(&self) -> Averages {
-        Averages {
+    pub(super) fn averages(&self) -> FleetAverages {
+        FleetAverages {
             memory_percent: self.memory_percent,
             between_machines: self.between_machines,
             daily_swing: self.daily_swing,
             noise: self.noise,
-            ..Averages::default()
+            ..FleetAverages::default()
         }
     }
 
     /// The machines.
-    pub(super) fn machines(&self, machines: u32) -> Synthetic {
-        Synthetic::new(
+    pub(super) fn machines(&self, machines: u32) -> SyntheticUsage {
+        SyntheticUsage::new(
             self.averages(),
             machines,
             self.duration.as_secs(),
@@ -96,7 +96,7 @@ struct Body<'a> {
     origin: &'static str,
     machines: u32,
     rows: u64,
-    averages: Averages,
+    averages: FleetAverages,
     seed: u64,
 }
 

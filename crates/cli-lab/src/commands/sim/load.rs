@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_energy::Clock;
+use ramslice_energy::SampleClock;
 use ramslice_sim::load::{
-    Generator, Notes, Scale, Step, UsageFile, UsageLoad, UsageOptions, recorded,
+    InputNotes, LoadGenerator, LoadScale, LoadStep, UsageFile, UsageLoad, UsageOptions, recorded,
 };
-use ramslice_sim::{Config, Machine};
+use ramslice_sim::{SimConfig, SimMachine};
 use ramslice_types::parse_duration;
 
 use super::common;
@@ -43,10 +43,10 @@ pub(super) struct Load {
 
 /// The machine and its steps.
 pub(super) struct Input {
-    pub(super) config: Config,
-    pub(super) machine: Machine,
-    pub(super) steps: Box<dyn Iterator<Item = Step>>,
-    pub(super) notes: Notes,
+    pub(super) config: SimConfig,
+    pub(super) machine: SimMachine,
+    pub(super) steps: Box<dyn Iterator<Item = LoadStep>>,
+    pub(super) notes: InputNotes,
 }
 
 impl Load {
@@ -57,7 +57,7 @@ impl Load {
     }
 
     /// Its clock.
-    pub(super) fn clock(&self) -> Result<Clock> {
+    pub(super) fn clock(&self) -> Result<SampleClock> {
         self.seconds.clock(self.recording())
     }
 
@@ -65,20 +65,20 @@ impl Load {
     pub(super) fn input(&self) -> Result<Input> {
         let config = self.machine.config(self.seed);
         if let Some(pattern) = common::pattern(&self.source) {
-            let machine = Machine::new(config.clone())?;
+            let machine = SimMachine::new(config.clone())?;
             let pages = machine.totals().managed.0;
             let step = self.step.unwrap_or(Duration::from_secs(10));
-            let scale = Scale { pages, step, duration: self.duration, seed: self.seed };
+            let scale = LoadScale { pages, step, duration: self.duration, seed: self.seed };
             return Ok(Input {
                 config,
                 machine,
-                steps: Box::new(Generator::new(pattern, scale)),
-                notes: Notes::default(),
+                steps: Box::new(LoadGenerator::new(pattern, scale)),
+                notes: InputNotes::default(),
             });
         }
         if let Some(dir) = self.recording() {
             let load = recorded(dir)?;
-            let config = Config { seed: self.seed, ..load.config.clone() };
+            let config = SimConfig { seed: self.seed, ..load.config.clone() };
             let machine = load.machine(config.clone())?;
             return Ok(Input {
                 config,
@@ -99,7 +99,7 @@ impl Load {
         Err(UsageError(message).into())
     }
 
-    fn usage(&self, path: &Path, config: Config) -> Result<Input> {
+    fn usage(&self, path: &Path, config: SimConfig) -> Result<Input> {
         let file = UsageFile::open(path)?.sparse(self.sparse);
         let mut found = None;
         for series in file {
@@ -115,9 +115,9 @@ impl Load {
         };
         let mut options = UsageOptions::default();
         options.step = self.step.unwrap_or(options.step);
-        let machine = Machine::new(config.clone())?;
+        let machine = SimMachine::new(config.clone())?;
         let totals = machine.totals();
-        let steps: Vec<Step> =
+        let steps: Vec<LoadStep> =
             UsageLoad::new(&series, options, totals.managed.0, totals.used().0).collect();
         Ok(Input { config, machine, steps: Box::new(steps.into_iter()), notes: series.notes })
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use ramslice_policy::AnyPolicy;
-use ramslice_sim::load::Notes;
-use ramslice_sim::{Books, Config, Decider, Run, SimBackend, run as simulate};
+use ramslice_sim::load::InputNotes;
+use ramslice_sim::{EnergyAccount, RunDecider, SimBackend, SimConfig, SimRun, run as simulate};
 use ramslice_types::Backend;
 use serde::Serialize;
 
@@ -53,13 +53,13 @@ struct Body<'a> {
     load: &'a str,
     policy: &'a str,
     seed: u64,
-    machine: &'a Config,
+    machine: &'a SimConfig,
     #[serde(flatten)]
-    run: &'a Run,
+    run: &'a SimRun,
     #[serde(flatten)]
-    books: &'a Books,
+    books: &'a EnergyAccount,
     wake_wait_p999_ns: f64,
-    notes: Notes,
+    notes: InputNotes,
     assumptions: &'a [String],
 }
 
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let (economics, rates) = args.energy.resolve(slice, page, clock)?;
     let policy = AnyPolicy::new(&config, &economics, slice, page)?;
     let mut machine = input.machine;
-    let result = simulate(&mut machine, input.steps, &mut Decider::Policy(policy), |_| ());
+    let result = simulate(&mut machine, input.steps, &mut RunDecider::Policy(policy), |_| ());
     let books = rates.books(&result, slice);
     if let Some(path) = &args.save {
         let saved = SimBackend::of(machine).machine()?;

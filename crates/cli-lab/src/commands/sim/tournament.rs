@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use ramslice_policy::PolicyKind;
-use ramslice_sim::Config;
-use ramslice_sim::load::{Pattern, Series, UsageFile, UsageOptions, Which, recorded};
-use ramslice_sim::tournament::{
-    Contestant, Input, Options, Report, Score, hold, is_above, svg, sweep,
+use ramslice_sim::SimConfig;
+use ramslice_sim::load::{
+    LoadPattern, MachineSelection, UsageFile, UsageOptions, UsageSeries, recorded,
 };
-use ramslice_types::{Random, parse_duration};
+use ramslice_sim::tournament::{
+    PolicyCandidate, PolicyScore, TournamentInput, TournamentOptions, TournamentReport, hold,
+    is_above, svg, sweep,
+};
+use ramslice_types::{SplitMix64, parse_duration};
 use serde::Serialize;
 
 use super::common;
@@ -105,20 +108,20 @@ pub(super) struct Args {
 
 #[derive(Serialize)]
 struct Body<'a> {
-    machine: &'a Config,
+    machine: &'a SimConfig,
     #[serde(rename = "step_us", with = "ramslice_types::duration_us")]
     step: Duration,
     #[serde(rename = "duration_us", with = "ramslice_types::duration_us")]
     duration: Duration,
     sweep: bool,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a TournamentReport,
     elapsed_us: u64,
     assumptions: &'a [String],
 }
 
-fn inputs(args: &Args) -> Result<Vec<Input>> {
-    let mut patterns: Vec<Pattern> = Vec::new();
+fn inputs(args: &Args) -> Result<Vec<TournamentInput>> {
+    let mut patterns: Vec<LoadPattern> = Vec::new();
     for name in &args.loads {
         match (name.as_str(), common::pattern(name)) {
             ("none", _) => {}
@@ -133,21 +136,26 @@ fn inputs(args: &Args) -> Result<Vec<Input>> {
         }
     }
     if args.loads.is_empty() {
-        patterns = Pattern::ALL.to_vec();
+        patterns = LoadPattern::ALL.to_vec();
     }
-    let mut inputs: Vec<Input> = patterns
+    let mut inputs: Vec<TournamentInput> = patterns
         .into_iter()
-        .flat_map(|pattern| args.seeds.iter().map(move |&seed| Input::Generated { pattern, seed }))
+        .flat_map(|pattern| {
+            args.seeds.iter().map(move |&seed| TournamentInput::Generated { pattern, seed })
+        })
         .collect();
     for dir in &args.recording {
-        inputs.push(Input::Recorded { name: last_part(dir), load: Box::new(recorded(dir)?) });
+        inputs.push(TournamentInput::Recorded {
+            name: last_part(dir),
+            load: Box::new(recorded(dir)?),
+        });
     }
     for path in &args.usage {
         inputs.extend(usage(args, path)?);
     }
     for (at, input) in inputs.iter().enumerate() {
-        let same = |other: &Input| {
-            other.name() == input.name() && !matches!(other, Input::Generated { .. })
+        let same = |other: &TournamentInput| {
+            other.name() == input.name() && !matches!(other, TournamentInput::Generated { .. })
         };
         if inputs[..at].iter().any(same) {
             let message =
@@ -167,33 +175,33 @@ fn last_part(path: &Path) -> String {
 }
 
 /// The machines of a file of utilisation that take part.
-fn usage(args: &Args, path: &Path) -> Result<Vec<Input>> {
+fn usage(args: &Args, path: &Path) -> Result<Vec<TournamentInput>> {
     let which = if args.machines.is_empty() {
-        Which::Sample { number: args.sample as usize, seed: args.sample_seed }
+        MachineSelection::Sample { number: args.sample as usize, seed: args.sample_seed }
     } else {
-        Which::Named(args.machines.clone())
+        MachineSelection::Named(args.machines.clone())
     };
     let found = which.of(path, UsageFile::open(path)?.sparse(args.sparse))?;
-    let input = |(place, series): (usize, Series)| Input::Usage {
+    let input = |(place, series): (usize, UsageSeries)| TournamentInput::Usage {
         name: format!("{} {}", last_part(path), series.machine),
         // As in a fleet: chance is another one for each machine.
-        seed: Random::of(args.sample_seed, place as u64).bits(),
+        seed: SplitMix64::of(args.sample_seed, place as u64).bits(),
         series: Box::new(series),
         options: UsageOptions::default(),
     };
     Ok(found.into_iter().map(input).collect())
 }
 
-fn contestants(args: &Args) -> Result<Vec<Contestant>> {
+fn contestants(args: &Args) -> Result<Vec<PolicyCandidate>> {
     let tried = |kind| {
-        if args.sweep { sweep(kind, args.machine.slice) } else { Contestant::defaults(kind) }
+        if args.sweep { sweep(kind, args.machine.slice) } else { PolicyCandidate::defaults(kind) }
     };
     if args.policies.is_empty() {
         return Ok(PolicyKind::ALL.map(tried).to_vec());
     }
     let contestant = |name: &String| match name.parse::<PolicyKind>() {
         Ok(kind) => Ok(tried(kind)),
-        Err(_) => Ok(Contestant::of(common::policy(name)?)),
+        Err(_) => Ok(PolicyCandidate::of(common::policy(name)?)),
     };
     let found = args.policies.iter().map(contestant).collect::<Result<Vec<_>>>()?;
     for (at, one) in found.iter().enumerate() {
@@ -212,7 +220,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let (economics, rates) = args.energy.resolve(config.slice_bytes, config.page_bytes, clock)?;
     let inputs = inputs(args)?;
     for input in &inputs {
-        if let Input::Recorded { name, load } = input
+        if let TournamentInput::Recorded { name, load } = input
             && load.config.slice_bytes != config.slice_bytes
         {
             let message = format!(
@@ -222,7 +230,9 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             return Err(UsageError(message).into());
         }
     }
-    if !clock_is_real && inputs.iter().any(|input| !matches!(input, Input::Recorded { .. })) {
+    if !clock_is_real
+        && inputs.iter().any(|input| !matches!(input, TournamentInput::Recorded { .. }))
+    {
         let message = "seconds of generated loads and of utilisation are real ones, those of these recordings are not: \
                        state --loads none and no --usage, and hold these in another tournament";
         return Err(UsageError(message.to_owned()).into());
@@ -231,7 +241,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     if !args.usage.is_empty() {
         told.push(common::taken_as_cache(UsageOptions::default()));
     }
-    let options = Options {
+    let options = TournamentOptions {
         config,
         step: args.step,
         duration: args.duration,
@@ -333,7 +343,7 @@ fn marked(share: Option<f64>) -> String {
     format!("{}{}", common::share(share), if is_above(share) { " *" } else { "" })
 }
 
-fn cells(score: &Score) -> Vec<String> {
+fn cells(score: &PolicyScore) -> Vec<String> {
     vec![
         score.input.clone(),
         score.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),

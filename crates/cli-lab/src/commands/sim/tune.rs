@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ramslice_policy::{AnyPolicy, Config as PolicyConfig, PolicyKind, Totals, Tuned, tune};
+use ramslice_policy::{AnyPolicy, MachineTotals, PolicyConfig, PolicyKind, TunedWatermarks, tune};
 use ramslice_record::Recording;
-use ramslice_sim::load::Notes;
-use ramslice_sim::{Decider, run as simulate};
+use ramslice_sim::load::InputNotes;
+use ramslice_sim::{RunDecider, run as simulate};
 use ramslice_types::{Bytes, parse_duration};
 use serde::Serialize;
 
@@ -52,15 +52,15 @@ struct Body<'a> {
     memory_bytes: Bytes,
     slice_bytes: Bytes,
     #[serde(flatten)]
-    tuned: &'a Tuned,
+    tuned: &'a TunedWatermarks,
     break_even_seconds: f64,
-    notes: Notes,
+    notes: InputNotes,
     assumptions: &'a [String],
 }
 
 /// The machine at each look, and what is to be told.
 struct Seen {
-    looks: Vec<(Duration, Totals)>,
+    looks: Vec<(Duration, MachineTotals)>,
     more: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ fn recorded(dir: &Path) -> Result<Seen> {
         let machine = machine?;
         zones = zones.max(machine.zones.iter().filter(|zone| zone.nr_slices > 0).count());
         let slices = &machine.snapshot.slices;
-        let totals = Totals::of(&machine.zones, slices, machine.info.slice_pages());
+        let totals = MachineTotals::of(&machine.zones, slices, machine.info.slice_pages());
         looks.push((machine.snapshot.time, totals));
     }
     let mut more =
@@ -85,7 +85,7 @@ fn recorded(dir: &Path) -> Result<Seen> {
 /// Of anything else: a simulated machine whose slices stay on.
 fn simulated(input: Input, policy: AnyPolicy) -> Seen {
     let (mut machine, mut looks) = (input.machine, Vec::new());
-    simulate(&mut machine, input.steps, &mut Decider::Policy(policy), |machine| {
+    simulate(&mut machine, input.steps, &mut RunDecider::Policy(policy), |machine| {
         looks.push((machine.time(), machine.totals()));
     });
     Seen { looks, more: vec!["a simulated machine whose slices stay on".to_owned()] }

@@ -9,9 +9,10 @@ use anyhow::Result;
 use ramslice_backend::sys::Interrupt;
 use ramslice_backend::{KernelPaths, Processor, power_domains};
 use ramslice_energy::{
-    Clock, Granule, Ledger, LedgerPlan, MeterReading, MeterTally, Sample, Statement, now,
+    EnergyLedger, EnergySample, EnergyStatement, LedgerPlan, MeterReading, MeterTally,
+    PowerGranule, SampleClock, now,
 };
-use ramslice_types::{Backend, Machine, Work, parse_duration};
+use ramslice_types::{Backend, MachineState, WorkCounters, parse_duration};
 
 use self::statement_text::StatementView;
 use crate::context::Context;
@@ -84,9 +85,9 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
                            --time-factor and --runtime-change";
             return Err(UsageError(message.to_owned()).into());
         }
-        let plan = args.ledger.plan(Clock::Real)?;
+        let plan = args.ledger.plan(SampleClock::Real)?;
         let machine = context.backend()?.machine()?;
-        let sample = Sample::new(&machine.snapshot, &machine.info, Work::default());
+        let sample = EnergySample::new(&machine.snapshot, &machine.info, WorkCounters::default());
         let granule = plan.granule(machine.info.slice_bytes);
         statement_text::moment(&now(&sample, &plan.state, granule), &plan, granule, context, out)?;
         return Ok(Exit::Ok);
@@ -110,7 +111,7 @@ struct Meter {
 
 impl Meter {
     /// A meter measures real joules in real seconds: there is none in an emulated machine.
-    fn find(clock: &Clock) -> Option<Self> {
+    fn find(clock: &SampleClock) -> Option<Self> {
         let paths = KernelPaths::system();
         if !clock.is_real() {
             return None;
@@ -150,23 +151,23 @@ impl Meter {
 struct Watch<'a> {
     backend: &'a dyn Backend,
     plan: &'a LedgerPlan,
-    granule: Granule,
-    ledger: Ledger,
+    granule: PowerGranule,
+    ledger: EnergyLedger,
     meter: Option<Meter>,
-    machine: Machine,
+    machine: MachineState,
 }
 
 impl<'a> Watch<'a> {
     fn new(backend: &'a dyn Backend, plan: &'a LedgerPlan, meter: Option<Meter>) -> Result<Self> {
         let machine = backend.machine()?;
         let granule = plan.granule(machine.info.slice_bytes);
-        let ledger = Ledger::new(granule.bytes());
+        let ledger = EnergyLedger::new(granule.bytes());
         Ok(Self { backend, plan, granule, ledger, meter, machine })
     }
 
     fn sample(&mut self) -> Result<()> {
         let (info, snapshot) = (self.backend.info()?, self.backend.snapshot()?);
-        self.ledger.add(Sample::new(&snapshot, &info, self.backend.work()?))?;
+        self.ledger.add(EnergySample::new(&snapshot, &info, self.backend.work()?))?;
         // A stock kernel's is settled with the first cycles that are counted.
         self.machine.info.clock_khz = info.clock_khz;
         if let Some(meter) = &mut self.meter {
@@ -175,7 +176,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    fn statement(&self) -> Option<Statement> {
+    fn statement(&self) -> Option<EnergyStatement> {
         let measured = self.meter.as_ref().and_then(|meter| meter.tally.measured());
         self.plan.statement(self.ledger.tally(), &self.machine, measured.as_ref())
     }

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_energy::{
-    Clock, Granule, Interval, LedgerPlan, Now, Statement, Tally, TimeFactor, percent, range,
+    CurrentSaving, EnergyStatement, EnergyTally, Interval, LedgerPlan, PowerGranule, TimeFactor,
+    percent, range,
 };
-use ramslice_types::{Bytes, Quantity, Ratio, Work};
+use ramslice_types::{Bytes, PhysicalQuantity, Ratio, WorkCounters};
 use serde::Serialize;
 
 use crate::context::{Context, write_json, write_json_line};
@@ -17,9 +18,9 @@ pub struct StatementView<'a> {
     /// The memory system, the clock and the unit that is switched.
     pub plan: &'a LedgerPlan,
     /// What the hardware switches as one.
-    pub granule: Granule,
+    pub granule: PowerGranule,
     /// The sums.
-    pub tally: &'a Tally,
+    pub tally: &'a EnergyTally,
 }
 
 #[derive(Serialize)]
@@ -46,9 +47,9 @@ struct Body<'a> {
     /// On the machine's own clock.
     elapsed_us: u64,
     samples: u64,
-    work: Work,
+    work: WorkCounters,
     #[serde(flatten)]
-    statement: &'a Statement,
+    statement: &'a EnergyStatement,
 }
 
 #[derive(Serialize)]
@@ -56,13 +57,13 @@ struct Moment<'a> {
     #[serde(flatten)]
     head: Head<'a>,
     #[serde(flatten)]
-    now: &'a Now,
+    now: &'a CurrentSaving,
 }
 
-fn head(plan: &LedgerPlan, granule: Granule) -> Head<'_> {
+fn head(plan: &LedgerPlan, granule: PowerGranule) -> Head<'_> {
     let (clock, slower) = match &plan.clock {
-        Clock::Real => ("real", None),
-        Clock::Emulated(slower) => ("emulated", Some(slower)),
+        SampleClock::Real => ("real", None),
+        SampleClock::Emulated(slower) => ("emulated", Some(slower)),
     };
     Head {
         profile: &plan.profile.name,
@@ -71,7 +72,7 @@ fn head(plan: &LedgerPlan, granule: Granule) -> Head<'_> {
         time_factor: slower.map(TimeFactor::factor),
         time_factor_source: slower.map(TimeFactor::source),
         granularity_bytes: granule.bytes(),
-        granularity_assumed: matches!(granule, Granule::Assumed(_)),
+        granularity_assumed: matches!(granule, PowerGranule::Assumed(_)),
     }
 }
 
@@ -79,7 +80,7 @@ impl StatementView<'_> {
     /// Writes a line while the ledger runs, and everything when it is over.
     pub fn write(
         &self,
-        statement: &Statement,
+        statement: &EnergyStatement,
         over: bool,
         context: &Context,
         out: &mut dyn Write,
@@ -98,11 +99,11 @@ impl StatementView<'_> {
         if over { self.report(statement, context, out) } else { self.line(statement, out) }
     }
 
-    fn line(&self, statement: &Statement, out: &mut dyn Write) -> Result<()> {
+    fn line(&self, statement: &EnergyStatement, out: &mut dyn Write) -> Result<()> {
         let shown = self.tally.elapsed().as_secs_f64();
         let time = match self.plan.clock {
-            Clock::Real => format!("{shown:.1} s"),
-            Clock::Emulated(_) => format!("{shown:.1} emulated s"),
+            SampleClock::Real => format!("{shown:.1} s"),
+            SampleClock::Emulated(_) => format!("{shown:.1} emulated s"),
         };
         Ok(writeln!(
             out,
@@ -113,7 +114,12 @@ impl StatementView<'_> {
         )?)
     }
 
-    fn report(&self, statement: &Statement, context: &Context, out: &mut dyn Write) -> Result<()> {
+    fn report(
+        &self,
+        statement: &EnergyStatement,
+        context: &Context,
+        out: &mut dyn Write,
+    ) -> Result<()> {
         let screen = &context.screen;
         let width = usize::from(screen.width);
         let (profile, state) = (&self.plan.profile, &self.plan.state);
@@ -152,7 +158,7 @@ impl StatementView<'_> {
     }
 }
 
-fn table(statement: &Statement) -> Table {
+fn table(statement: &EnergyStatement) -> Table {
     let mut table = Table::new(&[("", Align::Left), ("low", Align::Right), ("high", Align::Right)]);
     let mut row = |name: &str, joules: Option<Interval<ramslice_types::Joules>>| {
         let end = |value| range(Interval::exactly(value));
@@ -186,9 +192,9 @@ fn table(statement: &Statement) -> Table {
 
 /// Writes what one moment saves.
 pub fn moment(
-    now: &Now,
+    now: &CurrentSaving,
     plan: &LedgerPlan,
-    granule: Granule,
+    granule: PowerGranule,
     context: &Context,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -201,10 +207,10 @@ pub fn moment(
     note(&format!("{}, state {}: {}", profile.name, state.name, profile.title))?;
     let unit = &state.granularity;
     note(&match (granule, now.whole_units_bytes) {
-        (Granule::Assumed(size), Some(whole)) => {
+        (PowerGranule::Assumed(size), Some(whole)) => {
             format!("{} off, {whole} in whole aligned units of {size}, as assumed", now.off_bytes)
         }
-        (Granule::OfProfile(Some(size)), Some(whole)) => {
+        (PowerGranule::OfProfile(Some(size)), Some(whole)) => {
             format!(
                 "{} off, {whole} in whole aligned units of {size} ({})",
                 now.off_bytes, unit.what

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ramslice_backend::{KernelPaths, ReplayBackend};
-use ramslice_energy::{Clock, Interval, Term, TimeFactor};
+use ramslice_energy::{CostTerm, Interval, SampleClock, TimeFactor};
 use ramslice_types::{
-    BackendError, Bytes, Contents, Detail, Info, Joules, Outcome, Pages, Price, PriceParameter,
-    Ratio, Request, SliceId, Snapshot, Zone,
+    BackendError, BackendInfo, Bytes, ContentsDetail, Joules, Pages, Price, PriceParameter, Ratio,
+    Request, RequestOutcome, SliceId, SliceSnapshot, Zone,
 };
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ impl Moving {
 }
 
 impl Backend for Moving {
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         self.saved.info()
     }
 
@@ -44,16 +44,20 @@ impl Backend for Moving {
         self.saved.zones()
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         let second = self.seconds.fetch_add(1, Ordering::Relaxed);
-        Ok(Snapshot { time: Duration::from_secs(second), ..self.saved.snapshot()? })
+        Ok(SliceSnapshot { time: Duration::from_secs(second), ..self.saved.snapshot()? })
     }
 
-    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         self.saved.contents(slice, detail)
     }
 
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         self.saved.request(request)
     }
 
@@ -81,13 +85,13 @@ impl Backend for Moving {
         self.saved.set_price_parameter(parameter, value)
     }
 
-    fn work(&self) -> Result<Work, BackendError> {
+    fn work(&self) -> Result<WorkCounters, BackendError> {
         let done = self.seconds.load(Ordering::Relaxed);
-        Ok(Work {
+        Ok(WorkCounters {
             migrated_pages: Pages(100 * done),
             tried_slices: done,
             page_faults: 10 * done,
-            ..Work::default()
+            ..WorkCounters::default()
         })
     }
 }
@@ -112,7 +116,7 @@ fn global(json: bool) -> Global {
     Global { json, color: When::Never, verbose: 0, from: None, backend: None }
 }
 
-fn watched(args: &Args, json: bool, clock: Clock) -> String {
+fn watched(args: &Args, json: bool, clock: SampleClock) -> String {
     let (context, backend) = (Context::new(global(json), None), Moving::new());
     let plan = args.ledger.plan(clock).unwrap();
     let mut out = Vec::new();
@@ -126,13 +130,17 @@ fn watched(args: &Args, json: bool, clock: Clock) -> String {
 #[test]
 fn only_a_kernel_with_accounts_pays_for_them() {
     let accounting = |abi_version| {
-        let (plan, backend) = (args().ledger.plan(Clock::Real).unwrap(), Moving::new());
+        let (plan, backend) = (args().ledger.plan(SampleClock::Real).unwrap(), Moving::new());
         let mut watch = Watch::new(&backend, &plan, None).unwrap();
         watch.machine.info.abi_version = abi_version;
         watch.sample().unwrap();
         watch.sample().unwrap();
-        let line =
-            watch.statement().unwrap().lines.into_iter().find(|line| line.term == Term::Accounting);
+        let line = watch
+            .statement()
+            .unwrap()
+            .lines
+            .into_iter()
+            .find(|line| line.term == CostTerm::Accounting);
         line.unwrap().joules.unwrap().high()
     };
     assert_eq!(accounting(0), Joules(0.0));
@@ -141,7 +149,7 @@ fn only_a_kernel_with_accounts_pays_for_them() {
 
 #[test]
 fn the_ledger_follows_the_machine_and_ends_with_everything() {
-    let text = watched(&args(), true, Clock::Real);
+    let text = watched(&args(), true, SampleClock::Real);
     let documents: Vec<Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let last = documents.last().unwrap();
@@ -174,7 +182,10 @@ fn a_counter_that_comes_round_between_two_figures_is_read_in_time() {
     let idle = move |timeout: Duration| {
         let waited = u64::try_from(timeout.as_millis()).unwrap().min(left.load(Ordering::Relaxed));
         if left.fetch_sub(waited, Ordering::Relaxed) == 0 {
-            return Err(BackendError::new(ramslice_types::ErrorKind::Failed, "the time is over"));
+            return Err(BackendError::new(
+                ramslice_types::BackendErrorKind::Failed,
+                "the time is over",
+            ));
         }
         let now = shown.fetch_add(4_000_000 * waited, Ordering::Relaxed) + 4_000_000 * waited;
         std::fs::write(dir.join("energy_uj"), (now % (RANGE_UJ + 1)).to_string()).unwrap();
@@ -183,7 +194,7 @@ fn a_counter_that_comes_round_between_two_figures_is_read_in_time() {
     let backend = Moving { idle: Box::new(idle), ..Moving::new() };
     let args = Args { every: Some(Duration::from_hours(2)), duration: None, ..args() };
     let (context, plan) =
-        (Context::new(global(true), None), args.ledger.plan(Clock::Real).unwrap());
+        (Context::new(global(true), None), args.ledger.plan(SampleClock::Real).unwrap());
     let meter = Meter { paths, tally: MeterTally::default() };
     let mut watch = Watch::new(&backend, &plan, Some(meter)).unwrap();
     interruptible(|interrupt| watch.run(&args, interrupt, &context, &mut Vec::new())).unwrap_err();
@@ -211,7 +222,7 @@ fn a_meter_that_cannot_be_read_once_leaves_the_report_without_its_figure() {
     let (every, duration) = (Some(Duration::from_hours(2)), Some(Duration::from_millis(500)));
     let args = Args { every, duration, ..args() };
     let (context, plan) =
-        (Context::new(global(false), None), args.ledger.plan(Clock::Real).unwrap());
+        (Context::new(global(false), None), args.ledger.plan(SampleClock::Real).unwrap());
     let meter = Meter { paths, tally: MeterTally::default() };
     let mut watch = Watch::new(&backend, &plan, Some(meter)).unwrap();
     let mut out = Vec::new();
@@ -223,7 +234,7 @@ fn a_meter_that_cannot_be_read_once_leaves_the_report_without_its_figure() {
 
 #[test]
 fn cycles_are_those_of_the_machine_that_is_watched() {
-    let (plan, backend) = (args().ledger.plan(Clock::Real).unwrap(), Moving::new());
+    let (plan, backend) = (args().ledger.plan(SampleClock::Real).unwrap(), Moving::new());
     let mut watch = Watch::new(&backend, &plan, None).unwrap();
     let basis = |watch: &Watch<'_>| watch.statement().unwrap().basis[1].clone();
     assert!(basis(&watch).contains("assumed to be the profile's, 3.80 GHz"), "{}", basis(&watch));
@@ -267,14 +278,14 @@ fn numbers_of_the_ledger_are_named_with_their_unit() {
             _ => {}
         }
     }
-    let text = watched(&args(), true, Clock::Real);
+    let text = watched(&args(), true, SampleClock::Real);
     walk(&mut Vec::new(), &serde_json::from_str(text.lines().last().unwrap()).unwrap());
 }
 
 #[test]
 fn the_report_names_what_it_rests_on_and_ends_with_the_verdict() {
     let factor = TimeFactor::new(Interval::exactly(Ratio(15.0)), "--time-factor").unwrap();
-    let text = watched(&args(), false, Clock::Emulated(factor));
+    let text = watched(&args(), false, SampleClock::Emulated(factor));
     for words in [
         "emulated s: saved",
         "divided by 15.0 (--time-factor)",

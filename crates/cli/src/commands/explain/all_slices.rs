@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, Contents, Detail, ErrorKind, Fate, Holdings, Machine, PageClass, Pages, Price, Reason,
-    Site, Slice, SliceId, SliceState,
+    Backend, BackendErrorKind, ContentsDetail, ContentsSummary, MachineState, PageClass, PageFate,
+    Pages, Price, Reason, Slice, SliceContents, SliceId, SliceState,
 };
 use serde::Serialize;
 
@@ -67,12 +67,12 @@ struct Body<'a> {
     stuck: Vec<Stuck>,
     next: Vec<Candidate>,
     page_owner: &'static str,
-    sites: &'a [Site],
+    sites: &'a [AllocationSite],
 }
 
 pub(super) fn run(
     backend: &dyn Backend,
-    machine: &Machine,
+    machine: &MachineState,
     limit: usize,
     context: &Context,
     out: &mut dyn Write,
@@ -87,23 +87,23 @@ pub(super) fn run(
         page_owner: "off",
         sites: &[],
     };
-    let mut owners: Vec<Vec<Site>> = Vec::new();
+    let mut owners: Vec<Vec<AllocationSite>> = Vec::new();
     for slice in machine.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Online) {
         body.slices_online += 1;
         if slice.is_empty() {
             body.slices_empty += 1;
             continue;
         }
-        let contents = match backend.contents(slice.id, Detail::default()) {
+        let contents = match backend.contents(slice.id, ContentsDetail::default()) {
             Ok(contents) => contents,
             // Saved without the pages of this one, or gone with its memory.
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(error) if error.kind() == BackendErrorKind::NotFound => {
                 body.slices_unknown += 1;
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        let holdings = Holdings::of(&contents);
+        let holdings = ContentsSummary::of(&contents);
         if contents.blocking().next().is_none() {
             body.next.push(candidate(machine, slice, &holdings));
             continue;
@@ -118,7 +118,7 @@ pub(super) fn run(
     body.next.sort_by_key(|candidate| (candidate.price_100cycles, candidate.slice));
     body.next.truncate(NEXT);
     let known = !owners.is_empty();
-    let merged = Site::merge(owners.iter().map(Vec::as_slice));
+    let merged = AllocationSite::merge(owners.iter().map(Vec::as_slice));
     if known {
         body.page_owner = "on";
         body.sites = &merged;
@@ -133,22 +133,25 @@ pub(super) fn run(
 }
 
 /// Read apart from the pages: only slices that stay on are worth it.
-fn sites_of(backend: &dyn Backend, contents: &Contents) -> Result<Option<Vec<Site>>> {
-    let detail = Detail { sites: true, ..Detail::default() };
+fn sites_of(
+    backend: &dyn Backend,
+    contents: &SliceContents,
+) -> Result<Option<Vec<AllocationSite>>> {
+    let detail = ContentsDetail { sites: true, ..ContentsDetail::default() };
     Ok(backend.contents(contents.slice, detail)?.sites)
 }
 
-fn candidate(machine: &Machine, slice: &Slice, holdings: &Holdings) -> Candidate {
+fn candidate(machine: &MachineState, slice: &Slice, holdings: &ContentsSummary) -> Candidate {
     Candidate {
         slice: slice.id,
         price_100cycles: price(machine, slice),
-        movable_pages: holdings.pages(Fate::Moves),
-        freeable_pages: holdings.pages(Fate::Dropped),
+        movable_pages: holdings.pages(PageFate::Moves),
+        freeable_pages: holdings.pages(PageFate::Dropped),
         retry_ms: if slice.backoff { slice.retry_ms } else { 0 },
     }
 }
 
-fn add_reasons(reasons: &mut Vec<ReasonCount>, holdings: &Holdings) {
+fn add_reasons(reasons: &mut Vec<ReasonCount>, holdings: &ContentsSummary) {
     for (reason, pages) in holdings.reasons() {
         match reasons.iter_mut().find(|count| count.reason == reason) {
             Some(count) => {
@@ -160,14 +163,14 @@ fn add_reasons(reasons: &mut Vec<ReasonCount>, holdings: &Holdings) {
     }
 }
 
-fn stuck(machine: &Machine, slice: &Slice, holdings: &Holdings) -> Stuck {
+fn stuck(machine: &MachineState, slice: &Slice, holdings: &ContentsSummary) -> Stuck {
     Stuck {
         slice: slice.id,
         zone_name: machine.zone_name(slice),
         reason: holdings.reasons().first().map_or(Reason::None, |&(reason, _)| reason),
-        staying_pages: holdings.pages(Fate::Stays),
-        movable_pages: holdings.pages(Fate::Moves),
-        freeable_pages: holdings.pages(Fate::Dropped),
+        staying_pages: holdings.pages(PageFate::Stays),
+        movable_pages: holdings.pages(PageFate::Moves),
+        freeable_pages: holdings.pages(PageFate::Dropped),
         classes: holdings
             .staying()
             .map(|group| ClassCount {
@@ -181,7 +184,7 @@ fn stuck(machine: &Machine, slice: &Slice, holdings: &Holdings) -> Stuck {
 
 fn text(
     body: &Body<'_>,
-    owners: Option<&[Site]>,
+    owners: Option<&[AllocationSite]>,
     limit: usize,
     screen: &Screen,
     out: &mut dyn Write,

@@ -10,7 +10,7 @@ use crate::render::{Screen, heading, more, wrapped};
 
 /// Allocation sites, or how to learn of them.
 pub(super) fn sites(
-    sites: Option<&[Site]>,
+    sites: Option<&[AllocationSite]>,
     what: &str,
     limit: usize,
     screen: &Screen,

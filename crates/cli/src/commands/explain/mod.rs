@@ -9,8 +9,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Bytes, Contents, Detail, Fate, FileId, Group, Holding, Holdings, Machine, Price, Reason, Site,
-    Slice, SliceId, SliceRanges,
+    AllocationSite, Bytes, ContentsDetail, ContentsSummary, FileId, MachineState, OwnerPages,
+    PageFate, PageGroup, Price, Reason, Slice, SliceContents, SliceId, SliceRanges,
 };
 use serde::Serialize;
 
@@ -85,11 +85,11 @@ struct SliceBody<'a> {
     price_100cycles: Option<Price>,
     plain_words: String,
     advice: Vec<AdviceBody>,
-    groups: &'a [Group],
+    groups: &'a [PageGroup],
     files: Vec<FileBody<'a>>,
     cgroups: Vec<CgroupBody>,
     page_owner: &'static str,
-    sites: &'a [Site],
+    sites: &'a [AllocationSite],
 }
 
 #[derive(Serialize)]
@@ -103,7 +103,7 @@ struct AdviceBody {
 struct FileBody<'a> {
     name: String,
     #[serde(flatten)]
-    holding: &'a Holding<FileId>,
+    holding: &'a OwnerPages<FileId>,
 }
 
 #[derive(Serialize)]
@@ -117,8 +117,8 @@ struct CgroupBody {
 /// A slice with all that is known of it.
 struct Explained<'a> {
     slice: &'a Slice,
-    contents: Contents,
-    holdings: Holdings,
+    contents: SliceContents,
+    holdings: ContentsSummary,
 }
 
 pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
@@ -131,13 +131,13 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     if ids.is_empty() {
         return Err(UsageError("name a slice, or --all".to_owned()).into());
     }
-    let detail = Detail { sites: true, find_files: args.find_files };
+    let detail = ContentsDetail { sites: true, find_files: args.find_files };
     let mut found = Vec::new();
     for id in ids {
         let contents = backend.contents(id, detail)?;
         let slice = machine.snapshot.slices.iter().find(|slice| slice.id == id);
         let slice = slice.expect("resolve() checked it");
-        found.push(Explained { slice, holdings: Holdings::of(&contents), contents });
+        found.push(Explained { slice, holdings: ContentsSummary::of(&contents), contents });
     }
     if context.json() {
         let slices = found.iter().map(|one| body(&machine, one, args.limit)).collect();
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     Ok(Exit::Ok)
 }
 
-fn body<'a>(machine: &Machine, one: &'a Explained<'_>, limit: usize) -> SliceBody<'a> {
+fn body<'a>(machine: &MachineState, one: &'a Explained<'_>, limit: usize) -> SliceBody<'a> {
     let Explained { slice, contents, holdings } = one;
     let reasons = holdings.reasons();
     SliceBody {
@@ -199,7 +199,7 @@ fn body<'a>(machine: &Machine, one: &'a Explained<'_>, limit: usize) -> SliceBod
 }
 
 fn text(
-    machine: &Machine,
+    machine: &MachineState,
     one: &Explained<'_>,
     limit: usize,
     screen: &Screen,
@@ -251,7 +251,7 @@ fn text(
     sites(contents.sites.as_deref(), what, limit, screen, out)
 }
 
-fn group_table(holdings: &Holdings) -> Table {
+fn group_table(holdings: &ContentsSummary) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("pages", Right),
@@ -281,7 +281,7 @@ fn group_table(holdings: &Holdings) -> Table {
             some(group.mlocked),
             some(group.unwritten),
             some(group.pinned),
-            if group.fate == Fate::Stays {
+            if group.fate == PageFate::Stays {
                 format!("pfn {:#x}", group.first_pfn.0)
             } else {
                 String::new()
@@ -291,7 +291,7 @@ fn group_table(holdings: &Holdings) -> Table {
     table
 }
 
-fn file_table(contents: &Contents, holdings: &Holdings, limit: usize) -> Table {
+fn file_table(contents: &SliceContents, holdings: &ContentsSummary, limit: usize) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("pages", Right),
@@ -312,7 +312,7 @@ fn file_table(contents: &Contents, holdings: &Holdings, limit: usize) -> Table {
     table
 }
 
-fn cgroup_table(contents: &Contents, holdings: &Holdings, limit: usize) -> Table {
+fn cgroup_table(contents: &SliceContents, holdings: &ContentsSummary, limit: usize) -> Table {
     let mut table =
         Table::new(&[("pages", Align::Right), ("stay", Align::Right), ("cgroup", Align::Left)]);
     for holding in holdings.cgroups.iter().take(limit) {

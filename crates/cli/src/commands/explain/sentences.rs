@@ -1,7 +1,8 @@
 //! What would have to happen for a slice to be empty, as a person would say it.
 
 use ramslice_types::{
-    Contents, Fate, Group, Holdings, Machine, PageClass, Reason, Slice, SliceState,
+    ContentsSummary, MachineState, PageClass, PageFate, PageGroup, Reason, Slice, SliceContents,
+    SliceState,
 };
 
 use super::price::price;
@@ -13,10 +14,10 @@ pub(super) const PAGE_OWNER_OFF: &str = "Not known: page_owner is off. Boot with
 
 /// The state of a slice and what would change it, in one or two sentences.
 pub(in crate::commands) fn plain_words(
-    machine: &Machine,
+    machine: &MachineState,
     slice: &Slice,
-    contents: &Contents,
-    holdings: &Holdings,
+    contents: &SliceContents,
+    holdings: &ContentsSummary,
 ) -> String {
     let id = slice.id;
     match contents.state {
@@ -44,7 +45,7 @@ pub(in crate::commands) fn plain_words(
         SliceState::Online => {}
     }
     let work = work(holdings);
-    let staying: Vec<&Group> = holdings.staying().collect();
+    let staying: Vec<&PageGroup> = holdings.staying().collect();
     if staying.is_empty() {
         let command = format!("`ramslice offline {id}`");
         let mut words = match &work {
@@ -79,8 +80,8 @@ pub(in crate::commands) fn plain_words(
 }
 
 /// What would be moved and dropped, if anything.
-fn work(holdings: &Holdings) -> Option<String> {
-    let parts: Vec<String> = [(Fate::Moves, "moved"), (Fate::Dropped, "dropped")]
+fn work(holdings: &ContentsSummary) -> Option<String> {
+    let parts: Vec<String> = [(PageFate::Moves, "moved"), (PageFate::Dropped, "dropped")]
         .into_iter()
         .map(|(fate, verb)| (holdings.pages(fate).0, verb))
         .filter(|&(pages, _)| pages > 0)
@@ -94,7 +95,7 @@ fn for_good(reason: Reason) -> bool {
 }
 
 /// A clause for each reason, most pages first.
-fn needs(holdings: &Holdings) -> Vec<String> {
+fn needs(holdings: &ContentsSummary) -> Vec<String> {
     holdings
         .reasons()
         .into_iter()

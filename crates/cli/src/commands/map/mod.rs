@@ -7,7 +7,9 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use ramslice_types::{Backend, Bytes, Census, Composition, Machine, SliceId, SliceState};
+use ramslice_types::{
+    Backend, Bytes, MachineState, PageComposition, SliceId, SliceState, SliceTotals,
+};
 use serde::Serialize;
 
 use crate::context::{Context, write_json};
@@ -74,7 +76,7 @@ struct Tile {
     slice: SliceId,
     start_bytes: u64,
     state: SliceState,
-    composition: Composition,
+    composition: PageComposition,
 }
 
 /// Runs the command.
@@ -144,7 +146,7 @@ fn machine(
             for line in mosaic(&machine, screen, width, MAX_ROWS) {
                 writeln!(out, "{}", Glyph::line(screen, &line))?;
             }
-            let census = Census::of(&machine.snapshot.slices, machine.info.slice_pages());
+            let census = SliceTotals::of(&machine.snapshot.slices, machine.info.slice_pages());
             writeln!(out)?;
             for line in legend(screen, &census.pages, machine.info.page_bytes, width.into()) {
                 writeln!(out, "{}", Glyph::line(screen, &line))?;
@@ -154,7 +156,7 @@ fn machine(
     Ok(Exit::Ok)
 }
 
-fn body<'a>(machine: &Machine, png: Option<Written<'a>>) -> Body<'a> {
+fn body<'a>(machine: &MachineState, png: Option<Written<'a>>) -> Body<'a> {
     let tiles = machine.snapshot.slices.iter().map(|slice| Tile {
         slice: slice.id,
         start_bytes: slice.addresses(machine.info.slice_bytes).start,
@@ -173,11 +175,17 @@ fn body<'a>(machine: &Machine, png: Option<Written<'a>>) -> Body<'a> {
 mod tests {
     use super::*;
     use crate::render::ascii;
-    use ramslice_types::Kind;
+    use ramslice_types::PageKind;
 
     #[test]
     fn the_help_explains_every_letter_of_a_usual_map() {
-        for kind in [Kind::Unmovable, Kind::Movable, Kind::Freeable, Kind::Free, Kind::Offline] {
+        for kind in [
+            PageKind::Unmovable,
+            PageKind::Movable,
+            PageKind::Freeable,
+            PageKind::Free,
+            PageKind::Offline,
+        ] {
             let text = format!("{} {}", ascii(kind), kind.name());
             assert!(HELP.contains(&text), "{text}");
         }

@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use anyhow::Result;
-use ramslice_types::{Backend, Bytes, Contents, Detail, Holdings, SliceId, SliceRanges};
+use ramslice_types::{
+    Backend, Bytes, ContentsDetail, ContentsSummary, SliceContents, SliceId, SliceRanges,
+};
 use serde::Serialize;
 
 use super::{Args, Written};
@@ -22,7 +24,7 @@ struct Body<'a> {
     slice_bytes: Bytes,
     #[serde(skip_serializing_if = "Option::is_none")]
     png: Option<Written<'a>>,
-    contents: &'a Contents,
+    contents: &'a SliceContents,
 }
 
 pub(super) fn run(
@@ -35,7 +37,7 @@ pub(super) fn run(
     let machine = backend.machine()?;
     let named: SliceRanges = id.to_string().parse().expect("an id is a list of slices");
     resolve(&[named], &machine.snapshot.slices)?;
-    let contents = backend.contents(id, Detail::default())?;
+    let contents = backend.contents(id, ContentsDetail::default())?;
     let info = &machine.info;
     let png = args.write_png(|| {
         let options = args.options(&format!("Slice {id}, page by page"));
@@ -50,7 +52,7 @@ pub(super) fn run(
         let screen = &context.screen;
         let width = args.columns(context);
         if let Some(slice) = machine.snapshot.slices.iter().find(|slice| slice.id == id) {
-            let words = plain_words(&machine, slice, &contents, &Holdings::of(&contents));
+            let words = plain_words(&machine, slice, &contents, &ContentsSummary::of(&contents));
             wrapped(&format!("Slice {id}: {words}"), "", screen, out)?;
             writeln!(out)?;
         }

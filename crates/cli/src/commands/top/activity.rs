@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ramslice_types::{Machine, Pages, Price, SliceState, Work};
+use ramslice_types::{MachineState, Pages, Price, SliceState, WorkCounters};
 use serde::Serialize;
 
 use super::state_changes::StateChange;
@@ -10,9 +10,9 @@ use super::state_changes::StateChange;
 /// A machine at one moment, with the counters of what was done so far.
 #[derive(Debug, Clone)]
 pub(super) struct MachineLook {
-    pub(super) machine: Machine,
+    pub(super) machine: MachineState,
     /// Absent where they cannot be read.
-    pub(super) work: Option<Work>,
+    pub(super) work: Option<WorkCounters>,
 }
 
 impl MachineLook {
@@ -106,23 +106,23 @@ impl Activity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramslice_types::{SliceId, Snapshot};
+    use ramslice_types::{SliceId, SliceSnapshot};
 
-    fn look(seconds: u64, demand: u64, work: Option<Work>) -> MachineLook {
+    fn look(seconds: u64, demand: u64, work: Option<WorkCounters>) -> MachineLook {
         let file = crate::commands::top::background_backend::saved("guest-8g.json");
-        let mut machine: Machine =
+        let mut machine: MachineState =
             serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-        machine.snapshot = Snapshot { time: Duration::from_secs(seconds), ..machine.snapshot };
+        machine.snapshot = SliceSnapshot { time: Duration::from_secs(seconds), ..machine.snapshot };
         machine.zones[0].woken_by_demand = demand;
         MachineLook { machine, work }
     }
 
-    fn work(emptied: u64, woken: u64, moved: u64) -> Work {
-        Work {
+    fn work(emptied: u64, woken: u64, moved: u64) -> WorkCounters {
+        WorkCounters {
             emptied_slices: emptied,
             woken_slices: woken,
             migrated_pages: Pages(moved),
-            ..Work::default()
+            ..WorkCounters::default()
         }
     }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use ramslice_backend::ReplayBackend;
 use ramslice_types::{
-    Backend, BackendError, Bytes, Contents, Detail, ErrorKind, Info, Machine, Outcome, Pages,
-    Price, PriceParameter, Request, SliceId, Snapshot, Work, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, MachineState,
+    Pages, Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot,
+    WorkCounters, Zone,
 };
 
 /// Pages that are moved in a second.
@@ -65,7 +66,7 @@ impl BackgroundBackend {
 }
 
 impl Backend for BackgroundBackend {
-    fn machine(&self) -> Result<Machine, BackendError> {
+    fn machine(&self) -> Result<MachineState, BackendError> {
         let mut machine = self.machine.machine()?;
         let mut state = self.state.lock().unwrap();
         state.looks += 1;
@@ -73,23 +74,33 @@ impl Backend for BackgroundBackend {
         let (mut state, late) =
             self.changed.wait_timeout_while(state, LONGEST, |state| state.held).unwrap();
         if late.timed_out() {
-            return Err(BackendError::new(ErrorKind::Failed, "the look was never let go on"));
+            return Err(BackendError::new(
+                BackendErrorKind::Failed,
+                "the look was never let go on",
+            ));
         }
         let takes = state.takes;
         state.now += takes;
         Ok(machine)
     }
 
-    fn work(&self) -> Result<Work, BackendError> {
+    fn work(&self) -> Result<WorkCounters, BackendError> {
         let millis = self.state.lock().unwrap().now.as_millis() as u64;
-        Ok(Work { migrated_pages: Pages(millis * PAGES_PER_SECOND / 1000), ..Work::default() })
+        Ok(WorkCounters {
+            migrated_pages: Pages(millis * PAGES_PER_SECOND / 1000),
+            ..WorkCounters::default()
+        })
     }
 
-    fn contents(&self, slice: SliceId, detail: Detail) -> Result<Contents, BackendError> {
+    fn contents(
+        &self,
+        slice: SliceId,
+        detail: ContentsDetail,
+    ) -> Result<SliceContents, BackendError> {
         self.machine.contents(slice, detail)
     }
 
-    fn info(&self) -> Result<Info, BackendError> {
+    fn info(&self) -> Result<BackendInfo, BackendError> {
         self.machine.info()
     }
 
@@ -97,11 +108,11 @@ impl Backend for BackgroundBackend {
         self.machine.zones()
     }
 
-    fn snapshot(&self) -> Result<Snapshot, BackendError> {
+    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         self.machine.snapshot()
     }
 
-    fn request(&self, request: &Request) -> Result<Outcome, BackendError> {
+    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         self.machine.request(request)
     }
 

@@ -1,8 +1,10 @@
 //! Joules beside the slices: the ledger of `ramslice energy`, kept from look to look.
 
 use anyhow::Result;
-use ramslice_energy::{Clock, Interval, Ledger, LedgerPlan, Now, Sample, now, range};
-use ramslice_types::{Joules, Quantity as _};
+use ramslice_energy::{
+    CurrentSaving, EnergyLedger, EnergySample, Interval, LedgerPlan, SampleClock, now, range,
+};
+use ramslice_types::{Joules, PhysicalQuantity as _};
 use serde::Serialize;
 
 use super::activity::MachineLook;
@@ -13,7 +15,7 @@ use crate::ledger_options::{LedgerOptions, TimeFactorOptions};
 pub(super) struct EnergySums {
     plan: LedgerPlan,
     /// Not begun before the first look, which tells the size of a slice.
-    ledger: Option<Ledger>,
+    ledger: Option<EnergyLedger>,
     figures: Option<EnergyFigures>,
     problem: Option<String>,
 }
@@ -25,7 +27,7 @@ pub(super) struct EnergyFigures {
     pub(super) state: String,
     /// What is saved as long as nothing changes.
     #[serde(flatten)]
-    pub(super) now: Now,
+    pub(super) now: CurrentSaving,
     /// Absent before some time is over, or if what was done cannot be read.
     #[serde(flatten)]
     pub(super) sums: Option<EnergyTotals>,
@@ -37,14 +39,14 @@ pub(super) struct EnergyTotals {
     pub(super) saved_joules: Interval<Joules>,
     pub(super) invested_joules: Interval<Joules>,
     pub(super) net_joules: Interval<Joules>,
-    pub(super) verdict: ramslice_energy::Verdict,
+    pub(super) verdict: ramslice_energy::EnergyVerdict,
 }
 
 impl EnergySums {
     /// With the profile that is asked for, if any.
     pub(super) fn new(
         args: &Args,
-        clock: impl FnOnce(&TimeFactorOptions) -> Result<Clock>,
+        clock: impl FnOnce(&TimeFactorOptions) -> Result<SampleClock>,
     ) -> Result<Option<Self>> {
         let Some(profile) = &args.profile else { return Ok(None) };
         let time_factor =
@@ -66,11 +68,11 @@ impl EnergySums {
     pub(super) fn add(&mut self, look: &MachineLook) {
         let (info, work) = (&look.machine.info, look.work.unwrap_or_default());
         let granule = self.plan.granule(info.slice_bytes);
-        let sample = Sample::new(&look.machine.snapshot, info, work);
+        let sample = EnergySample::new(&look.machine.snapshot, info, work);
         let moment = now(&sample, &self.plan.state, granule);
         let mut sums = None;
         if look.work.is_some() {
-            let ledger = self.ledger.get_or_insert_with(|| Ledger::new(granule.bytes()));
+            let ledger = self.ledger.get_or_insert_with(|| EnergyLedger::new(granule.bytes()));
             match ledger.add(sample) {
                 Ok(()) => {
                     self.problem = None;

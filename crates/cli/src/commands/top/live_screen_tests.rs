@@ -7,8 +7,8 @@ use crate::commands::top::options::{Args, MachineSource, SortOrder};
 use crate::render::Depth;
 use clap::Parser;
 use ramslice_backend::ReplayBackend;
-use ramslice_energy::Clock;
-use ramslice_types::{Backend, Machine, NodeId, Op, Request, SliceId, Work};
+use ramslice_energy::SampleClock;
+use ramslice_types::{Backend, MachineState, NodeId, Request, RequestOp, SliceId, WorkCounters};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use std::path::Path;
@@ -16,7 +16,7 @@ use std::path::Path;
 /// A saved machine, with counters as a kernel has them.
 fn backend() -> ReplayBackend {
     let machine = ReplayBackend::open(&saved("guest-8g.json")).unwrap().machine().unwrap();
-    ReplayBackend::with_work(machine, Some(Work::default()))
+    ReplayBackend::with_work(machine, Some(WorkCounters::default()))
 }
 
 #[derive(Parser)]
@@ -34,7 +34,7 @@ fn top(backend: &dyn Backend, words: &[&str]) -> Top {
     if args.status_file == Path::new(daemon_status::STATUS) {
         args.status_file = "/nonexistent/status.json".into();
     }
-    let joules = EnergySums::new(&args, |_| Ok(Clock::Real)).unwrap();
+    let joules = EnergySums::new(&args, |_| Ok(SampleClock::Real)).unwrap();
     let seen = Observation::take(backend).unwrap();
     Top::new(seen, &args, MachineSource::Running, Screen::plain(), joules)
 }
@@ -117,8 +117,9 @@ fn rates_come_from_what_was_done_and_when() {
         shown(&top, 100, 40).contains("per second          -"),
         "nothing is known after one look"
     );
-    let done =
-        backend.request(&Request { max_slices: Some(2), ..Request::new(Op::Compact) }).unwrap();
+    let done = backend
+        .request(&Request { max_slices: Some(2), ..Request::new(RequestOp::Compact) })
+        .unwrap();
     assert_eq!(done.slices_done, 2);
     // In a saved machine no time passes by itself.
     top.look.machine.snapshot.time -= Duration::from_secs(4);
@@ -299,7 +300,7 @@ fn a_slice_is_explained_by_a_sentence_and_its_pages_on_request() {
 #[test]
 fn the_reasons_of_other_zones_and_notes_are_shown_where_there_is_room() {
     let mut machine = backend().machine().unwrap();
-    let top = |machine: Machine| {
+    let top = |machine: MachineState| {
         let mut top = top(&ReplayBackend::new(machine), &[]);
         top.daemon = running();
         top

@@ -42,7 +42,7 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
     let saved = context.saved().is_some();
     // In a saved machine no time passes.
     let clock = |factor: &TimeFactorOptions| match saved {
-        true => Ok(Clock::Real),
+        true => Ok(SampleClock::Real),
         false => factor.clock(&Processor::here(), "this machine"),
     };
     let source = if saved { MachineSource::Saved } else { MachineSource::Running };
@@ -58,7 +58,7 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
 pub fn replay(
     args: &Args,
     (backend, over): (Arc<dyn Backend>, Arc<AtomicBool>),
-    clock: impl FnOnce(&TimeFactorOptions) -> Result<Clock>,
+    clock: impl FnOnce(&TimeFactorOptions) -> Result<SampleClock>,
     context: &Context,
     out: &mut dyn Write,
 ) -> Result<Exit> {
@@ -69,7 +69,7 @@ fn show(
     args: &Args,
     source: MachineSource,
     open: impl FnOnce() -> Result<Arc<dyn Backend>>,
-    clock: impl FnOnce(&TimeFactorOptions) -> Result<Clock>,
+    clock: impl FnOnce(&TimeFactorOptions) -> Result<SampleClock>,
     context: &Context,
     out: &mut dyn Write,
 ) -> Result<Exit> {

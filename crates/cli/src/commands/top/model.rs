@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_types::{Census, Info, Machine, NodeId, Slice, SliceId, SliceState};
+use ramslice_types::{BackendInfo, MachineState, NodeId, Slice, SliceId, SliceState, SliceTotals};
 
 use super::activity::{Activity, MachineLook};
 use super::daemon_status::{DaemonSentences, DaemonStatus};
@@ -25,7 +25,7 @@ pub(super) struct Top {
     pub(super) screen: Screen,
     pub(super) source: MachineSource,
     pub(super) look: MachineLook,
-    pub(super) census: Census,
+    pub(super) census: SliceTotals,
     /// Why there are no counters.
     pub(super) no_counters: Option<String>,
     /// Since the look before; the first look has none, nor has one that was no news.
@@ -168,7 +168,7 @@ impl Top {
         }
     }
 
-    pub(super) fn machine(&self) -> &Machine {
+    pub(super) fn machine(&self) -> &MachineState {
         &self.look.machine
     }
 
@@ -288,8 +288,8 @@ impl Top {
     }
 }
 
-fn census(machine: &Machine) -> Census {
-    Census::of(&machine.snapshot.slices, machine.info.slice_pages())
+fn census(machine: &MachineState) -> SliceTotals {
+    SliceTotals::of(&machine.snapshot.slices, machine.info.slice_pages())
 }
 
 /// The order by state.
@@ -305,7 +305,7 @@ fn rank(slice: &Slice) -> u8 {
 }
 
 /// A sentence or two on a slice, from what a snapshot tells.
-fn words(slice: &Slice, info: &Info) -> String {
+fn words(slice: &Slice, info: &BackendInfo) -> String {
     let parts = slice.composition(info.slice_pages());
     let because = |slice: &Slice| match slice.reason {
         ramslice_types::Reason::None => String::new(),

@@ -7,7 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ramslice_types::{Backend, BackendError, Contents, Detail, ErrorKind, Holdings, SliceId};
+use ramslice_types::{
+    Backend, BackendError, BackendErrorKind, ContentsDetail, ContentsSummary, SliceContents,
+    SliceId,
+};
 
 use super::activity::MachineLook;
 use crate::interrupt::TICK;
@@ -26,7 +29,7 @@ impl Observation {
         // time, and rates are by that of the machine.
         let (work, no_counters) = match backend.work() {
             Ok(work) => (Some(work), None),
-            Err(error) if error.kind() == ErrorKind::Permission => {
+            Err(error) if error.kind() == BackendErrorKind::Permission => {
                 (None, Some("only root can read what was moved and dropped".to_owned()))
             }
             Err(error) => (None, Some(error.to_string())),
@@ -45,7 +48,7 @@ pub(super) enum ObserverRequest {
 }
 
 /// The pages of a slice, as far as they can be told.
-pub(super) type Pages = Result<(Contents, Holdings), BackendError>;
+pub(super) type Pages = Result<(SliceContents, ContentsSummary), BackendError>;
 
 /// What was seen.
 pub(super) enum ObserverAnswer {
@@ -130,8 +133,8 @@ impl Observer {
 const GONE: &str = "looking at the machine has ended";
 
 fn pages(backend: &dyn Backend, slice: SliceId) -> Pages {
-    let contents = backend.contents(slice, Detail::default())?;
-    let holdings = Holdings::of(&contents);
+    let contents = backend.contents(slice, ContentsDetail::default())?;
+    let holdings = ContentsSummary::of(&contents);
     Ok((contents, holdings))
 }
 

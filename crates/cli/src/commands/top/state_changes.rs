@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ramslice_types::{SliceId, SliceState, Snapshot};
+use ramslice_types::{SliceId, SliceSnapshot, SliceState};
 use serde::Serialize;
 
 /// A slice that is in another state than before.
@@ -19,7 +19,7 @@ pub(super) struct SliceStates(BTreeMap<SliceId, SliceState>);
 
 impl SliceStates {
     /// What differs from the last time; nothing of slices seen for the first time.
-    pub(super) fn update(&mut self, snapshot: &Snapshot) -> Vec<StateChange> {
+    pub(super) fn update(&mut self, snapshot: &SliceSnapshot) -> Vec<StateChange> {
         let now = snapshot.slices.iter().map(|slice| (slice.id, slice.state));
         let changes = now
             .clone()
@@ -37,7 +37,7 @@ impl SliceStates {
 mod tests {
     use super::*;
 
-    fn snapshot(json: &str) -> Snapshot {
+    fn snapshot(json: &str) -> SliceSnapshot {
         let slices = json
             .split(',')
             .enumerate()

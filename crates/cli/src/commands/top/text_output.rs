@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::Result;
-use ramslice_types::{Backend, Census, Info};
+use ramslice_types::{Backend, BackendInfo, SliceTotals};
 use serde::Serialize;
 
 use super::activity::Activity;
@@ -27,8 +27,8 @@ struct Body<'a> {
     event_seq: u64,
     monotonic_us: u64,
     offline_ratio: f64,
-    info: &'a Info,
-    census: &'a Census,
+    info: &'a BackendInfo,
+    census: &'a SliceTotals,
     changes: &'a [StateChange],
     /// Absent in the first look.
     #[serde(skip_serializing_if = "Option::is_none")]
