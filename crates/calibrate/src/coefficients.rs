@@ -10,7 +10,8 @@ use crate::sample::OperationCounts;
 /// How many coefficients there are.
 pub const TERMS: usize = 7;
 
-/// The parameters of Table 3.2 but for the offset of slices that cannot be emptied. Units of 100 cycles.
+/// The parameters of Table 3.2 but for the offset of slices that cannot be emptied. Units of 100
+/// cycles.
 ///
 /// Not whole numbers, and those of model C below 0 at times: see [`ModelCoefficients::parameters`].
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -31,7 +32,8 @@ pub struct ModelCoefficients {
     pub alloc_cache: f64,
 }
 
-/// What model B has: the thesis' defaults (Table 3.2, column B of Table 4.2), which are the kernel's.
+/// What model B has: the thesis' defaults (Table 3.2, column B of Table 4.2), which are the
+/// kernel's.
 pub fn thesis() -> ModelCoefficients {
     ModelCoefficients::from_array([695.0, 303.0, 39.0, 100.0, 29.0, 1.0, 25.0])
 }

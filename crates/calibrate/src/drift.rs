@@ -1,4 +1,4 @@
-//! Whether prices still hold: predicted and measured costs of everyday operations.
+//! Detects prices that no longer hold, from predicted and measured costs of everyday operations.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,14 @@ use crate::coefficients::ModelCoefficients;
 use crate::fit::{FitError, FittedModel, refit, typical_factor};
 use crate::sample::CalibrationSample;
 
-/// When it speaks up.
+/// When the detector reports a deviation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DriftSettings {
     /// A deviation up to this share is as good as none.
     pub tolerance: f64,
-    /// What adds up before it counts as drift: the sum of the natural logarithms of measured over predicted, beyond the
-    /// tolerance. With 1, about 5 operations in a row that cost a third more, or 12 that cost a fifth more.
+    /// What adds up before it counts as drift: the sum of the natural logarithms of measured over
+    /// predicted, beyond the tolerance. With 1, about 5 operations in a row that cost a third more,
+    /// or 12 that cost a fifth more.
     pub patience: f64,
     /// Operations that a refit needs.
     pub least: usize,
@@ -28,7 +29,7 @@ impl Default for DriftSettings {
     }
 }
 
-/// What it says.
+/// What the detector reports.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum DriftState {
@@ -62,13 +63,14 @@ impl CumulativeSum {
     }
 }
 
-/// A detector of drift: two cumulative sums (Page 1954), one for prices too low and one for prices too high.
+/// A detector of drift: two cumulative sums (Page 1954), one for prices too low and one for prices
+/// too high.
 ///
-/// Feed it each operation; when it says [`DriftState::Refit`], [`DriftDetector::refit`] gives new parameters. It keeps no time and
-/// reads nothing: a daemon does.
+/// Feed it each operation; when it says [`DriftState::Refit`], [`DriftDetector::refit`] gives new
+/// parameters. It keeps no time and reads nothing: a daemon does.
 ///
-/// What deviates began when its sum was 0 last. Operations from before say nothing of the machine as it is now: they are
-/// not fitted, and there have to be enough since.
+/// A deviation began when its sum was last 0. Operations from before say nothing about the machine
+/// as it is now: they are not fitted, and there have to be enough since.
 #[derive(Debug, Clone)]
 pub struct DriftDetector {
     settings: DriftSettings,
@@ -78,7 +80,7 @@ pub struct DriftDetector {
     cheaper: CumulativeSum,
 }
 
-/// What is to be remembered of a [`DriftDetector`].
+/// The saved state of a [`DriftDetector`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DriftMemory {
     recent: Vec<CalibrationSample>,
@@ -157,7 +159,8 @@ impl DriftDetector {
         self.recent.len()
     }
 
-    /// Of these, while prices do not hold, those since they do not; else all.
+    /// Of these, while prices do not hold, the operations since they stopped holding; otherwise
+    /// all.
     pub fn deviating(&self) -> impl ExactSizeIterator<Item = &CalibrationSample> {
         let sum = self.sum();
         let counts = if sum.value < self.settings.patience { usize::MAX } else { sum.since };
@@ -169,8 +172,8 @@ impl DriftDetector {
         typical_factor(self.deviating(), &self.in_force).unwrap_or(1.0)
     }
 
-    /// New parameters from these operations: terms that they do not show keep their proportions. Whoever puts them in
-    /// force tells with [`DriftDetector::replace`].
+    /// New parameters from these operations: terms that they do not show keep their proportions.
+    /// The caller that puts them into force reports it with [`DriftDetector::replace`].
     pub fn refit(&self) -> Result<FittedModel, FitError> {
         let samples: Vec<CalibrationSample> = self.deviating().cloned().collect();
         refit(&samples, &self.in_force)

@@ -1,10 +1,12 @@
 //! The statistical models: C by plain least squares, ours with independent terms, none below 0.
 //!
-//! Why ours has other terms than C. Eq 3.4 prices destinations from free memory (`alloc_buddy`) and those gained by
-//! dropping cache (`alloc_cache`) beside each page moved. But each page moved has exactly one destination, so that the
-//! three counts are not independent: least squares finds any combination, with terms of thousands below 0 (Table 4.2,
-//! column C: 5791 − 5694). Here, `migrate_page` includes the usual destination, `alloc_buddy` is 0, and `alloc_cache`
-//! is what a destination costs more if cache has to be dropped for it. The kernel's formula needs no change.
+//! Why our model has other terms than model C. Eq 3.4 prices destinations from free memory
+//! (`alloc_buddy`) and those gained by dropping cache (`alloc_cache`) in addition to each page
+//! moved. But each page moved has exactly one destination, so that the three counts are not
+//! independent: least squares finds any combination, with terms of thousands below 0 (Table 4.2,
+//! column C: 5791 − 5694). Here, `migrate_page` includes the usual destination, `alloc_buddy` is 0,
+//! and `alloc_cache` is what a destination costs more if cache has to be dropped for it. The
+//! kernel's formula needs no change.
 
 use ramslice_types::SplitMix64;
 use thiserror::Error;
@@ -33,27 +35,31 @@ pub enum FitError {
 pub struct FittedModel {
     /// As fitted.
     pub exact: ModelCoefficients,
-    /// In whole numbers, as the kernel takes them: those around the exact ones that fit best together.
+    /// In whole numbers, as the kernel takes them: those around the exact ones that fit best
+    /// together.
     pub whole: ModelCoefficients,
 }
 
 /// Independent terms: those of [`row`] but for `alloc_buddy`.
 const OURS: usize = TERMS - 1;
-/// Of a term that the samples do not determine, this keeps the solution unique, and is far below what they say of others.
+/// Of a term that the samples do not determine, this keeps the solution unique, and is far below
+/// what they say of others.
 const FAINT: f64 = 1e-9;
 /// For a refit: a term that everyday operations hardly show stays where it was.
 const GENTLE: f64 = 1e-3;
-/// A residual beyond so many times the usual one counts less (Huber 1964; 95% efficient without outliers).
+/// A residual beyond so many times the usual one counts less (Huber 1964; 95% efficient without
+/// outliers).
 const HUBER: f64 = 1.345;
-/// The error of a slice is that of a sum of operations: its variance grows with the cost. Below this share of the
-/// largest cost, it is that of the clock.
+/// The error of a slice is that of a sum of operations: its variance grows with the cost. Below
+/// this share of the largest cost, it is that of the clock.
 const FLOOR: f64 = 0.01;
 const ROUNDS: usize = 20;
 const RESAMPLES: usize = 200;
 
 /// Model C: plain least squares on all terms at once (Eq 4.1), without bounds.
 ///
-/// Samples of one slice size leave `isolate_slice` and `isolate_page` to be told apart by nobody, as in the thesis.
+/// Samples of one slice size cannot distinguish `isolate_slice` from `isolate_page`, as in the
+/// thesis.
 pub fn least_squares(samples: &[CalibrationSample]) -> Result<ModelCoefficients, FitError> {
     let rows: Vec<_> = samples.iter().map(|sample| row(&sample.operations)).collect();
     let targets = measured(samples);
@@ -70,10 +76,11 @@ pub fn least_squares(samples: &[CalibrationSample]) -> Result<ModelCoefficients,
 
 /// Our model: independent terms, none below 0, robust against samples that something interrupted.
 ///
-/// Minimises Σ ρ(e / √v) with Huber's ρ and v the measured cost, by weights that are improved in turn, each a small
-/// quadratic program.
+/// Minimises Σ ρ(e / √v) with Huber's ρ and v the measured cost, by weights that are improved in
+/// turn, each a small quadratic program.
 ///
-/// If no sample has destinations gained by dropping cache, one is taken to cost a dropped page more.
+/// If no sample has destinations gained by dropping cache, one is taken to cost a dropped page
+/// more.
 pub fn fit(samples: &[CalibrationSample]) -> Result<FittedModel, FitError> {
     let mut found = fitted(samples, ModelCoefficients::default(), FAINT)?;
     if !shows_cache_targets(samples) {
@@ -87,7 +94,8 @@ fn shows_cache_targets(samples: &[CalibrationSample]) -> bool {
     samples.iter().any(|sample| sample.operations.cache_targets.0 > 0)
 }
 
-/// The same from everyday operations, which may not show all terms: those stay as in force, but for a common factor.
+/// The same from everyday operations, which may not show all terms: those stay as in force, but for
+/// a common factor.
 pub fn refit(
     samples: &[CalibrationSample],
     in_force: &ModelCoefficients,
@@ -108,9 +116,11 @@ fn prior(
     Ok(prior)
 }
 
-/// Measured over predicted cost: half of what was predicted cost less than this many times as much, half of it more.
+/// Measured over predicted cost: half of what was predicted cost less than this many times as much,
+/// half of it more.
 ///
-/// Not the ratio of the sums: one operation that was interrupted for seconds would outweigh all others.
+/// Not the ratio of the sums: one operation that was interrupted for seconds would outweigh all
+/// others.
 pub(crate) fn typical_factor<'a>(
     samples: impl IntoIterator<Item = &'a CalibrationSample>,
     in_force: &ModelCoefficients,
@@ -147,8 +157,8 @@ fn fitted(
     })
 }
 
-/// 95% intervals of what [`fit()`] finds, in the order of the table: by fitting to samples drawn from the samples, each
-/// with the weight that it had.
+/// 95% intervals of what [`fit()`] finds, in the order of the table: by fitting to samples drawn
+/// from the samples, each with the weight that it had.
 pub fn intervals(samples: &[CalibrationSample]) -> Result<[BootstrapInterval; TERMS], FitError> {
     resampled(samples, [0.0; OURS], FAINT)
 }
@@ -261,7 +271,8 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Of the whole numbers below and above each term, those that fit best together: errors of rounding cancel.
+/// Of the whole numbers below and above each term, those that fit best together: errors of rounding
+/// cancel.
 fn whole(rows: &[[f64; OURS]], targets: &[f64], exact: &[f64; OURS]) -> [f64; OURS] {
     let precision = precision(targets);
     let loss = |terms: &[f64; OURS]| -> f64 {

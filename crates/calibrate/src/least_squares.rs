@@ -7,7 +7,7 @@ use clarabel::solver::{
 
 use crate::fit::FitError;
 
-/// What may come out.
+/// Bounds of a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CoefficientBound {
     /// Anything.
@@ -31,10 +31,11 @@ pub(crate) struct LeastSquares<'a, const N: usize> {
 }
 
 impl<const N: usize> LeastSquares<'_, N> {
-    /// The unknowns x with the least Σ w (a x − b)² + pull Σ (x − prior)², each unknown in its own unit.
+    /// The unknowns x with the least Σ w (a x − b)² + pull Σ (x − prior)², each unknown in its own
+    /// unit.
     ///
-    /// Columns and targets are scaled to one, so that units do not matter: of a term that no row has, the prior comes
-    /// out.
+    /// Columns and targets are scaled to one, so that units do not matter: of a term that no row
+    /// has, the prior comes out.
     pub(crate) fn solve(&self, bound: CoefficientBound) -> Result<[f64; N], FitError> {
         let mut scale = [0.0_f64; N];
         let (mut size, mut total) = (0.0, 0.0);
@@ -91,8 +92,8 @@ fn minimise<const N: usize>(
         }
         CoefficientBound::None => (CscMatrix::zeros((0, N)), Vec::new(), Vec::new()),
     };
-    // A small term beside large ones is as much worth knowing: far below the default tolerances. What cannot be had
-    // ends as "almost solved", by those.
+    // A small term matters as much as large ones, so the tolerances are far below the default. What
+    // these cannot reach ends as "almost solved" by the default ones.
     let settings = DefaultSettings {
         verbose: false,
         tol_gap_abs: 1e-14,

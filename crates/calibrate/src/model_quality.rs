@@ -1,4 +1,4 @@
-//! How good a model is on samples that it has not seen.
+//! How good a model is on samples that it was not fitted to.
 
 use ramslice_types::SplitMix64;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use crate::bootstrap::{BootstrapInterval, interval};
 use crate::coefficients::ModelCoefficients;
 use crate::sample::CalibrationSample;
 
-/// What the errors of a model are. Costs in units of 100 cycles; an error is predicted less measured.
+/// The errors of a model. Costs in units of 100 cycles; an error is predicted less measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ModelQuality {
     /// Samples.
@@ -57,7 +57,7 @@ pub fn judge(model: &ModelCoefficients, samples: &[CalibrationSample]) -> Option
     for _ in 0..RESAMPLES {
         let picked: Vec<_> = (0..pairs.len()).map(|_| pairs[random.index(pairs.len())]).collect();
         let Some(figures) = QualityFigures::of(&picked) else { continue };
-        // Of the same largest cost: else the interval would be of another question.
+        // All with the same largest cost: otherwise the interval would answer another question.
         found[0].push(figures.p99 / first.largest);
         found[1].push(figures.rank);
         found[2].push(figures.regret.0);
@@ -86,7 +86,7 @@ pub fn judge(model: &ModelCoefficients, samples: &[CalibrationSample]) -> Option
     })
 }
 
-/// What is worked out anew for each resample.
+/// The figures that are computed again for each resample.
 struct QualityFigures {
     largest: f64,
     p99: f64,
@@ -139,7 +139,8 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Spearman's rank correlation of the two values of each pair: 1 if they have one order, −1 if the opposite.
+/// Spearman's rank correlation of the two values of each pair: 1 if they have one order, −1 if the
+/// opposite.
 ///
 /// 0 if all values of one kind are equal: then there is no order.
 pub fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
@@ -158,12 +159,14 @@ pub fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
 /// Budgets at which the order of emptying is judged, as shares of what emptying all would cost.
 pub const REGRET_SHARES: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
-/// Extra cycles from emptying in the order of the predicted costs: mean over the budgets, and the largest.
+/// Extra cycles from emptying in the order of the predicted costs: mean over the budgets, and the
+/// largest.
 ///
-/// For a budget, k is the number of slices that it would empty in the order of their measured costs: as many as there
-/// could be. The regret is what the k slices that are cheapest by prediction really cost, over what the k cheapest
-/// do, less 1. Equal predictions are taken dearest first, so that a model that predicts nothing gains nothing by it. A
-/// budget that does not suffice for one slice counts for one.
+/// For a budget, k is the number of slices that it would empty in the order of their measured
+/// costs: as many as there could be. The regret is what the k slices that are cheapest by
+/// prediction really cost, over what the k cheapest do, less 1. Equal predictions are taken dearest
+/// first, so that a model that predicts nothing gains nothing by it. A budget that does not suffice
+/// for one slice counts for one.
 pub fn regret(pairs: &[(f64, f64)]) -> (f64, f64) {
     let mut best: Vec<f64> = pairs.iter().map(|pair| pair.1).collect();
     best.sort_by(f64::total_cmp);

@@ -1,4 +1,5 @@
-//! When not to calibrate: too few samples, or a machine that is too busy to measure on.
+//! Preconditions of a calibration: enough samples, and a machine that is quiet enough to measure
+//! on.
 
 use thiserror::Error;
 
@@ -13,13 +14,13 @@ const LEAST_IN_ALL: usize = 30;
 /// The most that the cost of the same work may vary; see [`check_steady`].
 const MOST_NOISE: f64 = 0.25;
 
-/// Why nothing is calibrated.
+/// Why a calibration is refused.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum CalibrationRefusal {
     /// A parameter would be guessed.
     #[error(
-        "too few samples: {have} {what}, at least {need} are needed. Give it more memory (--memory) or more \
-         samples (--samples)"
+        "too few samples: {have} {what}, at least {need} are needed. Give it more memory \
+         (--memory) or more samples (--samples)"
     )]
     TooFew {
         /// As in "with pages to drop".
@@ -42,7 +43,7 @@ pub enum CalibrationRefusal {
     /// Others have smaller errors.
     #[error("on operations that were not fitted, the parameters in force have smaller errors")]
     NotBetter,
-    /// What fits some operations does not foretell others.
+    /// A fit to some operations does not predict others.
     #[error(
         "half of the operations that were not fitted are missed by more than {missed:.0} %, at most {most:.0} % will \
          do: they cost now this, now that. `ramslice-lab calibrate` measures on purpose",
@@ -57,8 +58,8 @@ pub enum CalibrationRefusal {
     },
     /// Others want the CPUs.
     #[error(
-        "the machine is busy: {load:.1} threads want to run on {cpus} CPUs (average of a minute). What is measured \
-         now would be wrong later: wait, or take it anyway with --anyway"
+        "the machine is busy: {load:.1} threads want to run on {cpus} CPUs (average of a minute). \
+         What is measured now would be wrong later: wait, or take it anyway with --anyway"
     )]
     Busy {
         /// The load average of the last minute.
@@ -66,10 +67,11 @@ pub enum CalibrationRefusal {
         /// CPUs that are online.
         cpus: usize,
     },
-    /// Nothing to see by whether the machine is steady, and to tell what a slice costs that holds nothing.
+    /// No empty slices: nothing shows whether the machine is steady, or what an empty slice costs.
     #[error(
-        "no empty slice could be switched off, and what that costs is a part of every price. Free some memory, or \
-         pack it with `ramslice compact` and wake all with `ramslice online --all`; then try again"
+        "no empty slice could be switched off, and what that costs is a part of every price. Free \
+         some memory, or pack it with `ramslice compact` and wake all with `ramslice online \
+         --all`; then try again"
     )]
     NothingEmpty,
     /// The same work does not cost the same.
@@ -88,7 +90,7 @@ pub enum CalibrationRefusal {
     },
 }
 
-/// What the machine does beside.
+/// Other work on the machine during the measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MachineConditions {
     /// The load average of the last minute.
@@ -97,7 +99,8 @@ pub struct MachineConditions {
     pub cpus: usize,
 }
 
-/// Refuses when more threads want to run than there are CPUs to spare: one is for the measurement itself.
+/// Refuses when more threads want to run than there are CPUs to spare: one is for the measurement
+/// itself.
 pub fn check_conditions(now: MachineConditions) -> Result<(), CalibrationRefusal> {
     if now.load > (now.cpus as f64 - 1.0).max(0.5) {
         return Err(CalibrationRefusal::Busy { load: now.load, cpus: now.cpus });
@@ -105,8 +108,8 @@ pub fn check_conditions(now: MachineConditions) -> Result<(), CalibrationRefusal
     Ok(())
 }
 
-/// How much the costs of the same work vary: half the middle half of them over their median. Refuses above a quarter, and
-/// if there are none.
+/// How much the costs of the same work vary: half the middle half of them over their median.
+/// Refuses above a quarter, and if there are none.
 pub fn check_steady(costs: &[f64]) -> Result<f64, CalibrationRefusal> {
     if costs.is_empty() {
         return Err(CalibrationRefusal::NothingEmpty);
@@ -125,7 +128,8 @@ pub fn noise(costs: &[f64]) -> f64 {
     if median > 0.0 { (at(0.75) - at(0.25)) / 2.0 / median } else { 1.0 }
 }
 
-/// Refuses when there are not enough everyday operations for a refit, of which half are needed to judge it.
+/// Refuses when there are not enough everyday operations for a refit, of which half are needed to
+/// judge it.
 pub fn check_everyday(samples: &[CalibrationSample]) -> Result<(), CalibrationRefusal> {
     let need = crate::DriftSettings::default().least;
     if samples.len() < need {
@@ -134,7 +138,8 @@ pub fn check_everyday(samples: &[CalibrationSample]) -> Result<(), CalibrationRe
     Ok(())
 }
 
-/// Refuses what was fitted to everyday operations if it is no better than what is in force, or not good.
+/// Refuses what was fitted to everyday operations if it is no better than what is in force, or not
+/// good.
 pub fn check_refit(report: &CalibrationReport) -> Result<(), CalibrationRefusal> {
     if report.is_better() != Some(true) {
         return Err(CalibrationRefusal::NotBetter);
@@ -147,7 +152,7 @@ pub fn check_refit(report: &CalibrationReport) -> Result<(), CalibrationRefusal>
     }
 }
 
-/// Refuses when there are not enough samples to tell each parameter.
+/// Refuses when there are too few samples to determine each parameter.
 pub fn check_samples(samples: &[CalibrationSample]) -> Result<(), CalibrationRefusal> {
     let count = |wanted: fn(&CalibrationSample) -> bool| {
         samples.iter().filter(|sample| wanted(sample)).count()

@@ -18,12 +18,12 @@ pub struct JudgedModel {
     pub coefficients_100cycles: ModelCoefficients,
     /// On the samples it may have been fitted to: artificial ones, or of every day.
     pub artificial: Option<ModelQuality>,
-    /// On samples that no model has seen, of programs at another slice size; absent without any. Of everyday operations
-    /// see [`everyday()`].
+    /// On samples that no model has seen, of programs at another slice size; absent without any. Of
+    /// everyday operations see [`everyday()`].
     pub held_out: Option<ModelQuality>,
 }
 
-/// What comes of samples.
+/// The result of a calibration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CalibrationReport {
     /// Our model's coefficients before they were made whole numbers.
@@ -40,8 +40,8 @@ impl CalibrationReport {
         &self.models[0]
     }
 
-    /// Whether its errors, on what was not fitted, are at most those of the parameters in force; nothing if there is nothing
-    /// to judge by.
+    /// Whether its errors, on what was not fitted, are at most those of the parameters in force;
+    /// nothing if there is nothing to judge by.
     pub fn is_better(&self) -> Option<bool> {
         let (ours, in_force) = (self.ours().held_out?, self.in_force().held_out?);
         Some(ours.p99_of_largest <= in_force.p99_of_largest)
@@ -79,10 +79,11 @@ pub fn report(samples: &SampleSet) -> Result<CalibrationReport, FitError> {
     Ok(CalibrationReport { exact_100cycles: fitted.exact, intervals_100cycles, models })
 }
 
-/// The same from everyday operations alone: parameters by [`refit()`], beside those in force and the thesis'.
+/// The same from everyday operations alone: parameters by [`refit()`], next to those in force and
+/// those of the thesis.
 ///
-/// Nothing else is there to judge by: what is in `held_out` is of every second operation, and ours there is what the
-/// others give.
+/// There is nothing better to judge by: `held_out` is every second operation, and our model there
+/// is fitted to the others.
 pub fn everyday(samples: &SampleSet) -> Result<CalibrationReport, FitError> {
     let all = samples.everyday();
     let in_force = ModelCoefficients::in_force(&samples.parameters);

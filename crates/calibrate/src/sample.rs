@@ -6,7 +6,7 @@ use ramslice_types::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is done to empty slices, as counted before: what a price can be worked out from.
+/// Operations that empty a slice, as counted in advance: a price is computed from these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OperationCounts {
     /// Slices: 1, or more for a sum over several.
@@ -31,8 +31,8 @@ pub struct OperationCounts {
     pub move_folios: u64,
     /// Mappings of these.
     pub mappings: u64,
-    /// Of the pages to be migrated, those whose destination is gained by dropping cache elsewhere; the others' comes
-    /// from free memory.
+    /// Of the pages to be migrated, those whose destination is gained by dropping cache elsewhere;
+    /// the others' comes from free memory.
     #[serde(default, rename = "cache_target_pages")]
     pub cache_targets: Pages,
     /// Page frames that stay: with any, the slice cannot be emptied. Always 0 in a sample.
@@ -59,7 +59,8 @@ impl OperationCounts {
                 PageFate::Moves => {
                     found.moved += run.pages;
                     found.move_folios += run.folios();
-                    // The kernel prices no mappings of pages that are on no LRU list, but for hugetlb.
+                    // The kernel prices no mappings of pages that are on no LRU list, but for
+                    // hugetlb.
                     if run.class != PageClass::MovableOps {
                         found.mappings += run.all_mappings();
                     }
@@ -93,7 +94,8 @@ pub enum SampleOrigin {
     Artificial(ThesisExperiment),
     /// What programs held; models are judged by these.
     Program,
-    /// A request of every day, as far as its operations could be worked out afterwards: see [`everyday()`](crate::everyday).
+    /// A request of every day, as far as its operations could be worked out afterwards: see
+    /// [`everyday()`](crate::everyday).
     Everyday,
 }
 
@@ -157,7 +159,8 @@ pub struct SampleSet {
     /// Parameters of the price model when they were taken.
     #[serde(rename = "price_parameters_100cycles")]
     pub parameters: BTreeMap<PriceParameter, Price>,
-    /// How much the cost of the same work varied: half the middle half of its distribution, over the median.
+    /// How much the cost of the same work varied: half the middle half of its distribution, over
+    /// the median.
     pub noise: f64,
     /// Samples left out because the slice changed while it was looked at.
     #[serde(rename = "changed_samples")]
@@ -192,7 +195,7 @@ impl SampleSet {
 pub struct SamplesFile {
     /// `ramslice_types::SCHEMA_VERSION`.
     pub schema_version: u32,
-    /// What it holds.
+    /// Counters of its pages.
     #[serde(flatten)]
     pub samples: SampleSet,
 }

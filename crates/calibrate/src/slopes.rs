@@ -1,20 +1,21 @@
-//! Model A: slopes of dedicated experiments, each for one parameter (thesis §4.2.2, Figures 4.3 and 4.4).
+//! Model A: slopes of dedicated experiments, each for one parameter (thesis §4.2.2, Figures 4.3 and
+//! 4.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::coefficients::ModelCoefficients;
 use crate::sample::{CalibrationSample, SampleOrigin, ThesisExperiment};
 
-/// What the thesis measured inside its kernel's search for destinations (Table 4.2, column A, from Table 4.1), which
-/// cannot be measured from outside. Units of 100 cycles.
+/// What the thesis measured inside its kernel's search for destinations (Table 4.2, column A, from
+/// Table 4.1), which cannot be measured from outside. Units of 100 cycles.
 const ALLOC_BUDDY: f64 = 1.0;
 const ALLOC_CACHE: f64 = 32.0;
 
 /// Model A, from the samples of its experiments; `None` if one of them is missing.
 ///
-/// A page dropped costs the slope over slices from few pages of cache to many. The same slope for pages mapped 1, 2, 4
-/// and 8 times is a line over the number of mappings: its slope is a mapping's cost, its start a page's. Empty
-/// slices of several sizes give the rest.
+/// A page dropped costs the slope over slices from few pages of cache to many. The same slope for
+/// pages mapped 1, 2, 4 and 8 times is a line over the number of mappings: its slope is a mapping's
+/// cost, its start a page's. Empty slices of several sizes give the rest.
 pub fn slopes(samples: &[CalibrationSample]) -> Option<ModelCoefficients> {
     let of = |wanted: ThesisExperiment| {
         samples.iter().filter(move |sample| {
@@ -60,7 +61,8 @@ pub fn slopes(samples: &[CalibrationSample]) -> Option<ModelCoefficients> {
     })
 }
 
-/// Start and slope of the line through these points with the least squares; `None` if they have one x.
+/// Start and slope of the line through these points with the least squares; `None` if they have one
+/// x.
 fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let n = points.len() as f64;
     let (x, y) = points.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1));

@@ -193,10 +193,12 @@ fn figures_of_a_handful_of_samples_are_those_worked_out_by_hand() {
     assert_eq!(quantile((1..=200).map(f64::from), 0.99), Some(198.0));
     assert_eq!(quantile([4.0].into_iter(), 0.99), Some(4.0));
     assert_eq!(quantile(std::iter::empty(), 0.5), None);
-    // Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4: 1 - 6 * 0.5 / 60 without ties, 4.5 / sqrt(4.5 * 5) with.
+    // Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4: 1 - 6 * 0.5 / 60 without ties, 4.5 / sqrt(4.5 * 5)
+    // with.
     let pairs = [(1.0, 10.0), (2.0, 20.0), (2.0, 30.0), (3.0, 40.0)];
     assert!((rank_correlation(&pairs) - 4.5 / 22.5_f64.sqrt()).abs() < 1e-12);
-    // The opposite order of 1, 1, 1, 7 of 10: up to a budget of 3, three slices could be had for 3, and cost 9.
+    // The opposite order of 1, 1, 1, 7 of 10: up to a budget of 3, three slices could be had for 3,
+    // and cost 9.
     let pairs = [(4.0, 1.0), (3.0, 1.0), (2.0, 1.0), (1.0, 7.0)];
     let (mean, worst) = regret(&pairs);
     // One slice at 10%, two at 20%, three from 30% on.
@@ -205,7 +207,7 @@ fn figures_of_a_handful_of_samples_are_those_worked_out_by_hand() {
 }
 
 #[test]
-fn a_model_that_predicts_nothing_is_told_so() {
+fn a_model_that_predicts_nothing_gets_no_rank_correlation() {
     let samples = experiments(&thesis());
     let blind = judge(&ModelCoefficients::default(), &samples).unwrap();
     assert!((blind.bias + 1.0).abs() < 1e-9);

@@ -11,7 +11,7 @@ use ramslice_backend::{Processor, ReplayBackend};
 use ramslice_cli::context::Context;
 use ramslice_cli::exit::UsageError;
 use ramslice_cli::ledger_options::TimeFactorOptions;
-use ramslice_energy::Clock;
+use ramslice_energy::SampleClock;
 use ramslice_record::{PlatformInfo, ReadError, Recording, RecordingInfo};
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, MachineState,

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 use common::{command, here};
 use serde_json::Value;
-use tables::{DDR4, Dmi, GIB, LPDDR5, Machine, Node, mpst};
+use tables::{DDR4, GIB, LPDDR5, PowerNodeEntry, SmbiosBuilder, TestMachine, mpst};
 
 fn doctor(from: &Path, args: &[&str]) -> Output {
     command(&[&["doctor"], args].concat()).arg("--from").arg(from).output().unwrap()
@@ -22,36 +22,35 @@ fn json(from: &Path, args: &[&str]) -> Value {
     serde_json::from_slice(&doctor(from, &[args, &["--json"]].concat()).stdout).unwrap()
 }
 
-fn modules(kind: u8) -> Dmi {
-    Dmi::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, kind, 1, "ChannelA-DIMM0").module(
-        3,
-        1,
-        8 * GIB,
-        kind,
-        1,
-        "ChannelB-DIMM0",
-    )
+fn modules(kind: u8) -> SmbiosBuilder {
+    SmbiosBuilder::default()
+        .array(1, 32 * GIB, 2)
+        .module(2, 1, 8 * GIB, kind, 1, "ChannelA-DIMM0")
+        .module(3, 1, 8 * GIB, kind, 1, "ChannelB-DIMM0")
 }
 
-fn laptop() -> Machine {
-    let nodes =
-        [Node(0, 3, 0, 4 * GIB), Node(1, 3, 4 * GIB, 4 * GIB), Node(2, 3, 8 * GIB, 8 * GIB)];
-    Machine::physical(15 * GIB).dmi(modules(LPDDR5)).table("MPST", &mpst(&nodes, 300, 70, 2))
+fn laptop() -> TestMachine {
+    let nodes = [
+        PowerNodeEntry(0, 3, 0, 4 * GIB),
+        PowerNodeEntry(1, 3, 4 * GIB, 4 * GIB),
+        PowerNodeEntry(2, 3, 8 * GIB, 8 * GIB),
+    ];
+    TestMachine::physical(15 * GIB).dmi(modules(LPDDR5)).table("MPST", &mpst(&nodes, 300, 70, 2))
 }
 
-fn interleaved() -> Machine {
+fn interleaved() -> TestMachine {
     let dmi = modules(DDR4).module_range(5, 2, 0, 16 * GIB, 1).module_range(6, 3, 0, 16 * GIB, 2);
-    Machine::physical(15 * GIB).dmi(dmi)
+    TestMachine::physical(15 * GIB).dmi(dmi)
 }
 
-fn contradictory() -> Machine {
-    Machine::physical(15 * GIB).dmi(modules(LPDDR5).array_range(4, 1, 0, 64 * GIB, 1))
+fn contradictory() -> TestMachine {
+    TestMachine::physical(15 * GIB).dmi(modules(LPDDR5).array_range(4, 1, 0, 64 * GIB, 1))
 }
 
-fn unreadable() -> Machine {
+fn unreadable() -> TestMachine {
     let notes = r#"{"schema_version": 1, "problems": {"sys/firmware/dmi/tables/DMI": "permission",
         "sys/firmware/acpi/tables/MPST": "permission"}}"#;
-    Machine::physical(15 * GIB).file("ramslice-capture.json", notes)
+    TestMachine::physical(15 * GIB).file("ramslice-capture.json", notes)
 }
 
 /// Compares what is printed of a machine with `expects/NAME.txt`.
@@ -65,21 +64,21 @@ fn verdicts_are_what_is_expected() {
     expect("doctor-laptop", laptop().path(), &["--mw-per-gib", "0-9.19"]);
     expect(
         "doctor-open",
-        Machine::physical(15 * GIB).dmi(modules(LPDDR5)).path(),
+        TestMachine::physical(15 * GIB).dmi(modules(LPDDR5)).path(),
         &["--mw-per-gib", "0-9.19"],
     );
     expect("doctor-interleaved", interleaved().path(), &[]);
     expect("doctor-contradictory", contradictory().path(), &[]);
     expect("doctor-unreadable", unreadable().path(), &[]);
     expect("doctor-guest", &here("data/doctor-guest"), &[]);
-    expect("doctor-empty", Machine::new().path(), &[]);
+    expect("doctor-empty", TestMachine::new().path(), &[]);
 }
 
 #[test]
 fn a_verdict_of_nothing_is_an_answer_and_no_verdict_is_a_failure() {
     assert_eq!(doctor(interleaved().path(), &[]).status.code(), Some(0));
-    assert_eq!(doctor(Machine::new().path(), &[]).status.code(), Some(1));
-    assert_eq!(doctor(Machine::new().path(), &["--json"]).status.code(), Some(1));
+    assert_eq!(doctor(TestMachine::new().path(), &[]).status.code(), Some(1));
+    assert_eq!(doctor(TestMachine::new().path(), &["--json"]).status.code(), Some(1));
     let nowhere = doctor(Path::new("/nonexistent"), &[]);
     assert_eq!(nowhere.status.code(), Some(1));
     let text = String::from_utf8(nowhere.stderr).unwrap();

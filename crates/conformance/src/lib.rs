@@ -1,8 +1,10 @@
-//! What every [`Backend`] must hold: one suite over the patched kernel, stock kernels, saved and simulated machines.
+//! Rules that every [`Backend`] keeps: one suite for the patched kernel, stock kernels, saved and
+//! simulated machines.
 //!
-//! [`check`] wants a machine with nothing offline, two slices that can be emptied and, where there is one, a slice that
-//! can never be. It switches slices off and on again and leaves all of them on. On a live machine others are at work,
-//! so sums are compared with a tolerance that the caller gives.
+//! [`check`] wants a machine with nothing offline, two slices that can be emptied and, where there
+//! is one, a slice that can never be. It switches slices offline and online again and leaves all of
+//! them online. On a live machine other programs run, so sums are compared with a tolerance that
+//! the caller gives.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,18 +14,19 @@ use ramslice_types::{
     Price, PriceParameter, Reason, Request, RequestOp, RequestOutcome, Slice, SliceId, SliceState,
 };
 
-/// How a backend is to be checked.
+/// How to check a backend.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckSettings {
-    /// How far two sums over memory may be apart when others use it meanwhile; zero of a machine at rest.
+    /// How far two sums over memory may be apart when others use it meanwhile; zero of a machine at
+    /// rest.
     pub tolerance: Pages,
-    /// It can tell what a slice holds, page by page.
+    /// It can report the contents of a slice, page by page.
     pub contents: bool,
     /// Its slices' states are seen to change while another thread switches them.
     pub events: bool,
 }
 
-/// A rule that is not kept, as a sentence.
+/// A broken rule, as a sentence.
 pub type BrokenRule = String;
 
 type ConformanceCheck = fn(&dyn Backend, CheckSettings) -> Result<(), BrokenRule>;
@@ -372,7 +375,8 @@ fn packing(backend: &dyn Backend, settings: CheckSettings) -> Result<(), BrokenR
     if settings.tolerance > Pages::ZERO {
         return Ok(());
     }
-    // Prices change while memory is packed, so that another request may find more; but it comes to an end.
+    // Prices change while memory is packed, so that another request may find more; but it comes to
+    // an end.
     for _ in 0..50 {
         if said(backend.request(&Request::default()))?.slices_done == 0 {
             return Ok(());
@@ -390,7 +394,7 @@ fn work_grows(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule>
     let done = said(backend.work())?.since(&before).ok_or("a counter went back")?;
     let counted = (done.emptied_slices, done.migrated_pages, done.dropped_pages);
     let told = (u64::from(outcome.slices_done), outcome.migrated, outcome.dropped);
-    holds(counted == told, || format!("{counted:?} counted, {told:?} told"))?;
+    holds(counted == told, || format!("{counted:?} counted, {told:?} reported"))?;
     request(backend, RequestOp::OnlineAll)?;
     let woken = said(backend.work())?.since(&before).ok_or("a counter went back")?.woken_slices;
     holds(woken >= told.0, || format!("{woken} woken of {}", told.0))

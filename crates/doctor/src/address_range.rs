@@ -15,7 +15,8 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// From a first address and a length; `None` when it is empty or passes the end of the address space.
+    /// From a first address and a length; `None` when it is empty or passes the end of the address
+    /// space.
     pub fn sized(start: u64, length: u64) -> Option<Self> {
         let end = start.checked_add(length)?;
         (end > start).then_some(Self { start_bytes: start, end_bytes: end })

@@ -1,7 +1,7 @@
-//! Writing down what the doctor reads, so that it can be looked at elsewhere.
+//! Captures what the doctor reads, to examine it on another machine.
 //!
-//! Exactly the files that a look reads are kept, at the same paths. Serial numbers and the like are blanked
-//! in the SMBIOS table, whose other structures are dropped.
+//! A capture has exactly the files that the doctor reads, at the same paths. Serial numbers and the
+//! like are blanked in the SMBIOS table, whose other structures are dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use crate::root::{
 };
 use crate::smbios::structures;
 
-/// Structure types that are kept, with the offsets of what is blanked: fields of strings, and a range of bytes.
+/// Structure types that are kept, with the offsets of what is blanked: fields of strings, and a
+/// range of bytes.
 const KEPT: [(u8, &[usize], std::ops::Range<usize>); 8] = [
     (0, &[], 0..0),
     // Serial number, SKU, family; the UUID.
@@ -41,7 +42,8 @@ pub fn capture(root: &SystemRoot, directory: &Path) -> Result<CaptureSummary, Ro
         return Err(RootError::NotEmpty { path: directory.to_owned() });
     }
     let write_error = |source| RootError::Write { path: directory.to_owned(), source };
-    // Beside it first, and renamed when complete: half a capture would look like a machine without the rest.
+    // Written next to it first, and renamed when complete: half a capture would look like a machine
+    // without the rest.
     let target = if directory.exists() {
         directory.canonicalize().map_err(write_error)?
     } else {
@@ -111,7 +113,8 @@ fn first_processor(mut bytes: Vec<u8>) -> Vec<u8> {
 
 /// The table with the structures that the doctor reads, and without what names this very machine.
 ///
-/// A damaged table is cut where the damage is, and the damaged bytes are dropped: they could hold anything.
+/// A damaged table is cut where the damage is, and the damaged bytes are dropped: they could hold
+/// anything.
 fn blanked(table: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for structure in structures(table).0 {

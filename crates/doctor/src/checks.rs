@@ -1,4 +1,4 @@
-//! Where two inputs cannot both be right. Neither is corrected: the disagreement becomes a gap.
+//! Finds inputs that contradict each other. Neither is corrected: the contradiction becomes a gap.
 
 use ramslice_types::Bytes;
 
@@ -33,14 +33,15 @@ pub(crate) fn cxl_bytes(findings: &MachineFindings) -> Bytes {
     findings.cxl.iter().filter(|memory| memory.region).filter_map(|memory| memory.size_bytes).sum()
 }
 
-/// Persistent memory in modules. It may serve as ordinary memory behind a cache of DRAM, and be handed out by DAX.
+/// Persistent memory in modules. It may serve as ordinary memory behind a cache of DRAM, and be
+/// handed out by DAX.
 fn persistent_bytes(findings: &MachineFindings) -> Bytes {
     let devices = findings.smbios.iter().flat_map(|smbios| &smbios.devices);
     devices.filter(|device| device.persistent).filter_map(|device| device.size_bytes).sum()
 }
 
-/// DRAM that is a cache of other memory (HMAT), and so has no addresses, if it can be among the modules: a processor may
-/// have its own beside them.
+/// DRAM that is a cache of other memory (HMAT), and so has no addresses, if it can be among the
+/// modules: a processor may have its own in addition.
 pub(crate) fn cache_bytes(findings: &MachineFindings) -> Bytes {
     let cache: Bytes =
         findings.hmat.iter().flat_map(|hmat| &hmat.caches).map(|cache| cache.size_bytes).sum();
@@ -48,12 +49,14 @@ pub(crate) fn cache_bytes(findings: &MachineFindings) -> Bytes {
         return cache;
     };
     let listed = modules + cxl_bytes(findings) + persistent_bytes(findings);
-    // Without the cache the kernel could not have as much as it has, but with it: the cache is not in the list.
+    // Without the cache the kernel could not have as much as it has, but with it: the cache is not
+    // in the list.
     let beside = managed <= listed && managed > listed.saturating_sub(cache);
     if beside { Bytes::ZERO } else { cache }
 }
 
-/// DRAM that is set aside for direct access: what persistent memory cannot account for, and the kernel does not have.
+/// DRAM that is set aside for direct access: what persistent memory cannot account for, and the
+/// kernel does not have.
 pub(crate) fn set_aside_bytes(findings: &MachineFindings) -> Bytes {
     let devices = findings.dax.iter().filter(|device| !device.managed);
     let all: Bytes = devices.filter_map(|device| device.size_bytes).sum();
@@ -144,8 +147,8 @@ pub(crate) fn check(findings: &mut MachineFindings) {
         .collect();
     if let [first, ..] = alone.as_slice() {
         let detail = format!(
-            "{} modules ({first} is the first) have a place in an interleave, but nobody shares their addresses \
-             (type 20)",
+            "{} modules ({first} is the first) have a place in an interleave, but no module shares \
+             their addresses (type 20)",
             alone.len()
         );
         contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);

@@ -1,4 +1,4 @@
-//! The findings as lines for a person: where, what it says, what follows.
+//! The findings as lines to read: the input, what it says, what follows.
 
 use ramslice_types::Bytes;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub struct EvidenceLine {
     pub input: &'static str,
     /// Where it was read.
     pub path: String,
-    /// What it says.
+    /// What the detector reports.
     pub says: String,
     /// What follows from it.
     pub so: String,
@@ -177,7 +177,7 @@ fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, S
     for modules in together(smbios.devices.iter().collect(), |module| alike(module)) {
         let first = modules[0];
         let ranks = match first.ranks {
-            None => "ranks not told".to_owned(),
+            None => "ranks unknown".to_owned(),
             Some(1) => "1 rank".to_owned(),
             Some(ranks) => format!("{ranks} ranks"),
         };

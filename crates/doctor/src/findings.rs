@@ -1,4 +1,4 @@
-//! What was found, input by input, and what was not.
+//! Findings, input by input, and what is missing.
 
 use ramslice_types::Bytes;
 use serde::Serialize;
@@ -8,14 +8,14 @@ use crate::address_range::AddressRange;
 use crate::root::ReadProblem;
 use crate::smbios::{DramKind, SmbiosTable};
 
-/// Everything that the inputs say. What an input would have said but did not is in `gaps`.
+/// Everything that the inputs say. Information that an input lacks is in `gaps`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MachineFindings {
     /// Memory that the kernel manages (`/proc/meminfo`).
     pub mem_total_bytes: Option<Bytes>,
     /// Of it, what could be used without swapping.
     pub mem_available_bytes: Option<Bytes>,
-    /// The unit of slice sizes, as far as it can be told from outside: the size of a huge page.
+    /// The unit of slice sizes, as far as it is visible from outside: the size of a huge page.
     pub pageblock_bytes: Option<Bytes>,
     /// SMBIOS types 0, 1 and 16 to 20.
     pub smbios: Option<SmbiosTable>,
@@ -77,7 +77,7 @@ pub enum VirtualVerdict {
 pub struct VirtualSign {
     /// Where.
     pub path: String,
-    /// What it says.
+    /// What the detector reports.
     pub says: String,
     /// For or against a virtual machine; `None` if it says neither.
     pub virtual_machine: Option<bool>,
@@ -171,7 +171,8 @@ pub struct RamsliceFindings {
 }
 
 impl RamsliceFindings {
-    /// Drivers that stand in for hardware: the simulated controller, and the one that holes a guest's memory.
+    /// Drivers that stand in for hardware: the simulated controller, and the one that holes a
+    /// guest's memory.
     const STAND_INS: [&'static str; 2] = ["sim", "holes"];
 
     /// The power driver, unless there is none or it stands in for hardware.
@@ -224,7 +225,7 @@ impl From<ReadProblem> for GapKind {
     }
 }
 
-/// Something that was not told.
+/// Information that an input did not give.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct InputGap {
     /// What kind.
@@ -235,7 +236,7 @@ pub struct InputGap {
     pub path: String,
     /// What is wrong; empty if the kind says it all.
     pub detail: String,
-    /// What it would have told.
+    /// What the input would have shown.
     pub would_tell: &'static str,
     /// It could have made the verdict narrower.
     pub widens: bool,

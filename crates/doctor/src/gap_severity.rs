@@ -1,4 +1,4 @@
-//! Which gaps make the verdict wider: an input that could not have changed it is no reason to search for it.
+//! Which gaps widen the verdict: an input that could not change it need not be looked for.
 
 use crate::findings::{GapKind, InputGap, MachineFindings, VirtualVerdict};
 use crate::verdict::{PowerDownVerdict, VerdictKind};
@@ -14,7 +14,7 @@ pub(crate) fn weigh(
     for gap in gaps.iter_mut() {
         gap.widens = match (gap.kind, gap.input) {
             _ if verdict.kind == VerdictKind::Unknown => true,
-            // The hypervisor owns the DRAM, whatever else tables say of it.
+            // The hypervisor owns the DRAM, whatever the tables say about it.
             _ if machine == VirtualVerdict::Yes => false,
             (GapKind::Contradictory, _) | (GapKind::Damaged, "MPST") => true,
             (_, "cpuinfo" | "DMI names") => machine != VirtualVerdict::No,

@@ -1,7 +1,8 @@
 //! Which modules share addresses.
 //!
-//! SMBIOS type 20 gives each module its addresses. Modules whose addresses overlap are interleaved, whatever
-//! their interleave position says: between them, one address in two or more belongs to each.
+//! SMBIOS type 20 gives each module its addresses. Modules whose addresses overlap are interleaved,
+//! whatever their interleave position says: between them, one address in two or more belongs to
+//! each.
 
 use ramslice_types::Bytes;
 
@@ -9,7 +10,7 @@ use crate::address_range::{AddressRange, merged};
 use crate::findings::MachineFindings;
 use crate::smbios::MemoryDevice;
 
-/// Modules that share their addresses; alone if they share them with nobody.
+/// Modules that share their addresses; a single module if it shares them with no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InterleaveSet {
     /// Their names.
@@ -46,8 +47,9 @@ pub(crate) fn sets(findings: &MachineFindings) -> Vec<InterleaveSet> {
     let mut sets: Vec<InterleaveSet> = Vec::new();
     for (range, mapping, module) in mappings {
         let says = mapping.interleave_position.is_some_and(|position| position > 0);
-        // Sorted by address, it can only reach into sets that a range before it opened; a module with
-        // addresses in several places (around the hole below 4 GiB) joins what these places belong to.
+        // Sorted by address, it can only reach into sets that a range before it opened; a module
+        // with addresses in several places (around the hole below 4 GiB) joins what these places
+        // belong to.
         let joins = |set: &InterleaveSet| {
             set.handles.contains(&module.handle)
                 || set.ranges.iter().any(|other| other.overlaps(range))

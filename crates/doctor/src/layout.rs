@@ -1,4 +1,5 @@
-//! Into which parts memory falls for the hardware: what shares addresses, and what can be powered down of it.
+//! The parts of memory as the hardware sees them: which modules share addresses, and which parts
+//! can be powered down.
 
 use ramslice_types::Bytes;
 use serde::Serialize;
@@ -12,7 +13,7 @@ use crate::interleave::{InterleaveSet, sets};
 use crate::read_inputs::{DMI_TABLE, TELLS_SMBIOS};
 use crate::smbios::{DramKind, MemoryDevice};
 
-/// Ranks of a module that does not tell: more than any module has for itself.
+/// Ranks of a module that does not report them: more than any module has by itself.
 const MOST_RANKS: u64 = 8;
 
 /// Memory whose addresses are spread over the same modules.
@@ -24,7 +25,7 @@ pub struct ModuleGroup {
     pub modules: usize,
     /// Its memory.
     pub size_bytes: Bytes,
-    /// Its addresses, where a table tells.
+    /// Its addresses, where a table gives them.
     pub ranges: Vec<AddressRange>,
     /// Into how many parts it can fall for powering down, at most.
     pub parts: u64,
@@ -42,24 +43,25 @@ impl ModuleGroup {
 /// The machine's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryLayout {
-    /// The least that is there, by any input; `None` if nothing tells.
+    /// The least memory that is present, by any input; `None` if no input says.
     pub low_total_bytes: Option<Bytes>,
     /// The most that is there, by any input.
     pub high_total_bytes: Option<Bytes>,
     /// Its parts.
     pub groups: Vec<ModuleGroup>,
-    /// The parts come from type 20; else they are the finest that is possible.
+    /// The parts come from type 20; otherwise they are the finest that are possible.
     pub interleaving_known: bool,
     /// DRAM of these that is a cache of other memory, which has no addresses: not in the totals.
     pub cache_bytes: Bytes,
-    /// DRAM of these that is set aside for direct access, which nobody may pack: not in the totals.
+    /// Of these, DRAM that is set aside for direct access and cannot be packed: not in the totals.
     pub set_aside_bytes: Bytes,
 }
 
 impl MemoryLayout {
     /// The most that could be powered down: all but one unit, which the kernel itself needs.
     ///
-    /// The kernel is at low addresses. Where no table tells which part has these, it is the smallest one.
+    /// The kernel is at low addresses. Where no table says which part has these, the smallest one
+    /// is assumed.
     pub fn most(&self) -> Option<Bytes> {
         let total = self.high_total_bytes?;
         let units = || self.groups.iter().filter(|group| group.size_bytes > Bytes::ZERO);
@@ -100,13 +102,13 @@ pub(crate) fn layout(findings: &MachineFindings) -> (MemoryLayout, Vec<InputGap>
     } else if module_bytes(findings).is_some() {
         if modules.len() > 1 {
             silent(
-                "how addresses are interleaved over modules: no usable structures of type 20. Firmware usually \
-                 interleaves what it can; no table says so",
+                "how addresses are interleaved over modules: no usable structures of type 20. \
+                 Firmware usually interleaves what it can; no table says so",
             );
         }
         out.groups = modules.iter().map(|module| of_modules(&[module])).collect();
     } else if !findings.edac.is_empty() {
-        silent("how addresses are interleaved over modules: EDAC does not tell");
+        silent("how addresses are interleaved over modules: EDAC does not report it");
         out.groups = findings.edac.iter().map(of_edac).collect();
     } else if let Some(total) = findings.mem_total_bytes {
         silent("modules and their kind: the finest that any DRAM has is taken, an eighth");
@@ -164,8 +166,8 @@ fn totals(findings: &MachineFindings, out: &mut MemoryLayout) {
             .map(dram)
             .collect();
     let doubtful = findings.is_doubtful("memory size");
-    // What firmware keeps for itself is missing from the kernel's figure, so this one only counts in need. It has neither
-    // what is a cache nor what is set aside.
+    // What firmware keeps for itself is missing from the kernel's figure, so this one only counts
+    // in need. It has neither what is a cache nor what is set aside.
     let of_kernel = findings.mem_total_bytes.filter(|_| !behind || of_firmware.is_empty());
     let all = of_firmware.iter().copied().chain(of_kernel);
     (out.low_total_bytes, out.high_total_bytes) = match of_firmware.first() {
@@ -184,8 +186,8 @@ fn of_set(set: &InterleaveSet, modules: &[&MemoryDevice]) -> ModuleGroup {
     }
 }
 
-/// Modules that share addresses. Ranks need not be interleaved even if modules are, so as many parts are
-/// possible as the modules have ranks.
+/// Modules that share addresses. Ranks need not be interleaved even if modules are, so as many
+/// parts are possible as the modules have ranks.
 fn of_modules(modules: &[&MemoryDevice]) -> ModuleGroup {
     let kind = modules.first().map_or("memory", |module| module.type_name);
     let segments = modules.iter().map(|module| module.dram.parts_of_a_rank()).max().unwrap_or(1);

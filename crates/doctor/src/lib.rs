@@ -1,8 +1,9 @@
-//! What a machine could power down at all, read from its firmware tables and from sysfs.
+//! What a machine could power down, read from its firmware tables and from sysfs.
 //!
-//! Four layers, each using only the one before: parsers over bytes ([`smbios`], [`acpi`]); a [`SystemRoot`] to read
-//! below, live or captured; [`MachineFindings`] with a [`InputGap`] for whatever was absent, unreadable, damaged or
-//! contradictory; and a [`PowerDownVerdict`], a pure function of the findings. [`examine`] is all of them.
+//! Four layers, each using only the one before: parsers over bytes ([`smbios`], [`acpi`]); a
+//! [`SystemRoot`] to read below, live or captured; [`MachineFindings`] with a [`InputGap`] for
+//! whatever was absent, unreadable, damaged or contradictory; and a [`PowerDownVerdict`], a pure
+//! function of the findings. [`examine`] is all of them.
 
 pub mod acpi;
 mod address_range;

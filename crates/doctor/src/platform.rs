@@ -35,7 +35,8 @@ const VIRTUAL_NAMES: [(&str, &str); 17] = [
     ("Virtual Machine", "Hyper-V"),
 ];
 
-/// The board, if firmware gives a device tree. Machines with ACPI have none, so its absence is no gap there.
+/// The board, if firmware gives a device tree. Machines with ACPI have none, so its absence is no
+/// gap there.
 pub(crate) fn device_tree(root: &SystemRoot, out: &mut MachineFindings) {
     let model = root.text(&format!("{DEVICE_TREE}/model"));
     let compatible = root.bytes(&format!("{DEVICE_TREE}/compatible"));

@@ -1,4 +1,4 @@
-//! What powering down saves: a figure per GiB, times the memory.
+//! The power that powering down saves: a figure per GiB, times the memory.
 
 use std::str::FromStr;
 
@@ -16,7 +16,8 @@ pub struct MwPerGib {
 /// Text that is no such interval.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{0}` is no interval of mW per GiB: expected LOW-HIGH as in 0-9.19, neither negative, LOW at most HIGH"
+    "`{0}` is no interval of mW per GiB: expected LOW-HIGH as in 0-9.19, neither negative, LOW at \
+     most HIGH"
 )]
 pub struct MwPerGibError(String);
 
@@ -70,8 +71,8 @@ impl PowerSaving {
         }
     }
 
-    /// By the firmware's own figures. They are against average power at work; memory that nobody uses draws
-    /// less already, so they are the high end only.
+    /// By the firmware's own figures. They are relative to average power under load; unused memory
+    /// draws less already, so they are the high end only.
     pub fn of_firmware(high_mw: u64) -> Self {
         Self {
             low_mw: 0.0,

@@ -1,4 +1,4 @@
-//! Reads every input below a root. Nothing is concluded here, and nothing that is missing goes unsaid.
+//! Reads every input below a root. Draws no conclusions, and records every missing input.
 
 use ramslice_types::Bytes;
 
@@ -48,14 +48,15 @@ pub(crate) fn gather(root: &SystemRoot) -> MachineFindings {
     out
 }
 
-pub(crate) const TELLS_SMBIOS: &str = "which modules there are, of what kind, with how many ranks, and how addresses are interleaved over them";
+pub(crate) const TELLS_SMBIOS: &str = "which modules there are, of what kind, with how many \
+                                       ranks, and how addresses are interleaved over them";
 pub(crate) const TELLS_MPST: &str =
     "which address ranges the firmware can power down as one, and what that saves";
 const TELLS_SRAT: &str = "which addresses belong to which socket or memory device";
 const TELLS_HMAT: &str = "whether DRAM is a cache in front of other memory";
 const TELLS_MEMINFO: &str = "how much memory there is and how much of it is in use";
 
-/// Reads a firmware table, and tells what is wrong with it.
+/// Reads a firmware table, and reports what is wrong with it.
 fn table<T>(
     root: &SystemRoot,
     gaps: &mut Vec<InputGap>,

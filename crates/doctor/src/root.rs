@@ -1,7 +1,7 @@
-//! Reading below a root: the running system, or a captured tree that somebody else made.
+//! Reading below a root: the running system, or a captured tree from another machine.
 //!
-//! Links are followed inside the root only, nothing but regular files is opened for reading, and a file
-//! has a largest size: a captured tree is not trusted.
+//! Links are followed inside the root only, nothing but regular files is opened for reading, and a
+//! file has a largest size: a captured tree is not trusted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tracing::debug;
 
-/// Larger files are not read. The largest SMBIOS tables known are below 64 KiB; `/proc/cpuinfo` of a large
-/// server has some MiB.
+/// Larger files are not read. The largest SMBIOS tables known are below 64 KiB; `/proc/cpuinfo` of
+/// a large server has some MiB.
 const LARGEST: u64 = 16 << 20;
 /// In a captured tree: what the capture could not read.
 pub(crate) const NOTES: &str = "ramslice-capture.json";
@@ -73,7 +73,7 @@ pub enum RootError {
         /// What the system said.
         source: io::Error,
     },
-    /// A capture would mix with something else.
+    /// A capture would mix with other files.
     #[error("{path} is not empty: a capture needs a directory of its own", path = .path.display())]
     NotEmpty {
         /// The directory.
@@ -81,7 +81,8 @@ pub enum RootError {
     },
 }
 
-/// What files alone do not keep of a machine, so that looking at it later is like looking at the machine.
+/// Facts about a machine that files alone do not keep, so that a captured tree gives the same
+/// answer as the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CaptureNotes {
     /// Version of these notes.
@@ -89,8 +90,8 @@ pub(crate) struct CaptureNotes {
     /// Files that were there but could not be read, without the leading slash.
     #[serde(default)]
     pub(crate) problems: BTreeMap<String, ReadProblem>,
-    /// Directories and the names in them: empty ones get lost in archives, and some names are all that is
-    /// wanted of what they stand for.
+    /// Directories and the names in them: empty ones get lost in archives, and some names are all
+    /// that is wanted of what they stand for.
     #[serde(default)]
     pub(crate) directories: BTreeMap<String, Vec<String>>,
 }
@@ -174,7 +175,7 @@ impl SystemRoot {
     }
 
     fn open_at(&self, path: &str, flags: OFlags) -> Result<OwnedFd, ReadProblem> {
-        // NONBLOCK: a pipe that somebody left in the tree must not hang us.
+        // NONBLOCK: a pipe in the tree must not block the doctor.
         let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         rustix::fs::openat2(&self.directory, path, flags, Mode::empty(), resolve).map_err(problem)

@@ -1,4 +1,5 @@
-//! Which slice size to boot with. Allowed are multiples of the pageblock (admin guide, "ramslice=").
+//! Which slice size to boot with. Allowed are multiples of the pageblock (admin guide,
+//! "ramslice=").
 
 use ramslice_types::Bytes;
 use serde::Serialize;
@@ -42,7 +43,8 @@ fn parameter(size: Bytes) -> String {
     }
 }
 
-/// The largest size that cuts `unit`s and the ends of `ranges` nowhere: slices start at multiples of their size.
+/// The largest size that cuts `unit`s and the ends of `ranges` nowhere: slices start at multiples
+/// of their size.
 pub(crate) fn fitting(unit: Option<Bytes>, ranges: &[AddressRange]) -> Option<Bytes> {
     let mut closed: Vec<AddressRange> = Vec::new();
     for range in merged(ranges.to_vec()) {
@@ -84,19 +86,21 @@ pub(crate) fn advise(
     let Some(size) = each else { return SliceAdvice::none("no boundary of any part is known") };
     if pageblock.0 == 0 || size.0 % pageblock.0 != 0 {
         return SliceAdvice::none(format!(
-            "what can be powered down as one ends at multiples of {size}, not of the pageblock, {pageblock}"
+            "what can be powered down as one ends at multiples of {size}, not of the pageblock, \
+             {pageblock}"
         ));
     }
     let mut because = match unit.0 / size.0 {
         0 | 1 => format!("what can be powered down as one has {unit}"),
         count => format!(
-            "the largest size that fits the boundaries; {count} slices make {unit}, which can be powered down as one"
+            "the largest size that fits the boundaries; {count} slices make {unit}, which can be \
+             powered down as one"
         ),
     };
     if assumed {
         because.push_str(
-            ". No table tells where that begins: it is assumed that the topmost address bits choose it. Should a \
-             part be larger, several slices make one",
+            ". No table tells where that begins: it is assumed that the topmost address bits \
+             choose it. Should a part be larger, several slices make one",
         );
     }
     SliceAdvice::size(size, because)

@@ -135,7 +135,7 @@ pub(crate) fn dax(root: &SystemRoot, out: &mut MachineFindings) {
     let names = match root.list(DAX) {
         Ok(names) => names,
         Err(problem) => {
-            let tells = "memory that is set aside and that nobody may pack";
+            let tells = "memory that is set aside and cannot be packed";
             return out.gaps.push(InputGap::new(problem.into(), "DAX", DAX, tells));
         }
     };
@@ -182,7 +182,8 @@ pub(crate) fn hotplug(root: &SystemRoot, out: &mut MachineFindings) {
     });
 }
 
-/// The running kernel's ramslice. These files hold one value each, and a captured tree has no other way.
+/// The running kernel's ramslice. These files hold one value each, and a captured tree has no other
+/// way.
 pub(crate) fn ramslice(root: &SystemRoot, out: &mut MachineFindings) {
     let path = |name: &str| format!("{RAMSLICE}/{name}");
     let tells = "the slices and the power driver of the running kernel";

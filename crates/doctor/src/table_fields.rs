@@ -1,4 +1,5 @@
-//! Little-endian fields of a table, by offset. Whatever lies outside the table is `None`, never a panic.
+//! Little-endian fields of a table, by offset. Whatever lies outside the table is `None`, never a
+//! panic.
 
 /// Bytes of a firmware table or of one structure in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

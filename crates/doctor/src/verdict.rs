@@ -81,7 +81,7 @@ pub(crate) fn verdict(
     in_use(findings, &mut verdict);
     let guest = match findings.virtual_machine.is {
         VirtualVerdict::Contradictory => "Signs disagree whether this is a virtual machine",
-        VirtualVerdict::Unknown => "Nothing tells whether this is a virtual machine",
+        VirtualVerdict::Unknown => "No input says whether this is a virtual machine",
         VirtualVerdict::Yes | VirtualVerdict::No => "",
     };
     if verdict.kind == VerdictKind::Possible && !guest.is_empty() {
@@ -132,15 +132,16 @@ fn virtual_machine(findings: &MachineFindings) -> PowerDownVerdict {
     let name = findings.virtual_machine.hypervisor.as_deref();
     let name = name.map_or_else(String::new, |name| format!(" ({name})"));
     let headline = format!(
-        "0 J possible here, because this is a virtual machine{name}: its DRAM belongs to the hypervisor, and \
-         what looks like memory here lies anywhere in it."
+        "0 J possible here, because this is a virtual machine{name}: its DRAM belongs to the \
+         hypervisor, and what looks like memory here lies anywhere in it."
     );
     let ways: Vec<&str> = findings.give_back.iter().map(|way| way.name).collect();
     if ways.is_empty() {
         let because = "nothing is powered down here, and there is no way to give memory back";
         let mut verdict = empty(VerdictKind::Zero, headline, SliceAdvice::none(because));
         verdict.because.push(
-            "The hypervisor could have memory back with a balloon or virtio-mem, but this guest has neither."
+            "The hypervisor could have memory back with a balloon or virtio-mem, but this guest \
+             has neither."
                 .to_owned(),
         );
         return verdict;
@@ -155,8 +156,8 @@ fn virtual_machine(findings: &MachineFindings) -> PowerDownVerdict {
     let most =
         available.map_or_else(String::new, |bytes| format!(", at this moment at most {bytes}"));
     verdict.because.push(format!(
-        "The hypervisor can have memory back by {}{most}. What the host then saves cannot be seen from here: ask \
-         its `ramslice doctor`.",
+        "The hypervisor can have memory back by {}{most}. What the host then saves cannot be seen \
+         from here: ask its `ramslice doctor`.",
         ways.join(", ")
     ));
     verdict.returnable_bytes = available;
@@ -200,23 +201,24 @@ fn power_nodes(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVer
     out.power_down = Some(ByteInterval { low_bytes, high_bytes });
     (out.unit_bytes, out.unit) = (Some(unit), Some("a memory power node".to_owned()));
     out.because.push(format!(
-        "Firmware has {} memory power nodes that the operating system may power down (ACPI MPST), of {unit} or \
-         more. The one with the lowest addresses holds the kernel and stays on.",
+        "Firmware has {} memory power nodes that the operating system may power down (ACPI MPST), \
+         of {unit} or more. The one with the lowest addresses holds the kernel and stays on.",
         nodes.len()
     ));
     out.because.push(
         if by_hardware {
-            "Hardware powers a node down by itself once nobody touches it: emptying it is enough."
+            "Hardware powers a node down by itself once it is idle: emptying it is enough."
         } else {
-            "The operating system has to ask for it, through the platform communication channel. Linux has no \
-             driver for that: a power driver has to be written."
+            "The operating system has to ask for it, through the platform communication channel. \
+             Linux has no driver for that: a power driver has to be written."
         }
         .to_owned(),
     );
     if doubtful {
         out.because.push(
-            "Tables are damaged or disagree, or this may be a virtual machine: so the low end is 0."
-                .to_owned(),
+            "Tables are damaged or disagree, or this may be a virtual machine: so the low end is \
+             0."
+            .to_owned(),
         );
     }
     let stays = stays.filter(|_| lowest_is_managed).map(|node| node.id);
@@ -230,7 +232,7 @@ fn power_nodes(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVer
 /// Where only the modules are known, or less.
 fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict {
     let (Some(high_bytes), Some(group)) = (parts.most(), parts.unit()) else {
-        let headline = "Nothing can be said: no input tells what memory this machine has.";
+        let headline = "No verdict: no input says what memory this machine has.";
         let slice = SliceAdvice::none("nothing is known of the memory");
         return empty(VerdictKind::Unknown, headline.to_owned(), slice);
     };
@@ -240,7 +242,8 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
     let total = parts.high_total_bytes.unwrap_or_default();
     let high_bytes = if nodes_open { total } else { high_bytes };
     if total == Bytes::ZERO && left_out(parts).is_some() {
-        let headline = "0 J possible here, because all of its DRAM is a cache of other memory (HMAT) or set aside (DAX).";
+        let headline = "0 J possible here, because all of its DRAM is a cache of other memory \
+                        (HMAT) or set aside (DAX).";
         let slice = SliceAdvice::none("there is no DRAM that could be packed");
         let mut out = empty(VerdictKind::Zero, headline.to_owned(), slice);
         out.because.extend(left_out(parts));
@@ -249,7 +252,8 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
     if high_bytes == Bytes::ZERO {
         let why = if group.modules > 1 {
             format!(
-                "the addresses of all {} modules are interleaved, so that any slice touches every one of them",
+                "the addresses of all {} modules are interleaved, so that any slice touches every \
+                 one of them",
                 group.modules
             )
         } else {
@@ -264,8 +268,9 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
         );
         if group.modules > 1 {
             out.because.push(
-                "If firmware's setup can switch interleaving off (channel, rank or bank interleaving, NUMA nodes per \
-                 socket), do so and ask again. It costs memory bandwidth."
+                "If firmware's setup can switch interleaving off (channel, rank or bank \
+                 interleaving, NUMA nodes per socket), do so and ask again. It costs memory \
+                 bandwidth."
                     .to_owned(),
             );
         }
@@ -279,7 +284,7 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
         parts.groups.iter().map(|group| group.ranges.clone()).collect();
     let exact: &[Vec<AddressRange>] = if known { &ranges } else { &[] };
     let slice = if parts.groups.iter().any(|group| group.modules == 0) {
-        SliceAdvice::none("no table tells what DRAM this is; its data sheet has the size of a rank")
+        SliceAdvice::none("no table says what DRAM this is; its data sheet has the size of a rank")
     } else {
         advise(group.unit(), exact, &map, pageblock(findings), !known)
     };
@@ -291,8 +296,8 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
     out.power_down = Some(ByteInterval { low_bytes: Bytes::ZERO, high_bytes });
     (out.unit_bytes, out.unit) = (Some(group.unit()), Some(group.part.to_owned()));
     out.because.push(
-        "The low end is 0, because no table names a way to power memory down (ACPI MPST): it is for the memory \
-         controller, and we know of none that lets Linux do it."
+        "The low end is 0, because no table names a way to power memory down (ACPI MPST): it is \
+         for the memory controller, and we know of none that lets Linux do it."
             .to_owned(),
     );
     if nodes_open {
@@ -300,23 +305,23 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
         out.slice =
             SliceAdvice::none("the table of memory power nodes is there, but cannot be used");
         out.because.push(
-            "The table of memory power nodes (ACPI MPST) is there, but cannot be used. It may name parts of any \
-             size, so that the high end is all of memory."
+            "The table of memory power nodes (ACPI MPST) is there, but cannot be used. It may \
+             name parts of any size, so that the high end is all of memory."
                 .to_owned(),
         );
         return out;
     }
     out.because.extend(left_out(parts));
     out.because.push(format!(
-        "The high end takes everything that is open for the best: then {} ({}) can be powered down at a time, and \
-         only the one with the kernel stays on.",
+        "The high end takes everything that is open for the best: then {} ({}) can be powered \
+         down at a time, and only the one with the kernel stays on.",
         group.unit(),
         group.part
     ));
     if !parts.interleaving_known {
         out.because.push(
-            "How addresses are interleaved is not known. If they change over all modules every few KiB, as is usual, \
-             no slice is a module of its own."
+            "How addresses are interleaved is not known. If they change over all modules every \
+             few KiB, as is usual, no slice is a module of its own."
                 .to_owned(),
         );
     }
@@ -335,7 +340,7 @@ fn left_out(parts: &MemoryLayout) -> Option<String> {
         .map(|(size, why)| format!("{size} {why}"))
         .collect();
     (!told.is_empty())
-        .then(|| format!("Of the DRAM, {}: nobody can pack that.", told.join(", and ")))
+        .then(|| format!("Of the DRAM, {}: that cannot be packed.", told.join(", and ")))
 }
 
 /// Where memory is, by the best table there is.
@@ -390,7 +395,8 @@ fn in_use(findings: &MachineFindings, verdict: &mut PowerDownVerdict) {
     };
     if part.high_bytes > available {
         verdict.because.push(format!(
-            "At this moment {available} could be empty; the rest is in use, whatever the hardware can do."
+            "At this moment {available} could be empty; the rest is in use, whatever the hardware \
+             can do."
         ));
     }
 }
@@ -401,20 +407,20 @@ fn drivers(findings: &mut MachineFindings, parts: &MemoryLayout, verdict: &mut P
     let driver = ramslice.as_ref().and_then(|ramslice| ramslice.real_driver()).map(str::to_owned);
     verdict.today = match (&ramslice, &driver) {
         (Some(_), Some(driver)) => format!("The running kernel has the power driver `{driver}`."),
-        (None, _) => {
-            "Nothing is powered down today: as far as can be seen, the running kernel has no ramslice."
+        (None, _) => "Nothing is powered down today: as far as can be seen, the running kernel \
+                      has no ramslice."
+            .to_owned(),
+        (Some(ramslice), _) if ramslice.enabled == Some(false) => {
+            "Nothing is powered down today: ramslice is switched off in the running kernel."
                 .to_owned()
         }
-        (Some(ramslice), _) if ramslice.enabled == Some(false) => {
-            "Nothing is powered down today: ramslice is switched off in the running kernel.".to_owned()
-        }
         (Some(ramslice), None) => match ramslice.power_driver.as_deref() {
-            None | Some("none") => {
-                "Nothing is powered down today: the running kernel has ramslice, but no power driver."
-                    .to_owned()
-            }
+            None | Some("none") => "Nothing is powered down today: the running kernel has \
+                                    ramslice, but no power driver."
+                .to_owned(),
             Some(name) => format!(
-                "Nothing is powered down today: the running kernel's power driver `{name}` stands in for hardware."
+                "Nothing is powered down today: the running kernel's power driver `{name}` stands \
+                 in for hardware."
             ),
         },
     };
@@ -423,7 +429,8 @@ fn drivers(findings: &mut MachineFindings, parts: &MemoryLayout, verdict: &mut P
         let slice = ramslice.and_then(|ramslice| ramslice.slice_bytes).unwrap_or(DEFAULT_SLICE);
         let high_bytes = parts.high_total_bytes.unwrap_or_default().saturating_sub(slice);
         let detail = format!(
-            "tables say that nothing can be powered down, the power driver `{driver}` says otherwise"
+            "tables say that nothing can be powered down, the power driver `{driver}` says \
+             otherwise"
         );
         let tells = "what the hardware can do";
         let gap = InputGap::new(

@@ -1,4 +1,4 @@
-//! A capture is looked at like the machine it was made of.
+//! A capture gives the same answer as the machine it was made on.
 
 mod tables;
 

@@ -4,7 +4,7 @@ mod tables;
 
 use ramslice_doctor::{ByteInterval, DoctorReport, GapKind, VerdictKind, VirtualVerdict};
 use ramslice_types::Bytes;
-use tables::{DDR4, Dmi, GIB, KIB, LPDDR5, MIB, Machine, Node, mpst, srat};
+use tables::{DDR4, GIB, KIB, LPDDR5, MIB, PowerNodeEntry, SmbiosBuilder, TestMachine, mpst, srat};
 
 /// The two ends, in GiB.
 fn power_down_gib(report: &DoctorReport) -> (f64, f64) {
@@ -27,18 +27,18 @@ fn widened_by(report: &DoctorReport, words: &str) -> bool {
 }
 
 /// 16 GiB of LPDDR5 in two channels, the hole below 4 GiB, eight power nodes of 2 GiB of DRAM.
-fn laptop() -> Machine {
-    let dmi = Dmi::default()
+fn laptop() -> TestMachine {
+    let dmi = SmbiosBuilder::default()
         .array(1, 16 * GIB, 2)
         .module(2, 1, 8 * GIB, LPDDR5, 1, "ChannelA")
         .module(3, 1, 8 * GIB, LPDDR5, 1, "ChannelB")
         .array_range(4, 1, 0, 16 * GIB, 2);
-    Machine::physical(15 * GIB).dmi(dmi).blocks(&[0..2 * GIB, 4 * GIB..18 * GIB])
+    TestMachine::physical(15 * GIB).dmi(dmi).blocks(&[0..2 * GIB, 4 * GIB..18 * GIB])
 }
 
-fn laptop_nodes() -> Vec<Node> {
-    let mut nodes = vec![Node(0, 3, 0, 2 * GIB)];
-    nodes.extend((1u16..8).map(|id| Node(id, 3, (2 + 2 * u64::from(id)) * GIB, 2 * GIB)));
+fn laptop_nodes() -> Vec<PowerNodeEntry> {
+    let mut nodes = vec![PowerNodeEntry(0, 3, 0, 2 * GIB)];
+    nodes.extend((1u16..8).map(|id| PowerNodeEntry(id, 3, (2 + 2 * u64::from(id)) * GIB, 2 * GIB)));
     nodes
 }
 
@@ -88,8 +88,13 @@ fn a_damaged_table_of_nodes_takes_the_low_end_away() {
 
 #[test]
 fn nodes_inside_others_count_once_and_the_small_ones_are_the_units() {
-    let nodes = [Node(0, 3, 0, 4 * GIB), Node(1, 3, 0, GIB), Node(2, 3, GIB, 3 * GIB)];
-    let report = Machine::physical(4 * GIB).table("MPST", &mpst(&nodes, 100, 50, 2)).report(None);
+    let nodes = [
+        PowerNodeEntry(0, 3, 0, 4 * GIB),
+        PowerNodeEntry(1, 3, 0, GIB),
+        PowerNodeEntry(2, 3, GIB, 3 * GIB),
+    ];
+    let report =
+        TestMachine::physical(4 * GIB).table("MPST", &mpst(&nodes, 100, 50, 2)).report(None);
     assert_eq!(power_down_gib(&report), (3.0, 3.0));
     assert_eq!(report.verdict.unit_bytes, Some(Bytes(GIB)));
     assert_eq!(parameter(&report), Some("ramslice=1G"));
@@ -97,16 +102,21 @@ fn nodes_inside_others_count_once_and_the_small_ones_are_the_units() {
 
 #[test]
 fn nodes_that_cross_each_other_are_a_contradiction() {
-    let nodes = [Node(0, 3, 0, GIB), Node(1, 3, GIB, 2 * GIB), Node(2, 3, 2 * GIB, 2 * GIB)];
-    let report = Machine::physical(4 * GIB).table("MPST", &mpst(&nodes, 100, 50, 2)).report(None);
+    let nodes = [
+        PowerNodeEntry(0, 3, 0, GIB),
+        PowerNodeEntry(1, 3, GIB, 2 * GIB),
+        PowerNodeEntry(2, 3, 2 * GIB, 2 * GIB),
+    ];
+    let report =
+        TestMachine::physical(4 * GIB).table("MPST", &mpst(&nodes, 100, 50, 2)).report(None);
     assert!(widened_by(&report, "nodes 1 and 2 share a part"));
     assert!(power_down_gib(&report).0.abs() < f64::EPSILON);
 }
 
 #[test]
 fn nodes_that_the_system_may_not_manage_are_no_nodes() {
-    let nodes: Vec<Node> =
-        laptop_nodes().iter().map(|node| Node(node.0, 1, node.2, node.3)).collect();
+    let nodes: Vec<PowerNodeEntry> =
+        laptop_nodes().iter().map(|node| PowerNodeEntry(node.0, 1, node.2, node.3)).collect();
     let report = laptop().table("MPST", &mpst(&nodes, 150, 80, 2)).report(None);
     assert!(power_down_gib(&report).0.abs() < f64::EPSILON);
 }
@@ -117,7 +127,7 @@ fn a_laptop_without_power_nodes_is_open_up_to_seven_eighths() {
     assert_eq!(power_down_gib(&report), (0.0, 15.0));
     assert_eq!(problems(&report, "MPST"), [GapKind::Absent]);
     assert!(widened_by(&report, "no usable structures of type 20"));
-    // Not told to be interleaved: an eighth of one module. The hole from 2 to 4 GiB fits.
+    // Not reported as interleaved: an eighth of one module. The hole from 2 to 4 GiB fits.
     assert_eq!(parameter(&report), Some("ramslice=1G"));
     assert!(report.verdict.slice.because.contains("assumed"));
     assert!((report.verdict.savings[0].high_mw - 15.0 * 9.19).abs() < 1e-6);
@@ -125,13 +135,13 @@ fn a_laptop_without_power_nodes_is_open_up_to_seven_eighths() {
 
 #[test]
 fn low_power_dram_that_is_interleaved_still_has_eighths() {
-    let dmi = Dmi::default()
+    let dmi = SmbiosBuilder::default()
         .array(1, 16 * GIB, 2)
         .module(2, 1, 8 * GIB, LPDDR5, 1, "ChannelA")
         .module(3, 1, 8 * GIB, LPDDR5, 1, "ChannelB")
         .module_range(5, 2, 0, 16 * GIB, 1)
         .module_range(6, 3, 0, 16 * GIB, 2);
-    let report = Machine::physical(15 * GIB).dmi(dmi).report(None);
+    let report = TestMachine::physical(15 * GIB).dmi(dmi).report(None);
     assert_eq!(power_down_gib(&report), (0.0, 14.0));
     assert_eq!(report.verdict.unit_bytes, Some(Bytes(2 * GIB)));
     assert_eq!(
@@ -142,8 +152,9 @@ fn low_power_dram_that_is_interleaved_still_has_eighths() {
 }
 
 /// Two sockets with four modules of 16 GiB each, interleaved over `ways` modules.
-fn server(ways: u16, ranks: u8, tables: bool) -> Machine {
-    let mut dmi = Dmi::default().array(1, 128 * GIB, 8).array_range(2, 1, 0, 128 * GIB, 1);
+fn server(ways: u16, ranks: u8, tables: bool) -> TestMachine {
+    let mut dmi =
+        SmbiosBuilder::default().array(1, 128 * GIB, 8).array_range(2, 1, 0, 128 * GIB, 1);
     for module in 0..8u16 {
         let (handle, set) = (0x10 + module, u64::from(module / ways));
         dmi = dmi.module(handle, 1, 16 * GIB, DDR4, ranks, &format!("DIMM_{module}"));
@@ -151,7 +162,7 @@ fn server(ways: u16, ranks: u8, tables: bool) -> Machine {
         let position = if ways > 1 { u8::try_from(module % ways).unwrap() + 1 } else { 0 };
         dmi = dmi.module_range(0x30 + module, handle, set * size, size, position);
     }
-    let machine = Machine::physical(126 * GIB).dmi(dmi);
+    let machine = TestMachine::physical(126 * GIB).dmi(dmi);
     if !tables {
         return machine;
     }
@@ -217,13 +228,13 @@ fn an_unreadable_table_of_nodes_is_no_proof_of_nothing() {
 /// As some real firmware has it.
 #[test]
 fn a_place_in_an_interleave_with_addresses_of_ones_own_is_a_contradiction() {
-    let dmi = Dmi::default()
+    let dmi = SmbiosBuilder::default()
         .array(1, 16 * GIB, 2)
         .module(2, 1, 8 * GIB, DDR4, 2, "DIMM1")
         .module(3, 1, 8 * GIB, DDR4, 2, "DIMM2")
         .module_range(4, 2, 0, 8 * GIB, 1)
         .module_range(5, 3, 8 * GIB, 8 * GIB, 2);
-    let report = Machine::physical(15 * GIB).dmi(dmi).report(None);
+    let report = TestMachine::physical(15 * GIB).dmi(dmi).report(None);
     assert!(widened_by(&report, "2 modules (DIMM1 is the first)"), "{:?}", report.gaps);
     assert!(!report.layout.interleaving_known);
     assert_eq!(power_down_gib(&report), (0.0, 12.0));
@@ -244,14 +255,14 @@ fn modules_that_are_alike_take_one_line() {
 
 #[test]
 fn a_module_around_the_hole_is_one_module() {
-    let dmi = Dmi::default()
+    let dmi = SmbiosBuilder::default()
         .array(1, 8 * GIB, 2)
         .module(2, 1, 4 * GIB, DDR4, 1, "A")
         .module(3, 1, 4 * GIB, DDR4, 1, "B")
         .module_range(4, 2, 0, 3 * GIB, 0)
         .module_range(5, 2, 4 * GIB, GIB, 0)
         .module_range(6, 3, 5 * GIB, 4 * GIB, 0);
-    let report = Machine::physical(7 * GIB).dmi(dmi).report(None);
+    let report = TestMachine::physical(7 * GIB).dmi(dmi).report(None);
     assert_eq!(report.layout.groups.len(), 2);
     assert_eq!(power_down_gib(&report), (0.0, 4.0));
     assert_eq!(parameter(&report), Some("ramslice=1G"));
@@ -259,8 +270,9 @@ fn a_module_around_the_hole_is_one_module() {
 
 #[test]
 fn a_single_module_with_one_rank_has_nothing_to_power_down() {
-    let dmi = Dmi::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, DDR4, 1, "DIMM 0");
-    let report = Machine::physical(7 * GIB).dmi(dmi).report(None);
+    let dmi =
+        SmbiosBuilder::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, DDR4, 1, "DIMM 0");
+    let report = TestMachine::physical(7 * GIB).dmi(dmi).report(None);
     assert_eq!(report.verdict.kind, VerdictKind::Zero);
     assert!(
         report.verdict.headline.contains("one module with one rank"),
@@ -272,20 +284,21 @@ fn a_single_module_with_one_rank_has_nothing_to_power_down() {
 
 #[test]
 fn a_single_module_that_hides_its_ranks_stays_open() {
-    let dmi = Dmi::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, DDR4, 0, "DIMM 0");
-    let report = Machine::physical(7 * GIB).dmi(dmi).report(None);
+    let dmi =
+        SmbiosBuilder::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, DDR4, 0, "DIMM 0");
+    let report = TestMachine::physical(7 * GIB).dmi(dmi).report(None);
     assert_eq!(power_down_gib(&report), (0.0, 7.0));
     assert!(widened_by(&report, "how many ranks"));
 }
 
 /// Sizes of types 16, 17 and 19 in GiB, and what the kernel manages.
 fn sizes(capacity: u64, module: u64, mapped: u64, managed: u64) -> DoctorReport {
-    let dmi = Dmi::default()
+    let dmi = SmbiosBuilder::default()
         .array(1, capacity * GIB, 2)
         .module(2, 1, module * GIB / 2, DDR4, 2, "A")
         .module(3, 1, module * GIB / 2, DDR4, 2, "B")
         .array_range(4, 1, 0, mapped * GIB, 1);
-    Machine::physical(managed * GIB).dmi(dmi).report(None)
+    TestMachine::physical(managed * GIB).dmi(dmi).report(None)
 }
 
 #[test]
@@ -296,7 +309,7 @@ fn sizes_that_agree_are_no_contradiction() {
 }
 
 #[test]
-fn contradictory_sizes_are_told_and_widen_the_verdict() {
+fn contradictory_sizes_are_reported_and_widen_the_verdict() {
     let agreed = power_down_gib(&sizes(64, 16, 16, 15)).1;
     for (report, words) in [
         (sizes(64, 16, 32, 15), "addresses are for 32 GiB"),
@@ -315,7 +328,7 @@ fn contradictory_sizes_are_told_and_widen_the_verdict() {
 #[test]
 fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
     let guest = || {
-        Machine::new()
+        TestMachine::new()
             .file("proc/cpuinfo", "flags\t\t: fpu hypervisor\n")
             .file(
                 "proc/meminfo",
@@ -355,8 +368,9 @@ fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
 
 #[test]
 fn a_name_of_virtual_machines_on_a_processor_that_denies_it_is_a_contradiction() {
-    let dmi = || Dmi::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, DDR4, 2, "DIMM 0");
-    let report = Machine::physical(7 * GIB)
+    let dmi =
+        || SmbiosBuilder::default().array(1, 32 * GIB, 2).module(2, 1, 8 * GIB, DDR4, 2, "DIMM 0");
+    let report = TestMachine::physical(7 * GIB)
         .file("sys/class/dmi/id/sys_vendor", "QEMU")
         .dmi(dmi())
         .report(None);
@@ -365,7 +379,7 @@ fn a_name_of_virtual_machines_on_a_processor_that_denies_it_is_a_contradiction()
     assert_eq!(power_down_gib(&report), (0.0, 4.0));
 
     // Clouds rent whole machines under the same maker's name.
-    let metal = Machine::physical(7 * GIB)
+    let metal = TestMachine::physical(7 * GIB)
         .file("sys/class/dmi/id/sys_vendor", "Amazon EC2")
         .file("sys/class/dmi/id/product_name", "m5.metal");
     assert_eq!(metal.dmi(dmi()).report(None).findings.virtual_machine.is, VirtualVerdict::No);
@@ -373,7 +387,7 @@ fn a_name_of_virtual_machines_on_a_processor_that_denies_it_is_a_contradiction()
 
 #[test]
 fn an_arm_board_without_smbios_is_open_and_says_so() {
-    let report = Machine::new()
+    let report = TestMachine::new()
         .file("proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd\n")
         .file("proc/meminfo", format!("MemTotal: {} kB\n", 8 * GIB / KIB))
         .file("sys/firmware/devicetree/base/model", "Board 3\0")
@@ -386,12 +400,12 @@ fn an_arm_board_without_smbios_is_open_and_says_so() {
     assert!(report.verdict.because.iter().any(|text| text.contains("If it is, the answer is 0 J")));
     assert!(report.gaps.iter().any(|gap| gap.input == "SMBIOS" && gap.widens));
     assert_eq!(parameter(&report), None);
-    assert!(report.verdict.slice.because.contains("no table tells what DRAM"));
+    assert!(report.verdict.slice.because.contains("no table says what DRAM"));
 }
 
 #[test]
 fn an_arm_guest_is_known_by_its_device_tree() {
-    let report = Machine::new()
+    let report = TestMachine::new()
         .file("sys/firmware/devicetree/base/compatible", "linux,dummy-virt\0")
         .report(None);
     assert_eq!(report.verdict.kind, VerdictKind::Zero);
@@ -399,7 +413,7 @@ fn an_arm_guest_is_known_by_its_device_tree() {
 
 #[test]
 fn an_empty_directory_has_no_verdict_and_lists_every_input() {
-    let report = Machine::new().report("5".parse().ok());
+    let report = TestMachine::new().report("5".parse().ok());
     assert_eq!(report.verdict.kind, VerdictKind::Unknown);
     assert_eq!((report.verdict.power_down, parameter(&report)), (None, None));
     assert!(report.verdict.savings.is_empty());
@@ -421,7 +435,7 @@ fn what_may_not_be_read_is_not_absent() {
         format!("{{\"schema_version\": 1, \"problems\": {{{}}}}}", list.join(", "))
     };
     let notes = denied(&["sys/firmware/dmi/tables/DMI", "sys/firmware/acpi/tables/MPST"]);
-    let report = Machine::physical(15 * GIB).file("ramslice-capture.json", notes).report(None);
+    let report = TestMachine::physical(15 * GIB).file("ramslice-capture.json", notes).report(None);
     assert_eq!(problems(&report, "SMBIOS")[0], GapKind::Permission);
     assert_eq!(problems(&report, "MPST"), [GapKind::Permission]);
     assert!(report.gaps.iter().filter(|gap| gap.kind == GapKind::Permission).all(|gap| gap.widens));
@@ -442,7 +456,7 @@ fn drivers_that_stand_in_for_hardware_power_nothing_down() {
         assert_eq!(report.verdict.kind, VerdictKind::Zero, "{driver}");
         assert!(report.verdict.today.starts_with("Nothing is powered down today"));
     }
-    // A driver that claims what tables deny: both are told, and the verdict is open.
+    // A driver that claims what tables deny: both are reported, and the verdict is open.
     let report = with("vendor");
     assert_eq!(report.verdict.kind, VerdictKind::Possible);
     assert!(widened_by(&report, "`vendor` says otherwise"));
@@ -462,8 +476,8 @@ fn cxl_regions_are_memory_of_their_own() {
 }
 
 #[test]
-fn edac_tells_modules_where_smbios_does_not() {
-    let report = Machine::physical(15 * GIB)
+fn edac_gives_modules_where_smbios_does_not() {
+    let report = TestMachine::physical(15 * GIB)
         .file("sys/devices/system/edac/mc/mc0/dimm0/size", "8192\n")
         .file("sys/devices/system/edac/mc/mc0/dimm0/dimm_mem_type", "Unbuffered-DDR4\n")
         .file("sys/devices/system/edac/mc/mc0/dimm3/size", "8192\n")

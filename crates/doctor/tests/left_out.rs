@@ -1,10 +1,11 @@
-//! DRAM that is there and that nobody can pack: a cache in front of other memory, or set aside for direct access.
+//! DRAM that is present and cannot be packed: a cache in front of other memory, or set aside for
+//! direct access.
 
 mod tables;
 
 use ramslice_doctor::{ByteInterval, DoctorReport, VerdictKind};
 use ramslice_types::Bytes;
-use tables::{DDR4, Dmi, GIB, LPDDR5, Machine, NON_VOLATILE, hmat};
+use tables::{DDR4, GIB, LPDDR5, NON_VOLATILE, SmbiosBuilder, TestMachine, hmat};
 
 fn high_end(report: &DoctorReport) -> u64 {
     let ByteInterval { low_bytes, high_bytes } = report.verdict.power_down.unwrap();
@@ -17,20 +18,21 @@ fn told(report: &DoctorReport, words: &str) -> bool {
 }
 
 /// Two modules of DRAM, and others of persistent memory.
-fn server(dram: u64, persistent: u64, managed: u64) -> Machine {
-    let mut dmi = Dmi::default().array(1, 4096 * GIB, 8);
+fn server(dram: u64, persistent: u64, managed: u64) -> TestMachine {
+    let mut dmi = SmbiosBuilder::default().array(1, 4096 * GIB, 8);
     for (handle, name) in [(2, "A1"), (3, "B1")] {
         dmi = dmi.module(handle, 1, dram * GIB / 2, DDR4, 2, name);
     }
     if persistent > 0 {
         dmi = dmi.module(4, 1, persistent * GIB, NON_VOLATILE, 0, "A2");
     }
-    Machine::physical(managed * GIB).dmi(dmi)
+    TestMachine::physical(managed * GIB).dmi(dmi)
 }
 
 #[test]
 fn dram_that_is_all_a_cache_is_nothing_to_power_down() {
-    // As firmware lists it with the persistent memory, and without: then sizes contradict, and still nothing is promised.
+    // As firmware lists it with the persistent memory, and without: then sizes contradict, and
+    // still nothing is promised.
     for persistent in [512, 0] {
         let report =
             server(64, persistent, 500).table("HMAT", &hmat(&[(0, 32), (1, 32)])).report(None);
@@ -49,7 +51,8 @@ fn dram_that_is_all_a_cache_is_nothing_to_power_down() {
         let contradicts = report.gaps.iter().any(|gap| gap.input == "memory size");
         assert_eq!(contradicts, persistent == 0, "{:?}", report.gaps);
     }
-    // The same machine without the table: two ranks on each of two modules, of which one holds the kernel.
+    // The same machine without the table: two ranks on each of two modules, of which one holds the
+    // kernel.
     assert_eq!(high_end(&server(64, 0, 60).report(None)), 48);
 }
 
@@ -68,7 +71,7 @@ fn a_cache_beside_the_modules_takes_nothing_from_them() {
     assert!(!told(&report, "is a cache"), "{:?}", report.verdict.because);
 }
 
-fn dax(machine: Machine, name: &str, gib: u64) -> Machine {
+fn dax(machine: TestMachine, name: &str, gib: u64) -> TestMachine {
     machine
         .file(&format!("sys/bus/dax/devices/{name}/size"), format!("{}\n", gib * GIB))
         .file(&format!("sys/bus/dax/devices/{name}/target_node"), "0\n")
@@ -77,11 +80,11 @@ fn dax(machine: Machine, name: &str, gib: u64) -> Machine {
 #[test]
 fn dram_that_is_set_aside_is_not_packed() {
     let laptop = |managed: u64| {
-        let dmi = Dmi::default()
+        let dmi = SmbiosBuilder::default()
             .array(1, 64 * GIB, 2)
             .module(2, 1, 32 * GIB, LPDDR5, 1, "A")
             .module(3, 1, 32 * GIB, LPDDR5, 1, "B");
-        Machine::physical(managed * GIB).dmi(dmi)
+        TestMachine::physical(managed * GIB).dmi(dmi)
     };
     // Less than half of the modules would be a contradiction, were the rest not accounted for.
     let report = dax(dax(laptop(22), "dax0.0", 32), "dax1.0", 8).report(None);

@@ -1,4 +1,5 @@
-//! Damaged, lying and random tables: never a panic, never an endless loop, never an impossible verdict.
+//! Damaged, lying and random tables: never a panic, never an endless loop, never an impossible
+//! verdict.
 
 mod tables;
 
@@ -7,14 +8,14 @@ use ramslice_doctor::{
     DoctorReport, MachineFindings, MwPerGib, VerdictKind, acpi, conclude, smbios,
 };
 use ramslice_types::Bytes;
-use tables::{DDR4, Dmi, GIB, LPDDR5, Node, mpst, srat};
+use tables::{DDR4, GIB, LPDDR5, PowerNodeEntry, SmbiosBuilder, mpst, srat};
 
 const QEMU_DMI: &[u8] = include_bytes!("data/qemu-q35-numa/DMI");
 const QEMU_SRAT: &[u8] = include_bytes!("data/qemu-q35-numa/SRAT");
 const QEMU_HMAT: &[u8] = include_bytes!("data/qemu-q35-numa/HMAT");
 
 fn dmi() -> Vec<u8> {
-    Dmi::default()
+    SmbiosBuilder::default()
         .array(1, 64 * GIB, 4)
         .module(2, 1, 16 * GIB, DDR4, 2, "A")
         .module(3, 1, 16 * GIB, LPDDR5, 0, "B")
@@ -27,10 +28,10 @@ fn dmi() -> Vec<u8> {
 fn nodes() -> Vec<u8> {
     mpst(
         &[
-            Node(0, 3, 0, GIB),
-            Node(1, 3, GIB, GIB),
-            Node(2, 3, 2 * GIB, GIB),
-            Node(7, 3, 0, 3 * GIB),
+            PowerNodeEntry(0, 3, 0, GIB),
+            PowerNodeEntry(1, 3, GIB, GIB),
+            PowerNodeEntry(2, 3, 2 * GIB, GIB),
+            PowerNodeEntry(7, 3, 0, 3 * GIB),
         ],
         100,
         50,
@@ -98,7 +99,7 @@ proptest! {
         examine(&bytes, &bytes, &bytes, &bytes);
     }
 
-    /// A table that is cut is always told to be damaged: its end is known to be missing.
+    /// A truncated table is always reported as damaged: its end is known to be missing.
     #[test]
     fn a_cut_table_is_a_damaged_table(cut in 0usize..100) {
         let share = |table: &[u8]| table[..table.len() * cut / 100].to_vec();
@@ -150,7 +151,7 @@ fn counts_that_lie_end_where_the_table_does() {
 
 #[test]
 fn more_modules_than_any_machine_has_are_left_out() {
-    let mut dmi = Dmi::default();
+    let mut dmi = SmbiosBuilder::default();
     for handle in 0..3000 {
         dmi = dmi.module(handle, 1, GIB, DDR4, 1, "A").module_range(
             10_000 + handle,
@@ -166,7 +167,7 @@ fn more_modules_than_any_machine_has_are_left_out() {
 }
 
 #[test]
-fn the_tables_of_qemu_say_what_qemu_was_told() {
+fn the_tables_of_qemu_say_what_qemu_was_started_with() {
     let (smbios, _) = smbios::parse(QEMU_DMI);
     assert_eq!(smbios.manufacturer.as_deref(), Some("QEMU"));
     let [module] = smbios.devices.as_slice() else { panic!("{:?}", smbios.devices) };

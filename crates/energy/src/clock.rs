@@ -10,8 +10,8 @@ use crate::interval::Interval;
 const BYTES_PER_GIB: f64 = (1u64 << 30) as f64;
 const MICROSECONDS: f64 = 1e6;
 
-/// How many times slower an emulated machine is: seconds of one program there, divided by seconds of the same program
-/// on the reference machine.
+/// How many times slower an emulated machine is: seconds of one program there, divided by seconds
+/// of the same program on the reference machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimeFactor {
     factor: Interval<Ratio>,
@@ -57,8 +57,9 @@ impl TimeFactor {
 pub enum SampleClock {
     /// It shows real seconds, and CPU cycles are real ones.
     Real,
-    /// Instructions are emulated, so neither its seconds nor its cycles say anything of a real machine. Seconds
-    /// are divided by the factor; costs come from counted operations at a reference machine's prices.
+    /// Instructions are emulated, so neither its seconds nor its cycles say anything of a real
+    /// machine. Seconds are divided by the factor; costs come from counted operations at a
+    /// reference machine's prices.
     Emulated(TimeFactor),
 }
 

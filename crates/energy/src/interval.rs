@@ -29,9 +29,9 @@ pub enum IntervalError {
 
 /// What is known of a quantity: it is at least `low` and at most `high`.
 ///
-/// Both ends are finite and in order. Arithmetic gives the smallest interval that holds every result of one value
-/// from each side; each end is rounded as `f64` rounds, nothing is widened. As JSON: `{"low": 1.0, "high": 2.0}`,
-/// with the unit in the name of the field that holds it.
+/// Both ends are finite and in order. Arithmetic gives the smallest interval that holds every
+/// result of one value from each side; each end is rounded as `f64` rounds, nothing is widened. As
+/// JSON: `{"low": 1.0, "high": 2.0}`, with the unit in the name of the field that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Interval<Q> {
     low: Q,

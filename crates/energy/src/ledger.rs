@@ -1,6 +1,8 @@
-//! The ledger: takes samples of a machine and keeps whole numbers; joules are worked out from their sums.
+//! The ledger: takes samples of a machine and keeps whole numbers; joules are worked out from their
+//! sums.
 //!
-//! Because only sums of whole numbers are kept, it makes no difference how a time is cut into samples.
+//! Because only sums of whole numbers are kept, it makes no difference how a time is cut into
+//! samples.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -29,13 +31,14 @@ pub struct EnergySample {
 impl EnergySample {
     /// From a snapshot, and totals and counters that were read next to it.
     ///
-    /// What somebody else took offline on a stock kernel is no part of the machine, and saves nothing.
+    /// Memory that another program took offline on a stock kernel is no part of the machine, and
+    /// saves nothing.
     pub fn new(snapshot: &SliceSnapshot, info: &BackendInfo, work: WorkCounters) -> Self {
         let stock = info.is_stock();
         Self::of(snapshot, info, work, |slice| !(stock && slice.held))
     }
 
-    /// The same without what is held, whatever holds it: for those who only count what they did themselves.
+    /// The same without held slices, for callers that count only their own work.
     pub fn without_held(snapshot: &SliceSnapshot, info: &BackendInfo, work: WorkCounters) -> Self {
         Self::of(snapshot, info, work, |slice| !slice.held)
     }
@@ -82,7 +85,8 @@ impl EnergySample {
 pub enum LedgerError {
     /// Its time is earlier.
     #[error(
-        "a sample was taken at {now:?}, before the one at {before:?}: samples must be in order of time"
+        "a sample was taken at {now:?}, before the one at {before:?}: samples must be in order of \
+         time"
     )]
     TimeWentBack {
         /// The time of the last sample.
@@ -160,16 +164,16 @@ pub struct EnergyLedger {
 }
 
 impl EnergyLedger {
-    /// An empty one. `granule` is what the hardware switches as one; without it, at least nothing and at most all that
-    /// is off counts.
+    /// An empty one. `granule` is what the hardware switches as one; without it, at least nothing
+    /// and at most all that is off counts.
     pub fn new(granule: Option<Bytes>) -> Self {
         Self { granule, last: None, tally: EnergyTally::default() }
     }
 
     /// Adds what happened between the last sample and this one.
     ///
-    /// A slice counts as off at least where it is off in both samples, at most where it is in either; changes that
-    /// nobody saw, told by the number of state changes, widen that.
+    /// At the low end a slice counts as offline if it is in both samples, at the high end if it is
+    /// in either; unseen changes, known from the number of state changes, widen the interval.
     ///
     /// # Errors
     /// If the sample is older than the last, or of another boot; the ledger stays as it was.
@@ -210,7 +214,8 @@ fn step(
     let both = before.both(&after).whole(unit);
     // A unit may have been off as a whole in between, though at no end were all of its slices.
     let possible = before.either(&after).either(&passed_by(last, now)).whole(unit);
-    // A slice that was off, on and off again, or the other way round, changed its state twice at least.
+    // A slice that was off, on and off again, or the other way round, changed its state twice at
+    // least.
     let unseen = (now.event_seq - last.event_seq).saturating_sub(fewest_changes(last, now)) / 2;
     let spare = unseen.saturating_mul(unit.max(now.slice_bytes.0).max(last.slice_bytes.0));
     let all = now.ranges(|_| true).either(&last.ranges(|_| true)).bytes();

@@ -1,4 +1,5 @@
-//! What a ledger is kept by: the memory system, its power state, the clock and the unit that is switched.
+//! What a ledger is kept by: the memory system, its power state, the clock and the unit that is
+//! switched.
 
 use ramslice_types::{Bytes, MachineState, Ratio};
 
@@ -16,7 +17,7 @@ pub enum AssumedUnit {
     Bytes(Bytes),
 }
 
-/// Everything that turns the sums of a [`Ledger`](crate::Ledger) into joules.
+/// Everything that turns the sums of a [`Ledger`](crate::EnergyLedger) into joules.
 #[derive(Debug, Clone)]
 pub struct LedgerPlan {
     /// The memory system.

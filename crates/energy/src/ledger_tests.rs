@@ -18,7 +18,7 @@ fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> EnergySample {
     }
 }
 
-/// A machine whose slices are all off; of the second of them, somebody else says so.
+/// A machine whose slices are all offline; another program took the second one offline.
 fn snapshot() -> SliceSnapshot {
     let slice = |id: u32| Slice {
         id: SliceId(id),
@@ -59,7 +59,7 @@ fn info(abi_version: u32) -> BackendInfo {
 }
 
 #[test]
-fn what_somebody_else_took_offline_on_a_stock_kernel_saves_nothing() {
+fn what_another_program_took_offline_on_a_stock_kernel_saves_nothing() {
     let off = |sample: EnergySample| sample.off_bytes(None) / MIB;
     assert_eq!(off(EnergySample::new(&snapshot(), &info(0), WorkCounters::default())), 2);
     // On a patched kernel a request holds it: it is off, though a daemon did not earn that.
@@ -112,7 +112,7 @@ fn an_unknown_unit_makes_everything_and_nothing_possible() {
 }
 
 #[test]
-fn changes_that_nobody_saw_widen_the_figure() {
+fn unseen_changes_widen_the_figure() {
     let off = [Offline, Offline, Offline, Online, Online];
     // Four changes: one slice woke and went off again, perhaps.
     let tally = kept(1, &[sample(0, 10, &off), sample(10, 14, &off)]);

@@ -1,8 +1,9 @@
 //! What packing memory costs and what it earns: DRAM profiles and the ledger.
 //!
-//! This crate is pure: no clock, no I/O. A [`DramProfile`] is read from text; a [`EnergyLedger`] takes samples of a
-//! machine, from wherever they come, and gives a [`EnergyStatement`]: joules invested, saved and net, each as an
-//! [`Interval`]. Nobody's seconds are real ones by themselves: see [`SampleClock`].
+//! This crate is pure: no clock, no I/O. A [`DramProfile`] is read from text; a [`EnergyLedger`]
+//! takes samples of a machine, from wherever they come, and gives a [`EnergyStatement`]: joules
+//! invested, saved and net, each as an [`Interval`]. No clock's seconds are real ones by
+//! themselves: see [`SampleClock`].
 
 mod address_ranges;
 mod clock;
@@ -16,7 +17,7 @@ mod verdict;
 
 pub use clock::{SampleClock, TimeFactor, TimeFactorError};
 pub use interval::{Interval, IntervalError};
-pub use ledger::{Ledger, LedgerError, Sample, Tally};
+pub use ledger::{EnergyLedger, EnergySample, EnergyTally, LedgerError};
 pub use ledger_plan::{AssumedUnit, LedgerPlan};
 pub use meter::{MeterEnergy, MeterReading, MeterTally};
 pub use profile::{

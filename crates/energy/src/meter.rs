@@ -34,13 +34,14 @@ pub struct MeterEnergy {
     pub machine_domains: Vec<String>,
     /// The memory alone.
     pub dram_joules: Option<Joules>,
-    /// Domains came or went meanwhile, or a reading failed, so that there is no figure of all the time.
+    /// Domains came or went meanwhile, or a reading failed, so that there is no figure of all the
+    /// time.
     pub incomplete: bool,
 }
 
 impl MeterTally {
-    /// Adds what was drawn since the last readings. Once domains have come or gone, there is no figure any more: sums that
-    /// began again would be of another time than the ledger's.
+    /// Adds what was drawn since the last readings. Once domains have come or gone, there is no
+    /// figure any more: sums that began again would be of another time than the ledger's.
     pub fn add(&mut self, readings: Vec<MeterReading>) {
         if self.incomplete {
             return;
@@ -67,16 +68,16 @@ impl MeterTally {
         *last = readings;
     }
 
-    /// A reading failed: there is no figure any more, as when domains come or go. Tells whether there could have been one
-    /// until now.
+    /// A reading failed, as when domains come or go: there is no figure any more. Returns whether
+    /// there could have been one until now.
     pub fn lose(&mut self) -> bool {
         !std::mem::replace(&mut self.incomplete, true)
     }
 
     /// What it shows; nothing without a domain that is understood.
     ///
-    /// `psys` is the whole machine. Without it, packages add up, and memory where it is not a part of one: RAPL names
-    /// `dram` below a package without including it there.
+    /// `psys` is the whole machine. Without it, packages add up, and memory where it is not a part
+    /// of one: RAPL names `dram` below a package without including it there.
     pub fn measured(&self) -> Option<MeterEnergy> {
         if self.incomplete {
             return Some(MeterEnergy { incomplete: true, ..MeterEnergy::default() });

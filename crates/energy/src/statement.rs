@@ -1,4 +1,5 @@
-//! The statement: joules saved, invested and net, each as an interval, with what each figure rests on.
+//! The statement: joules saved, invested and net, each as an interval, with what each figure rests
+//! on.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +65,7 @@ pub struct CostLine {
 /// What the hardware switches as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerGranule {
-    /// As the profile has it; nothing if its source does not tell.
+    /// As in the profile; `None` if its source does not give it.
     OfProfile(Option<Bytes>),
     /// Taken instead, for a machine in the proportions of a larger one.
     Assumed(Bytes),
@@ -80,7 +81,7 @@ impl PowerGranule {
     }
 }
 
-/// What a statement is made with, beside the sums.
+/// The inputs of a statement other than the sums.
 #[derive(Debug, Clone)]
 pub struct StatementSettings<'a> {
     /// The memory system.
@@ -89,11 +90,13 @@ pub struct StatementSettings<'a> {
     pub state: &'a DramPowerState,
     /// The clock of the samples.
     pub clock: &'a SampleClock,
-    /// The clock by which the system turned CPU time into the cycles that it measured; nothing if it does not tell.
+    /// The frequency by which the system converted CPU time to measured cycles; `None` if it does
+    /// not report it.
     pub cycle_clock: Option<Hertz>,
     /// What the hardware switches as one; the ledger must have been kept with the same.
     pub granule: PowerGranule,
-    /// By how much the work took longer, as a share of the time; from a comparison with a run without.
+    /// By how much the work took longer, as a share of the time; from a comparison with a run
+    /// without.
     pub runtime_change: Option<Interval<Ratio>>,
     /// Whether the kernel that was watched keeps accounts of its pages; a stock kernel does not.
     pub accounts: bool,
@@ -109,7 +112,7 @@ pub struct StatementSettings<'a> {
     pub measured: Option<&'a MeterEnergy>,
 }
 
-/// A meter's figure beside the model's.
+/// A meter's figure next to the model's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MeterComparison {
     /// What was measured: the machine, the memory.
@@ -222,7 +225,7 @@ impl EnergyStatement {
     }
 }
 
-/// What the whole machine drew: by the meter, else by the profile.
+/// What the whole machine drew: by the meter, otherwise by the profile.
 fn machine_energy(
     settings: &StatementSettings<'_>,
     time: Interval<Seconds>,
@@ -280,7 +283,8 @@ fn basis(
     let unit = &settings.state.granularity;
     basis.push(match settings.granule {
         PowerGranule::Assumed(bytes) => format!(
-            "granularity: {bytes} assumed, as if the hardware switched that; the profile says {} ({})",
+            "granularity: {bytes} assumed, as if the hardware switched that; the profile says {} \
+             ({})",
             unit.bytes.written, unit.what
         ),
         PowerGranule::OfProfile(Some(bytes)) => {
@@ -292,11 +296,10 @@ fn basis(
         ),
     });
     basis.push(match settings.measured {
-        Some(measured) if measured.incomplete => {
-            "all figures are a model's: meanwhile the meter's domains changed or it could not be read, so it has \
-             none of all the time"
-                .to_owned()
-        }
+        Some(measured) if measured.incomplete => "all figures are a model's: meanwhile the \
+                                                  meter's domains changed or it could not be \
+                                                  read, so it has none of all the time"
+            .to_owned(),
         Some(measured) => {
             format!(
                 "savings are a model's; the machine's energy is measured ({})",
@@ -408,7 +411,8 @@ impl CostCalculator<'_> {
         Self::line(CostTerm::Emptying, found())
     }
 
-    /// What the CPU time that was measured cost. It is as long as it was, whatever the profile's machine would have taken.
+    /// What the CPU time that was measured cost. It is as long as it was, whatever the profile's
+    /// machine would have taken.
     fn measured(&self) -> Result<(Interval<Joules>, String), String> {
         let machine = self.settings.profile.machine.as_ref().ok_or(NO_MACHINE)?;
         let power = machine
@@ -417,7 +421,7 @@ impl CostCalculator<'_> {
             .ok_or("the profile's machine has no compacting_power")?;
         let clock = self.settings.cycle_clock.map(Interval::exactly).or(machine.frequency.value);
         let clock =
-            clock.ok_or("neither the machine nor the profile tells the clock of its cycles")?;
+            clock.ok_or("neither the machine nor the profile gives the clock of its cycles")?;
         let cycles = Interval::exactly(Cycles(self.tally.work.price_measured.cycles() as f64));
         let time: Interval<Seconds> =
             cycles.per(clock).ok_or("the clock of its cycles may be 0")?;
@@ -429,8 +433,9 @@ impl CostCalculator<'_> {
 
     /// What the counted operations cost on the reference machine.
     ///
-    /// Nobody counts mappings: none at least. At most one for each page, or what the kernel's own prices tell, which
-    /// count each mapping; they only do if they are the reference machine's.
+    /// Mappings are not counted: the low end is none. The high end is one for each page, or what
+    /// the kernel's prices imply, which count each mapping; that holds only for the reference
+    /// machine's prices.
     fn reference_cycles(&self, machine: &ReferenceMachine) -> Result<Interval<Cycles>, String> {
         use PriceParameter as P;
         let price = |parameter: P| {
@@ -446,7 +451,8 @@ impl CostCalculator<'_> {
             })?;
             if !profile.contains(Cycles(kernel.cycles() as f64)) {
                 return Err(format!(
-                    "the kernel's price {} is {} cycles, not the reference machine's {}, so that mappings are not known",
+                    "the kernel's price {} is {} cycles, not the reference machine's {}, so that \
+                     mappings are not known",
                     parameter.name(),
                     kernel.cycles(),
                     range(profile)
@@ -470,7 +476,7 @@ impl CostCalculator<'_> {
         let predicted = work.price_predicted.cycles() as f64;
         let most = Interval::between(sum.low(), Cycles(mapped.high().0.max(predicted)));
         let error =
-            machine.price_error.value.ok_or("the profile does not tell the error of its prices")?;
+            machine.price_error.value.ok_or("the profile does not give the error of its prices")?;
         let error = error.scaled(gib(self.tally.tried_bytes).0);
         Ok((most + Interval::between(Cycles(-error.high().0), error.high())).at_least_zero())
     }
@@ -497,9 +503,9 @@ impl CostCalculator<'_> {
         what: &str,
     ) -> Result<Interval<Cycles>, String> {
         let number = number
-            .ok_or_else(|| format!("the profile does not tell the instructions of {what}"))?;
+            .ok_or_else(|| format!("the profile does not give the instructions of {what}"))?;
         let each = machine.cycles_per_instruction.value;
-        let each = each.ok_or("the profile does not tell cycles_per_instruction")?;
+        let each = each.ok_or("the profile does not give cycles_per_instruction")?;
         Ok(Interval::exactly(Cycles(1.0)).times(number.times(each)))
     }
 
@@ -539,7 +545,8 @@ impl CostCalculator<'_> {
             let (machine, energy) = self.cpu()?;
             let why = |field: &str, source: &str| {
                 format!(
-                    "up to {dropped} dropped pages may have been read again; {field} is unknown: {source}"
+                    "up to {dropped} dropped pages may have been read again; {field} is unknown: \
+                     {source}"
                 )
             };
             let cpu = machine

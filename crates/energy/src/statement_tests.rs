@@ -227,7 +227,8 @@ fn emulated_time_and_cycles_are_never_taken_for_real_ones() {
     let emulated = StatementCase::thesis(slower(15.0)).state(&off_for(150, work));
     near(emulated.saved_joules.high(), real.saved_joules.high().0 / 15.0);
     near(Joules(emulated.time_seconds.high().0), 10.0);
-    // Operations at prices: 2 slices, 2 x 262144 page frames, 1000 moved, 1000 taken; prices err by 25.95 M a GiB.
+    // Operations at prices: 2 slices, 2 x 262144 page frames, 1000 moved, 1000 taken; prices err by
+    // 25.95 M a GiB.
     let fixed = 2.0 * 69500.0 + 512.0 * 30300.0 + 1000.0 * 10000.0 + 1000.0 * 100.0;
     let most = (fixed + 1000.0 * 2900.0_f64).max(13_100_000.0) + 2.0 * 25_950_000.0;
     let emptying = line(&emulated, CostTerm::Emptying).joules.unwrap();
@@ -254,7 +255,7 @@ fn prices_that_are_not_the_reference_machines_count_no_mappings() {
 }
 
 #[test]
-fn dropped_pages_that_nobody_can_price_take_the_gain_away() {
+fn dropped_pages_without_a_price_take_the_gain_away() {
     let work = WorkCounters { dropped_pages: Pages(1000), ..WorkCounters::default() };
     let statement = StatementCase::thesis(SampleClock::Real).state(&off_for(1000, work));
     assert_eq!(line(&statement, CostTerm::Refaults).joules, None);

@@ -58,7 +58,7 @@ pub(crate) fn verdict(grounds: &VerdictGrounds<'_>) -> EnergyVerdict {
         let more = if grounds.uncounted.is_empty() {
             String::new()
         } else {
-            format!(", before {}, which nobody counted", names())
+            format!(", before {}, which was not counted", names())
         };
         let sentence = format!("Packing lost energy: net {joules}{share}{more}{model}.");
         return EnergyVerdict { sign: NetSign::Loss, sentence };
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_counted_cannot_make_a_gain_but_a_loss_stays_one() {
+    fn uncounted_costs_cannot_make_a_gain_but_a_loss_stays_one() {
         let missing = [(CostTerm::RunTime, Some("the work took at most 0.1 % longer".to_owned()))];
         let verdict = judge(net(0.1, 1.0), &missing);
         assert_eq!(verdict.sign, NetSign::Undecided);

@@ -1,6 +1,6 @@
-//! What can go wrong, and what to do about it.
+//! Errors of filling memory, and what to do about each.
 //!
-//! Messages leave out their source: whoever prints an error prints the chain.
+//! Messages leave out their source: the program that prints an error prints the chain.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ pub enum FragmentError {
     Nothing,
     /// More than there is.
     #[error(
-        "{wanted} are wanted but {available} are available, of which at most {most} may be filled: \
-         choose a smaller --memory, or free some"
+        "{wanted} are wanted but {available} are available, of which at most {most} may be \
+         filled: choose a smaller --memory, or free some"
     )]
     TooMuch {
         /// What was asked for.
@@ -58,7 +58,7 @@ pub enum FragmentError {
         /// The file that says so.
         path: PathBuf,
     },
-    /// Stopped by whoever asked for it.
+    /// Stopped by the caller.
     #[error("interrupted after {done} of {total} steps: everything was given back")]
     Interrupted {
         /// Steps done.

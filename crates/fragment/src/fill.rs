@@ -1,4 +1,4 @@
-//! The walk over the three areas, and the state that it leaves.
+//! The walk over the three areas, and the memory that it leaves.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ use crate::page_account::{
 use crate::recipe::FillAmount;
 use crate::sys::{MappedArea, SharingProcesses};
 
-/// What to make.
+/// What to fill.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FillPlan {
     /// How likely pages of each kind are touched.
@@ -27,7 +27,7 @@ pub struct FillPlan {
     pub seed: u64,
     /// By how many processes each anonymous page is mapped, at least 1.
     pub map_count: u32,
-    /// Allocate in huge pages; else in none.
+    /// Allocate in huge pages; otherwise in base pages only.
     pub huge: bool,
     /// Where the file is, which has no name.
     pub dir: PathBuf,
@@ -56,18 +56,19 @@ pub struct FragmentedMemory {
     freed_pages: u64,
 }
 
-/// Of what is available, this share may be filled; the rest is for everybody else.
+/// This share of available memory may be filled; the rest is left to other programs.
 const MOST_PERCENT: u64 = 95;
 /// Parts of the walk that are accounted for by themselves.
 const BINS: u64 = 16;
-/// Whoever watches is told after this many steps.
+/// Progress is reported after this many steps.
 const PROGRESS_STEPS: u64 = 4096;
 
 const HUGE_SIZE: &str = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
 const HUGE_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 impl FragmentedMemory {
-    /// Fills memory as planned. `watch` is called now and then; when it returns false, everything is given back.
+    /// Fills memory as planned. `watch` is called now and then; when it returns false, everything
+    /// is given back.
     pub fn make(
         plan: &FillPlan,
         mut watch: impl FnMut(&FillStep) -> bool,
@@ -76,7 +77,8 @@ impl FragmentedMemory {
         let step_bytes = if plan.huge { huge_bytes()? } else { page_bytes };
         let total = steps(plan, step_bytes)?;
         let bytes = total as usize * step_bytes;
-        // A file page is touched in its own turn even if huge pages are wanted: caches of files have none.
+        // A file page is touched in its own turn even if huge pages are wanted: caches of files
+        // have none.
         let file = file_in(&plan.dir, plan.mix.file.mean() > 0.0, bytes as u64)?;
         let mut free = MappedArea::reserve(bytes, step_bytes, plan.huge)
             .map_err(FragmentError::system("mapping memory"))?;
@@ -122,7 +124,7 @@ impl FragmentedMemory {
         Ok(Self { anon, file, sharers, steps: total, step_bytes, page_bytes, touched, freed_pages })
     }
 
-    /// The processes that map the anonymous pages beside this one.
+    /// The processes, other than this one, that map the anonymous pages.
     pub fn sharing_pids(&self) -> Vec<i32> {
         self.sharers.pids()
     }
@@ -217,7 +219,7 @@ fn steps(plan: &FillPlan, step_bytes: usize) -> Result<u64, FragmentError> {
     Ok(steps)
 }
 
-/// The size of a huge page, if the kernel gives any to those who ask.
+/// The size of a huge page, if the kernel gives huge pages on request.
 fn huge_bytes() -> Result<usize, FragmentError> {
     let none = || FragmentError::NoHugePages { path: HUGE_ENABLED.into() };
     let enabled = std::fs::read_to_string(HUGE_ENABLED).map_err(|_| none())?;
@@ -252,7 +254,7 @@ fn file_in(dir: &Path, wanted: bool, bytes: u64) -> Result<File, FragmentError> 
 }
 
 fn read_pages(file: &File, offset: usize, bytes: usize, page_bytes: usize) -> std::io::Result<()> {
-    // One byte has its page read; the byte itself is nothing to anybody.
+    // Reading one byte reads its page; the byte itself does not matter.
     (offset..offset + bytes)
         .step_by(page_bytes)
         .try_for_each(|at| file.read_exact_at(&mut [0], at as u64))

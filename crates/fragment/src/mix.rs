@@ -1,4 +1,5 @@
-//! Probabilities: one for each kind of page, the same everywhere or changing evenly from the first page to the last.
+//! Probabilities: one for each kind of page, the same everywhere or changing evenly from the first
+//! page to the last.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,9 +7,11 @@ use std::str::FromStr;
 use ramslice_types::ParseError;
 use serde::Serialize;
 
-/// How likely a page is touched: `first` at the start of the area, `last` at its end, evenly in between.
+/// How likely a page is touched: `first` at the start of the area, `last` at its end, evenly in
+/// between.
 ///
-/// Falling ranges are as good as rising ones: where one kind becomes rarer, another can take its place.
+/// Falling ranges are as good as rising ones: where one kind becomes rarer, another can take its
+/// place.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct PageProbability {
     first: f64,
@@ -54,8 +57,8 @@ impl FromStr for PageProbability {
         let wrong = || ParseError {
             text: text.to_owned(),
             wanted: "a probability",
-            allowed: "write a number from 0 to 1, or two for a gradient from the first page to the last, \
-                      as in 0.5, 0..1 or 0.9..0.1",
+            allowed: "write a number from 0 to 1, or two for a gradient from the first page to \
+                      the last, as in 0.5, 0..1 or 0.9..0.1",
         };
         let (first, last) = text.split_once("..").unwrap_or((text, text));
         let number = |text: &str| text.trim().parse::<f64>().map_err(|_| wrong());
@@ -63,7 +66,8 @@ impl FromStr for PageProbability {
     }
 }
 
-/// The probabilities of the three kinds. They are independent of each other, so their sum may be above 1.
+/// The probabilities of the three kinds. They are independent of each other, so their sum may be
+/// above 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct PageMix {
     /// Of pages that are freed in the end.

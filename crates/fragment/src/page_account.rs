@@ -1,4 +1,4 @@
-//! What is really there: read back from the kernel, not from what was tried.
+//! The pages that are really there: read back from the kernel, not from what was tried.
 
 use std::fs::File;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub struct PagesByKind {
     pub file_pages: u64,
 }
 
-/// What was made and what of it is there.
+/// The pages that were made, and those that are there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PageAccount {
     /// Size of a base page.
@@ -44,9 +44,10 @@ pub struct PageAccount {
     pub anon_huge_pages: u64,
     /// Processes that map the anonymous pages.
     pub processes: u64,
-    /// How many processes map an anonymous page on average: resident over proportional set size, by smaps.
+    /// How many processes map an anonymous page on average: resident over proportional set size, by
+    /// smaps.
     pub mappings_per_anon_page: Option<f64>,
-    /// File pages in the page cache, by mincore. Nobody maps them.
+    /// File pages in the page cache, by mincore. They are not mapped.
     pub file_present_pages: u64,
     /// The kernel's page tables of this process; each of the others has about as many.
     pub page_table_bytes: u64,
@@ -112,7 +113,7 @@ impl ResidencyMap {
 pub(crate) struct SmapsEntry {
     /// Resident.
     pub(crate) rss: u64,
-    /// Resident, shared among those who map it.
+    /// Resident, divided among the processes that map it.
     pub(crate) pss: u64,
     /// Resident in huge pages.
     pub(crate) huge: u64,
@@ -144,7 +145,7 @@ fn read<T: FromRead>(path: &Path) -> Result<T, FragmentError> {
     T::from_file(path).map_err(|source| FragmentError::File {
         action: "reading",
         path: path.to_owned(),
-        source: std::io::FragmentError::other(source),
+        source: std::io::Error::other(source),
     })
 }
 
@@ -187,9 +188,9 @@ mod tests {
     use super::*;
 
     const SMAPS: &str = "\
-7f00-7f80 rw-p 00000000 00:00 0 \n\
-Size:   4 kB\nRss:   400 kB\nPss:   100 kB\nPss_Dirty:  1 kB\nAnonHugePages:  200 kB\nVmFlags: rd wr mr\n\
-8000-9000 r--p 00000000 00:00 0   /a: b\nRss:   1 kB\nPss:  1 kB\n";
+7f00-7f80 rw-p 00000000 00:00 0 \nSize:   4 kB\nRss:   400 kB\nPss:   100 kB\nPss_Dirty:  1 \
+                         kB\nAnonHugePages:  200 kB\nVmFlags: rd wr mr\n8000-9000 r--p 00000000 \
+                         00:00 0   /a: b\nRss:   1 kB\nPss:  1 kB\n";
 
     #[test]
     fn figures_are_those_of_the_mapping_alone() {

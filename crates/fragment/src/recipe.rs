@@ -48,7 +48,8 @@ impl fmt::Display for FillAmount {
 /// A published mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FillRecipe {
-    /// A whole machine after long use: every slice holds some of everything, from mostly used to mostly free.
+    /// A whole machine after long use: every slice holds some of everything, from mostly used to
+    /// mostly free.
     Aged,
     /// Equal parts of free, movable and freeable pages (§4.2.1 of the thesis).
     Thirds,
@@ -80,7 +81,7 @@ impl FillRecipe {
         }
     }
 
-    /// How much it fills unless told otherwise.
+    /// How much it fills by default.
     pub fn amount(self) -> Option<FillAmount> {
         match self {
             // Nearly all, as no part of an aged machine is untouched.

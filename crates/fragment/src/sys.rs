@@ -12,8 +12,8 @@ use rustix::mm::{
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// A private anonymous area, a whole number of alignments long and with a hole on either side, so that
-/// the kernel lists it by itself.
+/// A private anonymous area, a whole number of alignments long and with a hole on either side, so
+/// that the kernel lists it by itself.
 pub(crate) struct MappedArea {
     whole: NonNull<c_void>,
     whole_bytes: usize,
@@ -22,7 +22,8 @@ pub(crate) struct MappedArea {
 }
 
 impl MappedArea {
-    /// Reserves `bytes` at a multiple of `align`; nothing is allocated yet. `huge`: in huge pages or in none.
+    /// Reserves `bytes` at a multiple of `align`; nothing is allocated yet. `huge`: in huge pages
+    /// or in none.
     pub(crate) fn reserve(bytes: usize, align: usize, huge: bool) -> io::Result<Self> {
         let whole_bytes = bytes + 3 * align;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -33,13 +34,14 @@ impl MappedArea {
         let start = (whole.as_ptr().expose_provenance() + align).next_multiple_of(align);
         let area = Self { whole, whole_bytes, start, bytes };
         let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // SAFETY: the range lies within the mapping just made, which nobody else knows of.
+        // SAFETY: the range lies within the mapping just made, to which no other code has a
+        // pointer.
         unsafe {
             mprotect(area.pointer(0).cast(), bytes, MprotectFlags::READ | MprotectFlags::WRITE)
         }?;
         // SAFETY: as above; the advice concerns how pages are allocated, not what they hold.
         match unsafe { madvise(area.pointer(0).cast(), bytes, advice) } {
-            // A kernel without huge pages has nothing to be told about them.
+            // A kernel without huge pages needs no advice about them.
             Err(rustix::io::Errno::INVAL) if !huge => {}
             result => result?,
         }
@@ -59,14 +61,16 @@ impl MappedArea {
     /// Writes to the page at `offset`, which has it allocated.
     pub(crate) fn touch(&mut self, offset: usize) {
         assert!(offset < self.bytes);
-        // SAFETY: within the writable part of a mapping that this value owns; volatile, as nobody reads it.
+        // SAFETY: within the writable part of a mapping that this value owns; volatile, because
+        // nothing reads it.
         unsafe { self.pointer(offset).write_volatile(1) };
     }
 }
 
 impl Drop for MappedArea {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and nothing borrows from it. Failure would only leave it mapped.
+        // SAFETY: the mapping is this value's own, and nothing borrows from it. Failure would only
+        // leave it mapped.
         let _ = unsafe { munmap(self.whole.as_ptr(), self.whole_bytes) };
     }
 }
@@ -74,7 +78,8 @@ impl Drop for MappedArea {
 /// Which pages of a file are in the page cache: a byte for each page, its lowest bit set if so.
 pub(crate) fn cached(file: &File, bytes: usize, page_bytes: usize) -> io::Result<Vec<u8>> {
     let mut pages = vec![0u8; bytes.div_ceil(page_bytes)];
-    // SAFETY: a new mapping at an address of the kernel's choice; it is only asked about, never read.
+    // SAFETY: a new mapping at an address of the kernel's choice; it is only asked about, never
+    // read.
     let at = unsafe { mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0) }?;
     // SAFETY: the range is the mapping just made, and `pages` has a byte for each page of it.
     let result = match unsafe { libc::mincore(at, bytes, pages.as_mut_ptr()) } {
@@ -86,7 +91,8 @@ pub(crate) fn cached(file: &File, bytes: usize, page_bytes: usize) -> io::Result
     result
 }
 
-/// Processes that share this one's memory and do nothing; they end with the value, or with this process.
+/// Processes that share this one's memory and do nothing; they end with the value, or with this
+/// process.
 pub(crate) struct SharingProcesses(Vec<Pid>);
 
 impl SharingProcesses {
@@ -95,8 +101,8 @@ impl SharingProcesses {
         let parent = rustix::process::getpid();
         let mut sharers = Self(Vec::new());
         for _ in 0..count {
-            // SAFETY: the child calls nothing but async-signal-safe functions before it ends, so it does not
-            // matter what other threads held at the moment of the fork.
+            // SAFETY: the child calls nothing but async-signal-safe functions before it ends, so it
+            // does not matter what other threads held at the moment of the fork.
             match unsafe { libc::fork() } {
                 -1 => return Err(io::Error::last_os_error()),
                 0 => sleep_for_ever(parent),
@@ -118,8 +124,8 @@ impl SharingProcesses {
 }
 
 fn sleep_for_ever(parent: Pid) -> ! {
-    // SAFETY: async-signal-safe calls without pointers. A parent that ended before the first call had taken effect
-    // is found out by the second.
+    // SAFETY: async-signal-safe calls without pointers. A parent that ended before the first call
+    // had taken effect is found out by the second.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if libc::getppid() != parent.as_raw_nonzero().get() {

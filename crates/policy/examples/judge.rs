@@ -37,7 +37,8 @@ fn main() {
                     let best = optimum(&series, SliceCosts::new(&economics, step)).net();
                     let mut config = PolicyConfig::new(kind);
                     config.threshold.max_slices = slices / 4;
-                    // Such a slice costs 17 million units: the best budget of the case studies would empty none.
+                    // Such a slice costs 17 million units: the best budget of the case studies
+                    // would empty none.
                     config.periodic.budget = BudgetLimit(Some(32_000_000));
                     let mut policy =
                         AnyPolicy::new(&config, &economics, SLICE_BYTES, PAGE_BYTES).unwrap();

@@ -1,4 +1,4 @@
-//! Any of the policies, chosen by settings; with its state to save and restore.
+//! Any of the policies, chosen by settings, with state that can be saved and restored.
 
 use ramslice_types::Bytes;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,8 @@ use crate::repair::RepairPolicy;
 use crate::threshold::ThresholdPolicy;
 use crate::watermarks::WatermarksPolicy;
 
-/// The version of saved states. Raised whenever a state's fields change; others are not taken.
+/// The version of saved states. Raised whenever a state's fields change; other versions are
+/// refused.
 pub const STATE_VERSION: u32 = 4;
 
 /// One of the policies with its state.
@@ -69,7 +70,8 @@ impl AnyPolicy {
         SavedPolicy { state_version: STATE_VERSION, policy: self.clone() }
     }
 
-    /// Keeps what was learned of demand, and forgets what was earned and spent; see [`GovernorPolicy::settle`].
+    /// Keeps what was learned about demand, and forgets what was earned and spent; see
+    /// [`GovernorPolicy::settle`].
     pub fn settle(&mut self) {
         if let Self::Governor(governor) = self {
             governor.settle();
@@ -109,7 +111,8 @@ impl Policy for AnyPolicy {
     }
 }
 
-/// A policy's state, versioned. Times in it are those of the observations, so the clock must go on where it was.
+/// A policy's state, versioned. Times in it are those of the observations, so the clock must go on
+/// where it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SavedPolicy {
     state_version: u32,
@@ -123,15 +126,15 @@ struct SavedHeader {
     state_version: u32,
 }
 
-/// A saved state that cannot be taken.
+/// A saved state that cannot be restored.
 #[derive(Debug, Error)]
 pub enum RestoreError {
     /// Not what was written.
-    #[error("the saved state cannot be read: {0}; remove it, and the policy learns anew")]
+    #[error("the saved state cannot be read: {0}; remove it, and the policy learns again")]
     Damaged(#[from] serde_json::Error),
     /// Of another version.
     #[error(
-        "the saved state has version {found}, these tools know {STATE_VERSION}: remove it, and the policy learns anew"
+        "the saved state has version {found}, these tools know {STATE_VERSION}: remove it, and the policy learns again"
     )]
     Version {
         /// The version that it has.
@@ -160,7 +163,8 @@ impl SavedPolicy {
     /// # Errors
     /// If it is damaged, or of another version or policy.
     pub fn restore(text: &str, wanted: PolicyKind) -> Result<AnyPolicy, RestoreError> {
-        // Another version may have other fields: that it is another says more than which field is missing.
+        // Another version may have other fields: naming the version says more than naming a missing
+        // field.
         let SavedHeader { state_version: found } = serde_json::from_str(text)?;
         if found != STATE_VERSION {
             return Err(RestoreError::Version { found });

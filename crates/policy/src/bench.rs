@@ -1,7 +1,8 @@
 //! Drives a policy over a series of the cost model, as a machine would.
 //!
-//! The policy sees pages and slices: each slice has 512 pages, and the last of those needed is half full. Prices are
-//! those of the model. [`ObservationNeeds::Rows`] is served with rows by level: used ones first, then unused ones, then those off.
+//! The policy sees pages and slices: each slice has 512 pages, and the last of those needed is half
+//! full. Prices are those of the model. [`ObservationNeeds::Rows`] is served with rows by level:
+//! used ones first, then unused ones, then those off.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub const SLICE_BYTES: Bytes = Bytes(512 * 4096);
 /// Pages that are never switched off.
 const RESERVE: Pages = Pages(64);
 
-/// What a policy has made of a series.
+/// The result of a policy on a series.
 #[derive(Debug, Clone)]
 pub struct ModelRun {
     /// Where the joules went.
@@ -48,10 +49,12 @@ pub fn run(
     drive(policy, series.slices, series.used_at_start, economics, step, |_| demand.next(), watch)
 }
 
-/// Runs `policy` on `slices` slices, of which `used` hold something at the start, in steps of `step`.
+/// Runs `policy` on `slices` slices, of which `used` hold something at the start, in steps of
+/// `step`.
 ///
-/// `demand` says how many slices a step needs, or that it was the last; it may look at what the policy has done.
-/// `watch` is called after each step with its number, the decision, and the machine.
+/// `demand` returns how many slices a step needs, or `None` after the last; it may read what the
+/// policy has done. `watch` is called after each step with its number, the decision, and the
+/// machine.
 pub fn drive(
     policy: &mut dyn Policy,
     slices: u32,
@@ -159,7 +162,7 @@ fn carry_out(
             }
             state.switch_off(state.on() - count);
         }
-        // Slices are alike but for what they hold: one is taken that holds as much.
+        // Slices differ only in what they hold: the bench takes one that holds as much.
         RequestOp::Offline(_) if spare > 0 => {
             state.switch_off(state.on() - 1);
         }

@@ -1,24 +1,26 @@
-//! The clairvoyant optimum of the cost model: what could have been earned by one who knew all demand in advance.
+//! The clairvoyant optimum of the cost model: the most that could be earned with all demand known
+//! in advance.
 //!
-//! Costs add up over levels, so each level can be looked at by itself, and its time falls into gaps in which it is not
-//! needed. A level that is not needed for `n` steps earns most if it goes off as the gap begins and wakes, on demand,
-//! when it ends, or not at all:
+//! Costs add up over levels, so each level can be treated by itself, and its time falls into gaps
+//! in which it is not needed. A level that is not needed for `n` steps earns most if it goes
+//! offline when the gap begins and wakes on demand when it ends, or not at all:
 //!
 //! ```text
-//! max(0, n * saving - emptying - waking)          without waking at the end of the series, and `empty` instead of
-//!                                                 `emptying` for a level that nobody has used since the start
+//! max(0, n * saving - emptying - waking)          no waking at the end of the series; `empty` instead
+//!                                                 of `emptying` for a level not used since the start
 //! ```
 //!
-//! A gap cannot be used better: waking in it only to go off again costs and saves nothing. The best schedules of levels
-//! fit together, because a lower level is needed whenever a higher one is: its gaps lie within the gaps of the higher.
-//! This is how Lin, Wierman, Andrew and Thereska (INFOCOM 2011) see right-sizing of data centres in hindsight.
+//! A gap cannot be used better: waking in it only to go offline again costs and saves nothing. The
+//! best schedules of levels fit together, because a lower level is needed whenever a higher one is:
+//! its gaps lie within the gaps of the higher. This is how Lin, Wierman, Andrew and Thereska
+//! (INFOCOM 2011) see right-sizing of data centres in hindsight.
 
 use crate::model::{DemandSeries, JouleAccount, SliceCosts, account};
 
 /// The best schedule: slices on in each step. Takes time in proportion to steps and slices.
 pub fn schedule(series: &DemandSeries, costs: SliceCosts) -> Vec<u32> {
     let steps = series.needed.len();
-    // How many levels more are off in this step than in the one before.
+    // How many more levels are offline in this step than in the one before.
     let mut change = vec![0i64; steps + 1];
     // gap[j]: the step since which level j + 1 has not been needed.
     let mut gap = vec![0usize; series.slices as usize];
@@ -115,7 +117,8 @@ mod tests {
         let costs = SliceCosts { saving: 1.0, emptying: 2.0, empty: 0.1, waking: 0.5 };
         let series =
             |needed: &[u32]| DemandSeries { needed: needed.to_vec(), slices: 2, used_at_start: 0 };
-        // Level 2 is empty at the start; level 1 rests for 2 steps, which does not pay, then for 3, which does.
+        // Level 2 is empty at the start; level 1 rests for 2 steps, which does not pay, then for 3,
+        // which does.
         assert_eq!(schedule(&series(&[1, 0, 0, 1, 0, 0, 0, 1]), costs), [1, 1, 1, 1, 0, 0, 0, 1]);
         // At the end nothing wakes.
         assert_eq!(schedule(&series(&[1, 0, 0]), costs), [1, 1, 1]);

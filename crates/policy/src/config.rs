@@ -19,11 +19,11 @@ const SCHEMA_VERSION: u32 = 1;
 pub enum PolicyKind {
     /// Does nothing.
     Never,
-    /// Compacts with a budget, again and again.
+    /// Compacts with a budget, periodically.
     Periodic,
     /// Four watermarks with a time-out.
     Watermarks,
-    /// A threshold of utilisation, slices by chance.
+    /// A threshold of utilisation, slices at random.
     Threshold,
     /// Empties fragmented slices in the background, a few in each pass.
     Repair,
@@ -64,10 +64,11 @@ impl fmt::Display for PolicyKind {
 /// A name that no policy has.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "there is no policy `{name}`: there are never, periodic, watermarks, threshold, repair and governor"
+    "there is no policy `{name}`: there are never, periodic, watermarks, threshold, repair and \
+     governor"
 )]
 pub struct UnknownPolicy {
-    /// What was given.
+    /// The given name.
     pub name: String,
 }
 
@@ -102,7 +103,7 @@ fn place(file: &str, line: usize) -> String {
     }
 }
 
-/// A budget in a file: a number of 100 cycles, or left out for no limit.
+/// A budget in a file: a number in units of 100 cycles, or left out for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BudgetLimit(pub Option<u64>);
@@ -119,17 +120,19 @@ impl From<BudgetLimit> for Budget {
 pub struct PeriodicConfig {
     /// Time between two compactions, in seconds.
     pub period_seconds: f64,
-    /// The most to spend, in units of 100 cycles, or `"inf"`; with 0, only what is empty is switched off.
+    /// The most to spend, in units of 100 cycles, or `"inf"`; with 0, only empty slices are
+    /// switched off.
     #[serde(rename = "budget_100cycles", with = "limit")]
     pub budget: BudgetLimit,
-    /// The budget holds for each slice rather than for all of one compaction.
+    /// The budget applies to each slice rather than to a whole compaction.
     pub per_slice: bool,
     /// The most slices to switch off in one compaction.
     pub max_slices: Option<u32>,
 }
 
 impl Default for PeriodicConfig {
-    /// As the best runs of the case studies (thesis, section 4.3.4): every 30 s with 8 million units.
+    /// As the best runs of the case studies (thesis, section 4.3.4): every 30 s with 8 million
+    /// units.
     fn default() -> Self {
         Self {
             period_seconds: 30.0,
@@ -179,19 +182,20 @@ mod limit {
     }
 }
 
-/// Settings of [`PolicyKind::WatermarksConfig`], in MiB. What is left out follows from the size of a slice.
+/// Settings of [`PolicyKind::WatermarksConfig`], in MiB. What is left out follows from the size of
+/// a slice.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WatermarksConfig {
     /// `FREE_LOW`: below it, and below `cache_free_low_mib`, a slice wakes.
     pub free_low_mib: Option<f64>,
-    /// `FREE_HIGH`: above it a slice goes off.
+    /// `FREE_HIGH`: above it a slice goes offline.
     pub free_high_mib: Option<f64>,
     /// `CACHE_FREE_LOW`, for free memory and page cache together.
     pub cache_free_low_mib: Option<f64>,
-    /// `CACHE_FREE_HIGH`: above it a slice goes off.
+    /// `CACHE_FREE_HIGH`: above it a slice goes offline.
     pub cache_free_high_mib: Option<f64>,
-    /// Time between two looks, in seconds; 30 if left out.
+    /// Time between two observations, in seconds; 30 if left out.
     pub timeout_seconds: Option<f64>,
 }
 
@@ -199,20 +203,20 @@ pub struct WatermarksConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ThresholdConfig {
-    /// Below this share of the memory that is on, slices go off.
+    /// Below this share of online memory, slices go offline.
     pub low: f64,
     /// Above it, slices wake.
     pub high: f64,
-    /// Time between two looks, in seconds.
+    /// Time between two observations, in seconds.
     pub period_seconds: f64,
-    /// The most slices to switch at one look.
+    /// The most slices to switch at one observation.
     pub max_slices: u32,
-    /// Of the choice by chance.
+    /// The seed of the random choice.
     pub seed: u64,
 }
 
 impl Default for ThresholdConfig {
-    /// Thresholds such that a tenth to a quarter of what is on stays free.
+    /// Thresholds such that a tenth to a quarter of online memory stays free.
     fn default() -> Self {
         Self { low: 0.75, high: 0.9, period_seconds: 30.0, max_slices: 8, seed: 1 }
     }
@@ -222,7 +226,7 @@ impl Default for ThresholdConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CandidateRule {
-    /// The cheapest, as long as not too much of a slice is to be moved.
+    /// The cheapest, as long as not too much of a slice would be moved.
     #[default]
     Price,
     /// The least occupied, whatever they hold (Adaptive-Buddy, section IV.E).
@@ -240,11 +244,11 @@ pub struct RepairConfig {
     /// The most to spend in one pass, in units of 100 cycles, or `"inf"`.
     #[serde(rename = "budget_100cycles", with = "limit")]
     pub budget: BudgetLimit,
-    /// The most slices to empty in one pass; those that are empty already go off besides.
+    /// The most slices to empty in one pass; empty slices go offline in addition.
     pub max_slices: u32,
     /// By [`CandidateRule::Price`]: the most of a slice's pages that may be moved.
     pub max_share: f64,
-    /// Free memory that stays on beyond the kernel's awake reserve, in slices.
+    /// Free memory that stays online beyond the kernel's awake reserve, in slices.
     pub keep_free_slices: u32,
 }
 
@@ -280,7 +284,8 @@ pub enum CostBasis {
     Predicted,
 }
 
-/// Settings of [`PolicyKind::GovernorConfig`]. There is nothing to tune: figures come from the profile, the rest is learned.
+/// Settings of [`PolicyKind::GovernorConfig`]. Nothing needs tuning: figures come from the profile,
+/// the rest is learned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GovernorConfig {
@@ -362,8 +367,8 @@ impl PolicyConfig {
     /// Reads a file's text; `file` is its name, for messages.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line and what is allowed. What depends on the size of a slice is checked
-    /// by [`Self::check`].
+    /// The first thing that is wrong, with its line and what is allowed. What depends on the size
+    /// of a slice is checked by [`Self::check`].
     pub fn parse(text: &str, file: &str) -> Result<Self, PolicyConfigError> {
         let line = |at: usize| text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1;
         let raw: RawPolicyConfig = toml::from_str(text).map_err(|error| PolicyConfigError {
@@ -425,7 +430,8 @@ impl PolicyConfig {
         }
     }
 
-    /// Settings that are part of another file: its name, and the lines of the fields, as in `watermarks.free_low_mib`.
+    /// Settings that are part of another file: its name, and the lines of the fields, as in
+    /// `watermarks.free_low_mib`.
     #[must_use]
     pub fn at(self, file: &str, lines: BTreeMap<String, usize>) -> Self {
         Self { file: file.to_owned(), lines, ..self }
@@ -459,13 +465,14 @@ impl PolicyConfig {
         let (low, high) = (self.threshold.low, self.threshold.high);
         if !(0.0 < low && low < high && high <= 1.0) {
             let message = format!(
-                "threshold.low is {low} and threshold.high {high}: they must be 0 < low < high <= 1"
+                "threshold.low is {low} and threshold.high {high}: they must be 0 < low < high <= \
+                 1"
             );
             let given = self.lines.contains_key("threshold.low");
             return Err(self.error(if given { "threshold.low" } else { "threshold.high" }, message));
         }
-        // The least that the hysteresis rule asks for, whatever the size of slices. What is left out lies above the low
-        // watermark before it.
+        // The least that the hysteresis rule asks for, whatever the size of slices. What is left
+        // out lies above the low watermark before it.
         let cache_low = marks.cache_free_low_mib.map(|low| ("cache_free_low_mib", low));
         let free_low = marks.free_low_mib.map(|low| ("free_low_mib", low));
         for (low, high_name, high) in [
@@ -476,8 +483,8 @@ impl PolicyConfig {
                 && high <= low
             {
                 let message = format!(
-                    "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} must be above \
-                     {low_name} plus the size of a slice"
+                    "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} \
+                     must be above {low_name} plus the size of a slice"
                 );
                 return Err(self.error(&format!("watermarks.{high_name}"), message));
             }
@@ -485,7 +492,8 @@ impl PolicyConfig {
         let share = self.repair.max_share;
         if !(0.0..=1.0).contains(&share) {
             let message = format!(
-                "repair.max_share is {share}: it is a share of a slice's pages, and must be from 0 to 1"
+                "repair.max_share is {share}: it is a share of a slice's pages, and must be from \
+                 0 to 1"
             );
             return Err(self.error("repair.max_share", message));
         }
@@ -523,9 +531,9 @@ impl PolicyConfig {
         ] {
             if high <= low + size {
                 let message = format!(
-                    "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} must be above \
-                     {low_name} plus the size of a slice ({size} MiB), \
-                     or waking a slice would at once be a reason to switch one off"
+                    "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} \
+                     must be above {low_name} plus the size of a slice ({size} MiB), or waking a \
+                     slice would at once be a reason to switch one off"
                 );
                 return Err(self.error(&format!("watermarks.{high_name}"), message));
             }
@@ -544,7 +552,8 @@ pub(crate) struct WatermarkLevels {
 }
 
 impl WatermarksConfig {
-    /// With what was left out: a slice is kept free at least, two more before one goes off, and a slice of cache.
+    /// With defaults filled in: at least one slice stays free, two more before one goes offline,
+    /// and a slice of cache.
     pub(crate) fn levels(&self, slice: Bytes) -> WatermarkLevels {
         let size = slice.0 as f64 / Bytes::MIB.0 as f64;
         let free_low = self.free_low_mib.unwrap_or(size);

@@ -1,4 +1,4 @@
-//! What a policy answers: requests, and why.
+//! The answer of a policy: requests, and the reason.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use crate::observation::{Observation, ObservationNeeds};
 
 /// Decides what to switch off and what to wake.
 ///
-/// A policy has no clock and does no I/O: the same observations in the same order give the same decisions. Its caller
-/// observes, steps, carries the requests out in their order, and tells how they ended with the next observation.
+/// A policy has no clock and does no I/O: the same observations in the same order give the same
+/// decisions. Its caller observes, steps, carries the requests out in their order, and reports
+/// their outcomes with the next observation.
 ///
-/// Slices of one zone do not serve another: a machine with several zones that matter gets a policy for each, observed
-/// by itself, and the caller fills in node and zone of its requests.
+/// Slices of one zone do not serve another: a machine with several zones that matter gets a policy
+/// for each, observed by itself, and the caller fills in node and zone of its requests.
 pub trait Policy: fmt::Debug + Send {
     /// Which policy this is.
     fn kind(&self) -> PolicyKind;
@@ -25,19 +26,19 @@ pub trait Policy: fmt::Debug + Send {
         ObservationNeeds::Totals
     }
 
-    /// Looks at the machine and decides. Times of observations must not go back; one that does is treated as if no
-    /// time had passed.
+    /// Decides from an observation. Times of observations must not go back; one that does is
+    /// treated as if no time had passed.
     fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision;
 }
 
-/// What to do now.
+/// A decision: what to do now.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PolicyDecision {
     /// To be carried out in this order. Mostly empty, and then nothing was allocated.
     pub requests: Vec<Request>,
     /// Why it acts, or why it does not.
     pub why: DecisionReason,
-    /// What it expects, if it expects anything.
+    /// Its forecast, if it has one.
     pub forecast: Option<DemandForecast>,
 }
 
@@ -53,14 +54,15 @@ impl PolicyDecision {
     }
 }
 
-/// Demand in the time to come, in slices that must be on.
+/// Expected demand, in slices that must be online.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DemandForecast {
     /// How far it looks ahead.
     pub horizon: Duration,
-    /// The most that is expected to be needed within the horizon.
+    /// The highest demand expected within the horizon.
     pub slices: u32,
-    /// Mean of (forecast - what was needed) of those whose horizon is over: above 0, it keeps too much on.
+    /// Mean of (forecast - demand) of those whose horizon is over: above 0, it keeps too much
+    /// online.
     pub bias_slices: f64,
     /// Mean of the absolute differences.
     pub mean_error_slices: f64,
@@ -82,7 +84,7 @@ impl fmt::Display for DemandForecast {
     }
 }
 
-/// A policy that acts now and then has nothing to do before `due`.
+/// The decision of a periodic policy before `due`: nothing.
 pub(crate) fn not_due(due: Option<Duration>, now: Duration) -> Option<PolicyDecision> {
     let wait = due?.checked_sub(now).filter(|wait| !wait.is_zero())?;
     Some(PolicyDecision::rest(DecisionReason::NotDue { wait }))

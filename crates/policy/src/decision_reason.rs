@@ -1,11 +1,11 @@
-//! Why a policy acts or not: plain data, so that a step costs no text, and sentences for people.
+//! Why a policy acts or not: plain data, so that a step formats no text, and sentences to read.
 
 use std::fmt;
 use std::time::Duration;
 
 use ramslice_types::{Budget, Pages, Ratio};
 
-/// The reason of a decision. Its text is made only when somebody reads it.
+/// The reason for a decision. Its text is made only when it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub enum DecisionReason {
@@ -19,7 +19,7 @@ pub enum DecisionReason {
     },
     /// The period is over.
     Due {
-        /// What may be spent.
+        /// The most that may be spent.
         budget: Budget,
         /// For each slice rather than for all.
         per_slice: bool,
@@ -49,23 +49,23 @@ pub enum DecisionReason {
         /// Free pages and page cache.
         cache_free: Pages,
     },
-    /// Utilisation of what is on is below the threshold.
+    /// Utilisation of online memory is below the threshold.
     Underused {
-        /// Of the memory that is on.
+        /// Utilisation of online memory.
         utilisation: Ratio,
-        /// Slices chosen by chance.
+        /// Slices chosen at random.
         slices: u32,
     },
-    /// Utilisation of what is on is above the threshold.
+    /// Utilisation of online memory is above the threshold.
     Overused {
-        /// Of the memory that is on.
+        /// Utilisation of online memory.
         utilisation: Ratio,
-        /// Slices chosen by chance.
+        /// Slices chosen at random.
         slices: u32,
     },
     /// Utilisation is between the thresholds.
     UsedWell {
-        /// Of the memory that is on.
+        /// Utilisation of online memory.
         utilisation: Ratio,
     },
     /// A pass empties slices.
@@ -81,9 +81,9 @@ pub enum DecisionReason {
     Packed {
         /// Slices in use that hold nothing unmovable.
         slices: u32,
-        /// Of these such that failed lately.
+        /// Of these, slices that failed recently.
         resting: u32,
-        /// Of these such of which too much would have to be moved.
+        /// Of these, slices of which too much would have to be moved.
         full: u32,
     },
     /// Slices should pay.
@@ -92,10 +92,10 @@ pub enum DecisionReason {
         empty: u32,
         /// Used ones.
         used: u32,
-        /// What is put at risk on them.
+        /// The joules that they put at risk.
         joules: f64,
     },
-    /// All slices that are on are needed.
+    /// All online slices are needed.
     AllNeeded {
         /// How many, with the margin.
         need: u32,
@@ -115,7 +115,7 @@ pub enum DecisionReason {
         /// That the hardware switches as one.
         slices: u32,
     },
-    /// Gaps in demand have been too short to pay.
+    /// Gaps in demand were too short to pay.
     NeverPays {
         /// Slices beyond what is needed.
         spare: u32,
@@ -128,17 +128,17 @@ pub enum DecisionReason {
         idle: Duration,
         /// How long it is to be idle.
         wait: Duration,
-        /// How long it must stay off to pay.
+        /// How long it must stay offline to pay.
         break_even: Duration,
     },
-    /// Idle for so long that what is left of such gaps has been too short.
+    /// Idle for so long that the rest of such gaps was too short in the past.
     TooLate {
         /// Slices beyond what is needed.
         spare: u32,
         /// How long one of them has not been needed.
         idle: Duration,
     },
-    /// All that may be put at risk is at risk.
+    /// The risk account is used up.
     AtRisk {
         /// Slices beyond what is needed.
         spare: u32,
@@ -176,16 +176,19 @@ impl fmt::Display for DecisionReason {
             }
             Self::BelowLow { free, cache_free } => write!(
                 f,
-                "wakes a slice: {free} pages are free, {cache_free} with cache, both below their low watermarks"
+                "wakes a slice: {free} pages are free, {cache_free} with cache, both below their \
+                 low watermarks"
             ),
             Self::AboveHigh { free, cache_free, watermark, limit } => write!(
                 f,
-                "switches a slice off: {free} pages are free, {cache_free} with cache, above {watermark} ({limit})"
+                "switches a slice off: {free} pages are free, {cache_free} with cache, above \
+                 {watermark} ({limit})"
             ),
             Self::BetweenWatermarks { free, cache_free } => {
                 write!(
                     f,
-                    "does nothing: {free} free pages, {cache_free} with cache, are between the watermarks"
+                    "does nothing: {free} free pages, {cache_free} with cache, are between the \
+                     watermarks"
                 )
             }
             Self::Underused { utilisation, slices } => write!(
@@ -207,17 +210,19 @@ impl fmt::Display for DecisionReason {
             ),
             Self::Repairs { empty, slices, pages } => write!(
                 f,
-                "switches off {empty} empty slices and empties {slices} more, of which {pages} pages are to be moved"
+                "switches off {empty} empty slices and empties {slices} more, of which {pages} \
+                 pages are to be moved"
             ),
             Self::Packed { slices, resting, full } => write!(
                 f,
-                "does nothing: of {slices} slices in use that could be emptied {resting} failed lately, of {full} \
-                 too much would have to be moved, and the others are beyond the budget or fit nowhere else"
+                "does nothing: of {slices} slices in use that could be emptied {resting} failed \
+                 lately, of {full} too much would have to be moved, and the others are beyond the \
+                 budget or fit nowhere else"
             ),
             Self::Pays { empty, used, joules } => write!(
                 f,
-                "switches off {empty} empty and {used} used slices: they should stay off longer than it takes \
-                 to earn the {joules:.2} J at risk"
+                "switches off {empty} empty and {used} used slices: they should stay off longer \
+                 than it takes to earn the {joules:.2} J at risk"
             ),
             Self::AllNeeded { need } => {
                 write!(f, "does nothing: the {need} slices that are on are needed")
@@ -231,44 +236,47 @@ impl fmt::Display for DecisionReason {
             Self::Expected { slices } => {
                 write!(
                     f,
-                    "does nothing: {slices} slices are spare, but were needed at this time yesterday"
+                    "does nothing: {slices} slices are spare, but were needed at this time \
+                     yesterday"
                 )
             }
             Self::TooSmall { slices } => write!(
                 f,
-                "does nothing: the hardware switches {slices} slices as one, so emptying one after another costs and \
-                 saves nothing; make slices larger, or state the granularity if the hardware's is finer"
+                "does nothing: the hardware switches {slices} slices as one, so emptying one \
+                 after another costs and saves nothing; make slices larger, or state the \
+                 granularity if the hardware's is finer"
             ),
             Self::NeverPays { spare } => {
                 write!(
                     f,
-                    "does nothing: {spare} slices are spare, but such gaps have been too short to pay"
+                    "does nothing: {spare} slices are spare, but such gaps have been too short to \
+                     pay"
                 )
             }
             Self::Waits { spare, idle, wait, break_even } => write!(
                 f,
-                "does nothing: {spare} slices are spare, the next for {} of the {} s that it waits \
-                 (it pays after {} s off)",
+                "does nothing: {spare} slices are spare, the next for {} of the {} s that it \
+                 waits (it pays after {} s off)",
                 secs(idle),
                 secs(wait),
                 secs(break_even)
             ),
             Self::TooLate { spare, idle } => write!(
                 f,
-                "does nothing: {spare} slices are spare, the next for {} s, \
-                 and what was left of such gaps has been too short",
+                "does nothing: {spare} slices are spare, the next for {} s, and what was left of \
+                 such gaps has been too short",
                 secs(idle)
             ),
             Self::AtRisk { spare, wait } => write!(
                 f,
-                "does nothing: {spare} slices are spare, but all that may be risked is at risk until slices have paid, \
-                 or for {} s",
+                "does nothing: {spare} slices are spare, but all that may be risked is at risk \
+                 until slices have paid, or for {} s",
                 secs(wait)
             ),
             Self::BackingOff { wait, early, refaults } => write!(
                 f,
-                "backs off for {} s: {early} slices woke before they had paid, \
-                 {refaults} pages of dropped cache came back",
+                "backs off for {} s: {early} slices woke before they had paid, {refaults} pages \
+                 of dropped cache came back",
                 secs(wait)
             ),
             Self::DidNothing { wait } => {

@@ -1,4 +1,4 @@
-//! What a slice earns while it is off, and what it costs to get it there: the figures that decisions rest on.
+//! What an offline slice saves, and what switching it costs: the figures that decisions rest on.
 
 use std::time::Duration;
 
@@ -13,15 +13,16 @@ const BYTES_PER_GIB: f64 = (1u64 << 30) as f64;
 
 /// Joules and watts of one slice.
 ///
-/// A profile gives intervals; decisions need one number, so the middle of each is taken. What was earned in truth is
-/// for the ledger to say.
+/// A profile gives intervals; decisions need one number, so the middle of each is taken. The energy
+/// ledger reports what was really earned.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SliceEconomics {
-    /// Saved while one slice is off.
+    /// Saved while one slice is offline.
     pub saving_watts: Watts,
     /// Of 100 cycles of packing: what one unit of a price costs.
     pub unit_joules: Joules,
-    /// To empty a slice that is half full of movable pages, each mapped once. A first guess; a policy learns better.
+    /// To empty a slice that is half full of movable pages, each mapped once. A first estimate; a
+    /// policy learns a better one.
     pub emptying_joules: Joules,
     /// To switch off a slice that is empty already.
     pub empty_joules: Joules,
@@ -29,17 +30,17 @@ pub struct SliceEconomics {
     pub waking_joules: Joules,
     /// To read a page of dropped cache again.
     pub refault_joules: Joules,
-    /// Slices that the hardware switches as one: with more than 1, none of them saves anything alone.
+    /// Slices that the hardware switches as one: with more than 1, a single slice saves nothing.
     pub unit_slices: u32,
 }
 
-/// A profile that does not tell what decisions need.
+/// A profile that lacks a figure that decisions need.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EconomicsError {
     /// A figure is unknown.
     #[error(
-        "the profile does not say {what}, without which nobody can tell what pays; \
-         choose another profile, or fill it in"
+        "the profile does not say {what}, without which the policy cannot compute what pays; choose another \
+         profile, or fill it in"
     )]
     Unknown {
         /// Which.
@@ -47,7 +48,8 @@ pub enum EconomicsError {
     },
     /// Nothing is saved.
     #[error(
-        "the profile saves nothing in state `{state}`: no policy can earn anything; choose another state or profile"
+        "the profile saves nothing in state `{state}`: no policy can earn anything; choose \
+         another state or profile"
     )]
     NoSaving {
         /// The power state.
@@ -68,8 +70,8 @@ pub enum EconomicsError {
 impl SliceEconomics {
     /// From a profile's power state and the machine whose prices are known.
     ///
-    /// Prices follow Eq 3.1 and 3.2 of the thesis. Where the machine leaves out what reading dropped cache again costs,
-    /// it is taken to be as dear as moving a page.
+    /// Prices follow Eq 3.1 and 3.2 of the thesis. Where the profile leaves out the cost of reading
+    /// dropped cache again, it is taken to cost as much as moving a page.
     ///
     /// # Errors
     /// If a figure is missing, or there is nothing to save.
@@ -118,15 +120,16 @@ impl SliceEconomics {
         })
     }
 
-    /// The same where the hardware switches no less than `unit` as one; `slice` is the size of a slice. Nothing is known
-    /// of the unit without one, and then a slice is taken for it.
+    /// The same where the hardware switches at least `unit` as one; `slice` is the size of a slice.
+    /// Without a known unit, a slice is taken for it.
     #[must_use]
     pub fn switched_as_one(self, unit: Option<Bytes>, slice: Bytes) -> Self {
         let slices = unit.map_or(1, |unit| unit.0.div_ceil(slice.0.max(1)).max(1));
         Self { unit_slices: u32::try_from(slices).unwrap_or(u32::MAX), ..self }
     }
 
-    /// The same for a policy that sees another clock than the profile's machine: what a slice saves in a second of it.
+    /// The same for a policy that sees another clock than the profile's machine: what a slice saves
+    /// in a second of it.
     #[must_use]
     pub fn by(self, clock: &SampleClock) -> Self {
         let second = middle(clock.seconds(Duration::from_secs(1)));
@@ -138,12 +141,13 @@ impl SliceEconomics {
         Joules(self.unit_joules.0 * price.0 as f64)
     }
 
-    /// How long a page of dropped cache must stay away until its share of a slice's saving has paid for reading it again.
+    /// How long a page of dropped cache must stay away until its share of a slice's saving has paid
+    /// for reading it again.
     pub(crate) fn refault_worth(&self, slice: Pages) -> Seconds {
         Seconds(self.refault_joules.0 * slice.0 as f64 / self.saving_watts.0)
     }
 
-    /// The dearest price that costs at most this much.
+    /// The highest price that costs at most this much.
     pub fn price(&self, joules: Joules) -> Price {
         Price((joules.0.max(0.0) / self.unit_joules.0) as u64)
     }
@@ -153,7 +157,8 @@ impl SliceEconomics {
         Seconds(joules.0 / self.saving_watts.0)
     }
 
-    /// How long a slice that cost [`Self::emptying_joules`] must stay off until emptying and waking it have paid.
+    /// How long a slice that cost [`Self::emptying_joules`] must stay off until emptying and waking
+    /// it have paid.
     pub fn break_even_of_emptying(&self) -> Seconds {
         self.break_even(self.emptying_joules + self.waking_joules)
     }
@@ -184,7 +189,8 @@ pub(crate) mod tests {
         // 131072 pages of 13000 cycles at 10 W and 3.8 GHz are 4.48 J.
         assert!((economics.break_even_of_emptying().0 - 490.0).abs() < 5.0, "{economics:?}");
         assert!(economics.break_even(economics.empty_joules).0 < 3.0, "{economics:?}");
-        // 8 million units are 2.1 J (thesis, section 4.3.4: a compaction with that budget took 0.485 J on average).
+        // 8 million units are 2.1 J (thesis, section 4.3.4: a compaction with that budget took
+        // 0.485 J on average).
         assert!((economics.joules(Price(8_000_000)).0 - 2.105).abs() < 0.01);
         assert_eq!(economics.price(Joules(2.2)).0 / 1_000_000, 8);
     }

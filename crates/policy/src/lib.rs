@@ -1,10 +1,11 @@
-//! Policies: what to switch off and what to wake, from what is seen of a machine.
+//! Policies: decide from observations of a machine which slices to switch off and which to wake.
 //!
-//! A [`Policy`] takes an [`Observation`] and gives a [`PolicyDecision`]: requests, and why. This crate is pure: no clock, no
-//! I/O, and the same observations give the same decisions. The same policies drive a kernel, a simulator and a replay.
+//! A [`Policy`] takes an [`Observation`] and gives a [`PolicyDecision`]: requests, and why. This
+//! crate is pure: no clock, no I/O, and the same observations give the same decisions. The same
+//! policies drive a kernel, a simulator and a replay.
 //!
-//! [`model`] is the cost model in one dimension by which policies are judged, [`clairvoyant`] the most that anybody
-//! could earn in it, and [`bench`] runs a policy there.
+//! [`model`] is the cost model in one dimension by which policies are judged, [`clairvoyant`] the
+//! most that any policy could earn in it, and [`bench`] runs a policy there.
 
 mod any_policy;
 pub mod bench;

@@ -1,17 +1,21 @@
-//! The cost model in one dimension, which the clairvoyant optimum works on: how many slices must be on at each step.
+//! The cost model in one dimension, on which the clairvoyant optimum is defined: how many slices
+//! must be online at each step.
 //!
 //! Time goes in steps of equal length. In step `t`, in this order,
 //!
-//! 1. `needed[t]` slices must be on. If fewer are, the difference wakes on demand, and each costs `waking`.
-//! 2. The policy switches slices off, never below what is needed, or wakes some. A slice that nobody has used since it
-//!    went on costs `empty` to switch off, any other `emptying`; waking costs `waking`, too.
-//! 3. Each slice that is off until the end of the step earns `saving`.
+//! 1. `needed[t]` slices must be online. If fewer are, the difference wakes on demand, and each
+//!    costs `waking`.
+//! 2. The policy switches slices off, never below what is needed, or wakes some. A slice that was
+//!    not used since it went online costs `empty` to switch off, any other `emptying`; waking costs
+//!    `waking`.
+//! 3. Each slice that is offline until the end of the step earns `saving`.
 //!
-//! At the start all slices are on; the first `used_at_start` of them hold something, or those needed in the first step
-//! if these are more. At the end nothing is woken.
+//! At the start all slices are online; the first `used_at_start` of them hold something, or those
+//! needed in the first step if these are more. At the end nothing is woken.
 //!
-//! Slices are alike, so a schedule is a number for each step, and "slice j" stands for the j-th level: needed whenever
-//! `needed[t] >= j`. A level that is on and was needed since it went on is used.
+//! Slices are interchangeable, so a schedule is a number for each step, and "slice j" stands for
+//! the j-th level: needed whenever `needed[t] >= j`. A level that is online and was needed since it
+//! went online is used.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +26,7 @@ pub struct SliceCosts {
     pub saving: f64,
     /// To empty a used slice and switch it off.
     pub emptying: f64,
-    /// To switch off a slice that nobody has used since it went on.
+    /// To switch off a slice that was not used since it went online.
     pub empty: f64,
     /// To wake a slice, on demand or ahead.
     pub waking: f64,
@@ -43,7 +47,7 @@ impl SliceCosts {
 /// Demand over time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemandSeries {
-    /// Slices that must be on in each step; none above `slices`.
+    /// Slices that must be online in each step; at most `slices`.
     pub needed: Vec<u32>,
     /// Slices that there are.
     pub slices: u32,
@@ -127,7 +131,7 @@ impl ModelState {
         &self.account
     }
 
-    /// Begins a step: wakes what is needed and not on. Gives how many slices that were.
+    /// Begins a step: wakes needed offline slices, and returns how many.
     pub fn demand(&mut self, needed: u32) -> u32 {
         let needed = needed.min(self.slices);
         let woken = needed.saturating_sub(self.on);
@@ -138,7 +142,8 @@ impl ModelState {
         woken
     }
 
-    /// Switches slices off, unused ones first, down to `on`. Gives how many unused and used ones went off.
+    /// Switches slices off, unused ones first, down to `on`. Returns how many unused and used ones
+    /// went offline.
     pub fn switch_off(&mut self, on: u32) -> (u32, u32) {
         let all = self.on.saturating_sub(on);
         let empty = all.min(self.empty());
@@ -166,7 +171,8 @@ impl ModelState {
     }
 }
 
-/// What a schedule earns that has `on[t]` slices on in step `t`, or as many as are needed if these are more.
+/// What a schedule earns with `on[t]` slices online in step `t`, or as many as are needed if these
+/// are more.
 pub fn account(
     series: &DemandSeries,
     costs: SliceCosts,

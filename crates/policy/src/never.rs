@@ -1,4 +1,4 @@
-//! `never`: does nothing. What is off stays off until it is wanted.
+//! `never`: does nothing. Offline slices stay offline until they wake on demand.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::decision::{Policy, PolicyDecision};
 use crate::decision_reason::DecisionReason;
 use crate::observation::Observation;
 
-/// The policy that every other one is compared with.
+/// The baseline of every comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NeverPolicy;
 

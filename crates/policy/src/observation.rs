@@ -1,4 +1,4 @@
-//! What a policy sees: totals, one row per slice, and what happened since it looked last.
+//! The input of a policy: totals, one row per slice, and events since the last observation.
 
 use std::time::Duration;
 
@@ -8,17 +8,19 @@ use serde::{Deserialize, Serialize};
 /// A machine, or the part of it that a policy decides for, at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
-    /// When, on a clock that never goes back. Only differences matter, and for the time of day the same phase each day.
+    /// When, on a clock that never goes back. Only differences matter, and for the time of day the
+    /// same phase each day.
     pub time: Duration,
     /// Sums over the slices.
     pub totals: MachineTotals,
-    /// One row per slice by ascending id. May be empty for a policy that [`ObservationNeeds::MachineTotals`].
+    /// One row per slice by ascending id. May be empty for a policy that
+    /// [`ObservationNeeds::MachineTotals`].
     pub rows: &'a [SliceRow],
-    /// What happened since the last observation, in order of time.
+    /// Events since the last observation, in order of time.
     pub events: &'a [PolicyEvent],
 }
 
-/// What a policy reads of an observation, so that a caller need not gather more.
+/// The parts of an observation that a policy reads; a caller need not gather more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObservationNeeds {
     /// Totals and events; rows may be empty.
@@ -27,30 +29,31 @@ pub enum ObservationNeeds {
     Rows,
 }
 
-/// Sums over the slices of a machine. Plain numbers, so that a simulator can keep them up to date as it goes.
+/// Sums over the slices of a machine. Plain numbers, so that a simulator can keep them up to date
+/// as it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MachineTotals {
     /// Page frames in a slice; above 0.
     pub slice_pages: Pages,
-    /// Pages of all slices, awake or not, without quarantined ones.
+    /// Pages of all slices, online or offline, without quarantined ones.
     pub managed: Pages,
-    /// Free and awake.
+    /// Free and online.
     pub free: Pages,
     /// Free, but in slices that are off.
     pub offline: Pages,
-    /// Clean cache that nobody maps: could be dropped.
+    /// Clean cache without a mapping: it could be dropped.
     pub freeable: Pages,
-    /// All page cache, with what is mapped or dirty.
+    /// All page cache, including mapped and dirty pages.
     pub cache: Pages,
-    /// Never to be switched off: the floor under `free`.
+    /// The floor under `free`, which is never switched off.
     pub awake_reserve: Pages,
-    /// Slices but for those that are away: lost, or held off by hand.
+    /// Slices without quarantined and held ones.
     pub nr_slices: u32,
     /// Of these online and wholly free.
     pub nr_empty: u32,
     /// Of these off.
     pub nr_offline: u32,
-    /// Of these never to be switched off: with boot memory, holes and the like.
+    /// Of these, slices that can never be switched off: with boot memory, holes and the like.
     pub nr_fixed: u32,
 }
 
@@ -89,7 +92,7 @@ impl MachineTotals {
         self.managed - self.free - self.offline
     }
 
-    /// Pages in use that cannot simply be dropped.
+    /// Pages in use that cannot be dropped.
     pub fn needed(&self) -> Pages {
         self.used() - self.freeable
     }
@@ -110,20 +113,20 @@ impl MachineTotals {
     }
 }
 
-/// One slice, as much of it as policies look at.
+/// One slice, as far as policies read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SliceRow {
     /// Its id.
     pub id: SliceId,
     /// Its state.
     pub state: SliceState,
-    /// What emptying it is expected to cost; nothing if that is not possible at all or not now.
+    /// The expected cost of emptying it; `None` if that is impossible, or impossible now.
     pub price: Option<Price>,
     /// Page frames with memory.
     pub present: Pages,
     /// Free pages.
     pub free: Pages,
-    /// Clean cache that nobody maps.
+    /// Clean cache without a mapping.
     pub freeable: Pages,
 }
 
@@ -141,7 +144,7 @@ impl SliceRow {
         }
     }
 
-    /// On, and can be switched off as far as anybody knows.
+    /// Online, and can be switched off as far as is known.
     pub fn can_go_off(&self) -> bool {
         self.state == SliceState::Online && self.price.is_some()
     }
@@ -152,7 +155,7 @@ impl SliceRow {
     }
 }
 
-/// Something that happened. Can be saved: what happened after a policy's last step is for its next one.
+/// An event. It can be saved: events after a policy's last step are input of its next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyEvent {
@@ -187,6 +190,6 @@ pub enum WakeCause {
     Demand,
     /// The kernel restored its awake reserve, ahead of need.
     Ahead,
-    /// Somebody else asked for it.
+    /// Another program asked for it.
     Request,
 }

@@ -37,7 +37,8 @@ impl Policy for PeriodicPolicy {
         self.due = Some(seen.time + self.config.period());
         let (slices, budget) = (self.config.max_slices, self.config.budget.into());
         let request = match budget {
-            // The thesis' baseline: what is empty by itself goes off, whatever that costs.
+            // The thesis' baseline: slices that are empty by themselves go offline, whatever that
+            // costs.
             Budget::Limited(Price::ZERO) => {
                 Request { max_slices: slices, ..Request::new(RequestOp::OfflineFree) }
             }

@@ -1,23 +1,25 @@
 //! `repair`: empties fragmented slices in the background, a few in each pass.
 //!
-//! By the rule [`CandidateRule::Paper`] as in Adaptive-Buddy (`IISc`), section IV.E: a thread of its own, one zone at a
-//! time, reads what is known of all slices that hold no page of the kernel's, and works out which of them can be freed
-//! in this pass. Those are emptied: every page in use is moved, page cache too.
+//! By the rule [`CandidateRule::Paper`] as in Adaptive-Buddy (`IISc`), section IV.E: a thread of
+//! its own, one zone at a time, reads the counters of all slices without kernel pages, and computes
+//! which of them can be freed in this pass. Those are emptied: every page in use is moved, page
+//! cache too.
 //!
-//! The text as we have it ends there. It leaves open, and here is: that the least occupied come first (section IV.B
-//! says so of migration in general); that slices can be freed as long as their pages fit into the free ones of the other
-//! slices of that pool; how often a pass comes, and what it may cost; what happens after a failure. Slices that two
-//! zones share are left to the kernel, which never offers them.
+//! The text that we have ends there. It leaves open, and this policy decides: that the least
+//! occupied come first (section IV.B says so of migration in general); that slices can be freed as
+//! long as their pages fit into the free ones of the other slices of that pool; how often a pass
+//! comes, and what it may cost; what happens after a failure. Slices that two zones share are left
+//! to the kernel, which never offers them.
 //!
-//! By the rule [`CandidateRule::Price`] the cheapest come first, of which no more than a share of the pages is to be
-//! moved; pages may go wherever there is room in the zone; and the kernel chooses which cache is worth moving.
-//! Prices by counters take cache as dropped, by the paper's rule, too: there a slice full of cache may be refused as
-//! too dear.
+//! By the rule [`CandidateRule::Price`] the cheapest come first, of which no more than a share of
+//! the pages is to be moved; pages may go wherever there is room in the zone; and the kernel
+//! chooses which cache is worth moving. Prices by counters assume that cache is dropped, by the
+//! paper's rule, too: there a slice full of cache may be refused as too expensive.
 //!
-//! Both rules: slices that are empty already go off before. What a pass asks for fits into its budget, and leaves free
-//! memory on. A slice that failed rests for two periods, twice as long each time. A pass of which nothing came doubles
-//! the time to the next. When memory was wanted so much that slices woke, the next pass is at least a period away:
-//! memory pressure is no time for this.
+//! Both rules: empty slices go offline first. The requests of a pass fit into its budget, and leave
+//! free memory online. A slice that failed rests for two periods, twice as long each time. A pass
+//! without a result doubles the time to the next. After slices woke on demand, the next pass is at
+//! least a period away: it must not add to memory pressure.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,7 +40,7 @@ use crate::observation::{Observation, ObservationNeeds, PolicyEvent, SliceRow, W
 const MOST_REST: u32 = 6;
 /// Passes are at most two to the power of this many periods apart.
 const MOST_DISTANCE: u32 = 4;
-/// Prices by counters are a little below what emptying costs: as much more is let pass.
+/// Prices by counters are slightly below the cost of emptying: this much more is allowed.
 const OVER_SHARE: f64 = 1.1;
 
 /// Passes over the slices of a zone, and what is remembered between them.
@@ -47,9 +49,10 @@ pub struct RepairPolicy {
     config: RepairConfig,
     /// When the next pass may begin.
     due: Option<Duration>,
-    /// Slices that failed, by ascending id: a list, because keys of maps do not survive being restored.
+    /// Slices that failed, by ascending id: a list, because keys of maps do not survive being
+    /// restored.
     failed: Vec<FailedSlice>,
-    /// What came of the last pass, until it is looked at.
+    /// The result of the last pass, until the next step reads it.
     pass: RepairPass,
     /// Passes in a row of which nothing came.
     barren: u32,
@@ -76,7 +79,7 @@ struct RepairPass {
 #[derive(Debug, Default)]
 struct RepairPlan {
     empty: u32,
-    /// Slices, what each is to cost, and what it may cost at most.
+    /// Slices, with the expected and the highest cost of each.
     chosen: Vec<(SliceId, Price, Option<Price>)>,
     moved: Pages,
     spent: Price,
@@ -129,7 +132,8 @@ impl RepairPolicy {
             self.failed.retain(|failed| failed.slice != slice);
             return;
         }
-        // What could not even be tried, and what somebody else had changed before, says nothing of the slice.
+        // A request that could not be tried, or a slice that another program had changed before,
+        // says nothing about the slice.
         if matches!(outcome.reason, Reason::None | Reason::State) {
             return;
         }
@@ -150,7 +154,7 @@ impl RepairPolicy {
         place.is_ok_and(|at| self.failed[at].until > now)
     }
 
-    /// The time to the next pass, by what came of the last one.
+    /// The time to the next pass, by the result of the last one.
     fn next(&mut self, now: Duration) {
         let pass = std::mem::take(&mut self.pass);
         if pass.done > 0 {
@@ -161,7 +165,7 @@ impl RepairPolicy {
         self.due = Some(now.saturating_add(self.periods(self.barren)));
     }
 
-    /// Pages that emptying a slice moves, as far as is known.
+    /// Pages that emptying a slice moves, as far as known.
     fn to_move(&self, row: &SliceRow) -> Pages {
         match self.config.candidates {
             CandidateRule::Paper => row.present - row.free,
@@ -186,7 +190,8 @@ impl RepairPolicy {
             |row: &&SliceRow| row.can_go_off() && !row.is_empty() && row.present > Pages::ZERO;
         let mut candidates: Vec<&SliceRow> = seen.rows.iter().filter(pool).collect();
         plan.slices = candidates.len() as u32;
-        // Where pages of the least occupied may go: by the paper, into slices without pages of the kernel's.
+        // Destinations for pages of the least occupied slices: by the paper, slices without kernel
+        // pages.
         let mut room: Pages = candidates.iter().map(|row| row.free).sum();
         candidates.retain(|row| {
             let rests = self.rests(row.id, seen.time);
@@ -200,12 +205,12 @@ impl RepairPolicy {
                 !full
             });
         }
-        // Of equal ones the higher address first, as the kernel does.
+        // Of equal ones the higher address first, as in the kernel.
         let place = |row: &&SliceRow| match self.config.candidates {
             CandidateRule::Paper => (row.present - row.free).0,
             CandidateRule::Price => row.price.map_or(u64::MAX, |price| price.0),
         };
-        // Mostly a few of them are enough: nothing is sorted.
+        // Mostly a few of them are enough, so the list is not sorted.
         let places = candidates.iter().enumerate();
         let places = places.map(|(at, row)| Reverse((place(row), Reverse(row.id), at)));
         let mut places: BinaryHeap<_> = places.collect();
@@ -231,8 +236,8 @@ impl RepairPolicy {
         plan
     }
 
-    /// What emptying a slice may cost at most: as if it had as much to move as is allowed. What the request before moved
-    /// may have come here, and would be moved once more.
+    /// The highest cost of emptying a slice: as if it had as many pages to move as is allowed.
+    /// Pages that the previous request moved may be here, and would be moved again.
     fn most(&self, row: &SliceRow, price: Price) -> Option<Price> {
         let share = self.to_move(row).share_of(row.present);
         let limited = self.config.candidates == CandidateRule::Price && share > 0.0;
@@ -240,7 +245,8 @@ impl RepairPolicy {
         limited.then_some(Price((price.0 as f64 * room) as u64))
     }
 
-    /// Requests of a plan. Each slice may cost its price and its part of what is left, so that all keep to the budget.
+    /// The requests of a plan. Each slice may cost its price and its part of the rest, so that all
+    /// stay within the budget.
     fn requests(&self, plan: &RepairPlan) -> Vec<Request> {
         let mut requests = Vec::with_capacity(plan.chosen.len() + 1);
         if plan.empty > 0 {
@@ -283,7 +289,7 @@ impl Policy for RepairPolicy {
             return rest;
         }
         self.next(seen.time);
-        // Slices that are gone or off are forgotten, so that no more are remembered than there are.
+        // Slices that are gone or offline are forgotten, so that the list stays bounded.
         self.failed.retain(|failed| {
             let place = seen.rows.binary_search_by_key(&failed.slice, |row| row.id);
             let row = place.ok().map(|at| &seen.rows[at]);

@@ -1,7 +1,8 @@
-//! `threshold`: keeps utilisation of the memory that is on between two thresholds, with slices chosen by chance.
+//! `threshold`: keeps the utilisation of online memory between two thresholds, with slices chosen
+//! at random.
 //!
-//! That is how `GreenDIMM` (MICRO 2021) drives memory hotplug: it looks at how full memory is, not at what a slice
-//! holds.
+//! That is how `GreenDIMM` (MICRO 2021) drives memory hotplug: it reads how full memory is, not
+//! what a slice holds.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ impl ThresholdPolicy {
         Self { random: SplitMix64::new(config.seed), config, due: None }
     }
 
-    /// `count` different slices of those that are wanted.
+    /// `count` different slices of the eligible ones.
     fn choose(
         &mut self,
         rows: &[SliceRow],
@@ -66,7 +67,8 @@ impl Policy for ThresholdPolicy {
         let per_slice = totals.managed.0 as f64 / f64::from(totals.nr_slices.max(1));
         let utilisation = Ratio(if awake > 0.0 { used / awake } else { 1.0 });
         let (low, high) = (self.config.low, self.config.high);
-        // As many as lead back to the threshold: down to the last slice that keeps below it, up to the first above.
+        // The number that leads back to the threshold: down to the last slice below it, up to the
+        // first above.
         let spare = ((awake - used / low) / per_slice).max(0.0) as u32;
         let lacking = ((used / high - awake) / per_slice).ceil().max(0.0) as u32;
         if utilisation.0 < low && spare > 0 {

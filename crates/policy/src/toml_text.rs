@@ -1,4 +1,4 @@
-//! Where settings are in the text of a TOML file, and what is said of a value of the wrong kind.
+//! Finds settings in the text of a TOML file, and words errors about values of the wrong kind.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,8 +24,8 @@ pub fn spans(text: &str) -> BTreeMap<String, Range<usize>> {
     spans
 }
 
-/// The message of an error that [`toml`] found at `span`. Of a value that is of the wrong kind it says which setting it
-/// is of and what is allowed there, as `allowed` has it; other messages stay as they are.
+/// The message of an error that [`toml`] found at `span`. For a value of the wrong kind it names
+/// the setting and what is allowed there, by `allowed`; other messages stay as they are.
 pub fn explain(
     text: &str,
     span: Option<Range<usize>>,
@@ -47,8 +47,8 @@ pub fn explain(
 /// Text in UTF-8.
 ///
 /// # Errors
-/// Where the first byte is that is none, and what is wrong with it. The text stands for the bytes until there; what
-/// follows has replacement characters.
+/// The place of the first byte that is not UTF-8, and what is wrong with it. The text has the bytes
+/// up to there, and replacement characters after it.
 pub fn utf8(bytes: Vec<u8>) -> Result<String, (String, Range<usize>, String)> {
     String::from_utf8(bytes).map_err(|error| {
         let start = error.utf8_error().valid_up_to();
@@ -59,12 +59,13 @@ pub fn utf8(bytes: Vec<u8>) -> Result<String, (String, Range<usize>, String)> {
     })
 }
 
-/// What is allowed as a setting of a policy, in words; nothing for what is no such setting.
+/// The allowed values of a policy's setting, in words; `None` if there is no such setting.
 pub fn allowed(field: &str) -> Option<String> {
     let words = match field {
         "schema_version" => "1",
         "policy" => {
-            "one of \"never\", \"periodic\", \"watermarks\", \"threshold\", \"repair\" and \"governor\""
+            "one of \"never\", \"periodic\", \"watermarks\", \"threshold\", \"repair\" and \
+             \"governor\""
         }
         "periodic" | "watermarks" | "threshold" | "repair" | "governor" => {
             return Some(format!("a table, which begins with [{field}]"));
@@ -102,7 +103,7 @@ mod tests {
     use crate::config::{PolicyConfig, PolicyKind};
 
     #[test]
-    fn there_are_words_for_every_setting_and_for_nothing_else() {
+    fn there_are_words_for_every_setting_and_for_no_other_name() {
         let mut config = PolicyConfig::new(PolicyKind::Watermarks);
         config.periodic.max_slices = Some(1);
         let all = serde_json::to_value(&config).unwrap();
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_told_with_their_place() {
+    fn bytes_that_are_no_text_are_reported_with_their_place() {
         let (text, at, message) = utf8(b"a = 1\nb = \"\xff\"\n".to_vec()).unwrap_err();
         assert_eq!((at.clone(), &text[at]), (11..14, "\u{fffd}"));
         assert!(message.contains("0xff"), "{message}");

@@ -1,5 +1,5 @@
-//! Finds watermarks for a machine from what was seen of it (Kanpur report, section 4: the most suitable amount of
-//! memory).
+//! Finds watermarks for a machine from observations of it (Kanpur report, section 4: the most
+//! suitable amount of memory).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::observation::MachineTotals;
 
 /// The share of time-outs in which free memory above `FREE_LOW` outlasts what demand grows by.
 const CERTAIN: f64 = 0.99;
-/// The share of slices switched off that should not be wanted back before they have paid.
+/// The share of switched-off slices that should not be needed again before they have paid.
 const LIKELY: f64 = 0.9;
 /// The share of the time in which the suitable amount of memory suffices.
 const SUITABLE: f64 = 0.999;
@@ -22,7 +22,8 @@ const SUITABLE: f64 = 0.999;
 pub struct TunedWatermarks {
     /// All five settings.
     pub watermarks: WatermarksConfig,
-    /// Memory that would have done for 99.9 % of the time, with `FREE_LOW` and the cache that was always there.
+    /// Memory that would have sufficed for 99.9 % of the time, with `FREE_LOW` and the cache that
+    /// was always there.
     pub suitable_mib: f64,
     /// Looks at the machine that this rests on.
     pub samples: usize,
@@ -36,11 +37,12 @@ pub struct TunedWatermarks {
     pub steady_cache_mib: f64,
 }
 
-/// Finds watermarks from looks at a machine in order of time; nothing from fewer than two.
+/// Finds watermarks from observations of a machine in order of time; `None` from fewer than two.
 ///
-/// `FREE_LOW` lasts for a time-out in 99 of 100 cases. `FREE_HIGH` lies above it by a slice, for the hysteresis rule,
-/// and by what demand grows within the break-even time in 90 of 100 cases, so that a slice is not switched off just to
-/// be wanted back before it has paid. The watermarks with cache lie above these by the cache that was always there.
+/// `FREE_LOW` lasts for a time-out in 99 of 100 cases. `FREE_HIGH` lies above it by a slice, for
+/// the hysteresis rule, and by what demand grows within the break-even time in 90 of 100 cases, so
+/// that a slice is not switched off only to be needed again before it has paid. The watermarks with
+/// cache lie above these by the cache that was always there.
 pub fn tune(
     seen: &[(Duration, MachineTotals)],
     timeout: Duration,
@@ -80,9 +82,11 @@ pub fn tune(
     })
 }
 
-/// From each look on: the most that demand rises above it within `horizon`, the next look at least.
+/// From each observation on: the most that demand rises above it within `horizon`, at least until
+/// the next observation.
 fn growth(seen: &[(Duration, MachineTotals)], horizon: Duration) -> Vec<Pages> {
-    // The looks within the horizon whose need no later one of them exceeds, the highest first; from the end backwards.
+    // The observations within the horizon whose demand no later one of them exceeds, the highest
+    // first; from the end backwards.
     let mut ahead: std::collections::VecDeque<usize> = std::collections::VecDeque::new();
     let need = |index: usize| seen[index].1.needed();
     let mut found = Vec::with_capacity(seen.len());
@@ -138,7 +142,7 @@ mod tests {
         };
         assert_eq!(growth(30), [Pages(40), Pages(0), Pages(70), Pages(0)]);
         assert_eq!(growth(90), [Pages(80), Pages(40), Pages(70), Pages(0)]);
-        // Looks further apart than the horizon: the next one counts.
+        // Observations further apart than the horizon: the next one counts.
         assert_eq!(growth(1), [Pages(40), Pages(0), Pages(70), Pages(0)]);
     }
 

@@ -5,7 +5,8 @@
 //! switch a slice off    if free + cache > CACHE_FREE_HIGH or free > FREE_HIGH         the highest that is on
 //! ```
 //!
-//! `free` is what is free and awake, `cache` all page cache. One slice at a time, and then nothing for the time-out.
+//! `free` is free online memory, `cache` all page cache. One slice at a time, and then nothing for
+//! the time-out.
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
-//! The governor: what it earns beside the clairvoyant, and that it never loses more than it may.
+//! The governor: what it earns compared with the clairvoyant, and that it never loses more than it
+//! may.
 
 mod loads;
 
 use std::time::Duration;
 
-use loads::Load;
+use loads::TestLoad;
 use proptest::prelude::*;
 use ramslice_energy::builtin;
 use ramslice_policy::bench::{PAGE_BYTES, drive, run};
@@ -46,7 +47,7 @@ const FRESH: u64 = 77_000;
 fn earns_nine_tenths_of_the_clairvoyants_net_in_the_median() {
     let economics = economics();
     let (mut shares, mut total) = (Vec::new(), 0.0);
-    for load in Load::ALL {
+    for load in TestLoad::ALL {
         for seed in FRESH..FRESH + 6 {
             for (slices, step, steps) in [(32, 30.0, 2880), (96, 300.0, 2304)] {
                 let series = load.series(seed, slices, step, steps);
@@ -74,7 +75,8 @@ fn earns_nine_tenths_of_the_clairvoyants_net_in_the_median() {
 
 #[test]
 fn gaps_that_never_pay_are_left_alone_once_that_is_known() {
-    // Gaps are a little longer than the break-even time, or much shorter: neither waiting nor acting at once pays.
+    // Gaps are a little longer than the break-even time, or much shorter: neither waiting nor
+    // acting at once pays.
     let economics = economics();
     let steps = |times: f64| (economics.break_even_of_emptying().0 * times / 30.0) as usize;
     let mut needed = Vec::new();
@@ -114,7 +116,8 @@ fn gaps_that_barely_pay_are_used_at_once_when_they_are_known() {
 
 #[test]
 fn days_that_repeat_teach_what_gaps_alone_do_not() {
-    // The same day again and again; its gaps are short or long by chance, so that only the time of day tells which.
+    // The same day again and again; its gaps are short or long by chance, so that only the time of
+    // day tells which.
     let economics = economics();
     let break_even = economics.break_even_of_emptying().0 / 30.0;
     let mut chance = SplitMix64::new(FRESH);
@@ -137,7 +140,7 @@ fn days_that_repeat_teach_what_gaps_alone_do_not() {
     assert!(with > without * 1.05, "{with} J with the time of day, {without} J without");
 }
 
-/// One who sees what the governor has done, and wants that very memory back.
+/// A load that sees what the governor has done and wants exactly that memory back.
 #[derive(Debug, Clone, Copy)]
 enum AdversaryLoad {
     /// As soon as anything is off, all is needed, for one step.
@@ -228,7 +231,7 @@ proptest! {
     #[test]
     fn same_observations_same_decisions_also_after_saving(seed in any::<u64>(), cut in 1usize..200) {
         let economics = economics();
-        let series = Load::Bursty.series(seed, 24, 30.0, 200);
+        let series = TestLoad::Bursty.series(seed, 24, 30.0, 200);
         let step = Duration::from_secs(30);
         let decisions = |policy: &mut dyn Policy| {
             let mut all = Vec::new();
@@ -501,7 +504,7 @@ fn a_budget_that_was_too_low_for_any_slice_is_raised_up_to_a_full_slice() {
 
 #[test]
 fn says_why_and_what_it_expects() {
-    let series = Load::Diurnal.series(FRESH, 24, 30.0, 600);
+    let series = TestLoad::Diurnal.series(FRESH, 24, 30.0, 600);
     let mut sentences = Vec::new();
     run(&mut governor(), &series, &economics(), Duration::from_secs(30), |_, decision, _| {
         sentences.push(format!("{}; {}", decision.why, decision.forecast.unwrap()));

@@ -4,7 +4,7 @@ mod loads;
 
 use std::time::Duration;
 
-use loads::Load;
+use loads::TestLoad;
 use proptest::prelude::*;
 use ramslice_energy::builtin;
 use ramslice_policy::bench::{PAGE_BYTES, SLICE_BYTES, run};
@@ -69,8 +69,8 @@ fn step(
 
 #[test]
 fn periodic_sends_its_budget_once_a_period() {
-    let text = "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 60\n\
-                budget_100cycles = 50000\nper_slice = true\n";
+    let text = "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = \
+                60\nbudget_100cycles = 50000\nper_slice = true\n";
     let mut policy = policy(&parse(text));
     let machine = look(16, 100, 0);
     let first = step(&mut policy, 5, &machine);
@@ -93,7 +93,8 @@ fn periodic_sends_its_budget_once_a_period() {
 #[test]
 fn a_budget_of_nothing_switches_off_what_is_empty() {
     let config = parse(
-        "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nbudget_100cycles = 0\nmax_slices = 3\n",
+        "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nbudget_100cycles = 0\nmax_slices \
+         = 3\n",
     );
     let first = step(&mut policy(&config), 0, &look(16, 100, 0));
     assert_eq!(
@@ -112,8 +113,9 @@ fn a_budget_may_have_no_limit() {
 }
 
 /// `FREE_LOW` and `FREE_HIGH` at 2 and 6 slices, with cache at 3 and 8; slices have 2 MiB.
-const MARKS: &str = "schema_version = 1\npolicy = \"watermarks\"\n[watermarks]\nfree_low_mib = 4\nfree_high_mib = 12\n\
-                     cache_free_low_mib = 6\ncache_free_high_mib = 16\ntimeout_seconds = 10\n";
+const MARKS: &str = "schema_version = 1\npolicy = \"watermarks\"\n[watermarks]\nfree_low_mib = \
+                     4\nfree_high_mib = 12\ncache_free_low_mib = 6\ncache_free_high_mib = \
+                     16\ntimeout_seconds = 10\n";
 
 #[test]
 fn watermarks_wake_the_lowest_and_switch_off_the_highest_slice() {
@@ -286,7 +288,7 @@ proptest! {
     fn every_policy_is_the_same_after_saving_and_restoring(
         kind in prop::sample::select(PolicyKind::ALL.as_slice()), seed in any::<u64>(),
     ) {
-        let series = Load::Churn.series(seed, 16, 30.0, 120);
+        let series = TestLoad::Churn.series(seed, 16, 30.0, 120);
         let mut first = policy(&PolicyConfig::new(kind));
         run(&mut first, &series, &economics(), Duration::from_secs(30), |_, _, _| {});
         let restored = SavedPolicy::restore(&first.save().to_text(), kind).unwrap();
@@ -295,7 +297,7 @@ proptest! {
 
     #[test]
     fn no_policy_earns_more_than_the_clairvoyant(
-        kind in prop::sample::select(PolicyKind::ALL.as_slice()), load in prop::sample::select(Load::ALL.as_slice()),
+        kind in prop::sample::select(PolicyKind::ALL.as_slice()), load in prop::sample::select(TestLoad::ALL.as_slice()),
         seed in any::<u64>(),
     ) {
         let (economics, step) = (economics(), Duration::from_secs(30));

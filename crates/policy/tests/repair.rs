@@ -189,7 +189,7 @@ fn a_slice_that_failed_rests_twice_as_long_each_time() {
     let gaps: Vec<u64> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.len() > 5 && gaps.iter().all(|gap| *gap <= 80), "{gaps:?}");
     assert!(gaps[0] >= 2 && gaps[1] >= 4 && gaps[2] >= 8 && gaps[5] >= 64, "{gaps:?}");
-    // Once it came off it begins anew.
+    // Once it came off, the backoff begins again.
     let mut policy = self::policy(&config);
     assert_eq!(emptied(&step(&mut policy, 0, &slices, &[]).requests), [0]);
     assert!(step(&mut policy, 1000, &slices, &[done(0)]).requests.len() == 1);
@@ -314,7 +314,8 @@ proptest! {
         } else if paper {
             prop_assert!(requests.iter().all(|request| request.budget == Budget::Unlimited));
         }
-        // By price, a slice that has been filled since the look is too dear before more of it has moved than may.
+        // By price, a slice that has been filled since the look is too dear before more of it has
+        // moved than may.
         for request in requests.iter().filter(|_| !paper) {
             let RequestOp::Offline(id) = request.op else { continue };
             let one = slices[id.0 as usize];
@@ -348,7 +349,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_passed_over_for_one_that_holds_more(slices in slices(), paper in any::<bool>()) {
+    fn no_slice_is_passed_over_for_one_that_holds_more(slices in slices(), paper in any::<bool>()) {
         let mut config = config(if paper { CandidateRule::Paper } else { CandidateRule::Price });
         config.repair.budget = BudgetLimit(None);
         config.repair.max_share = 1.0;

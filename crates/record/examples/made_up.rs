@@ -1,8 +1,10 @@
-//! Writes a small recording of a machine that never was, the same each time: for tests, and to try a reader on.
+//! Writes a small recording of an invented machine, the same each time: for tests, and to try a
+//! reader on.
 //!
-//! `cargo run -p ramslice-record --example made_up -- DIR [BUDGET] [--census]`. The machine has 64 slices of 32 MiB. A build goes
-//! up and down in it for two minutes; every 15 s, requests may spend BUDGET, in units of 100 cycles: 0 for a machine that
-//! empties nothing, nothing for no limit. With --census, every page is counted now and then, and kernel pages scatter.
+//! `cargo run -p ramslice-record --example made_up -- DIR [BUDGET] [--census]`. The machine has 64
+//! slices of 32 MiB. A build goes up and down in it for two minutes; every 15 s, requests may spend
+//! BUDGET, in units of 100 cycles: 0 for a machine that empties nothing, nothing for no limit. With
+//! --census, every page is counted now and then, and kernel pages scatter.
 
 #[path = "../tests/common/made_up.rs"]
 mod made_up;

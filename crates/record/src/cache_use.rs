@@ -1,5 +1,5 @@
-//! How page cache was used, page by page, as `/proc/kpageflags` shows it: the kernel counts what is used for the second
-//! time, and of what is used for the first time it only makes a mark.
+//! How page cache was used, page by page, as `/proc/kpageflags` shows it: the kernel counts what is
+//! used for the second time, and of what is used for the first time it only makes a mark.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,8 +19,8 @@ const SWAPBACKED: u64 = 1 << 14;
 /// Bytes for a page.
 const FLAGS: usize = 8;
 
-/// Pages of files in the slices that are on: those that were used once and are not active, and those that are active and
-/// were used since.
+/// Pages of files in the slices that are on: those that were used once and are not active, and
+/// those that are active and were used since.
 pub(crate) fn count(
     path: &Path,
     snapshot: &SliceSnapshot,

@@ -37,7 +37,8 @@ impl CensusSchedule {
     }
 }
 
-/// Whether pages can be looked at, before anything is written: a saved machine may have none, a user may not.
+/// Whether pages can be looked at, before anything is written: a saved machine may have none, a
+/// user may not.
 pub(crate) fn probe(backend: &dyn Backend) -> Result<(), BackendError> {
     let snapshot = backend.snapshot()?;
     let Some(slice) = snapshot.slices.first() else { return Ok(()) };
@@ -47,7 +48,8 @@ pub(crate) fn probe(backend: &dyn Backend) -> Result<(), BackendError> {
     }
 }
 
-/// Looks at every page, and adds the rows to a batch that has the zones of the same sample; `between` is called often.
+/// Looks at every page, and adds the rows to a batch that has the zones of the same sample;
+/// `between` is called often.
 pub(crate) fn take(
     backend: &dyn Backend,
     machine: &MachineState,

@@ -22,7 +22,7 @@ impl ClockReading {
         }
     }
 
-    /// What the calendar said at another moment, if nobody set it in between.
+    /// The calendar time at another moment, if the clock was not set in between.
     pub fn realtime_at(&self, boottime_us: i64) -> WallTime {
         WallTime(self.realtime.0 - (self.boottime_us - boottime_us))
     }

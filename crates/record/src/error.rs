@@ -1,6 +1,6 @@
-//! What can go wrong when a recording is written or read: each names the file, and the row where there is one.
+//! Errors of writing and reading recordings: each names the file, and the row where there is one.
 //!
-//! Messages leave out their source: whoever prints an error prints the chain.
+//! Messages leave out their source: the program that prints an error prints the chain.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub enum WriteError {
         /// The directory.
         path: PathBuf,
     },
-    /// The directory has something else in it.
+    /// The directory has other files in it.
     #[error("{path} is not empty and holds no recording: choose another directory", path = .path.display())]
     Foreign {
         /// The directory.

@@ -1,5 +1,5 @@
-//! What file systems hold, by what they say of themselves: of files that come and go, that is all that the kernel tells
-//! without being asked about each of them.
+//! The space that file systems use, by their own account: of files that come and go, the kernel
+//! reports no more without a question for each file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,9 +7,11 @@ use std::path::Path;
 
 use crate::tables::signed;
 
-/// Bytes that the file systems on block devices hold, each device once; nothing where mounts cannot be read.
+/// Bytes that the file systems on block devices hold, each device once; nothing where mounts cannot
+/// be read.
 ///
-/// Others may be somebody else's, or wait for a server that does not answer: nobody asks them.
+/// Others may belong to another system, or wait for a server that does not answer: they are left
+/// out.
 pub(crate) fn bytes(root: &Path) -> Option<i64> {
     let mounts = fs::read_to_string(root.join("proc/self/mounts")).ok()?;
     let sizes = folders(&mounts).into_iter().filter_map(|folder| {
@@ -57,9 +59,10 @@ mod tests {
 
     #[test]
     fn file_systems_on_block_devices_count_once_and_others_not_at_all() {
-        let mounts = "proc /proc proc rw 0 0\n/dev/vda /mnt ext4 rw,relatime 0 0\n/dev/vda /a\\040b ext4 rw 0 0\n\
-                      /dev/loop0 /snap squashfs ro,nodev 0 0\n/dev/fuse /doc fuse.portal rw 0 0\n\
-                      /dev/vdb /my\\040disk xfs rw 0 0\nserver:/x /far nfs4 rw 0 0\n";
+        let mounts = "proc /proc proc rw 0 0\n/dev/vda /mnt ext4 rw,relatime 0 0\n/dev/vda \
+                      /a\\040b ext4 rw 0 0\n/dev/loop0 /snap squashfs ro,nodev 0 0\n/dev/fuse \
+                      /doc fuse.portal rw 0 0\n/dev/vdb /my\\040disk xfs rw 0 0\nserver:/x /far \
+                      nfs4 rw 0 0\n";
         assert_eq!(folders(mounts), ["/mnt", "/my disk"]);
     }
 

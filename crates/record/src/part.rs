@@ -28,7 +28,8 @@ pub(crate) const PREFIX: &str = "ramslice.";
 
 /// What a Parquet file begins with.
 const MAGIC: &[u8] = b"PAR1";
-/// What follows in our parts; then the checksum (CRC-32) of all that comes behind it, in hexadecimal.
+/// What follows in our parts; then the checksum (CRC-32) of all that comes behind it, in
+/// hexadecimal.
 const SEAL: &[u8] = b"ramslice";
 const DIGITS: usize = 8;
 /// Where what the checksum covers begins.
@@ -97,7 +98,8 @@ impl Write for ChecksumWriter<'_> {
     }
 }
 
-/// Whether a part is as it was written; true also of a file without a seal, which another program wrote.
+/// Whether a part is as it was written; true also of a file without a seal, which another program
+/// wrote.
 ///
 /// To be asked before anything is decoded: the library may panic on damaged footers and pages.
 pub(crate) fn is_intact(path: &Path) -> io::Result<bool> {

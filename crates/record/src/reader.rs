@@ -1,8 +1,9 @@
 //! The reader: opens a recording, checks it, and gives its rows back.
 //!
-//! What is wrong is an error that names file and row: another version, a missing column, another type or unit, a
-//! part that is not whole, a value that cannot be, duplicates, times that run backwards. What is only missing
-//! is counted in [`CheckFindings`]: temporary files, parts and samples that a kill took along, samples that came too late.
+//! What is wrong is an error that names file and row: another version, a missing column, another
+//! type or unit, a part that is not whole, a value that cannot be, duplicates, times that run
+//! backwards. What is only missing is counted in [`CheckFindings`]: temporary files, parts and
+//! samples that a kill took along, samples that came too late.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -203,8 +204,8 @@ impl Recording {
         self.parts.contains_key(&RecordingTable::Census)
     }
 
-    /// The machine at the last sample with a whole census, and the census, without reading the parts before; nothing
-    /// without any.
+    /// The machine at the last sample with a whole census, and the census, without reading the
+    /// parts before; nothing without any.
     pub fn last_census(&self) -> Result<Option<(MachineState, PageCensus)>, ReadError> {
         for &number in self.parts[&RecordingTable::Samples].keys().rev() {
             let mut machines = RecordedMachines::new(self, number..number + 1);
@@ -226,8 +227,8 @@ impl Recording {
         RecordedMachines::new(self, 0..u32::MAX)
     }
 
-    /// The machine at the last sample that has slices, and what was done until then if that is known, without reading
-    /// the parts before.
+    /// The machine at the last sample that has slices, and what was done until then if that is
+    /// known, without reading the parts before.
     pub fn last_machine(&self) -> Result<(MachineState, Option<WorkCounters>), ReadError> {
         for &number in self.parts[&RecordingTable::Samples].keys().rev() {
             let mut machines = RecordedMachines::new(self, number..number + 1);
@@ -238,8 +239,9 @@ impl Recording {
         Err(ReadError::Empty { path: self.dir.clone() })
     }
 
-    /// How many numbers of parts each table lacks although others have them, or higher ones; tables that lack none are
-    /// left out. Parts that were skipped because they are not whole are among them.
+    /// How many numbers of parts each table lacks although others have them, or higher ones; tables
+    /// that lack none are left out. Parts that were skipped because they are not whole are among
+    /// them.
     pub fn missing_parts(&self) -> BTreeMap<RecordingTable, u64> {
         let end = self.next_part();
         let missing = self.parts.iter().map(|(table, parts)| {
@@ -337,7 +339,8 @@ fn ended(manifest: &Path) -> Result<Option<RecordingEnd>, ReadError> {
     serde_json::from_value(value["ended"].take()).map_err(wrong)
 }
 
-/// For each column of a row type where it is in a file; `None` of one that older versions do not write.
+/// For each column of a row type where it is in a file; `None` of one that older versions do not
+/// write.
 type ColumnIndices = Vec<Option<usize>>;
 
 /// A part whose description and columns are as they should be.
@@ -594,7 +597,7 @@ impl OpenPart {
             .fields()
             .iter()
             .zip(&columns)
-            // Nulls where there must be none are told afterwards, by row.
+            // Nulls where there must be none are reported afterwards, by row.
             .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
             .collect();
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)

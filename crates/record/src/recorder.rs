@@ -1,4 +1,4 @@
-//! The recorder: looks at the machine when it is time, and hands rows to the thread that writes.
+//! The recorder: reads the machine on schedule, and hands rows to the thread that writes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,10 +25,11 @@ use crate::tables::{Event, Meminfo, RecordingTable, Sample, Slice, Vmstat, Zone,
 use crate::trace::TraceInstance;
 use crate::writer::{PartWriter, RowBatch};
 
-/// How long rows may wait before they are written: they are to be a synced part within half a minute, and the disk takes
-/// some of that.
+/// How long rows may wait before they are written: they are to be a synced part within half a
+/// minute, and the disk takes some of that.
 pub const MOST_PART_AGE: Duration = Duration::from_secs(25);
-/// While every page is looked at, trace events are collected this often, lest their buffer overflow.
+/// While every page is looked at, trace events are collected this often, lest their buffer
+/// overflow.
 const BETWEEN: Duration = Duration::from_millis(200);
 
 /// What to record, and how.
@@ -38,7 +39,8 @@ pub struct RecorderOptions {
     pub dir: PathBuf,
     /// How often a sample is due.
     pub every: Duration,
-    /// How often every page is looked at, with a sample; with the first and the last one in any case.
+    /// How often every page is looked at, with a sample; with the first and the last one in any
+    /// case.
     pub census: Option<Duration>,
     /// How old rows may become before they are written; at most [`MOST_PART_AGE`].
     pub part_age: Duration,
@@ -50,7 +52,8 @@ pub struct RecorderOptions {
     pub source: String,
     /// Also `/proc/meminfo` and `/proc/vmstat`; of a saved machine they would be another's.
     pub statistics: bool,
-    /// Also how page cache was used, of every page that is awake: 8 bytes of `/proc/kpageflags` for each. Root only.
+    /// Also how page cache was used, of every page that is awake: 8 bytes of `/proc/kpageflags` for
+    /// each. Root only.
     pub cache_use: bool,
 }
 
@@ -96,7 +99,7 @@ impl EventsSource {
     }
 }
 
-/// What a recording amounts to.
+/// Totals of a recording.
 #[derive(Debug, Clone)]
 pub struct RecordingSummary {
     /// How it ended.
@@ -107,7 +110,7 @@ pub struct RecordingSummary {
     pub events_source: EventsSource,
 }
 
-/// A recording in the making.
+/// A recording under way.
 pub struct Recorder<'a> {
     backend: Option<&'a dyn Backend>,
     options: RecorderOptions,
@@ -123,7 +126,7 @@ pub struct Recorder<'a> {
     missed_since: i64,
     missed: i64,
     lost: i64,
-    /// Held until the end, so that nobody else writes there.
+    /// Locked until the end, so that no other recorder writes there.
     _lock: File,
 }
 
@@ -133,8 +136,8 @@ impl<'a> Recorder<'a> {
     /// Without a backend there are no slices to record, nor pages, only the statistics.
     ///
     /// # Errors
-    /// Before anything is written, if there is to be a census and pages cannot be looked at; if the directory is not for a
-    /// recording, or cannot be written.
+    /// Before anything is written, if there is to be a census and pages cannot be looked at; if the
+    /// directory is not for a recording, or cannot be written.
     pub fn start(
         options: RecorderOptions,
         sources: &KernelPaths,
@@ -211,8 +214,8 @@ impl<'a> Recorder<'a> {
         self.next
     }
 
-    /// Collects events, and takes a sample if one is due, or a census, which needs one; says how long to wait for the
-    /// next.
+    /// Collects events, and takes a sample if one is due, or a census, which needs one; says how
+    /// long to wait for the next.
     pub fn tick(&mut self) -> Result<Duration, WriteError> {
         let now = Instant::now();
         let count = self.census.as_ref().is_some_and(|due| now >= due.at());
@@ -271,7 +274,7 @@ impl<'a> Recorder<'a> {
             result = self.note(format!("recording ended: {reason}"));
         }
         self.trace = None;
-        // What was recorded is written in any case; the first error is the one to tell.
+        // The recorded rows are written in any case; the first error is the one to report.
         let parts = self.writer.finish();
         if let Err(error) = result
             && !matches!(error, WriteError::Ended)
@@ -299,7 +302,8 @@ impl<'a> Recorder<'a> {
         Ok(RecordingSummary { ended, parts, events_source: self.events_source })
     }
 
-    /// Takes a sample now: for those whose samples are due when something is done, not when time has passed.
+    /// Takes a sample now: for those whose samples are due when something is done, not when time
+    /// has passed.
     ///
     /// # Errors
     /// If the machine cannot be looked at, or nothing can be written any more.
@@ -419,7 +423,7 @@ fn stable(backend: &dyn Backend) -> Result<(SliceSnapshot, BackendInfo), WriteEr
     }
 }
 
-/// What was seen, for those who look at its pages.
+/// The machine that was read, for the census of its pages.
 fn machine(
     info: BackendInfo,
     zones: Vec<ramslice_types::Zone>,

@@ -1,4 +1,4 @@
-//! What a recording says of itself: in each part's metadata, and in `recording.json`.
+//! The description of a recording: in each part's metadata, and in `recording.json`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ pub struct RecordingInfo {
     pub kernel_command_line: String,
     /// The command whose run was recorded; empty without one.
     pub command: Vec<String>,
-    /// Tells boots apart: boot-time clocks of two boots cannot be compared.
+    /// Identifies the boot: boot-time clocks of two boots cannot be compared.
     pub boot_id: String,
     /// What the kernel takes its time from, as in `tsc` or `kvm-clock`.
     pub clock_source: String,
@@ -50,7 +50,8 @@ pub struct RecordingInfo {
     pub started_boottime_us: i64,
     /// The same moment by the calendar, in microseconds since 1970, UTC.
     pub started_realtime_us: i64,
-    /// Sizes of pages, pageblocks, slices and chunks, and the totals when it began; null without slices.
+    /// Sizes of pages, pageblocks, slices and chunks, and the totals when it began; null without
+    /// slices.
     pub geometry: Option<BackendInfo>,
     /// The price model's parameters when it began.
     pub price_parameters_100cycles: BTreeMap<PriceParameter, Price>,
@@ -70,7 +71,7 @@ pub struct PlatformInfo {
     pub product: String,
 }
 
-/// How a recording ended; missing while it goes on, and after a kill.
+/// How a recording ended; missing while it is running, and after a kill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordingEnd {
     /// When, on the clock that goes on during suspend.
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn emulation_is_told_from_virtualisation() {
+    fn emulation_is_distinguished_from_virtualisation() {
         let nothing = |_: &str| String::new();
         let of = |flags: &str, name: &str| PlatformInfo::of(flags, name, &nothing);
         assert_eq!(of("flags : sse avx", "").emulated, Some(false));

@@ -1,4 +1,4 @@
-//! Samples as machines: what the commands and the simulator look at.
+//! Samples as machines, for the commands and the simulator.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -55,8 +55,8 @@ impl<'a> RecordedMachines<'a> {
         self.cut
     }
 
-    /// The census that was taken with the machine last given; nothing if there was none, or if it is not whole. To be
-    /// asked once for each machine.
+    /// The census that was taken with the machine last given; nothing if there was none, or if it
+    /// is not whole. To be asked once for each machine.
     ///
     /// # Errors
     /// By file and row, if a value cannot be.
@@ -79,13 +79,14 @@ impl<'a> RecordedMachines<'a> {
         self.last.as_ref().map(|sample| sample.row.boottime_us)
     }
 
-    /// What the file systems on block devices held at that sample; nothing if the recording does not tell.
+    /// The space used on block devices' file systems at that sample; `None` if the recording does
+    /// not have it.
     pub fn stored(&self) -> Option<Bytes> {
         self.last.as_ref()?.row.stored_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes)
     }
 
-    /// Page cache that had been used once by that sample and was not active, and that was active and had been used since;
-    /// nothing if the recording does not tell.
+    /// Page cache that had been used once by that sample and was not active, and cache that was
+    /// active and had been used since; `None` if the recording does not have it.
     pub fn cache_use(&self) -> Option<(Pages, Pages)> {
         let row = &self.last.as_ref()?.row;
         let pages =
@@ -96,7 +97,7 @@ impl<'a> RecordedMachines<'a> {
     /// What had been done for slices when the machine last given was sampled.
     ///
     /// # Errors
-    /// By file and row, if the recording does not tell, and before the first machine.
+    /// An error with file and row if the recording does not have it, and before the first machine.
     pub fn work(&self) -> Result<WorkCounters, ReadError> {
         let Some(sample) = &self.last else {
             return Err(ReadError::Empty { path: self.recording.dir().to_owned() });
@@ -105,8 +106,8 @@ impl<'a> RecordedMachines<'a> {
         let value = |column: Option<i64>, name: &str| {
             let value = column.ok_or_else(|| {
                 sample.error(format!(
-                    "`{name}` has no value: what the kernel had done by then was not recorded; recorders of an \
-                     older version, without root, or of a saved machine do not"
+                    "`{name}` has no value: what the kernel had done by then was not recorded; \
+                     recorders of an older version, without root, or of a saved machine do not"
                 ))
             })?;
             RowConverter(sample).narrow::<u64>(name, value)
@@ -202,7 +203,7 @@ impl Iterator for RecordedMachines<'_> {
     }
 }
 
-/// The rows of sample `number`; those of earlier samples, which nobody wants any more, go.
+/// The rows of sample `number`; those of earlier samples are dropped.
 fn rows_of<R: crate::TableRow>(
     rows: &mut Peekable<TableRows<R>>,
     number: i64,

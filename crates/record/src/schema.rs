@@ -28,7 +28,8 @@ pub trait TableRow: Sized + Send + 'static {
     /// Rows as columns.
     fn batch(rows: &[Self]) -> RecordBatch;
 
-    /// Row `at` of a batch whose columns are known to be those of [`fields`](Self::fields), in this order.
+    /// Row `at` of a batch whose columns are known to be those of [`fields`](Self::fields), in this
+    /// order.
     fn get(batch: &RecordBatch, at: usize) -> Self;
 
     /// What makes the row unique within its table; it only rises.
@@ -61,7 +62,7 @@ pub(crate) trait ColumnValue: Sized {
 /// The units that names of columns end with.
 const UNITS: [&str; 6] = ["_bytes", "_pages", "_us", "_ms", "_100cycles", "_errno"];
 
-/// A column by the name and type of a row's field; its unit is in the name and beside it.
+/// A column by the name and type of a row's field; its unit is in the name and in the metadata.
 pub(crate) fn field<T: ColumnValue>(name: &str) -> Field {
     let field = Field::new(name, T::data_type(), T::NULLABLE);
     match UNITS.iter().find(|unit| name.ends_with(**unit)) {
@@ -72,7 +73,7 @@ pub(crate) fn field<T: ColumnValue>(name: &str) -> Field {
 
 macro_rules! cell {
     ($ty:ty, $data:expr, $array:ident, $read:expr, $plain:expr) => {
-        impl Cell for $ty {
+        impl ColumnValue for $ty {
             fn data_type() -> DataType {
                 $data
             }
@@ -83,7 +84,7 @@ macro_rules! cell {
                 $read(column, at)
             }
         }
-        impl Cell for Option<$ty> {
+        impl ColumnValue for Option<$ty> {
             const NULLABLE: bool = true;
             fn data_type() -> DataType {
                 $data
@@ -147,7 +148,7 @@ cell!(
     |v: &WallTime| v.0
 );
 
-/// Words that are mostly known when the program is built.
+/// Text of a column; most of it is known when the program is built.
 pub(crate) type ColumnText = Cow<'static, str>;
 
 cell!(

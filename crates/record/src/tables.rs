@@ -45,7 +45,8 @@ impl RecordingTable {
         Self::Samples,
     ];
 
-    /// Whether recordings may lack it: those that nobody asked for it, and those made before there was any.
+    /// Whether recordings may lack it: it is written on request only, and older recordings have
+    /// none.
     pub fn is_optional(self) -> bool {
         self == Self::Census
     }
@@ -95,15 +96,15 @@ macro_rules! table {
             $($(#[$about])* pub $name: $ty,)+
         }
 
-        impl Row for $row {
-            const TABLE: Table = Table::$table;
+        impl TableRow for $row {
+            const TABLE: RecordingTable = RecordingTable::$table;
 
             fn fields() -> Vec<Field> {
                 vec![$(field::<$ty>(stringify!($name))),+]
             }
 
             fn batch(rows: &[Self]) -> RecordBatch {
-                let columns: Vec<ArrayRef> = vec![$(<$ty as Cell>::column(rows.iter().map(|row| &row.$name))),+];
+                let columns: Vec<ArrayRef> = vec![$(<$ty as ColumnValue>::column(rows.iter().map(|row| &row.$name))),+];
                 // Columns of one length and of the schema's types: both come from the same fields.
                 RecordBatch::try_new(Arc::clone(&schema::<Self>()), columns).expect("columns match their schema")
             }
@@ -111,7 +112,7 @@ macro_rules! table {
             fn get(batch: &RecordBatch, at: usize) -> Self {
                 let mut columns = batch.columns().iter();
                 let mut next = || columns.next().expect("as many columns as fields");
-                Self { $($name: <$ty as Cell>::cell(next(), at)),+ }
+                Self { $($name: <$ty as ColumnValue>::cell(next(), at)),+ }
             }
 
             fn key(&self) -> (i64, i64) {
@@ -139,7 +140,8 @@ fn negative(values: &[(&str, i64)]) -> Option<String> {
 }
 
 table! {
-    /// One look at the machine. Columns of the kernel's slices are null on a kernel without ramslice.
+    /// One look at the machine. Columns of the kernel's slices are null on a kernel without
+    /// ramslice.
     Sample in Samples, key |row| (row.sample, 0), wrong |row| negative(&[("sampling_us", row.sampling_us)]);
     /// Its number, from 0 on.
     sample: i64,
@@ -161,13 +163,14 @@ table! {
     nr_slices: Option<i64>,
     /// Pages of all zones.
     managed_pages: Option<i64>,
-    /// Free and awake.
+    /// Free and online.
     free_pages: Option<i64>,
     /// Free, but in slices that are off.
     offline_pages: Option<i64>,
-    /// Lost to slices that did not wake.
+    /// Lost to slices that failed to wake.
     quarantined_pages: Option<i64>,
-    /// Slices whose emptying was tried, since boot; null, as the next ones, where the kernel does not tell.
+    /// Slices whose emptying was tried, since boot; null, as the next ones, where the kernel does
+    /// not report it.
     tried_slices: Option<i64>,
     /// Of these emptied and switched off.
     emptied_slices: Option<i64>,
@@ -189,9 +192,11 @@ table! {
     page_faults: Option<i64>,
     /// Pages taken from the allocator.
     allocated_pages: Option<i64>,
-    /// What the file systems on block devices hold: it tells what was deleted, in the cache or not. Null without statistics.
+    /// The space used on block devices' file systems: it shows what was deleted, cached or not.
+    /// Null without statistics.
     stored_bytes: Option<i64>,
-    /// Page cache that was used once and is not active yet. Null, as the next one, if nobody asked for it.
+    /// Page cache that was used once and is not active yet. Null, as the next one, unless it was
+    /// requested.
     referenced_cache_pages: Option<i64>,
     /// Page cache that is active and was used since it became that: three times at least.
     busy_cache_pages: Option<i64>,
@@ -203,7 +208,8 @@ table! {
     held_pages: Option<i64>,
 }
 
-/// Columns of [`Sample`], [`Zone`] and [`Slice`] that recordings made before there were any do not have: they read as null.
+/// Columns of [`Sample`], [`Zone`] and [`Slice`] that recordings made before there were any do not
+/// have: they read as null.
 const LATER_COLUMNS: [&str; 25] = [
     "tried_slices",
     "emptied_slices",
@@ -270,9 +276,9 @@ table! {
     nr_offline: i32,
     /// Of these quarantined.
     nr_quarantined: i32,
-    /// Pages the allocator manages, awake or not.
+    /// Pages the allocator manages, online or offline.
     managed_pages: i64,
-    /// Free and awake.
+    /// Free and online.
     free_pages: i64,
     /// Free, but off.
     offline_pages: i64,
@@ -282,18 +288,19 @@ table! {
     low_wmark_pages: i64,
     /// Slices woken by allocations since boot.
     woken_by_demand: i64,
-    /// Memory sections of 128 MiB that have memory; null, as the next ones, without a census. One that two zones share is
-    /// counted with the lower.
+    /// Memory sections of 128 MiB that have memory; null, as the next ones, without a census. One
+    /// that two zones share is counted with the lower.
     sections: Option<i64>,
-    /// Of these without a page that stays: hotplug could remove them.
+    /// Of these, sections without a page that stays: hotplug could remove them.
     removable_sections: Option<i64>,
     /// Slices that hold a page that stays, or can never be switched off.
     staying_slices: Option<i64>,
-    /// The fewest that could hold them.
+    /// The fewest slices that could hold them.
     least_staying_slices: Option<i64>,
     /// Pages that can neither be moved nor dropped.
     staying_pages: Option<i64>,
-    /// The most that could be off with as much in use; the bound of c is its part of `free_pages` and `offline_pages`.
+    /// The most that could be off with as much in use; the bound of c is its part of `free_pages`
+    /// and `offline_pages`.
     offline_bound_pages: Option<i64>,
     /// Slices that are held off.
     nr_held: Option<i32>,
@@ -322,7 +329,7 @@ table! {
     unreclaimable: bool,
     /// It failed lately and is left alone.
     backoff: bool,
-    /// Its counters show pages off the LRU.
+    /// Its counters show pages that are not on the LRU lists.
     unmovable: bool,
     /// Its NUMA node.
     node: i32,
@@ -354,13 +361,14 @@ table! {
     writeback_pages: i64,
     /// Of those on the LRU lists, in folios of a pageblock.
     huge_pages: i64,
-    /// It is off until somebody switches it on by hand.
+    /// Held: it stays offline until a request wakes it by name.
     held: Option<bool>,
 }
 
 table! {
-    /// One slice at one sample with a census: every page of it by what it is used for, as in `ramslice census --json`.
-    /// Pages from `free_pages` to `off_pages` do not overlap and add up to the slice.
+    /// One slice at one sample with a census: every page of it by what it is used for, as in
+    /// `ramslice census --json`. Pages from `free_pages` to `off_pages` do not overlap and add up
+    /// to the slice.
     Census in Census, key |row| (row.sample, row.slice_id), wrong |row| negative(&row.pages());
     /// The sample it belongs to.
     sample: i64,
@@ -374,7 +382,7 @@ table! {
     state: ColumnText,
     /// The position of its zone among all zones.
     zone_index: i32,
-    /// Free, or on its way.
+    /// Free, or in transit.
     free_pages: i64,
     /// Anonymous memory of processes.
     anonymous_pages: i64,
@@ -394,7 +402,7 @@ table! {
     page_table_pages: i64,
     /// Any other that is not a program's.
     other_unmovable_pages: i64,
-    /// In a slice that is off, or no memory.
+    /// In an offline slice, or no memory.
     off_pages: i64,
     /// Of all these, on the LRU lists.
     lru_pages: i64,
@@ -426,15 +434,17 @@ impl Census {
 table! {
     /// Something that happened. Columns that do not belong to its kind are null.
     ///
-    /// `state`: a slice changed from one state to another. `wake`: a chunk of a slice was given to the allocator,
-    /// `by_demand` or on request. `price`: a slice came up, with its price and what the request had left. `offline`:
-    /// an attempt to empty a slice ended, with its errno and what it moved. `refuse`: a slice was refused, with the
-    /// reason. `request`: a request ended, with what it asked for and its outcome. `lost`: events that nobody could record; `lost_events` says how many. `note`: the recorder's own, in
-    /// `text`.
+    /// `state`: a slice changed from one state to another. `wake`: a chunk of a slice was given to
+    /// the allocator, `by_demand` or on request. `price`: a slice came up, with its price and what
+    /// the request had left. `offline`: an attempt to empty a slice ended, with its errno and what
+    /// it moved. `refuse`: a slice was refused, with the reason. `request`: a request ended, with
+    /// what it asked for and its outcome. `lost`: events that could not be recorded; `lost_events`
+    /// says how many. `note`: the recorder's own, in `text`.
     Event in Events, key |row| (row.event, 0), wrong |row| {
         (!EVENT_KINDS.contains(&row.kind.as_ref())).then(|| format!("`{}` is not a kind of event", row.kind))
     };
-    /// Its number, from 0 on, in the order of recording. Times of two CPUs may be out of that order.
+    /// Its number, from 0 on, in the order of recording. Times of two CPUs may be out of that
+    /// order.
     event: i64,
     /// When, on the clock that goes on during suspend.
     boottime_us: i64,
@@ -474,7 +484,7 @@ table! {
     op: Option<ColumnText>,
     /// request: slices that changed as asked.
     done_slices: Option<i64>,
-    /// request: slices tried in vain.
+    /// request: slices that were tried and stayed online.
     failed_slices: Option<i64>,
     /// request: CPU time spent on emptying.
     measured_100cycles: Option<i64>,
@@ -482,8 +492,8 @@ table! {
     elapsed_us: Option<i64>,
     /// wake, refuse: the first or the offending page frame.
     pfn: Option<i64>,
-    /// The thread during which it happened: who made a request, or who wanted memory; mostly the kernel's own,
-    /// which wakes ahead of need.
+    /// The thread during which it happened: who made a request, or who wanted memory; mostly the
+    /// kernel's own, which wakes ahead of need.
     pid: Option<i64>,
     /// That thread's name.
     task: Option<ColumnText>,
@@ -508,22 +518,22 @@ macro_rules! lines {
             /// When, as in the sample.
             boottime_us: i64,
             /// When, as in the sample.
-            realtime_us: Wall,
+            realtime_us: WallTime,
             /// The line's position in the file.
             line: i32,
             /// The kernel's name.
-            name: Word,
+            name: ColumnText,
             /// In `unit`.
             value: i64,
             /// bytes, or count: events, or pages where the name begins with `nr_`.
-            unit: Word,
+            unit: ColumnText,
         }
 
         impl $row {
             /// The lines of the file at a sample.
-            pub(crate) fn of(figures: Vec<Figure>, at: &Sample) -> Vec<Self> {
+            pub(crate) fn of(figures: Vec<StatisticLine>, at: &Sample) -> Vec<Self> {
                 let (sample, boottime_us, realtime_us) = (at.sample, at.boottime_us, at.realtime_us);
-                let row = |(line, figure): (i32, Figure)| {
+                let row = |(line, figure): (i32, StatisticLine)| {
                     let (name, value, unit) = (figure.name.into(), figure.value, figure.unit.into());
                     Self { sample, boottime_us, realtime_us, line, name, value, unit }
                 };

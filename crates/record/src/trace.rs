@@ -1,6 +1,8 @@
-//! The kernel's trace events, through an instance of tracefs of our own: nobody else's tracing is touched.
+//! The kernel's trace events, through a tracefs instance of our own: other programs' tracing is not
+//! touched.
 //!
-//! Events carry the boot-time clock. `ramslice_target` is left out: it says where room was found, page by page.
+//! Events carry the boot-time clock. `ramslice_target` is left out: it says where room was found,
+//! page by page.
 
 use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
@@ -38,7 +40,8 @@ pub(crate) struct TraceInstance {
 }
 
 impl TraceInstance {
-    /// Begins to trace; fails without tracefs, without permission, or on a kernel without these events.
+    /// Begins to trace; fails without tracefs, without permission, or on a kernel without these
+    /// events.
     pub(crate) fn start(tracefs: &Path) -> io::Result<Self> {
         let instances = tracefs.join("instances");
         clean(&instances);
@@ -129,7 +132,8 @@ fn parse(line: &str, now: &ClockReading) -> Option<Event> {
             ..Event::default()
         });
     }
-    // `   comm-123   [001] d..2.  12.345678: ramslice_state: id=3 online -> emptying`; a comm may hold anything.
+    // `   comm-123   [001] d..2.  12.345678: ramslice_state: id=3 online -> emptying`; a comm may
+    // hold anything.
     let at = EVENTS.iter().filter_map(|event| line.rfind(&format!(": {event}: "))).max()?;
     let (head, payload) = (&line[..at], &line[at + 2..]);
     let (name, payload) = payload.split_once(": ")?;
@@ -260,7 +264,8 @@ mod tests {
 
     #[test]
     fn a_change_of_state_has_its_time_and_its_thread() {
-        let line = "  kworker/u4:1-H [x]-77      [001] d..2.    12.345678: ramslice_state: id=3 online -> emptying";
+        let line = "  kworker/u4:1-H [x]-77      [001] d..2.    12.345678: ramslice_state: id=3 \
+                    online -> emptying";
         let event = parsed(line);
         assert_eq!(
             (event.boottime_us, event.realtime_us),
@@ -275,8 +280,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_tells_its_cause() {
-        let head = "          <idle>-0       [000] d.s2.   1.000001: ramslice_chunk: id=7 pfn=0x38000 nr_pages=1024";
+    fn a_wake_has_its_cause() {
+        let head = "          <idle>-0       [000] d.s2.   1.000001: ramslice_chunk: id=7 \
+                    pfn=0x38000 nr_pages=1024";
         let demand = parsed(&format!("{head} by_demand=1"));
         assert_eq!(
             (demand.kind.as_ref(), demand.by_demand, demand.pfn),
@@ -287,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_tell_price_outcome_and_reason() {
+    fn attempts_have_price_outcome_and_reason() {
         let head = "   ramslice-1234    [001] .....   5.000000: ";
         let price = parsed(&format!(
             "{head}ramslice_price: id=2 price=900 budget=18446744073709551615 drop=1 move=2 maps=3"
@@ -306,12 +312,12 @@ mod tests {
     }
 
     #[test]
-    fn a_request_tells_what_it_asked_for_and_how_it_went() {
+    fn a_request_has_its_parameters_and_its_outcome() {
         let request = |outcome: &str| {
             parsed(&format!(
-                "   ramslice-1234    [001] .....   5.000000: ramslice_request: op=compact flags=0x10 {outcome} \
-                 done=3 failed=1 budget=18446744073709551615 predicted=900 measured=800 migrated=5 dropped=6 \
-                 elapsed_ns=2500000"
+                "   ramslice-1234    [001] .....   5.000000: ramslice_request: op=compact \
+                 flags=0x10 {outcome} done=3 failed=1 budget=18446744073709551615 predicted=900 \
+                 measured=800 migrated=5 dropped=6 elapsed_ns=2500000"
             ))
         };
         let ended = request("error=0 status=0 reason=no-room id=7");

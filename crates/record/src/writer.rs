@@ -31,14 +31,16 @@ pub struct RowBatch {
     pub vmstat: Vec<Vmstat>,
     /// Slices of a census.
     pub census: Vec<Census>,
-    /// When the first of these rows was made; their age counts from then, not from when the thread has them.
+    /// When the first of these rows was made; their age counts from then, not from when the thread
+    /// has them.
     pub made: Option<Instant>,
 }
 
 impl RowBatch {
     /// Writes rows that are all at hand as a recording of one part, which ended as `ended` says.
     ///
-    /// For programs that have rows from elsewhere than a machine: simulations, and tests. The directory must not exist.
+    /// For programs that have rows from elsewhere than a machine: simulations, and tests. The
+    /// directory must not exist.
     pub fn write_recording(
         &self,
         dir: &Path,
@@ -84,7 +86,8 @@ impl RowBatch {
         self.made = [self.made, other.made].into_iter().flatten().min();
     }
 
-    /// One part of every table that the recording has, samples last: see [`crate::tables::RecordingTable`].
+    /// One part of every table that the recording has, samples last: see
+    /// [`crate::tables::RecordingTable`].
     fn write(&self, dir: &Path, number: u32, about: &RecordingInfo) -> Result<(), WriteError> {
         part::write(dir, number, about, &self.slices)?;
         part::write(dir, number, about, &self.zones)?;
@@ -117,7 +120,8 @@ impl PartWriter {
         Self { batches, thread }
     }
 
-    /// Hands rows over; fails if the thread has ended with an error, which [`finish`](Self::finish) tells.
+    /// Hands rows over; fails if the thread has ended with an error, which [`finish`](Self::finish)
+    /// returns.
     pub(crate) fn send(&self, batch: RowBatch) -> Result<(), WriteError> {
         self.batches.send(batch).map_err(|_| WriteError::Ended)
     }
@@ -136,7 +140,7 @@ fn work(
     about: &RecordingInfo,
     queue: &Receiver<RowBatch>,
 ) -> Result<u32, WriteError> {
-    // Empty parts first: whoever opens the recording at once finds every table.
+    // Empty parts first: a reader that opens the recording at once finds every table.
     RowBatch::default().write(dir, number, about)?;
     number += 1;
     let mut waiting = RowBatch::default();
@@ -151,7 +155,8 @@ fn work(
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
-        // A disk that was slow once would fall further behind if each batch, old by now, became a part of its own.
+        // A disk that was slow once would fall further behind if each batch, old by now, became a
+        // part of its own.
         while waiting.rows() < MOST_ROWS
             && let Ok(batch) = queue.try_recv()
         {
@@ -190,7 +195,8 @@ mod tests {
             age,
             RecordingInfo::of_system(home.path()),
         );
-        // As of a census that took so long, or with a disk so slow: due at once, where this thread would wait for `age`.
+        // As of a census that took so long, or with a disk so slow: due at once, where this thread
+        // would wait for `age`.
         let begun = Instant::now();
         writer.send(batch(begun.checked_sub(age).unwrap())).unwrap();
         let part = home.path().join("samples/part-000001.parquet");

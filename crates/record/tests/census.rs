@@ -1,4 +1,4 @@
-//! A census in a recording: taken when asked for, read back whole or not at all, and missed by nobody who has none.
+//! A census in a recording: taken on request, read back whole or not at all, and not required.
 
 #[path = "common/parts.rs"]
 mod parts;
@@ -104,7 +104,7 @@ fn a_census_is_read_back_as_it_was_taken() {
     let findings = recording.check().unwrap();
     assert_eq!(findings.rows["census"], 2 * taken.slices.len() as u64);
     assert_eq!((findings.incomplete_censuses, findings.missing_parts), (0, 0));
-    // The kinds of a slice add up to it, for those who read columns.
+    // The kinds of a slice add up to it, for programs that read columns.
     for row in all::<Census>(&recording) {
         let sum = row.free_pages
             + row.anonymous_pages
@@ -303,7 +303,7 @@ impl Backend for HiddenPages {
 }
 
 #[test]
-fn who_may_not_look_is_told_before_anything_is_written() {
+fn a_missing_permission_is_reported_before_anything_is_written() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
     let closed = HiddenPages(backend());
@@ -313,6 +313,6 @@ fn who_may_not_look_is_told_before_anything_is_written() {
     let error = start(Some(HOUR)).err().unwrap();
     assert!(matches!(error, WriteError::Backend(_)), "{error}");
     assert!(error.to_string().contains("only root") && !dir.exists());
-    // Without a census, nobody looks.
+    // Without a census, pages are not read.
     start(None).unwrap().finish("signal", None).unwrap();
 }

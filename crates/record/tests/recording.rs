@@ -1,4 +1,4 @@
-//! Recordings from outside: what is written is read back, and what is wrong with one is told by file and row.
+//! Recordings from outside: what is written is read back, and a fault is reported by file and row.
 
 #[path = "common/parts.rs"]
 mod parts;
@@ -226,7 +226,7 @@ fn a_recording_goes_on_after_a_kill_and_is_cleaned() {
 }
 
 #[test]
-fn a_directory_of_something_else_is_left_alone() {
+fn a_directory_with_other_files_is_left_alone() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("thesis.tex"), "x").unwrap();
     let error = Recorder::start(options(home.path()), &sources(), None).err().unwrap();
@@ -465,7 +465,7 @@ fn what_was_done_is_recorded_with_each_sample() {
 }
 
 #[test]
-fn recordings_made_before_work_was_recorded_are_read_but_do_not_tell_it() {
+fn recordings_made_before_work_was_recorded_are_read_without_it() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("recording");
     record(&dir, &working().0, 1, false);

@@ -1,9 +1,11 @@
-//! A panel: plot area, two axes with units, grid and legend, for a wide page, a narrow one, and a picture.
+//! A panel: plot area, two axes with units, grid and legend, for a wide page, a narrow one, and a
+//! picture.
 
 use crate::scale::LinearScale;
 use crate::svg::{SvgWriter, TextAnchor};
 
-/// What a figure is drawn for. The page shows one of the first two; text has the same size in both.
+/// The medium that a figure is drawn for. The page shows one of the first two; text has the same
+/// size in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
     /// A column of 920 pixels.
@@ -81,7 +83,7 @@ impl ChartAxis {
     }
 }
 
-/// A plot in the making.
+/// A plot under construction.
 pub(crate) struct ChartPanel {
     pub(crate) svg: SvgWriter,
     pub(crate) look: Medium,

@@ -81,13 +81,13 @@ pub fn figures(runs: &ReportData) -> Vec<ReportFigure> {
     let mut all = utilisation(runs);
     all.extend(occupation(runs));
     all.extend(slices(runs));
-    // Nothing stands in the place of these: nobody need have asked for a census.
+    // These have no placeholder: a census is optional.
     all.extend(bitmaps(runs));
     all.extend(fullness(runs));
     all.extend(footprint(runs));
     all.extend(kept_on(runs));
     all.extend(shares(runs));
-    // Nor need anybody have emptied slices.
+    // Emptied slices are optional, too.
     all.extend(repair(runs));
     all.extend(energy(runs));
     all.extend(net(runs));

@@ -1,11 +1,12 @@
 //! Figures of runs: one self-contained page, the data of each figure as CSV, and pictures.
 //!
-//! [`read`] reads recordings and files of results; this is all the I/O that the crate does. The rest
-//! is pure: tables in ([`ReportData`]), text and bytes out; writing them is left to the caller.
+//! [`read`] reads recordings and files of results; this is all the I/O that the crate does. The
+//! rest is pure: tables in ([`ReportData`]), text and bytes out; writing them is left to the
+//! caller.
 //!
-//! Drawings are SVG of our own: what plotting libraries write has its colours fixed in every element,
-//! so that a page can neither be dark nor fit a telephone; and a picture for a paper is the same
-//! drawing, rendered.
+//! Drawings are SVG of our own: what plotting libraries write has its colours fixed in every
+//! element, so that a page can neither be dark nor fit a telephone; and a picture for a paper is
+//! the same drawing, rendered.
 
 mod chart;
 mod csv;

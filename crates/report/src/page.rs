@@ -1,4 +1,4 @@
-//! The page: all figures in one file that asks nobody for anything.
+//! The page: all figures in one self-contained file.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,7 +21,8 @@ pub struct PageHeader {
 
 /// One HTML document, in UTF-8.
 ///
-/// It has no links to other files: style, script and data are within, and a policy forbids the browser to load anything.
+/// It has no links to other files: style, script and data are within, and a policy forbids the
+/// browser to load anything.
 pub fn page(head: &PageHeader, figures: &[ReportFigure]) -> String {
     let title = escape(&head.title);
     // Figures of one kind follow each other: how to read them is said once.
@@ -80,17 +81,18 @@ fn section(figure: &ReportFigure, told: bool) -> String {
     let (id, title) = (escape(&figure.id), escape(&figure.title));
     match &figure.content {
         FigureContent::Missing { what, how } => format!(
-            "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>\n<div class=\"missing\"><p>Not drawn: {}. To \
-             have it, {}.</p></div></figure>\n",
+            "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>\n<div \
+             class=\"missing\"><p>Not drawn: {}. To have it, {}.</p></div></figure>\n",
             escape(what),
             code(how)
         ),
         FigureContent::Drawn { csv, .. } => {
             let drawing = |look| figure.svg(look).unwrap_or_default();
             format!(
-                "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>\n{}\n{}\n<output class=\"readout\" \
-                 aria-live=\"off\"></output><figcaption>{}<p><a download=\"{id}.csv\" \
-                 href=\"data:text/csv;charset=utf-8;base64,{}\">Data of this figure (CSV)</a></p></figcaption></figure>\n",
+                "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>\n{}\n{}\n<output \
+                 class=\"readout\" aria-live=\"off\"></output><figcaption>{}<p><a \
+                 download=\"{id}.csv\" href=\"data:text/csv;charset=utf-8;base64,{}\">Data of \
+                 this figure (CSV)</a></p></figcaption></figure>\n",
                 drawing(Medium::Wide),
                 drawing(Medium::Narrow),
                 if told { String::new() } else { format!("<p>{}</p>", code(&figure.caption)) },

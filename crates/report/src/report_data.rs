@@ -1,4 +1,5 @@
-//! What figures are drawn from: runs as tables. Whoever reads files fills these; nothing here does.
+//! The data of figures: runs as tables. The code that reads files fills these; this module reads
+//! none.
 
 use std::fmt;
 
@@ -161,14 +162,15 @@ pub struct PriceSamples {
     pub samples: Vec<PricedSlice>,
 }
 
-/// Whence a slice that was emptied had its contents.
+/// The origin of the contents of an emptied slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentsSource {
     /// Filled on purpose; models are fitted to these.
     Filled,
     /// What programs left there; models are judged by these.
     Programs,
-    /// Of a request of every day; parameters in force are fitted anew to these, where there is nothing else.
+    /// From an everyday request; where there are no others, parameters in force are fitted to
+    /// these.
     Everyday,
 }
 
@@ -177,7 +179,7 @@ pub enum ContentsSource {
 pub struct PricedSlice {
     /// The mixture or program.
     pub label: String,
-    /// Whence its contents were.
+    /// The origin of its contents.
     pub source: ContentsSource,
     /// Page frames.
     pub frames_pages: u64,
@@ -224,7 +226,7 @@ pub enum GainVerdict {
     Gain,
     /// Less.
     Loss,
-    /// Nobody can say: 0 lies in the interval, or a cost that may outweigh it was not counted.
+    /// Undecided: 0 lies in the interval, or a cost that may outweigh it was not counted.
     Undecided,
 }
 
@@ -257,7 +259,8 @@ impl fmt::Display for RunBudget {
 pub struct RunEnergy {
     /// How figures call it.
     pub name: String,
-    /// The sweep over budgets that it is of, if it is: each has figures of its own, with this in their headings.
+    /// The sweep over budgets that it is of, if it is: each has figures of its own, with this in
+    /// their headings.
     pub sweep: Option<String>,
     /// What each request was allowed.
     pub budget: RunBudget,

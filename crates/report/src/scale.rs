@@ -20,7 +20,8 @@ impl LinearScale {
         self.to.0 + (value - self.from.0) / (self.from.1 - self.from.0) * (self.to.1 - self.to.0)
     }
 
-    /// Round values within the range, about `wanted` of them, with as many digits as tell them apart.
+    /// Round values within the range, about `wanted` of them, with as many digits as distinguish
+    /// them.
     pub(crate) fn ticks(&self, wanted: usize) -> Vec<(f64, String)> {
         let (low, high) = self.from;
         let step = step((high - low) / wanted.max(1) as f64);

@@ -1,4 +1,5 @@
-//! Colours of the page, light and dark. Kinds of pages have theirs everywhere: see [`ramslice_palette`].
+//! Colours of the page, light and dark. Kinds of pages have theirs everywhere: see
+//! [`ramslice_palette`].
 
 use ramslice_types::PageKind;
 
@@ -30,7 +31,8 @@ const COLOURS: [(&str, &str, &str); 35] = [
     ("s5", "#b58900", "#f2c12e"),
     ("s6", "#c0392b", "#ff8a7a"),
     ("s7", "#24707f", "#56b4c4"),
-    // What pages are used for: the same by day and night, as kinds are. Neighbours in a row differ in lightness.
+    // What pages are used for: the same by day and night, as kinds are. Neighbours in a row differ
+    // in lightness.
     ("p-slab", "#8f3f00", "#8f3f00"),
     ("p-table", "#d55e00", "#d55e00"),
     ("p-kernel", "#f0a35e", "#f0a35e"),

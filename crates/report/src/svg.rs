@@ -1,4 +1,5 @@
-//! Writes SVG: text is escaped, numbers are short, looks are left to classes that the style sheet knows.
+//! Writes SVG: text is escaped, numbers are short, looks are left to classes that the style sheet
+//! knows.
 
 use std::fmt::Write as _;
 
@@ -150,7 +151,7 @@ impl SvgWriter {
         );
     }
 
-    /// The drawing, `width` by `height` pixels, for people who see it and for those who hear it.
+    /// The drawing, `width` by `height` pixels, with text for screen readers.
     pub(crate) fn finish(
         self,
         id: &str,
@@ -186,7 +187,8 @@ mod tests {
         svg.text("t", (1.0, 2.04), TextAnchor::End, "<script>&\"\u{1}");
         assert_eq!(
             svg.body,
-            "<text class=\"t\" x=\"1\" y=\"2\" text-anchor=\"end\">&lt;script&gt;&amp;&quot;\u{fffd}</text>"
+            "<text class=\"t\" x=\"1\" y=\"2\" \
+             text-anchor=\"end\">&lt;script&gt;&amp;&quot;\u{fffd}</text>"
         );
     }
 

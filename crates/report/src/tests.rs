@@ -23,7 +23,8 @@ fn moment(at: u32) -> MachineMoment {
     }
 }
 
-/// Ten slices of 8192 pages: the kernel in the first and in one more each second, programs in half of the others.
+/// Ten slices of 8192 pages: the kernel in the first and in one more each second, programs in half
+/// of the others.
 fn counted(at: u32) -> CensusMoment {
     let frames = Pages(8192);
     let pages = |slice: u32| {
@@ -205,7 +206,7 @@ fn the_page_is_well_formed_and_asks_for_nothing() {
         assert!(!addresses.contains(sign), "{sign}");
     }
     assert!(html.contains("&lt;two&gt; &amp; more") && html.contains("<h1>A &lt;report&gt;</h1>"));
-    // Ids are told apart, also of the two drawings of a figure.
+    // Ids are unique, also in the two drawings of a figure.
     let mut ids: Vec<&str> =
         html.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     let all = ids.len();
@@ -322,7 +323,7 @@ fn one_census_is_enough_and_thousands_leave_the_page_small() {
 }
 
 #[test]
-fn what_emptying_took_is_drawn_as_it_was_told() {
+fn what_emptying_took_is_drawn_as_it_was_reported() {
     let all = figures(&all());
     let lines =
         |id: &str| figure(&all, id).csv().unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
@@ -461,7 +462,8 @@ fn prices_are_drawn_by_the_parameters_in_force_and_by_the_fitted_model_each_name
     let mut runs = all();
     let all = figures(&runs);
     let page = html(&runs);
-    // Of 50 slices that cost 1 to 5.9 million, a price is off by a tenth, or a hundredth, of what is above 1 million.
+    // Of 50 slices that cost 1 to 5.9 million, a price is off by a tenth, or a hundredth, of what
+    // is above 1 million.
     for (id, by, error) in [
         ("prices", "the parameters in force (model B)", "99 of 100 at most 8.3"),
         ("prices-fitted", "the model that ramslice-lab calibrate fits", "99 of 100 at most 0.83"),
@@ -488,7 +490,7 @@ fn prices_are_drawn_by_the_parameters_in_force_and_by_the_fitted_model_each_name
 }
 
 #[test]
-fn costs_that_nobody_counted_are_named() {
+fn uncounted_costs_are_named() {
     let mut runs = all();
     runs.energy[1].uncounted = vec!["run time".to_owned()];
     let all = figures(&runs);

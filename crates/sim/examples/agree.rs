@@ -1,10 +1,13 @@
-//! Holds the simulator against virtual machines: `agree SECONDS FITTED.toml PREDICTED.toml WORKLOAD,... DIR...`.
+//! Compares the simulator with virtual machines:
+//! `agree SECONDS FITTED.toml PREDICTED.toml WORKLOAD,... DIR...`.
 //!
-//! Each DIR has a recording `WORKLOAD-FITTED` and `WORKLOAD-PREDICTED` of each workload, done step by step, a step standing
-//! for so many seconds, under the policies of these files, which are in DIR, too; another DIR has the same with another
-//! seed. Fitted on the first, the simulator predicts how many slices hold something in the second. Prints a table, or JSON
-//! lines with `--json` as last word. A workload holds if the mean error over all DIRs is at most 10 %, and below the mean of
-//! both predictions that need no simulator; the status is 1 if fewer than three do.
+//! Each DIR has a recording `WORKLOAD-FITTED` and `WORKLOAD-PREDICTED` of each workload, done step
+//! by step, a step standing for so many seconds, under the policies of these files, which are in
+//! DIR, too; another DIR has the same with another seed. Fitted on the first, the simulator
+//! predicts how many slices hold something in the second. Prints a table, or JSON lines with
+//! `--json` as last word. A workload holds if the mean error over all DIRs is at most 10 %, and
+//! below the mean of both predictions that need no simulator; the status is 1 if fewer than three
+//! do.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,7 +30,8 @@ fn policy(dir: &Path, file: &str) -> Result<PolicyConfig, AnyError> {
     Ok(PolicyConfig::parse(&std::fs::read_to_string(dir.join(file))?, file)?)
 }
 
-/// Errors of one recording, or the means over several: of the prediction, of the last value, of no change.
+/// Errors of one recording, or the means over several: of the prediction, of the last value, of no
+/// change.
 #[derive(Clone, Copy, Default)]
 struct PredictionErrors([f64; 3]);
 

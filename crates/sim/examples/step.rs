@@ -1,9 +1,10 @@
-//! Has a policy decide for the running machine, step by step, and records what comes of it:
+//! Lets a policy decide for the running machine, step by step, and records the result:
 //! `step --policy FILE --seconds N --output DIR`.
 //!
-//! For each line on its standard input, of which `last` is the last, it tells the policy that so many seconds have passed, carries out what it asks
-//! for, takes a sample and answers with a line of JSON. So whoever drives the machine decides how fast time goes by, and
-//! the same work can be done again, step by step, under another policy. Root only.
+//! For each line on its standard input, of which `last` is the last, it reports to the policy that
+//! this many seconds have passed, carries out its requests, takes a sample and answers with a line
+//! of JSON. So the driver of the machine decides how fast time passes, and the same work can be
+//! done again, step by step, under another policy. Root only.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use ramslice_types::{Backend, Pages, Request, RequestOp, Slice, SliceSnapshot, S
 
 type AnyError = Box<dyn std::error::Error>;
 
-/// What the kernel has counted so far.
+/// The kernel's counts so far.
 #[derive(Clone, Copy)]
 struct KernelCounts {
     woken_by_demand: u64,

@@ -1,4 +1,4 @@
-//! The simulated machine as a [`Backend`]: tools, policies and tests cannot tell it from a kernel.
+//! The simulated machine as a [`Backend`]: to tools, policies and tests it behaves like a kernel.
 
 use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use crate::machine::{MemoryChange, OwnerId, PriceModel, SimMachine};
 
 /// A [`SimMachine`] behind a lock.
 ///
-/// Its time stands still until [`SimBackend::advance`]; only [`Backend::wait_event`] waits in real time, because
-/// what it waits for is done by other threads.
+/// Its time stands still until [`SimBackend::advance`]; only [`Backend::wait_event`] waits in real
+/// time, because what it waits for is done by other threads.
 pub struct SimBackend {
     machine: Mutex<SimMachine>,
     changed: Condvar,
@@ -52,7 +52,7 @@ impl SimBackend {
         self.with(|machine| machine.apply(change));
     }
 
-    /// The machine, for what a kernel does not tell.
+    /// The machine, for figures that a kernel does not report.
     pub fn with<T>(&self, look: impl FnOnce(&mut SimMachine) -> T) -> T {
         let mut machine = self.lock();
         let before = machine.info().event_seq;
@@ -124,7 +124,8 @@ impl Backend for SimBackend {
         Ok(self.lock().config().slice_bytes)
     }
 
-    /// Only before anything but the kernel is in memory: owners do not know where in a slice their pages are.
+    /// Only before anything but the kernel is in memory: owners do not know where in a slice their
+    /// pages are.
     fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
         let mut machine = self.lock();
         let invalid = |error: SimConfigError| BackendError::new(BackendErrorKind::Invalid, error);

@@ -1,4 +1,4 @@
-//! What machine is simulated: its zones, its slices, how its kernel places memory.
+//! The simulated machine: its zones, its slices, how its kernel places memory.
 
 use ramslice_types::{Bytes, NodeId, Pages, ZoneNumber};
 use serde::Serialize;
@@ -13,7 +13,7 @@ pub struct SimConfigError {
     allowed: &'static str,
 }
 
-/// Where new memory goes.
+/// Where the kernel puts new memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacementRule {
@@ -23,7 +23,8 @@ pub enum PlacementRule {
     /// [`SimConfig::scatter`], goes to a slice by chance in proportion to its free memory.
     #[default]
     Stock,
-    /// Memory of the kernel, which cannot move, at the lowest addresses that are free; everything else as in `Stock`.
+    /// Memory of the kernel, which cannot move, at the lowest free addresses; all other memory as
+    /// in `Stock`.
     KernelLow,
     /// Everything at the lowest addresses that are free: the best that placement alone can do.
     Packed,
@@ -74,14 +75,15 @@ pub struct SimConfig {
     pub slice_bytes: Bytes,
     /// Its zones, by address.
     pub zones: Vec<ZoneConfig>,
-    /// Reserved at boot in the first slices of each node: the kernel, and its description of each page.
+    /// Reserved at boot in the first slices of each node: the kernel, and its description of each
+    /// page.
     pub boot_share: f64,
-    /// Where new memory goes.
+    /// Where the kernel puts new memory.
     pub placement: PlacementRule,
     /// How often a run of pages goes elsewhere than the one before: 0 to 1.
     pub scatter: f64,
-    /// How much of new page cache makes room for itself by recycling old cache, as reading ahead for the first time does,
-    /// rather than wake memory, as writing does: 0 to 1.
+    /// How much of new page cache makes room for itself by recycling old cache, as reading ahead
+    /// for the first time does, rather than wake memory, as writing does: 0 to 1.
     pub recycling: f64,
     /// The size of a run: the grain of the simulation. Never more than an eighth of a slice.
     pub run_bytes: Bytes,
@@ -99,8 +101,8 @@ const BOOT_SHARE: f64 = 0.017;
 const RUN: Bytes = Bytes(2 << 20);
 /// The thesis' machine: 3.8 GHz (section 4.1).
 const CYCLES_PER_SECOND: f64 = 3.8e9;
-/// Waking takes some 610000 instructions for a GiB, `profiles/thesis-parc.toml`: about 2393 for a chunk of 4 MiB, at
-/// 1.9 cycles each.
+/// Waking takes some 610000 instructions for a GiB, `profiles/thesis-parc.toml`: about 2393 for a
+/// chunk of 4 MiB, at 1.9 cycles each.
 const CHUNK_WAKE_NS: f64 = 2393.0 * 1.9 / 3.8;
 
 impl SimConfig {
@@ -125,7 +127,8 @@ impl SimConfig {
         }
     }
 
-    /// The same with the coarse grain: runs of a thirty-second of a slice, for terabytes and fleets.
+    /// The same with the coarse grain: runs of a thirty-second of a slice, for terabytes and
+    /// fleets.
     #[must_use]
     pub fn coarse(self) -> Self {
         Self { run_bytes: Bytes(self.slice_bytes.0 / 32).max(self.page_bytes), ..self }

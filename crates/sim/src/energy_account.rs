@@ -1,8 +1,8 @@
 //! The joules of a run: what was saved and what it cost, each as an interval.
 //!
-//! The simulator knows exactly what was off for how long and what was read again, so the doubt that is left is that
-//! of the profile's figures. Reading again is the one cost that profiles leave out; its figures are assumed, and
-//! are told as such.
+//! The simulator knows exactly which slices were offline for how long and what was read again, so
+//! the remaining uncertainty is that of the profile's figures. Reading again is the one cost that
+//! profiles leave out; its figures are assumed, and marked as assumed.
 
 use ramslice_energy::{DramPowerState, DramProfile, Interval, SampleClock};
 use ramslice_types::{
@@ -15,17 +15,19 @@ use crate::run::SimRun;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// A profile that does not tell what is needed for joules.
+/// A profile that lacks figures that joules need.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{profile} does not tell {what}: choose another profile, or state it in a copy")]
+#[error("{profile} does not give {what}: choose another profile, or state it in a copy")]
 pub struct EnergyRatesError {
     profile: String,
     what: &'static str,
 }
 
 /// What reading dropped cache again is assumed to cost where the profile does not say.
-pub const ASSUMED_REFAULT: &str = "reading a dropped page again: 3000 to 10000 cycles (up to what moving one takes, \
-     thesis, section 4.2) and 2 to 10 J/GiB of storage (5 W at 0.5 to 2.5 GiB/s), assumed: the profile does not tell";
+pub const ASSUMED_REFAULT: &str = "reading a dropped page again: 3000 to 10000 cycles (up to what \
+                                   moving one takes, thesis, section 4.2) and 2 to 10 J/GiB of \
+                                   storage (5 W at 0.5 to 2.5 GiB/s), assumed: the profile does \
+                                   not tell";
 const REFAULT_CYCLES: [f64; 2] = [3000.0, 10_000.0];
 const REFAULT_J_PER_GIB: [f64; 2] = [2.0, 10.0];
 
@@ -70,7 +72,7 @@ impl EnergyRates {
             |number: Option<Interval<Ratio>>, what: &str, assumptions: &mut Vec<String>| {
                 let found = number.and_then(|number| Some(number.times(cycles?)));
                 if found.is_none() {
-                    assumptions.push(format!("{what} costs nothing: the profile does not tell"));
+                    assumptions.push(format!("{what} costs nothing: the profile does not say"));
                 }
                 let found = found.unwrap_or_else(Interval::zero);
                 Interval::between(Cycles(found.low().0), Cycles(found.high().0))
@@ -97,7 +99,7 @@ impl EnergyRates {
         let both = limited(&state.entry_latency.value).zip(limited(&state.exit_latency.value));
         if both.is_none() {
             assumptions.push(
-                "entering and leaving the power state takes no time: the profile does not tell"
+                "entering and leaving the power state takes no time: the profile does not say"
                     .to_owned(),
             );
         }
@@ -175,7 +177,8 @@ pub struct EnergyAccount {
     /// Entering and leaving the power state.
     #[serde(rename = "transitions_joules")]
     pub transitions: Interval<Joules>,
-    /// Counting what pageblocks hold, whatever the policy: not part of the net, by which policies are compared.
+    /// Counting what pageblocks hold, whatever the policy: not part of the net, by which policies
+    /// are compared.
     #[serde(rename = "accounting_joules")]
     pub accounting: Interval<Joules>,
     /// Saved, less emptying, waking, refaults and transitions.

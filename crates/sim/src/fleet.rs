@@ -1,7 +1,8 @@
-//! Many machines, one independent of the other: read or made up one at a time, simulated side by side, summed up.
+//! Many independent machines: read or generated one at a time, simulated in parallel, summed up.
 //!
-//! Only the machines under way are in memory, so cost grows with their number and memory does not. A machine's seed
-//! follows from the fleet's and its place, so results do not depend on how many threads there are.
+//! Only the machines being simulated are in memory, so time grows with their number and memory does
+//! not. A machine's seed follows from the fleet's and its place, so results do not depend on how
+//! many threads there are.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,7 @@ use crate::run::{RunDecider, SimRun, run};
 /// Machines in one part of a table.
 const PART: usize = 64;
 
-/// A fleet that could not be simulated to its end.
+/// A fleet whose simulation could not be finished.
 #[derive(Debug, Error)]
 pub enum FleetError {
     /// The input.
@@ -39,7 +40,7 @@ pub enum FleetError {
     /// The output.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// Somebody wanted it to end; what was done is in the report.
+    /// It was interrupted; the report has the finished part.
     #[error("interrupted after {machines} machines")]
     Interrupted {
         /// That were done.
@@ -106,7 +107,7 @@ pub struct FleetReport {
     pub notes: InputNotes,
 }
 
-/// One machine's outcome.
+/// The result of one machine.
 struct MachineResult {
     machine: String,
     run: SimRun,
@@ -168,7 +169,7 @@ impl FleetReport {
     }
 }
 
-/// Where machines come from: a number, so that each has its own seed, and what it does.
+/// The source of machines: a number, so that each has its own seed, and its load.
 struct MachineSource<I> {
     machines: I,
     next: usize,
@@ -198,7 +199,8 @@ impl<I: Iterator<Item = Result<UsageSeries, InputError>>> MachineSource<I> {
     }
 }
 
-/// Simulates all machines. `progress` hears after each machine how many are done, and says whether to go on.
+/// Simulates all machines. `progress` hears after each machine how many are done, and says whether
+/// to go on.
 ///
 /// # Errors
 /// The first error of any machine, with the file and row where it is the input's.

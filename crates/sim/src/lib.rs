@@ -1,8 +1,8 @@
-//! A simulated machine with slices, and what is done with it: runs, fleets, tournaments.
+//! A simulated machine with slices, and its uses: runs, fleets, tournaments.
 //!
-//! The machine is a [`Backend`](ramslice_types::Backend) as a kernel is, so that the same policies and the same
-//! tests run over both. Its grain is runs of pages; with a coarse grain it answers for terabytes and fleets.
-//! Everything is decided by seeds: the same ones give the same results.
+//! The machine is a [`Backend`](ramslice_types::Backend) as a kernel is, so that the same policies
+//! and the same tests run over both. It counts runs of pages; with coarse runs it simulates
+//! terabytes and fleets. Everything is decided by seeds: the same ones give the same results.
 
 mod backend;
 mod config;

@@ -1,9 +1,10 @@
-//! What another policy would have done on a recorded machine: fitted on a recording made under one policy, played under
-//! another, and held against a recording made under that one.
+//! Predicts what another policy would have done on a recorded machine: fitted to a recording under
+//! one policy, played under another, and compared with a recording under that one.
 //!
-//! The machine begins as the recorded one did and its programs want what they wanted there. What a recording does not
-//! tell, where the kernel puts new memory and which memory goes first, is a [`KernelBehaviour`]; of all that are tried, the
-//! one counts with which the simulated machine under the recording's own policy comes closest to the recording.
+//! The machine begins as the recorded one did and its programs want what they wanted there. What a
+//! recording does not show, where the kernel puts new memory and which memory goes first, is a
+//! [`KernelBehaviour`]; of all that are tried, the one counts with which the simulated machine
+//! under the recording's own policy comes closest to the recording.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use crate::run::{RunDecider, run};
 
 /// Runs over which chance is averaged.
 const SEEDS: u64 = 8;
-/// Behaviours that a prediction is the mean of: what tells the best ones apart is chance as well.
+/// The number of behaviours that a prediction averages: the differences between the best ones are
+/// partly chance.
 const KEPT: usize = 8;
 const RECYCLING: [f64; 3] = [0.0, 0.5, 1.0];
 const SCATTER: [f64; 8] = [0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0];
@@ -34,7 +36,8 @@ pub enum PredictError {
     Policy(#[from] PolicyConfigError),
     /// Two recordings that do not belong together.
     #[error(
-        "{0} samples were predicted and {1} recorded: both are recordings of the same work, step by step"
+        "{0} samples were predicted and {1} recorded: both are recordings of the same work, step \
+         by step"
     )]
     Samples(usize, usize),
     /// Nothing to compare.
@@ -42,10 +45,10 @@ pub enum PredictError {
     Short(usize),
 }
 
-/// What a recording does not tell of its kernel and its programs.
+/// Properties of the kernel and the programs that a recording does not show.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct KernelBehaviour {
-    /// Where new memory goes.
+    /// Where the kernel puts new memory.
     pub placement: PlacementRule,
     /// How often a run of pages goes elsewhere than the one before.
     pub scatter: f64,
@@ -86,17 +89,18 @@ pub struct PredictionSetting<'a> {
     pub policy: &'a PolicyConfig,
     /// What it decides by.
     pub economics: &'a SliceEconomics,
-    /// The time from one sample to the next, if that is not what clocks said: of work that was done step by step.
+    /// The time from one sample to the next, if that is not what clocks said: of work that was done
+    /// step by step.
     pub step: Option<Duration>,
 }
 
-/// The best of all that were tried.
+/// The best of all behaviours that were tried.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BehaviourFit {
     /// What they assume, the best first.
     pub behaviours: Vec<KernelBehaviour>,
-    /// How far the simulated machine is from the recording that it was fitted on with the best of them: mean of |simulated -
-    /// recorded| / recorded over the samples.
+    /// How far the simulated machine is from the recording that it was fitted on with the best of
+    /// them: mean of |simulated - recorded| / recorded over the samples.
     pub error: f64,
     /// How many were tried.
     pub tried: usize,
@@ -137,7 +141,8 @@ pub fn play(
     Ok(sums)
 }
 
-/// Mean of |predicted - recorded| / recorded; the first sample, from before any policy began, does not count.
+/// Mean of |predicted - recorded| / recorded; the first sample, from before any policy began, does
+/// not count.
 pub fn error(predicted: &[f64], recorded: &[u32]) -> f64 {
     let pairs = predicted.iter().zip(recorded).skip(1);
     let errors: Vec<f64> =
@@ -169,7 +174,8 @@ pub fn fit(
     Ok(BehaviourFit { behaviours, error, tried: all.len() })
 }
 
-/// Slices that hold something after each step under another policy: the mean of what the behaviours of a fit say.
+/// Slices that hold something after each step under another policy: the mean of what the behaviours
+/// of a fit say.
 ///
 /// # Errors
 /// If the machine or the policy's settings cannot be.
@@ -187,12 +193,13 @@ pub fn predict(
     Ok(sums)
 }
 
-/// How far a prediction was from what came, beside two that need no simulator.
+/// How far a prediction was from the recording, next to two predictions that need no simulator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PredictionAgreement {
     /// Of the prediction.
     pub error: f64,
-    /// Of the last value before: the number of slices at the end of the recording that was fitted, from then on.
+    /// Of the last value before: the number of slices at the end of the recording that was fitted,
+    /// from then on.
     pub last_value_error: f64,
     /// Of taking the recording that was fitted for what comes under the other policy, too.
     pub unchanged_error: f64,

@@ -10,16 +10,16 @@ use serde::Serialize;
 use crate::load::LoadStep;
 use crate::machine::{MachineStats, SimMachine};
 
-/// Who decides.
+/// What decides.
 #[derive(Debug, Clone)]
 pub enum RunDecider {
     /// A policy.
     Policy(AnyPolicy),
-    /// One who knew all demand in advance.
+    /// The clairvoyant, which knows all demand in advance.
     Schedule(ClairvoyantSchedule),
 }
 
-/// What one plays who knew all demand in advance.
+/// The schedule of the clairvoyant, which knows all demand in advance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClairvoyantSchedule {
     /// Slices that are to be on after each step. Waking is left to demand.
@@ -28,12 +28,14 @@ pub struct ClairvoyantSchedule {
     pub cache: CacheChoice,
     /// Joules of slices and steps.
     pub costs: SliceCosts,
-    /// Joules of a unit of prices: a slice is left on whose price its time off does not pay for. Without, none is too dear.
+    /// Joules of a unit of prices: a slice is left on whose price its time off does not pay for.
+    /// Without, none is too dear.
     pub unit_joules: Option<Joules>,
 }
 
 impl ClairvoyantSchedule {
-    /// What is to go off at a step: those that stay off longest first, so that they get the cheapest slices.
+    /// What is to go off at a step: those that stay off longest first, so that they get the
+    /// cheapest slices.
     fn requests(&self, step: usize, now: u32) -> Vec<Request> {
         let Some(&wanted) = self.on.get(step).filter(|&&wanted| wanted < now) else {
             return Vec::new();
@@ -94,7 +96,7 @@ impl RunDecider {
     }
 }
 
-/// What came of a run. Sums are those from its start to its end.
+/// The result of a run. Sums are from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct SimRun {
     /// From the first to the last step.
@@ -119,7 +121,8 @@ pub struct SimRun {
 }
 
 impl SimRun {
-    /// The 99.9th percentile of how long an allocation of 2 MiB waits for a slice to wake, if waking takes this long.
+    /// The 99.9th percentile of how long an allocation of 2 MiB waits for a slice to wake, if
+    /// waking takes this long.
     ///
     /// An allocation waits or it does not: the percentile is one or the other.
     pub fn wake_wait_p999_ns(&self, wake_latency_ns: f64) -> f64 {

@@ -9,7 +9,7 @@ use ramslice_types::{Backend, Bytes, NodeId, Pages, ZoneNumber};
 
 const GIB: u64 = 1 << 30;
 
-/// Nobody else uses a simulated machine.
+/// No other program uses a simulated machine.
 fn holds(backend: &dyn Backend, contents: bool) {
     let broken = check(backend, CheckSettings { tolerance: Pages(0), contents, events: true });
     assert!(broken.is_empty(), "{broken:#?}");

@@ -1,4 +1,5 @@
-//! Fleets and tournaments: results do not depend on threads, tables add up to the report, errors name the row.
+//! Fleets and tournaments: results do not depend on threads, tables add up to the report, errors
+//! name the row.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -148,7 +149,7 @@ fn a_tournament_has_a_score_for_each_and_does_not_depend_on_threads() {
         assert_eq!(score.unmet_pages, 0, "{score:?}");
         assert!(score.share_of_bound.is_some_and(|share| share <= 1.0), "{score:?}");
     }
-    // Who knows all demand earns more than one who compacts by the clock.
+    // The clairvoyant earns more than a policy that compacts on a timer.
     assert!(report.scores[0].books.net_middle() > report.scores[2].books.net_middle());
     assert_eq!(report.standings.len(), 4);
 }

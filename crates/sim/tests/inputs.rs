@@ -1,4 +1,5 @@
-//! Inputs that are not as they should be: an error with file and row, or a counted skip. Never a panic, never a zero.
+//! Inputs that are not as they should be: an error with file and row, or a counted skip. Never a
+//! panic, never a zero.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,8 @@ fn good_rows_become_series_by_machine() {
 fn wrong_columns_are_an_error_with_the_line() {
     let error = refused(&(row("m_1", 0, "40") + "m_1,300,30,40\n"));
     assert!(error.contains("usage.csv:2:") && error.contains("4 columns instead of 9"), "{error}");
-    let header = "machine_id,time_stamp,cpu_util_percent,mem_util_percent,mem_gps,mkpi,net_in,net_out,disk_io\n";
+    let header = "machine_id,time_stamp,cpu_util_percent,mem_util_percent,mem_gps,mkpi,net_in,\
+                  net_out,disk_io\n";
     let error = refused(header);
     assert!(error.contains("usage.csv:1:") && error.contains("no header"), "{error}");
     let error = refused(&row("m_1", 0, "forty"));
@@ -108,7 +110,7 @@ fn other_units_are_an_error() {
 }
 
 #[test]
-fn milliseconds_are_told_by_the_usual_distance_of_rows_also_in_a_short_file() {
+fn milliseconds_are_recognised_by_the_usual_distance_of_rows_also_in_a_short_file() {
     // An hour, every ten seconds; some rows have no value.
     let rows = |unit: u64| {
         (0..360).fold(String::new(), |text, at| {
@@ -119,7 +121,7 @@ fn milliseconds_are_told_by_the_usual_distance_of_rows_also_in_a_short_file() {
     assert!(error.contains("usage.csv:2:") && error.contains("10000 s apart"), "{error}");
     assert!(error.contains("milliseconds") && error.contains("--sparse"), "{error}");
     read(&rows(1)).unwrap();
-    // What is an hour apart is taken, and what is further apart if somebody says so.
+    // Rows an hour apart are accepted, and rows further apart if the caller allows it.
     let every = |seconds: u64| {
         (0..4_u64).fold(String::new(), |text, at| text + &row("m_1", at * seconds, "40"))
     };

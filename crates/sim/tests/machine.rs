@@ -141,14 +141,15 @@ fn new_cache_recycles_old_cache_instead_of_waking() {
 
 #[test]
 fn what_was_dropped_and_is_used_is_read_again() {
-    // Nothing else is dropped meanwhile.
+    // No other cache is dropped meanwhile.
     let backend = SimBackend::new(SimConfig { recycling: 0.0, ..small() }).unwrap();
     let managed = backend.info().unwrap().managed_pages.0;
     backend.apply(level(1, OwnerClass::File, 0, managed / 4));
     let dropped = backend.request(&Request::new(RequestOp::Compact)).unwrap().dropped.0;
     assert!(dropped > managed / 16, "{dropped}");
     let refaults = || backend.with(|machine| machine.stats()).packing_refault_pages;
-    // Half of the file's pages are used, so half of those that were dropped are read again; then half of the rest.
+    // Half of the file's pages are used, so half of those that were dropped are read again; then
+    // half of the rest.
     backend.apply(MemoryChange::Read { owner: OwnerId(1), pages: managed / 8 });
     let first = refaults();
     assert!(first.abs_diff(dropped / 2) <= 1, "{first} of {dropped}");
@@ -269,7 +270,8 @@ fn empty_slices_that_must_stay_awake_do_not_end_a_request() {
 
 #[test]
 fn idle_cache_makes_room_at_destinations_unless_it_is_kept() {
-    // Two slices are half full of processes and the rest of both is cache: only without it, one can take the other's.
+    // Two slices are half full of processes and the rest of both is cache: only without it, one can
+    // take the other's.
     let dropped = |cache| {
         let config =
             SimConfig { boot_share: 0.0, ..SimConfig::new(Bytes(8 * 32 * MIB), Bytes(32 * MIB)) };
@@ -323,7 +325,7 @@ fn prices_count_mappings_only_when_they_are_paid() {
 }
 
 #[test]
-fn a_seed_decides_a_run_whatever_else_runs() {
+fn a_seed_decides_a_run_whatever_other_runs_do() {
     for kind in [PolicyKind::Periodic, PolicyKind::Governor] {
         let one = simulate(LoadPattern::Batch, kind, &small(), 2);
         assert_eq!(one, simulate(LoadPattern::Batch, kind, &small(), 2));

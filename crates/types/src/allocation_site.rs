@@ -1,4 +1,4 @@
-//! Who allocated pages: records of `page_owner`, grouped by call stack.
+//! Which code allocated pages: records of `page_owner`, grouped by call stack.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +118,7 @@ impl AllocationSite {
         sites
     }
 
-    /// The function that says most: the first that does not belong to the allocator itself.
+    /// The most telling function: the first that does not belong to the allocator itself.
     pub fn caller(&self) -> &str {
         let telling =
             self.stack.iter().map(|line| line.split('+').next().unwrap_or(line)).find(|name| {
@@ -128,7 +128,7 @@ impl AllocationSite {
     }
 }
 
-/// Functions between `page_owner` and whoever wanted memory.
+/// Functions between `page_owner` and the code that asked for memory.
 const ALLOCATOR: &[&str] = &[
     "set_page_owner",
     "post_alloc_hook",

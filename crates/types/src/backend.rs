@@ -1,4 +1,4 @@
-//! The one way to a system, whatever it is: a patched kernel, a saved file, a simulator.
+//! The interface to a system: a patched kernel, a stock kernel, a saved file or a simulator.
 
 use std::error::Error;
 use std::fmt;
@@ -19,17 +19,17 @@ pub enum BackendErrorKind {
     Unsupported,
     /// It could, but is switched off.
     Disabled,
-    /// The caller may not.
+    /// The caller lacks the permission.
     Permission,
     /// Another request is running, or something is offline that must not be.
     Busy,
     /// There is no such slice, node or zone.
     NotFound,
-    /// The request makes no sense to the system.
+    /// The system does not accept the request as it is written.
     Invalid,
     /// A signal came before the work began.
     Interrupted,
-    /// Anything else that went wrong.
+    /// Any other failure.
     Failed,
 }
 
@@ -64,20 +64,20 @@ impl Error for BackendError {
     }
 }
 
-/// What a system that wakes nothing by itself keeps available.
+/// Memory that a system without waking on demand keeps available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryHeadroom {
-    /// What programs can have without swapping (`MemAvailable`).
+    /// Memory that programs can get without swapping (`MemAvailable`).
     pub available: Bytes,
-    /// A slice goes off only if so much stays available without it.
+    /// A slice goes offline only if this much stays available without it.
     pub margin: Bytes,
-    /// Somebody wakes slices when less is available.
+    /// Slices are woken when less is available.
     pub floor: Bytes,
-    /// What a page that moves costs beyond the price of its slice: its destination.
+    /// The cost of a moved page beyond the price of its slice: its destination.
     pub destination: Price,
 }
 
-/// A system whose slices can be seen and switched.
+/// A system whose slices can be read and switched.
 ///
 /// Methods take `&self` and may be called from several threads: a second thread watches
 /// while the first one's request runs.
@@ -102,7 +102,7 @@ pub trait Backend: Send + Sync {
 
     /// Carries out a request and waits for its end.
     ///
-    /// `Ok` means that it was valid and was tried; [`RequestOutcome`] tells how it went.
+    /// `Ok` means that the request was valid and was tried; [`RequestOutcome`] says how it went.
     fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError>;
 
     /// Waits until a slice changes its state, and returns the number of changes so far.
@@ -126,27 +126,28 @@ pub trait Backend: Send + Sync {
         value: Price,
     ) -> Result<(), BackendError>;
 
-    /// What was done for slices since boot, for those who work out what it cost.
+    /// The work done for slices since boot, from which callers compute its cost.
     ///
-    /// A saved machine does not tell.
+    /// A saved machine does not report it.
     fn work(&self) -> Result<WorkCounters, BackendError> {
-        let message = "this system does not tell what it has done for slices so far";
+        let message = "this system does not report what it has done for slices so far";
         Err(BackendError::new(BackendErrorKind::Unsupported, message))
     }
 
-    /// What it keeps available; nothing where the kernel wakes memory before it is short.
+    /// The memory it keeps available; `None` where the kernel wakes memory before it runs short.
     fn headroom(&self) -> Result<Option<MemoryHeadroom>, BackendError> {
         Ok(None)
     }
 
-    /// The machine, its zones and slices: one after the other, or of one moment where that is no dearer.
+    /// The machine, its zones and its slices: read one after the other, or at one moment where that
+    /// costs no more.
     fn view(&self) -> Result<(BackendInfo, Vec<Zone>, SliceSnapshot), BackendError> {
         Ok((self.info()?, self.zones()?, self.snapshot()?))
     }
 
-    /// One look at everything, as saved by `ramslice status --json`.
+    /// Everything at one moment, as `ramslice status --json` saves it.
     ///
-    /// Price parameters that cannot be read are left out: they are not needed to look.
+    /// Price parameters that cannot be read are left out: reading does not need them.
     fn machine(&self) -> Result<MachineState, BackendError> {
         let (info, zones, snapshot) = self.view()?;
         Ok(MachineState {

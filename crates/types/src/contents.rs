@@ -1,4 +1,4 @@
-//! What a slice holds, page by page, as the kernel tells it: nothing here is summed up yet.
+//! The contents of a slice, page by page, as the kernel reports them, before any summing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::units::{Pages, Pfn, SliceId};
 pub enum PageClass {
     /// In the allocator's free lists.
     Free,
-    /// No owner to be seen: in a per-CPU list, or on its way.
+    /// No visible owner: in a per-CPU list, or in transit.
     Transit,
     /// Anonymous memory of processes.
     Anonymous,
@@ -29,9 +29,9 @@ pub enum PageClass {
     Shmem,
     /// In the swap cache alone.
     SwapCache,
-    /// Of a driver that can move it: zsmalloc, balloon.
+    /// Belongs to a driver that can move it: zsmalloc, balloon.
     MovableOps,
-    /// Of the hugetlb pool.
+    /// Belongs to the hugetlb pool.
     Hugetlb,
     /// Objects of the kernel.
     Slab,
@@ -41,13 +41,13 @@ pub enum PageClass {
     Kernel,
     /// Reserved at boot.
     Reserved,
-    /// Out of use after a memory error.
+    /// Retired after a memory error.
     HwPoison,
     /// Given away by a balloon or virtio-mem.
     Foreign,
     /// No memory.
     Hole,
-    /// In a slice that is off or lost.
+    /// In an offline or quarantined slice.
     Off,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for PageClass {
     }
 }
 
-/// What becomes of pages when their slice is to be empty.
+/// What happens to pages when their slice is emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PageFate {
@@ -118,7 +118,7 @@ pub enum PageFate {
     Dropped,
     /// There is nothing to do.
     Free,
-    /// The slice is off, or there is no memory.
+    /// The slice is offline, or there is no memory.
     Gone,
 }
 
@@ -259,7 +259,7 @@ impl<'de> Deserialize<'de> for DeviceNumber {
     }
 }
 
-/// A file as the kernel tells it.
+/// A file as the kernel identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileId {
     /// The file system's device.
@@ -277,7 +277,7 @@ impl fmt::Display for FileId {
     }
 }
 
-/// Neighbouring page frames that are alike.
+/// Neighbouring page frames with equal properties.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageRun {
     /// The first.
@@ -286,8 +286,8 @@ pub struct PageRun {
     pub pages: Pages,
     /// What they are used for.
     pub class: PageClass,
-    /// Why they keep the slice on, as long as they are what they are; [`Reason::None`] if they do not, or only at this
-    /// moment: see [`stays_for`](Self::stays_for).
+    /// Why they keep the slice online for as long as their use does not change; [`Reason::None`] if
+    /// they do not, or only at this moment: see [`stays_for`](Self::stays_for).
     #[serde(default, skip_serializing_if = "is_none")]
     pub reason: Reason,
     /// Their properties.
@@ -299,10 +299,10 @@ pub struct PageRun {
     /// Mappings of each folio.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mappings: u32,
-    /// References of each folio that nothing accounts for.
+    /// References to each folio that have no known holder.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub extra_references: u32,
-    /// Whose cache they are.
+    /// The file whose cache they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<FileId>,
     /// Inode of the cgroup that is charged.
@@ -319,15 +319,16 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl PageRun {
-    /// Whether somebody whom nothing accounts for has them at this moment, as a pipe that they were lent to. Page cache is
-    /// looked at all the time, so its references tell nothing.
+    /// Whether an unknown holder references them at this moment, for example a pipe that borrowed
+    /// them. Page cache is read all the time, so its references say nothing.
     fn is_lent(&self) -> bool {
         self.class == PageClass::Anonymous
             && self.flags.has(PageFlag::Lru)
             && self.extra_references > 0
     }
 
-    /// Why they keep the slice on, as a request would say at this moment; [`Reason::None`] if they do not.
+    /// Why they keep the slice online, as a request would report at this moment; [`Reason::None`]
+    /// if they do not.
     pub fn stays_for(&self) -> Reason {
         match self.reason {
             Reason::None if self.is_lent() => Reason::Pinned,
@@ -335,7 +336,7 @@ impl PageRun {
         }
     }
 
-    /// What becomes of them.
+    /// What happens to them when the slice is emptied.
     pub fn fate(&self) -> PageFate {
         match self.class {
             PageClass::Off => PageFate::Gone,
@@ -382,16 +383,16 @@ pub struct CgroupName {
     pub path: PathBuf,
 }
 
-/// What to find out beside the pages themselves.
+/// What to look up in addition to the pages themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContentsDetail {
-    /// Read `page_owner` for who allocated the pages that stay, or all if none does.
+    /// Read from `page_owner` which code allocated the pages that stay, or all pages if none stays.
     pub sites: bool,
     /// Search whole file systems for the paths of files that no process has mapped.
     pub find_files: bool,
 }
 
-/// What a slice holds, page by page.
+/// The contents of a slice, page by page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceContents {
     /// The slice.
@@ -408,7 +409,8 @@ pub struct SliceContents {
     /// Names of cgroups among the runs, where they were found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupName>,
-    /// Who allocated what stays, most pages first; absent while `page_owner` is off.
+    /// The code that allocated the pages that stay, most pages first; absent while `page_owner` is
+    /// off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sites: Option<Vec<AllocationSite>>,
 }
@@ -419,12 +421,12 @@ impl SliceContents {
         self.runs.iter().map(|run| run.pages).sum()
     }
 
-    /// Runs that keep the slice on.
+    /// Runs that keep the slice online.
     pub fn blocking(&self) -> impl Iterator<Item = &PageRun> {
         self.runs.iter().filter(|run| run.fate() == PageFate::Stays)
     }
 
-    /// Runs whose allocation sites are of interest: what stays, or all if nothing does.
+    /// Runs whose allocation sites are of interest: those that stay, or all if none stays.
     pub fn suspects(&self) -> Vec<&PageRun> {
         let blocking: Vec<&PageRun> = self.blocking().collect();
         if !blocking.is_empty() {

@@ -1,4 +1,5 @@
-//! The pages of a slice summed up: what stays and why, what would be moved or dropped, whose it is.
+//! The pages of a slice summed up: which stay and why, which would be moved or dropped, and their
+//! owners.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +12,18 @@ use crate::units::{Pages, Pfn};
 /// Pages of one class and one fate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageGroup {
-    /// What becomes of them.
+    /// What happens to them when the slice is emptied.
     pub fate: PageFate,
     /// What they are used for.
     pub class: PageClass,
-    /// Why they stay; [`Reason::None`] if they do not.
+    /// Why they stay; [`Reason::None`] if they do not stay.
     pub reason: Reason,
     /// How many.
     pub pages: Pages,
     /// Of these pinned.
     #[serde(rename = "pinned_pages")]
     pub pinned: Pages,
-    /// Of these in folios that somebody not accounted for has a reference to.
+    /// Of these, in folios with a reference that has no known holder.
     #[serde(rename = "referenced_pages")]
     pub referenced: Pages,
     /// Of these in folios that are mapped.
@@ -56,10 +57,10 @@ pub struct OwnerPages<T> {
     pub mlocked: Pages,
 }
 
-/// A slice's pages by what they are and by whose they are.
+/// A slice's pages by use, file and cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentsSummary {
-    /// What stays first, then by number of pages.
+    /// Pages that stay come first, then groups by number of pages.
     pub groups: Vec<PageGroup>,
     /// Files with pages in it, most pages first.
     pub files: Vec<OwnerPages<FileId>>,
@@ -109,7 +110,7 @@ impl ContentsSummary {
         }
     }
 
-    /// Groups that keep the slice on.
+    /// Groups that keep the slice online.
     pub fn staying(&self) -> impl Iterator<Item = &PageGroup> {
         self.groups.iter().filter(|group| group.fate == PageFate::Stays)
     }
@@ -221,7 +222,7 @@ mod tests {
 
     /// The same pages as a request would judge them at this moment: it is refused with `pinned`.
     #[test]
-    fn anonymous_pages_that_somebody_was_lent_stay_and_are_pinned() {
+    fn anonymous_pages_lent_to_another_holder_stay_and_are_pinned() {
         let lent = |class, flags: &[PageFlag]| PageRun {
             extra_references: 1,
             ..run(0, 64, class, Reason::None, flags)
@@ -233,17 +234,17 @@ mod tests {
         let holdings = ContentsSummary::of(&contents);
         assert_eq!(holdings.reasons(), [(Reason::Pinned, Pages(64))]);
         assert_eq!(contents.blocking().count(), 1);
-        // Page cache is looked at all the time, and what is in a batch is on no list yet.
+        // Page cache is read all the time, and a page in a per-CPU batch is on no list yet.
         for moves in [lent(PageClass::File, &[PageFlag::Lru]), lent(PageClass::Anonymous, &[])] {
             assert_eq!((moves.fate(), moves.stays_for()), (PageFate::Moves, Reason::None));
         }
-        // Another reason is told first.
+        // Another reason is reported first.
         let poisoned = PageRun { reason: Reason::HwPoison, ..contents.runs[0].clone() };
         assert_eq!(poisoned.stays_for(), Reason::HwPoison);
     }
 
     #[test]
-    fn suspects_are_what_stays_or_else_all_that_is_held() {
+    fn suspects_are_what_stays_otherwise_all_that_is_held() {
         let mut contents = contents();
         assert_eq!(contents.suspects().len(), 3);
         contents.runs.retain(|run| run.fate() != PageFate::Stays);

@@ -1,4 +1,4 @@
-//! The per-slice counters, and what they add up to for someone who wants the slice empty.
+//! The per-slice counters, and what they mean for emptying the slice.
 
 use std::ops::AddAssign;
 
@@ -60,21 +60,21 @@ impl SliceCounters {
     }
 }
 
-/// What becomes of a page when its slice is to be empty.
+/// What happens to a page when its slice is emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PageKind {
-    /// Neither can be done: it keeps its slice on.
+    /// Can be neither moved nor dropped: it keeps its slice online.
     Unmovable,
     /// Can be migrated.
     Movable,
     /// Clean unmapped page cache: can be dropped.
     Freeable,
-    /// Nobody uses it.
+    /// Unused.
     Free,
     /// In a slice that is being given back to the allocator.
     Waking,
-    /// In a slice that is off.
+    /// In an offline slice.
     Offline,
     /// In a slice that failed to wake.
     Quarantined,
@@ -83,7 +83,7 @@ pub enum PageKind {
 }
 
 impl PageKind {
-    /// All kinds, from what keeps a slice on to what is not there.
+    /// All kinds, from pages that keep a slice online to holes.
     pub const ALL: [Self; 8] = [
         Self::Unmovable,
         Self::Movable,
@@ -169,7 +169,7 @@ impl PageComposition {
         let rest = present - free - lru;
         let waking = state == SliceState::Waking;
         Self {
-            // While a slice wakes, the chunks not yet released belong to nobody.
+            // While a slice wakes, the chunks not yet released have no owner.
             unmovable: if waking { Pages::ZERO } else { rest },
             waking: if waking { rest } else { Pages::ZERO },
             movable: lru - freeable,
@@ -199,7 +199,7 @@ impl PageComposition {
         PageKind::ALL.iter().map(|&kind| self.get(kind)).sum()
     }
 
-    /// What somebody uses: freeable, movable and unmovable.
+    /// Pages in use: freeable, movable and unmovable.
     pub fn used(&self) -> Pages {
         self.freeable + self.movable + self.unmovable
     }

@@ -1,4 +1,4 @@
-//! The words of ramslice as types: what a slice is, what the kernel says of it, what can be asked.
+//! The data model of ramslice: slices, what the kernel reports about them, and requests.
 //!
 //! This crate does no I/O. Everything that reads a kernel, replays a file or simulates a
 //! machine implements [`Backend`]; everything that decides or draws works on the plain data

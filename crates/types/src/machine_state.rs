@@ -1,4 +1,4 @@
-//! What a backend says of the whole machine; as JSON, the file that `ramslice --from` reads.
+//! What a backend reports about the whole machine; as JSON, the file that `ramslice --from` reads.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,21 +34,21 @@ pub struct BackendInfo {
     pub nr_zones: u32,
     /// State changes so far.
     pub event_seq: u64,
-    /// Pages of all zones, awake or not.
+    /// Pages of all zones, online or offline.
     pub managed_pages: Pages,
-    /// Free and awake.
+    /// Free and online.
     pub free_pages: Pages,
     /// Free, but in offline slices.
     pub offline_pages: Pages,
-    /// Lost to slices that did not wake.
+    /// Lost to slices that failed to wake.
     pub quarantined_pages: Pages,
-    /// In slices that are held off; not in `managed_pages`.
+    /// In held slices; not in `managed_pages`.
     #[serde(default)]
     pub held_pages: Pages,
     /// Name of the power driver; `none` without one.
     pub power_driver: String,
-    /// Cycles in a millisecond of CPU time, by which measured prices are counted, whatever the CPUs' clock at the
-    /// moment; nothing if the system does not tell.
+    /// Cycles in a millisecond of CPU time, in which measured prices are counted whatever the CPUs'
+    /// current frequency; `None` if the system does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_khz: Option<u64>,
 }
@@ -74,7 +74,8 @@ impl BackendInfo {
         self.managed_pages - self.free_pages - self.offline_pages
     }
 
-    /// c = offline / (free + offline), the part of free memory that is off; 0 when none is free.
+    /// c = offline / (free + offline), the share of free memory that is offline; 0 when none is
+    /// free.
     pub fn offline_ratio(&self) -> f64 {
         self.offline_pages.share_of(self.free_pages + self.offline_pages)
     }
@@ -102,13 +103,13 @@ pub struct Zone {
     /// Of those offline, held.
     #[serde(default)]
     pub nr_held: u32,
-    /// Pages the allocator manages, awake or not.
+    /// Pages the allocator manages, online or offline.
     pub managed_pages: Pages,
-    /// Free and awake.
+    /// Free and online.
     pub free_pages: Pages,
     /// Free, but in offline slices.
     pub offline_pages: Pages,
-    /// The floor under `free_pages`: this much is never switched off.
+    /// The floor under `free_pages`: this much is never switched off by a request.
     pub awake_reserve_pages: Pages,
     /// Below this, allocations wake slices themselves.
     pub low_wmark_pages: Pages,
@@ -126,7 +127,7 @@ impl Zone {
 /// All slices at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceSnapshot {
-    /// State changes so far; none happened between the rows.
+    /// State changes so far; none happened while the slices were read.
     pub event_seq: u64,
     /// When it was taken, on the kernel's monotonic clock.
     #[serde(rename = "monotonic_us", with = "duration_us")]
@@ -135,7 +136,7 @@ pub struct SliceSnapshot {
     pub slices: Vec<Slice>,
 }
 
-/// Everything that one look at a machine gives: the head of `ramslice status --json`.
+/// A machine at one moment: the head of `ramslice status --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineState {
     /// [`SCHEMA_VERSION`].
@@ -149,7 +150,7 @@ pub struct MachineState {
     /// The price model's parameters, where they could be read.
     #[serde(default, rename = "price_parameters_100cycles")]
     pub price_parameters: BTreeMap<PriceParameter, Price>,
-    /// What some of the slices hold, page by page: saved only when asked for.
+    /// The contents of some slices, page by page: saved only on request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contents: Vec<SliceContents>,
 }
@@ -160,10 +161,11 @@ impl MachineState {
         self.zones.iter().find(|zone| zone.node == slice.node && zone.zone == slice.zone)
     }
 
-    /// Whether the figures of a saved machine can be true. If not, says which cannot, of which slice.
+    /// Checks that the figures of a saved machine are possible. The error names the slice and the
+    /// figure that is not.
     ///
-    /// Drawing and simulating rest on slices that hold no more pages than they have. Counters may be beyond that a
-    /// little, because they are read while they change.
+    /// Drawing and simulation rely on slices holding no more pages than they have. Counters may
+    /// exceed that slightly, because they change while they are read.
     pub fn check(&self) -> Result<(), String> {
         let BackendInfo { page_bytes, slice_bytes, .. } = self.info;
         if !page_bytes.0.is_power_of_two() {

@@ -1,7 +1,8 @@
-//! Every page of a machine by what it is used for, and how far those that stay are scattered.
+//! Every page of a machine by use, and how far the pages that stay are scattered.
 //!
-//! The kinds are those that the daemon of Sivakumar's thesis counts for each bank (Virginia Tech 2007, section 3.7), and
-//! what else there is, so that they add up. c and removable sections are those of Adaptive-Buddy, section V.
+//! The kinds are those that the daemon of Sivakumar's thesis counts for each bank (Virginia Tech
+//! 2007, section 3.7), and all others, so that they add up. c and removable sections are those of
+//! Adaptive-Buddy, section V.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ pub const SECTION_BYTES: Bytes = Bytes(128 << 20);
 /// Pages of a slice. Those before `lru` do not overlap and add up to its page frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCounts {
-    /// Free, or on its way.
+    /// Free, or in transit.
     #[serde(rename = "free_pages")]
     pub free: Pages,
     /// Anonymous memory of processes.
@@ -49,7 +50,7 @@ pub struct PageCounts {
     /// Any other that is not a program's.
     #[serde(rename = "other_unmovable_pages")]
     pub other_unmovable: Pages,
-    /// In a slice that is off, or no memory.
+    /// In an offline slice, or no memory.
     #[serde(rename = "off_pages")]
     pub off: Pages,
     /// Of all these, on the LRU lists.
@@ -94,7 +95,7 @@ impl PageCounts {
         counts
     }
 
-    /// What somebody uses.
+    /// Pages in use.
     pub fn used(&self) -> Pages {
         [
             self.anonymous,
@@ -122,7 +123,7 @@ impl PageCounts {
 pub struct SliceCensus {
     /// Its id.
     pub slice: SliceId,
-    /// Its state when it was looked at.
+    /// Its state when it was read.
     pub state: SliceState,
     /// Its pages.
     #[serde(flatten)]
@@ -137,16 +138,16 @@ pub struct ZoneCensus {
     pub index: ZoneIndex,
     /// Memory sections with memory. One that two zones share is counted with the lower.
     pub sections: u64,
-    /// Of these without a page that stays: hotplug could remove them.
+    /// Of these, sections without a page that stays: hotplug could remove them.
     pub removable_sections: u64,
     /// Slices that hold a page that stays, or can never be switched off.
     pub staying_slices: u64,
-    /// The fewest that could hold them.
+    /// The fewest slices that could hold them.
     pub least_staying_slices: u64,
     /// Pages that stay.
     pub staying_pages: Pages,
-    /// The most that could be off with as much in use: whole slices of what is free beyond the awake reserve and a
-    /// chunk, as far as there are slices that can be emptied at all.
+    /// The most slices that could be offline with as much memory in use: whole slices of free
+    /// memory beyond the awake reserve and a chunk, limited to slices that can be emptied at all.
     pub offline_bound_pages: Pages,
 }
 
@@ -155,7 +156,7 @@ pub struct ZoneCensus {
 pub struct CensusTotals {
     /// c = offline / (free + offline).
     pub offline_ratio: f64,
-    /// The most that it could be with as much in use.
+    /// The highest value that c could have with as much memory in use.
     pub offline_ratio_bound: f64,
     /// Slices that hold a page that stays, or can never be switched off.
     pub slices_staying: u64,
@@ -163,7 +164,7 @@ pub struct CensusTotals {
     pub slices_staying_least: u64,
     /// Of `slices_staying`: they can never be switched off.
     pub slices_unreclaimable: u64,
-    /// Slices whose pages are not known.
+    /// Slices whose pages are unknown.
     pub slices_unknown: u64,
     /// Pages that stay.
     pub staying_pages: Pages,
@@ -183,12 +184,13 @@ pub struct PageCensus {
 }
 
 impl PageCensus {
-    /// Looks at every page of `machine`, which was seen a moment ago; after each slice, `between` is called.
+    /// Reads every page of `machine`, which was read a moment ago; calls `between` after each
+    /// slice.
     ///
     /// Slices whose pages the system does not know are left out.
     ///
     /// # Errors
-    /// If pages cannot be looked at, or of `between`.
+    /// If pages cannot be read, and those of `between`.
     pub fn take<E: From<BackendError>>(
         backend: &dyn Backend,
         machine: &MachineState,
@@ -239,7 +241,7 @@ impl PageCensus {
     }
 }
 
-/// Whether pages keep their slice on. A hole does, too, but is no page.
+/// Whether pages keep their slice online. A hole does, too, but is no page.
 fn stays(run: &PageRun) -> bool {
     run.class != PageClass::Hole && run.fate() == PageFate::Stays
 }
@@ -266,7 +268,8 @@ fn of_zone(
     let scatter = PinnedScatter::of(machine, slices, here);
     let of_zone = || sections.values().filter(|(index, _)| *index == zone.index);
     let frames = machine.info.slice_pages().0.max(1);
-    // As the kernel has it: slices that can never be emptied stay on, and the awake reserve with the chunk above it
+    // As in the kernel: slices that can never be emptied stay online, and the awake reserve with
+    // the chunk above it
     let could =
         machine.snapshot.slices.iter().filter(|slice| here(slice) && can_be_off(slice)).count()
             as u64;
@@ -291,12 +294,13 @@ fn can_be_off(slice: &Slice) -> bool {
     !slice.unreclaimable && slice.state != SliceState::Quarantined
 }
 
-/// Whole slices of what is `free` beyond what is `kept`, of as many as could ever be off.
+/// Whole slices of the `free` pages beyond the `kept` ones, limited to the slices that could ever
+/// be offline.
 fn offline_bound(free: Pages, kept: Pages, slice: Pages, could: u64) -> Pages {
     slice * (free.saturating_sub(kept).0 / slice.0).min(could)
 }
 
-/// Pages that stay, and the slices that they keep on.
+/// Pages that stay, and the slices that they keep online.
 struct PinnedScatter {
     slices: u64,
     least: u64,
@@ -305,7 +309,7 @@ struct PinnedScatter {
 }
 
 impl PinnedScatter {
-    /// Of the slices that `here` chooses.
+    /// Sums over the slices that `here` selects.
     fn of(machine: &MachineState, counted: &[SliceCensus], here: impl Fn(&Slice) -> bool) -> Self {
         let (mut fixed, mut with_staying) = (0, 0);
         let (mut there, mut elsewhere, mut room) = (Pages::ZERO, Pages::ZERO, Pages::ZERO);
@@ -318,7 +322,7 @@ impl PinnedScatter {
                 continue;
             };
             if slice.state == SliceState::Quarantined {
-                // Lost: it holds nothing, and nothing fits in.
+                // Quarantined: it holds nothing, and nothing fits in.
             } else if slice.unreclaimable {
                 fixed += 1;
                 there += one.pages.staying;
@@ -337,8 +341,8 @@ impl PinnedScatter {
     }
 }
 
-/// The fewest slices for pages that stay: `fixed` ones stay on anyway; `elsewhere` fits into what `room` they have, or needs more
-/// slices of so many `frames`.
+/// The fewest slices for pages that stay: `fixed` slices stay online anyway; `elsewhere` pages fit
+/// into their `room`, or need more slices of `frames` each.
 fn least(frames: Pages, fixed: u64, room: Pages, elsewhere: Pages) -> u64 {
     fixed + elsewhere.saturating_sub(room).0.div_ceil(frames.0.max(1))
 }
@@ -381,17 +385,18 @@ mod tests {
         ] {
             add_sections(&mut sections, &run, zone, 16);
         }
-        // A run that ends with its section does not touch the next one, and one of no memory none at all.
+        // A run that ends with its section does not touch the next one, and a run without memory
+        // touches none.
         add_sections(&mut sections, &run(48, 16, "kernel", Reason::None), zone, 16);
         add_sections(&mut sections, &run(64, 16, "hole", Reason::Hole), zone, 16);
-        // A section belongs to the zone that it was first met in.
+        // A section belongs to the first zone that has a page in it.
         add_sections(&mut sections, &run(63, 1, "kernel", Reason::None), ZoneIndex(2), 16);
         let stays = [true, false, false, false];
         assert_eq!(sections, (0..).zip(stays.map(|stays| (zone, stays))).collect());
     }
 
     #[test]
-    fn kinds_add_up_and_buffers_are_told_from_files() {
+    fn kinds_add_up_and_buffers_are_distinguished_from_files() {
         let mut file = run(7, 4, "file", Reason::None);
         file.file =
             serde_json::from_value(serde_json::json!({"device": "8:1", "inode": 9})).unwrap();
@@ -419,7 +424,7 @@ mod tests {
         assert_eq!(counts.frames(), contents.frames());
         assert_eq!((counts.free, counts.page_table, counts.off), (Pages(5), Pages(2), Pages(3)));
         assert_eq!((counts.cache, counts.buffer, counts.lru), (Pages(4), Pages(2), Pages(2)));
-        // A pinned page of the cache stays as one of the kernel does.
+        // A pinned cache page stays like a kernel page.
         assert_eq!(counts.staying, Pages(4));
     }
 }

@@ -1,4 +1,5 @@
-//! Reading what people type: sizes, times, ranges of slices. Each error names the text and what is allowed.
+//! Reading what people type: sizes, times, ranges of slices. Each error names the text and what is
+//! allowed.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,15 +8,15 @@ use thiserror::Error;
 
 use crate::units::{Bytes, SliceId};
 
-/// Text that is not what was asked for.
+/// Text that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{text}` is not {wanted}: {allowed}")]
 pub struct ParseError {
     /// What was typed.
     pub text: String,
-    /// What it should have been, as in "a size".
+    /// What was expected, as in "a size".
     pub wanted: &'static str,
-    /// The form that is understood.
+    /// The accepted form.
     pub allowed: &'static str,
 }
 
@@ -83,7 +84,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
 pub struct SliceRanges(Vec<(u32, u32)>);
 
 impl SliceRanges {
-    /// Whether `id` was named.
+    /// Whether `id` is in the list.
     pub fn contains(&self, id: SliceId) -> bool {
         self.0.iter().any(|&(first, last)| (first..=last).contains(&id.0))
     }

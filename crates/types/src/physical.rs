@@ -10,10 +10,10 @@ pub trait PhysicalQuantity: Copy + PartialOrd + fmt::Debug {
     /// The symbol of its unit, as in `mW/GiB`; empty for a plain ratio.
     const UNIT: &'static str;
 
-    /// That many of the unit.
+    /// A quantity of this many units.
     fn of(value: f64) -> Self;
 
-    /// How many of the unit.
+    /// The number of units.
     fn get(self) -> f64;
 }
 

@@ -61,7 +61,7 @@ impl PriceParameter {
 /// The most that a request may spend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Budget {
-    /// Whatever it takes.
+    /// No limit.
     #[default]
     Unlimited,
     /// This much, in units of 100 cycles.

@@ -1,5 +1,6 @@
-//! Chance that a seed determines: `SplitMix64` (Steele, Lea and Flood, 2014), written out so that a seed means the
-//! same in every version of this program, and so that its state can be saved with what uses it.
+//! Seeded random numbers: `SplitMix64` (Steele, Lea and Flood, 2014), implemented here so that a
+//! seed gives the same sequence in every version of this program, and so that its state can be
+//! saved.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,8 @@ impl SplitMix64 {
         Self(seed)
     }
 
-    /// A sequence of its own for part `stream` of what `seed` determines: a machine of a fleet, an input.
+    /// A separate sequence for part `stream` of what `seed` determines: a machine of a fleet, an
+    /// input.
     pub fn of(seed: u64, stream: u64) -> Self {
         let mut outer = Self(seed);
         let mut inner = Self(outer.bits() ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93));
@@ -44,7 +46,7 @@ impl SplitMix64 {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A place in a list of this length, which is not 0.
+    /// An index into a list of this length, which is not 0.
     pub fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
@@ -60,7 +62,7 @@ impl SplitMix64 {
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// The time to the next of events that come by chance, `mean` apart.
+    /// The time to the next of random events that are `mean` apart.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }

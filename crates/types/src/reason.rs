@@ -1,4 +1,5 @@
-//! Why a slice cannot be emptied or a request stopped: a number for the kernel, a code for programs, sentences for people.
+//! Why a slice cannot be emptied or a request stopped: a number for the kernel, a code for
+//! programs, sentences for people.
 
 use std::fmt;
 
@@ -111,7 +112,7 @@ reasons! {
         "replace the module; the slice stays in use without that page";
     14 ForeignOffline "foreign-offline" "a balloon or virtio-mem owns pages in it"
         "let the hypervisor take or return whole slices, or keep the two apart";
-    15 Isolated "isolated" "somebody else has isolated a pageblock of it"
+    15 Isolated "isolated" "another user has isolated a pageblock of it"
         "try again: memory hotplug or a contiguous allocation is at work there";
     16 Unmovable "unmovable" "it holds memory of the kernel that cannot move"
         "page_owner=on on the kernel command line names who allocated it";

@@ -1,4 +1,4 @@
-//! What can be asked of a backend, and how it went.
+//! Requests to a backend, and their outcomes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,9 +23,9 @@ pub enum RequestOp {
     /// Empty the cheapest slices within the budget.
     #[default]
     Compact,
-    /// Switch off what is empty already.
+    /// Switch off slices that are empty already.
     OfflineFree,
-    /// Wake everything; what is held only with [`Request::hold`].
+    /// Wake everything; held slices only with [`Request::hold`].
     OnlineAll,
 }
 
@@ -47,16 +47,16 @@ impl RequestOp {
     }
 }
 
-/// What becomes of clean unmapped page cache that is in the way.
+/// What happens to clean unmapped page cache in the way of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheChoice {
-    /// It is dropped, in sources, and in destinations that have no room else.
+    /// It is dropped in sources, and in destinations that have no room otherwise.
     #[default]
     Drop,
     /// It is moved, and in destinations it stays where it is.
     Keep,
-    /// What was used lately is kept, the rest dropped.
+    /// Recently used cache is moved, the rest dropped.
     Auto,
 }
 
@@ -96,21 +96,23 @@ impl FromStr for CacheChoice {
 pub struct Request {
     /// What to do.
     pub op: RequestOp,
-    /// The node that [`RequestOp::Compact`], [`RequestOp::OfflineFree`] and [`RequestOp::OnlineAll`] keep to.
+    /// The node to which [`RequestOp::Compact`], [`RequestOp::OfflineFree`] and
+    /// [`RequestOp::OnlineAll`] are limited.
     pub node: Option<NodeId>,
-    /// The zone number they keep to.
+    /// The zone number to which they are limited.
     pub zone: Option<ZoneNumber>,
     /// The most to spend.
     pub budget: Budget,
-    /// The budget holds for each slice rather than for all.
+    /// The budget applies to each slice rather than to all together.
     pub per_slice: bool,
     /// What becomes of page cache.
     pub cache: CacheChoice,
-    /// Try slices that failed lately, too.
+    /// Also try slices that failed recently.
     pub ignore_backoff: bool,
-    /// Price only: nothing is moved.
+    /// Compute prices only: nothing is moved.
     pub dry_run: bool,
-    /// Slices switched off stay off until they are switched on by hand: their memory is gone from `MemTotal`.
+    /// Slices switched off are held offline until a request wakes them: their memory leaves
+    /// `MemTotal`.
     pub hold: bool,
     /// The most slices to switch off.
     pub max_slices: Option<u32>,
@@ -119,7 +121,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request of this kind with the defaults of everything else.
+    /// A request of this kind with the default of every other field.
     pub fn new(op: RequestOp) -> Self {
         Self { op, ..Self::default() }
     }
@@ -134,18 +136,18 @@ impl Request {
     }
 }
 
-/// How a request went.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RequestOutcome {
     /// 0, or the errno of what stopped it.
     pub status_errno: u32,
-    /// The reason that goes with it.
+    /// The reason for it.
     pub reason: Reason,
     /// Slices that changed as asked; in a dry run, that would.
     pub slices_done: u32,
-    /// Slices tried in vain.
+    /// Slices that were tried and stayed online.
     pub slices_failed: u32,
-    /// The slice worked on last, if any was.
+    /// The last slice that the request worked on, if any.
     pub last_slice: Option<SliceId>,
     /// Wall-clock time.
     #[serde(rename = "elapsed_us", with = "duration_us")]
@@ -177,10 +179,10 @@ impl RequestOutcome {
         self.status_errno == 0
     }
 
-    /// It came to an end of its own: done, or nothing more within its limits.
+    /// It ended by itself: done, or nothing more within its limits.
     ///
-    /// False when it was broken off (signal, deadline, memory pressure) or something
-    /// went wrong (power driver, migration).
+    /// False when it was interrupted (signal, deadline, memory pressure) or failed (power driver,
+    /// migration).
     pub fn ran_to_its_end(&self) -> bool {
         let within_limits = matches!(
             self.reason,

@@ -26,7 +26,7 @@ pub enum SliceState {
     Offline,
     /// Powered again, chunks being released.
     Waking,
-    /// Failed to wake: lost until reboot.
+    /// Failed to wake: unusable until a reboot.
     Quarantined,
 }
 
@@ -83,11 +83,11 @@ pub struct Slice {
     pub reason: Reason,
     /// It can never be emptied; `reason` says why.
     pub unreclaimable: bool,
-    /// It failed lately and is left alone; `reason` says why.
+    /// It failed recently and is in backoff; `reason` says why.
     pub backoff: bool,
-    /// Its counters show pages off the LRU.
+    /// Its counters show pages that are not on the LRU lists.
     pub unmovable: bool,
-    /// It is off until somebody switches it on by hand.
+    /// Held: it stays offline until a request wakes it by name.
     #[serde(default)]
     pub held: bool,
     /// Its NUMA node.
@@ -100,7 +100,7 @@ pub struct Slice {
     /// What emptying it is expected to cost; see [`Self::finite_price`].
     #[serde(rename = "price_100cycles")]
     pub price: Price,
-    /// What it holds.
+    /// Counters of its pages.
     pub counters: SliceCounters,
     /// Time until it is tried again, if `backoff`.
     #[serde(rename = "retry_ms")]
@@ -108,7 +108,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Not there for anybody who wants memory: lost, or off until somebody switches it on by hand.
+    /// Out of reach for allocations: quarantined or held.
     pub fn is_away(&self) -> bool {
         self.held || self.state == SliceState::Quarantined
     }
@@ -132,7 +132,7 @@ impl Slice {
             && self.counters.free >= self.present
     }
 
-    /// The price, unless it cannot be emptied: never, not with what it holds, or not yet.
+    /// The price, unless it cannot be emptied: never, not with its contents, or not yet.
     ///
     /// In these cases Eq 3.3 adds [`crate::PriceParameter::Unreclaimable`]; a sum with that
     /// offset is a place in an order, not a cost.

@@ -1,10 +1,10 @@
-//! What a kernel has done for slices since boot, as counters that only grow.
+//! The work that a kernel has done for slices since boot, as counters that only grow.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Pages, Price};
 
-/// Cumulative counters of all zones. Someone may set the kernel's statistics back to 0.
+/// Cumulative counters of all zones. The kernel's statistics can be reset to 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WorkCounters {
     /// Slices whose emptying was tried.
@@ -34,7 +34,7 @@ pub struct WorkCounters {
 }
 
 impl WorkCounters {
-    /// What was done since `before`, or nothing if any counter is smaller than it was.
+    /// The work done since `before`, or `None` if any counter is smaller than it was.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let pages = |now: Pages, then: Pages| now.0.checked_sub(then.0).map(Pages);
         let price = |now: Price, then: Price| now.0.checked_sub(then.0).map(Price);
@@ -53,7 +53,7 @@ impl WorkCounters {
         })
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {

@@ -1,10 +1,10 @@
 //! Why samples could not be taken.
 
-use ramslice_fragment::Error as FillError;
+use ramslice_fragment::FragmentError;
 use ramslice_types::{BackendError, SliceId};
 
 use super::host::BoxError;
-use crate::Refusal;
+use crate::CalibrationRefusal;
 
 /// Why samples could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum MeasureError {
     Refused(#[from] CalibrationRefusal),
     /// Memory could not be filled.
     #[error(transparent)]
-    Fill(#[from] FillError),
+    Fill(#[from] FragmentError),
     /// The program whose memory is measured could not be run.
     #[error(transparent)]
     Workload(BoxError),

@@ -1,8 +1,9 @@
 //! The mixtures of pages that memory is filled with, from the Hannover thesis (2024).
 
-use crate::Experiment;
+use crate::ThesisExperiment;
 
-/// A mixture: its name, what it is for, how likely pages are to be free, anonymous, cache, and how often mapped.
+/// A mixture: its name, what it is for, how likely pages are to be free, anonymous, cache, and how
+/// often mapped.
 pub(super) struct PageMixture {
     pub(super) name: &'static str,
     pub(super) experiment: ThesisExperiment,

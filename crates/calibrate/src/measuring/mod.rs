@@ -1,4 +1,5 @@
-//! SampleSet from the running machine: slices emptied and woken again, everything else left as found.
+//! SampleSet from the running machine: slices emptied and woken again, everything else left as
+//! found.
 
 mod error;
 mod host;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ramslice_fragment::{
-    Error as FillError, FillAmount, FragmentedMemory, PageMix, PageProbability, Plan as Fill,
+    FillAmount, FillPlan, FragmentError, FragmentedMemory, PageMix, PageProbability,
 };
 use ramslice_types::{
     Backend, BackendErrorKind, BackendInfo, Bytes, CacheChoice, ContentsDetail, Pages,
@@ -32,7 +33,7 @@ type Result<T> = std::result::Result<T, MeasureError>;
 #[derive(Debug, Clone)]
 pub struct MeasuringPlan {
     /// Memory to fill at a time.
-    pub memory: Amount,
+    pub memory: FillAmount,
     /// Slices to empty for each mixture.
     pub per_mixture: u32,
     /// Slices to judge by.
@@ -53,7 +54,8 @@ pub struct MeasuringPlan {
 const EMPTY: u32 = 16;
 /// Between two slices while a command runs, so that it gets on.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A slice that was found to hold something else than the kernel then priced, by more than this share, had changed.
+/// A slice that was found to hold something else than the kernel then priced, by more than this
+/// share, had changed.
 const MOST_CHANGED: f64 = 0.01;
 /// Slices looked at for one that is emptied, at most: some turn out to hold pages that stay.
 const TRIES_EACH: u32 = 8;
@@ -202,8 +204,8 @@ impl SampleTaker<'_> {
         Ok(self.backend.set_slice_bytes(size)?)
     }
 
-    /// Slices that may be emptied. Pages in per-CPU lists count as unmovable, and after much was freed they lie in every
-    /// slice: who looks at the pages knows better.
+    /// Slices that may be emptied. Pages in per-CPU lists count as unmovable, and after much was
+    /// freed they lie in every slice: who looks at the pages knows better.
     fn eligible(&self, wanted: impl Fn(&Slice) -> bool) -> Result<Vec<SliceId>> {
         let frames = self.backend.info()?.slice_pages();
         let slices = self.backend.snapshot()?.slices;
@@ -217,7 +219,8 @@ impl SampleTaker<'_> {
         Ok(slices.iter().filter(|slice| fine(slice)).map(|slice| slice.id).collect())
     }
 
-    /// How much the cost of the same empty slice varies. Where none is empty, `leave_some` is done first.
+    /// How much the cost of the same empty slice varies. Where none is empty, `leave_some` is done
+    /// first.
     fn steadiness(
         &mut self,
         size: Bytes,
@@ -262,7 +265,7 @@ impl SampleTaker<'_> {
         let probability = |(first, last)| {
             PageProbability::new(first, last).expect("probabilities are from 0 to 1")
         };
-        let fill = Fill {
+        let fill = FillPlan {
             mix: PageMix {
                 free: probability(mixture.free),
                 anon: probability(mixture.anon),
@@ -280,7 +283,7 @@ impl SampleTaker<'_> {
             !self.host.interrupted()
         });
         let made = match made {
-            Err(FillError::Interrupted { .. }) => return self.check(),
+            Err(FragmentError::Interrupted { .. }) => return self.check(),
             made => made?,
         };
         let mut tries = 0;
@@ -371,13 +374,14 @@ impl SampleTaker<'_> {
         Ok(true)
     }
 
-    /// How many destinations the kernel expected to gain by dropping cache: what its prediction has beyond the rest.
+    /// How many destinations the kernel expected to gain by dropping cache: what its prediction has
+    /// beyond the rest.
     ///
     /// `None` if that does not add up: the slice held something else when the kernel walked it.
     fn cache_targets(
         &self,
         operations: &OperationCounts,
-        outcome: &Outcome,
+        outcome: &RequestOutcome,
     ) -> Option<CacheTargets> {
         let rest = outcome.price_predicted.0 as f64 - self.in_force.price(operations);
         let dearer = self.in_force.alloc_cache - self.in_force.alloc_buddy;
@@ -400,7 +404,8 @@ enum CacheTargets {
     Unpredicted,
 }
 
-/// A slice that holds more than a hint of something else belongs to no experiment with one kind of page.
+/// A slice that holds more than a hint of something else belongs to no experiment with one kind of
+/// page.
 fn told(origin: SampleOrigin, operations: &OperationCounts) -> SampleOrigin {
     let hint = operations.frames.0 / 50;
     let pure = match origin {

@@ -1,4 +1,5 @@
-//! Heterogeneous Memory Attribute Table (ACPI 6.5, 5.2.28): kinds of memory, and DRAM that is a cache.
+//! Heterogeneous Memory Attribute Table (ACPI 6.5, 5.2.28): kinds of memory, and DRAM that is a
+//! cache.
 
 use ramslice_types::Bytes;
 use serde::Serialize;

@@ -1,6 +1,7 @@
-//! ACPI tables that tell of memory. Layouts: ACPI specification 6.5, sections named at each.
+//! ACPI tables that describe memory. Layouts: ACPI specification 6.5, sections named at each.
 //!
-//! There is no crate for these tables outside a kernel; the one for kernels reads from physical memory.
+//! There is no crate for these tables outside a kernel; the one for kernels reads from physical
+//! memory.
 
 mod hmat;
 mod mpst;

@@ -1,4 +1,5 @@
-//! Memory Power State Table (ACPI 6.5, 5.2.22): which address ranges the firmware can power down as one.
+//! Memory Power State Table (ACPI 6.5, 5.2.22): which address ranges the firmware can power down as
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +46,8 @@ pub struct NodeNesting {
 }
 
 impl MpstTable {
-    /// How nodes lie in each other: one may contain another, and is then powered down only as a whole.
+    /// How nodes lie in each other: one may contain another, and is then powered down only as a
+    /// whole.
     pub fn nesting(&self) -> NodeNesting {
         let each = |node: &PowerNode| {
             node.ranges.iter().map(|range| (*range, node.id)).collect::<Vec<_>>()
@@ -111,7 +113,7 @@ pub struct AcpiPowerState {
     pub value: u8,
     /// Contents survive.
     pub content_preserved: bool,
-    /// The operating system has to ask for it; else hardware enters it when memory is idle.
+    /// The operating system has to request it; otherwise hardware enters it when memory is idle.
     pub triggered_by_os: bool,
     /// Average power of the node at full power.
     pub full_power_mw: u32,

@@ -18,7 +18,7 @@ pub struct MemoryArray {
     pub handle: u16,
     /// It holds system memory (use 3), not video memory or flash.
     pub system_memory: bool,
-    /// The most that fits; `None` if not told.
+    /// The most that fits; `None` if not given.
     pub capacity_bytes: Option<Bytes>,
     /// Sockets that it has.
     pub sockets: u16,
@@ -63,7 +63,7 @@ pub enum DramKind {
 impl DramKind {
     /// Into how many parts a rank can be divided for powering down, at most.
     ///
-    /// LPDDR masks eight segments; a kind that nobody knows may do the same. Source: Table 2.3 and section
+    /// LPDDR masks eight segments; an unknown kind may do the same. Source: Table 2.3 and section
     /// 2.1.4 of the 2024 thesis, after the JEDEC standards.
     pub fn parts_of_a_rank(self) -> u64 {
         match self {
@@ -93,9 +93,9 @@ pub struct MemoryDevice {
     pub type_name: &'static str,
     /// What that means for powering down.
     pub dram: DramKind,
-    /// Ranks; `None` if not told.
+    /// Ranks; `None` if not given.
     pub ranks: Option<u8>,
-    /// Non-volatile memory, or memory that is nobody's RAM: not counted.
+    /// Non-volatile memory, or memory that is not RAM: not counted.
     pub persistent: bool,
 }
 
@@ -197,7 +197,7 @@ pub struct ArrayMapping {
     pub array: u16,
     /// The addresses.
     pub range: AddressRange,
-    /// Devices that form one row of memory; `None` if not told.
+    /// Devices that form one row of memory; `None` if not given.
     pub partition_width: Option<u8>,
 }
 
@@ -225,9 +225,10 @@ pub struct DeviceMapping {
     pub device: u16,
     /// The addresses.
     pub range: AddressRange,
-    /// 0: not interleaved; 1, 2, ...: its place in the interleave; `None` if not told.
+    /// 0: not interleaved; 1, 2, ...: its place in the interleave; `None` if not given.
     pub interleave_position: Option<u8>,
-    /// Rows in a row that come from this device, 0 if it is not interleaved; `None` if not told.
+    /// Consecutive rows that come from this device, 0 if it is not interleaved; `None` if not
+    /// given.
     pub interleaved_data_depth: Option<u8>,
 }
 

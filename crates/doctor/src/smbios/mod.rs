@@ -1,8 +1,9 @@
 //! SMBIOS memory structures, types 16 to 20, and what types 0 and 1 say of the maker.
 //!
-//! Layouts: DMTF DSP0134 (System Management BIOS Reference Specification) 3.7. Two crates read these tables,
-//! too; one ends silently at the first damaged structure, the other refuses structures that are longer or
-//! shorter than their version says. Here damage is reported with its place and what came before it counts.
+//! Layouts: DMTF DSP0134 (System Management BIOS Reference Specification) 3.7. Two crates read
+//! these tables, too; one ends silently at the first damaged structure, the other refuses
+//! structures that are longer or shorter than their version says. Here damage is reported with its
+//! place and what came before it counts.
 
 mod memory;
 mod structures;

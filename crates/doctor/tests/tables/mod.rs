@@ -1,4 +1,5 @@
-//! Firmware tables and whole machines made by code, from the specifications: DSP0134 3.7 and ACPI 6.5.
+//! Firmware tables and whole machines made by code, from the specifications: DSP0134 3.7 and ACPI
+//! 6.5.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -59,7 +60,8 @@ impl SmbiosBuilder {
         fields.extend([0xfe, 0xff, 64, 0, 64, 0]);
         let mib = u32::try_from(size / MIB).unwrap();
         fields.extend(u16::try_from(mib).map_or(0x7fff, |mib| mib.min(0x7fff)).to_le_bytes());
-        // Form factor, set, locator, bank, type, detail, speed, maker, serial, asset, part, attributes.
+        // Form factor, set, locator, bank, type, detail, speed, maker, serial, asset, part,
+        // attributes.
         fields.extend([9, 0, 1, 0, kind, 0, 0, 0, 0, 0, 2, 0, 0, ranks]);
         fields.extend(mib.to_le_bytes());
         self.add(17, handle, &fields, &[name, "SERIAL-1234"])

@@ -243,7 +243,8 @@ fn fits(
     let most = all.own.high().get() * (1.0 + ROUNDING);
     if saved.own.high().get() + left.own.low().get() > most {
         let message = format!(
-            "state `{name}` saves up to {} and draws at least {} when all is off, together more than the background of {}",
+            "state `{name}` saves up to {} and draws at least {} when all is off, together more \
+             than the background of {}",
             saving.written, floor.written, background.written
         );
         return Err(file.error(&number.span(), message));
@@ -251,7 +252,8 @@ fn fits(
     Ok(())
 }
 
-/// What the mode saves anyway is a part of what it saves: otherwise packing would save nothing, or less.
+/// What the mode saves anyway is a part of what it saves: otherwise packing would save nothing, or
+/// less.
 fn all_on(
     powers: &PowerReader<'_>,
     number: &raw::RawNumber,
@@ -263,8 +265,8 @@ fn all_on(
         && always.own.high().get() > most.own.high().get() * (1.0 + ROUNDING)
     {
         let message = format!(
-            "state `{name}` saves up to {} with nothing off (all_on), more than the {} that it saves in all (saving): \
-             all_on is a part of saving",
+            "state `{name}` saves up to {} with nothing off (all_on), more than the {} that it \
+             saves in all (saving): all_on is a part of saving",
             all_on.written, saving.written
         );
         return Err(powers.file.error(&number.span(), message));
@@ -281,7 +283,8 @@ fn derived(
 ) -> Result<SourcedValue<ProfilePower>, ProfileError> {
     let (Some(all), Some(left)) = (background.value, floor.value) else {
         let message = format!(
-            "state `{}` has no saving, and it cannot be worked out as background less floor, for one of them is unknown",
+            "state `{}` has no saving, and it cannot be worked out as background less floor, for \
+             one of them is unknown",
             table.get_ref().name.get_ref()
         );
         return Err(powers.file.error(&table.span(), message));

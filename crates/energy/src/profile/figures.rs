@@ -16,7 +16,7 @@ pub struct ProfileFigure {
     pub field: String,
     /// As the file has it.
     pub written: String,
-    /// The low end in `unit`; nothing for a word and for what is unknown.
+    /// The low end in `unit`; `None` for a word and for an unknown figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
     /// The high end in `unit`; nothing if there is no limit.
@@ -97,7 +97,8 @@ impl FigureList {
 }
 
 impl DramProfile {
-    /// Every figure with its source, in the order of the file. Powers are in the profile's own unit.
+    /// Every figure with its source, in the order of the file. Powers are in the profile's own
+    /// unit.
     pub fn rows(&self) -> Vec<ProfileFigure> {
         let mut rows = FigureList { rows: Vec::new(), state: None };
         let unit = match &self.scale {

@@ -1,7 +1,9 @@
-//! DRAM profiles: what the power states of a memory system save, and what a reference machine pays for packing.
+//! DRAM profiles: what the power states of a memory system save, and what a reference machine pays
+//! for packing.
 //!
-//! A profile is a TOML file; `profiles/template.toml` documents every field. Each number carries its unit and its
-//! source, or says that nothing is known of it, with the source that leaves it out. Nothing has a default.
+//! A profile is a TOML file; `profiles/template.toml` documents every field. Each number carries
+//! its unit and its source, or says that nothing is known of it, with the source that leaves it
+//! out. Nothing has a default.
 //!
 //! # How a state saves
 //!
@@ -11,17 +13,18 @@
 //! power(x) = background - all_on - (saving - all_on) * x   >=   floor        background >= saving + floor
 //! ```
 //!
-//! `background` is drawn by memory that is on and idle. `floor` is what the state draws with everything off, so that half
-//! of the memory off never means half of the power. `all_on` is what the mode saves with nothing off at all: partial
-//! self-refresh does so by being self-refresh. Packing has no part in that, so the ledger counts
+//! `background` is drawn by memory that is on and idle. `floor` is what the state draws with
+//! everything off, so that half of the memory off never means half of the power. `all_on` is what
+//! the mode saves with nothing off at all: partial self-refresh does so by being self-refresh.
+//! Packing has no part in that, so the ledger counts
 //!
 //! ```text
 //! saved = (saving - all_on) * GiB off * seconds
 //! ```
 //!
-//! Where a file gives no `saving`, it is `background - floor`; where it gives both, their sum may not exceed the
-//! background. For a state that only works while all of the memory rests, the low end is 0, because nobody tells how
-//! long it rests.
+//! Where a file gives no `saving`, it is `background - floor`; where it gives both, their sum may
+//! not exceed the background. For a state that only works while all of the memory rests, the low
+//! end is 0, because no source says how long it rests.
 
 mod builtin;
 mod check;
@@ -53,7 +56,7 @@ pub struct ProfileError {
     pub message: String,
 }
 
-/// A figure with its source; without a value if the source does not tell.
+/// A figure with its source; without a value if the source does not give one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SourcedValue<T> {
     /// The figure, unless it is unknown.
@@ -250,7 +253,8 @@ impl ReferenceMachine {
         self.prices.iter().find(|(name, _)| *name == parameter)?.1.value
     }
 
-    /// How much memory must be off for how long, until emptying it once has paid: work divided by saving.
+    /// How much memory must be off for how long, until emptying it once has paid: work divided by
+    /// saving.
     pub fn break_even(
         &self,
         work: Interval<Cycles>,

@@ -20,8 +20,8 @@ pub(super) const TIME: UnitTable = &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), (
 pub(super) const SIZE: UnitTable = &[("MiB", 1.0 / 1024.0), ("GiB", 1.0)];
 pub(super) const FREQUENCY: UnitTable = &[("MHz", 1e6), ("GHz", 1e9)];
 
-const FORMS: &str = "write { value = 1.5, unit = \"...\", source = \"...\" }, or low and high in place of value, \
-                     or { unknown = true, source = \"...\" }";
+const FORMS: &str = "write { value = 1.5, unit = \"...\", source = \"...\" }, or low and high in \
+                     place of value, or { unknown = true, source = \"...\" }";
 
 /// The file that is read: finds lines.
 pub(super) struct ProfileText<'a> {
@@ -43,7 +43,8 @@ impl ProfileText<'_> {
         let mut message = error.message().to_owned();
         if message.starts_with("missing field") {
             message.push_str(&format!(
-                " of the table that begins here: it may be left out nowhere; {FORMS}, or see profiles/template.toml"
+                " of the table that begins here: it may be left out nowhere; {FORMS}, or see \
+                 profiles/template.toml"
             ));
         }
         self.error(&span, message)
@@ -58,12 +59,15 @@ impl ProfileText<'_> {
         match source {
             None => Err(self.error(
                 span,
-                format!("{what} has no source: every number says where it is from (source = \"...\")"),
+                format!(
+                    "{what} has no source: every number says where it is from (source = \"...\")"
+                ),
             )),
             Some(source) if source.get_ref().trim().is_empty() => Err(self.error(
                 &source.span(),
                 format!(
-                    "the source of {what} is empty: name the paper and its table, or how it was worked out"
+                    "the source of {what} is empty: name the paper and its table, or how it was \
+                     worked out"
                 ),
             )),
             Some(source) => Ok(source.get_ref().trim().to_owned()),
@@ -147,7 +151,10 @@ impl ProfileText<'_> {
             {
                 return Err(self.error(
                     &unknown.span(),
-                    format!("{what}: unknown = true stands alone with its source; leave it out where there is a number"),
+                    format!(
+                        "{what}: unknown = true stands alone with its source; leave it out where \
+                         there is a number"
+                    ),
                 ));
             }
             return Ok(SourcedValue { value: None, written: "unknown".to_owned(), source });
@@ -236,7 +243,8 @@ impl ProfileText<'_> {
             _ => Err(self.error(
                 &raw.span(),
                 format!(
-                    "{what} is written {{ is = \"...\", source = \"...\" }} with {}, or {{ unknown = true, source = \"...\" }}",
+                    "{what} is written {{ is = \"...\", source = \"...\" }} with {}, or {{ \
+                     unknown = true, source = \"...\" }}",
                     allowed()
                 ),
             )),

@@ -1,29 +1,31 @@
-//! How much of the droppable cache counts as needed: none at first, more as dropped pages come back.
+//! Estimates how much of the droppable cache is needed: none at first, more as dropped pages are
+//! read again.
 
 use serde::{Deserialize, Serialize};
 
 /// Pages dropped and read again, older ones counting less.
 ///
-/// A page that was dropped pays by the room that it leaves, and costs when it is read again: it must stay away for some
-/// time to be worth it. How long pages stay away is known from how many come back of those that are out.
+/// Dropping a page saves by the room that it leaves, and costs when the page is read again: it must
+/// stay dropped for some time to pay. How long pages stay dropped follows from the share of them
+/// that is read again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct CacheRereads {
     /// Dropped and not seen again.
     out: f64,
-    /// Pages times seconds that they were out.
+    /// Pages times seconds that they were dropped.
     exposure: f64,
-    /// Of those that were out, read again.
+    /// Dropped pages that were read again.
     refaulted: f64,
-    /// Seconds after which a page that was dropped has paid.
+    /// Seconds after which a dropped page has paid.
     worth: f64,
     /// Pages that prove nothing yet.
     few: f64,
-    /// Seconds in which the past loses all but 1/e of its weight.
+    /// Seconds in which old counts fall to 1/e of their weight.
     fade: f64,
 }
 
 impl CacheRereads {
-    /// `worth` is the time in seconds for which a page must be out to pay.
+    /// `worth` is the time in seconds for which a page must stay dropped to pay.
     pub(super) fn new(slice_pages: f64, worth: f64, fade: f64) -> Self {
         Self { out: 0.0, exposure: 0.0, refaulted: 0.0, worth, few: slice_pages / 8.0, fade }
     }
@@ -39,8 +41,9 @@ impl CacheRereads {
         self.out += pages as f64;
     }
 
-    /// Pages came back; says how many of them had been dropped at the governor's request. Others were recycled by the
-    /// kernel for newer cache, which packing less would not have saved.
+    /// Records pages that were read again; returns how many of them had been dropped at the
+    /// governor's request. The kernel recycled the others for newer cache, which packing less would
+    /// not have avoided.
     pub(super) fn refault(&mut self, pages: u64) -> u64 {
         let own = (pages as f64).min(self.out);
         self.out -= own;
@@ -48,7 +51,8 @@ impl CacheRereads {
         own.round() as u64
     }
 
-    /// The share of droppable cache that is needed: that of what its room saves which reading it again costs.
+    /// The share of droppable cache that is needed: the cost of reading it again divided by what
+    /// its room saves.
     pub(super) fn needed_share(&self) -> f64 {
         let come_back =
             self.refaulted / (self.exposure + self.few * self.worth).max(f64::MIN_POSITIVE);
@@ -67,7 +71,8 @@ mod tests {
         cache.drop(1000);
         cache.step(10.0);
         assert_eq!(cache.refault(900), 900);
-        // Of 10000 page-seconds, 900 came back: after 11 s on average, and 100 s would have paid.
+        // 900 pages in 10000 page-seconds were read again: after 11 s on average, and 100 s would
+        // have paid.
         assert!((cache.needed_share() - 1.0).abs() < 1e-9);
         cache.step(1e6);
         assert!(cache.needed_share() < 0.01);

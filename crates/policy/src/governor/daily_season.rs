@@ -1,20 +1,20 @@
-//! What was needed at this time of day, yesterday.
+//! The demand at this time of day, yesterday.
 
 use serde::{Deserialize, Serialize};
 
-/// Parts of a day that are told apart.
+/// Parts of a day that the season distinguishes.
 const BINS: usize = 288;
 
-/// The most that was needed in each part of the last day and of this one.
+/// The highest demand in each part of the last day and of this one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct DailySeason {
     /// Length of a day in seconds.
     day: f64,
     /// When it began, in seconds.
     since: f64,
-    /// The most needed in each part: of today up to the present part, of yesterday after it.
+    /// The highest demand in each part: of today up to the present part, of yesterday after it.
     most: Vec<u32>,
-    /// The part that was seen last, counted from the beginning.
+    /// The last observed part, counted from the beginning.
     part: u64,
 }
 
@@ -41,7 +41,7 @@ impl DailySeason {
             let bin = &mut self.most[part as usize % BINS];
             *bin = need.max(*bin);
         } else {
-            // Parts that nobody saw are taken to be as this one.
+            // Parts without an observation are taken to be like this one.
             for passed in (self.part + 1..=part).take(BINS) {
                 self.most[passed as usize % BINS] = need;
             }
@@ -49,12 +49,13 @@ impl DailySeason {
         }
     }
 
-    /// The most that was needed a day before, from now until `ahead` seconds later; nothing on the first day.
+    /// The highest demand a day before, from now until `ahead` seconds later; `None` on the first
+    /// day.
     pub(super) fn expects(&self, time: f64, ahead: f64) -> Option<u32> {
         if self.day <= 0.0 || self.part < BINS as u64 {
             return None;
         }
-        // The present part has been overwritten by today: what is left of it is like the next.
+        // Today has overwritten the present part: the rest of it is taken to be like the next.
         let last = self.part_of(time + ahead).max(self.part + 1).min(self.part + BINS as u64 - 1);
         (self.part + 1..=last).map(|part| self.most[part as usize % BINS]).max()
     }

@@ -1,4 +1,5 @@
-//! Since when each level of demand has not been needed: a staircase that forgets what is hidden.
+//! The time since which each level of demand has been idle: a staircase without the steps that
+//! later ones hide.
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ struct DemandStep {
     need: u32,
     /// Since when the levels above it, up to the step before, have been idle.
     since: f64,
-    /// Up to which level the season expected demand to come back soon, at that time.
+    /// The level up to which the season, at that time, expected demand to return soon.
     expected: u32,
 }
 
@@ -39,7 +40,8 @@ impl DemandHistory {
     pub(super) fn push(&mut self, time: f64, need: u32, expected: u32, memory: f64) {
         let mut step = DemandStep { time, need, since: time, expected };
         while let Some(hidden) = self.steps.back().copied().filter(|before| before.need <= need) {
-            // Levels between the new step and the one before have been idle since the lower one began.
+            // Levels between the new step and the one before have been idle since the lower one
+            // began.
             (step.since, step.expected) = (hidden.since, hidden.expected);
             self.steps.pop_back();
         }
@@ -54,7 +56,7 @@ impl DemandHistory {
         self.steps.back().map_or(0, |step| step.need)
     }
 
-    /// The gap of a level that is above what is needed. Since the beginning at most.
+    /// The gap of a level above the present demand. It begins no earlier than the history.
     pub(super) fn gap(&self, level: u32) -> DemandGap {
         let index = self.steps.partition_point(|step| step.need >= level);
         self.steps.get(index).map_or(DemandGap { since: f64::INFINITY, expected: true }, |step| {
@@ -62,7 +64,8 @@ impl DemandHistory {
         })
     }
 
-    /// The lowest need whose levels above have all been idle since `time`; nothing if there are none.
+    /// The lowest demand whose levels above have all been idle since `time`; `None` if there are
+    /// none.
     pub(super) fn idle_above(&self, time: f64) -> Option<u32> {
         let count = self.steps.partition_point(|step| step.since <= time);
         count.checked_sub(1).map(|index| self.steps[index].need)
@@ -90,7 +93,7 @@ mod tests {
             let from = now.saturating_sub(long);
             let lowest = (needs[now]..8).find(|need| since(need + 1) <= from);
             match recent.idle_above(from as f64) {
-                // Needs that never were lie within a step.
+                // Demand that never occurred lies within a step.
                 Some(need) => prop_assert!(lowest.is_some_and(|lowest| lowest <= need)
                     && (need..8).all(|need| since(need + 1) <= from)),
                 None => prop_assert!(lowest.is_none()),

@@ -1,37 +1,43 @@
-//! How long to wait before a slice goes off: learned by watching what each waiting time would have earned.
+//! How long to wait before a slice goes offline: learned from what each waiting time would have
+//! earned.
 //!
-//! A level of demand that falls idle is a ski rental: leave it on, and pay for power, or switch it off, and pay for
-//! emptying. Waiting exactly until the idle time has cost as much as emptying is never more than twice as dear as the
-//! best in hindsight, and no rule that knows nothing does better (Karlin, Manasse, Rudolph and Sleator 1988). But
-//! demand can be known: whether a rule would have woken or saved follows from demand alone, whatever was done in truth.
-//! So at the end of each gap every rule is credited with what it would have earned in it, for each range of levels, and
-//! the one that has earned most lately decides there. Ranges, because a level near the top of demand rests for hours
-//! and one in its midst for seconds.
+//! A level of demand that falls idle is a ski rental: leave its slice online and pay for power, or
+//! switch it off and pay for emptying. Waiting exactly until the idle time has cost as much as
+//! emptying is never more than twice as dear as the best in hindsight, and no rule that knows
+//! nothing does better (Karlin, Manasse, Rudolph and Sleator 1988). But demand can be known:
+//! whether a rule would have woken or saved follows from demand alone, whatever the governor did.
+//! So at the end of each gap every rule is credited with what it would have earned in it, for each
+//! range of levels, and the one that has earned most recently decides there. Levels are grouped in
+//! ranges because one near the top of demand rests for hours and one in its middle for seconds.
 //!
 //! # What is believed before anything is known
 //!
-//! A gap that has lasted for `x` break-even times ends before `2x + 1` with probability one half: the chance that it
-//! lasts longer than `x` is `1 / (1 + x)`. Of gaps counted up to [`LONGEST_GAP`], who waits for `w` then earns `ln((1 +
-//! LONGEST_GAP) / (1 + w)) - 1 / (1 + w)` emptyings on average, which favours short waits a little. This belief counts
-//! as much as two gaps of a level; what other ranges have seen counts as much as two for a range of its own.
+//! A gap that has lasted for `x` break-even times ends before `2x + 1` with probability one half:
+//! the chance that it lasts longer than `x` is `1 / (1 + x)`. Of gaps counted up to
+//! [`LONGEST_GAP`], a rule that waits for `w` then earns
+//! `ln((1 + LONGEST_GAP) / (1 + w)) - 1 / (1 + w)` emptyings on average, which favours short waits
+//! a little. This prior weighs as much as two gaps of a level; the experience of other ranges
+//! weighs as much as two for each range.
 
 use serde::{Deserialize, Serialize};
 
 use super::demand_history::DemandHistory;
 
-/// Waiting times, as multiples of the break-even time of a slice's own price. The last expert follows the season.
+/// Waiting times, as multiples of the break-even time of a slice's own price. The last expert
+/// follows the season.
 const WAITS: [f64; 8] = [0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 /// Experts.
 pub(super) const EXPERTS: usize = WAITS.len() + 1;
-/// The place of the one that goes by the time of day.
+/// The index of the expert that follows the time of day.
 const SEASON: usize = WAITS.len();
 /// How long it waits where the season expects demand, or there is no season yet.
 const WITHOUT_SEASON: f64 = 1.0;
-/// A gap counts up to so many break-even times: one long night must not outweigh a day of short gaps.
+/// A gap counts up to so many break-even times: one long night must not outweigh a day of short
+/// gaps.
 pub(super) const LONGEST_GAP: f64 = 12.0;
-/// Gaps of a level that a belief counts for.
+/// The weight of a prior, in gaps of a level.
 const BELIEF: f64 = 2.0;
-/// Gaps of a level after which an old one has lost all but 1/e of its weight.
+/// Gaps of a level after which an old one has fallen to 1/e of its weight.
 const MEMORY: f64 = 12.0;
 /// Most ranges of levels.
 const RANGES: u32 = 24;
@@ -39,7 +45,7 @@ const RANGES: u32 = 24;
 /// What to do with the levels of a range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum ExpertAdvice {
-    /// Switch a level off when it has been idle for so many of its break-even times.
+    /// Switch a level off when it has been idle for this many of its break-even times.
     Wait(f64),
     /// Switch a level off at once unless the season expected it when its gap began.
     Season,
@@ -124,7 +130,8 @@ impl ExpertPanel {
         self.slices
     }
 
-    /// Learns from a moment at which `need` slices are needed; `recent` is still that of the moment before.
+    /// Learns from a moment at which `need` slices are needed; `recent` is still that of the moment
+    /// before.
     pub(super) fn step(
         &mut self,
         figures: &CostFigures,
@@ -150,7 +157,8 @@ impl ExpertPanel {
         }
     }
 
-    /// Credits everyone with the gaps of levels above `levels.start` up to `levels.end`, as if they ended now.
+    /// Credits every expert with the gaps of levels above `levels.start` up to `levels.end`, as if
+    /// they ended now.
     fn credit(
         &mut self,
         figures: &CostFigures,
@@ -177,7 +185,7 @@ impl ExpertPanel {
         }
     }
 
-    /// Makes what each range has seen known to all.
+    /// Shares the experience of each range with all ranges.
     fn share(&mut self, figures: &CostFigures) {
         let (mut pool, mut gaps) = (belief(figures.emptying + figures.waking), BELIEF);
         for range in &self.ranges {
@@ -214,21 +222,23 @@ impl ExpertPanel {
         }
     }
 
-    /// Whether a level still pays that has been idle for so many break-even times, and should have gone off before.
+    /// Whether switching off still pays for a level that has been idle for this many break-even
+    /// times and should have gone offline before.
     ///
-    /// Whoever waits that long enters each gap where it is now: if that has lost, what is left of a gap is too short.
+    /// An expert that waits this long enters each gap at its current point: if that has lost, the
+    /// rest of a gap is too short.
     pub(super) fn still_pays(&self, level: u32, times: f64) -> bool {
         let expert = WAITS.iter().rposition(|wait| *wait <= times).unwrap_or(0);
         self.score(self.range(level), expert) >= 0.0
     }
 
-    /// What an expert has earned with a range, and what is believed of it beside.
+    /// What an expert has earned with a range, and its prior.
     fn score(&self, range: &LevelRange, expert: usize) -> f64 {
         range.gain[expert] + BELIEF * f64::from(range.high - range.low) * self.pool[expert]
     }
 }
 
-/// What two gaps of a level should earn each expert, in joules, as long as nothing is known.
+/// The prior: what two gaps of a level should earn each expert, in joules.
 fn belief(emptying: f64) -> [f64; EXPERTS] {
     let earns = |wait: f64| {
         BELIEF * emptying * (((1.0 + LONGEST_GAP) / (1.0 + wait)).ln() - 1.0 / (1.0 + wait))

@@ -1,4 +1,4 @@
-//! The governor's forecasts, each held against what came.
+//! The governor's forecasts, each compared with the demand that came.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::DemandForecast;
 
-/// Forecasts that wait at the same time.
+/// The most forecasts that are pending at the same time.
 const WAITING: f64 = 4.0;
 
 /// A forecast whose time is not over.
@@ -30,7 +30,7 @@ pub(super) struct ForecastErrors {
 }
 
 impl ForecastErrors {
-    /// Takes what is needed now, and what is expected to be the most within `horizon` seconds.
+    /// Records the present demand, and the highest demand expected within `horizon` seconds.
     pub(super) fn step(
         &mut self,
         now: f64,

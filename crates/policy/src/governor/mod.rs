@@ -2,11 +2,12 @@
 //!
 //! At each step it
 //!
-//! 1. works out how many slices must be on: what is used and cannot be dropped, the margin, and as much of the cache as
-//!    experience says is read again;
-//! 2. asks for each slice that is on beyond that, cheapest first, how long the highest level has been idle, and whether
-//!    that is as long as the best expert of that level waits ([`experts`]), in break-even times of this slice's price;
-//! 3. spends on those no more than the wallet has room for ([`wallet`]).
+//! 1. computes how many slices must be online: memory in use that cannot be dropped, the margin,
+//!    and the part of the cache that is expected to be read again;
+//! 2. checks for each further online slice, cheapest first, whether the highest level has been idle
+//!    for as long as the best expert of that level waits ([`experts`]), in break-even times of this
+//!    slice's price;
+//! 3. spends on those no more than the risk account allows ([`risk_account`]).
 //!
 //! It wakes nothing itself: the kernel wakes ahead of need and on demand, within its awake reserve.
 
@@ -44,7 +45,7 @@ use risk_account::{RiskAccount, STAKE, WINDOW};
 
 /// Weight of the last emptying in the mean of what emptying costs.
 const LEARNING: f64 = 0.1;
-/// After a request that did nothing, it waits so many seconds, twice as many the next time.
+/// Seconds that it waits after a request that did nothing; twice as many the next time.
 const FIRST_PAUSE: f64 = 30.0;
 /// The longest such pause, in seconds.
 const LONGEST_PAUSE: f64 = 3600.0;
@@ -58,7 +59,7 @@ pub struct GovernorPolicy {
     economics: SliceEconomics,
     /// What emptying a slice has cost on average, in joules.
     emptying: f64,
-    /// Everything that it learns from what it sees; nothing before the first step.
+    /// The state that it learns from observations; `None` before the first step.
     mind: Option<GovernorState>,
 }
 
@@ -66,7 +67,7 @@ pub struct GovernorPolicy {
 struct GovernorState {
     /// The last step, in seconds.
     time: f64,
-    /// Slices off after the last step, as far as known.
+    /// Offline slices after the last step, as far as known.
     off: u32,
     recent: DemandHistory,
     season: DailySeason,
@@ -74,29 +75,30 @@ struct GovernorState {
     cache: CacheRereads,
     wallet: RiskAccount,
     outlook: ForecastErrors,
-    /// Slices that went off and have not paid yet: when, how many, what each cost.
+    /// Slices that went offline and have not paid yet: when, how many, what each cost.
     unpaid: VecDeque<(f64, u32, f64)>,
     /// Exact prices over those by counters.
     markup: PriceMarkup,
-    /// Why nothing that is used is to be emptied for a while.
+    /// The backoff of used slices, and its reason.
     pause: RequestBackoff,
-    /// The same for slices that are empty: only the kernel's awake reserve keeps those on.
+    /// The same for empty slices: only the kernel's awake reserve keeps those online.
     reserve_pause: RequestBackoff,
 }
 
-/// After a request that did nothing for want of room.
+/// A backoff after a request that did nothing because there was no room.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct RequestBackoff {
     /// No request before this time, in seconds.
     until: f64,
     /// The length of the next pause.
     next: f64,
-    /// Slices that were needed and on at that time: with fewer or more of them, it may be worth a try.
+    /// Slices that were needed and online at that time: with other numbers, another try may
+    /// succeed.
     need: u32,
     on: u32,
 }
 
-/// Slices that should pay, and what keeps the next one on.
+/// Slices whose switching should pay, and the reason that keeps the next one online.
 #[derive(Debug, Default)]
 struct OfflinePlan {
     empty: u32,
@@ -111,16 +113,18 @@ struct OfflinePlan {
 }
 
 impl GovernorPolicy {
-    /// With these settings, on a machine with these figures.
+    /// A governor with these settings, on a machine with these figures.
     pub fn new(settings: GovernorConfig, economics: SliceEconomics) -> Self {
         Self { settings, economics, emptying: economics.emptying_joules.0, mind: None }
     }
 
-    /// The most that it can have lost after a time, on any input: two slice-emptyings for each back-off window.
+    /// The most that it can have lost after a time, on any input: two slice-emptyings for each
+    /// backoff window.
     ///
-    /// A slice-emptying is that of a slice full of movable pages, and waking it. This holds as far as prices hold: an
-    /// operation may turn out dearer than its budget by the error of the price model. What a refault costs is not known
-    /// in advance; refaults of cache that was dropped within one step come on top.
+    /// A slice-emptying is that of a slice full of movable pages, and waking it. This holds as far
+    /// as prices hold: an operation may cost more than its budget by the error of the price model.
+    /// The cost of a refault is not known in advance; refaults of cache that was dropped within one
+    /// step come on top.
     pub fn loss_cap(economics: &SliceEconomics, elapsed: Duration) -> Joules {
         let windows = 1.0 + (elapsed.as_secs_f64() / Self::window(economics).as_secs_f64()).floor();
         Joules(windows * STAKE * dearest(economics))
@@ -132,9 +136,11 @@ impl GovernorPolicy {
             .unwrap_or(Duration::MAX)
     }
 
-    /// Keeps what was learned of demand, and forgets what was earned, spent and is off.
+    /// Keeps what was learned about demand, and forgets what was earned, what was spent and which
+    /// slices are offline.
     ///
-    /// For who goes over from imagining to acting: what was earned in thought must not be put at risk in truth.
+    /// For the change from simulated requests to real ones: joules earned in simulation must not be
+    /// put at risk for real.
     pub fn settle(&mut self) {
         let dearest = dearest(&self.economics);
         let break_even = self.economics.break_even_of_emptying().0;
@@ -152,7 +158,7 @@ impl GovernorPolicy {
         self.mind.as_ref().is_some_and(|mind| mind.wallet.is_backing_off())
     }
 
-    /// Slices that must be on, with the margin and as much cache as is needed.
+    /// Slices that must be online, with the margin and the needed cache.
     fn need(totals: &MachineTotals, cache_share: f64) -> u32 {
         let cache = (totals.freeable.0 as f64 * cache_share) as u64;
         let pages = totals.needed() + Pages(cache) + margin(totals);
@@ -239,7 +245,7 @@ impl GovernorPolicy {
         }
     }
 
-    /// Which slices should pay, as far as the wallet reaches.
+    /// The slices that should pay, within the limit of the risk account.
     fn plan(
         &self,
         mind: &GovernorState,
@@ -271,7 +277,7 @@ impl GovernorPolicy {
             let break_even = (price + figures.waking) / figures.saving;
             let gap = mind.recent.gap(level);
             let idle = (now - gap.since).max(0.0);
-            // An empty slice pays within seconds, and nothing is lost with it but those.
+            // An empty slice pays within seconds, and costs no more than those.
             let advice = (!empty).then(|| mind.experts.advice(level));
             let wait = match advice {
                 None => 0.0,
@@ -330,7 +336,8 @@ impl GovernorPolicy {
         if plan.used > 0 {
             let budget = self.economics.price(Joules(plan.dearest * PRICE_ROOM)) + Price(1);
             let request = compact(Some(plan.used), Budget::Limited(budget), true);
-            // What was used lately stays in any case; all of it where as much comes back as goes.
+            // Recently used cache stays in any case; all cache stays where as much is read again as
+            // is dropped.
             let cache = if cache_share >= 1.0 { CacheChoice::Keep } else { CacheChoice::Auto };
             requests.push(Request { cache, ..request });
         }
@@ -338,8 +345,8 @@ impl GovernorPolicy {
     }
 }
 
-/// Pages that stay free and awake, at least: as much again as the kernel keeps, so that it need not wake at once what
-/// was just switched off.
+/// Pages that stay free and online, at least: twice the kernel's reserve, so that the kernel does
+/// not wake at once what was just switched off.
 fn margin(totals: &MachineTotals) -> Pages {
     totals.awake_reserve * 2
 }
@@ -403,7 +410,8 @@ impl GovernorState {
         }
     }
 
-    /// Slices woke by themselves: those that went off last, for nobody knows which. What they had not earned is lost.
+    /// Slices woke on demand: taken to be those that went offline last, because the kernel does not
+    /// say which. What they had not earned is lost.
     fn woken_early(&mut self, time: f64, mut slices: u32, saving: f64, waking: f64) {
         while slices > 0 {
             let Some((since, count, cost)) = self.unpaid.back_mut() else { return };
@@ -458,7 +466,7 @@ impl Policy for GovernorPolicy {
         let break_even = figures.break_even();
         let cache_share = mind.cache.needed_share();
         let need = Self::need(totals, cache_share);
-        // Demand between two looks is seen by what it woke.
+        // Demand between two observations shows in what it woke.
         let woken = seen
             .events
             .iter()

@@ -1,4 +1,5 @@
-//! What switching slices off costs: by their counters, and how much more that is in truth.
+//! The cost of switching slices off: estimated from their counters, and corrected by measured
+//! costs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,12 +13,13 @@ use crate::observation::SliceRow;
 
 /// Exact prices, found by walking a slice, may exceed what is expected of them by this factor.
 pub(super) const PRICE_ROOM: f64 = 1.25;
-/// Weight of the last slice that was emptied in what exact prices are expected to be.
+/// Weight of the last emptied slice in the expected exact price.
 const LEARNING: f64 = 0.1;
 /// A budget that was too low for any slice is raised by this factor.
 const RAISE: f64 = 1.5;
 
-/// Exact prices over those by counters: cache that is used is moved, not dropped, and destinations cost, too.
+/// Exact prices over prices by counters: used cache is moved, not dropped, and destinations cost,
+/// too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PriceMarkup {
     factor: f64,
@@ -32,17 +34,17 @@ impl Default for PriceMarkup {
 }
 
 impl PriceMarkup {
-    /// What a slice should cost whose counters say so.
+    /// The expected cost of a slice with this price by counters.
     pub(super) fn of(&self, counted: f64) -> f64 {
         counted * self.factor
     }
 
-    /// A request goes out for slices of these prices.
+    /// Records a request for slices of these prices.
     pub(super) fn expect(&mut self, prices: Vec<f64>) {
         self.asked = prices;
     }
 
-    /// So many slices were emptied, for so much altogether.
+    /// Records the number of emptied slices and their total cost.
     pub(super) fn learn(&mut self, slices: u32, joules: f64) {
         let counted: f64 = self.asked.iter().take(slices as usize).sum();
         if counted > 0.0 && self.asked.len() >= slices as usize {
@@ -51,7 +53,8 @@ impl PriceMarkup {
         }
     }
 
-    /// Not even the cheapest slice was within the budget. Whether a higher one, up to `most` joules, may be.
+    /// Records that not even the cheapest slice was within the budget. Returns whether a higher
+    /// budget, up to `most` joules, may suffice.
     pub(super) fn too_low(&mut self, most: f64) -> bool {
         let cheapest = self.asked.first().copied().unwrap_or(most);
         if self.of(cheapest) >= most {
@@ -62,16 +65,16 @@ impl PriceMarkup {
     }
 }
 
-/// What switching slices off costs, cheapest first: empty ones, then used ones by their price.
+/// Costs of switching slices off, cheapest first: empty ones, then used ones by their price.
 ///
-/// Mostly only the first price is asked for: a look at all rows finds it, and nothing is sorted.
+/// Mostly only the first price is needed: one pass over the rows finds it without sorting.
 pub(super) struct OfflinePrices<'a> {
     economics: &'a SliceEconomics,
-    /// What a slice is taken to cost where there are no rows, in joules.
+    /// The assumed cost of a slice where there are no rows, in joules.
     usual: f64,
     empty: u32,
     rows: &'a [SliceRow],
-    /// Prices not given yet, once more than one was asked for.
+    /// Remaining prices, once more than one was needed.
     heap: Option<BinaryHeap<Reverse<Price>>>,
     first: bool,
 }
@@ -112,7 +115,7 @@ impl<'a> OfflinePrices<'a> {
             }
             self.economics.joules(self.heap.as_mut()?.pop()?.0).0
         };
-        // A full slice is the dearest that the stake was made for.
+        // The stake covers at most a full slice.
         (price <= dearest(self.economics)).then_some((price, false))
     }
 }

@@ -1,14 +1,16 @@
-//! What may be put at risk: a stake for each window, and part of what was earned before.
+//! The joules that may be put at risk: a stake for each window, and part of earlier earnings.
 //!
-//! The balance is what would have been earned if all slices that are off had to wake this moment: saved, less spent,
-//! less their waking. Nothing can lower it but what the governor spends and what dropped cache costs when it is read
-//! again. So whoever spends only what keeps the balance above a floor never ends below that floor, whatever comes. A
-//! window opens with the floor at the balance, or at half of it if it is above 0, less a stake of two slice-emptyings.
-//! Hence, with `n` windows opened, the balance is at least `-n` stakes.
+//! The balance is what would have been earned if all offline slices had to wake at this moment:
+//! saved, less spent, less their waking. Nothing can lower it but what the governor spends and what
+//! dropped cache costs when it is read again. So a policy that spends only what keeps the balance
+//! above a floor never ends below that floor, whatever the demand. A window opens with the floor at
+//! the balance, or at half of it if it is above 0, less a stake of two slice-emptyings. Hence, with
+//! `n` windows opened, the balance is at least `-n` stakes.
 
 use serde::{Deserialize, Serialize};
 
-/// The least length of a window, in break-even times of a slice: in that time one slice off earns four stakes.
+/// The least length of a window, in break-even times of a slice: in that time one slice off earns
+/// four stakes.
 pub(super) const WINDOW: f64 = 8.0;
 /// Slice-emptyings in a stake.
 pub(super) const STAKE: f64 = 2.0;
@@ -18,7 +20,7 @@ const LONGEST: f64 = 64.0;
 /// Joules put at risk and earned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct RiskAccount {
-    /// What may be lost in each window, in joules.
+    /// The most that may be lost in each window, in joules.
     stake: f64,
     /// The least length of a window, in seconds.
     least: f64,
@@ -26,13 +28,13 @@ pub(super) struct RiskAccount {
     length: f64,
     /// When it opened, in seconds.
     opened: f64,
-    /// Below this the balance may not fall by spending.
+    /// The floor below which spending may not lower the balance.
     floor: f64,
     /// Saved by slices that were off.
     pub(super) saved: f64,
     /// Spent, refaults included.
     pub(super) spent: f64,
-    /// What it would cost to wake all that is off.
+    /// The cost of waking all offline slices.
     owed: f64,
     /// Saved in this window.
     won: f64,
@@ -45,7 +47,8 @@ pub(super) struct RiskAccount {
 }
 
 impl RiskAccount {
-    /// `dearest` is the most that emptying and waking one slice can cost, `break_even` its typical break-even time.
+    /// `dearest` is the most that emptying and waking one slice can cost, `break_even` its typical
+    /// break-even time.
     pub(super) fn new(now: f64, dearest: f64, break_even: f64) -> Self {
         let (stake, least) = (STAKE * dearest, WINDOW * break_even);
         Self {
@@ -69,42 +72,42 @@ impl RiskAccount {
         self.saved - self.spent - self.owed
     }
 
-    /// What may be spent now, in joules.
+    /// The most that may be spent now, in joules.
     pub(super) fn room(&self) -> f64 {
         (self.balance() - self.floor).max(0.0)
     }
 
-    /// Slices that are off would cost this much to wake.
+    /// Sets the cost of waking all offline slices.
     pub(super) fn owe(&mut self, joules: f64) {
         self.owed = joules;
     }
 
-    /// Slices that were off saved this much.
+    /// Adds what offline slices saved.
     pub(super) fn save(&mut self, joules: f64) {
         self.saved += joules;
         self.won += joules;
     }
 
-    /// This much was spent on emptying or waking.
+    /// Adds a cost of emptying or waking.
     pub(super) fn spend(&mut self, joules: f64) {
         self.spent += joules;
     }
 
-    /// Slices woke before they had earned this much.
+    /// Adds what slices that woke early had not earned.
     pub(super) fn woke_early(&mut self, slices: u32, joules: f64) {
         self.early += slices;
         self.lost += joules;
     }
 
-    /// Pages of cache were read again, for so many joules each. All are paid for; what counts as lost are those that
-    /// the governor had dropped itself.
+    /// Adds pages of cache that were read again, with their cost in joules. All are paid for; only
+    /// those that the governor had dropped count as losses.
     pub(super) fn refault(&mut self, own: u64, all: u64, joules: f64) {
         self.spent += joules * all as f64;
         self.lost += joules * own as f64;
         self.refaults += own;
     }
 
-    /// More was lost in this window than a stake and what it won.
+    /// Whether more was lost in this window than a stake and its gains.
     pub(super) fn is_backing_off(&self) -> bool {
         self.lost > self.stake + self.won
     }

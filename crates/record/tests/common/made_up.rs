@@ -1,4 +1,4 @@
-//! A recording of a machine that never was: small, and the same each time.
+//! A recording of an invented machine: small, and the same each time.
 
 #![allow(clippy::cast_possible_wrap)] // dozens of slices, hundreds of events
 
@@ -16,7 +16,8 @@ const STARTED_US: i64 = 500_000_000;
 const CENSUS_SECONDS: i64 = 8;
 /// Slices in a memory section of 128 MiB.
 const IN_SECTION: i64 = 4;
-/// Prices by the kernel's defaults, in units of 100 cycles: of a slice, a page that moves, one that is dropped.
+/// Prices by the kernel's defaults, in units of 100 cycles: of a slice, a page that moves, one that
+/// is dropped.
 const ISOLATE: i64 = 695 + 303 * FRAMES / 1024;
 const MOVE: i64 = 100 + 29 + 1;
 const DROP: i64 = 39;

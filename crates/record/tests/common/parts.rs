@@ -1,4 +1,4 @@
-//! Parts of a recording under the knife: found, read, and written anew with something wrong.
+//! Finds parts of a recording, reads them, and writes them again with a fault.
 
 #![allow(dead_code)] // not every test needs all of it
 
@@ -36,7 +36,7 @@ pub(crate) fn builder(path: &Path) -> ParquetRecordBatchReaderBuilder<File> {
 /// Columns by name, in order.
 pub(crate) type NamedColumns = Vec<(Field, ArrayRef)>;
 
-/// Writes a part anew with other columns or another description.
+/// Writes a part again with other columns or another description.
 pub(crate) fn rewrite(
     path: &Path,
     change: impl FnOnce(&mut NamedColumns, &mut HashMap<String, String>),
@@ -88,7 +88,8 @@ pub(crate) fn complaint(dir: &Path, part: &Path) -> String {
     text
 }
 
-/// Writes every part of the tables that all recordings have anew, as an older program would have; those without a row go.
+/// Writes every part of the tables that all recordings have again, as an older program would have;
+/// parts without a row are removed.
 pub(crate) fn rewrite_all(
     dir: &Path,
     change: impl Fn(RecordingTable, &mut NamedColumns, &mut HashMap<String, String>),

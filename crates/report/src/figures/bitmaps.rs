@@ -1,4 +1,4 @@
-//! Memory bitmaps: all memory at some moments, a row for each slice, by what its pages are used for.
+//! Memory bitmaps: all memory at some moments, a row for each slice, by use of its pages.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,8 +16,8 @@ const TITLE: &str = "Memory bitmaps";
 /// Part of a moment's width that is left free on either side.
 const GAP: f64 = 0.05;
 
-/// What pages are used for, as drawn from left to right: class, word, pages. What is free is what is left; what is off
-/// mostly fills a row.
+/// What pages are used for, as drawn from left to right: class, word, pages. What is free is what
+/// is left; what is off mostly fills a row.
 type PageUse = (&'static str, &'static str, fn(&PageCounts) -> Pages);
 const USES: [PageUse; 8] = [
     ("p-slab", "slab", |pages| pages.slab),
@@ -30,16 +30,18 @@ const USES: [PageUse; 8] = [
     (OFF, "off", |pages| pages.off),
 ];
 
-/// Those of the Kanpur report, section 2.2, with the pages of a slice in order of use instead of address; one per recording
-/// that has a census.
+/// Those of the Kanpur report, section 2.2, with the pages of a slice in order of use instead of
+/// address; one per recording that has a census.
 pub(crate) fn bitmaps(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
     let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("bitmaps", at, all), heading(TITLE, &recorded.name, all));
-        let caption = "All memory at some moments. A row is a slice, the lowest address at the bottom; a colour is as long as \
-                       its share of the slice's pages. From the left: what the kernel holds, what moves (other movable \
-                       pages are tmpfs, swap cache, zsmalloc, hugetlb), cache, free. Orange at the left edge of row after \
-                       row is a kernel that is everywhere. Data: these moments, a row for each slice that changed.";
+        let caption = "All memory at some moments. A row is a slice, the lowest address at the \
+                       bottom; a colour is as long as its share of the slice's pages. From the \
+                       left: what the kernel holds, what moves (other movable pages are tmpfs, \
+                       swap cache, zsmalloc, hugetlb), cache, free. Orange at the left edge of \
+                       row after row is a kernel that is everywhere. Data: these moments, a row \
+                       for each slice that changed.";
         let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
         let csv = csv(&recorded);
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
@@ -49,7 +51,8 @@ pub(crate) fn bitmaps(runs: &ReportData) -> Vec<ReportFigure> {
     runs.recorded.iter().enumerate().filter(|(_, one)| !one.censuses.is_empty()).map(draw).collect()
 }
 
-/// Moments that are worth drawing: the first, the last, and evenly between them as many as have room.
+/// Moments that are worth drawing: the first, the last, and evenly between them as many as have
+/// room.
 fn chosen(recorded: &RecordingData, look: Medium) -> Vec<&CensusMoment> {
     let most = if look == Medium::Narrow { 4 } else { 10 };
     let last = recorded.censuses.len().saturating_sub(1);

@@ -1,4 +1,5 @@
-//! What a census sums up, over time: the slices that kernel pages keep on, c and its bound, and removable sections.
+//! What a census sums up, over time: the slices that kernel pages keep on, c and its bound, and
+//! removable sections.
 
 use std::rc::Rc;
 
@@ -14,8 +15,8 @@ use crate::scale::ceiling;
 const KEPT_ON: &str = "Slices in use, and slices that cannot be off";
 const SHARES: &str = "What is off, and what could be removed";
 
-/// At most `columns` censuses: of those that fall into one column, the one with most slices that stay on, so that no
-/// peak is lost.
+/// At most `columns` censuses: of those that fall into one column, the one with most slices that
+/// stay on, so that no peak is lost.
 pub(super) fn thinned(recorded: &RecordingData, columns: usize) -> Vec<&CensusMoment> {
     let all = &recorded.censuses;
     if all.len() <= columns {
@@ -47,7 +48,7 @@ fn packed(recorded: &RecordingData, counted: &CensusMoment) -> f64 {
     counted.used().0 as f64 / frames.0.max(1) as f64
 }
 
-/// A curve with a dot at each census: what was between them nobody knows.
+/// A curve with a dot at each census: the values between them are unknown.
 fn line(panel: &mut ChartPanel, series: &str, dash: &str, points: &[(f64, f64)]) {
     panel.curve(&format!("fit {series}{dash}"), points);
     if points.len() <= 60 {
@@ -77,7 +78,8 @@ fn hits(
     }
 }
 
-/// Figures 1, 2 and 7 of Adaptive-Buddy over time, as numbers of slices; one per recording that has a census, all of one height.
+/// Figures 1, 2 and 7 of Adaptive-Buddy over time, as numbers of slices; one per recording that has
+/// a census, all of one height.
 pub(crate) fn kept_on(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
     let most = |counted: &CensusMoment| counted.holding_slices().max(counted.totals.slices_staying);
@@ -85,10 +87,11 @@ pub(crate) fn kept_on(runs: &ReportData) -> Vec<ReportFigure> {
         runs.recorded.iter().flat_map(|one| &one.censuses).map(most).max().unwrap_or(0) as f64;
     let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("kept-on", at, all), heading(KEPT_ON, &recorded.name, all));
-        let caption = "Grey: slices in which anything is in use. Blue: as many as what is in use would fill. Orange: slices \
-                       with a page that can neither be moved nor dropped, or that boot keeps on; dashed, the fewest that \
-                       could hold these pages. Packing takes grey down to blue, or to orange where that is higher; placement \
-                       takes orange down to the dashed line.";
+        let caption = "Grey: slices in which anything is in use. Blue: as many as what is in use \
+                       would fill. Orange: slices with a page that can neither be moved nor \
+                       dropped, or that boot keeps on; dashed, the fewest that could hold these \
+                       pages. Packing takes grey down to blue, or to orange where that is higher; \
+                       placement takes orange down to the dashed line.";
         let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
         let mut csv = CsvTable::new(&[
             "time_s",
@@ -143,7 +146,8 @@ fn draw_kept_on(id: &str, title: &str, recorded: &RecordingData, top: f64, look:
     let words = |counted: &CensusMoment| {
         let size = |pages: Pages| pages.bytes(recorded.page_bytes);
         format!(
-            "{:.1} s: {} slices in use, which {} would fill {:.1}; {} hold pages that stay ({}), at best {}",
+            "{:.1} s: {} slices in use, which {} would fill {:.1}; {} hold pages that stay ({}), \
+             at best {}",
             counted.seconds,
             counted.holding_slices(),
             size(counted.used()),
@@ -160,14 +164,16 @@ fn draw_kept_on(id: &str, title: &str, recorded: &RecordingData, top: f64, look:
     panel.finish(id, title, &format!("{about}."))
 }
 
-/// c over time as in its section V, and removable sections, Figure 8, as a share; one per recording that has a census.
+/// c over time as in its section V, and removable sections, Figure 8, as a share; one per recording
+/// that has a census.
 pub(crate) fn shares(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
     let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("census-shares", at, all), heading(SHARES, &recorded.name, all));
-        let caption = "c is the part of free memory that is off; its bound is what it could be with as much in use, in whole \
-                       slices and with the awake reserve on. Removable are memory sections of 128 MiB in which no page \
-                       stays: memory hotplug could take them.";
+        let caption = "c is the part of free memory that is off; its bound is what it could be \
+                       with as much in use, in whole slices and with the awake reserve on. \
+                       Removable are memory sections of 128 MiB in which no page stays: memory \
+                       hotplug could take them.";
         let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
         let mut csv = CsvTable::new(&[
             "time_s",

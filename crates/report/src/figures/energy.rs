@@ -1,4 +1,4 @@
-//! Joules: saved and invested beside what was to be had, and net against what requests may spend.
+//! Joules: saved and invested next to the possible saving, and net against what requests may spend.
 
 use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
@@ -9,12 +9,13 @@ use crate::svg::TextAnchor;
 
 const ENERGY: &str = "Energy saved and invested";
 const NET: &str = "Net energy by budget";
-const HOW: &str = "name a profile of a memory system with `--profile NAME` beside a recording made by root (`ramslice \
-                   profiles` lists them), or give a summary of joules as a run";
+const HOW: &str = "name a profile of a memory system with `--profile NAME` beside a recording \
+                   made by root (`ramslice profiles` lists them), or give a summary of joules as \
+                   a run";
 
 fn no_energy(runs: &ReportData) -> &'static str {
     if runs.recorded.is_empty() {
-        "no run tells joules"
+        "no run has joules"
     } else {
         "joules need a profile of the memory system"
     }
@@ -27,9 +28,9 @@ pub(crate) fn energy(runs: &ReportData) -> Vec<ReportFigure> {
     }
     let figure = |(sweep, runs): (SweepKey, Vec<RunEnergy>)| {
         let caption = format!(
-            "What switching slices off saved, what it cost, and the limit: what perfectly packed memory without freeable \
-         pages would have saved in the same time. Lines are intervals: from at least to at most; bars end in their \
-         middle. {}",
+            "What switching slices off saved, what it cost, and the limit: what perfectly packed \
+             memory without freeable pages would have saved in the same time. Lines are \
+             intervals: from at least to at most; bars end in their middle. {}",
             basis(&runs)
         );
         let (csv, own) = (csv(&runs), sweep.clone());
@@ -207,8 +208,9 @@ pub(crate) fn net(runs: &ReportData) -> Vec<ReportFigure> {
     if runs.energy.is_empty() {
         return vec![ReportFigure::missing("net", NET, no_energy(runs), HOW)];
     }
-    let caption = "Saved less invested, by what a request was allowed to spend; nothing is without emptying at all. An \
-                   interval that spans the line at 0 is undecided: nobody can say whether it gained or lost.";
+    let caption = "Saved less invested, by what a request was allowed to spend; nothing is \
+                   without emptying at all. An interval that spans the line at 0 is undecided: \
+                   it may have gained or lost.";
     let figure = |(sweep, runs): (SweepKey, Vec<RunEnergy>)| {
         let (csv, own) = (csv(&runs), sweep.clone());
         let found = if own.0.is_some() {

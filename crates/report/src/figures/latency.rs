@@ -24,7 +24,7 @@ struct LatencyBin {
 fn bins(requests: &[(f64, f64)], columns: usize) -> Vec<LatencyBin> {
     let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return Vec::new() };
     let begun = first.0;
-    // Some tens of requests in each, else the average says nothing.
+    // Some tens of requests in each; otherwise the average says nothing.
     let columns = columns.min(requests.len().div_ceil(20)).max(1);
     let width = ((last.0 - begun) / columns as f64).max(1e-9);
     let mut bins: Vec<LatencyBin> = Vec::new();
@@ -58,8 +58,8 @@ fn within(spans: &[(f64, f64)], when: f64) -> bool {
 pub(crate) fn latency(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.latencies.len();
     if all == 0 {
-        let how = "give a file NAME.csv with the columns boottime_us (when a request was sent) and latency_us, \
-                   together with the recording of the same time";
+        let how = "give a file NAME.csv with the columns boottime_us (when a request was sent) \
+                   and latency_us, together with the recording of the same time";
         return vec![ReportFigure::missing(
             "latency",
             TITLE,
@@ -98,13 +98,15 @@ fn caption(run: &LatencySamples) -> String {
         "Average, least and most of the requests of a moment. Stripes: slices were being emptied.";
     match (mean(true), mean(false)) {
         (Some(during), Some(else_)) => {
-            format!("{marked} Mean {} ms while emptying, {} ms otherwise.", digits(during), digits(else_))
+            format!(
+                "{marked} Mean {} ms while emptying, {} ms otherwise.",
+                digits(during),
+                digits(else_)
+            )
         }
-        (None, Some(_)) => {
-            "Average, least and most of the requests of a moment. None was sent while slices were being \
-                            emptied, as far as the recordings tell."
-                .to_owned()
-        }
+        (None, Some(_)) => "Average, least and most of the requests of a moment. None was sent \
+                            while slices were being emptied, as far as the recordings tell."
+            .to_owned(),
         _ => marked.to_owned(),
     }
 }

@@ -1,4 +1,5 @@
-//! Slices over time by how full they are, and by how much of them stays: what a census adds to the map of their states.
+//! Slices over time by how full they are, and by how much of them stays: what a census adds to the
+//! map of their states.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -32,9 +33,9 @@ struct SliceMap {
 const FULLNESS: SliceMap = SliceMap {
     id: "fullness",
     title: "How full each slice is",
-    caption: "A row is a slice, the lowest address at the bottom. Pale blue is memory that is scattered: most of the slice is \
-              free, and yet it cannot be off. Packed memory is dark blue or off, and little between. Data: a row for each \
-              change of colour.",
+    caption: "A row is a slice, the lowest address at the bottom. Pale blue is memory that is \
+              scattered: most of the slice is free, and yet it cannot be off. Packed memory is \
+              dark blue or off, and little between. Data: a row for each change of colour.",
     levels: &[
         ("full-100", "over 90% in use"),
         ("full-90", "50–90%"),
@@ -62,9 +63,10 @@ const FULLNESS: SliceMap = SliceMap {
 const FOOTPRINT: SliceMap = SliceMap {
     id: "footprint",
     title: "Kernel footprint: where pages that stay lie",
-    caption: "A row is a slice, the lowest address at the bottom. Orange holds pages that can neither be moved nor dropped, \
-              mostly the kernel's: pale where few pages keep a whole slice on. Below the dashed line is room for all of \
-              them: what is orange above it is scattered. Data: a row for each change of colour.",
+    caption: "A row is a slice, the lowest address at the bottom. Orange holds pages that can \
+              neither be moved nor dropped, mostly the kernel's: pale where few pages keep a \
+              whole slice on. Below the dashed line is room for all of them: what is orange above \
+              it is scattered. Data: a row for each change of colour.",
     levels: &[
         ("stays-100", "over 10% stays"),
         ("stays-10", "1–10%"),
@@ -108,7 +110,8 @@ fn figures(runs: &ReportData, map: &'static SliceMap) -> Vec<ReportFigure> {
     runs.recorded.iter().enumerate().filter(|(_, one)| !one.censuses.is_empty()).map(draw).collect()
 }
 
-/// A row for each change of level: with thousands of slices, one for each census would be most of the page.
+/// A row for each change of level: with thousands of slices, one for each census would be most of
+/// the page.
 fn csv(recorded: &RecordingData, map: &SliceMap) -> CsvTable {
     let (pages, column) = map.pages;
     let mut csv = CsvTable::new(&["time_s", "slice_id", column, "level"]);
@@ -194,8 +197,9 @@ fn draw_map(
     panel.finish(id, title, &about)
 }
 
-/// From when to when each census is shown: half way to its neighbours, so that the last one is seen, too; before the
-/// first and after the last as far as on the other side. One alone is shown throughout.
+/// From when to when each census is shown: half way to its neighbours, so that the last one is
+/// seen, too; before the first and after the last as far as on the other side. One alone is shown
+/// throughout.
 fn spans(censuses: &[&CensusMoment], end: f64) -> Vec<(f64, f64)> {
     let at = |place: usize| censuses[place].seconds;
     let half = |place: usize| (at(place + 1) - at(place)) / 2.0;
@@ -266,7 +270,7 @@ mod tests {
             spans(&all.iter().collect::<Vec<_>>(), end)
         };
         assert_eq!(of(&[0.0, 10.0, 14.0], 14.0), [(0.0, 5.0), (5.0, 12.0), (12.0, 14.0)]);
-        // What was long before the first or after the last, nobody saw.
+        // Times long before the first census or after the last are unknown.
         assert_eq!(of(&[50.0, 60.0], 100.0), [(45.0, 55.0), (55.0, 65.0)]);
         assert_eq!(of(&[50.0], 100.0), [(0.0, 100.0)]);
         assert_eq!(of(&[], 100.0), []);

@@ -108,8 +108,8 @@ pub(crate) fn operations(runs: &ReportData) -> Vec<ReportFigure> {
             return ReportFigure::missing(&id, &title, what, how);
         }
         let caption = format!(
-            "Slices that hold one kind of page alone, with the line of least squares. Cycles for each page, by its \
-             slope: {}.",
+            "Slices that hold one kind of page alone, with the line of least squares. Cycles for \
+             each page, by its slope: {}.",
             slopes.join(", ")
         );
         let (run, name) = (Rc::new(run.clone()), title.clone());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_one_kind_are_told_from_mixtures() {
+    fn slices_of_one_kind_are_distinguished_from_mixtures() {
         assert_eq!(SliceKind::of(&slice(0, 0, 0)), Some(SliceKind::Empty));
         assert_eq!(SliceKind::of(&slice(0, 0, 9)), Some(SliceKind::Cache));
         assert_eq!(SliceKind::of(&slice(100, 305, 2)), Some(SliceKind::Mapped(3)));

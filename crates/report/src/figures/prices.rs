@@ -112,7 +112,8 @@ pub(crate) fn prices(runs: &ReportData) -> Vec<ReportFigure> {
             .as_ref()
             .map_or_else(String::new, |why| format!(" No model was fitted: {why}."));
         format!(
-            "A point is a slice that was emptied: its price by {by}, and what it cost. On the line, both are the same. {}{unfitted}",
+            "A point is a slice that was emptied: its price by {by}, and what it cost. On the \
+             line, both are the same. {}{unfitted}",
             summary(view)
         )
     };
@@ -178,7 +179,8 @@ fn errors(view: &PricedRun, group: &[&PricedSlice], words: &str) -> String {
     };
     let bias = group.iter().map(|one| view.error(one)).sum::<f64>() / group.len() as f64;
     format!(
-        "{} slices {words}: of their largest cost, half of the errors are at most {}, 99 of 100 at most {}; the mean error is {}.",
+        "{} slices {words}: of their largest cost, half of the errors are at most {}, 99 of 100 \
+         at most {}; the mean error is {}.",
         group.len(),
         share(percentile(&errors, 0.5)),
         share(percentile(&errors, 0.99)),
@@ -249,8 +251,8 @@ pub(crate) fn residuals(runs: &ReportData) -> Vec<ReportFigure> {
     let caption = |view: &PricedRun| {
         let (.., by) = view.model.words(&view.run);
         format!(
-            "How many slices have an error of that size: price by {by} less cost. Left of 0, emptying cost more than was \
-             expected."
+            "How many slices have an error of that size: price by {by} less cost. Left of 0, \
+             emptying cost more than was expected."
         )
     };
     for_models(runs, "residuals", RESIDUALS, caption, draw_residuals)

@@ -1,4 +1,5 @@
-//! What emptying slices took: Figure 9 of Adaptive-Buddy, for each recording in which slices were emptied.
+//! What emptying slices took: Figure 9 of Adaptive-Buddy, for each recording in which slices were
+//! emptied.
 
 use std::rc::Rc;
 
@@ -47,8 +48,9 @@ fn stripes(panel: &mut ChartPanel, recorded: &RecordingData) {
 
 /// Figure 9a: slices that hardly anything keeps on, and what becomes of them.
 fn free((id, title): (String, String), recorded: &Rc<RecordingData>) -> ReportFigure {
-    let caption = "Slices that are on and more than 90% free: what a pass should empty first. They grow more when \
-                   memory is given back, and go as slices are emptied. Stripes: slices were being emptied.";
+    let caption = "Slices that are on and more than 90% free: what a pass should empty first. \
+                   They grow more when memory is given back, and go as slices are emptied. \
+                   Stripes: slices were being emptied.";
     let mut csv = CsvTable::new(&["time_s", "nearly_free_slices", "offline_slices"]);
     for moment in &recorded.moments {
         let (nearly, off) = (moment.nearly_free_slices, nr_off(moment));
@@ -126,8 +128,8 @@ fn moved((id, title): (String, String), recorded: &Rc<RecordingData>) -> ReportF
     let sums = sums(recorded);
     let (_, moved, off) = sums.last().copied().unwrap_or_default();
     let caption = format!(
-        "Sums since the beginning; slices that went off, woke and went off again count each time, pages of attempts \
-         that failed count as moved. {moved} were moved and {off} switched off."
+        "Sums since the beginning; slices that went off, woke and went off again count each time, \
+         pages of attempts that failed count as moved. {moved} were moved and {off} switched off."
     );
     let mut csv = CsvTable::new(&["time_s", "migrated_bytes", "switched_off_bytes"]);
     for (seconds, moved, off) in &sums {
@@ -226,8 +228,9 @@ fn count(slices: u64, one: &str, many: &str) -> String {
 
 fn caption(sums: &EmptyingTotals) -> String {
     let percent = |share: f64| (share * 100.0).round();
-    let mut text = "A dot is a slice that was emptied, or the mean of those of a moment, with the least and the most. What \
-                    had not to be moved was free, or clean cache that was dropped."
+    let mut text = "A dot is a slice that was emptied, or the mean of those of a moment, with the \
+                    least and the most. What had not to be moved was free, or clean cache that \
+                    was dropped."
         .to_owned();
     if sums.emptied > 0 {
         text += &format!(

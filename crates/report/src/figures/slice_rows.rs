@@ -2,7 +2,7 @@
 
 use crate::chart::{ChartAxis, ChartPanel};
 
-/// Rows that can be told apart.
+/// Rows that the eye can distinguish.
 const ROWS: usize = 260;
 
 /// The class of what is off, without an outline: between rows that touch there would be lines.

@@ -24,9 +24,9 @@ pub(crate) fn slices(runs: &ReportData) -> Vec<ReportFigure> {
     }
     let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("slices", at, all), heading(TITLE, &recorded.name, all));
-        let caption = "A row is a slice, the lowest address at the bottom. A slice that is on has the colour of what \
-                       is hardest to get rid of in it: unmovable pages, else movable ones, else freeable ones; free is \
-                       a slice that is empty and on.";
+        let caption = "A row is a slice, the lowest address at the bottom. A slice that is on has \
+                       the colour of what is hardest to get rid of in it: unmovable pages, else \
+                       movable ones, else freeable ones; free is a slice that is empty and on.";
         let recorded = Rc::new(recorded.clone());
         let (csv, name) = (csv(&recorded), title.clone());
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {

@@ -24,8 +24,8 @@ pub(super) fn axis(seconds: f64, emulated: bool) -> ChartAxis {
     ChartAxis::new((0.0, seconds), format!("time, {unit}"))
 }
 
-/// At most `columns` moments: of those that fall into one column, the one with the most slices in use, so that no
-/// peak is lost.
+/// At most `columns` moments: of those that fall into one column, the one with the most slices in
+/// use, so that no peak is lost.
 pub(super) fn thinned(recorded: &RecordingData, columns: usize) -> Vec<&MachineMoment> {
     let moments = &recorded.moments;
     if moments.len() <= columns {

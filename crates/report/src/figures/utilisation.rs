@@ -1,4 +1,5 @@
-//! Memory over time: what is used against the slices that hold it, and what all of it is occupied by.
+//! Memory over time: what is used against the slices that hold it, and what all of it is occupied
+//! by.
 
 use std::rc::Rc;
 
@@ -58,9 +59,10 @@ pub(crate) fn utilisation(runs: &ReportData) -> Vec<ReportFigure> {
     let top = runs.recorded.iter().map(most).fold(0.0, f64::max);
     let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("utilisation", at, all), heading(UTILISATION, &recorded.name, all));
-        let caption = "Pages that are movable or freeable could be packed; the grey area is the size of the slices in \
-                       which anything is in use and which therefore stay on. The gap between them is what packing can \
-                       switch off. Stripes: slices were being emptied.";
+        let caption = "Pages that are movable or freeable could be packed; the grey area is the \
+                       size of the slices in which anything is in use and which therefore stay \
+                       on. The gap between them is what packing can switch off. Stripes: slices \
+                       were being emptied.";
         let (recorded, unit) = (Rc::new(recorded.clone()), ByteUnit::of(top));
         let csv = csv(&recorded);
         let (shown, name) = (Rc::clone(&recorded), title.clone());
@@ -209,8 +211,8 @@ pub(crate) fn occupation(runs: &ReportData) -> Vec<ReportFigure> {
     }
     let draw = |(at, recorded): (usize, &RecordingData)| {
         let (id, title) = (id("occupation", at, all), heading(OCCUPATION, &recorded.name, all));
-        let caption = "Every page of every slice by what it is, at each moment: from what keeps slices on at the \
-                       bottom to what is off at the top.";
+        let caption = "Every page of every slice by what it is, at each moment: from what keeps \
+                       slices on at the bottom to what is off at the top.";
         let recorded = Rc::new(recorded.clone());
         let (csv, name) = (csv(&recorded), title.clone());
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::RunError;
-use crate::Latencies;
+use crate::LatencySamples;
 
 /// Times of requests: `boottime_us,latency_us`.
 pub(super) fn latencies(name: &str, path: &Path, text: &str) -> Result<LatencySamples, RunError> {

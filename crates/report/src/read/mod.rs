@@ -213,7 +213,8 @@ fn not_a_run(path: &Path) -> RunError {
 
 fn parse<T: serde::de::DeserializeOwned>(path: &Path, document: Value) -> Result<T> {
     let mut track = String::new();
-    // Which of many elements is wrong: serde says it only of text, by line; here the element is named.
+    // Which of many elements is wrong: serde says it only of text, by line; here the element is
+    // named.
     for key in ["samples", "runs", "budgets"] {
         if let Some(items) = document.get(key).and_then(Value::as_array) {
             for (at, item) in items.iter().enumerate() {

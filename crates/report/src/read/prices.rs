@@ -1,4 +1,5 @@
-//! The model that `ramslice-lab calibrate` fits to saved samples, for a report: what it says of each.
+//! The model that `ramslice-lab calibrate` fits to saved samples, for a report: what it says of
+//! each.
 
 use ramslice_calibrate::{
     ModelCoefficients, SampleSet, SamplesFile, check_everyday, check_samples, fit, refit, thesis,

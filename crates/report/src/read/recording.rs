@@ -1,4 +1,5 @@
-//! What figures need of a recording: the machine over time, when it was emptying slices, and joules.
+//! What figures need of a recording: the machine over time, when it was emptying slices, and
+//! joules.
 
 use std::path::Path;
 
@@ -255,7 +256,8 @@ impl JouleLedgers {
     }
 }
 
-/// The machine with what cannot be dropped in as few slices as possible, at the lowest addresses, and the others off.
+/// The machine with what cannot be dropped in as few slices as possible, at the lowest addresses,
+/// and the others off.
 fn packed(machine: &MachineState) -> EnergySample {
     let frames = machine.info.slice_pages();
     let mut stays = Pages::ZERO;

@@ -1,5 +1,5 @@
-//! Reads a sweep over budgets, as `lab/case NAME --sweep` writes it: joules that the simulator foretells, by what requests
-//! may spend. Figures of them are headed as simulated.
+//! Reads a sweep over budgets, as `lab/case NAME --sweep` writes it: joules that the simulator
+//! foretells, by what requests may spend. Figures of them are headed as simulated.
 
 use serde::Deserialize;
 

@@ -1,15 +1,16 @@
-//! What programs wanted, from what a recording saw: how much memory of each kind came and went between two samples.
+//! The demand of programs, derived from a recording: how much memory of each kind came and went
+//! between two samples.
 //!
-//! The policy that was at work has its hand in what was seen. Cache that it dropped is wanted all the same, and what
-//! came back is not new. Memory that came later goes first, or last, or by chance: which of it, a recording does not
-//! tell; [`ReleaseOrder`] says what is assumed, and can be fitted.
+//! The policy that was running influences what the recording shows. Cache that it dropped is wanted
+//! all the same, and cache that came back is not new. A recording does not say whether the newest
+//! memory goes first, last or at random; [`ReleaseOrder`] says what is assumed, and can be fitted.
 
 use ramslice_types::{MachineState, SliceSnapshot};
 use serde::Serialize;
 
 use crate::machine::{KINDS, MemoryChange, OwnerClass, OwnerId, kinds};
 
-/// What goes first when memory of a kind becomes less.
+/// Which memory goes first when memory of a kind shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReleaseOrder {
@@ -29,7 +30,7 @@ impl ReleaseOrder {
     pub const ALL: [Self; 4] = [Self::Any, Self::Newest, Self::Oldest, Self::Matching];
 }
 
-/// What a recording says of one moment.
+/// A recording at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecordedMoment {
     /// Pages of each kind: unmovable, anonymous, tmpfs, cache, cache that is mapped.
@@ -44,7 +45,8 @@ pub struct RecordedMoment {
     pub woken: u64,
     /// Pages of the slices that were emptied, since boot.
     pub emptied: u64,
-    /// Pages read from storage and written to it, since boot; nothing where statistics were not recorded.
+    /// Pages read from storage and written to it, since boot; nothing where statistics were not
+    /// recorded.
     pub moved: Option<(u64, u64)>,
     /// Cache that the kernel noticed coming back, since boot.
     pub refaulted: u64,
@@ -52,8 +54,8 @@ pub struct RecordedMoment {
     pub active: Option<(u64, u64)>,
     /// Pages that became active by being used, since boot.
     pub activated: u64,
-    /// Cache that was used once and is not active, and that is active and was used since; nothing where that was not
-    /// recorded.
+    /// Cache that was used once and is not active, and that is active and was used since; nothing
+    /// where that was not recorded.
     pub uses: Option<(u64, u64)>,
     /// What file systems on disks hold, in pages; nothing where that was not recorded.
     pub stored: Option<u64>,
@@ -83,7 +85,8 @@ struct MemoryLayers {
     layers: Vec<MemoryLayer>,
 }
 
-/// Memory that came at once, or a piece of it: pieces go one by one, so that what is left of it is not everywhere.
+/// Memory that came at one time, or a piece of it: pieces go one by one, so that the rest is not
+/// spread over all slices.
 #[derive(Debug, Clone, Copy)]
 struct MemoryLayer {
     owner: OwnerId,
@@ -118,7 +121,7 @@ pub struct ProgramDemand {
     seen: f64,
 }
 
-/// What became of page cache in a step.
+/// Changes of page cache in a step.
 #[derive(Debug, Clone, Copy)]
 struct CacheFlow {
     /// Read from storage, new or not.
@@ -140,7 +143,8 @@ const BRIEF: OwnerId = OwnerId(99);
 const FIRST_LAYER: u32 = 100;
 
 impl ProgramDemand {
-    /// From the first moment on; layers have at least `least` pages and consist of pieces of `piece` pages.
+    /// From the first moment on; layers have at least `least` pages and consist of pieces of
+    /// `piece` pages.
     pub fn new(
         first: RecordedMoment,
         orders: [ReleaseOrder; KINDS.len()],
@@ -185,9 +189,10 @@ impl ProgramDemand {
             }
         }
         self.use_cache(&now, &flow, lost, &mut changes);
-        // When a slice woke, nothing was free but the reserve. What is free beyond it now, and was before the policy
-        // acted, came back since: memory that was wanted for less than a step. Where none woke, as much may have been
-        // wanted as the time before, as far as there was room for it.
+        // When a slice woke, nothing was free but the reserve. What is free beyond it now, and was
+        // before the policy acted, came back since: memory that was wanted for less than a step.
+        // Where none woke, as much may have been wanted as the time before, as far as there was
+        // room for it.
         let spare = (now.spare + now.emptied - self.before.emptied).saturating_sub(packing);
         self.brief = if now.woken > self.before.woken { spare } else { self.brief };
         let brief = self.brief.min(spare);
@@ -204,7 +209,8 @@ impl ProgramDemand {
         changes
     }
 
-    /// What the kernel recycled beyond the pages that were read and had left no trace; nothing without statistics.
+    /// What the kernel recycled beyond the pages that were read and had left no trace; nothing
+    /// without statistics.
     fn recycling(&self, now: &RecordedMoment) -> Option<MemoryChange> {
         let (now_read, read) = (now.moved?.0, self.before.moved?.0);
         let noticed = now.refaulted.saturating_sub(self.before.refaulted);
@@ -215,7 +221,8 @@ impl ProgramDemand {
         Some(MemoryChange::Recycling { percent, most })
     }
 
-    /// Cache that was used once, and that was used three times, as far as it is known of the layers.
+    /// Cache that was used once, and that was used three times, as far as it is known of the
+    /// layers.
     fn uses(&self) -> [u64; 2] {
         let layers = || self.kinds[CACHE].layers.iter();
         [
@@ -224,7 +231,8 @@ impl ProgramDemand {
         ]
     }
 
-    /// Cache was used: what came back, and what the kernel saw of the rest; `lost` is what was deleted of [`Self::uses`].
+    /// Cache was used: what came back, and what the kernel saw of the rest; `lost` is what was
+    /// deleted of [`Self::uses`].
     fn use_cache(
         &mut self,
         now: &RecordedMoment,
@@ -256,7 +264,8 @@ impl ProgramDemand {
         let again = now.activated.saturating_sub(self.before.activated);
         let mut share = flow.back_share;
         if let (Some(now), Some(before)) = (now.uses, self.before.uses) {
-            // What is used again, or deleted, does not show any more as used once; what was read for this step does.
+            // What is used again, or deleted, does not show any more as used once; what was read
+            // for this step does.
             let cache = self.before.pages[CACHE] as f64;
             let shown = cache / (cache + self.out).max(1.0);
             let lost = lost.map(|pages| (pages as f64 * shown) as u64);
@@ -278,10 +287,12 @@ impl ProgramDemand {
         }
     }
 
-    /// What became of page cache: what is new, what is gone for good, and which share of the dropped came back.
+    /// What became of page cache: what is new, what is gone for good, and which share of the
+    /// dropped came back.
     ///
-    /// What was written is new, and so is what was read, but for what came back. What is missing then was deleted, and
-    /// with it what was dropped of the same files. Without statistics, only the difference is known.
+    /// What was written is new, and so is what was read, but for what came back. What is missing
+    /// then was deleted, and with it what was dropped of the same files. Without statistics, only
+    /// the difference is known.
     fn flow(&mut self, now: &RecordedMoment, packing: u64, dropped: u64) -> CacheFlow {
         let cache =
             |moment: &RecordedMoment| (moment.pages[CACHE] + moment.pages[CACHE + 1]) as f64;
@@ -291,11 +302,11 @@ impl ProgramDemand {
             (Some(now), Some(before)) => ((now.0 - before.0) as f64, (now.1 - before.1) as f64),
             _ => (net.max(0.0), 0.0),
         };
-        // A request that drops all cache leaves no trace by which the kernel could notice what comes back. What was
-        // active when it was dropped does.
+        // A request that drops all cache leaves no trace by which the kernel could notice what
+        // comes back. What was active when it was dropped does.
         let noticed = now.refaulted.saturating_sub(self.before.refaulted) as f64;
         let hot = (self.hot - noticed).clamp(0.0, (read - noticed).max(0.0));
-        // What is read and is not among the files that nobody has read or written yet, comes back.
+        // Cache that is read and does not belong to files that are new to the recording comes back.
         let unseen = self.before.stored.map(|stored| (stored as f64 - self.seen).max(0.0));
         let unnoticed = unseen.map_or(hot, |unseen| hot.max(read - noticed - unseen));
         let back = (noticed + unnoticed).min(self.out);
@@ -305,7 +316,8 @@ impl ProgramDemand {
         let gone = (read + written - net).clamp(0.0, before);
         let new = (net + gone - back).max(0.0);
         let back_share = if self.out > 0.0 { back / self.out } else { 0.0 };
-        // Of deleted files, what was dropped before goes, too: as much as the file systems say, or else its share.
+        // Dropped cache of deleted files goes, too: as much as the file systems report, otherwise
+        // its share.
         let out = match (self.before.stored, now.stored) {
             (Some(before), Some(now)) => (before as f64 + written - now as f64 - gone).max(0.0),
             _ if before > 0.0 => self.out * gone / before,
@@ -318,7 +330,8 @@ impl ProgramDemand {
         let mapped = now.pages[CACHE + 1] as f64 - self.before.pages[CACHE + 1] as f64;
         let new = (new - mapped).max(0.0);
         let gone = (gone - (net + gone - back - mapped).min(0.0)) as u64;
-        // What was active, or became it, and is not any more, was deleted, but for what requests dropped.
+        // What was active, or became it, and is not any more, was deleted, but for what requests
+        // dropped.
         let was_active =
             self.before.active.unwrap_or_default().0 + now.activated - self.before.activated;
         let gone_active = was_active.saturating_sub(active + self.hot as u64).min(gone);
@@ -374,8 +387,8 @@ impl ProgramDemand {
         }
     }
 
-    /// So many pages were used for the first, second or third time, with `times` 0, 1 or 2: those of files that came at
-    /// once and have as many that were used once less.
+    /// So many pages were used for the first, second or third time, with `times` 0, 1 or 2: those
+    /// of files that came at once and have as many that were used once less.
     fn touch(&mut self, pages: u64, times: usize, changes: &mut Vec<MemoryChange>) {
         let step = self.step;
         let layers = &mut self.kinds[CACHE].layers;
@@ -383,7 +396,7 @@ impl ProgramDemand {
         while left > 0 {
             let known =
                 |layer: &MemoryLayer| if times == 0 { layer.pages } else { layer.used[times - 1] } - layer.used[times];
-            // Where nobody saw that it was used before, it was all the same.
+            // Where its earlier use was not recorded, it was used all the same.
             let any = |layer: &MemoryLayer| layer.pages - layer.used[times];
             let found = matching(layers, left, known).map(|at| (at, known(&layers[at])));
             let found =
@@ -403,7 +416,8 @@ impl ProgramDemand {
         }
     }
 
-    /// So many pages of a kind go, of those layers that are meant; says how many more that are than there were.
+    /// So many pages of a kind go, of those layers that are meant; says how many more that are than
+    /// there were.
     fn shrink(
         &mut self,
         kind: usize,
@@ -461,7 +475,8 @@ impl MemoryLayer {
     }
 }
 
-/// The last piece of what came at once and is the least that has about `pages`, or more; of the newest, if nothing has.
+/// The last piece of what came at once and is the least that has about `pages`, or more; of the
+/// newest, if nothing has.
 fn matching(layers: &[MemoryLayer], pages: u64, of: impl Fn(&MemoryLayer) -> u64) -> Option<usize> {
     let together =
         |step: u32| layers.iter().filter(|layer| layer.step == step).map(&of).sum::<u64>();
@@ -484,7 +499,7 @@ mod tests {
         ProgramDemand::new(moment(0, 1000), [order; KINDS.len()], 10, 1000)
     }
 
-    /// Levels that are set, those of nobody left out.
+    /// Levels that are set, without those that have no owner.
     fn levels(changes: &[MemoryChange]) -> Vec<(u32, u64)> {
         let level = |change: &MemoryChange| match change {
             MemoryChange::Level { owner, pages, .. } => Some((owner.0, *pages)),
@@ -547,7 +562,7 @@ mod tests {
         let mut demand = demand(ReleaseOrder::Newest);
         let now = RecordedMoment { woken: 2, spare: 700, ..moment(0, 1000) };
         assert_eq!(levels(&demand.step(now)), [(99, 700), (99, 0)]);
-        // Without a wake, nobody knows: as much as the last time, or as there was room for.
+        // Without a wake it is unknown: as much as the last time, or as there was room for.
         assert_eq!(
             levels(&demand.step(RecordedMoment { spare: 900, ..now })),
             [(99, 700), (99, 0)]
@@ -575,9 +590,11 @@ mod tests {
             let left = levels(&demand.step(after)).into_iter().find(|(owner, _)| *owner == 3);
             left.map(|(_, pages)| pages)
         };
-        // The file systems say how much: all that had been dropped, and 100 of the rest for what was written.
+        // The file systems say how much: all that had been dropped, and 100 of the rest for what
+        // was written.
         assert_eq!(last(Some(5000)), Some(500));
-        // Nobody says: of what had been dropped, the share that went of what had not.
+        // It is not recorded: of the dropped cache, the same share as of the cache that was not
+        // dropped.
         assert_eq!(last(None), Some(834));
     }
 

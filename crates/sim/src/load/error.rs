@@ -1,4 +1,4 @@
-//! Inputs that cannot be used: which file, which row, what is wrong, what is allowed.
+//! Errors of inputs: the file, the row, what is wrong, what is allowed.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Generated loads: patterns that machines show, and two that are made to hurt.
+//! Generated loads: patterns that machines show, and two adversarial ones.
 
 use std::time::Duration;
 
@@ -8,19 +8,24 @@ use serde::Serialize;
 use super::LoadStep;
 use crate::machine::{MemoryChange, OwnerClass, OwnerId};
 
-/// What a generated load looks like.
+/// The shape of a generated load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadPattern {
-    /// Services that follow the day: from 30 % at night to 70 %, with noise, and a cache that is used all the time.
+    /// Services that follow the day: from 30 % at night to 70 %, with noise, and a cache that is
+    /// used all the time.
     Diurnal,
-    /// A quiet base, and bursts by chance: every ten minutes on average, of 5 to 30 % for two minutes on average.
+    /// A quiet base, and bursts by chance: every ten minutes on average, of 5 to 30 % for two
+    /// minutes on average.
     Bursty,
-    /// Guests that come, stay for an hour on average and for long at times, and go: 1/64 to 1/8 of memory each.
+    /// Guests that come, stay for an hour on average and for long at times, and go: 1/64 to 1/8 of
+    /// memory each.
     VmChurn,
-    /// Jobs one after another: memory rises, stays, falls; files are read and written; pauses in between.
+    /// Jobs one after another: memory rises, stays, falls; files are read and written; pauses in
+    /// between.
     Batch,
-    /// Wants 40 % of memory again soon after it has let it go, at all distances around what emptying takes to pay.
+    /// Wants 40 % of memory again soon after it has let it go, at all distances around what
+    /// emptying takes to pay.
     Adversarial,
     /// Reads files that fill half of memory over and over: what is dropped is missed at once.
     Thrash,
@@ -68,7 +73,7 @@ const COMING: u32 = 1000;
 /// More than this share of memory is never asked for: what is left is for the kernel's own.
 const MOST: f64 = 0.92;
 
-/// Something with an end.
+/// A process with an end.
 #[derive(Debug, Clone, Copy)]
 struct LoadProcess {
     owner: u32,
@@ -205,7 +210,8 @@ impl LoadGenerator {
         while self.next_arrival <= now {
             self.next_arrival += self.random.exponential(400.0);
             let share = 1.0 / f64::from(8u32 << self.random.below(4));
-            // Most stay for less than an hour, some for a day: lognormal with a mean of about an hour.
+            // Most stay for less than an hour, some for a day: lognormal with a mean of about an
+            // hour.
             let stay = 1200.0 * (1.4 * self.random.normal()).exp();
             if self.taken() + share < 0.8 {
                 self.come(changes, share, 1, now + stay);

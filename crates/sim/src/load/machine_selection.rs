@@ -26,8 +26,8 @@ impl MachineSelection {
     /// Of the machines read, only those under consideration are in memory.
     ///
     /// # Errors
-    /// What is wrong with the file, with the row; or that it has fewer machines, or not these. By names, it is read until
-    /// all are found.
+    /// What is wrong with the file, with the row; or that it has fewer machines, or not these. By
+    /// names, it is read until all are found.
     pub fn of(
         &self,
         path: &Path,
@@ -53,7 +53,8 @@ impl MachineSelection {
                 }
             }
             Self::Sample { number, seed } => {
-                // Each machine replaces one of those drawn so far with the probability that keeps all equally likely.
+                // Each machine replaces one of those drawn so far with the probability that keeps
+                // all equally likely.
                 let (mut random, mut drawn, mut machines) =
                     (SplitMix64::of(*seed, 0), Vec::new(), 0);
                 for (place, series) in file.enumerate() {

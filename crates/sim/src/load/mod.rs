@@ -1,4 +1,4 @@
-//! Loads: what programs do to the memory of the simulated machine, step by step.
+//! Loads: how programs change the memory of the simulated machine, step by step.
 
 mod demand;
 mod error;
@@ -23,7 +23,7 @@ pub use usage::{UsageFile, UsageLoad, UsageOptions, UsageSeries};
 
 use crate::machine::MemoryChange;
 
-/// What happens at one moment.
+/// The changes at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadStep {
     /// When: never before the step that came before.
@@ -32,10 +32,11 @@ pub struct LoadStep {
     pub changes: Vec<MemoryChange>,
 }
 
-/// What an input left out, and what was made of it. Nothing here is an error; everything is counted.
+/// Gaps of an input, and how they were filled. None of them is an error; all are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct InputNotes {
-    /// Times between two rows that were more than three times as long as usual: what was before went on.
+    /// Times between two rows that were more than three times as long as usual: what was before
+    /// went on.
     pub gaps: u64,
     /// Rows without a value, or with the one that says that it is not known: left out.
     pub without_value: u64,
@@ -43,11 +44,11 @@ pub struct InputNotes {
     pub repeated: u64,
     /// Samples of a recording whose slices were not all there: left out.
     pub incomplete: u64,
-    /// Parts of a recording's tables that are not there: what they told is left out.
+    /// Parts of a recording's tables that are missing: their data is left out.
     pub missing_parts: MissingParts,
 }
 
-/// Parts that are not there, by table.
+/// Missing parts, by table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MissingParts([u64; RecordingTable::ALL.len()]);
 
@@ -96,7 +97,7 @@ impl InputNotes {
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("{count} {what}"))
         .chain(self.missing_parts.tables().map(|(table, count)| {
-            format!("{count} parts of the table {table} are missing: what they told is left out")
+            format!("{count} parts of the table {table} are missing: their data is left out")
         }))
         .collect()
     }

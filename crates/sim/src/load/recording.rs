@@ -1,7 +1,8 @@
-//! A recording as a load: a machine that begins as the recorded one was, and how much memory of each kind came and went.
+//! A recording as a load: a machine that begins as the recorded one was, and how much memory of
+//! each kind came and went.
 //!
-//! Where pages were is the recording's own policy's doing and is not taken over, but for the first sample; how much there
-//! was is the programs'.
+//! Where pages were is the recording's own policy's doing and is not taken over, but for the first
+//! sample; how much there was is the programs'.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,17 +18,18 @@ use crate::machine::{KINDS, SimMachine};
 
 /// Distances between samples that are usual, times this, are a gap.
 const GAP: u32 = 3;
-/// No more pieces than that are told apart.
+/// The most pieces that are kept apart.
 const MOST_PIECES: u64 = 256;
 
-/// What a recording holds for the simulator.
+/// The contents of a recording for the simulator.
 #[derive(Debug, Clone)]
 pub struct RecordedLoad {
     /// A machine like the recorded one.
     pub config: SimConfig,
     /// The recorded one at its first sample.
     pub first: MachineState,
-    /// What its programs did, memory going as [`RecordedLoad::usual`] says; nothing happens in the first step.
+    /// What its programs did, memory going as [`RecordedLoad::usual`] says; nothing happens in the
+    /// first step.
     pub steps: Vec<LoadStep>,
     /// When each sample was taken, and what it saw.
     pub moments: Vec<(Duration, RecordedMoment)>,
@@ -40,7 +42,7 @@ pub struct RecordedLoad {
 }
 
 impl RecordedLoad {
-    /// What goes first of each kind, as long as nobody has fitted it: programs end in the order that they please.
+    /// What goes first of each kind until it is fitted: programs end in any order.
     pub fn usual() -> [ReleaseOrder; KINDS.len()] {
         [ReleaseOrder::Any; KINDS.len()]
     }
@@ -78,8 +80,8 @@ impl RecordedLoad {
 /// Reads a recording as a load; every part must be whole.
 ///
 /// # Errors
-/// If the recording is unreadable, of another version, half-written, or without slices; the message names file and
-/// row.
+/// If the recording is unreadable, of another version, half-written, or without slices; the message
+/// names file and row.
 pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
     let recording = Recording::open(dir)?;
     let mut statistics = VmstatSeries::of(&recording);
@@ -115,7 +117,7 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
         }
         load.nonempty.push(nonempty(&machine));
         let mut moment = RecordedMoment::of(&machine);
-        // Recorders without root do not tell: then nothing counts as done.
+        // Recorders without root do not report it: then nothing counts as done.
         if let Ok(work) = machines.work() {
             moment.dropped = work.dropped_pages.0;
             moment.woken = work.woken_slices;

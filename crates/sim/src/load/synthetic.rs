@@ -1,4 +1,5 @@
-//! Files of machine utilisation that are made up from published averages. They are synthetic, and say so.
+//! Synthetic files of machine utilisation, generated from published averages and marked as
+//! synthetic.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -25,9 +26,10 @@ pub struct FleetAverages {
 }
 
 impl Default for FleetAverages {
-    /// What is published of the trace of 2018, about 4000 machines in 8 days: memory at 88 % and CPU at 38 % on
-    /// average (Guo et al., `IWQoS` 2019), CPU with a daily cycle, memory of services nearly constant (Jiang et al.,
-    /// IEEE Transactions on Cloud Computing, 2022). Deviations are not published; these are assumed.
+    /// What is published of the trace of 2018, about 4000 machines in 8 days: memory at 88 % and
+    /// CPU at 38 % on average (Guo et al., `IWQoS` 2019), CPU with a daily cycle, memory of
+    /// services nearly constant (Jiang et al., IEEE Transactions on Cloud Computing, 2022).
+    /// Deviations are not published; these are assumed.
     fn default() -> Self {
         Self {
             memory_percent: 88.0,
@@ -83,8 +85,8 @@ impl SyntheticUsage {
         (series, cpu)
     }
 
-    /// Writes all machines as a file in the layout of `machine_usage.csv`. Columns that the simulator does not read
-    /// are left empty, as they are in places in the real trace.
+    /// Writes all machines as a file in the layout of `machine_usage.csv`. Columns that the
+    /// simulator does not read are left empty, as they are in places in the real trace.
     ///
     /// # Errors
     /// If the file cannot be written. It appears under its name once it is whole.

@@ -1,9 +1,11 @@
-//! Machine utilisation as a load: files in the column layout of the public trace of 2018, `machine_usage.csv`.
+//! Machine utilisation as a load: files in the column layout of the public trace of 2018,
+//! `machine_usage.csv`.
 //!
-//! Nine columns without a header: `machine_id, time_stamp, cpu_util_percent, mem_util_percent, mem_gps, mkpi,
-//! net_in, net_out, disk_io_percent`. Times are seconds since the trace began. Only the first, second and fourth
-//! are used. The rows of a machine follow one another in order of time, so a file of any length is read a machine
-//! at a time.
+//! Nine columns without a header:
+//! `machine_id, time_stamp, cpu_util_percent, mem_util_percent, mem_gps, mkpi, net_in, net_out, disk_io_percent`.
+//! Times are seconds since the trace began. Only the first, second and fourth are used. The rows of
+//! a machine follow one another in order of time, so a file of any length is read a machine at a
+//! time.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -17,9 +19,10 @@ use super::{InputError, InputNotes, LoadStep};
 use crate::machine::{MemoryChange, OwnerClass, OwnerId};
 
 const COLUMNS: usize = 9;
-/// Longer than a year of seconds: the column holds something else.
+/// Longer than a year of seconds: the column holds another quantity.
 const MOST_SECONDS: f64 = 3.2e7;
-/// Rows that are usually further apart, in seconds, are few for a machine: the column holds milliseconds.
+/// Rows that are usually further apart, in seconds, are few for a machine: the column holds
+/// milliseconds.
 const USUAL_MOST: u64 = 3600;
 /// Percentages that never exceed 1 in so many rows are shares.
 const ROWS_FOR_UNIT: u64 = 20;
@@ -54,7 +57,7 @@ pub struct UsageFile {
     sparse: bool,
 }
 
-/// A row that is as it should be.
+/// A valid row.
 struct UsageRow {
     second: u64,
     used: Option<f32>,
@@ -80,7 +83,8 @@ impl UsageFile {
         })
     }
 
-    /// Takes rows that are usually more than an hour apart, too: the times are known to be in seconds.
+    /// Takes rows that are usually more than an hour apart, too: the times are known to be in
+    /// seconds.
     #[must_use]
     pub fn sparse(self, sparse: bool) -> Self {
         Self { sparse, ..self }
@@ -114,8 +118,9 @@ impl UsageFile {
         let columns = self.text.split(',').count();
         if columns != COLUMNS {
             return Err(self.error(format!(
-                "{columns} columns instead of {COLUMNS}: machine_id, time_stamp, cpu_util_percent, mem_util_percent, \
-                 mem_gps, mkpi, net_in, net_out, disk_io_percent; a last row that is cut off belongs to a file half-written"
+                "{columns} columns instead of {COLUMNS}: machine_id, time_stamp, \
+                 cpu_util_percent, mem_util_percent, mem_gps, mkpi, net_in, net_out, \
+                 disk_io_percent; a last row that is cut off belongs to a file half-written"
             )));
         }
         Ok(true)
@@ -145,8 +150,8 @@ impl UsageFile {
             time.ok_or_else(|| self.error("time_stamp is empty: every row needs its time"))?;
         if !(0.0..=MOST_SECONDS).contains(&time) {
             return Err(self.error(format!(
-                "time_stamp is {time}: it is in seconds since the trace began, from 0 to a year; is it in \
-                 milliseconds, or a date?"
+                "time_stamp is {time}: it is in seconds since the trace began, from 0 to a year; \
+                 is it in milliseconds, or a date?"
             )));
         }
         let used = match self.number(3, "mem_util_percent")? {
@@ -157,7 +162,8 @@ impl UsageFile {
             Some(percent) if (0.0..=100.0).contains(&percent) => Some((percent / 100.0) as f32),
             Some(percent) => {
                 return Err(self.error(format!(
-                    "mem_util_percent is {percent}: it lies between 0 and 100, or is -1 or 101 if not known"
+                    "mem_util_percent is {percent}: it lies between 0 and 100, or is -1 or 101 if \
+                     not known"
                 )));
             }
         };
@@ -180,8 +186,8 @@ impl UsageFile {
                 first_line = self.line;
                 if !self.seen.insert(series.machine.clone()) {
                     return Err(self.error(format!(
-                        "machine {} was there before: the rows of a machine follow one another; sort the file by \
-                         machine_id and time_stamp (sort -t, -k1,1 -k2,2n)",
+                        "machine {} was there before: the rows of a machine follow one another; \
+                         sort the file by machine_id and time_stamp (sort -t, -k1,1 -k2,2n)",
                         series.machine
                     )));
                 }
@@ -194,7 +200,8 @@ impl UsageFile {
             if let Some(&before) = series.seconds.last() {
                 if row.second < before {
                     let what = format!(
-                        "time runs backwards, from {before} s to {} s: sort the file by machine_id and time_stamp",
+                        "time runs backwards, from {before} s to {} s: sort the file by \
+                         machine_id and time_stamp",
                         row.second
                     );
                     return Err(self.error(what));
@@ -227,14 +234,15 @@ impl UsageFile {
         }
         if series.used.is_empty() {
             let what = format!(
-                "none of the {rows} rows of machine {} tells mem_util_percent",
+                "none of the {rows} rows of machine {} has mem_util_percent",
                 series.machine
             );
             return Err(InputError::row(&self.path, first_line, what));
         }
         if rows >= ROWS_FOR_UNIT && most > 0.0 && most <= 0.01 {
             let what = format!(
-                "mem_util_percent of machine {} never exceeds 1 in {rows} rows: it is in per cent, not a share of 1",
+                "mem_util_percent of machine {} never exceeds 1 in {rows} rows: it is in per \
+                 cent, not a share of 1",
                 series.machine
             );
             return Err(InputError::row(&self.path, first_line, what));
@@ -243,8 +251,8 @@ impl UsageFile {
             usual(&mut distances).filter(|usual| *usual > USUAL_MOST && !self.sparse)
         {
             let what = format!(
-                "the rows of machine {} are usually {usual} s apart: time_stamp is in seconds; is it in milliseconds? \
-                 Rows more than an hour apart are taken with --sparse",
+                "the rows of machine {} are usually {usual} s apart: time_stamp is in seconds; is \
+                 it in milliseconds? Rows more than an hour apart are taken with --sparse",
                 series.machine
             );
             return Err(InputError::row(&self.path, first_line, what));
@@ -288,7 +296,7 @@ impl Iterator for UsageFile {
     }
 }
 
-/// What utilisation does not tell, and is assumed.
+/// Assumptions about what utilisation does not show.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct UsageOptions {
     /// Between two steps: rows in between are passed over, and across gaps the last one holds.

@@ -1,8 +1,9 @@
-//! Cache that a request by use would move, not drop: counted for each slice when somebody asks, and kept until it changes.
+//! Cache that a request by use would move, not drop: counted for each slice on demand, and kept
+//! until it changes.
 //!
-//! Requests look at every slice several times between two changes, and an owner's share of active cache is a number for
-//! all its slices. So what was counted of a slice is forgotten when cache comes to it or leaves it, and of all slices
-//! when the use of any cache changes.
+//! Requests look at every slice several times between two changes, and an owner's share of active
+//! cache is a number for all its slices. So what was counted of a slice is forgotten when cache
+//! comes to it or leaves it, and of all slices when the use of any cache changes.
 
 use std::cell::Cell as Kept;
 
@@ -10,7 +11,7 @@ use ramslice_types::CacheChoice;
 
 use super::{OwnerClass, SimMachine};
 
-/// What was counted lately.
+/// The latest counts.
 #[derive(Debug, Clone)]
 pub(super) struct CacheHistory {
     /// Of each slice the pages, and the turn in which they were counted.
@@ -37,7 +38,8 @@ impl CacheHistory {
 }
 
 impl SimMachine {
-    /// Clean cache of an owner in a slice that is moved, not dropped: all, none, or the share of it that is active.
+    /// Clean cache of an owner in a slice that is moved, not dropped: all, none, or the share of it
+    /// that is active.
     pub(super) fn kept(&self, slot: usize, at: usize, choice: CacheChoice) -> u32 {
         let clean = self.clean_here(slot, at);
         match choice {
@@ -86,7 +88,8 @@ impl SimMachine {
     }
 }
 
-/// The nearest whole number, halves up: what `f64::round()` gives for what is not negative and fits, without a call.
+/// The nearest whole number, halves up: what `f64::round()` gives for what is not negative and
+/// fits, without a call.
 fn rounded(value: f64) -> u32 {
     let whole = value as u32;
     whole + u32::from(value - f64::from(whole) >= 0.5)

@@ -1,9 +1,10 @@
 //! How page cache was used, as the kernel knows it: by two flags of each page.
 //!
-//! A page that is used climbs a step: referenced, active, active and referenced. One that is moved to empty a slice goes
-//! down: it loses its reference, or else it is no longer active. So what was used once is dropped by a request that
-//! chooses by use, and what was used twice is kept, until it was moved twice without being used. The kernel has this of
-//! each page (`ramslice_age_folio()`, `folio_mark_accessed()`); here an owner has shares.
+//! A page that is used climbs a step: referenced, active, active and referenced. One that is moved
+//! to empty a slice goes down: it loses its reference, otherwise it is no longer active. So a
+//! request that chooses by use drops cache that was used once, and keeps cache that was used twice,
+//! until it was moved twice without being used. The kernel records this for each page
+//! (`ramslice_age_folio()`, `folio_mark_accessed()`); here an owner has shares.
 
 /// Shares of an owner's cache: neither flag, referenced, active, both.
 #[derive(Debug, Clone, Copy, PartialEq)]

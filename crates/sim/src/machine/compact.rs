@@ -15,7 +15,8 @@ use super::{OwnerClass, SimMachine, SliceCell};
 /// A slice that failed is left alone for this long, twice as long each time, up to the most.
 const BACKOFF_US: u64 = 10_000_000;
 const MOST_BACKOFF: u32 = 6;
-/// Slices in a row that found no room, or would have cut into the awake reserve, until a batch gives up.
+/// Slices in a row that found no room, or would have cut into the awake reserve, until a batch
+/// gives up.
 const MOST_MISSES: u32 = 16;
 /// The kernel's deadline for requests that name none.
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -24,7 +25,7 @@ const DEADLINE: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoSuchSlice(pub(crate) SliceId);
 
-/// Where pages of a slice would go.
+/// The destinations of a slice's pages.
 #[derive(Debug, Default)]
 struct MovePlan {
     /// Destination, free pages taken, cache dropped there.
@@ -33,7 +34,7 @@ struct MovePlan {
     cache: u64,
 }
 
-/// How a batch goes on.
+/// The next step of a batch.
 enum BatchStep {
     Done,
     /// Was tried, or cannot be.
@@ -49,7 +50,8 @@ enum BatchStep {
 type PriceOrder = Vec<(Price, Reverse<usize>)>;
 
 impl SimMachine {
-    /// Carries out a request. Time does not pass: [`RequestOutcome::elapsed`] tells how much would have.
+    /// Carries out a request. Time does not pass: [`RequestOutcome::elapsed`] is the time it would
+    /// have taken.
     pub(crate) fn request(&mut self, request: &Request) -> Result<RequestOutcome, NoSuchSlice> {
         let mut outcome = RequestOutcome::default();
         match request.op {
@@ -142,7 +144,8 @@ impl SimMachine {
             .map(move |at| (self.price_with(at, choice), Reverse(at)))
     }
 
-    /// Walks the slice at the front, and puts it where its price belongs; whether that is where it was.
+    /// Walks the slice at the front, and puts it where its price belongs; whether that is where it
+    /// was.
     fn settle_front(&self, order: &mut PriceOrder, front: usize, choice: CacheChoice) -> bool {
         let (_, Reverse(at)) = order[front];
         let cell = &self.cells[at];
@@ -190,7 +193,8 @@ impl SimMachine {
         for index in self.zones_wanted(request) {
             let mut order = self.order(index, request.cache);
             let (mut front, mut misses, mut walked) = (0, 0, None);
-            // Where a slice found no room, and what room there was behind it: true until one is emptied.
+            // Where a slice found no room, and what room there was behind it: true until one is
+            // emptied.
             let mut room: Option<(usize, u64)> = None;
             while let Some(&(_, Reverse(at))) = order.get(front) {
                 if request.max_slices.is_some_and(|most| outcome.slices_done >= most) {
@@ -251,7 +255,8 @@ impl SimMachine {
                         if let BatchStep::NoRoom(most) = next {
                             room = Some((front, most));
                         }
-                        // Those that are wholly empty come first; as many as the reserve takes stay.
+                        // Those that are wholly empty come first; as many as the reserve takes
+                        // stay.
                         misses += u32::from(!was_empty);
                         if misses == MOST_MISSES {
                             break;
@@ -272,7 +277,8 @@ impl SimMachine {
         }
     }
 
-    /// Empties one slice and switches it off; `dearer` are the slices that may take its pages, dearest first.
+    /// Empties one slice and switches it off; `dearer` are the slices that may take its pages,
+    /// dearest first.
     fn empty(
         &mut self,
         at: usize,
@@ -308,8 +314,8 @@ impl SimMachine {
                 return BatchStep::Stop(Reason::OverBudget);
             }
         }
-        // As the kernel has it: the reserve and a chunk stay; but a slice full of cache that goes takes no free memory
-        // with it.
+        // As the kernel has it: the reserve and a chunk stay; but a slice full of cache that goes
+        // takes no free memory with it.
         let zone = &self.zones[cell.zone as usize];
         let chunk = 2 * self.config.pageblock_bytes.pages(self.config.page_bytes).0;
         let taken = u64::from(cell.free) + plan.free;
@@ -344,7 +350,8 @@ impl SimMachine {
         BatchStep::Failed(Reason::Pinned)
     }
 
-    /// Pages of a slice that would be moved, and those that would be dropped. What is kept is moved as anything else.
+    /// Pages of a slice that would be moved, and those that would be dropped. Kept cache is moved
+    /// like other memory.
     fn to_move(&self, at: usize, choice: CacheChoice) -> (u64, u64) {
         let (cell, kept) = (&self.cells[at], self.kept_all(at, choice));
         (cell.movable() + kept, u64::from(cell.freeable) - kept)
@@ -468,7 +475,8 @@ impl SimMachine {
         u64::from(self.cells[at].freeable) - self.kept_all(at, choice)
     }
 
-    /// Free pages that a slice has for pages of others: not those of pageblocks that the kernel has begun.
+    /// Free pages that a slice has for pages of others: not those of pageblocks that the kernel has
+    /// begun.
     fn room(&self, cell: &SliceCell) -> u64 {
         if cell.unmovable == 0 {
             return cell.free.into();
@@ -480,7 +488,8 @@ impl SimMachine {
 
     /// What is dropped at a destination to get `pages` from it.
     ///
-    /// The kernel goes through it pageblock by pageblock, drops the cache of each, and takes all that is free there.
+    /// The kernel goes through it pageblock by pageblock, drops the cache of each, and takes all
+    /// that is free there.
     fn dropped_there(&self, target: usize, choice: CacheChoice, pages: u64) -> u64 {
         let cell = &self.cells[target];
         let cache = self.droppable(target, choice);

@@ -1,11 +1,12 @@
-//! A simulated machine that begins where a real one was: its slices, what each of them holds, its watermarks.
+//! A simulated machine that starts from a real one: its slices, their contents, its watermarks.
 
 use ramslice_types::{MachineState, Reason, Slice, SliceCounters, SliceState};
 
 use super::{OwnerClass, OwnerId, SimMachine, watermarks};
 use crate::config::{SimConfig, SimConfigError};
 
-/// The kinds of memory that counters tell apart, and the owner that has all of each at the beginning.
+/// The kinds of memory that counters distinguish, and the owner that has all of each at the
+/// beginning.
 pub(crate) const KINDS: [(OwnerClass, OwnerId); 5] = [
     (OwnerClass::Unmovable, OwnerId(0)),
     (OwnerClass::Anon, OwnerId(1)),

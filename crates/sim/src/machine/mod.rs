@@ -1,10 +1,11 @@
 //! The simulated machine: slices with counts of pages, and owners that hold them.
 //!
-//! The grain is runs of pages: an owner (a process, a file, the kernel) holds a number of pages in each slice, not
-//! single page frames. Where an owner's pages are decides what is left in a slice when it ends; so fragmentation
-//! comes about as in a real machine, and terabytes take little memory.
+//! The grain is runs of pages: an owner (a process, a file, the kernel) holds a number of pages in
+//! each slice, not single page frames. The places of an owner's pages decide what is left in a
+//! slice when it ends; so fragmentation arises as on a real machine, and terabytes take little
+//! memory.
 //!
-//! Time passes only in [`SimMachine::advance`]. Everything that happens by chance is decided by the seed.
+//! Time passes only in [`SimMachine::advance`]. The seed decides all random events.
 
 mod cache_history;
 mod cache_usage;
@@ -30,7 +31,7 @@ use crate::config::{SimConfig, SimConfigError};
 use cache_history::CacheHistory;
 use owners::MemoryOwner;
 
-/// What a slice holds, and its state.
+/// A slice's contents and state.
 #[derive(Debug, Clone, Default)]
 struct SliceCell {
     state: SliceState,
@@ -82,7 +83,7 @@ impl SliceCell {
 struct SimZone {
     first: u32,
     end: u32,
-    /// Free and awake.
+    /// Free and online.
     free: u64,
     offline: u64,
     freeable: u64,
@@ -100,12 +101,13 @@ struct SimZone {
     cursor_unmovable: u32,
 }
 
-/// What happened, as sums since the start.
+/// Events, as sums since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct MachineStats {
     /// Slices that woke because memory was wanted.
     pub demand_wakes: u64,
-    /// Runs of pages that were allocated; those that waited for a slice to wake are the demand wakes.
+    /// Runs of pages that were allocated; those that waited for a slice to wake are the demand
+    /// wakes.
     pub allocations: u64,
     /// Pages of cache read again that had been dropped.
     pub refault_pages: u64,
@@ -119,7 +121,8 @@ pub struct MachineStats {
     pub off_byte_us: u128,
     /// Bytes that went off, each time again.
     pub entered_bytes: u64,
-    /// Slices that were off for less than the time given with [`SimMachine::set_short`] when they woke.
+    /// Slices that were off for less than the time given with [`SimMachine::set_short`] when they
+    /// woke.
     pub short_offs: u64,
 }
 
@@ -307,7 +310,8 @@ impl SimMachine {
         totals
     }
 
-    /// Pages in use that no request drops, whatever it costs: all but unmapped cache, which may be written back first.
+    /// Pages in use that no request drops, whatever it costs: all but unmapped cache, which may be
+    /// written back first.
     pub fn lasting(&self) -> Pages {
         let owners = self.owners.iter().filter(|owner| owner.class != OwnerClass::File);
         Pages(owners.map(|owner| owner.total).sum())
@@ -422,9 +426,9 @@ impl SimMachine {
 
 /// Min, low and high watermark of a zone in pages, as Linux works them out of its size.
 ///
-/// `min_free_kbytes` is 4 * sqrt(kbytes) between 128 and 262144; low and high are above it by the larger of a
-/// quarter of it and a thousandth of the zone (`mm/page_alloc.c`, `calculate_min_free_kbytes`,
-/// `__setup_per_zone_wmarks`).
+/// `min_free_kbytes` is 4 * sqrt(kbytes) between 128 and 262144; low and high are above it by the
+/// larger of a quarter of it and a thousandth of the zone (`mm/page_alloc.c`,
+/// `calculate_min_free_kbytes`, `__setup_per_zone_wmarks`).
 fn watermarks(managed: u64, page_bytes: u64) -> (u64, u64, u64) {
     let kbytes = managed * (page_bytes / 1024);
     let min = (kbytes * 16).isqrt().clamp(128, 262_144) / (page_bytes / 1024);

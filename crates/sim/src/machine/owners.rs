@@ -1,4 +1,4 @@
-//! Owners of memory: what they want, what they hold, and what became of their cache.
+//! Owners of memory: their demand, their pages, and the state of their cache.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::SimMachine;
 use super::cache_usage::{CacheOrigin, CacheUsage};
 
-/// Whose memory it is: a number that a load chooses.
+/// The owner of memory: a number that a load chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct OwnerId(pub u32);
 
@@ -18,7 +18,7 @@ impl OwnerId {
     pub(crate) const BOOT: Self = Self(u32::MAX);
 }
 
-/// What kind of memory an owner has.
+/// The kind of memory that an owner has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OwnerClass {
@@ -28,7 +28,7 @@ pub enum OwnerClass {
     Pinned,
     /// tmpfs and shared memory.
     Shmem,
-    /// Page cache that nobody maps.
+    /// Unmapped page cache.
     File,
     /// Page cache that processes map.
     FileMapped,
@@ -36,10 +36,11 @@ pub enum OwnerClass {
     Unmovable,
 }
 
-/// Something that a load does.
+/// A change that a load makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryChange {
-    /// The owner's memory becomes this large; 0 ends it. For cache, it is all that was ever read and not deleted.
+    /// The owner's memory becomes this large; 0 ends it. For cache, it is all that was ever read
+    /// and not deleted.
     Level {
         /// Who.
         owner: OwnerId,
@@ -64,15 +65,17 @@ pub enum MemoryChange {
         /// How many.
         pages: u64,
     },
-    /// Until this is said again, for a hundred pages that are read without having left a trace, so many more of idle cache
-    /// are recycled: those who take memory meanwhile live on what reading makes free.
+    /// Until this is said again, for a hundred pages that are read without having left a trace,
+    /// this many more pages of idle cache are recycled: allocations in the meantime use what
+    /// reading makes free.
     Recycling {
         /// In percent of what is read, beyond as many as are read.
         percent: u32,
         /// Pages, at most.
         most: u64,
     },
-    /// The owner's cache grows by pages that programs wrote, and that are on storage by now: memory wakes for them.
+    /// The owner's cache grows by pages that programs wrote, and that are on storage by now: memory
+    /// wakes for them.
     Written {
         /// Whose.
         owner: OwnerId,
@@ -107,8 +110,8 @@ pub(super) struct MemoryOwner {
     pub(super) dropped_by_use: u64,
     /// How its cache was used.
     pub(super) usage: CacheUsage,
-    /// Pages of cache that requests moved since time passed last: active ones, and any. They age when it passes, for what
-    /// was not moved does not.
+    /// Pages of cache that requests moved since time passed last: active ones, and any. They age
+    /// when it passes, for what was not moved does not.
     pub(super) moved: [u64; 2],
 }
 
@@ -201,7 +204,8 @@ impl SimMachine {
         self.shrink(slot, less);
     }
 
-    /// Takes `pages` more. Cache that is read without having left a trace may recycle cache instead of waking memory.
+    /// Takes `pages` more. Cache that is read without having left a trace may recycle cache instead
+    /// of waking memory.
     fn grow(&mut self, slot: usize, pages: u64, how: CacheOrigin) {
         let recycles = how == CacheOrigin::Read && self.owners[slot].class == OwnerClass::File;
         let recycling = if recycles { (pages as f64 * self.config.recycling) as u64 } else { 0 };
@@ -249,12 +253,13 @@ impl SimMachine {
         self.stats.packing_refault_pages += packing;
         if packing > 0 {
             match self.events.last_mut() {
-                // Whoever does not ask for events does not gather them for ever.
+                // A caller that does not take events does not collect them without limit.
                 Some(PolicyEvent::Refaulted { pages }) => *pages += Pages(packing),
                 _ => self.events.push(PolicyEvent::Refaulted { pages: Pages(packing) }),
             }
         }
-        // What the kernel notices is worth waking memory; the rest looks like what is read for the first time.
+        // What the kernel notices is worth waking memory; the rest looks like what is read for the
+        // first time.
         self.grow(slot, by_use + pressure, CacheOrigin::Back);
         self.grow(slot, packing - by_use, CacheOrigin::Read);
     }

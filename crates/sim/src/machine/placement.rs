@@ -1,4 +1,4 @@
-//! Where memory comes from and where it goes back to: placement, watermarks, waking on demand, dropping cache.
+//! Allocation and release of memory: placement, watermarks, waking on demand, dropping cache.
 
 use std::time::Duration;
 
@@ -110,9 +110,9 @@ impl SimMachine {
 
     /// Finds memory for an owner; returns how much was to be had.
     ///
-    /// Above the awake reserve there is nothing to do. Below it, new cache recycles old cache, which no one misses;
-    /// everything else wakes slices, zone by zone. Only when none is left, the reserve is used, then cache is dropped, and then the low
-    /// watermark ignored.
+    /// Above the awake reserve there is nothing to do. Below it, new cache recycles old cache that
+    /// is not used again; other allocations wake slices, zone by zone. Only when none is left, the
+    /// reserve is used, then cache is dropped, and then the low watermark ignored.
     pub(super) fn allocate(&mut self, slot: usize, pages: u64, cache: bool) -> u64 {
         self.stats.allocations += pages.div_ceil(COUNTED_PAGES);
         let zones = self.zones_for(slot);
@@ -258,8 +258,8 @@ impl SimMachine {
         (start..pages.len()).chain(0..start).find(|&at| pages[at] > 0)
     }
 
-    /// Drops up to `pages` of clean unmapped cache because memory is short, or only `idle` cache, to be replaced by
-    /// other; returns how many.
+    /// Drops up to `pages` of clean unmapped cache because memory is short, or only `idle` cache,
+    /// to be replaced by other; returns how many.
     pub(super) fn reclaim(&mut self, pages: u64, idle: bool) -> u64 {
         let mut dropped = 0;
         // While slices are off, it is for their sake that memory is short.
@@ -325,13 +325,13 @@ impl SimMachine {
             self.switch(at as usize, SliceState::Online);
             self.zones[index].woken_by_demand += 1;
             self.stats.demand_wakes += 1;
-            self.tell_woken(1);
+            self.report_woken(1);
             return true;
         }
         false
     }
 
-    fn tell_woken(&mut self, more: u32) {
+    fn report_woken(&mut self, more: u32) {
         let now = Duration::from_micros(self.time_us);
         if let Some(PolicyEvent::Woken { time, slices, cause: WakeCause::Demand }) =
             self.events.last_mut()

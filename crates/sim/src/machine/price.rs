@@ -1,4 +1,4 @@
-//! The price model: Equations 3.1 to 3.4 of the thesis, as the kernel has them.
+//! The price model: Equations 3.1 to 3.4 of the thesis, as in the kernel.
 
 use ramslice_types::{Price, PriceParameter};
 

@@ -1,4 +1,4 @@
-//! What the machine shows of itself: the same as a kernel does.
+//! The machine as a backend reports it: the same figures as a kernel.
 
 use ramslice_policy::SliceRow;
 use ramslice_types::{

@@ -1,13 +1,14 @@
-//! What nobody can earn more than on an input, whatever they know and do.
+//! The upper bound of what any policy can earn on an input.
 //!
-//! However memory is packed, pages of programs and the kernel are somewhere: so no more slices can be off in a step than
-//! what they leave, if they lie as densely as can be. To switch a slice off costs what an empty one does at least, to
-//! wake it what waking costs. Emptying, reading cache again and where the kernel's own pages lie cost nothing here. With
-//! these costs the slices of each level ([`ramslice_policy::clairvoyant`]) are off in each gap that pays, and at no other
+//! However memory is packed, pages of programs and the kernel are somewhere: so no more slices can
+//! be off in a step than what they leave, if they lie as densely as can be. To switch a slice off
+//! costs what an empty one does at least, to wake it what waking costs. Emptying, reading cache
+//! again and where the kernel's own pages lie cost nothing here. With these costs the slices of
+//! each level ([`ramslice_policy::clairvoyant`]) are off in each gap that pays, and at no other
 //! time; steps may differ in length.
 //!
-//! What programs got counts as it is in a run in which nothing is switched off. The bound is far above what can be
-//! earned where the kernel's pages are spread over many slices.
+//! What programs got counts as it is in a run in which nothing is switched off. The bound is far
+//! above what can be earned where the kernel's pages are spread over many slices.
 
 use ramslice_types::WorkCounters;
 
@@ -54,7 +55,8 @@ impl MinimumCosts {
     }
 }
 
-/// The bound of an input, step by step of any run of it: what programs want does not depend on the policy.
+/// The bound of an input, step by step of any run of it: what programs want does not depend on the
+/// policy.
 #[derive(Debug)]
 pub(super) struct SavingsBound {
     cheapest: MinimumCosts,
@@ -132,7 +134,8 @@ mod tests {
             .unwrap()
     }
 
-    /// All that can be done in a step: nothing, one slice on or off, or some at once, with cache dropped or kept.
+    /// All that can be done in a step: nothing, one slice on or off, or some at once, with cache
+    /// dropped or kept.
     fn choices() -> Vec<Vec<Request>> {
         let mut choices = vec![Vec::new()];
         for cache in [CacheChoice::Drop, CacheChoice::Keep] {

@@ -1,13 +1,17 @@
-//! The tournament: every policy on every input, beside one who knew all demand in advance.
+//! The tournament: every policy on every input, next to the clairvoyant, which knows all demand in
+//! advance.
 //!
-//! The clairvoyant's schedules are optima of the policy library's cost model for the demand of the input, and are then
-//! played on the same simulated machine, so that its net is earned by the same rules as everybody else's. The model
-//! takes all slices as equally full; the schedules take them as empty to twice full, with the cache to be dropped or
-//! kept, and slices emptied at any price, or only if what the plan knows of their time off pays for it. The best schedule
-//! counts, or doing nothing. It knows demand, but neither which slice is cheap when, nor where the kernel's pages will be: what it
-//! earns can be earned, and is no bound. A policy that finds cheap slices may earn more.
+//! The clairvoyant's schedules are optima of the policy library's cost model for the demand of the
+//! input, and are then played on the same simulated machine, so that its net is earned by the same
+//! rules as that of every policy. The model takes all slices as equally full; the schedules take
+//! them as empty to twice full, with the cache to be dropped or kept, and slices emptied at any
+//! price, or only if what the plan knows of their time off pays for it. The best schedule counts,
+//! or doing nothing. It knows demand, but neither which slice is cheap when, nor where the kernel's
+//! pages will be: what it earns can be earned, and is no bound. A policy that finds cheap slices
+//! may earn more.
 //!
-//! The bound ([`bound`]) is one, and is checked against every sequence of requests on small machines.
+//! The bound ([`bound`]) is one, and is checked against every sequence of requests on small
+//! machines.
 
 mod bound;
 mod score_chart;
@@ -38,7 +42,7 @@ use crate::load::{
 use crate::machine::SimMachine;
 use crate::run::{ClairvoyantSchedule, RunDecider, SimRun, needed_slices, run};
 
-/// A tournament that could not be held to its end.
+/// A tournament that could not be finished.
 #[derive(Debug, Error)]
 pub enum TournamentError {
     /// The machine.
@@ -47,7 +51,7 @@ pub enum TournamentError {
     /// A policy's settings.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// Somebody wanted it to end.
+    /// It was interrupted.
     #[error("interrupted after {inputs} inputs")]
     Interrupted {
         /// That were done.
@@ -55,7 +59,7 @@ pub enum TournamentError {
     },
 }
 
-/// What policies are tried on.
+/// The inputs that policies are compared on.
 #[derive(Debug, Clone)]
 pub enum TournamentInput {
     /// A generated load.
@@ -85,7 +89,7 @@ pub enum TournamentInput {
     },
 }
 
-/// How a tournament is held.
+/// Options of a tournament.
 #[derive(Debug, Clone)]
 pub struct TournamentOptions {
     /// The machine of generated inputs and of files of utilisation; recordings bring their own.
@@ -113,7 +117,7 @@ pub struct PolicyScore {
     pub input: String,
     /// The seed of a generated one.
     pub seed: Option<u64>,
-    /// The policy; `clairvoyant` is the one who knew.
+    /// The policy; `clairvoyant` knew all demand in advance.
     pub policy: String,
     /// The settings; the best on this input where several were tried.
     pub settings: String,
@@ -122,9 +126,11 @@ pub struct PolicyScore {
     /// Joules.
     #[serde(flatten)]
     pub books: EnergyAccount,
-    /// Its net as a share of the clairvoyant's, by the middles of both; nothing if the clairvoyant earned nothing.
+    /// Its net as a share of the clairvoyant's, by the middles of both; nothing if the clairvoyant
+    /// earned nothing.
     pub share_of_clairvoyant: Option<f64>,
-    /// Its net as a share of what nobody can pass: pages packed perfectly at no cost, every slice as cheap as an empty one.
+    /// Its net as a share of the upper bound: pages packed perfectly at no cost, every slice as
+    /// cheap as an empty one.
     pub share_of_bound: Option<f64>,
     /// For the governor: the most that it may have lost, by its own cap.
     pub loss_cap_joules: Option<Joules>,
@@ -166,7 +172,7 @@ pub struct PolicyStanding {
     pub governor_better: Option<usize>,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TournamentReport {
     /// One row for each input and policy.
@@ -175,7 +181,7 @@ pub struct TournamentReport {
     pub standings: Vec<PolicyStanding>,
     /// Every setting that was tried, of policies with more than one: for curves over a setting.
     pub tried: Vec<PolicyScore>,
-    /// What needs a word beside it.
+    /// Notes on the results.
     pub explanations: Vec<String>,
     /// What recordings and files left out.
     pub notes: InputNotes,
@@ -198,7 +204,7 @@ impl TournamentInput {
     }
 }
 
-/// One input, ready to be run again and again.
+/// One input, prepared for repeated runs.
 struct PreparedInput<'a> {
     input: &'a TournamentInput,
     options: &'a TournamentOptions,
@@ -284,7 +290,8 @@ impl<'a> PreparedInput<'a> {
         }
     }
 
-    /// Plays several schedules of one who knew all demand; gives the best of them, and the bound in joules.
+    /// Plays several schedules of the clairvoyant; returns the best of them, and the bound in
+    /// joules.
     fn clairvoyant(&self) -> Result<(PolicyScore, f64), TournamentError> {
         let (mut needed, mut with_cache) = (Vec::new(), Vec::new());
         let never = self.policy(&PolicyConfig::new(PolicyKind::Never))?;
@@ -371,18 +378,18 @@ const AT_ANY_PRICE: [bool; 2] = [false, true];
 /// How full the model may take slices: 1 is half full of movable pages, 0 is empty.
 const FILLED: [f64; 6] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0];
 
-/// What came of one input.
+/// The result of one input.
 struct InputResult {
     scores: Vec<PolicyScore>,
     tried: Vec<PolicyScore>,
 }
 
-/// The name of the one who knew.
+/// The name of the clairvoyant.
 pub const CLAIRVOYANT: &str = "clairvoyant";
 
-/// Stands beside every share above 1.
-pub const ABOVE: &str = "more than the clairvoyant earned, whose plans know all demand but not which slices are cheap when; \
-     nobody can earn more than the bound";
+/// The mark next to every share above 1.
+pub const ABOVE: &str = "more than the clairvoyant earned, whose plans know all demand but not \
+                         which slices are cheap when; no policy can earn more than the bound";
 
 /// Whether a share, as it is printed, is above that of the clairvoyant.
 pub fn is_above(share: Option<f64>) -> bool {

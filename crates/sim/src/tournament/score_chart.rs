@@ -1,12 +1,14 @@
-//! The tournament as a picture: a row per input, a mark per policy, placed by its share of the clairvoyant's net.
+//! The tournament as a picture: a row per input, a mark per policy, placed by its share of the
+//! clairvoyant's net.
 //!
-//! A picture of circles and lines is a few lines of SVG; a plotting library would bring more than it draws.
+//! A picture of circles and lines is a few lines of SVG; a plotting library would bring more than
+//! it draws.
 
 use std::fmt::Write as _;
 
 use super::{ABOVE, CLAIRVOYANT, TournamentReport, is_above};
 
-/// After Okabe and Ito: told apart also by who does not see all colours.
+/// After Okabe and Ito: distinguishable with colour blindness.
 const COLOURS: [&str; 6] = ["#5a5a5a", "#0072b2", "#d55e00", "#cc79a7", "#009e73", "#e69f00"];
 const ROW: f64 = 26.0;
 const LEFT: f64 = 190.0;
@@ -27,7 +29,8 @@ fn label(svg: &mut String, (left, base): (f64, f64), text: &str) {
     let _ = writeln!(svg, r#"<text x="{left:.1}" y="{base:.1}">{}</text>"#, escaped(text));
 }
 
-/// The picture, as the text of an SVG file. Inputs on which the clairvoyant earns nothing have no place in it.
+/// The picture, as the text of an SVG file. Inputs on which the clairvoyant earns nothing have no
+/// place in it.
 pub fn svg(report: &TournamentReport) -> String {
     let mut inputs: Vec<(&str, Option<u64>)> = Vec::new();
     for score in report.scores.iter().filter(|score| score.share_of_clairvoyant.is_some()) {
@@ -47,7 +50,8 @@ pub fn svg(report: &TournamentReport) -> String {
     let height = bottom + 3.0 * ROW;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+         font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" \
+         fill=\"white\"/>\n"
     );
     label(&mut svg, (LEFT, 22.0), "net energy as a share of the clairvoyant's");
     for tick in [-100, -50, 0, 50, 100] {

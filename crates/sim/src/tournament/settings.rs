@@ -44,7 +44,8 @@ const THRESHOLDS: [(f64, f64); 5] =
     [(0.5, 0.7), (0.6, 0.8), (0.7, 0.85), (0.75, 0.9), (0.85, 0.95)];
 const MOST_SLICES: [u32; 2] = [2, 16];
 
-/// A policy with a sweep over its settings, for slices of this size. What has nothing to tune has its defaults.
+/// A policy with a sweep over its settings, for slices of this size. What has nothing to tune has
+/// its defaults.
 pub fn sweep(kind: PolicyKind, slice: Bytes) -> PolicyCandidate {
     let mut contestant = PolicyCandidate::defaults(kind);
     let defaults = PolicyConfig::new(kind);

@@ -7,7 +7,7 @@ use ramslice_cli::commands::energy::statement_text::StatementView;
 use ramslice_cli::commands::energy::{self, Args};
 use ramslice_cli::context::Context;
 use ramslice_cli::exit::{Exit, UsageError};
-use ramslice_energy::{EnergySample, LedgerPlan, SampleClock};
+use ramslice_energy::{EnergyLedger, EnergySample, LedgerPlan};
 use ramslice_record::ReadError;
 use ramslice_types::MachineState;
 

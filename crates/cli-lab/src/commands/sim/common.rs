@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use ramslice_energy::{AssumedUnit, DramPowerState, DramProfile, Interval, SampleClock, range};
-use ramslice_policy::{Config as PolicyConfig, PolicyKind, SliceEconomics};
+use ramslice_policy::{PolicyConfig, PolicyKind, SliceEconomics};
 use ramslice_record::Recording;
 use ramslice_sim::load::{LoadPattern, UsageOptions};
 use ramslice_sim::{EnergyRates, PlacementRule, SimConfig};

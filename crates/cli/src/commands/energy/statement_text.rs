@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_energy::{
-    CurrentSaving, EnergyStatement, EnergyTally, Interval, LedgerPlan, PowerGranule, TimeFactor,
-    percent, range,
+    CurrentSaving, EnergyStatement, EnergyTally, Interval, LedgerPlan, PowerGranule, SampleClock,
+    TimeFactor, percent, range,
 };
 use ramslice_types::{Bytes, PhysicalQuantity, Ratio, WorkCounters};
 use serde::Serialize;

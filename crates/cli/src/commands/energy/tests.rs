@@ -7,7 +7,7 @@ use ramslice_backend::{KernelPaths, ReplayBackend};
 use ramslice_energy::{CostTerm, Interval, SampleClock, TimeFactor};
 use ramslice_types::{
     BackendError, BackendInfo, Bytes, ContentsDetail, Joules, Pages, Price, PriceParameter, Ratio,
-    Request, RequestOutcome, SliceId, SliceSnapshot, Zone,
+    Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot, Zone,
 };
 use serde_json::Value;
 

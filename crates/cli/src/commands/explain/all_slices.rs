@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, BackendErrorKind, ContentsDetail, ContentsSummary, MachineState, PageClass, PageFate,
-    Pages, Price, Reason, Slice, SliceContents, SliceId, SliceState,
+    AllocationSite, Backend, BackendErrorKind, ContentsDetail, ContentsSummary, MachineState,
+    PageClass, PageFate, Pages, Price, Reason, Slice, SliceContents, SliceId, SliceState,
 };
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use ramslice_types::Site;
+use ramslice_types::AllocationSite;
 
 use super::sentences::PAGE_OWNER_OFF;
 use crate::render::{Screen, heading, more, wrapped};

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use ramslice_backend::Processor;
-use ramslice_energy::Clock;
+use ramslice_energy::SampleClock;
 use ramslice_types::Backend;
 
 pub use self::options::Args;

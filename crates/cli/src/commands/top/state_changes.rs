@@ -46,7 +46,7 @@ mod tests {
                     r#"{{"id":{at},"state":"{state}","reason":"none","unreclaimable":false,"backoff":false,
                     "unmovable":false,"node":0,"zone":1,"present_pages":0,"price_100cycles":0,"retry_ms":0,
                     "counters":{}}}"#,
-                    serde_json::to_string(&ramslice_types::Counters::default()).unwrap()
+                    serde_json::to_string(&ramslice_types::SliceCounters::default()).unwrap()
                 )
             })
             .collect::<Vec<_>>();

@@ -3,11 +3,11 @@
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 
-use crate::render::{Depth, Glyph, Rgb, Screen};
+use crate::render::{Depth, Glyph, RgbColour, Screen};
 
 /// A line of cells in the terminal's colours.
 pub(super) fn glyphs(screen: &Screen, cells: &[Glyph]) -> Line<'static> {
-    let color = |color: Rgb| match screen.depth {
+    let color = |color: RgbColour| match screen.depth {
         Depth::None => Color::Reset,
         Depth::Ansi256 => Color::Indexed(color.ansi256()),
         Depth::True => Color::Rgb(color.0, color.1, color.2),
