@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Slices are off when the machine restarts or sleeps: the driver wakes them in time.
+
+The guest does not come back from the first: its console is what is left of it.
+"""
+
+import subprocess
+
+import pytest
+
+from ramlab.common import RAMLAB
+from ramlab.testing.vm_command import in_order, run_vm
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+MACHINE = ("--mem", "1G", "--append", "ramslice=16M")
+TRANSITION = "python3 -m ramlab.guest.transition"
+NO_STATUS = 4
+
+
+def test_a_reboot_wakes_every_slice_first(tmp_path):
+    ran = run_vm(*MACHINE, "--", f"{TRANSITION} reboot", folder=tmp_path)
+    assert ran.status in (0, NO_STATUS), ran.output
+    missing = in_order(
+        ran.console, r"hard: ok: [0-9]+ slices are off",
+        r"ramslice: [0-9]+ slices woken before restart",
+        r"ramslice_sim: 0 slices off at restart", r"reboot: Restarting system")
+    assert missing is None, ran.console[-2000:]
+
+
+def test_kexec_wakes_every_slice_first_and_the_next_kernel_goes_on(tmp_path):
+    shared = tmp_path / "kexec"
+    shared.mkdir()
+    ran = run_vm(*MACHINE, "--rw", shared, "--", f"{TRANSITION} kexec {shared}", folder=tmp_path)
+    assert ran.status == 0, ran.output
+    missing = in_order(
+        ran.console, r"hard: ok: a kernel is loaded", r"ramslice: [0-9]+ slices woken before restart",
+        r"ramslice_sim: 0 slices off at restart", r"Linux version")
+    assert missing is None, ran.console[-2000:]
+
+
+def test_suspend_leaves_slices_off_and_the_machine_works_afterwards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("s")
+    waker = subprocess.Popen([RAMLAB, "wake-guest", folder / "qmp"])
+    try:
+        ran = run_vm(*MACHINE, "--timeout", 900, "--qemu-opt",
+                     f"-qmp unix:{folder}/qmp,server=on,wait=off", "--", f"{TRANSITION} suspend",
+                     folder=folder)
+    finally:
+        waker.kill()
+        waker.wait()
+    assert ran.status in (0, NO_STATUS), ran.output
+    assert in_order(ran.console, r"hard: suspend: done") is None, ran.console[-2000:]

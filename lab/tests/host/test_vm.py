@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command `ramlab vm`: statuses, arguments, shared folders, time limits, complaints of the kernel."""
+
+import pytest
+
+from ramlab.testing.vm_command import run_vm
+
+WARNING = 'echo "<4>WARNING: test of the detector" > /dev/kmsg'
+
+
+@pytest.mark.parametrize("kernel", ["plain", "debug"])
+def test_a_kernel_boots_our_release_with_our_arguments(kernel):
+    ran = run_vm("--kernel", kernel, "--append", f"marker={kernel}", "--", "uname -r; cat /proc/cmdline")
+    assert (ran.status, ran.output[:5]) == (0, "6.12."), ran.output
+    assert f"marker={kernel}" in ran.output.split()
+
+
+def test_a_commands_status_is_that_of_the_program():
+    assert run_vm("--", "exit 42").status == 42
+
+
+def test_arguments_arrive_unchanged():
+    ran = run_vm("--", "printf", "<%s>", "a b", "c'd")
+    assert (ran.status, ran.output.strip()) == (0, "<a b><c'd>")
+
+
+def test_files_reach_the_host_through_rw(tmp_path):
+    ran = run_vm("--rw", tmp_path, "--", f"echo here > {tmp_path}/file")
+    assert ran.status == 0, ran.output
+    assert (tmp_path / "file").read_text() == "here\n"
+
+
+def test_a_time_limit_ends_the_machine():
+    ran = run_vm("--timeout", 12, "--", "sleep 6000")
+    assert ran.status == 124
+    assert "time limit" in ran.output
+
+
+def test_a_warning_of_the_kernel_is_a_failure():
+    ran = run_vm("--", WARNING)
+    assert ran.status == 3
+    assert "WARNING: test of the detector" in ran.output
+
+
+def test_a_warning_that_is_allowed_is_shown():
+    ran = run_vm("--allow-splats", "--", WARNING)
+    assert ran.status == 0
+    assert "WARNING: test of the detector" in ran.output
+
+
+def test_a_crash_ends_the_machine_at_once_and_is_shown():
+    ran = run_vm("--", "echo c > /proc/sysrq-trigger")
+    assert ran.status == 3
+    assert "sysrq triggered crash" in ran.output
+
+
+def test_a_machine_that_ends_silently_is_noticed():
+    ran = run_vm("--", "echo o > /proc/sysrq-trigger; sleep infinity")
+    assert ran.status == 4
+    assert "without a status" in ran.output
