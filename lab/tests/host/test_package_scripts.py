@@ -137,7 +137,7 @@ def test_removal_does_not_ask_a_tool_again_that_cannot_work(package):
 
 @pytest.fixture
 def purged(package):
-    """What a purge says where blocks 32 and 33 of the package and block 30 of others are offline."""
+    """What a purge reports if blocks 32 and 33 of the package and 30 of others are offline."""
     return package.purge({31: "Normal", 32: "Normal", 33: "Movable"}, memory30="offline",
                          memory31="online", memory32="offline", memory33="offline")
 
