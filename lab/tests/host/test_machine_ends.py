@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Slices are off when the machine ends: an oops, hibernation, a crash dump. The guest dies of each.
 
-What counts is its console, and the report of the host's hole puncher: whether anything touched memory
-that is off.
+What counts is its console, and the report of the host's hole puncher: whether anything touched
+memory that is off.
 """
 
 import re
@@ -12,8 +12,9 @@ import pytest
 from ramlab.testing.vm_command import run_vm
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.never_rerun]
-# In one dump of all memory, a few pages in a hundred thousand are left alone now and then, others each
-# time, and why is not known: one of so many dumps must touch every page, or the detector is blind.
+# In one dump of all memory, a few pages in a hundred thousand are left alone now and then, others
+# each time, and why is not known: one of so many dumps must touch every page, or the detector is
+# blind.
 WHOLE_DUMPS = 3
 
 
@@ -66,7 +67,9 @@ def test_a_hibernation_image_leaves_out_the_slice_that_is_lost(hibernation):
     lost = hibernation.found(r"^hibernate: slice (\d+) is lost$")
     assert lost, hibernation.output
     report = hibernation.report
-    assert (report["violations"], report["off"], report["off_touched"]) == (0, [int(lost)], 0), report
+    assert (report["violations"], report["off"], report["off_touched"]) == (0, [int(lost)], 0), (
+        report
+    )
 
 
 # --- crash dumps ---

@@ -33,8 +33,12 @@ def test_kexec_wakes_every_slice_first_and_the_next_kernel_goes_on(tmp_path):
     ran = run_vm(*MACHINE, "--rw", shared, "--", f"{TRANSITION} kexec {shared}", folder=tmp_path)
     assert ran.status == 0, ran.output
     missing = in_order(
-        ran.console, r"hard: ok: a kernel is loaded", r"ramslice: [0-9]+ slices woken before restart",
-        r"ramslice_sim: 0 slices off at restart", r"Linux version")
+        ran.console,
+        r"hard: ok: a kernel is loaded",
+        r"ramslice: [0-9]+ slices woken before restart",
+        r"ramslice_sim: 0 slices off at restart",
+        r"Linux version",
+    )
     assert missing is None, ran.console[-2000:]
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command `ramlab vm`: statuses, arguments, shared folders, time limits, complaints of the kernel."""
+"""The command `ramlab vm`: statuses, arguments, shared folders, time limits, complaints of the
+kernel.
+"""
 
 import pytest
 
@@ -10,7 +12,9 @@ WARNING = 'echo "<4>WARNING: test of the detector" > /dev/kmsg'
 
 @pytest.mark.parametrize("kernel", ["plain", "debug"])
 def test_a_kernel_boots_our_release_with_our_arguments(kernel):
-    ran = run_vm("--kernel", kernel, "--append", f"marker={kernel}", "--", "uname -r; cat /proc/cmdline")
+    ran = run_vm(
+        "--kernel", kernel, "--append", f"marker={kernel}", "--", "uname -r; cat /proc/cmdline"
+    )
     assert (ran.status, ran.output[:5]) == (0, "6.12."), ran.output
     assert f"marker={kernel}" in ran.output.split()
 
