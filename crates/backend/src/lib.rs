@@ -2,7 +2,8 @@
 //!
 //! [`PatchedBackend`] speaks to `/dev/ramslice` and `/sys/kernel/mm/ramslice`; [`HotplugBackend`]
 //! does the same on a kernel without ramslice, by memory hotplug; [`ReplayBackend`] answers from a
-//! file saved by `ramslice status --json`. All implement [`ramslice_types::Backend`]. The layout of
+//! file saved by `ramslice status --json`; [`WhatIfBackend`] works out what requests to another one
+//! would do. All implement [`ramslice_types::Backend`]. The layout of
 //! the kernel's structures is in [`uapi`], which a test compares with the C header; unsafe code is
 //! confined to [`sys`].
 
@@ -13,15 +14,14 @@ mod patched;
 mod readers;
 mod replay;
 pub mod sys;
+mod whatif;
 
 pub use error::{FileAccess, KernelError, ReplayError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::FakeMachine;
-pub use hotplug::{
-    GuardAction, HotplugBackend, HotplugGuard, PlaceMargins, STALL_FLOORS, SliceLoss, WokenBy,
-    ZoneRoom, ZoneSize, keeps_reserves,
-};
+pub use hotplug::{GuardAction, HotplugBackend, HotplugGuard, WokenBy};
 pub use open_backend::{BackendKind, open_backend};
 pub use patched::{PatchedBackend, uapi};
 pub use readers::{KernelPaths, PowerDomain, Processor, power_domains};
 pub use replay::ReplayBackend;
+pub use whatif::{WhatIfBackend, WhatIfMemory, ZoneKey};

@@ -1,30 +1,28 @@
 //! A saved machine as a [`Backend`]: what `ramslice --from FILE` shows, and what tests run against.
 //!
-//! Requests are carried out on the copy in memory by the rules below, which are simpler than
-//! the kernel's: no page is ever pinned, prices are exact, and nothing takes time. The file
-//! is never written.
+//! Requests are carried out on the copy in memory by the rules of [`crate::whatif`]. The file is
+//! never written.
 
-use std::cmp::Reverse;
 use std::fs;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, BackendErrorKind, BackendInfo, Budget, Bytes, ContentsDetail,
-    MachineState, Pages, Price, PriceParameter, Reason, Request, RequestOp, RequestOutcome,
-    SCHEMA_VERSION, Slice, SliceContents, SliceCounters, SliceId, SliceSnapshot, SliceState, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, MachineState,
+    Price, PriceParameter, Request, RequestOutcome, SCHEMA_VERSION, SliceContents, SliceId,
+    SliceSnapshot, SliceState, WorkCounters, Zone,
 };
-use rustix::io::Errno;
 
 use crate::error::ReplayError;
+use crate::whatif::{MachineCopy, carry_out};
 
 /// A machine read from a file.
 pub struct ReplayBackend {
     machine: Mutex<MachineState>,
     changed: Condvar,
     /// What was done for slices, where that was saved, too.
-    work: Mutex<Option<ramslice_types::WorkCounters>>,
+    work: Mutex<Option<WorkCounters>>,
 }
 
 impl ReplayBackend {
@@ -34,7 +32,7 @@ impl ReplayBackend {
     }
 
     /// Replays `machine`, which also tells what had been done for slices by then.
-    pub fn with_work(machine: MachineState, work: Option<ramslice_types::WorkCounters>) -> Self {
+    pub fn with_work(machine: MachineState, work: Option<WorkCounters>) -> Self {
         Self { machine: Mutex::new(machine), changed: Condvar::new(), work: Mutex::new(work) }
     }
 
@@ -61,13 +59,13 @@ impl ReplayBackend {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self) -> MutexGuard<'_, Option<ramslice_types::WorkCounters>> {
+    fn done(&self) -> MutexGuard<'_, Option<WorkCounters>> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Adds what a request did.
-fn count(done: &mut ramslice_types::WorkCounters, request: &Request, outcome: &RequestOutcome) {
+pub(crate) fn add_to_work(done: &mut WorkCounters, request: &Request, outcome: &RequestOutcome) {
     if request.op.wakes() {
         done.woken_slices += u64::from(outcome.slices_done);
         return;
@@ -79,6 +77,17 @@ fn count(done: &mut ramslice_types::WorkCounters, request: &Request, outcome: &R
     done.dropped_pages += outcome.dropped;
     done.price_predicted += outcome.price_predicted;
     done.price_measured += outcome.price_measured;
+}
+
+/// Slices that are offline, cheapest first.
+fn offline_slices(machine: &MachineCopy) -> Vec<SliceId> {
+    let slices = machine.snapshot.slices.iter();
+    let mut offline: Vec<_> = slices
+        .filter(|slice| slice.state == SliceState::Offline)
+        .map(|slice| (slice.price, slice.id))
+        .collect();
+    offline.sort_unstable();
+    offline.into_iter().map(|(_, id)| id).collect()
 }
 
 impl Backend for ReplayBackend {
@@ -109,7 +118,7 @@ impl Backend for ReplayBackend {
         })
     }
 
-    fn work(&self) -> Result<ramslice_types::WorkCounters, BackendError> {
+    fn work(&self) -> Result<WorkCounters, BackendError> {
         let message = "the saved machine does not tell what was done for slices: a recording made by root does";
         self.done().ok_or_else(|| BackendError::new(BackendErrorKind::Unsupported, message))
     }
@@ -121,17 +130,23 @@ impl Backend for ReplayBackend {
     fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         request.refuse_hold("nothing wakes in a saved machine")?;
         let mut machine = self.lock();
-        let mut work =
-            Work { machine: machine.clone(), request, outcome: RequestOutcome::default() };
-        work.run()?;
+        let mut copy = MachineCopy {
+            info: machine.info.clone(),
+            zones: machine.zones.clone(),
+            snapshot: machine.snapshot.clone(),
+            headroom: None,
+        };
+        let wakeable = offline_slices(&copy);
+        let outcome = carry_out(&mut copy, request, &wakeable)?.outcome;
         if !request.dry_run {
-            *machine = work.machine;
+            let MachineCopy { info, zones, snapshot, .. } = copy;
+            (machine.info, machine.zones, machine.snapshot) = (info, zones, snapshot);
             if let Some(done) = self.done().as_mut() {
-                count(done, request, &work.outcome);
+                add_to_work(done, request, &outcome);
             }
             self.changed.notify_all();
         }
-        Ok(work.outcome)
+        Ok(outcome)
     }
 
     fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
@@ -173,236 +188,13 @@ impl Backend for ReplayBackend {
     }
 }
 
-/// One request on a copy of the machine.
-struct Work<'a> {
-    machine: MachineState,
-    request: &'a Request,
-    outcome: RequestOutcome,
-}
-
-impl Work<'_> {
-    fn run(&mut self) -> Result<(), BackendError> {
-        match self.request.op {
-            RequestOp::Offline(id) => {
-                let at = self.find(id)?;
-                let result = self.offline(at);
-                self.single(id, result);
-            }
-            RequestOp::Online(id) => {
-                let at = self.find(id)?;
-                let result = self.online(at);
-                self.single(id, result);
-            }
-            RequestOp::Compact => self.sweep(false),
-            RequestOp::OfflineFree => self.sweep(true),
-            RequestOp::OnlineAll => {
-                for at in self.candidates() {
-                    if self.online(at).is_ok() {
-                        self.done(at);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn find(&self, id: SliceId) -> Result<usize, BackendError> {
-        self.machine.snapshot.slices.iter().position(|slice| slice.id == id).ok_or_else(|| {
-            BackendError::new(
-                BackendErrorKind::NotFound,
-                format!("the saved machine has no slice {id}"),
-            )
-        })
-    }
-
-    /// Slices in the request's node and zone, cheapest first.
-    fn candidates(&self) -> Vec<usize> {
-        let slices = &self.machine.snapshot.slices;
-        let wanted = |slice: &Slice| {
-            self.request.node.is_none_or(|node| node == slice.node)
-                && self.request.zone.is_none_or(|zone| zone == slice.zone)
-        };
-        let mut found: Vec<usize> = (0..slices.len()).filter(|&at| wanted(&slices[at])).collect();
-        found.sort_by_key(|&at| (slices[at].price, slices[at].id));
-        found
-    }
-
-    fn single(&mut self, id: SliceId, result: Result<(), Reason>) {
-        self.outcome.last_slice = Some(id);
-        match result {
-            Ok(()) => self.outcome.slices_done = 1,
-            Err(reason) => {
-                // In the wrong state, nothing was tried.
-                self.outcome.slices_failed = u32::from(reason != Reason::State);
-                self.outcome.reason = reason;
-                self.outcome.status_errno = errno_of(reason);
-            }
-        }
-    }
-
-    fn done(&mut self, at: usize) {
-        self.outcome.slices_done += 1;
-        self.outcome.last_slice = Some(self.machine.snapshot.slices[at].id);
-    }
-
-    /// Empties slices by ascending price until the limits end it.
-    fn sweep(&mut self, only_empty: bool) {
-        for at in self.candidates() {
-            if self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most) {
-                break;
-            }
-            if only_empty && !self.machine.snapshot.slices[at].is_empty() {
-                continue;
-            }
-            match self.offline(at) {
-                Ok(()) => self.done(at),
-                Err(reason @ (Reason::OverBudget | Reason::AwakeReserve | Reason::NoRoom)) => {
-                    self.outcome.reason = reason;
-                    break;
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn offline(&mut self, at: usize) -> Result<(), Reason> {
-        let frames = self.machine.info.slice_pages();
-        let slice = &self.machine.snapshot.slices[at];
-        let parts = slice.composition(frames);
-        let known = |fallback| if slice.reason == Reason::None { fallback } else { slice.reason };
-        if slice.state == SliceState::Quarantined {
-            return Err(Reason::Quarantined);
-        }
-        if slice.state != SliceState::Online {
-            return Err(Reason::State);
-        }
-        if slice.unreclaimable || parts.unmovable > Pages::ZERO {
-            return Err(known(Reason::Unmovable));
-        }
-        if slice.backoff && !self.request.ignore_backoff {
-            return Err(Reason::Backoff);
-        }
-        let (price, present) = (slice.price, slice.present);
-        if let Budget::Limited(budget) = self.request.budget {
-            let spent =
-                if self.request.per_slice { Price::ZERO } else { self.outcome.price_predicted };
-            if spent + price > budget {
-                return Err(Reason::OverBudget);
-            }
-        }
-        if let Some(zone) = self.machine.zone_of(slice)
-            && zone.free_pages < zone.awake_reserve_pages + parts.free + parts.movable
-        {
-            return Err(Reason::AwakeReserve);
-        }
-        self.migrate(at, parts.movable)?;
-        self.outcome.price_predicted += price;
-        if !self.request.dry_run {
-            self.outcome.price_measured += price;
-            self.outcome.migrated += parts.movable;
-            self.outcome.dropped += parts.freeable;
-        }
-        self.switch(at, SliceState::Offline, SliceCounters::default(), |zone| {
-            zone.free_pages = zone.free_pages - parts.free - parts.movable;
-            zone.offline_pages += present;
-        });
-        Ok(())
-    }
-
-    fn online(&mut self, at: usize) -> Result<(), Reason> {
-        let slice = &self.machine.snapshot.slices[at];
-        if slice.state != SliceState::Offline {
-            return Err(if slice.state == SliceState::Quarantined {
-                Reason::Quarantined
-            } else {
-                Reason::State
-            });
-        }
-        let present = slice.present;
-        let counters = SliceCounters { free: present, ..SliceCounters::default() };
-        self.switch(at, SliceState::Online, counters, |zone| {
-            zone.free_pages += present;
-            zone.offline_pages = zone.offline_pages - present;
-        });
-        Ok(())
-    }
-
-    /// Moves pages into the dearest other slices of the same zone.
-    fn migrate(&mut self, from: usize, pages: Pages) -> Result<(), Reason> {
-        let slices = &mut self.machine.snapshot.slices;
-        let (node, zone) = (slices[from].node, slices[from].zone);
-        let mut targets: Vec<usize> = (0..slices.len())
-            .filter(|&at| at != from && slices[at].node == node && slices[at].zone == zone)
-            .filter(|&at| slices[at].state == SliceState::Online && !slices[at].is_empty())
-            .collect();
-        targets.sort_by_key(|&at| Reverse((slices[at].price, slices[at].id)));
-        let room: Pages = targets.iter().map(|&at| slices[at].counters.free).sum();
-        if room < pages {
-            return Err(Reason::NoRoom);
-        }
-        let mut left = pages;
-        for at in targets {
-            let counters = &mut slices[at].counters;
-            let step = left.min(counters.free);
-            counters.free = counters.free - step;
-            counters.lru_anon += step;
-            counters.anon_mapped += step;
-            left = left - step;
-        }
-        Ok(())
-    }
-
-    /// Gives a slice its new state and content, and keeps the totals true.
-    fn switch(
-        &mut self,
-        at: usize,
-        state: SliceState,
-        counters: SliceCounters,
-        books: impl Fn(&mut Zone),
-    ) {
-        let slice = &mut self.machine.snapshot.slices[at];
-        (slice.state, slice.counters, slice.reason) = (state, counters, Reason::None);
-        let (node, number) = (slice.node, slice.zone);
-        let of_zone = |slice: &&Slice| slice.node == node && slice.zone == number;
-        let count = |wanted: &dyn Fn(&Slice) -> bool| {
-            self.machine
-                .snapshot
-                .slices
-                .iter()
-                .filter(of_zone)
-                .filter(|slice| wanted(slice))
-                .count() as u32
-        };
-        let empty = count(&Slice::is_empty);
-        let offline = count(&|slice: &Slice| slice.state == SliceState::Offline);
-        let mut zones = self.machine.zones.iter_mut();
-        if let Some(zone) = zones.find(|zone| zone.node == node && zone.zone == number) {
-            books(zone);
-            (zone.nr_empty, zone.nr_offline) = (empty, offline);
-        }
-        let info = &mut self.machine.info;
-        info.free_pages = self.machine.zones.iter().map(|zone| zone.free_pages).sum();
-        info.offline_pages = self.machine.zones.iter().map(|zone| zone.offline_pages).sum();
-        // As in the kernel: through emptying or waking to the new state.
-        info.event_seq += 2;
-        self.machine.snapshot.event_seq = info.event_seq;
-    }
-}
-
-fn errno_of(reason: Reason) -> u32 {
-    let errno = match reason {
-        Reason::NoRoom | Reason::AwakeReserve => Errno::NOSPC,
-        Reason::OverBudget => Errno::DQUOT,
-        Reason::Backoff => Errno::AGAIN,
-        _ => Errno::BUSY,
-    };
-    errno.raw_os_error().unsigned_abs()
-}
-
 #[cfg(test)]
 mod tests {
+    use ramslice_types::{
+        Budget, NodeId, Pages, Reason, RequestOp, Slice, SliceCounters, ZoneIndex, ZoneNumber,
+    };
+
     use super::*;
-    use ramslice_types::{NodeId, ZoneIndex, ZoneNumber};
 
     /// Two empty slices, one half full, one with slab, one offline; 100 pages each.
     fn backend() -> ReplayBackend {

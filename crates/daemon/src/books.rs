@@ -16,15 +16,17 @@ use ramslice_types::{BackendInfo, Bytes, Joules, Price, PriceParameter};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::mode::Mode;
+
 /// A plan that does not work out: what it is about, and what to do.
 #[derive(Debug, Error)]
 pub enum PlanError {
     /// The profile cannot be had, or does not tell enough.
     #[error("energy.profile: {0}")]
-    Profile(String),
+    DramProfile(String),
     /// It has no such state.
     #[error("energy.state: {0}")]
-    State(String),
+    DramPowerState(String),
     /// The profile that costs are taken from.
     #[error("energy.machine: {0}")]
     Machine(String),
@@ -35,7 +37,7 @@ pub enum PlanError {
 pub enum Unit {
     /// As the profile has it.
     #[default]
-    Profile,
+    DramProfile,
     /// A slice, whatever its size.
     Slice,
     /// So many bytes.
@@ -329,6 +331,56 @@ pub struct Books {
     before: EnergyTally,
     ledger: EnergyLedger,
     granule: Option<Bytes>,
+    /// It is of what would have been.
+    simulated: bool,
+}
+
+/// The ledgers of the modes that have one.
+#[derive(Debug)]
+pub struct ModeLedgers {
+    /// Of mode on.
+    pub earned: Books,
+    /// Of mode observe.
+    pub would_earn: Books,
+}
+
+impl ModeLedgers {
+    /// Go on from sums of the same kind.
+    pub fn new(kind: &Kind, earned: Sums, would_earn: Sums) -> Self {
+        Self {
+            earned: Books::new(kind, earned, false),
+            would_earn: Books::new(kind, would_earn, true),
+        }
+    }
+
+    /// The ledger of a mode, if it has any.
+    pub fn of(&self, mode: Mode) -> Option<&Books> {
+        match mode {
+            Mode::On => Some(&self.earned),
+            Mode::Observe => Some(&self.would_earn),
+            Mode::Off => None,
+        }
+    }
+
+    /// The same, to add to it.
+    pub fn of_mut(&mut self, mode: Mode) -> Option<&mut Books> {
+        match mode {
+            Mode::On => Some(&mut self.earned),
+            Mode::Observe => Some(&mut self.would_earn),
+            Mode::Off => None,
+        }
+    }
+
+    /// What both come to.
+    pub fn sums(&self) -> (Sums, Sums) {
+        (self.earned.sums(), self.would_earn.sums())
+    }
+
+    /// Both pause.
+    pub fn pause(&mut self) {
+        self.earned.pause();
+        self.would_earn.pause();
+    }
 }
 
 impl Earned {
@@ -357,9 +409,14 @@ impl Earned {
 
 impl Books {
     /// Goes on from sums of the same kind.
-    pub fn new(kind: &Kind, (before, own): Sums) -> Self {
+    pub fn new(kind: &Kind, (before, own): Sums, simulated: bool) -> Self {
         let granule = kind.granule_bytes;
-        Self { own, before, ledger: EnergyLedger::new(granule), granule }
+        Self { own, before, ledger: EnergyLedger::new(granule), granule, simulated }
+    }
+
+    /// Whether it is of what would have been.
+    pub fn is_simulated(&self) -> bool {
+        self.simulated
     }
 
     /// Adds what happened until this sample. One of another boot begins anew, and what was before stays.
@@ -396,7 +453,6 @@ impl Books {
         plan: &Plan,
         info: &BackendInfo,
         prices: &BTreeMap<PriceParameter, Price>,
-        imagined: bool,
     ) -> Option<Earned> {
         let clock = plan.clock()?;
         let tally = self.tally();
@@ -424,6 +480,6 @@ impl Books {
             seconds: tally.elapsed().as_secs_f64(),
             verdict: statement.verdict.sentence.clone(),
         };
-        Some(if imagined { earned } else { earned.by(Power::of(info)) })
+        Some(if self.simulated { earned } else { earned.by(Power::of(info)) })
     }
 }

@@ -6,7 +6,6 @@
 //!  |- settings   the TOML file and what is allowed in it
 //!  |- open       the way to the machine, opened anew whenever it was lost
 //!  |- engine     one step: look, decide, request, account
-//!  |   |- shadow     in mode observe: what would have become of the machine
 //!  |   |- books      joules, by the ledger of ramslice-energy
 //!  |   |- prices     whether the kernel's prices hold, by what requests took
 //!  |   `- memory     what is saved across restarts
@@ -35,7 +34,6 @@ pub mod prices;
 pub mod run;
 pub mod serve;
 pub mod settings;
-pub mod shadow;
 pub mod signals;
 pub mod status;
 pub mod systemd;

@@ -2,33 +2,9 @@
 
 use std::time::Duration;
 
+pub use ramslice_backend::ZoneKey;
 use ramslice_policy::{MachineTotals, SliceRow};
-use ramslice_types::{
-    Backend, BackendError, BackendInfo, MemoryHeadroom, NodeId, Slice, SliceSnapshot, SliceState,
-    Zone, ZoneNumber,
-};
-use serde::{Deserialize, Serialize};
-
-/// Which zone: slices of one do not serve another, so each has a policy of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ZoneKey {
-    /// Its node.
-    pub node: NodeId,
-    /// Its number within the node.
-    pub zone: ZoneNumber,
-}
-
-impl ZoneKey {
-    /// Of a zone.
-    pub fn of(zone: &Zone) -> Self {
-        Self { node: zone.node, zone: zone.zone }
-    }
-
-    /// Of the zone that a slice belongs to.
-    pub fn of_slice(slice: &Slice) -> Self {
-        Self { node: slice.node, zone: slice.zone }
-    }
-}
+use ramslice_types::{Backend, BackendError, BackendInfo, Slice, SliceSnapshot, SliceState, Zone};
 
 /// The machine at one moment.
 #[derive(Debug, Clone)]
@@ -39,8 +15,6 @@ pub struct Look {
     pub zones: Vec<Zone>,
     /// Its slices.
     pub snapshot: SliceSnapshot,
-    /// What it keeps available, where that was asked for and the kernel wakes nothing by itself.
-    pub headroom: Option<MemoryHeadroom>,
 }
 
 impl Look {
@@ -50,15 +24,7 @@ impl Look {
     /// Those of the backend.
     pub fn take(backend: &dyn Backend) -> Result<Self, BackendError> {
         let (info, zones, snapshot) = backend.view()?;
-        Ok(Self { info, zones, snapshot, headroom: None })
-    }
-
-    /// With what is kept available: for whoever does in thought what the system itself would do or refuse.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn with_headroom(self, backend: &dyn Backend) -> Result<Self, BackendError> {
-        Ok(Self { headroom: backend.headroom()?, ..self })
+        Ok(Self { info, zones, snapshot })
     }
 
     /// When, on the machine's clock.

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ramslice_backend::WhatIfMemory;
 use ramslice_energy::EnergyTally;
 use ramslice_policy::{PolicyEvent, SavedPolicy};
 use ramslice_types::{Bytes, Pages, Price, WorkCounters, duration_us};
@@ -22,7 +23,6 @@ use crate::books::Kind;
 use crate::look::ZoneKey;
 use crate::mode::Mode;
 use crate::prices::PricesMemory;
-use crate::shadow::Shadow;
 use crate::wakes::Left;
 
 /// The version of the format. Raised when a field changes its meaning or goes; others are not taken.
@@ -68,8 +68,8 @@ pub struct Memory {
     /// Slices may be off that are to be woken when the mode is no longer on; files from before go by the mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owing: Option<bool>,
-    /// What was done in thought, in mode observe.
-    pub shadow: Shadow,
+    /// What mode observe would have done. The engine leaves it to the main loop.
+    pub shadow: WhatIfMemory,
     /// What the sums of both ledgers are of; files from before do not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub books: Option<Kind>,
@@ -146,7 +146,7 @@ pub enum Damage {
     },
     /// It cannot be understood although it is whole.
     #[error("its contents are not understood: {0}")]
-    Contents(#[from] serde_json::Error),
+    SliceContents(#[from] serde_json::Error),
     /// Nothing is known of what it says: the reason may pass.
     #[error("it cannot be read: {0}")]
     Unreadable(#[source] io::Error),

@@ -31,7 +31,7 @@ fn memory(time: u64) -> Memory {
             dropped: Pages(3),
         }],
         owing: None,
-        shadow: Shadow::default(),
+        shadow: WhatIfMemory::default(),
         books: Some(Kind {
             profile: "thesis-parc/parc".to_owned(),
             crc32: "01234567".to_owned(),

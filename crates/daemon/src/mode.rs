@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ramslice_types::Backend;
 use serde::{Deserialize, Serialize};
 
 /// What the daemon may do.
@@ -22,6 +23,16 @@ pub enum Mode {
 impl Mode {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Observe, Self::On, Self::Off];
+
+    /// The mode that requests to this backend belong to: whether they reach the machine.
+    pub fn of_requests(backend: &dyn Backend) -> Self {
+        if backend.simulated_offline().is_some() { Self::Observe } else { Self::On }
+    }
+
+    /// Why nothing is decided in this mode, if nothing is.
+    pub fn idle(self) -> Option<&'static str> {
+        (self == Self::Off).then_some("does nothing: its mode is off")
+    }
 
     /// The word for it.
     pub fn name(self) -> &'static str {

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ramslice_types::BackendError;
+use ramslice_backend::WhatIfBackend;
+use ramslice_types::{Backend, BackendError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, error, info, warn};
 
@@ -65,6 +66,8 @@ struct Daemon<'a> {
     metrics: Arc<Metrics>,
     signals: Signals,
     opened: Option<Opened>,
+    /// In mode observe: the machine that is open, on which requests are only worked out.
+    what_if: Option<WhatIfBackend<Arc<dyn Backend>>>,
     /// The way that is open failed, or another one is wanted: it and its guard stay until another is open.
     stale: bool,
     guard: Option<Guarding>,
@@ -220,6 +223,7 @@ impl<'a> Daemon<'a> {
             metrics,
             signals,
             opened: None,
+            what_if: None,
             stale: false,
             guard: None,
             trigger: None,
@@ -265,8 +269,9 @@ impl Daemon<'_> {
             if pressed && self.guard.as_ref().is_some_and(Guarding::watches) {
                 self.engine.stalled();
             } else if pressed {
-                let backend = self.opened.as_ref().map(|opened| &*opened.backend);
-                self.engine.pressure(backend, now);
+                let real = self.opened.as_ref().map(|opened| &*opened.backend);
+                let what_if = self.what_if.as_ref().map(|what_if| what_if as &dyn Backend);
+                self.engine.pressure(what_if.or(real), now);
                 self.due = Instant::now();
                 self.watchdog.feed();
             }
@@ -373,9 +378,27 @@ impl Daemon<'_> {
     fn try_step(&mut self, now: Duration) -> Result<(), BackendError> {
         self.open()?;
         self.guard();
-        self.engine.set_unguarded(self.unguarded.clone());
+        // Only slices that really go off need a guard.
+        let mode = self.engine.settings().mode;
+        self.engine.set_unguarded(self.unguarded.clone().filter(|_| mode == Mode::On));
         let Some(opened) = &self.opened else { return Ok(()) };
-        self.engine.step(&*opened.backend, opened.way, now)
+        match mode {
+            Mode::On => self.engine.step(&*opened.backend, opened.way, now),
+            Mode::Off => self.engine.watch(&*opened.backend, opened.way, now),
+            Mode::Observe => {
+                if self.what_if.is_none() {
+                    let info = opened
+                        .backend
+                        .info()
+                        .inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?;
+                    let memory = self.engine.remembered_what_if(&info).unwrap_or_default();
+                    let backend = Arc::clone(&opened.backend);
+                    self.what_if = Some(WhatIfBackend::with_memory(backend, memory));
+                }
+                let Some(what_if) = &self.what_if else { return Ok(()) };
+                self.engine.step(what_if, opened.way, now)
+            }
+        }
     }
 
     /// Opens the machine if it is not open, or anew if it failed. Until that succeeds, what was open still guards and wakes.
@@ -391,6 +414,8 @@ impl Daemon<'_> {
         let opened = (self.opener)(self.engine.settings(), &goes_on)
             .inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?;
         // The guard of the way before stays until this one has its own: opening asks less of the machine than watching it.
+        let backend = Arc::clone(&opened.backend);
+        self.what_if = self.what_if.take().map(|what_if| what_if.around(backend));
         self.opened = Some(opened);
         self.stale = false;
         if std::mem::take(&mut self.owed)
@@ -455,6 +480,9 @@ impl Daemon<'_> {
                     self.owing = false;
                 } else if before.mode == Mode::On && self.wakes_at_stop() {
                     self.wake_all(WAKE_AT_RELOAD);
+                }
+                if settings.mode != before.mode {
+                    self.what_if = None;
                 }
                 self.engine.set_settings(settings);
                 let now = self.engine.settings();
@@ -574,7 +602,10 @@ impl Daemon<'_> {
     /// `owes`: whoever begins next in another mode is to wake what is off, if the settings say so.
     fn save(&mut self, owes: bool) {
         let Some(memory) = self.engine.memory() else { return };
-        let memory = Memory { owing: Some(owes), ..memory };
+        let mut memory = Memory { owing: Some(owes), ..memory };
+        if let Some(what_if) = &self.what_if {
+            memory.shadow = what_if.memory();
+        }
         self.saved_at = Some(Instant::now());
         let dir = &self.options.state_dir;
         self.unread = self.unread && dir.join(memory::FILE).exists();

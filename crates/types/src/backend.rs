@@ -77,6 +77,15 @@ pub struct MemoryHeadroom {
     pub destination: Price,
 }
 
+/// Whether a zone is short that has slices offline: of what the kernel keeps awake beyond the
+/// watermark at which it wakes some itself, less than half is free.
+pub fn zones_are_short(zones: &[Zone]) -> bool {
+    zones.iter().any(|zone| {
+        let half = (zone.low_wmark_pages + zone.awake_reserve_pages).0 / 2;
+        zone.nr_offline > zone.nr_held && zone.free_pages.0 < half
+    })
+}
+
 /// A system whose slices can be read and switched.
 ///
 /// Methods take `&self` and may be called from several threads: a second thread watches
@@ -137,6 +146,22 @@ pub trait Backend: Send + Sync {
     /// The memory it keeps available; `None` where the kernel wakes memory before it runs short.
     fn headroom(&self) -> Result<Option<MemoryHeadroom>, BackendError> {
         Ok(None)
+    }
+
+    /// For a backend that carries out requests in memory alone: how many slices are offline in its
+    /// answers only. Nothing if requests reach the machine.
+    ///
+    /// A program that labels its figures by whether it acts need not know why it does not.
+    fn simulated_offline(&self) -> Option<u32> {
+        None
+    }
+
+    /// Whether memory is short where slices are offline, so that waking some would help tasks that
+    /// wait for memory. Otherwise they wait for another thing: a container is at its limit, say.
+    ///
+    /// Each system knows what it keeps awake, so a caller need not tell them apart.
+    fn is_short_of_memory(&self) -> Result<bool, BackendError> {
+        Ok(zones_are_short(&self.zones()?))
     }
 
     /// The machine, its zones and its slices: read one after the other, or at one moment where that

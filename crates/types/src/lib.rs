@@ -24,7 +24,7 @@ mod units;
 mod work_counters;
 
 pub use allocation_site::{AllocationSite, PageAllocation, SiteProcess};
-pub use backend::{Backend, BackendError, BackendErrorKind, MemoryHeadroom};
+pub use backend::{Backend, BackendError, BackendErrorKind, MemoryHeadroom, zones_are_short};
 pub use contents::{
     CgroupName, ContentsDetail, DeviceNumber, FileId, FileName, PageClass, PageFate, PageFlag,
     PageFlags, PageRun, SliceContents,

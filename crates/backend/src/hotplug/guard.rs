@@ -33,7 +33,7 @@ const REST: Duration = Duration::from_secs(1);
 
 /// Tasks also stall when a cgroup reaches its own limit, which waking slices does not help. A stall
 /// is a reason to wake slices only while less than this many times the floor is available.
-pub const STALL_FLOORS: u64 = 2;
+pub(crate) const STALL_FLOORS: u64 = 2;
 
 /// How soon the guard tries again to wake slices while another request runs.
 const AGAIN: Duration = Duration::from_millis(20);

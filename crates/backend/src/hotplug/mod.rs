@@ -47,9 +47,10 @@ use tracing::debug;
 
 #[cfg(any(test, feature = "fake"))]
 pub use fake_machine::FakeMachine;
-pub use guard::{GuardAction, HotplugGuard, STALL_FLOORS, WokenBy};
-pub use place_margins::{PlaceMargins, SliceLoss, ZoneSize};
-pub use zones::{ZoneRoom, keeps_reserves};
+pub(crate) use guard::STALL_FLOORS;
+pub use guard::{GuardAction, HotplugGuard, WokenBy};
+pub(crate) use place_margins::{PlaceMargins, SliceLoss, ZoneSize};
+pub(crate) use zones::{ZoneRoom, keeps_reserves};
 
 use crate::error::KernelError;
 use crate::readers::KernelPaths;
@@ -357,6 +358,11 @@ impl Backend for HotplugBackend {
             floor: Self::floor_of(margin),
             destination: price::parameter(look.store.prices(), PriceParameter::AllocBuddy),
         }))
+    }
+
+    /// A guard knows by what is available; where none is at work, caution says yes.
+    fn is_short_of_memory(&self) -> Result<bool, BackendError> {
+        Ok(true)
     }
 
     fn work(&self) -> Result<WorkCounters, BackendError> {

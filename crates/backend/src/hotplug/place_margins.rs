@@ -49,7 +49,7 @@ impl MemoryGroup {
 
 /// What the machine loses when a slice goes offline.
 #[derive(Debug, Clone, Copy)]
-pub struct SliceLoss {
+pub(crate) struct SliceLoss {
     /// It is in this node.
     pub node: NodeId,
     /// It is in Movable.
@@ -64,7 +64,7 @@ pub struct SliceLoss {
 
 /// A zone's part in the parts of a machine.
 #[derive(Debug, Clone, Copy)]
-pub struct ZoneSize {
+pub(crate) struct ZoneSize {
     /// Its node.
     pub node: NodeId,
     /// It is Movable.
@@ -89,14 +89,14 @@ pub(super) struct ShortPlace {
 /// The parts of a machine: each node if there are several, the zones below Movable if there is one,
 /// and all memory.
 #[derive(Debug)]
-pub struct PlaceMargins {
+pub(crate) struct PlaceMargins {
     /// The last one is all memory.
     groups: Vec<MemoryGroup>,
 }
 
 impl PlaceMargins {
     /// Of a machine with these zones, those of a node in a row.
-    pub fn of(zones: impl IntoIterator<Item = ZoneSize>) -> Self {
+    pub(crate) fn of(zones: impl IntoIterator<Item = ZoneSize>) -> Self {
         let zones: Vec<ZoneSize> =
             zones.into_iter().filter(|zone| zone.pages > Pages::ZERO).collect();
         let group = |node: Option<NodeId>, kernel| {
@@ -139,7 +139,7 @@ impl PlaceMargins {
 
     /// Whether each part keeps its share of the margin without the slice. What the slice does not
     /// touch may be short as it is. `zones` are those with memory.
-    pub fn keeps(&self, zones: &[ZoneRoom], margin: Pages, loss: &SliceLoss) -> bool {
+    pub(crate) fn keeps(&self, zones: &[ZoneRoom], margin: Pages, loss: &SliceLoss) -> bool {
         self.parts().iter().all(|group| {
             let gone = gone(group, zones, loss);
             gone == Pages::ZERO || group.available(zones) >= self.share(group, margin) + gone

@@ -44,7 +44,7 @@ impl ZoneInfo {
 
 /// A zone's room for pages that move.
 #[derive(Debug, Clone, Copy)]
-pub struct ZoneRoom {
+pub(crate) struct ZoneRoom {
     /// Its node.
     pub node: NodeId,
     /// Its position among the zones of its node.
@@ -64,7 +64,7 @@ pub struct ZoneRoom {
 /// are any, and to Movable only pages from Movable. On a single node it uses the highest zone
 /// first; pages that find no room there stay in the slice's own zone (`do_migrate_range()` and
 /// `alloc_migration_target()` of Linux 6.12).
-pub fn keeps_reserves(
+pub(crate) fn keeps_reserves(
     zones: &[ZoneRoom],
     own: (NodeId, ZoneNumber),
     free: Pages,

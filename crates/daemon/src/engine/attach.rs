@@ -1,19 +1,17 @@
 //! The machine, the settings and the memory: what is decided with, and whether what was learned still fits.
 
-use ramslice_policy::{AnyPolicy, PolicyEvent, SavedPolicy, SliceEconomics, WakeCause};
+use ramslice_backend::WhatIfMemory;
+use ramslice_policy::{AnyPolicy, SavedPolicy, SliceEconomics};
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, BackendInfo, Pages, PriceParameter, Zone,
 };
 use tracing::{info, warn};
 
 use super::{Attached, Engine, Mind};
-use crate::books::{Books, Kind, Sums};
+use crate::books::{Kind, ModeLedgers, Sums};
 use crate::look::{Look, ZoneKey};
 use crate::memory::{Memory, ZoneMemory};
-use crate::mode::Mode;
 use crate::settings::Settings;
-use crate::shadow::Shadow;
-use crate::wakes::{Cause, Left};
 
 impl Engine {
     /// Sees to it that there are policies and books for this machine.
@@ -34,9 +32,8 @@ impl Engine {
         if let Some(mut attached) = same {
             let kind = self.settings.energy.kind(info);
             if kind != attached.kind {
-                let before =
-                    (Some(attached.kind), attached.earned.sums(), attached.would_earn.sums());
-                (attached.earned, attached.would_earn) = self.books(&kind, Some(before));
+                let (on, observe) = attached.ledgers.sums();
+                attached.ledgers = self.ledgers(&kind, Some((Some(attached.kind), on, observe)));
                 attached.kind = kind;
                 self.tell_notes(info);
             }
@@ -53,23 +50,15 @@ impl Engine {
                 self.work = saved.work;
                 self.would_wake = saved.would_wake;
             } else if let Some(old) = &self.attached {
-                before = Some((Some(old.kind.clone()), old.earned.sums(), old.would_earn.sums()));
+                let (on, observe) = old.ledgers.sums();
+                before = Some((Some(old.kind.clone()), on, observe));
             }
             let kind = self.settings.energy.kind(info);
-            let (earned, would_earn) = self.books(&kind, before);
+            let ledgers = self.ledgers(&kind, before);
             let basis = self.basis(info, &economics);
             self.minds.clear();
-            // The same numbers are other memory now.
-            self.shadow = Shadow::default();
-            self.attached = Some(Attached {
-                info: info.clone(),
-                economics,
-                basis,
-                prices,
-                kind,
-                earned,
-                would_earn,
-            });
+            self.attached =
+                Some(Attached { info: info.clone(), economics, basis, prices, kind, ledgers });
             self.tell_notes(info);
             info!(
                 slices = info.nr_slices,
@@ -87,11 +76,6 @@ impl Engine {
                     "what was learned was for other settings, other figures of energy or another size of slices: learning anew"
                 );
             }
-            let observed = saved.mode == Mode::Observe && self.settings.mode == Mode::Observe;
-            // A restart of the machine wakes everything, in thought as well.
-            if observed && fits && saved.boot == self.host.boot {
-                self.shadow = saved.shadow.clone();
-            }
         }
         for zone in &look.zones {
             if !self.minds.contains_key(&ZoneKey::of(zone)) {
@@ -108,7 +92,7 @@ impl Engine {
     }
 
     /// The books of modes on and observe. Sums of before go on if they are of this kind.
-    fn books(&mut self, kind: &Kind, before: Option<(Option<Kind>, Sums, Sums)>) -> (Books, Books) {
+    fn ledgers(&mut self, kind: &Kind, before: Option<(Option<Kind>, Sums, Sums)>) -> ModeLedgers {
         let (mut earned, mut would_earn) = (Sums::default(), Sums::default());
         match before {
             Some((of, on, observe)) if of.as_ref() == Some(kind) => {
@@ -132,7 +116,7 @@ impl Engine {
             }
             None => {}
         }
-        (Books::new(kind, earned), Books::new(kind, would_earn))
+        ModeLedgers::new(kind, earned, would_earn)
     }
 
     /// What learning rests on: other policies, figures or slices learn other things.
@@ -165,8 +149,8 @@ impl Engine {
             .map_err(|error| BackendError::new(BackendErrorKind::Invalid, error))?;
         let remembered =
             saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
-        let (mut policy, mut left, mut events, mut dropped) =
-            (fresh, None, Vec::new(), Pages::ZERO);
+        let (mut policy, mut left, mut woken_by_restart) = (fresh, None, 0);
+        let (mut events, mut dropped) = (Vec::new(), Pages::ZERO);
         if let Some((saved, remembered)) = remembered {
             if saved.basis == attached.basis {
                 match SavedPolicy::restore(
@@ -186,16 +170,12 @@ impl Engine {
                 policy.settle();
             } else if same_boot {
                 left = remembered.left;
-            } else if let Some(Left { off: slices @ 1.., .. }) = remembered.left
-                && self.settings.mode != Mode::Off
-            {
+            } else {
                 // A restart of the machine wakes everything.
-                let time = self.time;
-                self.metrics.woken(self.settings.mode, Cause::Others, slices);
-                events.push(PolicyEvent::Woken { time, slices, cause: WakeCause::Ahead });
+                woken_by_restart = remembered.left.map_or(0, |left| left.off);
             }
         }
-        self.minds.insert(key, Mind { policy, left, events, dropped });
+        self.minds.insert(key, Mind { policy, left, events, dropped, woken_by_restart });
         Ok(())
     }
 
@@ -223,7 +203,8 @@ impl Engine {
         self.metrics.set_mode(mode, self.settings.policy.policy.name());
         if mode != was {
             info!(from = %was, to = %mode, "the mode changes");
-            self.shadow = Shadow::default();
+            self.simulated = None;
+            self.off.clear();
             for mind in self.minds.values_mut() {
                 mind.policy.settle();
                 mind.events.clear();
@@ -232,8 +213,7 @@ impl Engine {
                 mind.left = None;
             }
             if let Some(attached) = &mut self.attached {
-                attached.earned.pause();
-                attached.would_earn.pause();
+                attached.ledgers.pause();
             }
         }
         self.reattach();
@@ -258,9 +238,17 @@ impl Engine {
             info!("other settings of the policy, or other figures of energy: learning anew");
             self.minds.clear();
         }
-        let before = (Some(old.kind), old.earned.sums(), old.would_earn.sums());
-        let (earned, would_earn) = self.books(&kind, Some(before));
-        self.attached = Some(Attached { economics, basis, kind, earned, would_earn, ..old });
+        let (on, observe) = old.ledgers.sums();
+        let ledgers = self.ledgers(&kind, Some((Some(old.kind), on, observe)));
+        self.attached = Some(Attached { economics, basis, kind, ledgers, ..old });
+    }
+
+    /// What an earlier run would have done to the machine, if it still holds: in this boot, with
+    /// the same settings and figures. A restart of the machine wakes everything.
+    pub fn remembered_what_if(&self, info: &BackendInfo) -> Option<WhatIfMemory> {
+        let saved = self.saved.as_ref().filter(|saved| saved.boot == self.host.boot)?;
+        let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes).ok()?;
+        (saved.basis == self.basis(info, &economics)).then(|| saved.shadow.clone())
     }
 
     /// What is to be remembered; nothing as long as the machine was never seen and nothing was remembered before.
@@ -285,12 +273,12 @@ impl Engine {
                 .collect(),
             // Whoever saves it knows what is owed.
             owing: None,
-            shadow: self.shadow.clone(),
+            shadow: WhatIfMemory::default(),
             books: Some(attached.kind.clone()),
-            earned: attached.earned.tally(),
-            would_earn: attached.would_earn.tally(),
-            earned_own: attached.earned.own,
-            would_earn_own: attached.would_earn.own,
+            earned: attached.ledgers.earned.tally(),
+            would_earn: attached.ledgers.would_earn.tally(),
+            earned_own: attached.ledgers.earned.own,
+            would_earn_own: attached.ledgers.would_earn.own,
             work: self.work,
             would_wake: self.would_wake,
             prices: self.prices.memory(),

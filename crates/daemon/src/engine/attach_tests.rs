@@ -13,9 +13,9 @@ fn waking_everything_says_whether_something_is_still_off() {
     let off = machine.off();
     assert!(off > 0);
     *machine.requests_fail.lock().unwrap() = true;
-    assert!(!engine.wake_all(&machine, Duration::from_secs(1)));
+    assert!(!engine.wake_all(&*machine.real, Duration::from_secs(1)));
     *machine.requests_fail.lock().unwrap() = false;
-    assert!(engine.wake_all(&machine, Duration::from_secs(1)));
+    assert!(engine.wake_all(&*machine.real, Duration::from_secs(1)));
     assert_eq!(machine.off(), 0);
     let text = engine.metrics.text();
     assert!(text.contains(&format!("mode=\"on\",cause=\"stop\"}} {off}\n")), "{text}");
@@ -107,28 +107,24 @@ fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart()
 }
 
 #[test]
-fn what_is_off_in_thought_is_on_after_a_restart_of_the_machine_and_with_slices_of_another_size() {
+fn what_was_simulated_is_forgotten_after_a_reboot_and_with_other_settings_or_slices() {
     let machine = Machine::used(20.0);
     let mut engine = engine("observe", None);
-    let now = steps(&mut engine, &machine, 1_000_000, 100);
-    assert!(engine.shadow.nr_off() > 0);
-    let saved = engine.memory().unwrap();
-    let again = |host| {
-        let mut engine = engine_of(settings("mode = \"observe\""), Some(saved.clone()));
+    steps(&mut engine, &machine, 1_000_000, 100);
+    let shadow = machine.what_if.memory();
+    assert!(shadow.nr_offline() > 0);
+    let saved = Memory { shadow: shadow.clone(), ..engine.memory().unwrap() };
+    let again = |host, more: &str, machine: &Machine| {
+        let settings = settings(&format!("mode = \"observe\"{more}"));
+        let mut engine = engine_of(settings, Some(saved.clone()));
         engine.host = host;
-        let machine = Machine::used(20.0);
-        let look = Look::take(&machine).unwrap();
-        engine.attach(&machine, &look).unwrap();
-        engine.shadow.nr_off()
+        engine.remembered_what_if(&machine.info().unwrap())
     };
-    assert!(again(host()) > 0);
-    assert_eq!(again(Host { boot: "another".to_owned(), ..host() }), 0);
-
-    let machine = Machine::with(32, SLICE * 2);
-    let look = Look::take(&machine).unwrap();
-    engine.time = Duration::from_secs(now);
-    engine.attach(&machine, &look).unwrap();
-    assert_eq!(engine.shadow.nr_off(), 0);
+    assert_eq!(again(host(), "", &machine), Some(shadow));
+    let rebooted = Host { boot: "another".to_owned(), ..host() };
+    assert_eq!(again(rebooted, "", &machine), None);
+    assert_eq!(again(host(), "\npolicy = \"periodic\"", &machine), None);
+    assert_eq!(again(host(), "", &Machine::with(32, SLICE * 2)), None);
 }
 
 #[test]
@@ -218,9 +214,9 @@ fn joules_go_on_after_a_restart_unless_the_sums_are_of_another_kind_or_of_none_t
     );
     let again = |of: Option<Kind>| {
         let mut engine = engine("on", Some(Memory { books: of, ..saved.clone() }));
-        let look = Look::take(&machine).unwrap();
+        let look = Look::take(&*machine.real).unwrap();
         engine.time = Duration::from_secs(now);
-        engine.attach(&machine, &look).unwrap();
+        engine.attach(&*machine.real, &look).unwrap();
         assert_eq!(engine.memory().unwrap().books.as_ref(), Some(&kind));
         (books(&engine), engine.would_wake)
     };
@@ -289,6 +285,6 @@ fn page_faults_are_the_cost_of_accounts_only_where_the_kernel_keeps_any() {
     };
     assert_eq!(faults(&ramslice_backend::FakeMachine::new().backend(), STOCK), (0, 0));
     // Those before the first look are nobody's.
-    let (faults, pages) = faults(&Machine::used(20.0), "kernel");
+    let (faults, pages) = faults(&*Machine::used(20.0).real, "kernel");
     assert_eq!((faults, pages), (600, 1000));
 }

@@ -20,16 +20,14 @@ use ramslice_types::{
 };
 use tracing::{debug, info, warn};
 
-use crate::books::{Books, Kind};
+use crate::books::{Books, Kind, ModeLedgers};
 use crate::failures::Failures;
 use crate::host::{Host, Vmstat};
 use crate::look::{Look, ZoneKey};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::mode::Mode;
 use crate::prices::{Offer, Prices};
 use crate::settings::Settings;
-use crate::shadow::Shadow;
 use crate::status::{RequestStatus, ZoneStatus};
 use crate::wakes::{Cause, Left};
 
@@ -49,6 +47,8 @@ struct Mind {
     events: Vec<PolicyEvent>,
     /// Cache that was dropped and may be read again.
     dropped: Pages,
+    /// Slices that a restart of the machine woke; the policy does not know yet.
+    woken_by_restart: u32,
 }
 
 /// When the requests of a zone have to be done: those that wake slices, and others.
@@ -75,8 +75,7 @@ struct Attached {
     prices: BTreeMap<PriceParameter, Price>,
     /// What the books' sums are of.
     kind: Kind,
-    earned: Books,
-    would_earn: Books,
+    ledgers: ModeLedgers,
 }
 
 /// The daemon without waiting.
@@ -89,7 +88,8 @@ pub struct Engine {
     saved: Option<Memory>,
     attached: Option<Attached>,
     minds: BTreeMap<ZoneKey, Mind>,
-    shadow: Shadow,
+    /// Slices that are offline in the backend's answers only, if it acts on nothing.
+    simulated: Option<u32>,
     work: WorkCounters,
     prices: Prices,
     /// Slices after the last request of this step, if anybody looked.
@@ -105,7 +105,7 @@ pub struct Engine {
     /// The CPU time of this process at the last step, and what its requests since then have in their own answers.
     own_time: Duration,
     requested: Price,
-    /// Slices that were off after the last step, in mode on.
+    /// Slices that were off after the last step with a decision.
     off: Vec<SliceId>,
     /// Slices that this daemon woke for want of memory since the last step.
     woken_by_pressure: u32,
@@ -139,7 +139,7 @@ impl Engine {
             saved,
             attached: None,
             minds: BTreeMap::new(),
-            shadow: Shadow::default(),
+            simulated: None,
             work: WorkCounters::default(),
             prices,
             after: None,
@@ -178,18 +178,75 @@ impl Engine {
         now: Duration,
     ) -> Result<(), BackendError> {
         let began = Instant::now();
-        self.time = now;
         self.settle(backend, way);
-        let mut look = Look::take(backend);
-        if self.settings.mode == Mode::Observe {
-            look = look.and_then(|look| look.with_headroom(backend));
+        let mut look = self.look(backend, way, now, began)?;
+        self.tell_restart();
+        // All of them together: many requests that each take long would keep the daemon from looking, and from feeding
+        // its watchdog.
+        let others = Instant::now() + self.settings.deadline;
+        // What wakes slices has as long again: it does not come to nothing because others took long.
+        let wakes = others + self.settings.deadline;
+        let zones = look.zones.len();
+        for index in 0..zones {
+            let now = Instant::now();
+            let left = u32::try_from(zones - index).unwrap_or(u32::MAX);
+            let share = |end: Instant| now + end.saturating_duration_since(now) / left;
+            let until = Until { others: share(others), wakes: share(wakes) };
+            self.decide(backend, &look, index, until);
         }
+        self.after = None;
+        if self.acted() {
+            self.after_requests(backend, &mut look);
+        }
+        let off = look
+            .snapshot
+            .slices
+            .iter()
+            .filter(|slice| slice.state == SliceState::Offline && !slice.is_away());
+        self.off.clear();
+        self.off.extend(off.map(|slice| slice.id));
+        self.simulated = backend.simulated_offline();
+        self.leave(&look);
+        Ok(())
+    }
+
+    /// Looks and tells what is seen, but decides nothing.
+    ///
+    /// # Errors
+    /// If the machine cannot be seen.
+    pub fn watch(
+        &mut self,
+        backend: &dyn Backend,
+        way: &'static str,
+        now: Duration,
+    ) -> Result<(), BackendError> {
+        let look = self.look(backend, way, now, Instant::now())?;
+        for mind in self.minds.values_mut() {
+            // Nobody decides by them.
+            mind.events.clear();
+            mind.woken_by_restart = 0;
+        }
+        self.off.clear();
+        self.leave(&look);
+        Ok(())
+    }
+
+    /// Looks at the machine and takes note of what happened since the last look.
+    fn look(
+        &mut self,
+        backend: &dyn Backend,
+        way: &'static str,
+        now: Duration,
+        began: Instant,
+    ) -> Result<Look, BackendError> {
+        self.time = now;
+        let look = Look::take(backend);
         let took = began.elapsed();
         // A machine that cannot be decided for is not up, however well it can be seen.
         let look = look.and_then(|look| self.attach(backend, &look).map(|()| look));
         self.metrics.look(took, look.as_ref().err());
         self.way = Some(way);
-        let mut look = match look {
+        let look = match look {
             Ok(look) => look,
             Err(error) => {
                 self.lost(&error);
@@ -197,12 +254,8 @@ impl Engine {
             }
         };
         self.error = None;
-        if self.settings.mode == Mode::On || !self.prices.watches() {
-            self.prices.see(backend, way);
-        }
-        if self.settings.mode == Mode::Observe {
-            self.shadow.view(&mut look);
-        }
+        self.simulated = backend.simulated_offline();
+        self.prices.see(backend, way);
         self.count_host(&look.info);
         self.notice(&look);
         self.account(&look);
@@ -214,51 +267,32 @@ impl Engine {
             info!("tasks have not waited for memory for a while: slices may go off again");
         }
         self.done.clear();
-        if self.settings.mode == Mode::Off {
-            // Nobody decides by them.
-            self.minds.values_mut().for_each(|mind| mind.events.clear());
-        } else {
-            // All of them together: many requests that each take long would keep the daemon from looking, and from feeding
-            // its watchdog.
-            let others = Instant::now() + self.settings.deadline;
-            // What wakes slices has as long again: it does not come to nothing because others took long.
-            let wakes = others + self.settings.deadline;
-            let zones = look.zones.len();
-            for index in 0..zones {
-                let now = Instant::now();
-                let left = u32::try_from(zones - index).unwrap_or(u32::MAX);
-                let share = |end: Instant| now + end.saturating_duration_since(now) / left;
-                self.decide(
-                    backend,
-                    &mut look,
-                    index,
-                    Until { others: share(others), wakes: share(wakes) },
-                );
-            }
-            self.after = None;
-            if self.acted() {
-                self.after_requests(backend, &mut look);
-            }
-        }
+        Ok(look)
+    }
+
+    /// Remembers how zones are left, and tells what there is to tell.
+    fn leave(&mut self, look: &Look) {
         for zone in &look.zones {
             if let Some(mind) = self.minds.get_mut(&ZoneKey::of(zone)) {
                 mind.left = Some(Left::now(zone));
             }
         }
-        self.off.clear();
-        if self.settings.mode == Mode::On {
-            let off = look
-                .snapshot
-                .slices
-                .iter()
-                .filter(|slice| slice.state == SliceState::Offline && !slice.is_away());
-            self.off.extend(off.map(|slice| slice.id));
-        }
-        self.metrics.machine(&look);
+        self.metrics.machine(look);
         self.metrics.set_paused(self.paused_until.is_some());
         self.metrics.prices(&self.prices.status());
         self.tell_energy();
-        Ok(())
+    }
+
+    /// Tells policies of slices that a restart of the machine woke.
+    fn tell_restart(&mut self) {
+        let (mode, time) = (self.settings.mode, self.time);
+        for mind in self.minds.values_mut() {
+            let slices = std::mem::take(&mut mind.woken_by_restart);
+            if slices > 0 {
+                self.metrics.woken(mode, Cause::Others, slices);
+                mind.events.push(PolicyEvent::Woken { time, slices, cause: WakeCause::Ahead });
+            }
+        }
     }
 
     /// Whether the last step sent requests, or would have.
@@ -279,7 +313,7 @@ impl Engine {
             self.settings.policy.policy,
             PolicyKind::Watermarks | PolicyKind::Threshold | PolicyKind::Repair
         );
-        if self.settings.mode != Mode::On || !names || way == STOCK {
+        if !names || way == STOCK {
             return;
         }
         if let Err(error) =
@@ -318,7 +352,7 @@ impl Engine {
         let Some(clock) = info.clock() else { return };
         let cycles = now.saturating_sub(before).as_secs_f64() * clock.0;
         let own = Price((cycles / 100.0) as u64) - requested;
-        let Some(books) = self.books_of_mode() else { return };
+        let Some(books) = self.ledger() else { return };
         books.own += own;
         self.work.price_measured += own;
     }
@@ -349,7 +383,7 @@ impl Engine {
                     mind.events.push(PolicyEvent::Woken { time, slices, cause });
                 }
             }
-            if mode == Mode::Observe {
+            if self.simulated.is_some() {
                 self.would_wake += u64::from(since.memory);
             }
             if since.switched_off > 0 {
@@ -375,7 +409,7 @@ impl Engine {
     }
 
     /// One zone's policy; what it asks for is done until then.
-    fn decide(&mut self, backend: &dyn Backend, look: &mut Look, index: usize, until: Until) {
+    fn decide(&mut self, backend: &dyn Backend, look: &Look, index: usize, until: Until) {
         let key = ZoneKey::of(&look.zones[index]);
         let totals = look.totals(&look.zones[index]);
         let Some(mind) = self.minds.get_mut(&key) else { return };
@@ -398,10 +432,10 @@ impl Engine {
         let mut requests = Vec::new();
         let mut why = decision.why.to_string();
         let waits = match &self.unguarded {
-            Some(error) if self.settings.mode == Mode::On => {
+            Some(error) => {
                 Some(format!("nobody would wake slices when memory runs short: {error}"))
             }
-            _ => self.paused_until.map(|_| "tasks waited for memory a moment ago".to_owned()),
+            None => self.paused_until.map(|_| "tasks waited for memory a moment ago".to_owned()),
         };
         if let Some(reason) = waits.as_ref().filter(|_| !decision.requests.is_empty()) {
             why = format!("waits: {reason}; else it {why}");
@@ -435,11 +469,11 @@ impl Engine {
         self.done.push(Done { zone: status, switchable: totals.nr_switchable() });
     }
 
-    /// Sends a request, or does it in thought.
+    /// Sends a request.
     fn carry_out(
         &mut self,
         backend: &dyn Backend,
-        look: &mut Look,
+        look: &Look,
         key: ZoneKey,
         mut request: Request,
     ) -> RequestStatus {
@@ -456,12 +490,8 @@ impl Engine {
             }
         }
         let (mode, op, began) = (self.settings.mode, request.op, Instant::now());
-        let imagined = mode != Mode::On;
-        let result = if imagined {
-            Ok(self.shadow.request(look, &request))
-        } else {
-            backend.request(&request)
-        };
+        let imagined = self.simulated.is_some();
+        let result = backend.request(&request);
         self.metrics.request(mode, op, began.elapsed(), &result);
         if let Ok(outcome) = &result {
             self.failures.add(op, outcome);
@@ -581,41 +611,33 @@ impl Engine {
     /// What requests made of the machine.
     fn after_requests(&mut self, backend: &dyn Backend, look: &mut Look) {
         let failures = std::mem::take(&mut self.failures);
-        let mut told = Vec::new();
-        if self.settings.mode == Mode::On {
-            match Look::take(backend) {
-                Ok(after) => {
-                    told = failures.told_by(&look.snapshot, &after.snapshot);
-                    *look = after;
-                }
-                Err(error) => {
-                    self.metrics.error(&error);
-                    debug!(%error, "no look after the requests");
-                    return self.metrics.failed(failures.by_reason(&[]));
-                }
+        match Look::take(backend) {
+            Ok(after) => {
+                let told = failures.told_by(&look.snapshot, &after.snapshot);
+                *look = after;
+                self.metrics.failed(failures.by_reason(&told));
+                self.account(look);
+            }
+            Err(error) => {
+                self.metrics.error(&error);
+                debug!(%error, "no look after the requests");
+                self.metrics.failed(failures.by_reason(&[]));
             }
         }
-        self.metrics.failed(failures.by_reason(&told));
-        self.account(look);
     }
 
     /// Adds a look to the ledger of the mode.
     fn account(&mut self, look: &Look) {
         // What somebody holds off is not this daemon's to earn for.
         let sample = EnergySample::without_held(&look.snapshot, &look.info, self.work);
-        if let Some(books) = self.books_of_mode() {
+        if let Some(books) = self.ledger() {
             books.add(sample);
         }
     }
 
-    /// The books of the mode, if it has any.
-    fn books_of_mode(&mut self) -> Option<&mut Books> {
-        let attached = self.attached.as_mut()?;
-        match self.settings.mode {
-            Mode::On => Some(&mut attached.earned),
-            Mode::Observe => Some(&mut attached.would_earn),
-            Mode::Off => None,
-        }
+    /// The ledger of the mode, if it has one.
+    fn ledger(&mut self) -> Option<&mut Books> {
+        self.attached.as_mut()?.ledgers.of_mut(self.settings.mode)
     }
 }
 

@@ -130,7 +130,7 @@ fn only_mode_on_with_the_kernels_own_prices_learns_of_them() {
     let observed = engine.status(Duration::ZERO).prices;
     assert_eq!((observed.state, observed.operations, observed.left_out), ("too-few", 0, 0));
     let mut engine = engine_of(settings(PERIODIC), None);
-    engine.step(&machine, "stock", Duration::from_secs(1)).unwrap();
+    engine.step(&*machine.real, "stock", Duration::from_secs(1)).unwrap();
     let stock = engine.status(Duration::ZERO).prices;
     assert!(stock.state == "unwatched" && stock.text.contains("stock kernel"), "{stock:?}");
     assert!(engine.offer().is_none());

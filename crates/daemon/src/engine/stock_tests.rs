@@ -1,10 +1,10 @@
 //! Mode observe against mode on over a made-up stock machine: what is foretold is what is done, and no more.
 
-use ramslice_backend::{FakeMachine, HotplugGuard};
-use ramslice_types::Reason;
+use ramslice_backend::{FakeMachine, HotplugBackend, HotplugGuard, WhatIfBackend};
 
 use super::tests::{engine_of, settings};
 use super::*;
+use crate::mode::Mode;
 
 const POLICY: &str =
     "policy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
@@ -20,7 +20,8 @@ fn machine(programs: u64, cache: u64) -> FakeMachine {
 
 struct Run<'a> {
     fake: &'a FakeMachine,
-    backend: ramslice_backend::HotplugBackend,
+    backend: Arc<HotplugBackend>,
+    what_if: WhatIfBackend<Arc<HotplugBackend>>,
     engine: Engine,
     time: u64,
 }
@@ -29,11 +30,23 @@ impl<'a> Run<'a> {
     fn new(mode: &str, fake: &'a FakeMachine) -> Self {
         let settings = settings(&format!("mode = \"{mode}\"\n{POLICY}"));
         let engine = engine_of(settings, None);
-        Self { fake, backend: fake.backend(), engine, time: 1_000_000 }
+        let backend = Arc::new(fake.backend());
+        let what_if = WhatIfBackend::new(Arc::clone(&backend));
+        Self { fake, backend, what_if, engine, time: 1_000_000 }
+    }
+
+    /// As the main loop shows it to the engine.
+    fn seen(&self) -> &dyn Backend {
+        if self.is_observed() { &self.what_if } else { &*self.backend }
+    }
+
+    fn is_observed(&self) -> bool {
+        self.engine.settings.mode == Mode::Observe
     }
 
     fn step(&mut self) {
-        self.engine.step(&self.backend, STOCK, Duration::from_secs(self.time)).unwrap();
+        let backend: &dyn Backend = if self.is_observed() { &self.what_if } else { &*self.backend };
+        self.engine.step(backend, STOCK, Duration::from_secs(self.time)).unwrap();
         self.time += 30;
     }
 
@@ -57,9 +70,9 @@ impl<'a> Run<'a> {
     }
 
     fn off(&self) -> usize {
-        match self.engine.settings.mode {
-            Mode::Observe => self.engine.shadow.nr_off() as usize,
-            _ => self.fake.off().len(),
+        match self.seen().simulated_offline() {
+            Some(off) => off as usize,
+            None => self.fake.off().len(),
         }
     }
 }
@@ -95,7 +108,7 @@ fn on_two_nodes_each_keeps_its_share_in_thought_as_in_truth() {
     let zones = thought.backend.zones().unwrap();
     let would = [0, 1].map(|node| {
         let zone = zones.iter().find(|zone| zone.node.0 == node).unwrap();
-        thought.engine.shadow.nr_off_in(ZoneKey::of(zone)) as usize
+        thought.what_if.memory().nr_offline_in(ZoneKey::of(zone)) as usize
     });
     // Of 16 blocks each, two are its share, and one is for its watermarks.
     assert_eq!((would, [did.0.len(), did.1.len()]), ([13, 13], [13, 13]));
@@ -154,7 +167,7 @@ fn in_thought_stalls_matter_on_a_stock_kernel_when_a_guard_would_wake_for_them()
     run.step();
     assert!(run.off() > 0);
     let stall = |run: &mut Run<'_>| {
-        run.engine.pressure(Some(&run.backend), Duration::from_secs(run.time));
+        run.engine.pressure(Some(&run.what_if), Duration::from_secs(run.time));
         run.engine.status(Duration::ZERO).paused_seconds.is_some()
     };
     // Nothing is free any more, and nearly all is available.
@@ -162,44 +175,4 @@ fn in_thought_stalls_matter_on_a_stock_kernel_when_a_guard_would_wake_for_them()
     assert!(!stall(&mut run));
     (2..28).for_each(|number| fake.holds(number, FakeMachine::BLOCK_PAGES, 0));
     assert!(stall(&mut run));
-}
-
-/// Switches these slices off in thought and in truth, each by its name: answers are alike, and some are a refusal.
-fn answers_alike(fake: &FakeMachine, ids: std::ops::Range<u32>) {
-    let backend = fake.backend();
-    let mut look = Look::take(&backend).unwrap().with_headroom(&backend).unwrap();
-    let mut shadow = Shadow::default();
-    shadow.view(&mut look);
-    let mut refused = Vec::new();
-    for id in ids.map(SliceId) {
-        let request = Request::new(RequestOp::Offline(id));
-        let (would, did) =
-            (shadow.request(&mut look, &request), backend.request(&request).unwrap());
-        let answer = |outcome: &RequestOutcome| {
-            (outcome.slices_done, outcome.slices_failed, outcome.reason, outcome.status_errno)
-        };
-        assert_eq!(answer(&would), answer(&did), "{id}");
-        refused.push(did.reason);
-    }
-    assert!(
-        refused.contains(&Reason::None) && refused.iter().any(|reason| *reason != Reason::None),
-        "{refused:?}"
-    );
-}
-
-#[test]
-fn in_thought_a_slice_that_is_named_is_refused_as_in_truth() {
-    answers_alike(&machine(0, 14_000), 2..24);
-}
-
-#[test]
-fn in_thought_cache_that_moved_to_another_node_is_available_there_as_in_truth() {
-    let fake = FakeMachine::new();
-    fake.two_nodes(16);
-    let block = FakeMachine::BLOCK_PAGES;
-    (2..16).for_each(|number| fake.holds(number, block / 16, block / 16 * 3));
-    // Of the other node, three blocks and a half are free, of which it is to keep two.
-    (16..28).for_each(|number| fake.holds(number, block, 0));
-    fake.holds(28, block / 2, 0);
-    answers_alike(&fake, 2..16);
 }

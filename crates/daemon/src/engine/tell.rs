@@ -5,24 +5,16 @@ use std::time::Duration;
 use ramslice_policy::{GovernorPolicy, PolicyKind};
 
 use super::{Attached, Engine};
-use crate::books::Books;
 use crate::metrics::time_of_day;
-use crate::mode::Mode;
 use crate::status::{self, MachineStatus, Status, WouldEarn};
 
 impl Engine {
     pub(super) fn tell_energy(&self) {
-        let Some(Attached { earned, would_earn, info, prices, .. }) = &self.attached else {
-            return;
-        };
+        let Some(Attached { ledgers, info, prices, .. }) = &self.attached else { return };
         let (mode, plan) = (self.settings.mode, &self.settings.energy);
-        let books = match mode {
-            Mode::On => earned,
-            Mode::Observe => would_earn,
-            Mode::Off => return,
-        };
+        let Some(books) = ledgers.of(mode) else { return };
         self.metrics.loss_cap(mode, self.loss_cap());
-        if let Some(earned) = books.earned(plan, info, prices, mode != Mode::On) {
+        if let Some(earned) = books.earned(plan, info, prices) {
             self.metrics.energy(mode, &earned);
         }
     }
@@ -31,11 +23,7 @@ impl Engine {
     /// the daemon's own time, which no decision saves.
     fn loss_cap(&self) -> Option<f64> {
         let attached = self.attached.as_ref()?;
-        let books = match self.settings.mode {
-            Mode::On => &attached.earned,
-            Mode::Observe => &attached.would_earn,
-            Mode::Off => return None,
-        };
+        let books = attached.ledgers.of(self.settings.mode)?;
         let governed = self.settings.policy.policy == PolicyKind::Governor;
         let elapsed = books.tally().elapsed();
         let own = self.settings.energy.running(books.own, &attached.info);
@@ -47,18 +35,31 @@ impl Engine {
     /// What there is to tell, `next` before the next step.
     pub fn status(&self, next: Duration) -> Status {
         let (settings, plan) = (&self.settings, &self.settings.energy);
-        let imagined = settings.mode != Mode::On;
-        let books = |books: &Books, attached: &Attached| {
-            books.earned(plan, &attached.info, &attached.prices, imagined)
-        };
         let attached = self.attached.as_ref();
-        let dropped = |attached: &Attached| {
-            attached.would_earn.tally().work.dropped_pages.bytes(attached.info.page_bytes).0
-        };
+        let ledger = attached.and_then(|attached| {
+            let ledger = attached.ledgers.of(settings.mode)?;
+            let earned = ledger.earned(plan, &attached.info, &attached.prices);
+            let dropped = ledger.tally().work.dropped_pages.bytes(attached.info.page_bytes);
+            Some((ledger, earned, dropped.0))
+        });
+        let (mut earned, mut would_earn) = (None, None);
+        match ledger {
+            Some((ledger, earned, dropped_bytes)) if ledger.is_simulated() => {
+                would_earn = Some(WouldEarn {
+                    earned,
+                    nr_offline: self.simulated.unwrap_or(0),
+                    woken_slices: self.would_wake,
+                    dropped_bytes,
+                    most_at_risk_joules: self.loss_cap(),
+                });
+            }
+            Some((_, of_mode, _)) => earned = of_mode,
+            None => {}
+        }
         let largest = self.done.iter().max_by_key(|done| done.switchable);
-        let why = match (&self.error, settings.mode, largest) {
+        let why = match (&self.error, settings.mode.idle(), largest) {
             (Some(error), ..) => format!("waits for the machine: {error}"),
-            (None, Mode::Off, _) => "does nothing: its mode is off".to_owned(),
+            (None, Some(idle), _) => idle.to_owned(),
             (None, _, Some(done)) => done.zone.why.clone(),
             (None, _, None) => "has decided nothing yet".to_owned(),
         };
@@ -83,19 +84,9 @@ impl Engine {
             notes: attached.map_or_else(Vec::new, |attached| plan.notes(&attached.info)),
             zones: self.done.iter().map(|done| done.zone.clone()).collect(),
             prices: self.prices.status(),
-            earned: attached
-                .filter(|_| settings.mode == Mode::On)
-                .and_then(|attached| books(&attached.earned, attached)),
+            earned,
             loss_cap_joules: self.loss_cap(),
-            would_earn: attached.filter(|_| settings.mode == Mode::Observe).map(|attached| {
-                WouldEarn {
-                    earned: books(&attached.would_earn, attached),
-                    nr_offline: self.shadow.nr_off(),
-                    woken_slices: self.would_wake,
-                    dropped_bytes: dropped(attached),
-                    most_at_risk_joules: self.loss_cap(),
-                }
-            }),
+            would_earn,
         }
     }
 }

@@ -3,14 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ramslice_backend::STALL_FLOORS;
-use ramslice_types::{
-    Backend, BackendError, MemoryHeadroom, Pages, Request, RequestOp, RequestOutcome,
-};
+use ramslice_types::{Backend, BackendError, Request, RequestOp, RequestOutcome};
 use tracing::{debug, info, warn};
 
 use super::{Engine, STOCK};
-use crate::look::ZoneKey;
 use crate::mode::Mode;
 use crate::wakes::Cause;
 
@@ -21,15 +17,13 @@ impl Engine {
     /// Tasks waited for memory. If little is free, slices wake in mode on, and nothing goes off for a while.
     pub fn pressure(&mut self, backend: Option<&dyn Backend>, now: Duration) {
         self.metrics.stalled();
-        if backend.is_some_and(|backend| self.is_enough(backend)) {
+        if backend.is_some_and(|backend| matches!(backend.is_short_of_memory(), Ok(false))) {
             debug!("tasks waited for memory, though enough is free");
             return;
         }
         self.paused_until = Some(now + self.settings.pressure.pause);
         self.metrics.set_paused(true);
-        let Some(backend) =
-            backend.filter(|_| self.settings.mode == Mode::On && !self.off.is_empty())
-        else {
+        let Some(backend) = backend.filter(|_| !self.off.is_empty()) else {
             debug!("tasks waited for memory");
             return;
         };
@@ -57,46 +51,15 @@ impl Engine {
                 }
             }
         }
-        info!(slices = woken, "tasks waited for memory: slices were woken");
+        self.simulated = backend.simulated_offline();
+        let verb = if self.simulated.is_some() { "would have been" } else { "were" };
+        info!(slices = woken, "tasks waited for memory: slices {verb} woken");
         self.woken_by_pressure += woken;
     }
 
     /// On a stock kernel the guard sees what is available, and wakes: there it is only counted.
     pub fn stalled(&self) {
         self.metrics.stalled();
-    }
-
-    /// Whether no zone is short that has slices off, or would have: of what the kernel keeps awake beyond the watermark at which
-    /// it wakes some itself, half is free. Then tasks wait for something else: a container is at its limit, say.
-    fn is_enough(&self, backend: &dyn Backend) -> bool {
-        match self.settings.mode {
-            // There the guard decides by what is available; without one, caution does.
-            Mode::On if self.way == Some(STOCK) => return false,
-            Mode::Observe if self.way == Some(STOCK) => return self.would_be_enough(backend),
-            _ => {}
-        }
-        let Ok(zones) = backend.zones() else { return false };
-        zones.iter().all(|zone| {
-            let (off, gone) = match self.settings.mode {
-                Mode::Observe => {
-                    let key = ZoneKey::of(zone);
-                    (self.shadow.nr_off_in(key), self.shadow.taken_from(key))
-                }
-                _ => (zone.nr_offline - zone.nr_held.min(zone.nr_offline), Pages::ZERO),
-            };
-            let half = Pages((zone.low_wmark_pages + zone.awake_reserve_pages).0 / 2);
-            off == 0 || zone.free_pages >= half + gone
-        })
-    }
-
-    /// Whether a guard would have taken it that tasks wait for something else, with what is off in thought.
-    fn would_be_enough(&self, backend: &dyn Backend) -> bool {
-        let Some(attached) = &self.attached else { return false };
-        let off = self.shadow.nr_off();
-        let gone = attached.info.slice_bytes * u64::from(off);
-        let enough =
-            |headroom: MemoryHeadroom| headroom.available >= headroom.floor * STALL_FLOORS + gone;
-        off == 0 || backend.headroom().is_ok_and(|headroom| headroom.is_some_and(enough))
     }
 
     /// Sends a request that wakes, and counts what comes of it.
@@ -107,7 +70,8 @@ impl Engine {
     ) -> Result<RequestOutcome, BackendError> {
         let began = Instant::now();
         let result = backend.request(request);
-        self.metrics.request(Mode::On, request.op, began.elapsed(), &result);
+        let mode = Mode::of_requests(backend);
+        self.metrics.request(mode, request.op, began.elapsed(), &result);
         if let Ok(outcome) = &result {
             self.metrics.not_woken(outcome);
         }
@@ -146,7 +110,7 @@ impl Engine {
             info!(slices, "slices were woken");
         }
         self.work.woken_slices += u64::from(slices);
-        self.metrics.woken(Mode::On, Cause::Stop, slices);
+        self.metrics.woken(Mode::of_requests(backend), Cause::Stop, slices);
         for mind in self.minds.values_mut() {
             mind.left = None;
         }

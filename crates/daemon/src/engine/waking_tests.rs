@@ -14,8 +14,8 @@ fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     let off = machine.off();
     machine.run_short();
-    engine.pressure(Some(&machine), Duration::from_secs(now));
-    engine.pressure(Some(&machine), Duration::from_secs(now));
+    engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
+    engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
     // One, then twice as many.
     assert_eq!(machine.off(), off - 3);
     *machine.short.lock().unwrap() = false;
@@ -38,12 +38,12 @@ fn stalls_while_enough_is_free_are_not_for_want_of_slices() {
         let mut engine = engine(mode, None);
         let now = steps(&mut engine, &machine, 1_000_000, 50);
         let (off, sent) = (machine.off(), machine.sent());
-        engine.pressure(Some(&machine), Duration::from_secs(now));
+        engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
         assert_eq!((machine.off(), machine.sent()), (off, sent));
         assert!(engine.status(Duration::ZERO).paused_seconds.is_none());
         assert!(engine.metrics.text().contains("ramslice_pressure_stalls_total 1\n"));
         machine.run_short();
-        engine.pressure(Some(&machine), Duration::from_secs(now));
+        engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
         assert!(engine.status(Duration::ZERO).paused_seconds.is_some(), "{mode}");
         *machine.short.lock().unwrap() = false;
         machine.request(&Request::new(RequestOp::OnlineAll)).unwrap();
@@ -64,11 +64,12 @@ fn cache_that_would_be_gone_is_free_memory_in_thought_when_tasks_wait() {
     let mut engine = engine_of(settings(text), None);
     let now = steps(&mut engine, &machine, 1_000_000, 5);
     // More than what is free by itself.
-    assert!(engine.shadow.nr_off() > 20, "{}", engine.shadow.nr_off());
-    engine.pressure(Some(&machine), Duration::from_secs(now));
+    let off = machine.what_if.simulated_offline();
+    assert!(off > Some(20), "{off:?}");
+    engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
     assert!(engine.status(Duration::ZERO).paused_seconds.is_none());
     machine.run_short();
-    engine.pressure(Some(&machine), Duration::from_secs(now));
+    engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
     assert!(engine.status(Duration::ZERO).paused_seconds.is_some());
 }
 
@@ -78,7 +79,7 @@ fn requests_that_wake_for_want_of_memory_count_like_others() {
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     machine.run_short();
-    engine.pressure(Some(&machine), Duration::from_secs(now));
+    engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
     let text = engine.metrics.text();
     assert!(
         text.contains("ramslice_requests_total{mode=\"on\",op=\"online\",result=\"done\"} 1\n"),
@@ -107,8 +108,18 @@ fn pressure_in_mode_observe_sends_nothing() {
     let machine = Machine::new(64);
     let mut engine = engine("observe", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
-    engine.pressure(Some(&machine), Duration::from_secs(now));
+    engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
     assert_eq!(machine.sent(), 0);
+    // What mode on would wake then wakes in the copy alone.
+    let off = machine.what_if.simulated_offline().unwrap();
+    machine.run_short();
+    engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
+    assert_eq!((machine.sent(), machine.what_if.simulated_offline()), (0, Some(off - 1)));
+    *machine.short.lock().unwrap() = false;
+    steps(&mut engine, &machine, now, 1);
+    let text = engine.metrics.text();
+    let woken = "ramslice_woken_slices_total{mode=\"observe\",cause=\"pressure\"} 1\n";
+    assert!(off > 1 && text.contains(woken), "{text}");
 }
 
 #[test]
@@ -123,12 +134,12 @@ fn waking_many_slices_ends_at_the_deadline_of_all_of_them_and_when_the_daemon_is
     assert!(off > 32, "{off}");
     *machine.takes.lock().unwrap() = Duration::from_millis(60);
     machine.run_short();
-    engine.pressure(Some(&machine), now);
+    engine.pressure(Some(machine.seen_by(&engine)), now);
     // The second one begins before the deadline, the third would not.
     assert!((1..=2).contains(&(machine.sent() - sent)), "{}", machine.sent() - sent);
     stop.store(true, Ordering::Relaxed);
     let sent = machine.sent();
-    engine.pressure(Some(&machine), now);
+    engine.pressure(Some(machine.seen_by(&engine)), now);
     assert_eq!(machine.sent(), sent);
 }
 
@@ -151,7 +162,7 @@ fn on_a_stock_kernel_blocks_that_somebody_else_took_away_are_not_woken_and_earn_
     let (mut engine, backend, now) = on_stock(&fake, "policy = \"never\"", 3);
     engine.pressure(Some(&backend), now);
     assert_eq!(fake.off(), [12]);
-    let books = engine.attached.as_ref().unwrap().earned.tally();
+    let books = engine.attached.as_ref().unwrap().ledgers.earned.tally();
     assert_eq!((books.steps, books.off_high_byte_us), (2, 0));
 
     for policy in [
