@@ -23,10 +23,10 @@ use ramslice_types::{
     Zone,
 };
 use ramsliced::clock::Clock;
-use ramsliced::host::Host;
+use ramsliced::host_files::Host;
 use ramsliced::log;
-use ramsliced::open::Opened;
-use ramsliced::run::{self, Options};
+use ramsliced::main_loop::{self, Options};
+use ramsliced::open_backend::Opened;
 use ramsliced::settings::Settings;
 use tracing::level_filters::LevelFilter;
 

@@ -15,26 +15,26 @@
 //!
 //! Nothing here knows which kernel it runs on: everything goes through [`ramslice_types::Backend`].
 
-mod allowed;
 pub mod args;
-pub mod books;
 pub mod clock;
+pub mod energy_ledger;
 pub mod engine;
-mod failures;
-pub mod guard;
-pub mod host;
+mod failure_reasons;
+pub mod guard_thread;
+pub mod host_files;
 pub mod log;
-pub mod look;
-pub mod memory;
+pub mod machine_snapshot;
+pub mod main_loop;
 pub mod metrics;
+pub mod metrics_server;
 pub mod mode;
-pub mod open;
-pub mod pressure;
-pub mod prices;
-pub mod run;
-pub mod serve;
+pub mod open_backend;
+pub mod persisted_state;
+pub mod pressure_trigger;
+pub mod price_watch;
 pub mod settings;
+mod settings_schema;
 pub mod signals;
 pub mod status;
 pub mod systemd;
-pub mod wakes;
+pub mod wake_attribution;

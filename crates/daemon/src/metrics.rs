@@ -3,7 +3,7 @@
 //! Names end in their unit. Gauges of joules come in pairs, `bound="low"` and `bound="high"`: a figure without its
 //! doubt would be a lie. Dashboard and alert rules are tested against these names.
 
-mod begin;
+mod initial_labels;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -24,13 +24,13 @@ use ramslice_types::{
     BackendError, BackendErrorKind, Pages, Reason, RequestOp, RequestOutcome, SliceState, Zone,
 };
 
-use crate::books::{Earned, Range};
-use crate::look::{Look, ZoneKey};
+use crate::energy_ledger::{Earned, Range};
+use crate::machine_snapshot::{Look, ZoneKey};
 use crate::mode::Mode;
 use crate::status::PricesStatus;
-use crate::wakes::Cause;
+use crate::wake_attribution::Cause;
 
-pub use begin::KINDS;
+pub use initial_labels::KINDS;
 
 type Labels = Vec<(&'static str, String)>;
 type Float = Gauge<f64, AtomicU64>;

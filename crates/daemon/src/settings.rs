@@ -13,9 +13,9 @@ use ramslice_types::{Bytes, Ratio, parse_bytes};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::allowed::{allowed, limits};
-use crate::books::{Plan, PlanError, Unit};
+use crate::energy_ledger::{Plan, PlanError, Unit};
 use crate::mode::Mode;
+use crate::settings_schema::{allowed, limits};
 
 /// Where the settings are.
 pub const PATH: &str = "/etc/ramslice/ramsliced.toml";

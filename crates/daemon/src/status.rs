@@ -12,9 +12,9 @@ use ramslice_policy::DemandForecast;
 use ramslice_types::{Pages, Price, PriceParameter, SliceId};
 use serde::Serialize;
 
-use crate::books::Earned;
-use crate::memory;
+use crate::energy_ledger::Earned;
 use crate::mode::Mode;
+use crate::persisted_state;
 
 /// The version of the format.
 pub const SCHEMA_VERSION: u32 = 1;

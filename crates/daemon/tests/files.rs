@@ -10,13 +10,13 @@ use ramslice_sim::{SimBackend, SimConfig};
 use ramslice_types::{
     BackendError, BackendErrorKind, Bytes, Pages, Reason, RequestOp, RequestOutcome, SliceId,
 };
-use ramsliced::books::{Earned, Range};
-use ramsliced::look::Look;
+use ramsliced::energy_ledger::{Earned, Range};
+use ramsliced::machine_snapshot::Look;
 use ramsliced::metrics::{KINDS, Metrics};
 use ramsliced::mode::Mode;
-use ramsliced::prices::Prices;
+use ramsliced::price_watch::Prices;
 use ramsliced::status::PricesStatus;
-use ramsliced::wakes::Cause;
+use ramsliced::wake_attribution::Cause;
 
 fn packaging(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path)

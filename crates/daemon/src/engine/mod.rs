@@ -1,8 +1,8 @@
 //! One step: look, decide, request, account. It has no clock of its own and waits for nothing.
 
-mod attach;
-mod tell;
-mod waking;
+mod bind;
+mod pressure;
+mod status;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use ramslice_types::{
 };
 use tracing::{debug, info, warn};
 
-use crate::books::{Books, Kind, ModeLedgers};
-use crate::failures::Failures;
-use crate::host::{Host, Vmstat};
-use crate::look::{Look, ZoneKey};
-use crate::memory::Memory;
+use crate::energy_ledger::{Books, Kind, ModeLedgers};
+use crate::failure_reasons::Failures;
+use crate::host_files::{Host, Vmstat};
+use crate::machine_snapshot::{Look, ZoneKey};
 use crate::metrics::Metrics;
-use crate::prices::{Offer, Prices};
+use crate::persisted_state::Memory;
+use crate::price_watch::{Offer, Prices};
 use crate::settings::Settings;
 use crate::status::{RequestStatus, ZoneStatus};
-use crate::wakes::{Cause, Left};
+use crate::wake_attribution::{Cause, Left};
 
 /// On a stock kernel requests switch one slice off, and give up after this: looks and pressure wait meanwhile.
 const STOCK_DEADLINE: Duration = Duration::from_secs(10);
@@ -642,12 +642,12 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod attach_tests;
+mod bind_tests;
+#[cfg(test)]
+mod pressure_tests;
 #[cfg(test)]
 mod price_tests;
 #[cfg(test)]
 mod stock_tests;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod waking_tests;

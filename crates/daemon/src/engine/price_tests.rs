@@ -103,7 +103,10 @@ fn prices_that_drift_are_refitted_offered_and_never_installed() {
 }
 
 fn memory_of(engine: &Engine) -> Memory {
-    crate::memory::decode(crate::memory::encode(&engine.memory().unwrap()).as_bytes()).unwrap()
+    crate::persisted_state::decode(
+        crate::persisted_state::encode(&engine.memory().unwrap()).as_bytes(),
+    )
+    .unwrap()
 }
 
 #[test]

@@ -508,10 +508,12 @@ fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
             machine.sim.advance(Duration::from_secs(30));
             trace.push((engine.status(Duration::ZERO).why, machine.off()));
             if seed.is_some() {
-                crate::memory::write(dir.path(), &engine.memory().unwrap()).unwrap();
+                crate::persisted_state::write(dir.path(), &engine.memory().unwrap()).unwrap();
                 if random.below(10) == 0 {
                     // Killed: what is left is the file.
-                    let crate::memory::Found::Good(saved) = crate::memory::read(dir.path()) else {
+                    let crate::persisted_state::Found::Good(saved) =
+                        crate::persisted_state::read(dir.path())
+                    else {
                         panic!("lost")
                     };
                     engine = self::engine("on", Some(*saved));

@@ -8,9 +8,9 @@ use ramslice_types::{
 use tracing::{info, warn};
 
 use super::{Attached, Engine, Mind};
-use crate::books::{Kind, ModeLedgers, Sums};
-use crate::look::{Look, ZoneKey};
-use crate::memory::{Memory, ZoneMemory};
+use crate::energy_ledger::{Kind, ModeLedgers, Sums};
+use crate::machine_snapshot::{Look, ZoneKey};
+use crate::persisted_state::{Memory, ZoneMemory};
 use crate::settings::Settings;
 
 impl Engine {

@@ -17,15 +17,15 @@ use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::guard::Guarding;
-use crate::host::Host;
-use crate::memory::{self, Damage, Found, Memory};
+use crate::guard_thread::Guarding;
+use crate::host_files::Host;
 use crate::metrics::{Metrics, time_of_day};
+use crate::metrics_server::Serving;
 use crate::mode::Mode;
-use crate::open::{GoesOn, Opened, Opener};
-use crate::pressure::Trigger;
-use crate::prices::{self, Offer};
-use crate::serve::Serving;
+use crate::open_backend::{GoesOn, Opened, Opener};
+use crate::persisted_state::{self, Damage, Found, Memory};
+use crate::pressure_trigger::Trigger;
+use crate::price_watch::{self, Offer};
 use crate::settings::{OnStop, Settings};
 use crate::signals::Signals;
 use crate::status;
@@ -670,5 +670,5 @@ impl Daemon<'_> {
 }
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
+#[path = "main_loop_tests.rs"]
 mod tests;

@@ -19,11 +19,11 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::books::Kind;
-use crate::look::ZoneKey;
+use crate::energy_ledger::Kind;
+use crate::machine_snapshot::ZoneKey;
 use crate::mode::Mode;
-use crate::prices::PricesMemory;
-use crate::wakes::Left;
+use crate::price_watch::PricesMemory;
+use crate::wake_attribution::Left;
 
 /// The version of the format. Raised when a field changes its meaning or goes; others are not taken.
 pub const VERSION: u32 = 1;
@@ -268,5 +268,5 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "memory_tests.rs"]
+#[path = "persisted_state_tests.rs"]
 mod tests;

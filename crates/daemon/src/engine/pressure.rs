@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use super::{Engine, STOCK};
 use crate::mode::Mode;
-use crate::wakes::Cause;
+use crate::wake_attribution::Cause;
 
 /// Slices that one request wakes on a stock kernel when tasks wait for memory; between two, the daemon may be told to stop.
 const WOKEN_AT_ONCE: u32 = 8;

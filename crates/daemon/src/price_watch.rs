@@ -449,5 +449,5 @@ fn operations(
 }
 
 #[cfg(test)]
-#[path = "prices_tests.rs"]
+#[path = "price_watch_tests.rs"]
 mod tests;

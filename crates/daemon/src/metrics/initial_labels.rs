@@ -6,7 +6,7 @@ use ramslice_types::{BackendErrorKind, Reason, RequestOp, SliceId};
 
 use super::{Labels, Metrics, kind};
 use crate::mode::Mode;
-use crate::wakes::Cause;
+use crate::wake_attribution::Cause;
 
 /// What comes of requests.
 const RESULTS: [&str; 4] = ["done", "partly", "nothing", "error"];
