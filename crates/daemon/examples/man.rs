@@ -1,8 +1,9 @@
-//! Writes the manual page of ramsliced to stdout, from the same source as its help; for the Debian package.
+//! Writes the manual page of ramsliced to stdout, from the same source as its help; for the Debian
+//! package.
 
 use clap::CommandFactory;
 
 fn main() -> std::io::Result<()> {
-    let manual = clap_mangen::Man::new(ramsliced::args::Args::command()).section("8");
+    let manual = clap_mangen::Man::new(ramsliced::args::DaemonArgs::command()).section("8");
     manual.render(&mut std::io::stdout())
 }

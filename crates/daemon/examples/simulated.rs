@@ -4,8 +4,10 @@
 //! simulated --config FILE --dir DIR [--slices N] [--speed TIMES]
 //! ```
 //!
-//! Time runs faster by the factor given, also for the machine. Memory in use goes up and down in waves. While `DIR/fail`
-//! is there, the machine cannot be seen; that file's text is the error. `DIR/dearer` says how many times its price a
+//! Time runs faster by the factor given, also for the machine. Memory in use goes up and down in
+//! waves. While `DIR/fail`
+//! is there, the machine cannot be seen; that file's text is the error. `DIR/dearer` says how many
+//! times its price a
 //! request costs.
 
 use std::f64::consts::TAU;
@@ -22,12 +24,12 @@ use ramslice_types::{
     PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot, WorkCounters,
     Zone,
 };
-use ramsliced::clock::Clock;
-use ramsliced::host_files::Host;
+use ramsliced::clock::PolicyClock;
+use ramsliced::host_files::HostFiles;
 use ramsliced::log;
-use ramsliced::main_loop::{self, Options};
-use ramsliced::open_backend::Opened;
-use ramsliced::settings::Settings;
+use ramsliced::main_loop::{self, DaemonOptions};
+use ramsliced::open_backend::OpenedBackend;
+use ramsliced::settings::DaemonSettings;
 use tracing::level_filters::LevelFilter;
 
 #[derive(Debug, Parser)]
@@ -158,13 +160,13 @@ impl Backend for Machine {
 /// The policies' time.
 struct Fast(Arc<Simulated>);
 
-impl Clock for Fast {
+impl PolicyClock for Fast {
     fn now(&self) -> Duration {
         self.0.start + self.0.elapsed()
     }
 }
 
-fn simulate(args: &Args, settings: Settings) -> anyhow::Result<()> {
+fn simulate(args: &Args, settings: DaemonSettings) -> anyhow::Result<()> {
     let slice = Bytes(64 << 20);
     let config = SimConfig { scatter: 0.3, ..SimConfig::new(slice * args.slices, slice) };
     let config = if args.slices > 512 { config.coarse() } else { config };
@@ -177,22 +179,26 @@ fn simulate(args: &Args, settings: Settings) -> anyhow::Result<()> {
         fail: args.dir.join("fail"),
         dearer: args.dir.join("dearer"),
     };
-    let options = Options {
+    let options = DaemonOptions {
         config: args.config.clone(),
         state_dir: args.dir.clone(),
         runtime_dir: args.dir.clone(),
         pressure: None,
         // Each start is a new boot of the machine.
-        host: Host { boot: std::process::id().to_string(), vmstat: None, own_time: None },
+        host: HostFiles { boot: std::process::id().to_string(), vmstat: None, own_time: None },
     };
     let machine = std::cell::OnceCell::<Arc<Simulated>>::new();
     let open = |_: &_, _: &_| {
         let machine =
             Arc::clone(machine.get().expect("the clock is made before the machine is opened"));
         machine.pass()?;
-        Ok(Opened { backend: Arc::new(Machine(machine)), way: "simulated", guarded: None })
+        Ok(OpenedBackend {
+            backend: Arc::new(Machine(machine)),
+            kind: "simulated",
+            guardable: None,
+        })
     };
-    run::run(&options, settings, &open, |last| {
+    main_loop::run(&options, settings, &open, |last| {
         Box::new(Fast(Arc::clone(machine.get_or_init(|| Arc::new(simulated(last))))))
     })
 }
@@ -200,7 +206,7 @@ fn simulate(args: &Args, settings: Settings) -> anyhow::Result<()> {
 fn main() -> ExitCode {
     let args = Args::parse();
     log::init(LevelFilter::INFO);
-    let settings = match Settings::read(Path::new(&args.config)) {
+    let settings = match DaemonSettings::read(Path::new(&args.config)) {
         Ok(settings) => settings,
         Err(error) => {
             eprint!("{}", error.report());

@@ -7,19 +7,21 @@ use clap::{ArgAction, Parser};
 use crate::settings;
 
 const LONG_ABOUT: &str = "\
-Observes memory, decides which slices of DRAM to switch off, and tells what came of it.
+Observes memory, decides which slices of DRAM to switch off, and reports the result.
 
-ramsliced looks at the machine every 30 seconds. Its mode says what it may do:
+ramsliced reads the machine every 30 seconds. Its mode says what it may do:
 
-  observe  the default: it acts on nothing, and reports what it would have earned and risked
+  observe  the default: it acts on nothing and reports what it would have earned and risked
   on       it switches slices off when that should pay
-  off      it decides nothing, and only tells the state of memory
+  off      it decides nothing and only reports the state of memory
 
-It needs the patched kernel, or any kernel with memory hotplug. Nothing is lost by switching slices \
-off: the patched kernel wakes them when memory is wanted; on a stock kernel the daemon does so, with a margin.
+It needs the patched kernel, or any kernel with memory hotplug. Switching slices off \
+loses no memory: the patched kernel wakes them when memory is wanted. On a stock kernel the daemon \
+does so, and keeps a margin.
 
-Settings are in /etc/ramslice/ramsliced.toml and are read again at SIGHUP; a file that is wrong is \
-refused with line and column, and the old settings stay. What it has learned is in /var/lib/ramslice.";
+Settings are in /etc/ramslice/ramsliced.toml and are read again at SIGHUP. A file with an error is \
+refused with line and column, and the old settings stay. What the daemon has learned is in \
+/var/lib/ramslice.";
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
@@ -32,20 +34,21 @@ Examples:
 
 Signals:
   HUP        read the settings again
-  TERM, INT  stop; [stop] in the settings says what becomes of slices that are off
+  TERM, INT  stop; [stop] in the settings says what happens to offline slices
 
 Files:
   /etc/ramslice/ramsliced.toml   settings
   /var/lib/ramslice/state.json   what was learned; safe to remove while the daemon is stopped
-  /var/lib/ramslice/prices.json  while the kernel's prices do not hold: what fits them, for ramslice-lab calibrate --from
-  /run/ramslice/status.json      what it knows and why it acts or not, after each look
+  /var/lib/ramslice/prices.json  while the kernel's prices do not hold: samples to fit new ones,
+                                 for ramslice-lab calibrate --from
+  /run/ramslice/status.json      what it knows and why it acts or not, after each step
 
 Exit status:
   0  stopped as asked
   1  failed; the reason is in the log
   2  wrong usage or settings";
 
-/// The program.
+/// The arguments.
 #[derive(Debug, Parser)]
 #[command(
     name = "ramsliced",
@@ -55,17 +58,17 @@ Exit status:
     after_long_help = AFTER_LONG_HELP,
     max_term_width = 100
 )]
-pub struct Args {
-    /// The settings
+pub struct DaemonArgs {
+    /// The settings file
     #[arg(long, value_name = "FILE", default_value = settings::PATH)]
     pub config: PathBuf,
-    /// Check the settings and end: 0 if they are right, 2 if not
+    /// Check the settings and exit: 0 if they are valid, 2 if not
     #[arg(long)]
     pub check_config: bool,
-    /// Print a file with all settings and their defaults, and end
+    /// Print a file with all settings and their defaults, and exit
     #[arg(long, conflicts_with = "check_config")]
     pub print_config: bool,
-    /// Where what was learned is kept
+    /// Directory of the saved state
     #[arg(
         long,
         value_name = "DIR",
@@ -74,7 +77,7 @@ pub struct Args {
         default_value = "/var/lib/ramslice"
     )]
     pub state_dir: PathBuf,
-    /// Where status.json is written
+    /// Directory of status.json
     #[arg(
         long,
         value_name = "DIR",
@@ -94,6 +97,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Args::command().debug_assert();
+        super::DaemonArgs::command().debug_assert();
     }
 }

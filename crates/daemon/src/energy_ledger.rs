@@ -1,4 +1,4 @@
-//! Joules: what a profile says of slices that are off, and the ledger across restarts.
+//! Joules: what an energy profile says of offline slices, and the ledgers across restarts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,58 +16,59 @@ use ramslice_types::{BackendInfo, Bytes, Joules, Price, PriceParameter};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::mode::Mode;
+use crate::mode::DaemonMode;
 
-/// A plan that does not work out: what it is about, and what to do.
+/// An energy plan that cannot be used: which setting is wrong, and what to do.
 #[derive(Debug, Error)]
-pub enum PlanError {
-    /// The profile cannot be had, or does not tell enough.
+pub enum EnergyPlanError {
+    /// The profile cannot be read, or lacks a figure.
     #[error("energy.profile: {0}")]
-    DramProfile(String),
-    /// It has no such state.
+    Profile(String),
+    /// The profile has no such power state.
     #[error("energy.state: {0}")]
-    DramPowerState(String),
-    /// The profile that costs are taken from.
+    State(String),
+    /// The profile that gives the costs is wrong.
     #[error("energy.machine: {0}")]
     Machine(String),
 }
 
-/// What the hardware switches as one.
+/// How much memory the hardware switches as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Unit {
-    /// As the profile has it.
+pub enum SwitchUnit {
+    /// As the profile says.
     #[default]
-    DramProfile,
+    Profile,
     /// A slice, whatever its size.
     Slice,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(Bytes),
 }
 
-/// What the sums of a ledger are of. Those of different kinds can neither be added nor be worked out with the same figures.
+/// What the sums of a ledger are about. Sums of different kinds can neither be added nor be
+/// evaluated with the same figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kind {
+pub struct LedgerKind {
     /// The profile and its state.
     pub profile: String,
-    /// Checksum of the files that its figures are from.
+    /// Checksum of the files with its figures.
     pub crc32: String,
-    /// What the hardware switches as one; nothing if that is not known.
+    /// How much memory the hardware switches as one; none if that is not known.
     pub granule_bytes: Option<Bytes>,
     /// Size of a page.
     pub page_bytes: Bytes,
-    /// Slices are switched by memory hotplug of a stock kernel, which keeps no accounts.
+    /// A stock kernel switches slices by memory hotplug and keeps no accounts.
     pub stock: bool,
-    /// A power driver switches what is off.
+    /// A power driver switches offline slices.
     #[serde(default = "yes")]
     pub switched: bool,
 }
 
-/// Of states that do not say: most machines have a driver.
+/// For saved states without this field: most machines have a driver.
 fn yes() -> bool {
     true
 }
 
-impl Kind {
+impl LedgerKind {
     /// The same, with a power driver or without.
     #[must_use]
     pub fn with(&self, switched: bool) -> Self {
@@ -75,28 +76,28 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for LedgerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { profile, crc32, granule_bytes, page_bytes, stock, switched } = self;
         let unit =
             granule_bytes.map_or_else(|| "an unknown size".to_owned(), |unit| unit.to_string());
-        let way = if *stock { "a stock kernel" } else { "the patched kernel" };
+        let kernel = if *stock { "a stock kernel" } else { "the patched kernel" };
         let driver = if *switched { "" } else { " without a power driver" };
         write!(
             f,
-            "{profile} ({crc32}), {unit} switched as one, pages of {page_bytes}, {way}{driver}"
+            "{profile} ({crc32}), {unit} switched as one, pages of {page_bytes}, {kernel}{driver}"
         )
     }
 }
 
-/// What joules are worked out with.
+/// The figures that joules are worked out with.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct EnergyPlan {
     profile: DramProfile,
-    /// Of the texts of all profiles that figures are taken from.
+    /// Checksum of the texts of all profiles that figures are from.
     crc32: u32,
     state: DramPowerState,
-    unit: Unit,
+    unit: SwitchUnit,
     factor: Option<TimeFactor>,
 }
 
@@ -120,26 +121,25 @@ fn load(name: &str) -> Result<(DramProfile, String), String> {
     Ok((profile, text))
 }
 
-impl Plan {
-    /// From names as in the settings.
+impl EnergyPlan {
+    /// Makes a plan from names as in the settings.
     ///
     /// # Errors
-    /// If there is no such profile or state, or it does not tell what decisions need.
+    /// If there is no such profile or state, or it lacks a figure that decisions need.
     pub fn new(
         profile: &str,
         state: Option<&str>,
         machine: Option<&str>,
-        unit: Unit,
+        unit: SwitchUnit,
         factor: Option<TimeFactor>,
-    ) -> Result<Self, PlanError> {
-        let (mut profile, mut texts) = load(profile).map_err(PlanError::Profile)?;
+    ) -> Result<Self, EnergyPlanError> {
+        let (mut profile, mut texts) = load(profile).map_err(EnergyPlanError::Profile)?;
         if let Some(other) = machine {
-            let (other, text) = load(other).map_err(PlanError::Machine)?;
+            let (other, text) = load(other).map_err(EnergyPlanError::Machine)?;
             texts += &text;
             if other.machine.is_none() {
-                let message =
-                    format!("{} names no machine, whose costs could be taken", other.file);
-                return Err(PlanError::Machine(message));
+                let message = format!("{} names no machine whose costs could be used", other.file);
+                return Err(EnergyPlanError::Machine(message));
             }
             profile.machine = other.machine;
         }
@@ -148,23 +148,24 @@ impl Plan {
             let names: Vec<&str> = profile.states.iter().map(|state| state.name.as_str()).collect();
             let message =
                 format!("{} has no state `{name}`: it has {}", profile.file, names.join(", "));
-            return Err(PlanError::State(message));
+            return Err(EnergyPlanError::State(message));
         };
         let plan = Self { profile, crc32: crc32fast::hash(texts.as_bytes()), state, unit, factor };
-        // Whether it works out does not depend on the sizes.
+        // Whether this succeeds does not depend on the sizes.
         plan.economics(Bytes(64 << 20), Bytes(4096))
-            .map_err(|error| PlanError::Profile(error.clone()))?;
+            .map_err(|error| EnergyPlanError::Profile(error.clone()))?;
         Ok(plan)
     }
 
-    /// What decisions need, for slices and pages of these sizes.
+    /// The figures that decisions need, for slices and pages of these sizes.
     ///
     /// # Errors
-    /// A sentence: what the profile does not tell.
+    /// Which figure the profile lacks, as a sentence.
     pub fn economics(&self, slice: Bytes, page: Bytes) -> Result<SliceEconomics, String> {
         let machine = self.profile.machine.as_ref().ok_or_else(|| {
             format!(
-                "{} names no machine, whose costs could be counted: state energy.machine, as in \"thesis-parc\"",
+                "{} names no machine whose costs could be counted: set energy.machine, as in \
+                 \"thesis-parc\"",
                 self.profile.file
             )
         })?;
@@ -173,25 +174,26 @@ impl Plan {
             .map_err(|error| format!("{}: {error}", self.profile.file))
     }
 
-    /// The profile and its state, for people and to tell whether what was learned still fits.
+    /// The profile and its state, to show and to check whether what was learned still fits.
     pub fn name(&self) -> String {
         format!("{}/{}", self.profile.name, self.state.name)
     }
 
-    /// What sums are of that are kept with this plan on this machine.
-    pub fn kind(&self, info: &BackendInfo) -> Kind {
-        Kind {
+    /// What sums are about that this plan yields on this machine.
+    pub fn kind(&self, info: &BackendInfo) -> LedgerKind {
+        LedgerKind {
             profile: self.name(),
             crc32: format!("{:08x}", self.crc32),
             granule_bytes: self.granule(info.slice_bytes).bytes(),
             page_bytes: info.page_bytes,
             stock: info.is_stock(),
-            switched: Power::of(info) != Power::Nobody,
+            switched: PowerSwitch::of(info) != PowerSwitch::Missing,
         }
     }
 
-    /// The most joules that so much CPU time may have cost on this machine, in the ledger's eyes: none where its seconds are not
-    /// real, for there the CPU time of emptying is left out as well.
+    /// The most joules that this CPU time may have cost on this machine, by the ledger's rules:
+    /// zero
+    /// where its seconds are not real, because the CPU time of emptying is left out there as well.
     pub fn running(&self, time: Price, info: &BackendInfo) -> f64 {
         let power =
             self.profile.machine.as_ref().and_then(|machine| machine.compacting_power.value);
@@ -205,33 +207,38 @@ impl Plan {
 
     fn granule(&self, slice: Bytes) -> PowerGranule {
         match self.unit {
-            Unit::Profile => PowerGranule::OfProfile(self.state.granularity.bytes.value),
-            Unit::Slice => PowerGranule::Assumed(slice),
-            Unit::Bytes(bytes) => PowerGranule::Assumed(bytes),
+            SwitchUnit::Profile => PowerGranule::OfProfile(self.state.granularity.bytes.value),
+            SwitchUnit::Slice => PowerGranule::Assumed(slice),
+            SwitchUnit::Bytes(bytes) => PowerGranule::Assumed(bytes),
         }
     }
 
-    /// What makes joules doubtful on this machine.
+    /// Why joules are doubtful on this machine, a sentence for each reason.
     pub fn notes(&self, info: &BackendInfo) -> Vec<String> {
-        let power = match Power::of(info) {
-            Power::Driver => None,
-            Power::Unknown => Some(
-                "nobody can see whether a driver powers down the memory that goes offline; unless one does, nothing is saved"
+        let power = match PowerSwitch::of(info) {
+            PowerSwitch::Driver => None,
+            PowerSwitch::Unknown => Some(
+                "it is unknown whether a driver powers down the memory that goes offline; unless \
+                 one does, \
+                 nothing is saved"
                     .to_owned(),
             ),
-            Power::Nobody => Some(
-                "there is no power driver, so nothing is switched and nothing saved; what would be is as if there were one"
+            PowerSwitch::Missing => Some(
+                "there is no power driver, so nothing is switched and nothing saved; figures of \
+                 what would \
+                 be saved assume one"
                     .to_owned(),
             ),
         };
         power.into_iter().chain(self.doubt(info.slice_bytes)).collect()
     }
 
-    /// What is wrong with slices of this size, or with this machine's seconds.
+    /// Why slices of this size, or this machine's seconds, make joules doubtful.
     fn doubt(&self, slice: Bytes) -> Option<String> {
         if self.clock().is_none() {
             return Some(
-                "this machine is emulated, so its seconds are not real ones and there are no joules: state \
+                "this machine is emulated, so its seconds are not real ones and there are no \
+                 joules: set \
                  energy.time_factor"
                     .to_owned(),
             );
@@ -239,14 +246,17 @@ impl Plan {
         let unit = self.granule(slice).bytes();
         match unit {
             Some(unit) if unit > slice => Some(format!(
-                "slices of {slice} are smaller than what the hardware switches as one, {unit} by the profile {}: \
-                 unless all slices of such a unit are off nothing is saved, and the governor does nothing; make them larger with \
+                "slices of {slice} are smaller than what the hardware switches as one, {unit} by \
+                 the profile {}: \
+                 unless all slices of such a unit are offline nothing is saved, and the governor does \
+                 nothing; make them larger with \
                  `ramslice slices --resize {}`, or state energy.granularity",
                 self.name(),
                 unit.typed(),
             )),
             None => Some(format!(
-                "the profile {} does not tell what the hardware switches as one, so perhaps nothing is saved: state \
+                "the profile {} does not tell what the hardware switches as one, so perhaps \
+                 nothing is saved: set \
                  energy.granularity",
                 self.name(),
             )),
@@ -254,7 +264,8 @@ impl Plan {
         }
     }
 
-    /// The clock of this machine; nothing if its seconds are not real and nobody says how slow it is.
+    /// The clock of this machine; none if its seconds are not real and no setting says how slow it
+    /// is.
     fn clock(&self) -> Option<SampleClock> {
         if let Some(factor) = &self.factor {
             return Some(SampleClock::Emulated(factor.clone()));
@@ -266,21 +277,21 @@ impl Plan {
     }
 }
 
-/// Who switches the power of slices that are off.
+/// What switches the power of offline slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Power {
+enum PowerSwitch {
     /// The kernel's power driver.
     Driver,
-    /// Whoever listens to memory hotplug of a stock kernel, if anybody does.
+    /// A driver that listens to memory hotplug of a stock kernel, if there is one.
     Unknown,
-    /// There is no power driver.
-    Nobody,
+    /// Nothing: there is no power driver.
+    Missing,
 }
 
-impl Power {
+impl PowerSwitch {
     fn of(info: &BackendInfo) -> Self {
         match info.power_driver.as_str() {
-            "none" => Self::Nobody,
+            "none" => Self::Missing,
             _ if info.is_stock() => Self::Unknown,
             _ => Self::Driver,
         }
@@ -289,117 +300,118 @@ impl Power {
 
 /// An interval of joules, as in files and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Range {
+pub struct JouleRange {
     /// At least.
     pub low: f64,
     /// At most.
     pub high: f64,
 }
 
-impl From<Interval<Joules>> for Range {
+impl From<Interval<Joules>> for JouleRange {
     fn from(interval: Interval<Joules>) -> Self {
         Self { low: interval.low().0, high: interval.high().0 }
     }
 }
 
-/// What came of everything so far, in joules.
+/// The balance so far, in joules.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Earned {
-    /// Saved by slices that were off.
+pub struct EarnedJoules {
+    /// Saved by offline slices.
     #[serde(rename = "saved_joules")]
-    pub saved: Range,
-    /// What that cost, as far as it could be counted.
+    pub saved: JouleRange,
+    /// What that cost, as far as it can be counted.
     #[serde(rename = "invested_joules")]
-    pub invested: Range,
-    /// Saved less invested.
+    pub invested: JouleRange,
+    /// Saved minus invested.
     #[serde(rename = "net_joules")]
-    pub net: Range,
-    /// The time that this is about, in seconds of this machine's clock.
+    pub net: JouleRange,
+    /// The time that this covers, in seconds of this machine's clock.
     pub seconds: f64,
     /// The verdict in a sentence.
     pub verdict: String,
 }
 
-/// What a ledger comes to, and of that, what the daemon took besides its requests.
-pub type Sums = (EnergyTally, Price);
+/// The sums of a ledger, and the part of them that the daemon itself cost beyond its requests.
+pub type LedgerSums = (EnergyTally, Price);
 
-/// The ledger of a mode: what it was before this run, and what has been added.
+/// The ledger of a mode: its sums before this run, and what was added since.
 #[derive(Debug)]
-pub struct Books {
-    /// Of its sums, what this daemon took besides its requests.
+pub struct ModeLedger {
+    /// The part of its sums that this daemon cost beyond its requests.
     pub own: Price,
     before: EnergyTally,
     ledger: EnergyLedger,
     granule: Option<Bytes>,
-    /// It is of what would have been.
+    /// It is about what would have happened.
     simulated: bool,
 }
 
 /// The ledgers of the modes that have one.
 #[derive(Debug)]
 pub struct ModeLedgers {
-    /// Of mode on.
-    pub earned: Books,
-    /// Of mode observe.
-    pub would_earn: Books,
+    /// The ledger of mode on.
+    pub earned: ModeLedger,
+    /// The ledger of mode observe.
+    pub would_earn: ModeLedger,
 }
 
 impl ModeLedgers {
-    /// Go on from sums of the same kind.
-    pub fn new(kind: &Kind, earned: Sums, would_earn: Sums) -> Self {
+    /// Continues from sums of the same kind.
+    pub fn new(kind: &LedgerKind, earned: LedgerSums, would_earn: LedgerSums) -> Self {
         Self {
-            earned: Books::new(kind, earned, false),
-            would_earn: Books::new(kind, would_earn, true),
+            earned: ModeLedger::new(kind, earned, false),
+            would_earn: ModeLedger::new(kind, would_earn, true),
         }
     }
 
     /// The ledger of a mode, if it has any.
-    pub fn of(&self, mode: Mode) -> Option<&Books> {
+    pub fn of(&self, mode: DaemonMode) -> Option<&ModeLedger> {
         match mode {
-            Mode::On => Some(&self.earned),
-            Mode::Observe => Some(&self.would_earn),
-            Mode::Off => None,
+            DaemonMode::On => Some(&self.earned),
+            DaemonMode::Observe => Some(&self.would_earn),
+            DaemonMode::Off => None,
         }
     }
 
-    /// The same, to add to it.
-    pub fn of_mut(&mut self, mode: Mode) -> Option<&mut Books> {
+    /// The same, to add to.
+    pub fn of_mut(&mut self, mode: DaemonMode) -> Option<&mut ModeLedger> {
         match mode {
-            Mode::On => Some(&mut self.earned),
-            Mode::Observe => Some(&mut self.would_earn),
-            Mode::Off => None,
+            DaemonMode::On => Some(&mut self.earned),
+            DaemonMode::Observe => Some(&mut self.would_earn),
+            DaemonMode::Off => None,
         }
     }
 
-    /// What both come to.
-    pub fn sums(&self) -> (Sums, Sums) {
+    /// The sums of both.
+    pub fn sums(&self) -> (LedgerSums, LedgerSums) {
         (self.earned.sums(), self.would_earn.sums())
     }
 
-    /// Both pause.
+    /// Pauses both.
     pub fn pause(&mut self) {
         self.earned.pause();
         self.would_earn.pause();
     }
 }
 
-impl Earned {
-    /// What is left of it where slices that were off may have had power all the time.
-    fn by(self, power: Power) -> Self {
+impl EarnedJoules {
+    /// What remains of it if offline slices may have had power all the time.
+    fn by(self, power: PowerSwitch) -> Self {
         let Self { saved, invested, .. } = self;
         match power {
-            Power::Driver => self,
-            Power::Unknown => Self {
-                saved: Range { low: saved.low.min(0.0), ..saved },
-                net: Range { low: self.net.low.min(-invested.high), ..self.net },
+            PowerSwitch::Driver => self,
+            PowerSwitch::Unknown => Self {
+                saved: JouleRange { low: saved.low.min(0.0), ..saved },
+                net: JouleRange { low: self.net.low.min(-invested.high), ..self.net },
                 verdict: format!("If a driver powers down what goes offline: {}", self.verdict),
                 ..self
             },
-            Power::Nobody => Self {
-                saved: Range { low: 0.0, high: 0.0 },
-                net: Range { low: -invested.high, high: -invested.low },
+            PowerSwitch::Missing => Self {
+                saved: JouleRange { low: 0.0, high: 0.0 },
+                net: JouleRange { low: -invested.high, high: -invested.low },
                 verdict:
-                    "Nothing was switched, for there is no power driver: what packing cost is lost."
+                    "Nothing was switched because there is no power driver: the cost of packing \
+                     is lost."
                         .to_owned(),
                 ..self
             },
@@ -407,53 +419,54 @@ impl Earned {
     }
 }
 
-impl Books {
-    /// Goes on from sums of the same kind.
-    pub fn new(kind: &Kind, (before, own): Sums, simulated: bool) -> Self {
+impl ModeLedger {
+    /// Continues from sums of the same kind.
+    pub fn new(kind: &LedgerKind, (before, own): LedgerSums, simulated: bool) -> Self {
         let granule = kind.granule_bytes;
         Self { own, before, ledger: EnergyLedger::new(granule), granule, simulated }
     }
 
-    /// Whether it is of what would have been.
+    /// Whether it is about what would have happened.
     pub fn is_simulated(&self) -> bool {
         self.simulated
     }
 
-    /// Adds what happened until this sample. One of another boot begins anew, and what was before stays.
+    /// Adds what happened until this sample. A sample of another boot starts a new ledger; earlier
+    /// sums stay.
     pub fn add(&mut self, sample: EnergySample) {
         if let Err(error) = self.ledger.add(sample.clone()) {
-            tracing::debug!(%error, "the ledger begins anew");
+            tracing::debug!(%error, "the ledger starts again");
             self.before = self.tally();
             self.ledger = EnergyLedger::new(self.granule);
-            // The first sample of a ledger follows no other.
+            // The first sample of a ledger cannot fail: it follows no other.
             let _ = self.ledger.add(sample);
         }
     }
 
-    /// Time passes that belongs to nobody: until the next sample nothing is counted.
+    /// Counts nothing until the next sample.
     pub fn pause(&mut self) {
         self.before = self.tally();
         self.ledger = EnergyLedger::new(self.granule);
     }
 
-    /// What the next books of the same kind go on from.
-    pub fn sums(&self) -> Sums {
+    /// The sums from which the next ledger of the same kind continues.
+    pub fn sums(&self) -> LedgerSums {
         (self.tally(), self.own)
     }
 
-    /// The sums, those of earlier runs included.
+    /// The sums, including those of earlier runs.
     pub fn tally(&self) -> EnergyTally {
         self.before + *self.ledger.tally()
     }
 
-    /// In joules, by the plan and the machine whose kind the sums are of; nothing if this machine's seconds are not real. Of what
-    /// was only imagined, as if its power were switched.
+    /// In joules, by the plan and the machine that the sums are about; none if this machine's
+    /// seconds are not real. A simulated ledger assumes a power driver.
     pub fn earned(
         &self,
-        plan: &Plan,
+        plan: &EnergyPlan,
         info: &BackendInfo,
         prices: &BTreeMap<PriceParameter, Price>,
-    ) -> Option<Earned> {
+    ) -> Option<EarnedJoules> {
         let clock = plan.clock()?;
         let tally = self.tally();
         let statement = EnergyStatement::new(
@@ -473,13 +486,13 @@ impl Books {
                 measured: None,
             },
         )?;
-        let earned = Earned {
+        let earned = EarnedJoules {
             saved: statement.saved_joules.into(),
             invested: statement.invested_joules.into(),
             net: statement.net_joules.into(),
             seconds: tally.elapsed().as_secs_f64(),
             verdict: statement.verdict.sentence.clone(),
         };
-        Some(if self.simulated { earned } else { earned.by(Power::of(info)) })
+        Some(if self.simulated { earned } else { earned.by(PowerSwitch::of(info)) })
     }
 }

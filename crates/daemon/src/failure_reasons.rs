@@ -1,5 +1,6 @@
-//! Why slices could not be emptied: each says so itself when it was tried in vain. The answer to a request that tried many has
-//! only what ended it, which may be its budget.
+//! Why slices could not be emptied. Each slice that failed has its own reason; the answer to a
+//! request
+//! that tried many gives only the reason for its end, which may be its budget.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +8,16 @@ use ramslice_types::{Reason, RequestOp, RequestOutcome, SliceId, SliceSnapshot};
 
 /// The failures of one step.
 #[derive(Debug, Default)]
-pub(crate) struct Failures {
-    /// Slices that a request named: its answer is theirs.
+pub(crate) struct FailureReasons {
+    /// Slices that a request named: its answer is about them.
     named: BTreeSet<SliceId>,
     known: Vec<(Reason, u32)>,
-    /// Of requests that chose slices: how many failed, and what the answer says of them, if anything.
+    /// For each request that chose slices: how many failed, and the reason that the answer gives.
     chosen: Vec<(Reason, u32)>,
 }
 
-impl Failures {
-    /// Takes note of an answer.
+impl FailureReasons {
+    /// Notes an answer.
     pub(crate) fn add(&mut self, op: RequestOp, outcome: &RequestOutcome) {
         match op {
             _ if outcome.slices_failed == 0 => {}
@@ -25,7 +26,7 @@ impl Failures {
                 self.known.push((outcome.reason, outcome.slices_failed));
             }
             RequestOp::Compact | RequestOp::OfflineFree => {
-                // Where a limit ended it, that says nothing of a slice.
+                // A limit that ended the request is no slice's reason.
                 let limit = matches!(
                     outcome.reason,
                     Reason::OverBudget | Reason::NoRoom | Reason::AwakeReserve | Reason::Backoff
@@ -41,9 +42,14 @@ impl Failures {
         }
     }
 
-    /// What slices that were chosen say, by looks before and after: they are left alone for a while, and were not before, or
-    /// for longer now.
-    pub(crate) fn told_by(&self, before: &SliceSnapshot, after: &SliceSnapshot) -> Vec<Reason> {
+    /// The reasons of chosen slices, by snapshots before and after: a slice that failed is in
+    /// backoff,
+    /// and was not before, or not for so long.
+    pub(crate) fn reasons_of_chosen(
+        &self,
+        before: &SliceSnapshot,
+        after: &SliceSnapshot,
+    ) -> Vec<Reason> {
         let earlier = |id| {
             let at = before.slices.binary_search_by_key(&id, |slice| slice.id).ok()?;
             Some(&before.slices[at]).filter(|slice| slice.backoff)
@@ -56,13 +62,14 @@ impl Failures {
             .collect()
     }
 
-    /// How many slices failed for which reason, with what slices that were chosen tell. Others may have failed meanwhile: no
-    /// more are counted than requests have told of.
-    pub(crate) fn by_reason(self, told: &[Reason]) -> Vec<(Reason, u32)> {
+    /// How many slices failed for which reason, with the `reasons` of chosen slices. Slices of
+    /// other
+    /// programs' requests may be among these, so no more are counted than requests reported.
+    pub(crate) fn by_reason(self, reasons: &[Reason]) -> Vec<(Reason, u32)> {
         let mut found = self.known;
-        let mut told = told.iter();
+        let mut reasons = reasons.iter();
         for (reason, slices) in self.chosen {
-            let said = told.by_ref().take(slices as usize).map(|&reason| (reason, 1));
+            let said = reasons.by_ref().take(slices as usize).map(|&reason| (reason, 1));
             let before = found.len();
             found.extend(said);
             let rest = slices - (found.len() - before) as u32;
@@ -82,14 +89,14 @@ mod tests {
 
     #[test]
     fn a_slice_that_was_named_has_the_reason_of_its_request_and_chosen_ones_have_their_own() {
-        let mut failures = Failures::default();
+        let mut failures = FailureReasons::default();
         failures.add(RequestOp::Offline(SliceId(1)), &failed(1, Reason::Pinned));
         failures.add(RequestOp::Compact, &failed(3, Reason::AwakeReserve));
         failures.add(RequestOp::Compact, &failed(2, Reason::Deadline));
         failures.add(RequestOp::OfflineFree, &failed(0, Reason::NoRoom));
-        let told = [Reason::Slab, Reason::Migration, Reason::Slab, Reason::PageTable];
+        let reasons = [Reason::Slab, Reason::Migration, Reason::Slab, Reason::PageTable];
         assert_eq!(
-            failures.by_reason(&told),
+            failures.by_reason(&reasons),
             [
                 (Reason::Pinned, 1),
                 (Reason::Slab, 1),
@@ -103,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_ended_a_request_is_no_slices_reason() {
-        let mut failures = Failures::default();
+        let mut failures = FailureReasons::default();
         failures.add(RequestOp::Compact, &failed(2, Reason::OverBudget));
         assert_eq!(failures.by_reason(&[Reason::Pinned]), [(Reason::Pinned, 1), (Reason::None, 1)]);
     }

@@ -1,4 +1,4 @@
-//! On a stock kernel: a thread that wakes slices when memory runs short, for nobody else does.
+//! A thread that wakes slices when memory runs short. A stock kernel does not wake any by itself.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -11,89 +11,89 @@ use ramslice_backend::{GuardAction, HotplugBackend, HotplugGuard};
 use ramslice_types::{BackendError, BackendErrorKind, Bytes, Reason};
 use tracing::{info, warn};
 
-/// How often it looks whether it is to end.
+/// How often the thread checks whether it should end.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What the thread is told, and tells.
+/// What the thread and its owner share.
 #[derive(Debug, Default)]
-struct Shared {
+struct GuardShared {
     end: AtomicBool,
-    /// It met nothing but errors lately, and still tries.
+    /// It has met only errors recently, and still tries.
     blind: AtomicBool,
-    /// Slices that it has woken, and those that did not wake, since somebody asked.
+    /// Slices woken since the last question, and those that did not wake, by reason.
     done: Mutex<(u32, Vec<(Reason, u32)>)>,
 }
 
-impl Shared {
+impl GuardShared {
     fn done(&self) -> MutexGuard<'_, (u32, Vec<(Reason, u32)>)> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Errors in a row after which it no longer counts as watching.
+/// After so many errors in a row the thread no longer counts as watching.
 const MOST_ERRORS: u32 = 10;
 
-/// The thread; it ends when this is dropped.
-pub struct Guarding {
+/// The thread. It ends when this is dropped.
+pub struct GuardThread {
     backend: Arc<HotplugBackend>,
-    shared: Arc<Shared>,
-    /// What it keeps available.
+    shared: Arc<GuardShared>,
+    /// How much memory it keeps available.
     floor: Bytes,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Guarding {
-    /// Starts it. `tell` gets a byte whenever slices were woken.
+impl GuardThread {
+    /// Starts the thread. It writes a byte to `waker` whenever it has woken slices.
     ///
     /// # Errors
-    /// If the kernel does not tell how much is available.
-    pub fn start(backend: Arc<HotplugBackend>, tell: UnixStream) -> Result<Self, BackendError> {
-        // Once here, so that whoever starts it learns what is wrong.
+    /// If the kernel does not report how much memory is available.
+    pub fn start(backend: Arc<HotplugBackend>, waker: UnixStream) -> Result<Self, BackendError> {
+        // Here as well, so that the caller gets the error.
         let floor = HotplugGuard::new(&backend, None)?.floor();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(GuardShared::default());
         let thread = std::thread::Builder::new()
             .name("guard".to_owned())
             .spawn({
                 let (backend, shared) = (Arc::clone(&backend), Arc::clone(&shared));
-                move || watch(&backend, &shared, tell)
+                move || watch(&backend, &shared, waker)
             })
             .map_err(|error| BackendError::new(BackendErrorKind::Failed, error))?;
         Ok(Self { backend, shared, floor, thread: Some(thread) })
     }
 
-    /// Whether it watches by this way: requests of another one do not make way for it.
+    /// Whether it watches through this backend. Requests to another one do not make way for it.
     pub fn is_of(&self, backend: &Arc<HotplugBackend>) -> bool {
         Arc::ptr_eq(&self.backend, backend)
     }
 
-    /// Whether it is at work, and has not met nothing but errors for some seconds.
+    /// Whether the thread runs and has not met only errors for some seconds.
     pub fn watches(&self) -> bool {
         !self.shared.blind.load(Ordering::Relaxed)
             && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// What it keeps available.
+    /// How much memory it keeps available.
     pub fn floor(&self) -> Bytes {
         self.floor
     }
 
-    /// Slices that it has woken since the last call, and by reason those that did not wake.
+    /// Slices woken since the last call, and those that did not wake, by reason.
     pub fn take(&self) -> (u32, Vec<(Reason, u32)>) {
         std::mem::take(&mut *self.shared.done())
     }
 }
 
-impl Drop for Guarding {
+impl Drop for GuardThread {
     fn drop(&mut self) {
         self.shared.end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Whoever panicked there has said so.
+            // A panic in the thread has been reported there.
             let _ = thread.join();
         }
     }
 }
 
-fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
+fn watch(backend: &HotplugBackend, shared: &GuardShared, mut waker: UnixStream) {
     let mut guard = match HotplugGuard::new(backend, None) {
         Ok(guard) => guard,
         Err(error) => return warn!(%error, "memory cannot be watched"),
@@ -117,15 +117,16 @@ fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
                     "memory is short: slices were woken"
                 );
                 shared.done().0 += pressure.outcome.slices_done;
-                // If nobody reads any more, nobody needs to know.
-                let _ = tell.write_all(&[0]);
+                // If the main loop no longer reads, it has ended.
+                let _ = waker.write_all(&[0]);
             }
-            // Nothing is left to wake, or nothing wakes: no hurry to look again.
+            // Nothing is left to wake, or nothing wakes: no need to check again at once.
             Ok(Some(pressure)) => {
                 let outcome = &pressure.outcome;
                 if !outcome.is_ok() && !std::mem::replace(&mut failed, true) {
                     let (failed, reason) = (outcome.slices_failed, outcome.reason);
-                    warn!(failed, %reason, "memory is short, but slices do not wake: {}", reason.advice());
+                    warn!(failed, %reason, "memory is short, but slices do not wake: \
+                        {}", reason.advice());
                 }
                 std::thread::sleep(TICK);
             }
@@ -133,11 +134,11 @@ fn watch(backend: &HotplugBackend, shared: &Shared, mut tell: UnixStream) {
                 if !std::mem::replace(&mut failed, true) {
                     warn!(%error, "memory cannot be watched");
                 }
-                // Whoever started this starts another one, or learns why that is not possible.
+                // The main loop starts another thread, or gets the error.
                 if error.kind() == BackendErrorKind::Unsupported {
                     return;
                 }
-                // So it does then, at its next step; until that comes, this one goes on.
+                // The main loop does the same at its next step. Until then this thread goes on.
                 errors += 1;
                 shared.blind.store(errors >= MOST_ERRORS, Ordering::Relaxed);
                 std::thread::sleep(TICK);

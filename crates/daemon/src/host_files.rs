@@ -1,4 +1,4 @@
-//! What the machine tells besides its slices: which boot it is, and what all of it does.
+//! What the machine reports besides its slices: its boot, and what all processes do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use std::time::Duration;
 use procfs_core::{FromRead, VmStat};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where the machine's own files are, and which boot it is; elsewhere in tests.
+/// Where the machine's own files are, and which boot it is. Tests have them elsewhere.
 #[derive(Debug, Clone)]
-pub struct Host {
-    /// Names the boot.
+pub struct HostFiles {
+    /// The id of the boot.
     pub boot: String,
-    /// `/proc/vmstat`, or nothing where it would be another machine's.
+    /// `/proc/vmstat`; none if that file describes another machine.
     pub vmstat: Option<PathBuf>,
-    /// The CPU time of this process, all threads; nothing where it has nothing to do with the machine.
+    /// The CPU time of this process with all threads; none if it runs on another machine.
     pub own_time: Option<fn() -> Duration>,
 }
 
-impl Host {
+impl HostFiles {
     /// This machine.
     pub fn here() -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -35,9 +35,9 @@ fn own_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// What `/proc/vmstat` says.
+/// Counters of `/proc/vmstat`.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Vmstat {
+pub(crate) struct VmstatCounters {
     /// Page faults.
     pub(crate) faults: u64,
     /// Pages that were allocated.
@@ -46,7 +46,7 @@ pub(crate) struct Vmstat {
     pub(crate) refaults: u64,
 }
 
-impl Vmstat {
+impl VmstatCounters {
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let mut found = Self::default();
         for (name, number) in VmStat::from_file(path).ok()?.0 {
@@ -70,11 +70,12 @@ mod tests {
     #[test]
     fn what_is_counted_by_zone_is_added_up_and_a_file_without_numbers_is_none() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let text = "nr_free_pages 7\npgalloc_dma32 200\npgalloc_normal 300\npgfault 450\nworkingset_refault_file 9\n";
+        let text = "nr_free_pages 7\npgalloc_dma32 200\npgalloc_normal 300\npgfault 450\n\
+            workingset_refault_file 9\n";
         fs::write(file.path(), text).unwrap();
-        let found = Vmstat::read(file.path()).unwrap();
+        let found = VmstatCounters::read(file.path()).unwrap();
         assert_eq!((found.faults, found.allocated, found.refaults), (450, 500, 9));
         fs::write(file.path(), "pgfault many\n").unwrap();
-        assert!(Vmstat::read(file.path()).is_none());
+        assert!(VmstatCounters::read(file.path()).is_none());
     }
 }

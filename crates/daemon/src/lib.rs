@@ -1,19 +1,23 @@
-//! `ramsliced`, the daemon: looks at the machine now and then, lets a policy decide, acts if it may, and tells what
-//! came of it.
+//! `ramsliced`, the daemon: reads the machine now and then, lets a policy decide, acts if it may,
+//! and
+//! reports the result.
 //!
 //! ```text
-//! run        signals, timers, systemd, pressure                          (the only one that waits)
-//!  |- settings   the TOML file and what is allowed in it
-//!  |- open       the way to the machine, opened anew whenever it was lost
-//!  |- engine     one step: look, decide, request, account
-//!  |   |- books      joules, by the ledger of ramslice-energy
-//!  |   |- prices     whether the kernel's prices hold, by what requests took
-//!  |   `- memory     what is saved across restarts
-//!  |- metrics    OpenMetrics, served by `serve`
-//!  `- status     /run/ramslice/status.json, for people and `ramslice top`
+//! main_loop    signals, timers, systemd, pressure          (only this part waits)
+//!  |- settings        the TOML file; settings_schema says what it allows
+//!  |- open_backend    opens the machine, again whenever it was lost
+//!  |- engine          one step: read, decide, send requests, account
+//!  |   |- energy_ledger     joules, by the ledger of ramslice-energy
+//!  |   |- wake_attribution  what woke slices
+//!  |   `- price_watch       whether the kernel's prices hold, by what requests took
+//!  |- guard_thread    wakes slices on a stock kernel when memory runs short
+//!  |- persisted_state what is saved across restarts
+//!  |- metrics         OpenMetrics, served by metrics_server
+//!  `- status          /run/ramslice/status.json, for people and `ramslice top`
 //! ```
 //!
-//! Nothing here knows which kernel it runs on: everything goes through [`ramslice_types::Backend`].
+//! Everything goes through [`ramslice_types::Backend`]. In mode observe that is a
+//! [`ramslice_backend::WhatIfBackend`] around the real one, so the engine does not know its mode.
 
 pub mod args;
 pub mod clock;

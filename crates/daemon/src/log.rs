@@ -6,17 +6,17 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Whether stderr is the journal, as it is below systemd.
-fn below_systemd() -> bool {
+/// Whether stderr is the journal, as it is under systemd.
+fn under_systemd() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     rustix::fs::fstat(io::stderr())
         .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Begins to log what is at least as important as `level`.
+/// Starts logging everything of at least this `level`.
 pub fn init(level: LevelFilter) {
     let registry = tracing_subscriber::registry().with(level);
-    if below_systemd() {
+    if under_systemd() {
         match tracing_journald::layer() {
             Ok(journal) => {
                 return registry
@@ -29,8 +29,8 @@ pub fn init(level: LevelFilter) {
         }
     }
     let plain = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
-    // The journal has the time already.
-    if below_systemd() {
+    // The journal adds the time itself.
+    if under_systemd() {
         registry.with(plain.without_time()).init()
     } else {
         registry.with(plain).init()

@@ -1,4 +1,4 @@
-//! One look at the machine, and its zones as policies see them.
+//! The machine at one moment, and its zones as policies see them.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use ramslice_types::{Backend, BackendError, BackendInfo, Slice, SliceSnapshot, S
 
 /// The machine at one moment.
 #[derive(Debug, Clone)]
-pub struct Look {
-    /// What it is.
+pub struct MachineSnapshot {
+    /// Its sizes and totals.
     pub info: BackendInfo,
     /// Its zones.
     pub zones: Vec<Zone>,
@@ -17,8 +17,8 @@ pub struct Look {
     pub snapshot: SliceSnapshot,
 }
 
-impl Look {
-    /// Looks.
+impl MachineSnapshot {
+    /// Reads the machine.
     ///
     /// # Errors
     /// Those of the backend.
@@ -27,7 +27,7 @@ impl Look {
         Ok(Self { info, zones, snapshot })
     }
 
-    /// When, on the machine's clock.
+    /// When it was taken, on the machine's clock.
     pub fn time(&self) -> Duration {
         self.snapshot.time
     }
@@ -37,7 +37,7 @@ impl Look {
         self.snapshot.slices.iter().filter(move |slice| ZoneKey::of_slice(slice) == key)
     }
 
-    /// Sums over a zone.
+    /// The sums over a zone.
     pub fn totals(&self, zone: &Zone) -> MachineTotals {
         MachineTotals::of(
             std::slice::from_ref(zone),
@@ -46,7 +46,8 @@ impl Look {
         )
     }
 
-    /// Rows of a zone's slices, but for those that are away: no policy is to touch them. `rows` is used again each time.
+    /// Fills `rows` with a zone's slices, without held and quarantined ones: no policy may touch
+    /// them.
     pub fn rows(&self, key: ZoneKey, rows: &mut Vec<SliceRow>) {
         let frames = self.info.slice_pages();
         rows.clear();
@@ -57,7 +58,7 @@ impl Look {
         );
     }
 
-    /// Slices in each state, in the order of [`SliceState::ALL`].
+    /// How many slices are in each state, in the order of [`SliceState::ALL`].
     pub fn by_state(&self, key: ZoneKey) -> [u32; SliceState::ALL.len()] {
         let mut counts = [0; SliceState::ALL.len()];
         for slice in self.slices(key) {

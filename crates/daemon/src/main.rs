@@ -4,37 +4,38 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use ramsliced::args::Args;
+use ramsliced::args::DaemonArgs;
 use ramsliced::clock::DayClock;
-use ramsliced::host_files::Host;
-use ramsliced::main_loop::{self, Options};
-use ramsliced::open_backend::open;
-use ramsliced::settings::{SAMPLE, Settings};
-use ramsliced::{log, pressure};
+use ramsliced::host_files::HostFiles;
+use ramsliced::main_loop::{self, DaemonOptions};
+use ramsliced::open_backend::open_backend;
+use ramsliced::settings::{DaemonSettings, SAMPLE};
+use ramsliced::{log, pressure_trigger};
 use tracing::level_filters::LevelFilter;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = DaemonArgs::parse();
     if args.print_config {
         return show(SAMPLE);
     }
-    let settings = match Settings::read(&args.config) {
+    let settings = match DaemonSettings::read(&args.config) {
         Ok(settings) => settings,
         Err(error) => {
-            // Where nobody reads it, the status is left.
+            // If stderr is closed, the exit status remains.
             let _ = write!(io::stderr(), "{}", error.report());
             if !args.check_config {
-                wake_owed(args);
+                wake_left_offline(args);
             }
             return ExitCode::from(2);
         }
     };
     if args.check_config {
         let (mode, policy) = (settings.mode, settings.policy.policy);
-        return show(&format!("{}: right; mode {mode}, policy {policy}\n", args.config.display()));
+        return show(&format!("{}: valid; mode {mode}, policy {policy}\n", args.config.display()));
     }
     let options = begin(args);
-    match run::run(&options, settings, &open, |last| Box::new(DayClock::after(last))) {
+    match main_loop::run(&options, settings, &open_backend, |last| Box::new(DayClock::after(last)))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -43,31 +44,34 @@ fn main() -> ExitCode {
     }
 }
 
-/// Begins to log, and says where things are.
-fn begin(args: Args) -> Options {
+/// Starts logging, and gathers paths.
+fn begin(args: DaemonArgs) -> DaemonOptions {
     log::init(match args.verbose {
         0 => LevelFilter::INFO,
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     });
-    Options {
+    DaemonOptions {
         config: args.config,
         state_dir: args.state_dir,
         runtime_dir: args.runtime_dir,
-        pressure: Some(pressure::PATH.into()),
-        host: Host::here(),
+        pressure: Some(pressure_trigger::PATH.into()),
+        host: HostFiles::here(),
     }
 }
 
-/// Nothing runs with wrong settings: what an earlier run has left off on a stock kernel, nobody would wake.
-fn wake_owed(args: Args) {
-    if let Err(error) = run::wake_owed(&begin(args), &open, |last| Box::new(DayClock::after(last)))
-    {
+/// The daemon does not run with wrong settings, so nothing would wake the slices that an earlier
+/// run
+/// left offline on a stock kernel. This wakes them.
+fn wake_left_offline(args: DaemonArgs) {
+    if let Err(error) = main_loop::wake_left_offline(&begin(args), &open_backend, |last| {
+        Box::new(DayClock::after(last))
+    }) {
         tracing::error!("{error:#}");
     }
 }
 
-/// Writes what was asked for; a full disk is a failure, no panic.
+/// Writes to standard output. A full disk is an error, not a panic.
 fn show(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,5 @@
-//! The daemon on a made-up stock machine, step by step: what it owes and to whom, when looks fail and after it was killed.
+//! The daemon on a simulated stock machine, step by step: which slices it still has to wake when
+//! the machine cannot be read and after the daemon was killed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use crate::engine::STOCK;
 /// Time that passes with each look at it.
 struct Ticks(Cell<u64>);
 
-impl Clock for Ticks {
+impl PolicyClock for Ticks {
     fn now(&self) -> Duration {
         self.0.set(self.0.get() + 30);
         Duration::from_secs(self.0.get())
@@ -35,41 +36,53 @@ impl Place {
     }
 
     /// Runs a daemon in this boot; as if it was killed afterwards.
-    fn run(&self, boot: &str, mode: &str, stop: &str, what: impl FnOnce(&mut Daemon<'_>)) {
+    fn run(&self, boot: &str, mode: &str, stop: &str, what: impl FnOnce(&mut MainLoop<'_>)) {
         let text = format!(
-            "schema_version = 1\nmode = \"{mode}\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30\n\
+            "schema_version = 1\nmode = \"{mode}\"\npolicy = \"periodic\"\n[periodic]\n\
+             period_seconds = 30\n\
              [energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n[stop]\nslices = \"{stop}\"\n\
              [metrics]\nlisten = \"off\"\n"
         );
         self.with(boot, &text, |options, opener| {
-            let settings = Settings::read(&options.config).unwrap();
+            let settings = DaemonSettings::read(&options.config).unwrap();
             let clock =
-                |last: Duration| Box::new(Ticks(Cell::new(last.as_secs()))) as Box<dyn Clock>;
-            what(&mut Daemon::new(options, settings, opener, clock, Signals::install().unwrap()));
+                |last: Duration| Box::new(Ticks(Cell::new(last.as_secs()))) as Box<dyn PolicyClock>;
+            what(&mut MainLoop::new(
+                options,
+                settings,
+                opener,
+                clock,
+                SignalFlags::install().unwrap(),
+            ));
         });
     }
 
     /// What a daemon begins with in this boot.
-    fn with(&self, boot: &str, config: &str, what: impl FnOnce(&Options, &Opener<'_>)) {
+    fn with(
+        &self,
+        boot: &str,
+        config: &str,
+        what: impl FnOnce(&DaemonOptions, &BackendOpener<'_>),
+    ) {
         let dir = self.dir.path().to_owned();
-        let options = Options {
+        let options = DaemonOptions {
             config: dir.join("c.toml"),
             state_dir: dir.clone(),
             runtime_dir: dir,
             pressure: None,
-            host: Host { boot: boot.to_owned(), vmstat: None, own_time: None },
+            host: HostFiles { boot: boot.to_owned(), vmstat: None, own_time: None },
         };
         fs::write(&options.config, config).unwrap();
-        let opener = |_: &Settings, _: &GoesOn| {
+        let opener = |_: &DaemonSettings, _: &KeepGoing| {
             if self.shut.get() {
                 return Err(BackendError::new(BackendErrorKind::Failed, "it cannot be opened"));
             }
             self.opened.set(self.opened.get() + 1);
             let backend = Arc::new(self.fake.backend());
-            Ok(Opened {
+            Ok(OpenedBackend {
                 backend: Arc::clone(&backend) as Arc<dyn Backend>,
-                way: STOCK,
-                guarded: Some(backend),
+                kind: STOCK,
+                guardable: Some(backend),
             })
         };
         what(&options, &opener);
@@ -88,12 +101,12 @@ impl Place {
 }
 
 /// Looks once.
-fn look(daemon: &mut Daemon<'_>) {
+fn look(daemon: &mut MainLoop<'_>) {
     daemon.step();
 }
 
 /// Looks until one fails: one that is not old yet may stand for the present.
-fn fails(daemon: &mut Daemon<'_>) {
+fn fails(daemon: &mut MainLoop<'_>) {
     while daemon.last_error.is_none() {
         daemon.step();
     }
@@ -128,7 +141,7 @@ fn a_look_that_fails_leaves_guard_and_machine_until_another_is_open() {
 }
 
 #[test]
-fn the_guard_stays_while_the_machine_can_be_opened_anew_but_not_watched() {
+fn the_guard_stays_while_the_machine_can_be_opened_again_but_not_watched() {
     let place = Place::new();
     place.run("boot", "on", "auto", |daemon| {
         daemon.step();
@@ -138,13 +151,13 @@ fn the_guard_stays_while_the_machine_can_be_opened_anew_but_not_watched() {
         fails(daemon);
         daemon.step();
         assert!(daemon.last_error.is_some() && place.opened.get() > 1);
-        assert!(daemon.guard.is_some() && daemon.unguarded.is_some());
+        assert!(daemon.guard.is_some() && daemon.guard_error.is_some());
         assert!(daemon.metrics.text().contains("ramslice_guarded{} 0\n"));
         // It is not one of the way that is open: that gets its own as soon as it can.
         place.fake.blind(false);
         daemon.step();
-        let backend = daemon.opened.as_ref().unwrap().guarded.as_ref().unwrap();
-        assert!(daemon.guard.as_ref().unwrap().is_of(backend) && daemon.unguarded.is_none());
+        let backend = daemon.opened.as_ref().unwrap().guardable.as_ref().unwrap();
+        assert!(daemon.guard.as_ref().unwrap().is_of(backend) && daemon.guard_error.is_none());
         assert!(daemon.metrics.text().contains("ramslice_guarded{} 1\n"));
     });
 }
@@ -164,7 +177,7 @@ fn a_guard_that_sees_nothing_is_told_of_while_the_machine_cannot_be_seen() {
             place.fake.holds(block, FakeMachine::BLOCK_PAGES, 0);
         }
         let began = Instant::now();
-        while daemon.guard.as_ref().is_some_and(Guarding::watches) {
+        while daemon.guard.as_ref().is_some_and(GuardThread::watches) {
             assert!(began.elapsed() < Duration::from_mins(1), "it takes itself for a guard");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -201,7 +214,7 @@ fn what_a_killed_daemon_left_off_is_woken_by_one_in_another_mode() {
             daemon.step();
             assert!(place.fake.off().is_empty() && daemon.guard.is_none(), "{mode}");
         });
-        // Nothing is owed any more: what somebody switches off now stays off.
+        // Nothing is left to wake: what another program switches off now stays offline.
         let off = Request { max_slices: Some(2), ..Request::default() };
         place.fake.backend().request(&off).unwrap();
         place.run("boot", mode, "auto", look);
@@ -217,7 +230,7 @@ fn what_does_not_wake_is_guarded_and_tried_again() {
     place.run("boot", "observe", "auto", |daemon| {
         daemon.step();
         assert_eq!(place.fake.off(), off[..1]);
-        assert!(daemon.guard.is_some() && daemon.owing);
+        assert!(daemon.guard.is_some() && daemon.wake_pending);
         let failed = "ramslice_failed_slices_total{reason=\"no-room\"} ";
         assert!(daemon.metrics.text().contains(failed), "{}", daemon.metrics.text());
         place.fake.wakes(off[0], true);
@@ -231,13 +244,13 @@ fn what_a_killed_daemon_left_off_wakes_when_the_settings_no_longer_hold() {
     let place = Place::new();
     place.kill("auto");
     place.with("boot", "", |options, opener| {
-        wake_owed(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
+        wake_left_offline(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
     });
     assert!(place.fake.off().is_empty());
-    // It is woken once: what somebody switches off now stays off.
+    // It is woken once: what another program switches off now stays offline.
     place.fake.backend().request(&Request { max_slices: Some(2), ..Request::default() }).unwrap();
     place.with("boot", "", |options, opener| {
-        wake_owed(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
+        wake_left_offline(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
     });
     assert_eq!(place.fake.off().len(), 2);
 }
@@ -246,10 +259,10 @@ fn what_a_killed_daemon_left_off_wakes_when_the_settings_no_longer_hold() {
 fn settings_that_are_tried_by_hand_wake_nothing_of_a_daemon_that_runs() {
     let place = Place::new();
     let off = place.kill("auto");
-    let running = memory::alone(place.dir.path()).unwrap().unwrap();
+    let running = persisted_state::lock_directory(place.dir.path()).unwrap().unwrap();
     let wake = || {
         place.with("boot", "", |options, opener| {
-            wake_owed(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
+            wake_left_offline(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
         });
     };
     wake();
@@ -262,17 +275,17 @@ fn settings_that_are_tried_by_hand_wake_nothing_of_a_daemon_that_runs() {
 #[test]
 fn a_second_daemon_does_not_even_begin() {
     let place = Place::new();
-    let running = memory::alone(place.dir.path()).unwrap();
+    let running = persisted_state::lock_directory(place.dir.path()).unwrap();
     place.with("boot", "", |options, opener| {
-        let clock = |_| Box::new(Ticks(Cell::new(0))) as Box<dyn Clock>;
-        let error = run(options, Settings::defaults(), opener, clock).unwrap_err();
+        let clock = |_| Box::new(Ticks(Cell::new(0))) as Box<dyn PolicyClock>;
+        let error = run(options, DaemonSettings::defaults(), opener, clock).unwrap_err();
         assert!(error.to_string().contains("another ramsliced is at work"), "{error}");
     });
     assert!(running.is_some() && place.opened.get() == 0);
 }
 
 #[test]
-fn what_was_learned_at_a_time_that_is_yet_to_come_is_learned_anew_and_what_was_counted_stays() {
+fn what_was_learned_at_a_future_time_is_learned_again_and_what_was_counted_stays() {
     let place = Place::new();
     place.run("boot", "on", "leave", |daemon| {
         for _ in 0..20 {
@@ -280,14 +293,18 @@ fn what_was_learned_at_a_time_that_is_yet_to_come_is_learned_anew_and_what_was_c
         }
         daemon.stop();
     });
-    let Found::Good(before) = memory::read(place.dir.path()) else { panic!("nothing is saved") };
-    let ahead = Memory { time: before.time + Duration::from_hours(24 * 365), ..*before.clone() };
-    memory::write(place.dir.path(), &ahead).unwrap();
+    let FoundState::Good(before) = persisted_state::read(place.dir.path()) else {
+        panic!("nothing is saved")
+    };
+    let ahead =
+        PersistedState { time: before.time + Duration::from_hours(24 * 365), ..*before.clone() };
+    persisted_state::write(place.dir.path(), &ahead).unwrap();
     place.with("boot", "schema_version = 1\nmode = \"on\"\n", |options, opener| {
-        let clock = |_| Box::new(Ticks(Cell::new(1000))) as Box<dyn Clock>;
-        let settings = Settings::read(&options.config).unwrap();
-        let daemon = Daemon::new(options, settings, opener, clock, Signals::install().unwrap());
-        let memory = daemon.engine.memory().unwrap();
+        let clock = |_| Box::new(Ticks(Cell::new(1000))) as Box<dyn PolicyClock>;
+        let settings = DaemonSettings::read(&options.config).unwrap();
+        let daemon =
+            MainLoop::new(options, settings, opener, clock, SignalFlags::install().unwrap());
+        let memory = daemon.engine.persisted_state().unwrap();
         assert!(
             memory.time < before.time + Duration::from_hours(1) && memory.basis.is_empty(),
             "{memory:?}"
@@ -301,11 +318,12 @@ fn the_kernel_is_asked_again_until_it_tells_when_tasks_wait_for_memory() {
     let place = Place::new();
     place.with("boot", "schema_version = 1\n[metrics]\nlisten = \"off\"\n", |options, opener| {
         let file = place.dir.path().join("memory");
-        let options = &Options { pressure: Some(file.clone()), ..options.clone() };
-        let settings = Settings::read(&options.config).unwrap();
-        let clock = |_| Box::new(Ticks(Cell::new(0))) as Box<dyn Clock>;
-        let mut daemon = Daemon::new(options, settings, opener, clock, Signals::install().unwrap());
-        let told = |daemon: &Daemon<'_>, value| {
+        let options = &DaemonOptions { pressure: Some(file.clone()), ..options.clone() };
+        let settings = DaemonSettings::read(&options.config).unwrap();
+        let clock = |_| Box::new(Ticks(Cell::new(0))) as Box<dyn PolicyClock>;
+        let mut daemon =
+            MainLoop::new(options, settings, opener, clock, SignalFlags::install().unwrap());
+        let told = |daemon: &MainLoop<'_>, value| {
             let text = daemon.metrics.text();
             assert!(text.contains(&format!("ramslice_pressure_watched{{}} {value}\n")), "{text}");
         };
@@ -324,7 +342,7 @@ fn a_reload_that_is_refused_is_counted_and_the_old_settings_stay() {
         fs::write(&daemon.options.config, "schema_version = 1\nmode = \"of\"\n").unwrap();
         daemon.reload();
         assert!(daemon.metrics.text().contains("ramslice_reloads_total{result=\"refused\"} 1\n"));
-        assert_eq!(daemon.engine.settings().mode, Mode::Observe);
+        assert_eq!(daemon.engine.settings().mode, DaemonMode::Observe);
     });
 }
 
@@ -355,10 +373,11 @@ fn it_stays_off_if_the_settings_say_so_or_the_daemon_had_ended_in_order() {
 #[test]
 fn what_was_learned_and_can_neither_be_read_nor_set_aside_is_not_written_over() {
     let place = Place::new();
-    let file = place.dir.path().join(memory::FILE);
+    let file = place.dir.path().join(persisted_state::FILE);
     fs::create_dir(&file).unwrap();
     for n in 1..1000 {
-        fs::write(place.dir.path().join(format!("{}.unreadable-{n}", memory::FILE)), "").unwrap();
+        fs::write(place.dir.path().join(format!("{}.unreadable-{n}", persisted_state::FILE)), "")
+            .unwrap();
     }
     place.run("boot", "observe", "auto", |daemon| {
         daemon.step();
@@ -366,9 +385,9 @@ fn what_was_learned_and_can_neither_be_read_nor_set_aside_is_not_written_over() 
         assert!(
             daemon.metrics.text().contains("ramslice_state_saves_total{result=\"failed\"} 1\n")
         );
-        // Whoever takes it away has what is learned from then on saved.
+        // Once the file is gone, the state is saved again.
         fs::remove_dir(&file).unwrap();
         daemon.stop();
     });
-    assert!(matches!(memory::read(place.dir.path()), Found::Good(_)));
+    assert!(matches!(persisted_state::read(place.dir.path()), FoundState::Good(_)));
 }

@@ -1,4 +1,4 @@
-//! Serves the metrics over HTTP: one thread, however many connect, and none of them for long.
+//! Serves the metrics over HTTP: one thread for any number of clients, none of them for long.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,34 +17,34 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::metrics::Metrics;
+use crate::metrics::DaemonMetrics;
 
-/// What a browser sees.
+/// The page at `/`.
 const HELP: &str = "ramsliced: metrics for Prometheus are at /metrics\n";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Connections at a time; more wait in the kernel's queue.
+/// The most connections at a time. More wait in the kernel's queue.
 const MOST: usize = 64;
-/// How long one may last, from its beginning to the end of the answer.
+/// How long a connection may last, from its start to the end of the answer.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Between tries to accept, if the kernel has no room for another connection.
+/// The pause between attempts to accept, if the kernel has no room for another connection.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A server in its own thread; when this has been dropped, nobody listens any more.
-pub struct Serving {
+/// A server in its own thread. Dropping it closes the port.
+pub struct MetricsServer {
     address: SocketAddr,
-    /// Dropped, it ends the server.
+    /// Dropping it ends the server.
     end: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Serving {
-    /// Listens at `address`; with port 0, at one that is free.
+impl MetricsServer {
+    /// Listens at `address`; with port 0, at a free port.
     ///
     /// # Errors
-    /// If that cannot be had: somebody else listens there, or the machine has no such address.
-    pub fn start(address: SocketAddr, metrics: Arc<Metrics>) -> io::Result<Self> {
+    /// If the address is in use, or the machine has no such address.
+    pub fn start(address: SocketAddr, metrics: Arc<DaemonMetrics>) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -67,20 +67,20 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for MetricsServer {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // Whoever panicked there has said so.
+            // A panic in the thread has been reported there.
             let _ = thread.join();
         }
     }
 }
 
-/// Until `ended`; connections that are open then are broken off with the runtime.
+/// Serves until `ended`. Connections still open then are closed with the runtime.
 async fn serve(
     listener: TcpListener,
-    metrics: Arc<Metrics>,
+    metrics: Arc<DaemonMetrics>,
     mut ended: oneshot::Receiver<Infallible>,
 ) {
     let room = Arc::new(Semaphore::new(MOST));
@@ -112,17 +112,17 @@ async fn serve(
 }
 
 /// One request and its answer.
-async fn converse(stream: TcpStream, metrics: &Metrics) {
+async fn converse(stream: TcpStream, metrics: &DaemonMetrics) {
     let service =
         service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, metrics)) });
     let connection =
         http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "a scrape was broken off");
+        tracing::debug!(%error, "a scrape was interrupted");
     }
 }
 
-fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, metrics: &DaemonMetrics) -> Response<Full<Bytes>> {
     let (status, kind, text) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
             (StatusCode::OK, OPEN_METRICS, metrics.text())
@@ -146,8 +146,8 @@ mod tests {
 
     use super::*;
 
-    fn start(address: &str) -> io::Result<Serving> {
-        Serving::start(address.parse().unwrap(), Arc::new(Metrics::new()))
+    fn start(address: &str) -> io::Result<MetricsServer> {
+        MetricsServer::start(address.parse().unwrap(), Arc::new(DaemonMetrics::new()))
     }
 
     fn ask(address: SocketAddr, request: &str) -> String {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_connects_and_says_nothing_keeps_nobody_else_waiting() {
+    fn a_silent_client_keeps_no_other_client_waiting() {
         let serving = start("127.0.0.1:0").unwrap();
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let (before, address) = (threads(), serving.address());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn once_dropped_its_port_is_free_also_for_all_addresses() {
+    fn once_dropped_its_port_is_free_even_for_all_addresses() {
         let serving = start("127.0.0.1:0").unwrap();
         let port = serving.address().port();
         assert!(ask(serving.address(), "GET /metrics").contains("# EOF"));

@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Acts on nothing, and reports what it would have earned.
+pub enum DaemonMode {
+    /// Acts on nothing and reports what acting would have earned.
     #[default]
     Observe,
     /// Acts.
     On,
-    /// Decides nothing, and tells the state of memory.
+    /// Decides nothing and reports the state of memory.
     Off,
 }
 
-impl Mode {
+impl DaemonMode {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Observe, Self::On, Self::Off];
 
-    /// The mode that requests to this backend belong to: whether they reach the machine.
+    /// The mode in which requests to this backend count: observe if it only simulates them.
     pub fn of_requests(backend: &dyn Backend) -> Self {
         if backend.simulated_offline().is_some() { Self::Observe } else { Self::On }
     }
 
-    /// Why nothing is decided in this mode, if nothing is.
+    /// Why this mode decides nothing, if so.
     pub fn idle(self) -> Option<&'static str> {
         (self == Self::Off).then_some("does nothing: its mode is off")
     }
@@ -44,7 +44,7 @@ impl Mode {
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for DaemonMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

@@ -1,4 +1,4 @@
-//! The way to the machine: the patched kernel's own, or a stock kernel's memory hotplug.
+//! Opens the machine: through the patched kernel, or through the memory hotplug of a stock kernel.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,29 +7,33 @@ use ramslice_backend::{BackendKind, HotplugBackend};
 use ramslice_types::{Backend, BackendError};
 
 use crate::engine::STOCK;
-use crate::settings::{Settings, Which};
+use crate::settings::{BackendChoice, DaemonSettings};
 
-/// A way to the machine, open.
-pub struct Opened {
-    /// The machine.
+/// An open backend.
+pub struct OpenedBackend {
+    /// The backend.
     pub backend: Arc<dyn Backend>,
     /// `kernel` or `stock`.
-    pub way: &'static str,
-    /// A stock kernel needs somebody who wakes slices.
-    pub guarded: Option<Arc<HotplugBackend>>,
+    pub kind: &'static str,
+    /// The same backend where a guard must wake slices, because the kernel does not.
+    pub guardable: Option<Arc<HotplugBackend>>,
 }
 
-/// Asked during long looks whether they are to go on.
-pub type GoesOn = Arc<dyn Fn() -> bool + Send + Sync>;
+/// Asked during long reads whether they should continue.
+pub type KeepGoing = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// How the machine is opened; again whenever it was lost.
-pub type Opener<'a> = dyn Fn(&Settings, &GoesOn) -> Result<Opened, BackendError> + 'a;
+/// Opens the machine: at the start, and again whenever it was lost.
+pub type BackendOpener<'a> =
+    dyn Fn(&DaemonSettings, &KeepGoing) -> Result<OpenedBackend, BackendError> + 'a;
 
 /// Opens this machine.
 ///
 /// # Errors
-/// If it can do neither.
-pub fn open(settings: &Settings, goes_on: &GoesOn) -> Result<Opened, BackendError> {
+/// If the machine supports neither.
+pub fn open_backend(
+    settings: &DaemonSettings,
+    goes_on: &KeepGoing,
+) -> Result<OpenedBackend, BackendError> {
     let stock = || {
         let patience = (1.0 / settings.look_share).round() as u32;
         let backend = HotplugBackend::open()?.patient(patience).asking({
@@ -37,23 +41,23 @@ pub fn open(settings: &Settings, goes_on: &GoesOn) -> Result<Opened, BackendErro
             move || goes_on()
         });
         let backend = Arc::new(backend);
-        Ok(Opened {
+        Ok(OpenedBackend {
             backend: Arc::clone(&backend) as Arc<dyn Backend>,
-            way: STOCK,
-            guarded: Some(backend),
+            kind: STOCK,
+            guardable: Some(backend),
         })
     };
     let kernel = |way| {
         let backend = ramslice_backend::open_backend(Path::new("/"), way)?;
-        Ok(Opened { backend: Arc::from(backend), way: "kernel", guarded: None })
+        Ok(OpenedBackend { backend: Arc::from(backend), kind: "kernel", guardable: None })
     };
     match settings.backend {
-        Which::Kernel => kernel(Some(BackendKind::Patched)),
-        Which::Stock => stock(),
-        Which::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => {
+        BackendChoice::Kernel => kernel(Some(BackendKind::Patched)),
+        BackendChoice::Stock => stock(),
+        BackendChoice::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => {
             kernel(Some(BackendKind::Patched))
         }
-        // If there is neither, the second error tells of both.
-        Which::Auto => stock().or_else(|_| kernel(None)),
+        // If there is neither, the second error names both.
+        BackendChoice::Auto => stock().or_else(|_| kernel(None)),
     }
 }

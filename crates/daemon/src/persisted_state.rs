@@ -1,9 +1,12 @@
-//! What is remembered across restarts: written as a whole or not at all, and checked when it is read.
+//! The state that is saved across restarts: written as a whole or not at all, and checked when
+//! read.
 //!
-//! A file has two lines: a head with version, length and checksum, and the contents as JSON. It is written next to
-//! the old one, synced, renamed over it, and the directory is synced, so that after a crash there is the old or the
-//! new one. A file that is damaged, of another version, or cannot be read is set aside under another name and named in the
-//! log: the daemon begins anew.
+//! The file has two lines: a head with version, length and checksum, and the contents as JSON. A
+//! new
+//! file is written next to the old one, synced and renamed over it, and the directory is synced, so
+//! that after a crash there is either the old or the new one. A file that is damaged, of another
+//! version, or unreadable is set aside under another name, which the log gives; the daemon starts
+//! without saved state.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,95 +22,103 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::energy_ledger::Kind;
+use crate::energy_ledger::LedgerKind;
 use crate::machine_snapshot::ZoneKey;
-use crate::mode::Mode;
-use crate::price_watch::PricesMemory;
-use crate::wake_attribution::Left;
+use crate::mode::DaemonMode;
+use crate::price_watch::PersistedPrices;
+use crate::wake_attribution::ZoneBaseline;
 
-/// The version of the format. Raised when a field changes its meaning or goes; others are not taken.
+/// The version of the format, raised when a field changes its meaning or goes. Files of other
+/// versions are refused.
 pub const VERSION: u32 = 1;
 
 /// The name of the file in the state directory.
 pub const FILE: &str = "state.json";
-/// The name of the file that who writes there has locked.
+/// The name of the file that the writer of the state holds locked.
 pub const LOCK: &str = "lock";
 
-/// One zone's share.
+/// The state of one zone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ZoneMemory {
-    /// Which.
+pub struct PersistedZone {
+    /// Which zone.
     pub key: ZoneKey,
     /// What its policy has learned.
     pub policy: SavedPolicy,
-    /// How it was left; nothing while that is not known.
-    pub left: Option<Left>,
-    /// What happened after the policy's last step.
+    /// The zone after the last step; none while that is not known.
+    #[serde(rename = "left")]
+    pub baseline: Option<ZoneBaseline>,
+    /// Events since the policy's last step.
     pub events: Vec<PolicyEvent>,
     /// Cache that was dropped and may be read again.
     #[serde(rename = "dropped_pages")]
     pub dropped: Pages,
 }
 
-/// Everything that is remembered.
+/// Everything that is saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Memory {
-    /// The boot that it is of.
+pub struct PersistedState {
+    /// The boot in which it was written.
     pub boot: String,
     /// The policies' time when it was written.
     #[serde(rename = "time_us", with = "duration_us")]
     pub time: Duration,
-    /// What the daemon did then.
-    pub mode: Mode,
-    /// What the policies' learning rests on: settings, profile, size of a slice. Other ones begin anew.
+    /// The daemon's mode then.
+    pub mode: DaemonMode,
+    /// What the policies' learning depends on: settings, profile, size of a slice. If that differs,
+    /// learning again.
     pub basis: String,
     /// The size of a slice.
     pub slice_bytes: Bytes,
-    /// By zone.
-    pub zones: Vec<ZoneMemory>,
-    /// Slices may be off that are to be woken when the mode is no longer on; files from before go by the mode.
+    /// The zones.
+    pub zones: Vec<PersistedZone>,
+    /// Slices may be offline that are to be woken when the mode is no longer on. For older files,
+    /// without this field, the mode decides.
+    #[serde(rename = "owing", default, skip_serializing_if = "Option::is_none")]
+    pub wake_pending: Option<bool>,
+    /// What mode observe would have done. The main loop fills this in.
+    #[serde(rename = "shadow")]
+    pub what_if: WhatIfMemory,
+    /// What the sums of both ledgers are about; older files lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owing: Option<bool>,
-    /// What mode observe would have done. The engine leaves it to the main loop.
-    pub shadow: WhatIfMemory,
-    /// What the sums of both ledgers are of; files from before do not tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub books: Option<Kind>,
+    #[serde(rename = "books")]
+    pub ledger_kind: Option<LedgerKind>,
     /// The ledger of mode on.
     pub earned: EnergyTally,
     /// The ledger of mode observe.
     pub would_earn: EnergyTally,
-    /// Of the ledger of mode on, what this daemon took besides its requests; files from before do not have it.
+    /// The part of the ledger of mode on that this daemon cost beyond its requests; older files
+    /// lack
+    /// it.
     #[serde(rename = "earned_own_100cycles", default)]
     pub earned_own: Price,
-    /// The same of that of mode observe.
+    /// The same for the ledger of mode observe.
     #[serde(rename = "would_earn_own_100cycles", default)]
     pub would_earn_own: Price,
-    /// What this daemon has done, ever.
+    /// What this daemon has done since its first run.
     pub work: WorkCounters,
     /// Slices that would have woken because memory was wanted, in mode observe.
     pub would_wake: u64,
-    /// What is known of the kernel's prices; files from before do not have it.
+    /// What is known of the kernel's prices; older files lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prices: Option<PricesMemory>,
+    pub prices: Option<PersistedPrices>,
 }
 
-impl Memory {
-    /// Whether whoever wrote it may have left slices off that another mode is to wake.
-    pub fn owes(&self) -> bool {
-        self.owing.unwrap_or(self.mode == Mode::On)
+impl PersistedState {
+    /// Whether the writer may have left slices offline that another mode is to wake.
+    pub fn wake_is_pending(&self) -> bool {
+        self.wake_pending.unwrap_or(self.mode == DaemonMode::On)
     }
 
-    /// Keeps what was counted, as of `now`, but not what policies have learned.
+    /// Keeps what was counted, as of `now`, but drops what policies have learned.
     pub fn forget_learned(&mut self, now: Duration) {
         self.time = now;
-        // It fits nothing, so that they begin anew.
+        // An empty basis fits nothing, so that they start over.
         self.basis.clear();
     }
 }
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct StateHead {
     format: String,
     version: u32,
     bytes: usize,
@@ -116,62 +127,62 @@ struct Head {
 
 const FORMAT: &str = "ramsliced-state";
 
-/// A file that is not taken.
+/// Why a file is refused.
 #[derive(Debug, Error)]
-pub enum Damage {
-    /// The head is not one.
+pub enum StateDamage {
+    /// The first line is no head.
     #[error("its first line is no head of such a file")]
     Head,
     /// It is of another version.
-    #[error("it has version {found}, this daemon knows {VERSION}")]
+    #[error("it has version {found}; this daemon knows {VERSION}")]
     Version {
         /// The version that it has.
         found: u32,
     },
-    /// It ends early, or goes on.
+    /// It is shorter or longer than its head says.
     #[error("it should have {wanted} bytes of contents and has {found}")]
     Length {
-        /// By the head.
+        /// As the head says.
         wanted: usize,
-        /// In truth.
+        /// As found.
         found: usize,
     },
-    /// Contents and checksum do not fit.
+    /// The contents do not have the checksum of the head.
     #[error("its checksum is {found}, not {wanted}: it was changed or damaged")]
     Checksum {
-        /// By the head.
+        /// As the head says.
         wanted: String,
-        /// In truth.
+        /// As found.
         found: String,
     },
-    /// It cannot be understood although it is whole.
+    /// It is complete but cannot be parsed.
     #[error("its contents are not understood: {0}")]
     SliceContents(#[from] serde_json::Error),
-    /// Nothing is known of what it says: the reason may pass.
+    /// It cannot be read. Its contents may be good.
     #[error("it cannot be read: {0}")]
     Unreadable(#[source] io::Error),
 }
 
-/// What was found when the daemon began.
+/// What was found when the daemon started.
 #[derive(Debug)]
-pub enum Found {
-    /// There is none.
+pub enum FoundState {
+    /// There is no file.
     Nothing,
-    /// It is good.
-    Good(Box<Memory>),
-    /// It is no good, or cannot be read, and was set aside, under this name if that worked.
+    /// The file is good.
+    Good(Box<PersistedState>),
+    /// The file is refused and was set aside, if that worked.
     SetAside {
         /// What is wrong with it.
-        damage: Damage,
-        /// The new name.
+        damage: StateDamage,
+        /// Its new name.
         to: Option<PathBuf>,
     },
 }
 
 /// The file's text.
-pub fn encode(memory: &Memory) -> String {
+pub fn encode(memory: &PersistedState) -> String {
     let contents = serde_json::to_string(memory).expect("names are text and numbers are finite");
-    let head = Head {
+    let head = StateHead {
         format: FORMAT.to_owned(),
         version: VERSION,
         bytes: contents.len(),
@@ -181,26 +192,26 @@ pub fn encode(memory: &Memory) -> String {
     format!("{head}\n{contents}\n")
 }
 
-/// What a file's text says.
+/// Parses the file's text.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn decode(text: &[u8]) -> Result<Memory, Damage> {
-    let end = text.iter().position(|&byte| byte == b'\n').ok_or(Damage::Head)?;
-    let head: Head = serde_json::from_slice(&text[..end]).map_err(|_| Damage::Head)?;
+pub fn decode(text: &[u8]) -> Result<PersistedState, StateDamage> {
+    let end = text.iter().position(|&byte| byte == b'\n').ok_or(StateDamage::Head)?;
+    let head: StateHead = serde_json::from_slice(&text[..end]).map_err(|_| StateDamage::Head)?;
     if head.format != FORMAT {
-        return Err(Damage::Head);
+        return Err(StateDamage::Head);
     }
     if head.version != VERSION {
-        return Err(Damage::Version { found: head.version });
+        return Err(StateDamage::Version { found: head.version });
     }
     let contents = text[end + 1..].strip_suffix(b"\n").unwrap_or(&text[end + 1..]);
     if contents.len() != head.bytes {
-        return Err(Damage::Length { wanted: head.bytes, found: contents.len() });
+        return Err(StateDamage::Length { wanted: head.bytes, found: contents.len() });
     }
     let found = format!("{:08x}", crc32fast::hash(contents));
     if found != head.crc32 {
-        return Err(Damage::Checksum { wanted: head.crc32, found });
+        return Err(StateDamage::Checksum { wanted: head.crc32, found });
     }
     Ok(serde_json::from_slice(contents)?)
 }
@@ -209,44 +220,46 @@ fn checksum(contents: &str) -> String {
     format!("{:08x}", crc32fast::hash(contents.as_bytes()))
 }
 
-/// Reads the file in `dir`. What is no good is renamed, so that nothing is lost and nothing is in the way; so is what cannot
-/// be read, which may be good.
-pub fn read(dir: &Path) -> Found {
+/// Reads the file in `dir`. A refused file is renamed, so that nothing is lost and nothing is in
+/// the
+/// way. So is a file that cannot be read, because it may be good.
+pub fn read(dir: &Path) -> FoundState {
     let path = dir.join(FILE);
     let found = match fs::read(&path) {
         Ok(text) => decode(&text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
-        Err(error) => Err(Damage::Unreadable(error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return FoundState::Nothing,
+        Err(error) => Err(StateDamage::Unreadable(error)),
     };
     match found {
-        Ok(memory) => Found::Good(Box::new(memory)),
+        Ok(memory) => FoundState::Good(Box::new(memory)),
         Err(damage) => {
             let word =
-                if matches!(damage, Damage::Unreadable(_)) { "unreadable" } else { "damaged" };
+                if matches!(damage, StateDamage::Unreadable(_)) { "unreadable" } else { "damaged" };
             let to = (1..1000)
                 .map(|n| dir.join(format!("{FILE}.{word}-{n}")))
                 .find(|path| !path.exists());
             let to = to.filter(|to| fs::rename(&path, to).is_ok());
-            Found::SetAside { damage, to }
+            FoundState::SetAside { damage, to }
         }
     }
 }
 
-/// Writes it in place of the old one.
+/// Writes the file in place of the old one.
 ///
 /// # Errors
-/// Those of the file system. The old file is there as it was, then.
-pub fn write(dir: &Path, memory: &Memory) -> io::Result<()> {
+/// Those of the file system. The old file is unchanged then.
+pub fn write(dir: &Path, memory: &PersistedState) -> io::Result<()> {
     replace(&dir.join(FILE), encode(memory).as_bytes())?;
-    // Else the rename may be lost with the power.
+    // Otherwise a power failure may undo the rename.
     File::open(dir)?.sync_all()
 }
 
-/// Keeps everybody else who asks from `dir` for as long as the file is open; nothing if somebody does already.
+/// Locks `dir` against other daemons while the returned file is open; none if another one holds the
+/// lock.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn alone(dir: &Path) -> io::Result<Option<File>> {
+pub fn lock_directory(dir: &Path) -> io::Result<Option<File>> {
     let file = File::create(dir.join(LOCK))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
@@ -255,7 +268,7 @@ pub fn alone(dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Replaces a file as a whole.
+/// Replaces a whole file.
 ///
 /// # Errors
 /// Those of the file system.

@@ -5,19 +5,19 @@ use ramslice_types::{NodeId, RequestOp, RequestOutcome, SliceId, ZoneNumber};
 
 use super::*;
 
-fn memory(time: u64) -> Memory {
+fn memory(time: u64) -> PersistedState {
     let key = ZoneKey { node: NodeId(0), zone: ZoneNumber(2) };
-    let left = Some(Left { off: 3, woken_by_demand: 17 });
-    Memory {
+    let left = Some(ZoneBaseline { off: 3, woken_by_demand: 17 });
+    PersistedState {
         boot: "b".to_owned(),
         time: Duration::from_secs(time),
-        mode: Mode::On,
+        mode: DaemonMode::On,
         basis: "never".to_owned(),
         slice_bytes: Bytes(64 << 20),
-        zones: vec![ZoneMemory {
+        zones: vec![PersistedZone {
             key,
             policy: AnyPolicy::Never(NeverPolicy).save(),
-            left,
+            baseline: left,
             events: vec![
                 PolicyEvent::Finished {
                     op: RequestOp::Offline(SliceId(7)),
@@ -30,9 +30,9 @@ fn memory(time: u64) -> Memory {
             ],
             dropped: Pages(3),
         }],
-        owing: None,
-        shadow: WhatIfMemory::default(),
-        books: Some(Kind {
+        wake_pending: None,
+        what_if: WhatIfMemory::default(),
+        ledger_kind: Some(LedgerKind {
             profile: "thesis-parc/parc".to_owned(),
             crc32: "01234567".to_owned(),
             granule_bytes: None,
@@ -57,10 +57,10 @@ fn memory(time: u64) -> Memory {
 #[test]
 fn what_was_written_is_read_again_also_numbers_beyond_64_bits() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(matches!(read(dir.path()), Found::Nothing));
+    assert!(matches!(read(dir.path()), FoundState::Nothing));
     for time in [1, 2] {
         write(dir.path(), &memory(time)).unwrap();
-        let Found::Good(found) = read(dir.path()) else { panic!("not good") };
+        let FoundState::Good(found) = read(dir.path()) else { panic!("not good") };
         assert_eq!(*found, memory(time));
     }
 }
@@ -85,11 +85,12 @@ fn a_damaged_file_is_set_aside_under_a_name_of_its_own_each_time() {
     let dir = tempfile::tempdir().unwrap();
     for n in 1..=3 {
         fs::write(dir.path().join(FILE), "garbage\n").unwrap();
-        let Found::SetAside { damage: Damage::Head, to: Some(to) } = read(dir.path()) else {
+        let FoundState::SetAside { damage: StateDamage::Head, to: Some(to) } = read(dir.path())
+        else {
             panic!("taken")
         };
         assert!(to.ends_with(format!("state.json.damaged-{n}")) && to.exists());
-        assert!(matches!(read(dir.path()), Found::Nothing));
+        assert!(matches!(read(dir.path()), FoundState::Nothing));
     }
 }
 
@@ -98,19 +99,21 @@ fn a_file_that_cannot_be_read_is_set_aside_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     // Root may read any file, but no directory.
     fs::create_dir(dir.path().join(FILE)).unwrap();
-    let Found::SetAside { damage: Damage::Unreadable(_), to: Some(to) } = read(dir.path()) else {
+    let FoundState::SetAside { damage: StateDamage::Unreadable(_), to: Some(to) } =
+        read(dir.path())
+    else {
         panic!("taken")
     };
     assert!(to.ends_with("state.json.unreadable-1") && to.is_dir());
-    assert!(matches!(read(dir.path()), Found::Nothing));
+    assert!(matches!(read(dir.path()), FoundState::Nothing));
 }
 
 #[test]
 fn a_file_from_before_books_told_what_they_are_of_is_taken() {
-    let text = encode(&Memory { books: None, ..memory(1) });
+    let text = encode(&PersistedState { ledger_kind: None, ..memory(1) });
     assert!(!text.contains("books"), "{text}");
     let found = decode(text.as_bytes()).unwrap();
-    assert_eq!((found.books, found.earned), (None, memory(1).earned));
+    assert_eq!((found.ledger_kind, found.earned), (None, memory(1).earned));
 }
 
 #[test]
@@ -124,7 +127,7 @@ fn a_file_from_before_prices_were_watched_is_taken() {
 fn another_version_is_named_rather_than_called_damaged() {
     let text = encode(&memory(1)).replacen("\"version\":1", "\"version\":2", 1);
     let damage = decode(text.as_bytes()).unwrap_err();
-    assert!(matches!(damage, Damage::Version { found: 2 }), "{damage}");
+    assert!(matches!(damage, StateDamage::Version { found: 2 }), "{damage}");
 }
 
 #[test]
@@ -133,10 +136,10 @@ fn a_new_file_that_was_not_finished_does_not_harm_the_old_one() {
     write(dir.path(), &memory(1)).unwrap();
     // Killed before the rename.
     fs::write(dir.path().join("state.new"), &encode(&memory(2))[..40]).unwrap();
-    let Found::Good(found) = read(dir.path()) else { panic!("not good") };
+    let FoundState::Good(found) = read(dir.path()) else { panic!("not good") };
     assert_eq!(*found, memory(1));
     write(dir.path(), &memory(3)).unwrap();
-    let Found::Good(found) = read(dir.path()) else { panic!("not good") };
+    let FoundState::Good(found) = read(dir.path()) else { panic!("not good") };
     assert_eq!(*found, memory(3));
 }
 
@@ -147,5 +150,5 @@ fn a_directory_that_cannot_be_written_to_is_an_error_and_the_old_file_stays() {
     // A directory in the way of the new file: root may write anywhere.
     fs::create_dir(dir.path().join("state.new")).unwrap();
     assert!(write(dir.path(), &memory(2)).is_err());
-    assert!(matches!(read(dir.path()), Found::Good(found) if *found == memory(1)));
+    assert!(matches!(read(dir.path()), FoundState::Good(found) if *found == memory(1)));
 }

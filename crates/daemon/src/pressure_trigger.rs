@@ -1,4 +1,4 @@
-//! The kernel's word that tasks wait for memory: a trigger on `/proc/pressure/memory`.
+//! How the kernel reports that tasks wait for memory: a trigger on `/proc/pressure/memory`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -6,19 +6,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// Where the kernel tells of it.
+/// The kernel's file.
 pub const PATH: &str = "/proc/pressure/memory";
 
 /// A trigger. Its file becomes ready (`POLLPRI`) at most once in a window.
 #[derive(Debug)]
-pub struct Trigger {
+pub struct PressureTrigger {
     file: File,
 }
 
-impl Trigger {
+impl PressureTrigger {
     /// Fires when tasks have waited for `stall` within `window`.
     ///
-    /// Kernels before 6.5 want `CAP_SYS_RESOURCE` for that; later ones only for windows that are no multiple of 2 s.
+    /// Kernels before 6.5 require `CAP_SYS_RESOURCE` for that; later ones only for windows that are
+    /// no
+    /// multiple of 2 s.
     ///
     /// # Errors
     /// If the kernel has no such file (`psi=0`), or refuses.
@@ -29,7 +31,7 @@ impl Trigger {
     }
 }
 
-impl AsFd for Trigger {
+impl AsFd for PressureTrigger {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -40,10 +42,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_told_in_microseconds_and_a_missing_file_is_an_error() {
+    fn the_trigger_is_written_in_microseconds_and_a_missing_file_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("memory");
-        let open = || Trigger::open(&path, Duration::from_millis(100), Duration::from_secs(2));
+        let open =
+            || PressureTrigger::open(&path, Duration::from_millis(100), Duration::from_secs(2));
         assert_eq!(open().unwrap_err().kind(), io::ErrorKind::NotFound);
         std::fs::write(&path, "").unwrap();
         open().unwrap();

@@ -1,12 +1,17 @@
-//! Whether the kernel's prices still hold, by the daemon's own requests; and if not, what would fit them.
+//! Checks by the daemon's own requests whether the kernel's prices still hold, and fits new ones if
+//! they do not.
 //!
-//! The kernel answers a request with sums over its slices: what they were expected to cost, what they took, what was
-//! moved and dropped. Slices that went off are those that were on before and are off after; what was free there is
-//! known from before. So are all terms of the price but two, how often pages were mapped, and for how many cache had
-//! to go elsewhere: these follow from the price itself. A request whose figures do not add up, or that failed in part,
-//! tells nothing and is left out.
+//! The kernel answers a request with sums over its slices: what they should have cost, what they
+//! took, and what was moved and dropped. The slices that went offline are those that were online
+//! before and are offline after; what was free in them is known from before. So are all terms of
+//! the
+//! price but two: how often pages were mapped, and for how many cache had to make room. These
+//! follow
+//! from the price itself. A request whose figures do not add up, or that failed in part, teaches
+//! nothing and is left out.
 //!
-//! Nothing is installed from here. What fits is offered as a file, which `ramslice-lab calibrate --from` takes.
+//! The daemon installs nothing. It offers fitted prices in a file for `ramslice-lab calibrate
+//! --from`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,50 +27,52 @@ use ramslice_types::{
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use crate::status::PricesStatus;
+use crate::status::PriceStatus;
 
 /// The name of the file in the state directory.
 pub const FILE: &str = "prices.json";
-/// Operations that are remembered: their file has some 50 KB at most.
+/// How many operations are kept: their file has at most some 50 KB.
 const REMEMBERED: usize = 128;
-/// Beyond this, or below its inverse, what was measured is no cost of what was done: a clock that jumped, a host that
-/// stood still.
+/// A measured cost of more than so many times the price, or less than the inverse, is no cost of
+/// the
+/// work: a clock jumped, or the host stood still.
 const MOST_FACTOR: f64 = 1000.0;
-/// What the operations cost by the parameters may miss the kernel's own price by this share; else they are not known.
+/// The cost of the operations by the parameters may miss the kernel's own price by this share.
+/// Otherwise the operations are not understood.
 const MOST_MISSED: f64 = 0.05;
 
-/// What is to be remembered.
+/// What is saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PricesMemory {
+pub struct PersistedPrices {
     kernel_release: String,
     #[serde(rename = "price_parameters_100cycles")]
     parameters: BTreeMap<PriceParameter, Price>,
     drift: DriftMemory,
 }
 
-/// What the file of samples should be.
+/// What should become of the file of samples.
 #[derive(Debug)]
-pub enum Offer {
-    /// This.
+pub enum PriceOffer {
+    /// Write this text.
     Write(Vec<u8>),
-    /// Not there: what it may hold is of the past.
+    /// Remove it: it is out of date.
     Remove,
 }
 
 /// What is known of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-enum Offered {
-    /// Nothing: it may be there from an earlier run.
+enum OfferState {
+    /// Nothing: an earlier run may have left it.
     #[default]
     Unknown,
     No,
-    /// After so many operations.
+    /// It was written after so many operations.
     Yes {
         taken: u64,
         /// The command that installs it.
         install: String,
     },
-    /// Not, for this reason.
+    /// It was not written, for this reason.
     Refused {
         taken: u64,
         why: String,
@@ -74,23 +81,23 @@ enum Offered {
 
 /// The parameters in force and what is known of them.
 #[derive(Debug)]
-struct Watch {
+struct WatchedPrices {
     parameters: BTreeMap<PriceParameter, Price>,
     drift: DriftDetector,
     taken: u64,
     left_out: u64,
-    offered: Offered,
+    offered: OfferState,
     refitted: Option<BTreeMap<PriceParameter, Price>>,
-    /// The state that the log was told of.
-    told: &'static str,
+    /// The state that was last logged.
+    last_logged: &'static str,
 }
 
 /// Watches the prices in force.
 #[derive(Debug)]
-pub struct Prices {
-    /// What an earlier run remembered, until it is known whether it fits.
-    remembered: Option<PricesMemory>,
-    watch: Result<Watch, String>,
+pub struct PriceWatch {
+    /// What an earlier run saved, until it is known whether it fits.
+    remembered: Option<PersistedPrices>,
+    watch: Result<WatchedPrices, String>,
 }
 
 fn settings() -> DriftSettings {
@@ -101,10 +108,10 @@ fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-impl Prices {
-    /// With what an earlier run remembered.
-    pub fn new(remembered: Option<PricesMemory>) -> Self {
-        Self { remembered, watch: Err("the machine was not seen yet".to_owned()) }
+impl PriceWatch {
+    /// Takes what an earlier run saved.
+    pub fn new(remembered: Option<PersistedPrices>) -> Self {
+        Self { remembered, watch: Err("the machine was not read so far".to_owned()) }
     }
 
     /// Whether anything is watched.
@@ -112,35 +119,36 @@ impl Prices {
         self.watch.is_ok()
     }
 
-    /// Looks which parameters are in force. With others than before, or on another kernel, all begins anew.
-    pub fn see(&mut self, backend: &dyn Backend, way: &str) {
-        match in_force(backend, way) {
+    /// Reads which parameters are in force. If they or the kernel changed, watching starts over.
+    pub fn see(&mut self, backend: &dyn Backend, kind: &str) {
+        match in_force(backend, kind) {
             Err(why) => {
-                self.remembered = self.memory();
+                self.remembered = self.persisted();
                 self.watch = Err(why);
             }
             Ok(parameters) => match &mut self.watch {
                 Ok(watch) if watch.parameters == parameters => {}
                 Ok(watch) => {
-                    info!(
-                        "other parameters of the price model are in force: watching these from now on"
-                    );
-                    *watch = Watch::new(parameters);
+                    info!("other price parameters are in force: these are watched from now on");
+                    *watch = WatchedPrices::new(parameters);
                 }
-                Err(_) => self.watch = Ok(Watch::recall(parameters, self.remembered.take())),
+                Err(_) => {
+                    self.watch = Ok(WatchedPrices::recall(parameters, self.remembered.take()))
+                }
             },
         }
     }
 
-    /// Whether an answer to such a request can be learned from, before anything else is looked at.
-    pub fn tells(op: RequestOp, outcome: &RequestOutcome) -> bool {
+    /// Whether the answer to such a request can teach anything, as far as it shows by itself.
+    pub fn can_learn_from(op: RequestOp, outcome: &RequestOutcome) -> bool {
         matches!(op, RequestOp::Offline(_) | RequestOp::Compact | RequestOp::OfflineFree)
             && outcome.slices_done > 0
             && outcome.slices_failed == 0
             && outcome.ran_to_its_end()
     }
 
-    /// Takes a request that was carried out, with the slices before and after. Says whether it could be understood.
+    /// Takes a completed request, with the slices before and after. Returns whether it was
+    /// understood.
     pub fn take(
         &mut self,
         op: RequestOp,
@@ -167,19 +175,19 @@ impl Prices {
             operations,
             outcome,
         ));
-        watch.tell_log();
+        watch.log_change();
         true
     }
 
-    /// A request told nothing.
+    /// A request taught nothing.
     pub fn leave_out(&mut self) {
         if let Ok(watch) = &mut self.watch {
             watch.left_out += 1;
         }
     }
 
-    /// What is to be done with the file, if anything.
-    pub fn offer(&mut self, info: &BackendInfo) -> Option<Offer> {
+    /// What to do with the file, if anything.
+    pub fn offer(&mut self, info: &BackendInfo) -> Option<PriceOffer> {
         self.watch.as_mut().ok()?.offer(info)
     }
 
@@ -187,26 +195,26 @@ impl Prices {
     pub fn written(&mut self, path: &Path) {
         let Ok(watch) = &mut self.watch else { return };
         let install = format!("ramslice-lab calibrate --from {} --install", path.display());
-        if !matches!(&watch.offered, Offered::Yes { install: known, .. } if *known == install) {
+        if !matches!(&watch.offered, OfferState::Yes { install: known, .. } if *known == install) {
             warn!(
                 factor = watch.drift.factor(),
                 "the kernel's prices no longer hold; `{install}` puts what fits them in force"
             );
         }
-        watch.offered = Offered::Yes { taken: watch.taken, install };
+        watch.offered = OfferState::Yes { taken: watch.taken, install };
     }
 
     /// The file could not be written.
     pub fn not_written(&mut self, why: String) {
         if let Ok(watch) = &mut self.watch {
-            watch.offered = Offered::Refused { taken: watch.taken, why };
+            watch.offered = OfferState::Refused { taken: watch.taken, why };
         }
     }
 
-    /// What is to be remembered.
-    pub fn memory(&self) -> Option<PricesMemory> {
+    /// What is saved.
+    pub fn persisted(&self) -> Option<PersistedPrices> {
         match &self.watch {
-            Ok(watch) => Some(PricesMemory {
+            Ok(watch) => Some(PersistedPrices {
                 kernel_release: release(),
                 parameters: watch.parameters.clone(),
                 drift: watch.drift.memory(),
@@ -215,13 +223,13 @@ impl Prices {
         }
     }
 
-    /// What there is to tell.
-    pub fn status(&self) -> PricesStatus {
+    /// The status.
+    pub fn status(&self) -> PriceStatus {
         match &self.watch {
             Ok(watch) => watch.status(),
-            Err(why) => PricesStatus {
+            Err(why) => PriceStatus {
                 state: "unwatched",
-                text: format!("nobody watches whether prices hold: {why}"),
+                text: format!("no check whether prices hold: {why}"),
                 operations: 0,
                 left_out: 0,
                 measured_over_predicted: None,
@@ -233,16 +241,16 @@ impl Prices {
     }
 }
 
-impl Watch {
+impl WatchedPrices {
     fn new(parameters: BTreeMap<PriceParameter, Price>) -> Self {
         let drift = DriftDetector::new(ModelCoefficients::in_force(&parameters), settings());
-        let (offered, refitted) = (Offered::default(), None);
-        Self { parameters, drift, taken: 0, left_out: 0, offered, refitted, told: "too-few" }
+        let (offered, refitted) = (OfferState::default(), None);
+        Self { parameters, drift, taken: 0, left_out: 0, offered, refitted, last_logged: "too-few" }
     }
 
     fn recall(
         parameters: BTreeMap<PriceParameter, Price>,
-        remembered: Option<PricesMemory>,
+        remembered: Option<PersistedPrices>,
     ) -> Self {
         let mut watch = Self::new(parameters);
         match remembered {
@@ -251,11 +259,12 @@ impl Watch {
             {
                 let coefficients = ModelCoefficients::in_force(&watch.parameters);
                 watch.drift = DriftDetector::recall(coefficients, settings(), memory.drift);
-                watch.told = watch.state();
+                watch.last_logged = watch.state();
             }
             Some(_) => {
                 info!(
-                    "what was known of prices was for other parameters or another kernel: learning anew"
+                    "what was known of prices was for other parameters or another kernel: \
+                     learning again"
                 );
             }
             None => {}
@@ -272,56 +281,58 @@ impl Watch {
         }
     }
 
-    /// That prices do not hold is told when there is something to do about it.
-    fn tell_log(&mut self) {
+    /// Logs that prices hold again. That they do not is logged once the operator can act on it.
+    fn log_change(&mut self) {
         let state = self.state();
-        if state == "steady" && self.told == "refit" {
+        if state == "steady" && self.last_logged == "refit" {
             info!(factor = self.drift.factor(), "the kernel's prices hold again");
         }
         if matches!(state, "steady" | "refit") {
-            self.told = state;
+            self.last_logged = state;
         }
     }
 
-    fn offer(&mut self, info: &BackendInfo) -> Option<Offer> {
+    fn offer(&mut self, info: &BackendInfo) -> Option<PriceOffer> {
         if !matches!(self.drift.state(), DriftState::Refit { .. }) {
             self.refitted = None;
-            let before = std::mem::replace(&mut self.offered, Offered::No);
-            return (before != Offered::No).then_some(Offer::Remove);
+            let before = std::mem::replace(&mut self.offered, OfferState::No);
+            return (before != OfferState::No).then_some(PriceOffer::Remove);
         }
-        let (Offered::Yes { taken, .. } | Offered::Refused { taken, .. }) = &self.offered else {
+        let (OfferState::Yes { taken, .. } | OfferState::Refused { taken, .. }) = &self.offered
+        else {
             return self.fit(info);
         };
-        // Each operation more changes a little: as many as a refit needs change something.
+        // One more operation changes little. As many as a refit needs are worth a new file.
         if self.taken < taken + settings().least as u64 { None } else { self.fit(info) }
     }
 
-    fn fit(&mut self, info: &BackendInfo) -> Option<Offer> {
+    fn fit(&mut self, info: &BackendInfo) -> Option<PriceOffer> {
         match self.fitted(info) {
             Ok((refitted, file)) => {
                 self.refitted = Some(refitted);
-                Some(Offer::Write(file))
+                Some(PriceOffer::Write(file))
             }
             Err(why) => {
                 self.refitted = None;
                 let before = std::mem::replace(
                     &mut self.offered,
-                    Offered::Refused { taken: self.taken, why },
+                    OfferState::Refused { taken: self.taken, why },
                 );
-                (!matches!(before, Offered::No | Offered::Refused { .. })).then_some(Offer::Remove)
+                (!matches!(before, OfferState::No | OfferState::Refused { .. }))
+                    .then_some(PriceOffer::Remove)
             }
         }
     }
 
-    /// Parameters that fit, and the file that they are fitted from once more; or why there are none.
+    /// Parameters that fit, and the file of samples behind them; or why there are none.
     fn fitted(
         &self,
         info: &BackendInfo,
     ) -> Result<(BTreeMap<PriceParameter, Price>, Vec<u8>), String> {
         let fitted = self.drift.refit().map_err(|error| error.to_string())?;
         let mut parameters =
-            fitted.whole.parameters().ok_or("the kernel does not take what fits")?;
-        // An offset in an order, not a cost: nothing to be measured.
+            fitted.whole.parameters().ok_or("the kernel does not accept the fitted prices")?;
+        // It orders slices and is no cost, so it cannot be measured.
         parameters.remove(&PriceParameter::Unreclaimable);
         let samples: Vec<CalibrationSample> = self.drift.deviating().cloned().collect();
         let coefficients = ModelCoefficients::in_force(&self.parameters);
@@ -338,14 +349,14 @@ impl Watch {
             changed: self.left_out,
             samples,
         };
-        // As the command judges that is to install it.
+        // By the same rules as the command that installs it.
         let report = everyday(&samples).map_err(|error| error.to_string())?;
         check_refit(&report).map_err(|refusal| refusal.to_string())?;
         let file = SamplesFile { schema_version: SCHEMA_VERSION, samples };
         Ok((parameters, serde_json::to_vec(&file).map_err(|error| error.to_string())?))
     }
 
-    fn status(&self) -> PricesStatus {
+    fn status(&self) -> PriceStatus {
         let (state, factor, least) = (self.state(), self.drift.factor(), settings().least);
         let (all, lately) = (self.drift.operations(), self.drift.deviating().len());
         let mut text = match state {
@@ -356,25 +367,27 @@ impl Watch {
                 format!("prices hold: the last {all} operations cost {factor:.2} times their price")
             }
             "waiting" => format!(
-                "prices do not hold: the last {lately} operations cost {factor:.2} times their price; it takes {least} to \
+                "prices do not hold: the last {lately} operations cost {factor:.2} times their \
+                 price; it takes {least} to \
                  say what would fit"
             ),
             _ => {
                 format!(
-                    "prices do not hold: the last {lately} operations cost {factor:.2} times their price"
+                    "prices do not hold: the last {lately} operations cost {factor:.2} times \
+                     their price"
                 )
             }
         };
         let mut install = None;
         match &self.offered {
-            Offered::Yes { install: command, .. } => {
+            OfferState::Yes { install: command, .. } => {
                 text += &format!("; `{command}` puts what fits in force");
                 install = Some(command.clone());
             }
-            Offered::Refused { why, .. } => text += &format!("; nothing is offered: {why}"),
-            Offered::Unknown | Offered::No => {}
+            OfferState::Refused { why, .. } => text += &format!("; nothing is offered: {why}"),
+            OfferState::Unknown | OfferState::No => {}
         }
-        PricesStatus {
+        PriceStatus {
             state,
             text,
             operations: all,
@@ -388,16 +401,16 @@ impl Watch {
 }
 
 /// All parameters, as the kernel has them.
-fn in_force(backend: &dyn Backend, way: &str) -> Result<BTreeMap<PriceParameter, Price>, String> {
-    if way == "stock" {
-        return Err("a stock kernel has none that could be changed".to_owned());
+fn in_force(backend: &dyn Backend, kind: &str) -> Result<BTreeMap<PriceParameter, Price>, String> {
+    if kind == "stock" {
+        return Err("a stock kernel has no price parameters that could be changed".to_owned());
     }
     let read = |parameter| Ok((parameter, backend.price_parameter(parameter)?));
     let found: Result<_, BackendError> = PriceParameter::ALL.into_iter().map(read).collect();
     found.map_err(|error| error.to_string())
 }
 
-/// Slices that were on before and are off after, as they were before.
+/// Slices that were online before and are offline after, as they were before.
 fn went_off<'a>(before: &'a [Slice], after: &[Slice]) -> Vec<&'a Slice> {
     let off: BTreeMap<_, _> = after.iter().map(|slice| (slice.id, slice.state)).collect();
     let changed = |slice: &&Slice| {
@@ -406,13 +419,13 @@ fn went_off<'a>(before: &'a [Slice], after: &[Slice]) -> Vec<&'a Slice> {
     before.iter().filter(changed).collect()
 }
 
-/// What it took to empty these slices; nothing if the figures do not add up.
+/// The operations that emptied these slices; none if the figures do not add up.
 fn operations(
     outcome: &RequestOutcome,
     slices: &[&Slice],
     in_force: &ModelCoefficients,
 ) -> Option<OperationCounts> {
-    // Somebody else was at work, or memory was wanted back at once.
+    // Another program switched slices, or memory was wanted back at once.
     if slices.len() != outcome.slices_done as usize {
         return None;
     }
@@ -422,7 +435,7 @@ fn operations(
     let free = sum(|slice| slice.counters.free.min(slice.present));
     let mapped = sum(|slice| slice.counters.anon_mapped + slice.counters.file_mapped);
     let moved = outcome.migrated;
-    // What is neither free nor moved is dropped; the rest of what was dropped made room elsewhere.
+    // Pages that were neither free nor moved were dropped. Other dropped pages made room elsewhere.
     let dropped = (frames - free - moved).min(outcome.dropped);
     let made_room = (outcome.dropped - dropped).min(moved);
     let mut found = OperationCounts {

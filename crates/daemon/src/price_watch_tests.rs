@@ -58,9 +58,9 @@ fn answer(operations: &OperationCounts, made_room: u64, factor: f64) -> RequestO
     }
 }
 
-fn watching() -> Prices {
+fn watching() -> PriceWatch {
     let parameters = thesis().parameters().unwrap();
-    Prices { remembered: None, watch: Ok(Watch::new(parameters)) }
+    PriceWatch { remembered: None, watch: Ok(WatchedPrices::new(parameters)) }
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn what_emptying_took_follows_from_the_answer_and_the_slices_before() {
     // Cache that went elsewhere is told from mappings by what was dropped beyond the slice.
     let elsewhere = OperationCounts { cache_targets: Pages(300), mappings: 2000, ..truth() };
     assert_eq!(operations(&answer(&elsewhere, 400, 1.0), &slices, &thesis()), Some(elsewhere));
-    // Pages that nobody moved or dropped were given back by those who had them.
+    // Pages that were neither moved nor dropped were freed by their owners.
     let given_back = OperationCounts { dropped: Pages(500), ..truth() };
     assert_eq!(operations(&answer(&given_back, 0, 1.0), &slices, &thesis()), Some(given_back));
 }
@@ -93,7 +93,7 @@ fn figures_that_do_not_add_up_are_left_out() {
     );
     assert!(!taken(RequestOp::Compact, &right, &before), "it is awake again");
     let both = vec![after[0].clone(), slice(4, SliceState::Offline, 0, 0)];
-    assert!(!taken(RequestOp::Compact, &right, &both), "somebody else switched one off");
+    assert!(!taken(RequestOp::Compact, &right, &both), "another program switched one off");
     // Without a page that moves, nothing explains so high a price.
     let empty = OperationCounts { moved: Pages(0), mappings: 0, ..truth() };
     let dear = RequestOutcome {
@@ -115,7 +115,7 @@ fn figures_that_do_not_add_up_are_left_out() {
 #[test]
 fn only_requests_that_emptied_all_that_they_tried_tell_what_it_costs() {
     let done = RequestOutcome { slices_done: 2, ..RequestOutcome::default() };
-    let tells = Prices::tells;
+    let tells = PriceWatch::can_learn_from;
     for op in [RequestOp::Compact, RequestOp::OfflineFree, RequestOp::Offline(SliceId(1))] {
         assert!(tells(op, &done), "{op:?}");
     }
@@ -142,7 +142,7 @@ fn an_offer_that_cannot_be_written_says_so_and_is_tried_again_later() {
         .unwrap()
         .info()
         .unwrap();
-    let run = |prices: &mut Prices, count| {
+    let run = |prices: &mut PriceWatch, count| {
         for at in 0..count {
             let operations = OperationCounts { mappings: 2500 + 100 * at, ..truth() };
             assert!(prices.take(RequestOp::Compact, &answer(&operations, 0, 1.4), &before, &after));
@@ -152,12 +152,12 @@ fn an_offer_that_cannot_be_written_says_so_and_is_tried_again_later() {
     assert_eq!(prices.status().state, "waiting");
     assert!(prices.status().text.contains("it takes 20"), "{}", prices.status().text);
     run(&mut prices, 8);
-    assert!(matches!(prices.offer(&info), Some(Offer::Write(_))));
+    assert!(matches!(prices.offer(&info), Some(PriceOffer::Write(_))));
     prices.not_written("the disk is full".to_owned());
     assert!(prices.status().text.contains("the disk is full") && prices.status().install.is_none());
     assert!(prices.offer(&info).is_none());
     run(&mut prices, 20);
-    assert!(matches!(prices.offer(&info), Some(Offer::Write(_))));
+    assert!(matches!(prices.offer(&info), Some(PriceOffer::Write(_))));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn what_costs_now_this_now_that_is_not_offered_and_the_reason_is_told() {
         let factor = [1.5, 20.0, 4.0, 100.0][at as usize / 2 % 4];
         assert!(prices.take(RequestOp::Compact, &answer(&operations, 0, factor), &before, &after));
     }
-    assert!(matches!(prices.offer(&info), Some(Offer::Remove)), "what an earlier run left");
+    assert!(matches!(prices.offer(&info), Some(PriceOffer::Remove)), "what an earlier run left");
     let status = prices.status();
     assert_eq!((status.state, status.install, status.refitted), ("refit", None, None));
     assert!(status.text.contains("nothing is offered: half of the operations"), "{}", status.text);

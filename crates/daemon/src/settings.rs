@@ -1,4 +1,6 @@
-//! Settings: the TOML file, checked like a compiler would: where, what is wrong, and what is allowed.
+//! Settings: the TOML file, checked as a compiler would. An error says where, what is wrong, and
+//! what
+//! is allowed.
 
 use std::fmt;
 use std::fs;
@@ -13,11 +15,11 @@ use ramslice_types::{Bytes, Ratio, parse_bytes};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::energy_ledger::{Plan, PlanError, Unit};
-use crate::mode::Mode;
+use crate::energy_ledger::{EnergyPlan, EnergyPlanError, SwitchUnit};
+use crate::mode::DaemonMode;
 use crate::settings_schema::{allowed, limits};
 
-/// Where the settings are.
+/// The settings file.
 pub const PATH: &str = "/etc/ramslice/ramsliced.toml";
 
 /// A commented file with all defaults.
@@ -26,33 +28,33 @@ pub const SAMPLE: &str = include_str!("../../../packaging/ramsliced.toml");
 /// The version of the format.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Where the metrics are unless the file says otherwise.
+/// The address of the metrics unless the file gives another one.
 const LISTEN: &str = "127.0.0.1:9750";
 
 /// One thing that is wrong in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
-    /// The line, from 1; 0 if it is of no line.
+pub struct SettingsFault {
+    /// The line, from 1; 0 if it concerns no line.
     pub line: usize,
     /// The column, from 1, in characters.
     pub column: usize,
     /// What is wrong, and what is allowed.
     pub message: String,
-    /// The line itself, and how many characters of it are meant.
+    /// The line itself, and how many of its characters to mark.
     excerpt: Option<(String, usize)>,
 }
 
 /// A file that is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsError {
-    /// The file's name as it was given.
+    /// The file's name as given.
     pub file: String,
-    /// All that is wrong in it; at least one.
-    pub wrong: Vec<Wrong>,
+    /// Everything that is wrong in it; at least one.
+    pub wrong: Vec<SettingsFault>,
 }
 
 impl SettingsError {
-    /// With the lines themselves and a mark below each, as compilers do.
+    /// All faults, with the lines themselves and a mark below each, as compilers do.
     pub fn report(&self) -> String {
         let mut text = String::new();
         for wrong in &self.wrong {
@@ -70,12 +72,12 @@ impl SettingsError {
         text
     }
 
-    /// A line for each thing that is wrong: file, place, what.
+    /// One line for each fault: file, place, message.
     pub fn lines(&self) -> Vec<String> {
         self.wrong.iter().map(|wrong| self.line(wrong)).collect()
     }
 
-    fn line(&self, wrong: &Wrong) -> String {
+    fn line(&self, wrong: &SettingsFault) -> String {
         match wrong.line {
             0 => format!("{}: {}", self.file, wrong.message),
             line => format!("{}:{line}:{}: {}", self.file, wrong.column, wrong.message),
@@ -91,11 +93,11 @@ impl fmt::Display for SettingsError {
 
 impl std::error::Error for SettingsError {}
 
-/// Which way to the machine.
+/// Which backend to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Which {
-    /// The patched kernel if it is there, else memory hotplug.
+pub enum BackendChoice {
+    /// The patched kernel if it is there, otherwise memory hotplug.
     #[default]
     Auto,
     /// The patched kernel.
@@ -104,14 +106,14 @@ pub enum Which {
     Stock,
 }
 
-/// What becomes of slices that are off when the daemon stops, or may no longer act.
+/// What happens to offline slices when the daemon stops or may no longer act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnStop {
-    /// As fits the kernel: a stock one wakes nothing by itself, so there they are woken.
+    /// As suits the kernel: they are woken on a stock kernel, which wakes none by itself.
     #[default]
     Auto,
-    /// They stay off.
+    /// They stay offline.
     Leave,
     /// They are woken.
     Wake,
@@ -119,53 +121,53 @@ pub enum OnStop {
 
 /// When tasks wait for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pressure {
-    /// So long within a window; nothing to not look at all.
+pub struct PressureSettings {
+    /// Tasks wait for memory for so long within a window; none to ignore it.
     pub stall: Option<Duration>,
     /// The window.
     pub window: Duration,
-    /// Nothing goes off for so long afterwards.
+    /// Nothing goes offline for so long afterwards.
     pub pause: Duration,
 }
 
 /// The settings, checked.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// What it may do.
-    pub mode: Mode,
-    /// Between two looks.
+pub struct DaemonSettings {
+    /// What the daemon may do.
+    pub mode: DaemonMode,
+    /// The time between two steps.
     pub period: Duration,
-    /// Which way to the machine.
-    pub backend: Which,
-    /// Who decides.
+    /// Which backend to use.
+    pub backend: BackendChoice,
+    /// The policy that decides.
     pub policy: PolicyConfig,
-    /// What joules are worked out with.
-    pub energy: Plan,
-    /// When a request is given up.
+    /// The figures that joules are worked out with.
+    pub energy: EnergyPlan,
+    /// After how long a request is given up.
     pub deadline: Duration,
     /// The most slices that one request switches off.
     pub max_slices: Option<u32>,
     /// When tasks wait for memory.
-    pub pressure: Pressure,
-    /// What was learned is written this often at least.
+    pub pressure: PressureSettings,
+    /// The state is saved at least this often.
     pub save: Duration,
-    /// Of one CPU, the most that goes into looking at pages on a stock kernel.
+    /// The largest share of one CPU for reading pages on a stock kernel.
     pub look_share: f64,
-    /// What becomes of slices that are off.
+    /// What happens to offline slices at the end.
     pub on_stop: OnStop,
-    /// Where the metrics are.
+    /// The address of the metrics; none to serve none.
     pub listen: Option<SocketAddr>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Raw {
+struct RawSettings {
     schema_version: Spanned<u32>,
     #[serde(default)]
-    mode: Mode,
+    mode: DaemonMode,
     period_seconds: Option<Spanned<f64>>,
     #[serde(default)]
-    backend: Which,
+    backend: BackendChoice,
     policy: Option<PolicyKind>,
     #[serde(default)]
     periodic: policies::PeriodicConfig,
@@ -243,19 +245,19 @@ struct RawMetrics {
     listen: Option<Spanned<String>>,
 }
 
-/// What was wrong so far.
-struct Checks<'a> {
+/// The faults found so far.
+struct SettingsChecks<'a> {
     text: &'a str,
-    wrong: Vec<Wrong>,
+    wrong: Vec<SettingsFault>,
 }
 
-impl Checks<'_> {
+impl SettingsChecks<'_> {
     fn wrong(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
         let found = place(self.text, span, message.into());
         self.wrong.push(found);
     }
 
-    /// The value if it is within the limits, else the default.
+    /// The value if it is within the limits, otherwise the default.
     fn number<T: Into<f64> + fmt::Display + Copy>(
         &mut self,
         name: &str,
@@ -275,8 +277,10 @@ impl Checks<'_> {
     }
 }
 
-fn place(text: &str, span: Option<Range<usize>>, message: String) -> Wrong {
-    let Some(span) = span else { return Wrong { line: 0, column: 0, message, excerpt: None } };
+fn place(text: &str, span: Option<Range<usize>>, message: String) -> SettingsFault {
+    let Some(span) = span else {
+        return SettingsFault { line: 0, column: 0, message, excerpt: None };
+    };
     let start = span.start.min(text.len());
     let begin = text[..start].rfind('\n').map_or(0, |at| at + 1);
     let line = text[..start].matches('\n').count() + 1;
@@ -284,20 +288,20 @@ fn place(text: &str, span: Option<Range<usize>>, message: String) -> Wrong {
     let excerpt = text[begin..].lines().next().unwrap_or_default().to_owned();
     let end = span.end.clamp(start, begin + excerpt.len());
     let width = text.get(start..end).map_or(1, |meant| meant.chars().count());
-    Wrong { line, column, message, excerpt: Some((excerpt, width)) }
+    SettingsFault { line, column, message, excerpt: Some((excerpt, width)) }
 }
 
-impl Settings {
-    /// Those of a machine without a file.
+impl DaemonSettings {
+    /// The default settings.
     pub fn defaults() -> Self {
         Self::parse(SAMPLE, "packaging/ramsliced.toml")
-            .expect("the sample is right: a test says so")
+            .expect("the sample is valid: a test checks it")
     }
 
     /// Reads a file.
     ///
     /// # Errors
-    /// All that is wrong in it, as far as it can be told at once.
+    /// Everything that is wrong in it, as far as one pass can find it.
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         let file = path.display().to_string();
         match fs::read(path).map(policies::utf8) {
@@ -307,7 +311,8 @@ impl Settings {
             }
             Err(error) => {
                 let message = format!(
-                    "cannot be read: {error}; `ramsliced --print-config` prints a file with all defaults"
+                    "cannot be read: {error}; `ramsliced --print-config` prints a file with all \
+                     defaults"
                 );
                 Err(SettingsError { file, wrong: vec![place("", None, message)] })
             }
@@ -317,11 +322,11 @@ impl Settings {
     /// Reads a file's text; `file` is its name, for messages.
     ///
     /// # Errors
-    /// All that is wrong in it, as far as it can be told at once.
+    /// Everything that is wrong in it, as far as one pass can find it.
     pub fn parse(text: &str, file: &str) -> Result<Self, SettingsError> {
         let refuse = |wrong| SettingsError { file: file.to_owned(), wrong };
-        let mut checks = Checks { text, wrong: Vec::new() };
-        let raw: Raw = toml::from_str(text).map_err(|error| {
+        let mut checks = SettingsChecks { text, wrong: Vec::new() };
+        let raw: RawSettings = toml::from_str(text).map_err(|error| {
             let message = policies::explain(text, error.span(), error.message(), allowed);
             refuse(vec![place(text, error.span(), message)])
         })?;
@@ -376,7 +381,7 @@ impl Settings {
             energy,
             deadline: Duration::from_secs_f64(deadline),
             max_slices,
-            pressure: Pressure {
+            pressure: PressureSettings {
                 stall: (stall > 0).then(|| Duration::from_millis(stall.into())),
                 window: Duration::from_millis(window.into()),
                 pause: Duration::from_secs_f64(pause),
@@ -389,27 +394,27 @@ impl Settings {
     }
 }
 
-fn energy(raw: &RawEnergy, checks: &mut Checks<'_>) -> Option<Plan> {
+fn energy(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<EnergyPlan> {
     let text =
         |value: &Option<Spanned<String>>| value.as_ref().map(|value| value.get_ref().clone());
     let unit = match text(&raw.granularity).as_deref() {
-        None => Unit::Profile,
-        Some("slice") => Unit::Slice,
+        None => SwitchUnit::Profile,
+        Some("slice") => SwitchUnit::Slice,
         Some(size) => match parse_bytes(size) {
             Ok(Bytes(0)) => {
                 checks.wrong(
                     span(raw.granularity.as_ref()),
                     "energy.granularity is 0: nothing could be switched",
                 );
-                Unit::Profile
+                SwitchUnit::Profile
             }
-            Ok(bytes) => Unit::Bytes(bytes),
+            Ok(bytes) => SwitchUnit::Bytes(bytes),
             Err(error) => {
                 checks.wrong(
                     span(raw.granularity.as_ref()),
                     format!("energy.granularity: {error}; or \"slice\""),
                 );
-                Unit::Profile
+                SwitchUnit::Profile
             }
         },
     };
@@ -421,7 +426,7 @@ fn energy(raw: &RawEnergy, checks: &mut Checks<'_>) -> Option<Plan> {
         }
     });
     let profile = text(&raw.profile).unwrap_or_else(|| "thesis-parc".to_owned());
-    match Plan::new(
+    match EnergyPlan::new(
         &profile,
         text(&raw.state).as_deref(),
         text(&raw.machine).as_deref(),
@@ -431,13 +436,13 @@ fn energy(raw: &RawEnergy, checks: &mut Checks<'_>) -> Option<Plan> {
         Ok(plan) => Some(plan),
         Err(error) => {
             let at = match &error {
-                PlanError::State(_) => {
+                EnergyPlanError::State(_) => {
                     span(raw.state.as_ref()).or_else(|| span(raw.profile.as_ref()))
                 }
-                PlanError::Machine(_) => {
+                EnergyPlanError::Machine(_) => {
                     span(raw.machine.as_ref()).or_else(|| span(raw.profile.as_ref()))
                 }
-                PlanError::Profile(_) => span(raw.profile.as_ref()),
+                EnergyPlanError::Profile(_) => span(raw.profile.as_ref()),
             };
             checks.wrong(at, error.to_string());
             None
@@ -465,7 +470,7 @@ fn factor(text: &str) -> Result<TimeFactor, String> {
     TimeFactor::new(interval, "energy.time_factor").map_err(|error| wrong(&error.to_string()))
 }
 
-fn listen(raw: Option<&Spanned<String>>, checks: &mut Checks<'_>) -> Option<SocketAddr> {
+fn listen(raw: Option<&Spanned<String>>, checks: &mut SettingsChecks<'_>) -> Option<SocketAddr> {
     let text = raw.map_or(LISTEN, |value| value.get_ref().as_str());
     if text == "off" {
         return None;
@@ -474,8 +479,9 @@ fn listen(raw: Option<&Spanned<String>>, checks: &mut Checks<'_>) -> Option<Sock
         Ok(address) => Some(address),
         Err(_) => {
             let message = format!(
-                "metrics.listen is `{text}`: it must be an address and a port, as in \"{LISTEN}\" or \"[::1]:9750\", \
-                 or \"off\""
+                "metrics.listen is `{text}`: it must be an address and a port, as in \"{LISTEN}\" \
+                 or \
+                 \"[::1]:9750\", or \"off\""
             );
             checks.wrong(span(raw), message);
             None

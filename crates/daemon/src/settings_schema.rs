@@ -1,8 +1,8 @@
-//! What is allowed as a setting, in words and as limits.
+//! What each setting allows, as limits and in words.
 
 use ramslice_policy::settings;
 
-/// Numbers: the least, the most, and whether only whole ones are meant.
+/// Numbers: the smallest, the largest, and whether they must be whole.
 const NUMBERS: [(&str, f64, f64, bool); 8] = [
     ("period_seconds", 0.05, 3600.0, false),
     ("requests.deadline_seconds", 0.1, 60.0, false),
@@ -14,13 +14,13 @@ const NUMBERS: [(&str, f64, f64, bool); 8] = [
     ("stock.look_share", 0.0001, 0.5, false),
 ];
 
-/// The limits of a number; everything if it has none.
+/// The limits of a number; infinite if it has none.
 pub(crate) fn limits(name: &str) -> [f64; 2] {
     let found = NUMBERS.iter().find(|(number, ..)| *number == name);
     found.map_or([f64::NEG_INFINITY, f64::INFINITY], |(_, least, most, _)| [*least, *most])
 }
 
-/// What is allowed, in words; nothing for what is no setting.
+/// What a setting allows, in words; none if there is no such setting.
 pub(crate) fn allowed(name: &str) -> Option<String> {
     if let Some((_, least, most, whole)) = NUMBERS.iter().find(|(number, ..)| *number == name) {
         let kind = if *whole { "a whole number" } else { "a number" };

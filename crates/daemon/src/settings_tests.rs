@@ -2,14 +2,14 @@
 
 use super::*;
 
-fn parse(text: &str) -> Result<Settings, SettingsError> {
-    Settings::parse(text, "x.toml")
+fn parse(text: &str) -> Result<DaemonSettings, SettingsError> {
+    DaemonSettings::parse(text, "x.toml")
 }
 
 #[test]
 fn the_sample_has_the_defaults_of_an_empty_file() {
-    let (sample, empty) = (Settings::defaults(), parse("schema_version = 1\n").unwrap());
-    let facts = |s: &Settings| {
+    let (sample, empty) = (DaemonSettings::defaults(), parse("schema_version = 1\n").unwrap());
+    let facts = |s: &DaemonSettings| {
         let policy = serde_json::to_string(&s.policy).unwrap();
         let rest = (
             s.period,
@@ -24,7 +24,7 @@ fn the_sample_has_the_defaults_of_an_empty_file() {
         format!("{:?} {policy} {} {rest:?}", s.mode, s.energy.name())
     };
     assert_eq!(facts(&sample), facts(&empty));
-    assert_eq!((sample.mode, sample.period), (Mode::Observe, Duration::from_secs(30)));
+    assert_eq!((sample.mode, sample.period), (DaemonMode::Observe, Duration::from_secs(30)));
     assert!(sample.listen.unwrap().ip().is_loopback());
 }
 
@@ -118,7 +118,8 @@ fn a_version_that_is_missing_or_another_is_refused() {
 
 #[test]
 fn all_values_that_are_wrong_are_told_at_once_in_the_order_of_the_file() {
-    let text = "schema_version = 1\nperiod_seconds = 0\n[metrics]\nlisten = \"x\"\n[requests]\nmax_slices = 0\n";
+    let text = "schema_version = 1\nperiod_seconds = 0\n[metrics]\nlisten = \"x\"\n[requests]\n\
+        max_slices = 0\n";
     let error = parse(text).unwrap_err();
     let lines: Vec<usize> = error.wrong.iter().map(|wrong| wrong.line).collect();
     assert_eq!(lines, [2, 4, 6]);
@@ -153,7 +154,7 @@ fn a_byte_that_is_no_text_is_told_with_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.toml");
     fs::write(&file, b"schema_version = 1\nmode = \"\xe4\"\n").unwrap();
-    let error = Settings::read(&file).unwrap_err().to_string();
+    let error = DaemonSettings::read(&file).unwrap_err().to_string();
     assert!(
         error.contains("c.toml:2:9: ") && error.contains("0xe4") && error.contains("UTF-8"),
         "{error}"
@@ -162,7 +163,7 @@ fn a_byte_that_is_no_text_is_told_with_its_place() {
 
 #[test]
 fn a_file_that_is_not_there_is_named_with_what_to_do() {
-    let error = Settings::read(Path::new("/no/such/file.toml")).unwrap_err().to_string();
+    let error = DaemonSettings::read(Path::new("/no/such/file.toml")).unwrap_err().to_string();
     assert!(
         error.starts_with("/no/such/file.toml: ") && error.contains("--print-config"),
         "{error}"

@@ -1,4 +1,4 @@
-//! Signals, and how they wake the loop.
+//! Signals, and how they wake the main loop.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -8,24 +8,24 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Signals that came.
+/// Signals that arrived.
 #[derive(Debug)]
-pub struct Signals {
+pub struct SignalFlags {
     /// The settings are to be read again.
     pub reload: Arc<AtomicBool>,
-    /// The daemon is to end.
+    /// The daemon is to stop.
     pub stop: Arc<AtomicBool>,
-    /// Has a byte when one came, or when the guard has something to tell.
+    /// Holds a byte after a signal, or when the guard has something to report.
     pub woken: UnixStream,
-    /// Whoever writes to it has the loop look.
+    /// Writing to it wakes the main loop.
     pub waker: UnixStream,
 }
 
-impl Signals {
-    /// Handles them from now on.
+impl SignalFlags {
+    /// Handles signals from now on.
     ///
     /// # Errors
-    /// If there are no sockets, or signals cannot be handled.
+    /// If a socket cannot be made or a signal not handled.
     pub fn install() -> Result<Self> {
         let (woken, waker) = UnixStream::pair().context("a pair of sockets")?;
         woken.set_nonblocking(true).context("a socket")?;

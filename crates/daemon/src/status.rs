@@ -1,7 +1,8 @@
-//! `status.json`: what the daemon knows and why it acts or not, after each step, for people and `ramslice top`.
+//! `status.json`: what the daemon knows and why it acts or not. Written after each step, for people
+//! and `ramslice top`.
 //!
-//! The file is replaced as a whole, so a reader never sees half of it. Names carry the unit; new fields may appear at
-//! any time, and `schema_version` is raised when one changes its meaning or goes.
+//! The file is replaced as a whole, so a reader never sees half of it. Names carry the unit. New
+//! fields may appear at any time; `schema_version` is raised when one changes its meaning or goes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,8 +13,8 @@ use ramslice_policy::DemandForecast;
 use ramslice_types::{Pages, Price, PriceParameter, SliceId};
 use serde::Serialize;
 
-use crate::energy_ledger::Earned;
-use crate::mode::Mode;
+use crate::energy_ledger::EarnedJoules;
+use crate::mode::DaemonMode;
 use crate::persisted_state;
 
 /// The version of the format.
@@ -24,86 +25,89 @@ pub const FILE: &str = "status.json";
 
 /// The whole document.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Status {
+pub struct DaemonStatus {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// The daemon's version.
     pub version: &'static str,
-    /// Its process.
+    /// The id of its process.
     pub pid: u32,
     /// When this was written, in seconds since 1970.
     pub written_unix_seconds: f64,
     /// `observe`, `on` or `off`.
-    pub mode: Mode,
+    pub mode: DaemonMode,
     /// The policy that decides.
     pub policy: &'static str,
-    /// Profile and power state that joules are worked out with.
+    /// The energy profile and power state behind the joules.
     pub profile: String,
-    /// Between two looks.
+    /// The time between two steps.
     pub period_seconds: f64,
-    /// Until the next look, from when this was written.
+    /// The time until the next step, from when this was written.
     pub next_step_seconds: f64,
-    /// Whether the machine can be seen, and if not, why.
+    /// Whether the machine can be read, and if not, why.
     pub machine: MachineStatus,
-    /// While tasks wait for memory nothing goes off: until then, in seconds from when this was written.
+    /// After tasks waited for memory, nothing goes offline for this long, from when this was
+    /// written.
     pub paused_seconds: Option<f64>,
-    /// One sentence: the decision of the zone where most can be switched.
+    /// The decision for the zone with the most switchable slices, as a sentence.
     pub why: String,
-    /// What the operator should know, a sentence each.
+    /// What the operator should know, one sentence each.
     pub notes: Vec<String>,
-    /// By zone, as the kernel lists them. Zones in which nothing can be switched are left out.
+    /// Zones in the kernel's order, without those that have no switchable slice.
     pub zones: Vec<ZoneStatus>,
     /// Whether the kernel's prices hold.
-    pub prices: PricesStatus,
-    /// Mode on: what came of it. Absent if this machine's seconds are not real ones.
-    pub earned: Option<Earned>,
-    /// Modes on and observe: the most that the governor can have lost in this mode, or would have put at risk, whatever
-    /// happened. Nothing for other policies: they promise none.
+    pub prices: PriceStatus,
+    /// Mode on: what was earned. Absent if this machine's seconds are not real ones.
+    pub earned: Option<EarnedJoules>,
+    /// Modes on and observe: the most that the governor can have lost, or would have put at risk,
+    /// whatever happened. Absent for other policies: they give no such bound.
     pub loss_cap_joules: Option<f64>,
-    /// Mode observe: what would have come of it.
+    /// Mode observe: what would have been earned.
     pub would_earn: Option<WouldEarn>,
 }
 
 /// Whether the kernel's prices hold, by the requests of mode on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PricesStatus {
-    /// `unwatched`; `too-few` operations to say so; `steady`: they hold; `waiting`: they do not, and there are too few
-    /// operations for new ones; `refit`: they do not.
+pub struct PriceStatus {
+    /// `unwatched`; `too-few` operations to judge; `steady`: prices hold; `waiting`: they do not,
+    /// and
+    /// there are too few operations to fit new ones; `refit`: they do not.
     pub state: &'static str,
     /// In words.
     pub text: String,
-    /// Requests that this rests on.
+    /// How many requests this is based on.
     pub operations: usize,
-    /// Requests since the daemon or these parameters began that told nothing.
+    /// Requests that taught nothing, since the daemon started or these parameters came into force.
     #[serde(rename = "left_out_operations")]
     pub left_out: u64,
-    /// What requests took over what they were expected to; of those since prices do not hold, if they do not.
+    /// Measured cost of requests over predicted cost; if prices do not hold, of requests since
+    /// then.
     pub measured_over_predicted: Option<f64>,
     /// The parameters in force.
     #[serde(rename = "price_parameters_100cycles")]
     pub parameters: Option<BTreeMap<PriceParameter, Price>>,
-    /// What fits the operations; in force only once somebody has installed it.
+    /// Parameters that fit the operations. They come into force once an operator installs them.
     #[serde(rename = "refitted_100cycles")]
     pub refitted: Option<BTreeMap<PriceParameter, Price>>,
     /// The command that installs it.
     pub install: Option<String>,
 }
 
-impl PricesStatus {
-    /// All words for the state.
+impl PriceStatus {
+    /// All states.
     pub const STATES: [&str; 5] = ["unwatched", "too-few", "steady", "waiting", "refit"];
 }
 
-/// Whether the machine can be seen.
+/// Whether the machine can be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MachineStatus {
-    /// The last look succeeded.
+    /// The last step could read it.
     pub ok: bool,
-    /// `kernel` or `stock`; nothing while there is none.
+    /// `kernel` or `stock`; absent while there is none.
     pub backend: Option<&'static str>,
     /// The power driver's name.
     pub power_driver: Option<String>,
-    /// What was wrong with the last look.
+    /// Why the last step could not read it.
     pub error: Option<String>,
 }
 
@@ -116,17 +120,17 @@ pub struct ZoneStatus {
     pub zone: u32,
     /// Its name.
     pub name: String,
-    /// Its slices.
+    /// How many slices it has.
     pub nr_slices: u32,
-    /// Of these off; in mode observe those that would be.
+    /// How many of these are offline; in mode observe, would be.
     pub nr_offline: u32,
-    /// Of these on and wholly free.
+    /// How many of these are online and wholly free.
     pub nr_empty: u32,
     /// Why the policy acts, or why it does not.
     pub why: String,
-    /// What was asked for, and what came of it; empty if nothing was.
+    /// Requests and their outcomes.
     pub requests: Vec<RequestStatus>,
-    /// What the policy expects, if it expects anything.
+    /// The policy's forecast, if it makes one.
     pub forecast: Option<ForecastStatus>,
 }
 
@@ -135,13 +139,13 @@ pub struct ZoneStatus {
 pub struct RequestStatus {
     /// `compact`, `offline-free`, `offline`, `online` or `online-all`.
     pub op: &'static str,
-    /// The slice, if it was about one.
+    /// The slice, if the request named one.
     pub slice: Option<SliceId>,
-    /// Only in thought.
+    /// It was only simulated.
     pub imagined: bool,
     /// Slices that changed as asked.
     pub slices_done: u32,
-    /// Slices tried in vain.
+    /// Slices that failed.
     pub slices_failed: u32,
     /// Pages moved to other slices.
     #[serde(rename = "migrated_pages")]
@@ -151,7 +155,7 @@ pub struct RequestStatus {
     pub dropped: Pages,
     /// What stopped it, as a word; `none` if nothing did.
     pub reason: String,
-    /// The failure, if it could not even be tried.
+    /// The error, if it could not even be tried.
     pub error: Option<String>,
 }
 
@@ -160,13 +164,13 @@ pub struct RequestStatus {
 pub struct ForecastStatus {
     /// How far it looks ahead.
     pub horizon_seconds: f64,
-    /// The most that is expected to be needed.
+    /// The most slices expected to be needed.
     pub slices: u32,
     /// Mean of the absolute errors so far.
     pub mean_error_slices: f64,
-    /// Mean of forecast less what was needed.
+    /// Mean of forecast minus what was needed.
     pub bias_slices: f64,
-    /// Forecasts that these two rest on.
+    /// How many forecasts these two are based on.
     pub checked: u64,
     /// In words.
     pub text: String,
@@ -185,23 +189,23 @@ impl From<DemandForecast> for ForecastStatus {
     }
 }
 
-/// What mode observe would have earned, and what it would have risked.
+/// What mode observe would have earned and risked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WouldEarn {
     /// In joules. Absent if this machine's seconds are not real ones.
     #[serde(flatten)]
-    pub earned: Option<Earned>,
-    /// Slices that would be off now.
+    pub earned: Option<EarnedJoules>,
+    /// Slices that would be offline now.
     pub nr_offline: u32,
-    /// Slices that would have woken because memory was wanted: each may have made somebody wait for it.
+    /// Slices that would have woken because memory was wanted. A task may have waited for each.
     pub woken_slices: u64,
-    /// Clean page cache that would have been dropped, at most.
+    /// At most this much clean page cache would have been dropped.
     pub dropped_bytes: u64,
-    /// The most that the governor would have let be lost, whatever had happened.
+    /// The most that the governor would have risked, whatever had happened.
     pub most_at_risk_joules: Option<f64>,
 }
 
-impl Status {
+impl DaemonStatus {
     /// Replaces the file in `dir`.
     ///
     /// # Errors
@@ -210,11 +214,11 @@ impl Status {
         let mut text =
             serde_json::to_vec_pretty(self).expect("names are text and numbers are finite");
         text.push(b'\n');
-        memory::replace(&dir.join(FILE), &text)
+        persisted_state::replace(&dir.join(FILE), &text)
     }
 }
 
-/// Seconds until a moment; nothing if it is past.
+/// Seconds until a moment; none if it is past.
 pub(crate) fn until(moment: Option<Duration>, now: Duration) -> Option<f64> {
     Some(moment?.checked_sub(now)?.as_secs_f64()).filter(|left| *left > 0.0)
 }

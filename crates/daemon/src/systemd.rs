@@ -1,4 +1,4 @@
-//! What systemd is told: ready, reloading, stopping, alive. Without systemd nobody is told anything.
+//! Notifies systemd: ready, reloading, stopping, alive. Without systemd this does nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,46 +6,47 @@ use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-fn tell(state: &[NotifyState<'_>]) {
+fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "systemd was not told");
+        tracing::debug!(%error, "systemd could not be notified");
     }
 }
 
-/// The daemon is ready, or has reloaded its settings; with a sentence for `systemctl status`.
+/// The daemon is ready, or has reloaded its settings. `status` is a sentence for `systemctl
+/// status`.
 pub fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// It reloads its settings. [`ready`] follows.
+/// The daemon reloads its settings. [`ready`] follows.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(_) => tell(&[NotifyState::Reloading]),
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(_) => notify(&[NotifyState::Reloading]),
     }
 }
 
-/// It stops.
+/// The daemon stops.
 pub fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
 /// A sentence for `systemctl status`.
 pub fn status(text: &str) {
-    tell(&[NotifyState::Status(text)]);
+    notify(&[NotifyState::Status(text)]);
 }
 
 /// The watchdog, if systemd wants one.
 #[derive(Debug)]
-pub struct Watchdog {
+pub struct SystemdWatchdog {
     every: Option<Duration>,
-    /// Until it is ready, systemd waits for it, but not for ever.
+    /// The daemon is not ready so far: systemd waits for it, but not for ever.
     starting: AtomicBool,
     last: Mutex<Instant>,
 }
 
-impl Watchdog {
-    /// As the environment says.
+impl SystemdWatchdog {
+    /// As systemd's environment asks for.
     pub fn of_environment() -> Self {
         let every = sd_notify::watchdog_enabled().map(|limit| limit / 3);
         Self { every, starting: AtomicBool::new(true), last: Mutex::new(Instant::now()) }
@@ -56,16 +57,17 @@ impl Watchdog {
         self.starting.store(false, Ordering::Relaxed);
     }
 
-    /// Says that the daemon is alive, if it is time, and how long the next wait may be at most. While it starts, systemd is asked
-    /// for more time.
+    /// Notifies systemd that the daemon is alive, if that is due. Returns how long the next wait
+    /// may
+    /// be at most. While the daemon starts, this asks systemd for more time.
     pub fn feed(&self) -> Duration {
         let Some(every) = self.every else { return Duration::MAX };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.elapsed() >= every {
-            tell(&[NotifyState::Watchdog]);
+            notify(&[NotifyState::Watchdog]);
             if self.starting.load(Ordering::Relaxed) {
                 let more = u32::try_from((every * 3).as_micros()).unwrap_or(u32::MAX);
-                tell(&[NotifyState::ExtendTimeoutUsec(more)]);
+                notify(&[NotifyState::ExtendTimeoutUsec(more)]);
             }
             *last = Instant::now();
         }

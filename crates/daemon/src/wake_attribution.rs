@@ -1,12 +1,12 @@
-//! Who woke slices: worked out from what is off, what was requested, and the kernel's count.
+//! Works out what woke slices: from slices that are offline, requests, and the kernel's count.
 
 use ramslice_types::Zone;
 use serde::{Deserialize, Serialize};
 
-/// What slices woke for.
+/// Why slices woke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cause {
-    /// The kernel woke them, for an allocation or ahead of one.
+pub enum WakeReason {
+    /// The kernel woke them for an allocation or ahead of one.
     Memory,
     /// The daemon woke them because tasks waited for memory, or little was available.
     Pressure,
@@ -14,11 +14,11 @@ pub enum Cause {
     Policy,
     /// The daemon stopped, or its mode changed.
     Stop,
-    /// Somebody else did, or the machine was restarted.
+    /// Another program woke them, or the machine rebooted.
     Others,
 }
 
-impl Cause {
+impl WakeReason {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Memory, Self::Pressure, Self::Policy, Self::Stop, Self::Others];
@@ -35,40 +35,41 @@ impl Cause {
     }
 }
 
-/// A zone as it was when it was left.
+/// A zone as it was after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Left {
-    /// Slices that were off.
+pub struct ZoneBaseline {
+    /// Slices that were offline.
     pub off: u32,
     /// The kernel's count of slices that woke without a request.
     pub woken_by_demand: u64,
 }
 
-/// What happened to a zone since it was left.
+/// What happened to a zone since that step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Since {
+pub struct ZoneChange {
     /// Slices that the kernel woke.
     pub memory: u32,
-    /// Of the others that woke.
+    /// Slices that woke otherwise.
     pub others: u32,
-    /// Slices that somebody else switched off.
+    /// Slices that another program switched off.
     pub switched_off: u32,
 }
 
-impl Left {
-    /// A zone now.
+impl ZoneBaseline {
+    /// The zone as it is now.
     pub fn now(zone: &Zone) -> Self {
         Self { off: zone.nr_offline, woken_by_demand: zone.woken_by_demand }
     }
 
-    /// What has happened until `zone`, in the same boot.
-    pub fn until(self, zone: &Zone) -> Since {
+    /// What happened until `zone`, in the same boot.
+    pub fn until(self, zone: &Zone) -> ZoneChange {
         let memory = u32::try_from(zone.woken_by_demand.saturating_sub(self.woken_by_demand))
             .unwrap_or(u32::MAX);
-        // Off then, less what the kernel woke, is what is off now, unless somebody else was at work.
+        // What was offline, minus what the kernel woke, is offline now, unless another program
+        // switched slices.
         let expected = i64::from(self.off) - i64::from(memory);
         let missing = expected - i64::from(zone.nr_offline);
-        Since {
+        ZoneChange {
             memory,
             others: u32::try_from(missing).unwrap_or(0),
             switched_off: u32::try_from(-missing).unwrap_or(0),
@@ -102,17 +103,17 @@ mod tests {
     }
 
     #[test]
-    fn slices_that_woke_are_the_kernels_as_far_as_it_counted_them_and_else_those_of_others() {
-        let left = Left { off: 10, woken_by_demand: 100 };
+    fn the_kernel_woke_what_it_counted_and_others_woke_the_rest() {
+        let left = ZoneBaseline { off: 10, woken_by_demand: 100 };
         for (now, memory, others, switched_off) in [
             (zone(10, 100), 0, 0, 0),
             (zone(7, 103), 3, 0, 0),
             (zone(5, 103), 3, 2, 0),
             (zone(12, 100), 0, 0, 2),
-            // Two woke on demand, and somebody switched two others off.
+            // Two woke on demand, and another program switched two others off.
             (zone(10, 102), 2, 0, 2),
         ] {
-            assert_eq!(left.until(&now), Since { memory, others, switched_off }, "{now:?}");
+            assert_eq!(left.until(&now), ZoneChange { memory, others, switched_off }, "{now:?}");
         }
     }
 }

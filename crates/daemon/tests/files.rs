@@ -1,4 +1,5 @@
-//! Files that are shipped: the dashboard and the alert rules use metrics that exist, and the unit keeps its word.
+//! Files that are shipped: the dashboard and the alert rules use metrics that exist, and the unit
+//! keeps its word.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,13 +11,13 @@ use ramslice_sim::{SimBackend, SimConfig};
 use ramslice_types::{
     BackendError, BackendErrorKind, Bytes, Pages, Reason, RequestOp, RequestOutcome, SliceId,
 };
-use ramsliced::energy_ledger::{Earned, Range};
-use ramsliced::machine_snapshot::Look;
-use ramsliced::metrics::{KINDS, Metrics};
-use ramsliced::mode::Mode;
-use ramsliced::price_watch::Prices;
-use ramsliced::status::PricesStatus;
-use ramsliced::wake_attribution::Cause;
+use ramsliced::energy_ledger::{EarnedJoules, JouleRange};
+use ramsliced::machine_snapshot::MachineSnapshot;
+use ramsliced::metrics::{DaemonMetrics, KINDS};
+use ramsliced::mode::DaemonMode;
+use ramsliced::price_watch::PriceWatch;
+use ramsliced::status::PriceStatus;
+use ramsliced::wake_attribution::WakeReason;
 
 fn packaging(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path)
@@ -24,27 +25,27 @@ fn packaging(path: &str) -> PathBuf {
 
 /// All metrics with all their labels, as after a while.
 fn exposition() -> String {
-    let metrics = Metrics::new();
+    let metrics = DaemonMetrics::new();
     let sim = SimBackend::new(SimConfig::new(Bytes(1 << 30), Bytes(64 << 20))).unwrap();
-    let look = Look::take(&sim).unwrap();
+    let look = MachineSnapshot::take(&sim).unwrap();
     let second = std::time::Duration::from_secs(1);
-    metrics.set_mode(Mode::On, "governor");
+    metrics.set_mode(DaemonMode::On, "governor");
     metrics.machine(&look);
     metrics.look(second, Some(&BackendError::new(BackendErrorKind::Failed, "gone")));
-    let range = Range { low: 1.0, high: 2.0 };
+    let range = JouleRange { low: 1.0, high: 2.0 };
     let verdict = String::new();
-    let earned = Earned { saved: range, invested: range, net: range, seconds: 3.0, verdict };
-    for mode in [Mode::On, Mode::Observe] {
+    let earned = EarnedJoules { saved: range, invested: range, net: range, seconds: 3.0, verdict };
+    for mode in [DaemonMode::On, DaemonMode::Observe] {
         metrics.energy(mode, &earned);
         metrics.loss_cap(mode, Some(1.0));
-        metrics.woken(mode, Cause::Memory, 1);
+        metrics.woken(mode, WakeReason::Memory, 1);
     }
-    metrics.request(Mode::On, RequestOp::Compact, second, &Ok(RequestOutcome::default()));
+    metrics.request(DaemonMode::On, RequestOp::Compact, second, &Ok(RequestOutcome::default()));
     metrics.failed([(Reason::Pinned, 1)]);
     let emptied = RequestOutcome { slices_done: 1, ..RequestOutcome::default() };
-    metrics.moved(Mode::On, RequestOp::Compact, &emptied, look.info.slice_pages());
+    metrics.moved(DaemonMode::On, RequestOp::Compact, &emptied, look.info.slice_pages());
     metrics.request(
-        Mode::On,
+        DaemonMode::On,
         RequestOp::Compact,
         second,
         &Err(BackendError::new(BackendErrorKind::Busy, "busy")),
@@ -60,10 +61,10 @@ fn exposition() -> String {
     for understood in [true, false] {
         metrics.priced(understood);
     }
-    let prices = Prices::new(None).status();
-    metrics.prices(&PricesStatus { measured_over_predicted: Some(1.5), ..prices });
+    let prices = PriceWatch::new(None).status();
+    metrics.prices(&PriceStatus { measured_over_predicted: Some(1.5), ..prices });
     metrics.set_guarded(Some(true));
-    metrics.set_told(Some(true));
+    metrics.set_pressure_watched(Some(true));
     metrics.reloaded(false);
     metrics.saved(false);
     metrics.stepped(second, second, second);
@@ -71,7 +72,7 @@ fn exposition() -> String {
 }
 
 /// Everything that is counted, once.
-fn counted(metrics: &Metrics) {
+fn counted(metrics: &DaemonMetrics) {
     let failed = RequestOutcome { slices_failed: 1, ..RequestOutcome::default() };
     let done = RequestOutcome { slices_done: 1, ..RequestOutcome::default() };
     let partly = RequestOutcome { slices_done: 1, ..failed.clone() };
@@ -84,8 +85,8 @@ fn counted(metrics: &Metrics) {
         RequestOp::OfflineFree,
         RequestOp::OnlineAll,
     ];
-    for mode in Mode::ALL {
-        for cause in Cause::ALL {
+    for mode in DaemonMode::ALL {
+        for cause in WakeReason::ALL {
             metrics.woken(mode, cause, 1);
         }
         for op in ops {
@@ -110,8 +111,8 @@ fn counted(metrics: &Metrics) {
 
 #[test]
 fn whatever_is_counted_is_there_at_0_before_it_happens_so_that_the_first_time_is_an_increase() {
-    let metrics = Metrics::new();
-    let series = |metrics: &Metrics| -> BTreeMap<String, u64> {
+    let metrics = DaemonMetrics::new();
+    let series = |metrics: &DaemonMetrics| -> BTreeMap<String, u64> {
         let text = metrics.text();
         let counters =
             text.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(series, _)| {

@@ -1,4 +1,5 @@
-//! The daemon as a process, on a simulated machine whose time runs fast: signals, reload, systemd, kill, memory.
+//! The daemon as a process, on a simulated machine whose time runs fast: signals, reload, systemd,
+//! kill, memory.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -35,7 +36,8 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 /// A directory with settings, state and status.
 struct Place {
     dir: tempfile::TempDir,
-    /// What systemd was told. It is read all the time, as systemd does: the queue is short, and telling would wait.
+    /// What systemd was told. It is read all the time, as systemd does: the queue is short, and
+    /// telling would wait.
     told: Receiver<String>,
 }
 
@@ -65,7 +67,8 @@ impl Place {
 
     fn configure(&self, mode: &str, tables: &str) {
         let text = format!(
-            "schema_version = 1\nmode = \"{mode}\"\nperiod_seconds = 0.05\n[energy]\ngranularity = \"slice\"\n\
+            "schema_version = 1\nmode = \"{mode}\"\nperiod_seconds = 0.05\n[energy]\ngranularity \
+             = \"slice\"\n\
              time_factor = \"1\"\n[state]\nsave_seconds = 0\n[metrics]\nlisten = \"127.0.0.1:0\"\n{tables}"
         );
         fs::write(self.path("c.toml"), text).unwrap();
@@ -249,7 +252,7 @@ fn killed_again_and_again_it_never_finds_its_state_damaged_and_the_joules_only_g
         let first = daemon.seen.iter().any(|line| line.contains("nothing was learned before"));
         assert_eq!(first, round == 0, "{:?}", daemon.seen);
         assert!(
-            !daemon.seen.iter().any(|line| line.contains("learning anew")),
+            !daemon.seen.iter().any(|line| line.contains("learning again")),
             "{:?}",
             daemon.seen
         );
@@ -263,7 +266,7 @@ fn killed_again_and_again_it_never_finds_its_state_damaged_and_the_joules_only_g
 }
 
 #[test]
-fn a_damaged_state_is_set_aside_and_named_and_it_begins_anew() {
+fn a_damaged_state_is_set_aside_and_named_and_learning_starts_over() {
     let place = Place::new("on");
     fs::write(
         place.path("state.json"),
@@ -271,7 +274,7 @@ fn a_damaged_state_is_set_aside_and_named_and_it_begins_anew() {
     )
     .unwrap();
     let mut daemon = place.start(64);
-    let line = daemon.says("learning anew");
+    let line = daemon.says("learning again");
     assert!(line.contains("state.json.damaged-1") && line.contains('9'), "{line}");
     place.status_when(&daemon, "a look", |status| status["machine"]["ok"] == true);
     assert!(place.path("state.json.damaged-1").exists());
@@ -282,7 +285,7 @@ fn a_machine_that_vanishes_is_waited_for() {
     let place = Place::new("on");
     fs::write(place.path("fail"), "the device is gone").unwrap();
     let mut daemon = place.start(64);
-    daemon.says("the machine cannot be seen");
+    daemon.says("the machine cannot be read");
     let status = place.status_when(&daemon, "the error", |status| status["machine"]["ok"] == false);
     assert!(status["why"].as_str().unwrap().contains("the device is gone"), "{status}");
     place.told("READY=1");
@@ -327,7 +330,7 @@ fn prices_that_drift_are_offered_as_a_file_that_goes_when_they_hold_again() {
     fs::write(&file, "left by an earlier run").unwrap();
     fs::write(place.path("dearer"), "1.6").unwrap();
     let mut daemon = place.start(64);
-    daemon.says("is of the past");
+    daemon.says("is out of date");
     assert!(!file.exists());
     let told = daemon.says("no longer hold");
     let install = format!("ramslice-lab calibrate --from {} --install", file.display());

@@ -1,13 +1,13 @@
-//! What is decided with changes: settings, figures of energy, slices, the boot; and what was learned with it.
+//! Settings, figures of energy, slices or the boot change, and what becomes of what was learned.
 
 use ramslice_types::Bytes;
 
-use super::tests::{Machine, SLICE, engine, engine_of, host, settings, steps, with_energy};
+use super::tests::{SLICE, TestMachine, engine, engine_of, host, settings, steps, with_energy};
 use super::*;
 
 #[test]
 fn waking_everything_says_whether_something_is_still_off() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("on", None);
     steps(&mut engine, &machine, 1_000_000, 50);
     let off = machine.off();
@@ -22,15 +22,15 @@ fn waking_everything_says_whether_something_is_still_off() {
 }
 
 #[test]
-fn other_settings_of_the_policy_learn_anew_and_the_joules_go_on() {
-    let machine = Machine::used(20.0);
+fn other_settings_of_the_policy_start_learning_again_and_the_joules_go_on() {
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 100);
-    let before = engine.memory().unwrap();
+    let before = engine.persisted_state().unwrap();
     let text = "mode = \"on\"\npolicy = \"watermarks\"";
     engine.set_settings(settings(text));
     steps(&mut engine, &machine, now, 2);
-    let after = engine.memory().unwrap();
+    let after = engine.persisted_state().unwrap();
     assert_ne!(before.basis, after.basis);
     assert!(
         after.earned.elapsed_us >= before.earned.elapsed_us && after.earned.off_high_byte_us > 0
@@ -39,11 +39,11 @@ fn other_settings_of_the_policy_learn_anew_and_the_joules_go_on() {
 }
 
 #[test]
-fn metrics_tell_nothing_of_a_mode_or_a_policy_of_the_past() {
-    let machine = Machine::used(20.0);
+fn metrics_show_nothing_of_an_earlier_mode_or_policy() {
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
-    let lines = |engine: &Engine, start: &str| {
+    let lines = |engine: &DecisionEngine, start: &str| {
         engine
             .metrics
             .text()
@@ -70,7 +70,7 @@ fn metrics_tell_nothing_of_a_mode_or_a_policy_of_the_past() {
     for name in [joules, seconds, cap] {
         assert_eq!(lines(&engine, name), [""; 0]);
     }
-    let forecasts = |engine: &Engine| lines(engine, "ramslice_forecast_slices{");
+    let forecasts = |engine: &DecisionEngine| lines(engine, "ramslice_forecast_slices{");
     assert_eq!(forecasts(&engine), [""; 0]);
     engine.set_settings(settings("mode = \"observe\""));
     let now = steps(&mut engine, &machine, now, 20);
@@ -87,17 +87,17 @@ fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart()
         with_energy("mode = \"on\"", &format!("granularity = \"{granularity}\""))
     };
     let restarted = |settings, saved| engine_of(settings, Some(saved));
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     // The governor rests where the hardware switches several slices as one.
     let mut engine = engine_of(energy("1GiB"), None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     assert_eq!(machine.off(), 0);
-    let saved = engine.memory().unwrap();
+    let saved = engine.persisted_state().unwrap();
     engine.set_settings(energy("slice"));
     steps(&mut engine, &machine, now, 50);
     assert!(machine.off() > 0, "after a reload");
 
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut same = restarted(energy("1GiB"), saved.clone());
     steps(&mut same, &machine, now, 50);
     assert_eq!(machine.off(), 0);
@@ -108,55 +108,55 @@ fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart()
 
 #[test]
 fn what_was_simulated_is_forgotten_after_a_reboot_and_with_other_settings_or_slices() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("observe", None);
     steps(&mut engine, &machine, 1_000_000, 100);
-    let shadow = machine.what_if.memory();
-    assert!(shadow.nr_offline() > 0);
-    let saved = Memory { shadow: shadow.clone(), ..engine.memory().unwrap() };
-    let again = |host, more: &str, machine: &Machine| {
+    let what_if = machine.what_if.memory();
+    assert!(what_if.nr_offline() > 0);
+    let saved = PersistedState { what_if: what_if.clone(), ..engine.persisted_state().unwrap() };
+    let again = |host, more: &str, machine: &TestMachine| {
         let settings = settings(&format!("mode = \"observe\"{more}"));
         let mut engine = engine_of(settings, Some(saved.clone()));
         engine.host = host;
         engine.remembered_what_if(&machine.info().unwrap())
     };
-    assert_eq!(again(host(), "", &machine), Some(shadow));
-    let rebooted = Host { boot: "another".to_owned(), ..host() };
+    assert_eq!(again(host(), "", &machine), Some(what_if));
+    let rebooted = HostFiles { boot: "another".to_owned(), ..host() };
     assert_eq!(again(rebooted, "", &machine), None);
     assert_eq!(again(host(), "\npolicy = \"periodic\"", &machine), None);
-    assert_eq!(again(host(), "", &Machine::with(32, SLICE * 2)), None);
+    assert_eq!(again(host(), "", &TestMachine::with(32, SLICE * 2)), None);
 }
 
 #[test]
 fn a_power_driver_and_prices_that_come_later_are_told_and_taken() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     *machine.driver.lock().unwrap() = Some("none");
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 20);
-    let driver = |engine: &Engine| engine.status(Duration::ZERO).machine.power_driver;
+    let driver = |engine: &DecisionEngine| engine.status(Duration::ZERO).machine.power_driver;
     assert_eq!(driver(&engine).as_deref(), Some("none"));
     let (parameter, before) =
-        (PriceParameter::MigrateMapping, engine.memory().unwrap().earned.steps);
+        (PriceParameter::MigrateMapping, engine.persisted_state().unwrap().earned.steps);
     let price = Price(machine.price_parameter(parameter).unwrap().0 + 7);
 
     *machine.driver.lock().unwrap() = Some("vendor");
     machine.set_price_parameter(parameter, price).unwrap();
     steps(&mut engine, &machine, now, 1);
     assert_eq!(driver(&engine).as_deref(), Some("vendor"));
-    assert_eq!(engine.attached.as_ref().unwrap().prices[&parameter], price);
-    // What nobody switched is not told with what this one does.
-    assert!(before > 0 && engine.memory().unwrap().earned.steps < before);
+    assert_eq!(engine.bound.as_ref().unwrap().prices[&parameter], price);
+    // Slices that no driver switched do not count with those that this one does.
+    assert!(before > 0 && engine.persisted_state().unwrap().earned.steps < before);
     let now = steps(&mut engine, &machine, now + 30, 5);
-    let counted = engine.memory().unwrap().earned.steps;
+    let counted = engine.persisted_state().unwrap().earned.steps;
 
     *machine.driver.lock().unwrap() = Some("another");
     steps(&mut engine, &machine, now, 1);
-    assert!(counted > 0 && engine.memory().unwrap().earned.steps > counted);
+    assert!(counted > 0 && engine.persisted_state().unwrap().earned.steps > counted);
 }
 
 #[test]
-fn without_a_power_driver_nothing_is_saved_and_everybody_is_told() {
-    let machine = Machine::used(20.0);
+fn without_a_power_driver_nothing_is_saved_and_status_and_metrics_say_so() {
+    let machine = TestMachine::used(20.0);
     let joules = |mode: &str, driver: &'static str| {
         *machine.driver.lock().unwrap() = Some(driver);
         let mut engine = engine(mode, None);
@@ -183,52 +183,52 @@ fn without_a_power_driver_nothing_is_saved_and_everybody_is_told() {
 
 #[test]
 fn what_would_be_earned_is_the_same_when_a_power_driver_comes() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     *machine.driver.lock().unwrap() = Some("none");
     let mut engine = engine("observe", None);
     let now = steps(&mut engine, &machine, 1_000_000, 20);
-    let before = engine.memory().unwrap().would_earn.steps;
+    let before = engine.persisted_state().unwrap().would_earn.steps;
     *machine.driver.lock().unwrap() = Some("vendor");
     // The first look at new books is where they begin
     steps(&mut engine, &machine, now, 2);
-    let after = engine.memory().unwrap().would_earn.steps;
+    let after = engine.persisted_state().unwrap().would_earn.steps;
     assert!(before > 0 && after > before, "{before} {after}");
 }
 
 /// Time and work of the books of mode on.
-fn books(engine: &Engine) -> (Duration, u64) {
-    let earned = engine.memory().unwrap().earned;
+fn ledger(engine: &DecisionEngine) -> (Duration, u64) {
+    let earned = engine.persisted_state().unwrap().earned;
     (earned.elapsed(), earned.work.tried_slices)
 }
 
 #[test]
 fn joules_go_on_after_a_restart_unless_the_sums_are_of_another_kind_or_of_none_that_is_known() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut first = engine("on", None);
     let now = steps(&mut first, &machine, 1_000_000, 50);
-    let saved = Memory { would_wake: 3, ..first.memory().unwrap() };
-    let kind = saved.books.clone().unwrap();
+    let saved = PersistedState { would_wake: 3, ..first.persisted_state().unwrap() };
+    let kind = saved.ledger_kind.clone().unwrap();
     assert!(
         kind.profile.contains('/') && kind.granule_bytes == Some(SLICE) && !kind.stock,
         "{kind}"
     );
-    let again = |of: Option<Kind>| {
-        let mut engine = engine("on", Some(Memory { books: of, ..saved.clone() }));
-        let look = Look::take(&*machine.real).unwrap();
+    let again = |of: Option<LedgerKind>| {
+        let mut engine = engine("on", Some(PersistedState { ledger_kind: of, ..saved.clone() }));
+        let look = MachineSnapshot::take(&*machine.real).unwrap();
         engine.time = Duration::from_secs(now);
-        engine.attach(&*machine.real, &look).unwrap();
-        assert_eq!(engine.memory().unwrap().books.as_ref(), Some(&kind));
-        (books(&engine), engine.would_wake)
+        engine.bind(&*machine.real, &look).unwrap();
+        assert_eq!(engine.persisted_state().unwrap().ledger_kind.as_ref(), Some(&kind));
+        (ledger(&engine), engine.would_wake)
     };
     let none = ((Duration::ZERO, 0), 0);
-    assert_eq!(again(Some(kind.clone())), (books(&first), 3));
+    assert_eq!(again(Some(kind.clone())), (ledger(&first), 3));
     assert_eq!(again(None), none, "a file of before");
     for other in [
-        Kind { profile: "another/state".to_owned(), ..kind.clone() },
-        Kind { crc32: "00000000".to_owned(), ..kind.clone() },
-        Kind { granule_bytes: None, ..kind.clone() },
-        Kind { page_bytes: Bytes(16 << 10), ..kind.clone() },
-        Kind { stock: true, ..kind.clone() },
+        LedgerKind { profile: "another/state".to_owned(), ..kind.clone() },
+        LedgerKind { crc32: "00000000".to_owned(), ..kind.clone() },
+        LedgerKind { granule_bytes: None, ..kind.clone() },
+        LedgerKind { page_bytes: Bytes(16 << 10), ..kind.clone() },
+        LedgerKind { stock: true, ..kind.clone() },
     ] {
         assert_eq!(again(Some(other.clone())), none, "{other}");
     }
@@ -237,24 +237,27 @@ fn joules_go_on_after_a_restart_unless_the_sums_are_of_another_kind_or_of_none_t
 #[test]
 fn another_unit_of_the_hardware_opens_new_books_at_a_reload_though_what_was_learned_still_fits() {
     let unit = |size: &str| with_energy("mode = \"on\"", &format!("granularity = \"{size}\""));
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut engine = engine_of(unit("slice"), None);
     steps(&mut engine, &machine, 1_000_000, 50);
-    let (before, basis) = (books(&engine), engine.memory().unwrap().basis);
+    let (before, basis) = (ledger(&engine), engine.persisted_state().unwrap().basis);
     assert!(before.0 > Duration::ZERO && before.1 > 0);
     // The same in other words.
     engine.set_settings(unit("64MiB"));
-    assert_eq!(books(&engine), before);
+    assert_eq!(ledger(&engine), before);
     engine.set_settings(unit("32MiB"));
-    assert_eq!((books(&engine), engine.memory().unwrap().basis), ((Duration::ZERO, 0), basis));
-    assert_eq!(engine.minds.len(), 1);
+    assert_eq!(
+        (ledger(&engine), engine.persisted_state().unwrap().basis),
+        ((Duration::ZERO, 0), basis)
+    );
+    assert_eq!(engine.zone_states.len(), 1);
 }
 
 #[test]
 fn figures_of_a_profile_are_of_another_kind_if_they_change_under_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("own.toml");
-    let info = Machine::new(64).info().unwrap();
+    let info = TestMachine::new(64).info().unwrap();
     let kind = |text: &str| {
         std::fs::write(&path, text).unwrap();
         let energy = format!("profile = \"{}\"\nmachine = \"thesis-parc\"", path.display());
@@ -268,7 +271,7 @@ fn figures_of_a_profile_are_of_another_kind_if_they_change_under_its_name() {
 
 #[test]
 fn page_faults_are_the_cost_of_accounts_only_where_the_kernel_keeps_any() {
-    let faults = |backend: &dyn Backend, way| {
+    let faults = |backend: &dyn Backend, kind| {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut engine = engine("observe", None);
         engine.host.vmstat = Some(file.path().into());
@@ -278,13 +281,13 @@ fn page_faults_are_the_cost_of_accounts_only_where_the_kernel_keeps_any() {
                 format!("pgalloc_normal {}\npgfault {}\n", 500 * look, 300 * look),
             )
             .unwrap();
-            engine.step(backend, way, Duration::from_secs(1_000_000 + look * 30)).unwrap();
+            engine.step(backend, kind, Duration::from_secs(1_000_000 + look * 30)).unwrap();
         }
-        let work = engine.memory().unwrap().would_earn.work;
+        let work = engine.persisted_state().unwrap().would_earn.work;
         (work.page_faults, work.allocated_pages.0)
     };
     assert_eq!(faults(&ramslice_backend::FakeMachine::new().backend(), STOCK), (0, 0));
-    // Those before the first look are nobody's.
-    let (faults, pages) = faults(&*Machine::used(20.0).real, "kernel");
+    // Those before the first step do not count.
+    let (faults, pages) = faults(&*TestMachine::used(20.0).real, "kernel");
     assert_eq!((faults, pages), (600, 1000));
 }

@@ -1,144 +1,146 @@
-//! One step: look, decide, request, account. It has no clock of its own and waits for nothing.
+//! One step: read the machine, decide, send requests, account. The engine has no clock of its own
+//! and waits for nothing. It does not know its mode: in mode observe, its backend only simulates
+//! requests.
 
 mod bind;
+mod decide;
 mod pressure;
 mod status;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ramslice_energy::EnergySample;
-use ramslice_policy::{
-    AnyPolicy, Observation, ObservationNeeds, Policy, PolicyEvent, PolicyKind, SliceEconomics,
-    SliceRow, WakeCause,
-};
+use ramslice_policy::{AnyPolicy, PolicyEvent, PolicyKind, SliceEconomics, SliceRow, WakeCause};
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, Request, RequestOp,
-    RequestOutcome, SliceId, SliceSnapshot, SliceState, WorkCounters,
+    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, Request, RequestOp, SliceId,
+    SliceSnapshot, SliceState, WorkCounters,
 };
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
-use crate::energy_ledger::{Books, Kind, ModeLedgers};
-use crate::failure_reasons::Failures;
-use crate::host_files::{Host, Vmstat};
-use crate::machine_snapshot::{Look, ZoneKey};
-use crate::metrics::Metrics;
-use crate::persisted_state::Memory;
-use crate::price_watch::{Offer, Prices};
-use crate::settings::Settings;
-use crate::status::{RequestStatus, ZoneStatus};
-use crate::wake_attribution::{Cause, Left};
+use crate::energy_ledger::{LedgerKind, ModeLedger, ModeLedgers};
+use crate::failure_reasons::FailureReasons;
+use crate::host_files::{HostFiles, VmstatCounters};
+use crate::machine_snapshot::{MachineSnapshot, ZoneKey};
+use crate::metrics::DaemonMetrics;
+use crate::persisted_state::PersistedState;
+use crate::price_watch::PriceWatch;
+use crate::settings::DaemonSettings;
+use crate::status::ZoneStatus;
+use crate::wake_attribution::{WakeReason, ZoneBaseline};
 
-/// On a stock kernel requests switch one slice off, and give up after this: looks and pressure wait meanwhile.
+/// On a stock kernel a request switches one slice off and gives up after this: the next step and
+/// pressure wait for it.
 const STOCK_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The way to a machine that is switched by memory hotplug.
+/// The kind of backend that switches slices by memory hotplug.
 pub(crate) const STOCK: &str = "stock";
 
-/// What belongs to a zone.
+/// What the engine keeps for a zone.
 #[derive(Debug)]
-struct Mind {
+struct ZoneState {
     policy: AnyPolicy,
-    /// How the zone was left; nothing while that is not known.
-    left: Option<Left>,
-    /// For the policy's next step.
+    /// The zone after the last step; none while that is not known.
+    baseline: Option<ZoneBaseline>,
+    /// Events for the policy's next step.
     events: Vec<PolicyEvent>,
     /// Cache that was dropped and may be read again.
     dropped: Pages,
-    /// Slices that a restart of the machine woke; the policy does not know yet.
+    /// Slices that a reboot woke, not yet reported to the policy.
     woken_by_restart: u32,
 }
 
-/// When the requests of a zone have to be done: those that wake slices, and others.
+/// When the requests of a zone must be done: those that wake slices, and all others.
 #[derive(Debug, Clone, Copy)]
-struct Until {
+struct RequestDeadlines {
     wakes: Instant,
     others: Instant,
 }
 
-/// A decision with its consequences, for the status.
+/// A decision and what came of it, for the status.
 #[derive(Debug)]
-struct Done {
+struct ZoneDecision {
     zone: ZoneStatus,
     switchable: u32,
 }
 
-/// The machine that is decided for, and what is decided with.
+/// The machine that the engine decides for, and the figures it decides with.
 #[derive(Debug)]
-struct Attached {
+struct BoundMachine {
     info: BackendInfo,
     economics: SliceEconomics,
-    /// What the policies' learning rests on.
+    /// What the policies' learning depends on.
     basis: String,
     prices: BTreeMap<PriceParameter, Price>,
-    /// What the books' sums are of.
-    kind: Kind,
+    /// What the sums of the ledgers are about.
+    kind: LedgerKind,
     ledgers: ModeLedgers,
 }
 
-/// The daemon without waiting.
+/// The daemon without its waiting.
 #[derive(Debug)]
-pub struct Engine {
-    settings: Settings,
-    host: Host,
-    metrics: Arc<Metrics>,
-    /// Taken up at the first look: whether it fits depends on the machine.
-    saved: Option<Memory>,
-    attached: Option<Attached>,
-    minds: BTreeMap<ZoneKey, Mind>,
+pub struct DecisionEngine {
+    settings: DaemonSettings,
+    host: HostFiles,
+    metrics: Arc<DaemonMetrics>,
+    /// The saved state, taken up at the first step: whether it fits depends on the machine.
+    saved: Option<PersistedState>,
+    bound: Option<BoundMachine>,
+    zone_states: BTreeMap<ZoneKey, ZoneState>,
     /// Slices that are offline in the backend's answers only, if it acts on nothing.
     simulated: Option<u32>,
     work: WorkCounters,
-    prices: Prices,
-    /// Slices after the last request of this step, if anybody looked.
+    prices: PriceWatch,
+    /// Slices after the last request of this step, if they were read.
     after: Option<SliceSnapshot>,
-    vmstat: Option<Vmstat>,
+    vmstat: Option<VmstatCounters>,
     would_wake: u64,
     rows: Vec<SliceRow>,
     paused_until: Option<Duration>,
-    /// Slices to wake at the next stall.
+    /// How many slices to wake at the next stall.
     wake_next: u32,
-    /// Why nobody would wake slices, though the kernel does not: none goes off.
-    unguarded: Option<String>,
-    /// The CPU time of this process at the last step, and what its requests since then have in their own answers.
+    /// Why no guard would wake slices on a kernel that does not: then none goes offline.
+    guard_error: Option<String>,
+    /// The CPU time of this process at the last step, and the part of it since then that requests
+    /// have reported.
     own_time: Duration,
     requested: Price,
-    /// Slices that were off after the last step with a decision.
+    /// Slices that were offline after the last step with a decision.
     off: Vec<SliceId>,
-    /// Slices that this daemon woke for want of memory since the last step.
+    /// Slices that this daemon woke since the last step because memory was short.
     woken_by_pressure: u32,
     /// Slices that could not be emptied in this step.
-    failures: Failures,
-    done: Vec<Done>,
-    way: Option<&'static str>,
+    failures: FailureReasons,
+    done: Vec<ZoneDecision>,
+    backend_kind: Option<&'static str>,
     error: Option<String>,
     time: Duration,
-    /// Once set, no further request goes out: somebody waits for the daemon to end.
+    /// Once set, the daemon is to stop, and no further request goes out.
     stop: Arc<AtomicBool>,
 }
 
-impl Engine {
-    /// With what an earlier run remembered, if anything. Once `stop` is set, neither a step nor pressure sends a further
-    /// request.
+impl DecisionEngine {
+    /// Takes the state that an earlier run saved, if any. Once `stop` is set, neither a step nor
+    /// pressure sends a further request.
     pub fn new(
-        settings: Settings,
-        saved: Option<Memory>,
-        host: Host,
-        metrics: Arc<Metrics>,
+        settings: DaemonSettings,
+        saved: Option<PersistedState>,
+        host: HostFiles,
+        metrics: Arc<DaemonMetrics>,
         stop: Arc<AtomicBool>,
     ) -> Self {
         metrics.set_mode(settings.mode, settings.policy.policy.name());
         let time = saved.as_ref().map_or(Duration::ZERO, |saved| saved.time);
-        let prices = Prices::new(saved.as_ref().and_then(|saved| saved.prices.clone()));
+        let prices = PriceWatch::new(saved.as_ref().and_then(|saved| saved.prices.clone()));
         Self {
             settings,
             host,
             metrics,
             saved,
-            attached: None,
-            minds: BTreeMap::new(),
+            bound: None,
+            zone_states: BTreeMap::new(),
             simulated: None,
             work: WorkCounters::default(),
             prices,
@@ -148,50 +150,52 @@ impl Engine {
             rows: Vec::new(),
             paused_until: None,
             wake_next: 1,
-            unguarded: None,
+            guard_error: None,
             own_time: Duration::ZERO,
             requested: Price::ZERO,
             off: Vec::new(),
             woken_by_pressure: 0,
-            failures: Failures::default(),
+            failures: FailureReasons::default(),
             done: Vec::new(),
-            way: None,
+            backend_kind: None,
             error: None,
             time,
             stop,
         }
     }
 
-    /// The settings that hold.
-    pub fn settings(&self) -> &Settings {
+    /// The settings in force.
+    pub fn settings(&self) -> &DaemonSettings {
         &self.settings
     }
 
-    /// Looks, decides and acts. `now` is the policies' time, `way` names the backend.
+    /// Reads the machine, decides and acts. `now` is the policies' time.
     ///
     /// # Errors
-    /// If the machine cannot be seen; nothing was done then. A request that fails is told by status and metrics.
+    /// If the machine cannot be read; then nothing was done. Status and metrics report a request
+    /// that fails.
     pub fn step(
         &mut self,
         backend: &dyn Backend,
-        way: &'static str,
+        backend_kind: &'static str,
         now: Duration,
     ) -> Result<(), BackendError> {
         let began = Instant::now();
-        self.settle(backend, way);
-        let mut look = self.look(backend, way, now, began)?;
-        self.tell_restart();
-        // All of them together: many requests that each take long would keep the daemon from looking, and from feeding
-        // its watchdog.
+        self.settle(backend, backend_kind);
+        let mut look = self.look(backend, backend_kind, now, began)?;
+        self.report_restart();
+        // One deadline for all of them: many slow requests would delay the next step and the
+        // watchdog.
         let others = Instant::now() + self.settings.deadline;
-        // What wakes slices has as long again: it does not come to nothing because others took long.
+        // Requests that wake slices have as long again, so that slow ones before cannot starve
+        // them.
         let wakes = others + self.settings.deadline;
         let zones = look.zones.len();
         for index in 0..zones {
             let now = Instant::now();
             let left = u32::try_from(zones - index).unwrap_or(u32::MAX);
             let share = |end: Instant| now + end.saturating_duration_since(now) / left;
-            let until = Until { others: share(others), wakes: share(wakes) };
+            let until = RequestDeadlines { others: share(others), wakes: share(wakes) };
             self.decide(backend, &look, index, until);
         }
         self.after = None;
@@ -210,42 +214,42 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks and tells what is seen, but decides nothing.
+    /// Reads the machine and reports it, but decides nothing.
     ///
     /// # Errors
-    /// If the machine cannot be seen.
+    /// If the machine cannot be read.
     pub fn watch(
         &mut self,
         backend: &dyn Backend,
-        way: &'static str,
+        backend_kind: &'static str,
         now: Duration,
     ) -> Result<(), BackendError> {
-        let look = self.look(backend, way, now, Instant::now())?;
-        for mind in self.minds.values_mut() {
-            // Nobody decides by them.
-            mind.events.clear();
-            mind.woken_by_restart = 0;
+        let look = self.look(backend, backend_kind, now, Instant::now())?;
+        for zone_state in self.zone_states.values_mut() {
+            // No policy runs to take them.
+            zone_state.events.clear();
+            zone_state.woken_by_restart = 0;
         }
         self.off.clear();
         self.leave(&look);
         Ok(())
     }
 
-    /// Looks at the machine and takes note of what happened since the last look.
+    /// Reads the machine and notes what happened since the last step.
     fn look(
         &mut self,
         backend: &dyn Backend,
-        way: &'static str,
+        backend_kind: &'static str,
         now: Duration,
         began: Instant,
-    ) -> Result<Look, BackendError> {
+    ) -> Result<MachineSnapshot, BackendError> {
         self.time = now;
-        let look = Look::take(backend);
+        let look = MachineSnapshot::take(backend);
         let took = began.elapsed();
-        // A machine that cannot be decided for is not up, however well it can be seen.
-        let look = look.and_then(|look| self.attach(backend, &look).map(|()| look));
+        // A machine that the settings do not fit is not up, even if it can be read.
+        let look = look.and_then(|look| self.bind(backend, &look).map(|()| look));
         self.metrics.look(took, look.as_ref().err());
-        self.way = Some(way);
+        self.backend_kind = Some(backend_kind);
         let look = match look {
             Ok(look) => look,
             Err(error) => {
@@ -255,96 +259,104 @@ impl Engine {
         };
         self.error = None;
         self.simulated = backend.simulated_offline();
-        self.prices.see(backend, way);
+        self.prices.see(backend, backend_kind);
         self.count_host(&look.info);
         self.notice(&look);
         self.account(&look);
-        // For the next sample: the first of a ledger only begins it.
+        // For the next sample: the first one of a ledger only opens it.
         self.count_itself(&look.info);
         if self.paused_until.is_some_and(|until| now >= until) {
             self.paused_until = None;
             self.wake_next = 1;
-            info!("tasks have not waited for memory for a while: slices may go off again");
+            info!("tasks have not waited for memory for a while: slices may go offline again");
         }
         self.done.clear();
         Ok(look)
     }
 
-    /// Remembers how zones are left, and tells what there is to tell.
-    fn leave(&mut self, look: &Look) {
+    /// Remembers the zones as they are, and reports them.
+    fn leave(&mut self, look: &MachineSnapshot) {
         for zone in &look.zones {
-            if let Some(mind) = self.minds.get_mut(&ZoneKey::of(zone)) {
-                mind.left = Some(Left::now(zone));
+            if let Some(zone_state) = self.zone_states.get_mut(&ZoneKey::of(zone)) {
+                zone_state.baseline = Some(ZoneBaseline::now(zone));
             }
         }
         self.metrics.machine(look);
         self.metrics.set_paused(self.paused_until.is_some());
         self.metrics.prices(&self.prices.status());
-        self.tell_energy();
+        self.report_energy();
     }
 
-    /// Tells policies of slices that a restart of the machine woke.
-    fn tell_restart(&mut self) {
+    /// Reports slices that a reboot woke to metrics and policies.
+    fn report_restart(&mut self) {
         let (mode, time) = (self.settings.mode, self.time);
-        for mind in self.minds.values_mut() {
-            let slices = std::mem::take(&mut mind.woken_by_restart);
+        for zone_state in self.zone_states.values_mut() {
+            let slices = std::mem::take(&mut zone_state.woken_by_restart);
             if slices > 0 {
-                self.metrics.woken(mode, Cause::Others, slices);
-                mind.events.push(PolicyEvent::Woken { time, slices, cause: WakeCause::Ahead });
+                self.metrics.woken(mode, WakeReason::Others, slices);
+                zone_state.events.push(PolicyEvent::Woken {
+                    time,
+                    slices,
+                    cause: WakeCause::Ahead,
+                });
             }
         }
     }
 
-    /// Whether the last step sent requests, or would have.
+    /// Whether the last step sent requests.
     pub fn acted(&self) -> bool {
         self.done.iter().any(|done| !done.zone.requests.is_empty())
     }
 
-    /// The machine cannot be seen.
+    /// The machine cannot be read.
     pub fn lost(&mut self, error: &BackendError) {
         self.error = Some(error.to_string());
         self.done.clear();
     }
 
-    /// Pages that wait in the CPUs' batches for their LRU list look as if they could not be moved: a policy that names slices would
-    /// leave out each that has one. A request that does nothing has the kernel put them where they belong; others do so anyway.
-    fn settle(&self, backend: &dyn Backend, way: &'static str) {
+    /// Makes the kernel drain the CPUs' LRU batches, by a dry run.
+    ///
+    /// Pages in these batches look unmovable, so a policy that names slices would leave out every
+    /// slice that has one. Other policies need no dry run: their requests drain the batches.
+    fn settle(&self, backend: &dyn Backend, backend_kind: &'static str) {
         let names = matches!(
             self.settings.policy.policy,
             PolicyKind::Watermarks | PolicyKind::Threshold | PolicyKind::Repair
         );
-        if !names || way == STOCK {
+        if !names || backend_kind == STOCK {
             return;
         }
         if let Err(error) =
             backend.request(&Request { dry_run: true, ..Request::new(RequestOp::OfflineFree) })
         {
-            debug!(%error, "what the slices hold is taken as it looks");
+            debug!(%error, "LRU batches were not drained: some slices may look unmovable");
         }
     }
 
-    /// Counts what the whole machine does.
+    /// Counts what happens on the whole machine.
     fn count_host(&mut self, info: &BackendInfo) {
-        let Some(now) = self.host.vmstat.as_deref().and_then(Vmstat::read) else { return };
+        let Some(now) = self.host.vmstat.as_deref().and_then(VmstatCounters::read) else { return };
         let Some(before) = self.vmstat.replace(now) else { return };
-        // These stand for the cost of accounts.
+        // They stand for the cost of the kernel's accounting.
         if !info.is_stock() {
             self.work.page_faults += now.faults.saturating_sub(before.faults);
             self.work.allocated_pages += Pages(now.allocated.saturating_sub(before.allocated));
         }
-        // Pages that came back after anybody dropped them: ours at most as many as we dropped.
+        // Cache that was read again after any process dropped it. Of these, at most as many pages
+        // are ours as we dropped.
         let mut refaults = Pages(now.refaults.saturating_sub(before.refaults));
-        for mind in self.minds.values_mut() {
-            let ours = refaults.min(mind.dropped);
+        for zone_state in self.zone_states.values_mut() {
+            let ours = refaults.min(zone_state.dropped);
             if ours > Pages::ZERO {
-                mind.dropped = mind.dropped - ours;
+                zone_state.dropped = zone_state.dropped - ours;
                 refaults = refaults - ours;
-                mind.events.push(PolicyEvent::Refaulted { pages: ours });
+                zone_state.events.push(PolicyEvent::Refaulted { pages: ours });
             }
         }
     }
 
-    /// Counts what this daemon costs besides its requests, which tell for themselves: looking above all.
+    /// Counts the CPU time of this daemon beyond its requests, mostly for reading the machine. The
+    /// answers to requests have their own.
     fn count_itself(&mut self, info: &BackendInfo) {
         let requested = std::mem::take(&mut self.requested);
         let Some(now) = self.host.own_time.map(|own_time| own_time()) else { return };
@@ -352,35 +364,35 @@ impl Engine {
         let Some(clock) = info.clock() else { return };
         let cycles = now.saturating_sub(before).as_secs_f64() * clock.0;
         let own = Price((cycles / 100.0) as u64) - requested;
-        let Some(books) = self.ledger() else { return };
-        books.own += own;
+        let Some(ledger) = self.ledger() else { return };
+        ledger.own += own;
         self.work.price_measured += own;
     }
 
-    /// On a kernel that wakes nothing, nobody else would: why, or nothing if somebody does.
-    pub fn set_unguarded(&mut self, why: Option<String>) {
-        self.unguarded = why;
+    /// Sets why no guard would wake slices on a kernel that does not; none if one does.
+    pub fn set_guard_error(&mut self, why: Option<String>) {
+        self.guard_error = why;
     }
 
-    /// Finds out who woke what since the last step.
-    fn notice(&mut self, look: &Look) {
+    /// Works out which slices woke since the last step, and why.
+    fn notice(&mut self, look: &MachineSnapshot) {
         let (mode, time) = (self.settings.mode, self.time);
         let mut ours = std::mem::take(&mut self.woken_by_pressure);
-        self.metrics.woken(mode, Cause::Pressure, ours);
+        self.metrics.woken(mode, WakeReason::Pressure, ours);
         for zone in &look.zones {
-            let Some(mind) = self.minds.get_mut(&ZoneKey::of(zone)) else { continue };
-            let since = mind.left.map(|left| left.until(zone)).unwrap_or_default();
+            let Some(zone_state) = self.zone_states.get_mut(&ZoneKey::of(zone)) else { continue };
+            let since = zone_state.baseline.map(|left| left.until(zone)).unwrap_or_default();
             let pressure = since.others.min(ours);
             ours -= pressure;
             self.work.woken_slices += u64::from(since.memory + since.others);
             let others = since.others - pressure;
-            self.metrics.woken(mode, Cause::Memory, since.memory);
-            self.metrics.woken(mode, Cause::Others, others);
+            self.metrics.woken(mode, WakeReason::Memory, since.memory);
+            self.metrics.woken(mode, WakeReason::Others, others);
             for (slices, cause) in
                 [(since.memory + pressure, WakeCause::Demand), (others, WakeCause::Request)]
             {
                 if slices > 0 {
-                    mind.events.push(PolicyEvent::Woken { time, slices, cause });
+                    zone_state.events.push(PolicyEvent::Woken { time, slices, cause });
                 }
             }
             if self.simulated.is_some() {
@@ -391,253 +403,57 @@ impl Engine {
                 debug!(
                     zone = zone.name,
                     slices = since.switched_off,
-                    "somebody else switched slices off"
+                    "another program switched slices off"
                 );
             }
         }
-        // What the guard woke while the last step was at work was awake again before its zone was left, or was
-        // told of too late and taken for the work of others.
-        if let Some(mind) = look
+        // Slices that the guard woke during the last step were online again before the zone was
+        // remembered, or the guard reported them too late and others were credited.
+        if let Some(zone_state) = look
             .zones
             .first()
             .filter(|_| ours > 0)
-            .and_then(|zone| self.minds.get_mut(&ZoneKey::of(zone)))
+            .and_then(|zone| self.zone_states.get_mut(&ZoneKey::of(zone)))
         {
             self.work.woken_slices += u64::from(ours);
-            mind.events.push(PolicyEvent::Woken { time, slices: ours, cause: WakeCause::Demand });
+            zone_state.events.push(PolicyEvent::Woken {
+                time,
+                slices: ours,
+                cause: WakeCause::Demand,
+            });
         }
     }
 
-    /// One zone's policy; what it asks for is done until then.
-    fn decide(&mut self, backend: &dyn Backend, look: &Look, index: usize, until: Until) {
-        let key = ZoneKey::of(&look.zones[index]);
-        let totals = look.totals(&look.zones[index]);
-        let Some(mind) = self.minds.get_mut(&key) else { return };
-        if totals.nr_slices == 0 || totals.nr_switchable() == 0 {
-            mind.events.clear();
-            return;
-        }
-        if mind.policy.needs() == ObservationNeeds::Rows {
-            look.rows(key, &mut self.rows);
-        }
-        let events = std::mem::take(&mut mind.events);
-        let decision = mind.policy.step(&Observation {
-            time: self.time,
-            totals,
-            rows: &self.rows,
-            events: &events,
-        });
-        self.rows.clear();
-        self.metrics.forecast(&look.zones[index], decision.forecast);
-        let mut requests = Vec::new();
-        let mut why = decision.why.to_string();
-        let waits = match &self.unguarded {
-            Some(error) => {
-                Some(format!("nobody would wake slices when memory runs short: {error}"))
-            }
-            None => self.paused_until.map(|_| "tasks waited for memory a moment ago".to_owned()),
-        };
-        if let Some(reason) = waits.as_ref().filter(|_| !decision.requests.is_empty()) {
-            why = format!("waits: {reason}; else it {why}");
-        }
-        for mut request in decision.requests {
-            if self.stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let wakes = request.op.wakes();
-            let until = if wakes { until.wakes } else { until.others };
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || waits.is_some() && !wakes {
-                continue;
-            }
-            request.deadline = Some(left);
-            requests.push(self.carry_out(backend, look, key, request));
-        }
-        let zone = &look.zones[index];
-        debug!(zone = zone.name, node = zone.node.0, why, "decided");
-        let status = ZoneStatus {
-            node: zone.node.0,
-            zone: zone.zone.0,
-            name: zone.name.clone(),
-            nr_slices: zone.nr_slices,
-            nr_offline: zone.nr_offline,
-            nr_empty: zone.nr_empty,
-            why,
-            requests,
-            forecast: decision.forecast.map(Into::into),
-        };
-        self.done.push(Done { zone: status, switchable: totals.nr_switchable() });
-    }
-
-    /// Sends a request.
-    fn carry_out(
-        &mut self,
-        backend: &dyn Backend,
-        look: &Look,
-        key: ZoneKey,
-        mut request: Request,
-    ) -> RequestStatus {
-        if self.way == Some(STOCK) && !request.op.wakes() {
-            // A guard that needs the lock breaks it off; nothing else does before the deadline.
-            request.deadline = request.deadline.map(|deadline| deadline.min(STOCK_DEADLINE));
-            request.max_slices = Some(1);
-        }
-        if !matches!(request.op, RequestOp::Offline(_) | RequestOp::Online(_)) {
-            (request.node, request.zone) = (Some(key.node), Some(key.zone));
-            if let Some(most) = self.settings.max_slices {
-                request.max_slices =
-                    Some(request.max_slices.map_or(most, |wanted| wanted.min(most)));
-            }
-        }
-        let (mode, op, began) = (self.settings.mode, request.op, Instant::now());
-        let imagined = self.simulated.is_some();
-        let result = backend.request(&request);
-        self.metrics.request(mode, op, began.elapsed(), &result);
-        if let Ok(outcome) = &result {
-            self.failures.add(op, outcome);
-        }
-        let mut status = RequestStatus {
-            op: op.name(),
-            slice: if let RequestOp::Offline(id) | RequestOp::Online(id) = op {
-                Some(id)
-            } else {
-                None
-            },
-            imagined,
-            migrated: Pages::ZERO,
-            dropped: Pages::ZERO,
-            slices_done: 0,
-            slices_failed: 0,
-            reason: "none".to_owned(),
-            error: None,
-        };
-        let outcome = match result {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                warn!(op = op.name(), %error, "a request could not be carried out");
-                status.error = Some(error.to_string());
-                RequestOutcome::default()
-            }
-        };
-        if status.error.is_none() {
-            let level = if imagined { "would have" } else { "has" };
-            info!(
-                op = op.name(),
-                done = outcome.slices_done,
-                failed = outcome.slices_failed,
-                reason = outcome.reason.code(),
-                "{level} carried out a request"
-            );
-        }
-        if !imagined {
-            self.requested += outcome.price_measured;
-            self.learn_prices(backend, look, op, &outcome);
-        }
-        status.slices_done = outcome.slices_done;
-        status.slices_failed = outcome.slices_failed;
-        (status.migrated, status.dropped) = (outcome.migrated, outcome.dropped);
-        self.metrics.moved(mode, op, &outcome, look.info.slice_pages());
-        status.reason = outcome.reason.code();
-        self.count(op, &outcome);
-        if let Some(mind) = self.minds.get_mut(&key) {
-            mind.dropped += outcome.dropped;
-            mind.events.push(PolicyEvent::Finished { op, outcome });
-        }
-        status
-    }
-
-    /// What a request says of the kernel's prices.
-    fn learn_prices(
-        &mut self,
-        backend: &dyn Backend,
-        look: &Look,
-        op: RequestOp,
-        outcome: &RequestOutcome,
-    ) {
-        if op.wakes() || !self.prices.watches() {
-            return;
-        }
-        let before = self.after.take();
-        let mut understood = false;
-        if Prices::tells(op, outcome) {
-            match backend.snapshot() {
-                Ok(after) => {
-                    let before = before.as_ref().unwrap_or(&look.snapshot);
-                    understood = self.prices.take(op, outcome, &before.slices, &after.slices);
-                    self.after = Some(after);
-                }
-                Err(error) => {
-                    debug!(%error, "no look after a request");
-                    self.prices.leave_out();
-                }
-            }
-        } else if outcome.slices_done == 0 && outcome.slices_failed == 0 {
-            // Nothing was done, so nothing was to be learned.
-            self.after = before;
-            return;
-        } else {
-            self.prices.leave_out();
-        }
-        self.metrics.priced(understood);
-    }
-
-    /// What is to be done with the file that fitted prices are offered in.
-    pub fn offer(&mut self) -> Option<Offer> {
-        self.prices.offer(&self.attached.as_ref()?.info)
-    }
-
-    /// The prices that are watched.
-    pub fn prices(&mut self) -> &mut Prices {
-        &mut self.prices
-    }
-
-    fn count(&mut self, op: RequestOp, outcome: &RequestOutcome) {
-        let done = u64::from(outcome.slices_done);
-        if op.wakes() {
-            self.work.woken_slices += done;
-            self.metrics.woken(self.settings.mode, Cause::Policy, outcome.slices_done);
-            return;
-        }
-        self.work.tried_slices += done + u64::from(outcome.slices_failed);
-        self.work.emptied_slices += done;
-        self.work.migrated_pages += outcome.migrated;
-        self.work.dropped_pages += outcome.dropped;
-        // Where destinations came from is only in debugfs: the dearer way is taken.
-        self.work.target_free_pages += outcome.migrated;
-        self.work.price_predicted += outcome.price_predicted;
-        self.work.price_measured += outcome.price_measured;
-    }
-
-    /// What requests made of the machine.
-    fn after_requests(&mut self, backend: &dyn Backend, look: &mut Look) {
+    /// Reads the machine again after requests.
+    fn after_requests(&mut self, backend: &dyn Backend, look: &mut MachineSnapshot) {
         let failures = std::mem::take(&mut self.failures);
-        match Look::take(backend) {
+        match MachineSnapshot::take(backend) {
             Ok(after) => {
-                let told = failures.told_by(&look.snapshot, &after.snapshot);
+                let reasons = failures.reasons_of_chosen(&look.snapshot, &after.snapshot);
                 *look = after;
-                self.metrics.failed(failures.by_reason(&told));
+                self.metrics.failed(failures.by_reason(&reasons));
                 self.account(look);
             }
             Err(error) => {
                 self.metrics.error(&error);
-                debug!(%error, "no look after the requests");
+                debug!(%error, "the machine could not be read after the requests");
                 self.metrics.failed(failures.by_reason(&[]));
             }
         }
     }
 
-    /// Adds a look to the ledger of the mode.
-    fn account(&mut self, look: &Look) {
-        // What somebody holds off is not this daemon's to earn for.
+    /// Adds the machine as it is to the ledger of the mode.
+    fn account(&mut self, look: &MachineSnapshot) {
+        // Slices that are held earn nothing for this daemon.
         let sample = EnergySample::without_held(&look.snapshot, &look.info, self.work);
-        if let Some(books) = self.ledger() {
-            books.add(sample);
+        if let Some(ledger) = self.ledger() {
+            ledger.add(sample);
         }
     }
 
     /// The ledger of the mode, if it has one.
-    fn ledger(&mut self) -> Option<&mut Books> {
-        self.attached.as_mut()?.ledgers.of_mut(self.settings.mode)
+    fn ledger(&mut self) -> Option<&mut ModeLedger> {
+        self.bound.as_mut()?.ledgers.of_mut(self.settings.mode)
     }
 }
 
@@ -649,5 +465,7 @@ mod pressure_tests;
 mod price_tests;
 #[cfg(test)]
 mod stock_tests;
+#[cfg(test)]
+mod test_machine;
 #[cfg(test)]
 mod tests;

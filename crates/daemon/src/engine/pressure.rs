@@ -1,4 +1,4 @@
-//! Waking: some slices when tasks wait for memory and little is free, all of them at the end.
+//! Wakes slices: some when tasks wait for memory and little is free, all when the daemon stops.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 use ramslice_types::{Backend, BackendError, Request, RequestOp, RequestOutcome};
 use tracing::{debug, info, warn};
 
-use super::{Engine, STOCK};
-use crate::mode::Mode;
-use crate::wake_attribution::Cause;
+use super::{DecisionEngine, STOCK};
+use crate::mode::DaemonMode;
+use crate::wake_attribution::WakeReason;
 
-/// Slices that one request wakes on a stock kernel when tasks wait for memory; between two, the daemon may be told to stop.
+/// Slices that one request wakes on a stock kernel when tasks wait for memory. Between two requests
+/// the daemon can react to a signal.
 const WOKEN_AT_ONCE: u32 = 8;
 
-impl Engine {
-    /// Tasks waited for memory. If little is free, slices wake in mode on, and nothing goes off for a while.
+impl DecisionEngine {
+    /// Tasks waited for memory. If little is free, slices wake, and none goes offline for a while.
     pub fn pressure(&mut self, backend: Option<&dyn Backend>, now: Duration) {
         self.metrics.stalled();
         if backend.is_some_and(|backend| matches!(backend.is_short_of_memory(), Ok(false))) {
-            debug!("tasks waited for memory, though enough is free");
+            debug!("tasks waited for memory although enough is free");
             return;
         }
         self.paused_until = Some(now + self.settings.pressure.pause);
@@ -29,7 +30,7 @@ impl Engine {
         };
         let (mut woken, wanted) = (0, self.wake_next);
         self.wake_next = self.wake_next.saturating_mul(2).min(1024);
-        // All of them together, as the requests of a step: somebody may wait for the end, and the watchdog does.
+        // One deadline for all of them, as in a step: the watchdog and a stop signal wait.
         let until = Instant::now() + self.settings.deadline;
         while woken < wanted && !self.stop.load(Ordering::Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
@@ -38,7 +39,7 @@ impl Engine {
                 break;
             };
             match self.wake(backend, &Request { deadline: Some(left), ..request }) {
-                // What woke meanwhile is no failure.
+                // A slice that woke meanwhile is no failure.
                 Ok(outcome) => {
                     woken += outcome.slices_done;
                     if outcome.slices_done == 0 && request.op == RequestOp::OnlineAll {
@@ -57,12 +58,12 @@ impl Engine {
         self.woken_by_pressure += woken;
     }
 
-    /// On a stock kernel the guard sees what is available, and wakes: there it is only counted.
+    /// Counts a stall. Where a guard watches what is available, it decides what to wake.
     pub fn stalled(&self) {
         self.metrics.stalled();
     }
 
-    /// Sends a request that wakes, and counts what comes of it.
+    /// Sends a request that wakes slices, and counts its outcome.
     fn wake(
         &self,
         backend: &dyn Backend,
@@ -70,7 +71,7 @@ impl Engine {
     ) -> Result<RequestOutcome, BackendError> {
         let began = Instant::now();
         let result = backend.request(request);
-        let mode = Mode::of_requests(backend);
+        let mode = DaemonMode::of_requests(backend);
         self.metrics.request(mode, request.op, began.elapsed(), &result);
         if let Ok(outcome) = &result {
             self.metrics.not_woken(outcome);
@@ -78,24 +79,25 @@ impl Engine {
         result
     }
 
-    /// Wakes one or several of those that were off after the last step; any will do.
+    /// The next request that wakes slices of those offline after the last step, in any order.
     fn next_to_wake(&mut self, most: u32) -> Option<Request> {
-        if self.way == Some(STOCK) {
-            // It knows what is ours now: somebody may have taken a slice away since that step.
+        if self.backend_kind == Some(STOCK) {
+            // Only the backend knows which slices are still ours: another program may have taken
+            // one.
             let max_slices = Some(most.min(WOKEN_AT_ONCE));
             return Some(Request { max_slices, ..Request::new(RequestOp::OnlineAll) });
         }
         self.off.pop().map(|slice| Request::new(RequestOp::Online(slice)))
     }
 
-    /// Somebody of this daemon has woken slices for want of memory.
+    /// The guard has woken slices because memory was short.
     pub fn woken_by_guard(&mut self, slices: u32, now: Duration) {
         self.woken_by_pressure += slices;
         self.paused_until = Some(now + self.settings.pressure.pause);
         self.metrics.set_paused(true);
     }
 
-    /// Tries once to wake everything. Says whether nothing of ours is left to wake.
+    /// Tries once to wake everything. Returns whether none of our slices is left to wake.
     pub fn wake_all(&mut self, backend: &dyn Backend, deadline: Duration) -> bool {
         let request = Request { deadline: Some(deadline), ..Request::new(RequestOp::OnlineAll) };
         let outcome = match self.wake(backend, &request) {
@@ -110,9 +112,9 @@ impl Engine {
             info!(slices, "slices were woken");
         }
         self.work.woken_slices += u64::from(slices);
-        self.metrics.woken(Mode::of_requests(backend), Cause::Stop, slices);
-        for mind in self.minds.values_mut() {
-            mind.left = None;
+        self.metrics.woken(DaemonMode::of_requests(backend), WakeReason::Stop, slices);
+        for zone_state in self.zone_states.values_mut() {
+            zone_state.baseline = None;
         }
         if failed > 0 {
             debug!(failed, reason = %outcome.reason, "slices do not wake");

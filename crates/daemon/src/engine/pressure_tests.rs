@@ -1,15 +1,18 @@
-//! Tasks wait for memory: what wakes, how much at a time, for how long, and what is not the daemon's to wake; and failures.
+//! Tasks wait for memory: what wakes, how much at a time and for how long, which slices are not the
+//! daemon's to wake, and failures.
+
+use std::sync::atomic::Ordering;
 
 use ramslice_backend::FakeMachine;
 use ramslice_sim::{MemoryChange, OwnerClass, OwnerId};
 use ramslice_types::Reason;
 
-use super::tests::{Machine, SLICE, engine, engine_of, host, settings, steps};
+use super::tests::{SLICE, TestMachine, engine, engine_of, host, settings, steps};
 use super::*;
 
 #[test]
 fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     let off = machine.off();
@@ -33,7 +36,7 @@ fn pressure_wakes_slices_in_mode_on_and_nothing_goes_off_for_a_while() {
 
 #[test]
 fn stalls_while_enough_is_free_are_not_for_want_of_slices() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     for mode in ["on", "observe"] {
         let mut engine = engine(mode, None);
         let now = steps(&mut engine, &machine, 1_000_000, 50);
@@ -51,8 +54,8 @@ fn stalls_while_enough_is_free_are_not_for_want_of_slices() {
 }
 
 #[test]
-fn cache_that_would_be_gone_is_free_memory_in_thought_when_tasks_wait() {
-    let machine = Machine::used(10.0);
+fn cache_that_would_be_gone_counts_as_free_in_mode_observe_when_tasks_wait() {
+    let machine = TestMachine::used(10.0);
     let pages = 40 * SLICE.0 / 4096;
     machine.sim.apply(MemoryChange::Level {
         owner: OwnerId(2),
@@ -60,7 +63,8 @@ fn cache_that_would_be_gone_is_free_memory_in_thought_when_tasks_wait() {
         maps: 1,
         pages,
     });
-    let text = "mode = \"observe\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
+    let text = "mode = \"observe\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30\n\
+        budget_100cycles = \"inf\"";
     let mut engine = engine_of(settings(text), None);
     let now = steps(&mut engine, &machine, 1_000_000, 5);
     // More than what is free by itself.
@@ -75,7 +79,7 @@ fn cache_that_would_be_gone_is_free_memory_in_thought_when_tasks_wait() {
 
 #[test]
 fn requests_that_wake_for_want_of_memory_count_like_others() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     machine.run_short();
@@ -90,7 +94,7 @@ fn requests_that_wake_for_want_of_memory_count_like_others() {
 
 #[test]
 fn nothing_is_kept_for_policies_that_do_not_decide() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("off", None);
     let mut now = steps(&mut engine, &machine, 1_000_000, 2);
     for _ in 0..5 {
@@ -99,13 +103,14 @@ fn nothing_is_kept_for_policies_that_do_not_decide() {
         machine.request(&Request::new(RequestOp::OnlineAll)).unwrap();
         now = steps(&mut engine, &machine, now, 1);
     }
-    let kept = |memory: Memory| memory.zones.iter().map(|zone| zone.events.len()).sum::<usize>();
-    assert!(kept(engine.memory().unwrap()) <= 1);
+    let kept =
+        |memory: PersistedState| memory.zones.iter().map(|zone| zone.events.len()).sum::<usize>();
+    assert!(kept(engine.persisted_state().unwrap()) <= 1);
 }
 
 #[test]
 fn pressure_in_mode_observe_sends_nothing() {
-    let machine = Machine::new(64);
+    let machine = TestMachine::new(64);
     let mut engine = engine("observe", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
@@ -124,10 +129,11 @@ fn pressure_in_mode_observe_sends_nothing() {
 
 #[test]
 fn waking_many_slices_ends_at_the_deadline_of_all_of_them_and_when_the_daemon_is_to_stop() {
-    let machine = Machine::used(10.0);
+    let machine = TestMachine::used(10.0);
     let stop = Arc::new(AtomicBool::new(false));
     let text = "mode = \"on\"\npolicy = \"periodic\"\n[requests]\ndeadline_seconds = 0.1";
-    let mut engine = Engine::new(settings(text), None, host(), Arc::default(), Arc::clone(&stop));
+    let mut engine =
+        DecisionEngine::new(settings(text), None, host(), Arc::default(), Arc::clone(&stop));
     let now = Duration::from_secs(steps(&mut engine, &machine, 1_000_000, 50));
     engine.wake_next = 32;
     let (off, sent) = (machine.off(), machine.sent());
@@ -144,7 +150,11 @@ fn waking_many_slices_ends_at_the_deadline_of_all_of_them_and_when_the_daemon_is
 }
 
 /// The daemon on a made-up stock machine, in mode on; the time after so many steps.
-fn on_stock(fake: &FakeMachine, policy: &str, count: u64) -> (Engine, impl Backend, Duration) {
+fn on_stock(
+    fake: &FakeMachine,
+    policy: &str,
+    count: u64,
+) -> (DecisionEngine, impl Backend, Duration) {
     let backend = fake.backend();
     let text = format!("mode = \"on\"\n{policy}");
     let mut engine = engine_of(settings(&text), None);
@@ -156,26 +166,28 @@ fn on_stock(fake: &FakeMachine, policy: &str, count: u64) -> (Engine, impl Backe
 }
 
 #[test]
-fn on_a_stock_kernel_blocks_that_somebody_else_took_away_are_not_woken_and_earn_nothing() {
+fn on_a_stock_kernel_blocks_that_another_program_took_are_not_woken_and_earn_nothing() {
     let fake = FakeMachine::new();
     fake.by_hand(12, false);
     let (mut engine, backend, now) = on_stock(&fake, "policy = \"never\"", 3);
     engine.pressure(Some(&backend), now);
     assert_eq!(fake.off(), [12]);
-    let books = engine.attached.as_ref().unwrap().ledgers.earned.tally();
-    assert_eq!((books.steps, books.off_high_byte_us), (2, 0));
+    let ledger = engine.bound.as_ref().unwrap().ledgers.earned.tally();
+    assert_eq!((ledger.steps, ledger.off_high_byte_us), (2, 0));
 
     for policy in [
         "policy = \"periodic\"\n[periodic]\nperiod_seconds = 30",
         "policy = \"threshold\"\n[threshold]\nperiod_seconds = 30",
-        "policy = \"watermarks\"\n[watermarks]\ntimeout_seconds = 30\nfree_low_mib = 640\nfree_high_mib = 960\n\
+        "policy = \"watermarks\"\n[watermarks]\ntimeout_seconds = 30\nfree_low_mib = 640\n\
+         free_high_mib = 960\n\
          cache_free_low_mib = 640\ncache_free_high_mib = 960",
     ] {
         let fake = FakeMachine::new();
         fake.by_hand(12, false);
         let (mut engine, backend, now) = on_stock(&fake, policy, 8);
         assert!(fake.off().len() > 1 && fake.off().contains(&12), "{policy}: {:?}", fake.off());
-        // Somebody takes one more after the last look, and one of the daemon's comes back by hand and goes again.
+        // Another program takes one more after the last step, and one of the daemon's comes back by
+        // hand and goes again.
         let ours = *fake.off().last().unwrap();
         fake.by_hand(ours, true);
         engine.step(&backend, STOCK, now).unwrap();
@@ -194,13 +206,14 @@ fn on_a_stock_kernel_blocks_that_somebody_else_took_away_are_not_woken_and_earn_
 }
 
 #[test]
-fn watermarks_that_want_memory_leave_alone_what_somebody_else_took_away() {
+fn watermarks_that_want_memory_leave_alone_what_another_program_took() {
     let fake = FakeMachine::new();
     for number in 8..24 {
         fake.by_hand(number, false);
     }
     // 1 GiB is left, of which these want more than all.
-    let marks = "policy = \"watermarks\"\n[watermarks]\ntimeout_seconds = 30\nfree_low_mib = 1500\nfree_high_mib = 1800\n\
+    let marks = "policy = \"watermarks\"\n[watermarks]\ntimeout_seconds = 30\nfree_low_mib = \
+        1500\nfree_high_mib = 1800\n\
                  cache_free_low_mib = 1500\ncache_free_high_mib = 1800";
     on_stock(&fake, marks, 5);
     assert_eq!(fake.off(), (8..24).collect::<Vec<_>>());
@@ -215,7 +228,7 @@ fn watermarks_that_want_memory_leave_alone_what_somebody_else_took_away() {
 
 #[test]
 fn slices_that_could_not_be_emptied_are_counted_by_what_they_say_not_by_what_ended_the_request() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let text = "mode = \"on\"\npolicy = \"periodic\"\n[requests]\nmax_slices = 2";
     let mut engine = engine_of(settings(text), None);
     *machine.failing.lock().unwrap() =

@@ -2,33 +2,34 @@
 
 use super::tests::*;
 use super::*;
+use crate::price_watch::PriceOffer;
 
 const PERIODIC: &str = "mode = \"on\"\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = 30";
 
 /// Steps of a machine whose demand goes up and down, so that slices are emptied in each.
-fn waves(engine: &mut Engine, machine: &Machine, now: u64, count: u64) -> u64 {
+fn waves(engine: &mut DecisionEngine, machine: &TestMachine, now: u64, count: u64) -> u64 {
     (0..count).fold(now, |now, step| {
         machine.use_slices(if step % 2 == 0 { 20.0 } else { 38.0 + (step % 5) as f64 });
         steps(engine, machine, now, 1)
     })
 }
 
-fn samples_of(offer: Option<Offer>) -> ramslice_calibrate::SamplesFile {
-    let Some(Offer::Write(file)) = offer else { panic!("{offer:?}") };
+fn samples_of(offer: Option<PriceOffer>) -> ramslice_calibrate::SamplesFile {
+    let Some(PriceOffer::Write(file)) = offer else { panic!("{offer:?}") };
     assert!(file.len() < 100_000, "{} bytes", file.len());
     serde_json::from_slice(&file).unwrap()
 }
 
 #[test]
 fn prices_that_hold_are_steady_and_nothing_is_offered() {
-    let machine = Machine::new(64);
+    let machine = TestMachine::new(64);
     let mut engine = engine_of(settings(PERIODIC), None);
     let now = waves(&mut engine, &machine, 1_000_000, 8);
     let few = engine.status(Duration::ZERO).prices;
     assert_eq!(few.state, "too-few", "{few:?}");
     assert!(few.text.contains("it takes 20"), "{}", few.text);
     // What an earlier run left there.
-    assert!(matches!(engine.offer(), Some(Offer::Remove)));
+    assert!(matches!(engine.offer(), Some(PriceOffer::Remove)));
     waves(&mut engine, &machine, now, 60);
     let steady = engine.status(Duration::ZERO).prices;
     assert_eq!((steady.state, steady.install.as_ref()), ("steady", None), "{steady:?}");
@@ -43,7 +44,7 @@ fn prices_that_hold_are_steady_and_nothing_is_offered() {
 
 #[test]
 fn prices_that_drift_are_refitted_offered_and_never_installed() {
-    let machine = Machine::new(64);
+    let machine = TestMachine::new(64);
     let mut engine = engine_of(settings(PERIODIC), None);
     let now = waves(&mut engine, &machine, 1_000_000, 60);
     *machine.dearer.lock().unwrap() = 1.5;
@@ -77,7 +78,7 @@ fn prices_that_drift_are_refitted_offered_and_never_installed() {
     // Once is enough, until there is much that is new.
     assert!(engine.offer().is_none());
     let now = waves(&mut engine, &machine, now, 60);
-    assert!(matches!(engine.offer(), Some(Offer::Write(_))));
+    assert!(matches!(engine.offer(), Some(PriceOffer::Write(_))));
 
     // After a restart it is offered again, from what was remembered.
     let saved = memory_of(&engine);
@@ -89,22 +90,22 @@ fn prices_that_drift_are_refitted_offered_and_never_installed() {
     assert!(restarted.status(Duration::ZERO).prices.operations >= operations);
     samples_of(restarted.offer());
 
-    // Whoever installs it: watching begins anew, and the offer is withdrawn.
+    // Once it is installed, watching starts over, and the offer is withdrawn.
     for (parameter, price) in refitted {
         machine.sim.set_price_parameter(parameter, price).unwrap();
     }
     *machine.dearer.lock().unwrap() = 1.0;
     steps(&mut restarted, &machine, now, 1);
     assert_eq!(restarted.status(Duration::ZERO).prices.state, "too-few");
-    assert!(matches!(restarted.offer(), Some(Offer::Remove)));
+    assert!(matches!(restarted.offer(), Some(PriceOffer::Remove)));
     let mut other = again(saved);
     steps(&mut other, &machine, now + 30, 1);
     assert_eq!(other.status(Duration::ZERO).prices.state, "too-few");
 }
 
-fn memory_of(engine: &Engine) -> Memory {
+fn memory_of(engine: &DecisionEngine) -> PersistedState {
     crate::persisted_state::decode(
-        crate::persisted_state::encode(&engine.memory().unwrap()).as_bytes(),
+        crate::persisted_state::encode(&engine.persisted_state().unwrap()).as_bytes(),
     )
     .unwrap()
 }
@@ -112,7 +113,7 @@ fn memory_of(engine: &Engine) -> Memory {
 #[test]
 fn costs_that_cannot_be_true_leave_prices_and_joules_alone() {
     for absurd in [0.0, 1e-9, 1e15, f64::INFINITY] {
-        let machine = Machine::new(64);
+        let machine = TestMachine::new(64);
         let mut engine = engine_of(settings(PERIODIC), None);
         let now = waves(&mut engine, &machine, 1_000_000, 50);
         let before = engine.status(Duration::ZERO).prices;
@@ -127,7 +128,7 @@ fn costs_that_cannot_be_true_leave_prices_and_joules_alone() {
 
 #[test]
 fn only_mode_on_with_the_kernels_own_prices_learns_of_them() {
-    let machine = Machine::new(64);
+    let machine = TestMachine::new(64);
     let mut engine = engine("observe", None);
     waves(&mut engine, &machine, 1_000_000, 40);
     let observed = engine.status(Duration::ZERO).prices;

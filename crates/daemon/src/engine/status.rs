@@ -1,45 +1,46 @@
-//! What there is to tell: the status, and joules for the metrics.
+//! What the engine reports: the status, and joules for the metrics.
 
 use std::time::Duration;
 
 use ramslice_policy::{GovernorPolicy, PolicyKind};
 
-use super::{Attached, Engine};
+use super::{BoundMachine, DecisionEngine};
 use crate::metrics::time_of_day;
-use crate::status::{self, MachineStatus, Status, WouldEarn};
+use crate::status::{self, DaemonStatus, MachineStatus, WouldEarn};
 
-impl Engine {
-    pub(super) fn tell_energy(&self) {
-        let Some(Attached { ledgers, info, prices, .. }) = &self.attached else { return };
+impl DecisionEngine {
+    pub(super) fn report_energy(&self) {
+        let Some(BoundMachine { ledgers, info, prices, .. }) = &self.bound else { return };
         let (mode, plan) = (self.settings.mode, &self.settings.energy);
-        let Some(books) = ledgers.of(mode) else { return };
+        let Some(ledger) = ledgers.of(mode) else { return };
         self.metrics.loss_cap(mode, self.loss_cap());
-        if let Some(earned) = books.earned(plan, info, prices) {
+        if let Some(earned) = ledger.earned(plan, info, prices) {
             self.metrics.energy(mode, &earned);
         }
     }
 
-    /// The most that can have been lost in this mode, in joules: by the governor, which each zone has one of its own of, and by
-    /// the daemon's own time, which no decision saves.
+    /// The most that can have been lost in this mode, in joules: by the governors, one for each
+    /// zone, and by the daemon's own CPU time, which no decision saves.
     fn loss_cap(&self) -> Option<f64> {
-        let attached = self.attached.as_ref()?;
-        let books = attached.ledgers.of(self.settings.mode)?;
+        let bound = self.bound.as_ref()?;
+        let ledger = bound.ledgers.of(self.settings.mode)?;
         let governed = self.settings.policy.policy == PolicyKind::Governor;
-        let elapsed = books.tally().elapsed();
-        let own = self.settings.energy.running(books.own, &attached.info);
+        let elapsed = ledger.tally().elapsed();
+        let own = self.settings.energy.running(ledger.own, &bound.info);
         governed.then(|| {
-            GovernorPolicy::loss_cap(&attached.economics, elapsed).0 * self.minds.len() as f64 + own
+            GovernorPolicy::loss_cap(&bound.economics, elapsed).0 * self.zone_states.len() as f64
+                + own
         })
     }
 
-    /// What there is to tell, `next` before the next step.
-    pub fn status(&self, next: Duration) -> Status {
+    /// The status. `next` is the time until the next step.
+    pub fn status(&self, next: Duration) -> DaemonStatus {
         let (settings, plan) = (&self.settings, &self.settings.energy);
-        let attached = self.attached.as_ref();
-        let ledger = attached.and_then(|attached| {
-            let ledger = attached.ledgers.of(settings.mode)?;
-            let earned = ledger.earned(plan, &attached.info, &attached.prices);
-            let dropped = ledger.tally().work.dropped_pages.bytes(attached.info.page_bytes);
+        let bound = self.bound.as_ref();
+        let ledger = bound.and_then(|bound| {
+            let ledger = bound.ledgers.of(settings.mode)?;
+            let earned = ledger.earned(plan, &bound.info, &bound.prices);
+            let dropped = ledger.tally().work.dropped_pages.bytes(bound.info.page_bytes);
             Some((ledger, earned, dropped.0))
         });
         let (mut earned, mut would_earn) = (None, None);
@@ -61,9 +62,9 @@ impl Engine {
             (Some(error), ..) => format!("waits for the machine: {error}"),
             (None, Some(idle), _) => idle.to_owned(),
             (None, _, Some(done)) => done.zone.why.clone(),
-            (None, _, None) => "has decided nothing yet".to_owned(),
+            (None, _, None) => "has decided nothing so far".to_owned(),
         };
-        Status {
+        DaemonStatus {
             schema_version: status::SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -74,14 +75,14 @@ impl Engine {
             period_seconds: settings.period.as_secs_f64(),
             next_step_seconds: next.as_secs_f64(),
             machine: MachineStatus {
-                ok: self.error.is_none() && attached.is_some(),
-                backend: self.way,
-                power_driver: attached.map(|attached| attached.info.power_driver.clone()),
+                ok: self.error.is_none() && bound.is_some(),
+                backend: self.backend_kind,
+                power_driver: bound.map(|bound| bound.info.power_driver.clone()),
                 error: self.error.clone(),
             },
             paused_seconds: status::until(self.paused_until, self.time),
             why,
-            notes: attached.map_or_else(Vec::new, |attached| plan.notes(&attached.info)),
+            notes: bound.map_or_else(Vec::new, |bound| plan.notes(&bound.info)),
             zones: self.done.iter().map(|done| done.zone.clone()).collect(),
             prices: self.prices.status(),
             earned,

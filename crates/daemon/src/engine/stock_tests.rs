@@ -1,10 +1,11 @@
-//! Mode observe against mode on over a made-up stock machine: what is foretold is what is done, and no more.
+//! Mode observe beside mode on, on a simulated stock machine: it predicts what is done, and no
+//! more.
 
 use ramslice_backend::{FakeMachine, HotplugBackend, HotplugGuard, WhatIfBackend};
 
 use super::tests::{engine_of, settings};
 use super::*;
-use crate::mode::Mode;
+use crate::mode::DaemonMode;
 
 const POLICY: &str =
     "policy = \"periodic\"\n[periodic]\nperiod_seconds = 30\nbudget_100cycles = \"inf\"";
@@ -22,7 +23,7 @@ struct Run<'a> {
     fake: &'a FakeMachine,
     backend: Arc<HotplugBackend>,
     what_if: WhatIfBackend<Arc<HotplugBackend>>,
-    engine: Engine,
+    engine: DecisionEngine,
     time: u64,
 }
 
@@ -41,7 +42,7 @@ impl<'a> Run<'a> {
     }
 
     fn is_observed(&self) -> bool {
-        self.engine.settings.mode == Mode::Observe
+        self.engine.settings.mode == DaemonMode::Observe
     }
 
     fn step(&mut self) {
@@ -78,7 +79,7 @@ impl<'a> Run<'a> {
 }
 
 #[test]
-fn on_a_stock_kernel_as_much_goes_off_in_thought_as_in_truth() {
+fn on_a_stock_kernel_as_much_goes_offline_in_mode_observe_as_in_mode_on() {
     for (programs, cache, what) in
         [(0, 8000, "half cache"), (0, 14_000, "nearly all cache"), (6000, 4000, "both")]
     {
@@ -94,7 +95,7 @@ fn on_a_stock_kernel_as_much_goes_off_in_thought_as_in_truth() {
 }
 
 #[test]
-fn on_two_nodes_each_keeps_its_share_in_thought_as_in_truth() {
+fn on_two_nodes_each_keeps_its_share_in_mode_observe_as_in_mode_on() {
     let machine = || {
         let fake = FakeMachine::new();
         fake.two_nodes(16);
@@ -115,25 +116,25 @@ fn on_two_nodes_each_keeps_its_share_in_thought_as_in_truth() {
 }
 
 #[test]
-fn where_nobody_would_wake_slices_none_goes_off_and_it_says_why() {
+fn where_no_guard_would_wake_slices_none_goes_offline_and_the_status_says_why() {
     let fake = machine(0, 0);
     let mut run = Run::new("on", &fake);
-    run.engine.set_unguarded(Some("no pressure file".to_owned()));
+    run.engine.set_guard_error(Some("no pressure file".to_owned()));
     run.step();
     let why = run.engine.status(Duration::ZERO).why;
     assert!(
         fake.off().is_empty()
-            && why.contains("nobody would wake")
+            && why.contains("no guard would wake")
             && why.contains("no pressure file"),
         "{why}"
     );
-    run.engine.set_unguarded(None);
+    run.engine.set_guard_error(None);
     run.step();
     assert!(!fake.off().is_empty());
 }
 
 #[test]
-fn in_thought_slices_wake_when_a_guard_would_have_woken_them() {
+fn in_mode_observe_slices_wake_when_a_guard_would_have_woken_them() {
     let (on, would) = (machine(0, 0), machine(0, 0));
     let (mut truth, mut thought) = (Run::new("on", &on), Run::new("observe", &would));
     let off = truth.settle();
@@ -160,7 +161,7 @@ fn in_thought_slices_wake_when_a_guard_would_have_woken_them() {
 }
 
 #[test]
-fn in_thought_stalls_matter_on_a_stock_kernel_when_a_guard_would_wake_for_them() {
+fn in_mode_observe_stalls_matter_on_a_stock_kernel_when_a_guard_would_wake_for_them() {
     let fake = machine(0, 0);
     let mut run = Run::new("observe", &fake);
     run.step();

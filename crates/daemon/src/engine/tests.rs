@@ -1,267 +1,56 @@
 //! Steps on the simulated machine: what is done in which mode, what is remembered, what errors do.
 
 use std::collections::BTreeSet;
-use std::ops::Deref;
-use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
-use ramslice_backend::WhatIfBackend;
-use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimBackend, SimConfig, ZoneConfig};
-use ramslice_types::{
-    BackendErrorKind, Bytes, ContentsDetail, NodeId, Reason, SliceContents, SliceSnapshot,
-    SplitMix64, Zone,
-};
+use ramslice_sim::{SimConfig, ZoneConfig};
+use ramslice_types::{NodeId, SplitMix64};
 
+pub(super) use super::test_machine::{SLICE, TestMachine};
 use super::*;
-use crate::mode::Mode;
+use crate::mode::DaemonMode;
 
-pub(super) const SLICE: Bytes = Bytes(64 << 20);
-
-/// A simulated machine, and the same as mode observe sees it.
-pub(super) struct Machine {
-    pub(super) real: Arc<RealMachine>,
-    pub(super) what_if: WhatIfBackend<Arc<RealMachine>>,
-}
-
-impl Deref for Machine {
-    type Target = RealMachine;
-
-    fn deref(&self) -> &RealMachine {
-        &self.real
-    }
-}
-
-/// A simulated machine that may fail.
-pub(super) struct RealMachine {
-    pub(super) sim: SimBackend,
-    looks_fail: Mutex<Option<&'static str>>,
-    pub(super) requests_fail: Mutex<bool>,
-    requests: Mutex<Vec<Request>>,
-    /// Requests that were to do nothing.
-    settled: Mutex<u32>,
-    /// When each of them came.
-    times: Mutex<Vec<Instant>>,
-    /// Slices that somebody holds off.
-    held: Mutex<BTreeSet<SliceId>>,
-    /// How long a request takes.
-    pub(super) takes: Mutex<Duration>,
-    /// It takes as long as it may.
-    until_deadline: Mutex<bool>,
-    /// Slices that the next request tries in vain, and what they say then.
-    pub(super) failing: Mutex<Vec<(SliceId, Reason)>>,
-    failed: Mutex<Vec<(SliceId, Reason)>>,
-    /// How many times its price a request costs.
-    pub(super) dearer: Mutex<f64>,
-    /// Another power driver than the simulator's.
-    pub(super) driver: Mutex<Option<&'static str>>,
-    /// Next to nothing is free, for who looks at zones.
-    pub(super) short: Mutex<bool>,
-}
-
-impl Machine {
-    pub(super) fn new(slices: u64) -> Self {
-        Self::with(slices, SLICE)
-    }
-
-    /// Of 64 slices, of which programs use so many.
-    pub(super) fn used(slices: f64) -> Self {
-        let machine = Self::new(64);
-        machine.use_slices(slices);
-        machine
-    }
-
-    pub(super) fn with(slices: u64, size: Bytes) -> Self {
-        Self::of(SimConfig::new(size * slices, size))
-    }
-
-    fn of(config: SimConfig) -> Self {
-        let real = Arc::new(RealMachine::of(config));
-        Self { what_if: WhatIfBackend::new(Arc::clone(&real)), real }
-    }
-
-    /// As the main loop shows it to the engine.
-    pub(super) fn seen_by(&self, engine: &Engine) -> &dyn Backend {
-        match engine.settings.mode {
-            Mode::Observe => &self.what_if,
-            Mode::On | Mode::Off => &*self.real,
-        }
-    }
-}
-
-impl RealMachine {
-    fn of(config: SimConfig) -> Self {
-        Self {
-            sim: SimBackend::new(config).unwrap(),
-            looks_fail: Mutex::new(None),
-            requests_fail: Mutex::new(false),
-            requests: Mutex::default(),
-            settled: Mutex::default(),
-            times: Mutex::default(),
-            held: Mutex::default(),
-            takes: Mutex::default(),
-            until_deadline: Mutex::default(),
-            failing: Mutex::default(),
-            failed: Mutex::default(),
-            dearer: Mutex::new(1.0),
-            driver: Mutex::default(),
-            short: Mutex::default(),
-        }
-    }
-
-    pub(super) fn use_slices(&self, slices: f64) {
-        let pages = (slices * SLICE.0 as f64 / 4096.0) as u64;
-        self.sim.apply(MemoryChange::Level {
-            owner: OwnerId(1),
-            class: OwnerClass::Anon,
-            maps: 1,
-            pages,
-        });
-    }
-
-    /// From now on it is short of memory.
-    pub(super) fn run_short(&self) {
-        *self.short.lock().unwrap() = true;
-    }
-
-    pub(super) fn off(&self) -> usize {
-        let off = |slice: &&ramslice_types::Slice| slice.state == SliceState::Offline;
-        self.sim.snapshot().unwrap().slices.iter().filter(off).count()
-    }
-
-    pub(super) fn sent(&self) -> u32 {
-        self.requests.lock().unwrap().len() as u32
-    }
-
-    fn fails(&self) -> Result<(), BackendError> {
-        match *self.looks_fail.lock().unwrap() {
-            Some(text) => Err(BackendError::new(BackendErrorKind::Failed, text)),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Backend for RealMachine {
-    fn info(&self) -> Result<BackendInfo, BackendError> {
-        self.fails()?;
-        let mut info = self.sim.info()?;
-        if let Some(driver) = *self.driver.lock().unwrap() {
-            driver.clone_into(&mut info.power_driver);
-        }
-        Ok(info)
-    }
-
-    fn zones(&self) -> Result<Vec<Zone>, BackendError> {
-        let mut zones = self.sim.zones()?;
-        for zone in zones.iter_mut().filter(|_| *self.short.lock().unwrap()) {
-            zone.free_pages = zone.low_wmark_pages;
-        }
-        Ok(zones)
-    }
-
-    fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
-        let mut snapshot = self.sim.snapshot()?;
-        let held = self.held.lock().unwrap();
-        for slice in &mut snapshot.slices {
-            slice.held = held.contains(&slice.id);
-        }
-        for (id, reason) in &*self.failed.lock().unwrap() {
-            let slice = &mut snapshot.slices[id.0 as usize];
-            (slice.backoff, slice.reason, slice.retry_ms) = (true, *reason, 5000);
-        }
-        Ok(snapshot)
-    }
-
-    fn contents(
-        &self,
-        slice: SliceId,
-        detail: ContentsDetail,
-    ) -> Result<SliceContents, BackendError> {
-        self.sim.contents(slice, detail)
-    }
-
-    fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
-        if request.dry_run {
-            *self.settled.lock().unwrap() += 1;
-            return Ok(RequestOutcome::default());
-        }
-        self.requests.lock().unwrap().push(request.clone());
-        self.times.lock().unwrap().push(Instant::now());
-        std::thread::sleep(*self.takes.lock().unwrap());
-        if *self.until_deadline.lock().unwrap() {
-            std::thread::sleep(request.deadline.unwrap());
-        }
-        if *self.requests_fail.lock().unwrap() {
-            return Err(BackendError::new(BackendErrorKind::Busy, "another request is running"));
-        }
-        let mut outcome = self.sim.request(request)?;
-        let dearer = *self.dearer.lock().unwrap();
-        outcome.price_measured = Price((outcome.price_measured.0 as f64 * dearer) as u64);
-        let failing = std::mem::take(&mut *self.failing.lock().unwrap());
-        outcome.slices_failed += failing.len() as u32;
-        self.failed.lock().unwrap().extend(failing);
-        Ok(outcome)
-    }
-
-    fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
-        self.sim.wait_event(timeout)
-    }
-
-    fn slice_bytes(&self) -> Result<Bytes, BackendError> {
-        self.sim.slice_bytes()
-    }
-
-    fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
-        self.sim.set_slice_bytes(size)
-    }
-
-    fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
-        self.sim.price_parameter(parameter)
-    }
-
-    fn set_price_parameter(
-        &self,
-        parameter: PriceParameter,
-        value: Price,
-    ) -> Result<(), BackendError> {
-        self.sim.set_price_parameter(parameter, value)
-    }
-}
-
-pub(super) fn settings(more: &str) -> Settings {
+pub(super) fn settings(more: &str) -> DaemonSettings {
     with_energy(more, "granularity = \"slice\"")
 }
 
-pub(super) fn with_energy(more: &str, energy: &str) -> Settings {
+pub(super) fn with_energy(more: &str, energy: &str) -> DaemonSettings {
     let text = format!("schema_version = 1\n{more}\n[energy]\n{energy}\ntime_factor = \"1\"\n");
-    Settings::parse(&text, "test.toml").unwrap()
+    DaemonSettings::parse(&text, "test.toml").unwrap()
 }
 
-pub(super) fn host() -> Host {
-    Host { boot: "boot".to_owned(), vmstat: None, own_time: None }
+pub(super) fn host() -> HostFiles {
+    HostFiles { boot: "boot".to_owned(), vmstat: None, own_time: None }
 }
 
-pub(super) fn engine(mode: &str, saved: Option<Memory>) -> Engine {
+pub(super) fn engine(mode: &str, saved: Option<PersistedState>) -> DecisionEngine {
     engine_of(settings(&format!("mode = \"{mode}\"")), saved)
 }
 
-pub(super) fn engine_of(settings: Settings, saved: Option<Memory>) -> Engine {
-    Engine::new(settings, saved, host(), Arc::default(), Arc::default())
+pub(super) fn engine_of(settings: DaemonSettings, saved: Option<PersistedState>) -> DecisionEngine {
+    DecisionEngine::new(settings, saved, host(), Arc::default(), Arc::default())
 }
 
 /// One step, as the main loop has it done.
 pub(super) fn step(
-    engine: &mut Engine,
-    machine: &Machine,
+    engine: &mut DecisionEngine,
+    machine: &TestMachine,
     now: Duration,
 ) -> Result<(), BackendError> {
     let backend = machine.seen_by(engine);
     match engine.settings.mode {
-        Mode::Off => engine.watch(backend, "simulated", now),
-        Mode::On | Mode::Observe => engine.step(backend, "simulated", now),
+        DaemonMode::Off => engine.watch(backend, "simulated", now),
+        DaemonMode::On | DaemonMode::Observe => engine.step(backend, "simulated", now),
     }
 }
 
 /// So many steps of 30 s from `now` on; returns the time after them.
-pub(super) fn steps(engine: &mut Engine, machine: &Machine, now: u64, count: u64) -> u64 {
+pub(super) fn steps(
+    engine: &mut DecisionEngine,
+    machine: &TestMachine,
+    now: u64,
+    count: u64,
+) -> u64 {
     for step in 0..count {
         self::step(engine, machine, Duration::from_secs(now + step * 30)).unwrap();
         machine.sim.advance(Duration::from_secs(30));
@@ -271,7 +60,7 @@ pub(super) fn steps(engine: &mut Engine, machine: &Machine, now: u64, count: u64
 
 #[test]
 fn observe_sends_nothing_and_says_what_it_would_have_earned() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let before = machine.sim.snapshot().unwrap().slices;
     let mut engine = engine("observe", None);
     steps(&mut engine, &machine, 1_000_000, 240);
@@ -301,14 +90,14 @@ fn the_daemons_own_time_is_invested_and_no_fault_of_the_governor() {
         let settings_of = |mode| {
             let energy = "profile = \"thesis-parc\"\ngranularity = \"slice\"";
             let text = format!("schema_version = 1\nmode = \"{mode}\"\n[energy]\n{energy}\n");
-            Settings::parse(&text, "test.toml").unwrap()
+            DaemonSettings::parse(&text, "test.toml").unwrap()
         };
         let settings = settings_of("observe");
-        let machine = Machine::used(20.0);
-        let mut engine = Engine::new(
+        let machine = TestMachine::used(20.0);
+        let mut engine = DecisionEngine::new(
             settings,
             None,
-            Host { own_time, ..host() },
+            HostFiles { own_time, ..host() },
             Arc::default(),
             Arc::default(),
         );
@@ -316,9 +105,9 @@ fn the_daemons_own_time_is_invested_and_no_fault_of_the_governor() {
         // What is taken in one mode is not of the other's books.
         engine.set_settings(settings_of("on"));
         steps(&mut engine, &machine, 1_003_000, 1);
-        let memory = engine.memory().unwrap();
+        let memory = engine.persisted_state().unwrap();
         let measured = memory.would_earn.work.price_measured;
-        (engine.attached.unwrap().info, [memory.would_earn_own, memory.earned_own], measured)
+        (engine.bound.unwrap().info, [memory.would_earn_own, memory.earned_own], measured)
     };
     let (info, own, measured) = run(Some(own_time));
     let (_, none, before) = run(None);
@@ -331,9 +120,9 @@ fn the_daemons_own_time_is_invested_and_no_fault_of_the_governor() {
 #[test]
 fn the_most_that_the_governor_can_lose_is_told_in_every_mode_in_which_it_decides() {
     for mode in ["observe", "on"] {
-        let machine = Machine::used(20.0);
+        let machine = TestMachine::used(20.0);
         let mut engine = engine(mode, None);
-        let told = |engine: &Engine| {
+        let told = |engine: &DecisionEngine| {
             let status = engine.status(Duration::ZERO);
             let text = engine.metrics.text();
             let name = format!("ramslice_loss_cap_joules{{mode=\"{mode}\"}} ");
@@ -357,9 +146,9 @@ fn the_most_that_the_governor_can_lose_is_told_in_every_mode_in_which_it_decides
 }
 
 #[test]
-fn observe_foretells_what_on_earns_where_demand_is_steady() {
+fn observe_predicts_what_on_earns_where_demand_is_steady() {
     let net = |mode: &str| {
-        let machine = Machine::used(20.0);
+        let machine = TestMachine::used(20.0);
         let mut engine = engine(mode, None);
         steps(&mut engine, &machine, 1_000_000, 240);
         let status = engine.status(Duration::ZERO);
@@ -368,12 +157,12 @@ fn observe_foretells_what_on_earns_where_demand_is_steady() {
         f64::midpoint(earned.net.low, earned.net.high)
     };
     let (would, did) = (net("observe"), net("on"));
-    assert!((would / did - 1.0).abs() < 0.1, "{would} foretold, {did} earned");
+    assert!((would / did - 1.0).abs() < 0.1, "{would} predicted, {did} earned");
 }
 
 #[test]
 fn observe_says_what_would_have_woken() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("observe", None);
     let now = steps(&mut engine, &machine, 1_000_000, 100);
     assert_eq!(engine.status(Duration::ZERO).would_earn.unwrap().woken_slices, 0);
@@ -385,7 +174,7 @@ fn observe_says_what_would_have_woken() {
 
 #[test]
 fn on_switches_off_and_off_does_nothing() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut off = engine("off", None);
     steps(&mut off, &machine, 1_000_000, 100);
     assert_eq!((machine.sent(), machine.off()), (0, 0));
@@ -398,7 +187,7 @@ fn on_switches_off_and_off_does_nothing() {
 #[test]
 fn repair_empties_fragmented_slices_a_few_at_a_time_and_tells_what_it_moved() {
     let run = |mode: &str| {
-        let machine = Machine::new(64);
+        let machine = TestMachine::new(64);
         // What an owner gives back it gives back everywhere.
         machine.use_slices(50.0);
         machine.use_slices(20.0);
@@ -434,10 +223,11 @@ fn repair_empties_fragmented_slices_a_few_at_a_time_and_tells_what_it_moved() {
 
 #[test]
 fn requests_of_one_decision_that_take_long_share_the_deadline() {
-    let machine = Machine::used(50.0);
+    let machine = TestMachine::used(50.0);
     machine.use_slices(20.0);
     *machine.takes.lock().unwrap() = Duration::from_millis(60);
-    let text = "mode = \"on\"\npolicy = \"repair\"\n[repair]\nmax_slices = 20\nbudget_100cycles = \"inf\"\n\
+    let text = "mode = \"on\"\npolicy = \"repair\"\n[repair]\nmax_slices = 20\nbudget_100cycles = \
+        \"inf\"\n\
                 [requests]\ndeadline_seconds = 0.1";
     let mut engine = engine_of(settings(text), None);
     steps(&mut engine, &machine, 1_000_000, 1);
@@ -459,7 +249,7 @@ fn before_a_policy_names_slices_pages_in_batches_are_put_where_they_belong() {
     for (mode, policy, settled) in
         [("on", "repair", 2), ("on", "governor", 0), ("observe", "repair", 0)]
     {
-        let machine = Machine::used(50.0);
+        let machine = TestMachine::used(50.0);
         let mut engine =
             engine_of(settings(&format!("mode = \"{mode}\"\npolicy = \"{policy}\"")), None);
         steps(&mut engine, &machine, 1_000_000, 2);
@@ -472,12 +262,13 @@ fn requests_that_wake_slices_in_many_zones_share_a_deadline_of_their_own() {
     let mut config = SimConfig::new(SLICE * 16, SLICE);
     let zone = config.zones.remove(0);
     config.zones = (0..4).map(|node| ZoneConfig { node: NodeId(node), ..zone.clone() }).collect();
-    let machine = Machine::of(config);
+    let machine = TestMachine::of(config);
     let wants = |mib: u32| {
         let marks: String = ["", "cache_"]
             .map(|of| format!("{of}free_low_mib = {mib}\n{of}free_high_mib = {}\n", mib + 100))
             .concat();
-        let text = "mode = \"on\"\npolicy = \"watermarks\"\n[requests]\ndeadline_seconds = 0.5\n[watermarks]\n";
+        let text = "mode = \"on\"\npolicy = \"watermarks\"\n[requests]\ndeadline_seconds = 0.5\n\
+            [watermarks]\n";
         engine_of(settings(&format!("{text}{marks}")), None)
     };
     let now = steps(&mut wants(200), &machine, 1_000_000, 60);
@@ -497,7 +288,7 @@ fn requests_that_wake_slices_in_many_zones_share_a_deadline_of_their_own() {
 fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
     let dir = tempfile::tempdir().unwrap();
     let run = |seed: Option<u64>| {
-        let machine = Machine::new(48);
+        let machine = TestMachine::new(48);
         let mut random = SplitMix64::of(seed.unwrap_or(0), 7);
         let mut engine = engine("on", None);
         let mut trace = Vec::new();
@@ -508,10 +299,11 @@ fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
             machine.sim.advance(Duration::from_secs(30));
             trace.push((engine.status(Duration::ZERO).why, machine.off()));
             if seed.is_some() {
-                crate::persisted_state::write(dir.path(), &engine.memory().unwrap()).unwrap();
+                crate::persisted_state::write(dir.path(), &engine.persisted_state().unwrap())
+                    .unwrap();
                 if random.below(10) == 0 {
                     // Killed: what is left is the file.
-                    let crate::persisted_state::Found::Good(saved) =
+                    let crate::persisted_state::FoundState::Good(saved) =
                         crate::persisted_state::read(dir.path())
                     else {
                         panic!("lost")
@@ -520,7 +312,7 @@ fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
                 }
             }
         }
-        let tally = engine.memory().unwrap().earned;
+        let tally = engine.persisted_state().unwrap().earned;
         (trace, tally.work.emptied_slices, tally.work.woken_slices)
     };
     let through = run(None);
@@ -534,7 +326,7 @@ fn killed_at_random_and_restarted_it_decides_as_if_it_had_run_through() {
 
 #[test]
 fn a_machine_that_vanishes_is_told_and_taken_up_again_with_what_was_learned() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     let off = machine.off();
@@ -543,7 +335,7 @@ fn a_machine_that_vanishes_is_told_and_taken_up_again_with_what_was_learned() {
     assert_eq!(error.to_string(), "/dev/ramslice is gone");
     let status = engine.status(Duration::ZERO);
     assert!(!status.machine.ok && status.why.contains("/dev/ramslice is gone"), "{status:?}");
-    assert_eq!(engine.memory().unwrap().zones.len(), 1);
+    assert_eq!(engine.persisted_state().unwrap().zones.len(), 1);
     *machine.looks_fail.lock().unwrap() = None;
     steps(&mut engine, &machine, now + 30, 1);
     assert!(engine.status(Duration::ZERO).machine.ok && machine.off() >= off);
@@ -551,7 +343,7 @@ fn a_machine_that_vanishes_is_told_and_taken_up_again_with_what_was_learned() {
 
 #[test]
 fn requests_that_fail_are_counted_and_do_not_end_it() {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     *machine.requests_fail.lock().unwrap() = true;
     let mut engine = engine("on", None);
     let mut errors = 0;
@@ -568,7 +360,7 @@ fn requests_that_fail_are_counted_and_do_not_end_it() {
 
 #[test]
 fn what_a_guard_woke_counts_even_if_no_two_looks_show_it() {
-    let machine = Machine::new(64);
+    let machine = TestMachine::new(64);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 3);
     engine.woken_by_guard(2, Duration::from_secs(now));
@@ -585,11 +377,12 @@ fn what_a_guard_woke_counts_even_if_no_two_looks_show_it() {
 }
 
 #[test]
-fn slices_that_somebody_holds_are_nobody_elses_to_wake() {
-    let marks = "timeout_seconds = 30\nfree_low_mib = 640\nfree_high_mib = 960\ncache_free_low_mib = 640\n\
+fn held_slices_are_not_woken_by_any_policy() {
+    let marks = "timeout_seconds = 30\nfree_low_mib = 640\nfree_high_mib = 960\n\
+        cache_free_low_mib = 640\n\
                  cache_free_high_mib = 960";
     for (policy, more) in [("watermarks", marks), ("threshold", "period_seconds = 30")] {
-        let machine = Machine::used(20.0);
+        let machine = TestMachine::used(20.0);
         let text = format!("mode = \"on\"\npolicy = \"{policy}\"\n[{policy}]\n{more}");
         let mut engine = engine_of(settings(&text), None);
         let now = steps(&mut engine, &machine, 1_000_000, 50);
@@ -614,7 +407,7 @@ fn slices_that_somebody_holds_are_nobody_elses_to_wake() {
 #[test]
 fn on_a_stock_kernel_each_request_switches_off_one_slice_so_that_the_guard_need_not_wait_for_long()
 {
-    let machine = Machine::used(20.0);
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("on", None);
     for step in 0..20 {
         let (off, sent) = (machine.off(), machine.sent());
@@ -626,8 +419,8 @@ fn on_a_stock_kernel_each_request_switches_off_one_slice_so_that_the_guard_need_
 }
 
 #[test]
-fn what_was_imagined_is_not_put_at_risk_when_the_mode_becomes_on() {
-    let machine = Machine::used(20.0);
+fn what_was_simulated_is_not_put_at_risk_when_the_mode_becomes_on() {
+    let machine = TestMachine::used(20.0);
     let mut engine = engine("observe", None);
     let now = steps(&mut engine, &machine, 1_000_000, 200);
     engine.set_settings(settings("mode = \"on\""));
@@ -643,12 +436,13 @@ fn what_was_imagined_is_not_put_at_risk_when_the_mode_becomes_on() {
 }
 
 #[test]
-fn once_somebody_waits_for_its_end_no_further_request_goes_out() {
-    let machine = Machine::used(50.0);
+fn once_the_daemon_is_to_stop_no_further_request_goes_out() {
+    let machine = TestMachine::used(50.0);
     machine.use_slices(20.0);
     let stop = Arc::new(AtomicBool::new(true));
     let text = "mode = \"on\"\npolicy = \"periodic\"";
-    let mut engine = Engine::new(settings(text), None, host(), Arc::default(), Arc::clone(&stop));
+    let mut engine =
+        DecisionEngine::new(settings(text), None, host(), Arc::default(), Arc::clone(&stop));
     steps(&mut engine, &machine, 1_000_000, 5);
     assert_eq!(machine.sent(), 0);
     stop.store(false, Ordering::Relaxed);
@@ -658,7 +452,7 @@ fn once_somebody_waits_for_its_end_no_further_request_goes_out() {
 
 #[test]
 fn watermarks_that_do_not_fit_the_size_of_slices_are_told_not_panicked_about() {
-    let machine = Machine::new(64);
+    let machine = TestMachine::new(64);
     let text = "policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0\nfree_high_mib = 110.0";
     let mut engine = engine_of(settings(text), None);
     let error = step(&mut engine, &machine, Duration::from_secs(1)).unwrap_err().to_string();
@@ -669,7 +463,7 @@ fn watermarks_that_do_not_fit_the_size_of_slices_are_told_not_panicked_about() {
 
 #[test]
 fn settings_are_held_against_the_machine_as_soon_as_there_is_one() {
-    let machine = Machine::new(64);
+    let machine = TestMachine::new(64);
     let narrow = settings(
         "policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0\nfree_high_mib = 110.0",
     );
@@ -683,8 +477,8 @@ fn settings_are_held_against_the_machine_as_soon_as_there_is_one() {
 }
 
 #[test]
-fn slices_that_somebody_else_switches_are_noticed() {
-    let machine = Machine::used(20.0);
+fn slices_that_another_program_switches_are_noticed() {
+    let machine = TestMachine::used(20.0);
     let text = "mode = \"on\"\npolicy = \"never\"";
     let mut engine = engine_of(settings(text), None);
     let now = steps(&mut engine, &machine, 1_000_000, 2);

@@ -1,17 +1,17 @@
-//! What is known of labels before anything happened.
+//! Counters with their labels, before anything was counted.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use ramslice_types::{BackendErrorKind, Reason, RequestOp, SliceId};
 
-use super::{Labels, Metrics, kind};
-use crate::mode::Mode;
-use crate::wake_attribution::Cause;
+use super::{DaemonMetrics, MetricLabels, kind};
+use crate::mode::DaemonMode;
+use crate::wake_attribution::WakeReason;
 
-/// What comes of requests.
+/// Results of requests.
 const RESULTS: [&str; 4] = ["done", "partly", "nothing", "error"];
 
-/// Kinds of failures of the kernel's side: all that there are.
+/// All kinds of failures of a backend.
 pub const KINDS: [BackendErrorKind; 8] = [
     BackendErrorKind::Unsupported,
     BackendErrorKind::Disabled,
@@ -23,7 +23,7 @@ pub const KINDS: [BackendErrorKind; 8] = [
     BackendErrorKind::Failed,
 ];
 
-/// Of each operation one.
+/// One of each operation.
 const OPS: [RequestOp; 5] = [
     RequestOp::Offline(SliceId(0)),
     RequestOp::Online(SliceId(0)),
@@ -32,19 +32,21 @@ const OPS: [RequestOp; 5] = [
     RequestOp::OnlineAll,
 ];
 
-impl Metrics {
-    /// Counters begin at 0 whatever they count by: in a series that begins at 1 Prometheus sees no increase.
-    pub(super) fn begin(&self) {
-        let at_zero = |family: &Family<Labels, Counter>, labels: &[(&'static str, &str)]| {
+impl DaemonMetrics {
+    /// Starts every counter at 0 for all its labels: in a series that starts at 1, Prometheus sees
+    /// no
+    /// increase.
+    pub(super) fn start_at_zero(&self) {
+        let at_zero = |family: &Family<MetricLabels, Counter>, labels: &[(&'static str, &str)]| {
             let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
             drop(family.get_or_create(&labels));
         };
-        for mode in Mode::ALL {
+        for mode in DaemonMode::ALL {
             let mode = ("mode", mode.name());
             for family in [&self.switched_off, &self.migrated, &self.dropped] {
                 at_zero(family, &[mode]);
             }
-            for cause in Cause::ALL {
+            for cause in WakeReason::ALL {
                 at_zero(&self.woken, &[mode, ("cause", cause.name())]);
             }
             for op in OPS {

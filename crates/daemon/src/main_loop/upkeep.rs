@@ -1,0 +1,249 @@
+//! What the main loop keeps up to date: settings, metrics server, pressure trigger, saved state,
+//! status and price file; and how it wakes slices and stops.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::{debug, error, info, warn};
+
+use super::{MainLoop, WAKE_AGAIN, WAKE_AT_RELOAD, WAKE_AT_STOP};
+use crate::metrics_server::MetricsServer;
+use crate::mode::DaemonMode;
+use crate::persisted_state::{self, PersistedState};
+use crate::pressure_trigger::PressureTrigger;
+use crate::price_watch::{self, PriceOffer};
+use crate::settings::{DaemonSettings, OnStop};
+use crate::status;
+use crate::systemd;
+
+impl MainLoop<'_> {
+    /// Offers new prices in a file for the operator to install, if those in force no longer hold.
+    pub(super) fn offer_prices(&mut self) {
+        let path = self.options.state_dir.join(price_watch::FILE);
+        match self.engine.offer() {
+            None => {}
+            Some(PriceOffer::Write(text)) => match persisted_state::replace(&path, &text) {
+                Ok(()) => self.engine.prices().written(&path),
+                Err(error) => {
+                    let text = format!("{} cannot be written: {error}", path.display());
+                    warn!("prices no longer hold, and {text}");
+                    self.engine.prices().not_written(text);
+                }
+            },
+            Some(PriceOffer::Remove) => match fs::remove_file(&path) {
+                Ok(()) => info!("{} is out of date and was removed", path.display()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    warn!("{} is out of date and cannot be removed: {error}", path.display())
+                }
+            },
+        }
+    }
+
+    pub(super) fn reload(&mut self) {
+        systemd::reloading();
+        let read = DaemonSettings::read(&self.options.config).map_err(|error| error.lines());
+        match read.and_then(|settings| {
+            self.engine.fits(&settings).map(|()| settings).map_err(|error| vec![error])
+        }) {
+            Ok(settings) => {
+                let before = self.engine.settings().clone();
+                if settings.mode == DaemonMode::On {
+                    self.wake_pending = false;
+                } else if before.mode == DaemonMode::On && self.wakes_at_stop() {
+                    self.wake_all(WAKE_AT_RELOAD);
+                }
+                if settings.mode != before.mode {
+                    self.what_if = None;
+                }
+                self.engine.set_settings(settings);
+                let now = self.engine.settings();
+                if now.listen != before.listen {
+                    self.serving = None;
+                    self.listen_failed = false;
+                    self.listen();
+                }
+                if self.engine.settings().pressure != before.pressure {
+                    self.watch_pressure();
+                }
+                let now = self.engine.settings();
+                if (now.backend, now.look_share) != (before.backend, before.look_share) {
+                    self.reopen_pending = true;
+                }
+                self.metrics.reloaded(true);
+                info!(mode = %self.engine.settings().mode, "the settings were read again");
+                self.due = Instant::now();
+            }
+            Err(lines) => {
+                self.metrics.reloaded(false);
+                for line in lines {
+                    error!("the settings are refused, the old ones stay: {line}");
+                }
+            }
+        }
+        systemd::ready(&self.sentence());
+    }
+
+    /// Serves metrics if the settings ask for it. Each step tries again.
+    pub(super) fn listen(&mut self) {
+        let Some(address) = self.engine.settings().listen else { return };
+        match MetricsServer::start(address, Arc::clone(&self.metrics)) {
+            Ok(serving) => {
+                info!("metrics at http://{}/metrics", serving.address());
+                if !serving.address().ip().is_loopback() && !self.listen_failed {
+                    info!(
+                        "the installed service refuses other hosts: see IPAddressAllow= in its unit"
+                    );
+                }
+                self.serving = Some(serving);
+                self.listen_failed = false;
+            }
+            Err(error) if !self.listen_failed => {
+                error!("no metrics for now: cannot listen at {address}: {error}");
+                self.listen_failed = true;
+            }
+            Err(_) => {}
+        }
+    }
+
+    pub(super) fn watch_pressure(&mut self) {
+        self.trigger = None;
+        let pressure = self.engine.settings().pressure;
+        let (Some(path), Some(stall)) = (&self.options.pressure, pressure.stall) else {
+            return self.metrics.set_pressure_watched(None);
+        };
+        match PressureTrigger::open(path, stall, pressure.window) {
+            Ok(trigger) => {
+                self.trigger = Some(trigger);
+                self.pressure_error = None;
+            }
+            Err(error) => {
+                let error = format!("{}: {error}", path.display());
+                // Logged once, not at every attempt.
+                if self.pressure_error.as_ref() != Some(&error) {
+                    info!("{error}; the daemon does not notice when tasks wait for memory");
+                }
+                self.pressure_error = Some(error);
+            }
+        }
+        self.metrics.set_pressure_watched(Some(self.trigger.is_some()));
+    }
+
+    pub(super) fn wakes_at_stop(&self) -> bool {
+        let stock = self.opened.as_ref().is_some_and(|opened| opened.guardable.is_some());
+        match self.engine.settings().on_stop {
+            OnStop::Leave => false,
+            OnStop::Wake => true,
+            OnStop::Auto => stock,
+        }
+    }
+
+    /// Wakes every slice that is offline. Another program's request may delay this.
+    pub(super) fn wake_all(&mut self, within: Duration) {
+        self.wake_pending = true;
+        let opening = self.open();
+        let Some(opened) = &self.opened else {
+            let why = opening.err().map_or_else(String::new, |error| error.to_string());
+            warn!(why, "no slice could be woken; `ramslice online --all` tries again");
+            return;
+        };
+        // The guard would be in the way. It starts again if something stays offline.
+        self.guard = None;
+        let until = Instant::now() + within;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            self.wake_pending = !self.engine.wake_all(&*opened.backend, left.max(WAKE_AGAIN));
+            if !self.wake_pending {
+                return;
+            }
+            if left <= WAKE_AGAIN {
+                warn!("not all slices could be woken; `ramslice online --all` tries again");
+                return self.guard();
+            }
+            std::thread::sleep(WAKE_AGAIN);
+        }
+    }
+
+    pub(super) fn save_if_due(&mut self) {
+        let every = self.engine.settings().save;
+        if self.saved_at.is_none_or(|at| at.elapsed() >= every) || self.engine.acted() {
+            self.save(
+                self.wake_pending
+                    || self.earlier_wake_pending
+                    || self.engine.settings().mode == DaemonMode::On,
+            );
+        }
+    }
+
+    /// Saves the state. `wake_pending`: a later run in another mode is to wake what is offline, if
+    /// its settings say so.
+    pub(super) fn save(&mut self, wake_pending: bool) {
+        let Some(memory) = self.engine.persisted_state() else { return };
+        let mut memory = PersistedState { wake_pending: Some(wake_pending), ..memory };
+        if let Some(what_if) = &self.what_if {
+            memory.what_if = what_if.memory();
+        }
+        self.saved_at = Some(Instant::now());
+        let dir = &self.options.state_dir;
+        self.state_unreadable = self.state_unreadable && dir.join(persisted_state::FILE).exists();
+        if self.state_unreadable {
+            return self.metrics.saved(false);
+        }
+        let result = persisted_state::write(dir, &memory);
+        self.metrics.saved(result.is_ok());
+        let failed = result.is_err();
+        match result {
+            Ok(()) if self.save_failed => info!("the state can be written again"),
+            Err(error) if !self.save_failed => {
+                error!(
+                    "the state cannot be written to {}: {error}",
+                    self.options.state_dir.display()
+                );
+            }
+            _ => {}
+        }
+        self.save_failed = failed;
+    }
+
+    /// Writes the status file, and sends a sentence to systemd.
+    pub(super) fn report_status(&mut self) {
+        let next = self.due.saturating_duration_since(Instant::now());
+        let result = self.engine.status(next).write(&self.options.runtime_dir);
+        if let (Err(error), false) = (&result, self.status_failed) {
+            warn!(
+                "the status cannot be written to {}: {error}",
+                self.options.runtime_dir.display()
+            );
+        }
+        self.status_failed = result.is_err();
+        let sentence = self.sentence();
+        if sentence != self.last_status {
+            systemd::status(&sentence);
+            self.last_status = sentence;
+        }
+    }
+
+    pub(super) fn sentence(&self) -> String {
+        let status = self.engine.status(Duration::ZERO);
+        format!("{}: {}", status.mode, status.why)
+    }
+
+    pub(super) fn stop(&mut self) {
+        systemd::stopping();
+        let on = self.engine.settings().mode == DaemonMode::On;
+        if (on || self.earlier_wake_pending) && self.open().is_err() {
+            debug!("the machine cannot be opened again: the backend that is open is used");
+        }
+        let wakes = self.wake_pending || on && self.wakes_at_stop();
+        if wakes {
+            self.wake_all(WAKE_AT_STOP);
+        }
+        self.guard = None;
+        self.save(if wakes { self.wake_pending } else { self.earlier_wake_pending || on });
+        // A reader would take it for current.
+        let _ = fs::remove_file(self.options.runtime_dir.join(status::FILE));
+        info!("stopped");
+    }
+}
