@@ -29,60 +29,60 @@ module_param(disk, charp, 0444);
 MODULE_PARM_DESC(disk, "disk whose first sectors device accesses use");
 
 /* Made by "map", without a reference to the page. Under touch_mutex. */
-static u64 *mapping;
-static unsigned long mapped_pfn;
+static u64 *touch_mapping;
+static unsigned long touch_mapped_pfn;
 
 /* Order 3 is what network drivers ask for. */
 #define ATOMIC_ORDER	3
 #define MAX_ATOMIC	64
 
-static struct page *atomics[MAX_ATOMIC];
-static unsigned int nr_atomics;
+static struct page *touch_atomics[MAX_ATOMIC];
+static unsigned int touch_nr_atomics;
 
 static DEFINE_MUTEX(touch_mutex);
-static struct dentry *folder;
+static struct dentry *touch_folder;
 
-static u64 *direct(unsigned long pfn)
+static u64 *touch_direct(unsigned long pfn)
 {
 	return page_address(pfn_to_page(pfn));
 }
 
-static int do_read(unsigned long pfn)
+static int touch_read_page(unsigned long pfn)
 {
-	READ_ONCE(*direct(pfn));
+	READ_ONCE(*touch_direct(pfn));
 	return 0;
 }
 
-static int do_write(unsigned long pfn)
+static int touch_write_page(unsigned long pfn)
 {
-	WRITE_ONCE(*direct(pfn), MARK);
+	WRITE_ONCE(*touch_direct(pfn), MARK);
 	return 0;
 }
 
 /* Leaves no trace in the contents. */
-static int do_rewrite(unsigned long pfn)
+static int touch_rewrite(unsigned long pfn)
 {
-	u64 before = READ_ONCE(*direct(pfn));
+	u64 before = READ_ONCE(*touch_direct(pfn));
 
-	WRITE_ONCE(*direct(pfn), MARK);
-	WRITE_ONCE(*direct(pfn), before);
+	WRITE_ONCE(*touch_direct(pfn), MARK);
+	WRITE_ONCE(*touch_direct(pfn), before);
 	return 0;
 }
 
 /* As above, but -EFAULT if the page is not mapped. */
-static int do_read_nofault(unsigned long pfn)
+static int touch_read_nofault(unsigned long pfn)
 {
 	u64 word;
 
-	return copy_from_kernel_nofault(&word, direct(pfn), sizeof(word));
+	return copy_from_kernel_nofault(&word, touch_direct(pfn), sizeof(word));
 }
 
-static int do_write_nofault(unsigned long pfn)
+static int touch_write_nofault(unsigned long pfn)
 {
 	u64 word = MARK;
 
 	pagefault_disable();
-	__put_kernel_nofault(direct(pfn), &word, u64, fault);
+	__put_kernel_nofault(touch_direct(pfn), &word, u64, fault);
 	pagefault_enable();
 	return 0;
 fault:
@@ -90,41 +90,41 @@ fault:
 	return -EFAULT;
 }
 
-static int do_unmap(unsigned long pfn)
+static int touch_unmap(unsigned long pfn)
 {
-	vunmap(mapping);
-	mapping = NULL;
+	vunmap(touch_mapping);
+	touch_mapping = NULL;
 	return 0;
 }
 
 /* While the page is in use or free: a mapping that outlives that. */
-static int do_map(unsigned long pfn)
+static int touch_map(unsigned long pfn)
 {
 	struct page *page = pfn_to_page(pfn);
 
-	do_unmap(pfn);
-	mapping = vmap(&page, 1, VM_MAP, PAGE_KERNEL);
-	mapped_pfn = pfn;
-	return mapping ? 0 : -ENOMEM;
+	touch_unmap(pfn);
+	touch_mapping = vmap(&page, 1, VM_MAP, PAGE_KERNEL);
+	touch_mapped_pfn = pfn;
+	return touch_mapping ? 0 : -ENOMEM;
 }
 
-static int do_read_mapping(unsigned long pfn)
+static int touch_read_mapping(unsigned long pfn)
 {
-	if (!mapping || mapped_pfn != pfn)
+	if (!touch_mapping || touch_mapped_pfn != pfn)
 		return -ENXIO;
-	READ_ONCE(*mapping);
+	READ_ONCE(*touch_mapping);
 	return 0;
 }
 
-static int do_write_mapping(unsigned long pfn)
+static int touch_write_mapping(unsigned long pfn)
 {
-	if (!mapping || mapped_pfn != pfn)
+	if (!touch_mapping || touch_mapped_pfn != pfn)
 		return -ENXIO;
-	WRITE_ONCE(*mapping, MARK);
+	WRITE_ONCE(*touch_mapping, MARK);
 	return 0;
 }
 
-static int transfer(unsigned long pfn, blk_opf_t op)
+static int touch_transfer(unsigned long pfn, blk_opf_t op)
 {
 	struct bio_vec bvec;
 	struct file *file;
@@ -145,32 +145,32 @@ static int transfer(unsigned long pfn, blk_opf_t op)
 }
 
 /* The device reads the page, to write it to the disk. */
-static int do_read_device(unsigned long pfn)
+static int touch_read_device(unsigned long pfn)
 {
-	return transfer(pfn, REQ_OP_WRITE | REQ_SYNC);
+	return touch_transfer(pfn, REQ_OP_WRITE | REQ_SYNC);
 }
 
 /* The device writes the page, with what it has read from the disk. */
-static int do_write_device(unsigned long pfn)
+static int touch_write_device(unsigned long pfn)
 {
-	return transfer(pfn, REQ_OP_READ);
+	return touch_transfer(pfn, REQ_OP_READ);
 }
 
 static const struct {
 	const char *name;
 	int (*touch)(unsigned long pfn);
-} ways[] = {
-	{ "read", do_read },
-	{ "write", do_write },
-	{ "rewrite", do_rewrite },
-	{ "read-nofault", do_read_nofault },
-	{ "write-nofault", do_write_nofault },
-	{ "map", do_map },
-	{ "unmap", do_unmap },
-	{ "read-mapping", do_read_mapping },
-	{ "write-mapping", do_write_mapping },
-	{ "read-device", do_read_device },
-	{ "write-device", do_write_device },
+} touch_ways[] = {
+	{ "read", touch_read_page },
+	{ "write", touch_write_page },
+	{ "rewrite", touch_rewrite },
+	{ "read-nofault", touch_read_nofault },
+	{ "write-nofault", touch_write_nofault },
+	{ "map", touch_map },
+	{ "unmap", touch_unmap },
+	{ "read-mapping", touch_read_mapping },
+	{ "write-mapping", touch_write_mapping },
+	{ "read-device", touch_read_device },
+	{ "write-device", touch_write_device },
 };
 
 static ssize_t touch_write(struct file *file, const char __user *buf,
@@ -189,14 +189,14 @@ static ssize_t touch_write(struct file *file, const char __user *buf,
 	if (sscanf(text, "%31s %lu", way, &pfn) != 2 || !pfn_valid(pfn))
 		return -EINVAL;
 
-	for (i = 0; i < ARRAY_SIZE(ways); i++) {
-		if (!strcmp(way, ways[i].name))
+	for (i = 0; i < ARRAY_SIZE(touch_ways); i++) {
+		if (!strcmp(way, touch_ways[i].name))
 			break;
 	}
-	if (i == ARRAY_SIZE(ways))
+	if (i == ARRAY_SIZE(touch_ways))
 		return -EINVAL;
 	mutex_lock(&touch_mutex);
-	err = ways[i].touch(pfn);
+	err = touch_ways[i].touch(pfn);
 	mutex_unlock(&touch_mutex);
 	return err ? : count;
 }
@@ -205,8 +205,8 @@ static int touch_show(struct seq_file *m, void *unused)
 {
 	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(ways); i++)
-		seq_printf(m, "%s\n", ways[i].name);
+	for (i = 0; i < ARRAY_SIZE(touch_ways); i++)
+		seq_printf(m, "%s\n", touch_ways[i].name);
 	return 0;
 }
 
@@ -224,7 +224,7 @@ static const struct file_operations touch_fops = {
 	.release = single_release,
 };
 
-static int leak_set(void *unused, u64 nr)
+static int touch_leak_set(void *unused, u64 nr)
 {
 	if (nr > 1000)
 		return -EINVAL;
@@ -236,18 +236,18 @@ static int leak_set(void *unused, u64 nr)
 	}
 	return 0;
 }
-DEFINE_DEBUGFS_ATTRIBUTE(leak_fops, NULL, leak_set, "%llu\n");
+DEFINE_DEBUGFS_ATTRIBUTE(touch_leak_fops, NULL, touch_leak_set, "%llu\n");
 
-static int atomic_nr_set(void *unused, u64 nr)
+static int touch_atomic_nr_set(void *unused, u64 nr)
 {
 	int err = 0;
 
 	if (nr > MAX_ATOMIC)
 		return -EINVAL;
 	mutex_lock(&touch_mutex);
-	while (nr_atomics > nr)
-		__free_pages(atomics[--nr_atomics], ATOMIC_ORDER);
-	while (nr_atomics < nr) {
+	while (touch_nr_atomics > nr)
+		__free_pages(touch_atomics[--touch_nr_atomics], ATOMIC_ORDER);
+	while (touch_nr_atomics < nr) {
 		struct page *page = alloc_pages(GFP_ATOMIC | __GFP_NOWARN,
 						ATOMIC_ORDER);
 
@@ -255,29 +255,31 @@ static int atomic_nr_set(void *unused, u64 nr)
 			err = -ENOMEM;
 			break;
 		}
-		atomics[nr_atomics++] = page;
+		touch_atomics[touch_nr_atomics++] = page;
 	}
 	mutex_unlock(&touch_mutex);
 	return err;
 }
-DEFINE_DEBUGFS_ATTRIBUTE(atomic_fops, NULL, atomic_nr_set, "%llu\n");
+DEFINE_DEBUGFS_ATTRIBUTE(touch_atomic_fops, NULL, touch_atomic_nr_set, "%llu\n");
 
 static int __init touch_init(void)
 {
 	add_taint(TAINT_TEST, LOCKDEP_STILL_OK);
-	folder = debugfs_create_dir("ramslice_touch", NULL);
-	debugfs_create_file("touch", 0600, folder, NULL, &touch_fops);
-	debugfs_create_file_unsafe("leak", 0200, folder, NULL, &leak_fops);
-	debugfs_create_file_unsafe("atomic", 0200, folder, NULL, &atomic_fops);
+	touch_folder = debugfs_create_dir("ramslice_touch", NULL);
+	debugfs_create_file("touch", 0600, touch_folder, NULL, &touch_fops);
+	debugfs_create_file_unsafe("leak", 0200, touch_folder, NULL,
+				   &touch_leak_fops);
+	debugfs_create_file_unsafe("atomic", 0200, touch_folder, NULL,
+				   &touch_atomic_fops);
 	return 0;
 }
 module_init(touch_init);
 
 static void __exit touch_exit(void)
 {
-	debugfs_remove(folder);
-	atomic_nr_set(NULL, 0);
-	vunmap(mapping);
+	debugfs_remove(touch_folder);
+	touch_atomic_nr_set(NULL, 0);
+	vunmap(touch_mapping);
 }
 module_exit(touch_exit);
 

@@ -202,8 +202,8 @@ static __always_inline bool ramslice_balance(pg_data_t *pgdat,
 }
 
 /*
- * Somebody wants a particular range: wake the slices in it, but not those that
- * are held off. May sleep.
+ * A particular range is wanted: wake the slices in it, but not those that are
+ * held. May sleep.
  */
 static __always_inline void ramslice_wake_range(unsigned long start_pfn,
 						unsigned long end_pfn)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Power drivers: what tells the hardware, a simulated controller or a
+ * Power drivers: they tell the hardware, a simulated controller or a
  * hypervisor that a slice holds nothing.
  */
 #ifndef _LINUX_RAMSLICE_POWER_H

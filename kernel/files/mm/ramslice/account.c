@@ -53,25 +53,26 @@ void ramslice_account_range(unsigned long pfn, unsigned long span,
 }
 
 /* Most folios are pages. */
-static __always_inline void account_page(struct folio *folio,
-					 enum ramslice_counter c, int nr)
+static __always_inline void ramslice_account_page(struct folio *folio,
+						  enum ramslice_counter c,
+						  int nr)
 {
 	atomic_add(nr, &ramslice_block(folio_pfn(folio))->count[c]);
 }
 
-static __always_inline void account_folio(struct folio *folio,
-					  enum ramslice_counter c,
-					  long nr_pages)
+static __always_inline void ramslice_account_folio(struct folio *folio,
+						   enum ramslice_counter c,
+						   long nr_pages)
 {
 	if (likely(!folio_test_large(folio)))
-		account_page(folio, c, nr_pages);
+		ramslice_account_page(folio, c, nr_pages);
 	else
 		ramslice_account_range(folio_pfn(folio), folio_nr_pages(folio),
 				       c, nr_pages);
 }
 
 /* Under zone->lock, so that no locked operation is needed. */
-static __always_inline void add_free(unsigned long pfn, int nr_pages)
+static __always_inline void ramslice_add_free(unsigned long pfn, int nr_pages)
 {
 	atomic_t *count = &ramslice_block(pfn)->count[RAMSLICE_FREE];
 
@@ -83,21 +84,21 @@ void __ramslice_account_free(unsigned long pfn, long nr_pages)
 	long block = pageblock_nr_pages;
 
 	if (likely(nr_pages <= block && nr_pages >= -block)) {
-		add_free(pfn, nr_pages);
+		ramslice_add_free(pfn, nr_pages);
 		return;
 	}
 	/* A larger range may begin within a block, but ends where one does */
 	while (nr_pages) {
 		long n = block - (pfn & (block - 1));
 
-		add_free(pfn, nr_pages < 0 ? -n : n);
+		ramslice_add_free(pfn, nr_pages < 0 ? -n : n);
 		pfn += n;
 		nr_pages += nr_pages < 0 ? n : -n;
 	}
 }
 
 /* One more than the counter that a node's counter feeds. */
-static const u8 counter_of[NR_VM_NODE_STAT_ITEMS] = {
+static const u8 ramslice_counter_of[NR_VM_NODE_STAT_ITEMS] = {
 	[NR_ANON_MAPPED]	= 1 + RAMSLICE_ANON_MAPPED,
 	[NR_FILE_MAPPED]	= 1 + RAMSLICE_FILE_MAPPED,
 	[NR_FILE_PAGES]		= 1 + RAMSLICE_FILE,
@@ -109,23 +110,24 @@ static const u8 counter_of[NR_VM_NODE_STAT_ITEMS] = {
 void __ramslice_account_stat(struct folio *folio, enum node_stat_item item,
 			     long nr_pages)
 {
-	u8 c = counter_of[item];
+	u8 c = ramslice_counter_of[item];
 
 	if (c)
-		account_folio(folio, c - 1, nr_pages);
+		ramslice_account_folio(folio, c - 1, nr_pages);
 }
 EXPORT_SYMBOL_GPL(__ramslice_account_stat);
 
-static noinline void account_lru_large(struct folio *folio,
-				       enum ramslice_counter c, bool add)
+static noinline void ramslice_account_lru_large(struct folio *folio,
+						enum ramslice_counter c,
+						bool add)
 {
 	long nr_pages = folio_nr_pages(folio);
 
 	if (!add)
 		nr_pages = -nr_pages;
-	account_folio(folio, c, nr_pages);
+	ramslice_account_folio(folio, c, nr_pages);
 	if (folio_order(folio) >= pageblock_order)
-		account_folio(folio, RAMSLICE_HUGE, nr_pages);
+		ramslice_account_folio(folio, RAMSLICE_HUGE, nr_pages);
 }
 
 void __ramslice_account_lru(struct folio *folio, bool add)
@@ -134,16 +136,17 @@ void __ramslice_account_lru(struct folio *folio, bool add)
 				  RAMSLICE_LRU_FILE : RAMSLICE_LRU_ANON;
 
 	if (likely(!folio_test_large(folio)))
-		account_page(folio, c, add ? 1 : -1);
+		ramslice_account_page(folio, c, add ? 1 : -1);
 	else
-		account_lru_large(folio, c, add);
+		ramslice_account_lru_large(folio, c, add);
 }
 
 void __ramslice_account_split(struct folio *folio, unsigned int new_order)
 {
 	if (folio_order(folio) >= pageblock_order &&
 	    new_order < pageblock_order)
-		account_folio(folio, RAMSLICE_HUGE, -folio_nr_pages(folio));
+		ramslice_account_folio(folio, RAMSLICE_HUGE,
+				       -folio_nr_pages(folio));
 }
 
 void __ramslice_account_migrate(struct folio *dst, struct folio *src,
@@ -153,16 +156,16 @@ void __ramslice_account_migrate(struct folio *dst, struct folio *src,
 
 	/* The swap cache is not page cache here, see verify.c */
 	if (!folio_test_swapcache(src)) {
-		account_folio(src, RAMSLICE_FILE, -nr_pages);
-		account_folio(dst, RAMSLICE_FILE, nr_pages);
+		ramslice_account_folio(src, RAMSLICE_FILE, -nr_pages);
+		ramslice_account_folio(dst, RAMSLICE_FILE, nr_pages);
 		if (folio_test_swapbacked(src)) {
-			account_folio(src, RAMSLICE_SHMEM, -nr_pages);
-			account_folio(dst, RAMSLICE_SHMEM, nr_pages);
+			ramslice_account_folio(src, RAMSLICE_SHMEM, -nr_pages);
+			ramslice_account_folio(dst, RAMSLICE_SHMEM, nr_pages);
 		}
 	}
 	if (dirty) {
-		account_folio(src, RAMSLICE_DIRTY, -nr_pages);
-		account_folio(dst, RAMSLICE_DIRTY, nr_pages);
+		ramslice_account_folio(src, RAMSLICE_DIRTY, -nr_pages);
+		ramslice_account_folio(dst, RAMSLICE_DIRTY, nr_pages);
 	}
 }
 
@@ -171,11 +174,11 @@ void __ramslice_account_collapse(struct folio *dst, struct folio *src,
 {
 	long nr_pages = folio_nr_pages(src);
 
-	account_folio(src, RAMSLICE_FILE, -nr_pages);
-	account_folio(dst, RAMSLICE_FILE, nr_pages);
+	ramslice_account_folio(src, RAMSLICE_FILE, -nr_pages);
+	ramslice_account_folio(dst, RAMSLICE_FILE, nr_pages);
 	if (is_shmem) {
-		account_folio(src, RAMSLICE_SHMEM, -nr_pages);
-		account_folio(dst, RAMSLICE_SHMEM, nr_pages);
+		ramslice_account_folio(src, RAMSLICE_SHMEM, -nr_pages);
+		ramslice_account_folio(dst, RAMSLICE_SHMEM, nr_pages);
 	}
 }
 
@@ -191,7 +194,7 @@ union counter_pair {
 	s32 count[2];
 };
 
-static __always_inline u64 read_pair(const atomic_t *pair)
+static __always_inline u64 ramslice_read_pair(const atomic_t *pair)
 {
 	/* Not volatile: one instruction for each */
 	return data_race(get_unaligned((const u64 *)pair));
@@ -220,7 +223,8 @@ void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
 			/* Unrolled, the sums stay in registers */
 #pragma GCC unroll 5
 			for (i = 0; i < NR_PAIRS; i++)
-				sum[i].both += read_pair(&block->count[2 * i]);
+				sum[i].both +=
+					ramslice_read_pair(&block->count[2 * i]);
 		}
 	}
 	for (i = 0; i < RAMSLICE_NR_COUNTERS; i++)

@@ -18,15 +18,6 @@
 #include "../internal.h"
 #include "internal.h"
 
-/* What a request wants done with it. */
-enum ramslice_cache ramslice_cache_of(const struct ramslice_request *req)
-{
-	if (req->flags & RAMSLICE_REQ_KEEP_CACHE)
-		return RAMSLICE_CACHE_KEEP;
-	return req->flags & RAMSLICE_REQ_AUTO_CACHE ? RAMSLICE_CACHE_AUTO :
-						      RAMSLICE_CACHE_DROP;
-}
-
 /**
  * ramslice_cache_prices - prices with which counters alone give a lower bound
  * @prices: changed into these
@@ -62,7 +53,7 @@ bool ramslice_folio_droppable(struct folio *folio)
  * where there are no others, the older of them is where reclaim would begin,
  * and where the kernel puts what is read for the first time.
  */
-static bool generation_active(struct lruvec *lruvec, int gen)
+static bool ramslice_generation_active(struct lruvec *lruvec, int gen)
 {
 	struct lru_gen_folio *lrugen = &lruvec->lrugen;
 	unsigned long oldest = READ_ONCE(lrugen->min_seq[LRU_GEN_FILE]);
@@ -72,7 +63,7 @@ static bool generation_active(struct lruvec *lruvec, int gen)
 }
 #endif
 
-static bool folio_active(struct folio *folio)
+static bool ramslice_folio_active(struct folio *folio)
 {
 	bool active = folio_test_active(folio);
 #ifdef CONFIG_LRU_GEN
@@ -81,7 +72,7 @@ static bool folio_active(struct folio *folio)
 	/* The reference keeps the folio's lists */
 	if (!active && gen >= 0) {
 		rcu_read_lock();
-		active = generation_active(folio_lruvec(folio), gen);
+		active = ramslice_generation_active(folio_lruvec(folio), gen);
 		rcu_read_unlock();
 	}
 #endif
@@ -99,8 +90,8 @@ bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache)
 		return false;
 	if (cache == RAMSLICE_CACHE_DROP)
 		return true;
-	return !folio_active(folio) && !(folio_test_workingset(folio) &&
-					 folio_test_referenced(folio));
+	return !ramslice_folio_active(folio) && !(folio_test_workingset(folio) &&
+						  folio_test_referenced(folio));
 }
 
 /**

@@ -12,8 +12,9 @@
 #include "../internal.h"
 #include "internal.h"
 
-static void block(struct ramslice_census *c, unsigned long pfn,
-		  unsigned long nr_pages, enum ramslice_reason reason)
+static void ramslice_count_blocker(struct ramslice_census *c, unsigned long pfn,
+				   unsigned long nr_pages,
+				   enum ramslice_reason reason)
 {
 	if (c->reason == RAMSLICE_REASON_NONE) {
 		c->reason = reason;
@@ -23,8 +24,9 @@ static void block(struct ramslice_census *c, unsigned long pfn,
 }
 
 /* Returns the number of page frames to go on by, at least 1. */
-static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
-				unsigned long left, enum ramslice_cache cache)
+static unsigned long ramslice_count_page(struct ramslice_census *c,
+					 unsigned long pfn, unsigned long left,
+					 enum ramslice_cache cache)
 {
 	struct page *page = pfn_to_page(pfn);
 	enum ramslice_reason reason;
@@ -56,7 +58,7 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 		}
 		reason = ramslice_frame_blocks(page);
 		if (reason != RAMSLICE_REASON_NONE)
-			block(c, pfn, 1, reason);
+			ramslice_count_blocker(c, pfn, 1, reason);
 		else if (!PageTail(page))
 			c->nr_free++;
 		return 1;
@@ -65,7 +67,7 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 	nr = min_t(unsigned long, folio_nr_pages(folio), left);
 	reason = ramslice_folio_blocks(folio);
 	if (reason != RAMSLICE_REASON_NONE) {
-		block(c, pfn, nr, reason);
+		ramslice_count_blocker(c, pfn, nr, reason);
 	} else if (folio_test_lru(folio) && ramslice_folio_goes(folio, cache)) {
 		c->nr_drop += nr;
 	} else {
@@ -85,19 +87,19 @@ static unsigned long count_page(struct ramslice_census *c, unsigned long pfn,
 	return nr;
 }
 
-static void count_block(struct ramslice_census *c, unsigned long start,
-			enum ramslice_cache cache, bool stop_early)
+static void ramslice_count_block(struct ramslice_census *c, unsigned long start,
+				 enum ramslice_cache cache, bool stop_early)
 {
 	unsigned long pfn, end = start + pageblock_nr_pages;
 	enum ramslice_reason reason;
 
 	reason = ramslice_type_blocks(get_pageblock_migratetype(pfn_to_page(start)));
 	if (reason != RAMSLICE_REASON_NONE)
-		block(c, start, 1, reason);
+		ramslice_count_blocker(c, start, 1, reason);
 	for (pfn = start; pfn < end; ) {
 		if (stop_early && c->reason != RAMSLICE_REASON_NONE)
 			return;
-		pfn += count_page(c, pfn, end - pfn, cache);
+		pfn += ramslice_count_page(c, pfn, end - pfn, cache);
 	}
 	c->nr_pages += pageblock_nr_pages;
 }
@@ -113,13 +115,13 @@ enum ramslice_reason ramslice_find_blocker(unsigned long pfn)
 {
 	struct ramslice_census c = {};
 
-	count_block(&c, pfn, RAMSLICE_CACHE_DROP, true);
+	ramslice_count_block(&c, pfn, RAMSLICE_CACHE_DROP, true);
 	return c.reason == RAMSLICE_REASON_NONE ? RAMSLICE_REASON_UNMOVABLE :
 						  c.reason;
 }
 
 /**
- * ramslice_find_lent - does somebody keep a folio that the census found lent?
+ * ramslice_find_lent - is a folio that the census found lent still lent?
  * @c: the census
  *
  * Those that were only in a CPU's batch are not lent any longer.
@@ -171,9 +173,9 @@ void ramslice_take_census(u32 id, struct ramslice_census *c,
 		enum ramslice_reason reason = ramslice_block_probe(zone, start);
 
 		if (reason != RAMSLICE_REASON_NONE)
-			block(c, start, 1, reason);
+			ramslice_count_blocker(c, start, 1, reason);
 		else
-			count_block(c, start, cache, stop_early);
+			ramslice_count_block(c, start, cache, stop_early);
 		if (stop_early && c->reason != RAMSLICE_REASON_NONE)
 			return;
 		cond_resched();
@@ -193,7 +195,7 @@ void ramslice_find_reserved(u32 id, struct ramslice_census *c)
 		for (pfn = start; pfn < start + pageblock_nr_pages; pfn++) {
 			if (!PageReserved(pfn_to_page(pfn)))
 				continue;
-			block(c, pfn, 1, RAMSLICE_REASON_BOOT);
+			ramslice_count_blocker(c, pfn, 1, RAMSLICE_REASON_BOOT);
 			return;
 		}
 	}

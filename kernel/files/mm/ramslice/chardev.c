@@ -26,7 +26,7 @@ static_assert(sizeof(struct ramslice_request) == REQUEST_SIZE_V1);
 static_assert(sizeof(struct ramslice_slice_info) == SLICE_SIZE_V1);
 
 /* State changes that this opener has seen. */
-struct opener {
+struct ramslice_opener {
 	u64 seen_seq;
 };
 
@@ -48,7 +48,7 @@ int ramslice_put_struct(void __user *dst, const void *src, size_t ksize,
 	return copy_to_user(dst, src, min_t(size_t, ksize, usize)) ? -EFAULT : 0;
 }
 
-static u64 read_seq(void)
+static u64 ramslice_read_seq(void)
 {
 	u64 seq;
 
@@ -59,7 +59,7 @@ static u64 read_seq(void)
 }
 
 /* Of a zone, or of all. Under table_sem. */
-static u64 held_pages(const struct ramslice_zone *rz)
+static u64 ramslice_held_pages(const struct ramslice_zone *rz)
 {
 	u64 nr = 0;
 	u32 id;
@@ -75,7 +75,7 @@ static u64 held_pages(const struct ramslice_zone *rz)
 	return nr;
 }
 
-static long ioc_info(void __user *arg)
+static long ramslice_ioc_info(void __user *arg)
 {
 	struct ramslice_zone *rz;
 	struct ramslice_info info;
@@ -93,7 +93,7 @@ static long ioc_info(void __user *arg)
 	info.pageblock_bytes = pageblock_nr_pages << PAGE_SHIFT;
 	info.chunk_bytes = (u64)RAMSLICE_CHUNK_PAGES << PAGE_SHIFT;
 	info.nr_zones = ramslice_nr_zones();
-	info.event_seq = read_seq();
+	info.event_seq = ramslice_read_seq();
 
 	down_read(&ramslice_table_sem);
 	info.slice_bytes = ramslice_slice_bytes();
@@ -104,13 +104,13 @@ static long ioc_info(void __user *arg)
 		info.offline_pages += ramslice_zone_wakeable_pages(rz->zone);
 		info.quarantined_pages += rz->nr_quarantined_pages;
 	}
-	info.held_pages = held_pages(NULL);
+	info.held_pages = ramslice_held_pages(NULL);
 	up_read(&ramslice_table_sem);
 	strscpy(info.power_driver, ramslice_power_name());
 	return ramslice_put_struct(arg, &info, sizeof(info), usize);
 }
 
-static long ioc_zone(void __user *arg)
+static long ramslice_ioc_zone(void __user *arg)
 {
 	struct ramslice_zone_info zi;
 	struct ramslice_zone *rz;
@@ -148,7 +148,7 @@ static long ioc_zone(void __user *arg)
 	zi.nr_held = rz->nr_held;
 	zi.woken_by_demand = rz->woken_by_demand;
 	spin_unlock_irq(&ramslice_lock);
-	zi.held_pages = held_pages(rz);
+	zi.held_pages = ramslice_held_pages(rz);
 	up_read(&ramslice_table_sem);
 	zi.managed_pages = zone_managed_pages(rz->zone);
 	zi.free_pages = zone_page_state(rz->zone, NR_FREE_PAGES);
@@ -159,7 +159,7 @@ static long ioc_zone(void __user *arg)
 }
 
 /* States of all slices at one moment. Under table_sem. */
-static u32 fill_states(struct ramslice_slice_info *rows, u64 *seq)
+static u32 ramslice_fill_states(struct ramslice_slice_info *rows, u64 *seq)
 {
 	u32 id, nr = 0;
 
@@ -191,7 +191,7 @@ static u32 fill_states(struct ramslice_slice_info *rows, u64 *seq)
 	return nr;
 }
 
-static void fill_counters(struct ramslice_slice_info *row)
+static void ramslice_fill_counters(struct ramslice_slice_info *row)
 {
 	bool poisoned = row->flags & (RAMSLICE_SLICE_UNRECLAIMABLE |
 				      RAMSLICE_SLICE_BACKOFF);
@@ -214,14 +214,14 @@ static void fill_counters(struct ramslice_slice_info *row)
  */
 u32 ramslice_fill_rows(struct ramslice_slice_info *rows, u64 *seq)
 {
-	u32 nr = fill_states(rows, seq), i;
+	u32 nr = ramslice_fill_states(rows, seq), i;
 
 	for (i = 0; i < nr; i++)
-		fill_counters(&rows[i]);
+		ramslice_fill_counters(&rows[i]);
 	return nr;
 }
 
-static u32 count_rows(void)
+static u32 ramslice_count_rows(void)
 {
 	u32 id, nr = 0;
 
@@ -230,8 +230,8 @@ static u32 count_rows(void)
 	return nr;
 }
 
-static int put_rows(struct ramslice_snapshot *snap,
-		    const struct ramslice_slice_info *rows, u32 nr)
+static int ramslice_put_rows(struct ramslice_snapshot *snap,
+			     const struct ramslice_slice_info *rows, u32 nr)
 {
 	u32 bytes = min_t(u32, snap->entry_size, sizeof(*rows));
 	u32 i;
@@ -246,7 +246,7 @@ static int put_rows(struct ramslice_snapshot *snap,
 	return 0;
 }
 
-static long ioc_snapshot(void __user *arg)
+static long ramslice_ioc_snapshot(void __user *arg)
 {
 	struct ramslice_slice_info *rows;
 	struct ramslice_snapshot snap;
@@ -267,7 +267,7 @@ static long ioc_snapshot(void __user *arg)
 	}
 
 	down_read(&ramslice_table_sem);
-	nr = count_rows();
+	nr = ramslice_count_rows();
 	if (nr > snap.nr) {
 		up_read(&ramslice_table_sem);
 		snap.nr = nr;
@@ -283,7 +283,7 @@ static long ioc_snapshot(void __user *arg)
 	ramslice_fill_rows(rows, &snap.event_seq);
 	up_read(&ramslice_table_sem);
 
-	err = put_rows(&snap, rows, nr);
+	err = ramslice_put_rows(&snap, rows, nr);
 	kvfree(rows);
 	if (err)
 		return err;
@@ -292,7 +292,7 @@ static long ioc_snapshot(void __user *arg)
 	return ramslice_put_struct(arg, &snap, sizeof(snap), usize);
 }
 
-static bool request_valid(const struct ramslice_request *req)
+static bool ramslice_request_valid(const struct ramslice_request *req)
 {
 	bool wakes = req->op == RAMSLICE_OP_ONLINE ||
 		     req->op == RAMSLICE_OP_ONLINE_ALL;
@@ -317,7 +317,7 @@ static bool request_valid(const struct ramslice_request *req)
 		(req->zone >= 0 && req->zone < MAX_NR_ZONES));
 }
 
-static long ioc_request(void __user *arg)
+static long ramslice_ioc_request(void __user *arg)
 {
 	struct ramslice_request req, in;
 	u32 usize;
@@ -326,7 +326,7 @@ static long ioc_request(void __user *arg)
 
 	if (err)
 		return err;
-	if (!request_valid(&in))
+	if (!ramslice_request_valid(&in))
 		return -EINVAL;
 
 	req = (struct ramslice_request) {
@@ -350,17 +350,18 @@ static long ramslice_ioctl(struct file *file, unsigned int cmd,
 	void __user *uarg = (void __user *)arg;
 
 	if (cmd == RAMSLICE_IOC_REQUEST)
-		return file->f_mode & FMODE_WRITE ? ioc_request(uarg) : -EBADF;
+		return file->f_mode & FMODE_WRITE ?
+		       ramslice_ioc_request(uarg) : -EBADF;
 	if (!(file->f_mode & FMODE_READ))
 		return -EBADF;
 
 	switch (cmd) {
 	case RAMSLICE_IOC_INFO:
-		return ioc_info(uarg);
+		return ramslice_ioc_info(uarg);
 	case RAMSLICE_IOC_ZONE:
-		return ioc_zone(uarg);
+		return ramslice_ioc_zone(uarg);
 	case RAMSLICE_IOC_SNAPSHOT:
-		return ioc_snapshot(uarg);
+		return ramslice_ioc_snapshot(uarg);
 	case RAMSLICE_IOC_PAGES:
 		return ramslice_ioc_pages(uarg);
 	default:
@@ -369,24 +370,25 @@ static long ramslice_ioctl(struct file *file, unsigned int cmd,
 }
 
 /* Has anything changed since @o read last? @seq is what there is now. */
-static bool seq_moved(const struct opener *o, u64 *seq)
+static bool ramslice_seq_moved(const struct ramslice_opener *o, u64 *seq)
 {
-	*seq = read_seq();
+	*seq = ramslice_read_seq();
 	return *seq != READ_ONCE(o->seen_seq);
 }
 
 static ssize_t ramslice_read(struct file *file, char __user *buf, size_t len,
 			     loff_t *pos)
 {
-	struct opener *o = file->private_data;
+	struct ramslice_opener *o = file->private_data;
 	u64 seq;
 
 	if (len < sizeof(seq))
 		return -EINVAL;
-	if (!seq_moved(o, &seq)) {
+	if (!ramslice_seq_moved(o, &seq)) {
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
-		if (wait_event_interruptible(ramslice_wait, seq_moved(o, &seq)))
+		if (wait_event_interruptible(ramslice_wait,
+					     ramslice_seq_moved(o, &seq)))
 			return -ERESTARTSYS;
 	}
 	if (copy_to_user(buf, &seq, sizeof(seq)))
@@ -397,19 +399,20 @@ static ssize_t ramslice_read(struct file *file, char __user *buf, size_t len,
 
 static __poll_t ramslice_poll(struct file *file, poll_table *wait)
 {
-	struct opener *o = file->private_data;
+	struct ramslice_opener *o = file->private_data;
 
 	poll_wait(file, &ramslice_wait, wait);
-	return read_seq() != READ_ONCE(o->seen_seq) ? EPOLLIN | EPOLLRDNORM : 0;
+	return ramslice_read_seq() != READ_ONCE(o->seen_seq) ?
+	       EPOLLIN | EPOLLRDNORM : 0;
 }
 
 static int ramslice_open(struct inode *inode, struct file *file)
 {
-	struct opener *o = kmalloc(sizeof(*o), GFP_KERNEL);
+	struct ramslice_opener *o = kmalloc(sizeof(*o), GFP_KERNEL);
 
 	if (!o)
 		return -ENOMEM;
-	o->seen_seq = read_seq();
+	o->seen_seq = ramslice_read_seq();
 	file->private_data = o;
 	return stream_open(inode, file);
 }
@@ -430,7 +433,7 @@ static const struct file_operations ramslice_fops = {
 	.compat_ioctl	= compat_ptr_ioctl,
 };
 
-/* Root only; who else may open it is for udev to say. */
+/* Root only; udev may let others open it. */
 static struct miscdevice ramslice_misc = {
 	.minor	= MISC_DYNAMIC_MINOR,
 	.name	= "ramslice",

@@ -6,10 +6,10 @@
 #include <linux/init.h>
 #include <linux/kernel.h>
 #include "internal.h"
-#include "parse.h"
+#include "boot_args.h"
 #include "place.h"
 
-static struct ramslice_boot boot __initdata = {
+static struct ramslice_boot ramslice_boot_args __initdata = {
 	.off = !IS_ENABLED(CONFIG_RAMSLICE_DEFAULT_ON),
 };
 
@@ -17,19 +17,19 @@ DEFINE_STATIC_KEY_FALSE(ramslice_key);
 EXPORT_SYMBOL_GPL(ramslice_key);
 
 /* ramslice=off, ramslice=on, or the size of a slice: ramslice=64M */
-static int __init parse_param(char *arg)
+static int __init ramslice_parse_param(char *arg)
 {
 	int err;
 
 	if (!arg)
 		return -EINVAL;
-	err = ramslice_parse_boot(arg, &boot);
+	err = ramslice_parse_boot(arg, &ramslice_boot_args);
 	if (err)
-		pr_warn("ramslice: \"%s\" on the command line is neither off, on, nor a size\n",
+		pr_warn("\"%s\" on the command line is neither off, on, nor a size\n",
 			arg);
 	return err;
 }
-early_param("ramslice", parse_param);
+early_param("ramslice", ramslice_parse_param);
 
 /*
  * The counters must not miss a page, so they count from before the first one
@@ -37,7 +37,7 @@ early_param("ramslice", parse_param);
  */
 void __init ramslice_init_early(void)
 {
-	if (!boot.off)
+	if (!ramslice_boot_args.off)
 		static_branch_enable(&ramslice_key);
 }
 
@@ -48,7 +48,7 @@ static int __init ramslice_init(void)
 	if (!ramslice_enabled())
 		return ramslice_sysfs_init();
 
-	err = ramslice_geometry_init(boot.slice_bytes);
+	err = ramslice_geometry_init(ramslice_boot_args.slice_bytes);
 	if (!err)
 		err = ramslice_call_init();
 	if (!err)
@@ -64,9 +64,9 @@ static int __init ramslice_init(void)
 	if (!err)
 		err = ramslice_chardev_init();
 	if (err)
-		pr_err("ramslice: not available: %d\n", err);
+		pr_err("not available: %d\n", err);
 	else
-		pr_info("ramslice: %u zones, slices of %llu MiB\n",
+		pr_info("%u zones, slices of %llu MiB\n",
 			ramslice_nr_zones(), ramslice_slice_bytes() >> 20);
 	return err;
 }

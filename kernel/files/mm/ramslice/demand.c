@@ -17,9 +17,9 @@
 /* Pages that a stream recycles in one go. */
 #define RECYCLE_BATCH	256UL
 
-static DECLARE_WAIT_QUEUE_HEAD(wake_thread_wait);
+static DECLARE_WAIT_QUEUE_HEAD(ramslice_thread_wait);
 
-/* From this CPU's list to the free lists, where everybody sees it. */
+/* From this CPU's list to the free lists, where all CPUs see it. */
 void ramslice_drain_local(struct zone *zone)
 {
 	migrate_disable();
@@ -48,14 +48,14 @@ void ramslice_kick(struct ramslice_zone *rz)
 	if (READ_ONCE(rz->kicked))
 		return;
 	WRITE_ONCE(rz->kicked, true);
-	wake_up(&wake_thread_wait);
+	wake_up(&ramslice_thread_wait);
 }
 
 /*
  * A large order that its caller would like but does well without: it neither
  * reclaims nor is it urgent (THP faults, slab and network buffers). And, of
  * any order, what may not even wake kswapd: its caller may hold the run
- * queue's lock or a timer base's, under which we could wake nobody either.
+ * queue's lock or a timer base's, under which no task can be woken.
  */
 bool ramslice_opportunistic(gfp_t gfp, unsigned int order)
 {
@@ -71,9 +71,9 @@ bool ramslice_opportunistic(gfp_t gfp, unsigned int order)
  * back here for ever, or take what others were promised. One that has enough,
  * but not of the right kind (ULONG_MAX), hopes that more is of it.
  */
-static bool has_grown(struct zone *zone, unsigned int order, unsigned long mark,
-		      int highest_zoneidx, unsigned int alloc_flags,
-		      unsigned long before)
+static bool ramslice_has_grown(struct zone *zone, unsigned int order,
+			       unsigned long mark, int highest_zoneidx,
+			       unsigned int alloc_flags, unsigned long before)
 {
 	if (mark == ULONG_MAX)
 		return zone_page_state(zone, NR_FREE_PAGES) > before;
@@ -85,7 +85,7 @@ static bool has_grown(struct zone *zone, unsigned int order, unsigned long mark,
  * Isolated pages of a slice that is being emptied are as good as free: have
  * the request give up, and wait for that where the allocation may sleep.
  */
-static bool take_from_emptying(struct ramslice_zone *rz, gfp_t gfp)
+static bool ramslice_take_from_emptying(struct ramslice_zone *rz, gfp_t gfp)
 {
 	if (!READ_ONCE(rz->emptying) || READ_ONCE(ramslice_requester) == current)
 		return false;
@@ -96,8 +96,9 @@ static bool take_from_emptying(struct ramslice_zone *rz, gfp_t gfp)
 				  HZ / 10) > 0;
 }
 
-/* Notes for the thread who it is that wants memory: mostly, the same go on. */
-static enum ramslice_place_class note_class(struct ramslice_zone *rz, gfp_t gfp)
+/* Notes for the thread what memory is wanted for: mostly, that goes on. */
+static enum ramslice_place_class ramslice_note_class(struct ramslice_zone *rz,
+						     gfp_t gfp)
 {
 	enum ramslice_place_class class = gfp & __GFP_MOVABLE ?
 					  RAMSLICE_PLACE_USER :
@@ -129,13 +130,14 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 
 again:
 	spin_lock_irqsave(&ramslice_lock, flags);
-	/* Somebody else may have woken enough for the two of us */
-	if (mark != ULONG_MAX && has_grown(zone, order, mark, highest_zoneidx,
-					   alloc_flags, before)) {
+	/* Another CPU may have woken enough for both */
+	if (mark != ULONG_MAX && ramslice_has_grown(zone, order, mark,
+						    highest_zoneidx,
+						    alloc_flags, before)) {
 		spin_unlock_irqrestore(&ramslice_lock, flags);
 		return true;
 	}
-	claimed = ramslice_claim_chunk(rz, &c, note_class(rz, gfp));
+	claimed = ramslice_claim_chunk(rz, &c, ramslice_note_class(rz, gfp));
 	spin_unlock_irqrestore(&ramslice_lock, flags);
 
 	if (claimed) {
@@ -148,14 +150,15 @@ again:
 	    gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC)) {
 		/* The driver sleeps: the thread is at it */
 		if (wait_event_timeout(ramslice_wait,
-				       has_grown(zone, order, mark,
-						 highest_zoneidx, alloc_flags,
-						 before), HZ) > 0)
+				       ramslice_has_grown(zone, order, mark,
+							  highest_zoneidx, alloc_flags,
+							  before), HZ) > 0)
 			return true;
 	}
-	if (!take_from_emptying(rz, gfp))
+	if (!ramslice_take_from_emptying(rz, gfp))
 		return false;
-	if (has_grown(zone, order, mark, highest_zoneidx, alloc_flags, before))
+	if (ramslice_has_grown(zone, order, mark, highest_zoneidx, alloc_flags,
+			       before))
 		return true;
 	/* It went off after all, and can be woken */
 	if (retried)
@@ -173,7 +176,7 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 	if (READ_ONCE(rz->emptying) && READ_ONCE(ramslice_requester) != current)
 		WRITE_ONCE(rz->pressure, true);
 	if (ramslice_zone_wakeable_pages(zone)) {
-		note_class(rz, gfp);
+		ramslice_note_class(rz, gfp);
 		ramslice_kick(rz);
 	}
 }
@@ -184,8 +187,8 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
  * thread woke for others is not eaten by a stream.
  *
  * What it reclaims goes through this CPU's list to where it is counted, or the
- * next page would recycle again. If there is little left to recycle, it lets
- * things be for a while: then the stream gets on like everybody else.
+ * next page would recycle again. If there is little left to recycle, it stops
+ * for a while: then the stream allocates like all others.
  */
 void __ramslice_recycle(struct zone *zone, gfp_t gfp)
 {
@@ -237,7 +240,7 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 }
 
 /* Wakes chunks until the zone has its awake reserve. May sleep. */
-static bool fill_reserve(struct ramslice_zone *rz)
+static bool ramslice_fill_reserve(struct ramslice_zone *rz)
 {
 	bool woke = false;
 
@@ -281,13 +284,13 @@ bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx)
 			continue;
 		rz = ramslice_zone_of(zone);
 		if (rz)
-			woke |= fill_reserve(rz);
+			woke |= ramslice_fill_reserve(rz);
 	}
 	return woke;
 }
 
 /* Finishes slices that were begun by demand: their power is on anyway. */
-static void finish_waking(struct ramslice_zone *rz)
+static void ramslice_finish_waking(struct ramslice_zone *rz)
 {
 	for (;;) {
 		struct ramslice_chunk c;
@@ -303,7 +306,7 @@ static void finish_waking(struct ramslice_zone *rz)
 	}
 }
 
-static bool any_kicked(void)
+static bool ramslice_any_kicked(void)
 {
 	struct ramslice_zone *rz;
 	unsigned int i;
@@ -315,7 +318,7 @@ static bool any_kicked(void)
 	return false;
 }
 
-static int wake_thread(void *unused)
+static int ramslice_wake_thread(void *unused)
 {
 	/* As for kswapd: this is what others wait for */
 	current->flags |= PF_MEMALLOC;
@@ -324,14 +327,15 @@ static int wake_thread(void *unused)
 		struct ramslice_zone *rz;
 		unsigned int i;
 
-		wait_event_interruptible(wake_thread_wait,
-					 any_kicked() || kthread_should_stop());
+		wait_event_interruptible(ramslice_thread_wait,
+					 ramslice_any_kicked() ||
+					 kthread_should_stop());
 		for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
 			if (!READ_ONCE(rz->kicked))
 				continue;
 			WRITE_ONCE(rz->kicked, false);
-			fill_reserve(rz);
-			finish_waking(rz);
+			ramslice_fill_reserve(rz);
+			ramslice_finish_waking(rz);
 		}
 	}
 	return 0;
@@ -339,5 +343,6 @@ static int wake_thread(void *unused)
 
 int __init ramslice_demand_init(void)
 {
-	return PTR_ERR_OR_ZERO(kthread_run(wake_thread, NULL, "kslicewaked"));
+	return PTR_ERR_OR_ZERO(kthread_run(ramslice_wake_thread, NULL,
+					   "kslicewaked"));
 }

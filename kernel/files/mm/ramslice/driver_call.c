@@ -2,10 +2,10 @@
 /*
  * Calls of power drivers that may sleep: in a worker, and bounded in time.
  *
- * Whoever needs a slice waits for it as long as it likes and no longer. A
- * driver that does not answer within ramslice_call_timeout_ms loses the
- * slice: it is quarantined, and what the driver says later is of no interest
- * any more. Waking allocates nothing, hence the fixed number of calls.
+ * A caller that needs a slice chooses how long it waits. A driver that does not
+ * answer within ramslice_call_timeout_ms loses the slice: it is quarantined,
+ * and a later answer is ignored. Waking allocates nothing, hence the fixed
+ * number of calls.
  */
 
 #include <linux/sched/mm.h>
@@ -13,7 +13,7 @@
 #include <linux/workqueue.h>
 #include "internal.h"
 
-/* Calls under way at the same time, those included that hang for ever. */
+/* Calls under way at the same time, including those that hang for ever. */
 #define MAX_CALLS	64
 
 /**
@@ -23,8 +23,8 @@
  * @until: jiffies when @timer does
  * @id: the slice
  * @power_state: state of the driver to enter or to leave
- * @off: power off, else wake
- * @state: who looks after the slot; under ramslice_lock, like all the rest
+ * @off: power off; otherwise wake
+ * @state: owner of the slot; under ramslice_lock, like all the rest
  * @err: what the driver returned, once CALL_ANSWERED
  */
 struct ramslice_call {
@@ -45,12 +45,12 @@ struct ramslice_call {
 
 unsigned int ramslice_call_timeout_ms = 30000;
 
-static struct ramslice_call calls[MAX_CALLS];
+static struct ramslice_call ramslice_calls[MAX_CALLS];
 /* Of these, the ones given up. Under ramslice_lock. */
-static unsigned int nr_late;
-static struct workqueue_struct *workers;
+static unsigned int ramslice_nr_late;
+static struct workqueue_struct *ramslice_workers;
 
-static void run_call(struct work_struct *work)
+static void ramslice_run_call(struct work_struct *work)
 {
 	struct ramslice_call *call = container_of(work, struct ramslice_call,
 						  work);
@@ -70,7 +70,7 @@ static void run_call(struct work_struct *work)
 	spin_lock_irq(&ramslice_lock);
 	timer_delete(&call->timer);
 	late = call->state == CALL_LATE;
-	nr_late -= late;
+	ramslice_nr_late -= late;
 	call->err = err;
 	if (call->off && !late) {
 		call->state = CALL_ANSWERED;
@@ -82,13 +82,13 @@ static void run_call(struct work_struct *work)
 	spin_unlock_irq(&ramslice_lock);
 
 	if (late)
-		pr_warn("ramslice: the power driver answered for slice %u after it was given up\n",
+		pr_warn("the power driver answered for slice %u after it was given up\n",
 			id);
 	wake_up_all(&ramslice_wait);
 	memalloc_noreclaim_restore(flags);
 }
 
-static void give_up(struct timer_list *timer)
+static void ramslice_give_up(struct timer_list *timer)
 {
 	struct ramslice_call *call = from_timer(call, timer, timer);
 	unsigned long flags;
@@ -103,14 +103,14 @@ static void give_up(struct timer_list *timer)
 	off = call->off;
 	if (hung) {
 		call->state = CALL_LATE;
-		nr_late++;
+		ramslice_nr_late++;
 		if (!call->off)
 			ramslice_wake_answered(call->id, -ETIMEDOUT);
 	}
 	spin_unlock_irqrestore(&ramslice_lock, flags);
 	if (!hung)
 		return;
-	pr_err("ramslice: slice %u: the power driver does not answer (%s)\n",
+	pr_err("slice %u: the power driver does not answer (%s)\n",
 	       id, off ? "power off" : "wake");
 	wake_up_all(&ramslice_wait);
 }
@@ -118,7 +118,7 @@ static void give_up(struct timer_list *timer)
 /**
  * ramslice_call_prepare - have a call ready
  * @id: the slice
- * @off: power off, else wake
+ * @off: power off; otherwise wake
  * @power_state: state of the driver to leave when waking
  *
  * Context: ramslice_lock held.
@@ -132,7 +132,7 @@ struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
 
 	lockdep_assert_held(&ramslice_lock);
 	for (i = 0; i < MAX_CALLS; i++) {
-		struct ramslice_call *call = &calls[i];
+		struct ramslice_call *call = &ramslice_calls[i];
 
 		if (call->state != CALL_FREE)
 			continue;
@@ -151,7 +151,7 @@ struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
 void ramslice_call_start(struct ramslice_call *call)
 {
 	mod_timer(&call->timer, call->until);
-	queue_work(workers, &call->work);
+	queue_work(ramslice_workers, &call->work);
 }
 
 /**
@@ -161,7 +161,7 @@ void ramslice_call_start(struct ramslice_call *call)
  *
  * Context: May sleep, no longer than ramslice_call_timeout_ms.
  * Return: 0; -EIO if the driver refused; -ETIMEDOUT if it did not answer, so
- * that nobody knows what became of the slice; -EBUSY if too many calls hang.
+ * that the slice may be on or off; -EBUSY if too many calls hang.
  */
 int ramslice_call_off(u32 id, u8 *power_state)
 {
@@ -186,22 +186,22 @@ int ramslice_call_off(u32 id, u8 *power_state)
 	return err;
 }
 
-/* Somebody is inside the power driver, or will be. */
+/* Is a task inside the power driver, or about to be? */
 bool ramslice_calls_busy(void)
 {
 	unsigned int i;
 
 	for (i = 0; i < MAX_CALLS; i++) {
-		if (READ_ONCE(calls[i].state) != CALL_FREE)
+		if (READ_ONCE(ramslice_calls[i].state) != CALL_FREE)
 			return true;
 	}
 	return false;
 }
 
-/* Not every call that there can be hangs: a slice may be woken. */
+/* Is a call left that does not hang, so that a slice can be woken? */
 bool ramslice_calls_left(void)
 {
-	return READ_ONCE(nr_late) < MAX_CALLS;
+	return READ_ONCE(ramslice_nr_late) < MAX_CALLS;
 }
 
 int __init ramslice_call_init(void)
@@ -209,10 +209,10 @@ int __init ramslice_call_init(void)
 	unsigned int i;
 
 	for (i = 0; i < MAX_CALLS; i++) {
-		INIT_WORK(&calls[i].work, run_call);
-		timer_setup(&calls[i].timer, give_up, 0);
+		INIT_WORK(&ramslice_calls[i].work, ramslice_run_call);
+		timer_setup(&ramslice_calls[i].timer, ramslice_give_up, 0);
 	}
-	workers = alloc_workqueue("ramslice_power",
-				  WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
-	return workers ? 0 : -ENOMEM;
+	ramslice_workers = alloc_workqueue("ramslice_power",
+					   WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	return ramslice_workers ? 0 : -ENOMEM;
 }

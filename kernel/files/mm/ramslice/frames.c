@@ -3,10 +3,9 @@
  * Page frames leave the allocator when their slice goes offline, and come back
  * when it wakes.
  *
- * While they are away they are PageOffline and nobody has a reference. What
- * others keep book of (page owner, allocation tags, KASAN) or have marked (free
- * memory that is poisoned, or zeroed, or not mapped) is as for pages that were
- * allocated and are freed again.
+ * While they are away they are PageOffline and have no reference. For page owner,
+ * allocation tags and KASAN, and for free memory that is poisoned, zeroed or not
+ * mapped, they are pages that were allocated and are freed again.
  */
 
 #include <linux/alloc_tag.h>
@@ -18,8 +17,8 @@
 #include "internal.h"
 
 /* Out of the free lists. False, and nothing is done, if they were not free. */
-static bool unlink_blocks(struct zone *zone, unsigned long start,
-			  unsigned long end)
+static bool ramslice_unlink_blocks(struct zone *zone, unsigned long start,
+				   unsigned long end)
 {
 	unsigned long pfn;
 
@@ -61,7 +60,7 @@ bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,
 	bool taken;
 
 	spin_lock_irq(&zone->lock);
-	taken = unlink_blocks(zone, pfn, end);
+	taken = ramslice_unlink_blocks(zone, pfn, end);
 	spin_unlock_irq(&zone->lock);
 	if (!taken)
 		return false;
@@ -76,10 +75,10 @@ bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,
 }
 
 /*
- * Does anybody keep book of free pages, check them, or have marks in them? If
- * not, freeing a page that nobody used changes nothing.
+ * Does any debugging option record, check or mark free pages? If not, freeing a
+ * page that was not used changes nothing.
  */
-static bool free_pages_differ(void)
+static bool ramslice_free_pages_differ(void)
 {
 #ifdef CONFIG_PAGE_OWNER
 	if (static_branch_unlikely(&page_owner_inited))
@@ -97,7 +96,7 @@ static bool free_pages_differ(void)
 }
 
 /* __ClearPageOffline() for a block, in a fraction of the instructions. */
-static void clear_offline(struct page *page)
+static void ramslice_clear_offline(struct page *page)
 {
 	unsigned int i;
 
@@ -109,7 +108,7 @@ static void clear_offline(struct page *page)
 }
 
 /* On most machines no page ever was. */
-static bool any_poisoned(void)
+static bool ramslice_any_poisoned(void)
 {
 	return IS_ENABLED(CONFIG_MEMORY_FAILURE) &&
 	       atomic_long_read(&num_poisoned_pages);
@@ -121,7 +120,7 @@ static bool any_poisoned(void)
  * @pfn: the first
  * @nr_blocks: pageblocks
  *
- * Somebody may wait for them: a few instructions for each page.
+ * An allocation may be waiting: a few instructions for each page.
  *
  * Context: any but NMI. Takes zone->lock.
  */
@@ -133,9 +132,9 @@ void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 	unsigned long flags;
 
 	for (i = pfn; i < end; i += pageblock_nr_pages)
-		clear_offline(pfn_to_page(i));
+		ramslice_clear_offline(pfn_to_page(i));
 	/* A memory error struck meanwhile: that page stays away */
-	if (any_poisoned()) {
+	if (ramslice_any_poisoned()) {
 		for (i = pfn; i < end && order; i++) {
 			if (PageHWPoison(pfn_to_page(i)))
 				order = 0;
@@ -146,7 +145,7 @@ void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 	 * Contents were lost. This restores what the allocator assumes of free
 	 * pages: zeroes with init_on_free, the pattern with page_poison.
 	 */
-	if (free_pages_differ()) {
+	if (ramslice_free_pages_differ()) {
 		for (i = pfn; i < end; i += 1UL << order) {
 			if (order || !PageHWPoison(pfn_to_page(i)))
 				free_pages_prepare(pfn_to_page(i), order);

@@ -28,8 +28,8 @@ struct ramslice_geometry ramslice_geom = {
 struct ramslice_slice *ramslice_slices;
 u32 ramslice_nr_ids;
 
-static struct ramslice_zone *zones[MAX_NUMNODES][MAX_NR_ZONES];
-static bool classified;
+static struct ramslice_zone *ramslice_zones[MAX_NUMNODES][MAX_NR_ZONES];
+static bool ramslice_classified;
 
 unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
 				  u32 id, unsigned int n)
@@ -100,7 +100,9 @@ u64 ramslice_slice_bytes(void)
 /* Safe in any context: zones appear once and stay. */
 struct ramslice_zone *ramslice_zone_of(const struct zone *zone)
 {
-	return READ_ONCE(zones[zone_to_nid((struct zone *)zone)][zone_idx(zone)]);
+	int nid = zone_to_nid((struct zone *)zone);
+
+	return READ_ONCE(ramslice_zones[nid][zone_idx(zone)]);
 }
 
 unsigned int ramslice_nr_zones(void)
@@ -134,7 +136,7 @@ struct ramslice_slice *ramslice_slice(u32 id)
 	return &ramslice_slices[id];
 }
 
-static struct ramslice_zone *get_zone(struct zone *zone)
+static struct ramslice_zone *ramslice_get_zone(struct zone *zone)
 {
 	struct ramslice_zone *rz = ramslice_zone_of(zone);
 
@@ -150,7 +152,7 @@ static struct ramslice_zone *get_zone(struct zone *zone)
 	}
 	rz->zone = zone;
 	rz->recycle_at = jiffies;
-	WRITE_ONCE(zones[zone_to_nid(zone)][zone_idx(zone)], rz);
+	WRITE_ONCE(ramslice_zones[zone_to_nid(zone)][zone_idx(zone)], rz);
 	return rz;
 }
 
@@ -177,7 +179,7 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 }
 
 /* Fills in what a slice is by the memory that its blocks have. */
-static int probe_slice(u32 id, struct ramslice_slice *s)
+static int ramslice_probe_slice(u32 id, struct ramslice_slice *s)
 {
 	struct zone *zone = NULL;
 	unsigned int n;
@@ -203,18 +205,18 @@ static int probe_slice(u32 id, struct ramslice_slice *s)
 	}
 	if (!zone)
 		return 0;
-	s->rz = get_zone(zone);
+	s->rz = ramslice_get_zone(zone);
 	return s->rz ? 0 : -ENOMEM;
 }
 
 /* Zone ranges and counts, from the table. Under ramslice_lock. */
-static void index_zones(void)
+static void ramslice_index_zones(void)
 {
 	u32 i, id;
 
 	/* Those that lost their memory, too: their range must not stay */
 	for (i = 0; i < MAX_NUMNODES * MAX_NR_ZONES; i++) {
-		struct ramslice_zone *rz = zones[i / MAX_NR_ZONES]
+		struct ramslice_zone *rz = ramslice_zones[i / MAX_NR_ZONES]
 						[i % MAX_NR_ZONES];
 
 		if (!rz)
@@ -237,7 +239,7 @@ static void index_zones(void)
 }
 
 /* Makes the table for the geometry; NULL if there is no memory for it. */
-static struct ramslice_slice *make_table(u32 *nr_ids)
+static struct ramslice_slice *ramslice_make_table(u32 *nr_ids)
 {
 	unsigned long pages = (unsigned long)ramslice_geom.nr_blocks <<
 			      pageblock_order;
@@ -249,7 +251,7 @@ static struct ramslice_slice *make_table(u32 *nr_ids)
 	/* At least one slot, so that NULL means "none yet" */
 	table = kvcalloc(max(*nr_ids, 1U), sizeof(*table), GFP_KERNEL);
 	for (id = 0; table && id < *nr_ids; id++) {
-		if (probe_slice(id, &table[id])) {
+		if (ramslice_probe_slice(id, &table[id])) {
 			kvfree(table);
 			return NULL;
 		}
@@ -259,13 +261,13 @@ static struct ramslice_slice *make_table(u32 *nr_ids)
 }
 
 /*
- * Makes the table of slices anew from the memory there is. Slices that are not
+ * Builds the table of slices again from present memory. Slices that are not
  * online keep their state: their memory is still there.
  *
  * Context: ramslice_mutex held. May sleep.
  * Return: 0, or -ENOMEM with the old table and geometry in place.
  */
-static int rebuild(const struct ramslice_geometry *geom)
+static int ramslice_rebuild_table(const struct ramslice_geometry *geom)
 {
 	struct ramslice_geometry old_geom = ramslice_geom;
 	struct ramslice_slice *table, *old;
@@ -275,7 +277,7 @@ static int rebuild(const struct ramslice_geometry *geom)
 
 	down_write(&ramslice_table_sem);
 	ramslice_geom = *geom;
-	table = make_table(&nr_ids);
+	table = ramslice_make_table(&nr_ids);
 	if (!table) {
 		ramslice_geom = old_geom;
 		up_write(&ramslice_table_sem);
@@ -296,20 +298,19 @@ static int rebuild(const struct ramslice_geometry *geom)
 	}
 	ramslice_slices = table;
 	ramslice_nr_ids = nr_ids;
-	index_zones();
+	ramslice_index_zones();
 	ramslice_event_seq++;
 	spin_unlock_irq(&ramslice_lock);
 	ramslice_place_forget();
 	up_write(&ramslice_table_sem);
 	wake_up_interruptible_all(&ramslice_wait);
 
-	classified = false;
-	ramslice_request_forget();
+	ramslice_classified = false;
 	kvfree(old);
 	return 0;
 }
 
-static bool all_online(void)
+static bool ramslice_all_online(void)
 {
 	u32 id;
 
@@ -342,12 +343,12 @@ int ramslice_set_slice_bytes(u64 bytes)
 		return -EBUSY;
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
-	if (!all_online()) {
+	if (!ramslice_all_online()) {
 		err = -EBUSY;
 		goto unlock;
 	}
 	geom.nr_blocks = div64_u64(bytes, block_bytes);
-	err = rebuild(&geom);
+	err = ramslice_rebuild_table(&geom);
 unlock:
 	mutex_unlock(&ramslice_mutex);
 	return err;
@@ -357,7 +358,7 @@ unlock:
  * ramslice_classify - find the slices that hold memory reserved at boot
  * @again: even if done before
  *
- * Left until somebody asks, when what boot gives back has been given back.
+ * Left until the first request or snapshot, when boot has given back its memory.
  *
  * Context: ramslice_mutex held. May sleep.
  */
@@ -366,7 +367,7 @@ void ramslice_classify(bool again)
 	u32 id;
 
 	lockdep_assert_held(&ramslice_mutex);
-	if (classified && !again)
+	if (ramslice_classified && !again)
 		return;
 
 	for (id = 0; id < ramslice_nr_ids; id++) {
@@ -389,7 +390,7 @@ void ramslice_classify(bool again)
 		spin_unlock_irq(&ramslice_lock);
 		cond_resched();
 	}
-	classified = true;
+	ramslice_classified = true;
 }
 
 #ifdef CONFIG_MEMORY_HOTPLUG
@@ -397,7 +398,7 @@ void ramslice_classify(bool again)
  * Memory comes and goes. A block that goes must be awake: hotplug takes its
  * pages from the allocator.
  */
-static bool range_awake(unsigned long pfn, unsigned long end)
+static bool ramslice_range_awake(unsigned long pfn, unsigned long end)
 {
 	for (; pfn < end; pfn += pageblock_nr_pages) {
 		struct ramslice_slice *s =
@@ -409,8 +410,8 @@ static bool range_awake(unsigned long pfn, unsigned long end)
 	return true;
 }
 
-static int memory_callback(struct notifier_block *nb, unsigned long action,
-			   void *arg)
+static int ramslice_memory_callback(struct notifier_block *nb,
+				    unsigned long action, void *arg)
 {
 	struct memory_notify *mn = arg;
 	unsigned long end = mn->start_pfn + mn->nr_pages;
@@ -424,28 +425,28 @@ static int memory_callback(struct notifier_block *nb, unsigned long action,
 		 */
 		mutex_lock(&ramslice_mutex);
 		__ramslice_wake_range(mn->start_pfn, end, true);
-		if (!range_awake(mn->start_pfn, end))
+		if (!ramslice_range_awake(mn->start_pfn, end))
 			err = -EBUSY;
 		mutex_unlock(&ramslice_mutex);
 		return notifier_from_errno(err);
 	case MEM_ONLINE:
 	case MEM_OFFLINE:
 		mutex_lock(&ramslice_mutex);
-		if (rebuild(&ramslice_geom))
-			pr_warn("ramslice: no memory for the table of slices; added memory is not used\n");
+		if (ramslice_rebuild_table(&ramslice_geom))
+			pr_warn("no memory for the table of slices; added memory is not used\n");
 		mutex_unlock(&ramslice_mutex);
 		break;
 	}
 	return NOTIFY_OK;
 }
 
-static int __init hotplug_init(void)
+static int __init ramslice_hotplug_init(void)
 {
-	hotplug_memory_notifier(memory_callback, DEFAULT_CALLBACK_PRI);
+	hotplug_memory_notifier(ramslice_memory_callback, DEFAULT_CALLBACK_PRI);
 	return 0;
 }
 #else
-static int __init hotplug_init(void)
+static int __init ramslice_hotplug_init(void)
 {
 	return 0;
 }
@@ -457,7 +458,7 @@ int __init ramslice_geometry_init(u64 boot_bytes)
 	int err;
 
 	if (boot_bytes & (block_bytes - 1) || boot_bytes >> PAGE_SHIFT > max_pfn) {
-		pr_warn("ramslice: slice size %llu on the command line is not a multiple of %llu bytes or exceeds memory; using %u\n",
+		pr_warn("slice size %llu on the command line is not a multiple of %llu bytes or exceeds memory; using %u\n",
 			boot_bytes, block_bytes, RAMSLICE_DEFAULT_BYTES);
 		boot_bytes = 0;
 	}
@@ -465,7 +466,7 @@ int __init ramslice_geometry_init(u64 boot_bytes)
 		ramslice_geom.nr_blocks = div64_u64(boot_bytes, block_bytes);
 
 	mutex_lock(&ramslice_mutex);
-	err = rebuild(&ramslice_geom);
+	err = ramslice_rebuild_table(&ramslice_geom);
 	mutex_unlock(&ramslice_mutex);
-	return err ?: hotplug_init();
+	return err ?: ramslice_hotplug_init();
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Held slices: off until somebody switches them on by hand.
+ * Held slices: offline until a request switches them on.
  *
  * An offline slice is free memory that wakes when it is wanted. A held one is
- * not there: it leaves MemTotal, the zone's managed pages and what can be
+ * as good as absent: it leaves MemTotal, the zone's managed pages and what can be
  * woken, watermarks follow, and the OOM killer goes by what is left. That is
  * for studies of how much memory a load needs. Sleep, restart and memory
  * hotplug of its range still wake it, and then it is held no longer.
@@ -15,10 +15,10 @@
 #include "internal.h"
 
 /*
- * As after memory hotplug. Work of its own, that nobody waits for: memory
- * hotplug wakes slices with zone_pcp_disable() in force, which this waits for.
+ * As after memory hotplug. A work item, which no task waits for: memory hotplug
+ * wakes slices with zone_pcp_disable() in force, and this waits for that to end.
  */
-static void follow(struct work_struct *unused)
+static void ramslice_update_watermarks(struct work_struct *unused)
 {
 #ifdef CONFIG_MEMORY_HOTPLUG
 	init_per_zone_wmark_min();
@@ -27,10 +27,10 @@ static void follow(struct work_struct *unused)
 #endif
 }
 
-static DECLARE_WORK(watermarks, follow);
+static DECLARE_WORK(ramslice_watermark_work, ramslice_update_watermarks);
 
 /* Under ramslice_lock; takes zone->lock. */
-static void set_held(struct ramslice_slice *s, bool out)
+static void ramslice_set_held(struct ramslice_slice *s, bool out)
 {
 	struct page *page = pfn_to_page(ramslice_geom_block(&ramslice_geom,
 							     s - ramslice_slices,
@@ -55,7 +55,7 @@ static void set_held(struct ramslice_slice *s, bool out)
  * @id: the slice
  *
  * Context: May sleep. The table must stay: ramslice_mutex or table_sem held.
- * Return: false if the slice is not offline: somebody has woken it.
+ * Return: false if the slice is not offline because it was woken.
  */
 bool ramslice_hold(u32 id)
 {
@@ -65,12 +65,12 @@ bool ramslice_hold(u32 id)
 	spin_lock_irq(&ramslice_lock);
 	offline = s->state == RAMSLICE_OFFLINE;
 	if (offline && !s->held) {
-		set_held(s, true);
+		ramslice_set_held(s, true);
 		changed = true;
 	}
 	spin_unlock_irq(&ramslice_lock);
 	if (changed)
-		schedule_work(&watermarks);
+		schedule_work(&ramslice_watermark_work);
 	return offline;
 }
 
@@ -81,7 +81,7 @@ void ramslice_unhold(u32 id)
 
 	if (!s->held)
 		return;
-	set_held(s, false);
-	schedule_work(&watermarks);
+	ramslice_set_held(s, false);
+	schedule_work(&ramslice_watermark_work);
 }
 

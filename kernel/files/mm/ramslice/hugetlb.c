@@ -26,7 +26,7 @@ bool ramslice_hugetlb_page(unsigned long pfn)
 }
 
 /* Replaces a free page of the pool. False if it stays. */
-static bool replace(unsigned long pfn)
+static bool ramslice_replace_free(unsigned long pfn)
 {
 	LIST_HEAD(list);
 
@@ -34,12 +34,12 @@ static bool replace(unsigned long pfn)
 		return false;
 	if (list_empty(&list))
 		return true;
-	/* Somebody took it meanwhile */
+	/* It was taken meanwhile */
 	putback_movable_pages(&list);
 	return false;
 }
 
-static bool is_free(unsigned long pfn)
+static bool ramslice_is_free(unsigned long pfn)
 {
 	return ramslice_hugetlb_page(pfn) && !page_count(pfn_to_page(pfn));
 }
@@ -70,8 +70,8 @@ void ramslice_hugetlb_clear(unsigned long pfn, bool only_free,
 	unsigned int moved = 0;
 	LIST_HEAD(list);
 
-	if (is_free(pfn)) {
-		if (replace(pfn)) {
+	if (ramslice_is_free(pfn)) {
+		if (ramslice_replace_free(pfn)) {
 			work->pages_migrated += pageblock_nr_pages;
 			work->huge_moved++;
 		}
@@ -90,6 +90,6 @@ void ramslice_hugetlb_clear(unsigned long pfn, bool only_free,
 	work->pages_migrated += moved;
 	work->huge_moved++;
 	/* Its contents are elsewhere; the pool may have got it back */
-	if (is_free(pfn))
-		replace(pfn);
+	if (ramslice_is_free(pfn))
+		ramslice_replace_free(pfn);
 }

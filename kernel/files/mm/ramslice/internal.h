@@ -6,25 +6,30 @@
  *   verify.c    recounts them from page flags and mappings
  *   geometry.c  which pageblocks make up which slice
  *   state.c     the states of a slice and their legal changes
- *   class.c     what a page is, and why it may keep its slice on
+ *   page_class.c
+ *               what a page is, and why it may keep its slice on
  *   cache.c     which clean page cache is dropped, and which is moved
  *   census.c    walks one slice: what is in it, what blocks it
- *   pages.c     tells user space what is in a slice, page by page
+ *   pages.c     shows user space what is in a slice, page by page
  *   price.c     what emptying costs (pure arithmetic)
  *   reserve.c   destinations, dearest first
  *   target.c    page frames of destinations (Algorithm 3.2)
  *   offline.c   emptying one slice (Algorithm 3.1)
+ *   attempt.c   one slice: checks it against room, budget and reserve, and
+ *               empties it
  *   compact.c   which slices to empty: one, or many within a budget
  *   request.c   requests and their outcome
  *   place.c     which slice the allocator's next pageblock comes from
  *   rank.c      how placement policies like slices (pure)
- *   wake.c      waking, whoever asks
- *   demand.c    who asks when memory runs low
- *   hugetlb.c   the hugetlb pool's pages, which leave by ways of their own
+ *   wake.c      waking, for all callers
+ *   demand.c    what mm asks when memory runs low
+ *   hugetlb.c   pages of the hugetlb pool: migrated or replaced
  *   power.c     power drivers
- *   call.c      calls of those that sleep
+ *   driver_call.c
+ *               calls of those that sleep
  *   strict.c    slices that are off leave the direct map
- *   debugfs.c, cmd.c, sysfs.c, chardev.c   the interfaces
+ *   boot_args.c what the kernel command line says (pure)
+ *   debugfs.c, sysfs.c, chardev.c   the interfaces
  *
  * Locks, outermost first:
  *   ramslice_mutex	one request that empties slices at a time; geometry;
@@ -37,6 +42,11 @@
  */
 #ifndef __MM_RAMSLICE_INTERNAL_H
 #define __MM_RAMSLICE_INTERNAL_H
+
+#ifdef pr_fmt
+#undef pr_fmt
+#endif
+#define pr_fmt(fmt) "ramslice: " fmt
 
 #include <linux/mm.h>
 #include <linux/mmzone.h>
@@ -147,18 +157,15 @@ struct ramslice_stats {
  * @nr: slices by state
  * @nr_slices: slices of this zone
  * @emptying: a slice of this zone is being emptied
- * @pressure: memory was wanted since; whoever empties gives up
+ * @pressure: memory was wanted since; the request that empties gives up
  * @kicked: the wake thread should look here
- * @wanted_for: enum ramslice_place_class: who wanted memory last
+ * @wanted_for: enum ramslice_place_class: what memory was last wanted for
  * @recycle_at: jiffies before which streams do not look for cache to recycle
  * @nr_held: offline slices that are held
  * @nr_quarantined_pages: lost
  * @woken_by_demand: slices woken by allocations
  * @stats: statistics
  * @place: where its next pageblocks come from, see place.h
- * @result: outcome of the last debugfs command, 0 or a negative errno
- * @result_reason: enum ramslice_reason with it
- * @result_done: slices it changed
  */
 struct ramslice_zone {
 	struct zone *zone;
@@ -176,9 +183,6 @@ struct ramslice_zone {
 	u64 woken_by_demand;
 	struct ramslice_stats stats;
 	struct ramslice_place *place;
-	int result;
-	u8 result_reason;
-	u32 result_done;
 };
 
 #define RAMSLICE_NO_ID	U32_MAX
@@ -310,7 +314,6 @@ enum ramslice_cache {
 	RAMSLICE_CACHE_AUTO,	/* what was used lately kept, the rest dropped */
 };
 
-enum ramslice_cache ramslice_cache_of(const struct ramslice_request *req);
 void ramslice_cache_prices(struct ramslice_prices *prices,
 			   enum ramslice_cache cache);
 bool ramslice_folio_droppable(struct folio *folio);
@@ -356,7 +359,7 @@ void ramslice_take_census(u32 id, struct ramslice_census *c,
 enum ramslice_reason ramslice_find_blocker(unsigned long pfn);
 unsigned long ramslice_find_lent(const struct ramslice_census *c);
 
-/* --- class.c --- */
+/* --- page_class.c --- */
 enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
 int ramslice_folio_extra_refs(struct folio *folio);
 enum ramslice_reason ramslice_frame_blocks(struct page *page);
@@ -454,21 +457,86 @@ void ramslice_target_release(struct ramslice_target *t);
 struct folio *ramslice_target_alloc(struct folio *src, unsigned long private);
 void ramslice_target_free(struct folio *dst, unsigned long private);
 
+/* --- request.c --- */
+/**
+ * struct ramslice_params - what a request asks for, decoded
+ * @op: enum ramslice_op
+ * @id: the slice, where @op is about one
+ * @node: of the zones to work on, or RAMSLICE_ANY
+ * @zone: index of the zones to work on, or RAMSLICE_ANY
+ * @budget: what may be spent, in the unit of prices
+ * @max_slices: the request ends after this many
+ * @deadline: jiffies at which it ends; never 0
+ * @cache: what becomes of clean unmapped page cache
+ * @per_slice: @budget is for each slice, not for all together
+ * @ignore_backoff: slices that failed lately count like any other
+ * @dry_run: nothing changes
+ * @hold: slices that go offline are held, or held ones wake
+ */
+struct ramslice_params {
+	u32 op;
+	u32 id;
+	int node;
+	int zone;
+	u64 budget;
+	u32 max_slices;
+	unsigned long deadline;
+	enum ramslice_cache cache;
+	bool per_slice;
+	bool ignore_backoff;
+	bool dry_run;
+	bool hold;
+};
+
+/**
+ * struct ramslice_outcome - what became of a request
+ * @status: 0 or a positive errno
+ * @reason: why it ended
+ * @nr_done: slices that changed
+ * @nr_failed: slices that should have changed
+ * @last_id: the last slice that was tried
+ * @price_predicted: sum of prices
+ * @price_measured: CPU time, in the same unit
+ * @work: what was done for it
+ */
+struct ramslice_outcome {
+	u32 status;
+	enum ramslice_reason reason;
+	u32 nr_done;
+	u32 nr_failed;
+	u32 last_id;
+	u64 price_predicted;
+	u64 price_measured;
+	struct ramslice_work work;
+};
+
+void ramslice_decode_request(const struct ramslice_request *req,
+			     struct ramslice_params *params);
+void ramslice_encode_outcome(const struct ramslice_outcome *outcome,
+			     struct ramslice_request *req);
+int ramslice_status_of(enum ramslice_reason reason);
+int ramslice_request(struct ramslice_request *req);
+int ramslice_begin_emptying(void);
+void ramslice_end_emptying(void);
+bool ramslice_request_busy(void);
+
 /* --- offline.c --- */
 /**
  * struct ramslice_run - a request under way
+ * @params: what it asks for
+ * @outcome: what has become of it so far
  * @rz: zone it works on at the moment
  * @target: destinations
- * @deadline: jiffies
  * @work: what it has done so far
  * @dry_moved: dry run: page frames of destinations already spoken for
  * @dry_offline: dry run: page frames that would be offline by now
  * @reason: why it stopped, or why the last slice failed
  */
 struct ramslice_run {
+	const struct ramslice_params *params;
+	struct ramslice_outcome *outcome;
 	struct ramslice_zone *rz;
 	struct ramslice_target target;
-	unsigned long deadline;
 	struct ramslice_work work;
 	u64 dry_moved;
 	u64 dry_offline;
@@ -481,34 +549,44 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id);
 unsigned long ramslice_awake_reserve(struct zone *zone);
 bool ramslice_spares(struct zone *zone, unsigned long nr_pages);
 
-/* --- compact.c --- */
-enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
-					   struct ramslice_request *req,
-					   unsigned long deadline, u64 *budget);
-enum ramslice_reason ramslice_offline_free_zone(struct ramslice_zone *rz,
-						struct ramslice_request *req,
-						unsigned long deadline);
-enum ramslice_reason ramslice_offline_one(struct ramslice_request *req,
-					  unsigned long deadline,
-					  struct ramslice_reserve *kept);
+/* --- attempt.c --- */
+void ramslice_run_begin(struct ramslice_run *run, struct ramslice_zone *rz,
+			struct ramslice_reserve *reserve,
+			const struct ramslice_params *params,
+			struct ramslice_outcome *outcome);
+void ramslice_run_end(struct ramslice_run *run);
+enum ramslice_reason ramslice_refusal(u32 id, bool ignore_backoff);
+enum ramslice_reason ramslice_refuse(u32 id, enum ramslice_reason reason,
+				     unsigned long pfn);
+enum ramslice_reason ramslice_reject(struct ramslice_run *run, u32 id,
+				     enum ramslice_reason reason,
+				     unsigned long pfn);
+enum ramslice_reason ramslice_attempt(struct ramslice_run *run, u32 id,
+				      const struct ramslice_census *c,
+				      u64 budget, u64 *spent);
+void ramslice_quick_census(u32 id, struct ramslice_census *c,
+			   enum ramslice_cache cache);
+u64 ramslice_census_price(const struct ramslice_census *c);
 bool ramslice_is_final(enum ramslice_reason reason);
 u64 ramslice_clock_khz(void);
 
-/* --- request.c --- */
-int ramslice_request(struct ramslice_request *req);
-int ramslice_request_reinit(struct ramslice_zone *rz);
-int ramslice_request_release(struct ramslice_zone *rz);
-void ramslice_request_forget(void);
-bool ramslice_request_busy(void);
-int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m);
-extern bool ramslice_dummy_mode;
+/* --- compact.c --- */
+enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
+					   const struct ramslice_params *params,
+					   struct ramslice_outcome *outcome,
+					   u64 *budget);
+enum ramslice_reason ramslice_offline_free_zone(struct ramslice_zone *rz,
+						const struct ramslice_params *params,
+						struct ramslice_outcome *outcome);
+enum ramslice_reason ramslice_offline_one(const struct ramslice_params *params,
+					  struct ramslice_outcome *outcome);
 
 /* --- hugetlb.c --- */
 bool ramslice_hugetlb_page(unsigned long pfn);
 void ramslice_hugetlb_clear(unsigned long pfn, bool only_free,
 			    struct ramslice_work *work);
 
-/* --- call.c --- */
+/* --- driver_call.c --- */
 struct ramslice_call;
 extern unsigned int ramslice_call_timeout_ms;
 

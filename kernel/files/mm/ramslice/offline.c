@@ -4,8 +4,8 @@
  *
  * Isolation is transient. Once every page frame of the slice is proved to be
  * free, its blocks leave the buddy allocator, their pages become PageOffline
- * and the blocks get their migrate types back. Whatever goes wrong before
- * that leaves the slice online with every page usable.
+ * and the blocks get their migrate types back. A failure before that leaves
+ * the slice online with every page usable.
  */
 
 #include <linux/memory_hotplug.h>
@@ -20,7 +20,7 @@
 #include "place.h"
 
 /*
- * Folios to migrate in one go, so that TLB flushes are shared. Whoever needs
+ * Folios to migrate in one go, so that TLB flushes are shared. A task that needs
  * one of them waits for those before it: a quarter of migrate_pages()'s own
  * limit costs hardly more flushes, and makes that wait short. In debugfs.
  */
@@ -59,7 +59,7 @@ bool ramslice_spares(struct zone *zone, unsigned long nr_pages)
 }
 
 /* Why the run must end now, if it must. */
-static int check_run(struct ramslice_run *run)
+static int ramslice_check_run(struct ramslice_run *run)
 {
 	if (READ_ONCE(run->rz->pressure) || ramslice_inhibited()) {
 		run->reason = RAMSLICE_REASON_PRESSURE;
@@ -69,7 +69,7 @@ static int check_run(struct ramslice_run *run)
 		run->reason = RAMSLICE_REASON_SIGNAL;
 		return -EINTR;
 	}
-	if (time_after(jiffies, run->deadline)) {
+	if (time_after(jiffies, run->params->deadline)) {
 		run->reason = RAMSLICE_REASON_DEADLINE;
 		return -ETIMEDOUT;
 	}
@@ -77,7 +77,7 @@ static int check_run(struct ramslice_run *run)
 }
 
 /* Gives the first @nr blocks back with the migrate type that each had. */
-static void undo_isolation(u32 id, unsigned int nr)
+static void ramslice_undo_isolation(u32 id, unsigned int nr)
 {
 	unsigned long pfn;
 	unsigned int n;
@@ -90,7 +90,7 @@ static void undo_isolation(u32 id, unsigned int nr)
 	}
 }
 
-static int isolate(struct ramslice_run *run, u32 id)
+static int ramslice_isolate(struct ramslice_run *run, u32 id)
 {
 	unsigned long pfn;
 	unsigned int n;
@@ -102,8 +102,8 @@ static int isolate(struct ramslice_run *run, u32 id)
 		if (run->reason != RAMSLICE_REASON_NONE)
 			goto undo;
 		/*
-		 * Flags 0: unlike MEMORY_OFFLINE, this takes no exception for
-		 * poisoned pages and other people's PageOffline.
+		 * Flags 0: unlike MEMORY_OFFLINE, this makes no exception for
+		 * poisoned pages and the PageOffline pages of other owners.
 		 */
 		ramslice_block(pfn)->saved_type = type;
 		if (start_isolate_page_range(pfn, pfn + pageblock_nr_pages,
@@ -116,11 +116,11 @@ static int isolate(struct ramslice_run *run, u32 id)
 	return 0;
 
 undo:
-	undo_isolation(id, n);
+	ramslice_undo_isolation(id, n);
 	return -EBUSY;
 }
 
-static bool all_free(u32 id)
+static bool ramslice_all_free(u32 id)
 {
 	unsigned long pfn;
 	unsigned int n;
@@ -134,14 +134,14 @@ static bool all_free(u32 id)
 }
 
 /* Sends a list on its way; what does not move goes back where it was. */
-static void migrate(struct ramslice_run *run, struct list_head *list,
-		    unsigned long nr_pages)
+static void ramslice_migrate(struct ramslice_run *run, struct list_head *list,
+			     unsigned long nr_pages)
 {
 	unsigned int moved = 0;
 
 	if (list_empty(list))
 		return;
-	/* Light: who waits for I/O here hears of no deadline and no signal */
+	/* Light: waiting for I/O here would ignore deadline and signals */
 	if (migrate_pages(list, ramslice_target_alloc, ramslice_target_free,
 			  (unsigned long)&run->target, MIGRATE_SYNC_LIGHT,
 			  MR_CONTIG_RANGE, &moved))
@@ -155,7 +155,7 @@ static void migrate(struct ramslice_run *run, struct list_head *list,
  * One walk: drops what can be dropped and migrates the rest in batches.
  * Returns 0 even if pages stay: the next walk meets them again.
  */
-static int clear_pass(struct ramslice_run *run, u32 id)
+static int ramslice_clear_pass(struct ramslice_run *run, u32 id)
 {
 	unsigned long start, pfn, nr_pages = 0;
 	unsigned int n, nr_folios = 0;
@@ -166,7 +166,7 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 		if (!ramslice_hugetlb_page(start))
 			continue;
 		ramslice_hugetlb_clear(start, true, &run->work);
-		err = check_run(run);
+		err = ramslice_check_run(run);
 		if (err)
 			return err;
 	}
@@ -176,7 +176,7 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 		/* Met again in the next walk, if it stays */
 		if (ramslice_hugetlb_page(start)) {
 			ramslice_hugetlb_clear(start, false, &run->work);
-			err = check_run(run);
+			err = ramslice_check_run(run);
 			if (err)
 				goto out;
 			continue;
@@ -225,10 +225,10 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 			pfn += nr - 1;
 
 			if (nr_folios >= READ_ONCE(ramslice_migrate_batch)) {
-				migrate(run, &list, nr_pages);
+				ramslice_migrate(run, &list, nr_pages);
 				nr_pages = 0;
 				nr_folios = 0;
-				err = check_run(run);
+				err = ramslice_check_run(run);
 				if (err)
 					goto out;
 				if (run->target.dry && !run->target.nr_free) {
@@ -238,12 +238,12 @@ static int clear_pass(struct ramslice_run *run, u32 id)
 				}
 			}
 		}
-		err = check_run(run);
+		err = ramslice_check_run(run);
 		if (err)
 			goto out;
 		cond_resched();
 	}
-	migrate(run, &list, nr_pages);
+	ramslice_migrate(run, &list, nr_pages);
 	return 0;
 
 out:
@@ -252,8 +252,8 @@ out:
 	return err;
 }
 
-/* What it was that did not move, after all attempts. */
-static enum ramslice_reason why_stuck(u32 id)
+/* Why pages did not move, after all attempts. */
+static enum ramslice_reason ramslice_why_stuck(u32 id)
 {
 	enum ramslice_reason reason = RAMSLICE_REASON_MIGRATION;
 	unsigned long start, pfn;
@@ -285,30 +285,30 @@ static enum ramslice_reason why_stuck(u32 id)
 }
 
 /* A while, but not past the deadline: longer for a disk than for a CPU. */
-static void wait_for_stuck(struct ramslice_run *run, u32 id)
+static void ramslice_wait_for_stuck(struct ramslice_run *run, u32 id)
 {
-	bool disk = why_stuck(id) == RAMSLICE_REASON_WRITEBACK;
-	long left = run->deadline - jiffies;
+	bool disk = ramslice_why_stuck(id) == RAMSLICE_REASON_WRITEBACK;
+	long left = run->params->deadline - jiffies;
 
 	schedule_timeout_interruptible(clamp(left, 1L,
 					     disk ? HZ / 10 : HZ / 50 + 1L));
 }
 
-static int clear(struct ramslice_run *run, u32 id)
+static int ramslice_clear(struct ramslice_run *run, u32 id)
 {
 	int pass, err;
 
 	for (pass = 0; pass < MAX_PASSES; pass++) {
 		u64 before = run->work.pages_migrated + run->work.pages_dropped;
 
-		err = clear_pass(run, id);
+		err = ramslice_clear_pass(run, id);
 		if (err)
 			return err;
 
 		/* What was freed meanwhile may be in per-CPU lists */
-		if (!all_free(id))
+		if (!ramslice_all_free(id))
 			drain_all_pages(run->rz->zone);
-		if (all_free(id))
+		if (ramslice_all_free(id))
 			return 0;
 
 		if (run->target.dry && !run->target.nr_free) {
@@ -320,18 +320,18 @@ static int clear(struct ramslice_run *run, u32 id)
 			      run->work.pages_dropped) {
 			lru_add_drain_all();
 			if (pass >= 2)
-				wait_for_stuck(run, id);
+				ramslice_wait_for_stuck(run, id);
 		}
-		err = check_run(run);
+		err = ramslice_check_run(run);
 		if (err)
 			return err;
 	}
-	run->reason = why_stuck(id);
+	run->reason = ramslice_why_stuck(id);
 	return -EBUSY;
 }
 
 /* Is every page frame of the slice free and isolated? */
-static bool isolated_free(u32 id)
+static bool ramslice_isolated_free(u32 id)
 {
 	unsigned long pfn;
 	unsigned int n, nr;
@@ -344,13 +344,13 @@ static bool isolated_free(u32 id)
 }
 
 /* From isolated to PageOffline, or, if that fails, to online. */
-static int take(struct ramslice_run *run, u32 id)
+static int ramslice_take(struct ramslice_run *run, u32 id)
 {
 	struct zone *zone = run->rz->zone;
 	unsigned int n, nr, taken = 0;
 	unsigned long pfn;
 
-	/* Those who read memory by address (kcore) look away from here on */
+	/* Readers of memory by address (kcore) skip it from here on */
 	page_offline_begin();
 	for_each_slice_chunk(id, n, nr, pfn) {
 		if (!ramslice_take_chunk(zone, pfn, nr))
@@ -358,7 +358,7 @@ static int take(struct ramslice_run *run, u32 id)
 		taken = n + nr;
 	}
 	page_offline_end();
-	undo_isolation(id, ramslice_geom.nr_blocks);
+	ramslice_undo_isolation(id, ramslice_geom.nr_blocks);
 	if (taken == ramslice_geom.nr_blocks)
 		return 0;
 
@@ -371,7 +371,7 @@ static int take(struct ramslice_run *run, u32 id)
 	return -EBUSY;
 }
 
-static void set_emptying(struct ramslice_run *run, u32 id, bool on)
+static void ramslice_set_emptying(struct ramslice_run *run, u32 id, bool on)
 {
 	spin_lock_irq(&ramslice_lock);
 	if (on) {
@@ -383,8 +383,8 @@ static void set_emptying(struct ramslice_run *run, u32 id, bool on)
 	spin_unlock_irq(&ramslice_lock);
 }
 
-static void end_emptying(struct ramslice_run *run, u32 id,
-			 enum ramslice_state state)
+static void ramslice_finish_emptying(struct ramslice_run *run, u32 id,
+				     enum ramslice_state state)
 {
 	spin_lock_irq(&ramslice_lock);
 	run->rz->emptying = false;
@@ -392,7 +392,7 @@ static void end_emptying(struct ramslice_run *run, u32 id,
 		ramslice_lose(id);
 	WARN_ON_ONCE(!ramslice_set_state(id, state));
 	spin_unlock_irq(&ramslice_lock);
-	/* Those who wait for the isolated pages */
+	/* Allocations that wait for the isolated pages */
 	wake_up_all(&ramslice_wait);
 }
 
@@ -415,35 +415,35 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 
 	lockdep_assert_held(&ramslice_mutex);
 
-	set_emptying(run, id, true);
+	ramslice_set_emptying(run, id, true);
 	if (s->state != RAMSLICE_EMPTYING) {
 		run->reason = RAMSLICE_REASON_STATE;
 		return -EBUSY;
 	}
 
-	err = isolate(run, id);
+	err = ramslice_isolate(run, id);
 	if (err)
 		goto online;
 
 	run->target.source = id;
-	if (!all_free(id)) {
+	if (!ramslice_all_free(id)) {
 		drain_all_pages(run->rz->zone);
-		err = clear(run, id);
+		err = ramslice_clear(run, id);
 		if (err)
 			goto undo;
 	}
 
 	/* The allocator's own view has the last word */
 	err = -EBUSY;
-	if (!isolated_free(id)) {
+	if (!ramslice_isolated_free(id)) {
 		run->reason = RAMSLICE_REASON_MIGRATION;
 		goto undo;
 	}
-	err = check_run(run);
+	err = ramslice_check_run(run);
 	if (err)
 		goto undo;
 
-	err = take(run, id);
+	err = ramslice_take(run, id);
 	if (err)
 		goto online;
 
@@ -455,10 +455,10 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 	}
 	err = ramslice_call_off(id, &power_state);
 	if (err == -ETIMEDOUT) {
-		/* On or off, nobody knows */
+		/* It may be on or off */
 		run->target.source = RAMSLICE_NO_ID;
 		run->reason = RAMSLICE_REASON_POWER;
-		end_emptying(run, id, RAMSLICE_QUARANTINED);
+		ramslice_finish_emptying(run, id, RAMSLICE_QUARANTINED);
 		return -EIO;
 	}
 	if (err) {
@@ -471,13 +471,13 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 	ramslice_place_forget_types(id);
 	s->power_state = power_state;
 	run->target.source = RAMSLICE_NO_ID;
-	end_emptying(run, id, RAMSLICE_OFFLINE);
+	ramslice_finish_emptying(run, id, RAMSLICE_OFFLINE);
 	return 0;
 
 undo:
-	undo_isolation(id, ramslice_geom.nr_blocks);
+	ramslice_undo_isolation(id, ramslice_geom.nr_blocks);
 online:
 	run->target.source = RAMSLICE_NO_ID;
-	end_emptying(run, id, RAMSLICE_ONLINE);
+	ramslice_finish_emptying(run, id, RAMSLICE_ONLINE);
 	return err;
 }

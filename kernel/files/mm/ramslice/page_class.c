@@ -14,22 +14,22 @@
 #include "internal.h"
 
 /*
- * Is it memory that somebody else has not given to the allocator: balloons,
- * virtio-mem, or what a confidential guest has yet to accept?
+ * Is it memory that another owner keeps from the allocator: a balloon,
+ * virtio-mem, or memory that a confidential guest has yet to accept?
  */
-static bool is_foreign(const struct page *page)
+static bool ramslice_is_foreign(const struct page *page)
 {
 	return PageOffline(page) || PageUnaccepted(page);
 }
 
 /* The same of a page that is neither free nor on the LRU lists. */
-static enum ramslice_reason page_blocks(struct page *page)
+static enum ramslice_reason ramslice_page_blocks(struct page *page)
 {
 	if (PageReserved(page))
 		return RAMSLICE_REASON_BOOT;
 	if (PageHWPoison(page))
 		return RAMSLICE_REASON_HWPOISON;
-	if (is_foreign(page))
+	if (ramslice_is_foreign(page))
 		return RAMSLICE_REASON_FOREIGN_OFFLINE;
 	if (PageSlab(page))
 		return RAMSLICE_REASON_SLAB;
@@ -40,19 +40,19 @@ static enum ramslice_reason page_blocks(struct page *page)
 		       RAMSLICE_REASON_GIGANTIC : RAMSLICE_REASON_NONE;
 	if (!page_count(page))
 		return RAMSLICE_REASON_NONE;
-	/* Anonymous, page cache or movable: somebody else has it just now */
+	/* Anonymous, page cache or movable: isolated just now */
 	if (READ_ONCE(page->mapping))
 		return RAMSLICE_REASON_NONE;
 	return RAMSLICE_REASON_UNMOVABLE;
 }
 
-/* Memory that nobody but its owner may touch (memfd_secret). */
-static bool is_secret(struct folio *folio)
+/* Memory that only its owner may touch (memfd_secret). */
+static bool ramslice_is_secret(struct folio *folio)
 {
 	struct address_space *mapping;
 	bool secret;
 
-	/* All of it is unevictable, as little else is */
+	/* All of it is unevictable, as few other pages are */
 	if (!folio_test_unevictable(folio) || folio_test_anon(folio) ||
 	    !folio_trylock(folio))
 		return false;
@@ -69,7 +69,7 @@ static bool is_secret(struct folio *folio)
  * @folio: a folio that the caller has a reference to
  *
  * Return: the reason, or RAMSLICE_REASON_NONE if it can, or is on its way
- * somewhere (isolated by somebody, in an LRU batch).
+ * somewhere (isolated, or in an LRU batch).
  */
 enum ramslice_reason ramslice_folio_blocks(struct folio *folio)
 {
@@ -80,21 +80,21 @@ enum ramslice_reason ramslice_folio_blocks(struct folio *folio)
 			return RAMSLICE_REASON_HWPOISON;
 		if (folio_maybe_dma_pinned(folio))
 			return RAMSLICE_REASON_PINNED;
-		if (is_secret(folio))
+		if (ramslice_is_secret(folio))
 			return RAMSLICE_REASON_UNMOVABLE;
 		return RAMSLICE_REASON_NONE;
 	}
 	if (__folio_test_movable(folio))
 		return RAMSLICE_REASON_NONE;
-	return page_blocks(&folio->page);
+	return ramslice_page_blocks(&folio->page);
 }
 
 /**
  * ramslice_folio_extra_refs - references that no mapping or cache accounts for
  * @folio: a folio on the LRU lists that the caller has one reference to
  *
- * Whoever has them (a pipe that data was lent to, a driver of old) cannot be
- * told to let go. Each look at a folio takes one, too, for a moment.
+ * The holder (a pipe that borrows the data, an old driver) cannot be made to
+ * release them. Each lookup of a folio takes one, too, for a moment.
  */
 int ramslice_folio_extra_refs(struct folio *folio)
 {
@@ -103,7 +103,7 @@ int ramslice_folio_extra_refs(struct folio *folio)
 }
 
 /**
- * ramslice_frame_blocks - why a page frame that nobody can get may not go
+ * ramslice_frame_blocks - why a page frame without references may not go
  * @page: a page that is not in the buddy allocator; no reference could be had
  *
  * Tails are met with their head, unless that lies in an earlier pageblock.
@@ -113,7 +113,7 @@ int ramslice_folio_extra_refs(struct folio *folio)
 enum ramslice_reason ramslice_frame_blocks(struct page *page)
 {
 	if (!PageTail(page))
-		return page_blocks(page);
+		return ramslice_page_blocks(page);
 	return pageblock_aligned(page_to_pfn(page)) ? RAMSLICE_REASON_GIGANTIC :
 						      RAMSLICE_REASON_NONE;
 }
@@ -147,7 +147,7 @@ enum ramslice_page_class ramslice_page_class(struct page *page, bool held)
 	/* Pages in a balloon are PageOffline, too */
 	if (held && __folio_test_movable(folio))
 		return RAMSLICE_PAGE_MOVABLE;
-	if (is_foreign(page))
+	if (ramslice_is_foreign(page))
 		return RAMSLICE_PAGE_FOREIGN;
 	if (PageSlab(page))
 		return RAMSLICE_PAGE_SLAB;

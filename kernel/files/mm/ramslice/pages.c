@@ -2,7 +2,7 @@
 /*
  * RAMSLICE_IOC_PAGES: what a slice holds, page by page, and what of it keeps
  * the slice on. A view from outside, like the census: each page is looked at
- * with a reference but without stopping whoever uses it.
+ * with a reference but without stopping its users.
  */
 
 #include <linux/capability.h>
@@ -26,11 +26,11 @@
 static_assert(sizeof(struct ramslice_pages) == PAGES_SIZE_V1);
 static_assert(sizeof(struct ramslice_page_run) == RUN_SIZE_V1);
 
-/* Runs told in one call: what is collected before it is copied out. */
+/* Runs reported in one call: collected before they are copied out. */
 #define MAX_RUNS	1024U
 
 /* Runs found so far. */
-struct walk {
+struct ramslice_walk {
 	const struct ramslice_slice *slice;
 	struct ramslice_page_run *runs;
 	u32 nr;
@@ -38,8 +38,8 @@ struct walk {
 };
 
 /* What two runs must have in common to be one: all after their size. */
-static bool alike(const struct ramslice_page_run *a,
-		  const struct ramslice_page_run *b)
+static bool ramslice_runs_alike(const struct ramslice_page_run *a,
+				const struct ramslice_page_run *b)
 {
 	size_t from = offsetof(struct ramslice_page_run, flags);
 
@@ -48,11 +48,13 @@ static bool alike(const struct ramslice_page_run *a,
 }
 
 /* False if there is no room for it. */
-static bool add(struct walk *w, const struct ramslice_page_run *run)
+static bool ramslice_add_run(struct ramslice_walk *w,
+			     const struct ramslice_page_run *run)
 {
 	struct ramslice_page_run *last = w->nr ? &w->runs[w->nr - 1] : NULL;
 
-	if (last && last->pfn + last->nr_pages == run->pfn && alike(last, run)) {
+	if (last && last->pfn + last->nr_pages == run->pfn &&
+	    ramslice_runs_alike(last, run)) {
 		last->nr_pages += run->nr_pages;
 		return true;
 	}
@@ -66,7 +68,7 @@ static bool add(struct walk *w, const struct ramslice_page_run *run)
  * The order of the free block that a page frame is in, or -1. Blocks larger
  * than a pageblock may begin in an earlier one.
  */
-static int free_order(unsigned long pfn, unsigned long *end)
+static int ramslice_free_order(unsigned long pfn, unsigned long *end)
 {
 	unsigned int order, top = pageblock_aligned(pfn) ? MAX_PAGE_ORDER : 0;
 
@@ -87,7 +89,7 @@ static int free_order(unsigned long pfn, unsigned long *end)
 	return -1;
 }
 
-static u32 folio_flags_of(struct folio *folio)
+static u32 ramslice_folio_flags_of(struct folio *folio)
 {
 	u32 flags = 0;
 
@@ -118,7 +120,8 @@ static u32 folio_flags_of(struct folio *folio)
 }
 
 /* The lock keeps the inode, unlike the reference. */
-static void name_file(struct ramslice_page_run *run, struct folio *folio)
+static void ramslice_name_file(struct ramslice_page_run *run,
+			       struct folio *folio)
 {
 	struct address_space *mapping;
 
@@ -138,7 +141,8 @@ static void name_file(struct ramslice_page_run *run, struct folio *folio)
 }
 
 /* A folio that is referenced, from @pfn on. */
-static void describe_folio(struct ramslice_page_run *run, struct folio *folio)
+static void ramslice_describe_folio(struct ramslice_page_run *run,
+				    struct folio *folio)
 {
 	struct page *page = &folio->page;
 
@@ -153,11 +157,11 @@ static void describe_folio(struct ramslice_page_run *run, struct folio *folio)
 	case RAMSLICE_PAGE_FILE:
 	case RAMSLICE_PAGE_SHMEM:
 	case RAMSLICE_PAGE_SWAP:
-		run->flags = folio_flags_of(folio);
+		run->flags = ramslice_folio_flags_of(folio);
 		run->nr_maps = folio_mapcount(folio);
 		run->extra_refs = ramslice_folio_extra_refs(folio);
 		if (run->page_class != RAMSLICE_PAGE_ANON)
-			name_file(run, folio);
+			ramslice_name_file(run, folio);
 		break;
 	case RAMSLICE_PAGE_HUGETLB:
 		run->nr_maps = folio_mapcount(folio);
@@ -168,14 +172,14 @@ static void describe_folio(struct ramslice_page_run *run, struct folio *folio)
 }
 
 /* The page at @run->pfn and those like it up to @end; @run->nr_pages is 1. */
-static void describe(struct ramslice_page_run *run, unsigned long end)
+static void ramslice_describe(struct ramslice_page_run *run, unsigned long end)
 {
 	unsigned long pfn = run->pfn, free_end, last;
 	struct page *page = pfn_to_page(pfn);
 	struct folio *folio;
 	int order;
 
-	order = free_order(pfn, &free_end);
+	order = ramslice_free_order(pfn, &free_end);
 	if (order >= 0) {
 		run->page_class = RAMSLICE_PAGE_FREE;
 		run->order = order;
@@ -188,7 +192,7 @@ static void describe(struct ramslice_page_run *run, unsigned long end)
 	if (folio_try_get(folio)) {
 		last = folio_pfn(folio) + folio_nr_pages(folio);
 		if (page_folio(page) == folio && last > pfn) {
-			describe_folio(run, folio);
+			ramslice_describe_folio(run, folio);
 			run->nr_pages = min(last, end) - pfn;
 			folio_put(folio);
 			return;
@@ -208,8 +212,8 @@ static void describe(struct ramslice_page_run *run, unsigned long end)
 }
 
 /* Walks a pageblock from @pfn on. Returns where it stopped: there is no room. */
-static unsigned long walk_block(struct walk *w, unsigned long pfn,
-				unsigned long end)
+static unsigned long ramslice_walk_block(struct ramslice_walk *w,
+					 unsigned long pfn, unsigned long end)
 {
 	const struct ramslice_slice *s = w->slice;
 	struct ramslice_page_run run;
@@ -224,18 +228,18 @@ static unsigned long walk_block(struct walk *w, unsigned long pfn,
 			.page_class = RAMSLICE_PAGE_HOLE,
 			.reason = reason,
 		};
-		return add(w, &run) ? end : pfn;
+		return ramslice_add_run(w, &run) ? end : pfn;
 	}
 	if (reason == RAMSLICE_REASON_NONE)
 		reason = ramslice_type_blocks(get_pageblock_migratetype(pfn_to_page(pfn)));
-	/* A slice that is being emptied is isolated by whoever empties it */
+	/* A slice that is being emptied is isolated by that request */
 	if (reason == RAMSLICE_REASON_ISOLATED &&
 	    READ_ONCE(s->state) == RAMSLICE_EMPTYING)
 		reason = RAMSLICE_REASON_NONE;
 
 	while (pfn < end) {
 		run = (struct ramslice_page_run) { .pfn = pfn, .nr_pages = 1 };
-		describe(&run, end);
+		ramslice_describe(&run, end);
 		/* Of a slice that comes or goes meanwhile, it is ours */
 		if (run.page_class == RAMSLICE_PAGE_FOREIGN &&
 		    READ_ONCE(s->state) != RAMSLICE_ONLINE) {
@@ -244,7 +248,7 @@ static unsigned long walk_block(struct walk *w, unsigned long pfn,
 		}
 		if (reason != RAMSLICE_REASON_NONE)
 			run.reason = reason;
-		if (!add(w, &run))
+		if (!ramslice_add_run(w, &run))
 			break;
 		pfn += run.nr_pages;
 	}
@@ -252,8 +256,8 @@ static unsigned long walk_block(struct walk *w, unsigned long pfn,
 }
 
 /* Whole slices that are away. */
-static void walk_off(struct walk *w, u32 id, u32 first, u32 nr_pages,
-		     enum ramslice_reason reason)
+static void ramslice_walk_off(struct ramslice_walk *w, u32 id, u32 first,
+			      u32 nr_pages, enum ramslice_reason reason)
 {
 	struct ramslice_page_run run = {
 		.pfn = ramslice_geom_block(&ramslice_geom, id, 0) + first,
@@ -262,11 +266,12 @@ static void walk_off(struct walk *w, u32 id, u32 first, u32 nr_pages,
 		.reason = reason,
 	};
 
-	add(w, &run);
+	ramslice_add_run(w, &run);
 }
 
 /* Fills @w from page frame @pages->first on; under table_sem. */
-static int walk_slice(struct walk *w, struct ramslice_pages *pages)
+static int ramslice_walk_slice(struct ramslice_walk *w,
+			       struct ramslice_pages *pages)
 {
 	const struct ramslice_slice *s = ramslice_slice(pages->id);
 	u32 first = pages->first;
@@ -285,7 +290,8 @@ static int walk_slice(struct walk *w, struct ramslice_pages *pages)
 
 	if (pages->state == RAMSLICE_OFFLINE ||
 	    pages->state == RAMSLICE_QUARANTINED) {
-		walk_off(w, pages->id, first, pages->nr_pages, pages->reason);
+		ramslice_walk_off(w, pages->id, first, pages->nr_pages,
+				  pages->reason);
 		pages->first = pages->nr_pages;
 		return 0;
 	}
@@ -299,8 +305,8 @@ static int walk_slice(struct walk *w, struct ramslice_pages *pages)
 			continue;
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		pfn = walk_block(w, start + first - base,
-				 start + pageblock_nr_pages);
+		pfn = ramslice_walk_block(w, start + first - base,
+					  start + pageblock_nr_pages);
 		first = base + (pfn - start);
 		if (pfn < start + pageblock_nr_pages)
 			break;
@@ -310,7 +316,8 @@ static int walk_slice(struct walk *w, struct ramslice_pages *pages)
 	return 0;
 }
 
-static int put_runs(const struct ramslice_pages *pages, const struct walk *w)
+static int ramslice_put_runs(const struct ramslice_pages *pages,
+			     const struct ramslice_walk *w)
 {
 	u32 i, bytes = min_t(u32, pages->entry_size, sizeof(*w->runs));
 
@@ -336,7 +343,7 @@ static int put_runs(const struct ramslice_pages *pages, const struct walk *w)
 long ramslice_ioc_pages(void __user *arg)
 {
 	struct ramslice_pages pages;
-	struct walk w = {};
+	struct ramslice_walk w = {};
 	u32 usize;
 	int err;
 
@@ -357,14 +364,14 @@ long ramslice_ioc_pages(void __user *arg)
 
 	/*
 	 * Memory that is unplugged takes its struct pages along, but not before
-	 * the table was made anew without it, which waits for us.
+	 * the table was built again without it, which waits for us.
 	 */
 	down_read(&ramslice_table_sem);
-	err = walk_slice(&w, &pages);
+	err = ramslice_walk_slice(&w, &pages);
 	up_read(&ramslice_table_sem);
 
 	if (!err)
-		err = put_runs(&pages, &w);
+		err = ramslice_put_runs(&pages, &w);
 	if (!err) {
 		pages.size = usize;
 		pages.nr = w.nr;

@@ -7,23 +7,21 @@
  * migrate type. That is once in hundreds of pages. What it could have taken
  * anyway is all that it is offered, so that no allocation fails, and nothing
  * is reclaimed, because a policy liked another slice better. Where it takes
- * single pages from another type's blocks, which it does when all else is used
- * up, it asks for each.
+ * single pages from another type's blocks, which it does when all others are
+ * used up, it asks for each.
  *
  * A worker ranks the slices of each zone by what their pageblocks hold, as
  * the policy likes them (rank.c), and leaves the best of them here, in two
  * lists: for the kernel's own pages and for movable ones. The allocator walks
  * them with the zone lock held, a bounded number of pageblocks at a time. When
- * it came to the end, or took much, it has them ranked anew.
+ * it came to the end, or took much, it has them ranked again.
  */
 
 #include <linux/irq_work.h>
-#include <linux/kstrtox.h>
 #include <linux/mmzone.h>
 #include <linux/page-isolation.h>
 #include <linux/ramslice_place.h>
 #include <linux/slab.h>
-#include <linux/string.h>
 #include <linux/workqueue.h>
 #include "../internal.h"
 #include "place.h"
@@ -32,53 +30,53 @@
 #define MAX_PROBES	128
 /* Entries of a free list that are looked at for a request, likewise. */
 #define MAX_ENTRIES	16
-/* Slices are ranked anew after so many pageblocks, or after this time. */
+/* Slices are ranked again after so many pageblocks, or after this time. */
 #define MAX_TAKEN	16
 #define MAX_AGE		HZ
 /* Not more often than this, and never more than a thirtieth of the time. */
 #define MIN_INTERVAL	(HZ / 10)
 #define MAX_SHARE	30
 
-/* What is in force. Written under policy_lock. */
-static enum ramslice_place_policy policy;
-static u32 low_slices = RAMSLICE_PLACE_LOW_DEFAULT;
-static DEFINE_MUTEX(policy_lock);
+/* What is in force. Written under ramslice_policy_lock. */
+static enum ramslice_place_policy ramslice_policy;
+static DEFINE_MUTEX(ramslice_policy_lock);
 
-static void rank_all(struct work_struct *work);
-static DECLARE_DELAYED_WORK(rank_work, rank_all);
+static void ramslice_rank_all(struct work_struct *work);
+static DECLARE_DELAYED_WORK(ramslice_rank_work, ramslice_rank_all);
 /* jiffies; not earlier */
-static unsigned long rank_next = INITIAL_JIFFIES;
+static unsigned long ramslice_rank_next = INITIAL_JIFFIES;
 
 /* Waking a worker takes locks that are not for the inside of zone->lock. */
-static void ask_worker(struct irq_work *unused)
+static void ramslice_ask_worker(struct irq_work *unused)
 {
-	long wait = (long)(READ_ONCE(rank_next) - jiffies);
+	long wait = (long)(READ_ONCE(ramslice_rank_next) - jiffies);
 
-	queue_delayed_work(system_unbound_wq, &rank_work, max(wait, 0L));
+	queue_delayed_work(system_unbound_wq, &ramslice_rank_work,
+			   max(wait, 0L));
 }
 
-static DEFINE_IRQ_WORK(ask_work, ask_worker);
+static DEFINE_IRQ_WORK(ramslice_ask_work, ramslice_ask_worker);
 
 /* --- under zone->lock ------------------------------------------------------ */
 
-static void ask(struct ramslice_place *place)
+static void ramslice_ask_ranking(struct ramslice_place *place)
 {
 	if (place->asked)
 		return;
 	place->asked = true;
-	irq_work_queue(&ask_work);
+	irq_work_queue(&ramslice_ask_work);
 }
 
-static bool block_is_free(unsigned long pfn)
+static bool ramslice_block_is_free(unsigned long pfn)
 {
 	return atomic_read(&ramslice_block(pfn)->count[RAMSLICE_FREE]) ==
 	       pageblock_nr_pages;
 }
 
 /* The free block that a wholly free pageblock is part of, or begins with. */
-static struct page *buddy_of(const struct ramslice_place *place,
-			     const struct zone *zone, u32 id,
-			     unsigned long pfn)
+static struct page *ramslice_buddy_of(const struct ramslice_place *place,
+				      const struct zone *zone, u32 id,
+				      unsigned long pfn)
 {
 	unsigned int order;
 
@@ -96,7 +94,7 @@ static struct page *buddy_of(const struct ramslice_place *place,
 }
 
 /**
- * find_block - a free block in one of the slices that were ranked
+ * ramslice_find_block - a free block in one of the slices that were ranked
  * @place: the zone's; its position in the list is past what has none
  * @list: of the kind of pages that the block is for
  * @zone: the zone
@@ -106,10 +104,10 @@ static struct page *buddy_of(const struct ramslice_place *place,
  * What is free, but on the list of another type, is passed over until the next
  * ranking: a slice full of such blocks must not keep those after it from use.
  */
-static struct page *find_block(struct ramslice_place *place,
-			       struct ramslice_place_list *list,
-			       const struct zone *zone, unsigned int order,
-			       int type)
+static struct page *ramslice_find_block(struct ramslice_place *place,
+					struct ramslice_place_list *list,
+					const struct zone *zone,
+					unsigned int order, int type)
 {
 	u32 at = list->at[type], n = list->block[type];
 	unsigned int probes = 0;
@@ -126,10 +124,10 @@ static struct page *find_block(struct ramslice_place *place,
 			pfn = ramslice_geom_block(&place->geom, id, n);
 			probes++;
 			if (online_section_nr(pfn_to_section_nr(pfn)) &&
-			    block_is_free(pfn)) {
+			    ramslice_block_is_free(pfn)) {
 				struct page *page;
 
-				page = buddy_of(place, zone, id, pfn);
+				page = ramslice_buddy_of(place, zone, id, pfn);
 				if (page &&
 				    get_pageblock_migratetype(page) == type) {
 					if (buddy_order(page) >= order)
@@ -149,9 +147,9 @@ static struct page *find_block(struct ramslice_place *place,
 }
 
 /* A free list's entry in the slice that suits kernel pages best. */
-static struct page *find_part(const struct ramslice_place *place,
-			      const struct list_head *free_list,
-			      struct page *first)
+static struct page *ramslice_find_part(const struct ramslice_place *place,
+				       const struct list_head *free_list,
+				       struct page *first)
 {
 	unsigned int entries = 0;
 	struct page *page;
@@ -180,9 +178,10 @@ struct page *__ramslice_place(struct zone *zone, struct page *page,
 	struct ramslice_place *place;
 	enum ramslice_place_class class;
 	unsigned int found = buddy_order(page);
+	const struct list_head *free_list;
 	struct page *better;
 
-	if (READ_ONCE(policy) == RAMSLICE_PLACE_STOCK)
+	if (READ_ONCE(ramslice_policy) == RAMSLICE_PLACE_STOCK)
 		return page;
 	rz = ramslice_zone_of(zone);
 	/* CMA and the atomic reserve have memory of their own */
@@ -191,26 +190,25 @@ struct page *__ramslice_place(struct zone *zone, struct page *page,
 		return page;
 	lockdep_assert_held(&zone->lock);
 	place = rz->place;
+	free_list = &zone->free_area[found].free_list[list_type];
 
 	if (found < pageblock_order) {
 		if (class != RAMSLICE_PLACE_KERNEL)
 			return page;
-		return find_part(place, &zone->free_area[found].free_list[list_type],
-				 page);
+		return ramslice_find_part(place, free_list, page);
 	}
 
-	better = find_block(place, &place->list[class], zone, order,
-			    list_type);
+	better = ramslice_find_block(place, &place->list[class], zone, order,
+				     list_type);
 	if (better) {
 		place->nr_placed[class]++;
 		place->last_id[class] =
 			ramslice_geom_slice(&place->geom, page_to_pfn(better));
 	} else {
 		place->nr_passed[class]++;
-		/* Chance shall not spoil another slice for each block */
+		/* So that not each block spoils another slice at random */
 		if (class == RAMSLICE_PLACE_KERNEL && place->nr_ids) {
-			better = find_part(place, &zone->free_area[found].free_list[list_type],
-					   page);
+			better = ramslice_find_part(place, free_list, page);
 			place->last_id[class] =
 				ramslice_geom_slice(&place->geom,
 						    page_to_pfn(better));
@@ -219,7 +217,7 @@ struct page *__ramslice_place(struct zone *zone, struct page *page,
 	if (place->list[class].at[list_type] >= place->list[class].nr ||
 	    ++place->nr_taken >= MAX_TAKEN ||
 	    time_after(jiffies, place->ranked_at + MAX_AGE))
-		ask(place);
+		ramslice_ask_ranking(place);
 	return better ?: page;
 }
 
@@ -233,7 +231,7 @@ struct page *__ramslice_place(struct zone *zone, struct page *page,
  * stay where they are: others are free in lists of CPUs, or on their way to an
  * LRU list. By samples, and of no moment.
  */
-static int nr_staying(unsigned long pfn, int nr_other)
+static int ramslice_nr_staying(unsigned long pfn, int nr_other)
 {
 	unsigned int step = pageblock_nr_pages / MAX_SAMPLES ?: 1, i;
 	int nr = 0;
@@ -259,7 +257,7 @@ static int nr_staying(unsigned long pfn, int nr_other)
  * @parts: an element for each slice, as in struct ramslice_place
  * @last_id: for each kind of pages, the slice that the last pageblock came from
  */
-struct ranking {
+struct ramslice_ranking {
 	struct ramslice_zone *rz;
 	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES];
 	u64 *parts;
@@ -271,8 +269,8 @@ struct ranking {
  * @waking: some blocks may not have been given to the allocator yet
  * @first: set to the first pageblock that is wholly free
  */
-static void look_at(const struct zone *zone, bool waking,
-		    struct ramslice_place_slice *p, u32 *first)
+static void ramslice_look_at(const struct zone *zone, bool waking,
+			     struct ramslice_place_slice *p, u32 *first)
 {
 	unsigned long pfn;
 	unsigned int n;
@@ -290,7 +288,7 @@ static void look_at(const struct zone *zone, bool waking,
 		free = atomic_read(&block->count[RAMSLICE_FREE]);
 		lru = atomic_read(&block->count[RAMSLICE_LRU_ANON]) +
 		      atomic_read(&block->count[RAMSLICE_LRU_FILE]);
-		/* It will be free in a moment: nobody has it yet */
+		/* It will be free in a moment: it has no user yet */
 		if (waking && (PageOffline(page) ||
 			       (free <= 0 && lru <= 0 && !page_count(page)))) {
 			p->nr_free += pageblock_nr_pages;
@@ -304,7 +302,7 @@ static void look_at(const struct zone *zone, bool waking,
 		p->nr_lru += max(lru, 0);
 		type = get_pageblock_migratetype(page);
 		p->nr_other += type == MIGRATE_MOVABLE ?
-			       nr_staying(pfn, max(used - lru, 0)) :
+			       ramslice_nr_staying(pfn, max(used - lru, 0)) :
 			       max(used - lru, 0);
 		/* Nothing takes these blocks out of their area */
 		p->fixed |= is_migrate_cma(type);
@@ -326,7 +324,7 @@ static void look_at(const struct zone *zone, bool waking,
  * Puts a slice into the lists where it belongs; @index is its place in the
  * zone. Under ramslice_table_sem. Says whether it has kernel pages.
  */
-static bool rank_slice(struct ranking *r, u32 id, u32 index)
+static bool ramslice_rank_slice(struct ramslice_ranking *r, u32 id, u32 index)
 {
 	const struct ramslice_slice *s = &ramslice_slices[id];
 	u8 state = READ_ONCE(s->state);
@@ -341,15 +339,15 @@ static bool rank_slice(struct ranking *r, u32 id, u32 index)
 
 	if (state != RAMSLICE_ONLINE && state != RAMSLICE_WAKING)
 		return false;
-	look_at(r->rz->zone, state == RAMSLICE_WAKING, &p, &first);
+	ramslice_look_at(r->rz->zone, state == RAMSLICE_WAKING, &p, &first);
 	p.in_use = id == r->last_id[RAMSLICE_PLACE_KERNEL];
-	r->parts[id] = ramslice_place_likes(policy, RAMSLICE_PLACE_KERNEL, &p,
-					    low_slices);
+	r->parts[id] = ramslice_place_likes(ramslice_policy,
+					    RAMSLICE_PLACE_KERNEL, &p);
 	for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++) {
 		p.in_use = id == r->last_id[class];
 		ramslice_place_offer(&r->list[class], id, first,
-				     ramslice_place_score(policy, class, &p,
-							  low_slices));
+				     ramslice_place_score(ramslice_policy,
+							  class, &p));
 	}
 	return ramslice_place_is_kernel(&p);
 }
@@ -358,7 +356,7 @@ static bool rank_slice(struct ranking *r, u32 id, u32 index)
  * The slice that a zone begins in though it is another zone's, or
  * RAMSLICE_NO_ID. It can never go off, as it ends in more than one.
  */
-static u32 shared_slice(const struct ramslice_zone *rz)
+static u32 ramslice_shared_slice(const struct ramslice_zone *rz)
 {
 	u32 id = ramslice_geom_slice(&ramslice_geom, rz->zone->zone_start_pfn);
 
@@ -369,14 +367,14 @@ static u32 shared_slice(const struct ramslice_zone *rz)
 }
 
 /* @parts: an element for each slice. Returns those of before, to be freed. */
-static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
+static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts)
 {
 	struct ramslice_place *place = rz->place;
-	struct ranking r = {
+	struct ramslice_ranking r = {
 		.rz = rz,
 		.parts = parts,
 	};
-	u32 id, index = 0, nr_kernel = 0, shared = shared_slice(rz);
+	u32 id, index = 0, nr_kernel = 0, shared = ramslice_shared_slice(rz);
 	struct ramslice_slice *s;
 
 	spin_lock_irq(&rz->zone->lock);
@@ -385,9 +383,9 @@ static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
 
 	/* It counts as that zone's, but this one's pages may go there */
 	if (shared != RAMSLICE_NO_ID)
-		rank_slice(&r, shared, 0);
+		ramslice_rank_slice(&r, shared, 0);
 	for_each_zone_slice(rz, id, s) {
-		nr_kernel += rank_slice(&r, id, index++);
+		nr_kernel += ramslice_rank_slice(&r, id, index++);
 		cond_resched();
 	}
 
@@ -403,13 +401,13 @@ static u64 *rank_zone(struct ramslice_zone *rz, u64 *parts)
 	return r.parts;
 }
 
-/* Under policy_lock. */
-static void rank_zones(void)
+/* Under ramslice_policy_lock. */
+static void ramslice_rank_zones(void)
 {
 	struct ramslice_zone *rz;
 	unsigned int i;
 
-	/* Boot has given back what it gives back: who can never be emptied? */
+	/* Boot has given back its memory: which slices can never be emptied? */
 	if (system_state == SYSTEM_RUNNING && mutex_trylock(&ramslice_mutex)) {
 		ramslice_classify(false);
 		mutex_unlock(&ramslice_mutex);
@@ -421,7 +419,7 @@ static void rank_zones(void)
 		u64 *parts = kvcalloc(nr_ids, sizeof(*parts),
 				      GFP_KERNEL | __GFP_NORETRY);
 
-		/* What is taken from now on asks anew, also if this fails */
+		/* What is taken from now on asks again, also if this fails */
 		spin_lock_irq(&rz->zone->lock);
 		rz->place->asked = false;
 		rz->place->nr_taken = 0;
@@ -432,34 +430,34 @@ static void rank_zones(void)
 		down_read(&ramslice_table_sem);
 		/* If it has changed, there are none, and the next time is soon */
 		if (nr_ids == ramslice_nr_ids)
-			parts = rank_zone(rz, parts);
+			parts = ramslice_rank_zone(rz, parts);
 		up_read(&ramslice_table_sem);
 		kvfree(parts);
 	}
 }
 
-static void rank_all(struct work_struct *work)
+static void ramslice_rank_all(struct work_struct *work)
 {
 	unsigned long began = jiffies;
-	long wait = (long)(READ_ONCE(rank_next) - began);
+	long wait = (long)(READ_ONCE(ramslice_rank_next) - began);
 
 	/* Asked for while the one before was at work */
 	if (wait > 0) {
-		queue_delayed_work(system_unbound_wq, &rank_work, wait);
+		queue_delayed_work(system_unbound_wq, &ramslice_rank_work, wait);
 		return;
 	}
-	mutex_lock(&policy_lock);
-	if (policy != RAMSLICE_PLACE_STOCK)
-		rank_zones();
-	mutex_unlock(&policy_lock);
-	WRITE_ONCE(rank_next, jiffies + max(MIN_INTERVAL,
-					    MAX_SHARE * (jiffies - began)));
+	mutex_lock(&ramslice_policy_lock);
+	if (ramslice_policy != RAMSLICE_PLACE_STOCK)
+		ramslice_rank_zones();
+	mutex_unlock(&ramslice_policy_lock);
+	WRITE_ONCE(ramslice_rank_next, jiffies + max(MIN_INTERVAL,
+						     MAX_SHARE * (jiffies - began)));
 }
 
 /* --- settings -------------------------------------------------------------- */
 
 /* No list, no slice in use. */
-static void clear(struct ramslice_place *place)
+static void ramslice_clear_lists(struct ramslice_place *place)
 {
 	enum ramslice_place_class class;
 
@@ -475,7 +473,7 @@ struct ramslice_place *ramslice_place_new(void)
 	struct ramslice_place *place = kzalloc(sizeof(*place), GFP_KERNEL);
 
 	if (place)
-		clear(place);
+		ramslice_clear_lists(place);
 	return place;
 }
 
@@ -491,7 +489,7 @@ void ramslice_place_forget(void)
 
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
 		spin_lock_irq(&rz->zone->lock);
-		clear(rz->place);
+		ramslice_clear_lists(rz->place);
 		spin_unlock_irq(&rz->zone->lock);
 	}
 }
@@ -503,16 +501,16 @@ void ramslice_place_forget(void)
  * @first: which of its pageblocks is the first of them
  *
  * Until the next ranking, for which this asks, it is in the lists like one that
- * was empty in the last. What else they have may be the slices that pages of the
- * kind should not come to.
+ * was empty in the last. Their other slices may be those that pages of the kind
+ * should not come to.
  *
  * Context: Any but NMI; a chunk of the slice in flight, so that the table stays.
  * Takes zone->lock.
  */
 void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first)
 {
-	enum ramslice_place_policy now = READ_ONCE(policy);
-	u32 nr_low = READ_ONCE(low_slices), index = 0, other;
+	enum ramslice_place_policy now = READ_ONCE(ramslice_policy);
+	u32 index = 0, other;
 	struct ramslice_place *place = rz->place;
 	enum ramslice_place_class class;
 	struct ramslice_slice *s;
@@ -535,19 +533,20 @@ void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first)
 			.movable_blocks = place->geom.nr_blocks,
 		};
 
-		place->parts[id] = ramslice_place_likes(now, RAMSLICE_PLACE_KERNEL,
-							&p, nr_low);
+		place->parts[id] = ramslice_place_likes(now,
+							RAMSLICE_PLACE_KERNEL,
+							&p);
 		for (class = 0; class < RAMSLICE_PLACE_CLASSES; class++)
 			ramslice_place_renew(&place->list[class], id, first,
-					     ramslice_place_score(now, class, &p,
-								  nr_low));
+					     ramslice_place_score(now, class,
+								  &p));
 	}
-	ask(place);
+	ramslice_ask_ranking(place);
 	spin_unlock_irqrestore(&rz->zone->lock, flags);
 }
 
 /**
- * ramslice_place_forget_types - a slice that is empty is nobody's any more
+ * ramslice_place_forget_types - an empty slice belongs to no kind of pages
  * @id: the slice, switched off
  *
  * Pageblocks that were the kernel's would be its first choice when the slice
@@ -563,7 +562,7 @@ void ramslice_place_forget_types(u32 id)
 	unsigned long pfn;
 	unsigned int n;
 
-	if (READ_ONCE(policy) == RAMSLICE_PLACE_STOCK)
+	if (READ_ONCE(ramslice_policy) == RAMSLICE_PLACE_STOCK)
 		return;
 	spin_lock_irq(&zone->lock);
 	for_each_slice_block(id, n, pfn)
@@ -573,12 +572,7 @@ void ramslice_place_forget_types(u32 id)
 
 enum ramslice_place_policy ramslice_place_policy(void)
 {
-	return READ_ONCE(policy);
-}
-
-u32 ramslice_place_low_slices(void)
-{
-	return READ_ONCE(low_slices);
+	return READ_ONCE(ramslice_policy);
 }
 
 /**
@@ -591,26 +585,24 @@ u32 ramslice_place_low_slices(void)
  */
 void ramslice_place_set_policy(enum ramslice_place_policy new_policy)
 {
-	mutex_lock(&policy_lock);
-	WRITE_ONCE(policy, new_policy);
+	mutex_lock(&ramslice_policy_lock);
+	WRITE_ONCE(ramslice_policy, new_policy);
 	if (new_policy != RAMSLICE_PLACE_STOCK)
-		rank_zones();
-	mutex_unlock(&policy_lock);
+		ramslice_rank_zones();
+	mutex_unlock(&ramslice_policy_lock);
 }
 
 /**
- * ramslice_place_set_low - choose what RAMSLICE_PLACE_LOW goes by
- * @nr_low: slices of each zone that the kernel keeps to
+ * ramslice_place_rank_now - rank again, because the policy's settings changed
  *
  * Context: Process context, may sleep.
  */
-void ramslice_place_set_low(u32 nr_low)
+void ramslice_place_rank_now(void)
 {
-	mutex_lock(&policy_lock);
-	WRITE_ONCE(low_slices, nr_low);
-	if (policy == RAMSLICE_PLACE_LOW)
-		rank_zones();
-	mutex_unlock(&policy_lock);
+	mutex_lock(&ramslice_policy_lock);
+	if (ramslice_policy != RAMSLICE_PLACE_STOCK)
+		ramslice_rank_zones();
+	mutex_unlock(&ramslice_policy_lock);
 }
 
 /* A zone's figures, at one moment. Takes zone->lock. */
@@ -630,31 +622,28 @@ void ramslice_place_stats(struct ramslice_zone *rz,
 	spin_unlock_irq(&rz->zone->lock);
 }
 
-/* ramslice_placement= on the command line: a policy, or low,SLICES. */
-static enum ramslice_place_policy boot_policy __initdata;
+/* ramslice_placement= on the command line. */
+static enum ramslice_place_policy ramslice_boot_policy __initdata;
 
-static int __init parse_placement(char *arg)
+static int __init ramslice_parse_placement(char *arg)
 {
-	u32 nr_low = RAMSLICE_PLACE_LOW_DEFAULT;
 	int found = arg ? ramslice_place_parse(arg) : -EINVAL;
+	char names[64];
 
-	if (arg && str_has_prefix(arg, "low,") &&
-	    !kstrtou32(arg + strlen("low,"), 10, &nr_low))
-		found = RAMSLICE_PLACE_LOW;
 	if (found < 0) {
-		pr_warn("ramslice: \"%s\" on the command line is no placement policy\n",
-			arg ?: "");
+		ramslice_place_names(names, sizeof(names));
+		pr_warn("\"%s\" on the command line is no placement policy of this kernel, which has: %s\n",
+			arg ?: "", names);
 		return found;
 	}
-	boot_policy = found;
-	low_slices = nr_low;
+	ramslice_boot_policy = found;
 	return 0;
 }
-early_param("ramslice_placement", parse_placement);
+early_param("ramslice_placement", ramslice_parse_placement);
 
 int __init ramslice_place_init(void)
 {
-	if (boot_policy != RAMSLICE_PLACE_STOCK)
-		ramslice_place_set_policy(boot_policy);
+	if (ramslice_boot_policy != RAMSLICE_PLACE_STOCK)
+		ramslice_place_set_policy(ramslice_boot_policy);
 	return 0;
 }

@@ -11,16 +11,11 @@
 enum ramslice_place_policy {
 	RAMSLICE_PLACE_STOCK,	/* as the allocator does by itself */
 	RAMSLICE_PLACE_PACKED,	/* kernel pages together, others in full slices */
-	RAMSLICE_PLACE_LOW,	/* kernel pages in the first slices */
-	RAMSLICE_PLACE_ARRAY,	/* kernel pages from below, others from above */
-	RAMSLICE_PLACE_LIST,	/* lists of slices: kernel, user, free */
-	RAMSLICE_PLACE_ADAPTIVE, /* pools of slices: kernel, user, free */
 	RAMSLICE_PLACE_POLICIES,
 };
 
 /* Slices that are ranked ahead for each kind of pages. */
 #define RAMSLICE_PLACE_HINTS		32
-#define RAMSLICE_PLACE_LOW_DEFAULT	8
 /* A slice is the kernel's from such a part of it on that stays where it is. */
 #define RAMSLICE_PLACE_KERNEL_PART	64
 
@@ -79,12 +74,12 @@ struct ramslice_place_list {
  * @parts: for each slice, how much it suits kernel pages that find no pageblock
  * @nr_ids: elements of @parts; 0 if there are none
  * @nr_kernel: slices that have kernel pages
- * @asked: the worker is to rank anew
+ * @asked: the worker is to rank again
  * @nr_taken: pageblocks given since
  * @ranked_at: jiffies
  * @nr_placed: pageblocks taken from a slice that was ranked
  * @nr_passed: pageblocks for which none was left: of the free list's entries, the
- *	first is taken, or for kernel pages one that @parts tells
+ *	first is taken, or for kernel pages the best by @parts
  * @nr_rankings: how often the worker has ranked
  *
  * All under zone->lock.
@@ -112,25 +107,49 @@ struct ramslice_place_stats {
 	u32 nr_kernel;
 };
 
+/* Does a slice hold nothing? */
+static inline bool ramslice_place_is_empty(const struct ramslice_place_slice *p)
+{
+	return p->nr_free == p->nr_pages;
+}
+
+/* A score: first by tier, which is from 1 to 7, then by @likes. */
+static inline u64 ramslice_place_tier(u32 tier, u32 likes)
+{
+	return (u64)tier << 32 | likes;
+}
+
+/*
+ * Among empty slices the kernel begins at the low end, where boot's pages are,
+ * and users at the other: until the next ranking both go by what was empty at
+ * the last one, and must not meet in the same slice.
+ */
+static inline u32
+ramslice_place_end_first(enum ramslice_place_class class,
+			 const struct ramslice_place_slice *p)
+{
+	return class == RAMSLICE_PLACE_KERNEL ? U32_MAX - p->index : p->index;
+}
+
 const char *ramslice_place_name(enum ramslice_place_policy policy);
 int ramslice_place_parse(const char *name);
+int ramslice_place_names(char *buf, size_t size);
 bool ramslice_place_class_of(int type, enum ramslice_place_class *class);
 bool ramslice_place_is_kernel(const struct ramslice_place_slice *p);
 u64 ramslice_place_likes(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
-			 const struct ramslice_place_slice *p, u32 nr_low);
+			 const struct ramslice_place_slice *p);
 u64 ramslice_place_score(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
-			 const struct ramslice_place_slice *p, u32 nr_low);
+			 const struct ramslice_place_slice *p);
 void ramslice_place_offer(struct ramslice_place_list *list, u32 id, u32 first,
 			  u64 points);
 void ramslice_place_renew(struct ramslice_place_list *list, u32 id, u32 first,
 			  u64 points);
 
 enum ramslice_place_policy ramslice_place_policy(void);
-u32 ramslice_place_low_slices(void);
 void ramslice_place_set_policy(enum ramslice_place_policy new_policy);
-void ramslice_place_set_low(u32 nr_low);
+void ramslice_place_rank_now(void);
 void ramslice_place_stats(struct ramslice_zone *rz,
 			  struct ramslice_place_stats *st);
 struct ramslice_place *ramslice_place_new(void);

@@ -8,10 +8,10 @@
 #include "internal.h"
 
 /* Changes under ramslice_mutex and ramslice_lock, with nothing offline. */
-static const struct ramslice_power_driver *driver;
+static const struct ramslice_power_driver *ramslice_driver;
 
 /* Extents of a slice, for the driver: contiguous geometry has one. */
-static unsigned int extents_of(u32 id, struct ramslice_extent *e)
+static unsigned int ramslice_extents_of(u32 id, struct ramslice_extent *e)
 {
 	e->pfn = ramslice_geom_block(&ramslice_geom, id, 0);
 	e->nr_pages = (unsigned long)ramslice_geom.nr_blocks *
@@ -21,7 +21,7 @@ static unsigned int extents_of(u32 id, struct ramslice_extent *e)
 
 const char *ramslice_power_name(void)
 {
-	const struct ramslice_power_driver *drv = READ_ONCE(driver);
+	const struct ramslice_power_driver *drv = READ_ONCE(ramslice_driver);
 
 	return drv ? drv->name : "none";
 }
@@ -30,13 +30,13 @@ const char *ramslice_power_name(void)
 bool ramslice_power_wake_sleeps(void)
 {
 	return ramslice_is_strict() ||
-	       (driver && !driver->states[0].atomic_wake);
+	       (ramslice_driver && !ramslice_driver->states[0].atomic_wake);
 }
 
 /* Longest time that the driver says a call takes. */
 unsigned int ramslice_power_latency_us(void)
 {
-	const struct ramslice_power_driver *drv = READ_ONCE(driver);
+	const struct ramslice_power_driver *drv = READ_ONCE(ramslice_driver);
 
 	return drv ? max(drv->states[0].entry_latency_us,
 			 drv->states[0].exit_latency_us) : 0;
@@ -47,9 +47,10 @@ int ramslice_power_off(u32 id, u8 *power_state)
 	struct ramslice_extent e;
 
 	*power_state = 0;
-	if (!driver)
+	if (!ramslice_driver)
 		return 0;
-	return driver->off(id, &e, extents_of(id, &e), *power_state);
+	return ramslice_driver->off(id, &e, ramslice_extents_of(id, &e),
+				    *power_state);
 }
 
 int ramslice_power_wake(u32 id, u8 power_state)
@@ -57,19 +58,20 @@ int ramslice_power_wake(u32 id, u8 power_state)
 	struct ramslice_extent e;
 	int err;
 
-	if (!driver)
+	if (!ramslice_driver)
 		return 0;
-	err = driver->wake(id, &e, extents_of(id, &e), power_state);
+	err = ramslice_driver->wake(id, &e, ramslice_extents_of(id, &e),
+				    power_state);
 	if (err)
 		printk_deferred(KERN_ERR "ramslice: slice %u did not wake (%s: %d): quarantined, %llu bytes lost\n",
-				id, driver->name, err, ramslice_slice_bytes());
+				id, ramslice_driver->name, err, ramslice_slice_bytes());
 	return err;
 }
 
 void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages)
 {
-	if (driver && driver->check)
-		driver->check(id, pfn, nr_pages);
+	if (ramslice_driver && ramslice_driver->check)
+		ramslice_driver->check(id, pfn, nr_pages);
 }
 
 /* No slice is off, or on its way there or back. Under ramslice_lock. */
@@ -87,21 +89,21 @@ bool ramslice_power_idle(void)
 	return true;
 }
 
-/* Exchanges drivers; with slices awake, nobody can be inside one. */
-static int exchange(const struct ramslice_power_driver *drv,
-		    const struct ramslice_power_driver *old)
+/* Exchanges drivers; with slices awake, no task can be inside one. */
+static int ramslice_exchange(const struct ramslice_power_driver *drv,
+			     const struct ramslice_power_driver *old)
 {
 	int err = 0;
 
 	lockdep_assert_held(&ramslice_mutex);
 
 	spin_lock_irq(&ramslice_lock);
-	if (driver != old)
+	if (ramslice_driver != old)
 		err = old ? -ENOENT : -EBUSY;
 	else if (!ramslice_power_idle())
 		err = -EBUSY;
 	if (!err)
-		WRITE_ONCE(driver, drv);
+		WRITE_ONCE(ramslice_driver, drv);
 	spin_unlock_irq(&ramslice_lock);
 	return err;
 }
@@ -128,15 +130,15 @@ int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
 		return -EINVAL;
 
 	mutex_lock(&ramslice_mutex);
-	if (driver) {
+	if (ramslice_driver) {
 		err = -EBUSY;
 	} else {
 		ramslice_wake_all(&nr_woken);
-		err = exchange(drv, NULL);
+		err = ramslice_exchange(drv, NULL);
 	}
 	mutex_unlock(&ramslice_mutex);
 	if (!err)
-		pr_info("ramslice: power driver %s, %s wake within %u us\n",
+		pr_info("power driver %s, %s wake within %u us\n",
 			drv->name,
 			drv->states[0].atomic_wake ? "atomic" : "sleeping",
 			drv->states[0].exit_latency_us);
@@ -149,8 +151,8 @@ EXPORT_SYMBOL_GPL(ramslice_register_power_driver);
  * @drv: the driver
  *
  * Wakes every slice. Those that do not wake are quarantined and need the
- * driver no more. Waits for calls that hang, however long, but holds nobody
- * else up meanwhile.
+ * driver no more. Waits for calls that hang, however long, but holds up no
+ * other task meanwhile.
  *
  * Context: May sleep.
  * Return: 0, or -ENOENT if it is not registered.
@@ -165,7 +167,8 @@ int ramslice_unregister_power_driver(const struct ramslice_power_driver *drv)
 		wait_event_idle(ramslice_wait, !ramslice_calls_busy());
 		mutex_lock(&ramslice_mutex);
 		ramslice_wake_all(&nr_woken);
-		err = ramslice_calls_busy() ? -EBUSY : exchange(NULL, drv);
+		err = ramslice_calls_busy() ? -EBUSY : ramslice_exchange(NULL,
+									 drv);
 		mutex_unlock(&ramslice_mutex);
 	} while (err == -EBUSY);
 	return err;

@@ -15,15 +15,15 @@
 
 struct ramslice_prices ramslice_prices = RAMSLICE_PRICES_DEFAULT;
 
-/* Prices and counts are anybody's: what does not fit is as dear as can be. */
-static u64 add(u64 a, u64 b)
+/* Prices and counts may be any number: what does not fit is U64_MAX. */
+static u64 ramslice_plus(u64 a, u64 b)
 {
 	u64 sum;
 
 	return check_add_overflow(a, b, &sum) ? U64_MAX : sum;
 }
 
-static u64 times(u64 price, u64 nr)
+static u64 ramslice_times(u64 price, u64 nr)
 {
 	u64 product;
 
@@ -37,8 +37,9 @@ static u64 times(u64 price, u64 nr)
  */
 u64 ramslice_price_base(const struct ramslice_prices *p, u64 nr_pages)
 {
-	return add(p->isolate_slice,
-		   div_u64(times(p->isolate_page, nr_pages), 1024));
+	return ramslice_plus(p->isolate_slice,
+			     div_u64(ramslice_times(p->isolate_page, nr_pages),
+				     1024));
 }
 
 /**
@@ -51,9 +52,10 @@ u64 ramslice_price_base(const struct ramslice_prices *p, u64 nr_pages)
 u64 ramslice_price_content(const struct ramslice_prices *p, u64 nr_drop,
 			   u64 nr_move, u64 nr_maps)
 {
-	return add(times(p->drop_page, nr_drop),
-		   add(times(p->migrate_page, nr_move),
-		       times(p->migrate_mapping, nr_maps)));
+	u64 moving = ramslice_plus(ramslice_times(p->migrate_page, nr_move),
+				   ramslice_times(p->migrate_mapping, nr_maps));
+
+	return ramslice_plus(ramslice_times(p->drop_page, nr_drop), moving);
 }
 
 /**
@@ -65,8 +67,8 @@ u64 ramslice_price_content(const struct ramslice_prices *p, u64 nr_drop,
 u64 ramslice_price_targets(const struct ramslice_prices *p, u64 nr_free,
 			   u64 nr_cache)
 {
-	return add(times(p->alloc_buddy, nr_free),
-		   times(p->alloc_cache, nr_cache));
+	return ramslice_plus(ramslice_times(p->alloc_buddy, nr_free),
+			     ramslice_times(p->alloc_cache, nr_cache));
 }
 
 /* Clean unmapped page cache; a lower bound where pages are dirty and mapped. */
@@ -109,13 +111,12 @@ u64 ramslice_price_counters(const struct ramslice_prices *p, u64 nr_pages,
 {
 	u64 maps = (u64)counters[RAMSLICE_ANON_MAPPED] +
 		   counters[RAMSLICE_FILE_MAPPED];
-	u64 price = add(ramslice_price_base(p, nr_pages),
-			ramslice_price_content(p, ramslice_nr_drop(counters),
-					       ramslice_nr_move(counters),
-					       maps));
+	u64 content = ramslice_price_content(p, ramslice_nr_drop(counters),
+					     ramslice_nr_move(counters), maps);
+	u64 price = ramslice_plus(ramslice_price_base(p, nr_pages), content);
 
 	if (poisoned || ramslice_has_unmovable(nr_pages, counters))
-		price = add(price, p->unreclaimable);
+		price = ramslice_plus(price, p->unreclaimable);
 	return price;
 }
 
@@ -131,12 +132,14 @@ u64 ramslice_price_work(const struct ramslice_prices *p,
 			const struct ramslice_work *work, u64 nr_maps)
 {
 	u64 nr_pages = work->blocks_isolated << pageblock_order;
+	u64 content, targets;
 
 	if (!nr_pages)
 		return 0;
-	return add(ramslice_price_base(p, nr_pages),
-		   add(ramslice_price_content(p, work->pages_dropped,
-					      work->pages_migrated, nr_maps),
-		       ramslice_price_targets(p, work->target_free,
-					      work->target_cache)));
+	content = ramslice_price_content(p, work->pages_dropped,
+					 work->pages_migrated, nr_maps);
+	targets = ramslice_price_targets(p, work->target_free,
+					 work->target_cache);
+	return ramslice_plus(ramslice_price_base(p, nr_pages),
+			     ramslice_plus(content, targets));
 }

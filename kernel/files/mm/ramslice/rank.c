@@ -2,38 +2,41 @@
 /*
  * How placement policies like slices. Pure: no locks, no memory but what is
  * passed.
- *
- * array, list and adaptive follow "Towards Practical Page Placement for a Green
- * Memory Manager" (IISc), sections IV.A, IV.B and IV.D; low follows "Run-time
- * Variation of Memory" (Virginia Tech, 2007), sections 3.2 and 3.6. What these
- * keep as lists and pools follows here from what a slice holds: it is the
- * kernel's if it has kernel pages, free if it holds nothing, else the users'.
  */
 
 #include <linux/mmzone.h>
 #include <linux/string.h>
 #include "place.h"
 
-static const char * const policy_names[] = {
+static const char * const ramslice_policy_names[] = {
 	[RAMSLICE_PLACE_STOCK]	  = "stock",
 	[RAMSLICE_PLACE_PACKED]	  = "packed",
-	[RAMSLICE_PLACE_LOW]	  = "low",
-	[RAMSLICE_PLACE_ARRAY]	  = "array",
-	[RAMSLICE_PLACE_LIST]	  = "list",
-	[RAMSLICE_PLACE_ADAPTIVE] = "adaptive",
 };
 
-static_assert(ARRAY_SIZE(policy_names) == RAMSLICE_PLACE_POLICIES);
+static_assert(ARRAY_SIZE(ramslice_policy_names) == RAMSLICE_PLACE_POLICIES);
 
 const char *ramslice_place_name(enum ramslice_place_policy policy)
 {
-	return policy_names[policy];
+	return ramslice_policy_names[policy];
+}
+
+/* Writes the names of all policies, a space between two; returns the length. */
+int ramslice_place_names(char *buf, size_t size)
+{
+	unsigned int policy;
+	int len = 0;
+
+	for (policy = 0; policy < RAMSLICE_PLACE_POLICIES; policy++)
+		len += scnprintf(buf + len, size - len, "%s%s",
+				 policy ? " " : "",
+				 ramslice_policy_names[policy]);
+	return len;
 }
 
 /* The policy of a name, as sysfs takes it, or -EINVAL. */
 int ramslice_place_parse(const char *name)
 {
-	return sysfs_match_string(policy_names, name);
+	return sysfs_match_string(ramslice_policy_names, name);
 }
 
 /**
@@ -64,30 +67,8 @@ bool ramslice_place_is_kernel(const struct ramslice_place_slice *p)
 	       p->nr_other >= p->nr_pages / RAMSLICE_PLACE_KERNEL_PART;
 }
 
-static bool is_empty(const struct ramslice_place_slice *p)
-{
-	return p->nr_free == p->nr_pages;
-}
-
-/* Tiers are from 1 to 7; above them all, that there are blocks of one's own. */
+/* Above all tiers: that there are blocks of one's own. */
 #define OWN_BLOCKS	BIT_ULL(32 + 3)
-
-/* First by tier; then by @likes. */
-static u64 score(u32 tier, u32 likes)
-{
-	return (u64)tier << 32 | likes;
-}
-
-/*
- * Among empty slices the kernel begins at the low end, where boot's pages are,
- * and users at the other: until the next ranking both go by what was empty at
- * the last one, and must not meet in the same slice.
- */
-static u32 end_first(enum ramslice_place_class class,
-		     const struct ramslice_place_slice *p)
-{
-	return class == RAMSLICE_PLACE_KERNEL ? U32_MAX - p->index : p->index;
-}
 
 /*
  * Ours. Kernel pages go where nothing can be switched off anyway, then where
@@ -95,72 +76,25 @@ static u32 end_first(enum ramslice_place_class class,
  * that least has to move out of. Movable pages fill the fullest of the other
  * slices, so that the emptiest may become empty, and leave the kernel's to it.
  */
-static u64 packed(enum ramslice_place_class class,
-		  const struct ramslice_place_slice *p)
+static u64 ramslice_packed_likes(enum ramslice_place_class class,
+				 const struct ramslice_place_slice *p)
 {
+	u32 first = ramslice_place_end_first(class, p);
+
 	if (class == RAMSLICE_PLACE_KERNEL) {
 		if (p->fixed)
-			return score(4, p->nr_other);
+			return ramslice_place_tier(4, p->nr_other);
 		if (ramslice_place_is_kernel(p))
-			return score(3, p->nr_other);
-		if (is_empty(p))
-			return score(2, end_first(class, p));
-		return score(1, U32_MAX - p->nr_lru);
+			return ramslice_place_tier(3, p->nr_other);
+		if (ramslice_place_is_empty(p))
+			return ramslice_place_tier(2, first);
+		return ramslice_place_tier(1, U32_MAX - p->nr_lru);
 	}
 	if (!ramslice_place_is_kernel(p))
-		return is_empty(p) ? score(2, end_first(class, p)) :
-				     score(3, U32_MAX - p->nr_free);
-	return score(1, U32_MAX - p->nr_other);
-}
-
-static u64 low(enum ramslice_place_class class,
-	       const struct ramslice_place_slice *p, u32 nr_low)
-{
-	bool kernels = p->index < nr_low;
-
-	if (class == RAMSLICE_PLACE_KERNEL)
-		return score(kernels ? 2 : 1, U32_MAX - p->index);
-	return score(kernels ? 1 : 2, U32_MAX - p->index);
-}
-
-static u64 array(enum ramslice_place_class class,
-		 const struct ramslice_place_slice *p)
-{
-	return score(1, end_first(class, p));
-}
-
-/* Tiers of list and adaptive: one's own, then free ones, then the others'. */
-static u32 pool_tier(enum ramslice_place_class class,
-		     const struct ramslice_place_slice *p)
-{
-	if (is_empty(p) && !p->fixed)
-		return 2;
-	return (class == RAMSLICE_PLACE_KERNEL) ==
-	       ramslice_place_is_kernel(p) ? 3 : 1;
-}
-
-/* The most recently used first, then the most free. */
-static u64 list(enum ramslice_place_class class,
-		const struct ramslice_place_slice *p)
-{
-	u32 tier = pool_tier(class, p);
-
-	if (tier == 2)
-		return score(tier, end_first(class, p));
-	if (p->in_use && tier == 3)
-		return score(4, 0);
-	return score(tier, p->nr_free);
-}
-
-/* Within a pool, none is better; the most free is what is stolen from. */
-static u64 adaptive(enum ramslice_place_class class,
-		    const struct ramslice_place_slice *p)
-{
-	u32 tier = pool_tier(class, p);
-
-	if (tier == 2)
-		return score(tier, end_first(class, p));
-	return score(tier, tier == 1 ? p->nr_free : 0);
+		return ramslice_place_is_empty(p) ?
+		       ramslice_place_tier(2, first) :
+		       ramslice_place_tier(3, U32_MAX - p->nr_free);
+	return ramslice_place_tier(1, U32_MAX - p->nr_other);
 }
 
 /**
@@ -168,25 +102,16 @@ static u64 adaptive(enum ramslice_place_class class,
  * @policy: the policy
  * @class: the kind of pages
  * @p: the slice
- * @nr_low: for RAMSLICE_PLACE_LOW: slices that the kernel keeps to
  *
  * Return: the more the better; 0 if the choice is left to the allocator.
  */
 u64 ramslice_place_likes(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
-			 const struct ramslice_place_slice *p, u32 nr_low)
+			 const struct ramslice_place_slice *p)
 {
 	switch (policy) {
 	case RAMSLICE_PLACE_PACKED:
-		return packed(class, p);
-	case RAMSLICE_PLACE_LOW:
-		return low(class, p, nr_low);
-	case RAMSLICE_PLACE_ARRAY:
-		return array(class, p);
-	case RAMSLICE_PLACE_LIST:
-		return list(class, p);
-	case RAMSLICE_PLACE_ADAPTIVE:
-		return adaptive(class, p);
+		return ramslice_packed_likes(class, p);
 	default:
 		return 0;
 	}
@@ -199,20 +124,20 @@ u64 ramslice_place_likes(enum ramslice_place_policy policy,
  */
 u64 ramslice_place_score(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
-			 const struct ramslice_place_slice *p, u32 nr_low)
+			 const struct ramslice_place_slice *p)
 {
 	u64 points;
 
 	if (!p->free_blocks)
 		return 0;
-	points = ramslice_place_likes(policy, class, p, nr_low);
+	points = ramslice_place_likes(policy, class, p);
 	if (points && (class == RAMSLICE_PLACE_KERNEL || p->movable_blocks))
 		points += OWN_BLOCKS;
 	return points;
 }
 
 /* Takes an entry out; those who were past it, or at it, go on where they were. */
-static void take_out(struct ramslice_place_list *list, u32 at)
+static void ramslice_take_out(struct ramslice_place_list *list, u32 at)
 {
 	u32 nr = --list->nr - at;
 	int type;
@@ -253,7 +178,7 @@ void ramslice_place_offer(struct ramslice_place_list *list, u32 id, u32 first,
 	if (list->nr == RAMSLICE_PLACE_HINTS) {
 		if (!begin && to == list->nr)
 			return;
-		take_out(list, begin ? 0 : list->nr - 1);
+		ramslice_take_out(list, begin ? 0 : list->nr - 1);
 		to -= !!begin;
 	}
 	nr = list->nr++ - to;
@@ -295,6 +220,6 @@ void ramslice_place_renew(struct ramslice_place_list *list, u32 id, u32 first,
 	}
 	/* What it had is used up */
 	if (at < list->nr)
-		take_out(list, at);
+		ramslice_take_out(list, at);
 	ramslice_place_offer(list, id, first, points);
 }

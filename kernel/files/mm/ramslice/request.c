@@ -1,27 +1,75 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests: who may make one when, their deadline, and their outcome.
+ * Requests: decoded once, carried out one at a time, and their outcome.
  */
 
 #include <linux/sched/signal.h>
-#include <linux/seq_file.h>
 #include <linux/swap.h>
 #include <trace/events/ramslice.h>
 #include "internal.h"
 
-/* Who empties slices at the moment; see wake.c. */
+/* The task that empties slices at the moment; see wake.c. */
 struct task_struct *ramslice_requester;
 
 /* Bit 0: a request that empties slices is under way. */
-static unsigned long busy;
+static unsigned long ramslice_busy;
 
-/* Debugfs commands keep a zone's reserve until "release" or the next batch. */
-static struct {
-	struct ramslice_zone *rz;
-	struct ramslice_reserve reserve;
-} kept;
+static enum ramslice_cache ramslice_cache_of(u32 flags)
+{
+	if (flags & RAMSLICE_REQ_KEEP_CACHE)
+		return RAMSLICE_CACHE_KEEP;
+	return flags & RAMSLICE_REQ_AUTO_CACHE ? RAMSLICE_CACHE_AUTO :
+						 RAMSLICE_CACHE_DROP;
+}
 
-static int status_of(enum ramslice_reason reason)
+/**
+ * ramslice_decode_request - what a request asks for
+ * @req: valid input
+ * @params: set to its meaning; the deadline counts from now
+ */
+void ramslice_decode_request(const struct ramslice_request *req,
+			     struct ramslice_params *params)
+{
+	u32 ms = req->deadline_ms ?: RAMSLICE_DEADLINE_MS;
+	bool dry_run = req->flags & RAMSLICE_REQ_DRY_RUN;
+
+	*params = (struct ramslice_params) {
+		.op = req->op,
+		.id = req->id,
+		.node = req->node,
+		.zone = req->zone,
+		.budget = req->budget,
+		.max_slices = req->max_slices,
+		/* 0 would mean none to those who wait */
+		.deadline = jiffies + msecs_to_jiffies(ms) ?: 1,
+		.cache = ramslice_cache_of(req->flags),
+		.per_slice = req->flags & RAMSLICE_REQ_PER_SLICE,
+		.ignore_backoff = req->flags & RAMSLICE_REQ_IGNORE_BACKOFF,
+		.dry_run = dry_run,
+		.hold = !dry_run && req->flags & RAMSLICE_REQ_HOLD,
+	};
+}
+
+/* Writes the outcome to where the caller finds it. */
+void ramslice_encode_outcome(const struct ramslice_outcome *outcome,
+			     struct ramslice_request *req)
+{
+	req->status = outcome->status;
+	req->reason = outcome->reason;
+	req->nr_done = outcome->nr_done;
+	req->nr_failed = outcome->nr_failed;
+	req->last_id = outcome->last_id;
+	req->price_predicted = outcome->price_predicted;
+	req->price_measured = outcome->price_measured;
+	req->pages_migrated = outcome->work.pages_migrated;
+	req->pages_dropped = outcome->work.pages_dropped;
+	req->pages_failed = outcome->work.pages_failed;
+	req->huge_split = outcome->work.huge_split;
+	req->huge_moved = outcome->work.huge_moved;
+}
+
+/* The errno that goes with a reason, negative. */
+int ramslice_status_of(enum ramslice_reason reason)
 {
 	switch (reason) {
 	case RAMSLICE_REASON_NONE:
@@ -46,18 +94,20 @@ static int status_of(enum ramslice_reason reason)
 	}
 }
 
-static bool zone_wanted(const struct ramslice_request *req,
-			const struct ramslice_zone *rz)
+static bool ramslice_zone_wanted(const struct ramslice_params *params,
+				 const struct ramslice_zone *rz)
 {
-	return (req->node == RAMSLICE_ANY ||
-		req->node == zone_to_nid(rz->zone)) &&
-	       (req->zone == RAMSLICE_ANY || req->zone == zone_idx(rz->zone));
+	return (params->node == RAMSLICE_ANY ||
+		params->node == zone_to_nid(rz->zone)) &&
+	       (params->zone == RAMSLICE_ANY ||
+		params->zone == zone_idx(rz->zone));
 }
 
-static int each_zone(struct ramslice_request *req, unsigned long deadline)
+static int ramslice_empty_zones(const struct ramslice_params *params,
+				struct ramslice_outcome *outcome)
 {
 	enum ramslice_reason reason = RAMSLICE_REASON_NONE, r;
-	u64 budget = req->budget;
+	u64 budget = params->budget;
 	struct ramslice_zone *rz;
 	bool found = false;
 	unsigned int i;
@@ -65,70 +115,80 @@ static int each_zone(struct ramslice_request *req, unsigned long deadline)
 	/* Once for all: pages in LRU batches look unmovable */
 	lru_add_drain_all();
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
-		if (!zone_wanted(req, rz))
+		if (!ramslice_zone_wanted(params, rz))
 			continue;
 		found = true;
-		r = req->op == RAMSLICE_OP_COMPACT ?
-		    ramslice_compact_zone(rz, req, deadline, &budget) :
-		    ramslice_offline_free_zone(rz, req, deadline);
+		r = params->op == RAMSLICE_OP_COMPACT ?
+		    ramslice_compact_zone(rz, params, outcome, &budget) :
+		    ramslice_offline_free_zone(rz, params, outcome);
 		if (r != RAMSLICE_REASON_NONE)
 			reason = r;
 		if (ramslice_is_final(r))
 			break;
 	}
-	if (req->nr_done == req->max_slices)
+	if (outcome->nr_done == params->max_slices)
 		reason = RAMSLICE_REASON_NONE;
-	req->reason = reason;
+	outcome->reason = reason;
 	/* A budget or room that is used up is how such a request ends */
-	req->status = ramslice_is_final(reason) ? -status_of(reason) : 0;
+	if (ramslice_is_final(reason))
+		outcome->status = -ramslice_status_of(reason);
 	return found ? 0 : -ENOENT;
 }
 
-static unsigned long request_deadline(const struct ramslice_request *req)
+/**
+ * ramslice_begin_emptying - become the one request that empties slices
+ *
+ * Context: May sleep. On success, ramslice_mutex is held until
+ * ramslice_end_emptying().
+ * Return: 0; -EBUSY if another request runs or the system goes down;
+ * -ERESTARTSYS.
+ */
+int ramslice_begin_emptying(void)
 {
-	return jiffies + msecs_to_jiffies(req->deadline_ms ?:
-					  RAMSLICE_DEADLINE_MS);
-}
-
-static int emptying_request(struct ramslice_request *req)
-{
-	unsigned long deadline = request_deadline(req);
-	int err = 0;
-
 	/* Others hold the mutex, too, but not for long */
-	if (test_and_set_bit_lock(0, &busy))
+	if (test_and_set_bit_lock(0, &ramslice_busy))
 		return -EBUSY;
 	/* Interruptible, so that verify.c can freeze those who wait for it */
 	if (mutex_lock_interruptible(&ramslice_mutex)) {
-		clear_bit_unlock(0, &busy);
+		clear_bit_unlock(0, &ramslice_busy);
 		return -ERESTARTSYS;
 	}
 	if (ramslice_inhibited()) {
-		err = -EBUSY;
-		goto unlock;
+		ramslice_end_emptying();
+		return -EBUSY;
 	}
 	ramslice_classify(false);
 	WRITE_ONCE(ramslice_requester, current);
+	return 0;
+}
 
-	if (req->op != RAMSLICE_OP_OFFLINE) {
-		err = each_zone(req, deadline);
-	} else if (!ramslice_slice(req->id)) {
+void ramslice_end_emptying(void)
+{
+	WRITE_ONCE(ramslice_requester, NULL);
+	mutex_unlock(&ramslice_mutex);
+	clear_bit_unlock(0, &ramslice_busy);
+}
+
+static int ramslice_carry_out_emptying(const struct ramslice_params *params,
+				       struct ramslice_outcome *outcome)
+{
+	int err = ramslice_begin_emptying();
+
+	if (err)
+		return err;
+	if (params->op != RAMSLICE_OP_OFFLINE) {
+		err = ramslice_empty_zones(params, outcome);
+	} else if (!ramslice_slice(params->id)) {
 		err = -ENOENT;
 	} else {
-		bool ours = kept.rz == ramslice_slices[req->id].rz;
-
-		req->reason = ramslice_offline_one(req, deadline,
-						   ours ? &kept.reserve : NULL);
-		req->status = -status_of(req->reason);
+		outcome->reason = ramslice_offline_one(params, outcome);
+		outcome->status = -ramslice_status_of(outcome->reason);
 	}
-	WRITE_ONCE(ramslice_requester, NULL);
-unlock:
-	mutex_unlock(&ramslice_mutex);
-	clear_bit_unlock(0, &busy);
+	ramslice_end_emptying();
 	return err;
 }
 
-static enum ramslice_reason wake_reason(int err)
+static enum ramslice_reason ramslice_wake_reason(int err)
 {
 	switch (err) {
 	case 0:
@@ -144,23 +204,25 @@ static enum ramslice_reason wake_reason(int err)
 	}
 }
 
-static int wake_one(struct ramslice_request *req, unsigned long deadline)
+static int ramslice_wake_one(const struct ramslice_params *params,
+			     struct ramslice_outcome *outcome)
 {
 	int err;
 
-	if (!ramslice_slice(req->id))
+	if (!ramslice_slice(params->id))
 		return -ENOENT;
-	req->last_id = req->id;
-	err = ramslice_wake_slice(req->id, false, deadline);
-	req->nr_done = !err;
-	req->nr_failed = err == -EIO;
-	req->reason = wake_reason(err);
+	outcome->last_id = params->id;
+	err = ramslice_wake_slice(params->id, false, params->deadline);
+	outcome->nr_done = !err;
+	outcome->nr_failed = err == -EIO;
+	outcome->reason = ramslice_wake_reason(err);
 	/* "Not in that state" is -EBUSY, as for emptying */
-	req->status = err == -EINVAL ? EBUSY : -err;
+	outcome->status = err == -EINVAL ? EBUSY : -err;
 	return 0;
 }
 
-static int wake_zones(struct ramslice_request *req, unsigned long deadline)
+static int ramslice_wake_zones(const struct ramslice_params *params,
+			       struct ramslice_outcome *outcome)
 {
 	struct ramslice_zone *rz;
 	bool found = false;
@@ -168,29 +230,29 @@ static int wake_zones(struct ramslice_request *req, unsigned long deadline)
 	int err = 0;
 
 	for (i = 0; !err && (rz = ramslice_zone_by_index(i)); i++) {
-		if (!zone_wanted(req, rz))
+		if (!ramslice_zone_wanted(params, rz))
 			continue;
 		found = true;
-		err = ramslice_wake_zone(rz, deadline,
-					 req->flags & RAMSLICE_REQ_HOLD,
-					 &req->nr_done, &req->nr_failed);
+		err = ramslice_wake_zone(rz, params->deadline, params->hold,
+					 &outcome->nr_done,
+					 &outcome->nr_failed);
 	}
-	if (!err && req->nr_failed)
+	if (!err && outcome->nr_failed)
 		err = -EIO;
-	req->reason = wake_reason(err);
-	req->status = -err;
+	outcome->reason = ramslice_wake_reason(err);
+	outcome->status = -err;
 	return found ? 0 : -ENOENT;
 }
 
-static int waking_request(struct ramslice_request *req)
+static int ramslice_carry_out_waking(const struct ramslice_params *params,
+				     struct ramslice_outcome *outcome)
 {
-	/* 0 would mean none */
-	unsigned long deadline = request_deadline(req) ?: 1;
 	int err;
 
 	down_read(&ramslice_table_sem);
-	err = req->op == RAMSLICE_OP_ONLINE ? wake_one(req, deadline) :
-					      wake_zones(req, deadline);
+	err = params->op == RAMSLICE_OP_ONLINE ?
+	      ramslice_wake_one(params, outcome) :
+	      ramslice_wake_zones(params, outcome);
 	up_read(&ramslice_table_sem);
 	return err;
 }
@@ -204,81 +266,25 @@ static int waking_request(struct ramslice_request *req)
  */
 int ramslice_request(struct ramslice_request *req)
 {
+	struct ramslice_outcome outcome = { .last_id = RAMSLICE_NO_ID };
+	struct ramslice_params params;
 	u64 start = ktime_get_ns();
 	int err;
 
-	req->last_id = RAMSLICE_NO_ID;
-	if (req->op == RAMSLICE_OP_ONLINE || req->op == RAMSLICE_OP_ONLINE_ALL)
-		err = waking_request(req);
+	ramslice_decode_request(req, &params);
+	if (params.op == RAMSLICE_OP_ONLINE ||
+	    params.op == RAMSLICE_OP_ONLINE_ALL)
+		err = ramslice_carry_out_waking(&params, &outcome);
 	else
-		err = emptying_request(req);
+		err = ramslice_carry_out_emptying(&params, &outcome);
+	ramslice_encode_outcome(&outcome, req);
 	req->elapsed_ns = ktime_get_ns() - start;
 	trace_ramslice_request(req, err);
 	return err;
 }
 
-/* --- what only the debugfs commands need --------------------------------- */
-
-/* The reserve that debugfs keeps is of the old table. Under ramslice_mutex. */
-void ramslice_request_forget(void)
-{
-	ramslice_reserve_free(&kept.reserve);
-	kept.rz = NULL;
-}
-
-/* Builds the reserve for offline_index, and looks at boot memory again. */
-int ramslice_request_reinit(struct ramslice_zone *rz)
-{
-	int err;
-
-	if (mutex_lock_interruptible(&ramslice_mutex))
-		return -ERESTARTSYS;
-	ramslice_classify(true);
-	ramslice_reserve_free(&kept.reserve);
-	err = ramslice_reserve_build(&kept.reserve, rz, RAMSLICE_CACHE_DROP,
-				     false);
-	kept.rz = err ? NULL : rz;
-	mutex_unlock(&ramslice_mutex);
-	return err;
-}
-
-/* Forgets the reserve. Page frames go back at the end of each request. */
-int ramslice_request_release(struct ramslice_zone *rz)
-{
-	if (mutex_lock_interruptible(&ramslice_mutex))
-		return -ERESTARTSYS;
-	if (kept.rz == rz)
-		ramslice_request_forget();
-	mutex_unlock(&ramslice_mutex);
-	return 0;
-}
-
 /* A request that empties slices is under way. */
 bool ramslice_request_busy(void)
 {
-	return test_bit(0, &busy);
-}
-
-int ramslice_reserve_show(struct ramslice_zone *rz, struct seq_file *m)
-{
-	struct ramslice_reserve r;
-	u32 i;
-
-	if (mutex_lock_interruptible(&ramslice_mutex))
-		return -ERESTARTSYS;
-	if (ramslice_reserve_build(&r, rz, RAMSLICE_CACHE_DROP, false)) {
-		mutex_unlock(&ramslice_mutex);
-		return -ENOMEM;
-	}
-	mutex_unlock(&ramslice_mutex);
-
-	seq_puts(m, "# index price free freeable\n");
-	for (i = r.nr; i-- > 0; ) {
-		if (r.c[i].nr_free + r.c[i].nr_cache)
-			seq_printf(m, "%u %llu %u %u\n", r.c[i].id,
-				   r.c[i].price, r.c[i].nr_free,
-				   r.c[i].nr_cache);
-	}
-	ramslice_reserve_free(&r);
-	return 0;
+	return test_bit(0, &ramslice_busy);
 }

@@ -2,7 +2,7 @@
 /*
  * The reserve: slices that may receive pages, dearest first.
  *
- * The paper keeps a red-black tree that it builds anew for each request. As
+ * The thesis keeps a red-black tree that it builds again for each request. As
  * nothing is inserted meanwhile, a sorted array does the same: sources are
  * taken from its cheap end, destinations from its dear end, and when the two
  * meet, memory is compact.
@@ -13,7 +13,7 @@
 #include <linux/sort.h>
 #include "internal.h"
 
-static int by_price(const void *a, const void *b)
+static int ramslice_by_price(const void *a, const void *b)
 {
 	const struct ramslice_candidate *x = a, *y = b;
 
@@ -23,11 +23,11 @@ static int by_price(const void *a, const void *b)
 	return x->id > y->id ? -1 : x->id < y->id;
 }
 
-static int by_node(void *unused, const struct list_head *a,
-		   const struct list_head *b)
+static int ramslice_by_node(void *unused, const struct list_head *a,
+			    const struct list_head *b)
 {
-	return by_price(list_entry(a, struct ramslice_candidate, node),
-			list_entry(b, struct ramslice_candidate, node));
+	return ramslice_by_price(list_entry(a, struct ramslice_candidate, node),
+				 list_entry(b, struct ramslice_candidate, node));
 }
 
 /*
@@ -42,12 +42,12 @@ void ramslice_reserve_sort(struct ramslice_candidate *c, size_t nr)
 
 	sorted = kvmalloc_array(nr, sizeof(*c), GFP_KERNEL | __GFP_NOWARN);
 	if (ZERO_OR_NULL_PTR(sorted)) {
-		sort(c, nr, sizeof(*c), by_price, NULL);
+		sort(c, nr, sizeof(*c), ramslice_by_price, NULL);
 		return;
 	}
 	for (i = 0; i < nr; i++)
 		list_add_tail(&c[i].node, &list);
-	list_sort(NULL, &list, by_node);
+	list_sort(NULL, &list, ramslice_by_node);
 	to = sorted;
 	list_for_each_entry(from, &list, node)
 		memcpy(to++, from, sizeof(*to));
@@ -66,7 +66,7 @@ bool ramslice_poisoned(const struct ramslice_slice *s)
 #define MAX_STRAGGLERS	512
 
 /* What the kernel cannot move is elsewhere, unless it had to be here. */
-static bool all_movable(u32 id)
+static bool ramslice_all_movable(u32 id)
 {
 	unsigned long pfn;
 	unsigned int n;
@@ -85,14 +85,15 @@ static bool all_movable(u32 id)
  * (hugetlb, zsmalloc, balloon), are worth a look whether they really are
  * unmovable; if not, they are counted as if they were where they will be.
  */
-static void count_stragglers(u32 id, const struct ramslice_slice *s,
-			     u32 counters[RAMSLICE_NR_COUNTERS])
+static void ramslice_count_stragglers(u32 id, const struct ramslice_slice *s,
+				      u32 counters[RAMSLICE_NR_COUNTERS])
 {
 	u32 nr = s->nr_pages - counters[RAMSLICE_FREE] -
 		 counters[RAMSLICE_LRU_ANON] - counters[RAMSLICE_LRU_FILE];
 	struct ramslice_census c;
 
-	if (s->unreclaimable || (nr > MAX_STRAGGLERS && !all_movable(id)))
+	if (s->unreclaimable ||
+	    (nr > MAX_STRAGGLERS && !ramslice_all_movable(id)))
 		return;
 	ramslice_take_census(id, &c, RAMSLICE_CACHE_DROP, true);
 	if (c.reason == RAMSLICE_REASON_NONE)
@@ -134,7 +135,7 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 			continue;
 		ramslice_count_slice(id, counters);
 		if (ramslice_has_unmovable(s->nr_pages, counters))
-			count_stragglers(id, s, counters);
+			ramslice_count_stragglers(id, s, counters);
 		poisoned = ignore_backoff ? s->unreclaimable :
 					    ramslice_poisoned(s);
 		r->c[r->nr++] = (struct ramslice_candidate) {

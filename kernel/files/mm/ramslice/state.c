@@ -13,14 +13,14 @@ DECLARE_WAIT_QUEUE_HEAD(ramslice_wait);
 /* State changes so far. Under ramslice_lock. */
 u64 ramslice_event_seq;
 
-static const u8 legal[RAMSLICE_NR_STATES] = {
+static const u8 ramslice_legal_changes[RAMSLICE_NR_STATES] = {
 	/* a request isolates its blocks */
 	[RAMSLICE_ONLINE]	= BIT(RAMSLICE_EMPTYING),
 	/* given up; empty and with the driver; or lost in the driver */
 	[RAMSLICE_EMPTYING]	= BIT(RAMSLICE_ONLINE) |
 				  BIT(RAMSLICE_OFFLINE) |
 				  BIT(RAMSLICE_QUARANTINED),
-	/* somebody wants it */
+	/* it is wanted */
 	[RAMSLICE_OFFLINE]	= BIT(RAMSLICE_WAKING),
 	/* all chunks released; or the driver failed */
 	[RAMSLICE_WAKING]	= BIT(RAMSLICE_ONLINE) |
@@ -29,7 +29,7 @@ static const u8 legal[RAMSLICE_NR_STATES] = {
 	[RAMSLICE_QUARANTINED]	= 0,
 };
 
-static const char * const state_names[RAMSLICE_NR_STATES] = {
+static const char * const ramslice_state_names[RAMSLICE_NR_STATES] = {
 	[RAMSLICE_ONLINE]	= "online",
 	[RAMSLICE_EMPTYING]	= "emptying",
 	[RAMSLICE_OFFLINE]	= "offline",
@@ -37,7 +37,7 @@ static const char * const state_names[RAMSLICE_NR_STATES] = {
 	[RAMSLICE_QUARANTINED]	= "quarantined",
 };
 
-static const char * const reason_names[RAMSLICE_NR_REASONS] = {
+static const char * const ramslice_reason_names[RAMSLICE_NR_REASONS] = {
 	[RAMSLICE_REASON_NONE]		  = "none",
 	[RAMSLICE_REASON_HOLE]		  = "hole",
 	[RAMSLICE_REASON_ZONE_END]	  = "zone-end",
@@ -69,18 +69,19 @@ static const char * const reason_names[RAMSLICE_NR_REASONS] = {
 
 const char *ramslice_state_name(enum ramslice_state state)
 {
-	return state < RAMSLICE_NR_STATES ? state_names[state] : "?";
+	return state < RAMSLICE_NR_STATES ? ramslice_state_names[state] : "?";
 }
 
 const char *ramslice_reason_name(enum ramslice_reason reason)
 {
-	return reason < RAMSLICE_NR_REASONS ? reason_names[reason] : "?";
+	return reason < RAMSLICE_NR_REASONS ?
+	       ramslice_reason_names[reason] : "?";
 }
 
 bool ramslice_state_legal(enum ramslice_state from, enum ramslice_state to)
 {
 	return from < RAMSLICE_NR_STATES && to < RAMSLICE_NR_STATES &&
-	       (legal[from] & BIT(to));
+	       (ramslice_legal_changes[from] & BIT(to));
 }
 
 /**

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Strict mode: slices that are off are not in the direct map, so that whoever
- * touches one by its kernel address faults at once.
+ * Strict mode: slices that are off are not in the direct map, so that an access
+ * by kernel address faults at once.
  *
  * The map is split when a slice goes off, while that may fail; taking pages
  * out and putting them back then needs no memory. It needs a flush of all
@@ -12,15 +12,16 @@
 #include "internal.h"
 
 /* Changes under ramslice_mutex and ramslice_lock, with nothing offline. */
-static bool strict;
+static bool ramslice_strict;
 
 bool ramslice_is_strict(void)
 {
-	return READ_ONCE(strict);
+	return READ_ONCE(ramslice_strict);
 }
 
 #ifdef CONFIG_X86_64
-static int set_present(unsigned long pfn, unsigned int nr_blocks, bool present)
+static int ramslice_set_present(unsigned long pfn, unsigned int nr_blocks,
+				bool present)
 {
 	unsigned long addr = (unsigned long)page_address(pfn_to_page(pfn));
 	int nr_pages = nr_blocks * pageblock_nr_pages;
@@ -29,20 +30,21 @@ static int set_present(unsigned long pfn, unsigned int nr_blocks, bool present)
 			 set_memory_np(addr, nr_pages);
 }
 #else
-static int set_present(unsigned long pfn, unsigned int nr_blocks, bool present)
+static int ramslice_set_present(unsigned long pfn, unsigned int nr_blocks,
+				bool present)
 {
 	return -EOPNOTSUPP;
 }
 #endif
 
-static int set_slice(u32 id, bool present)
+static int ramslice_set_slice(u32 id, bool present)
 {
 	unsigned int n, nr;
 	unsigned long pfn;
 	int err = 0;
 
 	for_each_slice_chunk(id, n, nr, pfn) {
-		err = set_present(pfn, nr, present);
+		err = ramslice_set_present(pfn, nr, present);
 		if (err)
 			break;
 	}
@@ -62,9 +64,9 @@ int ramslice_strict_split(u32 id)
 
 	if (!ramslice_is_strict())
 		return 0;
-	err = set_slice(id, false);
+	err = ramslice_set_slice(id, false);
 	/* What was split stays so, hence this does not fail */
-	WARN_ON_ONCE(set_slice(id, true));
+	WARN_ON_ONCE(ramslice_set_slice(id, true));
 	return err;
 }
 
@@ -72,14 +74,14 @@ int ramslice_strict_split(u32 id)
 void ramslice_strict_unmap(u32 id)
 {
 	if (ramslice_is_strict())
-		WARN_ON_ONCE(set_slice(id, false));
+		WARN_ON_ONCE(ramslice_set_slice(id, false));
 }
 
-/* Puts it back, before anybody uses it. May sleep. */
+/* Puts it back, before it is used. May sleep. */
 void ramslice_strict_map(u32 id)
 {
 	if (ramslice_is_strict())
-		WARN_ON_ONCE(set_slice(id, true));
+		WARN_ON_ONCE(ramslice_set_slice(id, true));
 }
 
 /**
@@ -102,7 +104,7 @@ int ramslice_set_strict(bool on)
 		return -ERESTARTSYS;
 	spin_lock_irq(&ramslice_lock);
 	if (ramslice_power_idle())
-		WRITE_ONCE(strict, on);
+		WRITE_ONCE(ramslice_strict, on);
 	else
 		err = -EBUSY;
 	spin_unlock_irq(&ramslice_lock);

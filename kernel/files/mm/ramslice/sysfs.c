@@ -100,7 +100,7 @@ static ssize_t clock_khz_show(struct kobject *kobj, struct kobj_attribute *attr,
 
 static struct kobj_attribute clock_khz_attr = __ATTR_RO(clock_khz);
 
-static struct attribute *attrs[] = {
+static struct attribute *ramslice_attrs[] = {
 	&enabled_attr.attr,
 	&slice_bytes_attr.attr,
 	&clock_khz_attr.attr,
@@ -110,8 +110,8 @@ static struct attribute *attrs[] = {
 	NULL
 };
 
-static const struct attribute_group group = {
-	.attrs = attrs,
+static const struct attribute_group ramslice_group = {
+	.attrs = ramslice_attrs,
 };
 
 /* No operation on a page costs more; sums saturate, see price.c. */
@@ -151,7 +151,7 @@ PRICE_ATTR(alloc_buddy, 0);
 PRICE_ATTR(alloc_cache, 0);
 PRICE_ATTR(unreclaimable, MIN_OFFSET);
 
-static struct attribute *price_attrs[] = {
+static struct attribute *ramslice_price_attrs[] = {
 	&isolate_slice_attr.attr,
 	&isolate_page_attr.attr,
 	&drop_page_attr.attr,
@@ -163,9 +163,9 @@ static struct attribute *price_attrs[] = {
 	NULL
 };
 
-static const struct attribute_group price_group = {
+static const struct attribute_group ramslice_price_group = {
 	.name = "price",
-	.attrs = price_attrs,
+	.attrs = ramslice_price_attrs,
 };
 
 static ssize_t policy_show(struct kobject *kobj, struct kobj_attribute *attr,
@@ -191,57 +191,31 @@ static struct kobj_attribute policy_attr = __ATTR_RW(policy);
 static ssize_t policies_show(struct kobject *kobj, struct kobj_attribute *attr,
 			     char *buf)
 {
-	enum ramslice_place_policy policy;
-	int len = 0;
+	int len = ramslice_place_names(buf, PAGE_SIZE);
 
-	for (policy = 0; policy < RAMSLICE_PLACE_POLICIES; policy++)
-		len += sysfs_emit_at(buf, len, "%s%s", policy ? " " : "",
-				     ramslice_place_name(policy));
 	return len + sysfs_emit_at(buf, len, "\n");
 }
 
 static struct kobj_attribute policies_attr = __ATTR_RO(policies);
 
-static ssize_t low_slices_show(struct kobject *kobj,
-			       struct kobj_attribute *attr, char *buf)
-{
-	return sysfs_emit(buf, "%u\n", ramslice_place_low_slices());
-}
-
-static ssize_t low_slices_store(struct kobject *kobj,
-				struct kobj_attribute *attr, const char *buf,
-				size_t len)
-{
-	u32 nr;
-	int err = kstrtou32(buf, 10, &nr);
-
-	if (err)
-		return err;
-	ramslice_place_set_low(nr);
-	return len;
-}
-
-static struct kobj_attribute low_slices_attr = __ATTR_RW(low_slices);
-
-static struct attribute *place_attrs[] = {
+static struct attribute *ramslice_place_attrs[] = {
 	&policy_attr.attr,
 	&policies_attr.attr,
-	&low_slices_attr.attr,
 	NULL
 };
 
-static const struct attribute_group place_group = {
+static const struct attribute_group ramslice_place_group = {
 	.name = "placement",
-	.attrs = place_attrs,
+	.attrs = ramslice_place_attrs,
 };
 
-static struct attribute *off_attrs[] = {
+static struct attribute *ramslice_off_attrs[] = {
 	&enabled_attr.attr,
 	NULL
 };
 
-static const struct attribute_group off_group = {
-	.attrs = off_attrs,
+static const struct attribute_group ramslice_off_group = {
+	.attrs = ramslice_off_attrs,
 };
 
 /* With ramslice off, "enabled" says so and nothing else is there. */
@@ -253,8 +227,8 @@ int __init ramslice_sysfs_init(void)
 	if (!kobj)
 		return -ENOMEM;
 	if (!ramslice_enabled())
-		return sysfs_create_group(kobj, &off_group);
-	err = sysfs_create_group(kobj, &group);
-	err = err ?: sysfs_create_group(kobj, &price_group);
-	return err ?: sysfs_create_group(kobj, &place_group);
+		return sysfs_create_group(kobj, &ramslice_off_group);
+	err = sysfs_create_group(kobj, &ramslice_group);
+	err = err ?: sysfs_create_group(kobj, &ramslice_price_group);
+	return err ?: sysfs_create_group(kobj, &ramslice_place_group);
 }

@@ -6,7 +6,7 @@
  * zone lock, as compaction does. They stay in the orders that they had, to be
  * split only as needed, and what is left goes back. Clean page cache of a
  * destination is dropped for more if the request allows that, and only when
- * its free pages are used up: that is also what prices foretell.
+ * its free pages are used up: that is also what prices predict.
  */
 
 #include <linux/migrate.h>
@@ -45,7 +45,7 @@ void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
  * that spans the end of its zone has blocks of another one, maybe of another
  * node: those are not for this zone's pages.
  */
-static struct ramslice_block *target_block(u32 id, unsigned long pfn)
+static struct ramslice_block *ramslice_target_block(u32 id, unsigned long pfn)
 {
 	struct page *page = pfn_to_online_page(pfn);
 
@@ -69,7 +69,7 @@ void ramslice_target_room(u32 id, u64 *nr_free, u64 *nr_cache)
 	*nr_free = 0;
 	*nr_cache = 0;
 	for_each_slice_block(id, n, pfn) {
-		struct ramslice_block *block = target_block(id, pfn);
+		struct ramslice_block *block = ramslice_target_block(id, pfn);
 		u32 counters[RAMSLICE_NR_COUNTERS];
 		unsigned int c;
 
@@ -83,8 +83,8 @@ void ramslice_target_room(u32 id, u64 *nr_free, u64 *nr_cache)
 }
 
 /* Takes the free pages of a block out of the allocator. False: no more. */
-static bool take_block(struct ramslice_target *t, u32 id, unsigned long start,
-		       unsigned int min_order)
+static bool ramslice_take_block(struct ramslice_target *t, u32 id,
+				unsigned long start, unsigned int min_order)
 {
 	unsigned long pfn = start, end = start + pageblock_nr_pages;
 	struct zone *zone = t->rz->zone;
@@ -124,7 +124,7 @@ static bool take_block(struct ramslice_target *t, u32 id, unsigned long start,
 }
 
 /* By its counters: looking for cache page by page costs as much as a page. */
-static bool has_cache(const struct ramslice_block *block)
+static bool ramslice_has_cache(const struct ramslice_block *block)
 {
 	u32 counters[RAMSLICE_NR_COUNTERS];
 	unsigned int c;
@@ -135,7 +135,8 @@ static bool has_cache(const struct ramslice_block *block)
 }
 
 /* Goes on where it stopped in this block the last time. */
-static unsigned long drop_some(struct ramslice_target *t, unsigned long start)
+static unsigned long ramslice_drop_some(struct ramslice_target *t,
+					unsigned long start)
 {
 	unsigned long dropped = 0;
 
@@ -164,7 +165,7 @@ static unsigned long drop_some(struct ramslice_target *t, unsigned long start)
 	return dropped;
 }
 
-static u64 cache_of(u32 id)
+static u64 ramslice_cache_of(u32 id)
 {
 	u64 nr_free, nr_cache;
 
@@ -173,9 +174,10 @@ static u64 cache_of(u32 id)
 }
 
 /* Has the search go over the destination once more, for its cache. */
-static bool begin_dropping(struct ramslice_target *t, u32 id)
+static bool ramslice_begin_dropping(struct ramslice_target *t, u32 id)
 {
-	if (t->dropping || t->cache == RAMSLICE_CACHE_KEEP || !cache_of(id))
+	if (t->dropping || t->cache == RAMSLICE_CACHE_KEEP ||
+	    !ramslice_cache_of(id))
 		return false;
 	t->dropping = true;
 	t->block = 0;
@@ -184,7 +186,7 @@ static bool begin_dropping(struct ramslice_target *t, u32 id)
 }
 
 /* The destination to scan, or RAMSLICE_NO_ID if there is none left. */
-static u32 destination(struct ramslice_target *t)
+static u32 ramslice_destination(struct ramslice_target *t)
 {
 	struct ramslice_reserve *r = t->reserve;
 
@@ -194,7 +196,7 @@ static u32 destination(struct ramslice_target *t)
 		if (id != t->source &&
 		    READ_ONCE(ramslice_slices[id].state) == RAMSLICE_ONLINE &&
 		    (t->block < ramslice_geom.nr_blocks ||
-		     begin_dropping(t, id)))
+		     ramslice_begin_dropping(t, id)))
 			return id;
 		/* The source's place will be empty anyway */
 		r->next--;
@@ -215,16 +217,16 @@ void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
 {
 	while (!t->dry && t->nr_free < (t->dropping ? min(nr_pages, DROP_BATCH) :
 						      nr_pages)) {
-		u32 id = destination(t);
+		u32 id = ramslice_destination(t);
 		struct ramslice_block *block;
 		unsigned long before = t->nr_free, dropped = 0, pfn;
 
 		if (id == RAMSLICE_NO_ID)
 			break;
 		pfn = ramslice_geom_block(&ramslice_geom, id, t->block);
-		block = target_block(id, pfn);
-		if (block && t->dropping && has_cache(block))
-			dropped = drop_some(t, pfn);
+		block = ramslice_target_block(id, pfn);
+		if (block && t->dropping && ramslice_has_cache(block))
+			dropped = ramslice_drop_some(t, pfn);
 		if (!dropped || t->offset >= pageblock_nr_pages) {
 			t->block++;
 			t->offset = 0;
@@ -233,7 +235,8 @@ void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
 			       atomic_read(&block->count[RAMSLICE_FREE]) <= 0))
 			continue;
 		/* At the watermark only what is dropped makes room */
-		if (!take_block(t, id, pfn, 0) && !begin_dropping(t, id))
+		if (!ramslice_take_block(t, id, pfn,
+					 0) && !ramslice_begin_dropping(t, id))
 			t->dry = true;
 		trace_ramslice_target(id, pfn, t->nr_free - before, dropped);
 	}
@@ -244,7 +247,7 @@ void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
  * that a pageblock of the dearest slice with such blocks has. Goes on where it
  * found the last ones; what is before that has none of the order it looked for.
  */
-static void fill_large(struct ramslice_target *t, unsigned int order)
+static void ramslice_fill_large(struct ramslice_target *t, unsigned int order)
 {
 	struct ramslice_reserve *r = t->reserve;
 
@@ -266,18 +269,18 @@ static void fill_large(struct ramslice_target *t, unsigned int order)
 
 			pfn = ramslice_geom_block(&ramslice_geom, id,
 						  t->large_block);
-			block = target_block(id, pfn);
+			block = ramslice_target_block(id, pfn);
 			if (!block || atomic_read(&block->count[RAMSLICE_FREE]) <
 				      1 << order)
 				continue;
-			if (!take_block(t, id, pfn, order) ||
+			if (!ramslice_take_block(t, id, pfn, order) ||
 			    t->nr_free > before)
 				return;
 		}
 	}
 }
 
-static struct page *pop(struct ramslice_target *t, unsigned int order)
+static struct page *ramslice_pop(struct ramslice_target *t, unsigned int order)
 {
 	unsigned int high;
 
@@ -318,14 +321,14 @@ struct folio *ramslice_target_alloc(struct folio *src, unsigned long private)
 	unsigned int order = folio_order(src);
 	struct page *page;
 
-	page = pop(t, order);
+	page = ramslice_pop(t, order);
 	if (!page && order < pageblock_order) {
 		ramslice_target_fill(t, TARGET_BATCH);
-		page = pop(t, order);
+		page = ramslice_pop(t, order);
 	}
 	if (!page && order) {
-		fill_large(t, order);
-		page = pop(t, order);
+		ramslice_fill_large(t, order);
+		page = ramslice_pop(t, order);
 	}
 	if (!page) {
 		t->work->huge_split += order >= pageblock_order;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Are the books true? Recounts every pageblock from page flags and mappings,
+ * Are the counters right? Recounts every pageblock from page flags and mappings,
  * with user space frozen and batches drained, and compares.
  *
  * How each counter is derived here is its definition:
@@ -35,7 +35,7 @@
 #define VERIFY_TRIES	50
 #define VERIFY_REPORTS	20
 
-static int count_free(unsigned long start)
+static int ramslice_count_free(unsigned long start)
 {
 	struct zone *zone = page_zone(pfn_to_page(start));
 	unsigned long pfn, end = start + pageblock_nr_pages;
@@ -60,7 +60,7 @@ static int count_free(unsigned long start)
 	return nr;
 }
 
-static bool page_is_mapped(struct folio *folio, struct page *page)
+static bool ramslice_page_is_mapped(struct folio *folio, struct page *page)
 {
 	if (page_has_type(page))
 		return false;
@@ -69,14 +69,15 @@ static bool page_is_mapped(struct folio *folio, struct page *page)
 	return folio_test_large(folio) && folio_entire_mapcount(folio);
 }
 
-static bool in_page_cache(struct folio *folio)
+static bool ramslice_in_page_cache(struct folio *folio)
 {
 	return !folio_test_hugetlb(folio) && !folio_test_slab(folio) &&
 	       !folio_test_anon(folio) && !__folio_test_movable(folio) &&
 	       !page_has_type(&folio->page) && READ_ONCE(folio->mapping);
 }
 
-static void count_folio(struct folio *folio, int count[RAMSLICE_NR_COUNTERS])
+static void ramslice_count_folio(struct folio *folio,
+				 int count[RAMSLICE_NR_COUNTERS])
 {
 	int i, nr = folio_nr_pages(folio);
 
@@ -88,7 +89,7 @@ static void count_folio(struct folio *folio, int count[RAMSLICE_NR_COUNTERS])
 	}
 	if (folio_test_writeback(folio))
 		count[RAMSLICE_WRITEBACK] += nr;
-	if (in_page_cache(folio)) {
+	if (ramslice_in_page_cache(folio)) {
 		count[RAMSLICE_FILE] += nr;
 		if (folio_test_swapbacked(folio))
 			count[RAMSLICE_SHMEM] += nr;
@@ -99,18 +100,19 @@ static void count_folio(struct folio *folio, int count[RAMSLICE_NR_COUNTERS])
 	if (folio_test_hugetlb(folio))
 		return;
 	for (i = 0; i < nr; i++) {
-		if (page_is_mapped(folio, folio_page(folio, i)))
+		if (ramslice_page_is_mapped(folio, folio_page(folio, i)))
 			count[folio_test_anon(folio) ? RAMSLICE_ANON_MAPPED :
 						RAMSLICE_FILE_MAPPED]++;
 	}
 }
 
-static void recount(unsigned long start, int count[RAMSLICE_NR_COUNTERS])
+static void ramslice_recount(unsigned long start,
+			     int count[RAMSLICE_NR_COUNTERS])
 {
 	unsigned long pfn, end = start + pageblock_nr_pages;
 
 	memset(count, 0, RAMSLICE_NR_COUNTERS * sizeof(*count));
-	count[RAMSLICE_FREE] = count_free(start);
+	count[RAMSLICE_FREE] = ramslice_count_free(start);
 	if (count[RAMSLICE_FREE] == pageblock_nr_pages)
 		return;
 
@@ -122,7 +124,7 @@ static void recount(unsigned long start, int count[RAMSLICE_NR_COUNTERS])
 		folio = folio_get_nontail_page(page);
 		if (folio) {
 			n = folio_nr_pages(folio);
-			count_folio(folio, count);
+			ramslice_count_folio(folio, count);
 			folio_put(folio);
 		}
 		pfn += n;
@@ -130,7 +132,7 @@ static void recount(unsigned long start, int count[RAMSLICE_NR_COUNTERS])
 }
 
 /* Index of a counter that differs, or RAMSLICE_NR_COUNTERS. */
-static unsigned int compare(unsigned long pfn, const int *count)
+static unsigned int ramslice_compare(unsigned long pfn, const int *count)
 {
 	struct ramslice_block *block = ramslice_block(pfn);
 	unsigned int c;
@@ -142,8 +144,8 @@ static unsigned int compare(unsigned long pfn, const int *count)
 	return c;
 }
 
-static bool verify_block(struct seq_file *m, unsigned long pfn,
-			 unsigned long *nr_bad)
+static bool ramslice_verify_block(struct seq_file *m, unsigned long pfn,
+				  unsigned long *nr_bad)
 {
 	int count[RAMSLICE_NR_COUNTERS];
 	unsigned int try, c;
@@ -154,8 +156,8 @@ static bool verify_block(struct seq_file *m, unsigned long pfn,
 			drain_all_pages(NULL);
 			fsleep(10 * USEC_PER_MSEC);
 		}
-		recount(pfn, count);
-		if (compare(pfn, count) == RAMSLICE_NR_COUNTERS)
+		ramslice_recount(pfn, count);
+		if (ramslice_compare(pfn, count) == RAMSLICE_NR_COUNTERS)
 			return try;
 	}
 	if ((*nr_bad)++ >= VERIFY_REPORTS)
@@ -198,7 +200,7 @@ int ramslice_verify(struct seq_file *m)
 	}
 	/*
 	 * Not around the freezer, which takes cpu_hotplug_lock: memory hotplug
-	 * holds that when it comes for the mutex. Nobody is frozen with it.
+	 * holds that when it comes for the mutex. No task is frozen with it.
 	 */
 	mutex_lock(&ramslice_mutex);
 	lru_add_drain_all();
@@ -213,7 +215,7 @@ int ramslice_verify(struct seq_file *m)
 			if (!page || page_zone(page) != zone)
 				continue;
 			nr_blocks++;
-			nr_retried += verify_block(m, pfn, &nr_bad);
+			nr_retried += ramslice_verify_block(m, pfn, &nr_bad);
 			cond_resched();
 		}
 	}

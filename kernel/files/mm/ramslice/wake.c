@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Waking slices, whoever asks: requests, demand (demand.c), memory hotplug,
+ * Waking slices for all callers: requests, demand (demand.c), memory hotplug,
  * suspend and reboot.
  *
  * A slice wakes in two steps. Under ramslice_lock it leaves RAMSLICE_OFFLINE
  * and, if the power driver wakes atomically, gets its power back. Then its
  * chunks are claimed one by one, under the lock, and given to the allocator
- * outside it, by as many as want memory. No step allocates. A driver that
- * sleeps is called by whoever may sleep: the wake thread or a request.
+ * outside it, by as many CPUs as want memory. No step allocates. A driver that
+ * sleeps is called by a task that may sleep: the wake thread or a request.
  *
  * Allocations wake slices with any lock held that permits an allocation; hence
  * ramslice_lock never encloses anything that allocates.
@@ -23,25 +23,25 @@
 #include "internal.h"
 #include "place.h"
 
-/* Chunks and slices in somebody's hands. Under ramslice_lock. */
-static unsigned int in_flight;
+/* Number of chunks and slices being woken. Under ramslice_lock. */
+static unsigned int ramslice_in_flight;
 
-/* Who is inside a power driver, under ramslice_lock; see may_wake(). */
-static struct task_struct *waker;
+/* The task inside a power driver, under ramslice_lock; see ramslice_may_wake(). */
+static struct task_struct *ramslice_waker;
 
 /* Set while nothing may go offline: reboot, suspend. */
-static bool inhibited;
+static bool ramslice_offline_inhibited;
 
 /* The table of slices may be exchanged. Under ramslice_lock. */
 bool ramslice_wake_idle(void)
 {
 	lockdep_assert_held(&ramslice_lock);
-	return !in_flight;
+	return !ramslice_in_flight;
 }
 
 bool ramslice_inhibited(void)
 {
-	return READ_ONCE(inhibited);
+	return READ_ONCE(ramslice_offline_inhibited);
 }
 
 /* Counts a slice as lost memory. Under ramslice_lock; takes zone->lock. */
@@ -64,7 +64,7 @@ void ramslice_lose(u32 id)
 }
 
 /* A slice that does not wake. Under ramslice_lock. */
-static void quarantine(u32 id)
+static void ramslice_quarantine(u32 id)
 {
 	ramslice_set_state(id, RAMSLICE_QUARANTINED);
 	ramslice_lose(id);
@@ -72,10 +72,10 @@ static void quarantine(u32 id)
 
 /*
  * Starts waking a slice. With a driver that wakes atomically, it has power
- * when this returns; else there is a @call, to be started without the lock.
+ * when this returns; otherwise it sets @call, to be started without the lock.
  * Under ramslice_lock.
  */
-static bool start_waking(u32 id, struct ramslice_call **call)
+static bool ramslice_start_waking(u32 id, struct ramslice_call **call)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
 
@@ -91,15 +91,15 @@ static bool start_waking(u32 id, struct ramslice_call **call)
 	s->released = 0;
 	s->powered = false;
 	if (*call) {
-		in_flight++;
+		ramslice_in_flight++;
 		return true;
 	}
 
-	waker = current;
+	ramslice_waker = current;
 	s->powered = !ramslice_power_wake(id, s->power_state);
-	waker = NULL;
+	ramslice_waker = NULL;
 	if (!s->powered) {
-		quarantine(id);
+		ramslice_quarantine(id);
 		return false;
 	}
 	return true;
@@ -111,18 +111,18 @@ void ramslice_wake_answered(u32 id, int err)
 	struct ramslice_slice *s = &ramslice_slices[id];
 
 	lockdep_assert_held(&ramslice_lock);
-	in_flight--;
+	ramslice_in_flight--;
 	if (err) {
-		quarantine(id);
+		ramslice_quarantine(id);
 		return;
 	}
 	s->powered = true;
-	/* Whoever wanted it may have gone: the thread gives out its chunks */
+	/* The caller may have gone: the thread gives out the chunks */
 	ramslice_kick(s->rz);
 }
 
 /* Safe without a hold on the table: the slice may be gone. */
-static bool power_pending(u32 id)
+static bool ramslice_power_pending(u32 id)
 {
 	struct ramslice_slice *s;
 	unsigned long flags;
@@ -136,10 +136,10 @@ static bool power_pending(u32 id)
 }
 
 /*
- * A slice on its way; if @to_claim, one that has power and blocks that nobody
- * claimed, not one in the driver's hands or whose last chunks somebody has.
+ * A waking slice. If @to_claim, one with power and unclaimed blocks: not one
+ * that the driver is still waking or whose last chunks are being released.
  */
-static u32 first_waking(struct ramslice_zone *rz, bool to_claim)
+static u32 ramslice_first_waking(struct ramslice_zone *rz, bool to_claim)
 {
 	struct ramslice_slice *s;
 	u32 id;
@@ -161,12 +161,11 @@ static u32 first_waking(struct ramslice_zone *rz, bool to_claim)
  * one that the placement policy likes best, the first of equals; held ones
  * only if @held. RAMSLICE_NO_ID if there is none. Under ramslice_lock.
  */
-static u32 best_to_wake(struct ramslice_zone *rz,
-			enum ramslice_place_class class, bool held)
+static u32 ramslice_best_to_wake(struct ramslice_zone *rz,
+				 enum ramslice_place_class class, bool held)
 {
 	enum ramslice_place_policy policy = ramslice_place_policy();
 	u32 id, best_id = RAMSLICE_NO_ID, index = 0;
-	u32 nr_low = ramslice_place_low_slices();
 	struct ramslice_slice *s;
 	u64 best = 0;
 
@@ -184,10 +183,10 @@ static u32 best_to_wake(struct ramslice_zone *rz,
 
 		if (s->state != RAMSLICE_OFFLINE || (s->held && !held))
 			continue;
-		/* It has no opinion: the first will do */
+		/* Stock has no preference: the first will do */
 		if (policy == RAMSLICE_PLACE_STOCK)
 			return id;
-		points = ramslice_place_likes(policy, class, &p, nr_low);
+		points = ramslice_place_likes(policy, class, &p);
 		if (points > best) {
 			best = points;
 			best_id = id;
@@ -197,7 +196,7 @@ static u32 best_to_wake(struct ramslice_zone *rz,
 }
 
 /* Claims the next chunk of a waking slice. Under ramslice_lock. */
-static bool claim_from(u32 id, struct ramslice_chunk *c)
+static bool ramslice_claim_from(u32 id, struct ramslice_chunk *c)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
 
@@ -210,7 +209,7 @@ static bool claim_from(u32 id, struct ramslice_chunk *c)
 	if (!c->nr_blocks)
 		return false;
 	s->claimed += c->nr_blocks;
-	in_flight++;
+	ramslice_in_flight++;
 	return true;
 }
 
@@ -218,9 +217,9 @@ static bool claim_from(u32 id, struct ramslice_chunk *c)
 bool ramslice_claim_begun_chunk(struct ramslice_zone *rz,
 				struct ramslice_chunk *c)
 {
-	u32 id = first_waking(rz, true);
+	u32 id = ramslice_first_waking(rz, true);
 
-	return id != RAMSLICE_NO_ID && claim_from(id, c);
+	return id != RAMSLICE_NO_ID && ramslice_claim_from(id, c);
 }
 
 /**
@@ -244,14 +243,15 @@ bool ramslice_claim_chunk(struct ramslice_zone *rz, struct ramslice_chunk *c,
 		return true;
 	if (ramslice_power_wake_sleeps())
 		return false;
-	while ((id = best_to_wake(rz, class, false)) != RAMSLICE_NO_ID) {
+	while ((id = ramslice_best_to_wake(rz, class,
+					   false)) != RAMSLICE_NO_ID) {
 		struct ramslice_call *call;
 
-		if (!start_waking(id, &call))
+		if (!ramslice_start_waking(id, &call))
 			continue;
 		rz->woken_by_demand++;
 		rz->stats.online_demand++;
-		return claim_from(id, c);
+		return ramslice_claim_from(id, c);
 	}
 	return false;
 }
@@ -270,7 +270,7 @@ void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand)
 	ramslice_place_woken(s->rz, c->id, c->first);
 
 	spin_lock_irqsave(&ramslice_lock, flags);
-	in_flight--;
+	ramslice_in_flight--;
 	s->released += c->nr_blocks;
 	if (s->released == ramslice_geom.nr_blocks) {
 		WARN_ON_ONCE(!ramslice_set_state(c->id, RAMSLICE_ONLINE));
@@ -297,8 +297,9 @@ bool ramslice_wake_sleeping(struct ramslice_zone *rz)
 
 	spin_lock_irq(&ramslice_lock);
 	if (ramslice_power_wake_sleeps()) {
-		id = best_to_wake(rz, READ_ONCE(rz->wanted_for), false);
-		started = id != RAMSLICE_NO_ID && start_waking(id, &call);
+		id = ramslice_best_to_wake(rz, READ_ONCE(rz->wanted_for), false);
+		started = id != RAMSLICE_NO_ID && ramslice_start_waking(id,
+									&call);
 	}
 	if (started) {
 		rz->woken_by_demand++;
@@ -308,7 +309,7 @@ bool ramslice_wake_sleeping(struct ramslice_zone *rz)
 	if (!started)
 		return false;
 	ramslice_call_start(call);
-	wait_event_timeout(ramslice_wait, !power_pending(id),
+	wait_event_timeout(ramslice_wait, !ramslice_power_pending(id),
 			   usecs_to_jiffies(2 * ramslice_power_latency_us()) +
 			   HZ / 10);
 	return true;
@@ -317,28 +318,29 @@ bool ramslice_wake_sleeping(struct ramslice_zone *rz)
 /* Not from inside a power driver, which must not allocate, but might. */
 bool ramslice_may_wake(void)
 {
-	return READ_ONCE(waker) != current && !in_nmi();
+	return READ_ONCE(ramslice_waker) != current && !in_nmi();
 }
 
 /* Is it still waking, with nothing to claim? */
-static bool in_others_hands(const struct ramslice_slice *s)
+static bool ramslice_in_others_hands(const struct ramslice_slice *s)
 {
 	return READ_ONCE(s->state) == RAMSLICE_WAKING &&
 	       (!READ_ONCE(s->powered) ||
 		READ_ONCE(s->claimed) == ramslice_geom.nr_blocks);
 }
 
-/* Waits for the driver, and for those who have chunks of the slice in hand. */
-static int wait_others(const struct ramslice_slice *s, unsigned long deadline)
+/* Waits for the driver, and for tasks that release chunks of the slice. */
+static int ramslice_wait_others(const struct ramslice_slice *s,
+				unsigned long deadline)
 {
 	long left = (long)(deadline - jiffies);
 
 	if (!deadline) {
-		wait_event(ramslice_wait, !in_others_hands(s));
+		wait_event(ramslice_wait, !ramslice_in_others_hands(s));
 		return 0;
 	}
 	left = wait_event_interruptible_timeout(ramslice_wait,
-						!in_others_hands(s),
+						!ramslice_in_others_hands(s),
 						max(left, 0L));
 	return left < 0 ? -EINTR : left ? 0 : -ETIMEDOUT;
 }
@@ -373,7 +375,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 	held = s->held;
 	if (s->state == RAMSLICE_OFFLINE)
 		ramslice_unhold(id);
-	if (s->state == RAMSLICE_OFFLINE && start_waking(id, &call)) {
+	if (s->state == RAMSLICE_OFFLINE && ramslice_start_waking(id, &call)) {
 		if (by_demand) {
 			s->rz->woken_by_demand++;
 			s->rz->stats.online_demand++;
@@ -389,12 +391,12 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 		bool claimed;
 
 		spin_lock_irq(&ramslice_lock);
-		claimed = claim_from(id, &c);
+		claimed = ramslice_claim_from(id, &c);
 		spin_unlock_irq(&ramslice_lock);
 		if (claimed)
 			ramslice_release_chunk(&c, by_demand);
 		else
-			err = wait_others(s, deadline);
+			err = ramslice_wait_others(s, deadline);
 		cond_resched();
 	}
 	if (err)
@@ -438,12 +440,13 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		u32 id;
 
 		spin_lock_irq(&ramslice_lock);
-		id = first_waking(rz, true);
+		id = ramslice_first_waking(rz, true);
 		if (id == RAMSLICE_NO_ID)
-			id = best_to_wake(rz, RAMSLICE_PLACE_USER, held);
+			id = ramslice_best_to_wake(rz, RAMSLICE_PLACE_USER,
+						   held);
 		others = id == RAMSLICE_NO_ID;
 		if (others)
-			id = first_waking(rz, false);
+			id = ramslice_first_waking(rz, false);
 		spin_unlock_irq(&ramslice_lock);
 		if (id == RAMSLICE_NO_ID)
 			return 0;
@@ -454,7 +457,7 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		err = ramslice_wake_slice(id, false, deadline);
 		if (err == -EINTR || err == -ETIMEDOUT || err == -EBUSY)
 			return err;
-		/* -EINVAL: somebody else has woken it first */
+		/* -EINVAL: another task woke it first */
 		*nr_woken += !err && !others;
 		*nr_failed += err == -EIO;
 	}
@@ -503,52 +506,52 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
  * Lets nothing go offline any more, wakes what is, and waits for what others
  * are waking. False if something stays off that is not lost.
  */
-static bool inhibit(const char *what)
+static bool ramslice_inhibit(const char *what)
 {
 	u32 nr_woken = 0;
 	bool all;
 
-	WRITE_ONCE(inhibited, true);
+	WRITE_ONCE(ramslice_offline_inhibited, true);
 	/* A request under way sees the flag and gives up */
 	mutex_lock(&ramslice_mutex);
 	mutex_unlock(&ramslice_mutex);
 	all = ramslice_wake_all(&nr_woken);
 	if (nr_woken)
-		pr_info("ramslice: %u slices woken before %s\n", nr_woken, what);
+		pr_info("%u slices woken before %s\n", nr_woken, what);
 	if (!all)
-		pr_err("ramslice: slices stay off before %s: the power driver hangs\n",
+		pr_err("slices stay off before %s: the power driver hangs\n",
 		       what);
 	return all;
 }
 
 /* The next kernel, or the firmware, knows nothing of slices. */
-static int reboot_callback(struct notifier_block *nb, unsigned long action,
-			   void *unused)
+static int ramslice_reboot_callback(struct notifier_block *nb,
+				    unsigned long action, void *unused)
 {
-	inhibit("restart");
+	ramslice_inhibit("restart");
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block reboot_nb = {
-	.notifier_call = reboot_callback,
+static struct notifier_block ramslice_reboot_nb = {
+	.notifier_call = ramslice_reboot_callback,
 };
 
-static int pm_callback(struct notifier_block *nb, unsigned long action,
-		       void *unused)
+static int ramslice_pm_callback(struct notifier_block *nb, unsigned long action,
+				void *unused)
 {
 	switch (action) {
 	case PM_HIBERNATION_PREPARE:
 	case PM_SUSPEND_PREPARE:
 	case PM_RESTORE_PREPARE:
-		if (!inhibit("sleep")) {
-			WRITE_ONCE(inhibited, false);
+		if (!ramslice_inhibit("sleep")) {
+			WRITE_ONCE(ramslice_offline_inhibited, false);
 			return notifier_from_errno(-EBUSY);
 		}
 		break;
 	case PM_POST_HIBERNATION:
 	case PM_POST_SUSPEND:
 	case PM_POST_RESTORE:
-		WRITE_ONCE(inhibited, false);
+		WRITE_ONCE(ramslice_offline_inhibited, false);
 		break;
 	}
 	return NOTIFY_DONE;
@@ -556,7 +559,7 @@ static int pm_callback(struct notifier_block *nb, unsigned long action,
 
 int __init ramslice_wake_init(void)
 {
-	register_reboot_notifier(&reboot_nb);
-	pm_notifier(pm_callback, 0);
+	register_reboot_notifier(&ramslice_reboot_nb);
+	pm_notifier(ramslice_pm_callback, 0);
 	return 0;
 }

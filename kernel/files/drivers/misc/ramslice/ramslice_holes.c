@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A power driver for virtual machines whose memory is a file, to find out who
- * touches a slice that is off.
+ * A power driver for virtual machines whose memory is a file, to find accesses
+ * to slices that are off.
  *
- * At power-off the host punches the slice's range out of the file. Whoever
- * reads it, writes it, or has a device read or write it, brings the page back;
- * at waking, before anything may touch the memory, the host says which pages
- * are there. Each of them is a violation. Scrambling (sim.c) cannot see
- * reading, nor writing what is overwritten later.
+ * At power-off the host punches the slice's range out of the file. A read or a
+ * write, by the CPU or by a device, brings the page back; at waking, before
+ * anything may touch the memory, the host reports which pages are there. Each
+ * of them is a violation. Scrambling (ramslice_sim.c) cannot see reads, nor
+ * writes that are overwritten later.
  *
- * The host's side (lab/holes.py of ramslice) listens at the other end of a
+ * The host's side (in the lab of ramslice) listens at the other end of a
  * serial port, which is polled: that works in any context, with interrupts
  * off, and allocates nothing. Request and answer are a line each:
  *
@@ -20,6 +20,8 @@
  * time, is an error: a slice that is to go off stays, one that is to wake is
  * quarantined.
  */
+
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/delay.h>
 #include <linux/io.h>
@@ -45,12 +47,12 @@ module_param(violations, ulong, 0444);
 MODULE_PARM_DESC(violations, "pages found touched while off");
 
 /* Encloses a request and its answer, and the variables below. */
-static DEFINE_SPINLOCK(talk_lock);
-static unsigned int number;
-static char line[256];
+static DEFINE_SPINLOCK(holes_lock);
+static unsigned int holes_number;
+static char holes_line[256];
 
 /* Has the port this event? Gives up when *left_us is used up. */
-static bool wait_for(u8 event, unsigned long *left_us)
+static bool holes_wait_for(u8 event, unsigned long *left_us)
 {
 	while (!(inb(port + UART_LSR) & event)) {
 		if (*left_us < POLL_US)
@@ -61,19 +63,19 @@ static bool wait_for(u8 event, unsigned long *left_us)
 	return true;
 }
 
-static int send_line(unsigned long *left_us)
+static int holes_send_line(unsigned long *left_us)
 {
 	const char *c;
 
-	for (c = line; *c; c++) {
-		if (!wait_for(UART_LSR_THRE, left_us))
+	for (c = holes_line; *c; c++) {
+		if (!holes_wait_for(UART_LSR_THRE, left_us))
 			return -EIO;
 		outb(*c, port + UART_TX);
 	}
 	return 0;
 }
 
-static int receive_line(unsigned long *left_us)
+static int holes_receive_line(unsigned long *left_us)
 {
 	size_t len = 0;
 
@@ -83,21 +85,22 @@ static int receive_line(unsigned long *left_us)
 	for (;;) {
 		char c;
 
-		if (!wait_for(UART_LSR_DR, left_us))
+		if (!holes_wait_for(UART_LSR_DR, left_us))
 			return -EIO;
 		c = inb(port + UART_RX);
 		if (c == '\n')
 			break;
-		if (len < sizeof(line) - 1)
-			line[len++] = c;
+		if (len < sizeof(holes_line) - 1)
+			holes_line[len++] = c;
 	}
-	line[len] = '\0';
+	holes_line[len] = '\0';
 	return 0;
 }
 
 /* Context: any but NMI. Return: 0, or -EIO. */
-static int ask(const char *op, u32 id, const struct ramslice_extent *extents,
-	       unsigned int nr, u64 *count, u64 *value)
+static int holes_ask(const char *op, u32 id,
+		     const struct ramslice_extent *extents, unsigned int nr,
+		     u64 *count, u64 *value)
 {
 	unsigned long left_us = timeout_ms * 1000UL;
 	unsigned int answered;
@@ -105,31 +108,32 @@ static int ask(const char *op, u32 id, const struct ramslice_extent *extents,
 	size_t len;
 	int err, result;
 
-	spin_lock_irqsave(&talk_lock, flags);
-	number++;
-	len = scnprintf(line, sizeof(line), "%u %s %u", number, op, id);
+	spin_lock_irqsave(&holes_lock, flags);
+	holes_number++;
+	len = scnprintf(holes_line, sizeof(holes_line), "%u %s %u",
+			holes_number, op, id);
 	for (; nr--; extents++)
-		len += scnprintf(line + len, sizeof(line) - len, " %lu+%lu",
-				 extents->pfn, extents->nr_pages);
+		len += scnprintf(holes_line + len, sizeof(holes_line) - len,
+				 " %lu+%lu", extents->pfn, extents->nr_pages);
 	/* Filled to the brim: it may have been cut short */
-	err = len >= sizeof(line) - 2 ? -EIO : 0;
+	err = len >= sizeof(holes_line) - 2 ? -EIO : 0;
 	if (!err) {
-		line[len++] = '\n';
-		line[len] = '\0';
-		err = send_line(&left_us);
+		holes_line[len++] = '\n';
+		holes_line[len] = '\0';
+		err = holes_send_line(&left_us);
 	}
 	/* Answers to requests that were given up may still arrive */
 	do {
 		if (!err)
-			err = receive_line(&left_us);
+			err = holes_receive_line(&left_us);
 		answered = 0;
-		if (!err && sscanf(line, "%u %d %llu %llu", &answered, &result,
-				   count, value) != 4)
+		if (!err && sscanf(holes_line, "%u %d %llu %llu", &answered,
+				   &result, count, value) != 4)
 			answered = 0;
-	} while (!err && answered != number);
+	} while (!err && answered != holes_number);
 	if (!err && result)
 		err = -EIO;
-	spin_unlock_irqrestore(&talk_lock, flags);
+	spin_unlock_irqrestore(&holes_lock, flags);
 	return err;
 }
 
@@ -138,15 +142,15 @@ static int holes_off(u32 id, const struct ramslice_extent *extents,
 {
 	u64 count, pfn;
 
-	return ask("off", id, extents, nr, &count, &pfn);
+	return holes_ask("off", id, extents, nr, &count, &pfn);
 }
 
-/* What waking found, until it can be said: under talk_lock. */
+/* What waking found, until it can be reported: under holes_lock. */
 static struct {
 	u64 nr_pages;
 	u64 pfn;
 	u32 id;
-} found;
+} holes_found;
 
 static int holes_wake(u32 id, const struct ramslice_extent *extents,
 		      unsigned int nr, unsigned int state)
@@ -155,15 +159,15 @@ static int holes_wake(u32 id, const struct ramslice_extent *extents,
 	u64 count, pfn;
 	int err;
 
-	err = ask("wake", id, extents, nr, &count, &pfn);
+	err = holes_ask("wake", id, extents, nr, &count, &pfn);
 	if (err || !count)
 		return err;
-	spin_lock_irqsave(&talk_lock, flags);
+	spin_lock_irqsave(&holes_lock, flags);
 	violations += count;
-	found.nr_pages = count;
-	found.pfn = pfn;
-	found.id = id;
-	spin_unlock_irqrestore(&talk_lock, flags);
+	holes_found.nr_pages = count;
+	holes_found.pfn = pfn;
+	holes_found.id = id;
+	spin_unlock_irqrestore(&holes_lock, flags);
 	return 0;
 }
 
@@ -173,16 +177,16 @@ static void holes_check(u32 id, unsigned long pfn, unsigned long nr_pages)
 	unsigned long flags;
 	u64 nr, first;
 
-	if (likely(!READ_ONCE(found.nr_pages)))
+	if (likely(!READ_ONCE(holes_found.nr_pages)))
 		return;
-	spin_lock_irqsave(&talk_lock, flags);
-	nr = found.nr_pages;
-	first = found.pfn;
-	id = found.id;
-	found.nr_pages = 0;
-	spin_unlock_irqrestore(&talk_lock, flags);
+	spin_lock_irqsave(&holes_lock, flags);
+	nr = holes_found.nr_pages;
+	first = holes_found.pfn;
+	id = holes_found.id;
+	holes_found.nr_pages = 0;
+	spin_unlock_irqrestore(&holes_lock, flags);
 	if (nr)
-		pr_err("ramslice_holes: violation: slice %u was touched while off: %llu pages, the first pfn %llu\n",
+		pr_err("violation: slice %u was touched while off: %llu pages, the first pfn %llu\n",
 		       id, nr, first);
 }
 
@@ -204,36 +208,36 @@ static const struct ramslice_power_driver holes_driver = {
 
 /* --- questions between off and wake --------------------------------------- */
 
-static int get_figure(char *buffer, const char *op)
+static int holes_get_figure(char *buffer, const char *op)
 {
 	u64 count, value;
-	int err = ask(op, 0, NULL, 0, &count, &value);
+	int err = holes_ask(op, 0, NULL, 0, &count, &value);
 
 	return err ? : sysfs_emit(buffer, "%llu %llu\n", count, value);
 }
 
-static int get_touched(char *buffer, const struct kernel_param *kp)
+static int holes_get_touched(char *buffer, const struct kernel_param *kp)
 {
-	return get_figure(buffer, "touched");
+	return holes_get_figure(buffer, "touched");
 }
 
-static const struct kernel_param_ops touched_ops = { .get = get_touched };
-module_param_cb(touched, &touched_ops, NULL, 0444);
+static const struct kernel_param_ops holes_touched_ops = { .get = holes_get_touched };
+module_param_cb(touched, &holes_touched_ops, NULL, 0444);
 MODULE_PARM_DESC(touched, "pages of slices that are off now that were touched, and the first one's pfn");
 
-static int get_present(char *buffer, const struct kernel_param *kp)
+static int holes_get_present(char *buffer, const struct kernel_param *kp)
 {
-	return get_figure(buffer, "present");
+	return holes_get_figure(buffer, "present");
 }
 
-static const struct kernel_param_ops present_ops = { .get = get_present };
-module_param_cb(present, &present_ops, NULL, 0444);
+static const struct kernel_param_ops holes_present_ops = { .get = holes_get_present };
+module_param_cb(present, &holes_present_ops, NULL, 0444);
 MODULE_PARM_DESC(present, "what the host has of this machine's memory and what it could have, in KiB");
 
 /* --- start and end -------------------------------------------------------- */
 
 /* Does the host find a page of ours where we say it is? */
-static int __init check_map(gfp_t gfp)
+static int __init holes_check_map(gfp_t gfp)
 {
 	u64 seen, unused, token = get_random_u64();
 	struct ramslice_extent extent = { .nr_pages = 1 };
@@ -246,12 +250,12 @@ static int __init check_map(gfp_t gfp)
 	WRITE_ONCE(*(u64 *)page_address(page), token);
 	/* The host looks when the port has been written to */
 	wmb();
-	err = ask("peek", 0, &extent, 1, &unused, &seen);
+	err = holes_ask("peek", 0, &extent, 1, &unused, &seen);
 	if (err) {
-		pr_err("ramslice_holes: no answer at port %#x within %u ms\n",
+		pr_err("no answer at port %#x within %u ms\n",
 		       port, timeout_ms);
 	} else if (seen != token) {
-		pr_err("ramslice_holes: pfn %lu is not where the host looks for it\n",
+		pr_err("pfn %lu is not where the host looks for it\n",
 		       extent.pfn);
 		err = -ENXIO;
 	}
@@ -276,9 +280,9 @@ static int __init holes_init(void)
 	outb(UART_MCR_DTR | UART_MCR_RTS, port + UART_MCR);
 
 	/* The file has a gap where addresses below 4 GiB end: look at both */
-	err = check_map(GFP_KERNEL | GFP_DMA32);
+	err = holes_check_map(GFP_KERNEL | GFP_DMA32);
 	if (!err)
-		err = check_map(GFP_KERNEL);
+		err = holes_check_map(GFP_KERNEL);
 	return err ? : ramslice_register_power_driver(&holes_driver);
 }
 module_init(holes_init);

@@ -3,9 +3,11 @@
  * A simulated memory controller, and an example of a power driver.
  *
  * Switching a slice off scrambles its memory, as losing power would. When it
- * wakes, each chunk is compared before it is used again: if anybody wrote to
- * it meanwhile, that is a violation, counted and reported.
+ * wakes, each chunk is compared before it is used again: a write to it meanwhile
+ * is a violation, counted and reported.
  */
+
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -26,22 +28,22 @@ MODULE_PARM_DESC(sleeping, "waking sleeps");
  */
 #define MAX_DELAY_US	200000
 
-static int set_delay(const char *val, const struct kernel_param *kp)
+static int sim_set_delay(const char *val, const struct kernel_param *kp)
 {
 	return param_set_uint_minmax(val, kp, 0, MAX_DELAY_US);
 }
 
-static const struct kernel_param_ops delay_ops = {
-	.set = set_delay,
+static const struct kernel_param_ops sim_delay_ops = {
+	.set = sim_set_delay,
 	.get = param_get_uint,
 };
 
 static unsigned int off_delay_us;
-module_param_cb(off_delay_us, &delay_ops, &off_delay_us, 0644);
+module_param_cb(off_delay_us, &sim_delay_ops, &off_delay_us, 0644);
 MODULE_PARM_DESC(off_delay_us, "time that switching off takes");
 
 static unsigned int wake_delay_us;
-module_param_cb(wake_delay_us, &delay_ops, &wake_delay_us, 0644);
+module_param_cb(wake_delay_us, &sim_delay_ops, &wake_delay_us, 0644);
 MODULE_PARM_DESC(wake_delay_us, "time that waking takes");
 
 static unsigned int fail_off;
@@ -68,18 +70,18 @@ static unsigned long violations;
 module_param(violations, ulong, 0444);
 MODULE_PARM_DESC(violations, "words found written to while off");
 
-static u64 seed;
+static u64 sim_seed;
 
 /* Slices that are off as far as the controller knows. */
-static atomic_t nr_off = ATOMIC_INIT(0);
+static atomic_t sim_nr_off = ATOMIC_INIT(0);
 
 /* What a page frame holds while it is off. */
-static u64 pattern(unsigned long pfn)
+static u64 sim_pattern(unsigned long pfn)
 {
-	return (seed ^ pfn) * 0x9e3779b97f4a7c15ULL | 1;
+	return (sim_seed ^ pfn) * 0x9e3779b97f4a7c15ULL | 1;
 }
 
-static bool take_one(unsigned int *counter)
+static bool sim_take_one(unsigned int *counter)
 {
 	if (!READ_ONCE(*counter))
 		return false;
@@ -87,9 +89,9 @@ static bool take_one(unsigned int *counter)
 	return true;
 }
 
-static void hang(unsigned int *counter)
+static void sim_hang(unsigned int *counter)
 {
-	if (!take_one(counter))
+	if (!sim_take_one(counter))
 		return;
 	while (READ_ONCE(hanging))
 		msleep(20);
@@ -101,22 +103,22 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 	unsigned long i;
 
 	/* As hardware would that was asked in vain: no reason to lose a slice */
-	if (take_one(&fail_off))
+	if (sim_take_one(&fail_off))
 		return -ETIMEDOUT;
-	hang(&hang_off);
+	sim_hang(&hang_off);
 	if (off_delay_us)
 		usleep_range(off_delay_us, off_delay_us + 50);
 	for (; nr--; extents++) {
 		for (i = 0; i < extents->nr_pages; i++) {
 			unsigned long pfn = extents->pfn + i;
 
-			memset64(page_address(pfn_to_page(pfn)), pattern(pfn),
-				 PAGE_SIZE / sizeof(u64));
+			memset64(page_address(pfn_to_page(pfn)),
+				 sim_pattern(pfn), PAGE_SIZE / sizeof(u64));
 			if (!(i % 1024))
 				cond_resched();
 		}
 	}
-	atomic_inc(&nr_off);
+	atomic_inc(&sim_nr_off);
 	return 0;
 }
 
@@ -124,14 +126,14 @@ static int sim_wake(u32 id, const struct ramslice_extent *extents,
 		    unsigned int nr, unsigned int state)
 {
 	if (sleeping)
-		hang(&hang_wake);
+		sim_hang(&hang_wake);
 	if (wake_delay_us && sleeping)
 		fsleep(wake_delay_us);
 	else if (wake_delay_us)
 		udelay(wake_delay_us);
-	if (take_one(&fail_wake))
+	if (sim_take_one(&fail_wake))
 		return -EIO;
-	atomic_dec(&nr_off);
+	atomic_dec(&sim_nr_off);
 	return 0;
 }
 
@@ -142,13 +144,13 @@ static void sim_check(u32 id, unsigned long pfn, unsigned long nr_pages)
 
 	for (; pfn < end; pfn++) {
 		const u64 *word = page_address(pfn_to_page(pfn));
-		u64 expected = pattern(pfn);
+		u64 expected = sim_pattern(pfn);
 
 		for (i = 0; i < PAGE_SIZE / sizeof(u64); i++) {
 			if (likely(word[i] == expected))
 				continue;
 			if (!violations++)
-				pr_err("ramslice_sim: violation: slice %u was written to while off: pfn %lu offset %zu holds %llx\n",
+				pr_err("violation: slice %u was written to while off: pfn %lu offset %zu holds %llx\n",
 				       id, pfn, i * sizeof(u64), word[i]);
 		}
 	}
@@ -169,18 +171,18 @@ static const struct ramslice_power_driver sim_driver = {
 	.check = sim_check,
 };
 
-/* What is off when the machine restarts stays off: the next kernel trips over it. */
-static int restart_callback(struct notifier_block *nb, unsigned long action,
-			    void *unused)
+/* A slice that is off at restart stays off, which the next kernel does not know. */
+static int sim_restart_callback(struct notifier_block *nb, unsigned long action,
+				void *unused)
 {
-	pr_info("ramslice_sim: %d slices off at restart\n",
-		atomic_read(&nr_off));
+	pr_info("%d slices off at restart\n",
+		atomic_read(&sim_nr_off));
 	return NOTIFY_DONE;
 }
 
 /* After ramslice's own */
-static struct notifier_block restart_nb = {
-	.notifier_call = restart_callback,
+static struct notifier_block sim_restart_nb = {
+	.notifier_call = sim_restart_callback,
 	.priority = -1,
 };
 
@@ -188,19 +190,19 @@ static int __init sim_init(void)
 {
 	int err;
 
-	seed = get_random_u64();
+	sim_seed = get_random_u64();
 	sim_state.atomic_wake = !sleeping;
 	sim_state.exit_latency_us = max(wake_delay_us, 100U);
 	err = ramslice_register_power_driver(&sim_driver);
 	if (!err)
-		register_reboot_notifier(&restart_nb);
+		register_reboot_notifier(&sim_restart_nb);
 	return err;
 }
 module_init(sim_init);
 
 static void __exit sim_exit(void)
 {
-	unregister_reboot_notifier(&restart_nb);
+	unregister_reboot_notifier(&sim_restart_nb);
 	ramslice_unregister_power_driver(&sim_driver);
 }
 module_exit(sim_exit);

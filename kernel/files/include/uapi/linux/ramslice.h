@@ -46,7 +46,7 @@ enum ramslice_reason {
 	RAMSLICE_REASON_HIGHATOMIC	= 12, /* the allocator's high-order atomic reserve */
 	RAMSLICE_REASON_HWPOISON	= 13,
 	RAMSLICE_REASON_FOREIGN_OFFLINE	= 14, /* PageOffline pages of another owner */
-	RAMSLICE_REASON_ISOLATED	= 15, /* a pageblock isolated by somebody else */
+	RAMSLICE_REASON_ISOLATED	= 15, /* a pageblock isolated by another owner */
 	RAMSLICE_REASON_UNMOVABLE	= 16, /* any other kernel allocation */
 	/* why a request stopped */
 	RAMSLICE_REASON_NO_ROOM		= 17, /* the dearer slices cannot take its pages */
@@ -247,7 +247,7 @@ enum ramslice_op {
  * @size:            in: bytes of this structure
  * @op:              in: enum ramslice_op
  * @flags:           in: RAMSLICE_REQ_*
- * @id:              in: the slice of OFFLINE and ONLINE, else 0
+ * @id:              in: the slice of OFFLINE and ONLINE; otherwise 0
  * @node:            in: node that COMPACT, OFFLINE_FREE and ONLINE_ALL keep to, or RAMSLICE_ANY
  * @zone:            in: zone number they keep to, or RAMSLICE_ANY
  * @budget:          in: most to spend, units of 100 cycles, or RAMSLICE_UNLIMITED
@@ -269,7 +269,7 @@ enum ramslice_op {
  * @reserved:        must be 0
  *
  * The ioctl returns 0 when the request was valid and was carried out, even
- * if it ended early: @status and @reason tell how. Invalid requests return
+ * if it ended early: @status and @reason say how. Invalid requests return
  * -EINVAL (field out of range), -E2BIG, -ENOENT (no such slice, node or
  * zone), -EBUSY (another request is running, or the system is suspending or
  * shutting down) and change nothing. A dry run fills @nr_done and
@@ -323,8 +323,8 @@ enum ramslice_page_class {
 };
 
 /*
- * Nothing tells the pages of an allocation without __GFP_COMP after its first
- * from pages on their way: they are RAMSLICE_PAGE_TRANSIT, too.
+ * All but the first page of an allocation without __GFP_COMP look like pages on
+ * their way: they are RAMSLICE_PAGE_TRANSIT, too.
  */
 
 /* Flags of a run of pages. */
@@ -337,7 +337,7 @@ enum ramslice_page_class {
 #define RAMSLICE_RUN_UNEVICTABLE (1U << 6) /* not to be reclaimed */
 #define RAMSLICE_RUN_MLOCKED	(1U << 7)
 #define RAMSLICE_RUN_KSM	(1U << 8)
-#define RAMSLICE_RUN_PINNED	(1U << 9) /* pinned for DMA, as far as can be told */
+#define RAMSLICE_RUN_PINNED	(1U << 9) /* pinned for DMA, as far as is known */
 #define RAMSLICE_RUN_HWPOISON	(1U << 10) /* a page of it has a memory error */
 
 /**
@@ -346,14 +346,14 @@ enum ramslice_page_class {
  * @nr_pages:   page frames
  * @flags:      RAMSLICE_RUN_*
  * @inode:      of FILE and SHMEM: the file's inode; 0 for the block device
- *              @dev_major, @dev_minor itself, and if it could not be told
+ *              @dev_major, @dev_minor itself, and if it is not known
  * @cgroup:     inode of the memory cgroup charged for it, or 0
  * @dev_major:  of FILE and SHMEM: device that the inode is of, as in stat();
- *              0, 0 if it could not be told
+ *              0, 0 if it is not known
  * @dev_minor:  its minor number
  * @nr_maps:    mappings, of each folio in the run
  * @extra_refs: references of each folio beyond those of its mappings, its
- *              cache and its file system, where these can be told
+ *              cache and its file system, where these are known
  * @page_class: enum ramslice_page_class
  * @reason:     enum ramslice_reason: why a request would be refused for them;
  *              RAMSLICE_REASON_NONE if they are free, can be dropped or moved
@@ -387,7 +387,7 @@ struct ramslice_page_run {
  * @nr:         in: runs that fit at @runs, at least 1; out: runs written
  * @runs:       in: address of an array of struct ramslice_page_run
  * @first:      in: page frame of the slice to begin with, 0 for the first;
- *              out: where to go on. Equal to @nr_pages when all was told
+ *              out: where to go on. Equal to @nr_pages at the end
  * @nr_pages:   out: page frames of the slice, holes included
  * @flags:      in: must be 0
  * @state:      out: enum ramslice_state
@@ -399,7 +399,7 @@ struct ramslice_page_run {
  * call. The kernel may write fewer runs than fit; call again with @first as
  * it was returned. A slice that is offline or quarantined has one run.
  *
- * Needs CAP_SYS_ADMIN, for runs show where in memory everybody's files are.
+ * Needs CAP_SYS_ADMIN, because runs show where in memory all users' files are.
  * Fails with -EPERM without it, with -ENOENT if there is no such slice.
  */
 struct ramslice_pages {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The debugfs tree of the paper's section 3.2.6: one directory for each zone
- * with the files of Table 3.3. For people and for reproducing the paper; tools
- * use /dev/ramslice.
+ * The debugfs tree of the thesis, section 3.2.6: to the directory of each zone
+ * it adds the other files of Table 3.3. For people, and for reproducing the
+ * thesis; tools use /dev/ramslice.
  */
 
 #include <linux/dcache.h>
@@ -10,11 +10,33 @@
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
-#include "internal.h"
-#include "parse.h"
-#include "place.h"
+#include "../internal.h"
+#include "research.h"
 
-static const char * const counter_names[RAMSLICE_NR_COUNTERS] = {
+/**
+ * struct ramslice_command_zone - a zone and its last command
+ * @rz: the zone
+ * @result: outcome, 0 or a negative errno
+ * @reason: enum ramslice_reason with it
+ * @nr_done: slices that it changed
+ *
+ * The outcome is under ramslice_lock.
+ */
+struct ramslice_command_zone {
+	struct ramslice_zone *rz;
+	int result;
+	u8 reason;
+	u32 nr_done;
+};
+
+static struct ramslice_zone *ramslice_zone_of_file(struct seq_file *m)
+{
+	const struct ramslice_command_zone *zone = m->private;
+
+	return zone->rz;
+}
+
+static const char * const ramslice_counter_names[RAMSLICE_NR_COUNTERS] = {
 	[RAMSLICE_FREE]		= "free",
 	[RAMSLICE_LRU_ANON]	= "lru_anon",
 	[RAMSLICE_LRU_FILE]	= "lru_file",
@@ -27,7 +49,7 @@ static const char * const counter_names[RAMSLICE_NR_COUNTERS] = {
 	[RAMSLICE_HUGE]		= "huge",
 };
 
-static u32 count_empty(struct ramslice_zone *rz)
+static u32 ramslice_count_empty(struct ramslice_zone *rz)
 {
 	struct ramslice_slice *s;
 	u32 id, nr = 0;
@@ -48,7 +70,7 @@ static u32 count_empty(struct ramslice_zone *rz)
 
 static int nr_slices_show(struct seq_file *m, void *unused)
 {
-	struct ramslice_zone *rz = m->private;
+	struct ramslice_zone *rz = ramslice_zone_of_file(m);
 
 	seq_printf(m, "%u\n", rz->nr_slices);
 	return 0;
@@ -57,21 +79,21 @@ DEFINE_SHOW_ATTRIBUTE(nr_slices);
 
 static int nr_empty_show(struct seq_file *m, void *unused)
 {
-	seq_printf(m, "%u\n", count_empty(m->private));
+	seq_printf(m, "%u\n", ramslice_count_empty(ramslice_zone_of_file(m)));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nr_empty);
 
 static int nr_offline_show(struct seq_file *m, void *unused)
 {
-	struct ramslice_zone *rz = m->private;
+	struct ramslice_zone *rz = ramslice_zone_of_file(m);
 
 	seq_printf(m, "%u\n", READ_ONCE(rz->nr[RAMSLICE_OFFLINE]));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nr_offline);
 
-static void show_counters(struct seq_file *m, const u64 *counters)
+static void ramslice_show_counters(struct seq_file *m, const u64 *counters)
 {
 	unsigned int c;
 
@@ -80,23 +102,23 @@ static void show_counters(struct seq_file *m, const u64 *counters)
 	seq_putc(m, '\n');
 }
 
-static void show_header(struct seq_file *m, const char *first)
+static void ramslice_show_header(struct seq_file *m, const char *first)
 {
 	unsigned int c;
 
 	seq_puts(m, first);
 	for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
-		seq_printf(m, " %s", counter_names[c]);
+		seq_printf(m, " %s", ramslice_counter_names[c]);
 	seq_putc(m, '\n');
 }
 
 static int all_show(struct seq_file *m, void *unused)
 {
-	struct ramslice_zone *rz = m->private;
+	struct ramslice_zone *rz = ramslice_zone_of_file(m);
 	struct ramslice_slice *s;
 	u32 id;
 
-	show_header(m, "# index state reason pages price");
+	ramslice_show_header(m, "# index state reason pages price");
 	down_read(&ramslice_table_sem);
 	for_each_zone_slice(rz, id, s) {
 		u32 counters[RAMSLICE_NR_COUNTERS];
@@ -112,7 +134,7 @@ static int all_show(struct seq_file *m, void *unused)
 			   ramslice_price_counters(&ramslice_prices,
 						   s->nr_pages, counters,
 						   ramslice_poisoned(s)));
-		show_counters(m, wide);
+		ramslice_show_counters(m, wide);
 	}
 	up_read(&ramslice_table_sem);
 	return 0;
@@ -121,7 +143,7 @@ DEFINE_SHOW_ATTRIBUTE(all);
 
 static int summary_show(struct seq_file *m, void *unused)
 {
-	struct ramslice_zone *rz = m->private;
+	struct ramslice_zone *rz = ramslice_zone_of_file(m);
 	u64 sum[RAMSLICE_NR_COUNTERS] = {}, nr_pages = 0;
 	struct ramslice_slice *s;
 	unsigned int c;
@@ -137,155 +159,58 @@ static int summary_show(struct seq_file *m, void *unused)
 		nr_pages += s->nr_pages;
 	}
 	up_read(&ramslice_table_sem);
-	show_header(m, "# pages");
+	ramslice_show_header(m, "# pages");
 	seq_printf(m, "%llu", nr_pages);
-	show_counters(m, sum);
+	ramslice_show_counters(m, sum);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(summary);
 
 static int reserve_show(struct seq_file *m, void *unused)
 {
-	return ramslice_reserve_show(m->private, m);
+	struct ramslice_zone *rz = ramslice_zone_of_file(m);
+	struct ramslice_reserve r;
+	int err;
+	u32 i;
+
+	if (mutex_lock_interruptible(&ramslice_mutex))
+		return -ERESTARTSYS;
+	err = ramslice_reserve_build(&r, rz, RAMSLICE_CACHE_DROP, false);
+	mutex_unlock(&ramslice_mutex);
+	if (err)
+		return err;
+
+	seq_puts(m, "# index price free freeable\n");
+	for (i = r.nr; i-- > 0; ) {
+		if (r.c[i].nr_free + r.c[i].nr_cache)
+			seq_printf(m, "%u %llu %u %u\n", r.c[i].id,
+				   r.c[i].price, r.c[i].nr_free,
+				   r.c[i].nr_cache);
+	}
+	ramslice_reserve_free(&r);
+	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(reserve);
 
-static int stats_show(struct seq_file *m, void *unused)
-{
-	struct ramslice_zone *rz = m->private;
-	struct ramslice_stats st;
-
-	spin_lock_irq(&ramslice_lock);
-	st = rz->stats;
-	spin_unlock_irq(&ramslice_lock);
-
-	seq_printf(m, "offline_tried %llu\n", st.offline_tried);
-	seq_printf(m, "offline_done %llu\n", st.offline_done);
-	seq_printf(m, "aborted_pressure %llu\n", st.aborted_pressure);
-	seq_printf(m, "online_request %llu\n", st.online_request);
-	seq_printf(m, "online_demand %llu\n", st.online_demand);
-	seq_printf(m, "pages_migrated %llu\n", st.work.pages_migrated);
-	seq_printf(m, "pages_dropped %llu\n", st.work.pages_dropped);
-	seq_printf(m, "pages_failed %llu\n", st.work.pages_failed);
-	seq_printf(m, "huge_moved %llu\n", st.work.huge_moved);
-	seq_printf(m, "huge_split %llu\n", st.work.huge_split);
-	seq_printf(m, "target_free %llu\n", st.work.target_free);
-	seq_printf(m, "target_cache %llu\n", st.work.target_cache);
-	seq_printf(m, "price_predicted %llu\n", st.price_predicted);
-	seq_printf(m, "price_measured %llu\n", st.price_measured);
-	return 0;
-}
-
-static int stats_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, stats_show, inode->i_private);
-}
-
-/* Any write resets. */
-static ssize_t stats_write(struct file *file, const char __user *buf,
-			   size_t len, loff_t *pos)
-{
-	struct seq_file *m = file->private_data;
-	struct ramslice_zone *rz = m->private;
-
-	spin_lock_irq(&ramslice_lock);
-	memset(&rz->stats, 0, sizeof(rz->stats));
-	spin_unlock_irq(&ramslice_lock);
-	return len;
-}
-
-static const struct file_operations stats_fops = {
-	.owner		= THIS_MODULE,
-	.open		= stats_open,
-	.read		= seq_read,
-	.write		= stats_write,
-	.llseek		= seq_lseek,
-	.release	= single_release,
-};
-
-static int placement_show(struct seq_file *m, void *unused)
-{
-	struct ramslice_place_stats st = {};
-
-	ramslice_place_stats(m->private, &st);
-	seq_printf(m, "kernel_placed %llu\n",
-		   st.nr_placed[RAMSLICE_PLACE_KERNEL]);
-	seq_printf(m, "kernel_passed %llu\n",
-		   st.nr_passed[RAMSLICE_PLACE_KERNEL]);
-	seq_printf(m, "user_placed %llu\n", st.nr_placed[RAMSLICE_PLACE_USER]);
-	seq_printf(m, "user_passed %llu\n", st.nr_passed[RAMSLICE_PLACE_USER]);
-	seq_printf(m, "rankings %llu\n", st.nr_rankings);
-	seq_printf(m, "kernel_slices %u\n", st.nr_kernel);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(placement);
-
 static int result_show(struct seq_file *m, void *unused)
 {
-	struct ramslice_zone *rz = m->private;
+	struct ramslice_command_zone *zone = m->private;
 
 	spin_lock_irq(&ramslice_lock);
-	seq_printf(m, "%d %s %u\n", rz->result,
-		   ramslice_reason_name(rz->result_reason), rz->result_done);
+	seq_printf(m, "%d %s %u\n", zone->result,
+		   ramslice_reason_name(zone->reason), zone->nr_done);
 	spin_unlock_irq(&ramslice_lock);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(result);
 
-static int run_cmd(struct ramslice_zone *rz, const struct ramslice_cmd *cmd,
-		   struct ramslice_request *req)
-{
-	req->size = sizeof(*req);
-	req->node = zone_to_nid(rz->zone);
-	req->zone = zone_idx(rz->zone);
-	req->budget = RAMSLICE_UNLIMITED;
-	req->max_slices = RAMSLICE_ALL_SLICES;
-
-	switch (cmd->op) {
-	case RAMSLICE_CMD_OFFLINE_BATCH:
-		req->op = RAMSLICE_OP_COMPACT;
-		req->budget = cmd->budget;
-		req->max_slices = cmd->max_slices;
-		req->flags = cmd->per_slice ? RAMSLICE_REQ_PER_SLICE : 0;
-		break;
-	case RAMSLICE_CMD_OFFLINE_INDEX:
-	case RAMSLICE_CMD_ONLINE_INDEX: {
-		struct ramslice_slice *s;
-		bool ours;
-
-		down_read(&ramslice_table_sem);
-		s = ramslice_slice(cmd->id);
-		ours = s && s->rz == rz;
-		up_read(&ramslice_table_sem);
-		if (!ours)
-			return -ENOENT;
-		req->op = cmd->op == RAMSLICE_CMD_OFFLINE_INDEX ?
-			  RAMSLICE_OP_OFFLINE : RAMSLICE_OP_ONLINE;
-		req->flags = RAMSLICE_REQ_IGNORE_BACKOFF;
-		req->id = cmd->id;
-		break;
-	}
-	case RAMSLICE_CMD_OFFLINE_FREE:
-		req->op = RAMSLICE_OP_OFFLINE_FREE;
-		break;
-	case RAMSLICE_CMD_ONLINE_ALL:
-		req->op = RAMSLICE_OP_ONLINE_ALL;
-		break;
-	case RAMSLICE_CMD_REINIT:
-		return ramslice_request_reinit(rz);
-	case RAMSLICE_CMD_RELEASE:
-		return ramslice_request_release(rz);
-	}
-	return ramslice_request(req);
-}
-
-/* The outcome goes to whoever wrote, too: as the errno of the write. */
+/* The caller gets the outcome, too: as the errno of the write. */
 static ssize_t cmd_write(struct file *file, const char __user *buf, size_t len,
 			 loff_t *pos)
 {
-	struct ramslice_zone *rz = file->private_data;
+	struct ramslice_command_zone *zone = file->private_data;
 	struct ramslice_request req = {};
-	struct ramslice_cmd cmd;
+	struct ramslice_command cmd;
 	char *line;
 	int err;
 
@@ -295,19 +220,20 @@ static ssize_t cmd_write(struct file *file, const char __user *buf, size_t len,
 	if (IS_ERR(line))
 		return PTR_ERR(line);
 	/* A NUL inside would hide what follows it */
-	err = strlen(line) == len ? ramslice_parse_cmd(line, &cmd) : -EINVAL;
+	err = strlen(line) == len ? ramslice_parse_command(line, &cmd) :
+				    -EINVAL;
 	kfree(line);
 	if (err)
 		return err;
 
-	err = run_cmd(rz, &cmd, &req);
+	err = ramslice_run_command(zone->rz, &cmd, &req);
 	if (!err && req.status)
 		err = -(int)req.status;
 
 	spin_lock_irq(&ramslice_lock);
-	rz->result = err;
-	rz->result_reason = req.reason;
-	rz->result_done = req.nr_done;
+	zone->result = err;
+	zone->reason = req.reason;
+	zone->nr_done = req.nr_done;
 	spin_unlock_irq(&ramslice_lock);
 	return err ?: len;
 }
@@ -319,47 +245,47 @@ static const struct file_operations cmd_fops = {
 	.llseek	= noop_llseek,
 };
 
-/* Recounts everything: reading takes a while and freezes user space. */
-static int verify_show(struct seq_file *m, void *unused)
+static int __init ramslice_add_files(struct dentry *root,
+				     struct ramslice_zone *rz)
 {
-	return ramslice_verify(m);
-}
-DEFINE_SHOW_ATTRIBUTE(verify);
+	struct ramslice_command_zone *zone = kzalloc(sizeof(*zone), GFP_KERNEL);
+	struct dentry *dir;
+	char name[16];
 
-int __init ramslice_debugfs_init(void)
-{
-	struct dentry *root = debugfs_create_dir("ramslice", NULL);
-	struct ramslice_zone *rz;
-	unsigned int i;
-
-	debugfs_create_bool("dummy_mode", 0600, root, &ramslice_dummy_mode);
-	debugfs_create_u32("migrate_batch", 0600, root, &ramslice_migrate_batch);
-	debugfs_create_file("verify", 0400, root, NULL, &verify_fops);
-
-	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
-		struct dentry *node, *dir;
-		char name[16];
-
-		snprintf(name, sizeof(name), "node%d", zone_to_nid(rz->zone));
-		node = debugfs_lookup(name, root);
-		if (node)
-			dput(node);
-		else
-			node = debugfs_create_dir(name, root);
-		dir = debugfs_create_dir(rz->zone->name, node);
-		debugfs_create_file("nr_slices", 0400, dir, rz,
-				    &nr_slices_fops);
-		debugfs_create_file("nr_empty", 0400, dir, rz, &nr_empty_fops);
-		debugfs_create_file("nr_offline", 0400, dir, rz,
-				    &nr_offline_fops);
-		debugfs_create_file("all", 0400, dir, rz, &all_fops);
-		debugfs_create_file("reserve", 0400, dir, rz, &reserve_fops);
-		debugfs_create_file("summary", 0400, dir, rz, &summary_fops);
-		debugfs_create_file("stats", 0600, dir, rz, &stats_fops);
-		debugfs_create_file("cmd", 0200, dir, rz, &cmd_fops);
-		debugfs_create_file("result", 0400, dir, rz, &result_fops);
-		debugfs_create_file("placement", 0400, dir, rz,
-				    &placement_fops);
-	}
+	if (!zone)
+		return -ENOMEM;
+	zone->rz = rz;
+	snprintf(name, sizeof(name), "node%d", zone_to_nid(rz->zone));
+	root = debugfs_lookup(name, root);
+	dir = debugfs_lookup(rz->zone->name, root);
+	debugfs_create_file("nr_slices", 0400, dir, zone, &nr_slices_fops);
+	debugfs_create_file("nr_empty", 0400, dir, zone, &nr_empty_fops);
+	debugfs_create_file("nr_offline", 0400, dir, zone, &nr_offline_fops);
+	debugfs_create_file("all", 0400, dir, zone, &all_fops);
+	debugfs_create_file("reserve", 0400, dir, zone, &reserve_fops);
+	debugfs_create_file("summary", 0400, dir, zone, &summary_fops);
+	debugfs_create_file("cmd", 0200, dir, zone, &cmd_fops);
+	debugfs_create_file("result", 0400, dir, zone, &result_fops);
+	dput(dir);
+	dput(root);
 	return 0;
 }
+
+/* After ramslice's own, which made the directories. */
+static int __init ramslice_research_init(void)
+{
+	struct dentry *root = debugfs_lookup("ramslice", NULL);
+	struct ramslice_zone *rz;
+	unsigned int i;
+	int err = 0;
+
+	/* ramslice is off */
+	if (!root)
+		return 0;
+	debugfs_create_bool("dummy_mode", 0600, root, &ramslice_dummy_mode);
+	for (i = 0; !err && (rz = ramslice_zone_by_index(i)); i++)
+		err = ramslice_add_files(root, rz);
+	dput(root);
+	return err;
+}
+late_initcall(ramslice_research_init);

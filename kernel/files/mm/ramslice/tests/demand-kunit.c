@@ -22,7 +22,7 @@ static const struct demand_case cases[] = {
 	{ "a huge page that must be", GFP_TRANSHUGE, 9, true },
 	{ "several at once", GFP_ATOMIC, 4, true },
 	{ "a huge page if there is one", GFP_TRANSHUGE_LIGHT, 9, false },
-	/* Their callers may hold locks under which nobody may be woken */
+	/* Their callers may hold locks under which no task may be woken */
 	{ "under a run queue's lock", __GFP_HIGH, 0, false },
 	{ "a debug object", __GFP_HIGH | __GFP_NOWARN, 0, false },
 	{ "one of many that a slab tries",
@@ -30,7 +30,7 @@ static const struct demand_case cases[] = {
 	  false },
 };
 
-static void memory_wakes_for_those_alone(struct kunit *test)
+static void ramslice_memory_wakes_for_those_alone(struct kunit *test)
 {
 	unsigned int i;
 
@@ -43,14 +43,14 @@ static void memory_wakes_for_those_alone(struct kunit *test)
 	}
 }
 
-static struct kunit_case demand_cases[] = {
-	KUNIT_CASE(memory_wakes_for_those_alone),
+static struct kunit_case ramslice_demand_cases[] = {
+	KUNIT_CASE(ramslice_memory_wakes_for_those_alone),
 	{}
 };
 
-static struct kunit_suite demand_suite = {
+static struct kunit_suite ramslice_demand_suite = {
 	.name = "ramslice_demand",
-	.test_cases = demand_cases,
+	.test_cases = ramslice_demand_cases,
 };
 
-kunit_test_suite(demand_suite);
+kunit_test_suite(ramslice_demand_suite);

@@ -9,30 +9,31 @@
 
 static const u32 ids[] = { 0, 1, 2, 3, 4, 5, 1000, 1001, 0xfffffe, 0xffffff };
 
-static void geometry_desc(const unsigned int *nr_blocks, char *desc)
+static void ramslice_geometry_desc(const unsigned int *nr_blocks, char *desc)
 {
 	snprintf(desc, KUNIT_PARAM_DESC_SIZE, "%u blocks", *nr_blocks);
 }
 
 static const unsigned int sizes[] = { 1, 2, 3, 32, 512 };
-KUNIT_ARRAY_PARAM(size, sizes, geometry_desc);
+KUNIT_ARRAY_PARAM(size, sizes, ramslice_geometry_desc);
 
-static struct ramslice_geometry geometry(struct kunit *test)
+static struct ramslice_geometry ramslice_geometry(struct kunit *test)
 {
 	return (struct ramslice_geometry) {
 		.nr_blocks = *(const unsigned int *)test->param_value,
 	};
 }
 
-static unsigned long end_of(const struct ramslice_geometry *geom, u32 id)
+static unsigned long ramslice_end_of(const struct ramslice_geometry *geom,
+				     u32 id)
 {
 	return ramslice_geom_block(geom, id, geom->nr_blocks - 1) +
 	       pageblock_nr_pages;
 }
 
-static void page_frames_lead_back_to_their_slice(struct kunit *test)
+static void ramslice_page_frames_lead_back_to_their_slice(struct kunit *test)
 {
-	struct ramslice_geometry geom = geometry(test);
+	struct ramslice_geometry geom = ramslice_geometry(test);
 	unsigned int i, n;
 
 	for (i = 0; i < ARRAY_SIZE(ids); i++) {
@@ -51,9 +52,10 @@ static void page_frames_lead_back_to_their_slice(struct kunit *test)
 }
 
 /* Walks the blocks of memory from 0 on as slices number them. */
-static void blocks_are_numbered_by_address_without_gaps(struct kunit *test)
+static void
+ramslice_blocks_are_numbered_by_address_without_gaps(struct kunit *test)
 {
-	struct ramslice_geometry geom = geometry(test);
+	struct ramslice_geometry geom = ramslice_geometry(test);
 	unsigned long pfn = 0;
 	unsigned int n;
 	u32 id;
@@ -67,13 +69,13 @@ static void blocks_are_numbered_by_address_without_gaps(struct kunit *test)
 	}
 }
 
-static void slices_touch_their_neighbours(struct kunit *test)
+static void ramslice_slices_touch_their_neighbours(struct kunit *test)
 {
-	struct ramslice_geometry geom = geometry(test);
+	struct ramslice_geometry geom = ramslice_geometry(test);
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(ids); i++) {
-		unsigned long end = end_of(&geom, ids[i]);
+		unsigned long end = ramslice_end_of(&geom, ids[i]);
 
 		KUNIT_EXPECT_EQ(test,
 				ramslice_geom_block(&geom, ids[i] + 1, 0), end);
@@ -82,9 +84,9 @@ static void slices_touch_their_neighbours(struct kunit *test)
 	}
 }
 
-static void chunks_tile_the_slice(struct kunit *test)
+static void ramslice_chunks_tile_the_slice(struct kunit *test)
 {
-	struct ramslice_geometry geom = geometry(test);
+	struct ramslice_geometry geom = ramslice_geometry(test);
 	unsigned int i, n, nr;
 
 	for (i = 0; i < ARRAY_SIZE(ids); i++) {
@@ -98,13 +100,13 @@ static void chunks_tile_the_slice(struct kunit *test)
 			next = pfn + nr * pageblock_nr_pages;
 		}
 		KUNIT_EXPECT_EQ(test, n, geom.nr_blocks);
-		KUNIT_EXPECT_EQ(test, next, end_of(&geom, ids[i]));
+		KUNIT_EXPECT_EQ(test, next, ramslice_end_of(&geom, ids[i]));
 	}
 }
 
-static void chunks_never_leave_an_aligned_chunk(struct kunit *test)
+static void ramslice_chunks_never_leave_an_aligned_chunk(struct kunit *test)
 {
-	struct ramslice_geometry geom = geometry(test);
+	struct ramslice_geometry geom = ramslice_geometry(test);
 	unsigned int i, n, nr;
 
 	for (i = 0; i < ARRAY_SIZE(ids); i++) {
@@ -122,9 +124,9 @@ static void chunks_never_leave_an_aligned_chunk(struct kunit *test)
 }
 
 /* A chunk ends only where it must, so that waking takes few steps. */
-static void chunks_are_as_large_as_can_be(struct kunit *test)
+static void ramslice_chunks_are_as_large_as_can_be(struct kunit *test)
 {
-	struct ramslice_geometry geom = geometry(test);
+	struct ramslice_geometry geom = ramslice_geometry(test);
 	unsigned int i, n;
 
 	for (i = 0; i < ARRAY_SIZE(ids); i++) {
@@ -145,9 +147,9 @@ static void chunks_are_as_large_as_can_be(struct kunit *test)
 	}
 }
 
-static void past_the_last_block_is_no_chunk(struct kunit *test)
+static void ramslice_past_the_last_block_is_no_chunk(struct kunit *test)
 {
-	struct ramslice_geometry geom = geometry(test);
+	struct ramslice_geometry geom = ramslice_geometry(test);
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(ids); i++) {
@@ -163,9 +165,10 @@ static void past_the_last_block_is_no_chunk(struct kunit *test)
 	}
 }
 
-static void runs_tile_the_slice_and_stay_within_sections(struct kunit *test)
+static void
+ramslice_runs_tile_the_slice_and_stay_within_sections(struct kunit *test)
 {
-	struct ramslice_geometry geom = geometry(test);
+	struct ramslice_geometry geom = ramslice_geometry(test);
 	unsigned int i, n, nr;
 
 	for (i = 0; i < ARRAY_SIZE(ids); i++) {
@@ -180,27 +183,32 @@ static void runs_tile_the_slice_and_stay_within_sections(struct kunit *test)
 					pfn_to_section_nr(next - 1));
 		}
 		KUNIT_EXPECT_EQ(test, n, geom.nr_blocks);
-		KUNIT_EXPECT_EQ(test, next, end_of(&geom, ids[i]));
+		KUNIT_EXPECT_EQ(test, next, ramslice_end_of(&geom, ids[i]));
 	}
 }
 
-static struct kunit_case geometry_cases[] = {
-	KUNIT_CASE_PARAM(page_frames_lead_back_to_their_slice, size_gen_params),
-	KUNIT_CASE_PARAM(blocks_are_numbered_by_address_without_gaps,
+static struct kunit_case ramslice_geometry_cases[] = {
+	KUNIT_CASE_PARAM(ramslice_page_frames_lead_back_to_their_slice,
 			 size_gen_params),
-	KUNIT_CASE_PARAM(slices_touch_their_neighbours, size_gen_params),
-	KUNIT_CASE_PARAM(chunks_tile_the_slice, size_gen_params),
-	KUNIT_CASE_PARAM(chunks_never_leave_an_aligned_chunk, size_gen_params),
-	KUNIT_CASE_PARAM(chunks_are_as_large_as_can_be, size_gen_params),
-	KUNIT_CASE_PARAM(past_the_last_block_is_no_chunk, size_gen_params),
-	KUNIT_CASE_PARAM(runs_tile_the_slice_and_stay_within_sections,
+	KUNIT_CASE_PARAM(ramslice_blocks_are_numbered_by_address_without_gaps,
+			 size_gen_params),
+	KUNIT_CASE_PARAM(ramslice_slices_touch_their_neighbours,
+			 size_gen_params),
+	KUNIT_CASE_PARAM(ramslice_chunks_tile_the_slice, size_gen_params),
+	KUNIT_CASE_PARAM(ramslice_chunks_never_leave_an_aligned_chunk,
+			 size_gen_params),
+	KUNIT_CASE_PARAM(ramslice_chunks_are_as_large_as_can_be,
+			 size_gen_params),
+	KUNIT_CASE_PARAM(ramslice_past_the_last_block_is_no_chunk,
+			 size_gen_params),
+	KUNIT_CASE_PARAM(ramslice_runs_tile_the_slice_and_stay_within_sections,
 			 size_gen_params),
 	{}
 };
 
-static struct kunit_suite geometry_suite = {
+static struct kunit_suite ramslice_geometry_suite = {
 	.name = "ramslice_geometry",
-	.test_cases = geometry_cases,
+	.test_cases = ramslice_geometry_cases,
 };
 
-kunit_test_suite(geometry_suite);
+kunit_test_suite(ramslice_geometry_suite);

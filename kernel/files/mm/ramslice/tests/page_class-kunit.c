@@ -8,26 +8,26 @@
 #include <linux/gfp.h>
 #include "../internal.h"
 
-static int alloc_one(struct kunit *test)
+static int ramslice_alloc_one(struct kunit *test)
 {
 	test->priv = alloc_page(GFP_KERNEL);
 	return test->priv ? 0 : -ENOMEM;
 }
 
-static void free_one(struct kunit *test)
+static void ramslice_free_one(struct kunit *test)
 {
 	if (test->priv)
 		__free_page(test->priv);
 }
 
-static void expect(struct kunit *test, enum ramslice_page_class class,
-		   enum ramslice_reason reason)
+static void ramslice_expect(struct kunit *test, enum ramslice_page_class class,
+			    enum ramslice_reason reason)
 {
 	KUNIT_EXPECT_EQ(test, ramslice_page_class(test->priv, false), class);
 	KUNIT_EXPECT_EQ(test, ramslice_frame_blocks(test->priv), reason);
 }
 
-static void page_without_a_mark_is_the_kernels(struct kunit *test)
+static void ramslice_page_without_a_mark_is_the_kernels(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ramslice_page_class(test->priv, true),
 			RAMSLICE_PAGE_KERNEL);
@@ -35,41 +35,44 @@ static void page_without_a_mark_is_the_kernels(struct kunit *test)
 			RAMSLICE_REASON_UNMOVABLE);
 }
 
-static void page_of_another_owner_stays(struct kunit *test)
+static void ramslice_page_of_another_owner_stays(struct kunit *test)
 {
 	__SetPageOffline(test->priv);
-	expect(test, RAMSLICE_PAGE_FOREIGN, RAMSLICE_REASON_FOREIGN_OFFLINE);
+	ramslice_expect(test, RAMSLICE_PAGE_FOREIGN,
+			RAMSLICE_REASON_FOREIGN_OFFLINE);
 	__ClearPageOffline(test->priv);
 }
 
 /* No lab has a machine with such memory: this is all that is seen of it. */
-static void page_not_accepted_stays(struct kunit *test)
+static void ramslice_page_not_accepted_stays(struct kunit *test)
 {
 	__SetPageUnaccepted(test->priv);
-	expect(test, RAMSLICE_PAGE_FOREIGN, RAMSLICE_REASON_FOREIGN_OFFLINE);
+	ramslice_expect(test, RAMSLICE_PAGE_FOREIGN,
+			RAMSLICE_REASON_FOREIGN_OFFLINE);
 	__ClearPageUnaccepted(test->priv);
 }
 
-static void page_of_a_page_table_stays(struct kunit *test)
+static void ramslice_page_of_a_page_table_stays(struct kunit *test)
 {
 	__SetPageTable(test->priv);
-	expect(test, RAMSLICE_PAGE_PAGETABLE, RAMSLICE_REASON_PAGETABLE);
+	ramslice_expect(test, RAMSLICE_PAGE_PAGETABLE,
+			RAMSLICE_REASON_PAGETABLE);
 	__ClearPageTable(test->priv);
 }
 
-static struct kunit_case class_cases[] = {
-	KUNIT_CASE(page_without_a_mark_is_the_kernels),
-	KUNIT_CASE(page_of_another_owner_stays),
-	KUNIT_CASE(page_not_accepted_stays),
-	KUNIT_CASE(page_of_a_page_table_stays),
+static struct kunit_case ramslice_page_class_cases[] = {
+	KUNIT_CASE(ramslice_page_without_a_mark_is_the_kernels),
+	KUNIT_CASE(ramslice_page_of_another_owner_stays),
+	KUNIT_CASE(ramslice_page_not_accepted_stays),
+	KUNIT_CASE(ramslice_page_of_a_page_table_stays),
 	{}
 };
 
-static struct kunit_suite class_suite = {
-	.name = "ramslice_class",
-	.init = alloc_one,
-	.exit = free_one,
-	.test_cases = class_cases,
+static struct kunit_suite ramslice_page_class_suite = {
+	.name = "ramslice_page_class",
+	.init = ramslice_alloc_one,
+	.exit = ramslice_free_one,
+	.test_cases = ramslice_page_class_cases,
 };
 
-kunit_test_suite(class_suite);
+kunit_test_suite(ramslice_page_class_suite);

@@ -11,12 +11,12 @@
 
 static const struct ramslice_prices defaults = RAMSLICE_PRICES_DEFAULT;
 
-static u64 price(u64 nr_pages, const u32 *counters)
+static u64 ramslice_price(u64 nr_pages, const u32 *counters)
 {
 	return ramslice_price_counters(&defaults, nr_pages, counters, false);
 }
 
-static void defaults_are_those_of_table_3_2(struct kunit *test)
+static void ramslice_defaults_are_those_of_table_3_2(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, defaults.isolate_slice, 695);
 	KUNIT_EXPECT_EQ(test, defaults.isolate_page, 303);
@@ -29,17 +29,18 @@ static void defaults_are_those_of_table_3_2(struct kunit *test)
 }
 
 /* 695 + 303 * 16 */
-static void empty_slice_of_64m_costs_5543(struct kunit *test)
+static void ramslice_empty_slice_of_64m_costs_5543(struct kunit *test)
 {
 	const u32 counters[RAMSLICE_NR_COUNTERS] = {
 		[RAMSLICE_FREE] = PAGES_64M,
 	};
 
 	KUNIT_EXPECT_EQ(test, ramslice_price_base(&defaults, PAGES_64M), 5543);
-	KUNIT_EXPECT_EQ(test, price(PAGES_64M, counters), 5543);
+	KUNIT_EXPECT_EQ(test, ramslice_price(PAGES_64M, counters), 5543);
 }
 
-static void base_grows_with_pages_not_with_thousands_of_them(struct kunit *test)
+static void
+ramslice_base_grows_with_pages_not_with_thousands_of_them(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ramslice_price_base(&defaults, 0), 695);
 	/* 303 * 512 / 1024 = 151.5 */
@@ -49,7 +50,8 @@ static void base_grows_with_pages_not_with_thousands_of_them(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ramslice_price_base(&defaults, 1536), 1149);
 }
 
-static void content_costs_by_pages_dropped_moved_and_maps(struct kunit *test)
+static void
+ramslice_content_costs_by_pages_dropped_moved_and_maps(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ramslice_price_content(&defaults, 0, 0, 0), 0);
 	KUNIT_EXPECT_EQ(test, ramslice_price_content(&defaults, 1, 0, 0), 39);
@@ -62,7 +64,7 @@ static void content_costs_by_pages_dropped_moved_and_maps(struct kunit *test)
 }
 
 /* What the paper's Eq 3.2 has: nothing dirty, no tmpfs, all anon mapped. */
-static void plain_slice_costs_what_the_paper_says(struct kunit *test)
+static void ramslice_plain_slice_costs_what_the_paper_says(struct kunit *test)
 {
 	const u32 counters[RAMSLICE_NR_COUNTERS] = {
 		[RAMSLICE_FREE]		= 6384,
@@ -76,10 +78,10 @@ static void plain_slice_costs_what_the_paper_says(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ramslice_nr_drop(counters), 5000);
 	KUNIT_EXPECT_EQ(test, ramslice_nr_move(counters), 5000);
 	/* 5543 + 39 * 5000 + 100 * 5000 + 29 * 5000 */
-	KUNIT_EXPECT_EQ(test, price(PAGES_64M, counters), 845543);
+	KUNIT_EXPECT_EQ(test, ramslice_price(PAGES_64M, counters), 845543);
 }
 
-static void mixed_slice_costs_what_its_parts_cost(struct kunit *test)
+static void ramslice_mixed_slice_costs_what_its_parts_cost(struct kunit *test)
 {
 	const u32 counters[RAMSLICE_NR_COUNTERS] = {
 		[RAMSLICE_FREE]		= 10000,
@@ -99,27 +101,28 @@ static void mixed_slice_costs_what_its_parts_cost(struct kunit *test)
 	/* 4000 + 2384 - 2000 */
 	KUNIT_EXPECT_EQ(test, ramslice_nr_move(counters), 4384);
 	/* 5543 + 39 * 2000 + 100 * 4384 + 29 * 3800 */
-	KUNIT_EXPECT_EQ(test, price(PAGES_64M, counters), 632143);
+	KUNIT_EXPECT_EQ(test, ramslice_price(PAGES_64M, counters), 632143);
 }
 
-static void page_off_the_lru_adds_exactly_1e9(struct kunit *test)
+static void ramslice_page_off_the_lru_adds_exactly_1e9(struct kunit *test)
 {
 	u32 counters[RAMSLICE_NR_COUNTERS] = {
 		[RAMSLICE_FREE]		= 10000,
 		[RAMSLICE_LRU_ANON]	= 4000,
 		[RAMSLICE_LRU_FILE]	= 2384,
 	};
-	u64 movable = price(PAGES_64M, counters);
+	u64 movable = ramslice_price(PAGES_64M, counters);
 
 	KUNIT_EXPECT_FALSE(test, ramslice_has_unmovable(PAGES_64M, counters));
 	KUNIT_EXPECT_LT(test, movable, defaults.unreclaimable);
 
 	counters[RAMSLICE_FREE]--;
 	KUNIT_EXPECT_TRUE(test, ramslice_has_unmovable(PAGES_64M, counters));
-	KUNIT_EXPECT_EQ(test, price(PAGES_64M, counters), movable + 1000000000);
+	KUNIT_EXPECT_EQ(test, ramslice_price(PAGES_64M, counters),
+			movable + 1000000000);
 }
 
-static void poison_adds_exactly_1e9_and_only_once(struct kunit *test)
+static void ramslice_poison_adds_exactly_1e9_and_only_once(struct kunit *test)
 {
 	u32 counters[RAMSLICE_NR_COUNTERS] = {
 		[RAMSLICE_FREE] = PAGES_64M,
@@ -137,7 +140,8 @@ static void poison_adds_exactly_1e9_and_only_once(struct kunit *test)
 }
 
 /* A page counts twice for a moment on its way from one list to another. */
-static void counters_above_the_slice_are_not_unmovable(struct kunit *test)
+static void
+ramslice_counters_above_the_slice_are_not_unmovable(struct kunit *test)
 {
 	const u32 counters[RAMSLICE_NR_COUNTERS] = {
 		[RAMSLICE_FREE]		= 16000,
@@ -148,7 +152,7 @@ static void counters_above_the_slice_are_not_unmovable(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, ramslice_has_unmovable(PAGES_64M, counters));
 }
 
-static void targets_cost_by_where_they_come_from(struct kunit *test)
+static void ramslice_targets_cost_by_where_they_come_from(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ramslice_price_targets(&defaults, 0, 0), 0);
 	KUNIT_EXPECT_EQ(test, ramslice_price_targets(&defaults, 1, 0), 1);
@@ -158,7 +162,8 @@ static void targets_cost_by_where_they_come_from(struct kunit *test)
 			6000);
 }
 
-static void mapped_shmem_dirty_and_writeback_are_not_dropped(struct kunit *test)
+static void
+ramslice_mapped_shmem_dirty_and_writeback_are_not_dropped(struct kunit *test)
 {
 	static const enum ramslice_counter kept[] = {
 		RAMSLICE_FILE_MAPPED,
@@ -185,7 +190,8 @@ static void mapped_shmem_dirty_and_writeback_are_not_dropped(struct kunit *test)
 	}
 }
 
-static void other_counters_do_not_change_what_is_dropped(struct kunit *test)
+static void
+ramslice_other_counters_do_not_change_what_is_dropped(struct kunit *test)
 {
 	static const enum ramslice_counter other[] = {
 		RAMSLICE_FREE,
@@ -208,7 +214,7 @@ static void other_counters_do_not_change_what_is_dropped(struct kunit *test)
 }
 
 /* Pages that are dirty and mapped are taken off twice. */
-static void dropping_never_falls_below_nothing(struct kunit *test)
+static void ramslice_dropping_never_falls_below_nothing(struct kunit *test)
 {
 	u32 counters[RAMSLICE_NR_COUNTERS] = {
 		[RAMSLICE_LRU_FILE]	= 1000,
@@ -226,7 +232,7 @@ static void dropping_never_falls_below_nothing(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ramslice_nr_drop(counters), 1);
 }
 
-static void rest_of_the_lru_is_moved(struct kunit *test)
+static void ramslice_rest_of_the_lru_is_moved(struct kunit *test)
 {
 	u32 counters[RAMSLICE_NR_COUNTERS] = {
 		[RAMSLICE_LRU_ANON]	= 300,
@@ -237,13 +243,13 @@ static void rest_of_the_lru_is_moved(struct kunit *test)
 
 	KUNIT_EXPECT_EQ(test, ramslice_nr_move(counters), 400);
 
-	/* Cache that somebody holds off the LRU lists is not moved */
+	/* Cache that is isolated from the LRU lists is not moved */
 	counters[RAMSLICE_LRU_ANON] = 0;
 	counters[RAMSLICE_LRU_FILE] = 399;
 	KUNIT_EXPECT_EQ(test, ramslice_nr_move(counters), 0);
 }
 
-static void maximal_counters_do_not_overflow(struct kunit *test)
+static void ramslice_maximal_counters_do_not_overflow(struct kunit *test)
 {
 	u32 counters[RAMSLICE_NR_COUNTERS];
 	unsigned int c;
@@ -253,7 +259,8 @@ static void maximal_counters_do_not_overflow(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ramslice_nr_drop(counters), 0);
 	KUNIT_EXPECT_EQ(test, ramslice_nr_move(counters), 8589934590ULL);
 	KUNIT_EXPECT_FALSE(test, ramslice_has_unmovable(U32_MAX, counters));
-	KUNIT_EXPECT_EQ(test, price(U32_MAX, counters), 1109372436916ULL);
+	KUNIT_EXPECT_EQ(test, ramslice_price(U32_MAX, counters),
+			1109372436916ULL);
 
 	/* Sums that come to 0 in 32 bits */
 	memset(counters, 0, sizeof(counters));
@@ -273,7 +280,7 @@ static void maximal_counters_do_not_overflow(struct kunit *test)
 }
 
 /* The largest that sysfs takes; the slice of 16 GiB is all mapped pages. */
-static void dearest_prices_do_not_overflow_for_16g(struct kunit *test)
+static void ramslice_dearest_prices_do_not_overflow_for_16g(struct kunit *test)
 {
 	const u64 max = 1000000000000ULL;
 	const struct ramslice_prices p = {
@@ -297,7 +304,8 @@ static void dearest_prices_do_not_overflow_for_16g(struct kunit *test)
 			8392706000000000000ULL);
 }
 
-static void work_without_isolated_blocks_costs_nothing(struct kunit *test)
+static void
+ramslice_work_without_isolated_blocks_costs_nothing(struct kunit *test)
 {
 	const struct ramslice_work none = {};
 	const struct ramslice_work no_blocks = {
@@ -312,7 +320,7 @@ static void work_without_isolated_blocks_costs_nothing(struct kunit *test)
 			0);
 }
 
-static void work_costs_what_was_done(struct kunit *test)
+static void ramslice_work_costs_what_was_done(struct kunit *test)
 {
 	struct ramslice_work work = {
 		.pages_migrated	 = 20,
@@ -333,7 +341,7 @@ static void work_costs_what_was_done(struct kunit *test)
 }
 
 /* Whichever pages are used, the price by counters does not exceed the exact one. */
-static void choice_of_cache_gives_a_lower_bound(struct kunit *test)
+static void ramslice_choice_of_cache_gives_a_lower_bound(struct kunit *test)
 {
 	static const struct {
 		enum ramslice_cache cache;
@@ -360,44 +368,32 @@ static void choice_of_cache_gives_a_lower_bound(struct kunit *test)
 	}
 }
 
-static void flags_name_the_choice_of_cache(struct kunit *test)
-{
-	struct ramslice_request req = { .flags = RAMSLICE_REQ_DRY_RUN };
-
-	KUNIT_EXPECT_EQ(test, ramslice_cache_of(&req), RAMSLICE_CACHE_DROP);
-	req.flags = RAMSLICE_REQ_KEEP_CACHE;
-	KUNIT_EXPECT_EQ(test, ramslice_cache_of(&req), RAMSLICE_CACHE_KEEP);
-	req.flags = RAMSLICE_REQ_AUTO_CACHE | RAMSLICE_REQ_PER_SLICE;
-	KUNIT_EXPECT_EQ(test, ramslice_cache_of(&req), RAMSLICE_CACHE_AUTO);
-}
-
-static struct kunit_case price_cases[] = {
-	KUNIT_CASE(defaults_are_those_of_table_3_2),
-	KUNIT_CASE(empty_slice_of_64m_costs_5543),
-	KUNIT_CASE(base_grows_with_pages_not_with_thousands_of_them),
-	KUNIT_CASE(content_costs_by_pages_dropped_moved_and_maps),
-	KUNIT_CASE(plain_slice_costs_what_the_paper_says),
-	KUNIT_CASE(mixed_slice_costs_what_its_parts_cost),
-	KUNIT_CASE(page_off_the_lru_adds_exactly_1e9),
-	KUNIT_CASE(poison_adds_exactly_1e9_and_only_once),
-	KUNIT_CASE(counters_above_the_slice_are_not_unmovable),
-	KUNIT_CASE(targets_cost_by_where_they_come_from),
-	KUNIT_CASE(mapped_shmem_dirty_and_writeback_are_not_dropped),
-	KUNIT_CASE(other_counters_do_not_change_what_is_dropped),
-	KUNIT_CASE(dropping_never_falls_below_nothing),
-	KUNIT_CASE(rest_of_the_lru_is_moved),
-	KUNIT_CASE(maximal_counters_do_not_overflow),
-	KUNIT_CASE(dearest_prices_do_not_overflow_for_16g),
-	KUNIT_CASE(work_without_isolated_blocks_costs_nothing),
-	KUNIT_CASE(work_costs_what_was_done),
-	KUNIT_CASE(choice_of_cache_gives_a_lower_bound),
-	KUNIT_CASE(flags_name_the_choice_of_cache),
+static struct kunit_case ramslice_price_cases[] = {
+	KUNIT_CASE(ramslice_defaults_are_those_of_table_3_2),
+	KUNIT_CASE(ramslice_empty_slice_of_64m_costs_5543),
+	KUNIT_CASE(ramslice_base_grows_with_pages_not_with_thousands_of_them),
+	KUNIT_CASE(ramslice_content_costs_by_pages_dropped_moved_and_maps),
+	KUNIT_CASE(ramslice_plain_slice_costs_what_the_paper_says),
+	KUNIT_CASE(ramslice_mixed_slice_costs_what_its_parts_cost),
+	KUNIT_CASE(ramslice_page_off_the_lru_adds_exactly_1e9),
+	KUNIT_CASE(ramslice_poison_adds_exactly_1e9_and_only_once),
+	KUNIT_CASE(ramslice_counters_above_the_slice_are_not_unmovable),
+	KUNIT_CASE(ramslice_targets_cost_by_where_they_come_from),
+	KUNIT_CASE(ramslice_mapped_shmem_dirty_and_writeback_are_not_dropped),
+	KUNIT_CASE(ramslice_other_counters_do_not_change_what_is_dropped),
+	KUNIT_CASE(ramslice_dropping_never_falls_below_nothing),
+	KUNIT_CASE(ramslice_rest_of_the_lru_is_moved),
+	KUNIT_CASE(ramslice_maximal_counters_do_not_overflow),
+	KUNIT_CASE(ramslice_dearest_prices_do_not_overflow_for_16g),
+	KUNIT_CASE(ramslice_work_without_isolated_blocks_costs_nothing),
+	KUNIT_CASE(ramslice_work_costs_what_was_done),
+	KUNIT_CASE(ramslice_choice_of_cache_gives_a_lower_bound),
 	{}
 };
 
-static struct kunit_suite price_suite = {
+static struct kunit_suite ramslice_price_suite = {
 	.name = "ramslice_price",
-	.test_cases = price_cases,
+	.test_cases = ramslice_price_cases,
 };
 
-kunit_test_suite(price_suite);
+kunit_test_suite(ramslice_price_suite);

@@ -12,8 +12,8 @@
 #define NR_SHUFFLES	8
 #define SEED		0x51ceULL
 
-static void shuffle(struct rnd_state *rnd, struct ramslice_candidate *c,
-		    size_t nr)
+static void ramslice_shuffle(struct rnd_state *rnd, struct ramslice_candidate *c,
+			     size_t nr)
 {
 	size_t i;
 
@@ -25,7 +25,7 @@ static void shuffle(struct rnd_state *rnd, struct ramslice_candidate *c,
 }
 
 /* Few prices, so that many are equal; they differ in low and high bits. */
-static u64 price_of(u32 id)
+static u64 ramslice_price_of(u32 id)
 {
 	static const u64 prices[] = {
 		0, 1, 5543, 1000000000ULL, 1000005543ULL,
@@ -35,13 +35,13 @@ static u64 price_of(u32 id)
 	return prices[id * 7 % ARRAY_SIZE(prices)];
 }
 
-static void fill(struct ramslice_candidate *c, size_t nr)
+static void ramslice_fill(struct ramslice_candidate *c, size_t nr)
 {
 	u32 id;
 
 	for (id = 0; id < nr; id++) {
 		c[id] = (struct ramslice_candidate) {
-			.price = price_of(id),
+			.price = ramslice_price_of(id),
 			.id = id,
 			.nr_free = id + 1,
 			.nr_cache = ~id,
@@ -50,7 +50,8 @@ static void fill(struct ramslice_candidate *c, size_t nr)
 }
 
 /* Index of the first candidate that must not follow its predecessor, or @nr. */
-static size_t first_unordered(const struct ramslice_candidate *c, size_t nr)
+static size_t ramslice_first_unordered(const struct ramslice_candidate *c,
+				       size_t nr)
 {
 	size_t i;
 
@@ -63,8 +64,9 @@ static size_t first_unordered(const struct ramslice_candidate *c, size_t nr)
 }
 
 /* Index of the first candidate that differs, or @nr. */
-static size_t first_different(const struct ramslice_candidate *a,
-			      const struct ramslice_candidate *b, size_t nr)
+static size_t ramslice_first_different(const struct ramslice_candidate *a,
+				       const struct ramslice_candidate *b,
+				       size_t nr)
 {
 	size_t i;
 
@@ -77,7 +79,7 @@ static size_t first_different(const struct ramslice_candidate *a,
 	return i;
 }
 
-static void cheapest_is_first_and_dearest_last(struct kunit *test)
+static void ramslice_cheapest_is_first_and_dearest_last(struct kunit *test)
 {
 	struct ramslice_candidate c[] = {
 		{ .price = 1ULL << 32, .id = 0 },
@@ -95,7 +97,7 @@ static void cheapest_is_first_and_dearest_last(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, c[4].id, 2);
 }
 
-static void of_equal_prices_the_higher_id_is_first(struct kunit *test)
+static void ramslice_of_equal_prices_the_higher_id_is_first(struct kunit *test)
 {
 	struct ramslice_candidate c[] = {
 		{ .price = 5543, .id = 7 },
@@ -113,7 +115,7 @@ static void of_equal_prices_the_higher_id_is_first(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, c[4].id, 0);
 }
 
-static void none_and_one_are_sorted(struct kunit *test)
+static void ramslice_none_and_one_are_sorted(struct kunit *test)
 {
 	struct ramslice_candidate c = { .price = 5543, .id = 3, .nr_free = 9 };
 
@@ -124,7 +126,7 @@ static void none_and_one_are_sorted(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, c.nr_free, 9);
 }
 
-static void every_permutation_sorts_to_the_same(struct kunit *test)
+static void ramslice_every_permutation_sorts_to_the_same(struct kunit *test)
 {
 	size_t size = NR_MANY * sizeof(struct ramslice_candidate);
 	struct ramslice_candidate *first, *again;
@@ -136,22 +138,24 @@ static void every_permutation_sorts_to_the_same(struct kunit *test)
 	again = kunit_kmalloc(test, size, GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, again);
 
-	fill(first, NR_MANY);
+	ramslice_fill(first, NR_MANY);
 	memcpy(again, first, size);
 	ramslice_reserve_sort(first, NR_MANY);
-	KUNIT_EXPECT_EQ(test, first_unordered(first, NR_MANY), NR_MANY);
+	KUNIT_EXPECT_EQ(test, ramslice_first_unordered(first, NR_MANY), NR_MANY);
 
 	prandom_seed_state(&rnd, SEED);
 	for (i = 0; i < NR_SHUFFLES; i++) {
-		shuffle(&rnd, again, NR_MANY);
-		KUNIT_EXPECT_LT(test, first_unordered(again, NR_MANY), NR_MANY);
+		ramslice_shuffle(&rnd, again, NR_MANY);
+		KUNIT_EXPECT_LT(test, ramslice_first_unordered(again, NR_MANY),
+				NR_MANY);
 		ramslice_reserve_sort(again, NR_MANY);
-		KUNIT_EXPECT_EQ(test, first_different(first, again, NR_MANY),
+		KUNIT_EXPECT_EQ(test,
+				ramslice_first_different(first, again, NR_MANY),
 				NR_MANY);
 	}
 }
 
-static void candidates_stay_whole(struct kunit *test)
+static void ramslice_candidates_stay_whole(struct kunit *test)
 {
 	bool seen[64] = {};
 	struct ramslice_candidate *c;
@@ -161,9 +165,9 @@ static void candidates_stay_whole(struct kunit *test)
 	c = kunit_kmalloc_array(test, ARRAY_SIZE(seen), sizeof(*c), GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, c);
 
-	fill(c, ARRAY_SIZE(seen));
+	ramslice_fill(c, ARRAY_SIZE(seen));
 	prandom_seed_state(&rnd, SEED);
-	shuffle(&rnd, c, ARRAY_SIZE(seen));
+	ramslice_shuffle(&rnd, c, ARRAY_SIZE(seen));
 	ramslice_reserve_sort(c, ARRAY_SIZE(seen));
 	for (i = 0; i < ARRAY_SIZE(seen); i++) {
 		u32 id = c[i].id;
@@ -171,13 +175,13 @@ static void candidates_stay_whole(struct kunit *test)
 		KUNIT_ASSERT_LT(test, id, ARRAY_SIZE(seen));
 		KUNIT_EXPECT_FALSE_MSG(test, seen[id], "%u is there twice", id);
 		seen[id] = true;
-		KUNIT_EXPECT_EQ(test, c[i].price, price_of(id));
+		KUNIT_EXPECT_EQ(test, c[i].price, ramslice_price_of(id));
 		KUNIT_EXPECT_EQ(test, c[i].nr_free, id + 1);
 		KUNIT_EXPECT_EQ(test, c[i].nr_cache, ~id);
 	}
 }
 
-static void nothing_to_move_needs_no_room(struct kunit *test)
+static void ramslice_nothing_to_move_needs_no_room(struct kunit *test)
 {
 	struct ramslice_reserve r = {};
 	u64 nr_free = 1, nr_cache = 1;
@@ -188,7 +192,7 @@ static void nothing_to_move_needs_no_room(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nr_cache, 0);
 }
 
-static void empty_reserve_has_no_room(struct kunit *test)
+static void ramslice_empty_reserve_has_no_room(struct kunit *test)
 {
 	struct ramslice_reserve r = {};
 	u64 nr_free = 1, nr_cache = 1;
@@ -199,7 +203,7 @@ static void empty_reserve_has_no_room(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nr_cache, 0);
 }
 
-static void source_is_no_room_for_its_own_pages(struct kunit *test)
+static void ramslice_source_is_no_room_for_its_own_pages(struct kunit *test)
 {
 	struct ramslice_candidate c = { .id = 0, .nr_free = 1000 };
 	struct ramslice_reserve r = { .c = &c, .nr = 1, .next = 1 };
@@ -211,7 +215,7 @@ static void source_is_no_room_for_its_own_pages(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nr_cache, 0);
 }
 
-static void used_sources_and_full_slices_are_no_room(struct kunit *test)
+static void ramslice_used_sources_and_full_slices_are_no_room(struct kunit *test)
 {
 	struct ramslice_candidate c[] = {
 		{ .id = 1, .nr_free = 1000 },	/* a source before */
@@ -231,22 +235,22 @@ static void used_sources_and_full_slices_are_no_room(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nr_cache, 0);
 }
 
-static struct kunit_case reserve_cases[] = {
-	KUNIT_CASE(cheapest_is_first_and_dearest_last),
-	KUNIT_CASE(of_equal_prices_the_higher_id_is_first),
-	KUNIT_CASE(none_and_one_are_sorted),
-	KUNIT_CASE(every_permutation_sorts_to_the_same),
-	KUNIT_CASE(candidates_stay_whole),
-	KUNIT_CASE(nothing_to_move_needs_no_room),
-	KUNIT_CASE(empty_reserve_has_no_room),
-	KUNIT_CASE(source_is_no_room_for_its_own_pages),
-	KUNIT_CASE(used_sources_and_full_slices_are_no_room),
+static struct kunit_case ramslice_reserve_cases[] = {
+	KUNIT_CASE(ramslice_cheapest_is_first_and_dearest_last),
+	KUNIT_CASE(ramslice_of_equal_prices_the_higher_id_is_first),
+	KUNIT_CASE(ramslice_none_and_one_are_sorted),
+	KUNIT_CASE(ramslice_every_permutation_sorts_to_the_same),
+	KUNIT_CASE(ramslice_candidates_stay_whole),
+	KUNIT_CASE(ramslice_nothing_to_move_needs_no_room),
+	KUNIT_CASE(ramslice_empty_reserve_has_no_room),
+	KUNIT_CASE(ramslice_source_is_no_room_for_its_own_pages),
+	KUNIT_CASE(ramslice_used_sources_and_full_slices_are_no_room),
 	{}
 };
 
-static struct kunit_suite reserve_suite = {
+static struct kunit_suite ramslice_reserve_suite = {
 	.name = "ramslice_reserve",
-	.test_cases = reserve_cases,
+	.test_cases = ramslice_reserve_cases,
 };
 
-kunit_test_suite(reserve_suite);
+kunit_test_suite(ramslice_reserve_suite);

@@ -38,13 +38,15 @@ struct table {
 
 #ifdef CONFIG_SPARSEMEM_EXTREME
 
-static struct mem_section_usage *usage_of(struct table *t, unsigned long nr)
+static struct mem_section_usage *ramslice_usage_of(struct table *t,
+						   unsigned long nr)
 {
 	return t->usages + nr * t->usage_bytes;
 }
 
 /* Blocks that are full, free, or hold anonymous memory and page cache. */
-static void fill_block(struct ramslice_block *block, struct rnd_state *rnd)
+static void ramslice_fill_block(struct ramslice_block *block,
+				struct rnd_state *rnd)
 {
 	u32 anon = prandom_u32_state(rnd) % (pageblock_nr_pages + 1);
 	u32 file = prandom_u32_state(rnd) % (pageblock_nr_pages - anon + 1);
@@ -57,22 +59,22 @@ static void fill_block(struct ramslice_block *block, struct rnd_state *rnd)
 		   pageblock_nr_pages - anon - file);
 }
 
-static void make_sections(struct table *t, unsigned long first,
-			  unsigned long nr)
+static void ramslice_make_sections(struct table *t, unsigned long first,
+				   unsigned long nr)
 {
-	unsigned int blocks = ARRAY_SIZE(usage_of(t, 0)->ramslice), n;
+	unsigned int blocks = ARRAY_SIZE(ramslice_usage_of(t, 0)->ramslice), n;
 	struct rnd_state rnd;
 	unsigned long i;
 
 	prandom_seed_state(&rnd, SEED);
 	for (i = 0; i < nr; i++) {
-		struct mem_section_usage *usage = usage_of(t, i);
+		struct mem_section_usage *usage = ramslice_usage_of(t, i);
 		unsigned long root = SECTION_NR_TO_ROOT(first + i);
 		struct mem_section *ms;
 
 		bitmap_fill(usage->subsection_map, SUBSECTIONS_PER_SECTION);
 		for (n = 0; n < blocks; n++)
-			fill_block(&usage->ramslice[n], &rnd);
+			ramslice_fill_block(&usage->ramslice[n], &rnd);
 		ms = &t->roots[root - SECTION_NR_TO_ROOT(first)]
 			      [(first + i) & SECTION_ROOT_MASK];
 		ms->usage = usage;
@@ -82,7 +84,7 @@ static void make_sections(struct table *t, unsigned long first,
 }
 
 /* Puts the sections where pfn_to_online_page() finds them, or takes them away. */
-static bool set_roots(struct table *t, bool on)
+static bool ramslice_set_roots(struct table *t, bool on)
 {
 	unsigned long first = SECTION_NR_TO_ROOT(pfn_to_section_nr(FIRST_PFN));
 	unsigned long last = SECTION_NR_TO_ROOT(pfn_to_section_nr(FIRST_PFN +
@@ -99,7 +101,7 @@ static bool set_roots(struct table *t, bool on)
 }
 
 /* Exchanges the table of slices, as rebuild() in geometry.c does. */
-static void swap_tables(struct table *t, bool on)
+static void ramslice_swap_tables(struct table *t, bool on)
 {
 	if (on) {
 		down_write(&ramslice_table_sem);
@@ -121,7 +123,7 @@ static void swap_tables(struct table *t, bool on)
 	up_write(&ramslice_table_sem);
 }
 
-static void free_table(void *data)
+static void ramslice_free_table(void *data)
 {
 	struct table *t = data;
 	unsigned long i;
@@ -135,7 +137,7 @@ static void free_table(void *data)
 	vfree(t->rows);
 }
 
-static struct table *make_table(struct kunit *test)
+static struct table *ramslice_make_table(struct kunit *test)
 {
 	unsigned long nr = NR_BLOCKS * pageblock_nr_pages / PAGES_PER_SECTION;
 	unsigned long nr_roots = nr / SECTIONS_PER_ROOT + 1, i;
@@ -143,7 +145,9 @@ static struct table *make_table(struct kunit *test)
 	u32 first = FIRST_PFN / pageblock_nr_pages / SLICE_BLOCKS, id;
 
 	KUNIT_ASSERT_NOT_NULL(test, t);
-	KUNIT_ASSERT_EQ(test, kunit_add_action_or_reset(test, free_table, t), 0);
+	KUNIT_ASSERT_EQ(test,
+			kunit_add_action_or_reset(test, ramslice_free_table, t),
+			0);
 	t->usage_bytes = sizeof(struct mem_section_usage);
 	t->usages = vzalloc(nr * t->usage_bytes);
 	t->slices = vzalloc(array_size(first + NR_SLICES, sizeof(*t->slices)));
@@ -155,7 +159,7 @@ static struct table *make_table(struct kunit *test)
 				      GFP_KERNEL);
 		KUNIT_ASSERT_NOT_NULL(test, t->roots[i]);
 	}
-	make_sections(t, pfn_to_section_nr(FIRST_PFN), nr);
+	ramslice_make_sections(t, pfn_to_section_nr(FIRST_PFN), nr);
 
 	t->rz.zone = page_zone(virt_to_page(t));
 	t->rz.first_id = first;
@@ -170,7 +174,7 @@ static struct table *make_table(struct kunit *test)
 }
 
 /* The counters of a slice, by themselves. */
-static u32 free_pages_of(struct table *t, u32 id)
+static u32 ramslice_free_pages_of(struct table *t, u32 id)
 {
 	unsigned long pfn = (unsigned long)id * SLICE_BLOCKS *
 			    pageblock_nr_pages;
@@ -179,7 +183,7 @@ static u32 free_pages_of(struct table *t, u32 id)
 
 	for (n = 0; n < SLICE_BLOCKS; n++, pfn += pageblock_nr_pages) {
 		struct mem_section_usage *usage =
-			usage_of(t, pfn_to_section_nr(pfn - FIRST_PFN));
+			ramslice_usage_of(t, pfn_to_section_nr(pfn - FIRST_PFN));
 
 		sum += atomic_read(&usage->ramslice[(pfn & ~PAGE_SECTION_MASK) >>
 						    pageblock_order]
@@ -188,8 +192,8 @@ static u32 free_pages_of(struct table *t, u32 id)
 	return sum;
 }
 
-static void check(struct kunit *test, struct table *t,
-		  const struct ramslice_reserve *r, u32 nr)
+static void ramslice_check(struct kunit *test, struct table *t,
+			   const struct ramslice_reserve *r, u32 nr)
 {
 	u32 i, wrong = 0;
 
@@ -197,17 +201,18 @@ static void check(struct kunit *test, struct table *t,
 	KUNIT_EXPECT_EQ(test, r->nr, NR_SLICES);
 	for (i = 0; i < NR_SLICES; i++) {
 		wrong += t->rows[i].counters[RAMSLICE_FREE] !=
-			 free_pages_of(t, t->rows[i].id);
-		wrong += r->c[i].nr_free != free_pages_of(t, r->c[i].id);
+			 ramslice_free_pages_of(t, t->rows[i].id);
+		wrong += r->c[i].nr_free != ramslice_free_pages_of(t,
+								   r->c[i].id);
 		wrong += i && r->c[i - 1].price > r->c[i].price;
 	}
 	KUNIT_EXPECT_EQ(test, wrong, 0);
 	KUNIT_EXPECT_LT(test, r->c[0].price, r->c[NR_SLICES - 1].price);
 }
 
-static void snapshot_and_order_of_8192_slices(struct kunit *test)
+static void ramslice_snapshot_and_order_of_8192_slices(struct kunit *test)
 {
-	struct table *t = make_table(test);
+	struct table *t = ramslice_make_table(test);
 	unsigned int round;
 
 	for (round = 0; round < NR_ROUNDS; round++) {
@@ -218,24 +223,24 @@ static void snapshot_and_order_of_8192_slices(struct kunit *test)
 
 		memset(t->rows, 0, array_size(NR_SLICES, sizeof(*t->rows)));
 		mutex_lock(&ramslice_mutex);
-		swap_tables(t, true);
+		ramslice_swap_tables(t, true);
 		ns = local_clock();
 		rows_ns = ns;
 		order_ns = ns;
-		if (set_roots(t, true)) {
+		if (ramslice_set_roots(t, true)) {
 			nr = ramslice_fill_rows(t->rows, &seq);
 			rows_ns = local_clock();
 			err = ramslice_reserve_build(&r, &t->rz,
 						     RAMSLICE_CACHE_DROP,
 						     false);
 			order_ns = local_clock();
-			set_roots(t, false);
+			ramslice_set_roots(t, false);
 		}
-		swap_tables(t, false);
+		ramslice_swap_tables(t, false);
 		mutex_unlock(&ramslice_mutex);
 
 		KUNIT_ASSERT_EQ(test, err, 0);
-		check(test, t, &r, nr);
+		ramslice_check(test, t, &r, nr);
 		ramslice_reserve_free(&r);
 		kunit_info(test, "snapshot_ns %llu order_ns %llu\n",
 			   rows_ns - ns, order_ns - rows_ns);
@@ -244,21 +249,21 @@ static void snapshot_and_order_of_8192_slices(struct kunit *test)
 
 #else
 
-static void snapshot_and_order_of_8192_slices(struct kunit *test)
+static void ramslice_snapshot_and_order_of_8192_slices(struct kunit *test)
 {
 	kunit_skip(test, "sections are not allocated as needed");
 }
 
 #endif
 
-static struct kunit_case snapshot_cases[] = {
-	KUNIT_CASE(snapshot_and_order_of_8192_slices),
+static struct kunit_case ramslice_snapshot_cases[] = {
+	KUNIT_CASE(ramslice_snapshot_and_order_of_8192_slices),
 	{}
 };
 
-static struct kunit_suite snapshot_suite = {
+static struct kunit_suite ramslice_snapshot_suite = {
 	.name = "ramslice_snapshot",
-	.test_cases = snapshot_cases,
+	.test_cases = ramslice_snapshot_cases,
 };
 
-kunit_test_suite(snapshot_suite);
+kunit_test_suite(ramslice_snapshot_suite);

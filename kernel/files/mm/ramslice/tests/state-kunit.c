@@ -29,7 +29,7 @@ static const unsigned int no_states[] = {
 	63, 64, 65, 66, 67, 255, 256, 257, U16_MAX, S32_MAX, U32_MAX,
 };
 
-static void only_intended_changes_are_legal(struct kunit *test)
+static void ramslice_only_intended_changes_are_legal(struct kunit *test)
 {
 	unsigned int from, to;
 
@@ -47,7 +47,7 @@ static void only_intended_changes_are_legal(struct kunit *test)
 	}
 }
 
-static void values_that_are_no_states_are_illegal(struct kunit *test)
+static void ramslice_values_that_are_no_states_are_illegal(struct kunit *test)
 {
 	unsigned int i, j;
 
@@ -71,7 +71,7 @@ static void values_that_are_no_states_are_illegal(struct kunit *test)
 	}
 }
 
-static void every_state_but_quarantine_can_be_left(struct kunit *test)
+static void ramslice_every_state_but_quarantine_can_be_left(struct kunit *test)
 {
 	unsigned int from, to;
 
@@ -86,7 +86,7 @@ static void every_state_but_quarantine_can_be_left(struct kunit *test)
 }
 
 /* An online slice of the running system is asked to skip being emptied. */
-static void illegal_change_changes_nothing(struct kunit *test)
+static void ramslice_illegal_change_changes_nothing(struct kunit *test)
 {
 	struct ramslice_slice *s = NULL, before, after;
 	u32 nr_before[RAMSLICE_NR_STATES], nr_after[RAMSLICE_NR_STATES];
@@ -123,7 +123,8 @@ static void illegal_change_changes_nothing(struct kunit *test)
 }
 
 /* Names are words of tables that programs split at white space. */
-static void expect_word(struct kunit *test, const char *name, unsigned int i)
+static void ramslice_expect_word(struct kunit *test, const char *name,
+				 unsigned int i)
 {
 	KUNIT_ASSERT_NOT_NULL_MSG(test, name, "%u has no name", i);
 	KUNIT_EXPECT_GT_MSG(test, strlen(name), 0, "%u has no name", i);
@@ -133,12 +134,12 @@ static void expect_word(struct kunit *test, const char *name, unsigned int i)
 	}
 }
 
-static void every_state_has_a_name_of_its_own(struct kunit *test)
+static void ramslice_every_state_has_a_name_of_its_own(struct kunit *test)
 {
 	unsigned int i, j;
 
 	for (i = 0; i < RAMSLICE_NR_STATES; i++) {
-		expect_word(test, ramslice_state_name(i), i);
+		ramslice_expect_word(test, ramslice_state_name(i), i);
 		for (j = 0; j < i; j++) {
 			KUNIT_EXPECT_STRNEQ(test, ramslice_state_name(i),
 					    ramslice_state_name(j));
@@ -146,12 +147,12 @@ static void every_state_has_a_name_of_its_own(struct kunit *test)
 	}
 }
 
-static void every_reason_has_a_name_of_its_own(struct kunit *test)
+static void ramslice_every_reason_has_a_name_of_its_own(struct kunit *test)
 {
 	unsigned int i, j;
 
 	for (i = 0; i < RAMSLICE_NR_REASONS; i++) {
-		expect_word(test, ramslice_reason_name(i), i);
+		ramslice_expect_word(test, ramslice_reason_name(i), i);
 		for (j = 0; j < i; j++) {
 			KUNIT_EXPECT_STRNEQ(test, ramslice_reason_name(i),
 					    ramslice_reason_name(j));
@@ -159,7 +160,8 @@ static void every_reason_has_a_name_of_its_own(struct kunit *test)
 	}
 }
 
-static void what_is_no_state_or_reason_has_a_question_mark(struct kunit *test)
+static void
+ramslice_what_is_no_state_or_reason_has_a_question_mark(struct kunit *test)
 {
 	unsigned int i;
 
@@ -175,20 +177,20 @@ static void what_is_no_state_or_reason_has_a_question_mark(struct kunit *test)
 			   "?");
 }
 
-static struct kunit_case state_cases[] = {
-	KUNIT_CASE(only_intended_changes_are_legal),
-	KUNIT_CASE(values_that_are_no_states_are_illegal),
-	KUNIT_CASE(every_state_but_quarantine_can_be_left),
-	KUNIT_CASE(illegal_change_changes_nothing),
-	KUNIT_CASE(every_state_has_a_name_of_its_own),
-	KUNIT_CASE(every_reason_has_a_name_of_its_own),
-	KUNIT_CASE(what_is_no_state_or_reason_has_a_question_mark),
+static struct kunit_case ramslice_state_cases[] = {
+	KUNIT_CASE(ramslice_only_intended_changes_are_legal),
+	KUNIT_CASE(ramslice_values_that_are_no_states_are_illegal),
+	KUNIT_CASE(ramslice_every_state_but_quarantine_can_be_left),
+	KUNIT_CASE(ramslice_illegal_change_changes_nothing),
+	KUNIT_CASE(ramslice_every_state_has_a_name_of_its_own),
+	KUNIT_CASE(ramslice_every_reason_has_a_name_of_its_own),
+	KUNIT_CASE(ramslice_what_is_no_state_or_reason_has_a_question_mark),
 	{}
 };
 
-static struct kunit_suite state_suite = {
+static struct kunit_suite ramslice_state_suite = {
 	.name = "ramslice_state",
-	.test_cases = state_cases,
+	.test_cases = ramslice_state_cases,
 };
 
-kunit_test_suite(state_suite);
+kunit_test_suite(ramslice_state_suite);

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Parses what the kernel command line says. Pure.
+ */
+
+#include <linux/ctype.h>
+#include <linux/kernel.h>
+#include <linux/string.h>
+#include "boot_args.h"
+
+/* A size as memparse() takes it, but one that does not fit is an error. */
+static int ramslice_parse_size(const char *arg, u64 *bytes)
+{
+	static const char suffixes[] = "KMGTPE";
+	const char *suffix = NULL;
+	unsigned int shift = 0;
+	char digits[32];
+	ssize_t len = strscpy(digits, arg);
+	int err;
+
+	if (len <= 0)
+		return -EINVAL;
+	/* In a hexadecimal number an E is a digit */
+	if (strncasecmp(digits, "0x", 2) || toupper(digits[len - 1]) != 'E')
+		suffix = strchr(suffixes, toupper(digits[len - 1]));
+	if (suffix) {
+		shift = 10 * (suffix - suffixes + 1);
+		digits[--len] = '\0';
+	}
+	/* kstrto* accepts a plus sign and a newline */
+	if (!isdigit(digits[0]) || !isxdigit(digits[len - 1]))
+		return -EINVAL;
+	err = kstrtou64(digits, 0, bytes);
+	if (err)
+		return err;
+	if (*bytes > U64_MAX >> shift)
+		return -ERANGE;
+	*bytes <<= shift;
+	return *bytes ? 0 : -EINVAL;
+}
+
+/**
+ * ramslice_parse_boot - parse the value of ramslice= on the command line
+ * @arg: off, on, or the size of a slice with an optional suffix K to E
+ * @boot: what is known so far; a value that makes no sense means slices of the
+ *	  default size and does not switch anything on or off
+ *
+ * Return: 0; -EINVAL if it is none of these; -ERANGE if the size does not fit.
+ */
+int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot)
+{
+	int err;
+
+	if (!strcmp(arg, "off")) {
+		boot->off = true;
+		return 0;
+	}
+	if (strcmp(arg, "on")) {
+		err = ramslice_parse_size(arg, &boot->slice_bytes);
+		if (err) {
+			boot->slice_bytes = 0;
+			return err;
+		}
+	}
+	boot->off = false;
+	return 0;
+}

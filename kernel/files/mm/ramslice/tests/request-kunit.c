@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tests of decoding: a request's fields and flags mean what the header says.
+ */
+
+#include <kunit/test.h>
+#include "../internal.h"
+
+static struct ramslice_params ramslice_decoded(u32 flags)
+{
+	struct ramslice_request req = {
+		.op = RAMSLICE_OP_COMPACT,
+		.flags = flags,
+		.node = RAMSLICE_ANY,
+		.zone = 1,
+		.budget = 1234,
+		.max_slices = 7,
+	};
+	struct ramslice_params params;
+
+	ramslice_decode_request(&req, &params);
+	return params;
+}
+
+static void ramslice_fields_keep_their_values(struct kunit *test)
+{
+	struct ramslice_params params = ramslice_decoded(0);
+
+	KUNIT_EXPECT_EQ(test, params.op, (u32)RAMSLICE_OP_COMPACT);
+	KUNIT_EXPECT_EQ(test, params.node, RAMSLICE_ANY);
+	KUNIT_EXPECT_EQ(test, params.zone, 1);
+	KUNIT_EXPECT_EQ(test, params.budget, 1234);
+	KUNIT_EXPECT_EQ(test, params.max_slices, 7);
+	KUNIT_EXPECT_FALSE(test, params.per_slice);
+	KUNIT_EXPECT_FALSE(test, params.ignore_backoff);
+	KUNIT_EXPECT_FALSE(test, params.dry_run);
+	KUNIT_EXPECT_FALSE(test, params.hold);
+}
+
+static void ramslice_flags_name_the_choice_of_cache(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, ramslice_decoded(RAMSLICE_REQ_DRY_RUN).cache,
+			RAMSLICE_CACHE_DROP);
+	KUNIT_EXPECT_EQ(test, ramslice_decoded(RAMSLICE_REQ_KEEP_CACHE).cache,
+			RAMSLICE_CACHE_KEEP);
+	KUNIT_EXPECT_EQ(test, ramslice_decoded(RAMSLICE_REQ_AUTO_CACHE |
+					       RAMSLICE_REQ_PER_SLICE).cache,
+			RAMSLICE_CACHE_AUTO);
+}
+
+static void ramslice_each_flag_is_its_own(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE(test,
+			  ramslice_decoded(RAMSLICE_REQ_PER_SLICE).per_slice);
+	KUNIT_EXPECT_TRUE(test, ramslice_decoded(RAMSLICE_REQ_IGNORE_BACKOFF).ignore_backoff);
+	KUNIT_EXPECT_TRUE(test, ramslice_decoded(RAMSLICE_REQ_DRY_RUN).dry_run);
+	KUNIT_EXPECT_TRUE(test, ramslice_decoded(RAMSLICE_REQ_HOLD).hold);
+}
+
+static void ramslice_dry_runs_hold_nothing(struct kunit *test)
+{
+	struct ramslice_params params = ramslice_decoded(RAMSLICE_REQ_HOLD |
+							 RAMSLICE_REQ_DRY_RUN);
+
+	KUNIT_EXPECT_TRUE(test, params.dry_run);
+	KUNIT_EXPECT_FALSE(test, params.hold);
+}
+
+static void ramslice_deadlines_count_from_now(struct kunit *test)
+{
+	unsigned long before = jiffies;
+	struct ramslice_request req = { .deadline_ms = 3600000 };
+	struct ramslice_params params;
+
+	ramslice_decode_request(&req, &params);
+	KUNIT_EXPECT_TRUE(test, time_after_eq(params.deadline,
+					      before + 3600 * HZ));
+	req.deadline_ms = 0;
+	ramslice_decode_request(&req, &params);
+	KUNIT_EXPECT_TRUE(test, time_after_eq(params.deadline,
+					      before + msecs_to_jiffies(RAMSLICE_DEADLINE_MS)));
+	KUNIT_EXPECT_TRUE(test, time_before(params.deadline,
+					    before + 3600 * HZ));
+}
+
+static struct kunit_case ramslice_request_cases[] = {
+	KUNIT_CASE(ramslice_fields_keep_their_values),
+	KUNIT_CASE(ramslice_flags_name_the_choice_of_cache),
+	KUNIT_CASE(ramslice_each_flag_is_its_own),
+	KUNIT_CASE(ramslice_dry_runs_hold_nothing),
+	KUNIT_CASE(ramslice_deadlines_count_from_now),
+	{}
+};
+
+static struct kunit_suite ramslice_request_suite = {
+	.name = "ramslice_request",
+	.test_cases = ramslice_request_cases,
+};
+
+kunit_test_suite(ramslice_request_suite);
