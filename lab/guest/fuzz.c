@@ -194,6 +194,9 @@ static void one_input(void)
 		return fuzz_sysfs();
 	case T_CMD_BAD:
 	case T_CMD:
+		/* Without commands, requests take their place */
+		if (!is_research)
+			return fuzz_request(t == T_CMD ? T_EMPTY : T_REQUEST_BAD);
 		return fuzz_command(t == T_CMD_BAD, hint_ids);
 	case T_DEBUGFS:
 		return fuzz_debugfs();
@@ -231,13 +234,14 @@ static void find_zones(void)
 	glob_t found;
 	size_t i;
 
-	if (glob(DEBUGFS "node*/*/cmd", 0, NULL, &found)) {
+	is_research = !access(DEBUGFS "dummy_mode", F_OK);
+	if (glob(DEBUGFS "node*/*/stats", 0, NULL, &found)) {
 		fprintf(stderr, "fuzz: no " DEBUGFS "\n");
 		exit(2);
 	}
 	for (i = 0; i < found.gl_pathc && i < MAX_ZONES; i++)
 		snprintf(zone_dirs[nr_zone_dirs++], sizeof(zone_dirs[0]), "%.*s",
-			 (int)(strlen(found.gl_pathv[i]) - 4), found.gl_pathv[i]);
+			 (int)(strlen(found.gl_pathv[i]) - strlen("/stats")), found.gl_pathv[i]);
 	globfree(&found);
 }
 

@@ -23,6 +23,8 @@
 
 static char zone_dirs[MAX_ZONES][64];
 static unsigned int nr_zone_dirs;
+/* The kernel has the commands of the thesis and the policies to compare with. */
+static bool is_research;
 static const char *module_path;
 
 /* --- text, right or spoilt ------------------------------------------------ */
@@ -236,6 +238,15 @@ static void fuzz_setting(void)
 		  { "10000", "60000\n", "3600000" },
 		  { "0", "99", "3600001", "4294967296", "1e3", "-1", "0x100" },
 		  { EINVAL, ERANGE } },
+		{ DEBUGFS "migrate_batch",
+		  { "1", "128", "512\n", "0" },
+		  { "many", "-", "1.5" },
+		  { EINVAL } },
+		/* The core has this, research the two after it */
+		{ SYSFS "placement/policy",
+		  { "stock", "packed\n" },
+		  { "Packed", "packed low", "pack", "7", "\n", "stockstockstock", "low", "array" },
+		  { EINVAL } },
 		{ SYSFS "placement/policy",
 		  { "stock", "packed", "low\n", "array", "list", "adaptive" },
 		  { "Packed", "packed low", "pack", "7", "\n", "stockstockstock" },
@@ -244,12 +255,9 @@ static void fuzz_setting(void)
 		  { "0", "1", "8\n", "4294967295" },
 		  { "4294967296", "-1", "1.5", "0x10", "many", "\n" },
 		  { EINVAL, ERANGE } },
-		{ DEBUGFS "migrate_batch",
-		  { "1", "128", "512\n", "0" },
-		  { "many", "-", "1.5" },
-		  { EINVAL } },
 	};
-	unsigned int which = below(sizeof(settings) / sizeof(*settings)), nr = 0;
+	unsigned int pick = below(is_research ? 5 : 4), nr = 0;
+	unsigned int which = is_research && pick > 2 ? pick + 1 : pick;
 	bool good = !one_in(3);
 	const char * const *words = good ? settings[which].good : settings[which].bad;
 	/* Strict mode wants a kernel that can split, nothing off, and memory for it; a signal may
@@ -424,8 +432,9 @@ static void fuzz_debugfs(void)
 		"nr_slices", "nr_empty", "nr_offline", "all", "all", "reserve", "summary", "stats",
 		"result",
 	};
+	static const char * const core_names[] = { "stats", "placement" };
 	struct errs must = {}, may = ERRS(EFAULT, EINVAL, EINTR, EOVERFLOW);
-	const char *name = PICK(names);
+	const char *name = is_research ? PICK(names) : PICK(core_names);
 	char path[128];
 
 	snprintf(path, sizeof(path), "%s/%s", zone_dirs[below(nr_zone_dirs)], name);
@@ -443,12 +452,13 @@ static void fuzz_debugfs_write(void)
 	struct place place;
 	char path[128];
 
-	if (one_in(2)) {
+	if (one_in(2) || (!is_research && one_in(2))) {
 		snprintf(path, sizeof(path), "%s/stats", zone_dirs[below(nr_zone_dirs)]);
 		add(&t, "%lx", rnd());
-	} else if (one_in(3)) {
-		/* Read-only for its mode; root opens it, and nothing takes the bytes */
-		snprintf(path, sizeof(path), "%s/all", zone_dirs[below(nr_zone_dirs)]);
+	} else if (!is_research || one_in(3)) {
+		/* Read-only by its mode; root opens it, and nothing takes the bytes */
+		snprintf(path, sizeof(path), "%s/%s", zone_dirs[below(nr_zone_dirs)],
+			 is_research ? "all" : "placement");
 		add(&t, "%lu", odd_number());
 		must = ERRS(EINVAL, EPERM, EACCES, EIO, EFAULT);
 	} else {

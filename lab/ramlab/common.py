@@ -25,6 +25,8 @@ OUT = ROOT / "out"
 FLAVOURS = {
     "plain": (True, ["ramslice.config"]),
     "debug": (True, ["ramslice.config", "debug.config"]),
+    "research": (True, ["ramslice.config", "research.config"]),
+    "debug-research": (True, ["ramslice.config", "debug.config", "research.config"]),
     "stock": (False, []),
 }
 

@@ -31,7 +31,9 @@ PAGEBLOCK = 2 * MIB
 DEFAULT_BYTES = 64 * MIB
 BOOT_MEM = 400 * MIB
 SUFFIXES = "KMGTPE"
-POLICIES = ["stock", "packed", "low", "array", "list", "adaptive"]
+POLICIES = ["stock", "packed"]
+# Only a research kernel has these
+COMPARED = ["low", "array", "list", "adaptive"]
 
 
 def arguments():
@@ -155,7 +157,7 @@ def boot_value(rng):
     return text[:place] + rng.choice("-+.,:;_/%=gz?") + text[place:], None
 
 
-def boot_words(rng):
+def boot_words(rng, research):
     """Words for a command line, and what must come of them: enabled, slice_bytes, policy, lines of complaint in the log."""
     words, off, size, complaints = [], False, DEFAULT_BYTES, 0
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
@@ -173,26 +175,32 @@ def boot_words(rng):
         size = DEFAULT_BYTES
     policy, low = "stock", 8
     for _ in range(rng.choice([0, 0, 1, 1, 2])):
-        word = rng.choice(POLICIES)
+        word = rng.choice(POLICIES + COMPARED)
         if rng.randrange(3):
-            policy, low = word, 8
+            slices = 8
             if word == "low" and rng.randrange(2):
-                low = rng.choice([0, 1, 24, (1 << 32) - 1])
-                word = f"low,{low}"
+                slices = rng.choice([0, 1, 24, (1 << 32) - 1])
+            if research or word in POLICIES:
+                policy, low = word, slices
+            else:
+                complaints += 1
+            word = word if slices == 8 else f"low,{slices}"
         else:
             word = rng.choice([word.upper(), word + "x", word[:-1], "1", "-", "", "low,", "low,1x", "low,-1", f"low,{1 << 32}", "packed,3"])
             complaints += 1
         words.append(f"ramslice_placement={word}")
-    return words, ["0", "none", "none", "none", str(complaints)] if off else ["1", str(size), policy, str(low), str(complaints)]
+    if off:
+        return words, ["0", "none", "none", "none", str(complaints)]
+    return words, ["1", str(size), policy, str(low) if research else "none", str(complaints)]
 
 
-def boot(words, wanted, number):
+def boot(words, wanted, number, flavour):
     """Boots once; whether that was right, and a line that says how it went."""
     look = ("cat /sys/kernel/mm/ramslice/enabled; cat /sys/kernel/mm/ramslice/slice_bytes 2>/dev/null || echo none; "
             "cat /sys/kernel/mm/ramslice/placement/policy 2>/dev/null || echo none; "
             "cat /sys/kernel/mm/ramslice/placement/low_slices 2>/dev/null || echo none; "
             "dmesg | grep -c 'ramslice: .*on the command line' || true")
-    command = [RAMLAB, "vm", "--quiet", "--mem", f"{BOOT_MEM // MIB}M", "--cpus", "1",
+    command = [RAMLAB, "vm", "--quiet", "--kernel", flavour, "--mem", f"{BOOT_MEM // MIB}M", "--cpus", "1",
                "--append", " ".join(words), "--", look]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     good = done.returncode == 0 and done.stdout.split() == wanted
@@ -203,12 +211,13 @@ def boot(words, wanted, number):
 def boots(args):
     seed = args.seed if args.seed is not None else random.randrange(1 << 32)
     rng = random.Random(seed)
-    image("plain")
-    cases = [boot_words(rng) for _ in range(args.boots)]
+    flavour = "research" if args.kernel == "research" else "plain"
+    image(flavour)
+    cases = [boot_words(rng, flavour == "research") for _ in range(args.boots)]
     failed = 0
     print(f"fuzz: {args.boots} boots, seed {seed}")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for good, line in pool.map(lambda n: boot(*cases[n], n), range(len(cases))):
+        for good, line in pool.map(lambda n: boot(*cases[n], n, flavour), range(len(cases))):
             print(line, flush=True)
             failed += not good
     if failed:

@@ -214,7 +214,7 @@ def configure(lab, source, objects, flavour, modules=None):
 def choose(lab, source, objects, modules, asked):
     """Leaves the modules out of .config that are not in the list, as the kernel's own localmodconfig finds them."""
     before = modules_in(lab, objects)
-    made = subprocess.run(lab.make(source.patched, objects, "-s", f"LSMOD={modules.resolve()}", "LMC_KEEP=mm/ramslice", "localmodconfig"), text=True,
+    made = subprocess.run(lab.make(source.patched, objects, "-s", f"LSMOD={modules.resolve()}", "LMC_KEEP=mm/ramslice:drivers/misc/ramslice", "localmodconfig"), text=True,
                           env=os.environ | lab.REPRODUCIBLE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if made.returncode:
         die(f"localmodconfig: {made.stdout[-2000:]}")

@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 
 from ramlab.common import CACHE, ROOT, die, locked, need_space, read_lock, run
-from ramlab.kernel.source import PATCHES, Source, git, overlay, series
+from ramlab.kernel.source import OVERLAY, PATCHES, Source, git, overlay, series
 
 LOCK = ROOT / "kernel/base.lock"
 
@@ -103,9 +103,11 @@ def commit(repo, tree, names, message):
     """The state of these files in a kernel tree, as a commit."""
     for name in names:
         (repo / name).unlink(missing_ok=True)
-        if (tree / name).exists():
+        # Research's patches change files of ours, too
+        path = OVERLAY / name if (OVERLAY / name).exists() else tree / name
+        if path.exists():
             (repo / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(tree / name, repo / name)
+            shutil.copy2(path, repo / name)
     git(repo, "add", "-f", "-A")
     git(repo, "commit", "-q", "--allow-empty", "-m", message)
 
@@ -176,14 +178,17 @@ def write(lock, version, linux, sha256, fresh):
     for key, value in (("version", version), ("linux", linux), ("sha256", sha256)):
         text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.M)
     names = sorted(path.name for path in fresh.glob("*.patch"))
-    gone = {path.name for path in series()}
+    gone = series()
+    # Each goes to the part of the series that the one which it replaces is in
+    parts = [path.relative_to(PATCHES).parent for path in gone]
+    listing = [str(parts[min(number, len(parts) - 1)] / name) for number, name in enumerate(names)]
     # Beside what it replaces, for renames do not cross file systems.
     with tempfile.TemporaryDirectory(prefix=".rebase-", dir=LOCK.parent) as folder:
         new, old, new_lock = (Path(folder) / name for name in ("new", "old", "lock"))
-        shutil.copytree(PATCHES, new, ignore=lambda inside, _: gone if Path(inside) == PATCHES else ())
-        for name in names:
-            shutil.copy2(fresh / name, new / name)
-        (new / "series").write_text("".join(f"{name}\n" for name in names))
+        shutil.copytree(PATCHES, new, ignore=lambda inside, there: [n for n in there if Path(inside) / n in gone])
+        for name, path in zip(names, listing, strict=True):
+            shutil.copy2(fresh / name, new / path)
+        (new / "series").write_text("".join(f"{path}\n" for path in listing))
         new_lock.write_text(text)
         PATCHES.rename(old)
         try:

@@ -47,7 +47,7 @@ FIGURES = {
 def mixture_boot(policy, words):
     return Boot(
         policy,
-        "plain",
+        "research",
         ["--mem", "2G", "--disk", "1G", "--append", f"ramslice=16M ramslice_placement={policy}"],
         SCRIPT,
         ["mixture", policy, *words],
@@ -66,7 +66,7 @@ def mixture(args):
     """c, slices with kernel pages and pages migrated, for every policy; the entries are those of
     ours.
     """
-    images = images_of("plain")
+    images = images_of("research")
     chance = random.Random(args.seed)
     seeds = sorted(chance.getrandbits(31) for _ in range(1 if args.quick else SEEDS))
     low = low_slices(seeds[0], images, args)
@@ -158,14 +158,14 @@ def booted(part, words, args):
     """What a part measured under each policy, and on the kernel without the patches: {arm:
     [figures of a boot]}; images.
     """
-    images = images_of("plain", "stock")
+    images = images_of("research", "stock")
     nr = {
         arm: BOOTS if arm in (OURS, UNPATCHED) else BOOTS_BESIDE for arm in [UNPATCHED, *POLICIES]
     }
     boots = [
         Boot(
             arm,
-            "stock" if arm == UNPATCHED else "plain",
+            "stock" if arm == UNPATCHED else "research",
             [
                 *words,
                 ICOUNT,

@@ -192,8 +192,9 @@ class Chaos:
         self.count("snapshots")
 
     def census(self, *_):
+        name = "all" if dev.is_research() else "stats"
         for folder in dev.zone_folders():
-            (folder / "all").read_text()
+            (folder / name).read_text()
         self.count("debugfs reads")
 
     def switch_lru(self, _, rng):

@@ -45,7 +45,7 @@ class Settings:
 
     def __init__(self):
         self.prices = {path: rs.read(path) for path in (rs.SYSFS / "price").iterdir()}
-        self.settings = {path: rs.read(path) for path in SETTINGS}
+        self.settings = {path: rs.read(path) for path in SETTINGS if path.exists()}
         self.slice_bytes = rs.read(rs.SYSFS / "slice_bytes")
         self.total = rs.meminfo("MemTotal")
         self.oom = rs.vmstat("oom_kill")
@@ -56,7 +56,8 @@ class Settings:
             harness.load_sim()
         for name in ("off_delay_us", "wake_delay_us", "fail_off", "fail_wake"):
             rs.write(harness.SIM / name, 0)
-        rs.write(rs.debugfs() / "dummy_mode", "N")
+        if rs.is_research():
+            rs.write(rs.debugfs() / "dummy_mode", "N")
         for path, value in self.prices.items():
             rs.write(path, value)
         done = device.request("online_all", flags=rs.HOLD)

@@ -402,9 +402,8 @@ class RamsliceTest(unittest.TestCase):
         self.addCleanup(self.device.close)
         wake(self.device)
         # The zone with all but the first few megabytes
-        self.folder = max(
-            dev.zone_folders(), key=lambda folder: int(dev.read(folder / "nr_slices"))
-        )
+        largest = max(self.device.zones(), key=lambda zone: zone.nr_slices)
+        self.folder = dev.debugfs() / f"node{largest.node}" / largest.name.decode()
 
     def row(self, number):
         """The slice's row in a snapshot."""

@@ -329,7 +329,12 @@ def debugfs():
 
 def zone_folders():
     """Debugfs directories, one for each zone."""
-    return sorted(p.parent for p in debugfs().glob("node*/*/all"))
+    return sorted(p.parent for p in debugfs().glob("node*/*/stats"))
+
+
+def is_research():
+    """Whether the kernel has the commands of the thesis and the policies to compare with."""
+    return (debugfs() / "dummy_mode").exists()
 
 
 def command(folder, line):

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes the kernel changes as patches for 'git am' to out/series, and proves them.
 
-First come patches that add the overlay's files: kernel/patches/messages/*.txt hold a commit message each
-and, after a line "---", patterns of the files that the patch adds. Then come the hooks, kernel/patches.
+The series has two parts, core and research. Each begins with patches that add files of the overlay:
+kernel/patches/PART/messages/*.txt hold a commit message each and, after a line "---", patterns of the
+files that the patch adds. Then come the part's hooks, kernel/patches/PART. Core builds without research.
 Proved: on Debian's source, git am of the series gives the patched tree; checkpatch.pl --strict has no
 complaint that is not a known exception. The same input gives the same output.
 """
@@ -23,21 +24,29 @@ from ramlab.common import OUT, RAMLAB, die, locked
 from ramlab.kernel.source import OVERLAY, PATCHES, Source, git, overlay, series
 
 
+PARTS = ("core", "research")
+
+
 def groups():
-    """[(commit message, files to add)] from messages/*.txt; every overlay file is in exactly one."""
-    left, found = set(overlay()), []
-    for path in sorted((PATCHES / "messages").glob("*.txt")):
-        message, _, patterns = path.read_text().partition("\n---\n")
-        names = set()
-        for pattern in patterns.split():
-            matching = {name for name in left if fnmatch.fnmatch(name, pattern)}
-            if not matching:
-                die(f"{path.name}: no file, or none that is left, matches {pattern}")
-            names |= matching
-        left -= names
-        found.append((message + "\n", sorted(names)))
-    if left:
-        die("in no patch, name them in kernel/patches/messages: " + ", ".join(map(str, sorted(left))))
+    """{part: [(commit message, files to add)]} from messages/*.txt; every overlay file is in exactly one."""
+    # What is research's is not for a pattern of core
+    ours = {name for name in overlay() if "research" in str(name)}
+    left = {"core": set(overlay()) - ours, "research": ours}
+    found = {part: [] for part in PARTS}
+    for part in PARTS:
+        for path in sorted((PATCHES / part / "messages").glob("*.txt")):
+            message, _, patterns = path.read_text().partition("\n---\n")
+            names = set()
+            for pattern in patterns.split():
+                matching = {name for name in left[part] if fnmatch.fnmatch(name, pattern)}
+                if not matching:
+                    die(f"{part}/{path.name}: no file, or none that is left, matches {pattern}")
+                names |= matching
+            left[part] -= names
+            found[part].append((message + "\n", sorted(names)))
+        if left[part]:
+            die(f"in no patch, name them in kernel/patches/{part}/messages: "
+                + ", ".join(map(str, sorted(left[part]))))
     return found
 
 
@@ -79,15 +88,18 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ramslice-series-") as scratch:
         made, fresh, patches = Path(scratch) / "made", Path(scratch) / "fresh", Path(scratch) / "patches"
         base(source, made, touched)
-        for message, names in parts:
-            for name in names:
-                (made / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(OVERLAY / name, made / name)
-            git(made, "add", "-f", *names)
-            git(made, "commit", "-q", "-m", message, date=date)
-        git(made, "am", "-q", "--committer-date-is-author-date", *hooks)
+        for part in PARTS:
+            for message, names in parts[part]:
+                for name in names:
+                    (made / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(OVERLAY / name, made / name)
+                git(made, "add", "-f", *names)
+                git(made, "commit", "-q", "-m", message, date=date)
+            git(made, "am", "-q", "--committer-date-is-author-date",
+                *(path for path in hooks if path.parent.name == part))
+        adding = sum(map(len, parts.values()))
         git(made, "format-patch", "-q", "--zero-commit", "--no-signature", "--numbered",
-            "-o", patches, f"HEAD~{len(parts) + len(hooks)}")
+            "-o", patches, f"HEAD~{adding + len(hooks)}")
         names = sorted(patches.glob("*.patch"))
         base(source, fresh, touched)
         git(fresh, "am", "-q", *names)
@@ -98,8 +110,8 @@ def main():
     (out / "series").write_text("".join(f"{path.name}\n" for path in listing))
     for path in listing:
         print(f"  {path.name}")
-    print(f"{len(parts)} patches with {len(overlay())} new files, {len(hooks)} patches to "
-          f"{len(touched) - len(overlay())} files of {source.describe()}")
+    print(f"{adding} patches with {len(overlay())} new files, {len(hooks)} patches to "
+          f"{len(touched) - len(overlay())} files of {source.describe()}; research comes last")
     print("git am on the pristine files gives the patched tree, byte for byte")
     if subprocess.run([RAMLAB, "checkpatch", *listing], check=False).returncode:
         die("checkpatch complains about the series")

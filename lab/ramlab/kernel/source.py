@@ -35,6 +35,11 @@ def series():
     return [PATCHES / line for line in lines if line]
 
 
+def is_research(patch):
+    """Patches of the last part of the series change files of the overlay, too."""
+    return patch.parent.name == "research"
+
+
 def overlay():
     """The overlay's files, relative to the kernel tree."""
     return sorted(p.relative_to(OVERLAY) for p in OVERLAY.rglob("*") if p.is_file())
@@ -91,7 +96,10 @@ class Source:
             scratch = Path(scratch)
             touched = set()
             for patch in series():
-                touched |= self._apply(patch, scratch)
+                names = self._apply(patch, scratch)
+                if not is_research(patch) and (ours := {str(name) for name in overlay()} & names):
+                    die(f"kernel/files/{min(ours)}: {patch.name} touches this file too")
+                touched |= names
             result = {}
             for name in touched:
                 path = scratch / name
@@ -99,7 +107,7 @@ class Source:
         for name in overlay():
             path = OVERLAY / name
             if str(name) in result:
-                die(f"kernel/files/{name}: a patch of the series touches this file too")
+                continue
             if (self.pristine / name).exists():
                 die(f"kernel/files/{name}: {self.describe_base()} has this file; change it with a patch")
             result[str(name)] = (path.read_bytes(), path.stat().st_mode & 0o777)
@@ -112,9 +120,11 @@ class Source:
         names = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", patch.read_text(errors="replace"), re.M))
         for name in names:
             copy = scratch / name
-            if not copy.exists() and (self.pristine / name).exists():
+            ours = is_research(patch) and (OVERLAY / name).exists()
+            original = (OVERLAY if ours else self.pristine) / name
+            if not copy.exists() and original.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(self.pristine / name, copy)
+                shutil.copy2(original, copy)
         done = subprocess.run(
             ["patch", "-p1", "-N", "-F0", "-t", "-r-", "--no-backup-if-mismatch", "-d", scratch, "-i", patch],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

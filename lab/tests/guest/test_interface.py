@@ -40,7 +40,7 @@ EMPTY_PRICE = 695 + 303 * 8
 
 
 # What the thesis' commands need
-RESEARCH = vm(kernel="plain", mem="2G", append="ramslice=32M")
+RESEARCH = vm(kernel="research", mem="2G", append="ramslice=32M")
 
 
 class ZoneTest(harness.RamsliceTest):
@@ -577,7 +577,7 @@ class Access(harness.RamsliceTest):
             os.setgroups([])
             os.setgid(self.UNPRIVILEGED)
             os.setuid(self.UNPRIVILEGED)
-            paths = [dev.SYSFS / "slice_bytes", dev.SYSFS / "price/drop_page", self.folder / "cmd"]
+            paths = [dev.SYSFS / "slice_bytes", dev.SYSFS / "price/drop_page", self.folder / "stats"]
             yield [os.access(path, os.W_OK) for path in paths]
 
         with Child(attempt) as child:

@@ -39,7 +39,7 @@ def setUpModule():
 
 
 @vm(**ONE_SLICE, append="ramslice=510M ramslice_placement=packed")
-@vm(mem="2G", disk="1G", append="ramslice=16M")
+@vm(kernel=["plain", "research"], mem="2G", disk="1G", append="ramslice=16M")
 class Interface(PlacementTest):
     def test_policies_are_selected_by_name(self):
         self.assertIn(policies(), (PRODUCT, PRODUCT + COMPARED))
@@ -53,6 +53,7 @@ class Interface(PlacementTest):
                 dev.write(POLICY, text or "\0")
         self.assertEqual(dev.read(POLICY), "stock")
 
+    @vm(kernel="research", mem="2G", disk="1G", append="ramslice=16M")
     def test_low_slices_is_a_number(self):
         for text in ("-1", "text", "1.5", "0x10", "\n"):
             with self.refused(errno.EINVAL, repr(text)):
@@ -63,6 +64,7 @@ class Interface(PlacementTest):
             dev.write(LOW, text)
             self.assertEqual(dev.read(LOW), text)
 
+    @vm(kernel="research", mem="2G", disk="1G", append="ramslice=16M")
     def test_a_concurrent_write_to_low_slices_does_not_undo_a_policy(self):
         def low():
             while not done.is_set():
@@ -102,7 +104,7 @@ class Policies(PlacementTest):
             sum(n for s, n in found.items() if where(s)), 0.75 * sum(found.values()), found
         )
 
-    @vm(kernel="plain", **ALONE)
+    @vm(kernel="research", **ALONE)
     def test_array_grows_from_both_ends(self):
         dev.write(POLICY, "array")
         ids = self.ids()
@@ -111,7 +113,7 @@ class Policies(PlacementTest):
         self.assert_mostly(user, lambda s: s > middle)
         self.assert_mostly(kernel, lambda s: s < middle)
 
-    @vm(kernel="plain", **ALONE)
+    @vm(kernel="research", **ALONE)
     def test_low_confines_the_kernel(self):
         ids = self.ids()
         dev.write(LOW, len(ids) // 2)
@@ -131,11 +133,11 @@ class Policies(PlacementTest):
         kernel, user = self.where(self.both)
         self.assert_mostly(user, lambda s: s in before or kernel.get(s, 0) < 256)
 
-    @vm(kernel="plain", **ALONE)
+    @vm(kernel="research", **ALONE)
     def test_list_separates_kernel_and_user_pages(self):
         self.apart("list")
 
-    @vm(kernel="plain", **ALONE)
+    @vm(kernel="research", **ALONE)
     def test_adaptive_separates_kernel_and_user_pages(self):
         self.apart("adaptive")
 
@@ -150,7 +152,7 @@ class Policies(PlacementTest):
         self.assertLessEqual(len(spoilt), sum(kernel.values()) // slice_pages + 2, (kernel, before))
 
 
-@vm(kernel="plain", **ALONE)
+@vm(kernel="research", **ALONE)
 class Ranked(PlacementTest):
     def test_free_blocks_of_another_type_do_not_end_the_search(self):
         size = dev.read(dev.SYSFS / "slice_bytes")
@@ -176,7 +178,7 @@ class Ranked(PlacementTest):
         self.assertLess(passed, placed / 4)
 
 
-@vm(kernel="plain", mem="2G", disk="512M", append="ramslice=256M", fresh=True)
+@vm(kernel="research", mem="2G", disk="512M", append="ramslice=256M", fresh=True)
 class Shared(PlacementTest):
     """The second zone begins at 16 MiB, in the first slice, which belongs to the first zone."""
 
@@ -203,12 +205,13 @@ class Shared(PlacementTest):
 
 
 @vm(**ONE_SLICE, append="ramslice=510M ramslice_placement=packed")
+@vm(kernel="research", **ONE_SLICE, append="ramslice=510M ramslice_placement=list")
 class Small(PlacementTest):
     """There is no choice: one slice is nearly as large as the machine."""
 
     def test_each_policy_works_on_a_machine_of_one_slice(self):
         self.assertEqual(dev.read(dev.SYSFS / "slice_bytes"), str(510 * MIB))
-        self.assertEqual(AT_BOOT, ["packed"], "the policy of the command line")
+        self.assertIn(f"ramslice_placement={AT_BOOT[0]}", dev.read("/proc/cmdline").split())
         kills = harness.vmstat()["oom_kill"]
         for policy in policies():
             dev.write(POLICY, policy)
@@ -224,7 +227,7 @@ class Small(PlacementTest):
         self.assertEqual(harness.vmstat()["oom_kill"], kills)
 
 
-@vm(mem="1G", disk="512M", append="ramslice=16M")
+@vm(kernel=["plain", "research"], mem="1G", disk="512M", append="ramslice=16M")
 class NothingFails(PlacementTest):
     """The memory that a policy prefers is used up."""
 
@@ -264,7 +267,7 @@ class NothingFails(PlacementTest):
                 )
 
 
-@vm(mem="2G", disk="1G", append="ramslice=16M")
+@vm(kernel=["plain", "research"], mem="2G", disk="1G", append="ramslice=16M")
 class AtWork(PlacementTest):
     def test_offline_slices_wake_for_kernel_pages(self):
         for policy in {"packed", "array"}.intersection(policies()):

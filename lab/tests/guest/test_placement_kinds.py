@@ -65,7 +65,7 @@ class PolicyTest(PlacementTest):
         )
 
 
-@vm(mem="1G", append="ramslice=2M")
+@vm(kernel=["plain", "research"], mem="1G", append="ramslice=2M")
 class Kinds(PolicyTest):
     def test_khugepaged_finds_free_pageblocks(self):
         for policy in self.in_turn():
@@ -97,7 +97,7 @@ class Kinds(PolicyTest):
                 self.assert_kept(memory, run)
 
 
-@vm(mem="1G", append="ramslice=2M", fresh=True)
+@vm(kernel=["plain", "research"], mem="1G", append="ramslice=2M", fresh=True)
 class Atomic(PolicyTest):
     """In a machine of its own, before anything has used memory up to the last pageblock."""
 

@@ -25,10 +25,13 @@ class Written(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.kernel, self.fresh = Path(folder.name) / "kernel", Path(folder.name) / "fresh"
         patches = self.kernel / "patches"
-        (patches / "messages").mkdir(parents=True)
+        (patches / "core/messages").mkdir(parents=True)
+        (patches / "research").mkdir()
         self.fresh.mkdir()
-        for name, text in (("0001-one.patch", "one"), ("0002-two.patch", "two"), ("messages/10.txt", "a message"),
-                           ("series", "# in order\n0001-one.patch\n0002-two.patch\n"), ("../base.lock", LOCK)):
+        for name, text in (("core/0001-one.patch", "one"), ("core/0002-two.patch", "two"),
+                           ("core/messages/10.txt", "a message"), ("research/0003-three.patch", "three"),
+                           ("series", "# in order\ncore/0001-one.patch\ncore/0002-two.patch\nresearch/0003-three.patch\n"),
+                           ("../base.lock", LOCK)):
             (patches / name).write_text(text)
         for name in ("0001-one.patch", "0002-another.patch", "0003-three.patch"):
             (self.fresh / name).write_text(f"new {name}")
@@ -45,9 +48,9 @@ class Written(unittest.TestCase):
 
     def test_the_new_series_takes_the_place_of_the_old(self):
         self.write()
-        names = ["0001-one.patch", "0002-another.patch", "0003-three.patch"]
-        self.assertEqual(self.files(), {f"patches/{name}": f"new {name}" for name in names} | {
-            "patches/messages/10.txt": "a message", "patches/series": "".join(f"{name}\n" for name in names),
+        names = ["core/0001-one.patch", "core/0002-another.patch", "research/0003-three.patch"]
+        self.assertEqual(self.files(), {f"patches/{name}": f"new {Path(name).name}" for name in names} | {
+            "patches/core/messages/10.txt": "a message", "patches/series": "".join(f"{name}\n" for name in names),
             "base.lock": LOCK.replace("6.12.1", "6.12.2").replace("aa", "bb")})
 
     def test_after_a_failure_all_is_as_it_was(self):
