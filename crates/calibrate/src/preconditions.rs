@@ -45,7 +45,8 @@ pub enum CalibrationRefusal {
     NotBetter,
     /// A fit to some operations does not predict others.
     #[error(
-        "half of the operations that were not fitted are missed by more than {missed:.0} %, at most {most:.0} % will \
+        "half of the operations that were not fitted are missed by more than {missed:.0} %, at \
+         most {most:.0} % will \
          do: they cost now this, now that. `ramslice-lab calibrate` measures on purpose",
         missed = 100.0 * .missed,
         most = 100.0 * .most
@@ -76,7 +77,8 @@ pub enum CalibrationRefusal {
     NothingEmpty,
     /// The same work does not cost the same.
     #[error(
-        "the machine is not steady: the cost of switching off the same empty slice varied by {percent:.0} %, at most \
+        "the machine is not steady: the cost of switching off the same empty slice varied by \
+         {percent:.0} %, at most \
          {most:.0} % can be averaged out. Something else uses the CPUs, perhaps outside of this virtual machine: \
          wait, or take it anyway with --anyway",
         percent = 100.0 * .noise,

@@ -77,7 +77,8 @@ fn assert_near(found: f64, expected: f64, share: f64, what: &str) {
 
 prop_compose! {
     /// A machine whose every operation costs something.
-    fn machines()(values in prop::array::uniform7(10.0..300.0_f64), base in 1000.0..20_000.0_f64) -> ModelCoefficients {
+    fn machines()(values in prop::array::uniform7(10.0..300.0_f64),
+        base in 1000.0..20_000.0_f64) -> ModelCoefficients {
         let mut values = values;
         values[0] = base;
         values[1] *= 10.0;
@@ -129,16 +130,19 @@ proptest! {
     }
 
     #[test]
-    fn a_machine_of_another_speed_has_all_terms_at_that_factor(machine in machines(), factor in 2.0..50.0_f64) {
+    fn a_machine_of_another_speed_has_all_terms_at_that_factor(machine in machines(),
+        factor in 2.0..50.0_f64) {
         let here = fit(&experiments(&machine)).unwrap().exact.to_array();
         let there = fit(&experiments(&machine.scaled(factor))).unwrap().exact.to_array();
         for (here, there) in here.into_iter().zip(there) {
-            prop_assert!((there - factor * here).abs() <= 0.02 * there + factor, "{} {}", here, there);
+            prop_assert!((there - factor * here).abs() <= 0.02 * there + factor, "{} {}", here,
+                there);
         }
     }
 
     #[test]
-    fn a_few_interrupted_samples_change_little(machine in machines(), hit in prop::collection::vec(0..84_usize, 1..6)) {
+    fn a_few_interrupted_samples_change_little(machine in machines(),
+        hit in prop::collection::vec(0..84_usize, 1..6)) {
         let mut samples = experiments(&machine);
         let count = samples.len();
         for at in hit {
@@ -154,7 +158,8 @@ proptest! {
         let found = slopes(&experiments(&machine)).unwrap();
         assert_near(found.isolate_page, machine.isolate_page, 0.01, "isolate_page");
         assert_near(found.drop_page, machine.drop_page, 0.01, "drop_page");
-        assert_near(found.migrate_page, machine.migrate_page + machine.alloc_buddy, 0.01, "migrate_page");
+        assert_near(found.migrate_page, machine.migrate_page + machine.alloc_buddy, 0.01,
+            "migrate_page");
         assert_near(found.migrate_mapping, machine.migrate_mapping, 0.01, "migrate_mapping");
     }
 

@@ -56,7 +56,10 @@ pub enum RootError {
         source: serde_json::Error,
     },
     /// The notes are of another version.
-    #[error("{path} has schema_version {found}, these tools know {known}: capture again", path = .path.display())]
+    #[error(
+        "{path} has schema_version {found}, these tools know {known}: capture again",
+        path = .path.display()
+    )]
     Version {
         /// The file.
         path: PathBuf,

@@ -80,13 +80,15 @@ fn mutated(table: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None,
+        ..ProptestConfig::default() })]
 
     #[test]
     fn mutated_tables_get_a_verdict(
         dmi in prop_oneof![mutated(dmi()), mutated(QEMU_DMI.to_vec())],
         mpst in prop_oneof![mutated(nodes()), Just(Vec::new())],
-        srat in prop_oneof![mutated(srat(&[(0, 0, GIB), (1, GIB, GIB)])), mutated(QEMU_SRAT.to_vec())],
+        srat in prop_oneof![mutated(srat(&[(0, 0, GIB), (1, GIB, GIB)])),
+            mutated(QEMU_SRAT.to_vec())],
         hmat in mutated(QEMU_HMAT.to_vec()),
     ) {
         examine(&dmi, &mpst, &srat, &hmat);

@@ -235,8 +235,10 @@ mod tests {
             prop_assert_eq!((a + b).high(), a.high() + b.high());
             prop_assert_eq!((a - b).low(), a.low() - b.high());
             prop_assert_eq!((a - b).high(), a.high() - b.low());
-            let corners = [a.low() * b.low(), a.low() * b.high(), a.high() * b.low(), a.high() * b.high()];
-            prop_assert!(corners.contains(&a.times(b).low()) && corners.contains(&a.times(b).high()));
+            let corners = [a.low() * b.low(), a.low() * b.high(), a.high() * b.low(),
+                a.high() * b.high()];
+            prop_assert!(corners.contains(&a.times(b).low())
+                && corners.contains(&a.times(b).high()));
         }
 
         #[test]
@@ -257,7 +259,8 @@ mod tests {
         }
 
         #[test]
-        fn any_two_finite_values_make_one_interval_and_only_in_order(x in any::<f64>(), y in any::<f64>()) {
+        fn any_two_finite_values_make_one_interval_and_only_in_order(x in any::<f64>(),
+            y in any::<f64>()) {
             let made = Interval::new(Seconds(x), Seconds(y));
             prop_assert_eq!(made.is_ok(), x.is_finite() && y.is_finite() && x <= y);
         }

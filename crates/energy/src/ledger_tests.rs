@@ -174,7 +174,8 @@ fn history() -> impl Strategy<Value = Vec<Vec<SliceState>>> {
 proptest! {
     /// A ledger that sees only some of the moments holds what one that sees all of them counts.
     #[test]
-    fn what_was_really_off_lies_in_the_figure(states in history(), seen in prop::collection::vec(any::<bool>(), 41), unit in 1u64..3) {
+    fn what_was_really_off_lies_in_the_figure(states in history(),
+        seen in prop::collection::vec(any::<bool>(), 41), unit in 1u64..3) {
         let mut seq = 0;
         let samples: Vec<EnergySample> = states
             .iter()
@@ -203,7 +204,8 @@ proptest! {
 
     /// Sums of parts are the sum of the whole.
     #[test]
-    fn it_makes_no_difference_where_a_ledger_is_cut(states in history(), cut in any::<prop::sample::Index>()) {
+    fn it_makes_no_difference_where_a_ledger_is_cut(states in history(),
+        cut in any::<prop::sample::Index>()) {
         let samples: Vec<EnergySample> = states
             .iter()
             .enumerate()

@@ -425,7 +425,8 @@ fn tallies() -> impl Strategy<Value = EnergyTally> {
 proptest! {
     /// The books balance: what was saved is what was invested and what is left, end by end.
     #[test]
-    fn net_is_saved_less_invested_exactly(tally in tallies(), emulated in any::<bool>(), template in any::<bool>()) {
+    fn net_is_saved_less_invested_exactly(tally in tallies(), emulated in any::<bool>(),
+        template in any::<bool>()) {
         let clock = if emulated { slower(15.0) } else { SampleClock::Real };
         let case = if template { StatementCase::template(clock) } else { StatementCase::thesis(clock) };
         let statement = case.state(&tally);
@@ -434,7 +435,8 @@ proptest! {
             low += joules.low().0;
             high += joules.high().0;
         }
-        prop_assert_eq!((statement.invested_joules.low().0, statement.invested_joules.high().0), (low, high));
+        prop_assert_eq!((statement.invested_joules.low().0, statement.invested_joules.high().0),
+            (low, high));
         prop_assert_eq!(statement.net_joules.low(), statement.saved_joules.low() - Joules(high));
         prop_assert_eq!(statement.net_joules.high(), statement.saved_joules.high() - Joules(low));
         if statement.net_joules.contains_zero() {

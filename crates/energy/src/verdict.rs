@@ -58,7 +58,7 @@ pub(crate) fn verdict(grounds: &VerdictGrounds<'_>) -> EnergyVerdict {
         let more = if grounds.uncounted.is_empty() {
             String::new()
         } else {
-            format!(", before {}, which was not counted", names())
+            format!(", before {} (not counted)", names())
         };
         let sentence = format!("Packing lost energy: net {joules}{share}{more}{model}.");
         return EnergyVerdict { sign: NetSign::Loss, sentence };

@@ -39,7 +39,8 @@ pub enum FragmentError {
     },
     /// A directory whose files are kept in memory only.
     #[error(
-        "{path} is on {kind}: its files are kept in memory and cannot be dropped. Choose a directory on a \
+        "{path} is on {kind}: its files are kept in memory and cannot be dropped. Choose a \
+         directory on a \
          disk with --dir",
         path = .path.display()
     )]
@@ -51,7 +52,8 @@ pub enum FragmentError {
     },
     /// Huge pages are switched off.
     #[error(
-        "huge pages are wanted but this kernel gives none ({path} reads `never`, or is missing): write `madvise` to it",
+        "huge pages are wanted but this kernel gives none ({path} reads `never`, or is missing): \
+         write `madvise` to it",
         path = .path.display()
     )]
     NoHugePages {

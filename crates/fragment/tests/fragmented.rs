@@ -198,9 +198,11 @@ fn an_interruption_gives_everything_back() {
         assert!(step.done <= step.total && step.touched.anon_pages == step.done);
         seen < 3
     });
-    assert!(
-        matches!(result.err(), Some(FragmentError::Interrupted { done, total }) if done == 3 * 4096 && total == 64 << 8)
-    );
+    assert!(matches!(
+        result.err(),
+        Some(FragmentError::Interrupted { done, total })
+            if done == 3 * 4096 && total == 64 << 8
+    ));
 }
 
 #[test]

@@ -134,7 +134,8 @@ pub enum RestoreError {
     Damaged(#[from] serde_json::Error),
     /// Of another version.
     #[error(
-        "the saved state has version {found}, these tools know {STATE_VERSION}: remove it, and the policy learns again"
+        "the saved state has version {found}, these tools know {STATE_VERSION}: remove it, and \
+         the policy learns again"
     )]
     Version {
         /// The version that it has.

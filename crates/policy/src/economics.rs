@@ -39,7 +39,8 @@ pub struct SliceEconomics {
 pub enum EconomicsError {
     /// A figure is unknown.
     #[error(
-        "the profile does not say {what}, without which the policy cannot compute what pays; choose another \
+        "the profile does not say {what}, without which the policy cannot compute what pays; \
+         choose another \
          profile, or fill it in"
     )]
     Unknown {

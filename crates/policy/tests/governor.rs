@@ -186,7 +186,8 @@ proptest! {
 
     #[test]
     fn never_loses_more_than_the_cap(
-        who in adversary(), seed in any::<u64>(), slices in 1u32..40, seconds in 1u64..700, used in 0u32..40,
+        who in adversary(), seed in any::<u64>(), slices in 1u32..40, seconds in 1u64..700,
+            used in 0u32..40,
         calm in 0usize..400,
     ) {
         let economics = economics();
@@ -211,25 +212,29 @@ proptest! {
     }
 
     #[test]
-    fn asks_for_nothing_while_it_backs_off(seed in any::<u64>(), slices in 2u32..40, seconds in 1u64..300) {
+    fn asks_for_nothing_while_it_backs_off(seed in any::<u64>(), slices in 2u32..40,
+        seconds in 1u64..300) {
         let economics = economics();
         let (mut chance, mut since, mut at) = (SplitMix64::new(seed), 0, 0);
         let mut governor = governor();
         let demand = |state: &ModelState| {
             at += 1;
-            (at <= 500).then_some(AdversaryLoad::AtOnce.demand(state, slices, &mut since, &mut chance))
+            (at <= 500).then_some(AdversaryLoad::AtOnce.demand(state, slices, &mut since,
+                &mut chance))
         };
         let mut broken = false;
         let watch = |_: usize, decision: &PolicyDecision, _: &ModelState| {
             let backs_off = matches!(decision.why, DecisionReason::BackingOff { .. });
             broken |= backs_off && !decision.requests.is_empty();
         };
-        drive(&mut governor, slices, slices, &economics, Duration::from_secs(seconds), demand, watch);
+        drive(&mut governor, slices, slices, &economics, Duration::from_secs(seconds), demand,
+            watch);
         prop_assert!(!broken);
     }
 
     #[test]
-    fn same_observations_same_decisions_also_after_saving(seed in any::<u64>(), cut in 1usize..200) {
+    fn same_observations_same_decisions_also_after_saving(seed in any::<u64>(),
+        cut in 1usize..200) {
         let economics = economics();
         let series = TestLoad::Bursty.series(seed, 24, 30.0, 200);
         let step = Duration::from_secs(30);
@@ -244,7 +249,8 @@ proptest! {
 
     #[test]
     fn leaves_the_margin_awake(
-        used in 0u64..100_000, cache in 0u64..50_000, reserve in 0u64..20_000, off_slices in 0u32..100,
+        used in 0u64..100_000, cache in 0u64..50_000, reserve in 0u64..20_000,
+            off_slices in 0u32..100,
         fixed in 0u32..20, minutes in 0u64..100,
     ) {
         let slice = Pages(1024);

@@ -297,20 +297,23 @@ proptest! {
 
     #[test]
     fn no_policy_earns_more_than_the_clairvoyant(
-        kind in prop::sample::select(PolicyKind::ALL.as_slice()), load in prop::sample::select(TestLoad::ALL.as_slice()),
+        kind in prop::sample::select(PolicyKind::ALL.as_slice()),
+            load in prop::sample::select(TestLoad::ALL.as_slice()),
         seed in any::<u64>(),
     ) {
         let (economics, step) = (economics(), Duration::from_secs(30));
         let series = load.series(seed, 16, 30.0, 400);
         let best = ramslice_policy::clairvoyant::optimum(
             &series, ramslice_policy::model::SliceCosts::new(&economics, step.as_secs_f64())).net();
-        let net = run(&mut policy(&PolicyConfig::new(kind)), &series, &economics, step, |_, _, _| {}).account.net();
+        let mut policy = policy(&PolicyConfig::new(kind));
+        let net = run(&mut policy, &series, &economics, step, |_, _, _| {}).account.net();
         prop_assert!(net <= best + 1e-6, "{} {} {}", kind, net, best);
     }
 
     #[test]
     fn watermarks_that_keep_the_rule_do_not_swing_under_constant_load(
-        low in 0.0f64..8.0, width in 2.01f64..20.0, cache_low in 0.0f64..8.0, cache_width in 2.01f64..20.0,
+        low in 0.0f64..8.0, width in 2.01f64..20.0, cache_low in 0.0f64..8.0,
+            cache_width in 2.01f64..20.0,
         used in 0u64..4000, cache_share in 0.0f64..1.0,
     ) {
         let mut config = PolicyConfig::new(PolicyKind::Watermarks);
@@ -340,7 +343,11 @@ proptest! {
         config.threshold.max_slices = 16;
         let off = |used| {
             let decision = step(&mut policy(&config), 0, &look(16, used, 0));
-            decision.requests.iter().filter(|request| matches!(request.op, RequestOp::Offline(_))).count()
+            decision
+                .requests
+                .iter()
+                .filter(|request| matches!(request.op, RequestOp::Offline(_)))
+                .count()
         };
         prop_assert!(off(used + more) <= off(used));
     }

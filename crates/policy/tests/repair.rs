@@ -294,7 +294,8 @@ proptest! {
 
     #[test]
     fn a_pass_keeps_to_its_limits_whatever_it_sees(
-        slices in slices(), paper in any::<bool>(), budget in prop::option::of(0u64..200_000), most in 1u32..6,
+        slices in slices(), paper in any::<bool>(), budget in prop::option::of(0u64..200_000),
+            most in 1u32..6,
         share in 0.0f64..=1.0, keep in 0u32..4,
     ) {
         let mut config = config(if paper { CandidateRule::Paper } else { CandidateRule::Price });

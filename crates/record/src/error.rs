@@ -31,7 +31,10 @@ pub enum WriteError {
         source: ParquetError,
     },
     /// Another recorder is at work in the directory.
-    #[error("another recorder is writing to {path}: choose another directory", path = .path.display())]
+    #[error(
+        "another recorder is writing to {path}: choose another directory",
+        path = .path.display()
+    )]
     InUse {
         /// The directory.
         path: PathBuf,
@@ -46,13 +49,19 @@ pub enum WriteError {
         path: PathBuf,
     },
     /// The directory has other files in it.
-    #[error("{path} is not empty and holds no recording: choose another directory", path = .path.display())]
+    #[error(
+        "{path} is not empty and holds no recording: choose another directory",
+        path = .path.display()
+    )]
     Foreign {
         /// The directory.
         path: PathBuf,
     },
     /// The recording is of an earlier boot, whose clock was another one.
-    #[error("the recording in {path} is of another boot: choose another directory", path = .path.display())]
+    #[error(
+        "the recording in {path} is of another boot: choose another directory",
+        path = .path.display()
+    )]
     OtherBoot {
         /// The directory.
         path: PathBuf,
@@ -110,7 +119,10 @@ pub enum ReadError {
         missing: String,
     },
     /// A part is not a whole Parquet file.
-    #[error("{path} is not a whole Parquet file: it is damaged, or was cut short", path = .path.display())]
+    #[error(
+        "{path} is not a whole Parquet file: it is damaged, or was cut short",
+        path = .path.display()
+    )]
     Broken {
         /// The part.
         path: PathBuf,
@@ -118,13 +130,19 @@ pub enum ReadError {
         source: ParquetError,
     },
     /// A part that is not what was written.
-    #[error("{path} is not a whole Parquet file, or damaged: its checksum does not match", path = .path.display())]
+    #[error(
+        "{path} is not a whole Parquet file, or damaged: its checksum does not match",
+        path = .path.display()
+    )]
     Damaged {
         /// The part.
         path: PathBuf,
     },
     /// A part without the description that the recorder writes, or with a damaged one.
-    #[error("{path} was not written by `ramslice-lab record`: its key {key} is missing or wrong", path = .path.display())]
+    #[error(
+        "{path} was not written by `ramslice-lab record`: its key {key} is missing or wrong",
+        path = .path.display()
+    )]
     Metadata {
         /// The file.
         path: PathBuf,

@@ -7,7 +7,7 @@
 //! recorded and, once it is over, how it ended.
 //!
 //! [`Recorder`] writes, [`Recording`] reads and checks. Column names carry their unit; the
-//! columns of each table are the fields of its row type in [`rows`].
+//! columns of each table are the fields of its row type in [`tables`].
 
 mod cache_use;
 mod census_rows;

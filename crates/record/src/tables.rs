@@ -106,7 +106,8 @@ macro_rules! table {
             fn batch(rows: &[Self]) -> RecordBatch {
                 let columns: Vec<ArrayRef> = vec![$(<$ty as ColumnValue>::column(rows.iter().map(|row| &row.$name))),+];
                 // Columns of one length and of the schema's types: both come from the same fields.
-                RecordBatch::try_new(Arc::clone(&schema::<Self>()), columns).expect("columns match their schema")
+                RecordBatch::try_new(Arc::clone(&schema::<Self>()), columns)
+                    .expect("columns match their schema")
             }
 
             fn get(batch: &RecordBatch, at: usize) -> Self {
@@ -142,7 +143,8 @@ fn negative(values: &[(&str, i64)]) -> Option<String> {
 table! {
     /// One look at the machine. Columns of the kernel's slices are null on a kernel without
     /// ramslice.
-    Sample in Samples, key |row| (row.sample, 0), wrong |row| negative(&[("sampling_us", row.sampling_us)]);
+    Sample in Samples, key |row| (row.sample, 0), wrong
+        |row| negative(&[("sampling_us", row.sampling_us)]);
     /// Its number, from 0 on.
     sample: i64,
     /// When it was begun, on the clock that goes on during suspend.
@@ -441,7 +443,8 @@ table! {
     /// what it asked for and its outcome. `lost`: events that could not be recorded; `lost_events`
     /// says how many. `note`: the recorder's own, in `text`.
     Event in Events, key |row| (row.event, 0), wrong |row| {
-        (!EVENT_KINDS.contains(&row.kind.as_ref())).then(|| format!("`{}` is not a kind of event", row.kind))
+        (!EVENT_KINDS.contains(&row.kind.as_ref()))
+            .then(|| format!("`{}` is not a kind of event", row.kind))
     };
     /// Its number, from 0 on, in the order of recording. Times of two CPUs may be out of that
     /// order.
@@ -532,9 +535,11 @@ macro_rules! lines {
         impl $row {
             /// The lines of the file at a sample.
             pub(crate) fn of(figures: Vec<StatisticLine>, at: &Sample) -> Vec<Self> {
-                let (sample, boottime_us, realtime_us) = (at.sample, at.boottime_us, at.realtime_us);
+                let (sample, boottime_us, realtime_us) = (at.sample, at.boottime_us,
+                    at.realtime_us);
                 let row = |(line, figure): (i32, StatisticLine)| {
-                    let (name, value, unit) = (figure.name.into(), figure.value, figure.unit.into());
+                    let (name, value, unit) = (figure.name.into(), figure.value,
+                        figure.unit.into());
                     Self { sample, boottime_us, realtime_us, line, name, value, unit }
                 };
                 (0..).zip(figures).map(row).collect()

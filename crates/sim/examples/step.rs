@@ -116,7 +116,8 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), AnyError> 
         let used = |slice: &&Slice| slice.state != SliceState::Offline && !slice.is_empty();
         let nonempty = before.0.slices.iter().filter(used).count();
         let why = decision.why.to_string();
-        let answer = serde_json::json!({ "step": number, "nonempty": nonempty, "switched_off": off, "why": why });
+        let answer = serde_json::json!({ "step": number, "nonempty": nonempty, "switched_off": off,
+            "why": why });
         writeln!(stdout(), "{answer}")?;
         stdout().flush()?;
         if last {

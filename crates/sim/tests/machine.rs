@@ -380,9 +380,12 @@ fn change() -> impl Strategy<Value = MemoryChange> {
         Just(OwnerClass::Unmovable)
     ];
     prop_oneof![
-        4 => (0u32..8, classes, 1u32..4, 0u64..120_000).prop_map(|(o, class, maps, pages)| level(o, class, maps, pages)),
-        1 => (0u32..8, 0u64..50_000).prop_map(|(owner, pages)| MemoryChange::Read { owner: OwnerId(owner), pages }),
-        1 => (0u32..8, 0u64..50_000).prop_map(|(owner, pages)| MemoryChange::Write { owner: OwnerId(owner), pages }),
+        4 => (0u32..8, classes, 1u32..4, 0u64..120_000).prop_map(
+            |(o, class, maps, pages)| level(o, class, maps, pages)),
+        1 => (0u32..8, 0u64..50_000).prop_map(
+            |(owner, pages)| MemoryChange::Read { owner: OwnerId(owner), pages }),
+        1 => (0u32..8, 0u64..50_000).prop_map(
+            |(owner, pages)| MemoryChange::Write { owner: OwnerId(owner), pages }),
     ]
 }
 

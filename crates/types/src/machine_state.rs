@@ -213,13 +213,18 @@ mod tests {
     /// A machine of one slice of 100 pages, and what is wrong with it after `change`.
     fn checked(change: impl Fn(&mut MachineState)) -> Result<(), String> {
         let text = r#"{"schema_version": 1,
-            "info": {"abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 409600, "slice_bytes": 409600,
-                "chunk_bytes": 409600, "nr_slices": 1, "nr_zones": 0, "event_seq": 0, "managed_pages": 100,
+            "info": {"abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 409600,
+                "slice_bytes": 409600,
+                "chunk_bytes": 409600, "nr_slices": 1, "nr_zones": 0, "event_seq": 0,
+                    "managed_pages": 100,
                 "free_pages": 0, "offline_pages": 0, "quarantined_pages": 0, "power_driver": "none"},
             "zones": [], "snapshot": {"event_seq": 0, "monotonic_us": 0, "slices": [
-                {"id": 7, "state": "online", "reason": "none", "unreclaimable": false, "backoff": false,
-                "unmovable": false, "node": 0, "zone": 1, "present_pages": 100, "price_100cycles": 0, "retry_ms": 0,
-                "counters": {"free_pages": 100, "lru_anon_pages": 0, "lru_file_pages": 0, "anon_mapped_pages": 0,
+                {"id": 7, "state": "online", "reason": "none", "unreclaimable": false,
+                    "backoff": false,
+                "unmovable": false, "node": 0, "zone": 1, "present_pages": 100,
+                    "price_100cycles": 0, "retry_ms": 0,
+                "counters": {"free_pages": 100, "lru_anon_pages": 0, "lru_file_pages": 0,
+                    "anon_mapped_pages": 0,
                     "file_mapped_pages": 0, "file_pages": 0, "shmem_pages": 0, "dirty_pages": 0,
                     "writeback_pages": 0, "huge_pages": 0}}]}}"#;
         let mut machine: MachineState = serde_json::from_str(text).unwrap();

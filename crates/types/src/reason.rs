@@ -59,7 +59,8 @@ macro_rules! reasons {
                 match self {
                     Self::None => "no reason was given".to_owned(),
                     $(Self::$name => $sentence.to_owned(),)+
-                    Self::Unknown(other) => format!("the kernel gave reason {other}, which this version does not know"),
+                    Self::Unknown(other) => format!("the kernel gave reason {other}, which this \
+                        version does not know"),
                 }
             }
 
@@ -93,7 +94,8 @@ reasons! {
     4 Quarantined "quarantined" "it failed to wake and is out of use"
         "see the kernel log for the power driver's message; a reboot brings it back";
     5 Slab "slab" "it holds slab objects of the kernel"
-        "shrink caches with `echo 2 > /proc/sys/vm/drop_caches` and try again; page_owner=on names the allocator";
+        "shrink caches with `echo 2 > /proc/sys/vm/drop_caches` and try again; page_owner=on \
+         names the allocator";
     6 PageTable "pagetable" "it holds page tables"
         "they leave when their process ends; page_owner=on names it";
     7 Pinned "pinned" "a device or a program holds its pages in place"

@@ -80,13 +80,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_looking_at_everything(needs in proptest::collection::vec(0u32..8, 1..40), long in 0usize..20) {
+        fn agrees_with_looking_at_everything(needs in proptest::collection::vec(0u32..8, 1..40),
+            long in 0usize..20) {
             let mut recent = DemandHistory::default();
             for (at, need) in needs.iter().enumerate() {
                 recent.push(at as f64, *need, 0, 1e9);
             }
             let now = needs.len() - 1;
-            let since = |level: u32| needs.iter().rposition(|&need| need >= level).map_or(0, |last| last + 1);
+            let since = |level: u32| {
+                needs.iter().rposition(|&need| need >= level).map_or(0, |last| last + 1)
+            };
             for level in needs[now] + 1..9 {
                 prop_assert!((recent.gap(level).since - since(level) as f64).abs() < 1e-9);
             }

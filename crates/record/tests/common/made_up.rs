@@ -87,21 +87,26 @@ pub(crate) fn write(dir: &Path, budget: Option<i64>, census: bool) -> Result<(),
 
 fn about() -> RecordingInfo {
     let geometry = json!({
-        "abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 2 << 20, "slice_bytes": FRAMES * 4096,
+        "abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 2 << 20,
+            "slice_bytes": FRAMES * 4096,
         "chunk_bytes": 4 << 20, "nr_slices": SLICES, "nr_zones": 1, "event_seq": 0,
-        "managed_pages": SLICES * FRAMES, "free_pages": 0, "offline_pages": 0, "quarantined_pages": 0,
+        "managed_pages": SLICES * FRAMES, "free_pages": 0, "offline_pages": 0,
+            "quarantined_pages": 0,
         "power_driver": "simulated",
     });
     let about = json!({
-        "schema_version": ramslice_record::SCHEMA_VERSION, "tool_version": "0.1.0", "source": "made up",
-        "kernel_release": "6.12.0", "kernel_version": "#1", "architecture": "x86_64", "kernel_command_line": "",
+        "schema_version": ramslice_record::SCHEMA_VERSION, "tool_version": "0.1.0",
+            "source": "made up",
+        "kernel_release": "6.12.0", "kernel_version": "#1", "architecture": "x86_64",
+            "kernel_command_line": "",
         "command": ["make", "-j2"], "boot_id": "made-up", "clock_source": "tsc",
         "platform": {"virtual": true, "emulated": true, "hypervisor": "TCGTCGTCGTCG", "product": ""},
         "nr_cpus": 2, "interval_us": 1_000_000, "events_source": "trace",
         "started_boottime_us": STARTED_US, "started_realtime_us": 1_700_000_000_000_000i64,
         "geometry": geometry,
         "price_parameters_100cycles": {
-            "isolate_slice": 695, "isolate_page": 303, "drop_page": 39, "migrate_page": 100, "migrate_mapping": 29,
+            "isolate_slice": 695, "isolate_page": 303, "drop_page": 39, "migrate_page": 100,
+                "migrate_mapping": 29,
             "alloc_buddy": 1, "alloc_cache": 25,
         },
     });

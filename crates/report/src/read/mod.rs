@@ -32,7 +32,8 @@ pub type PlanForRecording<'a> =
     dyn Fn(&Recording) -> std::result::Result<LedgerPlan, BoxError> + 'a;
 
 /// What a run may be.
-const KINDS: &str = "a directory made by `ramslice-lab record`, a file of `ramslice-lab calibrate -o` \
+const KINDS: &str = "a directory made by `ramslice-lab record`, a file of `ramslice-lab calibrate \
+    -o` \
                      or of `ramslice energy --json`, a case study's summary or sweep, or a .csv of \
                      latencies";
 

@@ -137,7 +137,7 @@ fn counted(machine: &MachineState, census: &PageCensus, seconds: f64) -> CensusM
     }
 }
 
-/// What events tell of emptying slices; times are in seconds since the first sample.
+/// What events report about emptying slices; times are in seconds since the first sample.
 struct RequestEvents {
     /// When it was done.
     compactions: Vec<(f64, f64)>,

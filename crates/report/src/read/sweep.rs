@@ -1,5 +1,5 @@
 //! Reads a sweep over budgets, as `lab/case NAME --sweep` writes it: joules that the simulator
-//! foretells, by what requests may spend. Figures of them are headed as simulated.
+//! predicts, by what requests may spend. Figures of them are headed as simulated.
 
 use serde::Deserialize;
 
@@ -87,9 +87,10 @@ impl BudgetSweep {
                 };
                 for row in self.budgets.iter().filter(of) {
                     let basis = format!(
-                        "Simulated, not measured: recordings of runs that emptied nothing, played {} times for each budget; \
-                         net is from the least to the most of these. By the profile {}; emulated seconds divided by {:.2} \
-                         to {:.2}.",
+                        "Simulated, not measured: recordings of runs that emptied nothing, played \
+                         {} times for each budget; \
+                         net is from the least to the most of these. By the profile {}; emulated \
+                         seconds divided by {:.2} to {:.2}.",
                         row.n, self.profile, self.time_factor.low, self.time_factor.high
                     );
                     let heading = format!("{}, {start}, {what}, simulated", self.case);

@@ -40,7 +40,8 @@ fn refused(text: &str) -> String {
 }
 
 const SAMPLE: &str = r#"{"origin": {"artificial": {"mapped": 2}}, "label": "x", "slices": 1, "frames_pages": 8192,
-    "free_pages": 8092, "drop_pages": 0, "move_pages": 100, "mappings": 200, "price_predicted_100cycles": 5,
+    "free_pages": 8092, "drop_pages": 0, "move_pages": 100, "mappings": 200,
+        "price_predicted_100cycles": 5,
     "price_measured_100cycles": 6, "keep_cache": false}"#;
 
 #[test]
@@ -78,8 +79,10 @@ fn samples_of_a_calibration_are_read_and_a_damaged_one_is_named() {
 }
 
 const LEDGER: &str = r#"{"schema_version": 1, "command": "energy", "profile": "p", "state": "s", "clock": "real",
-    "work": {"tried_slices": 1, "emptied_slices": 1, "woken_slices": 0, "migrated_pages": 0, "dropped_pages": 0,
-    "target_free_pages": 0, "target_cache_pages": 0, "price_predicted_100cycles": 0, "price_measured_100cycles": 0,
+    "work": {"tried_slices": 1, "emptied_slices": 1, "woken_slices": 0, "migrated_pages": 0,
+        "dropped_pages": 0,
+    "target_free_pages": 0, "target_cache_pages": 0, "price_predicted_100cycles": 0,
+        "price_measured_100cycles": 0,
     "page_faults": 0, "allocated_pages": 0}, "saved_joules": {"low": 1, "high": 2},
     "invested_joules": {"low": 0.5, "high": 1}, "net_joules": {"low": 0, "high": 1.5},
     "lines": [{"term": "run_time", "joules": null}], "verdict": {"sign": "undecided", "sentence": ""}}"#;
@@ -189,7 +192,8 @@ fn a_sweep_has_figures_by_start_and_kind_of_budget_and_says_that_it_is_simulated
         let ends = |low: f64, high: f64| format!(r#"{{"low": {low}, "high": {high}}}"#);
         format!(
             r#"{{"start": "{start}", "policy": "{policy}", "budget_100cycles": {budget}, "per_slice": {per_slice}, "n": 5,
-                "slices_off": 10, "attainable_slices_off": 20, "saved_joules": {}, "invested_joules": {},
+                "slices_off": 10, "attainable_slices_off": 20, "saved_joules": {},
+                    "invested_joules": {},
                 "net_range_joules": {}}}"#,
             ends(1.0, 2.0),
             ends(0.5, 0.75),

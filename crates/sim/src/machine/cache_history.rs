@@ -155,8 +155,10 @@ mod tests {
         }
 
         #[test]
-        fn numbers_are_rounded_as_by_the_library(clean in 0..u32::MAX, share in 0.0..=1.0f64, half in 0..u32::MAX) {
-            for value in [f64::from(clean) * share, f64::from(half) / 2.0, f64::from(half / 2) + 0.5_f64.next_down()] {
+        fn numbers_are_rounded_as_by_the_library(clean in 0..u32::MAX, share in 0.0..=1.0f64,
+            half in 0..u32::MAX) {
+            for value in [f64::from(clean) * share, f64::from(half) / 2.0,
+                f64::from(half / 2) + 0.5_f64.next_down()] {
                 prop_assert_eq!(rounded(value), value.round() as u32, "{}", value);
             }
         }

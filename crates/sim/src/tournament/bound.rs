@@ -180,17 +180,21 @@ mod tests {
         #[test]
         fn no_sequence_of_requests_on_a_small_machine_earns_more(
             seed in 0..1000u64,
-            steps in proptest::collection::vec((1..2000u64, 0.0..0.9f64, 0.0..0.9f64, 0.0..0.05f64), 3..=3),
+            steps in proptest::collection::vec((1..2000u64, 0.0..0.9f64, 0.0..0.9f64, 0.0..0.05f64),
+                3..=3),
         ) {
             let (machine, rates, mut now) = (machine(seed), rates(), 0);
             let pages = machine.totals().managed.0 as f64;
             let level = |owner, class, share: f64| {
-                MemoryChange::Level { owner: OwnerId(owner), class, maps: 1, pages: (share * pages) as u64 }
+                MemoryChange::Level { owner: OwnerId(owner), class, maps: 1,
+                    pages: (share * pages) as u64 }
             };
             let mut load: Vec<LoadStep> = Vec::new();
             for (seconds, programs, cache, kernel) in steps {
-                let (anon, file) = (level(1, OwnerClass::Anon, programs), level(2, OwnerClass::File, cache * (1.0 - programs)));
-                let write = MemoryChange::Write { owner: OwnerId(2), pages: (pages * 0.1 * cache) as u64 };
+                let anon = level(1, OwnerClass::Anon, programs);
+                let file = level(2, OwnerClass::File, cache * (1.0 - programs));
+                let write = MemoryChange::Write { owner: OwnerId(2),
+                    pages: (pages * 0.1 * cache) as u64 };
                 let changes = vec![anon, file, write, level(3, OwnerClass::Unmovable, kernel)];
                 load.push(LoadStep { time: Duration::from_secs(now), changes });
                 now += seconds;
@@ -214,9 +218,11 @@ mod tests {
         ) {
             let slices = 6;
             let series = DemandSeries { needed: needed.clone(), slices, used_at_start: 0 };
-            let model = optimum(&series, SliceCosts { saving, emptying: empty, empty, waking }).net();
+            let costs = SliceCosts { saving, emptying: empty, empty, waking };
+            let model = optimum(&series, costs).net();
             let mut bound =
-                SavingsBound { cheapest: MinimumCosts { saving, empty, waking }, since: Vec::new(), now: 0.0, joules: 0.0 };
+                SavingsBound { cheapest: MinimumCosts { saving, empty, waking }, since: Vec::new(),
+                    now: 0.0, joules: 0.0 };
             let last = *needed.last().unwrap();
             for (step, needed) in needed.into_iter().chain([last]).enumerate() {
                 bound.can_be_off(step as f64, (slices - needed) as usize);
