@@ -103,7 +103,7 @@ class ReasonTest(harness.RamsliceTest):
             self.assertNotEqual(self.device.request("offline", id=number).status, 0)
             return
         # Each failure doubles the backoff: after a few, no test is too slow to see it
-        for _ in range(4):
+        for _ in range(5):
             row = self.refuse(number, why)
         self.assertTrue(row.flags & dev.BACKOFF)
         done = self.device.request("offline", id=number)

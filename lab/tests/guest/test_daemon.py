@@ -58,7 +58,7 @@ class Stalls(DaemonTest):
             dev.write(group.path / "memory.high", 16 * harness.MIB)
             # Each further page makes the task sleep
             taker = subprocess.Popen(
-                [sys.executable, "-c", "kept = bytearray(96 << 20); import time; time.sleep(600)"],
+                [sys.executable, "-c", "kept = bytearray(96 << 20); import time; time.sleep(3600)"],
                 preexec_fn=group.enter,
             )
             try:
