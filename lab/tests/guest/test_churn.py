@@ -6,6 +6,7 @@ offline slice.
 import pytest
 
 from ramlab.guest.churn import check, churn
+from ramlab.guest.placement import policies
 from ramlab.guest.stress import stress
 from ramlab.pytest_vm import vm
 
@@ -15,7 +16,7 @@ MACHINE = vm(mem="2G", disk="2G", append="ramslice=32M")
 # Reserved memory stands for holes, across the end of a slice and within a slice; 48 MiB do not
 # divide the zone
 HOLES = "ramslice=48M memmap=40M$640M memmap=4M$1200M"
-PRODUCT, COMPARED = ["packed", "stock"], ["packed", "low", "array", "list", "adaptive", "stock"]
+ALL = ["stock", "packed", "low", "array", "list", "adaptive"]
 
 
 def run(**options):
@@ -47,36 +48,53 @@ def test_stressors_succeed_while_slices_come_and_go():
     check(problems)
 
 
-@vm(mem="2G", disk="1G", append="ramslice=16M ramslice_placement=packed", fresh=True)
+def known(*names):
+    """Those of the policies that this kernel has."""
+    return [name for name in names if name in policies()]
+
+
+@vm(kernel=["plain", "research"], mem="2G", disk="1G",
+    append="ramslice=16M ramslice_placement=packed", fresh=True)
 def test_loads_keep_their_contents_while_policies_change():
-    run(seconds=20, policies=PRODUCT)
+    run(seconds=20, policies=known("packed", "low", "array", "stock"))
 
 
-@vm(mem="2G", disk="1G", append=HOLES)
+@vm(kernel=["plain", "research"], mem="2G", disk="1G", append=HOLES)
 def test_loads_keep_their_contents_in_memory_with_holes():
-    run(seconds=20, seed=2, policies=["stock", "packed"])
+    run(seconds=20, seed=2, policies=known("list", "adaptive", "stock", "packed"))
 
 
 @pytest.mark.slow
-@vm(kernel="debug", mem="2G", disk="1G", append="ramslice=16M ramslice_placement=stock")
-@vm(kernel="debug", mem="2G", disk="1G", append="ramslice=16M ramslice_placement=packed")
+@vm(kernel="debug-research", mem="2G", disk="1G",
+    append="ramslice=16M ramslice_placement=stock")
+@vm(kernel="debug-research", mem="2G", disk="1G",
+    append="ramslice=16M ramslice_placement=packed")
+@vm(kernel="debug-research", mem="2G", disk="1G",
+    append="ramslice=16M ramslice_placement=low")
+@vm(kernel="debug-research", mem="2G", disk="1G",
+    append="ramslice=16M ramslice_placement=array")
+@vm(kernel="debug-research", mem="2G", disk="1G",
+    append="ramslice=16M ramslice_placement=list")
+@vm(kernel="debug-research", mem="2G", disk="1G",
+    append="ramslice=16M ramslice_placement=adaptive")
 def test_loads_keep_their_contents_under_one_policy():
     run(seconds=45, share=0.1)
 
 
 @pytest.mark.slow
-@vm(kernel="debug", mem="2G", disk="1G", append="ramslice=16M")
+@vm(kernel="debug-research", mem="2G", disk="1G", append="ramslice=16M")
 def test_loads_keep_their_contents_while_policies_change_on_mglru():
-    run(seconds=90, share=0.1, lru="mglru", policies=PRODUCT)
+    run(seconds=90, share=0.1, lru="mglru", policies=ALL)
 
 
 @pytest.mark.slow
-@vm(kernel="debug", mem="2G", disk="1G", append=HOLES)
+@vm(kernel="debug-research", mem="2G", disk="1G", append=HOLES)
 def test_policies_change_in_memory_with_holes():
-    run(seconds=90, share=0.1, seed=2, policies=PRODUCT)
+    run(seconds=90, share=0.1, seed=2, policies=ALL)
 
 
 @pytest.mark.slow
-@vm(kernel="debug", mem="2G", disk="1G", append="ramslice=48M", numa=("1G,cpus=0", "1G,cpus=1"))
+@vm(kernel="debug-research", mem="2G", disk="1G", append="ramslice=48M",
+    numa=("1G,cpus=0", "1G,cpus=1"))
 def test_policies_change_on_two_nodes():
-    run(seconds=90, share=0.1, seed=3, policies=PRODUCT)
+    run(seconds=90, share=0.1, seed=3, policies=ALL)

@@ -155,13 +155,14 @@ class GiganticPages(PolicyTest):
             harness.wake(self.device)
 
 
-@vm(mem="6G", append="ramslice=64M", qemu=("-cpu max",))
+@vm(kernel=["plain", "research"], mem="6G", append="ramslice=64M", qemu=("-cpu max",))
 class Gigantic(GiganticPages):
     def test_a_gigantic_page_is_built_while_slices_are_offline(self):
         self.build_while_slices_are_offline()
 
 
-@vm(mem="4G", append="ramslice=16M hugetlb_cma=1G", qemu=("-cpu max",))
+@vm(kernel=["plain", "research"], mem="4G", append="ramslice=16M hugetlb_cma=1G",
+    qemu=("-cpu max",))
 class Reserved(GiganticPages):
     """The same from a contiguous reserve (CMA), which programs may use and the kernel may not."""
 
