@@ -577,7 +577,8 @@ class Access(harness.RamsliceTest):
             os.setgroups([])
             os.setgid(self.UNPRIVILEGED)
             os.setuid(self.UNPRIVILEGED)
-            paths = [dev.SYSFS / "slice_bytes", dev.SYSFS / "price/drop_page", self.folder / "stats"]
+            paths = [dev.SYSFS / "slice_bytes", dev.SYSFS / "price/drop_page",
+                     self.folder / "stats"]
             yield [os.access(path, os.W_OK) for path in paths]
 
         with Child(attempt) as child:
