@@ -33,7 +33,7 @@ use ramsliced::settings::DaemonSettings;
 use tracing::level_filters::LevelFilter;
 
 #[derive(Debug, Parser)]
-struct Args {
+struct SimulationArgs {
     #[arg(long)]
     config: PathBuf,
     /// Directory of state and status.
@@ -51,7 +51,7 @@ struct Args {
 }
 
 /// The machine, and the clock that both it and the policies go by.
-struct Simulated {
+struct SimulatedHost {
     sim: SimBackend,
     began: Instant,
     start: Duration,
@@ -61,7 +61,7 @@ struct Simulated {
     dearer: PathBuf,
 }
 
-impl Simulated {
+impl SimulatedHost {
     fn elapsed(&self) -> Duration {
         self.began.elapsed().mul_f64(self.speed)
     }
@@ -92,10 +92,10 @@ impl Simulated {
     }
 }
 
-/// The backend with its waves; see [`Simulated`].
-struct Machine(Arc<Simulated>);
+/// The backend with its waves; see [`SimulatedHost`].
+struct WaveMachine(Arc<SimulatedHost>);
 
-impl Backend for Machine {
+impl Backend for WaveMachine {
     fn info(&self) -> Result<BackendInfo, BackendError> {
         self.0.pass()?;
         self.0.sim.info()
@@ -158,19 +158,19 @@ impl Backend for Machine {
 }
 
 /// The policies' time.
-struct Fast(Arc<Simulated>);
+struct FastClock(Arc<SimulatedHost>);
 
-impl PolicyClock for Fast {
+impl PolicyClock for FastClock {
     fn now(&self) -> Duration {
         self.0.start + self.0.elapsed()
     }
 }
 
-fn simulate(args: &Args, settings: DaemonSettings) -> anyhow::Result<()> {
+fn simulate(args: &SimulationArgs, settings: DaemonSettings) -> anyhow::Result<()> {
     let slice = Bytes(64 << 20);
     let config = SimConfig { scatter: 0.3, ..SimConfig::new(slice * args.slices, slice) };
     let config = if args.slices > 512 { config.coarse() } else { config };
-    let simulated = |start| Simulated {
+    let simulated = |start| SimulatedHost {
         sim: SimBackend::new(config.clone()).expect("the size of the machine is right"),
         began: Instant::now(),
         start,
@@ -187,24 +187,24 @@ fn simulate(args: &Args, settings: DaemonSettings) -> anyhow::Result<()> {
         // Each start is a new boot of the machine.
         host: HostFiles { boot: std::process::id().to_string(), vmstat: None, own_time: None },
     };
-    let machine = std::cell::OnceCell::<Arc<Simulated>>::new();
+    let machine = std::cell::OnceCell::<Arc<SimulatedHost>>::new();
     let open = |_: &_, _: &_| {
         let machine =
             Arc::clone(machine.get().expect("the clock is made before the machine is opened"));
         machine.pass()?;
         Ok(OpenedBackend {
-            backend: Arc::new(Machine(machine)),
+            backend: Arc::new(WaveMachine(machine)),
             kind: "simulated",
             guardable: None,
         })
     };
     main_loop::run(&options, settings, &open, |last| {
-        Box::new(Fast(Arc::clone(machine.get_or_init(|| Arc::new(simulated(last))))))
+        Box::new(FastClock(Arc::clone(machine.get_or_init(|| Arc::new(simulated(last))))))
     })
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = SimulationArgs::parse();
     log::init(LevelFilter::INFO);
     let settings = match DaemonSettings::read(Path::new(&args.config)) {
         Ok(settings) => settings,

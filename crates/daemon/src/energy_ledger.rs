@@ -247,10 +247,9 @@ impl EnergyPlan {
         match unit {
             Some(unit) if unit > slice => Some(format!(
                 "slices of {slice} are smaller than what the hardware switches as one, {unit} by \
-                 the profile {}: \
-                 unless all slices of such a unit are offline nothing is saved, and the governor does \
-                 nothing; make them larger with \
-                 `ramslice slices --resize {}`, or state energy.granularity",
+                 the profile {}: unless all slices of such a unit are offline, nothing is saved, \
+                 and the governor does nothing; make them larger with \
+                 `ramslice slices --resize {}`, or set energy.granularity",
                 self.name(),
                 unit.typed(),
             )),

@@ -37,7 +37,7 @@ impl FailureReasons {
                 ));
             }
             RequestOp::Online(_) | RequestOp::OnlineAll => {
-                self.known.push((outcome.reason, outcome.slices_failed))
+                self.known.push((outcome.reason, outcome.slices_failed));
             }
         }
     }

@@ -24,15 +24,15 @@ pub fn init(level: LevelFilter) {
                     .init();
             }
             Err(error) => {
-                eprintln!("ramsliced: the journal cannot be reached ({error}): logging to stderr")
+                eprintln!("ramsliced: the journal cannot be reached ({error}): logging to stderr");
             }
         }
     }
     let plain = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
     // The journal adds the time itself.
     if under_systemd() {
-        registry.with(plain.without_time()).init()
+        registry.with(plain.without_time()).init();
     } else {
-        registry.with(plain).init()
+        registry.with(plain).init();
     }
 }

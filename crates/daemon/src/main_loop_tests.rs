@@ -11,9 +11,9 @@ use super::*;
 use crate::engine::STOCK;
 
 /// Time that passes with each look at it.
-struct Ticks(Cell<u64>);
+struct TickClock(Cell<u64>);
 
-impl PolicyClock for Ticks {
+impl PolicyClock for TickClock {
     fn now(&self) -> Duration {
         self.0.set(self.0.get() + 30);
         Duration::from_secs(self.0.get())
@@ -21,7 +21,7 @@ impl PolicyClock for Ticks {
 }
 
 /// A machine, and where a daemon keeps what it learned.
-struct Place {
+struct TestPlace {
     dir: tempfile::TempDir,
     fake: FakeMachine,
     /// The machine cannot be opened.
@@ -29,7 +29,7 @@ struct Place {
     opened: Rc<Cell<u32>>,
 }
 
-impl Place {
+impl TestPlace {
     fn new() -> Self {
         let (shut, opened) = (Rc::default(), Rc::default());
         Self { dir: tempfile::tempdir().unwrap(), fake: FakeMachine::new(), shut, opened }
@@ -45,8 +45,9 @@ impl Place {
         );
         self.with(boot, &text, |options, opener| {
             let settings = DaemonSettings::read(&options.config).unwrap();
-            let clock =
-                |last: Duration| Box::new(Ticks(Cell::new(last.as_secs()))) as Box<dyn PolicyClock>;
+            let clock = |last: Duration| {
+                Box::new(TickClock(Cell::new(last.as_secs()))) as Box<dyn PolicyClock>
+            };
             what(&mut MainLoop::new(
                 options,
                 settings,
@@ -114,7 +115,7 @@ fn fails(daemon: &mut MainLoop<'_>) {
 
 #[test]
 fn a_look_that_fails_leaves_guard_and_machine_until_another_is_open() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.run("boot", "on", "auto", |daemon| {
         daemon.step();
         assert!(daemon.guard.is_some() && !place.fake.off().is_empty());
@@ -128,7 +129,7 @@ fn a_look_that_fails_leaves_guard_and_machine_until_another_is_open() {
         daemon.stop();
         assert_eq!((place.fake.off(), place.opened.get()), (vec![], 1));
     });
-    let place = Place::new();
+    let place = TestPlace::new();
     place.run("boot", "on", "auto", |daemon| {
         daemon.step();
         place.fake.blind(true);
@@ -142,7 +143,7 @@ fn a_look_that_fails_leaves_guard_and_machine_until_another_is_open() {
 
 #[test]
 fn the_guard_stays_while_the_machine_can_be_opened_again_but_not_watched() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.run("boot", "on", "auto", |daemon| {
         daemon.step();
         let off = place.fake.off();
@@ -164,7 +165,7 @@ fn the_guard_stays_while_the_machine_can_be_opened_again_but_not_watched() {
 
 #[test]
 fn a_guard_that_sees_nothing_is_told_of_while_the_machine_cannot_be_seen() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.run("boot", "on", "auto", |daemon| {
         daemon.step();
         assert!(daemon.metrics.text().contains("ramslice_guarded{} 1\n"));
@@ -189,7 +190,7 @@ fn a_guard_that_sees_nothing_is_told_of_while_the_machine_cannot_be_seen() {
 
 #[test]
 fn a_daemon_that_never_saw_the_machine_opens_it_to_wake_what_an_earlier_one_left_off() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.kill("auto");
     place.run("boot", "on", "auto", |daemon| {
         place.shut.set(true);
@@ -204,7 +205,7 @@ fn a_daemon_that_never_saw_the_machine_opens_it_to_wake_what_an_earlier_one_left
 #[test]
 fn what_a_killed_daemon_left_off_is_woken_by_one_in_another_mode() {
     for mode in ["observe", "off"] {
-        let place = Place::new();
+        let place = TestPlace::new();
         place.kill("auto");
         // Killed before it could wake anything, too.
         place.shut.set(true);
@@ -224,7 +225,7 @@ fn what_a_killed_daemon_left_off_is_woken_by_one_in_another_mode() {
 
 #[test]
 fn what_does_not_wake_is_guarded_and_tried_again() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let off = place.kill("auto");
     place.fake.wakes(off[0], false);
     place.run("boot", "observe", "auto", |daemon| {
@@ -241,28 +242,28 @@ fn what_does_not_wake_is_guarded_and_tried_again() {
 
 #[test]
 fn what_a_killed_daemon_left_off_wakes_when_the_settings_no_longer_hold() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.kill("auto");
     place.with("boot", "", |options, opener| {
-        wake_left_offline(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
+        wake_left_offline(options, opener, |_| Box::new(TickClock(Cell::new(0)))).unwrap();
     });
     assert!(place.fake.off().is_empty());
     // It is woken once: what another program switches off now stays offline.
     place.fake.backend().request(&Request { max_slices: Some(2), ..Request::default() }).unwrap();
     place.with("boot", "", |options, opener| {
-        wake_left_offline(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
+        wake_left_offline(options, opener, |_| Box::new(TickClock(Cell::new(0)))).unwrap();
     });
     assert_eq!(place.fake.off().len(), 2);
 }
 
 #[test]
 fn settings_that_are_tried_by_hand_wake_nothing_of_a_daemon_that_runs() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let off = place.kill("auto");
     let running = persisted_state::lock_directory(place.dir.path()).unwrap().unwrap();
     let wake = || {
         place.with("boot", "", |options, opener| {
-            wake_left_offline(options, opener, |_| Box::new(Ticks(Cell::new(0)))).unwrap();
+            wake_left_offline(options, opener, |_| Box::new(TickClock(Cell::new(0)))).unwrap();
         });
     };
     wake();
@@ -274,10 +275,10 @@ fn settings_that_are_tried_by_hand_wake_nothing_of_a_daemon_that_runs() {
 
 #[test]
 fn a_second_daemon_does_not_even_begin() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let running = persisted_state::lock_directory(place.dir.path()).unwrap();
     place.with("boot", "", |options, opener| {
-        let clock = |_| Box::new(Ticks(Cell::new(0))) as Box<dyn PolicyClock>;
+        let clock = |_| Box::new(TickClock(Cell::new(0))) as Box<dyn PolicyClock>;
         let error = run(options, DaemonSettings::defaults(), opener, clock).unwrap_err();
         assert!(error.to_string().contains("another ramsliced is at work"), "{error}");
     });
@@ -286,7 +287,7 @@ fn a_second_daemon_does_not_even_begin() {
 
 #[test]
 fn what_was_learned_at_a_future_time_is_learned_again_and_what_was_counted_stays() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.run("boot", "on", "leave", |daemon| {
         for _ in 0..20 {
             daemon.step();
@@ -300,7 +301,7 @@ fn what_was_learned_at_a_future_time_is_learned_again_and_what_was_counted_stays
         PersistedState { time: before.time + Duration::from_hours(24 * 365), ..*before.clone() };
     persisted_state::write(place.dir.path(), &ahead).unwrap();
     place.with("boot", "schema_version = 1\nmode = \"on\"\n", |options, opener| {
-        let clock = |_| Box::new(Ticks(Cell::new(1000))) as Box<dyn PolicyClock>;
+        let clock = |_| Box::new(TickClock(Cell::new(1000))) as Box<dyn PolicyClock>;
         let settings = DaemonSettings::read(&options.config).unwrap();
         let daemon =
             MainLoop::new(options, settings, opener, clock, SignalFlags::install().unwrap());
@@ -315,12 +316,12 @@ fn what_was_learned_at_a_future_time_is_learned_again_and_what_was_counted_stays
 
 #[test]
 fn the_kernel_is_asked_again_until_it_tells_when_tasks_wait_for_memory() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.with("boot", "schema_version = 1\n[metrics]\nlisten = \"off\"\n", |options, opener| {
         let file = place.dir.path().join("memory");
         let options = &DaemonOptions { pressure: Some(file.clone()), ..options.clone() };
         let settings = DaemonSettings::read(&options.config).unwrap();
-        let clock = |_| Box::new(Ticks(Cell::new(0))) as Box<dyn PolicyClock>;
+        let clock = |_| Box::new(TickClock(Cell::new(0))) as Box<dyn PolicyClock>;
         let mut daemon =
             MainLoop::new(options, settings, opener, clock, SignalFlags::install().unwrap());
         let told = |daemon: &MainLoop<'_>, value| {
@@ -337,7 +338,7 @@ fn the_kernel_is_asked_again_until_it_tells_when_tasks_wait_for_memory() {
 
 #[test]
 fn a_reload_that_is_refused_is_counted_and_the_old_settings_stay() {
-    let place = Place::new();
+    let place = TestPlace::new();
     place.run("boot", "observe", "auto", |daemon| {
         fs::write(&daemon.options.config, "schema_version = 1\nmode = \"of\"\n").unwrap();
         daemon.reload();
@@ -348,12 +349,12 @@ fn a_reload_that_is_refused_is_counted_and_the_old_settings_stay() {
 
 #[test]
 fn it_stays_off_if_the_settings_say_so_or_the_daemon_had_ended_in_order() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let off = place.kill("leave");
     place.run("boot", "observe", "leave", look);
     assert_eq!(place.fake.off(), off);
 
-    let place = Place::new();
+    let place = TestPlace::new();
     place.run("boot", "on", "auto", |daemon| {
         daemon.step();
         daemon.stop();
@@ -364,7 +365,7 @@ fn it_stays_off_if_the_settings_say_so_or_the_daemon_had_ended_in_order() {
     assert_eq!(place.fake.off().len(), 2);
 
     // Of another boot, nothing is left.
-    let place = Place::new();
+    let place = TestPlace::new();
     let off = place.kill("auto");
     place.run("another", "observe", "auto", look);
     assert_eq!(place.fake.off(), off);
@@ -372,7 +373,7 @@ fn it_stays_off_if_the_settings_say_so_or_the_daemon_had_ended_in_order() {
 
 #[test]
 fn what_was_learned_and_can_neither_be_read_nor_set_aside_is_not_written_over() {
-    let place = Place::new();
+    let place = TestPlace::new();
     let file = place.dir.path().join(persisted_state::FILE);
     fs::create_dir(&file).unwrap();
     for n in 1..1000 {

@@ -133,7 +133,7 @@ impl PriceWatch {
                     *watch = WatchedPrices::new(parameters);
                 }
                 Err(_) => {
-                    self.watch = Ok(WatchedPrices::recall(parameters, self.remembered.take()))
+                    self.watch = Ok(WatchedPrices::recall(parameters, self.remembered.take()));
                 }
             },
         }

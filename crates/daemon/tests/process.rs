@@ -34,20 +34,20 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A directory with settings, state and status.
-struct Place {
+struct DaemonPlace {
     dir: tempfile::TempDir,
     /// What systemd was told. It is read all the time, as systemd does: the queue is short, and
     /// telling would wait.
     told: Receiver<String>,
 }
 
-struct Daemon {
+struct DaemonProcess {
     child: Child,
     log: Receiver<String>,
     seen: Vec<String>,
 }
 
-impl Place {
+impl DaemonPlace {
     fn new(mode: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let notify = UnixDatagram::bind(dir.path().join("notify")).unwrap();
@@ -67,9 +67,9 @@ impl Place {
 
     fn configure(&self, mode: &str, tables: &str) {
         let text = format!(
-            "schema_version = 1\nmode = \"{mode}\"\nperiod_seconds = 0.05\n[energy]\ngranularity \
-             = \"slice\"\n\
-             time_factor = \"1\"\n[state]\nsave_seconds = 0\n[metrics]\nlisten = \"127.0.0.1:0\"\n{tables}"
+            "schema_version = 1\nmode = \"{mode}\"\nperiod_seconds = 0.05\n\
+             [energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n\
+             [state]\nsave_seconds = 0\n[metrics]\nlisten = \"127.0.0.1:0\"\n{tables}"
         );
         fs::write(self.path("c.toml"), text).unwrap();
     }
@@ -78,7 +78,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    fn start(&self, slices: u32) -> Daemon {
+    fn start(&self, slices: u32) -> DaemonProcess {
         let mut child = Command::new(simulated())
             .args(["--speed", "600", "--slices", &slices.to_string(), "--config"])
             .arg(self.path("c.toml"))
@@ -95,7 +95,7 @@ impl Place {
         std::thread::spawn(move || {
             lines.map_while(Result::ok).try_for_each(|line| send.send(line))
         });
-        Daemon { child, log, seen: Vec::new() }
+        DaemonProcess { child, log, seen: Vec::new() }
     }
 
     fn status(&self) -> Option<Value> {
@@ -103,7 +103,12 @@ impl Place {
     }
 
     /// The status of this daemon once it is so.
-    fn status_when(&self, daemon: &Daemon, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+    fn status_when(
+        &self,
+        daemon: &DaemonProcess,
+        what: &str,
+        so: impl Fn(&Value) -> bool,
+    ) -> Value {
         until(what, || {
             self.status().filter(|status| status["pid"] == daemon.child.id() && so(status))
         })
@@ -115,7 +120,7 @@ impl Place {
     }
 }
 
-impl Daemon {
+impl DaemonProcess {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -144,7 +149,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for DaemonProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -162,7 +167,7 @@ fn offline(status: &Value) -> u64 {
 
 #[test]
 fn systemd_is_told_that_it_is_ready_alive_reloading_and_stopping() {
-    let place = Place::new("on");
+    let place = DaemonPlace::new("on");
     let mut daemon = place.start(64);
     place.told("READY=1");
     place.told("WATCHDOG=1");
@@ -178,7 +183,7 @@ fn systemd_is_told_that_it_is_ready_alive_reloading_and_stopping() {
 
 #[test]
 fn settings_that_are_wrong_are_refused_at_reload_and_the_old_ones_stay() {
-    let place = Place::new("on");
+    let place = DaemonPlace::new("on");
     let mut daemon = place.start(64);
     place.status_when(&daemon, "slices off", |status| offline(status) > 0);
     place.configure("onn", "");
@@ -219,7 +224,7 @@ fn settings_that_are_wrong_are_refused_at_reload_and_the_old_ones_stay() {
 #[test]
 fn stopping_wakes_slices_or_leaves_them_as_the_settings_say() {
     for (slices, woken) in [("wake", true), ("leave", false), ("auto", false)] {
-        let place = Place::new("on");
+        let place = DaemonPlace::new("on");
         place.configure("on", &format!("[stop]\nslices = \"{slices}\""));
         let mut daemon = place.start(64);
         place.status_when(&daemon, "slices off", |status| offline(status) > 0);
@@ -233,7 +238,7 @@ fn stopping_wakes_slices_or_leaves_them_as_the_settings_say() {
 
 #[test]
 fn killed_again_and_again_it_never_finds_its_state_damaged_and_the_joules_only_grow() {
-    let place = Place::new("on");
+    let place = DaemonPlace::new("on");
     let mut saved = 0.0;
     for round in 0..8 {
         let mut daemon = place.start(64);
@@ -267,7 +272,7 @@ fn killed_again_and_again_it_never_finds_its_state_damaged_and_the_joules_only_g
 
 #[test]
 fn a_damaged_state_is_set_aside_and_named_and_learning_starts_over() {
-    let place = Place::new("on");
+    let place = DaemonPlace::new("on");
     fs::write(
         place.path("state.json"),
         "{\"format\":\"ramsliced-state\",\"version\":1,\"bytes\":9,\"crc32\":\"0\"}\n",
@@ -282,7 +287,7 @@ fn a_damaged_state_is_set_aside_and_named_and_learning_starts_over() {
 
 #[test]
 fn a_machine_that_vanishes_is_waited_for() {
-    let place = Place::new("on");
+    let place = DaemonPlace::new("on");
     fs::write(place.path("fail"), "the device is gone").unwrap();
     let mut daemon = place.start(64);
     daemon.says("the machine cannot be read");
@@ -299,7 +304,7 @@ fn a_machine_that_vanishes_is_waited_for() {
 
 #[test]
 fn it_takes_less_than_20_mib_with_6144_slices() {
-    let place = Place::new("on");
+    let place = DaemonPlace::new("on");
     let mut daemon = place.start(6144);
     place.status_when(&daemon, "slices off", |status| offline(status) > 1000);
     // Fully grown: after the first looks, with a scrape.
@@ -318,7 +323,7 @@ fn it_takes_less_than_20_mib_with_6144_slices() {
 
 #[test]
 fn prices_that_drift_are_offered_as_a_file_that_goes_when_they_hold_again() {
-    let place = Place::new("on");
+    let place = DaemonPlace::new("on");
     place.configure("on", "[periodic]\nperiod_seconds = 30.0\n");
     let settings = fs::read_to_string(place.path("c.toml")).unwrap();
     fs::write(

@@ -186,7 +186,9 @@ where
         let mut state = self.lock();
         let look = self.last_look(&mut state)?;
         let mut zones = self.inner.zones()?;
-        zones.iter_mut().for_each(|zone| look.shift_zone(zone));
+        for zone in &mut zones {
+            look.shift_zone(zone);
+        }
         Ok(zones)
     }
 

@@ -103,7 +103,7 @@ impl DecisionEngine {
         let (mut earned, mut would_earn) = (LedgerSums::default(), LedgerSums::default());
         match before {
             Some((of, on, observe)) if of.as_ref() == Some(kind) => {
-                (earned, would_earn) = (on, observe)
+                (earned, would_earn) = (on, observe);
             }
             Some((of, on, observe)) => {
                 let mut gone = vec![on];

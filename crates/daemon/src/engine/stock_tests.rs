@@ -19,7 +19,7 @@ fn machine(programs: u64, cache: u64) -> FakeMachine {
     fake
 }
 
-struct Run<'a> {
+struct StockRun<'a> {
     fake: &'a FakeMachine,
     backend: Arc<HotplugBackend>,
     what_if: WhatIfBackend<Arc<HotplugBackend>>,
@@ -27,7 +27,7 @@ struct Run<'a> {
     time: u64,
 }
 
-impl<'a> Run<'a> {
+impl<'a> StockRun<'a> {
     fn new(mode: &str, fake: &'a FakeMachine) -> Self {
         let settings = settings(&format!("mode = \"{mode}\"\n{POLICY}"));
         let engine = engine_of(settings, None);
@@ -83,9 +83,9 @@ fn on_a_stock_kernel_as_much_goes_offline_in_mode_observe_as_in_mode_on() {
     for (programs, cache, what) in
         [(0, 8000, "half cache"), (0, 14_000, "nearly all cache"), (6000, 4000, "both")]
     {
-        let on = Run::new("on", &machine(programs, cache)).settle();
+        let on = StockRun::new("on", &machine(programs, cache)).settle();
         let fake = machine(programs, cache);
-        let mut thought = Run::new("observe", &fake);
+        let mut thought = StockRun::new("observe", &fake);
         let would = thought.settle();
         assert!(on > 0 && would.abs_diff(on) <= 1, "{what}: {would} in thought, {on} in truth");
         assert!(fake.off().is_empty());
@@ -102,9 +102,9 @@ fn on_two_nodes_each_keeps_its_share_in_mode_observe_as_in_mode_on() {
         fake
     };
     let (on, observed) = (machine(), machine());
-    Run::new("on", &on).settle();
+    StockRun::new("on", &on).settle();
     let did = on.off().into_iter().partition::<Vec<_>, _>(|&number| number < 16);
-    let mut thought = Run::new("observe", &observed);
+    let mut thought = StockRun::new("observe", &observed);
     thought.settle();
     let zones = thought.backend.zones().unwrap();
     let would = [0, 1].map(|node| {
@@ -118,7 +118,7 @@ fn on_two_nodes_each_keeps_its_share_in_mode_observe_as_in_mode_on() {
 #[test]
 fn where_no_guard_would_wake_slices_none_goes_offline_and_the_status_says_why() {
     let fake = machine(0, 0);
-    let mut run = Run::new("on", &fake);
+    let mut run = StockRun::new("on", &fake);
     run.engine.set_guard_error(Some("no pressure file".to_owned()));
     run.step();
     let why = run.engine.status(Duration::ZERO).why;
@@ -136,7 +136,7 @@ fn where_no_guard_would_wake_slices_none_goes_offline_and_the_status_says_why() 
 #[test]
 fn in_mode_observe_slices_wake_when_a_guard_would_have_woken_them() {
     let (on, would) = (machine(0, 0), machine(0, 0));
-    let (mut truth, mut thought) = (Run::new("on", &on), Run::new("observe", &would));
+    let (mut truth, mut thought) = (StockRun::new("on", &on), StockRun::new("observe", &would));
     let off = truth.settle();
     assert_eq!(thought.settle(), off);
     // Programs take what is left down to the margin, and then more.
@@ -163,11 +163,11 @@ fn in_mode_observe_slices_wake_when_a_guard_would_have_woken_them() {
 #[test]
 fn in_mode_observe_stalls_matter_on_a_stock_kernel_when_a_guard_would_wake_for_them() {
     let fake = machine(0, 0);
-    let mut run = Run::new("observe", &fake);
+    let mut run = StockRun::new("observe", &fake);
     run.step();
     run.step();
     assert!(run.off() > 0);
-    let stall = |run: &mut Run<'_>| {
+    let stall = |run: &mut StockRun<'_>| {
         run.engine.pressure(Some(&run.what_if), Duration::from_secs(run.time));
         run.engine.status(Duration::ZERO).paused_seconds.is_some()
     };

@@ -36,7 +36,7 @@ impl MainLoop<'_> {
                 Ok(()) => info!("{} is out of date and was removed", path.display()),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    warn!("{} is out of date and cannot be removed: {error}", path.display())
+                    warn!("{} is out of date and cannot be removed: {error}", path.display());
                 }
             },
         }
