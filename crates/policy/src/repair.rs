@@ -105,10 +105,10 @@ impl RepairPolicy {
         for event in seen.events {
             match event {
                 PolicyEvent::Finished { op: RequestOp::Offline(id), outcome } => {
-                    self.finished(*id, outcome, seen.time)
+                    self.finished(*id, outcome, seen.time);
                 }
                 PolicyEvent::Finished { op: RequestOp::OfflineFree, outcome } => {
-                    self.pass.done += outcome.slices_done
+                    self.pass.done += outcome.slices_done;
                 }
                 PolicyEvent::Woken {
                     cause: WakeCause::Demand | WakeCause::Ahead,
