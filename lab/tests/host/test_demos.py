@@ -1,2 +1,40 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""make demo and make demo-stock end well and leave their pictures and results."""
+"""`make demo` and `make demo-stock` end well and leave their pictures and results."""
+
+import json
+import subprocess
+
+import pytest
+
+from ramlab.common import OUT, ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200), pytest.mark.xdist_group("demos")]
+
+PICTURES = ("before", "after", "end")
+
+
+@pytest.fixture(scope="module", params=["demo", "demo-stock"])
+def demo(request):
+    """(what make did, the folder of its results)."""
+    done = subprocess.run(["make", "--no-print-directory", request.param], cwd=ROOT, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    return done, OUT / request.param
+
+
+def test_the_demonstration_succeeds(demo):
+    done, _ = demo
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_the_demonstration_leaves_its_results(demo):
+    assert json.loads((demo[1] / "result.json").read_text())
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_the_demonstration_leaves_pictures_of_memory(demo, picture):
+    assert (demo[1] / f"{picture}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_memory_looks_different_after_the_demonstration_switched_slices_off(demo):
+    before, after = ((demo[1] / f"{name}.png").read_bytes() for name in PICTURES[:2])
+    assert before != after

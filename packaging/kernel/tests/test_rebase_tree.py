@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ramlab.common import RAMLAB, ROOT
+from ramlab.common import RAMLAB, ROOT, run
 from ramlab.kernel.source import PATCHES, series
 
 pytestmark = pytest.mark.xdist_group("rebase-tree")
@@ -41,8 +41,7 @@ def replaced_line(name):
 @pytest.fixture(scope="module")
 def pristine():
     """Debian's source."""
-    done = subprocess.run([RAMLAB, "kernel", "--source"], text=True, stdout=subprocess.PIPE, check=True)
-    return Path(done.stdout.splitlines()[-1]).parent / "pristine"
+    return Path(run([RAMLAB, "kernel", "--source"]).splitlines()[-1]).parent / "pristine"
 
 
 @pytest.fixture

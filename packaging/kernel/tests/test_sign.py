@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An image package is signed with an operator's key, and only that key's certificate verifies it."""
+"""An image package is signed with an operator's key, and only its certificate verifies it."""
 
 import shutil
 import subprocess

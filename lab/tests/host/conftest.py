@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Our programs, for tests that run them on the host."""
+
+from pathlib import Path
+
+import pytest
+
+from ramlab.testing.boot import programs
+
+
+@pytest.fixture(scope="session")
+def lab_program(pytestconfig):
+    """`ramslice-lab`, built from the tree or taken from the folder of --programs."""
+    return Path(programs(pytestconfig)["RAMSLICE_LAB_PROGRAM"])
+
+
+@pytest.fixture(scope="session")
+def daemon_program(pytestconfig):
+    return Path(programs(pytestconfig)["RAMSLICE_DAEMON"])
+
+
+@pytest.fixture(scope="session")
+def examples(pytestconfig):
+    """The folder of the crates' example programs."""
+    return Path(programs(pytestconfig)["RAMSLICE_EXAMPLES"])
