@@ -64,7 +64,7 @@ series: setup ## Writes the kernel changes as a git-am series to out/series
 
 .PHONY: deb kernel-deb rebase
 FLAVOUR ?= lean
-deb: setup ## Builds the Debian package ramslice into out/deb
+deb: setup ## Builds the Debian packages ramslice and ramslice-lab into out/deb
 	@packaging/deb/build
 
 kernel-deb: setup ## Builds kernel packages: make kernel-deb FLAVOUR=lean or debian [MODULES=..] [KEY=.. CERT=..]

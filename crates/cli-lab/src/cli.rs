@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
-use ramslice_cli::args::Global;
+use ramslice_cli::args::GlobalOptions;
 use ramslice_cli::commands::{census, completions, energy, man, map, slices, status, top};
-use ramslice_cli::context::Context;
-use ramslice_cli::exit::Exit;
+use ramslice_cli::context::CommandContext;
+use ramslice_cli::exit::ExitStatus;
 use ramslice_cli::program;
 
 use crate::commands::{calibrate, fragment, profiles, ramp, record, recorded, report, sim};
@@ -17,11 +17,12 @@ use crate::recordings;
 const LONG_ABOUT: &str = "\
 Record, calibrate, simulate and report on what packing memory does.
 
-ramslice-lab is for measuring: it keeps recordings, fits prices to this machine, simulates machines \
-and fleets, and draws what runs did. `ramslice` shows and steers the slices of a running machine.
+ramslice-lab is for measuring: it keeps recordings, fits prices to this machine, simulates \
+machines and fleets, and draws what runs did. `ramslice` shows and steers the slices of a running \
+machine.
 
-Some commands of `ramslice` are here, too, for recordings: status, slices, map, census, energy and \
-top, with --from DIR.";
+Some commands of `ramslice` are here, too, for recordings: status, slices, map, census, energy \
+and top, with --from DIR.";
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
@@ -65,122 +66,123 @@ fields may appear at any time. Names carry the unit: _bytes, _pages, _us, _100cy
          on a copy in memory, by simpler rules than the kernel's; what was given stays as it is",
     )
     .value_name("DIR|FILE")))]
-struct Cli {
+struct LabCli {
     /// Options of every command.
     #[command(flatten)]
-    global: Global,
+    global: GlobalOptions,
     /// What to do.
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LabCommand {
     /// Record slices, events and statistics over time
-    Record(record::Args),
+    Record(record::RecordArgs),
     /// Draw what runs did: one page, CSV, pictures
-    Report(report::Args),
+    Report(report::ReportArgs),
     /// Fit the price model to this machine, and judge it
-    Calibrate(calibrate::Args),
+    Calibrate(calibrate::CalibrateArgs),
     /// Simulate machines and fleets, and compare policies
-    Sim(sim::Args),
+    Sim(sim::SimArgs),
     /// Fill memory with a known mix of pages, and hold it
-    Fragment(fragment::Args),
+    Fragment(fragment::FragmentArgs),
     /// Switch slices off step by step down to a floor, then on again
-    Ramp(ramp::Args),
+    Ramp(ramp::RampArgs),
     /// List and check profiles of memory systems
-    Profiles(profiles::Args),
+    Profiles(profiles::ProfilesArgs),
     /// Sum up the last sample of a recording
     #[command(after_long_help = "\
 Examples:
   ramslice-lab status --from build
   ramslice-lab status --json --from build > end.json; ramslice compact --dry-run --from end.json")]
-    Status(status::Args),
+    Status(status::StatusArgs),
     /// List the slices at the last sample of a recording
     #[command(after_long_help = "\
 Examples:
   ramslice-lab slices --from build --sort price")]
-    Slices(slices::Args),
+    Slices(slices::SlicesArgs),
     /// Draw physical memory at the last sample of a recording
     #[command(after_long_help = "\
 Examples:
   ramslice-lab map --from build --png end.png")]
-    Map(map::Args),
+    Map(map::MapArgs),
     /// Show the censuses that were taken while a machine was recorded
     #[command(after_long_help = "\
-Shows the last census of a recording, or with --every one after another, at least so far apart. What \
-the columns and sentences mean is in `ramslice census --help`.
+Shows the last census of a recording, or with --every one after another, at least so far apart. \
+What the columns and sentences mean is in `ramslice census --help`.
 
 Examples:
   ramslice-lab census --from build
   ramslice-lab census --from build --every 1ms     all that a recording has")]
-    Census(census::Args),
+    Census(census::CensusArgs),
     /// Report what packing cost and saved in joules over a recording
     #[command(after_long_help = "\
 Keeps the ledger of `ramslice energy` over the samples of a recording, on the recording's clock: \
---every is time of the recording, and without it only the report is printed. Seconds of an emulated \
-machine are not real ones, so --time-factor must say how many times slower it was.
+--every is time of the recording, and without it only the report is printed. Seconds of an \
+emulated machine are not real ones, so --time-factor must say how many times slower it was.
 
 Examples:
   ramslice-lab energy --profile thesis-parc --from build
   ramslice-lab energy --profile thesis-parc --from build --every 1m --time-factor 12..18")]
-    Energy(energy::Args),
+    Energy(energy::EnergyArgs),
     /// Replay a recording
     #[command(after_long_help = "\
-The screen is that of `ramslice top`: each period shows the next sample of the recording, so a short \
---interval replays it fast. Without a terminal or with --json there is a line for each sample, as \
-fast as they can be read. --once reads all of it and prints what the screen shows at its end.
+The screen is that of `ramslice top`: each period shows the next sample of the recording, so a \
+short --interval replays it fast. Without a terminal or with --json there is a line for each \
+sample, as fast as they can be read. --once reads all of it and prints what the screen shows at \
+its end.
 
 Examples:
   ramslice-lab top --from build
   ramslice-lab top --from build --interval 100ms
   ramslice-lab top --from build --once --profile thesis-parc
   ramslice-lab top --from build --json | jq -c .changes")]
-    Top(top::Args),
+    Top(top::TopArgs),
     /// Print a completion script for a shell
     #[command(after_long_help = "\
 Examples:
   ramslice-lab completions bash > ~/.local/share/bash-completion/completions/ramslice-lab
   ramslice-lab completions zsh > ~/.zfunc/_ramslice-lab
   ramslice-lab completions fish > ~/.config/fish/completions/ramslice-lab.fish")]
-    Completions(completions::Args),
+    Completions(completions::CompletionsArgs),
     /// Print the manual page, or write all of them
     #[command(after_long_help = "\
 Examples:
   ramslice-lab man | man -l -
   ramslice-lab man --dir /usr/local/share/man/man1")]
-    Man(man::Args),
+    Man(man::ManArgs),
 }
 
 /// The program `ramslice-lab`.
 pub(crate) fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    let LabCli { global, command } = LabCli::parse();
     let open = Some(recordings::open_last as _);
     program::run("ramslice-lab", global, open, |context, out| run(command, context, out))
 }
 
 /// Runs a command; text goes to `out`.
-fn run(command: Command, context: &Context, out: &mut dyn Write) -> Result<Exit> {
-    if matches!(command, Command::Status(_) | Command::Slices(_) | Command::Map(_)) {
+fn run(command: LabCommand, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
+    if matches!(command, LabCommand::Status(_) | LabCommand::Slices(_) | LabCommand::Map(_)) {
         recordings::required(context)?;
     }
     match command {
-        Command::Record(args) => record::run(&args, context, out),
-        Command::Report(args) => report::run(&args, context, out),
-        Command::Calibrate(args) => calibrate::run(&args, context, out),
-        Command::Sim(args) => sim::run(&args, context, out),
-        Command::Fragment(args) => fragment::run(&args, context, out),
-        Command::Ramp(args) => ramp::run(&args, context, out),
-        Command::Profiles(args) => profiles::run(&args, context, out),
-        Command::Status(args) => status::run(&args, context, out),
-        Command::Slices(args) => slices::run(&args, context, out),
-        Command::Map(args) => map::run(&args, context, out),
-        Command::Census(args) => recorded::census::run(&args, context, out),
-        Command::Energy(args) => recorded::energy::run(&args, context, out),
-        Command::Top(args) => recorded::top::run(&args, context, out),
-        Command::Completions(args) => completions::run(&args, Cli::command(), out),
-        Command::Man(args) => man::run(&args, Cli::command(), context, out),
+        LabCommand::Record(args) => record::run(&args, context, out),
+        LabCommand::Report(args) => report::run(&args, context, out),
+        LabCommand::Calibrate(args) => calibrate::run(&args, context, out),
+        LabCommand::Sim(args) => sim::run(&args, context, out),
+        LabCommand::Fragment(args) => fragment::run(&args, context, out),
+        LabCommand::Ramp(args) => ramp::run(&args, context, out),
+        LabCommand::Profiles(args) => profiles::run(&args, context, out),
+        LabCommand::Status(args) => status::run(&args, context, out),
+        LabCommand::Slices(args) => slices::run(&args, context, out),
+        LabCommand::Map(args) => map::run(&args, context, out),
+        LabCommand::Census(args) => recorded::census::run(&args, context, out),
+        LabCommand::Energy(args) => recorded::energy::run(&args, context, out),
+        LabCommand::Top(args) => recorded::top::run(&args, context, out),
+        LabCommand::Completions(args) => completions::run(&args, LabCli::command(), out),
+        LabCommand::Man(args) => man::run(&args, LabCli::command(), context, out),
     }
 }
 
@@ -190,12 +192,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        LabCli::command().debug_assert();
     }
 
     #[test]
     fn every_command_teaches_with_an_example() {
-        for command in Cli::command().get_subcommands() {
+        for command in LabCli::command().get_subcommands() {
             let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             let example = format!("ramslice-lab {}", command.get_name());
             assert!(help.contains(&example), "`{}` has no example", command.get_name());
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn every_option_for_recordings_names_them() {
-        let mut program = Cli::command();
+        let mut program = LabCli::command();
         program.build();
         let from = program.get_arguments().find(|arg| arg.get_id() == "from").unwrap();
         assert!(from.get_help().unwrap().to_string().contains("recording"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ramslice_backend::{Processor, ReplayBackend};
-use ramslice_cli::context::Context;
+use ramslice_cli::context::CommandContext;
 use ramslice_cli::exit::UsageError;
 use ramslice_cli::ledger_options::TimeFactorOptions;
 use ramslice_energy::SampleClock;
@@ -20,13 +20,13 @@ use ramslice_types::{
 };
 
 /// The recording given with --from.
-pub(crate) fn opened(context: &Context) -> Result<Recording> {
+pub(crate) fn opened(context: &CommandContext) -> Result<Recording> {
     let dir = required(context)?;
     Ok(Recording::open(dir).map_err(not_replayable)?)
 }
 
 /// The file or directory given with --from; an error if there is none.
-pub(crate) fn required(context: &Context) -> Result<&Path, UsageError> {
+pub(crate) fn required(context: &CommandContext) -> Result<&Path, UsageError> {
     context.saved().ok_or_else(|| {
         UsageError(
             "name a recording with --from DIR; `ramslice` looks at the running machine".to_owned(),
@@ -71,7 +71,7 @@ pub(crate) fn clock_of(factor: &TimeFactorOptions, about: &RecordingInfo) -> Res
 }
 
 /// A sample with what had been done by then, if the recording says so.
-type Sampled = Result<(MachineState, Option<WorkCounters>), ReadError>;
+type RecordedSample = Result<(MachineState, Option<WorkCounters>), ReadError>;
 
 /// Samples read ahead of the one that is shown.
 const AHEAD: usize = 4;
@@ -85,9 +85,9 @@ pub(crate) struct RecordingPlayer {
 }
 
 struct PlayerPosition {
-    samples: Receiver<Sampled>,
+    samples: Receiver<RecordedSample>,
     /// The sample to show next; nothing after the last.
-    next: Option<Sampled>,
+    next: Option<RecordedSample>,
     shown: Option<ReplayBackend>,
 }
 

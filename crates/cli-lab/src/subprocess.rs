@@ -60,7 +60,7 @@ impl Subprocess {
 
     /// Waits for a signal, for the command's end, or for `time`.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<SubprocessEvent> {
-        // What ended before is told first: its SIGCHLD may have been taken for another's.
+        // An earlier end is reported first: its SIGCHLD may have been taken for another's.
         if let Some(status) = self.ended()? {
             return Ok(SubprocessEvent::Ended(status));
         }
@@ -121,12 +121,12 @@ impl Subprocess {
 /// To a child that was not waited for yet: its id cannot be another's.
 fn send(child: &Child, signal: Signal) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended meanwhile; then there is nobody to tell.
+        // It may have ended meanwhile; then no process takes the signal.
         let _ = kill_process(pid, signal);
     }
 }
 
-/// As a shell tells it: 128 and the signal's number if one ended it.
+/// As a shell reports it: 128 and the signal's number if one ended it.
 fn status_of(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     u8::try_from(code).unwrap_or(1)

@@ -1,4 +1,5 @@
-//! `ramslice-lab calibrate --from`: samples made up by a rule give that rule back, and what is no file of samples is refused.
+//! `ramslice-lab calibrate --from`: samples made up by a rule give that rule back, and what is no
+//! file of samples is refused.
 
 use std::fs;
 use std::path::Path;
@@ -14,11 +15,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// One slice on a machine where a page dropped costs 200, one moved 700, a mapping 90, a slice 3000 and 1024 frames 500.
+/// One slice on a machine where a page dropped costs 200, one moved 700, a mapping 90, a slice 3000
+/// and 1024 frames 500.
 fn sample(origin: &Value, frames: u64, dropped: u64, moved: u64, count: u64) -> Value {
     let cost = 3000 + 500 * frames / 1024 + 200 * dropped + 700 * moved + 90 * moved * count;
     json!({
-        "origin": origin, "label": "made up", "slices": 1, "frames_pages": frames, "free_pages": frames - dropped - moved,
+        "origin": origin, "label": "made up", "slices": 1,
+        "frames_pages": frames, "free_pages": frames - dropped - moved,
         "drop_pages": dropped, "move_pages": moved, "mappings": moved * count,
         "price_predicted_100cycles": 1000, "price_measured_100cycles": cost,
         "migrated_pages": moved, "dropped_pages": dropped, "failed_pages": 0,
@@ -45,8 +48,9 @@ fn save(path: &Path, nr_mapped: u64) {
     }
     let saved = json!({
         "schema_version": 1, "kernel_release": "6.12", "page_bytes": 4096, "slice_bytes": 16 << 20,
-        "price_parameters_100cycles": {"isolate_slice": 695, "isolate_page": 303, "drop_page": 39, "migrate_page": 100,
-            "migrate_mapping": 29, "alloc_buddy": 1, "alloc_cache": 25, "unreclaimable": 1_000_000_000},
+        "price_parameters_100cycles": {"isolate_slice": 695, "isolate_page": 303, "drop_page": 39,
+            "migrate_page": 100, "migrate_mapping": 29, "alloc_buddy": 1, "alloc_cache": 25,
+            "unreclaimable": 1_000_000_000},
         "noise": 0.01, "changed_samples": 2, "samples": samples,
     });
     fs::write(path, saved.to_string()).unwrap();
@@ -63,7 +67,8 @@ fn saved_samples_are_fitted_and_models_compared() {
     assert!(done.status.success(), "{}", text(&done.stderr));
     let found: Value = serde_json::from_slice(&done.stdout).unwrap();
     // Nothing shows what dropping cache for a destination costs: as much as dropping it elsewhere.
-    let expected = json!({"isolate_slice": 3000, "isolate_page": 500, "drop_page": 200, "migrate_page": 700,
+    let expected = json!({"isolate_slice": 3000, "isolate_page": 500, "drop_page": 200,
+        "migrate_page": 700,
         "migrate_mapping": 90, "alloc_buddy": 0, "alloc_cache": 200});
     assert_eq!(found["parameters_100cycles"], expected);
     assert_eq!(found["installed"], false);
@@ -110,7 +115,7 @@ fn everyday_operations_that_a_daemon_gathered_are_fitted_and_judged_by_each_othe
     assert_eq!((&found["everyday_samples"], &found["artificial_samples"]), (&json!(40), &json!(0)));
     let fitted = |name: &str| found["parameters_100cycles"][name].as_f64().unwrap();
     assert!((fitted("drop_page") / 200.0 - 1.0).abs() < 0.05, "{found}");
-    // Nobody can tell a page mapped once from its mapping, but for the two together.
+    // A page mapped once cannot be told from its mapping: only their sum is known.
     assert!(
         ((fitted("migrate_page") + fitted("migrate_mapping")) / 790.0 - 1.0).abs() < 0.05,
         "{found}"
@@ -126,7 +131,7 @@ fn everyday_operations_that_a_daemon_gathered_are_fitted_and_judged_by_each_othe
     {
         assert!(out.contains(words), "{words}: {out}");
     }
-    // Now a third of it, now three times as much: nothing is foretold, and nothing installed.
+    // Now a third of it, now three times as much: nothing is predicted, and nothing installed.
     for (at, operation) in saved["samples"].as_array_mut().unwrap().iter_mut().enumerate() {
         let factor = [0.33, 3.0, 1.0, 9.0][at / 2 % 4];
         let cost = operation["price_measured_100cycles"].as_f64().unwrap() * factor;

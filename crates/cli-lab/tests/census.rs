@@ -77,7 +77,7 @@ fn a_recording_shows_its_censuses_one_after_another() {
 }
 
 #[test]
-fn a_recording_without_a_census_is_told_what_it_lacks() {
+fn a_recording_without_a_census_is_refused_with_a_hint() {
     let (_home, dir) = made_up(false);
     for more in [&[][..], &["--every", "1s"]] {
         let output = census(&dir, more);
@@ -89,7 +89,7 @@ fn a_recording_without_a_census_is_told_what_it_lacks() {
 }
 
 #[test]
-fn a_census_that_was_cut_off_is_told_and_the_rest_is_drawn() {
+fn a_truncated_census_is_reported_and_the_rest_is_drawn() {
     let (home, dir) = made_up(true);
     std::fs::remove_dir_all(dir.join("census")).unwrap();
     let output = command(&["record", "--check"]).arg(&dir).output().unwrap();

@@ -80,7 +80,7 @@ fn a_time_ends_it() {
 }
 
 #[test]
-fn recipes_can_be_changed_and_are_told() {
+fn recipes_can_be_changed_and_are_printed() {
     let output = fragment(&[
         "--recipe", "aged", "--memory", "16M", "--file", "0", "--for", "10ms", "--json",
     ])

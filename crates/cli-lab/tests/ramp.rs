@@ -8,7 +8,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use common::{command, data};
 use serde_json::Value;
 
-/// Over the saved machine: 48 slices are on, and 79 off, of which 6 is the lowest and 156 the highest.
+/// Over the saved machine: 48 slices are on, and 79 off, of which 6 is the lowest and 156 the
+/// highest.
 fn run(args: &[&str]) -> Output {
     command(args).arg("--from").arg(data("guest-8g.json")).output().unwrap()
 }
@@ -53,7 +54,7 @@ fn a_ramp_goes_down_to_its_floor_and_up_again_in_the_reverse_order() {
 }
 
 #[test]
-fn a_floor_that_cannot_be_reached_is_told_after_memory_has_grown_again() {
+fn a_floor_out_of_reach_is_reported_after_memory_has_grown_again() {
     let (steps, end, status) = ramp(&["--step", "5", "--floor", "1"]);
     assert_eq!(
         (&end["ended"], &end["floor_reached"], status),
@@ -75,7 +76,7 @@ fn a_floor_that_cannot_be_reached_is_told_after_memory_has_grown_again() {
 }
 
 #[test]
-fn where_nothing_can_be_held_a_ramp_that_holds_is_refused() {
+fn a_ramp_with_hold_is_refused_where_slices_cannot_be_held() {
     let output = run(&["ramp", "--hold"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("slices cannot be held off here (--hold)"));
@@ -131,7 +132,7 @@ fn a_ramp_under_nohup_outlives_its_terminal() {
 }
 
 #[test]
-fn interrupted_it_says_what_is_off_and_wakes_that_or_leaves_it() {
+fn on_interrupt_it_reports_offline_slices_and_wakes_or_leaves_them() {
     let woken = "interrupted: what it switched off is on again";
     for (more, signal, words) in [
         (&[][..], "-INT", woken),

@@ -74,7 +74,7 @@ fn a_recording_lasts_as_long_as_its_command_and_has_its_status() {
 }
 
 #[test]
-fn what_cannot_be_said_on_standard_error_changes_nothing() {
+fn a_closed_standard_error_changes_nothing() {
     let home = tempfile::tempdir().unwrap();
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let dir = home.path().join("r");
@@ -171,7 +171,7 @@ fn a_kill_loses_the_last_part_at_most() {
     assert!(output.status.success(), "{}", text(&output));
     let findings = &check(&dir)["findings"];
     assert_eq!(findings["temporary_files"], 0);
-    // Whoever looks at the recording sees its last sample.
+    // A command that looks at the recording sees its last sample.
     let slices = ramslice(&["slices", "--json", "--from"]).arg(&dir).output().unwrap();
     let before = ramslice(&["slices", "--json", "--from"]).arg(fixture()).output().unwrap();
     assert_eq!(slices.stdout, before.stdout);
@@ -200,7 +200,7 @@ fn a_recording_is_not_overwritten() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_is_told_and_the_command_goes_on() {
+fn a_failing_disk_is_reported_and_the_command_goes_on() {
     let home = tempfile::tempdir().unwrap();
     let (dir, done) = (home.path().join("r"), home.path().join("done"));
     // Without its directory, the next part has nowhere to go.

@@ -1,4 +1,5 @@
-//! `ramslice-lab report` and `ramslice-lab energy` over a recording, from outside, on recordings of a machine that never was.
+//! `ramslice-lab report` and `ramslice-lab energy` over a recording, from outside, on recordings of
+//! a machine that never was.
 
 mod common;
 #[path = "../../record/tests/common/made_up.rs"]
@@ -72,7 +73,7 @@ fn the_ledger_runs_over_a_recording() {
 }
 
 #[test]
-fn a_report_tells_what_a_longer_run_costs_and_what_the_time_factor_is_from() {
+fn a_report_shows_the_cost_of_a_longer_run_and_the_source_of_the_time_factor() {
     let (home, dir) = recording("r", None);
     let energy = |more: &[&str]| {
         let terms = ["--profile", "thesis-parc", "--granularity", "slice", "--time-factor", "15"];
@@ -100,7 +101,7 @@ fn a_report_tells_what_a_longer_run_costs_and_what_the_time_factor_is_from() {
 
 /// As in what `ramslice-lab calibrate --from` the same file says.
 #[test]
-fn kept_prices_are_drawn_by_both_models_with_the_errors_that_calibrate_tells() {
+fn kept_prices_are_drawn_by_both_models_with_the_errors_that_calibrate_prints() {
     let home = tempfile::tempdir().unwrap();
     let kept = common::here("data/prices-counted.json");
     let page = home.path().join("prices.html");
@@ -121,7 +122,7 @@ fn kept_prices_are_drawn_by_both_models_with_the_errors_that_calibrate_tells() {
 }
 
 #[test]
-fn a_recording_that_does_not_tell_what_was_done_is_refused_by_file_and_row() {
+fn a_recording_without_work_counters_is_refused_by_file_and_row() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");
     let saved = common::data("guest-8g.json");
@@ -169,7 +170,8 @@ fn a_report_is_one_page_with_its_data_and_pictures() {
             assert!(html.contains(figure["missing"].as_str().unwrap()), "{id}");
         }
     }
-    // What packing saved lies below what was to be had, and nothing was invested where nothing was emptied.
+    // What packing saved lies below what was to be had, and nothing was invested where nothing was
+    // emptied.
     let energy = fs::read_to_string(home.path().join("csv/energy.csv")).unwrap();
     let cells = |run: &str| -> Vec<f64> {
         let line = energy.lines().find(|line| line.starts_with(run)).unwrap();

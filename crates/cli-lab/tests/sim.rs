@@ -1,4 +1,5 @@
-//! `ramslice-lab sim` from outside: its documents, its errors, and that other commands read what it saves.
+//! `ramslice-lab sim` from outside: its documents, its errors, and that other commands read what it
+//! saves.
 
 #[path = "../../record/tests/common/made_up.rs"]
 mod made_up;
@@ -129,7 +130,7 @@ fn settings_of_a_policy_are_read_from_a_file_and_errors_name_the_line() {
 }
 
 #[test]
-fn a_generated_file_feeds_a_fleet_whose_report_tells_its_assumptions() {
+fn a_generated_file_feeds_a_fleet_whose_report_lists_its_assumptions() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("synthetic.csv");
     let path = file.to_str().unwrap();
@@ -163,7 +164,7 @@ fn a_generated_file_feeds_a_fleet_whose_report_tells_its_assumptions() {
 }
 
 #[test]
-fn milliseconds_are_refused_until_somebody_says_that_they_are_seconds() {
+fn milliseconds_are_refused_unless_an_option_says_that_they_are_seconds() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("usage.csv");
     let path = file.to_str().unwrap();
@@ -329,7 +330,7 @@ fn a_recording_is_tuned_by_what_was_seen_of_its_machine() {
 }
 
 #[test]
-fn a_recording_with_missing_parts_is_told_as_such() {
+fn missing_parts_of_a_recording_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");
     recording(&dir);

@@ -1,4 +1,5 @@
-//! Slices by address, from either end: whom `offline --count`, `online --count` and `ramp` take next.
+//! Slices by address, from either end: whom `offline --count`, `online --count` and `ramp` take
+//! next.
 
 use clap::ValueEnum;
 use ramslice_types::{Backend, BackendError, Request, RequestOp, Slice, SliceId, SliceState};
@@ -26,8 +27,9 @@ impl AddressOrder {
     }
 }
 
-/// All slices. Pages that wait in the CPUs' batches for their LRU list look as if they could not be moved, and a slice with one of
-/// them as if it could not be emptied: a request that does nothing has the kernel put them where they belong.
+/// All slices. Pages that wait in the CPUs' batches for their LRU list look as if they could not be
+/// moved, and a slice with one of them as if it could not be emptied: a request that does nothing
+/// has the kernel put them where they belong.
 pub fn settled(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError> {
     if backend.info()?.is_stock() {
         // There are no counters: pages are looked at one by one, and nothing would be put anywhere.
@@ -39,7 +41,8 @@ pub fn settled(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError> {
     Ok(backend.snapshot()?.slices)
 }
 
-/// On, and could be emptied as far as is known. What failed lately counts if back-off is to be ignored.
+/// On, and could be emptied as far as is known. What failed lately counts if back-off is to be
+/// ignored.
 pub fn can_go_off(slice: &Slice, ignore_backoff: bool) -> bool {
     let backoff = slice.backoff && !ignore_backoff;
     slice.state == SliceState::Online && !slice.unreclaimable && !slice.unmovable && !backoff

@@ -7,30 +7,31 @@ use anyhow::Result;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::args::Global;
+use crate::args::GlobalOptions;
 use crate::commands::{
     census, compact, completions, doctor, energy, explain, guard, man, map, offline, online,
     slices, status, top,
 };
-use crate::context::Context;
-use crate::exit::Exit;
+use crate::context::CommandContext;
+use crate::exit::ExitStatus;
 use crate::{program, stderr};
 
 const LONG_ABOUT: &str = "\
 See and steer which DRAM slices are in use.
 
-ramslice makes Linux pack used memory into few slices of DRAM and switches the empty ones off. \
-A slice is what the hardware can switch off as one. What it holds decides what emptying it costs:
+ramslice makes Linux pack used memory into few slices of DRAM and switches the empty ones off. A \
+slice is what the hardware can switch off as one. What it holds decides what emptying it costs:
 
-  free       nobody uses it
+  free       no process or file uses it
   freeable   clean page cache that no process maps: can be dropped
   movable    can be migrated to another slice
   unmovable  neither: keeps its slice on
 
-Nothing is lost by switching slices off: when memory is wanted, the kernel wakes them by itself.
+Switching slices off loses nothing: when memory is wanted, the kernel wakes them by itself.
 
-On a kernel without ramslice, slices are groups of memory blocks, switched by memory hotplug. Such a \
-kernel wakes nothing by itself: `ramslice guard` does it from user space, which may be too late.";
+On a kernel without ramslice, slices are groups of memory blocks, switched by memory hotplug. \
+Such a kernel wakes nothing by itself: `ramslice guard` does it from user space, which may be too \
+late.";
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
@@ -69,46 +70,46 @@ fields may appear at any time. Names carry the unit: _bytes, _pages, _us, _100cy
     max_term_width = 100,
     disable_help_subcommand = true
 )]
-struct Cli {
+struct OperatorCli {
     /// Options of every command.
     #[command(flatten)]
-    global: Global,
+    global: GlobalOptions,
     /// What to do.
     #[command(subcommand)]
-    command: Command,
+    command: OperatorCommand,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum OperatorCommand {
     /// Sum up memory, slices and zones
-    Status(status::Args),
+    Status(status::StatusArgs),
     /// List the slices
-    Slices(slices::Args),
+    Slices(slices::SlicesArgs),
     /// Draw physical memory, or one slice page by page, on the terminal or as a PNG
-    Map(map::Args),
+    Map(map::MapArgs),
     /// Say what keeps a slice on, and what would have to happen for it to be empty
-    Explain(explain::Args),
+    Explain(explain::ExplainArgs),
     /// Count the pages of each slice by kind, and how far kernel pages are scattered
-    Census(census::Args),
+    Census(census::CensusArgs),
     /// Say what this machine could power down at all
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// Empty slices and switch them off
-    Offline(offline::Args),
+    Offline(offline::OfflineArgs),
     /// Switch slices on again
-    Online(online::Args),
+    Online(online::OnlineArgs),
     /// Pack memory: empty the cheapest slices within a budget
-    Compact(compact::Args),
+    Compact(compact::CompactArgs),
     /// On a stock kernel: wake slices when memory runs short
-    Guard(guard::Args),
+    Guard(guard::GuardArgs),
     /// Show live what slices do, and why
-    Top(top::Args),
+    Top(top::TopArgs),
     /// Report what packing costs and saves in joules
-    Energy(energy::Args),
+    Energy(energy::EnergyArgs),
     /// Print a completion script for a shell
-    Completions(completions::Args),
+    Completions(completions::CompletionsArgs),
     /// Print the manual page, or write all of them
-    Man(man::Args),
+    Man(man::ManArgs),
 }
 
 /// Commands of the version before, and what to write now.
@@ -134,12 +135,12 @@ fn moved(error: &clap::Error) -> Option<String> {
 
 /// The program `ramslice`.
 pub fn main() -> ExitCode {
-    let Cli { global, command } = match Cli::try_parse() {
+    let OperatorCli { global, command } = match OperatorCli::try_parse() {
         Ok(cli) => cli,
         Err(error) => match moved(&error) {
             Some(text) => {
                 stderr::line(text);
-                return Exit::Usage.into();
+                return ExitStatus::Usage.into();
             }
             None => error.exit(),
         },
@@ -148,22 +149,26 @@ pub fn main() -> ExitCode {
 }
 
 /// Runs a command; text goes to `out`.
-fn run(command: Command, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+fn run(
+    command: OperatorCommand,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     match command {
-        Command::Status(args) => status::run(&args, context, out),
-        Command::Slices(args) => slices::run(&args, context, out),
-        Command::Map(args) => map::run(&args, context, out),
-        Command::Explain(args) => explain::run(&args, context, out),
-        Command::Census(args) => census::run(&args, context, out),
-        Command::Doctor(args) => doctor::run(&args, context, out),
-        Command::Offline(args) => offline::run(&args, context, out),
-        Command::Online(args) => online::run(&args, context, out),
-        Command::Compact(args) => compact::run(&args, context, out),
-        Command::Guard(args) => guard::run(&args, context, out),
-        Command::Top(args) => top::run(&args, context, out),
-        Command::Energy(args) => energy::run(&args, context, out),
-        Command::Completions(args) => completions::run(&args, Cli::command(), out),
-        Command::Man(args) => man::run(&args, Cli::command(), context, out),
+        OperatorCommand::Status(args) => status::run(&args, context, out),
+        OperatorCommand::Slices(args) => slices::run(&args, context, out),
+        OperatorCommand::Map(args) => map::run(&args, context, out),
+        OperatorCommand::Explain(args) => explain::run(&args, context, out),
+        OperatorCommand::Census(args) => census::run(&args, context, out),
+        OperatorCommand::Doctor(args) => doctor::run(&args, context, out),
+        OperatorCommand::Offline(args) => offline::run(&args, context, out),
+        OperatorCommand::Online(args) => online::run(&args, context, out),
+        OperatorCommand::Compact(args) => compact::run(&args, context, out),
+        OperatorCommand::Guard(args) => guard::run(&args, context, out),
+        OperatorCommand::Top(args) => top::run(&args, context, out),
+        OperatorCommand::Energy(args) => energy::run(&args, context, out),
+        OperatorCommand::Completions(args) => completions::run(&args, OperatorCli::command(), out),
+        OperatorCommand::Man(args) => man::run(&args, OperatorCli::command(), context, out),
     }
 }
 
@@ -173,24 +178,25 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        OperatorCli::command().debug_assert();
     }
 
     #[test]
     fn a_command_that_moved_says_where_it_is() {
         for (before, now) in MOVED {
-            let error = Cli::try_parse_from(["ramslice", "--json", before, "--every", "1s"]);
+            let error =
+                OperatorCli::try_parse_from(["ramslice", "--json", before, "--every", "1s"]);
             let text = moved(&error.unwrap_err());
             assert_eq!(text, Some(format!("ramslice: '{before}' is now '{now}'")));
         }
-        let error = Cli::try_parse_from(["ramslice", "statu"]).unwrap_err();
+        let error = OperatorCli::try_parse_from(["ramslice", "statu"]).unwrap_err();
         assert_eq!(moved(&error), None);
         assert!(error.to_string().contains("status"), "{error}");
     }
 
     #[test]
     fn every_command_teaches_with_an_example() {
-        for command in Cli::command().get_subcommands() {
+        for command in OperatorCli::command().get_subcommands() {
             let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             let example = format!("ramslice {}", command.get_name());
             assert!(help.contains(&example), "`{}` has no example", command.get_name());

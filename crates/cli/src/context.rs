@@ -8,26 +8,26 @@ use ramslice_backend::{BackendKind, ReplayBackend};
 use ramslice_types::{Backend, BackendError, SCHEMA_VERSION};
 use serde::Serialize;
 
-use crate::args::{Global, Which};
+use crate::args::{BackendChoice, GlobalOptions};
 use crate::exit::UsageError;
-use crate::render::Screen;
+use crate::render::OutputStyle;
 
 /// Opens the last sample of the recording in a directory.
 pub type OpenRecording = fn(&Path) -> Result<Box<dyn Backend>>;
 
 /// The global options, resolved.
-pub struct Context {
-    global: Global,
+pub struct CommandContext {
+    global: GlobalOptions,
     /// Absent in a program that reads no recordings.
     open_recording: Option<OpenRecording>,
     /// How stdout shows things.
-    pub screen: Screen,
+    pub screen: OutputStyle,
 }
 
-impl Context {
+impl CommandContext {
     /// The options of a program; `open_recording` reads directories given with --from.
-    pub fn new(global: Global, open_recording: Option<OpenRecording>) -> Self {
-        let screen = Screen::stdout(global.color);
+    pub fn new(global: GlobalOptions, open_recording: Option<OpenRecording>) -> Self {
+        let screen = OutputStyle::stdout(global.color);
         Self { global, open_recording, screen }
     }
 
@@ -56,8 +56,8 @@ impl Context {
     /// The way that --backend forces.
     pub fn way(&self) -> Option<BackendKind> {
         self.global.backend.map(|which| match which {
-            Which::Kernel => BackendKind::Patched,
-            Which::Stock => BackendKind::Stock,
+            BackendChoice::Kernel => BackendKind::Patched,
+            BackendChoice::Stock => BackendKind::Stock,
         })
     }
 }
@@ -72,7 +72,7 @@ fn is_directory(dir: &Path) -> UsageError {
 
 /// The head of every JSON document.
 #[derive(Debug, Serialize)]
-struct Document<T> {
+struct JsonDocument<T> {
     schema_version: u32,
     command: &'static str,
     #[serde(flatten)]
@@ -81,7 +81,7 @@ struct Document<T> {
 
 /// Writes `body` under the common head, indented.
 pub fn write_json(out: &mut dyn Write, command: &'static str, body: impl Serialize) -> Result<()> {
-    let document = Document { schema_version: SCHEMA_VERSION, command, body };
+    let document = JsonDocument { schema_version: SCHEMA_VERSION, command, body };
     // As an io::Error, a closed pipe is still known as one.
     serde_json::to_writer_pretty(&mut *out, &document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
@@ -93,7 +93,7 @@ pub fn write_json_line(
     command: &'static str,
     body: impl Serialize,
 ) -> Result<()> {
-    let document = Document { schema_version: SCHEMA_VERSION, command, body };
+    let document = JsonDocument { schema_version: SCHEMA_VERSION, command, body };
     serde_json::to_writer(&mut *out, &document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
 }

@@ -8,7 +8,7 @@ use ramslice_types::{BackendError, BackendErrorKind};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum ExitStatus {
     /// It did what was asked.
     Ok,
     /// Something was refused or failed.
@@ -19,13 +19,13 @@ pub enum Exit {
     Command(u8),
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<ExitStatus> for ExitCode {
+    fn from(exit: ExitStatus) -> Self {
         Self::from(match exit {
-            Exit::Ok => 0,
-            Exit::Refused => 1,
-            Exit::Usage => 2,
-            Exit::Command(status) => status,
+            ExitStatus::Ok => 0,
+            ExitStatus::Refused => 1,
+            ExitStatus::Usage => 2,
+            ExitStatus::Command(status) => status,
         })
     }
 }
@@ -66,14 +66,14 @@ impl CommandNotStarted {
 }
 
 /// The exit code that goes with an error.
-pub fn of_error(error: &anyhow::Error) -> Exit {
+pub fn of_error(error: &anyhow::Error) -> ExitStatus {
     if let Some(error) = error.downcast_ref::<CommandNotStarted>() {
-        return Exit::Command(error.status());
+        return ExitStatus::Command(error.status());
     }
     let unsupported = error.downcast_ref::<BackendError>().is_some_and(|error| {
         matches!(error.kind(), BackendErrorKind::Unsupported | BackendErrorKind::Disabled)
     });
-    if unsupported || error.is::<UsageError>() { Exit::Usage } else { Exit::Refused }
+    if unsupported || error.is::<UsageError>() { ExitStatus::Usage } else { ExitStatus::Refused }
 }
 
 #[cfg(test)]
@@ -83,9 +83,9 @@ mod tests {
     #[test]
     fn unsupported_is_not_failed() {
         let error = |kind| anyhow::Error::from(BackendError::new(kind, "text"));
-        assert_eq!(of_error(&error(BackendErrorKind::Disabled)), Exit::Usage);
-        assert_eq!(of_error(&error(BackendErrorKind::Unsupported)), Exit::Usage);
-        assert_eq!(of_error(&error(BackendErrorKind::Busy)), Exit::Refused);
-        assert_eq!(of_error(&UsageError("x".to_owned()).into()), Exit::Usage);
+        assert_eq!(of_error(&error(BackendErrorKind::Disabled)), ExitStatus::Usage);
+        assert_eq!(of_error(&error(BackendErrorKind::Unsupported)), ExitStatus::Usage);
+        assert_eq!(of_error(&error(BackendErrorKind::Busy)), ExitStatus::Refused);
+        assert_eq!(of_error(&UsageError("x".to_owned()).into()), ExitStatus::Usage);
     }
 }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_without_a_machine_can_take_anothers() {
+    fn a_profile_without_a_machine_can_use_the_machine_of_another() {
         let with = |machine: &str| LedgerOptions {
             profile: "ddr5-modes".to_owned(),
             machine: Some(machine.to_owned()),

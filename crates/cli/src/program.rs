@@ -6,17 +6,17 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tracing::level_filters::LevelFilter;
 
-use crate::args::Global;
-use crate::context::{Context, OpenRecording};
-use crate::exit::{self, Exit};
+use crate::args::GlobalOptions;
+use crate::context::{CommandContext, OpenRecording};
+use crate::exit::{self, ExitStatus};
 use crate::{stderr, stdout};
 
 /// Runs one command of the program `name`; what it writes to its output goes to standard output.
 pub fn run(
     name: &str,
-    global: Global,
+    global: GlobalOptions,
     open_recording: Option<OpenRecording>,
-    command: impl FnOnce(&Context, &mut dyn Write) -> Result<Exit>,
+    command: impl FnOnce(&CommandContext, &mut dyn Write) -> Result<ExitStatus>,
 ) -> ExitCode {
     let level = match global.verbose {
         0 => LevelFilter::WARN,
@@ -31,7 +31,7 @@ pub fn run(
         .without_time()
         .init();
 
-    let context = Context::new(global, open_recording);
+    let context = CommandContext::new(global, open_recording);
     let mut out = BufWriter::new(io::stdout().lock());
     let result = command(&context, &mut out).and_then(|exit| match out.flush() {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,4 +1,5 @@
-//! Progress of long work on standard error: a line on a terminal, rewritten; elsewhere one now and then, for logs.
+//! Progress of long work on standard error: a line on a terminal, rewritten; elsewhere one now and
+//! then, for logs.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -12,16 +13,16 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 const TERMINAL_EVERY: Duration = Duration::from_millis(200);
 
 /// The line, and when the next one is due.
-pub struct Progress {
+pub struct ProgressLine {
     silent: bool,
     terminal: bool,
     begun: Instant,
     next: Cell<Duration>,
 }
 
-impl Progress {
-    /// Begins to count the time; `after` is how long a terminal waits for the first line. A log gets none of what is
-    /// over at once.
+impl ProgressLine {
+    /// Begins to count the time; `after` is how long a terminal waits for the first line. A log
+    /// gets none of what is over at once.
     pub fn new(silent: bool, after: Duration) -> Self {
         let terminal = io::stderr().is_terminal();
         let next = Cell::new(if terminal { after } else { LOG_EVERY });

@@ -8,13 +8,13 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
+use crate::context::{CommandContext, write_json};
+use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::interruptible;
 
 /// A slice and how it went with it; without a slice, a request over many.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct RequestAnswer {
     /// The slice.
     slice: Option<SliceId>,
     /// Absent if the slice was not tried, as after Ctrl-C.
@@ -23,10 +23,11 @@ struct Answer {
 
 #[derive(Serialize)]
 struct Body<'a> {
-    results: &'a [Answer],
+    results: &'a [RequestAnswer],
 }
 
-/// Slices in a row for which there was no room, until nothing better is expected of the next: as many as the kernel tries.
+/// Slices in a row for which there was no room, until nothing better is expected of the next: as
+/// many as the kernel tries.
 pub const MOST_MISSES: u32 = 16;
 
 /// There was no room: neither a limit of the request nor the fault of the slice.
@@ -36,17 +37,17 @@ pub fn missed(outcome: &RequestOutcome) -> bool {
 
 /// Carries out one request after another and prints an answer for each; refused if one was.
 ///
-/// `done` is the past tense, as in "offline". With `enough`, it ends once so many slices are done: it is then refused
-/// if they became fewer, whatever happened to others. Ctrl-C ends the request at hand and leaves out the others; an
-/// error of the backend comes after the answers so far.
+/// `done` is the past tense, as in "offline". With `enough`, it ends once so many slices are done:
+/// it is then refused if they became fewer, whatever happened to others. Ctrl-C ends the request at
+/// hand and leaves out the others; an error of the backend comes after the answers so far.
 pub fn each(
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
     (command, done): (&'static str, &str),
     backend: &dyn Backend,
     requests: &[(Option<SliceId>, Request)],
     enough: Option<u32>,
-) -> Result<Exit> {
+) -> Result<ExitStatus> {
     let (mut answers, mut count, mut misses) = (Vec::new(), 0, 0);
     let result = interruptible(|interrupt| {
         for (slice, request) in requests {
@@ -58,7 +59,7 @@ pub fn each(
             let outcome = tried.then(|| backend.request(request)).transpose()?;
             count += outcome.as_ref().map_or(0, |outcome| outcome.slices_done);
             misses = if outcome.as_ref().is_some_and(missed) { misses + 1 } else { 0 };
-            answers.push(Answer { slice: *slice, outcome });
+            answers.push(RequestAnswer { slice: *slice, outcome });
         }
         Ok(())
     });
@@ -86,14 +87,14 @@ pub fn each(
     }
     result?;
     if enough.is_some() {
-        return Ok(if lacking.is_none() { Exit::Ok } else { Exit::Refused });
+        return Ok(if lacking.is_none() { ExitStatus::Ok } else { ExitStatus::Refused });
     }
     let fine =
         answers.iter().all(|answer| answer.outcome.as_ref().is_some_and(RequestOutcome::is_ok));
-    Ok(if fine { Exit::Ok } else { Exit::Refused })
+    Ok(if fine { ExitStatus::Ok } else { ExitStatus::Refused })
 }
 
-fn line(answer: &Answer, done: &str) -> String {
+fn line(answer: &RequestAnswer, done: &str) -> String {
     let who = answer.slice.map_or_else(String::new, |id| format!("slice {id}: "));
     match &answer.outcome {
         None => format!("{who}not tried, interrupted"),
@@ -205,7 +206,8 @@ mod tests {
             slices_failed: 1,
             ..RequestOutcome::default()
         };
-        let text = line(&Answer { slice: Some(SliceId(7)), outcome: Some(outcome) }, "offline");
+        let text =
+            line(&RequestAnswer { slice: Some(SliceId(7)), outcome: Some(outcome) }, "offline");
         assert!(text.starts_with("slice 7: refused: pinned: a device"), "{text}");
         assert!(text.contains("try again"), "{text}");
     }

@@ -1,6 +1,8 @@
-//! Standard error. Nobody may be reading it any more: a line that cannot be written is left out, and nothing ends by it.
+//! Standard error. Its reader may be gone: a line that cannot be written is left out,
+//! and nothing ends by it.
 //!
-//! `eprintln!` panics then, and a panic leaves slices off and prices changed. Clippy keeps it out of this crate.
+//! `eprintln!` panics then, and a panic leaves slices off and prices changed. Clippy keeps it out
+//! of this crate.
 
 use std::fmt::Display;
 use std::io::{self, Write};

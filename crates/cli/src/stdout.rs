@@ -1,17 +1,18 @@
-//! Standard output as a pipe whose reader may leave, as in `ramslice watch | head -1`: that is no failure.
+//! Standard output as a pipe whose reader may leave, as in `ramslice top | head -1`: that is no
+//! failure.
 
 use std::io;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// An error if standard output is a pipe that nobody reads any more. Commands that seldom write look here while they
-/// wait, to end with their reader and not with their next line.
+/// An error if standard output is a pipe that nothing reads any more. Commands that seldom write
+/// look here while they wait, to end with their reader and not with their next line.
 pub fn still_read() -> io::Result<()> {
     if is_read(&io::stdout()) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }
 
 fn is_read(file: &impl std::os::fd::AsFd) -> bool {
-    // Without being asked for, poll tells of errors alone; if it fails, the next line will tell.
+    // Without being asked for, poll reports errors alone; if it fails, the next line will show it.
     let mut fds = [PollFd::new(file, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&now)).is_err() || !fds[0].revents().contains(PollFlags::ERR)

@@ -8,7 +8,8 @@ use std::process::{Output, Stdio};
 use common::{command, expect, here};
 use serde_json::Value;
 
-/// Over the saved machine: 48 slices are on, and 79 off, of which 6 is the lowest and 156 the highest.
+/// Over the saved machine: 48 slices are on, and 79 off, of which 6 is the lowest and 156 the
+/// highest.
 fn run(args: &[&str]) -> Output {
     command(args).arg("--from").arg(here("data/guest-8g.json")).output().unwrap()
 }
@@ -37,7 +38,7 @@ fn slices_go_off_and_on_in_the_order_in_which_they_are_named() {
 }
 
 #[test]
-fn so_many_slices_go_off_from_either_end_past_those_that_cannot() {
+fn count_takes_slices_from_either_end_and_skips_those_that_cannot_be_emptied() {
     let count = |end| answered(&["offline", "--count", "3", "--end", end]);
     assert_eq!(count("low").1, [5, 10, 11]);
     assert_eq!(count("high").1, [120, 88, 87]);
@@ -48,7 +49,7 @@ fn so_many_slices_go_off_from_either_end_past_those_that_cannot() {
 }
 
 #[test]
-fn fewer_than_wanted_are_told_and_refused() {
+fn fewer_slices_than_wanted_are_reported_and_refused() {
     expect("offline-count", &["offline", "--count", "20", "--end", "low"], run);
     let output = run(&["online", "--count", "1000"]);
     let said = text(&output.stdout);

@@ -1,7 +1,7 @@
 //! `ramslice doctor` from outside: what it prints, its exit status, its JSON, its captures.
 //!
-//! Machines are made by the same code as in the tests of `ramslice-doctor`; `data/doctor-guest` is a capture of
-//! a real guest. Expected outputs are `expects/doctor-*`.
+//! Machines are made by the same code as in the tests of `ramslice-doctor`; `data/doctor-guest` is
+//! a capture of a real guest. Expected outputs are `expects/doctor-*`.
 
 mod common;
 #[path = "../../doctor/tests/tables/mod.rs"]
@@ -181,7 +181,7 @@ fn the_running_machine_gets_an_answer_whatever_it_is() {
         |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_ramslice")).args(args).output().unwrap();
     let output = run(&["doctor", "--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // /proc/meminfo is there for everybody, so that at least the size is known.
+    // /proc/meminfo is there for every user, so that at least the size is known.
     assert_ne!(document["verdict"]["kind"], "unknown");
     assert_eq!(document["root"], "/");
 }

@@ -3,8 +3,10 @@
 use ramslice_fragment::FragmentError;
 use ramslice_types::{BackendError, SliceId};
 
-use super::host::BoxError;
 use crate::CalibrationRefusal;
+
+/// Any error.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why samples could not be taken.
 #[derive(Debug, thiserror::Error)]

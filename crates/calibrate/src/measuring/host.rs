@@ -1,9 +1,6 @@
 //! What a measurement needs of the program around it.
 
-use super::error::MeasureError;
-
-/// Any error.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use super::error::{BoxError, MeasureError};
 
 /// The program that takes samples: it shows how far they are, and may stop it.
 pub trait MeasuringHost {

@@ -24,8 +24,8 @@ use crate::{
     SampleSet, ThesisExperiment, check_steady,
 };
 
-pub use self::error::MeasureError;
-pub use self::host::{BoxError, MeasuringHost, MeasuringStep, Workload};
+pub use self::error::{BoxError, MeasureError};
+pub use self::host::{MeasuringHost, MeasuringStep, Workload};
 
 type Result<T> = std::result::Result<T, MeasureError>;
 

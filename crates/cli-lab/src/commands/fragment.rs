@@ -1,4 +1,5 @@
-//! `ramslice-lab fragment`: fill memory with a known mix of free, anonymous and file pages, and hold it.
+//! `ramslice-lab fragment`: fill memory with a known mix of free, anonymous and file pages, and
+//! hold it.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -18,23 +19,25 @@ use ramslice_types::{Bytes, parse_duration};
 use serde::Serialize;
 
 use crate::subprocess::{Subprocess, SubprocessEvent};
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::{Exit, UsageError};
-use ramslice_cli::progress::Progress;
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::{ExitStatus, UsageError};
+use ramslice_cli::progress::ProgressLine;
 use ramslice_cli::stderr;
 
 const HELP: &str = "\
-Walks three areas of one size side by side. At each page, and for each area by itself, a random number decides \
-whether the page is touched: of a file, of an area that is freed in the end, of an area that stays. So \
-pages of the three kinds lie mixed in physical memory. Then the one area is freed, the file's pages stay as clean \
-cache that nobody maps, and the anonymous pages stay mapped. This is the program of Listing 4.1 of \
-the Hannover thesis (2024), for any kernel.
+Walks three areas of one size side by side. At each page, and for each area by itself, a random \
+number decides whether the page is touched: of a file, of an area that is freed in the end, of an \
+area that stays. So pages of the three kinds lie mixed in physical memory. Then the one area is \
+freed, the file's pages stay as clean cache that no process maps, and the anonymous pages stay \
+mapped. This is the program of Listing 4.1 of the Hannover thesis (2024), for any kernel.
 
-A probability is a number from 0 to 1, or a range as in 0..1 or 0.9..0.1, which changes evenly from the first \
-page to the last: a gradient over memory. The three are independent, so their sum may be above 1.
+A probability is a number from 0 to 1, or a range as in 0..1 or 0.9..0.1, which changes evenly \
+from the first page to the last: a gradient over memory. The three are independent, so their sum \
+may be above 1.
 
-The state is held until Ctrl-C, or while a COMMAND runs; then the exit status is that of the command. What was \
-made is told first, as the kernel sees it (pagemap, smaps, mincore), not as it was tried.
+The state is held until Ctrl-C, or while a COMMAND runs; then the exit status is that of the \
+command. What was made is reported first, as the kernel sees it (pagemap, smaps, mincore), not as \
+it was tried.
 
 Recipes; options change any part of them:
   aged    a machine after long use: --memory 90% --free 0.2..0.8 --anon 0.5..0.1 --file 0.3..0.1
@@ -50,7 +53,7 @@ Examples:
 /// Fill memory with a known mix of pages, and hold it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct FragmentArgs {
     /// Begin with a published mix
     #[arg(long, value_name = "NAME")]
     recipe: Option<RecipeName>,
@@ -67,7 +70,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "P")]
     file: Option<PageProbability>,
     /// Have each anonymous page mapped by this many processes
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
     map_count: u32,
     /// Decides which pages; the same number, the same pages
     #[arg(long, value_name = "N", default_value = "1")]
@@ -112,7 +120,7 @@ impl From<RecipeName> for FillRecipe {
 
 /// What was asked for and what came of it.
 #[derive(Serialize)]
-struct Body<'a> {
+struct FragmentDocument<'a> {
     recipe: Option<&'static str>,
     memory: String,
     mix: &'a PageMix,
@@ -123,7 +131,11 @@ struct Body<'a> {
     elapsed_us: u64,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &FragmentArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if context.saved().is_some() {
         return Err(UsageError(
             "fragment fills this machine's memory: it cannot work with --from".to_owned(),
@@ -138,13 +150,13 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         }
         None => None,
     };
-    // A flag and no thread as yet: processes are forked while memory is filled.
+    // A flag and no thread so far: processes are forked while memory is filled.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in ending_signals() {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("handling signals")?;
     }
     let begun = Instant::now();
-    let progress = Progress::new(context.json(), Duration::from_millis(500));
+    let progress = ProgressLine::new(context.json(), Duration::from_millis(500));
     let state = FragmentedMemory::make(&plan, |step| {
         progress.show(|elapsed| filling(step, elapsed));
         !stop.load(Ordering::Relaxed)
@@ -159,7 +171,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let made = state.account()?;
     let recipe = args.recipe.map(|name| FillRecipe::from(name).name());
     let elapsed_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let body = Body {
+    let body = FragmentDocument {
         recipe,
         memory: plan.amount.to_string(),
         mix: &plan.mix,
@@ -180,14 +192,14 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             writeln!(out, "{line}")?;
         }
     }
-    // Whoever waits for the state, or for the command's output, has the account first.
+    // A reader that waits for the state, or for the command's output, gets the account first.
     out.flush()?;
     let exit = hold(args, &stop, io::stderr().is_terminal() && !context.json())?;
     drop(state);
     Ok(exit)
 }
 
-fn plan(args: &Args) -> Result<FillPlan> {
+fn plan(args: &FragmentArgs) -> Result<FillPlan> {
     let recipe = args.recipe.map(FillRecipe::from);
     let mut mix = recipe.map(FillRecipe::mix).unwrap_or_default();
     for (asked, kind) in
@@ -209,11 +221,11 @@ fn plan(args: &Args) -> Result<FillPlan> {
 }
 
 /// Until the command ends, the time has passed, or a signal comes.
-fn hold(args: &Args, stop: &AtomicBool, terminal: bool) -> Result<Exit> {
-    // Until now a signal was caught by the flag alone. The state is there: what was asked for is done, unless a
-    // command was to see it.
+fn hold(args: &FragmentArgs, stop: &AtomicBool, terminal: bool) -> Result<ExitStatus> {
+    // Until now a signal was caught by the flag alone. The state is there: what was asked for is
+    // done, unless a command was to see it.
     if stop.load(Ordering::Relaxed) {
-        return Ok(if args.command.is_empty() { Exit::Ok } else { Exit::Refused });
+        return Ok(if args.command.is_empty() { ExitStatus::Ok } else { ExitStatus::Refused });
     }
     let mut subprocess = Subprocess::start(&args.command)?;
     if terminal && args.command.is_empty() {
@@ -222,16 +234,16 @@ fn hold(args: &Args, stop: &AtomicBool, terminal: bool) -> Result<Exit> {
     let begun = Instant::now();
     // The same in the moment before the companion catches signals.
     if stop.load(Ordering::Relaxed) {
-        return Ok(subprocess.end()?.map_or(Exit::Ok, Exit::Command));
+        return Ok(subprocess.end()?.map_or(ExitStatus::Ok, ExitStatus::Command));
     }
     loop {
         let left = args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Ok(subprocess.end()?.map_or(Exit::Ok, Exit::Command));
+            return Ok(subprocess.end()?.map_or(ExitStatus::Ok, ExitStatus::Command));
         }
         match subprocess.wait(left.unwrap_or(Duration::from_hours(1)))? {
-            SubprocessEvent::Ended(status) => return Ok(Exit::Command(status)),
-            SubprocessEvent::Signal => return Ok(Exit::Ok),
+            SubprocessEvent::Ended(status) => return Ok(ExitStatus::Command(status)),
+            SubprocessEvent::Signal => return Ok(ExitStatus::Ok),
             SubprocessEvent::Time => {}
         }
     }

@@ -1,4 +1,5 @@
-//! `ramslice-lab profiles`: memory systems, what their power states save, and where each figure is from.
+//! `ramslice-lab profiles`: memory systems, what their power states save, and where each figure is
+//! from.
 
 use std::io::Write;
 
@@ -8,16 +9,16 @@ use ramslice_energy::{
 };
 use serde::Serialize;
 
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::Exit;
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::ExitStatus;
 use ramslice_cli::profile_files;
-use ramslice_cli::render::{Align, Table, fill};
+use ramslice_cli::render::{ColumnAlign, TextTable, fill};
 
 const HELP: &str = "\
 A profile says what the power states of a memory system save, each figure with its unit and its \
-source, and what packing costs on a reference machine. `ramslice energy` works out joules with it. \
-With a FILE, the file is checked: what is wrong is named with its line and what is allowed, and the \
-exit status is 1.
+source, and what packing costs on a reference machine. `ramslice energy` works out joules with \
+it. With a FILE, the file is checked: what is wrong is named with its line and what is allowed, \
+and the exit status is 1.
 
 Examples:
   ramslice-lab profiles                            those that come with ramslice
@@ -29,7 +30,7 @@ Examples:
 /// List and check profiles of memory systems.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct ProfilesArgs {
     /// One that comes with ramslice, or the path of a file
     #[arg(value_name = "NAME|FILE")]
     profile: Option<String>,
@@ -42,7 +43,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Listed {
+struct ListedProfile {
     name: &'static str,
     title: String,
     default_state: String,
@@ -51,12 +52,12 @@ struct Listed {
 }
 
 #[derive(Serialize)]
-struct List {
-    profiles: Vec<Listed>,
+struct ProfileList {
+    profiles: Vec<ListedProfile>,
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ShownProfile<'a> {
     name: &'a str,
     title: &'a str,
     file: &'a str,
@@ -76,44 +77,52 @@ struct ShownState<'a> {
     gives_joules: bool,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &ProfilesArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if args.template {
         write!(out, "{TEMPLATE}")?;
-        return Ok(Exit::Ok);
+        return Ok(ExitStatus::Ok);
     }
     match &args.profile {
         None => list(context, out)?,
         Some(name) if args.toml => write!(out, "{}", profile_files::text(name)?.0)?,
         Some(name) => show(&profile_files::load(name)?, context, out)?,
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 fn gives_joules(profile: &DramProfile) -> bool {
     profile.states.iter().any(|state| state.saving_by_packing().is_some())
 }
 
-fn list(context: &Context, out: &mut dyn Write) -> Result<()> {
+fn list(context: &CommandContext, out: &mut dyn Write) -> Result<()> {
     let all: Result<Vec<(&'static str, DramProfile)>, ProfileError> = builtin_names()
         .filter_map(|name| Some((name, ramslice_energy::builtin(name)?)))
         .map(|(name, profile)| Ok((name, profile?)))
         .collect();
     let all = all?;
     if context.json() {
-        let listed = |(name, profile): &(&'static str, DramProfile)| Listed {
+        let listed = |(name, profile): &(&'static str, DramProfile)| ListedProfile {
             name,
             title: profile.title.clone(),
             default_state: profile.default_state.clone(),
             states: profile.states.iter().map(|state| state.name.clone()).collect(),
             gives_joules: gives_joules(profile),
         };
-        return write_json(out, "profiles", List { profiles: all.iter().map(listed).collect() });
+        return write_json(
+            out,
+            "profiles",
+            ProfileList { profiles: all.iter().map(listed).collect() },
+        );
     }
-    let mut table = Table::new(&[
-        ("profile", Align::Left),
-        ("states", Align::Right),
-        ("joules", Align::Left),
-        ("what it is", Align::Left),
+    let mut table = TextTable::new(&[
+        ("profile", ColumnAlign::Left),
+        ("states", ColumnAlign::Right),
+        ("joules", ColumnAlign::Left),
+        ("what it is", ColumnAlign::Left),
     ]);
     for (name, profile) in &all {
         let joules = match (gives_joules(profile), &profile.machine) {
@@ -133,9 +142,9 @@ fn list(context: &Context, out: &mut dyn Write) -> Result<()> {
 
 /// Numbers the sources in the order they come.
 #[derive(Default)]
-struct Sources(Vec<String>);
+struct FigureSources(Vec<String>);
 
-impl Sources {
+impl FigureSources {
     fn number(&mut self, source: &str) -> String {
         let at = self.0.iter().position(|known| known == source).unwrap_or_else(|| {
             self.0.push(source.to_owned());
@@ -145,7 +154,7 @@ impl Sources {
     }
 }
 
-fn show(profile: &DramProfile, context: &Context, out: &mut dyn Write) -> Result<()> {
+fn show(profile: &DramProfile, context: &CommandContext, out: &mut dyn Write) -> Result<()> {
     let rows = profile.rows();
     if context.json() {
         fn state(state: &DramPowerState) -> ShownState<'_> {
@@ -156,7 +165,7 @@ fn show(profile: &DramProfile, context: &Context, out: &mut dyn Write) -> Result
                 gives_joules: state.saving_by_packing().is_some(),
             }
         }
-        let shown = Shown {
+        let shown = ShownProfile {
             name: &profile.name,
             title: &profile.title,
             file: &profile.file,
@@ -173,7 +182,7 @@ fn show(profile: &DramProfile, context: &Context, out: &mut dyn Write) -> Result
     let prose = |text: &str, indent| fill(text, width, indent);
     writeln!(out, "{}", screen.bold(&prose(&format!("{}: {}", profile.name, profile.title), 2)))?;
     writeln!(out, "{}: right, {} figures, each with its source", profile.file, rows.len())?;
-    let mut sources = Sources::default();
+    let mut sources = FigureSources::default();
     let mut write_rows = |out: &mut dyn Write, state: Option<&str>, machine: bool| -> Result<()> {
         let general = ["background", "module_capacity", "full_power"];
         for row in rows.iter().filter(|row| row.state.as_deref() == state) {

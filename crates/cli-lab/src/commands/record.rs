@@ -14,8 +14,8 @@ use ramslice_types::{Backend, parse_duration};
 use serde::Serialize;
 
 use crate::subprocess::{Subprocess, SubprocessEvent};
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::Exit;
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::ExitStatus;
 use ramslice_cli::stderr;
 
 const HELP: &str = "\
@@ -30,17 +30,20 @@ Writes a directory with a directory for each table:
   census     with --census: a row per slice and census, every page by what it is used for
 
 Each holds Parquet files, part-000000.parquet and so on. A part is complete, synced and in place \
-at most 30 s after its first row: a kill loses what came later, nothing else. DuckDB and pandas read them as \
-they are. Column names carry the unit; file metadata says what was recorded, where and how.
+at most 30 s after its first row: a kill loses only what came later. DuckDB and pandas \
+read them as they are. Column names carry the unit; file metadata says what was recorded, where \
+and how.
 
-With a COMMAND the recording lasts as long as it; signals go to the command, and its exit status is \
-that of the recording. Without one, Ctrl-C ends it. The kernel's trace events need root; without them, changes \
-of state are found by comparing snapshots. On a kernel without ramslice, --statistics-only still records memory's figures.
+With a COMMAND the recording lasts as long as it; signals go to the command, and its exit status \
+is that of the recording. Without one, Ctrl-C ends it. The kernel's trace events need root; \
+without them, changes of state are found by comparing snapshots. On a kernel without ramslice, \
+--statistics-only still records memory's figures.
 
-A census looks at every page: seconds of one CPU for hundreds of GiB, so it has an interval of its own, and is \
-taken with the first and the last sample, too. It needs root. `ramslice --from DIR census` shows it, a report draws it.
+A census looks at every page: seconds of one CPU for hundreds of GiB, so it has an interval of \
+its own, and is taken with the first and the last sample, too. It needs root. `ramslice-lab census \
+--from DIR` shows it, a report draws it.
 
-`ramslice --from DIR` shows the last sample of a recording with any command.
+`ramslice-lab status`, `slices`, `map` and `top` show a recording that --from names.
 
 Examples:
   ramslice-lab record                             into recording-<time>, until Ctrl-C
@@ -48,12 +51,13 @@ Examples:
   ramslice-lab record -o night --every 10s --for 8h
   ramslice-lab record -o night --every 10s --census 5m --for 8h
   ramslice-lab record --check build               is it whole? what is in it?
-  duckdb -c \"SELECT boottime_us, sum(free_pages) FROM 'build/snapshots/*.parquet' GROUP BY 1 ORDER BY 1\"";
+  duckdb -c \"SELECT boottime_us, sum(free_pages) FROM 'build/snapshots/*.parquet' GROUP BY 1 \
+ORDER BY 1\"";
 
 /// Record slices, events and statistics over time.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct RecordArgs {
     /// The directory to make [default: recording-<time in UTC>]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -61,15 +65,22 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     every: Duration,
     /// Also look at every page this often, and count by what it is used for [default: never]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "statistics_only")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = parse_duration,
+        conflicts_with = "statistics_only"
+    )]
     census: Option<Duration>,
-    /// Also count the page cache that was used once, page by page, with each sample: 2 MiB to read for a GiB
+    /// Also count the page cache that was used once, page by page, with each sample: 2 MiB to read
+    /// for a GiB
     #[arg(long, conflicts_with = "statistics_only")]
     cache_use: bool,
     /// End after this time; a COMMAND that still runs gets SIGTERM
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     lasting: Option<Duration>,
-    /// Write a part when its first row is this old, at most 25 s: the disk needs the rest of the 30 s
+    /// Write a part when its first row is this old, at most 25 s: the disk needs the rest of the 30
+    /// s
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_part)]
     part: Duration,
     /// Continue the recording that is in DIR, if it is of this boot
@@ -82,7 +93,10 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["output", "every", "census", "cache_use", "lasting", "part", "append", "statistics_only", "command"]
+        conflicts_with_all = [
+            "output", "every", "census", "cache_use", "lasting", "part", "append",
+            "statistics_only", "command"
+        ]
     )]
     check: Option<PathBuf>,
     /// With --check, count parts that are not whole instead of failing
@@ -97,8 +111,8 @@ fn parse_part(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     if time > MOST_PART_AGE {
         return Err(format!(
-            "`{text}` is too long: a part is to be on the disk 30 s after its first row, so writing begins after {} s \
-             at most",
+            "`{text}` is too long: a part is to be on the disk 30 s after its first row, so \
+             writing begins after {} s at most",
             MOST_PART_AGE.as_secs()
         ));
     }
@@ -109,7 +123,7 @@ fn parse_part(text: &str) -> Result<Duration, String> {
 const TICK: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct RecordDocument<'a> {
     directory: &'a Path,
     events_source: &'static str,
     parts: u32,
@@ -117,14 +131,18 @@ struct Body<'a> {
 }
 
 #[derive(Serialize)]
-struct CheckBody<'a> {
+struct CheckDocument<'a> {
     directory: &'a Path,
     about: &'a ramslice_record::RecordingInfo,
     ended: Option<&'a RecordingEnd>,
     findings: &'a CheckFindings,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &RecordArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if let Some(dir) = &args.check {
         return check(dir, args.skip_broken, context, out);
     }
@@ -153,7 +171,8 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
     if recorder.events_source() == EventsSource::Poll && saved.is_none() {
         stderr::line(
-            "ramslice-lab: no trace events (root and tracefs are needed): states are compared instead",
+            "ramslice-lab: no trace events (root and tracefs are needed): states are compared \
+             instead",
         );
     }
 
@@ -174,7 +193,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         write_json(
             out,
             "record",
-            Body { directory: &dir, events_source, parts, ended: &summary.ended },
+            RecordDocument { directory: &dir, events_source, parts, ended: &summary.ended },
         )?;
     } else if args.command.is_empty() {
         writeln!(out, "{}", report(&dir, &summary))?;
@@ -182,7 +201,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         // stdout is the command's.
         stderr::line(format_args!("ramslice-lab: {}", report(&dir, &summary)));
     }
-    Ok(status.map_or(Exit::Ok, Exit::Command))
+    Ok(status.map_or(ExitStatus::Ok, ExitStatus::Command))
 }
 
 /// Says when a state changed.
@@ -199,7 +218,7 @@ fn watch(backend: &dyn Backend, over: &AtomicBool, changes: &std::sync::mpsc::Se
 
 /// Records until the command, the time or a signal ends it.
 fn supervise(
-    args: &Args,
+    args: &RecordArgs,
     mut recorder: Recorder<'_>,
     changed: &std::sync::mpsc::Receiver<()>,
     progress: bool,
@@ -258,7 +277,8 @@ fn supervise(
             Ok((recorder.finish(reason, status.map(i32::from))?, status))
         }
         Err(error) => {
-            // A build is worth more than its recording: it goes on, and the failure is told at its end.
+            // A build is worth more than its recording: it goes on, and the failure is reported at
+            // its end.
             if !args.command.is_empty() {
                 stderr::line(format_args!(
                     "ramslice-lab: the recording broke off, the command goes on: {:#}",
@@ -285,14 +305,23 @@ fn report(dir: &Path, summary: &RecordingSummary) -> String {
     format!("{text}; {} parts of each table", summary.parts)
 }
 
-fn check(dir: &Path, skip_broken: bool, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+fn check(
+    dir: &Path,
+    skip_broken: bool,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let recording =
         if skip_broken { Recording::open_skipping_broken(dir)? } else { Recording::open(dir)? };
     let findings = recording.check()?;
     let (about, ended) = (recording.about(), recording.ended());
     if context.json() {
-        write_json(out, "record", CheckBody { directory: dir, about, ended, findings: &findings })?;
-        return Ok(Exit::Ok);
+        write_json(
+            out,
+            "record",
+            CheckDocument { directory: dir, about, ended, findings: &findings },
+        )?;
+        return Ok(ExitStatus::Ok);
     }
     let ending = match ended {
         Some(ended) => format!("ended by {}", ended.reason),
@@ -318,7 +347,7 @@ fn check(dir: &Path, skip_broken: bool, context: &Context, out: &mut dyn Write) 
             writeln!(out, "  {count} {what}")?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 /// `recording-20261121T210000`.

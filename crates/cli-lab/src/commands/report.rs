@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::recordings::{clock_of, not_replayable};
 
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::{ExitStatus, UsageError};
 use ramslice_cli::ledger_options::{
     FactorRange, LedgerOptions, PercentRange, TimeFactorOptions, UnitSize,
 };
@@ -26,19 +26,19 @@ dark as the reader's system is, and fits a telephone. Every figure has its data 
 A RUN is
   a directory made by `ramslice-lab record`: memory over time, each slice, and joules with --profile
   a file of `ramslice-lab calibrate -o FILE`: prices and what slices really cost
-  a file of `ramslice energy --json`, or a case study's summary or sweep: joules by setting or budget
+  a file of `ramslice energy --json`, or a case study's summary or sweep: joules by setting
   a file NAME.csv with boottime_us,latency_us: when requests were sent and how long they took
 and NAME=RUN gives it a name. A figure whose data no run has says what it lacks and how to get it.
 
 Examples:
   ramslice-lab report build -o build.html
-  ramslice-lab report nothing=r1 '4M=r2' unlimited=r3 --profile thesis-parc --granularity slice -o budgets.html
+  ramslice-lab report nothing=r1 '4M=r2' unlimited=r3 --profile thesis-parc -o b.html
   ramslice-lab report samples.json -o prices.html --png figures --csv figures";
 
 /// Draw what runs did: one page, CSV, pictures.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct ReportArgs {
     /// Recordings and files of results, each with a name before it if wanted
     #[arg(required = true, value_name = "[NAME=]RUN")]
     runs: Vec<String>,
@@ -54,7 +54,8 @@ pub(crate) struct Args {
     /// The heading [default: from the runs]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
-    /// The memory system by which recordings' joules are counted: a name from `ramslice-lab profiles`, or a file
+    /// The memory system by which recordings' joules are counted: a name from `ramslice-lab
+    /// profiles`, or a file
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
     /// Its power state, as for `ramslice energy`
@@ -67,7 +68,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FACTOR", requires = "profile")]
     time_factor: Option<FactorRange>,
     /// What that factor is from, told beside it
-    #[arg(long, value_name = "TEXT", requires = "time_factor", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "time_factor",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     time_factor_source: Option<String>,
     /// Assume that the hardware switches units of this size
     #[arg(long, value_name = "SIZE|slice", requires = "profile")]
@@ -77,7 +83,7 @@ pub(crate) struct Args {
     runtime_change: Option<PercentRange>,
 }
 
-impl Args {
+impl ReportArgs {
     /// What the ledger over a recording is asked for; nothing without a profile.
     fn ledger(&self) -> Option<LedgerOptions> {
         Some(LedgerOptions {
@@ -108,16 +114,16 @@ fn with_status(error: RunError) -> anyhow::Error {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ReportDocument<'a> {
     output: &'a Path,
     size_bytes: usize,
-    figures: Vec<Listed<'a>>,
-    emptying: Vec<Summed<'a>>,
+    figures: Vec<ListedFigure<'a>>,
+    emptying: Vec<EmptyingMeans<'a>>,
 }
 
 /// What emptying slices took in a recording, from its events.
 #[derive(Serialize)]
-struct Summed<'a> {
+struct EmptyingMeans<'a> {
     run: &'a str,
     emptied_slices: u64,
     already_empty_slices: u64,
@@ -129,10 +135,10 @@ struct Summed<'a> {
     used_ratio: Option<f64>,
 }
 
-fn summed(run: &RecordingData) -> Summed<'_> {
+fn summed(run: &RecordingData) -> EmptyingMeans<'_> {
     let sums = run.emptying();
     let mean = |share: f64| (sums.emptied > 0).then_some(share);
-    Summed {
+    EmptyingMeans {
         run: &run.name,
         emptied_slices: sums.emptied,
         already_empty_slices: sums.empty,
@@ -145,7 +151,7 @@ fn summed(run: &RecordingData) -> Summed<'_> {
 }
 
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ListedFigure<'a> {
     id: &'a str,
     title: &'a str,
     drawn: bool,
@@ -159,7 +165,11 @@ struct Listed<'a> {
     png: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &ReportArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if context.saved().is_some() {
         let message = "name the runs to report on after `report`, not with --from";
         return Err(UsageError(message.to_owned()).into());
@@ -186,21 +196,26 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let figures = figures(&runs);
     let html = page(&PageHeader { title, made_by, runs: about }, &figures);
     fs::write(&args.output, &html).with_context(|| format!("writing {}", args.output.display()))?;
-    let listed = figures.iter().zip(files(args, &figures)?).map(|(figure, (csv, png))| Listed {
-        id: &figure.id,
-        title: &figure.title,
-        drawn: figure.lacks().is_none(),
-        missing: figure.lacks().map(|(what, _)| what),
-        how_to_get_it: figure.lacks().map(|(_, how)| how),
-        csv,
-        png,
-    });
+    let listed =
+        figures.iter().zip(files(args, &figures)?).map(|(figure, (csv, png))| ListedFigure {
+            id: &figure.id,
+            title: &figure.title,
+            drawn: figure.lacks().is_none(),
+            missing: figure.lacks().map(|(what, _)| what),
+            how_to_get_it: figure.lacks().map(|(_, how)| how),
+            csv,
+            png,
+        });
     let listed: Vec<_> = listed.collect();
     if context.json() {
         let emptying = runs.recorded.iter().map(summed).collect();
         let (output, size_bytes) = (args.output.as_path(), html.len());
-        write_json(out, "report", Body { output, size_bytes, figures: listed, emptying })?;
-        return Ok(Exit::Ok);
+        write_json(
+            out,
+            "report",
+            ReportDocument { output, size_bytes, figures: listed, emptying },
+        )?;
+        return Ok(ExitStatus::Ok);
     }
     let drawn = listed.iter().filter(|figure| figure.drawn).count();
     writeln!(out, "{}: {drawn} of {} figures", args.output.display(), listed.len())?;
@@ -209,11 +224,14 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             writeln!(out, "  not drawn: {}: {what}", figure.title)?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 /// Writes the figures' other files; where they are.
-fn files(args: &Args, figures: &[ReportFigure]) -> Result<Vec<(Option<PathBuf>, Option<PathBuf>)>> {
+fn files(
+    args: &ReportArgs,
+    figures: &[ReportFigure],
+) -> Result<Vec<(Option<PathBuf>, Option<PathBuf>)>> {
     for dir in [&args.csv, &args.png].into_iter().flatten() {
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     }

@@ -1,4 +1,5 @@
-//! `ramslice census`: what each slice holds by kind of page, and how far kernel pages are scattered.
+//! `ramslice census`: what each slice holds by kind of page, and how far kernel pages are
+//! scattered.
 
 use std::io::Write;
 use std::thread::sleep;
@@ -11,19 +12,21 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use crate::context::{Context, write_json, write_json_line};
-use crate::exit::Exit;
-use crate::render::{Align, Table};
+use crate::context::{CommandContext, write_json, write_json_line};
+use crate::exit::ExitStatus;
+use crate::render::{ColumnAlign, TextTable};
 
 const HELP: &str = "\
-Every page of every slice is looked at, so this takes a moment on large machines. Columns are pages and add \
-up to the slice, but for the last two: `lru` are those on the LRU lists, `stays` those that can neither be \
-moved nor dropped, of whatever kind. `cache` is page cache of files, `buffer` that of block devices.
+Looks at every page of every slice, which takes seconds on large machines. Columns are pages and \
+add up to the slice, except the last two: `lru` are pages on the LRU lists, `stays` those of any \
+kind that can neither be moved nor dropped. `cache` is page cache of files, `buffer` that of \
+block devices.
 
-Below the table: c, the part of free memory that is off, and what it could be at best with as much in use \
-(whole slices, and the awake reserve stays on); slices that hold a page that stays, and how few could hold \
-them all: those that boot keeps on anyway, and as many more as are needed; and memory sections of 128 MiB \
-without such a page, which hotplug could remove. The same by zone, where there are several.
+Below the table: c, the part of free memory that is offline, and the best value it could have \
+with as much memory in use (whole slices, and the awake reserve stays on); how many slices hold a \
+page that stays, and how few slices could hold all of them; and how many memory sections of 128 \
+MiB have no such page, so that hotplug could remove them. Where there are several zones, the same \
+for each.
 
 With --every, a line (or a JSON document) each time. Root only.
 
@@ -31,15 +34,15 @@ With --every, a line (or a JSON document) each time. Root only.
 
 Examples:
   ramslice census                             every slice, and the sums
-  ramslice census --every 10s                 how it goes on, a line each time
+  ramslice census --every 10s                 a line every ten seconds
   ramslice census --every 1s --count 60 --json > census.jsonl
   ramslice census --json | jq '.totals.slices_staying, .totals.slices_staying_least'";
 
 /// Count the pages of each slice by kind, and how far kernel pages are scattered.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub struct Args {
-    /// Take it again and again, this far apart; of a recording, show those that are
+pub struct CensusArgs {
+    /// Take one after another, this far apart; of a recording, show those that are
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub every: Option<Duration>,
     /// End after this many; with --every
@@ -48,7 +51,7 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct CensusDocument<'a> {
     monotonic_us: u64,
     page_bytes: Bytes,
     slice_bytes: Bytes,
@@ -68,7 +71,7 @@ struct ZoneRow<'a> {
     census: &'a ZoneCensus,
 }
 
-impl<'a> Body<'a> {
+impl<'a> CensusDocument<'a> {
     fn new(machine: &'a MachineState, census: &'a PageCensus) -> Self {
         let zone = |(zone, census): (&'a ramslice_types::Zone, &'a ZoneCensus)| ZoneRow {
             node: zone.node,
@@ -91,7 +94,7 @@ impl<'a> Body<'a> {
     }
 
     /// The document, or the tables and sentences.
-    fn write(&self, context: &Context, out: &mut dyn Write) -> Result<()> {
+    fn write(&self, context: &CommandContext, out: &mut dyn Write) -> Result<()> {
         if context.json() {
             return write_json(out, "census", self);
         }
@@ -105,7 +108,7 @@ impl<'a> Body<'a> {
     }
 
     /// A line.
-    fn write_line(&self, context: &Context, out: &mut dyn Write) -> Result<()> {
+    fn write_line(&self, context: &CommandContext, out: &mut dyn Write) -> Result<()> {
         if context.json() {
             write_json_line(out, "census", self)?;
         } else {
@@ -120,7 +123,7 @@ impl<'a> Body<'a> {
 ///
 /// # Errors
 /// What cannot be read or written.
-pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub fn run(args: &CensusArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
     let backend = context.backend()?;
     let take = || -> Result<(MachineState, PageCensus)> {
         let machine = backend.machine()?;
@@ -129,16 +132,16 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
     };
     let Some(every) = args.every else {
         let (machine, census) = take()?;
-        Body::new(&machine, &census).write(context, out)?;
-        return Ok(Exit::Ok);
+        CensusDocument::new(&machine, &census).write(context, out)?;
+        return Ok(ExitStatus::Ok);
     };
     let mut taken = 0;
     loop {
         let (machine, census) = take()?;
-        Body::new(&machine, &census).write_line(context, out)?;
+        CensusDocument::new(&machine, &census).write_line(context, out)?;
         taken += 1;
         if args.count.is_some_and(|count| taken >= count) {
-            return Ok(Exit::Ok);
+            return Ok(ExitStatus::Ok);
         }
         sleep(every);
     }
@@ -151,10 +154,10 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
 pub fn write(
     machine: &MachineState,
     census: &PageCensus,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
-    Body::new(machine, census).write(context, out)
+    CensusDocument::new(machine, census).write(context, out)
 }
 
 /// Writes one census of several, on a line.
@@ -164,15 +167,15 @@ pub fn write(
 pub fn write_line(
     machine: &MachineState,
     census: &PageCensus,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
-    Body::new(machine, census).write_line(context, out)
+    CensusDocument::new(machine, census).write_line(context, out)
 }
 
-fn table(rows: &[SliceCensus]) -> Table {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
+fn table(rows: &[SliceCensus]) -> TextTable {
+    use ColumnAlign::{Left, Right};
+    let mut table = TextTable::new(&[
         ("slice", Right),
         ("state", Left),
         ("free", Right),
@@ -211,9 +214,9 @@ fn table(rows: &[SliceCensus]) -> Table {
     table
 }
 
-fn zones(rows: &[ZoneRow<'_>]) -> Table {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
+fn zones(rows: &[ZoneRow<'_>]) -> TextTable {
+    use ColumnAlign::{Left, Right};
+    let mut table = TextTable::new(&[
         ("node", Right),
         ("zone", Left),
         ("c", Right),
@@ -240,8 +243,8 @@ fn zones(rows: &[ZoneRow<'_>]) -> Table {
 
 fn sentences(totals: &CensusTotals) -> String {
     let mut text = format!(
-        "c = {:.3}, at best {:.3}\n{} slices hold pages that stay, at best {} ({} can never be switched off)\n\
-         {} of {} memory sections of 128 MiB are removable",
+        "c = {:.3}, at best {:.3}\n{} slices hold pages that stay, at best {} ({} can never be \
+         switched off)\n{} of {} memory sections of 128 MiB are removable",
         totals.offline_ratio,
         totals.offline_ratio_bound,
         totals.slices_staying,

@@ -13,20 +13,20 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
+use crate::context::{CommandContext, write_json};
+use crate::exit::ExitStatus;
 use crate::interrupt::{TICK, interruptible};
 use crate::request_report::{slices, why, zone_number};
 use crate::stderr;
 
 const HELP: &str = "\
 Empties slices, cheapest first, and switches them off until the budget is spent, the zone has no \
-more room, or its awake reserve is reached. Prices and budgets are in units of 100 CPU cycles; work \
-on a slice that then fails is charged, too. Ctrl-C ends it cleanly: what is off stays off, the slice \
-at hand stays on, and the report follows.
+more room, or its awake reserve is reached. Prices and budgets are in units of 100 CPU cycles; \
+work on a slice that then fails is charged, too. Ctrl-C ends it cleanly: what is off stays off, \
+the slice at hand stays on, and the report follows.
 
-The exit status is 0 if it came to an end of its own, however little there was to do, and 1 if it \
-was broken off or something went wrong.
+The exit status is 0 if it ended by itself, however little there was to do, and 1 if it was \
+interrupted or something went wrong.
 
 Examples:
   ramslice compact --dry-run                what packing everything would cost
@@ -38,11 +38,11 @@ Examples:
 /// Pack memory: empty the cheapest slices within a budget.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct CompactArgs {
     /// The most to spend, in units of 100 CPU cycles: 50000, 50k, 2M or inf
     #[arg(long, value_name = "N", default_value = "inf")]
     budget: Budget,
-    /// The budget holds for each slice rather than for all
+    /// Apply the budget to each slice rather than to all together
     #[arg(long)]
     per_slice: bool,
     /// Switch off at most this many slices
@@ -57,26 +57,31 @@ pub(crate) struct Args {
     /// Stop after this time [kernel's default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
-    /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used lately
+    /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used
+    /// lately
     #[arg(long, value_name = "CHOICE", default_value_t)]
     cache: CacheChoice,
     /// Try slices that failed lately, too
     #[arg(long)]
     ignore_backoff: bool,
-    /// Only say what it would do and cost
+    /// Only report what it would do and cost
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct CompactDocument<'a> {
     dry_run: bool,
     budget_100cycles: Budget,
     outcome: &'a RequestOutcome,
     info: &'a BackendInfo,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &CompactArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let backend = context.backend()?;
     let backend = backend.as_ref();
     let request = request(args, backend)?;
@@ -86,7 +91,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     })?;
     let info = backend.info()?;
     if context.json() {
-        let body = Body {
+        let body = CompactDocument {
             dry_run: args.dry_run,
             budget_100cycles: args.budget,
             outcome: &outcome,
@@ -98,10 +103,10 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             writeln!(out, "{line}")?;
         }
     }
-    Ok(if outcome.ran_to_its_end() { Exit::Ok } else { Exit::Refused })
+    Ok(if outcome.ran_to_its_end() { ExitStatus::Ok } else { ExitStatus::Refused })
 }
 
-fn request(args: &Args, backend: &dyn Backend) -> Result<Request> {
+fn request(args: &CompactArgs, backend: &dyn Backend) -> Result<Request> {
     let node = args.node.map(NodeId);
     let zone = match &args.zone {
         Some(name) => Some(zone_number(&backend.zones()?, node, name)?),
@@ -292,7 +297,7 @@ mod tests {
         let outcome = RequestOutcome { slices_done: 2, ..RequestOutcome::default() };
         assert_eq!(ending(&request, &outcome), "as many slices as allowed");
         assert!(ending(&Request::default(), &outcome).starts_with("no slice is left"));
-        // A stock kernel tells of the last slice that failed.
+        // A stock kernel reports the last slice that failed.
         let failed = RequestOutcome { slices_failed: 1, reason: Reason::Pinned, ..outcome };
         assert_eq!(ending(&request, &failed), "as many slices as allowed");
         let told = ending(&Request::default(), &failed);

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use clap_complete::Shell;
 
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 
 const HELP: &str = "\
 Examples:
@@ -16,7 +16,7 @@ Examples:
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell
     shell: Shell,
 }
@@ -25,11 +25,15 @@ pub struct Args {
 ///
 /// # Errors
 /// What cannot be read or written.
-pub fn run(args: &Args, mut program: clap::Command, out: &mut dyn Write) -> Result<Exit> {
+pub fn run(
+    args: &CompletionsArgs,
+    mut program: clap::Command,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     // Into memory first: the generator panics on a closed pipe.
     let mut script = Vec::new();
     let name = program.get_name().to_owned();
     clap_complete::generate(args.shell, &mut program, name, &mut script);
     out.write_all(&script)?;
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }

@@ -10,19 +10,19 @@ use ramslice_doctor::{
 };
 use serde::Serialize;
 
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
-use crate::render::{Align, Screen, Table, heading, wrapped};
+use crate::context::{CommandContext, write_json};
+use crate::exit::ExitStatus;
+use crate::render::{ColumnAlign, OutputStyle, TextTable, heading, wrapped};
 
 const HELP: &str = "\
-It reads what firmware and drivers say of memory: SMBIOS types 16 to 20, ACPI MPST, SRAT and HMAT, EDAC, \
-CXL, DAX, memory hotplug, whether this is a virtual machine, and the running kernel's ramslice. Nothing \
-is changed. Firmware's tables are for root alone; without them the answer is wider, and the list of what \
-was missing says so.
+The doctor reads what firmware and drivers say about memory: SMBIOS types 16 to 20, ACPI MPST, \
+SRAT and HMAT, EDAC, CXL, DAX, memory hotplug, whether this is a virtual machine, and the running \
+kernel's ramslice. Nothing is changed. Only root can read firmware's tables; without them the \
+answer is less exact, and a list says what was missing.
 
-The answer is for memory that is empty, and given a power driver. What a slice must hold whole, and the \
-slice size to boot with, are part of it. A figure in mW needs --mw-per-gib, from the data sheet or a \
-profile of the DRAM.
+The answer assumes empty memory and a power driver. It includes the unit that a slice must hold \
+whole, and the slice size to boot with. A figure in mW needs --mw-per-gib, from the data sheet or \
+a profile of the DRAM.
 
 Captures hold what the doctor reads, with serial numbers blanked, and nothing else.
 
@@ -33,12 +33,12 @@ Examples:
   ramslice doctor --from tables                  look at it elsewhere; here --from takes a directory
   ramslice doctor --json | jq .verdict.power_down
 
-Exit status: 0 with a verdict, also with `0 J possible here`; 1 if nothing can be said.";
+Exit status: 0 with a verdict, also with `0 J possible here`; 1 if there is no answer.";
 
 /// Say what this machine could power down at all
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct DoctorArgs {
     /// Save what is read into this directory, for --from; it must be empty or not exist
     #[arg(long, value_name = "DIR", conflicts_with = "mw_per_gib")]
     capture: Option<PathBuf>,
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct DoctorDocument<'a> {
     root: &'a Path,
     #[serde(flatten)]
     report: &'a DoctorReport,
@@ -61,7 +61,11 @@ struct CaptureBody<'a> {
     unreadable: &'a [PathBuf],
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &DoctorArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let path = context.saved().unwrap_or(Path::new("/"));
     let root = SystemRoot::open(path)?;
     if let Some(directory) = &args.capture {
@@ -69,25 +73,29 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         if context.json() {
             let (files, unreadable) = (&captured.files, &captured.unreadable);
             write_json(out, "doctor", CaptureBody { directory, files, unreadable })?;
-            return Ok(Exit::Ok);
+            return Ok(ExitStatus::Ok);
         }
         let count = captured.files.len();
         writeln!(out, "saved {count} files in {}, serial numbers blanked", directory.display())?;
         for path in &captured.unreadable {
             writeln!(out, "not readable, and noted so: /{}", path.display())?;
         }
-        return Ok(Exit::Ok);
+        return Ok(ExitStatus::Ok);
     }
     let report = examine(&root, args.mw_per_gib);
     if context.json() {
-        write_json(out, "doctor", Body { root: path, report: &report })?;
+        write_json(out, "doctor", DoctorDocument { root: path, report: &report })?;
     } else {
         text(&report, &context.screen, out)?;
     }
-    Ok(if report.verdict.kind == VerdictKind::Unknown { Exit::Refused } else { Exit::Ok })
+    Ok(if report.verdict.kind == VerdictKind::Unknown {
+        ExitStatus::Refused
+    } else {
+        ExitStatus::Ok
+    })
 }
 
-fn text(report: &DoctorReport, screen: &Screen, out: &mut dyn Write) -> Result<()> {
+fn text(report: &DoctorReport, screen: &OutputStyle, out: &mut dyn Write) -> Result<()> {
     let verdict = &report.verdict;
     wrapped(&verdict.headline, "", screen, out)?;
     wrapped(&verdict.today, "", screen, out)?;
@@ -107,7 +115,7 @@ fn text(report: &DoctorReport, screen: &Screen, out: &mut dyn Write) -> Result<(
 }
 
 /// The figures of the verdict, one a line.
-fn figures(verdict: &PowerDownVerdict, screen: &Screen, out: &mut dyn Write) -> Result<()> {
+fn figures(verdict: &PowerDownVerdict, screen: &OutputStyle, out: &mut dyn Write) -> Result<()> {
     if let Some(part) = verdict.power_down {
         let (low, high) = (part.low_bytes, part.high_bytes);
         let size = if low == high { high.to_string() } else { format!("{low} to {high}") };
@@ -133,9 +141,12 @@ fn figures(verdict: &PowerDownVerdict, screen: &Screen, out: &mut dyn Write) -> 
     Ok(write!(out, "slice size   {}", lines.trim_start())?)
 }
 
-fn table(evidence: &[EvidenceLine]) -> Table {
-    let mut table =
-        Table::new(&[("input", Align::Left), ("says", Align::Left), ("so", Align::Left)]);
+fn table(evidence: &[EvidenceLine]) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("input", ColumnAlign::Left),
+        ("says", ColumnAlign::Left),
+        ("so", ColumnAlign::Left),
+    ]);
     for line in evidence {
         table.row(vec![line.input.to_owned(), line.says.clone(), line.so.clone()]);
     }
@@ -143,7 +154,7 @@ fn table(evidence: &[EvidenceLine]) -> Table {
 }
 
 /// Contradictions and damage first, then what this user may not read, then what is absent.
-fn missing(gaps: &[InputGap], screen: &Screen, out: &mut dyn Write) -> Result<()> {
+fn missing(gaps: &[InputGap], screen: &OutputStyle, out: &mut dyn Write) -> Result<()> {
     if gaps.iter().any(|gap| gap.widens) {
         heading("What was missing, and makes the verdict wider", screen, out)?;
     }
@@ -159,11 +170,14 @@ fn missing(gaps: &[InputGap], screen: &Screen, out: &mut dyn Write) -> Result<()
         wrapped(&text, "  ", screen, out)?;
         writeln!(out, "      {}", gap.path)?;
     }
-    // One line each: nobody has to look for these.
+    // One line each: the operator need not act on these.
     if gaps.iter().any(|gap| !gap.widens) {
         heading("Missing, too, but without effect on the verdict", screen, out)?;
-        let mut table =
-            Table::new(&[("input", Align::Left), ("problem", Align::Left), ("path", Align::Left)]);
+        let mut table = TextTable::new(&[
+            ("input", ColumnAlign::Left),
+            ("problem", ColumnAlign::Left),
+            ("path", ColumnAlign::Left),
+        ]);
         for gap in gaps.iter().filter(|gap| !gap.widens) {
             let detail =
                 if gap.detail.is_empty() { String::new() } else { format!(": {}", gap.detail) };

@@ -12,30 +12,30 @@ use ramslice_types::{
 use serde::Serialize;
 use tracing::warn;
 
-use crate::context::{Context, write_json_line};
-use crate::exit::Exit;
+use crate::context::{CommandContext, write_json_line};
+use crate::exit::ExitStatus;
 use crate::interrupt::{TICK, interruptible};
 use crate::request_report::{slices, why};
 use crate::stdout;
 
 const HELP: &str = "\
-The patched kernel wakes slices by itself before an allocation would wait. A stock kernel does not: \
-this command does, from user space, until Ctrl-C. It wakes slices when less than the floor is \
-available (MemAvailable), and when tasks wait for memory (/proc/pressure/memory).
+The patched kernel wakes slices by itself before an allocation would wait. A stock kernel does \
+not: this command does, from user space, until Ctrl-C. It wakes slices when less than the floor \
+is available (MemAvailable), and when tasks wait for memory (/proc/pressure/memory).
 
-It may be too late. A program that takes memory faster than this one is scheduled and blocks come \
-online meets reclaim, swapping and in the end the OOM killer while memory is still off. That is why \
-nothing is switched off on a stock kernel unless a tenth of memory, at least 256 MiB, stays available.
+It may be too late. A program can take memory faster than blocks come online: then it meets \
+reclaim, swapping and in the end the OOM killer while memory is still off. Therefore nothing is \
+switched off on a stock kernel unless a tenth of memory, at least 256 MiB, stays available.
 
 Examples:
   ramslice guard                  until Ctrl-C
   ramslice guard --floor 1GiB     keep this much available
-  ramslice guard --for 10s --json a line of JSON each time that it wakes something";
+  ramslice guard --for 10s --json a line of JSON for each wake-up";
 
 /// On a stock kernel: wake slices when memory runs short.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct GuardArgs {
     /// Wake slices when less than this is available [default: 7.5 % of memory, at least 192 MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     floor: Option<Bytes>,
@@ -45,7 +45,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct GuardDocument<'a> {
     /// `stall` or `low`.
     by: &'static str,
     available_bytes: Option<Bytes>,
@@ -53,7 +53,11 @@ struct Body<'a> {
     outcome: &'a RequestOutcome,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &GuardArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if context.saved().is_some()
         || context.way() == Some(BackendKind::Patched)
         || has_ramslice(context)
@@ -67,13 +71,13 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         let stalls = if guard.sees_stalls() {
             ""
         } else {
-            "; this kernel does not tell of stalls (psi=1 would)"
+            "; this kernel does not report stalls (psi=1 makes it)"
         };
         writeln!(out, "waking slices when less than {} is available{stalls}", guard.floor())?;
         out.flush()?;
     }
     interruptible(|interrupt| keep(&mut guard, args.duration, interrupt, context, out))?;
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 /// Keeps watch until the time has passed, or Ctrl-C.
@@ -81,7 +85,7 @@ fn keep(
     guard: &mut HotplugGuard<'_>,
     limit: Option<Duration>,
     interrupt: &Interrupt,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
     let began = Instant::now();
@@ -122,14 +126,14 @@ fn keep(
 }
 
 /// Whether the patched kernel would be chosen.
-fn has_ramslice(context: &Context) -> bool {
+fn has_ramslice(context: &CommandContext) -> bool {
     context.way().is_none() && std::path::Path::new("/sys/kernel/mm/ramslice").exists()
 }
 
 fn tell(
     pressure: &GuardAction,
     floor: Bytes,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
     let outcome = &pressure.outcome;
@@ -141,7 +145,7 @@ fn tell(
         return write_json_line(
             out,
             "guard",
-            Body { by, available_bytes, floor_bytes: floor, outcome },
+            GuardDocument { by, available_bytes, floor_bytes: floor, outcome },
         );
     }
     let cause = available_bytes.map_or_else(
@@ -165,13 +169,14 @@ mod tests {
     use rustix::fs::{FlockOperation, flock};
 
     use super::*;
-    use crate::args::{Global, When};
+    use crate::args::{ColorChoice, GlobalOptions};
 
     /// A machine whose memory is always short: 64 MiB blocks, of which none is there.
     fn short(root: &Path) -> HotplugBackend {
         // The other lines are those that its parser requires.
-        let others = "MemTotal MemFree Buffers Cached SwapCached Active Inactive SwapTotal SwapFree Dirty Writeback \
-                      Mapped Slab Committed_AS VmallocTotal VmallocUsed VmallocChunk";
+        let others = "MemTotal MemFree Buffers Cached SwapCached Active Inactive SwapTotal \
+                      SwapFree Dirty Writeback Mapped Slab Committed_AS VmallocTotal VmallocUsed \
+                      VmallocChunk";
         let meminfo = others
             .split(' ')
             .fold("MemAvailable: 1000 kB\n".to_owned(), |text, name| text + name + ": 0 kB\n");
@@ -188,12 +193,17 @@ mod tests {
         HotplugBackend::open_at(root).unwrap()
     }
 
-    /// For how long it kept watch of the tenth of a second that it was to.
+    /// How long it kept watch, of a limit of a tenth of a second.
     fn kept(backend: &HotplugBackend) -> Result<Duration> {
-        let global =
-            Global { json: false, color: When::Never, verbose: 0, from: None, backend: None };
+        let global = GlobalOptions {
+            json: false,
+            color: ColorChoice::Never,
+            verbose: 0,
+            from: None,
+            backend: None,
+        };
         let (context, began, limit) =
-            (Context::new(global, None), Instant::now(), Duration::from_millis(100));
+            (CommandContext::new(global, None), Instant::now(), Duration::from_millis(100));
         let mut guard = HotplugGuard::new(backend, Some(Bytes(1 << 30)))?;
         interruptible(|interrupt| {
             keep(&mut guard, Some(limit), interrupt, &context, &mut Vec::new())
@@ -220,6 +230,6 @@ mod tests {
         let backend = short(root.path());
         fs::write(root.path().join("proc/meminfo"), "").unwrap();
         let error = kept(&backend).unwrap_err();
-        assert_eq!(crate::exit::of_error(&error), Exit::Usage);
+        assert_eq!(crate::exit::of_error(&error), ExitStatus::Usage);
     }
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
+use crate::context::{CommandContext, write_json};
+use crate::exit::ExitStatus;
 
 const HELP: &str = "\
 Examples:
@@ -18,18 +18,19 @@ Examples:
 /// Print the manual page, or write all of them.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub struct Args {
+pub struct ManArgs {
     /// Write ramslice.1 and a page per command into this directory
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
-struct Body {
+struct ManDocument {
     files: Vec<PathBuf>,
 }
 
-/// A command and all that are below it, each with the name of its page: as a page names those that it refers to.
+/// A command and all that are below it, each with the name of its page: as a page names those that
+/// it refers to.
 fn pages(name: &str, command: &clap::Command) -> Vec<(String, clap::Command)> {
     let below = command
         .get_subcommands()
@@ -42,15 +43,15 @@ fn pages(name: &str, command: &clap::Command) -> Vec<(String, clap::Command)> {
 /// # Errors
 /// What cannot be read or written.
 pub fn run(
-    args: &Args,
+    args: &ManArgs,
     mut program: clap::Command,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
-) -> Result<Exit> {
+) -> Result<ExitStatus> {
     program.build();
     let Some(dir) = &args.dir else {
         clap_mangen::Man::new(program).render(out)?;
-        return Ok(Exit::Ok);
+        return Ok(ExitStatus::Ok);
     };
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     let mut files = Vec::new();
@@ -64,11 +65,11 @@ pub fn run(
     }
     files.sort();
     if context.json() {
-        write_json(out, "man", Body { files })?;
+        write_json(out, "man", ManDocument { files })?;
     } else {
         for file in files {
             writeln!(out, "{}", file.display())?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }

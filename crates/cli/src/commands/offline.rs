@@ -7,32 +7,33 @@ use anyhow::Result;
 use ramslice_types::{CacheChoice, Request, RequestOp, SliceRanges, parse_duration};
 
 use crate::address_order::{AddressOrder, can_go_off, settled};
-use crate::context::Context;
-use crate::exit::Exit;
+use crate::context::CommandContext;
+use crate::exit::ExitStatus;
 use crate::request_report::{each, resolve};
 
 const HELP: &str = "\
-A slice is emptied whole or not at all: when that fails, its memory stays as it was and the line \
-says why. The exit status is 1 if one was refused. Nothing keeps a slice off: when memory is wanted, \
-the kernel wakes it. With --hold it stays off until `ramslice online` (or sleep, or a restart): the \
-machine has that much less memory, and programs may be killed for want of it. With --count, slices \
-that turn out not to come off are passed over, and the exit status is 1 if fewer went off.
+A slice is emptied whole or not at all: if that fails, its memory stays as it was, the line says \
+why, and the exit status is 1. When memory is wanted, the kernel wakes slices again.
 
-On a stock kernel nothing wakes by itself, which is as with --hold: run `ramslice guard` beside it. \
-Page cache always moves there, whatever --cache says.
+With --hold they stay offline until `ramslice online`, sleep or a restart: the machine has that \
+much less memory, and processes may be killed for lack of it. With --count, slices that cannot be \
+emptied are passed over, and the exit status is 1 if fewer than N went offline.
+
+On a stock kernel nothing wakes by itself, as with --hold: run `ramslice guard` beside it. Page \
+cache always moves there, whatever --cache says.
 
 Examples:
   ramslice offline 12                      one slice
   ramslice offline 64-71,80 --deadline 5s  several, at most 5 s each
   ramslice offline 80,12,30                in this order
   ramslice offline --count 4 --end low     the four lowest that can be emptied
-  ramslice offline --empty                 whatever is empty already: costs next to nothing
-  ramslice offline --count 8 --hold        as if the machine had eight slices less: how does a load fare?";
+  ramslice offline --empty                 what is empty already: costs next to nothing
+  ramslice offline --count 8 --hold        test a load with eight slices less";
 
 /// Empty slices and switch them off.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct OfflineArgs {
     /// Slices by id: 12, 3-7 or 3-7,12
     #[arg(value_name = "SLICE", required_unless_present_any = ["empty", "count"])]
     slices: Vec<SliceRanges>,
@@ -47,7 +48,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "END", default_value = "high", requires = "count",
           conflicts_with_all = ["slices", "empty"])]
     end: AddressOrder,
-    /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used lately
+    /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used
+    /// lately
     #[arg(long, value_name = "CHOICE", default_value_t)]
     cache: CacheChoice,
     /// Give up on a slice after this time [kernel's default: 60s]
@@ -56,12 +58,16 @@ pub(crate) struct Args {
     /// Try slices that failed lately, too
     #[arg(long)]
     ignore_backoff: bool,
-    /// Keep them off whatever memory is wanted: the machine has less. Slices that are off already are held, too
+    /// Keep them offline even when memory is wanted, slices that are offline already too
     #[arg(long)]
     hold: bool,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &OfflineArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let backend = context.backend()?;
     let request = |op| Request {
         cache: args.cache,

@@ -6,16 +6,17 @@ use anyhow::Result;
 use ramslice_types::{Request, RequestOp, Slice, SliceRanges, SliceState};
 
 use crate::address_order::AddressOrder;
-use crate::context::Context;
-use crate::exit::Exit;
+use crate::context::CommandContext;
+use crate::exit::ExitStatus;
 use crate::request_report::{each, resolve};
 
 const HELP: &str = "\
-You need not: the kernel wakes slices by itself when memory is wanted. Waking ahead of a known peak \
+The patched kernel wakes slices by itself when memory is wanted. Waking them before a known peak \
 spares its first allocations the wait.
 
-On a stock kernel you must, unless `ramslice guard` or `ramsliced` in mode on does. Blocks that another \
-program took offline are its own there: they come back when they are named, not by --all or --count.
+A stock kernel wakes nothing: use this command, `ramslice guard`, or `ramsliced` in mode on. \
+Blocks there that another program took offline are woken if they are named, but not by --all or \
+--count.
 
 Examples:
   ramslice online 64-71                these, in this order
@@ -25,7 +26,7 @@ Examples:
 /// Switch slices on again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct OnlineArgs {
     /// Slices by id: 12, 3-7 or 3-7,12
     #[arg(value_name = "SLICE", required_unless_present_any = ["all", "count"])]
     slices: Vec<SliceRanges>,
@@ -42,7 +43,11 @@ pub(crate) struct Args {
     end: AddressOrder,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &OnlineArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let backend = context.backend()?;
     let requests = if args.all {
         vec![(None, Request { hold: true, ..Request::new(RequestOp::OnlineAll) })]
@@ -60,7 +65,8 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     each(context, out, ("online", "online"), backend.as_ref(), &requests, args.count)
 }
 
-/// Off, and not by somebody else: what is held on a stock kernel was taken by another program, and only who names it gets it.
+/// Off, and not by another program: what is held on a stock kernel was taken by one, and
+/// only who names it gets it.
 fn is_ours(slice: &Slice, stock: bool) -> bool {
     slice.state == SliceState::Offline && !(stock && slice.held)
 }
@@ -70,11 +76,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_a_stock_kernel_what_somebody_else_took_away_is_only_for_who_names_it() {
-        let text = r#"{"id": 7, "state": "offline", "reason": "none", "unreclaimable": false, "backoff": false,
-            "unmovable": false, "held": true, "node": 0, "zone": 1, "present_pages": 32768, "price_100cycles": 5000,
-            "counters": {"free_pages": 0, "lru_anon_pages": 0, "lru_file_pages": 0, "anon_mapped_pages": 0,
-            "file_mapped_pages": 0, "file_pages": 0, "shmem_pages": 0, "dirty_pages": 0, "writeback_pages": 0,
+    fn slices_that_another_program_took_offline_are_woken_only_by_name() {
+        let text = r#"{"id": 7, "state": "offline", "reason": "none", "unreclaimable": false,
+            "backoff": false,
+            "unmovable": false, "held": true, "node": 0, "zone": 1, "present_pages": 32768,
+            "price_100cycles": 5000,
+            "counters": {"free_pages": 0, "lru_anon_pages": 0, "lru_file_pages": 0,
+            "anon_mapped_pages": 0,
+            "file_mapped_pages": 0, "file_pages": 0, "shmem_pages": 0, "dirty_pages": 0,
+            "writeback_pages": 0,
             "huge_pages": 0}, "retry_ms": 0}"#;
         let held: Slice = serde_json::from_str(text).unwrap();
         assert!(is_ours(&held, false) && !is_ours(&held, true));

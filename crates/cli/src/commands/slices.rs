@@ -9,9 +9,9 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
-use crate::render::{Align, Table};
+use crate::context::{CommandContext, write_json};
+use crate::exit::ExitStatus;
+use crate::render::{ColumnAlign, TextTable};
 use crate::request_report::zone_number;
 
 const HELP: &str = "\
@@ -27,7 +27,7 @@ Examples:
 /// List the slices.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub struct Args {
+pub struct SlicesArgs {
     /// Only slices in this state: online, emptying, offline, waking or quarantined
     #[arg(long, value_name = "STATE")]
     state: Option<SliceState>,
@@ -39,18 +39,19 @@ pub struct Args {
     node: Option<i32>,
     /// What to sort by
     #[arg(long, value_name = "KEY", default_value = "id")]
-    sort: Sort,
+    sort: SliceSort,
     /// At most this many
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// First make slices this large: a multiple of the pageblock, or of the memory block on a stock kernel
+    /// First make slices this large: a multiple of the pageblock, or of the memory block on a stock
+    /// kernel
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     resize: Option<Bytes>,
 }
 
 /// What to sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Sort {
+enum SliceSort {
     /// By physical address
     Id,
     /// Cheapest first; those that cannot be emptied last
@@ -60,7 +61,7 @@ enum Sort {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct SlicesDocument<'a> {
     page_bytes: Bytes,
     slice_bytes: Bytes,
     event_seq: u64,
@@ -80,7 +81,7 @@ struct RowBody<'a> {
 ///
 /// # Errors
 /// What cannot be read or written.
-pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub fn run(args: &SlicesArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
     let backend = context.backend()?;
     if let Some(size) = args.resize {
         backend.set_slice_bytes(size)?;
@@ -95,7 +96,7 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
             start_bytes: slice.addresses(machine.info.slice_bytes).start,
             composition: slice.composition(frames),
         });
-        let body = Body {
+        let body = SlicesDocument {
             page_bytes: machine.info.page_bytes,
             slice_bytes: machine.info.slice_bytes,
             event_seq: machine.snapshot.event_seq,
@@ -105,10 +106,10 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
     } else {
         table(&machine, &slices, context.screen.unicode).write(out, &context.screen)?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
-fn select<'a>(args: &Args, machine: &'a MachineState) -> Result<Vec<&'a Slice>> {
+fn select<'a>(args: &SlicesArgs, machine: &'a MachineState) -> Result<Vec<&'a Slice>> {
     let node = args.node.map(NodeId);
     let zone =
         args.zone.as_deref().map(|name| zone_number(&machine.zones, node, name)).transpose()?;
@@ -121,11 +122,11 @@ fn select<'a>(args: &Args, machine: &'a MachineState) -> Result<Vec<&'a Slice>> 
         .filter(|slice| zone.is_none_or(|zone| zone == slice.zone))
         .collect();
     match args.sort {
-        Sort::Id => slices.sort_by_key(|slice| slice.id),
-        Sort::Price => {
+        SliceSort::Id => slices.sort_by_key(|slice| slice.id),
+        SliceSort::Price => {
             slices.sort_by_key(|slice| (slice.finite_price().is_none(), slice.price, slice.id))
         }
-        Sort::Free => {
+        SliceSort::Free => {
             slices.sort_by_key(|slice| (std::cmp::Reverse(slice.counters.free), slice.id))
         }
     }
@@ -133,9 +134,9 @@ fn select<'a>(args: &Args, machine: &'a MachineState) -> Result<Vec<&'a Slice>> 
     Ok(slices)
 }
 
-fn table(machine: &MachineState, slices: &[&Slice], unicode: bool) -> Table {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
+fn table(machine: &MachineState, slices: &[&Slice], unicode: bool) -> TextTable {
+    use ColumnAlign::{Left, Right};
+    let mut table = TextTable::new(&[
         ("slice", Right),
         ("physical address", Left),
         ("node", Right),

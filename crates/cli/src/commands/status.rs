@@ -9,14 +9,14 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
-use crate::render::{Align, Glyph, Screen, Table, bar, legend};
+use crate::context::{CommandContext, write_json};
+use crate::exit::ExitStatus;
+use crate::render::{ColumnAlign, OutputStyle, ScreenCell, TextTable, bar, legend};
 use crate::request_report::resolve;
 
 const HELP: &str = "\
-c is offline / (free + offline): the part of free memory that is switched off. The awake reserve is \
-what a zone never switches off, so that allocations do not wait for a slice to wake.
+c is offline / (free + offline): the part of free memory that is switched off. The awake reserve \
+is memory that a zone never switches off, so that allocations need not wait for a slice to wake.
 
 Examples:
   ramslice status
@@ -28,29 +28,29 @@ Examples:
 /// Sum up memory, slices and zones.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub struct Args {
+pub struct StatusArgs {
     /// Save what slices hold, page by page: `all`, `stuck`, or slices as in 3-7,12
     #[arg(
         long,
         value_name = "SLICES",
         requires = "json",
-        long_help = "With --json, save what slices hold, page by page, for `ramslice explain --from` and \
-                     `ramslice map SLICE --from`: `all` that are online, those that are `stuck` (online and not \
-                     to be emptied), or slices as in 3-7,12. Root only. A few hundred bytes for each run \
-                     of pages that are alike"
+        long_help = "With --json, save what slices hold, page by page, for `ramslice explain \
+                     --from` and `ramslice map SLICE --from`: `all` that are online, those that \
+                     are `stuck` (online and not to be emptied), or slices as in 3-7,12. Root \
+                     only. A few hundred bytes for each run of pages that are alike"
     )]
-    pages: Option<Which>,
+    pages: Option<BackendChoice>,
 }
 
 /// Slices whose pages are saved.
 #[derive(Debug, Clone)]
-enum Which {
+enum BackendChoice {
     All,
     Stuck,
     Named(SliceRanges),
 }
 
-impl FromStr for Which {
+impl FromStr for BackendChoice {
     type Err = <SliceRanges as FromStr>::Err;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -66,28 +66,30 @@ impl FromStr for Which {
 fn contents(
     backend: &dyn Backend,
     machine: &MachineState,
-    which: &Which,
+    which: &BackendChoice,
 ) -> Result<Vec<SliceContents>> {
     let mut found = Vec::new();
     let named = match which {
-        Which::Named(ranges) => resolve(std::slice::from_ref(ranges), &machine.snapshot.slices)?,
+        BackendChoice::Named(ranges) => {
+            resolve(std::slice::from_ref(ranges), &machine.snapshot.slices)?
+        }
         _ => Vec::new(),
     };
     for slice in &machine.snapshot.slices {
         let wanted = match which {
-            Which::All | Which::Stuck => slice.state == SliceState::Online,
-            Which::Named(_) => named.contains(&slice.id),
+            BackendChoice::All | BackendChoice::Stuck => slice.state == SliceState::Online,
+            BackendChoice::Named(_) => named.contains(&slice.id),
         };
         if !wanted {
             continue;
         }
         let mut contents = backend.contents(slice.id, ContentsDetail::default())?;
         let stuck = contents.blocking().next().is_some();
-        if matches!(which, Which::Stuck) && !stuck {
+        if matches!(which, BackendChoice::Stuck) && !stuck {
             continue;
         }
         // Who allocated them is worth its time for what stays, or for what was asked for by name.
-        if stuck || matches!(which, Which::Named(_)) {
+        if stuck || matches!(which, BackendChoice::Named(_)) {
             contents = backend
                 .contents(slice.id, ContentsDetail { sites: true, ..ContentsDetail::default() })?;
         }
@@ -97,15 +99,15 @@ fn contents(
 }
 
 #[derive(Serialize)]
-struct Body {
+struct StatusDocument {
     #[serde(flatten)]
-    machine: Flat,
+    machine: MachineDocument,
     census: SliceTotals,
 }
 
 /// A [`MachineState`] without its `schema_version`, which heads the document already.
 #[derive(Serialize)]
-struct Flat {
+struct MachineDocument {
     info: ramslice_types::BackendInfo,
     offline_ratio: f64,
     zones: Vec<ramslice_types::Zone>,
@@ -120,7 +122,7 @@ struct Flat {
 ///
 /// # Errors
 /// What cannot be read or written.
-pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub fn run(args: &StatusArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
     let backend = context.backend()?;
     let mut machine = backend.machine()?;
     if let Some(which) = &args.pages {
@@ -128,7 +130,7 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
     }
     let census = SliceTotals::of(&machine.snapshot.slices, machine.info.slice_pages());
     if context.json() {
-        let machine = Flat {
+        let machine = MachineDocument {
             offline_ratio: machine.info.offline_ratio(),
             info: machine.info,
             zones: machine.zones,
@@ -136,8 +138,8 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
             snapshot: machine.snapshot,
             contents: machine.contents,
         };
-        write_json(out, "status", Body { machine, census })?;
-        return Ok(Exit::Ok);
+        write_json(out, "status", StatusDocument { machine, census })?;
+        return Ok(ExitStatus::Ok);
     }
     let screen = &context.screen;
     for line in summary(&machine, &census, screen) {
@@ -145,11 +147,11 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
     }
     writeln!(out)?;
     zone_table(&machine).write(out, screen)?;
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 /// The lines above the table.
-fn summary(machine: &MachineState, census: &SliceTotals, screen: &Screen) -> Vec<String> {
+fn summary(machine: &MachineState, census: &SliceTotals, screen: &OutputStyle) -> Vec<String> {
     let width = usize::from(screen.width).min(100);
     let page = machine.info.page_bytes;
     let mut lines = vec![
@@ -157,10 +159,12 @@ fn summary(machine: &MachineState, census: &SliceTotals, screen: &Screen) -> Vec
         totals(machine),
         slice_counts(census),
         String::new(),
-        Glyph::line(screen, &bar(screen, &census.pages, width)),
+        ScreenCell::line(screen, &bar(screen, &census.pages, width)),
     ];
     lines.extend(
-        legend(screen, &census.pages, page, width).iter().map(|line| Glyph::line(screen, line)),
+        legend(screen, &census.pages, page, width)
+            .iter()
+            .map(|line| ScreenCell::line(screen, line)),
     );
     lines
 }
@@ -215,9 +219,9 @@ pub(crate) fn slice_counts(census: &SliceTotals) -> String {
 }
 
 /// A row per zone.
-pub(crate) fn zone_table(machine: &MachineState) -> Table {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
+pub(crate) fn zone_table(machine: &MachineState) -> TextTable {
+    use ColumnAlign::{Left, Right};
+    let mut table = TextTable::new(&[
         ("node", Right),
         ("zone", Left),
         ("slices", Right),

@@ -2,20 +2,20 @@
 
 use ramslice_types::{Bytes, PageComposition, PageKind};
 
-use super::mosaic::{Glyph, apportion};
-use super::screen::{Depth, Screen};
+use super::mosaic::{ScreenCell, apportion};
+use super::screen::{ColorDepth, OutputStyle};
 use ramslice_palette::{ascii, color, ink};
 
 /// Between the entries of a legend.
 const GAP: &str = "   ";
 
 /// All memory on `width` cells, holes left out.
-pub(crate) fn bar(screen: &Screen, pages: &PageComposition, width: usize) -> Vec<Glyph> {
+pub(crate) fn bar(screen: &OutputStyle, pages: &PageComposition, width: usize) -> Vec<ScreenCell> {
     let pages = PageComposition { hole: ramslice_types::Pages::ZERO, ..*pages };
     apportion(&pages, width)
         .into_iter()
         .map(|kind| match screen.depth {
-            Depth::None => Glyph { ch: ascii(kind), fg: None, bg: None },
+            ColorDepth::None => ScreenCell { ch: ascii(kind), fg: None, bg: None },
             _ => {
                 let ch = match kind {
                     PageKind::Offline if screen.unicode => '╱',
@@ -23,7 +23,7 @@ pub(crate) fn bar(screen: &Screen, pages: &PageComposition, width: usize) -> Vec
                     PageKind::Offline | PageKind::Quarantined => ascii(kind),
                     _ => ' ',
                 };
-                Glyph { ch, fg: Some(ink(kind)), bg: Some(color(kind)) }
+                ScreenCell { ch, fg: Some(ink(kind)), bg: Some(color(kind)) }
             }
         })
         .collect()
@@ -32,17 +32,17 @@ pub(crate) fn bar(screen: &Screen, pages: &PageComposition, width: usize) -> Vec
 /// A swatch, name and size for every kind there is, `offline` and the four of an online slice
 /// always; on as many lines of `width` cells as it takes.
 pub(crate) fn legend(
-    screen: &Screen,
+    screen: &OutputStyle,
     pages: &PageComposition,
     page_bytes: Bytes,
     width: usize,
-) -> Vec<Vec<Glyph>> {
-    let plain = |ch| Glyph { ch, fg: None, bg: None };
-    let mut lines: Vec<Vec<Glyph>> = vec![Vec::new()];
+) -> Vec<Vec<ScreenCell>> {
+    let plain = |ch| ScreenCell { ch, fg: None, bg: None };
+    let mut lines: Vec<Vec<ScreenCell>> = vec![Vec::new()];
     for (kind, size) in entries(pages, page_bytes) {
-        let colored = |ch| vec![Glyph { ch, fg: Some(ink(kind)), bg: Some(color(kind)) }; 2];
+        let colored = |ch| vec![ScreenCell { ch, fg: Some(ink(kind)), bg: Some(color(kind)) }; 2];
         let mut entry = match (screen.depth, kind) {
-            (Depth::None, _) => vec![plain(ascii(kind))],
+            (ColorDepth::None, _) => vec![plain(ascii(kind))],
             (_, PageKind::Offline) if screen.unicode => colored('╱'),
             (_, PageKind::Quarantined) if screen.unicode => colored('╳'),
             _ => colored(' '),
@@ -89,7 +89,7 @@ mod tests {
             quarantined: Pages(1),
             ..PageComposition::default()
         };
-        let lines = legend(&Screen::plain(), &pages, Bytes(4096), 40);
+        let lines = legend(&OutputStyle::plain(), &pages, Bytes(4096), 40);
         assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= 40));
         let text: String = lines.iter().flatten().map(|glyph| glyph.ch).collect();
         for kind in PageKind::ALL.iter().filter(|&&kind| kind != PageKind::Hole) {

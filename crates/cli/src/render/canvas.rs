@@ -6,18 +6,18 @@ use ramslice_palette::RgbColour;
 
 /// Where a text stands relative to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Anchor {
+pub(crate) enum TextAnchor {
     Left,
     Right,
 }
 
 /// A typeface at a size.
-pub(crate) struct Type<'a> {
+pub(crate) struct FontSize<'a> {
     font: &'a FontRef<'a>,
     scale: PxScale,
 }
 
-impl<'a> Type<'a> {
+impl<'a> FontSize<'a> {
     pub(crate) fn new(font: &'a FontRef<'a>, pixels: f32) -> Self {
         Self { font, scale: PxScale::from(pixels) }
     }
@@ -36,7 +36,7 @@ impl<'a> Type<'a> {
 
 /// An area in pixels; edges may lie between pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Rect {
+pub(crate) struct PixelRect {
     pub(crate) x: f32,
     pub(crate) y: f32,
     pub(crate) w: f32,
@@ -44,13 +44,13 @@ pub(crate) struct Rect {
 }
 
 /// The raster.
-pub(crate) struct Canvas {
+pub(crate) struct PixelCanvas {
     width: usize,
     height: usize,
     pixels: Vec<RgbColour>,
 }
 
-impl Canvas {
+impl PixelCanvas {
     pub(crate) fn new(width: usize, height: usize, background: RgbColour) -> Self {
         Self { width, height, pixels: vec![background; width * height] }
     }
@@ -64,7 +64,7 @@ impl Canvas {
     }
 
     /// Calls `paint` with every pixel of `area` and how much of it the area covers.
-    fn cover(area: Rect, mut paint: impl FnMut(i64, i64, f32)) {
+    fn cover(area: PixelRect, mut paint: impl FnMut(i64, i64, f32)) {
         let overlap = |cell: i64, from: f32, length: f32| {
             ((cell as f32 + 1.0).min(from + length) - (cell as f32).max(from)).max(0.0)
         };
@@ -76,12 +76,12 @@ impl Canvas {
     }
 
     /// Fills an area.
-    pub(crate) fn fill(&mut self, area: Rect, color: RgbColour) {
+    pub(crate) fn fill(&mut self, area: PixelRect, color: RgbColour) {
         Self::cover(area, |x, y, share| self.blend(x, y, color, share));
     }
 
     /// Draws lines at 45 degrees over an area, `pitch` pixels apart and `weight` wide.
-    pub(crate) fn hatch(&mut self, area: Rect, color: RgbColour, pitch: f32, weight: f32) {
+    pub(crate) fn hatch(&mut self, area: PixelRect, color: RgbColour, pitch: f32, weight: f32) {
         Self::cover(area, |x, y, share| {
             // Distance of the pixel's centre from the nearest line, counted across the lines.
             let across = (x as f32 + y as f32 + 1.0) * std::f32::consts::FRAC_1_SQRT_2;
@@ -91,17 +91,20 @@ impl Canvas {
     }
 
     /// Draws a frame of `weight` pixels inside an area.
-    pub(crate) fn frame(&mut self, area: Rect, color: RgbColour, weight: f32) {
-        let Rect { x, y, w, h } = area;
-        self.fill(Rect { h: weight, ..area }, color);
-        self.fill(Rect { y: y + h - weight, h: weight, ..area }, color);
-        self.fill(Rect { y: y + weight, w: weight, h: h - 2.0 * weight, x }, color);
-        self.fill(Rect { x: x + w - weight, y: y + weight, w: weight, h: h - 2.0 * weight }, color);
+    pub(crate) fn frame(&mut self, area: PixelRect, color: RgbColour, weight: f32) {
+        let PixelRect { x, y, w, h } = area;
+        self.fill(PixelRect { h: weight, ..area }, color);
+        self.fill(PixelRect { y: y + h - weight, h: weight, ..area }, color);
+        self.fill(PixelRect { y: y + weight, w: weight, h: h - 2.0 * weight, x }, color);
+        self.fill(
+            PixelRect { x: x + w - weight, y: y + weight, w: weight, h: h - 2.0 * weight },
+            color,
+        );
     }
 
     /// Draws both diagonals of an area, `weight` pixels wide.
-    pub(crate) fn cross(&mut self, area: Rect, color: RgbColour, weight: f32) {
-        let Rect { x, y, w, h } = area;
+    pub(crate) fn cross(&mut self, area: PixelRect, color: RgbColour, weight: f32) {
+        let PixelRect { x, y, w, h } = area;
         let length = w.hypot(h).max(f32::MIN_POSITIVE);
         Self::cover(area, |px, py, share| {
             let (dx, dy) = (px as f32 + 0.5 - x - w / 2.0, py as f32 + 0.5 - y - h / 2.0);
@@ -112,15 +115,15 @@ impl Canvas {
     }
 
     /// Takes the corners off an area by painting them in the background's colour.
-    pub(crate) fn round(&mut self, area: Rect, radius: f32, background: RgbColour) {
-        let Rect { x, y, w, h } = area;
+    pub(crate) fn round(&mut self, area: PixelRect, radius: f32, background: RgbColour) {
+        let PixelRect { x, y, w, h } = area;
         for (cx, cy, left, top) in [
             (x + radius, y + radius, x, y),
             (x + w - radius, y + radius, x + w - radius, y),
             (x + radius, y + h - radius, x, y + h - radius),
             (x + w - radius, y + h - radius, x + w - radius, y + h - radius),
         ] {
-            Self::cover(Rect { x: left, y: top, w: radius, h: radius }, |px, py, share| {
+            Self::cover(PixelRect { x: left, y: top, w: radius, h: radius }, |px, py, share| {
                 let distance = (px as f32 + 0.5 - cx).hypot(py as f32 + 0.5 - cy);
                 self.blend(
                     px,
@@ -135,15 +138,15 @@ impl Canvas {
     /// Writes a line of text whose baseline is at `y`; returns its width.
     pub(crate) fn text(
         &mut self,
-        face: &Type<'_>,
+        face: &FontSize<'_>,
         (x, y): (f32, f32),
-        anchor: Anchor,
+        anchor: TextAnchor,
         color: RgbColour,
         text: &str,
     ) -> f32 {
         let font = face.font.as_scaled(face.scale);
         let width = face.width(text);
-        let mut at = if anchor == Anchor::Right { x - width } else { x };
+        let mut at = if anchor == TextAnchor::Right { x - width } else { x };
         let mut last = None;
         for id in text.chars().map(|ch| font.glyph_id(ch)) {
             at += last.map_or(0.0, |last| font.kern(last, id));
@@ -178,15 +181,15 @@ mod tests {
 
     #[test]
     fn half_a_pixel_is_half_as_dark() {
-        let mut canvas = Canvas::new(2, 2, WHITE);
-        canvas.fill(Rect { x: 0.0, y: 0.0, w: 1.0, h: 1.5 }, BLACK);
+        let mut canvas = PixelCanvas::new(2, 2, WHITE);
+        canvas.fill(PixelRect { x: 0.0, y: 0.0, w: 1.0, h: 1.5 }, BLACK);
         assert_eq!(canvas.pixels, [BLACK, WHITE, RgbColour(128, 128, 128), WHITE]);
     }
 
     #[test]
     fn drawing_outside_is_cut_off() {
-        let mut canvas = Canvas::new(1, 1, WHITE);
-        canvas.fill(Rect { x: -5.0, y: -5.0, w: 20.0, h: 20.0 }, BLACK);
+        let mut canvas = PixelCanvas::new(1, 1, WHITE);
+        canvas.fill(PixelRect { x: -5.0, y: -5.0, w: 20.0, h: 20.0 }, BLACK);
         assert_eq!(canvas.into_rgb(), (1, 1, vec![0, 0, 0]));
     }
 }

@@ -1,6 +1,7 @@
 //! Prose folded to the width of the screen, with a hanging indent.
 
-/// Folds `text` at blanks so that lines have at most `width` columns; all but the first begin with `indent` blanks.
+/// Folds `text` at blanks so that lines have at most `width` columns; all but the first begin with
+/// `indent` blanks.
 ///
 /// A word that is longer than a line stays whole.
 pub fn fill(text: &str, width: usize, indent: usize) -> String {

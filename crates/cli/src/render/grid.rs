@@ -4,7 +4,7 @@ use ramslice_types::{Bytes, MachineState, Slice};
 
 /// A row of the picture.
 #[derive(Debug)]
-pub(crate) enum Row<'a> {
+pub(crate) enum GridRow<'a> {
     /// `cells` slices from `start`; `None` where the address map has no slice.
     Slices { start: u64, zone: Option<String>, cells: Vec<Option<&'a Slice>> },
     /// A stretch of whole rows without memory.
@@ -13,36 +13,36 @@ pub(crate) enum Row<'a> {
 
 /// The picture's rows.
 #[derive(Debug)]
-pub(crate) struct Grid<'a> {
+pub(crate) struct SliceGrid<'a> {
     pub(crate) per_row: u32,
-    pub(crate) rows: Vec<Row<'a>>,
+    pub(crate) rows: Vec<GridRow<'a>>,
 }
 
-impl<'a> Grid<'a> {
+impl<'a> SliceGrid<'a> {
     /// Lays out the machine's slices, `per_row` to a row; rows start at multiples of it.
     pub(crate) fn new(machine: &'a MachineState, per_row: u32) -> Self {
         let per_row = per_row.max(1);
         let slice_bytes = machine.info.slice_bytes.0;
-        let mut rows: Vec<Row<'a>> = Vec::new();
+        let mut rows: Vec<GridRow<'a>> = Vec::new();
         let (mut last, mut last_zone) = (None, String::new());
         for slice in &machine.snapshot.slices {
             let number = slice.id.0 / per_row;
             if last != Some(number) {
                 if last.is_some_and(|last| number > last + 1) {
-                    rows.push(Row::Gap);
+                    rows.push(GridRow::Gap);
                 }
                 // Named in the row that begins in it.
                 let zone = format!("node {} {}", slice.node, machine.zone_name(slice));
                 let label = (zone != last_zone).then(|| zone.clone());
                 last_zone = zone;
-                rows.push(Row::Slices {
+                rows.push(GridRow::Slices {
                     start: u64::from(number) * u64::from(per_row) * slice_bytes,
                     zone: label,
                     cells: vec![None; per_row as usize],
                 });
                 last = Some(number);
             }
-            if let Some(Row::Slices { cells, .. }) = rows.last_mut() {
+            if let Some(GridRow::Slices { cells, .. }) = rows.last_mut() {
                 cells[(slice.id.0 % per_row) as usize] = Some(slice);
             }
         }
@@ -52,8 +52,9 @@ impl<'a> Grid<'a> {
     /// The smallest power of two, at least 4, that makes no more than `max_rows`; at most `most`.
     pub(crate) fn choose_per_row(machine: &MachineState, most: u32, max_rows: usize) -> u32 {
         let most = 1 << most.max(4).ilog2();
-        let fits =
-            |&per_row: &u32| per_row >= most || Grid::new(machine, per_row).rows.len() <= max_rows;
+        let fits = |&per_row: &u32| {
+            per_row >= most || SliceGrid::new(machine, per_row).rows.len() <= max_rows
+        };
         (2..u32::BITS).map(|power| 1 << power).find(fits).unwrap_or(most)
     }
 }

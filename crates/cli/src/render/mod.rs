@@ -16,12 +16,12 @@ mod table;
 
 pub(crate) use bar::{bar, legend};
 pub use fill::fill;
-pub(crate) use mosaic::{Glyph, mosaic};
+pub(crate) use mosaic::{ScreenCell, mosaic};
 pub(crate) use overview::overview;
 pub(crate) use page_map::{page_legend, page_map};
 pub(crate) use prose::{heading, more, nr_pages, short_time, wrapped};
 pub(crate) use ramslice_palette::RgbColour;
 #[cfg(test)]
 pub(crate) use ramslice_palette::ascii;
-pub use screen::{Depth, Screen};
-pub use table::{Align, Table};
+pub use screen::{ColorDepth, OutputStyle};
+pub use table::{ColumnAlign, TextTable};

@@ -5,8 +5,8 @@
 
 use ramslice_types::{MachineState, PageComposition, PageKind, Pages, Slice};
 
-use super::grid::{Grid, Row, address};
-use super::screen::{Depth, Screen};
+use super::grid::{GridRow, SliceGrid, address};
+use super::screen::{ColorDepth, OutputStyle};
 use ramslice_palette::{RgbColour, ascii, color, ink};
 
 /// Columns of the addresses on the left.
@@ -16,20 +16,20 @@ pub(super) const ZONES: u16 = 16;
 
 /// A character cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Glyph {
+pub(crate) struct ScreenCell {
     pub(crate) ch: char,
     pub(crate) fg: Option<RgbColour>,
     pub(crate) bg: Option<RgbColour>,
 }
 
-impl Glyph {
+impl ScreenCell {
     pub(super) fn plain(ch: char) -> Self {
         Self { ch, fg: None, bg: None }
     }
 
     /// Shows `left` beside `right`.
-    pub(super) fn halves(screen: &Screen, left: PageKind, right: PageKind) -> Self {
-        if screen.depth == Depth::None {
+    pub(super) fn halves(screen: &OutputStyle, left: PageKind, right: PageKind) -> Self {
+        if screen.depth == ColorDepth::None {
             return Self::plain(ascii(left));
         }
         let flat = |ch| Self { ch, fg: Some(ink(left)), bg: Some(color(left)) };
@@ -46,7 +46,7 @@ impl Glyph {
     }
 
     /// A line of cells as text with its escape codes.
-    pub(crate) fn line(screen: &Screen, cells: &[Self]) -> String {
+    pub(crate) fn line(screen: &OutputStyle, cells: &[Self]) -> String {
         let mut line = String::new();
         for run in cells.chunk_by(|a, b| (a.fg, a.bg) == (b.fg, b.bg)) {
             let text: String = run.iter().map(|cell| cell.ch).collect();
@@ -82,39 +82,39 @@ pub(crate) fn apportion(parts: &PageComposition, n: usize) -> Vec<PageKind> {
 /// The picture, `width` columns wide and of at most `max_rows` lines where that is possible.
 pub(crate) fn mosaic(
     machine: &MachineState,
-    screen: &Screen,
+    screen: &OutputStyle,
     width: u16,
     max_rows: usize,
-) -> Vec<Vec<Glyph>> {
+) -> Vec<Vec<ScreenCell>> {
     let room = u32::from(width.saturating_sub(AXIS + ZONES).max(8));
-    let grid = Grid::new(machine, Grid::choose_per_row(machine, room, max_rows));
+    let grid = SliceGrid::new(machine, SliceGrid::choose_per_row(machine, room, max_rows));
     mosaic_grid(machine, screen, room, &grid).0
 }
 
 /// The picture of a layout whose rows have `room` columns, and the columns from tile to tile.
 pub(super) fn mosaic_grid(
     machine: &MachineState,
-    screen: &Screen,
+    screen: &OutputStyle,
     room: u32,
-    grid: &Grid<'_>,
-) -> (Vec<Vec<Glyph>>, usize) {
+    grid: &SliceGrid<'_>,
+) -> (Vec<Vec<ScreenCell>>, usize) {
     let step = (room / grid.per_row).clamp(1, 12) as usize;
     // Wide tiles are set apart by a blank column; narrow ones need every column.
     let columns = if step >= 4 { step - 1 } else { step };
     let frames = machine.info.slice_pages();
-    let text = |text: String| text.chars().map(Glyph::plain).collect::<Vec<_>>();
+    let text = |text: String| text.chars().map(ScreenCell::plain).collect::<Vec<_>>();
     let lines = grid
         .rows
         .iter()
         .map(|row| match row {
-            Row::Gap => {
+            GridRow::Gap => {
                 text(format!("{:>width$}", if screen.unicode { "⋮" } else { ":" }, width = 9))
             }
-            Row::Slices { start, zone, cells } => {
+            GridRow::Slices { start, zone, cells } => {
                 let mut line = text(format!("{:>9} ", address(*start)));
                 for cell in cells {
                     line.extend(tile(screen, *cell, frames, columns));
-                    line.extend(std::iter::repeat_n(Glyph::plain(' '), step - columns));
+                    line.extend(std::iter::repeat_n(ScreenCell::plain(' '), step - columns));
                 }
                 if let Some(zone) = zone {
                     line.extend(text(format!(" {zone}")));
@@ -127,18 +127,23 @@ pub(super) fn mosaic_grid(
 }
 
 /// One slice, filled column by column from what keeps it on to what is free.
-fn tile(screen: &Screen, slice: Option<&Slice>, frames: Pages, columns: usize) -> Vec<Glyph> {
+fn tile(
+    screen: &OutputStyle,
+    slice: Option<&Slice>,
+    frames: Pages,
+    columns: usize,
+) -> Vec<ScreenCell> {
     let Some(slice) = slice else {
-        return vec![Glyph::plain(' '); columns];
+        return vec![ScreenCell::plain(' '); columns];
     };
     // Without colours a cell cannot show halves: one element per cell keeps small shares visible.
-    if screen.depth == Depth::None {
+    if screen.depth == ColorDepth::None {
         let kinds = apportion(&slice.composition(frames), columns);
-        return kinds.iter().map(|&kind| Glyph::halves(screen, kind, kind)).collect();
+        return kinds.iter().map(|&kind| ScreenCell::halves(screen, kind, kind)).collect();
     }
     apportion(&slice.composition(frames), 2 * columns)
         .chunks(2)
-        .map(|pair| Glyph::halves(screen, pair[0], pair[pair.len() - 1]))
+        .map(|pair| ScreenCell::halves(screen, pair[0], pair[pair.len() - 1]))
         .collect()
 }
 

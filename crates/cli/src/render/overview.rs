@@ -1,29 +1,31 @@
-//! A map that always fits: tiles as in the mosaic, or several slices to a cell; the selected one is marked.
+//! A map that always fits: tiles as in the mosaic, or several slices to a cell; the selected one is
+//! marked.
 
 use ramslice_types::{MachineState, PageComposition, SliceId};
 
-use super::grid::{Grid, Row, address};
-use super::mosaic::{AXIS, Glyph, ZONES, apportion, mosaic_grid};
-use super::screen::{Depth, Screen};
+use super::grid::{GridRow, SliceGrid, address};
+use super::mosaic::{AXIS, ScreenCell, ZONES, apportion, mosaic_grid};
+use super::screen::{ColorDepth, OutputStyle};
 use ramslice_palette::RgbColour;
 
 /// The picture in at most `rows` lines of `width` columns; the cell of `selected` carries a mark.
 ///
-/// If the slices do not fit one by one, a cell is a power of two of them, and the last line says how many.
+/// If the slices do not fit one by one, a cell is a power of two of them, and the last line says
+/// how many.
 pub(crate) fn overview(
     machine: &MachineState,
-    screen: &Screen,
+    screen: &OutputStyle,
     width: u16,
     rows: usize,
     selected: SliceId,
-) -> Vec<Vec<Glyph>> {
+) -> Vec<Vec<ScreenCell>> {
     let room = u32::from(width.saturating_sub(AXIS + ZONES).max(8));
-    let grid = Grid::new(machine, Grid::choose_per_row(machine, room, rows));
+    let grid = SliceGrid::new(machine, SliceGrid::choose_per_row(machine, room, rows));
     if grid.rows.len() <= rows {
         let (mut lines, step) = mosaic_grid(machine, screen, room, &grid);
         let per_row = grid.per_row;
         for (line, row) in lines.iter_mut().zip(&grid.rows) {
-            let Row::Slices { cells, .. } = row else { continue };
+            let GridRow::Slices { cells, .. } = row else { continue };
             let here = |slice: &&ramslice_types::Slice| slice.id == selected;
             if cells.iter().flatten().any(here) {
                 mark(screen, line, usize::from(AXIS) + step * (selected.0 % per_row) as usize);
@@ -35,13 +37,13 @@ pub(crate) fn overview(
 }
 
 /// Puts the mark at `column`.
-fn mark(screen: &Screen, line: &mut [Glyph], column: usize) {
+fn mark(screen: &OutputStyle, line: &mut [ScreenCell], column: usize) {
     let Some(cell) = line.get_mut(column) else { return };
     *cell = match screen.depth {
-        Depth::None => Glyph { ch: '@', fg: None, bg: None },
+        ColorDepth::None => ScreenCell { ch: '@', fg: None, bg: None },
         _ => {
             let ch = if screen.unicode { '◆' } else { '@' };
-            Glyph { ch, fg: Some(RgbColour(0, 0, 0)), bg: Some(RgbColour(0xff, 0xd4, 0x00)) }
+            ScreenCell { ch, fg: Some(RgbColour(0, 0, 0)), bg: Some(RgbColour(0xff, 0xd4, 0x00)) }
         }
     };
 }
@@ -49,18 +51,20 @@ fn mark(screen: &Screen, line: &mut [Glyph], column: usize) {
 /// The picture with several slices to a cell.
 fn coarse(
     machine: &MachineState,
-    screen: &Screen,
+    screen: &OutputStyle,
     room: u32,
     rows: usize,
     selected: SliceId,
-) -> Vec<Vec<Glyph>> {
-    let text =
-        |text: String| text.chars().map(|ch| Glyph { ch, fg: None, bg: None }).collect::<Vec<_>>();
+) -> Vec<Vec<ScreenCell>> {
+    let text = |text: String| {
+        text.chars().map(|ch| ScreenCell { ch, fg: None, bg: None }).collect::<Vec<_>>()
+    };
     let columns = 1 << room.ilog2();
     let frames = machine.info.slice_pages();
     let mut per_cell = 2;
     loop {
-        // Cells that have slices, by number; a gap in the numbers of lines is a gap in the address map.
+        // Cells that have slices, by number; a gap in the numbers of lines is a gap in the address
+        // map.
         let mut cells: Vec<(u32, PageComposition)> = Vec::new();
         for slice in &machine.snapshot.slices {
             let number = slice.id.0 / per_cell;
@@ -71,14 +75,14 @@ fn coarse(
                 *parts += slice.composition(frames);
             }
         }
-        let mut lines: Vec<(u32, Vec<Glyph>)> = Vec::new();
+        let mut lines: Vec<(u32, Vec<ScreenCell>)> = Vec::new();
         for (number, parts) in &cells {
             let (line, column) = (number / columns, (number % columns) as usize);
             if lines.last().is_none_or(|(last, _)| *last != line) {
                 let start =
                     u64::from(line) * u64::from(columns * per_cell) * machine.info.slice_bytes.0;
                 let mut glyphs = text(format!("{:>9} ", address(start)));
-                glyphs.extend(vec![Glyph { ch: ' ', fg: None, bg: None }; columns as usize]);
+                glyphs.extend(vec![ScreenCell { ch: ' ', fg: None, bg: None }; columns as usize]);
                 lines.push((line, glyphs));
             }
             if let Some((_, glyphs)) = lines.last_mut() {
@@ -89,7 +93,7 @@ fn coarse(
             }
         }
         if lines.len() < rows || lines.len() <= 1 {
-            let mut picture: Vec<Vec<Glyph>> =
+            let mut picture: Vec<Vec<ScreenCell>> =
                 lines.into_iter().map(|(_, glyphs)| glyphs).collect();
             picture.push(text(format!("{:>9} a cell is {per_cell} slices", "")));
             return picture;
@@ -99,9 +103,9 @@ fn coarse(
 }
 
 /// What most of the memory of a cell is.
-fn cell(screen: &Screen, parts: &PageComposition) -> Glyph {
-    let halves = apportion(parts, if screen.depth == Depth::None { 1 } else { 2 });
-    Glyph::halves(screen, halves[0], halves[halves.len() - 1])
+fn cell(screen: &OutputStyle, parts: &PageComposition) -> ScreenCell {
+    let halves = apportion(parts, if screen.depth == ColorDepth::None { 1 } else { 2 });
+    ScreenCell::halves(screen, halves[0], halves[halves.len() - 1])
 }
 
 #[cfg(test)]
@@ -129,7 +133,7 @@ mod tests {
         machine
     }
 
-    fn marks(lines: &[Vec<Glyph>]) -> usize {
+    fn marks(lines: &[Vec<ScreenCell>]) -> usize {
         lines.iter().flatten().filter(|glyph| matches!(glyph.ch, '@' | '◆')).count()
     }
 
@@ -141,8 +145,12 @@ mod tests {
                     let selected =
                         machine.snapshot.slices[id as usize % machine.snapshot.slices.len()].id;
                     for screen in [
-                        Screen::plain(),
-                        Screen { depth: Depth::True, unicode: true, ..Screen::plain() },
+                        OutputStyle::plain(),
+                        OutputStyle {
+                            depth: ColorDepth::True,
+                            unicode: true,
+                            ..OutputStyle::plain()
+                        },
                     ] {
                         let lines = overview(&machine, &screen, width, rows, selected);
                         assert!(lines.len() <= rows, "{} lines in {rows}", lines.len());
@@ -156,8 +164,8 @@ mod tests {
     #[test]
     fn where_there_is_room_it_is_the_usual_map() {
         let machine = machine();
-        let usual = super::super::mosaic(&machine, &Screen::plain(), 80, 20);
-        let mut with_mark = overview(&machine, &Screen::plain(), 80, 20, SliceId(0));
+        let usual = super::super::mosaic(&machine, &OutputStyle::plain(), 80, 20);
+        let mut with_mark = overview(&machine, &OutputStyle::plain(), 80, 20, SliceId(0));
         assert_eq!(marks(&with_mark), 1);
         for (line, other) in with_mark.iter_mut().zip(&usual) {
             for (glyph, other) in line.iter_mut().zip(other).filter(|(glyph, _)| glyph.ch == '@') {

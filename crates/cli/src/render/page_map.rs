@@ -1,11 +1,12 @@
-//! One slice on the terminal, a cell for a page or a few of them, row by row from its first address.
+//! One slice on the terminal, a cell for a page or a few of them, row by row from its first
+//! address.
 
 use ramslice_types::{Bytes, SliceContents};
 
 use super::grid::address;
-use super::mosaic::Glyph;
-use super::page_style::{Look, cells, tally};
-use super::screen::{Depth, Screen};
+use super::mosaic::ScreenCell;
+use super::page_style::{PageStyle, cells, tally};
+use super::screen::{ColorDepth, OutputStyle};
 
 /// Columns of the addresses on the left.
 const AXIS: u16 = 12;
@@ -24,11 +25,11 @@ fn layout(pages: u64, elements: u64, max_rows: usize) -> (u64, u64) {
 pub(crate) fn page_map(
     contents: &SliceContents,
     page_bytes: Bytes,
-    screen: &Screen,
+    screen: &OutputStyle,
     width: u16,
     max_rows: usize,
-) -> Vec<Vec<Glyph>> {
-    let colored = screen.depth != Depth::None;
+) -> Vec<Vec<ScreenCell>> {
+    let colored = screen.depth != ColorDepth::None;
     // With colours a character cell shows two elements side by side.
     let halves = if colored && screen.unicode { 2 } else { 1 };
     let room = u64::from(width.saturating_sub(AXIS).max(8)) * halves;
@@ -36,7 +37,7 @@ pub(crate) fn page_map(
     let (per_cell, per_row) = layout(pages, room, max_rows);
     let start = contents.runs.first().map_or(0, |run| run.pfn.0);
     let each = if per_cell == 1 { "a page".to_owned() } else { format!("{per_cell} pages") };
-    let text = |text: String| text.chars().map(Glyph::plain).collect::<Vec<_>>();
+    let text = |text: String| text.chars().map(ScreenCell::plain).collect::<Vec<_>>();
 
     let mut lines = vec![text(format!("{:>11} each cell is {each}", ""))];
     for (row, looks) in cells(contents, per_cell).chunks(per_row as usize).enumerate() {
@@ -49,35 +50,35 @@ pub(crate) fn page_map(
 }
 
 /// One or two elements in a character cell.
-fn glyph(screen: &Screen, pair: &[Look]) -> Glyph {
+fn glyph(screen: &OutputStyle, pair: &[PageStyle]) -> ScreenCell {
     let (left, right) = (pair[0], pair[pair.len() - 1]);
-    if screen.depth == Depth::None {
-        return Glyph::plain(left.letter());
+    if screen.depth == ColorDepth::None {
+        return ScreenCell::plain(left.letter());
     }
     if pair.len() < 2 {
-        return Glyph { ch: ' ', fg: None, bg: Some(left.color()) };
+        return ScreenCell { ch: ' ', fg: None, bg: Some(left.color()) };
     }
-    Glyph { ch: '▌', fg: Some(left.color()), bg: Some(right.color()) }
+    ScreenCell { ch: '▌', fg: Some(left.color()), bg: Some(right.color()) }
 }
 
 /// The looks that occur, with letter or colour and pages, on as many lines as it takes.
 pub(crate) fn page_legend(
     contents: &SliceContents,
-    screen: &Screen,
+    screen: &OutputStyle,
     width: u16,
-) -> Vec<Vec<Glyph>> {
-    let mut lines: Vec<Vec<Glyph>> = vec![Vec::new()];
+) -> Vec<Vec<ScreenCell>> {
+    let mut lines: Vec<Vec<ScreenCell>> = vec![Vec::new()];
     for (look, pages) in tally(contents) {
         let mut entry = match screen.depth {
-            Depth::None => vec![Glyph::plain(look.letter())],
-            _ => vec![Glyph { ch: ' ', fg: None, bg: Some(look.color()) }; 2],
+            ColorDepth::None => vec![ScreenCell::plain(look.letter())],
+            _ => vec![ScreenCell { ch: ' ', fg: None, bg: Some(look.color()) }; 2],
         };
-        entry.extend(format!(" {} {pages}", look.name()).chars().map(Glyph::plain));
+        entry.extend(format!(" {} {pages}", look.name()).chars().map(ScreenCell::plain));
         let line = lines.last_mut().expect("there is a line");
         if line.is_empty() {
             *line = entry;
         } else if line.len() + 3 + entry.len() <= usize::from(width) {
-            line.extend("   ".chars().map(Glyph::plain));
+            line.extend("   ".chars().map(ScreenCell::plain));
             line.extend(entry);
         } else {
             lines.push(entry);

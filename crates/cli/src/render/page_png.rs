@@ -4,10 +4,10 @@ use ab_glyph::FontRef;
 use anyhow::{Context as _, Result};
 use ramslice_types::{MachineState, Pages, SliceContents};
 
-use super::canvas::{Anchor, Canvas, Rect, Type};
+use super::canvas::{FontSize, PixelCanvas, PixelRect, TextAnchor};
 use super::grid::address;
-use super::page_style::{Look, cells, tally};
-use super::png::{EDGE, FAINT, MARGIN, MIN_WIDTH, Options, PAPER, Picture, SWATCH, TEXT};
+use super::page_style::{PageStyle, cells, tally};
+use super::png::{EDGE, FAINT, MARGIN, MIN_WIDTH, PAPER, PictureOptions, RgbPicture, SWATCH, TEXT};
 
 const AXIS: f32 = 86.0;
 const HEAD: f32 = 84.0;
@@ -20,14 +20,14 @@ const MIN_PITCH: f32 = 7.0;
 pub(crate) fn draw(
     machine: &MachineState,
     contents: &SliceContents,
-    options: &Options,
-) -> Result<Picture> {
+    options: &PictureOptions,
+) -> Result<RgbPicture> {
     let regular =
         FontRef::try_from_slice(dejavu::sans::regular()).context("reading the built-in font")?;
     let bold =
         FontRef::try_from_slice(dejavu::sans::bold()).context("reading the built-in font")?;
     let (title, body, small) =
-        (Type::new(&bold, 22.0), Type::new(&regular, 15.0), Type::new(&regular, 13.0));
+        (FontSize::new(&bold, 22.0), FontSize::new(&regular, 15.0), FontSize::new(&regular, 13.0));
 
     let width = options.width.max(MIN_WIDTH) as f32;
     let room = width - 2.0 * MARGIN - AXIS;
@@ -46,10 +46,10 @@ pub(crate) fn draw(
 
     let legend = lines(&tally(contents), &small, width - 2.0 * MARGIN - AXIS);
     let height = HEAD + pitch * rows as f32 + 22.0 + 24.0 * legend.len() as f32 + MARGIN - 8.0;
-    let mut canvas = Canvas::new(width as usize, height.ceil() as usize, PAPER);
-    canvas.text(&title, (MARGIN, MARGIN + 14.0), Anchor::Left, TEXT, &options.title);
+    let mut canvas = PixelCanvas::new(width as usize, height.ceil() as usize, PAPER);
+    canvas.text(&title, (MARGIN, MARGIN + 14.0), TextAnchor::Left, TEXT, &options.title);
     let subtitle = subtitle(machine, contents, per_cell);
-    canvas.text(&body, (MARGIN, MARGIN + 37.0), Anchor::Left, FAINT, &subtitle);
+    canvas.text(&body, (MARGIN, MARGIN + 37.0), TextAnchor::Left, FAINT, &subtitle);
 
     let left = MARGIN + AXIS;
     let start = contents.runs.first().map_or(0, |run| run.pfn.0);
@@ -60,38 +60,43 @@ pub(crate) fn draw(
         if row.is_multiple_of(every) {
             let pfn = start + row * per_row * per_cell;
             let label = address(pfn * machine.info.page_bytes.0);
-            canvas.text(&small, (left - 12.0, y + 10.0), Anchor::Right, FAINT, &label);
+            canvas.text(&small, (left - 12.0, y + 10.0), TextAnchor::Right, FAINT, &label);
         }
         for (column, look) in looks.iter().enumerate() {
             let x = left + column as f32 * pitch;
-            square(&mut canvas, Rect { x, y, w: pitch - gap, h: pitch - gap }, *look);
+            square(&mut canvas, PixelRect { x, y, w: pitch - gap, h: pitch - gap }, *look);
         }
     }
-    let frame =
-        Rect { x: left - 2.0, y: HEAD - 2.0, w: wide + 4.0, h: pitch * rows as f32 - gap + 4.0 };
+    let frame = PixelRect {
+        x: left - 2.0,
+        y: HEAD - 2.0,
+        w: wide + 4.0,
+        h: pitch * rows as f32 - gap + 4.0,
+    };
     canvas.frame(frame, EDGE, 1.0);
 
     let mut y = HEAD + pitch * rows as f32 + 22.0;
     for line in &legend {
         let mut x = left;
         for (look, pages, entry) in line {
-            let area = Rect { x, y, w: SWATCH, h: SWATCH };
+            let area = PixelRect { x, y, w: SWATCH, h: SWATCH };
             square(&mut canvas, area, *look);
-            if matches!(look, Look::Free | Look::Hole) {
+            if matches!(look, PageStyle::Free | PageStyle::Hole) {
                 canvas.frame(area, EDGE, 1.0);
             }
             let name = x + SWATCH + 6.0;
-            let after =
-                name + 5.0 + canvas.text(&small, (name, y + 12.0), Anchor::Left, TEXT, look.name());
-            canvas.text(&small, (after, y + 12.0), Anchor::Left, FAINT, &pages.to_string());
+            let after = name
+                + 5.0
+                + canvas.text(&small, (name, y + 12.0), TextAnchor::Left, TEXT, look.name());
+            canvas.text(&small, (after, y + 12.0), TextAnchor::Left, FAINT, &pages.to_string());
             x += entry;
         }
         y += 24.0;
     }
-    Ok(Picture::of(canvas))
+    Ok(RgbPicture::of(canvas))
 }
 
-fn square(canvas: &mut Canvas, area: Rect, look: Look) {
+fn square(canvas: &mut PixelCanvas, area: PixelRect, look: PageStyle) {
     canvas.fill(area, look.color());
 }
 
@@ -107,8 +112,12 @@ fn subtitle(machine: &MachineState, contents: &SliceContents, per_cell: u64) -> 
 }
 
 /// Entries of the legend with their widths, broken into lines.
-fn lines(tally: &[(Look, Pages)], face: &Type<'_>, room: f32) -> Vec<Vec<(Look, Pages, f32)>> {
-    let mut lines: Vec<Vec<(Look, Pages, f32)>> = vec![Vec::new()];
+fn lines(
+    tally: &[(PageStyle, Pages)],
+    face: &FontSize<'_>,
+    room: f32,
+) -> Vec<Vec<(PageStyle, Pages, f32)>> {
+    let mut lines: Vec<Vec<(PageStyle, Pages, f32)>> = vec![Vec::new()];
     let mut x = 0.0;
     for &(look, pages) in tally {
         let entry =

@@ -6,7 +6,7 @@ use ramslice_palette::RgbColour;
 
 /// What a page looks like: what it is used for, or what keeps it where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Look {
+pub(crate) enum PageStyle {
     /// Pinned, or with references that keep it where it is.
     Pinned,
     /// Slab objects.
@@ -45,7 +45,7 @@ pub(crate) enum Look {
     Hole,
 }
 
-impl Look {
+impl PageStyle {
     /// All, from what keeps a slice on to what is not there.
     pub(crate) const ALL: [Self; 18] = [
         Self::Pinned,
@@ -170,32 +170,36 @@ impl Look {
     }
 }
 
-/// The looks that occur, with their pages, in the order of [`Look::ALL`].
-pub(crate) fn tally(contents: &SliceContents) -> Vec<(Look, Pages)> {
-    Look::ALL
+/// The looks that occur, with their pages, in the order of [`PageStyle::ALL`].
+pub(crate) fn tally(contents: &SliceContents) -> Vec<(PageStyle, Pages)> {
+    PageStyle::ALL
         .into_iter()
         .map(|look| {
-            let pages =
-                contents.runs.iter().filter(|run| Look::of(run) == look).map(|run| run.pages).sum();
+            let pages = contents
+                .runs
+                .iter()
+                .filter(|run| PageStyle::of(run) == look)
+                .map(|run| run.pages)
+                .sum();
             (look, pages)
         })
         .filter(|&(_, pages)| pages > Pages::ZERO)
         .collect()
 }
 
-/// Cells of `per_cell` pages: what keeps the slice on wins, else the most frequent.
-pub(crate) fn cells(contents: &SliceContents, per_cell: u64) -> Vec<Look> {
-    let pages: Vec<Look> = contents
+/// Cells of `per_cell` pages: what keeps the slice on wins, otherwise the most frequent.
+pub(crate) fn cells(contents: &SliceContents, per_cell: u64) -> Vec<PageStyle> {
+    let pages: Vec<PageStyle> = contents
         .runs
         .iter()
-        .flat_map(|run| std::iter::repeat_n(Look::of(run), run.pages.0 as usize))
+        .flat_map(|run| std::iter::repeat_n(PageStyle::of(run), run.pages.0 as usize))
         .collect();
     pages
         .chunks(per_cell.max(1) as usize)
         .map(|cell| {
-            let count = |look: &Look| cell.iter().filter(|other| *other == look).count();
-            let weigh = |look: &Look| (look.stays(), count(look), std::cmp::Reverse(*look));
-            cell.iter().copied().max_by_key(weigh).unwrap_or(Look::Hole)
+            let count = |look: &PageStyle| cell.iter().filter(|other| *other == look).count();
+            let weigh = |look: &PageStyle| (look.stays(), count(look), std::cmp::Reverse(*look));
+            cell.iter().copied().max_by_key(weigh).unwrap_or(PageStyle::Hole)
         })
         .collect()
 }
@@ -237,18 +241,18 @@ mod tests {
             (40, PageClass::Free, Reason::None),
             (24, PageClass::Anonymous, Reason::None),
         ]);
-        assert_eq!(cells(&contents, 64), [Look::Pinned, Look::Free]);
+        assert_eq!(cells(&contents, 64), [PageStyle::Pinned, PageStyle::Free]);
         assert_eq!(cells(&contents, 1).len(), 128);
-        assert_eq!(tally(&contents)[0], (Look::Pinned, Pages(1)));
+        assert_eq!(tally(&contents)[0], (PageStyle::Pinned, Pages(1)));
     }
 
     #[test]
     fn letters_and_colours_are_distinct() {
-        let mut letters: Vec<char> = Look::ALL.iter().map(|look| look.letter()).collect();
+        let mut letters: Vec<char> = PageStyle::ALL.iter().map(|look| look.letter()).collect();
         letters.sort_unstable();
         assert!(letters.windows(2).all(|pair| pair[0] != pair[1]));
-        for (at, a) in Look::ALL.iter().enumerate() {
-            for b in &Look::ALL[at + 1..] {
+        for (at, a) in PageStyle::ALL.iter().enumerate() {
+            for b in &PageStyle::ALL[at + 1..] {
                 let parts = |RgbColour(red, green, blue): RgbColour| [red, green, blue];
                 let pairs = parts(a.color()).into_iter().zip(parts(b.color()));
                 let far = pairs.map(|(one, other)| u32::from(one.abs_diff(other))).sum::<u32>();
@@ -258,10 +262,10 @@ mod tests {
     }
 
     #[test]
-    fn the_looks_that_stay_come_first() {
-        assert!(Look::ALL.windows(2).all(|pair| pair[0] < pair[1]));
+    fn styles_of_pages_that_stay_come_first() {
+        assert!(PageStyle::ALL.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(
-            Look::ALL
+            PageStyle::ALL
                 .iter()
                 .all(|look| look.stays() == (look.letter().is_uppercase() || look.letter() == '#'))
         );

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result};
 use ramslice_types::{MachineState, PageKind, Pages, Slice, SliceState, SliceTotals};
 
 use super::bar::entries;
-use super::canvas::{Anchor, Canvas, Rect, Type};
-use super::grid::{Grid, Row, address};
+use super::canvas::{FontSize, PixelCanvas, PixelRect, TextAnchor};
+use super::grid::{GridRow, SliceGrid, address};
 use ramslice_palette::{RgbColour, color, ink};
 
 pub(super) const PAPER: RgbColour = RgbColour(0xff, 0xff, 0xff);
@@ -28,7 +28,7 @@ pub(super) const SWATCH: f32 = 14.0;
 
 /// What a picture may look like.
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
+pub(crate) struct PictureOptions {
     /// Width in pixels, at least [`MIN_WIDTH`].
     pub(crate) width: u32,
     /// Heading.
@@ -39,15 +39,15 @@ pub(crate) struct Options {
 pub(crate) const MIN_WIDTH: u32 = 640;
 
 /// A finished picture.
-pub(crate) struct Picture {
+pub(crate) struct RgbPicture {
     pub(crate) width: u32,
     pub(crate) height: u32,
     rgb: Vec<u8>,
 }
 
-impl Picture {
+impl RgbPicture {
     /// What was drawn.
-    pub(super) fn of(canvas: Canvas) -> Self {
+    pub(super) fn of(canvas: PixelCanvas) -> Self {
         let (width, height, rgb) = canvas.into_rgb();
         Self { width, height, rgb }
     }
@@ -64,8 +64,8 @@ impl Picture {
 }
 
 /// Sizes of the part with the tiles that follow from the machine and the width.
-struct Layout<'a> {
-    grid: Grid<'a>,
+struct PictureLayout<'a> {
+    grid: SliceGrid<'a>,
     /// From one tile's left edge to the next.
     pitch: f32,
     gap: f32,
@@ -74,12 +74,13 @@ struct Layout<'a> {
     height: f32,
 }
 
-impl<'a> Layout<'a> {
+impl<'a> PictureLayout<'a> {
     fn new(machine: &'a MachineState, width: f32) -> Self {
         let room = width - 2.0 * MARGIN - AXIS - ZONES;
-        // Tiles of 4:3; the picture is to be about half as high as wide, and a tile at least 6 wide.
+        // Tiles of 4:3; the picture is to be about half as high as wide, and a tile at least 6
+        // wide.
         let size = |per_row: u32| {
-            let grid = Grid::new(machine, per_row);
+            let grid = SliceGrid::new(machine, per_row);
             let pitch = (room / per_row as f32).min(96.0);
             let gap = if pitch >= 24.0 {
                 4.0
@@ -92,7 +93,7 @@ impl<'a> Layout<'a> {
             let rows: f32 = grid
                 .rows
                 .iter()
-                .map(|row| if matches!(row, Row::Gap) { GAP_ROW } else { tile_h + gap })
+                .map(|row| if matches!(row, GridRow::Gap) { GAP_ROW } else { tile_h + gap })
                 .sum();
             Self { grid, pitch, gap, tile_h, height: HEAD + rows }
         };
@@ -104,40 +105,50 @@ impl<'a> Layout<'a> {
 }
 
 /// Draws the machine.
-pub(crate) fn draw(machine: &MachineState, options: &Options) -> Result<Picture> {
+pub(crate) fn draw(machine: &MachineState, options: &PictureOptions) -> Result<RgbPicture> {
     let regular =
         FontRef::try_from_slice(dejavu::sans::regular()).context("reading the built-in font")?;
     let bold =
         FontRef::try_from_slice(dejavu::sans::bold()).context("reading the built-in font")?;
     let (title, body, small) =
-        (Type::new(&bold, 22.0), Type::new(&regular, 15.0), Type::new(&regular, 13.0));
+        (FontSize::new(&bold, 22.0), FontSize::new(&regular, 15.0), FontSize::new(&regular, 13.0));
 
     let width = options.width.max(MIN_WIDTH);
-    let layout = Layout::new(machine, width as f32);
+    let layout = PictureLayout::new(machine, width as f32);
     let census = SliceTotals::of(&machine.snapshot.slices, machine.info.slice_pages());
     let wide = layout.pitch * layout.grid.per_row as f32 - layout.gap;
-    let foot = Foot::new(machine, &census, &small, width as f32 - 2.0 * MARGIN - AXIS);
+    let foot = PictureFoot::new(machine, &census, &small, width as f32 - 2.0 * MARGIN - AXIS);
     let height = (layout.height + foot.height()) as usize;
-    let mut canvas = Canvas::new(width as usize, height, PAPER);
+    let mut canvas = PixelCanvas::new(width as usize, height, PAPER);
 
-    canvas.text(&title, (MARGIN, MARGIN + 14.0), Anchor::Left, TEXT, &options.title);
-    canvas.text(&body, (MARGIN, MARGIN + 37.0), Anchor::Left, FAINT, &subtitle(machine, &census));
+    canvas.text(&title, (MARGIN, MARGIN + 14.0), TextAnchor::Left, TEXT, &options.title);
+    canvas.text(
+        &body,
+        (MARGIN, MARGIN + 37.0),
+        TextAnchor::Left,
+        FAINT,
+        &subtitle(machine, &census),
+    );
 
     let left = MARGIN + AXIS;
     let mut y = HEAD;
     for row in &layout.grid.rows {
         match row {
-            Row::Gap => {
+            GridRow::Gap => {
                 for step in [-6.0, 0.0, 6.0] {
-                    let dot =
-                        Rect { x: left - 22.0, y: y + GAP_ROW / 2.0 + step - 3.0, w: 2.0, h: 2.0 };
+                    let dot = PixelRect {
+                        x: left - 22.0,
+                        y: y + GAP_ROW / 2.0 + step - 3.0,
+                        w: 2.0,
+                        h: 2.0,
+                    };
                     canvas.fill(dot, FAINT);
                 }
                 let at = (left, y + GAP_ROW / 2.0 + 3.0);
-                canvas.text(&small, at, Anchor::Left, FAINT, "no memory at these addresses");
+                canvas.text(&small, at, TextAnchor::Left, FAINT, "no memory at these addresses");
                 y += GAP_ROW;
             }
-            Row::Slices { start, zone, cells } => {
+            GridRow::Slices { start, zone, cells } => {
                 let baseline = y + layout.tile_h / 2.0 + 5.0;
                 // Low rows: a label on every row would run into the next.
                 let every = (18.0 / (layout.tile_h + layout.gap)).ceil() as u64;
@@ -146,7 +157,7 @@ pub(crate) fn draw(machine: &MachineState, options: &Options) -> Result<Picture>
                     canvas.text(
                         &small,
                         (left - 12.0, baseline),
-                        Anchor::Right,
+                        TextAnchor::Right,
                         FAINT,
                         &address(*start),
                     );
@@ -155,12 +166,12 @@ pub(crate) fn draw(machine: &MachineState, options: &Options) -> Result<Picture>
                     let Some(slice) = slice else { continue };
                     let x = left + (at as f32 * layout.pitch).round();
                     let next = left + ((at + 1) as f32 * layout.pitch).round();
-                    let area = Rect { x, y, w: next - x - layout.gap, h: layout.tile_h };
+                    let area = PixelRect { x, y, w: next - x - layout.gap, h: layout.tile_h };
                     tile(&mut canvas, area, slice, machine.info.slice_pages());
                 }
                 if let Some(zone) = zone {
                     let x = left + layout.pitch * layout.grid.per_row as f32 + 8.0;
-                    canvas.text(&small, (x, baseline), Anchor::Left, FAINT, zone);
+                    canvas.text(&small, (x, baseline), TextAnchor::Left, FAINT, zone);
                 }
                 y += layout.tile_h + layout.gap;
             }
@@ -168,7 +179,7 @@ pub(crate) fn draw(machine: &MachineState, options: &Options) -> Result<Picture>
     }
     foot.draw(&mut canvas, &small, (left, y), wide);
 
-    Ok(Picture::of(canvas))
+    Ok(RgbPicture::of(canvas))
 }
 
 fn subtitle(machine: &MachineState, census: &SliceTotals) -> String {
@@ -184,7 +195,7 @@ fn subtitle(machine: &MachineState, census: &SliceTotals) -> String {
 }
 
 /// One slice: its kinds as layers whose areas are their shares.
-fn tile(canvas: &mut Canvas, area: Rect, slice: &Slice, frames: Pages) {
+fn tile(canvas: &mut PixelCanvas, area: PixelRect, slice: &Slice, frames: Pages) {
     let parts = slice.composition(frames);
     let mut bottom = area.y + area.h;
     for kind in PageKind::ALL {
@@ -194,7 +205,7 @@ fn tile(canvas: &mut Canvas, area: Rect, slice: &Slice, frames: Pages) {
             height = height.max(2.0);
         }
         let height = height.min(bottom - area.y);
-        let layer = Rect { y: bottom - height, h: height, ..area };
+        let layer = PixelRect { y: bottom - height, h: height, ..area };
         canvas.fill(layer, color(kind));
         let weight = if area.w >= 20.0 { 1.4 } else { 1.0 };
         let pitch = if area.w >= 20.0 { 6.0 } else { 4.0 };
@@ -216,7 +227,7 @@ fn tile(canvas: &mut Canvas, area: Rect, slice: &Slice, frames: Pages) {
 }
 
 /// A kind in the bar or beside its name.
-fn swatch(canvas: &mut Canvas, area: Rect, kind: PageKind) {
+fn swatch(canvas: &mut PixelCanvas, area: PixelRect, kind: PageKind) {
     canvas.fill(area, color(kind));
     match kind {
         PageKind::Offline | PageKind::Waking => canvas.hatch(area, ink(kind), 6.0, 1.4),
@@ -226,27 +237,27 @@ fn swatch(canvas: &mut Canvas, area: Rect, kind: PageKind) {
 }
 
 /// An entry of the legend: what stands before the name, the name, the size.
-struct Entry {
+struct LegendEntry {
     kind: Option<PageKind>,
     name: &'static str,
     size: String,
 }
 
 /// The whole machine as a bar, and the legend with the totals below it.
-struct Foot {
+struct PictureFoot {
     bar: Vec<(PageKind, f32)>,
-    lines: Vec<Vec<Entry>>,
+    lines: Vec<Vec<LegendEntry>>,
 }
 
-impl Foot {
-    fn new(machine: &MachineState, census: &SliceTotals, face: &Type<'_>, width: f32) -> Self {
+impl PictureFoot {
+    fn new(machine: &MachineState, census: &SliceTotals, face: &FontSize<'_>, width: f32) -> Self {
         let kinds = entries(&census.pages, machine.info.page_bytes);
         let total: u64 = kinds.iter().map(|(_, size)| size.0).sum();
         let bar =
             kinds.iter().map(|(kind, size)| (*kind, size.0 as f32 / total.max(1) as f32)).collect();
-        let mut legend: Vec<Entry> = kinds
+        let mut legend: Vec<LegendEntry> = kinds
             .iter()
-            .map(|(kind, size)| Entry {
+            .map(|(kind, size)| LegendEntry {
                 kind: Some(*kind),
                 name: kind.name(),
                 size: size.to_string(),
@@ -255,9 +266,9 @@ impl Foot {
         let busy = census.in_state(SliceState::Emptying);
         if busy > 0 {
             let size = if busy == 1 { "1 slice".to_owned() } else { format!("{busy} slices") };
-            legend.push(Entry { kind: None, name: "being emptied", size });
+            legend.push(LegendEntry { kind: None, name: "being emptied", size });
         }
-        let mut lines: Vec<Vec<Entry>> = vec![Vec::new()];
+        let mut lines: Vec<Vec<LegendEntry>> = vec![Vec::new()];
         let mut x = 0.0;
         for entry in legend {
             let w = entry.width(face);
@@ -275,19 +286,25 @@ impl Foot {
         22.0 + 12.0 + 10.0 + 24.0 * self.lines.len() as f32 + MARGIN - 8.0
     }
 
-    fn draw(&self, canvas: &mut Canvas, face: &Type<'_>, (left, top): (f32, f32), width: f32) {
+    fn draw(
+        &self,
+        canvas: &mut PixelCanvas,
+        face: &FontSize<'_>,
+        (left, top): (f32, f32),
+        width: f32,
+    ) {
         let top = top + 22.0;
         let mut x = left;
         for (kind, share) in &self.bar {
-            swatch(canvas, Rect { x, y: top, w: width * share, h: 12.0 }, *kind);
+            swatch(canvas, PixelRect { x, y: top, w: width * share, h: 12.0 }, *kind);
             x += width * share;
         }
-        canvas.round(Rect { x: left, y: top, w: width, h: 12.0 }, 3.0, PAPER);
+        canvas.round(PixelRect { x: left, y: top, w: width, h: 12.0 }, 3.0, PAPER);
 
         for (line, y) in self.lines.iter().zip((0..).map(|line| top + 22.0 + 24.0 * line as f32)) {
             let mut x = left;
             for entry in line {
-                let area = Rect { x, y, w: SWATCH, h: SWATCH };
+                let area = PixelRect { x, y, w: SWATCH, h: SWATCH };
                 match entry.kind {
                     Some(kind) => swatch(canvas, area, kind),
                     None => canvas.fill(area, color(PageKind::Free)),
@@ -301,17 +318,17 @@ impl Foot {
                 let (name, baseline) = (x + SWATCH + 6.0, y + 12.0);
                 let size = name
                     + 5.0
-                    + canvas.text(face, (name, baseline), Anchor::Left, TEXT, entry.name);
-                canvas.text(face, (size, baseline), Anchor::Left, FAINT, &entry.size);
+                    + canvas.text(face, (name, baseline), TextAnchor::Left, TEXT, entry.name);
+                canvas.text(face, (size, baseline), TextAnchor::Left, FAINT, &entry.size);
                 x += entry.width(face);
             }
         }
     }
 }
 
-impl Entry {
+impl LegendEntry {
     /// With the space to the next.
-    fn width(&self, face: &Type<'_>) -> f32 {
+    fn width(&self, face: &FontSize<'_>) -> f32 {
         SWATCH + 6.0 + face.width(self.name) + 5.0 + face.width(&self.size) + 18.0
     }
 }
@@ -333,7 +350,7 @@ mod tests {
 
     #[test]
     fn the_picture_is_as_wide_as_asked_and_shows_every_kind() {
-        let options = Options { width: 900, title: "Title".to_owned() };
+        let options = PictureOptions { width: 900, title: "Title".to_owned() };
         let picture = draw(&machine(), &options).unwrap();
         assert_eq!(picture.width, 900);
         for kind in [
@@ -357,7 +374,8 @@ mod tests {
             machine.snapshot.slices = (0..slices)
                 .map(|id| Slice { id: ramslice_types::SliceId(id), ..row.clone() })
                 .collect();
-            let picture = draw(&machine, &Options { width: 800, title: String::new() }).unwrap();
+            let picture =
+                draw(&machine, &PictureOptions { width: 800, title: String::new() }).unwrap();
             assert!((100..2000).contains(&picture.height), "{slices}: {}", picture.height);
         }
     }
@@ -365,7 +383,7 @@ mod tests {
     #[test]
     fn the_file_is_a_png() {
         let mut file = Vec::new();
-        draw(&machine(), &Options { width: 640, title: String::new() })
+        draw(&machine(), &PictureOptions { width: 640, title: String::new() })
             .unwrap()
             .write(&mut file)
             .unwrap();

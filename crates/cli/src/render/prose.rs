@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::screen::Screen;
+use super::screen::OutputStyle;
 
 /// Writes a heading, an empty line before it.
-pub(crate) fn heading(text: &str, screen: &Screen, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn heading(text: &str, screen: &OutputStyle, out: &mut dyn Write) -> Result<()> {
     writeln!(out)?;
     Ok(writeln!(out, "{}", screen.bold(text))?)
 }
@@ -25,7 +25,7 @@ pub(crate) fn more(all: usize, shown: usize, out: &mut dyn Write) -> Result<()> 
 pub(crate) fn wrapped(
     text: &str,
     indent: &str,
-    screen: &Screen,
+    screen: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<()> {
     let width = usize::from(screen.width).min(100).max(indent.len() + 20);

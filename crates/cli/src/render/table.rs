@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::screen::Screen;
+use super::screen::OutputStyle;
 
 /// Which edge a column keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub enum ColumnAlign {
     /// The left one, as for words.
     Left,
     /// The right one, as for numbers.
@@ -14,14 +14,14 @@ pub enum Align {
 }
 
 /// A table under construction.
-pub struct Table {
-    columns: Vec<(&'static str, Align)>,
+pub struct TextTable {
+    columns: Vec<(&'static str, ColumnAlign)>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with these headings.
-    pub fn new(columns: &[(&'static str, Align)]) -> Self {
+    pub fn new(columns: &[(&'static str, ColumnAlign)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
@@ -35,7 +35,7 @@ impl Table {
     ///
     /// # Errors
     /// What cannot be written.
-    pub fn write(&self, out: &mut dyn Write, screen: &Screen) -> io::Result<()> {
+    pub fn write(&self, out: &mut dyn Write, screen: &OutputStyle) -> io::Result<()> {
         let widths: Vec<usize> = self
             .columns
             .iter()
@@ -49,8 +49,8 @@ impl Table {
             let mut text = String::new();
             for ((cell, width), (_, align)) in cells.iter().zip(&widths).zip(&self.columns) {
                 match align {
-                    Align::Left => text.push_str(&format!("{cell:<width$}  ")),
-                    Align::Right => text.push_str(&format!("{cell:>width$}  ")),
+                    ColumnAlign::Left => text.push_str(&format!("{cell:<width$}  ")),
+                    ColumnAlign::Right => text.push_str(&format!("{cell:>width$}  ")),
                 }
             }
             text.trim_end().to_owned()
@@ -70,12 +70,15 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_lines_end_clean() {
-        let mut table =
-            Table::new(&[("id", Align::Right), ("name", Align::Left), ("c", Align::Left)]);
+        let mut table = TextTable::new(&[
+            ("id", ColumnAlign::Right),
+            ("name", ColumnAlign::Left),
+            ("c", ColumnAlign::Left),
+        ]);
         table.row(vec!["7".to_owned(), "∞".to_owned(), String::new()]);
         table.row(vec!["128".to_owned(), "Normal".to_owned(), "x".to_owned()]);
         let mut out = Vec::new();
-        table.write(&mut out, &Screen::plain()).unwrap();
+        table.write(&mut out, &OutputStyle::plain()).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), " id  name    c\n  7  ∞\n128  Normal  x\n");
     }
 }

@@ -3,11 +3,17 @@
 use std::io;
 use std::path::PathBuf;
 
-use ramslice_energy::LedgerError;
-use ramslice_record::ReadError;
+use ramslice_energy::{LedgerError, LedgerPlan};
+use ramslice_record::{ReadError, Recording};
 
 /// Any error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+pub(super) type Result<T> = std::result::Result<T, RunError>;
+
+/// How joules over a recording are counted.
+pub type PlanForRecording<'a> =
+    dyn Fn(&Recording) -> std::result::Result<LedgerPlan, BoxError> + 'a;
 
 /// Why a run could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::RunError;
+use super::error::RunError;
 use crate::LatencySamples;
 
 /// Times of requests: `boottime_us,latency_us`.

@@ -13,29 +13,21 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ramslice_energy::{Interval, LedgerPlan};
-use ramslice_record::Recording;
-use ramslice_types::{Ratio, SCHEMA_VERSION};
+use ramslice_types::SCHEMA_VERSION;
 use serde_json::Value;
 
+use self::error::Result;
 use self::latencies::latencies;
 use self::results::{CaseRun, CaseStudy, SavedSample, SavedSamples, StatementFile};
 use self::sweep::{BudgetRow, BudgetSweep};
 use crate::{PricedSlice, ReportData, RunBudget};
 
-pub use self::error::{BoxError, RunError};
-
-type Result<T> = std::result::Result<T, RunError>;
-
-/// How joules over a recording are counted.
-pub type PlanForRecording<'a> =
-    dyn Fn(&Recording) -> std::result::Result<LedgerPlan, BoxError> + 'a;
+pub use self::error::{BoxError, PlanForRecording, RunError};
 
 /// What a run may be.
 const KINDS: &str = "a directory made by `ramslice-lab record`, a file of `ramslice-lab calibrate \
-    -o` \
-                     or of `ramslice energy --json`, a case study's summary or sweep, or a .csv of \
-                     latencies";
+                     -o` or of `ramslice energy --json`, a case study's summary or sweep, or a \
+                     .csv of latencies";
 
 /// Names and paths of runs: `NAME=RUN` or `RUN`, which is then called as its file is.
 ///
@@ -249,9 +241,4 @@ fn version(path: &Path, document: &Value) -> Result<()> {
         }
         None => Err(not_a_run(path)),
     }
-}
-
-/// By what seconds are divided, and who says so, to stand behind them.
-pub(super) fn divided(factor: Interval<Ratio>, source: &str) -> String {
-    format!(", divided by {} ({source})", ramslice_energy::range(factor).trim_end())
 }

@@ -10,7 +10,8 @@ use ramslice_types::{
     MachineState, PageCensus, PageComposition, PageKind, Pages, Slice, SliceState, WorkCounters,
 };
 
-use super::{PlanForRecording, Result, RunError, divided};
+use super::error::{PlanForRecording, Result, RunError};
+use super::results::divided;
 use crate::{
     CensusMoment, EmptyingAttempt, GainVerdict, MachineMoment, RecordingData, RunBudget, RunEnergy,
     ValueRange,
@@ -137,7 +138,7 @@ fn counted(machine: &MachineState, census: &PageCensus, seconds: f64) -> CensusM
     }
 }
 
-/// What events report about emptying slices; times are in seconds since the first sample.
+/// What events say about emptying slices; times are in seconds since the first sample.
 struct RequestEvents {
     /// When it was done.
     compactions: Vec<(f64, f64)>,

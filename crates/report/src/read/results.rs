@@ -7,7 +7,6 @@ use ramslice_types::{Ratio, WorkCounters};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::divided;
 use crate::{ContentsSource, GainVerdict, PricedSlice, RunBudget, RunEnergy, ValueRange};
 
 /// What `ramslice-lab calibrate -o` saves, as far as figures need it.
@@ -163,6 +162,11 @@ struct StatementLine {
 #[derive(Deserialize)]
 struct VerdictFile {
     sign: String,
+}
+
+/// By what seconds are divided, and who says so, to stand behind them.
+pub(super) fn divided(factor: Interval<Ratio>, source: &str) -> String {
+    format!(", divided by {} ({source})", ramslice_energy::range(factor).trim_end())
 }
 
 impl StatementFile {

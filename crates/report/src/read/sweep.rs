@@ -88,9 +88,8 @@ impl BudgetSweep {
                 for row in self.budgets.iter().filter(of) {
                     let basis = format!(
                         "Simulated, not measured: recordings of runs that emptied nothing, played \
-                         {} times for each budget; \
-                         net is from the least to the most of these. By the profile {}; emulated \
-                         seconds divided by {:.2} to {:.2}.",
+                         {} times for each budget; net is from the least to the most of these. By \
+                         the profile {}; emulated seconds divided by {:.2} to {:.2}.",
                         row.n, self.profile, self.time_factor.low, self.time_factor.high
                     );
                     let heading = format!("{}, {start}, {what}, simulated", self.case);

@@ -39,9 +39,10 @@ fn refused(text: &str) -> String {
     document(text).unwrap_err().to_string()
 }
 
-const SAMPLE: &str = r#"{"origin": {"artificial": {"mapped": 2}}, "label": "x", "slices": 1, "frames_pages": 8192,
+const SAMPLE: &str = r#"{"origin": {"artificial": {"mapped": 2}}, "label": "x", "slices": 1,
+    "frames_pages": 8192,
     "free_pages": 8092, "drop_pages": 0, "move_pages": 100, "mappings": 200,
-        "price_predicted_100cycles": 5,
+    "price_predicted_100cycles": 5,
     "price_measured_100cycles": 6, "keep_cache": false}"#;
 
 #[test]
@@ -78,14 +79,16 @@ fn samples_of_a_calibration_are_read_and_a_damaged_one_is_named() {
     assert!(refused(&text[..text.len() / 2]).contains("d.json is not JSON, or damaged"));
 }
 
-const LEDGER: &str = r#"{"schema_version": 1, "command": "energy", "profile": "p", "state": "s", "clock": "real",
+const LEDGER: &str = r#"{"schema_version": 1, "command": "energy", "profile": "p", "state": "s",
+    "clock": "real",
     "work": {"tried_slices": 1, "emptied_slices": 1, "woken_slices": 0, "migrated_pages": 0,
-        "dropped_pages": 0,
+    "dropped_pages": 0,
     "target_free_pages": 0, "target_cache_pages": 0, "price_predicted_100cycles": 0,
-        "price_measured_100cycles": 0,
+    "price_measured_100cycles": 0,
     "page_faults": 0, "allocated_pages": 0}, "saved_joules": {"low": 1, "high": 2},
     "invested_joules": {"low": 0.5, "high": 1}, "net_joules": {"low": 0, "high": 1.5},
-    "lines": [{"term": "run_time", "joules": null}], "verdict": {"sign": "undecided", "sentence": ""}}"#;
+    "lines": [{"term": "run_time", "joules": null}], "verdict": {"sign": "undecided",
+    "sentence": ""}}"#;
 
 #[test]
 fn the_last_document_of_a_ledger_counts() {
@@ -94,7 +97,8 @@ fn the_last_document_of_a_ledger_counts() {
     let one = &runs.energy[0];
     assert!((one.saved.high - 2.0).abs() < 1e-9 && one.verdict == GainVerdict::Undecided);
     assert_eq!(one.uncounted, ["run time"]);
-    let factor = r#""clock": "emulated", "time_factor": {"low": 12, "high": 18}, "time_factor_source": "compile""#;
+    let factor = r#""clock": "emulated", "time_factor": {"low": 12, "high": 18},
+        "time_factor_source": "compile""#;
     let (runs, _) = document(&LEDGER.replace("\"clock\": \"real\"", factor)).unwrap();
     assert!(
         runs.energy[0].basis.contains("emulated seconds, divided by 12.0 to 18.0 (compile)"),
@@ -106,7 +110,7 @@ fn the_last_document_of_a_ledger_counts() {
 }
 
 #[test]
-fn a_case_study_tells_its_settings() {
+fn a_case_study_lists_its_settings() {
     let run = |setting: &str, seed: &str| {
         format!(
             r#"{{"scale": "full", "start": "fresh", "setting": "{setting}", "seed": {seed},
@@ -130,8 +134,7 @@ fn a_case_study_tells_its_settings() {
 }
 
 #[test]
-fn small_runs_of_a_case_study_do_not_stand_beside_full_ones_and_runs_that_differ_are_called_apart()
-{
+fn small_runs_are_left_out_beside_full_ones_and_different_runs_get_different_names() {
     let told = |kinds: &[(&str, &str)]| {
         let run = |(scale, start): &(&str, &str)| {
             format!(
@@ -191,9 +194,10 @@ fn a_sweep_has_figures_by_start_and_kind_of_budget_and_says_that_it_is_simulated
     let row = |start: &str, policy: &str, budget: &str, per_slice: &str, net: (f64, f64)| {
         let ends = |low: f64, high: f64| format!(r#"{{"low": {low}, "high": {high}}}"#);
         format!(
-            r#"{{"start": "{start}", "policy": "{policy}", "budget_100cycles": {budget}, "per_slice": {per_slice}, "n": 5,
+            r#"{{"start": "{start}", "policy": "{policy}", "budget_100cycles": {budget},
+                "per_slice": {per_slice}, "n": 5,
                 "slices_off": 10, "attainable_slices_off": 20, "saved_joules": {},
-                    "invested_joules": {},
+                "invested_joules": {},
                 "net_range_joules": {}}}"#,
             ends(1.0, 2.0),
             ends(0.5, 0.75),

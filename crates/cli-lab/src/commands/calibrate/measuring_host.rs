@@ -9,19 +9,19 @@ use ramslice_calibrate::measuring::{
     BoxError, MeasureError, MeasuringHost, MeasuringStep, Workload,
 };
 use ramslice_cli::exit::CommandNotStarted;
-use ramslice_cli::progress::Progress;
+use ramslice_cli::progress::ProgressLine;
 use ramslice_cli::stderr;
 
 /// The command line around a measurement.
 pub(super) struct CommandHost<'a> {
     command: &'a [String],
     interrupt: &'a Interrupt,
-    progress: Progress,
+    progress: ProgressLine,
 }
 
 impl<'a> CommandHost<'a> {
     pub(super) fn new(command: &'a [String], interrupt: &'a Interrupt, silent: bool) -> Self {
-        Self { command, interrupt, progress: Progress::new(silent, Duration::ZERO) }
+        Self { command, interrupt, progress: ProgressLine::new(silent, Duration::ZERO) }
     }
 }
 
@@ -102,7 +102,8 @@ impl Workload for CommandWorkload {
 impl Drop for CommandWorkload {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // Only if something went wrong, or Ctrl-C: a child that has ended meanwhile cannot be killed, and that is fine.
+            // Only if something went wrong, or Ctrl-C: a child that has ended meanwhile cannot be
+            // killed, and that is fine.
             let _ = child.kill();
             let _ = child.wait();
         }

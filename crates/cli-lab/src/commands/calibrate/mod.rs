@@ -22,40 +22,45 @@ use ramslice_types::{
 use serde::Serialize;
 
 use self::measuring_host::CommandHost;
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::{ExitStatus, UsageError};
 use ramslice_cli::interrupt::interruptible;
 
 const HELP: &str = "\
-Fills memory with known mixtures (as `ramslice-lab fragment` does), empties slices, wakes them again, and fits the \
-parameters of the price model to what that cost: without a reboot, in a minute or so. Then it judges them on slices of \
-another size that hold what programs left there, or leave there while COMMAND runs, which the fit has not seen. Beside \
-them stand the models of the Hannover thesis (2024, Table 4.2): A, slopes of dedicated experiments; B, as given there, \
-the kernel's defaults; C, least squares.
+Fills memory with known mixtures (as `ramslice-lab fragment` does), empties slices, wakes them \
+again, and fits the parameters of the price model to what that cost: without a reboot, in a \
+minute or so. Then it judges them on slices of another size that hold what programs left there, \
+or leave there while COMMAND runs, which the fit has not seen. Beside them stand the models of \
+the Hannover thesis (2024, Table 4.2): A, slopes of dedicated experiments; B, as given there, the \
+kernel's defaults; C, least squares.
 
-Nothing is installed unless --install asks for it, and not if the parameters in force are better on what programs \
-left. Ctrl-C ends it at any time: memory that was filled is free again, slices are awake and have their size. What \
-is not as before: some pages lie elsewhere, and some cache was dropped. Root only, while all slices are awake.
+Only --install installs them, and not if the parameters in force are better on what programs \
+left. Ctrl-C ends it at any time: memory that was filled is free again, slices are awake and have \
+their size. What is not as before: some pages lie elsewhere, and some cache was dropped. Only \
+root can do it, while all slices are awake.
 
-Too few samples are refused, and so is a machine that is busy or on which the same work does not cost the same.
+Too few samples are refused, and so is a machine that is busy or on which the same work does not \
+cost the same.
 
-Figures: p99 is the 99th percentile of the absolute error, as a share of the largest cost; rank, Spearman's rank \
-correlation of price and cost; regret, the extra cycles spent when slices are emptied in the order of their \
-prices rather than of their costs, mean over budgets from 10 % to 90 % of what emptying all of them costs.
+Figures: p99 is the 99th percentile of the absolute error, as a share of the largest cost; rank, \
+Spearman's rank correlation of price and cost; regret, the extra cycles spent when slices are \
+emptied in the order of their prices rather than of their costs, mean over budgets from 10 % to \
+90 % of what emptying all of them costs.
 
-With --from FILE it fits samples that -o saved, on any machine; or everyday operations that ramsliced gathered. \
-These show less: terms that they hardly show keep their proportions, and every second operation judges what the others give.
+With --from FILE it fits samples that -o saved, on any machine; or everyday operations that \
+ramsliced gathered. These show less: terms that they hardly show keep their proportions, and \
+every second operation judges what the others give.
 
 Examples:
   ramslice-lab calibrate                                  what the parameters should be
   ramslice-lab calibrate --install                        and put them in force
-  ramslice-lab calibrate -o samples.json -- make -j2      judge them on what a build leaves in memory
+  ramslice-lab calibrate -o samples.json -- make -j2      judge them on what a build leaves
   ramslice-lab calibrate --from samples.json --json | jq .parameters_100cycles";
 
 /// Fit the price model to this machine, and judge it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct CalibrateArgs {
     /// Put the parameters in force
     #[arg(long)]
     install: bool,
@@ -66,10 +71,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "AMOUNT", default_value = "25%")]
     memory: FillAmount,
     /// Slices to empty for each mixture
-    #[arg(long, value_name = "N", default_value = "12", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "12",
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
     samples: u32,
     /// Slices to judge by
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "100",
+        value_parser = clap::value_parser!(u32).range(0..=100_000)
+    )]
     held_out: u32,
     /// Size of these [default: half of what slices have]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -89,7 +104,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct CalibrateDocument<'a> {
     slice_bytes: Bytes,
     artificial_samples: usize,
     everyday_samples: usize,
@@ -107,7 +122,11 @@ struct Body<'a> {
     report: &'a CalibrationReport,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &CalibrateArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if context.saved().is_some() && !args.command.is_empty() {
         return Err(
             UsageError("with --from nothing is measured: it takes no COMMAND".to_owned()).into()
@@ -150,7 +169,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         samples.samples.iter().cloned().for_each(|sample| {
             drift.observe(sample);
         });
-        let body = Body {
+        let body = CalibrateDocument {
             slice_bytes: samples.slice_bytes,
             artificial_samples: artificial.len(),
             everyday_samples: gathered.len(),
@@ -172,11 +191,15 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             (false, _) => writeln!(out, "nothing was installed: --install does")?,
         }
     }
-    Ok(if worse.is_some() { Exit::Refused } else { Exit::Ok })
+    Ok(if worse.is_some() { ExitStatus::Refused } else { ExitStatus::Ok })
 }
 
 /// Takes samples on this machine, and saves them if asked to.
-fn measure(args: &Args, backend: &dyn Backend, context: &Context) -> Result<SampleSet> {
+fn measure(
+    args: &CalibrateArgs,
+    backend: &dyn Backend,
+    context: &CommandContext,
+) -> Result<SampleSet> {
     if !args.anyway {
         check_conditions(conditions()?)?;
     }
@@ -238,7 +261,8 @@ fn save(file: File, samples: &SampleSet) -> Result<()> {
 fn load(path: &Path) -> Result<SampleSet> {
     if path.is_dir() {
         return Err(UsageError(format!(
-            "{} is a recording: recordings tell no measured costs. Give a file that `ramslice-lab calibrate -o` saved",
+            "{} is a recording: recordings have no measured costs. Give a file that `ramslice-lab \
+             calibrate -o` saved",
             path.display()
         ))
         .into());

@@ -6,11 +6,11 @@ use anyhow::Result;
 use ramslice_calibrate::{CalibrationReport, JudgedModel, ModelQuality, SampleSet, TERMS};
 use ramslice_types::{Bytes, PriceParameter};
 
-use ramslice_cli::render::{Align, Screen, Table};
+use ramslice_cli::render::{ColumnAlign, OutputStyle, TextTable};
 
 pub(super) fn write(
     out: &mut dyn Write,
-    screen: &Screen,
+    screen: &OutputStyle,
     samples: &SampleSet,
     report: &CalibrationReport,
 ) -> Result<()> {
@@ -57,7 +57,8 @@ pub(super) fn write(
         None => {
             writeln!(
                 out,
-                "not judged: no slice that programs use could be emptied. On the artificial mixtures:"
+                "not judged: no slice that programs use could be emptied. On the artificial \
+                 mixtures:"
             )?;
             models(report, |compared| compared.artificial.as_ref()).write(out, screen)?;
         }
@@ -66,12 +67,12 @@ pub(super) fn write(
     Ok(())
 }
 
-fn parameters(report: &CalibrationReport) -> Table {
-    let mut table = Table::new(&[
-        ("parameter (100 cycles)", Align::Left),
-        ("in force", Align::Right),
-        ("fitted", Align::Right),
-        ("95 % interval", Align::Right),
+fn parameters(report: &CalibrationReport) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("parameter (100 cycles)", ColumnAlign::Left),
+        ("in force", ColumnAlign::Right),
+        ("fitted", ColumnAlign::Right),
+        ("95 % interval", ColumnAlign::Right),
     ]);
     let in_force = report.in_force().coefficients_100cycles.to_array();
     let fitted = report.ours().coefficients_100cycles.to_array();
@@ -90,17 +91,17 @@ fn parameters(report: &CalibrationReport) -> Table {
 fn models<'a>(
     report: &'a CalibrationReport,
     which: impl Fn(&'a JudgedModel) -> Option<&'a ModelQuality>,
-) -> Table {
-    let mut table = Table::new(&[
-        ("model", Align::Left),
-        ("p99", Align::Right),
-        ("p50", Align::Right),
-        ("relative p50", Align::Right),
-        ("p99", Align::Right),
-        ("bias", Align::Right),
-        ("rank", Align::Right),
-        ("regret", Align::Right),
-        ("MSE", Align::Right),
+) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("model", ColumnAlign::Left),
+        ("p99", ColumnAlign::Right),
+        ("p50", ColumnAlign::Right),
+        ("relative p50", ColumnAlign::Right),
+        ("p99", ColumnAlign::Right),
+        ("bias", ColumnAlign::Right),
+        ("rank", ColumnAlign::Right),
+        ("regret", ColumnAlign::Right),
+        ("MSE", ColumnAlign::Right),
     ]);
     for compared in &report.models {
         let Some(found) = which(compared) else { continue };

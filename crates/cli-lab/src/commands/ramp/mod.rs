@@ -1,4 +1,5 @@
-//! `ramslice-lab ramp`: memory shrinks step by step and grows again, as in the Kanpur report, section 4.2.3.
+//! `ramslice-lab ramp`: memory shrinks step by step and grows again, as in the Kanpur report,
+//! section 4.2.3.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -13,40 +14,46 @@ use ramslice_types::{
 use serde::Serialize;
 
 use ramslice_cli::address_order::{AddressOrder, can_go_off, settled};
-use ramslice_cli::context::{Context, write_json_line};
-use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::context::{CommandContext, write_json_line};
+use ramslice_cli::exit::{ExitStatus, UsageError};
 use ramslice_cli::interrupt::{TICK, interruptible};
 use ramslice_cli::request_report::{MOST_MISSES, missed, ranges, slices, why};
 use ramslice_cli::{stderr, stdout};
 
-/// How long a step waits for somebody else's request to end.
+/// How long a step waits for another process's request to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const HELP: &str = "\
 Switches slices off, a few at a time, until as many are on as --floor says or no other can be \
-emptied; then wakes what it switched off in the reverse order, as many at a time. It tells each step \
-in a line, or with --json in a document. A slice that does not come off is passed over and not tried \
-again; what was off before is left alone; what wakes meanwhile because memory was wanted stays on. \
-On a stock kernel nothing wakes by itself: run `ramslice guard` beside it.
+emptied; then wakes what it switched off in the reverse order, as many at a time. It reports each \
+step in a line, or with --json in a document. A slice that cannot be emptied is passed over and \
+not tried again; slices that were offline before are left alone; slices that wake meanwhile \
+because memory was wanted stay online. On a stock kernel nothing wakes by itself: run `ramslice \
+guard` beside it.
 
-With --hold nothing wakes meanwhile: at each step the machine has that much less memory (MemTotal and \
-watermarks follow), and programs may be killed for want of it.
+With --hold nothing wakes meanwhile: at each step the machine has that much less memory (MemTotal \
+and watermarks follow), and processes may be killed for lack of it.
 
-Ctrl-C ends it and wakes what it switched off, unless --leave says to leave that off. \
-The exit status is 1 if the floor was not reached, or if it was interrupted.
+Ctrl-C ends it and wakes what it switched off, unless --leave says to leave that off. The exit \
+status is 1 if the floor was not reached, or if it was interrupted.
 
 Examples:
-  ramslice-lab ramp --step 2 --every 5m --floor 28  two slices every five minutes, down to 28 and up again
+  ramslice-lab ramp --step 2 --every 5m --floor 28  two every five minutes, to 28 and back
   ramslice-lab ramp --end low --json > ramp.jsonl   from the lowest address, as documents
-  ramslice-lab ramp --hold --floor 28               the same load on less and less memory: how does it fare?
+  ramslice-lab ramp --hold --floor 28               one load on less and less memory
   ramslice-lab record -o run -- ramslice-lab ramp --every 10s";
 
 /// Switch slices off step by step down to a floor, then on again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct RampArgs {
     /// Slices to switch in each step
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     step: u32,
     /// Time between two steps
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
@@ -57,13 +64,14 @@ pub(crate) struct Args {
     /// The end of memory where it begins
     #[arg(long, value_name = "END", default_value = "high")]
     end: AddressOrder,
-    /// Interrupted, leave off what is off
+    /// On Ctrl-C, keep offline slices offline
     #[arg(long)]
     leave: bool,
     /// Keep what it switches off from waking, whatever memory is wanted: the machine has less
     #[arg(long)]
     hold: bool,
-    /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used lately
+    /// What becomes of clean page cache: drop it, keep (move) it, or auto: keep what was used
+    /// lately
     #[arg(long, value_name = "CHOICE", default_value_t)]
     cache: CacheChoice,
     /// Give up on a slice after this time [kernel's default: 60s]
@@ -73,13 +81,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Direction {
+enum RampDirection {
     Down,
     Up,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct Refused {
+struct RefusedSlice {
     slice: SliceId,
     reason: String,
     #[serde(skip)]
@@ -89,15 +97,15 @@ struct Refused {
 /// One document of `--json`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-enum Told {
+enum RampDocument {
     /// A step.
     Step {
-        direction: Direction,
+        direction: RampDirection,
         step: u32,
         elapsed_us: u64,
         /// What was switched, in this order.
         slices: Vec<SliceId>,
-        refused: Vec<Refused>,
+        refused: Vec<RefusedSlice>,
         /// Slices of earlier steps that have woken without this program.
         woken_meanwhile: Vec<SliceId>,
         online_slices: u32,
@@ -107,28 +115,28 @@ enum Told {
     },
     /// The end.
     End {
-        ended: Ended,
+        ended: RampEnding,
         /// Whether as many slices were on as wanted; nothing if no floor was named.
         floor_reached: Option<bool>,
         /// What it switched off and is off still.
         left_off: Vec<SliceId>,
-        refused: Vec<Refused>,
+        refused: Vec<RefusedSlice>,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Ended {
+enum RampEnding {
     Done,
     Interrupted,
     Failed,
 }
 
 /// A ramp under way.
-struct Ramp<'a> {
-    args: &'a Args,
+struct RunningRamp<'a> {
+    args: &'a RampArgs,
     backend: &'a dyn Backend,
-    context: &'a Context,
+    context: &'a CommandContext,
     begun: Instant,
     steps: u32,
     /// Each slice is tried once.
@@ -142,24 +150,28 @@ struct Ramp<'a> {
 
 /// What one step did.
 #[derive(Default)]
-struct Done {
+struct StepOutcome {
     slices: Vec<SliceId>,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedSlice>,
     woken_meanwhile: Vec<SliceId>,
     migrated: Pages,
     dropped: Pages,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &RampArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     over(context.backend()?.as_ref(), args, context, out)
 }
 
 fn over(
     backend: &dyn Backend,
-    args: &Args,
-    context: &Context,
+    args: &RampArgs,
+    context: &CommandContext,
     out: &mut dyn Write,
-) -> Result<Exit> {
+) -> Result<ExitStatus> {
     let on = nr_on(&backend.snapshot()?.slices);
     if let Some(floor) = args.floor.filter(|floor| *floor >= on) {
         let message = format!(
@@ -168,7 +180,7 @@ fn over(
         );
         return Err(UsageError(message).into());
     }
-    let mut ramp = Ramp {
+    let mut ramp = RunningRamp {
         args,
         backend,
         context,
@@ -186,27 +198,30 @@ fn over(
     });
     // Nothing interrupts requests from here on but another signal.
     let ended = match &result {
-        Ok(false) => Ended::Done,
-        Ok(true) => Ended::Interrupted,
-        Err(_) => Ended::Failed,
+        Ok(false) => RampEnding::Done,
+        Ok(true) => RampEnding::Interrupted,
+        Err(_) => RampEnding::Failed,
     };
-    let refused = if args.leave || ended == Ended::Done { Ok(Vec::new()) } else { ramp.wake_all() };
+    let refused =
+        if args.leave || ended == RampEnding::Done { Ok(Vec::new()) } else { ramp.wake_all() };
     let told = ramp.finish(ended, refused.as_ref().map_or(&[][..], Vec::as_slice), out);
     let left = ramp.left_off();
     if told.is_err() && !left.is_empty() {
-        // Nobody reads what was to say so, and it is more than a reader that has left.
+        // Nothing reads the report any more, and slices that stay off are more than a reader that
+        // left.
         stderr::line(format_args!("ramslice-lab: {}", left_off(&left)));
         return match result {
             Err(error) if !stdout::is_broken_pipe(&error) => Err(error),
-            _ => Ok(Exit::Refused),
+            _ => Ok(ExitStatus::Refused),
         };
     }
     // What went wrong first says most.
     result?;
     refused?;
     told?;
-    let fine = ended == Ended::Done && ramp.floor_reached != Some(false) && ramp.stuck.is_empty();
-    Ok(if fine { Exit::Ok } else { Exit::Refused })
+    let fine =
+        ended == RampEnding::Done && ramp.floor_reached != Some(false) && ramp.stuck.is_empty();
+    Ok(if fine { ExitStatus::Ok } else { ExitStatus::Refused })
 }
 
 fn nr_on(slices: &[Slice]) -> u32 {
@@ -214,7 +229,7 @@ fn nr_on(slices: &[Slice]) -> u32 {
     slices.iter().filter(on).count() as u32
 }
 
-impl Ramp<'_> {
+impl RunningRamp<'_> {
     fn down(&mut self, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
         while !interrupt.requested() {
             let now = settled(self.backend)?;
@@ -224,7 +239,8 @@ impl Ramp<'_> {
                 self.floor_reached = self.args.floor.map(|_| true);
                 return Ok(());
             }
-            let mut done = Done { woken_meanwhile: self.woken(&now), ..Done::default() };
+            let mut done =
+                StepOutcome { woken_meanwhile: self.woken(&now), ..StepOutcome::default() };
             let ids = self.args.end.order(&now, |slice| can_go_off(slice, false));
             let mut misses = 0;
             for id in ids {
@@ -254,7 +270,7 @@ impl Ramp<'_> {
             }
             let none = done.slices.is_empty();
             if !none || !done.refused.is_empty() || !done.woken_meanwhile.is_empty() {
-                self.tell(Direction::Down, done, out)?;
+                self.tell(RampDirection::Down, done, out)?;
             }
             if none && !interrupt.requested() {
                 self.floor_reached = self.args.floor.map(|_| false);
@@ -267,9 +283,9 @@ impl Ramp<'_> {
 
     fn up(&mut self, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
         while !self.off.is_empty() && !interrupt.requested() {
-            let mut done = Done {
+            let mut done = StepOutcome {
                 woken_meanwhile: self.woken(&self.backend.snapshot()?.slices),
-                ..Done::default()
+                ..StepOutcome::default()
             };
             while (done.slices.len() as u32) < self.args.step && !interrupt.requested() {
                 let Some(&id) = self.off.last() else { break };
@@ -288,7 +304,7 @@ impl Ramp<'_> {
                     done.refused.push(refused(id, &outcome));
                 }
             }
-            self.tell(Direction::Up, done, out)?;
+            self.tell(RampDirection::Up, done, out)?;
             if !self.off.is_empty() {
                 self.wait(interrupt)?;
             }
@@ -328,7 +344,7 @@ impl Ramp<'_> {
         }
     }
 
-    /// Until the next step is due, or Ctrl-C; an error if nobody reads any more.
+    /// Until the next step is due, or Ctrl-C; an error if nothing reads the output any more.
     fn wait(&self, interrupt: &Interrupt) -> Result<()> {
         let due = self.args.every.saturating_mul(self.steps);
         while !interrupt.requested() {
@@ -342,7 +358,12 @@ impl Ramp<'_> {
         Ok(())
     }
 
-    fn tell(&mut self, direction: Direction, done: Done, out: &mut dyn Write) -> Result<()> {
+    fn tell(
+        &mut self,
+        direction: RampDirection,
+        done: StepOutcome,
+        out: &mut dyn Write,
+    ) -> Result<()> {
         self.steps += 1;
         let elapsed = self.begun.elapsed();
         let now = self.backend.snapshot()?.slices;
@@ -351,7 +372,7 @@ impl Ramp<'_> {
             now.iter().filter(|slice| slice.state == SliceState::Offline).count() as u32,
         );
         if self.context.json() {
-            let told = Told::Step {
+            let told = RampDocument::Step {
                 direction,
                 step: self.steps,
                 elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
@@ -373,7 +394,7 @@ impl Ramp<'_> {
         if !done.woken_meanwhile.is_empty() {
             line.push_str(&format!("woke meanwhile: {}; ", named(&done.woken_meanwhile)));
         }
-        let word = if direction == Direction::Down { "offline" } else { "online" };
+        let word = if direction == RampDirection::Down { "offline" } else { "online" };
         line.push_str(&format!("{word}: {}; {} on, {off} off", named(&done.slices), slices(on)));
         if done.migrated.0 + done.dropped.0 > 0 {
             line.push_str(&format!("; {} pages moved, {} dropped", done.migrated, done.dropped));
@@ -383,7 +404,7 @@ impl Ramp<'_> {
     }
 
     /// Wakes what is off, as far as that works; what did not.
-    fn wake_all(&mut self) -> Result<Vec<Refused>> {
+    fn wake_all(&mut self) -> Result<Vec<RefusedSlice>> {
         let mut failed = Vec::new();
         let now = self.backend.snapshot().context("looking which slices are off")?.slices;
         self.woken(&now);
@@ -409,7 +430,7 @@ impl Ramp<'_> {
                     self.stuck.push(id);
                 }
                 Err(error) => {
-                    failed.push(Refused {
+                    failed.push(RefusedSlice {
                         slice: id,
                         reason: "error".to_owned(),
                         words: error.to_string(),
@@ -426,12 +447,21 @@ impl Ramp<'_> {
         self.off.iter().chain(&self.stuck).copied().collect()
     }
 
-    fn finish(&self, ended: Ended, failed: &[Refused], out: &mut dyn Write) -> Result<()> {
+    fn finish(
+        &self,
+        ended: RampEnding,
+        failed: &[RefusedSlice],
+        out: &mut dyn Write,
+    ) -> Result<()> {
         let left = self.left_off();
         if self.context.json() {
             let refused = failed.to_vec();
-            let told =
-                Told::End { ended, floor_reached: self.floor_reached, left_off: left, refused };
+            let told = RampDocument::End {
+                ended,
+                floor_reached: self.floor_reached,
+                left_off: left,
+                refused,
+            };
             write_json_line(out, "ramp", told)?;
             return Ok(out.flush()?);
         }
@@ -451,17 +481,17 @@ impl Ramp<'_> {
             left_off(&left)
         };
         let how = match ended {
-            Ended::Done => "done",
-            Ended::Interrupted => "interrupted",
-            Ended::Failed => "failed",
+            RampEnding::Done => "done",
+            RampEnding::Interrupted => "interrupted",
+            RampEnding::Failed => "failed",
         };
         writeln!(out, "{how}: {left}")?;
         Ok(out.flush()?)
     }
 }
 
-fn refused(slice: SliceId, outcome: &RequestOutcome) -> Refused {
-    Refused { slice, reason: outcome.reason.code(), words: why(outcome) }
+fn refused(slice: SliceId, outcome: &RequestOutcome) -> RefusedSlice {
+    RefusedSlice { slice, reason: outcome.reason.code(), words: why(outcome) }
 }
 
 fn left_off(ids: &[SliceId]) -> String {

@@ -10,39 +10,44 @@ use ramslice_types::{
 };
 
 use super::*;
-use ramslice_cli::args::{Global, When};
+use ramslice_cli::args::{ColorChoice, GlobalOptions};
 
 /// The options, as they are typed.
 #[derive(Parser)]
-struct Line {
+struct RampLine {
     #[command(flatten)]
-    args: Args,
+    args: RampArgs,
 }
 
-/// The simulator knows no memory that is gone, so what is held is kept beside it, by the kernel's rules: a request that
-/// switches off may hold, and waking a slice by name takes no such word.
-struct Holding {
+/// The simulator knows no memory that is gone, so what is held is kept beside it, by the kernel's
+/// rules: a request that switches off may hold, and waking a slice by name takes no such word.
+struct HoldingBackend {
     sim: SimBackend,
     held: Mutex<BTreeSet<SliceId>>,
     /// The most that was held at a time.
     most: Mutex<usize>,
 }
 
-impl Holding {
+impl HoldingBackend {
     fn new() -> Self {
         let sim = SimBackend::new(SimConfig::new(Bytes(16 << 26), Bytes(1 << 26))).unwrap();
         Self { sim, held: Mutex::default(), most: Mutex::default() }
     }
 
-    fn ramp(&self, words: &[&str]) -> Exit {
-        let args = Line::parse_from([&["ramp", "--every", "1ms"], words].concat()).args;
-        let global =
-            Global { json: false, color: When::Never, verbose: 0, from: None, backend: None };
-        over(self, &args, &Context::new(global, None), &mut Vec::new()).unwrap()
+    fn ramp(&self, words: &[&str]) -> ExitStatus {
+        let args = RampLine::parse_from([&["ramp", "--every", "1ms"], words].concat()).args;
+        let global = GlobalOptions {
+            json: false,
+            color: ColorChoice::Never,
+            verbose: 0,
+            from: None,
+            backend: None,
+        };
+        over(self, &args, &CommandContext::new(global, None), &mut Vec::new()).unwrap()
     }
 }
 
-impl Backend for Holding {
+impl Backend for HoldingBackend {
     fn info(&self) -> Result<BackendInfo, BackendError> {
         self.sim.info()
     }
@@ -108,10 +113,10 @@ impl Backend for Holding {
 
 #[test]
 fn with_hold_each_step_down_holds_and_each_step_up_gives_back() {
-    let machine = Holding::new();
+    let machine = HoldingBackend::new();
     let on = nr_on(&machine.snapshot().unwrap().slices);
     let floor = (on - 6).to_string();
-    assert_eq!(machine.ramp(&["--step", "2", "--floor", &floor, "--hold"]), Exit::Ok);
+    assert_eq!(machine.ramp(&["--step", "2", "--floor", &floor, "--hold"]), ExitStatus::Ok);
     assert_eq!(*machine.most.lock().unwrap(), 6);
     assert_eq!(*machine.held.lock().unwrap(), BTreeSet::new());
     assert_eq!(nr_on(&machine.snapshot().unwrap().slices), on);
@@ -119,8 +124,8 @@ fn with_hold_each_step_down_holds_and_each_step_up_gives_back() {
 
 #[test]
 fn without_hold_nothing_is_held() {
-    let machine = Holding::new();
+    let machine = HoldingBackend::new();
     let on = nr_on(&machine.snapshot().unwrap().slices);
-    assert_eq!(machine.ramp(&["--floor", &(on - 2).to_string()]), Exit::Ok);
+    assert_eq!(machine.ramp(&["--floor", &(on - 2).to_string()]), ExitStatus::Ok);
     assert_eq!(*machine.most.lock().unwrap(), 0);
 }

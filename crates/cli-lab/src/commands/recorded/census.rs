@@ -4,16 +4,20 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_cli::commands::census::{self, Args, write, write_line};
-use ramslice_cli::context::Context;
-use ramslice_cli::exit::Exit;
+use ramslice_cli::commands::census::{self, CensusArgs, write, write_line};
+use ramslice_cli::context::CommandContext;
+use ramslice_cli::exit::ExitStatus;
 use ramslice_record::Recording;
 use ramslice_types::{BackendError, BackendErrorKind};
 
 use crate::recordings::{not_replayable, opened};
 
 /// Shows the last census, or with --every one after another; or that of a saved machine.
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &CensusArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if context.saved().is_some_and(std::path::Path::is_file) {
         return census::run(args, context, out);
     }
@@ -22,7 +26,7 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         let (machine, census) =
             recording.last_census().map_err(not_replayable)?.ok_or_else(|| none(recording))?;
         write(&machine, &census, context, out)?;
-        return Ok(Exit::Ok);
+        return Ok(ExitStatus::Ok);
     };
     let mut machines = recording.machines();
     let (mut shown, mut next) = (0, Duration::ZERO);
@@ -42,13 +46,14 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             machines.cut()
         );
     }
-    if shown == 0 { Err(none(recording).into()) } else { Ok(Exit::Ok) }
+    if shown == 0 { Err(none(recording).into()) } else { Ok(ExitStatus::Ok) }
 }
 
-/// Unsupported, not failed: nobody asked for one.
+/// Unsupported, not failed: the recording was made without a census.
 fn none(recording: &Recording) -> BackendError {
     let message = format!(
-        "{} has no census: record one with `ramslice-lab record --census 1m`, or look at the running system with `ramslice census`",
+        "{} has no census: record one with `ramslice-lab record --census 1m`, or look at the \
+         running system with `ramslice census`",
         recording.dir().display()
     );
     BackendError::new(BackendErrorKind::Unsupported, message)

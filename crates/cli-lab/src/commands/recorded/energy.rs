@@ -4,9 +4,9 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_cli::commands::energy::statement_text::StatementView;
-use ramslice_cli::commands::energy::{self, Args};
-use ramslice_cli::context::Context;
-use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::commands::energy::{self, EnergyArgs};
+use ramslice_cli::context::CommandContext;
+use ramslice_cli::exit::{ExitStatus, UsageError};
 use ramslice_energy::{EnergyLedger, EnergySample, LedgerPlan};
 use ramslice_record::ReadError;
 use ramslice_types::MachineState;
@@ -14,7 +14,11 @@ use ramslice_types::MachineState;
 use crate::recordings::{clock_of, not_replayable, opened};
 
 /// Keeps the ledger over a recording, or shows what a saved machine saves.
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &EnergyArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if context.saved().is_some_and(std::path::Path::is_file) {
         return energy::run(args, context, out);
     }
@@ -51,14 +55,14 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     let (first, ledger) = watched.ok_or_else(empty)?;
     if ledger.tally().steps == 0 {
         let message = format!(
-            "{} has one sample, between which no time passes: `ramslice-lab status --json --from` it, and give that \
-             file to --from for what it saves at that moment",
+            "{} has one sample, between which no time passes: `ramslice-lab status --json --from` \
+             it, and give that file to --from for what it saves at that moment",
             recording.dir().display()
         );
         return Err(UsageError(message).into());
     }
     write(&plan, &first, &ledger, true, context, out)?;
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 fn write(
@@ -66,7 +70,7 @@ fn write(
     first: &MachineState,
     ledger: &EnergyLedger,
     over: bool,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
     // LedgerOptions::plan has seen to it that the profile gives joules.

@@ -4,14 +4,18 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::Result;
-use ramslice_cli::commands::top::{self, Args};
-use ramslice_cli::context::Context;
-use ramslice_cli::exit::Exit;
+use ramslice_cli::commands::top::{self, TopArgs};
+use ramslice_cli::context::CommandContext;
+use ramslice_cli::exit::ExitStatus;
 
 use crate::recordings::{RecordingPlayer, clock_of, opened};
 
 /// Replays it, or shows a saved machine.
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &TopArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if context.saved().is_some_and(std::path::Path::is_file) {
         return top::run(args, context, out);
     }

@@ -1,4 +1,5 @@
-//! What the simulator's commands share: the machine, the policy, the profile, numbers from and to people.
+//! What the simulator's commands share: the machine, the policy, the profile, numbers from and to
+//! people.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::recordings::clock_of;
 
 /// The memory system.
 #[derive(Debug, clap::Args)]
-pub(super) struct Energy {
+pub(super) struct EnergyOptions {
     /// The memory system and what packing costs: a name from `ramslice-lab profiles`, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "thesis-parc")]
     profile: String,
@@ -31,7 +32,7 @@ pub(super) struct Energy {
     granularity: Option<UnitSize>,
 }
 
-impl Energy {
+impl EnergyOptions {
     /// What policies decide by, and joules, on a machine with this clock.
     pub(super) fn resolve(
         &self,
@@ -52,8 +53,9 @@ impl Energy {
         };
         if let Some(unit) = unit.filter(|unit| *unit > slice) {
             let message = format!(
-                "slices of {slice} are smaller than what the hardware switches as one, {unit} by {}, and then none \
-                 saves anything alone: make slices larger, or assume finer hardware with --granularity slice",
+                "slices of {slice} are smaller than what the hardware switches as one, {unit} by \
+                 {}, and then none saves anything alone: make slices larger, or assume finer \
+                 hardware with --granularity slice",
                 if self.granularity.is_some() { "--granularity" } else { profile.name.as_str() },
             );
             return Err(UsageError(message).into());
@@ -72,14 +74,14 @@ impl Energy {
     }
 }
 
-/// Whose seconds those of a load are.
+/// Whether the seconds of a load are real ones.
 #[derive(Debug, clap::Args)]
-pub(super) struct Seconds {
+pub(super) struct LoadSeconds {
     #[command(flatten)]
     time_factor: TimeFactorOptions,
 }
 
-impl Seconds {
+impl LoadSeconds {
     /// The clock of the load, which has these recordings: all of it, or none.
     pub(super) fn clock<'a>(
         &self,
@@ -90,7 +92,8 @@ impl Seconds {
             found = Some(clock_of(&self.time_factor, Recording::open(dir)?.about())?);
         }
         if self.time_factor.time_factor.is_some() && found.is_none() {
-            let message = "--time-factor says how slow a recorded machine was, and here is no recording: leave it out";
+            let message = "--time-factor says how slow a recorded machine was, and here is no \
+                           recording: leave it out";
             return Err(UsageError(message.to_owned()).into());
         }
         Ok(found.unwrap_or(SampleClock::Real))
@@ -99,7 +102,7 @@ impl Seconds {
 
 /// The machine.
 #[derive(Debug, clap::Args)]
-pub(super) struct Machine {
+pub(super) struct MachineOptions {
     /// Memory, rounded down to whole slices
     #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = parse_bytes)]
     pub(super) memory: Bytes,
@@ -117,7 +120,7 @@ pub(super) struct Machine {
     coarse: bool,
 }
 
-impl Machine {
+impl MachineOptions {
     pub(super) fn config(&self, seed: u64) -> SimConfig {
         let config = SimConfig::new(self.memory, self.slice);
         let config = SimConfig { placement: self.placement, scatter: self.scatter, seed, ..config };
@@ -147,7 +150,8 @@ pub(super) fn policy(text: &str) -> Result<PolicyConfig> {
 /// What is taken of files of utilisation, which tell no more than how much memory is in use.
 pub(super) fn taken_as_cache(options: UsageOptions) -> String {
     format!(
-        "of what files of utilisation say is in use, {:.0} % is clean page cache, of which {:.0} % is used again within an hour",
+        "of what files of utilisation say is in use, {:.0} % is clean page cache, of which {:.0} \
+         % is used again within an hour",
         options.cache_share * 100.0,
         options.cache_reuse_per_hour * 100.0
     )
@@ -178,7 +182,8 @@ pub(super) fn up_to<const END: u32>(text: &str) -> Result<f64, String> {
 pub(super) fn interval(text: &str) -> Result<Interval<Ratio>, String> {
     let wrong = || {
         format!(
-            "`{text}` is neither a number from 0 to {MOST:e} nor a range of two: write 0.3 or 0.1..0.3"
+            "`{text}` is neither a number from 0 to {MOST:e} nor a range of two: write 0.3 or \
+             0.1..0.3"
         )
     };
     let number = |text: &str| match text.trim().parse::<f64>() {
@@ -199,7 +204,7 @@ pub(super) fn share(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// How many machines or inputs are simulated at a time unless somebody says so.
+/// How many machines or inputs are simulated at a time unless --jobs says so.
 pub(super) fn jobs(wanted: Option<usize>) -> usize {
     wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

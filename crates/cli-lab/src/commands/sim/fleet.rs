@@ -14,23 +14,23 @@ use ramslice_types::{Bytes, Joules, Ratio, parse_bytes};
 use serde::Serialize;
 
 use super::common;
-use super::generate::Fleet;
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::Exit;
+use super::generate::GeneratedFleet;
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::ExitStatus;
 use ramslice_cli::interrupt::interruptible;
-use ramslice_cli::render::{Align, Table};
+use ramslice_cli::render::{ColumnAlign, TextTable};
 use ramslice_cli::stderr;
 
 const HELP: &str = "\
 FILE has the column layout of machine_usage.csv: nine columns, no header, the rows of a machine \
-together and in order of time. Only machine_id, time_stamp (seconds) and mem_util_percent are read. \
-A row that cannot be is an error with its line; rows without a value (empty, -1, 101), repeated rows \
-and gaps are counted. With --generate, machines are made up from published averages instead; \
-`ramslice-lab sim generate` has the options.
+together and in order of time. Only machine_id, time_stamp (seconds) and mem_util_percent are \
+read. A row that cannot be is an error with its line; rows without a value (empty, -1, 101), \
+repeated rows and gaps are counted. With --generate, machines are made up from published averages \
+instead; `ramslice-lab sim generate` has the options.
 
-Each machine is simulated by itself, with a seed that follows from --seed and its place: cost grows \
-with their number, memory does not. With --output, tables go to DIR/machines/policy=NAME/ and \
-DIR/levels/policy=NAME/ as Parquet, which DuckDB, pandas and Spark read as they are.
+Each machine is simulated by itself, with a seed that follows from --seed and its place: cost \
+grows with their number, memory does not. With --output, tables go to DIR/machines/policy=NAME/ \
+and DIR/levels/policy=NAME/ as Parquet, which DuckDB, pandas and Spark read as they are.
 
 Money and CO2 follow from the net, scaled to a year, with --pue for cooling and power supply.
 
@@ -40,10 +40,10 @@ Examples:
   ramslice-lab sim fleet --generate 100 --memory-percent 50 --daily-swing 30 --policy watermarks
   duckdb -c \"select avg(net_low_joules) from 'fleet/machines/*/*.parquet'\"";
 
-/// Simulate many machines by their utilisation, and tell kWh, money and CO2.
+/// Simulate many machines by their utilisation, and report kWh, money and CO2.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(super) struct Args {
+pub(super) struct FleetArgs {
     /// Machine utilisation in the layout of `machine_usage.csv`
     #[arg(value_name = "FILE", required_unless_present = "generate", conflicts_with = "generate")]
     file: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     generate: Option<u32>,
     #[command(flatten)]
-    made_up: Fleet,
+    made_up: GeneratedFleet,
     /// never, periodic, watermarks, threshold, repair or governor; or a file with settings
     #[arg(long, value_name = "NAME|FILE", default_value = "governor")]
     policy: String,
@@ -65,9 +65,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse_bytes)]
     slice: Bytes,
     #[command(flatten)]
-    energy: common::Energy,
+    energy: common::EnergyOptions,
     /// The share of memory in use that is clean page cache, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = UsageOptions::default().cache_share, value_parser = common::up_to::<1>)]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = UsageOptions::default().cache_share,
+        value_parser = common::up_to::<1>
+    )]
     cache_share: f64,
     /// Machines at a time [default: one per CPU]
     #[arg(long, value_name = "N")]
@@ -76,7 +81,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Price of electricity per kWh
-    #[arg(long, value_name = "MONEY", default_value = "0.08..0.30", value_parser = common::interval)]
+    #[arg(
+        long,
+        value_name = "MONEY",
+        default_value = "0.08..0.30",
+        value_parser = common::interval
+    )]
     price: Interval<Ratio>,
     /// Grams of CO2 per kWh
     #[arg(long, value_name = "GRAMS", default_value = "50..700", value_parser = common::interval)]
@@ -88,7 +98,7 @@ pub(super) struct Args {
 
 /// Money and CO2 of a year.
 #[derive(Serialize)]
-struct Year {
+struct YearFigures {
     #[serde(rename = "kwh_per_year")]
     kwh: Interval<Ratio>,
     #[serde(rename = "money_per_year")]
@@ -98,7 +108,7 @@ struct Year {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct FleetDocument<'a> {
     source: String,
     policy: &'a str,
     seed: u64,
@@ -106,7 +116,7 @@ struct Body<'a> {
     slice_bytes: Bytes,
     #[serde(flatten)]
     report: &'a FleetReport,
-    year: Option<Year>,
+    year: Option<YearFigures>,
     elapsed_us: u64,
     assumptions: &'a [String],
 }
@@ -115,7 +125,7 @@ const JOULES_PER_KWH: f64 = 3.6e6;
 const HOURS_PER_YEAR: f64 = 8766.0;
 
 /// Net after accounting, as kWh of the site in a year of all machines, and what follows.
-fn year(report: &FleetReport, args: &Args) -> Option<Year> {
+fn year(report: &FleetReport, args: &FleetArgs) -> Option<YearFigures> {
     let hours_each = report.machine_hours / report.machines.max(1) as f64;
     if hours_each <= 0.0 {
         return None;
@@ -124,7 +134,11 @@ fn year(report: &FleetReport, args: &Args) -> Option<Year> {
     let scale = HOURS_PER_YEAR / hours_each / JOULES_PER_KWH;
     let kwh = |joules: Joules| Ratio(joules.0 * scale);
     let kwh = Interval::between(kwh(net.low()), kwh(net.high())).times(args.pue);
-    Some(Year { kwh, money: kwh.times(args.price), co2_kg: kwh.times(args.carbon).scaled(1e-3) })
+    Some(YearFigures {
+        kwh,
+        money: kwh.times(args.price),
+        co2_kg: kwh.times(args.carbon).scaled(1e-3),
+    })
 }
 
 fn plain(value: Interval<Ratio>) -> String {
@@ -136,11 +150,11 @@ fn given(value: Interval<Ratio>) -> String {
     format!("{} to {}", value.low().0, value.high().0)
 }
 
-fn assumptions(args: &Args, rates: &[String]) -> Vec<String> {
+fn assumptions(args: &FleetArgs, rates: &[String]) -> Vec<String> {
     let mut all = rates.to_vec();
     all.push(format!(
-        "all machines have {} with {} slices of {}, and {:.0} % of what is in use is clean page cache, half of which \
-         is used again within an hour",
+        "all machines have {} with {} slices of {}, and {:.0} % of what is in use is clean page \
+         cache, half of which is used again within an hour",
         args.memory,
         args.memory.0 / args.slice.0.max(1),
         args.slice,
@@ -149,14 +163,14 @@ fn assumptions(args: &Args, rates: &[String]) -> Vec<String> {
     if args.generate.is_some() {
         let of: FleetAverages = args.made_up.averages();
         all.push(format!(
-            "machines are synthetic: {} % of memory in use on average, {} points between machines, {} points in a day, \
-             {} points of noise",
+            "machines are synthetic: {} % of memory in use on average, {} points between \
+             machines, {} points in a day, {} points of noise",
             of.memory_percent, of.between_machines, of.daily_swing, of.noise
         ));
     }
     all.push(format!(
-        "a year like the time simulated; {} of the site's energy for each unit of the machines', {} of money and {} g of \
-         CO2 per kWh",
+        "a year like the time simulated; {} of the site's energy for each unit of the machines', \
+         {} of money and {} g of CO2 per kWh",
         given(args.pue),
         given(args.price),
         given(args.carbon)
@@ -164,7 +178,11 @@ fn assumptions(args: &Args, rates: &[String]) -> Vec<String> {
     all
 }
 
-pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(super) fn run(
+    args: &FleetArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let page = Bytes(4096);
     let (economics, rates) = args.energy.resolve(args.slice, page, SampleClock::Real)?;
     let told = assumptions(args, &rates.assumptions);
@@ -195,7 +213,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         Some(file) => file.display().to_string(),
         None => "synthetic".to_owned(),
     };
-    let body = Body {
+    let body = FleetDocument {
         source,
         policy: options.policy.policy.name(),
         seed: options.seed,
@@ -211,7 +229,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     } else {
         show(&body, args, context, out)?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 /// Ctrl-C ends it after the machines under way; then there is no report, for half a fleet is none.
@@ -219,7 +237,7 @@ fn simulate_with_progress(
     machines: impl Iterator<Item = Result<UsageSeries, InputError>> + Send,
     options: &FleetOptions,
     all: Option<u32>,
-    context: &Context,
+    context: &CommandContext,
 ) -> Result<FleetReport, anyhow::Error> {
     let shown = io::stderr().is_terminal() && !context.json();
     let stop = AtomicBool::new(false);
@@ -247,7 +265,12 @@ fn simulate_with_progress(
     Ok(found??)
 }
 
-fn show(body: &Body<'_>, args: &Args, context: &Context, out: &mut dyn Write) -> Result<()> {
+fn show(
+    body: &FleetDocument<'_>,
+    args: &FleetArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<()> {
     let (report, books) = (body.report, &body.report.books);
     let each =
         Duration::from_secs_f64(report.machine_hours / report.machines.max(1) as f64 * 3600.0);
@@ -260,7 +283,7 @@ fn show(body: &Body<'_>, args: &Args, context: &Context, out: &mut dyn Write) ->
         body.policy,
         body.seed
     )?;
-    let mut table = Table::new(&[("", Align::Left), ("", Align::Right)]);
+    let mut table = TextTable::new(&[("", ColumnAlign::Left), ("", ColumnAlign::Right)]);
     let mut row = |what: &str, value: String| table.row(vec![what.to_owned(), value]);
     row("memory in use, on average", common::share(Some(report.mean_used_share)));
     row("memory off, on average", common::share(Some(report.mean_offline_share)));

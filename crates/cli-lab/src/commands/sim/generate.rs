@@ -10,15 +10,16 @@ use ramslice_types::parse_duration;
 use serde::Serialize;
 
 use super::common;
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::Exit;
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::ExitStatus;
 
 const HELP: &str = "\
 The file has the column layout of machine_usage.csv of a public cluster trace of 2018, without a \
-header: machine_id, time_stamp, cpu_util_percent, mem_util_percent, mem_gps, mkpi, net_in, net_out, \
-disk_io_percent. It is synthetic: machines are made up so that averages are those asked for. The \
-defaults are averages that were published of that trace; how much machines differ and how much they \
-change was not published, and is assumed. Columns that the simulator does not read stay empty.
+header: machine_id, time_stamp, cpu_util_percent, mem_util_percent, mem_gps, mkpi, net_in, \
+net_out, disk_io_percent. It is synthetic: machines are made up so that averages are those asked \
+for. The defaults are averages that were published of that trace; how much machines differ and \
+how much they change was not published, and is assumed. Columns that the simulator does not read \
+stay empty.
 
 Examples:
   ramslice-lab sim generate synthetic.csv --machines 100
@@ -28,12 +29,12 @@ Examples:
 /// Write a file of machine utilisation, made up from published averages.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(super) struct Args {
+pub(super) struct GenerateArgs {
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    fleet: Fleet,
+    fleet: GeneratedFleet,
     /// How many machines
     #[arg(long, value_name = "N", default_value_t = 100)]
     machines: u32,
@@ -41,7 +42,7 @@ pub(super) struct Args {
 
 /// What a made-up fleet looks like.
 #[derive(Debug, clap::Args)]
-pub(super) struct Fleet {
+pub(super) struct GeneratedFleet {
     /// How long
     #[arg(long = "for", value_name = "TIME", default_value = "192h", value_parser = parse_duration)]
     duration: Duration,
@@ -49,23 +50,43 @@ pub(super) struct Fleet {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
     pub(super) step: Duration,
     /// Memory in use on average, in per cent
-    #[arg(long, value_name = "PERCENT", default_value_t = FleetAverages::default().memory_percent, value_parser = common::up_to::<100>)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = FleetAverages::default().memory_percent,
+        value_parser = common::up_to::<100>
+    )]
     memory_percent: f64,
     /// By how much machines differ: standard deviation in percentage points
-    #[arg(long, value_name = "POINTS", default_value_t = FleetAverages::default().between_machines, value_parser = common::up_to::<100>)]
+    #[arg(
+        long,
+        value_name = "POINTS",
+        default_value_t = FleetAverages::default().between_machines,
+        value_parser = common::up_to::<100>
+    )]
     between_machines: f64,
     /// From the quietest to the busiest hour of a day, in percentage points
-    #[arg(long, value_name = "POINTS", default_value_t = FleetAverages::default().daily_swing, value_parser = common::up_to::<100>)]
+    #[arg(
+        long,
+        value_name = "POINTS",
+        default_value_t = FleetAverages::default().daily_swing,
+        value_parser = common::up_to::<100>
+    )]
     daily_swing: f64,
     /// Noise within an hour: standard deviation in percentage points
-    #[arg(long, value_name = "POINTS", default_value_t = FleetAverages::default().noise, value_parser = common::up_to::<100>)]
+    #[arg(
+        long,
+        value_name = "POINTS",
+        default_value_t = FleetAverages::default().noise,
+        value_parser = common::up_to::<100>
+    )]
     noise: f64,
     /// Decides everything that happens by chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 }
 
-impl Fleet {
+impl GeneratedFleet {
     /// The averages.
     pub(super) fn averages(&self) -> FleetAverages {
         FleetAverages {
@@ -90,7 +111,7 @@ impl Fleet {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct GenerateDocument<'a> {
     file: &'a PathBuf,
     layout: &'static str,
     origin: &'static str,
@@ -100,12 +121,16 @@ struct Body<'a> {
     seed: u64,
 }
 
-pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(super) fn run(
+    args: &GenerateArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let synthetic = args.fleet.machines(args.machines);
     let rows =
         synthetic.write(&args.file).with_context(|| format!("writing {}", args.file.display()))?;
     if context.json() {
-        let body = Body {
+        let body = GenerateDocument {
             file: &args.file,
             layout: "machine_usage",
             origin: "synthetic",
@@ -123,5 +148,5 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             args.machines
         )?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }

@@ -16,12 +16,12 @@ use ramslice_cli::exit::UsageError;
 
 /// A load and its machine.
 #[derive(Debug, clap::Args)]
-pub(super) struct Load {
+pub(super) struct LoadOptions {
     /// A generated load, a recording, or a file of utilisation
     #[arg(value_name = "LOAD")]
     pub(super) source: String,
     #[command(flatten)]
-    machine: common::Machine,
+    machine: common::MachineOptions,
     /// Between two steps [default: 10s; 5m for a file of utilisation]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     step: Option<Duration>,
@@ -34,22 +34,23 @@ pub(super) struct Load {
     /// The machine of a file of utilisation [default: the first]
     #[arg(long = "machine", value_name = "ID")]
     name: Option<String>,
-    /// Take rows of a file of utilisation that are usually more than an hour apart, which else count as milliseconds
+    /// Take rows of a file of utilisation that are usually more than an hour apart, which else
+    /// count as milliseconds
     #[arg(long)]
     sparse: bool,
     #[command(flatten)]
-    seconds: common::Seconds,
+    seconds: common::LoadSeconds,
 }
 
 /// The machine and its steps.
-pub(super) struct Input {
+pub(super) struct LoadInput {
     pub(super) config: SimConfig,
     pub(super) machine: SimMachine,
     pub(super) steps: Box<dyn Iterator<Item = LoadStep>>,
     pub(super) notes: InputNotes,
 }
 
-impl Load {
+impl LoadOptions {
     /// Where it is, if it is a recording.
     pub(super) fn recording(&self) -> Option<&Path> {
         let dir = Path::new(&self.source);
@@ -62,14 +63,14 @@ impl Load {
     }
 
     /// Reads or makes it.
-    pub(super) fn input(&self) -> Result<Input> {
+    pub(super) fn input(&self) -> Result<LoadInput> {
         let config = self.machine.config(self.seed);
         if let Some(pattern) = common::pattern(&self.source) {
             let machine = SimMachine::new(config.clone())?;
             let pages = machine.totals().managed.0;
             let step = self.step.unwrap_or(Duration::from_secs(10));
             let scale = LoadScale { pages, step, duration: self.duration, seed: self.seed };
-            return Ok(Input {
+            return Ok(LoadInput {
                 config,
                 machine,
                 steps: Box::new(LoadGenerator::new(pattern, scale)),
@@ -80,7 +81,7 @@ impl Load {
             let load = recorded(dir)?;
             let config = SimConfig { seed: self.seed, ..load.config.clone() };
             let machine = load.machine(config.clone())?;
-            return Ok(Input {
+            return Ok(LoadInput {
                 config,
                 machine,
                 steps: Box::new(load.steps.into_iter()),
@@ -92,14 +93,15 @@ impl Load {
             return self.usage(path, config);
         }
         let message = format!(
-            "there is no load `{}`: name one of {}, the directory of a recording, or a file of utilisation",
+            "there is no load `{}`: name one of {}, the directory of a recording, or a file of \
+             utilisation",
             self.source,
             common::patterns()
         );
         Err(UsageError(message).into())
     }
 
-    fn usage(&self, path: &Path, config: SimConfig) -> Result<Input> {
+    fn usage(&self, path: &Path, config: SimConfig) -> Result<LoadInput> {
         let file = UsageFile::open(path)?.sparse(self.sparse);
         let mut found = None;
         for series in file {
@@ -119,6 +121,6 @@ impl Load {
         let totals = machine.totals();
         let steps: Vec<LoadStep> =
             UsageLoad::new(&series, options, totals.managed.0, totals.used().0).collect();
-        Ok(Input { config, machine, steps: Box::new(steps.into_iter()), notes: series.notes })
+        Ok(LoadInput { config, machine, steps: Box::new(steps.into_iter()), notes: series.notes })
     }
 }

@@ -12,15 +12,15 @@ use ramslice_types::Backend;
 use serde::Serialize;
 
 use super::common;
-use super::load::Load;
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::Exit;
-use ramslice_cli::render::{Align, Table};
+use super::load::LoadOptions;
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::ExitStatus;
+use ramslice_cli::render::{ColumnAlign, TextTable};
 
 const HELP: &str = "\
 LOAD is one of diurnal, bursty, vm-churn, batch, adversarial and thrash, which are generated; the \
-directory of a recording made by `ramslice-lab record`, whose machine is taken, too; or a file in the \
-layout of machine_usage.csv, of which --machine names the machine.
+directory of a recording made by `ramslice-lab record`, whose machine is taken, too; or a file in \
+the layout of machine_usage.csv, of which --machine names the machine.
 
 Examples:
   ramslice-lab sim run diurnal
@@ -35,21 +35,21 @@ Examples:
 /// Run one load on one machine with one policy.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(super) struct Args {
+pub(super) struct SimRunArgs {
     #[command(flatten)]
-    load: Load,
+    load: LoadOptions,
     /// never, periodic, watermarks, threshold, repair or governor; or a file with settings
     #[arg(long, value_name = "NAME|FILE", default_value = "governor")]
     policy: String,
     #[command(flatten)]
-    energy: common::Energy,
+    energy: common::EnergyOptions,
     /// Save the machine as it is at the end, for --from
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct SimRunDocument<'a> {
     load: &'a str,
     policy: &'a str,
     seed: u64,
@@ -63,7 +63,11 @@ struct Body<'a> {
     assumptions: &'a [String],
 }
 
-pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(super) fn run(
+    args: &SimRunArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let config = common::policy(&args.policy)?;
     let clock = args.load.clock()?;
     let input = args.load.input()?;
@@ -78,7 +82,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         let text = serde_json::to_string_pretty(&saved)?;
         fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
-    let body = Body {
+    let body = SimRunDocument {
         load: &args.load.source,
         policy: config.policy.name(),
         seed: args.load.seed,
@@ -94,10 +98,10 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     } else {
         show(&body, context, out)?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
-fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
+fn show(body: &SimRunDocument<'_>, context: &CommandContext, out: &mut dyn Write) -> Result<()> {
     let (run, books) = (body.run, body.books);
     let hours = run.duration.as_secs_f64() / 3600.0;
     writeln!(
@@ -110,7 +114,7 @@ fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
         body.policy,
         body.seed
     )?;
-    let mut table = Table::new(&[("", Align::Left), ("", Align::Right)]);
+    let mut table = TextTable::new(&[("", ColumnAlign::Left), ("", ColumnAlign::Right)]);
     let mut row = |what: &str, value: String| table.row(vec![what.to_owned(), value]);
     row("memory in use, on average", common::share(Some(run.mean_used_share)));
     row("slices off, on average", format!("{:.1} of {}", run.mean_offline, run.slices));

@@ -1,4 +1,5 @@
-//! `ramslice-lab sim tournament`: every policy on every load, beside one who knew all demand in advance.
+//! `ramslice-lab sim tournament`: every policy on every load, beside one that knew all demand in
+//! advance.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -19,37 +20,39 @@ use ramslice_types::{SplitMix64, parse_duration};
 use serde::Serialize;
 
 use super::common;
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::{Exit, UsageError};
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::{ExitStatus, UsageError};
 use ramslice_cli::interrupt::interruptible;
-use ramslice_cli::render::{Align, Table};
+use ramslice_cli::render::{ColumnAlign, TextTable};
 use ramslice_cli::stderr;
 
 const HELP: &str = "\
-Every policy runs on every input: on generated loads with each seed, on recordings, and on files of utilisation. \
-Beside them runs a clairvoyant, whose schedules are optima of a cost model for the demand of that input; the best \
-of 25 counts. With --sweep, policies with settings have a choice of them and count with the best on each input: \
-budgets as in the thesis' case studies, watermarks, thresholds.
+Every policy runs on every input: on generated loads with each seed, on recordings, and on files \
+of utilisation. Beside them runs a clairvoyant, whose schedules are optima of a cost model for \
+the demand of that input; the best of 25 counts. With --sweep, policies with settings have a \
+choice of them and count with the best on each input: budgets as in the thesis' case studies, \
+watermarks, thresholds.
 
 A share is a policy's net by the clairvoyant's, both by the middle of their intervals. The \
-clairvoyant knows all demand, but plans with slices that are equally full: who finds the cheap ones may earn more. \
-Such a share has a *. Nobody can earn more than the bound: all that lasts packed perfectly, and every slice as cheap to \
-switch off as an empty one.
+clairvoyant knows all demand, but plans with slices that are equally full: a policy that finds \
+the cheap ones may earn more. Such a share has a *. No policy can earn more than the bound: all \
+that lasts packed perfectly, and every slice as cheap to switch off as an empty one.
 
-Of a file of utilisation, --sample machines take part, drawn from all of the file's by --sample-seed; or one, by \
---machine. They have the memory and slices of generated loads, and steps of five minutes.
+Of a file of utilisation, --sample machines take part, drawn from all of the file's by \
+--sample-seed; or one, by --machine. They have the memory and slices of generated loads, and \
+steps of five minutes.
 
 Examples:
   ramslice-lab sim tournament
   ramslice-lab sim tournament --loads diurnal,batch --seeds 1,2,3 --sweep --svg policies.svg
   ramslice-lab sim tournament --policies periodic --sweep --recording osm --loads none
-  ramslice-lab sim tournament --loads none --usage machine_usage.csv --sample 5 --memory 512G --slice 4G
+  ramslice-lab sim tournament --loads none --usage usage.csv --sample 5 --memory 512G
   ramslice-lab sim tournament --json | jq '.standings[] | {policy, median_share}'";
 
 /// Let every policy run on every load.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(super) struct Args {
+pub(super) struct TournamentArgs {
     /// Generated loads, or none [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     loads: Vec<String>,
@@ -59,11 +62,18 @@ pub(super) struct Args {
     /// Recordings that take part; repeat
     #[arg(long, value_name = "DIR")]
     recording: Vec<PathBuf>,
-    /// Files of machine utilisation in the layout of `machine_usage.csv` that take part, also those of `sim generate`; repeat
+    /// Files of machine utilisation in the layout of `machine_usage.csv` that take part, also those
+    /// of `sim generate`; repeat
     #[arg(long, value_name = "FILE")]
     usage: Vec<PathBuf>,
     /// Machines of each file of utilisation that take part, drawn by --sample-seed
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), requires = "usage")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "usage"
+    )]
     sample: u32,
     /// Decides which machines of a file are drawn, and what happens to them by chance
     #[arg(long, value_name = "N", default_value_t = 1, requires = "usage")]
@@ -77,11 +87,12 @@ pub(super) struct Args {
         conflicts_with = "sample"
     )]
     machines: Vec<String>,
-    /// Take rows of a file of utilisation that are usually more than an hour apart, which else count as milliseconds
+    /// Take rows of a file of utilisation that are usually more than an hour apart, which else
+    /// count as milliseconds
     #[arg(long, requires = "usage")]
     sparse: bool,
     #[command(flatten)]
-    seconds: common::Seconds,
+    seconds: common::LoadSeconds,
     /// Policies, by name or by file with settings [default: all]
     #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',')]
     policies: Vec<String>,
@@ -89,9 +100,9 @@ pub(super) struct Args {
     #[arg(long)]
     sweep: bool,
     #[command(flatten)]
-    machine: common::Machine,
+    machine: common::MachineOptions,
     #[command(flatten)]
-    energy: common::Energy,
+    energy: common::EnergyOptions,
     /// Between two steps of generated loads
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     step: Duration,
@@ -107,7 +118,7 @@ pub(super) struct Args {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct TournamentDocument<'a> {
     machine: &'a SimConfig,
     #[serde(rename = "step_us", with = "ramslice_types::duration_us")]
     step: Duration,
@@ -120,7 +131,7 @@ struct Body<'a> {
     assumptions: &'a [String],
 }
 
-fn inputs(args: &Args) -> Result<Vec<TournamentInput>> {
+fn inputs(args: &TournamentArgs) -> Result<Vec<TournamentInput>> {
     let mut patterns: Vec<LoadPattern> = Vec::new();
     for name in &args.loads {
         match (name.as_str(), common::pattern(name)) {
@@ -164,7 +175,8 @@ fn inputs(args: &Args) -> Result<Vec<TournamentInput>> {
         }
     }
     if inputs.is_empty() {
-        let message = "there is no input: leave out `--loads none`, or name a --recording or a file with --usage";
+        let message = "there is no input: leave out `--loads none`, or name a --recording or a \
+                       file with --usage";
         return Err(UsageError(message.to_owned()).into());
     }
     Ok(inputs)
@@ -175,7 +187,7 @@ fn last_part(path: &Path) -> String {
 }
 
 /// The machines of a file of utilisation that take part.
-fn usage(args: &Args, path: &Path) -> Result<Vec<TournamentInput>> {
+fn usage(args: &TournamentArgs, path: &Path) -> Result<Vec<TournamentInput>> {
     let which = if args.machines.is_empty() {
         MachineSelection::Sample { number: args.sample as usize, seed: args.sample_seed }
     } else {
@@ -192,7 +204,7 @@ fn usage(args: &Args, path: &Path) -> Result<Vec<TournamentInput>> {
     Ok(found.into_iter().map(input).collect())
 }
 
-fn contestants(args: &Args) -> Result<Vec<PolicyCandidate>> {
+fn contestants(args: &TournamentArgs) -> Result<Vec<PolicyCandidate>> {
     let tried = |kind| {
         if args.sweep { sweep(kind, args.machine.slice) } else { PolicyCandidate::defaults(kind) }
     };
@@ -213,7 +225,11 @@ fn contestants(args: &Args) -> Result<Vec<PolicyCandidate>> {
     Ok(found)
 }
 
-pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(super) fn run(
+    args: &TournamentArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let config = args.machine.config(1);
     let clock = args.seconds.clock(args.recording.iter().map(PathBuf::as_path))?;
     let clock_is_real = clock.is_real();
@@ -224,7 +240,8 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
             && load.config.slice_bytes != config.slice_bytes
         {
             let message = format!(
-                "recording {name} has slices of {}: state --slice {} and hold generated loads in another tournament",
+                "recording {name} has slices of {}: state --slice {} and hold generated loads in \
+                 another tournament",
                 load.config.slice_bytes, load.config.slice_bytes.0
             );
             return Err(UsageError(message).into());
@@ -233,8 +250,9 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     if !clock_is_real
         && inputs.iter().any(|input| !matches!(input, TournamentInput::Recorded { .. }))
     {
-        let message = "seconds of generated loads and of utilisation are real ones, those of these recordings are not: \
-                       state --loads none and no --usage, and hold these in another tournament";
+        let message = "seconds of generated loads and of utilisation are real ones, those of \
+                       these recordings are not: state --loads none and no --usage, and hold \
+                       these in another tournament";
         return Err(UsageError(message.to_owned()).into());
     }
     let mut told = rates.assumptions.clone();
@@ -269,7 +287,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     if let Some(path) = &args.svg {
         fs::write(path, svg(&report)).with_context(|| format!("writing {}", path.display()))?;
     }
-    let body = Body {
+    let body = TournamentDocument {
         machine: &options.config,
         step: args.step,
         duration: args.duration,
@@ -283,12 +301,16 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     } else {
         show(&body, context, out)?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
-fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
+fn show(
+    body: &TournamentDocument<'_>,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<()> {
+    use ColumnAlign::{Left, Right};
+    let mut table = TextTable::new(&[
         ("load", Left),
         ("seed", Right),
         ("policy", Left),
@@ -306,7 +328,7 @@ fn show(body: &Body<'_>, context: &Context, out: &mut dyn Write) -> Result<()> {
     }
     table.write(out, &context.screen)?;
     writeln!(out)?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("policy", Left),
         ("inputs", Right),
         ("net", Right),

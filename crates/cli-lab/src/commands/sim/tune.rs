@@ -13,41 +13,43 @@ use ramslice_types::{Bytes, parse_duration};
 use serde::Serialize;
 
 use super::common;
-use super::load::{Input, Load};
-use ramslice_cli::context::{Context, write_json};
-use ramslice_cli::exit::{Exit, UsageError};
+use super::load::{LoadInput, LoadOptions};
+use ramslice_cli::context::{CommandContext, write_json};
+use ramslice_cli::exit::{ExitStatus, UsageError};
 
 const HELP: &str = "\
-LOAD is what `ramslice-lab sim run` takes: one of diurnal, bursty, vm-churn, batch, adversarial and thrash; \
-the directory of a recording made by `ramslice-lab record`; or a file in the layout of machine_usage.csv. Of \
-a recording, what was seen of its machine counts; other loads run on a simulated one, with all slices on.
+LOAD is what `ramslice-lab sim run` takes: one of diurnal, bursty, vm-churn, batch, adversarial \
+and thrash; the directory of a recording made by `ramslice-lab record`; or a file in the layout \
+of machine_usage.csv. Of a recording, what was seen of its machine counts; other loads run on a \
+simulated one, with all slices on.
 
-What is printed is TOML: the table [watermarks] for the settings of the policy of that name, and as \
-comments what it rests on and how much memory would have sufficed for 99.9 % of the time. \
+What is printed is TOML: the table [watermarks] for the settings of the policy of that name, and \
+as comments what it rests on and how much memory would have sufficed for 99.9 % of the time. \
 docs/how-to/choose-a-policy.md has the rules.
 
 Examples:
   ramslice-lab sim tune recording-20261121T210000
   ramslice-lab sim tune diurnal --memory 256G --slice 4G --timeout 1m
   ramslice-lab sim tune usage.csv --machine m_1 --memory 512G --slice 4G --json | jq .suitable_mib
-  (printf 'schema_version = 1\\npolicy = \"watermarks\"\\n'; ramslice-lab sim tune batch) > tuned.toml
+  printf 'schema_version = 1\\npolicy = \"watermarks\"\\n' > tuned.toml
+  ramslice-lab sim tune batch >> tuned.toml
   ramslice-lab sim run batch --policy tuned.toml";
 
 /// Find watermarks for a load, and how much memory suits it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(super) struct Args {
+pub(super) struct TuneArgs {
     #[command(flatten)]
-    load: Load,
+    load: LoadOptions,
     #[command(flatten)]
-    energy: common::Energy,
+    energy: common::EnergyOptions,
     /// Between two looks of the policy
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct TuneDocument<'a> {
     load: &'a str,
     memory_bytes: Bytes,
     slice_bytes: Bytes,
@@ -59,13 +61,13 @@ struct Body<'a> {
 }
 
 /// The machine at each look, and what is to be told.
-struct Seen {
+struct ObservedLoad {
     looks: Vec<(Duration, MachineTotals)>,
     more: Vec<String>,
 }
 
 /// Of a recording: the machine as it was.
-fn recorded(dir: &Path) -> Result<Seen> {
+fn recorded(dir: &Path) -> Result<ObservedLoad> {
     let (mut looks, mut zones) = (Vec::new(), 0);
     for machine in Recording::open(dir)?.machines() {
         let machine = machine?;
@@ -79,19 +81,23 @@ fn recorded(dir: &Path) -> Result<Seen> {
     if zones > 1 {
         more.push(format!("{zones} zones taken together: the daemon keeps that much in each"));
     }
-    Ok(Seen { looks, more })
+    Ok(ObservedLoad { looks, more })
 }
 
 /// Of anything else: a simulated machine whose slices stay on.
-fn simulated(input: Input, policy: AnyPolicy) -> Seen {
+fn simulated(input: LoadInput, policy: AnyPolicy) -> ObservedLoad {
     let (mut machine, mut looks) = (input.machine, Vec::new());
     simulate(&mut machine, input.steps, &mut RunDecider::Policy(policy), |machine| {
         looks.push((machine.time(), machine.totals()));
     });
-    Seen { looks, more: vec!["a simulated machine whose slices stay on".to_owned()] }
+    ObservedLoad { looks, more: vec!["a simulated machine whose slices stay on".to_owned()] }
 }
 
-pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(super) fn run(
+    args: &TuneArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     if args.timeout < Duration::from_millis(1) {
         let message =
             format!("--timeout {:?} is too short: a millisecond is the least", args.timeout);
@@ -111,7 +117,8 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     };
     let tuned = tune(&seen.looks, args.timeout, &economics, slice, page).with_context(|| {
         format!(
-            "{}: the machine was seen {} times: watermarks follow from how demand grows, and need two looks at least",
+            "{}: the machine was seen {} times: watermarks follow from how demand grows, and need \
+             two looks at least",
             args.load.source,
             seen.looks.len()
         )
@@ -124,7 +131,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     }
     // Of joules nothing is told but what breaks even.
     assumptions.extend(rates.assumptions.into_iter().take(1));
-    let body = Body {
+    let body = TuneDocument {
         load: &args.load.source,
         memory_bytes: memory,
         slice_bytes: slice,
@@ -138,7 +145,7 @@ pub(super) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
     } else {
         show(&body, out)?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 fn mib(bytes: Bytes) -> f64 {
@@ -150,7 +157,7 @@ fn size(mib: f64) -> Bytes {
 }
 
 /// As TOML, so that the whole of it can be pasted.
-fn show(body: &Body<'_>, out: &mut dyn Write) -> Result<()> {
+fn show(body: &TuneDocument<'_>, out: &mut dyn Write) -> Result<()> {
     let (tuned, marks) = (body.tuned, &body.tuned.watermarks);
     let timeout = marks.timeout_seconds.unwrap_or_default();
     let long = match tuned.seconds {
@@ -169,7 +176,8 @@ fn show(body: &Body<'_>, out: &mut dyn Write) -> Result<()> {
     )?;
     writeln!(
         out,
-        "# in 99 of 100 cases demand grew within {timeout} s by {} at most, in 90 within {:.0} s, the break-even time, by {}",
+        "# in 99 of 100 cases demand grew within {timeout} s by {} at most, in 90 within {:.0} s, \
+         the break-even time, by {}",
         size(tuned.growth_timeout_mib),
         body.break_even_seconds,
         size(tuned.growth_break_even_mib)

@@ -15,8 +15,8 @@ use ramslice_energy::{
 use ramslice_types::{Backend, MachineState, WorkCounters, parse_duration};
 
 use self::statement_text::StatementView;
-use crate::context::Context;
-use crate::exit::{Exit, UsageError};
+use crate::context::CommandContext;
+use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::interruptible;
 use crate::ledger_options::LedgerOptions;
 
@@ -24,16 +24,16 @@ use crate::ledger_options::LedgerOptions;
 const EVERY: Duration = Duration::from_secs(5);
 /// Between two samples at least, however many slices change.
 const MIN_STEP: Duration = Duration::from_millis(100);
-/// Between two readings of the meter at most: counters of RAPL come round, after 262 kJ many of them, within the hour on a
-/// machine at work.
+/// Between two readings of the meter at most: counters of RAPL come round, after 262 kJ many of
+/// them, within the hour on a machine at work.
 const METER: Duration = Duration::from_mins(1);
 
 const HELP: &str = "\
-Watches slices and adds up joules by a profile (`ramslice-lab profiles` lists them): saved by memory \
-that is off; invested in emptying and waking slices, in keeping account, in reading dropped cache \
-again, in switching; and what is left. Each figure has a low and a high end, and says what it rests \
-on. If 0 lies between the ends of the net, or if something that may outweigh it could not be \
-counted, the verdict is \"undecided\".
+Watches slices and adds up joules by a profile (`ramslice-lab profiles` lists them): saved by \
+memory that is off; invested in emptying and waking slices, in keeping account, in reading \
+dropped cache again, in switching; and what is left. Each figure has a low and a high end, and \
+says what it rests on. If 0 lies between the ends of the net, or if something that may outweigh \
+it could not be counted, the verdict is \"undecided\".
 
 Seconds of an emulated machine are not real ones. There, costs come from the operations that the \
 kernel counted, at the prices of the profile's machine, and --time-factor must say how many times \
@@ -43,9 +43,9 @@ slower the machine is: the time of a program here, divided by its time on the pr
 Where the hardware has a meter (RAPL), the machine's energy is read from it and laid beside the \
 profile's. Root only: the counters are in debugfs. Ctrl-C ends it with the report.
 
-With --from and a recording, the ledger runs over its samples, on its clock: --every is then time of \
-the recording, and only the report is printed without it. With --from and a saved machine, there is \
-one moment: what it saves as long as nothing changes.
+With --from and a recording, the ledger runs over its samples, on its clock: --every is then time \
+of the recording, and only the report is printed without it. With --from and a saved machine, \
+there is one moment: what it saves as long as nothing changes.
 
 Examples:
   ramslice energy --profile thesis-parc --for 10m
@@ -59,7 +59,7 @@ Examples:
 /// Tell what packing costs and saves in joules, live or over a recording.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub struct Args {
+pub struct EnergyArgs {
     /// The memory system, and what its joules are counted by.
     #[command(flatten)]
     pub ledger: LedgerOptions,
@@ -75,14 +75,14 @@ pub struct Args {
 ///
 /// # Errors
 /// What cannot be read or written, or makes no sense together.
-pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub fn run(args: &EnergyArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
     if context.saved().is_some() {
         if args.duration.is_some()
             || args.ledger.time_factor.time_factor.is_some()
             || args.ledger.runtime_change.is_some()
         {
-            let message = "a saved machine is one moment, in which no time passes: leave out --for, \
-                           --time-factor and --runtime-change";
+            let message = "a saved machine is one moment, in which no time passes: leave out \
+                           --for, --time-factor and --runtime-change";
             return Err(UsageError(message.to_owned()).into());
         }
         let plan = args.ledger.plan(SampleClock::Real)?;
@@ -90,26 +90,26 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
         let sample = EnergySample::new(&machine.snapshot, &machine.info, WorkCounters::default());
         let granule = plan.granule(machine.info.slice_bytes);
         statement_text::moment(&now(&sample, &plan.state, granule), &plan, granule, context, out)?;
-        return Ok(Exit::Ok);
+        return Ok(ExitStatus::Ok);
     }
     let plan =
         args.ledger.plan(args.ledger.time_factor.clock(&Processor::here(), "this machine")?)?;
     let backend = context.backend()?;
-    let meter = Meter::find(&plan.clock);
+    let meter = EnergyMeter::find(&plan.clock);
     interruptible(|interrupt| {
-        let mut watch = Watch::new(backend.as_ref(), &plan, meter)?;
+        let mut watch = EnergyWatch::new(backend.as_ref(), &plan, meter)?;
         watch.run(args, interrupt, context, out)
     })?;
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 /// The meter, if there is one that can be read.
-struct Meter {
+struct EnergyMeter {
     paths: KernelPaths,
     tally: MeterTally,
 }
 
-impl Meter {
+impl EnergyMeter {
     /// A meter measures real joules in real seconds: there is none in an emulated machine.
     fn find(clock: &SampleClock) -> Option<Self> {
         let paths = KernelPaths::system();
@@ -148,17 +148,21 @@ impl Meter {
 }
 
 /// The ledger, and what it watches.
-struct Watch<'a> {
+struct EnergyWatch<'a> {
     backend: &'a dyn Backend,
     plan: &'a LedgerPlan,
     granule: PowerGranule,
     ledger: EnergyLedger,
-    meter: Option<Meter>,
+    meter: Option<EnergyMeter>,
     machine: MachineState,
 }
 
-impl<'a> Watch<'a> {
-    fn new(backend: &'a dyn Backend, plan: &'a LedgerPlan, meter: Option<Meter>) -> Result<Self> {
+impl<'a> EnergyWatch<'a> {
+    fn new(
+        backend: &'a dyn Backend,
+        plan: &'a LedgerPlan,
+        meter: Option<EnergyMeter>,
+    ) -> Result<Self> {
         let machine = backend.machine()?;
         let granule = plan.granule(machine.info.slice_bytes);
         let ledger = EnergyLedger::new(granule.bytes());
@@ -181,12 +185,13 @@ impl<'a> Watch<'a> {
         self.plan.statement(self.ledger.tally(), &self.machine, measured.as_ref())
     }
 
-    /// Samples at each change and at least as often as figures are printed, until the time is over or Ctrl-C.
+    /// Samples at each change and at least as often as figures are printed, until the time is over
+    /// or Ctrl-C.
     fn run(
         &mut self,
-        args: &Args,
+        args: &EnergyArgs,
         interrupt: &Interrupt,
-        context: &Context,
+        context: &CommandContext,
         out: &mut dyn Write,
     ) -> Result<()> {
         let start = Instant::now();

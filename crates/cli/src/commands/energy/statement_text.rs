@@ -10,8 +10,8 @@ use ramslice_energy::{
 use ramslice_types::{Bytes, PhysicalQuantity, Ratio, WorkCounters};
 use serde::Serialize;
 
-use crate::context::{Context, write_json, write_json_line};
-use crate::render::{Align, Table, fill};
+use crate::context::{CommandContext, write_json, write_json_line};
+use crate::render::{ColumnAlign, TextTable, fill};
 
 /// What a statement was made with.
 pub struct StatementView<'a> {
@@ -24,7 +24,7 @@ pub struct StatementView<'a> {
 }
 
 #[derive(Serialize)]
-struct Head<'a> {
+struct StatementHead<'a> {
     profile: &'a str,
     state: &'a str,
     /// `real` or `emulated`.
@@ -39,9 +39,9 @@ struct Head<'a> {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct EnergyDocument<'a> {
     #[serde(flatten)]
-    head: Head<'a>,
+    head: StatementHead<'a>,
     #[serde(rename = "final")]
     last: bool,
     /// On the machine's own clock.
@@ -53,19 +53,19 @@ struct Body<'a> {
 }
 
 #[derive(Serialize)]
-struct Moment<'a> {
+struct MomentDocument<'a> {
     #[serde(flatten)]
-    head: Head<'a>,
+    head: StatementHead<'a>,
     #[serde(flatten)]
     now: &'a CurrentSaving,
 }
 
-fn head(plan: &LedgerPlan, granule: PowerGranule) -> Head<'_> {
+fn head(plan: &LedgerPlan, granule: PowerGranule) -> StatementHead<'_> {
     let (clock, slower) = match &plan.clock {
         SampleClock::Real => ("real", None),
         SampleClock::Emulated(slower) => ("emulated", Some(slower)),
     };
-    Head {
+    StatementHead {
         profile: &plan.profile.name,
         state: &plan.state.name,
         clock,
@@ -82,11 +82,11 @@ impl StatementView<'_> {
         &self,
         statement: &EnergyStatement,
         over: bool,
-        context: &Context,
+        context: &CommandContext,
         out: &mut dyn Write,
     ) -> Result<()> {
         if context.json() {
-            let body = Body {
+            let body = EnergyDocument {
                 head: head(self.plan, self.granule),
                 last: over,
                 elapsed_us: self.tally.elapsed_us,
@@ -117,7 +117,7 @@ impl StatementView<'_> {
     fn report(
         &self,
         statement: &EnergyStatement,
-        context: &Context,
+        context: &CommandContext,
         out: &mut dyn Write,
     ) -> Result<()> {
         let screen = &context.screen;
@@ -158,8 +158,12 @@ impl StatementView<'_> {
     }
 }
 
-fn table(statement: &EnergyStatement) -> Table {
-    let mut table = Table::new(&[("", Align::Left), ("low", Align::Right), ("high", Align::Right)]);
+fn table(statement: &EnergyStatement) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("", ColumnAlign::Left),
+        ("low", ColumnAlign::Right),
+        ("high", ColumnAlign::Right),
+    ]);
     let mut row = |name: &str, joules: Option<Interval<ramslice_types::Joules>>| {
         let end = |value| range(Interval::exactly(value));
         let (low, high) = joules.map_or(("unknown".to_owned(), "unknown".to_owned()), |joules| {
@@ -195,11 +199,11 @@ pub fn moment(
     now: &CurrentSaving,
     plan: &LedgerPlan,
     granule: PowerGranule,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
     if context.json() {
-        return write_json(out, "energy", Moment { head: head(plan, granule), now });
+        return write_json(out, "energy", MomentDocument { head: head(plan, granule), now });
     }
     let width = usize::from(context.screen.width);
     let mut note = |text: &str| writeln!(out, "{}", fill(text, width, 2));

@@ -12,18 +12,18 @@ use ramslice_types::{
 use serde_json::Value;
 
 use super::*;
-use crate::args::{Global, When};
+use crate::args::{ColorChoice, GlobalOptions};
 use crate::ledger_options::TimeFactorOptions;
 
 /// A saved machine whose time passes by a second with each snapshot, and which works meanwhile.
-struct Moving {
+struct MovingBackend {
     saved: ReplayBackend,
     seconds: AtomicU64,
     /// Asked when there is nothing to do for so long.
     idle: Box<dyn Fn(Duration) -> Result<(), BackendError> + Send + Sync>,
 }
 
-impl Moving {
+impl MovingBackend {
     fn new() -> Self {
         let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
             .join("tests/data/guest-8g.json");
@@ -35,7 +35,7 @@ impl Moving {
     }
 }
 
-impl Backend for Moving {
+impl Backend for MovingBackend {
     fn info(&self) -> Result<BackendInfo, BackendError> {
         self.saved.info()
     }
@@ -96,8 +96,8 @@ impl Backend for Moving {
     }
 }
 
-fn args() -> Args {
-    Args {
+fn args() -> EnergyArgs {
+    EnergyArgs {
         ledger: LedgerOptions {
             profile: "thesis-parc".to_owned(),
             state: None,
@@ -112,16 +112,16 @@ fn args() -> Args {
     }
 }
 
-fn global(json: bool) -> Global {
-    Global { json, color: When::Never, verbose: 0, from: None, backend: None }
+fn global(json: bool) -> GlobalOptions {
+    GlobalOptions { json, color: ColorChoice::Never, verbose: 0, from: None, backend: None }
 }
 
-fn watched(args: &Args, json: bool, clock: SampleClock) -> String {
-    let (context, backend) = (Context::new(global(json), None), Moving::new());
+fn watched(args: &EnergyArgs, json: bool, clock: SampleClock) -> String {
+    let (context, backend) = (CommandContext::new(global(json), None), MovingBackend::new());
     let plan = args.ledger.plan(clock).unwrap();
     let mut out = Vec::new();
     interruptible(|interrupt| {
-        Watch::new(&backend, &plan, None)?.run(args, interrupt, &context, &mut out)
+        EnergyWatch::new(&backend, &plan, None)?.run(args, interrupt, &context, &mut out)
     })
     .unwrap();
     String::from_utf8(out).unwrap()
@@ -130,8 +130,9 @@ fn watched(args: &Args, json: bool, clock: SampleClock) -> String {
 #[test]
 fn only_a_kernel_with_accounts_pays_for_them() {
     let accounting = |abi_version| {
-        let (plan, backend) = (args().ledger.plan(SampleClock::Real).unwrap(), Moving::new());
-        let mut watch = Watch::new(&backend, &plan, None).unwrap();
+        let (plan, backend) =
+            (args().ledger.plan(SampleClock::Real).unwrap(), MovingBackend::new());
+        let mut watch = EnergyWatch::new(&backend, &plan, None).unwrap();
         watch.machine.info.abi_version = abi_version;
         watch.sample().unwrap();
         watch.sample().unwrap();
@@ -191,12 +192,12 @@ fn a_counter_that_comes_round_between_two_figures_is_read_in_time() {
         std::fs::write(dir.join("energy_uj"), (now % (RANGE_UJ + 1)).to_string()).unwrap();
         Ok(())
     };
-    let backend = Moving { idle: Box::new(idle), ..Moving::new() };
-    let args = Args { every: Some(Duration::from_hours(2)), duration: None, ..args() };
+    let backend = MovingBackend { idle: Box::new(idle), ..MovingBackend::new() };
+    let args = EnergyArgs { every: Some(Duration::from_hours(2)), duration: None, ..args() };
     let (context, plan) =
-        (Context::new(global(true), None), args.ledger.plan(SampleClock::Real).unwrap());
-    let meter = Meter { paths, tally: MeterTally::default() };
-    let mut watch = Watch::new(&backend, &plan, Some(meter)).unwrap();
+        (CommandContext::new(global(true), None), args.ledger.plan(SampleClock::Real).unwrap());
+    let meter = EnergyMeter { paths, tally: MeterTally::default() };
+    let mut watch = EnergyWatch::new(&backend, &plan, Some(meter)).unwrap();
     interruptible(|interrupt| watch.run(&args, interrupt, &context, &mut Vec::new())).unwrap_err();
     let measured = watch.meter.unwrap().tally.measured().unwrap();
     assert_eq!(measured.machine_joules, Some(Joules(1.2e6)));
@@ -218,13 +219,13 @@ fn a_meter_that_cannot_be_read_once_leaves_the_report_without_its_figure() {
         std::fs::write(&counter, text).unwrap();
         Ok(())
     };
-    let backend = Moving { idle: Box::new(idle), ..Moving::new() };
+    let backend = MovingBackend { idle: Box::new(idle), ..MovingBackend::new() };
     let (every, duration) = (Some(Duration::from_hours(2)), Some(Duration::from_millis(500)));
-    let args = Args { every, duration, ..args() };
+    let args = EnergyArgs { every, duration, ..args() };
     let (context, plan) =
-        (Context::new(global(false), None), args.ledger.plan(SampleClock::Real).unwrap());
-    let meter = Meter { paths, tally: MeterTally::default() };
-    let mut watch = Watch::new(&backend, &plan, Some(meter)).unwrap();
+        (CommandContext::new(global(false), None), args.ledger.plan(SampleClock::Real).unwrap());
+    let meter = EnergyMeter { paths, tally: MeterTally::default() };
+    let mut watch = EnergyWatch::new(&backend, &plan, Some(meter)).unwrap();
     let mut out = Vec::new();
     interruptible(|interrupt| watch.run(&args, interrupt, &context, &mut out)).unwrap();
     let text = String::from_utf8(out).unwrap().replace("\n  ", " ");
@@ -234,9 +235,9 @@ fn a_meter_that_cannot_be_read_once_leaves_the_report_without_its_figure() {
 
 #[test]
 fn cycles_are_those_of_the_machine_that_is_watched() {
-    let (plan, backend) = (args().ledger.plan(SampleClock::Real).unwrap(), Moving::new());
-    let mut watch = Watch::new(&backend, &plan, None).unwrap();
-    let basis = |watch: &Watch<'_>| watch.statement().unwrap().basis[1].clone();
+    let (plan, backend) = (args().ledger.plan(SampleClock::Real).unwrap(), MovingBackend::new());
+    let mut watch = EnergyWatch::new(&backend, &plan, None).unwrap();
+    let basis = |watch: &EnergyWatch<'_>| watch.statement().unwrap().basis[1].clone();
     assert!(basis(&watch).contains("assumed to be the profile's, 3.80 GHz"), "{}", basis(&watch));
     watch.machine.info.clock_khz = Some(2_095_078);
     assert!(basis(&watch).contains("cycles are of 2.10 GHz"), "{}", basis(&watch));

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::allocation_sites::sites;
 use super::price::price;
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
-use crate::render::{Align, Screen, Table, heading, nr_pages, wrapped};
+use crate::context::{CommandContext, write_json};
+use crate::exit::ExitStatus;
+use crate::render::{ColumnAlign, OutputStyle, TextTable, heading, nr_pages, wrapped};
 use crate::request_report::slices as nr_slices;
 
 /// Candidates that are named.
@@ -21,7 +21,7 @@ const NEXT: usize = 5;
 
 /// A slice that is online and cannot be emptied.
 #[derive(Serialize)]
-struct Stuck {
+struct StuckSlice {
     slice: SliceId,
     zone_name: String,
     /// The reason most of its pages stay for.
@@ -49,7 +49,7 @@ struct ReasonCount {
 
 /// A slice that could be emptied.
 #[derive(Serialize)]
-struct Candidate {
+struct EmptyingCandidate {
     slice: SliceId,
     price_100cycles: Price,
     movable_pages: Pages,
@@ -59,13 +59,13 @@ struct Candidate {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ExplainAllDocument<'a> {
     slices_online: u32,
     slices_empty: u32,
     slices_unknown: u32,
     reasons: Vec<ReasonCount>,
-    stuck: Vec<Stuck>,
-    next: Vec<Candidate>,
+    stuck: Vec<StuckSlice>,
+    next: Vec<EmptyingCandidate>,
     page_owner: &'static str,
     sites: &'a [AllocationSite],
 }
@@ -74,10 +74,10 @@ pub(super) fn run(
     backend: &dyn Backend,
     machine: &MachineState,
     limit: usize,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
-) -> Result<Exit> {
-    let mut body = Body {
+) -> Result<ExitStatus> {
+    let mut body = ExplainAllDocument {
         slices_online: 0,
         slices_empty: 0,
         slices_unknown: 0,
@@ -129,7 +129,7 @@ pub(super) fn run(
     } else {
         text(&body, known.then_some(&merged[..]), limit, &context.screen, out)?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 /// Read apart from the pages: only slices that stay on are worth it.
@@ -141,8 +141,12 @@ fn sites_of(
     Ok(backend.contents(contents.slice, detail)?.sites)
 }
 
-fn candidate(machine: &MachineState, slice: &Slice, holdings: &ContentsSummary) -> Candidate {
-    Candidate {
+fn candidate(
+    machine: &MachineState,
+    slice: &Slice,
+    holdings: &ContentsSummary,
+) -> EmptyingCandidate {
+    EmptyingCandidate {
         slice: slice.id,
         price_100cycles: price(machine, slice),
         movable_pages: holdings.pages(PageFate::Moves),
@@ -163,8 +167,8 @@ fn add_reasons(reasons: &mut Vec<ReasonCount>, holdings: &ContentsSummary) {
     }
 }
 
-fn stuck(machine: &MachineState, slice: &Slice, holdings: &ContentsSummary) -> Stuck {
-    Stuck {
+fn stuck(machine: &MachineState, slice: &Slice, holdings: &ContentsSummary) -> StuckSlice {
+    StuckSlice {
         slice: slice.id,
         zone_name: machine.zone_name(slice),
         reason: holdings.reasons().first().map_or(Reason::None, |&(reason, _)| reason),
@@ -183,13 +187,13 @@ fn stuck(machine: &MachineState, slice: &Slice, holdings: &ContentsSummary) -> S
 }
 
 fn text(
-    body: &Body<'_>,
+    body: &ExplainAllDocument<'_>,
     owners: Option<&[AllocationSite]>,
     limit: usize,
-    screen: &Screen,
+    screen: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<()> {
-    use Align::{Left, Right};
+    use ColumnAlign::{Left, Right};
     let few = body.stuck.iter().filter(|stuck| stuck.staying_pages.0 <= 8).count();
     let mut words = format!(
         "{} of {} that are online cannot be emptied",
@@ -214,7 +218,7 @@ fn text(
 
     if !body.reasons.is_empty() {
         heading("Why", screen, out)?;
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("reason", Left),
             ("slices", Right),
             ("pages that stay", Right),
@@ -243,9 +247,9 @@ fn text(
     Ok(())
 }
 
-fn stuck_table(stuck: &[Stuck]) -> Table {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
+fn stuck_table(stuck: &[StuckSlice]) -> TextTable {
+    use ColumnAlign::{Left, Right};
+    let mut table = TextTable::new(&[
         ("slice", Right),
         ("zone", Left),
         ("reason", Left),
@@ -279,9 +283,9 @@ fn stuck_table(stuck: &[Stuck]) -> Table {
     table
 }
 
-fn next_table(next: &[Candidate]) -> Table {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
+fn next_table(next: &[EmptyingCandidate]) -> TextTable {
+    use ColumnAlign::{Left, Right};
+    let mut table = TextTable::new(&[
         ("slice", Right),
         ("price", Right),
         ("move", Right),

@@ -6,14 +6,14 @@ use anyhow::Result;
 use ramslice_types::AllocationSite;
 
 use super::sentences::PAGE_OWNER_OFF;
-use crate::render::{Screen, heading, more, wrapped};
+use crate::render::{OutputStyle, heading, more, wrapped};
 
 /// Allocation sites, or how to learn of them.
 pub(super) fn sites(
     sites: Option<&[AllocationSite]>,
     what: &str,
     limit: usize,
-    screen: &Screen,
+    screen: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<()> {
     heading(&format!("Who allocated {what}"), screen, out)?;

@@ -1,4 +1,4 @@
-//! `ramslice explain`: what keeps slices on, whose it is, and what would have to happen.
+//! `ramslice explain`: what keeps slices on, what it belongs to, and what would have to happen.
 
 mod all_slices;
 mod allocation_sites;
@@ -17,26 +17,28 @@ use serde::Serialize;
 use self::allocation_sites::sites;
 use self::price::price;
 use self::sentences::plain_words;
-use crate::context::{Context, write_json};
-use crate::exit::{Exit, UsageError};
-use crate::render::{Align, Screen, Table, heading, more, wrapped};
+use crate::context::{CommandContext, write_json};
+use crate::exit::{ExitStatus, UsageError};
+use crate::render::{ColumnAlign, OutputStyle, TextTable, heading, more, wrapped};
 use crate::request_report::resolve;
 
 const HELP: &str = "\
-The first sentence says what would have to happen for the slice to be empty. The table below it sums up \
-the slice's pages: what they are used for; whether they stay, would be moved or would be dropped; and the \
-reason why a request is refused because of them. The kernel asks the same question when it empties a \
-slice, so the reasons are those of `ramslice offline` and `ramslice compact`.
+The first sentence says what would have to happen for the slice to be empty. The table below it \
+sums up the slice's pages: what they are used for; whether they stay, would be moved or would be \
+dropped; and the reason why a request is refused because of them. The kernel asks the same \
+question when it empties a slice, so the reasons are those of `ramslice offline` and `ramslice \
+compact`.
 
-Files are told by the names under which processes have them mapped, else by device and inode; \
+Files are named as processes have them mapped, otherwise by device and inode; \
 --find-files searches the file systems for the others, which takes long on large ones. Memory of \
-programs is told by cgroup.
+programs is listed by cgroup.
 
 Who allocated the pages that stay is known if the kernel was booted with page_owner=on \
-(CONFIG_PAGE_OWNER): the call stacks, most pages first, with the processes that ran into them. It costs \
-memory and time, so distributions leave it off.
+(CONFIG_PAGE_OWNER): the call stacks, most pages first, with the processes that ran into them. It \
+costs memory and time, so distributions leave it off.
 
-Pages change meanwhile: this is a view, not a promise. Root only, as it shows where everybody's files are.
+Pages change meanwhile: this is a view, not a promise. Root only, because it shows where \
+every user's files are.
 
 Examples:
   ramslice explain 37                      why slice 37 cannot be emptied
@@ -49,7 +51,7 @@ Examples:
 /// Say what keeps a slice on, and what would have to happen for it to be empty.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub(crate) struct Args {
+pub(crate) struct ExplainArgs {
     /// Slices by id: 12, 3-7 or 3-7,12
     #[arg(value_name = "SLICES", required_unless_present = "all", conflicts_with = "all")]
     slices: Vec<SliceRanges>,
@@ -65,7 +67,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ExplainDocument<'a> {
     page_bytes: Bytes,
     slice_bytes: Bytes,
     slices: Vec<SliceBody<'a>>,
@@ -115,13 +117,17 @@ struct CgroupBody {
 }
 
 /// A slice with all that is known of it.
-struct Explained<'a> {
+struct ExplainedSlice<'a> {
     slice: &'a Slice,
     contents: SliceContents,
     holdings: ContentsSummary,
 }
 
-pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub(crate) fn run(
+    args: &ExplainArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
     let backend = context.backend()?;
     let machine = backend.machine()?;
     if args.all {
@@ -137,13 +143,13 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         let contents = backend.contents(id, detail)?;
         let slice = machine.snapshot.slices.iter().find(|slice| slice.id == id);
         let slice = slice.expect("resolve() checked it");
-        found.push(Explained { slice, holdings: ContentsSummary::of(&contents), contents });
+        found.push(ExplainedSlice { slice, holdings: ContentsSummary::of(&contents), contents });
     }
     if context.json() {
         let slices = found.iter().map(|one| body(&machine, one, args.limit)).collect();
         let (page_bytes, slice_bytes) = (machine.info.page_bytes, machine.info.slice_bytes);
-        write_json(out, "explain", Body { page_bytes, slice_bytes, slices })?;
-        return Ok(Exit::Ok);
+        write_json(out, "explain", ExplainDocument { page_bytes, slice_bytes, slices })?;
+        return Ok(ExitStatus::Ok);
     }
     for (at, one) in found.iter().enumerate() {
         if at > 0 {
@@ -151,11 +157,11 @@ pub(crate) fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result
         }
         text(&machine, one, args.limit, &context.screen, out)?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
-fn body<'a>(machine: &MachineState, one: &'a Explained<'_>, limit: usize) -> SliceBody<'a> {
-    let Explained { slice, contents, holdings } = one;
+fn body<'a>(machine: &MachineState, one: &'a ExplainedSlice<'_>, limit: usize) -> SliceBody<'a> {
+    let ExplainedSlice { slice, contents, holdings } = one;
     let reasons = holdings.reasons();
     SliceBody {
         slice: slice.id,
@@ -200,12 +206,12 @@ fn body<'a>(machine: &MachineState, one: &'a Explained<'_>, limit: usize) -> Sli
 
 fn text(
     machine: &MachineState,
-    one: &Explained<'_>,
+    one: &ExplainedSlice<'_>,
     limit: usize,
-    screen: &Screen,
+    screen: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let Explained { slice, contents, holdings } = one;
+    let ExplainedSlice { slice, contents, holdings } = one;
     let addresses = slice.addresses(machine.info.slice_bytes);
     let title = format!(
         "Slice {}: {:010x}-{:010x}, node {} {}, {}",
@@ -251,9 +257,9 @@ fn text(
     sites(contents.sites.as_deref(), what, limit, screen, out)
 }
 
-fn group_table(holdings: &ContentsSummary) -> Table {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
+fn group_table(holdings: &ContentsSummary) -> TextTable {
+    use ColumnAlign::{Left, Right};
+    let mut table = TextTable::new(&[
         ("pages", Right),
         ("what", Left),
         ("fate", Left),
@@ -291,9 +297,9 @@ fn group_table(holdings: &ContentsSummary) -> Table {
     table
 }
 
-fn file_table(contents: &SliceContents, holdings: &ContentsSummary, limit: usize) -> Table {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[
+fn file_table(contents: &SliceContents, holdings: &ContentsSummary, limit: usize) -> TextTable {
+    use ColumnAlign::{Left, Right};
+    let mut table = TextTable::new(&[
         ("pages", Right),
         ("stay", Right),
         ("mapped", Right),
@@ -312,9 +318,12 @@ fn file_table(contents: &SliceContents, holdings: &ContentsSummary, limit: usize
     table
 }
 
-fn cgroup_table(contents: &SliceContents, holdings: &ContentsSummary, limit: usize) -> Table {
-    let mut table =
-        Table::new(&[("pages", Align::Right), ("stay", Align::Right), ("cgroup", Align::Left)]);
+fn cgroup_table(contents: &SliceContents, holdings: &ContentsSummary, limit: usize) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("pages", ColumnAlign::Right),
+        ("stay", ColumnAlign::Right),
+        ("cgroup", ColumnAlign::Left),
+    ]);
     for holding in holdings.cgroups.iter().take(limit) {
         table.row(vec![
             holding.pages.to_string(),

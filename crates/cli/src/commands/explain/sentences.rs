@@ -9,8 +9,9 @@ use super::price::price;
 use crate::render::nr_pages;
 
 /// Said where allocation sites would be.
-pub(super) const PAGE_OWNER_OFF: &str = "Not known: page_owner is off. Boot with `page_owner=on` on the \
-     kernel command line (the kernel needs CONFIG_PAGE_OWNER, and debugfs mounted) and look again.";
+pub(super) const PAGE_OWNER_OFF: &str = "Not known: page_owner is off. Boot with `page_owner=on` \
+                                         on the kernel command line (the kernel needs \
+                                         CONFIG_PAGE_OWNER, and debugfs mounted) and look again.";
 
 /// The state of a slice and what would change it, in one or two sentences.
 pub(in crate::commands) fn plain_words(
@@ -23,12 +24,14 @@ pub(in crate::commands) fn plain_words(
     match contents.state {
         SliceState::Offline if slice.held && machine.info.is_stock() => {
             return format!(
-                "Somebody else took it offline, and its memory is not counted: nothing wakes it until `ramslice online {id}` does."
+                "Another program took it offline, and its memory is not counted: nothing wakes it \
+                 until `ramslice online {id}` does."
             );
         }
         SliceState::Offline if slice.held => {
             return format!(
-                "It is held off, and its memory is not counted: nothing wakes it until `ramslice online {id}` does."
+                "It is held off, and its memory is not counted: nothing wakes it until `ramslice \
+                 online {id}` does."
             );
         }
         SliceState::Offline => {
@@ -37,7 +40,8 @@ pub(in crate::commands) fn plain_words(
             );
         }
         SliceState::Quarantined => {
-            return "It is lost until reboot: the power driver could not wake it. The kernel log says more."
+            return "It is lost until reboot: the power driver could not wake it. The kernel log \
+                    says more."
                 .to_owned();
         }
         SliceState::Waking => return "It is being switched on at this moment.".to_owned(),
@@ -55,13 +59,15 @@ pub(in crate::commands) fn plain_words(
         words.push_str(&format!(" at a price of {} (units of 100 cycles).", price(machine, slice)));
         if slice.unreclaimable {
             words = format!(
-                "The kernel holds it for impossible to empty ({}: {}), although none of its pages says so now.",
+                "The kernel considers it impossible to empty ({}: {}), although none of its pages \
+                 says so now.",
                 slice.reason,
                 slice.reason.sentence()
             );
         } else if slice.backoff {
             words.push_str(&format!(
-                " It failed lately ({}: {}) and is left alone for another {} s, unless --ignore-backoff is given.",
+                " It failed lately ({}: {}) and is left alone for another {} s, unless \
+                 --ignore-backoff is given.",
                 slice.reason,
                 slice.reason.sentence(),
                 slice.retry_ms.div_ceil(1000)
@@ -125,7 +131,9 @@ fn clause(reason: Reason, pages: u64, what: &str) -> String {
         Reason::PageTable => {
             format!("the processes that {pages} of page tables belong to have to end or unmap")
         }
-        Reason::Pinned => format!("{pages} of {what} {have} to be released by whoever pinned them"),
+        Reason::Pinned => format!(
+            "{pages} of {what} {have} to be released by the driver or process that pinned them"
+        ),
         Reason::Writeback => format!("{pages} of {what} {have} to reach storage"),
         Reason::Hugetlb => format!("{pages} {have} to leave the hugetlb pool"),
         Reason::Gigantic => {
@@ -141,7 +149,8 @@ fn clause(reason: Reason, pages: u64, what: &str) -> String {
         Reason::ForeignOffline => format!("the balloon or virtio-mem has to give back {pages}"),
         Reason::Isolated => {
             format!(
-                "whoever isolated {pages} has to finish: memory hotplug or a contiguous allocation"
+                "{pages} {are} isolated: memory hotplug or a contiguous allocation has to finish \
+                 first"
             )
         }
         Reason::Unmovable => format!("{pages} of {what} {have} to be freed by the kernel"),

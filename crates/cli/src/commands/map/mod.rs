@@ -12,22 +12,24 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
-use crate::render::{Glyph, legend, mosaic, png};
+use crate::context::{CommandContext, write_json};
+use crate::exit::ExitStatus;
+use crate::render::{ScreenCell, legend, mosaic, png};
 
 /// Lines that a terminal picture should not exceed.
 const MAX_ROWS: usize = 24;
 
 const HELP: &str = "\
 A tile is a slice, placed by its physical address. Its area is split by what it holds: unmovable, \
-movable, freeable, free. However little unmovable memory a slice has, it is shown: a single page keeps \
-the slice on. Slices that are off are dark and hatched, one that is being emptied has a frame (in the PNG).
+movable, freeable, free. However little unmovable memory a slice has, it is shown: a single page \
+keeps the slice on. Slices that are off are dark and hatched, one that is being emptied has a \
+frame (in the PNG).
 
 Without colours, letters stand for the kinds: # unmovable, o movable, + freeable, . free, / offline.
 
-With a slice, a cell is a page or a few of them, and its letter or colour says what they are used for; \
-the legend explains those that occur. If any page of a cell keeps the slice on, the cell shows that.
+With a slice, a cell is a page or a few of them, and its letter or colour says what they are used \
+for; the legend explains those that occur. If any page of a cell keeps the slice on, the cell \
+shows that.
 
 Examples:
   ramslice map
@@ -39,7 +41,7 @@ Examples:
 /// Draw physical memory, on the terminal or as a PNG.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub struct Args {
+pub struct MapArgs {
     /// Draw this slice page by page
     #[arg(value_name = "SLICE")]
     slice: Option<u32>,
@@ -55,24 +57,24 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct MapDocument<'a> {
     page_bytes: Bytes,
     slice_bytes: Bytes,
     #[serde(skip_serializing_if = "Option::is_none")]
-    png: Option<Written<'a>>,
-    tiles: Vec<Tile>,
+    png: Option<WrittenPicture<'a>>,
+    tiles: Vec<MapTile>,
 }
 
 /// A picture that was written.
 #[derive(Serialize)]
-pub(super) struct Written<'a> {
+pub(super) struct WrittenPicture<'a> {
     path: &'a PathBuf,
     width_pixels: u32,
     height_pixels: u32,
 }
 
 #[derive(Serialize)]
-struct Tile {
+struct MapTile {
     slice: SliceId,
     start_bytes: u64,
     state: SliceState,
@@ -83,7 +85,7 @@ struct Tile {
 ///
 /// # Errors
 /// What cannot be read or written.
-pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub fn run(args: &MapArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
     let backend = context.backend()?;
     match args.slice {
         Some(id) => one_slice::run(&*backend, SliceId(id), args, context, out),
@@ -91,23 +93,23 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
     }
 }
 
-impl Args {
+impl MapArgs {
     /// What a PNG is to look like.
-    pub(super) fn options(&self, title: &str) -> png::Options {
+    pub(super) fn options(&self, title: &str) -> png::PictureOptions {
         let title = self.title.clone().unwrap_or_else(|| title.to_owned());
-        png::Options { width: self.width.unwrap_or(1200), title }
+        png::PictureOptions { width: self.width.unwrap_or(1200), title }
     }
 
     /// Columns of a picture on the terminal.
-    pub(super) fn columns(&self, context: &Context) -> u16 {
+    pub(super) fn columns(&self, context: &CommandContext) -> u16 {
         self.width.map_or(context.screen.width, |width| width as u16)
     }
 
     /// Writes the picture where --png says, if it does.
     pub(super) fn write_png(
         &self,
-        draw: impl FnOnce() -> Result<png::Picture>,
-    ) -> Result<Option<Written<'_>>> {
+        draw: impl FnOnce() -> Result<png::RgbPicture>,
+    ) -> Result<Option<WrittenPicture<'_>>> {
         let Some(path) = &self.png else { return Ok(None) };
         let picture = draw()?;
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
@@ -116,11 +118,15 @@ impl Args {
             .write(&mut file)
             .and_then(|()| Ok(file.flush()?))
             .with_context(|| format!("writing {}", path.display()))?;
-        Ok(Some(Written { path, width_pixels: picture.width, height_pixels: picture.height }))
+        Ok(Some(WrittenPicture {
+            path,
+            width_pixels: picture.width,
+            height_pixels: picture.height,
+        }))
     }
 }
 
-impl Written<'_> {
+impl WrittenPicture<'_> {
     /// A line that says so.
     pub(super) fn tell(&self, out: &mut dyn Write) -> Result<()> {
         let (path, width, height) = (self.path.display(), self.width_pixels, self.height_pixels);
@@ -130,10 +136,10 @@ impl Written<'_> {
 
 fn machine(
     backend: &dyn Backend,
-    args: &Args,
-    context: &Context,
+    args: &MapArgs,
+    context: &CommandContext,
     out: &mut dyn Write,
-) -> Result<Exit> {
+) -> Result<ExitStatus> {
     let machine = backend.machine()?;
     let written =
         args.write_png(|| png::draw(&machine, &args.options("Physical memory by slice")))?;
@@ -144,26 +150,26 @@ fn machine(
             let screen = &context.screen;
             let width = args.columns(context);
             for line in mosaic(&machine, screen, width, MAX_ROWS) {
-                writeln!(out, "{}", Glyph::line(screen, &line))?;
+                writeln!(out, "{}", ScreenCell::line(screen, &line))?;
             }
             let census = SliceTotals::of(&machine.snapshot.slices, machine.info.slice_pages());
             writeln!(out)?;
             for line in legend(screen, &census.pages, machine.info.page_bytes, width.into()) {
-                writeln!(out, "{}", Glyph::line(screen, &line))?;
+                writeln!(out, "{}", ScreenCell::line(screen, &line))?;
             }
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
-fn body<'a>(machine: &MachineState, png: Option<Written<'a>>) -> Body<'a> {
-    let tiles = machine.snapshot.slices.iter().map(|slice| Tile {
+fn body<'a>(machine: &MachineState, png: Option<WrittenPicture<'a>>) -> MapDocument<'a> {
+    let tiles = machine.snapshot.slices.iter().map(|slice| MapTile {
         slice: slice.id,
         start_bytes: slice.addresses(machine.info.slice_bytes).start,
         state: slice.state,
         composition: slice.composition(machine.info.slice_pages()),
     });
-    Body {
+    MapDocument {
         page_bytes: machine.info.page_bytes,
         slice_bytes: machine.info.slice_bytes,
         png,

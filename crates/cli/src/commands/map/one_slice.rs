@@ -8,32 +8,32 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
-use super::{Args, Written};
+use super::{MapArgs, WrittenPicture};
 use crate::commands::explain::sentences::plain_words;
-use crate::context::{Context, write_json};
-use crate::exit::Exit;
-use crate::render::{Glyph, page_legend, page_map, page_png, wrapped};
+use crate::context::{CommandContext, write_json};
+use crate::exit::ExitStatus;
+use crate::render::{ScreenCell, page_legend, page_map, page_png, wrapped};
 use crate::request_report::resolve;
 
 /// Lines that a terminal picture should not exceed.
 const MAX_ROWS: usize = 32;
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct SliceMapDocument<'a> {
     page_bytes: Bytes,
     slice_bytes: Bytes,
     #[serde(skip_serializing_if = "Option::is_none")]
-    png: Option<Written<'a>>,
+    png: Option<WrittenPicture<'a>>,
     contents: &'a SliceContents,
 }
 
 pub(super) fn run(
     backend: &dyn Backend,
     id: SliceId,
-    args: &Args,
-    context: &Context,
+    args: &MapArgs,
+    context: &CommandContext,
     out: &mut dyn Write,
-) -> Result<Exit> {
+) -> Result<ExitStatus> {
     let machine = backend.machine()?;
     let named: SliceRanges = id.to_string().parse().expect("an id is a list of slices");
     resolve(&[named], &machine.snapshot.slices)?;
@@ -45,7 +45,11 @@ pub(super) fn run(
     })?;
     if context.json() {
         let (page_bytes, slice_bytes) = (info.page_bytes, info.slice_bytes);
-        write_json(out, "map", Body { page_bytes, slice_bytes, png, contents: &contents })?;
+        write_json(
+            out,
+            "map",
+            SliceMapDocument { page_bytes, slice_bytes, png, contents: &contents },
+        )?;
     } else if let Some(png) = png {
         png.tell(out)?;
     } else {
@@ -57,12 +61,12 @@ pub(super) fn run(
             writeln!(out)?;
         }
         for line in page_map(&contents, info.page_bytes, screen, width, MAX_ROWS) {
-            writeln!(out, "{}", Glyph::line(screen, &line))?;
+            writeln!(out, "{}", ScreenCell::line(screen, &line))?;
         }
         writeln!(out)?;
         for line in page_legend(&contents, screen, width) {
-            writeln!(out, "{}", Glyph::line(screen, &line))?;
+            writeln!(out, "{}", ScreenCell::line(screen, &line))?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }

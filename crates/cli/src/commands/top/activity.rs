@@ -24,22 +24,22 @@ impl MachineLook {
 
 /// What was done within a time. Sums, so that flows that follow each other can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub(super) struct Activity {
+pub(super) struct SliceActivity {
     /// The time, on the machine's clock.
     #[serde(rename = "elapsed_us", with = "ramslice_types::duration_us")]
     pub(super) time: Duration,
     /// Slices switched off.
     pub(super) slices_off: u64,
-    /// Slices woken, by whomever.
+    /// Slices woken, whatever the cause.
     pub(super) slices_woken: u64,
     /// Of these by allocations.
     pub(super) woken_by_demand: u64,
-    /// What only the counters tell.
+    /// What only the counters show.
     #[serde(flatten)]
     pub(super) work: Option<WorkDone>,
 }
 
-/// What only the counters of the kernel tell.
+/// What only the counters of the kernel show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) struct WorkDone {
     /// Pages moved to other slices.
@@ -53,9 +53,9 @@ pub(super) struct WorkDone {
     pub(super) cpu: Price,
 }
 
-impl Activity {
-    /// From `before` to `now`. Without counters, from the state changes that were seen: those that came and went
-    /// between two looks are missing.
+impl SliceActivity {
+    /// From `before` to `now`. Without counters, from the state changes that were seen: those that
+    /// came and went between two looks are missing.
     pub(super) fn between(
         before: &MachineLook,
         now: &MachineLook,
@@ -127,8 +127,8 @@ mod tests {
     }
 
     #[test]
-    fn counters_tell_more_than_the_changes_that_were_seen() {
-        let flow = Activity::between(
+    fn counters_show_more_than_the_changes_that_were_seen() {
+        let flow = SliceActivity::between(
             &look(10, 1, Some(work(3, 1, 100))),
             &look(12, 2, Some(work(8, 4, 600))),
             &[],
@@ -146,27 +146,27 @@ mod tests {
             change(SliceState::Offline, SliceState::Waking),
             change(SliceState::Waking, SliceState::Online),
         ];
-        let flow = Activity::between(&look(1, 0, None), &look(2, 0, None), &changes);
+        let flow = SliceActivity::between(&look(1, 0, None), &look(2, 0, None), &changes);
         assert_eq!((flow.slices_off, flow.slices_woken, flow.work), (1, 1, None));
     }
 
     #[test]
     fn counters_that_went_back_are_not_a_rate() {
         let (before, now) = (look(1, 5, Some(work(9, 9, 9))), look(2, 3, Some(work(1, 1, 1))));
-        let flow = Activity::between(&before, &now, &[]);
+        let flow = SliceActivity::between(&before, &now, &[]);
         assert_eq!((flow.woken_by_demand, flow.work), (0, None));
     }
 
     #[test]
     fn flows_add_up_and_the_first_one_begins_the_sum() {
-        let flow = Activity::between(
+        let flow = SliceActivity::between(
             &look(1, 0, Some(work(0, 0, 0))),
             &look(2, 0, Some(work(1, 0, 7))),
             &[],
         );
-        let sum = Activity::default().plus(&flow).plus(&flow);
+        let sum = SliceActivity::default().plus(&flow).plus(&flow);
         assert_eq!((sum.slices_off, sum.work.unwrap().migrated), (2, Pages(14)));
-        let unknown = Activity { work: None, ..flow };
+        let unknown = SliceActivity { work: None, ..flow };
         assert_eq!(sum.plus(&unknown).work, None, "a sum with a gap is not a sum");
     }
 }

@@ -13,7 +13,7 @@ use ramslice_types::{
 
 /// Pages that are moved in a second.
 pub(super) const PAGES_PER_SECOND: u64 = 100;
-/// Longer than any test takes; then whoever waits for the looks fails instead of hanging.
+/// Longer than any test takes; then a test that waits for the looks fails instead of hanging.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// A file of this crate's tests.
@@ -24,12 +24,12 @@ pub(super) fn saved(name: &str) -> PathBuf {
 /// A saved machine whose looks wait until they may go on.
 pub(super) struct BackgroundBackend {
     machine: ReplayBackend,
-    state: Mutex<State>,
+    state: Mutex<BackgroundState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct BackgroundState {
     held: bool,
     /// The machine's clock, which a look moves by so much.
     now: Duration,

@@ -144,7 +144,8 @@ impl DaemonStatus {
                 Self::Running(Box::new(status))
             }
             Ok(status) => unreadable(format!(
-                "format {}, and this version knows {SCHEMA_VERSION}: daemon and tools are of different versions",
+                "format {}, and this version knows {SCHEMA_VERSION}: daemon and tools are of \
+                 different versions",
                 status.schema_version
             )),
             Err(error) => unreadable(error.to_string()),
@@ -209,7 +210,8 @@ impl DaemonStatusFile {
             );
             [pause].into_iter().chain(zones.next()).collect()
         } else if self.zones.iter().any(|zone| zone.why.is_some()) {
-            // Each zone has its own reason. That of the whole is of one of them, and need not be of the largest.
+            // Each zone has its own reason. That of the whole is of one of them, and need not be of
+            // the largest.
             zones.next().map(|zone| format!("{head} {zone}")).into_iter().collect()
         } else {
             [format!("{head}: {}", self.why)].into_iter().chain(zones.next()).collect()
@@ -249,21 +251,28 @@ pub(super) mod tests {
 
     /// As the daemon writes it, with more than is read.
     pub(in super::super) const TEXT: &str = r#"{
-        "schema_version": 1, "version": "0.1.0", "pid": 77, "written_unix_seconds": 1000.5, "mode": "observe",
-        "policy": "governor", "profile": "thesis-parc/parc", "period_seconds": 30.0, "next_step_seconds": 30.0,
+        "schema_version": 1, "version": "0.1.0", "pid": 77, "written_unix_seconds": 1000.5,
+        "mode": "observe",
+        "policy": "governor", "profile": "thesis-parc/parc", "period_seconds": 30.0,
+        "next_step_seconds": 30.0,
         "machine": {"ok": true, "backend": "kernel", "power_driver": "simulated", "error": null},
         "paused_seconds": null, "why": "does nothing: the 28 slices that are on are needed",
         "notes": ["What is saved is a guess: the profile is of another machine."],
         "zones": [
             {"node": 0, "zone": 1, "name": "DMA32", "nr_slices": 30, "nr_offline": 2, "nr_empty": 0,
-             "why": "does nothing: the 28 slices that are on are needed", "requests": [], "forecast": null},
-            {"node": 0, "zone": 2, "name": "Normal", "nr_slices": 90, "nr_offline": 50, "nr_empty": 1,
+             "why": "does nothing: the 28 slices that are on are needed", "requests": [],
+             "forecast": null},
+            {"node": 0, "zone": 2, "name": "Normal", "nr_slices": 90, "nr_offline": 50,
+            "nr_empty": 1,
              "why": "does nothing: the 40 slices that are on are needed", "requests": [],
-             "forecast": {"horizon_seconds": 60.0, "slices": 42, "mean_error_slices": 1.0, "bias_slices": 0.5,
+             "forecast": {"horizon_seconds": 60.0, "slices": 42, "mean_error_slices": 1.0,
+             "bias_slices": 0.5,
                           "checked": 9, "text": "at most 42 slices needed within 60 s"}}],
         "earned": null,
-        "would_earn": {"saved_joules": {"low": 1, "high": 2}, "verdict": "Undecided: the net is 0 J, by a model.",
-                       "nr_offline": 52, "woken_slices": 3, "dropped_bytes": 0, "most_at_risk_joules": null}}"#;
+        "would_earn": {"saved_joules": {"low": 1, "high": 2},
+        "verdict": "Undecided: the net is 0 J, by a model.",
+                       "nr_offline": 52, "woken_slices": 3, "dropped_bytes": 0,
+                       "most_at_risk_joules": null}}"#;
 
     fn status(several_nodes: bool, change: impl Fn(&mut DaemonStatusFile)) -> DaemonSentences {
         let mut status: DaemonStatusFile = serde_json::from_str(TEXT).unwrap();
@@ -272,21 +281,21 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_tells_why_what_is_expected_and_what_came_of_it() {
+    fn it_reports_the_reason_the_forecast_and_the_outcome() {
         let words = status(false, |_| ());
         assert_eq!(
             words.first,
-            [
-                "governor (observe) in Normal: does nothing: the 40 slices that are on are needed; expects at most 42 \
-              slices needed within 60 s"
-            ],
-            "reason and forecast are of one zone, the largest, whichever one the daemon's own reason is of"
+            ["governor (observe) in Normal: does nothing: the 40 slices that are on are \
+                 needed; expects at most 42 slices needed within 60 s"],
+            "reason and forecast are of one zone, the largest, whichever one the daemon's own \
+             reason is of"
         );
         assert_eq!(
             words.more,
             [
                 "in DMA32: does nothing: the 28 slices that are on are needed",
-                "would have 52 slices off now, and 3 woken again. So far: Undecided: the net is 0 J, by a model.",
+                "would have 52 slices off now, and 3 woken again. So far: Undecided: the net is 0 \
+                 J, by a model.",
             ]
         );
         assert_eq!(
@@ -313,7 +322,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_file_of_an_older_daemon_tells_what_is_in_it() {
+    fn the_file_of_an_older_daemon_is_shown_as_far_as_it_goes() {
         let mut file: serde_json::Value = serde_json::from_str(TEXT).unwrap();
         file.as_object_mut().unwrap().remove("notes");
         for zone in file["zones"].as_array_mut().unwrap() {
@@ -331,7 +340,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_said_long_ago_or_under_pressure_or_blindly_is_told_as_such() {
+    fn old_statements_pressure_and_a_lost_machine_are_marked() {
         let old = status(false, |status| status.written_unix_seconds = 700.0);
         assert!(old.first[0].contains("said 5 min ago"));
         let paused = status(false, |status| status.paused_seconds = Some(12.0)).first;
@@ -351,7 +360,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_most_that_can_be_lost_is_told_whether_it_acts_or_imagines() {
+    fn the_greatest_possible_loss_is_shown_in_both_modes() {
         let last = |mode: &str| {
             let words = status(false, |status| {
                 mode.clone_into(&mut status.mode);

@@ -8,7 +8,7 @@ use ramslice_types::{Joules, PhysicalQuantity as _};
 use serde::Serialize;
 
 use super::activity::MachineLook;
-use super::options::Args;
+use super::options::TopArgs;
 use crate::ledger_options::{LedgerOptions, TimeFactorOptions};
 
 /// The ledger, and what its figures rest on.
@@ -20,7 +20,8 @@ pub(super) struct EnergySums {
     problem: Option<String>,
 }
 
-/// What is saved now and was saved, invested and earned since the start; nothing before some time is over.
+/// What is saved now and was saved, invested and earned since the start; nothing before some time
+/// is over.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct EnergyFigures {
     pub(super) profile: String,
@@ -45,7 +46,7 @@ pub(super) struct EnergyTotals {
 impl EnergySums {
     /// With the profile that is asked for, if any.
     pub(super) fn new(
-        args: &Args,
+        args: &TopArgs,
         clock: impl FnOnce(&TimeFactorOptions) -> Result<SampleClock>,
     ) -> Result<Option<Self>> {
         let Some(profile) = &args.profile else { return Ok(None) };
@@ -87,7 +88,7 @@ impl EnergySums {
                     });
                 }
                 Err(error) => {
-                    self.problem = Some(format!("{error}; the sums begin anew"));
+                    self.problem = Some(format!("{error}; the sums begin again"));
                     self.ledger = None;
                 }
             }

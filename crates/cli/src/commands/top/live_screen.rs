@@ -11,12 +11,12 @@ use ratatui::text::{Line, Text};
 use ratatui::{DefaultTerminal, Frame};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
-use super::model::Top;
-use super::observer_thread::{Observer, ObserverAnswer, ObserverRequest};
+use super::model::TopModel;
+use super::observer_thread::{ObserverAnswer, ObserverRequest, ObserverThread};
 use super::options::HINT;
 use super::page_layout::{self, ScreenRow, TextTone};
 use super::terminal_style::glyphs;
-use crate::render::Screen;
+use crate::render::OutputStyle;
 
 /// How soon a key or a signal is noticed.
 const TICK: Duration = Duration::from_millis(50);
@@ -28,7 +28,7 @@ const PAGE: isize = 10;
 enum KeyAction {
     Quit,
     Suspend,
-    /// Draw everything anew.
+    /// Draw everything again.
     Clear,
     /// Show what changed.
     Draw,
@@ -36,7 +36,7 @@ enum KeyAction {
 }
 
 /// Shows the machine until `q`, Ctrl-C or a signal to end.
-pub(super) fn run(top: Top, observer: Observer) -> Result<()> {
+pub(super) fn run(top: TopModel, observer: ObserverThread) -> Result<()> {
     let end = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&end)).context("handling signals")?;
@@ -75,8 +75,8 @@ fn show(session: &mut LiveSession, terminal: &mut DefaultTerminal, end: &AtomicB
 
 /// What is shown, and who looks meanwhile.
 struct LiveSession {
-    top: Top,
-    observer: Observer,
+    top: TopModel,
+    observer: ObserverThread,
     /// When the last look was over.
     looked: Instant,
     /// When the daemon was last heard.
@@ -84,12 +84,13 @@ struct LiveSession {
 }
 
 impl LiveSession {
-    fn new(top: Top, observer: Observer) -> Self {
+    fn new(top: TopModel, observer: ObserverThread) -> Self {
         let now = Instant::now();
         Self { top, observer, looked: now, heard: now }
     }
 
-    /// Does what a key asks for, takes in what was seen meanwhile, and has the looker look when it is time. Waits for nothing.
+    /// Does what a key asks for, takes in what was seen meanwhile, and has the observer look when
+    /// it is time. Waits for nothing.
     fn step(&mut self, event: Option<&Event>) -> Result<KeyAction> {
         let next = event.map_or(KeyAction::Nothing, |event| handle(&mut self.top, event));
         let changed = self.attend()?;
@@ -132,7 +133,7 @@ impl LiveSession {
     }
 }
 
-/// Gives the terminal back and stops, until somebody continues.
+/// Gives the terminal back and stops, until the user continues it.
 fn suspend(terminal: &mut DefaultTerminal) -> Result<()> {
     ratatui::restore();
     signal_hook::low_level::emulate_default_handler(SIGTSTP).context("stopping")?;
@@ -140,7 +141,7 @@ fn suspend(terminal: &mut DefaultTerminal) -> Result<()> {
     Ok(terminal.clear()?)
 }
 
-fn handle(top: &mut Top, event: &Event) -> KeyAction {
+fn handle(top: &mut TopModel, event: &Event) -> KeyAction {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => press(top, *key),
         Event::Resize(..) => KeyAction::Draw,
@@ -148,7 +149,7 @@ fn handle(top: &mut Top, event: &Event) -> KeyAction {
     }
 }
 
-fn press(top: &mut Top, key: KeyEvent) -> KeyAction {
+fn press(top: &mut TopModel, key: KeyEvent) -> KeyAction {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
             KeyCode::Char('c') => KeyAction::Quit,
@@ -181,7 +182,7 @@ fn press(top: &mut Top, key: KeyEvent) -> KeyAction {
     KeyAction::Draw
 }
 
-fn draw(top: &Top, frame: &mut Frame<'_>) {
+fn draw(top: &TopModel, frame: &mut Frame<'_>) {
     let area = frame.area();
     let rows = page_layout::rows(top, area.width, usize::from(area.height));
     let lines: Vec<Line<'_>> =
@@ -189,7 +190,7 @@ fn draw(top: &Top, frame: &mut Frame<'_>) {
     frame.render_widget(Text::from(lines), area);
 }
 
-fn line(screen: &Screen, width: u16, row: ScreenRow) -> Line<'static> {
+fn line(screen: &OutputStyle, width: u16, row: ScreenRow) -> Line<'static> {
     match row {
         ScreenRow::Cells(cells) => glyphs(screen, &cells),
         ScreenRow::Text(tone, text) => match tone {

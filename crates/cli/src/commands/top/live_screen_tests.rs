@@ -2,9 +2,9 @@ use super::*;
 use crate::commands::top::background_backend::{BackgroundBackend, saved};
 use crate::commands::top::daemon_status::{self, DaemonStatus, DaemonStatusFile};
 use crate::commands::top::energy_sums::EnergySums;
-use crate::commands::top::observer_thread::Observation;
-use crate::commands::top::options::{Args, MachineSource, SortOrder};
-use crate::render::Depth;
+use crate::commands::top::observer_thread::MachineObservation;
+use crate::commands::top::options::{MachineSource, SortOrder, TopArgs};
+use crate::render::ColorDepth;
 use clap::Parser;
 use ramslice_backend::ReplayBackend;
 use ramslice_energy::SampleClock;
@@ -20,26 +20,26 @@ fn backend() -> ReplayBackend {
 }
 
 #[derive(Parser)]
-struct Line {
+struct TopLine {
     #[command(flatten)]
-    args: Args,
+    args: TopArgs,
 }
 
-fn args(words: &[&str]) -> Args {
-    Line::parse_from(["top"].iter().chain(words)).args
+fn args(words: &[&str]) -> TopArgs {
+    TopLine::parse_from(["top"].iter().chain(words)).args
 }
 
-fn top(backend: &dyn Backend, words: &[&str]) -> Top {
+fn top(backend: &dyn Backend, words: &[&str]) -> TopModel {
     let mut args = args(words);
     if args.status_file == Path::new(daemon_status::STATUS) {
         args.status_file = "/nonexistent/status.json".into();
     }
     let joules = EnergySums::new(&args, |_| Ok(SampleClock::Real)).unwrap();
-    let seen = Observation::take(backend).unwrap();
-    Top::new(seen, &args, MachineSource::Running, Screen::plain(), joules)
+    let seen = MachineObservation::take(backend).unwrap();
+    TopModel::new(seen, &args, MachineSource::Running, OutputStyle::plain(), joules)
 }
 
-fn shown(top: &Top, width: u16, height: u16) -> String {
+fn shown(top: &TopModel, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(top, frame)).unwrap();
     let buffer = terminal.backend().buffer();
@@ -50,7 +50,7 @@ fn shown(top: &Top, width: u16, height: u16) -> String {
     lines.collect()
 }
 
-fn key(top: &mut Top, code: KeyCode) -> KeyAction {
+fn key(top: &mut TopModel, code: KeyCode) -> KeyAction {
     press(top, KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -72,7 +72,8 @@ fn expect(name: &str, text: &str) {
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         text == expected,
-        "{} differs:\n{text}\nIf that is right: RAMSLICE_UPDATE_EXPECTS=1 cargo test -p ramslice-cli",
+        "{} differs:\n{text}\nIf that is right: RAMSLICE_UPDATE_EXPECTS=1 cargo test -p \
+         ramslice-cli",
         path.display()
     );
 }
@@ -123,7 +124,7 @@ fn rates_come_from_what_was_done_and_when() {
     assert_eq!(done.slices_done, 2);
     // In a saved machine no time passes by itself.
     top.look.machine.snapshot.time -= Duration::from_secs(4);
-    top.take_in(Observation::take(&backend));
+    top.take_in(MachineObservation::take(&backend));
     let flow = top.last.unwrap();
     assert_eq!((flow.slices_off, flow.time), (2, Duration::from_secs(4)));
     assert_eq!(flow.work.unwrap().migrated, done.migrated);
@@ -139,10 +140,10 @@ fn a_look_that_is_no_news_leaves_the_rates_as_they_were_and_counts_nothing_twice
     let backend = backend();
     let mut top = top(&backend, &[]);
     top.look.machine.snapshot.time -= Duration::from_secs(4);
-    top.take_in(Observation::take(&backend));
+    top.take_in(MachineObservation::take(&backend));
     let (before, total) = (shown(&top, 100, 40), top.total);
     assert!(before.contains("in 4 s"), "{before}");
-    top.take_in(Observation::take(&backend));
+    top.take_in(MachineObservation::take(&backend));
     assert_eq!((shown(&top, 100, 40), top.total, top.last), (before, total, None));
 }
 
@@ -200,11 +201,11 @@ fn the_price_order_is_that_of_compact_and_what_cannot_be_emptied_comes_last() {
 /// The screen of a machine at which looking takes long, which looks as often as it may.
 fn session(backend: &Arc<BackgroundBackend>, words: &[&str]) -> LiveSession {
     let top = top(&**backend, &[words, &["--interval", "100ms"]].concat());
-    LiveSession::new(top, Observer::new(Arc::clone(backend) as Arc<dyn Backend>))
+    LiveSession::new(top, ObserverThread::new(Arc::clone(backend) as Arc<dyn Backend>))
 }
 
 /// Goes on without a key until something is so.
-fn until(session: &mut LiveSession, what: &str, is_so: impl Fn(&Top) -> bool) {
+fn until(session: &mut LiveSession, what: &str, is_so: impl Fn(&TopModel) -> bool) {
     let begun = Instant::now();
     while !is_so(&session.top) {
         assert!(
@@ -222,7 +223,7 @@ fn pressed(session: &mut LiveSession, code: KeyCode) -> KeyAction {
 }
 
 #[test]
-fn keys_work_and_the_daemon_is_heard_while_a_look_takes_long() {
+fn keys_work_and_the_daemon_file_is_read_during_a_long_look() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("status.json");
     let backend = Arc::new(BackgroundBackend::new("guest-8g.json"));
@@ -269,7 +270,7 @@ fn a_slice_is_explained_by_a_sentence_and_its_pages_on_request() {
     let backend = Arc::new(BackgroundBackend::new("guest-pages.json"));
     let mut session = session(&backend, &[]);
     session.top.selected = SliceId(2);
-    assert!(session.top.words().contains("Enter tells"), "{}", session.top.words());
+    assert!(session.top.words().contains("Enter shows"), "{}", session.top.words());
     backend.hold(true);
     until(&mut session, "it looks", |_| backend.looks() == 2);
     // Behind the look that is under way.
@@ -277,11 +278,11 @@ fn a_slice_is_explained_by_a_sentence_and_its_pages_on_request() {
     assert!(session.top.words().contains("being looked at"), "{}", session.top.words());
     backend.hold(false);
     let slab = "slab objects have to be freed";
-    until(&mut session, "pages are told", |top| top.words().contains(slab));
+    until(&mut session, "pages are explained", |top| top.words().contains(slab));
     pressed(&mut session, KeyCode::Down);
     assert!(!session.top.words().contains(slab), "it was of another slice");
 
-    // Whoever does not wait for it is not told.
+    // A slice that was left meanwhile is not explained.
     pressed(&mut session, KeyCode::Up);
     pressed(&mut session, KeyCode::Enter);
     pressed(&mut session, KeyCode::Esc);
@@ -306,7 +307,8 @@ fn the_reasons_of_other_zones_and_notes_are_shown_where_there_is_room() {
         top
     };
     let text = shown(&top(machine.clone()), 160, 60);
-    let normal = "governor (observe) in Normal: does nothing: the 40 slices that are on are needed; expects at most 42 slices";
+    let normal = "governor (observe) in Normal: does nothing: the 40 slices that are on are \
+                  needed; expects at most 42 slices";
     assert!(text.contains(normal), "{text}");
     let dma32 = "in DMA32: does nothing: the 28 slices that are on are needed";
     assert!(text.lines().any(|line| line == dma32), "{text}");
@@ -360,7 +362,7 @@ fn a_kernel_without_ramslice_is_named_as_one() {
 fn without_colours_there_are_none() {
     let backend = backend();
     let mut top = top(&backend, &[]);
-    let colours = |top: &Top| {
+    let colours = |top: &TopModel| {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
         terminal.draw(|frame| draw(top, frame)).unwrap();
         let reset = ratatui::style::Color::Reset;
@@ -373,6 +375,6 @@ fn without_colours_there_are_none() {
             .count()
     };
     assert_eq!(colours(&top), 0);
-    top.screen = Screen { depth: Depth::Ansi256, unicode: true, ..Screen::plain() };
+    top.screen = OutputStyle { depth: ColorDepth::Ansi256, unicode: true, ..OutputStyle::plain() };
     assert!(colours(&top) > 100);
 }

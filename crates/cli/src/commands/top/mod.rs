@@ -23,22 +23,22 @@ use ramslice_backend::Processor;
 use ramslice_energy::SampleClock;
 use ramslice_types::Backend;
 
-pub use self::options::Args;
+pub use self::options::TopArgs;
 
 use self::energy_sums::EnergySums;
-use self::model::Top;
-use self::observer_thread::Observer;
+use self::model::TopModel;
+use self::observer_thread::ObserverThread;
 use self::options::{HINT, MachineSource, PERIODS};
-use crate::context::Context;
-use crate::exit::{Exit, UsageError};
+use crate::context::CommandContext;
+use crate::exit::{ExitStatus, UsageError};
 use crate::ledger_options::TimeFactorOptions;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 
 /// Runs the command.
 ///
 /// # Errors
 /// What cannot be read or written, or makes no sense together.
-pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> {
+pub fn run(args: &TopArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
     let saved = context.saved().is_some();
     // In a saved machine no time passes.
     let clock = |factor: &TimeFactorOptions| match saved {
@@ -56,23 +56,23 @@ pub fn run(args: &Args, context: &Context, out: &mut dyn Write) -> Result<Exit> 
 /// # Errors
 /// What cannot be read or written, or makes no sense together.
 pub fn replay(
-    args: &Args,
+    args: &TopArgs,
     (backend, over): (Arc<dyn Backend>, Arc<AtomicBool>),
     clock: impl FnOnce(&TimeFactorOptions) -> Result<SampleClock>,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
-) -> Result<Exit> {
+) -> Result<ExitStatus> {
     show(args, MachineSource::Recording { over }, || Ok(backend), clock, context, out)
 }
 
 fn show(
-    args: &Args,
+    args: &TopArgs,
     source: MachineSource,
     open: impl FnOnce() -> Result<Arc<dyn Backend>>,
     clock: impl FnOnce(&TimeFactorOptions) -> Result<SampleClock>,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
-) -> Result<Exit> {
+) -> Result<ExitStatus> {
     let [shortest, longest] = PERIODS;
     if !(shortest..=longest).contains(&args.interval) {
         let message = format!("--interval {:?} is out of range: from 100ms to 1m", args.interval);
@@ -80,17 +80,17 @@ fn show(
     }
     let sums = EnergySums::new(args, clock)?;
     let backend = open()?;
-    let mut observer = Observer::new(Arc::clone(&backend));
+    let mut observer = ObserverThread::new(Arc::clone(&backend));
     let live = !args.once && context.screen.tty && !context.json() && !dumb();
     // Nothing handles signals yet: they end it.
-    let progress = Progress::new(!live, HINT);
+    let progress = ProgressLine::new(!live, HINT);
     let seen = observer.look(|| {
         progress.show(|time| format!("the first look at all memory: {} s so far", time.as_secs()));
         true
     });
     progress.clear();
-    let Some(seen) = seen? else { return Ok(Exit::Ok) };
-    let mut top = Top::new(seen?, args, source, context.screen, sums);
+    let Some(seen) = seen? else { return Ok(ExitStatus::Ok) };
+    let mut top = TopModel::new(seen?, args, source, context.screen, sums);
     if args.once {
         text_output::once(&mut top, &*backend, context, out)?;
     } else if live {
@@ -98,7 +98,7 @@ fn show(
     } else {
         text_output::lines(&mut top, &*backend, &mut observer, args.count, context.json(), out)?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitStatus::Ok)
 }
 
 /// Whether the terminal has no cursor to move.

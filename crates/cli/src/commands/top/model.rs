@@ -7,32 +7,32 @@ use std::time::Duration;
 use anyhow::Result;
 use ramslice_types::{BackendInfo, MachineState, NodeId, Slice, SliceId, SliceState, SliceTotals};
 
-use super::activity::{Activity, MachineLook};
+use super::activity::{MachineLook, SliceActivity};
 use super::daemon_status::{DaemonSentences, DaemonStatus};
 use super::energy_sums::EnergySums;
-use super::observer_thread::{Observation, Pages};
-use super::options::{Args, MachineSource, PERIODS, SortOrder};
+use super::observer_thread::{MachineObservation, Pages};
+use super::options::{MachineSource, PERIODS, SortOrder, TopArgs};
 use super::state_changes::{SliceStates, StateChange};
 use crate::commands::explain::sentences::plain_words;
-use crate::render::{Screen, nr_pages};
+use crate::render::{OutputStyle, nr_pages};
 
 /// Shares of memory that was off, as many as the widest screen has columns.
 const HISTORY: usize = 400;
 
 /// Everything on the screen.
-pub(super) struct Top {
+pub(super) struct TopModel {
     status_file: PathBuf,
-    pub(super) screen: Screen,
+    pub(super) screen: OutputStyle,
     pub(super) source: MachineSource,
     pub(super) look: MachineLook,
     pub(super) census: SliceTotals,
     /// Why there are no counters.
     pub(super) no_counters: Option<String>,
     /// Since the look before; the first look has none, nor has one that was no news.
-    pub(super) last: Option<Activity>,
+    pub(super) last: Option<SliceActivity>,
     /// The latest of these.
-    pub(super) rate: Option<Activity>,
-    pub(super) total: Activity,
+    pub(super) rate: Option<SliceActivity>,
+    pub(super) total: SliceActivity,
     /// The changes of the last look.
     pub(super) changes: Vec<StateChange>,
     states: SliceStates,
@@ -57,16 +57,16 @@ pub(super) struct Top {
     pub(super) problem: Option<String>,
 }
 
-impl Top {
+impl TopModel {
     /// After the first look.
     pub(super) fn new(
-        seen: Observation,
-        args: &Args,
+        seen: MachineObservation,
+        args: &TopArgs,
         source: MachineSource,
-        screen: Screen,
+        screen: OutputStyle,
         mut joules: Option<EnergySums>,
     ) -> Self {
-        let Observation { look, no_counters } = seen;
+        let MachineObservation { look, no_counters } = seen;
         let mut states = SliceStates::default();
         states.update(&look.machine.snapshot);
         if let Some(joules) = &mut joules {
@@ -90,7 +90,7 @@ impl Top {
             no_counters,
             last: None,
             rate: None,
-            total: Activity::default(),
+            total: SliceActivity::default(),
             changes: Vec::new(),
             states,
             changed: BTreeMap::new(),
@@ -118,10 +118,11 @@ impl Top {
         }
     }
 
-    /// Takes the next look into account. A failure is kept to be shown, and what was seen before stays.
-    pub(super) fn take_in(&mut self, seen: Result<Observation>) {
+    /// Takes the next look into account. A failure is kept to be shown, and what was seen before
+    /// stays.
+    pub(super) fn take_in(&mut self, seen: Result<MachineObservation>) {
         self.hear();
-        let Observation { look, no_counters } = match seen {
+        let MachineObservation { look, no_counters } = match seen {
             Ok(seen) => seen,
             Err(error) => {
                 self.problem = Some(format!("{error:#}"));
@@ -130,7 +131,8 @@ impl Top {
         };
         self.problem = None;
         if look.machine.snapshot.time == self.machine().snapshot.time && !self.source.is_saved() {
-            // A backend to which looking is dear has shown the same look again: there is no news yet.
+            // A backend to which looking is dear has shown the same look again: there is no news
+            // yet.
             self.changes.clear();
             self.last = None;
             return;
@@ -138,12 +140,12 @@ impl Top {
         self.changes = self.states.update(&look.machine.snapshot);
         for change in &self.changes {
             self.changed.insert(change.slice, look.machine.snapshot.time);
-            // What is asked for will be told of the slice as it is then.
+            // A look that is under way explains the slice as it is then.
             if change.slice == self.selected && self.asked.is_none() {
                 self.explanation = None;
             }
         }
-        let flow = Activity::between(&self.look, &look, &self.changes);
+        let flow = SliceActivity::between(&self.look, &look, &self.changes);
         self.total = self.total.plus(&flow);
         self.last = (!flow.time.is_zero()).then_some(flow);
         self.rate = self.last.or(self.rate);
@@ -227,7 +229,7 @@ impl Top {
         self.explanation = Some("Its pages are being looked at.".to_owned());
     }
 
-    /// Explains a slice by its pages, if somebody still wants to know.
+    /// Explains a slice by its pages, if it is still selected.
     pub(super) fn explained(&mut self, slice: SliceId, pages: Pages) {
         if self.explanation.is_none() || slice != self.selected {
             return;
@@ -304,7 +306,7 @@ fn rank(slice: &Slice) -> u8 {
     }
 }
 
-/// A sentence or two on a slice, from what a snapshot tells.
+/// A sentence or two on a slice, from what a snapshot shows.
 fn words(slice: &Slice, info: &BackendInfo) -> String {
     let parts = slice.composition(info.slice_pages());
     let because = |slice: &Slice| match slice.reason {
@@ -313,7 +315,7 @@ fn words(slice: &Slice, info: &BackendInfo) -> String {
     };
     match slice.state {
         SliceState::Offline if slice.held => {
-            "It is held off until somebody switches it on.".to_owned()
+            "It is held off until it is switched on by hand.".to_owned()
         }
         SliceState::Offline => "It is off.".to_owned(),
         SliceState::Waking => "It is being switched on.".to_owned(),
@@ -330,7 +332,7 @@ fn words(slice: &Slice, info: &BackendInfo) -> String {
             slice.retry_ms.div_ceil(1000)
         ),
         SliceState::Online if slice.unmovable => format!(
-            "{} that cannot be moved {} it on{}. Enter tells what they are.",
+            "{} that cannot be moved {} it on{}. Enter shows what they are.",
             nr_pages(parts.unmovable.0),
             if parts.unmovable.0 == 1 { "keeps" } else { "keep" },
             because(slice)
@@ -345,7 +347,8 @@ fn words(slice: &Slice, info: &BackendInfo) -> String {
             slice.price
         ),
         SliceState::Online => format!(
-            "It can be emptied: {} would be moved, {} of cache dropped; price {} (units of 100 cycles).",
+            "It can be emptied: {} would be moved, {} of cache dropped; price {} (units of 100 \
+             cycles).",
             nr_pages(parts.movable.0),
             nr_pages(parts.freeable.0),
             slice.price

@@ -1,5 +1,5 @@
-//! Looks at a machine in a thread of their own. On a kernel without ramslice one may walk all of memory, for many seconds: keys
-//! and signals are not to wait for it.
+//! Looks at a machine in a thread of their own. On a kernel without ramslice one may walk all of
+//! memory, for many seconds: keys and signals are not to wait for it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -16,17 +16,17 @@ use super::activity::MachineLook;
 use crate::interrupt::TICK;
 
 /// A look.
-pub(super) struct Observation {
+pub(super) struct MachineObservation {
     pub(super) look: MachineLook,
     /// Why there are no counters in it.
     pub(super) no_counters: Option<String>,
 }
 
-impl Observation {
+impl MachineObservation {
     /// Looks.
     pub(super) fn take(backend: &dyn Backend) -> Result<Self> {
-        // The machine bears the time at which its look began. Counters that are read after a long look would be of another
-        // time, and rates are by that of the machine.
+        // The machine bears the time at which its look began. Counters that are read after a long
+        // look would be of another time, and rates are by that of the machine.
         let (work, no_counters) = match backend.work() {
             Ok(work) => (Some(work), None),
             Err(error) if error.kind() == BackendErrorKind::Permission => {
@@ -47,27 +47,28 @@ pub(super) enum ObserverRequest {
     Pages(SliceId),
 }
 
-/// The pages of a slice, as far as they can be told.
+/// The pages of a slice, as far as they are known.
 pub(super) type Pages = Result<(SliceContents, ContentsSummary), BackendError>;
 
 /// What was seen.
 pub(super) enum ObserverAnswer {
-    Machine(Result<Observation>),
+    Machine(Result<MachineObservation>),
     Pages(SliceId, Pages),
 }
 
-/// Whoever looks. Does one thing at a time, since each may keep a CPU busy.
+/// A thread that looks. It does one thing at a time, because each may keep a CPU busy.
 ///
-/// The thread owns the backend with others, and nobody waits for its end: what it does can be broken off anywhere, as by a
-/// program that is killed. It ends after what it is at, or with the program.
-pub(super) struct Observer {
+/// The thread owns the backend with others, and nothing waits for its end: what it does can be
+/// broken off anywhere, as by a program that is killed. It ends after what it is at, or with the
+/// program.
+pub(super) struct ObserverThread {
     asks: Sender<ObserverRequest>,
     answers: Receiver<ObserverAnswer>,
     /// Since when it is at work.
     since: Option<Instant>,
 }
 
-impl Observer {
+impl ObserverThread {
     pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
         let (asks, asked) = mpsc::channel();
         let (answered, answers) = mpsc::channel();
@@ -75,13 +76,13 @@ impl Observer {
             for ask in asked {
                 let answer = match ask {
                     ObserverRequest::Machine => {
-                        ObserverAnswer::Machine(Observation::take(&*backend))
+                        ObserverAnswer::Machine(MachineObservation::take(&*backend))
                     }
                     ObserverRequest::Pages(slice) => {
                         ObserverAnswer::Pages(slice, pages(&*backend, slice))
                     }
                 };
-                // Nobody may be there any more.
+                // The screen may be gone.
                 if answered.send(answer).is_err() {
                     break;
                 }
@@ -117,7 +118,7 @@ impl Observer {
     pub(super) fn look(
         &mut self,
         goes_on: impl Fn() -> bool,
-    ) -> Result<Option<Result<Observation>>> {
+    ) -> Result<Option<Result<MachineObservation>>> {
         self.ask(ObserverRequest::Machine)?;
         while goes_on() {
             if let Some(ObserverAnswer::Machine(seen)) = self.answer(TICK)? {
@@ -129,7 +130,7 @@ impl Observer {
     }
 }
 
-/// It cannot end before whoever asks, but by a panic.
+/// It cannot end before the one that asks, except by a panic.
 const GONE: &str = "looking at the machine has ended";
 
 fn pages(backend: &dyn Backend, slice: SliceId) -> Pages {
@@ -140,7 +141,7 @@ fn pages(backend: &dyn Backend, slice: SliceId) -> Pages {
 
 #[cfg(test)]
 mod tests {
-    use super::super::activity::Activity;
+    use super::super::activity::SliceActivity;
     use super::super::background_backend::{BackgroundBackend, PAGES_PER_SECOND};
     use super::*;
     use std::cell::Cell;
@@ -150,19 +151,19 @@ mod tests {
         let backend = BackgroundBackend::new("guest-8g.json");
         // The first look walks all of memory, the second one does not.
         backend.takes(Duration::from_secs(13));
-        let first = Observation::take(&backend).unwrap();
+        let first = MachineObservation::take(&backend).unwrap();
         backend.takes(Duration::ZERO);
         backend.pass(Duration::from_secs(1));
-        let second = Observation::take(&backend).unwrap();
-        let flow = Activity::between(&first.look, &second.look, &[]);
+        let second = MachineObservation::take(&backend).unwrap();
+        let flow = SliceActivity::between(&first.look, &second.look, &[]);
         assert_eq!(flow.time, Duration::from_secs(14));
         assert_eq!(flow.work.unwrap().migrated.0, 14 * PAGES_PER_SECOND);
     }
 
     #[test]
-    fn nobody_waits_for_a_look_that_is_not_wanted_any_more() {
+    fn no_request_waits_for_a_look_that_is_no_longer_wanted() {
         let backend = Arc::new(BackgroundBackend::new("guest-8g.json"));
-        let mut observer = Observer::new(backend.clone());
+        let mut observer = ObserverThread::new(backend.clone());
         assert!(observer.look(|| true).unwrap().unwrap().is_ok());
         backend.hold(true);
         let asked = Cell::new(0);

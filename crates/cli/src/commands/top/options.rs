@@ -17,10 +17,11 @@ pub(super) const PERIODS: [Duration; 2] = [Duration::from_millis(100), Duration:
 pub(super) const HINT: Duration = Duration::from_secs(1);
 
 const HELP: &str = "\
-The screen shows memory as a bar and as a map (`ramslice map --help` explains both), what was done for \
-slices in the last period and since the start, what the governor of ramsliced expects and why it acts \
-or not, and a list of slices. The one selected is marked, and a sentence says what would have to \
-happen for it to be empty. Where a map of single slices would not fit, a cell is several of them.
+The screen shows memory as a bar and as a map (`ramslice map --help` explains both), what was \
+done for slices in the last period and since the start, what the governor of ramsliced expects \
+and why it acts or not, and a list of slices. The one selected is marked, and a sentence says \
+what would have to happen for it to be empty. Where a map of single slices would not fit, a cell \
+is several of them.
 
 Keys:
   arrows, j k, PgUp PgDn, Home End   select a slice in the list; left and right: by address
@@ -32,8 +33,8 @@ Keys:
   q, Ctrl-C    quit; Ctrl-Z suspends
 
 Without a terminal, or with TERM=dumb: a line per period. With --json: a document per period and \
-line. --once looks, waits a period, looks again, and prints that. Pages moved and dropped, and joules, \
-come from counters that only root can read.
+line. --once looks, waits a period, looks again, and prints that. Pages moved and dropped, and \
+joules, come from counters that only root can read.
 
 With --profile it adds up joules as `ramslice energy` does: each figure has a low and a high end.
 
@@ -48,7 +49,7 @@ Examples:
 /// Show live what slices do, and why.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-pub struct Args {
+pub struct TopArgs {
     /// Look this often, from 100ms to 1m
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(super) interval: Duration,
@@ -73,7 +74,7 @@ pub struct Args {
     /// Assume that the hardware switches units of this size, as in 64M, or `slice`
     #[arg(long, value_name = "SIZE|slice", requires = "profile")]
     pub(super) granularity: Option<UnitSize>,
-    /// Where the daemon tells what it does
+    /// Where the daemon writes what it does
     #[arg(long, value_name = "FILE", default_value = daemon_status::STATUS)]
     pub(super) status_file: PathBuf,
 }

@@ -1,10 +1,11 @@
-//! The lines of `ramslice top`, for a screen of any size: what matters most stays when room gets short.
+//! The lines of `ramslice top`, for a screen of any size: what matters most stays when room gets
+//! short.
 
 use ramslice_types::{Bytes, Pages, Slice, SliceState};
 
-use super::model::Top;
+use super::model::TopModel;
 use crate::commands::{slices, status};
-use crate::render::{Glyph, Screen, bar, fill, legend, overview, short_time};
+use crate::render::{OutputStyle, ScreenCell, bar, fill, legend, overview, short_time};
 
 /// Lines of the list below which it is left out: its head and two slices.
 const LIST_LINES: usize = 3;
@@ -27,7 +28,7 @@ pub(super) enum TextTone {
 #[derive(Debug, Clone)]
 pub(super) enum ScreenRow {
     Text(TextTone, String),
-    Cells(Vec<Glyph>),
+    Cells(Vec<ScreenCell>),
 }
 
 /// A part of the screen, and its place in the order in which room is given.
@@ -51,8 +52,8 @@ impl ScreenPart {
 }
 
 /// The screen, at most `height` lines. Lines may be longer than `width` and are to be cut.
-pub(super) fn rows(top: &Top, width: u16, height: usize) -> Vec<ScreenRow> {
-    let screen = Screen { width, ..top.screen };
+pub(super) fn rows(top: &TopModel, width: u16, height: usize) -> Vec<ScreenRow> {
+    let screen = OutputStyle { width, ..top.screen };
     let keys = ScreenRow::Text(TextTone::Dim, keys(top, usize::from(width)));
     if top.help {
         let mut rows = text(TextTone::Plain, HELP_LINES, usize::from(width));
@@ -97,7 +98,8 @@ pub(super) fn rows(top: &Top, width: u16, height: usize) -> Vec<ScreenRow> {
         if parts[at].rank == 6 && room >= LIST_LINES {
             (list, room) = (LIST_LINES, room - LIST_LINES);
         }
-        // A map by single slices, where it takes no more, is worth more than sums that stand elsewhere, too.
+        // A map by single slices, where it takes no more, is worth more than sums that stand
+        // elsewhere, too.
         if parts[at].rank == 9 && map > 0 {
             let more = room.min(MAP_MORE);
             (map, room) = (map + more, room - more);
@@ -145,7 +147,7 @@ fn text(tone: TextTone, text: &str, columns: usize) -> Vec<ScreenRow> {
         .collect()
 }
 
-fn head(top: &Top, columns: usize) -> Vec<ScreenRow> {
+fn head(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     let mut rows = text(TextTone::Bold, &status::headline(top.machine()), columns);
     if let Some(problem) = top.stale() {
         rows.extend(text(TextTone::Bold, &problem, columns));
@@ -153,11 +155,11 @@ fn head(top: &Top, columns: usize) -> Vec<ScreenRow> {
     rows
 }
 
-fn without_ramslice(top: &Top, columns: usize) -> Vec<ScreenRow> {
+fn without_ramslice(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     top.without_ramslice().map_or_else(Vec::new, |note| text(TextTone::Bold, &note, columns))
 }
 
-fn keys(top: &Top, columns: usize) -> String {
+fn keys(top: &TopModel, columns: usize) -> String {
     let every = match () {
         () if top.source.is_saved() => "a saved machine".to_owned(),
         () if top.source.is_recording() && top.source.is_over() => "end of recording".to_owned(),
@@ -174,7 +176,7 @@ fn keys(top: &Top, columns: usize) -> String {
 }
 
 /// What was done: a row for the last period, a second row for all of it.
-fn rates(top: &Top, columns: usize) -> Vec<ScreenRow> {
+fn rates(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     // In a saved machine no time passes.
     if top.source.is_saved() && top.rate.is_none() {
         return Vec::new();
@@ -265,7 +267,7 @@ fn short(value: f64) -> String {
 }
 
 /// The share of memory that was off, over the looks so far.
-fn history(top: &Top, columns: usize) -> Vec<ScreenRow> {
+fn history(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     if !top.screen.unicode || top.history.len() < 2 {
         return Vec::new();
@@ -282,13 +284,13 @@ fn history(top: &Top, columns: usize) -> Vec<ScreenRow> {
     vec![ScreenRow::Text(TextTone::Plain, format!("off {:>3.0} % of memory  {line}", now * 100.0))]
 }
 
-fn joules(top: &Top, columns: usize) -> Vec<ScreenRow> {
+fn joules(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     top.joules
         .as_ref()
         .map_or_else(Vec::new, |joules| text(TextTone::Plain, &joules.words(), columns))
 }
 
-fn selected(top: &Top, columns: usize) -> Vec<ScreenRow> {
+fn selected(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     let Some(slice) = top.slice() else { return Vec::new() };
     let start = slice.addresses(top.machine().info.slice_bytes).start;
     let words = format!("slice {} at {start:#x}: {}", slice.id, top.words());
@@ -296,7 +298,7 @@ fn selected(top: &Top, columns: usize) -> Vec<ScreenRow> {
 }
 
 /// The list of slices in `lines` lines, so that the selected one is seen.
-fn table(top: &Top, lines: usize) -> Vec<ScreenRow> {
+fn table(top: &TopModel, lines: usize) -> Vec<ScreenRow> {
     let Some(shown) = lines.checked_sub(1).filter(|&shown| shown > 0) else { return Vec::new() };
     let sorted = top.sorted();
     let at = sorted.iter().position(|slice| slice.id == top.selected).unwrap_or(0);
@@ -317,7 +319,7 @@ fn table(top: &Top, lines: usize) -> Vec<ScreenRow> {
     rows
 }
 
-fn row(top: &Top, slice: &Slice) -> String {
+fn row(top: &TopModel, slice: &Slice) -> String {
     let machine = top.machine();
     let info = &machine.info;
     let parts = slice.composition(info.slice_pages());
@@ -356,14 +358,16 @@ ramslice top
   Enter        look at its pages (root)       Esc   back
   s            sort by address, price, used memory, state
   p, blank     pause                          + -   longer, shorter period
-  q, Ctrl-C    quit                           Ctrl-L   draw anew
+  q, Ctrl-C    quit                           Ctrl-L   draw again
 
-In the map a cell or tile is a slice, or several where the screen is too small; the selected one is marked.
-off: slices switched off. woken: by anybody. by demand: by the kernel, for an allocation that would have had \
-to wait, swap or fail.
-moved: pages that went to other slices. dropped: clean page cache. cycles: CPU time of emptying. `-`: not known.
-c: the part of free memory that is off. Sizes in the list are MiB; prices are units of 100 CPU cycles, inf: \
-cannot be emptied now.
+In the map a cell or tile is a slice, or several where the screen is too small; the selected one \
+is marked.
+off: slices switched off. woken: for any reason. by demand: by the kernel, for an allocation that \
+would have had to wait, swap or fail.
+moved: pages that went to other slices. dropped: clean page cache. cycles: CPU time of emptying. \
+`-`: not known.
+c: the part of free memory that is off. Sizes in the list are MiB; prices are units of 100 CPU \
+cycles, inf: cannot be emptied now.
 More: ramslice top --help, ramslice map --help, ramslice explain SLICE";
 
 #[cfg(test)]

@@ -43,8 +43,9 @@ mod tests {
             .enumerate()
             .map(|(at, state)| {
                 format!(
-                    r#"{{"id":{at},"state":"{state}","reason":"none","unreclaimable":false,"backoff":false,
-                    "unmovable":false,"node":0,"zone":1,"present_pages":0,"price_100cycles":0,"retry_ms":0,
+                    r#"{{"id":{at},"state":"{state}","reason":"none","unreclaimable":false,
+                    "backoff":false,"unmovable":false,"node":0,"zone":1,"present_pages":0,
+                    "price_100cycles":0,"retry_ms":0,
                     "counters":{}}}"#,
                     serde_json::to_string(&ramslice_types::SliceCounters::default()).unwrap()
                 )

@@ -3,14 +3,14 @@
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 
-use crate::render::{Depth, Glyph, RgbColour, Screen};
+use crate::render::{ColorDepth, OutputStyle, RgbColour, ScreenCell};
 
 /// A line of cells in the terminal's colours.
-pub(super) fn glyphs(screen: &Screen, cells: &[Glyph]) -> Line<'static> {
+pub(super) fn glyphs(screen: &OutputStyle, cells: &[ScreenCell]) -> Line<'static> {
     let color = |color: RgbColour| match screen.depth {
-        Depth::None => Color::Reset,
-        Depth::Ansi256 => Color::Indexed(color.ansi256()),
-        Depth::True => Color::Rgb(color.0, color.1, color.2),
+        ColorDepth::None => Color::Reset,
+        ColorDepth::Ansi256 => Color::Indexed(color.ansi256()),
+        ColorDepth::True => Color::Rgb(color.0, color.1, color.2),
     };
     let spans = cells.chunk_by(|a, b| (a.fg, a.bg) == (b.fg, b.bg)).map(|run| {
         let mut style = Style::new();

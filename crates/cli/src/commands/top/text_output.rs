@@ -7,23 +7,23 @@ use anyhow::Result;
 use ramslice_types::{Backend, BackendInfo, SliceTotals};
 use serde::Serialize;
 
-use super::activity::Activity;
+use super::activity::SliceActivity;
 use super::daemon_status::DaemonStatus;
 use super::energy_sums::EnergyFigures;
-use super::model::Top;
-use super::observer_thread::{Observation, Observer};
+use super::model::TopModel;
+use super::observer_thread::{MachineObservation, ObserverThread};
 use super::page_layout::{self, ScreenRow, TextTone};
 use super::state_changes::StateChange;
 use crate::commands::status;
-use crate::context::{Context, write_json, write_json_line};
+use crate::context::{CommandContext, write_json, write_json_line};
 use crate::interrupt::interruptible;
-use crate::render::Glyph;
+use crate::render::ScreenCell;
 
 /// Lines that the text of one look should not exceed.
 const MAX_ROWS: usize = 48;
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct TopDocument<'a> {
     event_seq: u64,
     monotonic_us: u64,
     offline_ratio: f64,
@@ -32,9 +32,9 @@ struct Body<'a> {
     changes: &'a [StateChange],
     /// Absent in the first look.
     #[serde(skip_serializing_if = "Option::is_none")]
-    last: Option<Activity>,
+    last: Option<SliceActivity>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    since_start: Option<Activity>,
+    since_start: Option<SliceActivity>,
     /// Absent without --profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     energy: Option<&'a EnergyFigures>,
@@ -42,9 +42,9 @@ struct Body<'a> {
     notes: Vec<String>,
 }
 
-fn body(top: &Top) -> Body<'_> {
+fn body(top: &TopModel) -> TopDocument<'_> {
     let machine = top.machine();
-    Body {
+    TopDocument {
         event_seq: machine.snapshot.event_seq,
         monotonic_us: u64::try_from(machine.snapshot.time.as_micros()).unwrap_or(u64::MAX),
         offline_ratio: machine.info.offline_ratio(),
@@ -59,19 +59,19 @@ fn body(top: &Top) -> Body<'_> {
     }
 }
 
-/// Looks, waits an interval, looks again, and prints what the screen would show. In a saved machine no time passes; a recording is read
-/// to its end.
+/// Looks, waits an interval, looks again, and prints what the screen would show. In a saved machine
+/// no time passes; a recording is read to its end.
 pub(super) fn once(
-    top: &mut Top,
+    top: &mut TopModel,
     backend: &dyn Backend,
-    context: &Context,
+    context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
     while !top.source.is_over() {
         if top.source.is_running() {
             std::thread::sleep(top.interval);
         }
-        top.take_in(Observation::take(backend));
+        top.take_in(MachineObservation::take(backend));
         if let Some(problem) = &top.problem {
             anyhow::bail!("the second look failed: {problem}");
         }
@@ -87,7 +87,7 @@ pub(super) fn once(
     rows.pop(); // the keys
     for row in rows {
         let line = match row {
-            ScreenRow::Cells(cells) => Glyph::line(screen, &cells),
+            ScreenRow::Cells(cells) => ScreenCell::line(screen, &cells),
             ScreenRow::Text(TextTone::Bold, text) => screen.bold(text.trim_end()),
             ScreenRow::Text(_, text) => text.trim_end().to_owned(),
         };
@@ -98,9 +98,9 @@ pub(super) fn once(
 
 /// A line for each look, until Ctrl-C or `count` lines.
 pub(super) fn lines(
-    top: &mut Top,
+    top: &mut TopModel,
     backend: &dyn Backend,
-    observer: &mut Observer,
+    observer: &mut ObserverThread,
     count: Option<u64>,
     json: bool,
     out: &mut dyn Write,
@@ -141,7 +141,7 @@ pub(super) fn lines(
     })
 }
 
-fn line(top: &Top) -> String {
+fn line(top: &TopModel) -> String {
     let machine = top.machine();
     let mut text =
         format!("{:.3} s: {}", machine.snapshot.time.as_secs_f64(), status::totals(machine));
