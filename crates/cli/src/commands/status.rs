@@ -39,18 +39,18 @@ pub struct StatusArgs {
                      are `stuck` (online and not to be emptied), or slices as in 3-7,12. Root \
                      only. A few hundred bytes for each run of pages that are alike"
     )]
-    pages: Option<BackendChoice>,
+    pages: Option<PageSelection>,
 }
 
 /// Slices whose pages are saved.
 #[derive(Debug, Clone)]
-enum BackendChoice {
+enum PageSelection {
     All,
     Stuck,
     Named(SliceRanges),
 }
 
-impl FromStr for BackendChoice {
+impl FromStr for PageSelection {
     type Err = <SliceRanges as FromStr>::Err;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -66,30 +66,30 @@ impl FromStr for BackendChoice {
 fn contents(
     backend: &dyn Backend,
     machine: &MachineState,
-    which: &BackendChoice,
+    which: &PageSelection,
 ) -> Result<Vec<SliceContents>> {
     let mut found = Vec::new();
     let named = match which {
-        BackendChoice::Named(ranges) => {
+        PageSelection::Named(ranges) => {
             resolve(std::slice::from_ref(ranges), &machine.snapshot.slices)?
         }
         _ => Vec::new(),
     };
     for slice in &machine.snapshot.slices {
         let wanted = match which {
-            BackendChoice::All | BackendChoice::Stuck => slice.state == SliceState::Online,
-            BackendChoice::Named(_) => named.contains(&slice.id),
+            PageSelection::All | PageSelection::Stuck => slice.state == SliceState::Online,
+            PageSelection::Named(_) => named.contains(&slice.id),
         };
         if !wanted {
             continue;
         }
         let mut contents = backend.contents(slice.id, ContentsDetail::default())?;
         let stuck = contents.blocking().next().is_some();
-        if matches!(which, BackendChoice::Stuck) && !stuck {
+        if matches!(which, PageSelection::Stuck) && !stuck {
             continue;
         }
         // Who allocated them is worth its time for what stays, or for what was asked for by name.
-        if stuck || matches!(which, BackendChoice::Named(_)) {
+        if stuck || matches!(which, PageSelection::Named(_)) {
             contents = backend
                 .contents(slice.id, ContentsDetail { sites: true, ..ContentsDetail::default() })?;
         }
