@@ -5,8 +5,8 @@
 Usage: lab/check_type_names.py [--list] [PATH...]
 
 A type is a struct, enum, union, trait or type alias in a .rs file that git tracks. Associated types
-(`type Item = ...` inside an impl or a trait) repeat the name that their trait gives and do not count.
-The exit status is 1 if a name is defined a third time.
+(`type Item = ...` inside an impl or a trait) repeat the name that their trait gives, and do not
+count. The exit status is 1 if a name is defined a third time.
 """
 
 import argparse
