@@ -16,8 +16,7 @@
  * @count: pages by enum ramslice_counter. RAMSLICE_FREE changes under
  *	   zone->lock only, all others by atomic additions from any context.
  * @saved_type: migrate type to restore when an isolated pageblock comes
- *	   back; owned by the request that moved the slice out of
- *	   RAMSLICE_ONLINE.
+ *	   back; owned by the request that took it out of RAMSLICE_ONLINE.
  *
  * A counter may be negative for a moment on its way between two pageblocks;
  * readers clamp.
