@@ -44,7 +44,7 @@ fn a_profile_that_is_wrong_is_refused_by_file_and_line() {
     assert_eq!(right.status.code(), Some(0), "{}", String::from_utf8_lossy(&right.stderr));
     let line = template.lines().position(|line| line.starts_with("floor = ")).unwrap() + 1;
     fs::write(&path, template.replace("floor = { low = 71", "floor = { low = 76")).unwrap();
-    for args in [&["profiles", name][..], &["sim", "run", "steady", "--profile", name]] {
+    for args in [&["profiles", name][..], &["sim", "run", "diurnal", "--profile", name]] {
         let wrong = run(args);
         assert_eq!(wrong.status.code(), Some(1), "{args:?}");
         assert!(wrong.stdout.is_empty());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 fn fixture() -> PathBuf {
-    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json")
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../cli/tests/data/guest-8g.json")
 }
 
 fn ramslice(args: &[&str]) -> Command {

@@ -295,8 +295,8 @@ fn tuned_watermarks_can_be_pasted_and_are_those_of_the_document() {
 
 /// A recording of a saved machine in many parts.
 fn recording(dir: &Path) {
-    let machine =
-        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data/guest-8g.json");
+    let machine = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+        .join("../cli/tests/data/guest-8g.json");
     let mut record = command(&["record", "--every", "5ms", "--part", "20ms", "--from"]);
     record.arg(machine).arg("-o").arg(dir).args(["--", "sleep", "0.3"]);
     let output = record.output().unwrap();
