@@ -20,7 +20,7 @@ help: ## Shows this list
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/bin/ramlab demo
 
-demo-stock: setup ## Shows the same by memory hotplug on Debian's own kernel, which nobody patched
+demo-stock: setup ## Shows the same by memory hotplug on Debian's own, unpatched kernel
 	@lab/bin/ramlab demo-stock
 
 test: setup ## Runs all tests, or some by pytest's options: make test TESTS="-k power"

@@ -120,6 +120,6 @@ def stream_vm(command, on_json):
             print(line, end="", flush=True)
         return process.wait()
     finally:
-        # Whoever ends us ends the guest.
+        # The guest ends with this program.
         process.terminate()
         process.wait()

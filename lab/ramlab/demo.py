@@ -3,7 +3,7 @@
 """Shows slices being emptied, switched off and woken, in a virtual machine: make demo.
 
 Leaves out/demo/result.json, pictures before, after and at the end, and a table. The status is 0 if no data was
-damaged, nobody was killed for want of memory and nothing was swapped.
+damaged, no process was killed for want of memory and nothing was swapped.
 """
 
 import argparse

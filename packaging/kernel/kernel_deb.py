@@ -65,7 +65,7 @@ if [ -n "$2" ] && command -v dkms >/dev/null; then
 		{ dkms unbuild -m "$name" -v "$version" -k %(release)s -a "$arch" &&
 			dkms build -m "$name" -v "$version" -k %(release)s -a "$arch" &&
 			dkms install --force -m "$name" -v "$version" -k %(release)s -a "$arch"; } </dev/null >&2 ||
-			echo "%(package)s: DKMS could not build $name $version anew" >&2
+			echo "%(package)s: DKMS could not build $name $version again" >&2
 		echo "$name"
 	done)
 	# Made by the image's own hooks, if that came first, with the old ones
@@ -79,8 +79,8 @@ fi
 """
 # Its ramslice-trial-boot has all that the scripts call.
 GUARD = "ramslice (>= 0.1.0+git)"
-# What the image's scripts begin with. Before its files are replaced, nobody has tried the new ones: what boots if that is interrupted
-# must be another kernel. As in Debian's images, whoever removes the running kernel is asked, and hooks that undo what belongs to a
+# What the image's scripts begin with. Before its files are replaced, the new ones are untried: what boots if that is interrupted
+# must be another kernel. As in Debian's images, removing the running kernel asks first, and hooks that undo what belongs to a
 # kernel are for its removal: DKMS forgets a module whose last build goes.
 IMAGE_BEGINS = {
     "preinst": '[ "$1" != upgrade ] || ramslice-trial-boot replaced %(release)s\n',
@@ -89,7 +89,7 @@ IMAGE_BEGINS = {
 # And what its last one ends with: a default that nothing guards is told at once.
 IMAGE_ENDS = {
     "postinst": """if [ "$1" = configure ] && ! ramslice-trial-boot status >&2; then
-	echo "%(package)s: this kernel may boot though nobody has tried it" >&2
+	echo "%(package)s: this kernel may boot although it is untried" >&2
 fi
 """,
 }
@@ -187,7 +187,7 @@ def lost(lab, debian, asked, got):
 
 
 def configure(lab, source, objects, flavour, modules=None):
-    """Writes .config, and checks that what we ask for came out, and all else as Debian has it, but for modules nobody named."""
+    """Writes .config, and checks that what we ask for came out, and all else as Debian has it, but for modules that were not named."""
     objects.mkdir(parents=True, exist_ok=True)
     if flavour == "lean":
         ours = "".join(path.read_text() for path in [*lab.fragments("plain"), HARDENING, PACKAGING / "lean.config"])
@@ -313,7 +313,7 @@ def package_version(debian, changed):
 
 
 def deliver(packages, out, suffix):
-    """Moves packages there in the place of the flavour's older ones, which somebody might install with them."""
+    """Moves packages there in the place of the flavour's older ones, which might be installed with them."""
     out.mkdir(parents=True, exist_ok=True)
     old = set(out.glob(f"linux-*{suffix}_*.deb"))
     for package in packages:
@@ -386,7 +386,7 @@ def main():
         configure(lab, source, home / "config", args.flavour, args.modules)
         print(home / "config/.config")
         return
-    # Before hours of compiling: it may be that nobody can tell.
+    # Before hours of compiling: it may not be known.
     version = package_version(source.package, changed_at())
     print(f"building {source.describe()} with the series as {version}, flavour {args.flavour}; log: {home / 'log'}", flush=True)
     with locked(f"kernel-deb-{args.flavour}"):

@@ -9,7 +9,7 @@ Usage: ramlab rebase [--check] [--to VERSION | --tree DIRECTORY]
 
 The newest version is what apt's lists have, so run apt-get update before. Its package is downloaded into the cache, not
 installed. The patches are applied by git am -3 on top of the new source, in a scratch repository that knows the old one.
-If all apply, kernel/patches is written anew and kernel/base.lock names the new version; `make setup kernel series test` is what
+If all apply, kernel/patches is written again and kernel/base.lock names the new version; `make setup kernel series test` is what
 then tells whether it works. If any does not, nothing is written.
 
 Exit status: 0 moved, or would move, or is the newest already; 1 conflicts, each named with its files.

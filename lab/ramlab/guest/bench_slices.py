@@ -164,9 +164,9 @@ def wake_range(bench, mib, pfn):
 
 
 def first_page(bench, pfn, nr):
-    """Allocates a page that only these page frames have: of 2 MiB, for a pool, as nobody clears those."""
+    """Allocates a page that only these page frames have: of 2 MiB, for a pool, because the kernel does not clear those."""
     pool = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
-    # Somebody may just have freed one elsewhere
+    # Another may just have been freed elsewhere
     for number in range(1, 17):
         answer = good(bench("write", pool, number), "a page for the pool")
         if any(flags >> pinned_memory.KPF_HUGE & 1 for flags in pinned_memory.page_flags(pfn, nr)):

@@ -38,7 +38,7 @@ def budget_for(payback_s, job, slice_bytes):
 
 
 def freeable(s):
-    """Pages of clean cache that nobody maps, about."""
+    """Pages of clean cache that no process maps, about."""
     return max(0, s.counter("file") - s.counter("shmem") - s.counter("file_mapped") - s.counter("dirty") -
                s.counter("writeback"))
 

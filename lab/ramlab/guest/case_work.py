@@ -165,7 +165,7 @@ class Tpch(Work):
         return super().check({n: expected[n] for n in self.answers})
 
     def refuses(self, expected):
-        # The first value that is spoiled may be of a query that nobody asked
+        # The first value that is spoiled may be of a query that was not asked
         return super().refuses({n: f"not {value}" for n, value in expected.items()})
 
 

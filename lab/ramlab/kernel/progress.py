@@ -43,7 +43,7 @@ def build(argv, label, log, expected, env):
                     text += f", {share:.0%}, about {minutes(gone / share - gone)} left"
                 print(f"\r\033[K{text}" if tty else text, end="" if tty else "\n", flush=True)
         except BaseException:
-            # Whoever ends us ends the build.
+            # The build ends with this program.
             process.terminate()
             process.wait()
             raise

@@ -110,7 +110,7 @@ def compile_tests(tree, store):
     with open(log, "w") as out:
         for command in (
             ["make", "-s", "-C", tree, f"O={fresh}/headers", f"INSTALL_HDR_PATH={copy_}/usr", "headers_install"],
-            # One that does not build must not keep the others from it; whoever needs it says so
+            # One that does not build must not keep the others from it; a test that needs it says so
             ["make", "-k", f"-j{os.cpu_count()}", "-C", copy_ / FOLDER / "mm"],
         ):
             subprocess.run([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT, check=False,

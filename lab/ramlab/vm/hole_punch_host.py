@@ -3,7 +3,7 @@
 
 The guest says over a serial port which slices go off and which wake. For one that goes off, its range is punched out
 of the file. Any access through QEMU, by a CPU or by a device, reading or writing, makes the page appear again; so at
-waking the file itself tells whether somebody touched the slice. As many wakes as RAMSLICE_REFUSED_WAKES says are refused, the
+waking the file itself shows whether the slice was touched. As many wakes as RAMSLICE_REFUSED_WAKES says are refused, the
 first ones: those slices stay off here and are lost to the guest.
 """
 

@@ -132,7 +132,7 @@ class Version(unittest.TestCase):
         self.assertEqual(kernel_deb.changed_at(), 1700000000)
         self.commit("packaging/kernel/lean.config", 1700000200)
         self.assertEqual(kernel_deb.changed_at(), 1700000200)
-        # What nobody has committed is newer than all that somebody has.
+        # What is not committed is newer than every commit.
         (self.root / "kernel/new.c").touch()
         self.assertAlmostEqual(kernel_deb.changed_at(), time.time(), delta=60)
 
@@ -166,7 +166,7 @@ class Packages(unittest.TestCase):
         (tree / "usr/src/scripts").mkdir(parents=True)
         shutil.copy("/bin/true", tree / "usr/src/scripts/objtool")
         (tree / "DEBIAN/control").write_text(f"Package: {name}\nVersion: 1\nArchitecture: amd64\n{extra}"
-                                             "Maintainer: Nobody <nobody@ramslice.example>\nDescription: a test\n")
+                                             "Maintainer: Tester <tester@ramslice.example>\nDescription: a test\n")
         package = self.home / f"{name}_1_amd64.deb"
         subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, package], check=True, stdout=subprocess.DEVNULL)
         # Once more changes nothing: signing and repacking may come in any order.
@@ -207,7 +207,7 @@ class Packages(unittest.TestCase):
         told, done = self.called((("postinst", "configure"), ("postinst", "abort-remove")), failing="ramslice-trial-boot")
         self.assertEqual(told, ["postinst configure", "ramslice-trial-boot status", "postinst abort-remove"])
         self.assertEqual([each.returncode for each in done], [0, 0])
-        self.assertIn("linux-image-6.12.0-ramslice: this kernel may boot though nobody has tried it", done[0].stderr)
+        self.assertIn("linux-image-6.12.0-ramslice: this kernel may boot although it is untried", done[0].stderr)
 
     def test_what_belongs_to_an_image_is_undone_when_it_is_removed_and_not_when_it_is_upgraded(self):
         told, _ = self.called((("prerm", "upgrade"), ("prerm", "remove"), ("prerm", "deconfigure")))

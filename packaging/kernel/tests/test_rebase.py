@@ -83,7 +83,7 @@ class Fetched(unittest.TestCase):
             tarball = folder / "made/usr/src/linux-source-6.12.tar.xz"
             subprocess.run(["tar", "-cJf", tarball, "-C", folder, "linux-6.12.2"], check=True)
             (folder / "made/DEBIAN/control").write_text("Package: linux-source-6.12\nVersion: 6.12.2-1\nArchitecture: all\n"
-                                                        "Maintainer: Nobody <nobody@ramslice.example>\nDescription: a test\n")
+                                                        "Maintainer: Tester <tester@ramslice.example>\nDescription: a test\n")
             subprocess.run(["dpkg-deb", "-b", folder / "made", folder / "package.deb"], check=True, stdout=subprocess.DEVNULL)
             (folder / "bin/apt-get").write_text(f'#!/bin/sh\necho "$@" >{folder}/asked\ncp {folder}/package.deb .\n')
             (folder / "bin/apt-get").chmod(0o755)

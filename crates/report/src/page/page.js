@@ -1,5 +1,5 @@
 "use strict";
-// Light or dark: as the system has it, until somebody says otherwise.
+// Light or dark: as the system has it, until the reader chooses.
 const root = document.documentElement;
 const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 const button = document.querySelector("button");
