@@ -98,9 +98,9 @@ impl RecordingPlayer {
             let mut machines = recording.machines();
             while let Some(machine) = machines.next() {
                 // Without figures of work there are no rates, as on a machine without root.
-                let sampled = machine.map(|machine| (machine, machines.work().ok()));
-                let failed = sampled.is_err();
-                if send.send(sampled).is_err() || failed {
+                let message = machine.map(|machine| (machine, machines.work().ok()));
+                let failed = message.is_err();
+                if send.send(message).is_err() || failed {
                     return;
                 }
             }

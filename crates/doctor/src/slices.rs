@@ -50,7 +50,7 @@ pub(crate) fn fitting(unit: Option<Bytes>, ranges: &[AddressRange]) -> Option<By
     for range in merged(ranges.to_vec()) {
         match closed.last_mut() {
             Some(last) if range.start_bytes - last.end_bytes < SMALL_GAP => {
-                last.end_bytes = range.end_bytes
+                last.end_bytes = range.end_bytes;
             }
             _ => closed.push(range),
         }

@@ -1,4 +1,4 @@
-//! SampleSet from the running machine: slices emptied and woken again, everything else left as
+//! `SampleSet` from the running machine: slices emptied and woken again, everything else left as
 //! found.
 
 mod error;

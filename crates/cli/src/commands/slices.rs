@@ -124,10 +124,10 @@ fn select<'a>(args: &SlicesArgs, machine: &'a MachineState) -> Result<Vec<&'a Sl
     match args.sort {
         SliceSort::Id => slices.sort_by_key(|slice| slice.id),
         SliceSort::Price => {
-            slices.sort_by_key(|slice| (slice.finite_price().is_none(), slice.price, slice.id))
+            slices.sort_by_key(|slice| (slice.finite_price().is_none(), slice.price, slice.id));
         }
         SliceSort::Free => {
-            slices.sort_by_key(|slice| (std::cmp::Reverse(slice.counters.free), slice.id))
+            slices.sort_by_key(|slice| (std::cmp::Reverse(slice.counters.free), slice.id));
         }
     }
     slices.truncate(args.limit.unwrap_or(usize::MAX));

@@ -166,7 +166,7 @@ fn draw_moved(
     for &sum in sums {
         match shown.last_mut() {
             Some(kept) if (kept.0 * columns) as u64 == (sum.0 * columns) as u64 && sum.0 > 0.0 => {
-                *kept = sum
+                *kept = sum;
             }
             _ => shown.push(sum),
         }

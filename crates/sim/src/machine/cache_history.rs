@@ -118,7 +118,7 @@ mod tests {
             3 => machine.apply(MemoryChange::Write { owner, pages }),
             4 => machine.apply(MemoryChange::Used { owner, pages }),
             5 if class == OwnerClass::File => {
-                machine.apply(MemoryChange::Written { owner, pages: pages / 4 })
+                machine.apply(MemoryChange::Written { owner, pages: pages / 4 });
             }
             5 => machine.apply(MemoryChange::Recycling { percent: 30, most: pages }),
             6 => machine.advance(std::time::Duration::from_secs_f64(share * 40.0)),

@@ -153,7 +153,7 @@ impl SimMachine {
     pub fn apply(&mut self, change: MemoryChange) {
         match change {
             MemoryChange::Level { owner, class, maps, pages } => {
-                self.level(owner, class, maps, pages)
+                self.level(owner, class, maps, pages);
             }
             MemoryChange::Read { owner, pages } => self.read(owner, pages),
             MemoryChange::Used { owner, pages } => {

@@ -131,7 +131,7 @@ impl SimMachine {
             match class {
                 OwnerClass::Anon => push(pages, PageClass::Anonymous, Reason::None, &[Lru], maps),
                 OwnerClass::Pinned => {
-                    push(pages, PageClass::Anonymous, Reason::Pinned, &[Lru, Pinned], maps)
+                    push(pages, PageClass::Anonymous, Reason::Pinned, &[Lru, Pinned], maps);
                 }
                 OwnerClass::Shmem => push(pages, PageClass::Shmem, Reason::None, &[Lru], maps),
                 OwnerClass::File => {
@@ -140,7 +140,7 @@ impl SimMachine {
                 }
                 OwnerClass::FileMapped => push(pages, PageClass::File, Reason::None, &[Lru], maps),
                 OwnerClass::Unmovable if cell.boot => {
-                    push(pages, PageClass::Reserved, Reason::Boot, &[], 0)
+                    push(pages, PageClass::Reserved, Reason::Boot, &[], 0);
                 }
                 OwnerClass::Unmovable => push(pages, PageClass::Slab, Reason::Slab, &[], 0),
             }

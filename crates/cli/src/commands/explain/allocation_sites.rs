@@ -1,4 +1,4 @@
-//! Who allocated the pages that stay, as page_owner recorded it.
+//! Who allocated the pages that stay, as `page_owner` recorded it.
 
 use std::io::Write;
 

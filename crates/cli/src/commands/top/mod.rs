@@ -41,9 +41,8 @@ use crate::progress::ProgressLine;
 pub fn run(args: &TopArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
     let saved = context.saved().is_some();
     // In a saved machine no time passes.
-    let clock = |factor: &TimeFactorOptions| match saved {
-        true => Ok(SampleClock::Real),
-        false => factor.clock(&Processor::here(), "this machine"),
+    let clock = |factor: &TimeFactorOptions| {
+        if saved { Ok(SampleClock::Real) } else { factor.clock(&Processor::here(), "this machine") }
     };
     let source = if saved { MachineSource::Saved } else { MachineSource::Running };
     show(args, source, || Ok(context.backend()?.into()), clock, context, out)
