@@ -7,12 +7,11 @@ The sources are copies of the files of Debian's that the series changes, each wi
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from ramlab.common import RAMLAB, ROOT, run
-from ramlab.kernel.source import PATCHES, series
+from ramlab.kernel.source import PATCHES, Source, overlay, series
 
 pytestmark = pytest.mark.xdist_group("rebase-tree")
 
@@ -41,14 +40,18 @@ def replaced_line(name):
 @pytest.fixture(scope="module")
 def pristine():
     """Debian's source."""
-    return Path(run([RAMLAB, "kernel", "--source"]).splitlines()[-1]).parent / "pristine"
+    source = Source()
+    if not source.pristine.exists():
+        run([RAMLAB, "kernel", "--source"])
+    return source.pristine
 
 
 @pytest.fixture
 def tree(tmp_path, pristine):
     """A kernel source that has the files which the series changes."""
-    names = re.findall(r"^--- a/(.*)$", patch_text(), re.M)
-    for name in {"Makefile", *names}:
+    names = set(re.findall(r"^--- a/(.*)$", patch_text(), re.M))
+    # Patches of the research part change files that the core adds.
+    for name in {"Makefile", *names} - {str(path) for path in overlay()}:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(pristine / name, tmp_path / name)
     return tmp_path
