@@ -31,7 +31,7 @@ impl ReplayBackend {
         Self::with_work(machine, None)
     }
 
-    /// Replays `machine`, which also tells what had been done for slices by then.
+    /// Replays `machine`, which also holds the work done for slices by then.
     pub fn with_work(machine: MachineState, work: Option<WorkCounters>) -> Self {
         Self { machine: Mutex::new(machine), changed: Condvar::new(), work: Mutex::new(work) }
     }
@@ -119,7 +119,8 @@ impl Backend for ReplayBackend {
     }
 
     fn work(&self) -> Result<WorkCounters, BackendError> {
-        let message = "the saved machine does not tell what was done for slices: a recording made by root does";
+        let message = "the saved machine does not tell what was done for slices: a recording \
+                       made by root does";
         self.done().ok_or_else(|| BackendError::new(BackendErrorKind::Unsupported, message))
     }
 

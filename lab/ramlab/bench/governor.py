@@ -24,7 +24,7 @@ def simulate(tool, *words):
     with tempfile.TemporaryFile("w+") as out:
         start = time.monotonic()
         with subprocess.Popen(line, stdout=out) as process:
-            # Not wait(): this tells what the program used.
+            # Not wait(): this returns what the program used.
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - start
