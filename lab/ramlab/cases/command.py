@@ -491,19 +491,9 @@ def tiny_sweep(name, folder):
     run = {"start": "awake", "seed": 1, "scale": "tiny", "period_s": PERIOD_S["tiny"]}
     document = swept(name, "tiny", [(run, folder / "recording")], {"low": 1, "high": 2}, seeds=[1])
     sweep.put(document, folder / "sweep.json")
-    subprocess.run(
-        [
-            program(),
-            "report",
-            folder / "sweep.json",
-            "-o",
-            folder / "sweep.html",
-            "--csv",
-            folder / "csv",
-        ],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    line = [lab_program(), "report", folder / "sweep.json", "-o", folder / "sweep.html",
+            "--csv", folder / "csv"]
+    subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
     rows = {(r["policy"], r["budget_100cycles"], r["per_slice"]): r for r in document["budgets"]}
     nothing, unlimited = rows["periodic", 0, None], rows["periodic", None, None]
     wrong = []

@@ -68,7 +68,8 @@ class RecordTest(unittest.TestCase):
 @vm(mem="1G", disk="1G", append="ramslice=32M")
 class Recording(RecordTest):
     WORK = """
-import json, subprocess, sys
+import json, sys
+from ramlab.guest import harness, ramslice_dev as dev
 with dev.Device() as device:
     first = device.request("compact", flags=dev.IGNORE_BACKOFF)
     free = 4 * device.info().free_pages // 1024
