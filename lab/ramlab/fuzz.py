@@ -7,7 +7,8 @@ Usage: ramlab fuzz [--inputs N] [--seed N] [--first N | --resume] [--kernel FLAV
 
 An input is a function of the seed and its number, so that any range of numbers can be had again. The summary is kept
 after each portion, and --resume goes on where it ends. With --boots, generated values of ramslice= and
-ramslice_placement= go to the command line of so many real boots instead, several at a time.
+ramslice_placement= go to the command line of so many real boots instead, several at a time. They
+boot the plain kernel, or with --kernel research the one that has all placement policies.
 """
 
 import argparse
@@ -32,8 +33,8 @@ DEFAULT_BYTES = 64 * MIB
 BOOT_MEM = 400 * MIB
 SUFFIXES = "KMGTPE"
 POLICIES = ["stock", "packed"]
-# Only a research kernel has these
-COMPARED = ["low", "array", "list", "adaptive"]
+# Those that only a research kernel has.
+RESEARCH_POLICIES = ["low", "array", "list", "adaptive"]
 
 
 def arguments():
@@ -174,19 +175,20 @@ def boot_words(rng, research):
         complaints += 1
         size = DEFAULT_BYTES
     policy, low = "stock", 8
+    known = POLICIES + RESEARCH_POLICIES if research else POLICIES
     for _ in range(rng.choice([0, 0, 1, 1, 2])):
-        word = rng.choice(POLICIES + COMPARED)
+        word = rng.choice(known)
         if rng.randrange(3):
-            slices = 8
+            policy, low = word, 8
             if word == "low" and rng.randrange(2):
-                slices = rng.choice([0, 1, 24, (1 << 32) - 1])
-            if research or word in POLICIES:
-                policy, low = word, slices
-            else:
-                complaints += 1
-            word = word if slices == 8 else f"low,{slices}"
+                low = rng.choice([0, 1, 24, (1 << 32) - 1])
+                word = f"low,{low}"
         else:
-            word = rng.choice([word.upper(), word + "x", word[:-1], "1", "-", "", "low,", "low,1x", "low,-1", f"low,{1 << 32}", "packed,3"])
+            wrong = [word.upper(), word + "x", word[:-1], "1", "-", "", "low,", "low,1x", "low,-1",
+                     f"low,{1 << 32}", "packed,3"]
+            if not research:
+                wrong += [*RESEARCH_POLICIES, "low,24"]
+            word = rng.choice(wrong)
             complaints += 1
         words.append(f"ramslice_placement={word}")
     if off:
@@ -211,7 +213,7 @@ def boot(words, wanted, number, flavour):
 def boots(args):
     seed = args.seed if args.seed is not None else random.randrange(1 << 32)
     rng = random.Random(seed)
-    flavour = "research" if args.kernel == "research" else "plain"
+    flavour = "research" if "research" in args.kernel else "plain"
     image(flavour)
     cases = [boot_words(rng, flavour == "research") for _ in range(args.boots)]
     failed = 0

@@ -6,14 +6,39 @@ RAMSLICE_FUZZ_INPUTS choose others. `ramlab fuzz` by hand takes new ones each ti
 """
 
 import os
+import random
 import subprocess
 
 import pytest
 
+from ramlab import fuzz as generator
 from ramlab.common import RAMLAB, ROOT
 
 SEED = os.environ.get("RAMSLICE_FUZZ_SEED", "1")
 INPUTS = os.environ.get("RAMSLICE_FUZZ_INPUTS", "12000")
+
+
+def expected_policies(research):
+    """{policy that a generated command line should give}, and whether one names a research policy.
+    """
+    found, foreign = set(), False
+    for seed in range(500):
+        words, (_, _, policy, low, complaints) = generator.boot_words(random.Random(seed), research)
+        found.add(policy)
+        assert (low == "none") == (policy == "none" or not research), words
+        if f"ramslice_placement={generator.RESEARCH_POLICIES[0]}" in words and not research:
+            foreign = True
+            assert int(complaints) > 0, words
+    return found - {"none"}, foreign
+
+
+def test_the_research_kernel_is_to_follow_every_policy():
+    known = generator.POLICIES + generator.RESEARCH_POLICIES
+    assert expected_policies(research=True)[0] == set(known)
+
+
+def test_other_kernels_are_to_refuse_the_policies_of_the_research_kernel():
+    assert expected_policies(research=False) == (set(generator.POLICIES), True)
 
 
 def fuzz(*words):
