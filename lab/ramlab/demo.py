@@ -36,7 +36,7 @@ def prepare():
 def guest(append, *words):
     """Runs the demonstration in a guest, its output passing through."""
     line = [RAMLAB, "vm", *GUEST, "--append", f"ramslice=32M {append}", "--rw", FOLDER, "--",
-            "python3", "lab/ramlab/guest/demo.py", FOLDER, *words]
+            "python3", "-m", "ramlab.guest.demo", FOLDER, *words]
     return subprocess.run([str(word) for word in line]).returncode
 
 

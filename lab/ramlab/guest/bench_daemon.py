@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What ramsliced costs at its usual period while programs come and go: CPU time of all its threads, and its memory.
 
-Usage: bench_daemon.py OUT.json [--quick] MODE
+Usage: python3 -m ramlab.guest.bench_daemon OUT.json [--quick] MODE
 
 Where instructions are counted, CPU time is instructions, in the kernel and outside. RAMSLICE_DAEMON is the program.
 """

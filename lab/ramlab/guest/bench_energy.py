@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Samples for the price model: slices of artificial mixtures and of ordinary programs, as `ramslice-lab calibrate` takes them.
 
-Usage: bench_energy.py RESULT [--quick] PROGRAM SEED. PROGRAM is ramslice-lab; /dev/vda is an empty disk. RESULT becomes its
-file of samples. Whether the machine is steady is for those to say who look at the samples.
+Usage: python3 -m ramlab.guest.bench_energy RESULT [--quick] PROGRAM SEED
+
+PROGRAM is ramslice-lab; /dev/vda is an empty disk. RESULT becomes its file of samples. Whether the
+machine is steady is for the reader of the samples to say.
 """
 
 import os

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The placement suite inside the guest: one part under one policy; writes what it measured.
 
-Usage: bench_placement.py OUT.json [--quick] PART POLICY SEED [LOW]
+Usage: python3 -m ramlab.guest.bench_placement OUT.json [--quick] PART POLICY SEED [LOW]
 
 POLICY is "unpatched" on a kernel that has none. LOW: so many slices are the kernel's under the policy low; without it, twice
 those that its pages need when the part begins. Figures are raw: ticks (instructions, if QEMU counts them), slices, pages.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Redis under an open-loop load, while its pages migrate and while they do not, in randomly alternated windows.
 
-Usage: bench_redis.py OUT.json [--quick] WINDOWS
+Usage: python3 -m ramlab.guest.bench_redis OUT.json [--quick] WINDOWS
 
 In a window of migrating, the block of 128 MiB with most of the server's pages is emptied and comes back, once: by a
 request for a slice of that size, or, on the stock kernel, by memory hotplug. The latencies of each window go to a file

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The slices suite inside the guest: carries out the parts that are named and writes what it measured.
 
-Usage: bench_slices.py OUT.json [--quick] PART...
+Usage: python3 -m ramlab.guest.bench_slices OUT.json [--quick] PART...
 
 Figures are raw: ticks (instructions, if QEMU counts them), pages, interrupts. What they mean is worked out outside.
 """

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One run of a case study: a program works while a policy packs memory; prints what came of it as a line of JSON.
 
-Usage: case.py JOB...
+Usage: python3 -m ramlab.guest.case JOB...
 
 A job is a file of JSON: case, setting, start, seed, disk, out (a directory), period_s, time_factor and where it is from
 (time_factor_source), record (a sample every so many seconds, or null), work (what the case wants to know) and expected (what

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A process that holds a DuckDB data base and answers queries of TPC-H by number: a line of JSON for each.
 
-Usage: case_tpch.py DATABASE MEMORY_LIMIT. Query 0 does nothing.
+Usage: python3 -m ramlab.guest.case_tpch DATABASE MEMORY_LIMIT. Query 0 does nothing.
 """
 
 import hashlib

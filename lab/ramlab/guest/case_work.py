@@ -131,7 +131,7 @@ class Tpch(Work):
         self.order = [self.random.choice(every) for _ in range(self.settings["count"])] or every
         program = Path(os.environ.get("RAMSLICE_CACHE", "")) / self.PYTHON
         self.process = subprocess.Popen(
-            [str(program) if program.exists() else sys.executable, str(Path(__file__).with_name("case_tpch.py")),
+            [str(program) if program.exists() else sys.executable, "-m", "ramlab.guest.case_tpch",
              str(self.folder / "data.duckdb"), self.settings["memory"]],
             text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.ask({"query": 0})

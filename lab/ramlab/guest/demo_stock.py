@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The demonstration on a stock kernel, inside the guest.
 
-Usage: demo_stock.py OUT
+Usage: python3 -m ramlab.guest.demo_stock OUT
 
 Leaves OUT/before.png, after.png and end.png and OUT/result.json. RAMSLICE_PROGRAM is the program.
 """

@@ -135,7 +135,7 @@ def run_tests(name, kernels, built, tests, mem):
         "lab/bin/ramlab", "vm", "--quiet", "--kernel", flavour, "--mem", mem, "--disk", "1G", "--rw", str(output),
         "--append", "secretmem.enable=1" + (" ramslice=16M" if flavour == "plain" else ""),
         "--timeout", str(300 + sum(test["seconds"] for test in tests)), "--console", str(output / "console"),
-        "--", "python3", "lab/ramlab/guest/selftests.py", "--built", str(built), "--output", str(output),
+        "--", "python3", "-m", "ramlab.guest.selftests", "--built", str(built), "--output", str(output),
         *(["--slices-off"] if off else []), json.dumps(tests),
     ]
     environment = os.environ | {"RAMSLICE_IMAGE": str(kernels[flavour])}
