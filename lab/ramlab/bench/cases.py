@@ -15,7 +15,8 @@ import tomllib
 from ramlab import provenance
 from ramlab.cases import conditions
 from ramlab.common import CACHE, ROOT
-from . import machines, stats
+from ramlab.kernel.images import image
+from . import stats
 
 BEST, BASELINE = "ours", "nothing"
 
@@ -232,7 +233,7 @@ def import_entry():
 
 def cases(_args=None):
     """Net energy and slices off in the kept runs of the case studies."""
-    images = {"plain": machines.image("plain")}
+    images = {"plain": image("plain")}
     new = net_entry("compile") + net_entry("tpch") + import_entry()
     return new, images
 

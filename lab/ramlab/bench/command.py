@@ -15,6 +15,7 @@ only explained misses remain.
 """
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -68,6 +69,8 @@ def main():
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     args = arguments()
+    # One image cannot be two kernels.
+    os.environ.pop("RAMSLICE_IMAGE", None)
     chosen = args.suites or list(SUITES)
     if args.list:
         for name in chosen:

@@ -14,6 +14,7 @@ import random
 import subprocess
 
 from ramlab.common import CACHE, OUT
+from ramlab.kernel.images import image
 from . import cases, machines
 from .machines import ICOUNT, Boot
 
@@ -115,7 +116,7 @@ def evaluated(part, tool, file):
 def prices(part, words, args):
     """One way to count cycles."""
     tool = args.used.program("ramslice-lab")
-    images = {"plain": machines.image("plain")}
+    images = {"plain": image("plain")}
     boots = [Boot("ours", "plain", [*MACHINE, *words], SCRIPT, [tool, str(seed)])
              for seed in range(1, 2 if args.quick else 4)]
     machines.run(boots, images, f"prices-{part}", args)

@@ -10,6 +10,7 @@ import tomllib
 
 from ramlab import provenance
 from ramlab.common import FLAVOURS, OUT, ROOT
+from ramlab.kernel.images import named_image
 from . import flame, machines
 
 TARGETS = ROOT / "lab/ramlab/bench/targets.toml"
@@ -64,7 +65,7 @@ def store(suite, new, images, used, command, seed, keep=True):
     the order of boots and of what the part drew.
     """
     flavours = {flavour: FLAVOURS[flavour][0] for flavour in images}
-    by_hand = any(machines.named_by_hand(flavour) for flavour in images)
+    by_hand = any(named_image(flavour) for flavour in images)
     common = {"commit": commit(), "kernel": machines.describe(images), "command": command,
               "seed": seed, "depends": None if by_hand else used.dependencies(flavours),
               "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}

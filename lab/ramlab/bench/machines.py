@@ -11,7 +11,6 @@ import random
 import shutil
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -43,28 +42,11 @@ class Boot:
     folder: Path = None  # where it leaves what it finds
 
 
-def image(flavour):
-    """The flavour's image, built if need be. RAMSLICE_IMAGE_PLAIN and the like name others, as
-    kept in the cache.
-    """
-    if other := os.environ.get(f"RAMSLICE_IMAGE_{flavour.upper()}"):
-        return Path(other)
-    built = subprocess.run([RAMLAB, "kernel", "--path", flavour], stdout=subprocess.PIPE, text=True)
-    if built.returncode:
-        sys.exit(built.returncode)
-    return Path(built.stdout.strip())
-
-
 def describe(images):
     """What an entry says of its kernels, for people: what makes it stale is its provenance."""
     return {flavour: {"image": path.name,
                       "release": json.loads((path / "info.json").read_text())["release"]}
             for flavour, path in images.items()}
-
-
-def named_by_hand(flavour):
-    """Whether the image was named in the environment: which code it is from is unknown then."""
-    return f"RAMSLICE_IMAGE_{flavour.upper()}" in os.environ
 
 
 # What decides a boot besides the kernel and its own words: machines, and what guests run.

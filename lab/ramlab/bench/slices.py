@@ -11,6 +11,7 @@ import shutil
 import subprocess
 
 from ramlab.common import CACHE, OUT, ROOT
+from ramlab.kernel.images import image
 from . import flame, machines, stats
 from .machines import ICOUNT, Boot
 
@@ -32,7 +33,7 @@ def samples(args, usual=BOOTS):
 
 
 def images_of(*flavours):
-    return {flavour: machines.image(flavour) for flavour in flavours}
+    return {flavour: image(flavour) for flavour in flavours}
 
 
 def by_boot(found, part, value):

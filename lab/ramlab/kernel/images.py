@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where the finished image of a kernel is: one of our flavours, built first if need be, or Debian's."""
+"""Where the image of a kernel is: of one of our flavours, built first if need be, or Debian's."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,26 @@ from ramlab.common import FLAVOURS, RAMLAB, STOCK_KERNELS
 KERNELS = [*FLAVOURS, *STOCK_KERNELS]
 
 
+def variable_of(kernel):
+    """The environment variable that names an image for this kernel alone: RAMSLICE_IMAGE_PLAIN."""
+    return "RAMSLICE_IMAGE_" + re.sub(r"\W", "_", kernel).upper()
+
+
+def named_image(kernel):
+    """The image that the environment names for this kernel, or else for any; None if it names none.
+    """
+    named = os.environ.get(variable_of(kernel)) or os.environ.get("RAMSLICE_IMAGE")
+    return Path(named) if named else None
+
+
 def image(kernel):
-    """The directory of the image. RAMSLICE_IMAGE names another one, as kept in the cache.
+    """The directory of the image, built or fetched if need be, or as the environment names it:
+    RAMSLICE_IMAGE_PLAIN and the like for one kernel, RAMSLICE_IMAGE for all of them.
 
     A build reports on stderr; if it fails, this program ends with its status.
     """
-    if os.environ.get("RAMSLICE_IMAGE"):
-        return Path(os.environ["RAMSLICE_IMAGE"])
+    if named := named_image(kernel):
+        return named
     if kernel in STOCK_KERNELS:
         line = [RAMLAB, "stock-kernel", STOCK_KERNELS[kernel]]
     else:

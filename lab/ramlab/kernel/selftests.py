@@ -192,12 +192,6 @@ def check_comparison(results):
             die("the comparison does not notice differences")
 
 
-def kernel_of(flavour):
-    """The image of this flavour, built if need be; RAMSLICE_IMAGE_FLAVOUR names another one."""
-    named = os.environ.get(f"RAMSLICE_IMAGE_{flavour.upper()}")
-    return Path(named) if named else image(flavour)
-
-
 def keep(began, kernels, found, flaky, failures):
     """How each test ended in each run, for those who do not want to run them for half an hour."""
     results = {name: run["results"] for name, run in found.items()}
@@ -238,7 +232,7 @@ def main():
     tests = [test for test in tests if test["name"] in args.names or not args.names and (args.all or test["set"] == "quick")]
     built = build(tests)
     runs = [*RUNS, *(["stock again"] if args.all else [])]
-    kernels = {flavour: kernel_of(flavour) for flavour in ("stock", "plain")}
+    kernels = {flavour: image(flavour) for flavour in ("stock", "plain")}
     began = datetime.datetime.now(datetime.timezone.utc)
     with concurrent.futures.ThreadPoolExecutor(max(1, min(len(runs), os.cpu_count() or 1))) as pool:
         found = dict(zip(runs, pool.map(lambda name: run_tests(name, kernels, built, tests, args.mem), runs)))
