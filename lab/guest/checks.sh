@@ -32,6 +32,16 @@ soon() {
 status() { # what the daemon says: status KEY VALUE
 	grep -q "\"$1\": \"\\?$2\\>" /run/ramslice/status.json
 }
+switch_on_every_second() { # mode on with the policy periodic: switch_on_every_second SETTINGS-FILE
+	sed -i -e 's/^mode = .*/mode = "on"/' -e 's/^policy = .*/policy = "periodic"/' \
+		-e 's/^period_seconds = .*/period_seconds = 1/' "$1"
+	printf '[periodic]\nperiod_seconds = 1.0\n' >>"$1"
+}
+no_complaint() { # of the kernel, by the lab's one list (ramlab/vm/complaints.py)
+	dmesg >/root/dmesg
+	[ -s /root/dmesg ] && [ -s /root/complaint ] && [ -s /root/not-kernel ] || return 1
+	! grep -vE -f /root/not-kernel /root/dmesg | grep -E -f /root/complaint
+}
 passed() {
 	echo "$checks checks passed"
 	echo 0 >/root/status

@@ -60,9 +60,7 @@ holds "it still observes" soon status mode observe
 # machine has none.
 settings=/etc/ramslice/ramsliced.toml
 cp $settings /root/settings
-sed -i -e 's/^mode = .*/mode = "on"/' -e 's/^policy = .*/policy = "periodic"/' \
-	-e 's/^period_seconds = .*/period_seconds = 1/' $settings
-printf '[periodic]\nperiod_seconds = 1.0\n' >>$settings
+switch_on_every_second $settings
 holds "mode on is taken over" systemctl reload ramsliced
 holds "the unit switches memory off" soon not all_on
 holds "it watches whether memory runs short" \

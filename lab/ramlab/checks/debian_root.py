@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 
 from ramlab.common import CACHE, RAMLAB, ROOT, locked, run
+from ramlab.vm.complaints import COMPLAINT, NOT_KERNEL
 
 RELEASE = "bookworm"
 GUEST = ROOT / "lab/guest"
@@ -55,6 +56,8 @@ def run_at_boot(tree, script):
     """The Debian runs a script of lab/guest when it boots, then powers off."""
     for name in (script, "checks.sh"):
         (tree / "root" / name).write_text((GUEST / name).read_text())
+    for name, pattern in (("complaint", COMPLAINT), ("not-kernel", NOT_KERNEL)):
+        (tree / "root" / name).write_text(pattern.pattern + "\n")
     units = tree / "etc/systemd/system"
     (units / "checks.service").write_text(UNIT.format(script=script))
     (units / "default.target.wants").mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a kernel complains of on its console: the one list that every reader of a console uses."""
+"""What a kernel complains of on its console: the one list that every reader of a console uses.
+
+The patterns are such that grep -E understands them, too (lab/guest/checks.sh).
+"""
 
 import re
 

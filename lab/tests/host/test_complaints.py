@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The list of what kernels complain of means the same in Python and in a shell script."""
+
+import subprocess
+
+import pytest
+
+from ramlab.vm.complaints import COMPLAINT, NOT_KERNEL, excerpt, is_complaint
+
+COMPLAINTS = (
+    "[    3.1] WARNING: CPU: 0 PID: 1 at mm/page_alloc.c:1 f+0x1/0x2",
+    "[    3.1] BUG: kernel NULL pointer dereference, address: 0000000000000000",
+    "[    3.1] kernel BUG at mm/ramslice/core.c:1!",
+    "[    3.1] BUG: KASAN: use-after-free in f+0x1/0x2",
+    "[    3.1] WARNING: possible circular locking dependency detected",
+    "[    3.1] INFO: task kswapd0:41 blocked for more than 120 seconds.",
+    "[    3.1] Oops: 0000 [#1] PREEMPT SMP",
+    "[    3.1] rcu: INFO: rcu_sched detected stalls on CPUs/tasks:",
+    "[    3.1] list_add corruption. next->prev should be prev",
+)
+OTHERS = (
+    "[    3.1] ramslice: 64 slices of 32 MiB",
+    "[    3.1] DEBUG: nothing",
+    "[    3.1] systemd[1]: WARNING: a unit says so",
+    "[    3.1] systemd-journald[99]: BUG: not the kernel's",
+    "[    3.1] (udev-worker) has begun",
+)
+
+
+def grep(lines, *words):
+    """The lines that grep -E lets through."""
+    return subprocess.run(["grep", "-E", *words], input="\n".join(lines) + "\n", text=True,
+                          stdout=subprocess.PIPE, check=False).stdout.splitlines()
+
+
+@pytest.mark.parametrize("line", COMPLAINTS)
+def test_a_complaint_of_the_kernel_is_seen(line):
+    assert is_complaint(line)
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_a_plain_line_and_a_complaint_of_user_space_are_none(line):
+    assert not is_complaint(line)
+
+
+def test_grep_finds_the_same_lines(tmp_path):
+    files = []
+    for name, pattern in (("not-kernel", NOT_KERNEL), ("complaint", COMPLAINT)):
+        files.append(tmp_path / name)
+        files[-1].write_text(pattern.pattern + "\n")
+    kernel = grep(COMPLAINTS + OTHERS, "-v", "-f", files[0])
+    assert grep(kernel, "-f", files[1]) == list(COMPLAINTS)
+
+
+def test_the_excerpt_has_the_lines_around_a_complaint_and_is_empty_without_one():
+    quiet = ["[    1.0] fine"] * 100
+    assert excerpt(quiet) == []
+    shown = excerpt(quiet + [COMPLAINTS[0]] + quiet)
+    assert shown.count(COMPLAINTS[0]) == 1 and len(shown) == 3 + 35
