@@ -64,6 +64,10 @@ def pytest_configure(config):
         from ramlab.testing.guest import GuestReporter
         config.pluginmanager.register(GuestReporter(config), "ramlab-guest")
     else:
-        from ramlab.testing.host import GuestTests, Unsteady
+        from ramlab.testing.host import GuestTests, Unsteady, has_machine
+        from ramlab.testing.order import LongestFirst
         config.pluginmanager.register(GuestTests(config), "ramlab-host")
+        config.pluginmanager.register(
+            LongestFirst(GuestTests.key, has_machine, keep=not config.getoption("guest_program")),
+            "ramlab-order")
         config.pluginmanager.register(Unsteady(config), "ramlab-unsteady")

@@ -148,10 +148,12 @@ class Boot:
         environment = {
             "RAMLAB_ITEMS": own / "items", "RAMLAB_REPORT_FD": 9, "RAMSLICE_IN_VM": 1,
             "RAMSLICE_FOLDER": shared, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": 1,
+            # Not by -p, for which pytest reads the metadata of each package there is
+            "PYTEST_PLUGINS": "pytest_timeout,ramlab.pytest_vm",
             "PYTHONDONTWRITEBYTECODE": 1, **programs(self.config), **self._modules()}
         for name, value in self.machine.env:
             environment[name] = str(value).replace("{folder}", str(shared))
-        words = [sys.executable, "-m", "pytest", "-p", "pytest_timeout", "-p", "ramlab.pytest_vm"]
+        words = [sys.executable, "-m", "pytest"]
         words += [word for name in UNUSED for word in ("-p", f"no:{name}")]
         words += ["-c", self.config.inipath] if self.config.inipath else []
         words += ["-o", "addopts=", "--rootdir", self.config.rootpath, "--timeout", int(self.seconds),

@@ -87,17 +87,9 @@ class GuestTests:
                 for made in (_for_machines(node) if isinstance(node, pytest.Function) else [node])]
         return report
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items):
-        """Tests of a machine one after the other, in the order in which they were found."""
-        first = {}
-        for number, item in enumerate(items):
-            first.setdefault(self.key(item), number)
-        items.sort(key=lambda item: first[self.key(item)])
-
     @staticmethod
     def key(item):
-        return item.machine.key() if isinstance(item, GuestTest) and item.machine else item.nodeid
+        return item.machine.key() if has_machine(item) else item.nodeid
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_timeout_set_timer(self, item):
@@ -160,8 +152,8 @@ class GuestTests:
 
     def of_machine(self, item):
         """All tests of the session that have this one's machine."""
-        return [one for one in item.session.items if isinstance(one, GuestTest)
-                and one.machine and self.key(one) == self.key(item)]
+        return [one for one in item.session.items
+                if has_machine(one) and self.key(one) == self.key(item)]
 
     def new_boot(self, items):
         if self.ends and time.time() > self.ends:
@@ -231,6 +223,11 @@ class GuestTests:
 
     def pytest_unconfigure(self):
         self.end_boot()
+
+
+def has_machine(item):
+    """Whether it runs in a guest that can boot."""
+    return isinstance(item, GuestTest) and item.machine is not None
 
 
 def _failed(item, text, never_rerun=False, not_run=False, before=()):

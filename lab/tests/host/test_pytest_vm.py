@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The plug-in that runs tests in guests, with a shell in place of each guest."""
 
+import json
 import os
 import stat
 
 import pytest
 
 from ramlab.common import ROOT
+from ramlab.testing.machine import Machine
 
 # Runs a guest's script here; its console is what it writes to descriptor 8.
 GUEST = """#!/bin/bash
@@ -367,3 +369,24 @@ def test_an_argument_that_is_unknown_is_refused(guests):
 def test_it(): pass
 """)
     result.stdout.fnmatch_lines_random(["*@vm has no memory*"])
+
+
+def test_what_took_longest_begins_first(guests, monkeypatch):
+    text = """
+@vm(mem="1G")
+def test_brief(): pass
+def test_host(): pass
+@vm(mem="2G")
+class TestLong:
+    def test_a(self): pass
+    def test_b(self): pass
+"""
+    result, _ = guests(text, "-v")
+    order = [line.split()[0].rpartition("::")[2] for line in result.outlines if "PASSED" in line]
+    assert order == ["test_a", "test_b", "test_brief", "test_host"]
+    name = "test_what_took_longest_begins_first.py::test_host"
+    monkeypatch.setenv("RAMLAB_TEST_SECONDS", json.dumps(
+        {name: 9, Machine(mem="1G").key(): 5, Machine(mem="2G").key(): 3}))
+    result, _ = guests(text, "-v")
+    order = [line.split()[0].rpartition("::")[2] for line in result.outlines if "PASSED" in line]
+    assert order == ["test_host", "test_brief", "test_a", "test_b"]
