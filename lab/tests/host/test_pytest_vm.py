@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The plug-in that runs tests in guests, with a shell in place of each guest."""
 
+import contextlib
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -33,25 +39,42 @@ def nth(name):
 """
 
 
+class Guests:
+    """Runs tests in stand-ins for guests."""
+
+    def __init__(self, pytester):
+        self.pytester = pytester
+        self.options = ["--guest-program", str(pytester.path / "guest"), "-p", "no:cacheprovider"]
+
+    def prepare(self, text, extra=""):
+        guest = self.pytester.path / "guest"
+        guest.write_text(GUEST.format(folder=self.pytester.path, extra=extra))
+        guest.chmod(guest.stat().st_mode | stat.S_IXUSR)
+        self.pytester.makepyfile(HEAD.format(folder=str(self.pytester.path)) + text)
+
+    def __call__(self, text, *options, extra=""):
+        """The result of these tests, and the number of boots so far."""
+        self.prepare(text, extra)
+        result = self.pytester.runpytest_subprocess(*self.options, *options)
+        boots = self.pytester.path / "boots"
+        return result, len(boots.read_text().split()) if boots.exists() else 0
+
+
 @pytest.fixture
 def guests(pytester, monkeypatch):
-    """Runs tests in stand-ins for guests: run(text, *options) -> (result, number of boots)."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "lab"))
     for name in [name for name in os.environ if name.startswith(("RAMLAB_", "PYTEST_"))]:
         monkeypatch.delenv(name)
     pytester.makeini("[pytest]\naddopts = -p ramlab.pytest_vm\n")
+    return Guests(pytester)
 
-    def run(text, *options, extra=""):
-        guest = pytester.path / "guest"
-        guest.write_text(GUEST.format(folder=pytester.path, extra=extra))
-        guest.chmod(guest.stat().st_mode | stat.S_IXUSR)
-        pytester.makepyfile(HEAD.format(folder=str(pytester.path)) + text)
-        result = pytester.runpytest_subprocess(
-            "--guest-program", guest, "-p", "no:cacheprovider", *options)
-        boots = pytester.path / "boots"
-        return result, len(boots.read_text().split()) if boots.exists() else 0
 
-    return run
+def until(condition, seconds=60):
+    """Waits until the condition holds: what it is then, or its last value."""
+    end = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
 
 
 def test_tests_of_equal_machines_share_a_boot(guests):
@@ -390,3 +413,48 @@ class TestLong:
     result, _ = guests(text, "-v")
     order = [line.split()[0].rpartition("::")[2] for line in result.outlines if "PASSED" in line]
     assert order == ["test_host", "test_brief", "test_a", "test_b"]
+
+
+def test_the_last_failures_are_run_alone(guests):
+    text = """
+@vm(mem="1G")
+class TestOne:
+    def test_passes(self): pass
+    def test_fails(self): assert False
+@vm(mem="2G")
+def test_other(): pass
+"""
+    guests(text, "-p", "cacheprovider")
+    result, boots = guests(text, "-p", "cacheprovider", "--lf")
+    result.assert_outcomes(failed=1, deselected=2)
+    # Two boots before, and one for the failure
+    assert boots == 3
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_an_interruption_ends_the_guests_and_names_what_had_failed(guests, pytester, workers):
+    text = """
+@vm(mem="1G")
+class TestOne:
+    def test_fails(self): assert False
+    def test_hangs(self):
+        pathlib.Path("{folder}/hangs").write_text(str(os.getpid()))
+        time.sleep(600)
+""".replace("{folder}", str(pytester.path))
+    guests.prepare(text)
+    options = ["-n", workers, "--dist", "loadgroup"] if workers != "0" else []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *guests.options, *options], cwd=pytester.path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    hangs = pytester.path / "hangs"
+    try:
+        assert until(lambda: hangs.exists() and hangs.read_text())
+        # As a terminal does: to all of them
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert "test_fails" in output and "1 failed" in output
+    assert until(lambda: not Path(f"/proc/{hangs.read_text()}").exists()), "the guest is still there"
