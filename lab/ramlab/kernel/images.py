@@ -18,7 +18,7 @@ def variable_of(kernel):
 
 
 def named_image(kernel):
-    """The image that the environment names for this kernel, or else for any; None if it names none.
+    """The image that the environment names for this kernel, or for any; None if it names none.
     """
     named = os.environ.get(variable_of(kernel)) or os.environ.get("RAMSLICE_IMAGE")
     return Path(named) if named else None

@@ -1,47 +1,62 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Wakes a guest whenever it has fallen asleep (S3), until it ends.
 
-Usage: ramlab wake-guest SOCKET    the monitor of a guest started with -qmp unix:SOCKET,server=on,wait=off
+Usage: ramlab wake-guest SOCKET
+
+SOCKET is the monitor of a guest started with -qmp unix:SOCKET,server=on,wait=off.
 """
 
-import json
-import socket
+import asyncio
+import contextlib
 import sys
 import time
-from pathlib import Path
+
+PATIENCE = 60
 
 
-def connect(path, seconds=60):
-    """QEMU makes the socket when it starts."""
-    end = time.monotonic() + seconds
+async def connect(monitor, path):
+    """Waits for the socket, which QEMU makes when it starts."""
+    from qemu.qmp import ConnectError
+
+    end = time.monotonic() + PATIENCE
     while True:
-        monitor = socket.socket(socket.AF_UNIX)
         try:
-            monitor.connect(path)
-            return monitor
-        except OSError:
-            monitor.close()
+            return await monitor.connect(path)
+        except ConnectError:
             if time.monotonic() > end:
                 raise
-            time.sleep(0.2)
+            await asyncio.sleep(0.2)
+
+
+async def answer(monitor):
+    """Wakes the guest a second after each suspend."""
+    # A listener of its own would miss what happens before it is there.
+    async for event in monitor.events:
+        if event["event"] == "SUSPEND":
+            await asyncio.sleep(1)
+            await monitor.execute("system_wakeup")
+
+
+async def wake(path):
+    from qemu.qmp import ExecInterruptedError, QMPClient
+
+    monitor = QMPClient()
+    await connect(monitor, path)
+    answering = asyncio.create_task(answer(monitor))
+    ended = asyncio.create_task(monitor.runstate_changed())
+    await asyncio.wait({answering, ended}, return_when=asyncio.FIRST_COMPLETED)
+    answering.cancel()
+    # The guest may have ended at any moment, also while it was asked to wake.
+    with contextlib.suppress(asyncio.CancelledError, ExecInterruptedError):
+        await answering
+    with contextlib.suppress(EOFError, OSError):
+        await monitor.disconnect()
 
 
 def main():
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
-    with connect(str(Path(sys.argv[1]))) as monitor:
-        stream = monitor.makefile("rw")
-
-        def command(name):
-            stream.write(json.dumps({"execute": name}) + "\n")
-            stream.flush()
-
-        command("qmp_capabilities")
-        for line in stream:
-            if json.loads(line).get("event") == "SUSPEND":
-                time.sleep(1)
-                command("system_wakeup")
+    asyncio.run(wake(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Pages that move in a way of their own: compressed memory, the balloon's, huge pages.
 
-QEMU's monitor is wired to a port of the guest (ramlab/guest/qmp.py).
+QEMU's monitor is wired to a port of the guest (ramlab/guest/qemu_monitor.py).
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, check_contents
 from ramlab.guest.pinned_memory import PageMovementTest, PatternedMemory, by_slice
-from ramlab.guest.qmp import Monitor
+from ramlab.guest.qemu_monitor import monitor
 from ramlab.pytest_vm import vm
 
 pytestmark = [
@@ -119,12 +119,8 @@ class Balloon(PageMovementTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.monitor = Monitor()
-        cls.all = cls.monitor.command("query-memory-size-summary")["base-memory"]
-
-    @classmethod
-    def tearDownClass(cls):
-        os.close(cls.monitor.fd)
+        cls.monitor = monitor()
+        cls.all = cls.monitor.cmd("query-memory-size-summary")["base-memory"]
 
     def setUp(self):
         super().setUp()
@@ -135,10 +131,10 @@ class Balloon(PageMovementTest):
 
     def inflate(self, mib):
         """Sets the size of the balloon, and waits until it has that size."""
-        self.monitor.command("balloon", value=self.all - mib * MIB)
+        self.monitor.cmd("balloon", value=self.all - mib * MIB)
         want = self.all - mib * MIB
         self.assertTrue(harness.until(
-            lambda: abs(self.monitor.command("query-balloon")["actual"] - want) < MIB))
+            lambda: abs(self.monitor.cmd("query-balloon")["actual"] - want) < MIB))
 
     def in_balloon(self):
         """PageOffline page frames of online slices, which are the balloon's."""
