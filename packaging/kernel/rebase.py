@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Moves the series to Debian's newest kernel source of this release, or says which patches conflict and where.
+"""Moves the series to Debian's newest kernel source of this release, or names the conflicts.
 
 Usage: ramlab rebase [--check] [--to VERSION | --tree DIRECTORY]
   --check           changes nothing: says what would happen
   --to VERSION      to this version of the package instead of the newest that apt knows
   --tree DIRECTORY  to this kernel tree instead; implies --check
 
-The newest version is what apt's lists have, so run apt-get update before. Its package is downloaded into the cache, not
-installed. The patches are applied by git am -3 on top of the new source, in a scratch repository that knows the old one.
-If all apply, kernel/patches is written again and kernel/base.lock names the new version; `make setup kernel series test` is what
-then tells whether it works. If any does not, nothing is written.
+The newest version is what apt's lists have, so run apt-get update before. Its package is
+downloaded into the cache, not installed. The patches are applied by git am -3 on top of the new
+source, in a scratch repository that knows the old one. If all apply, kernel/patches is written
+again and kernel/base.lock names the new version; `make setup kernel series test` then shows
+whether it works. If any does not, nothing is written.
 
-Exit status: 0 moved, or would move, or is the newest already; 1 conflicts, each named with its files.
+Exit status: 0 if it moved, would move or is the newest already; 1 on conflicts, each named with its
+files.
 """
 
 import argparse
@@ -31,7 +33,8 @@ LOCK = ROOT / "kernel/base.lock"
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     target = parser.add_mutually_exclusive_group()
     target.add_argument("--to", metavar="VERSION")
@@ -42,11 +45,13 @@ def arguments():
 def newest(package):
     """The highest version that apt's lists have."""
     listing = run(["apt-cache", "madison", package])
-    versions = [line.split("|")[1].strip() for line in listing.splitlines() if line.count("|") == 2 and "Packages" in line]
+    versions = [line.split("|")[1].strip() for line in listing.splitlines()
+                if line.count("|") == 2 and "Packages" in line]
     # Security updates are what counts, not backports of later releases
     versions = [version for version in versions if "~bpo" not in version]
     if not versions:
-        die(f"apt knows no {package}: is bookworm-security among its sources, and did apt-get update run?")
+        die(f"apt knows no {package}: is bookworm-security among its sources, "
+            "and did apt-get update run?")
     best = versions[0]
     for version in versions[1:]:
         if subprocess.run(["dpkg", "--compare-versions", version, "gt", best]).returncode == 0:
@@ -58,7 +63,8 @@ def fetch(package, version, folder):
     """Downloads a version of the source package; returns (the tree, the tarball's hash)."""
     need_space(CACHE, 4)
     print(f"fetching {package} {version}", flush=True)
-    run(["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", f"{package}={version}"], cwd=folder)
+    run(["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", f"{package}={version}"],
+        cwd=folder)
     run(["dpkg-deb", "-x", next(folder.glob("*.deb")), folder / "package"])
     tarball = next((folder / "package/usr/src").glob("linux-source-*.tar.xz"))
     with open(tarball, "rb") as stream:
@@ -71,7 +77,10 @@ def fetch(package, version, folder):
 
 
 def made_for(lock, folder):
-    """The tree that the series was made for: as installed, as kept, or downloaded, for updates may have replaced it."""
+    """The tree that the series was made for.
+
+    It is the installed one, or after an update the kept one, or a downloaded one.
+    """
     source = Source()
     if source.recorded:
         with locked("kernel"):
@@ -81,8 +90,8 @@ def made_for(lock, folder):
     if kept.exists():
         return kept
     # Mirrors may have no older version than the newest any more.
-    print(f"{source.tarball} is of {source.package} now, the series was made for {lock['version']} (if apt no longer has that, install "
-          "it from snapshot.debian.org)")
+    print(f"{source.tarball} is of {source.package} now, the series was made for "
+          f"{lock['version']} (if apt no longer has that, install it from snapshot.debian.org)")
     old = folder / "old"
     old.mkdir()
     return fetch(lock["package"], lock["version"], old)[0]
@@ -90,13 +99,15 @@ def made_for(lock, folder):
 
 def linux_version(tree):
     head = (tree / "Makefile").read_text()[:400]
-    return ".".join(re.search(rf"^{key} = (\d+)", head, re.M)[1] for key in ("VERSION", "PATCHLEVEL", "SUBLEVEL"))
+    return ".".join(re.search(rf"^{key} = (\d+)", head, re.M)[1]
+                    for key in ("VERSION", "PATCHLEVEL", "SUBLEVEL"))
 
 
 def touched():
     """The files that patches change."""
+    changed = re.compile(r"^(?:---|\+\+\+) [ab]/(\S+)", re.M)
     return sorted({name for patch in series()
-                   for name in re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", patch.read_text(errors="replace"), re.M)})
+                   for name in changed.findall(patch.read_text(errors="replace"))})
 
 
 def commit(repo, tree, names, message):
@@ -126,13 +137,15 @@ def transplant(old, new, repo):
     conflicts = []
     for patch in series():
         done = subprocess.run(
-            ["git", "-C", repo, "-c", "user.name=ramslice", "-c", "user.email=developers@ramslice.example",
+            ["git", "-C", repo, "-c", "user.name=ramslice",
+             "-c", "user.email=developers@ramslice.example",
              "-c", "core.abbrev=12", "am", "-q", "-3", "--committer-date-is-author-date", patch],
             text=True, capture_output=True,
         )
         if done.returncode:
             files = git(repo, "diff", "--name-only", "--diff-filter=U").split()
-            conflicts.append((patch.name, files or [line for line in done.stderr.splitlines() if line.startswith("error:")]))
+            errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+            conflicts.append((patch.name, files or errors))
             git(repo, "am", "--skip")
     return conflicts
 
@@ -144,8 +157,10 @@ def main():
     if not args.tree and version == lock["version"]:
         print(f"{lock['package']} {version} is the newest already")
         return
-    if not args.to and not args.tree and subprocess.run(["dpkg", "--compare-versions", version, "lt", lock["version"]]).returncode == 0:
-        die(f"apt knows {lock['package']} {version} as the newest, the series is for {lock['version']} already: did apt-get update run?")
+    older = ["dpkg", "--compare-versions", version, "lt", lock["version"]]
+    if not args.to and not args.tree and subprocess.run(older).returncode == 0:
+        die(f"apt knows {lock['package']} {version} as the newest, the series is for "
+            f"{lock['version']} already: did apt-get update run?")
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ramslice-rebase-", dir=CACHE) as scratch:
         scratch = Path(scratch)
@@ -159,7 +174,8 @@ def main():
         for name in taken:
             print(f"kernel/files/{name}: the new source has this file, too")
         if conflicts or taken:
-            print("later patches may conflict only because an earlier one is missing; nothing was written")
+            print("later patches may conflict only because an earlier one is missing; "
+                  "nothing was written")
             sys.exit(1)
         linux = linux_version(tree) if (tree / "Makefile").exists() else "?"
         moved = git(repo, "diff", "--stat", "HEAD~%d" % len(series()), "new").strip()
@@ -185,7 +201,8 @@ def write(lock, version, linux, sha256, fresh):
     # Beside what it replaces, for renames do not cross file systems.
     with tempfile.TemporaryDirectory(prefix=".rebase-", dir=LOCK.parent) as folder:
         new, old, new_lock = (Path(folder) / name for name in ("new", "old", "lock"))
-        shutil.copytree(PATCHES, new, ignore=lambda inside, there: [n for n in there if Path(inside) / n in gone])
+        shutil.copytree(PATCHES, new, ignore=lambda inside, there: [
+            name for name in there if Path(inside) / name in gone])
         for name, path in zip(names, listing, strict=True):
             shutil.copy2(fresh / name, new / path)
         (new / "series").write_text("".join(f"{path}\n" for path in listing))

@@ -77,7 +77,7 @@ untried = _state("untried", "Debian's three kernels and one of ours, which is ne
 tried = _state("tried", "The same after a trial boot of ours.")
 confirmed = _state("confirmed", "The same after the kernel was confirmed.")
 upgraded = _state("upgraded", "The same after a newer kernel of ours was installed beside it.")
-by_release = _state("by_release", "Confirmed by its release alone, as in files of earlier versions.")
+by_release = _state("by_release", "Confirmed by its release alone, as earlier versions wrote it.")
 
 
 # --- before any trial ---
