@@ -18,8 +18,8 @@ from ramlab.common import RAMLAB, ROOT
 # The flavours that tests boot; those of slow tests are built when they are asked for.
 KERNELS = ("plain", "research", "debug")
 
-# The same generated inputs each time, so that what fails, fails again; cargo test by hand draws its own.
-CRATES = "export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}; cargo test --locked --workspace --quiet"
+# The same generated inputs each time, so that what fails, fails again; by hand, each run draws its own.
+CRATES = "export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}; run_nextest --locked --workspace"
 
 
 def shell(text):
