@@ -123,25 +123,51 @@ def chosen(suite, name, goal, tree):
     return states[-1] if states else (None, "unmeasured")
 
 
-def evidence_problem(goal, tree):
-    """Why a missed target's cause counts for nothing, or None if a kept measurement backs it.
+def missing_evidence(name):
+    """What a piece of evidence lacks, or None if all that it names is kept.
 
-    The evidence of a cause is the name of a kept entry, "SUITE.NAME", or of a file in results/ that
-    says what it depends on; neither may be stale.
+    It is a kept entry, "SUITE.NAME", a value in it, "SUITE.NAME/KEY/KEY", a graph in results/, or a
+    function in it, "flame-NAME.svg/FUNCTION".
+    """
+    source, *keys = name.split("/")
+    if source.endswith(".svg"):
+        functions = flame.functions(source)
+        if functions is None:
+            return f"results/{source} is missing"
+        return next((f"results/{source} has no function {key}" for key in keys
+                     if key not in functions), None)
+    suite, _, entry = source.partition(".")
+    found = load(suite, kept=True).get(entry)
+    if found is None:
+        return f"the kept entry {source} is missing"
+    for key in keys:
+        if not isinstance(found, dict) or key not in found:
+            return f"the kept entry {source} has no {'/'.join(keys)}"
+        found = found[key]
+    return None
+
+
+def _stale_evidence(name, tree):
+    """Whether something has changed under a piece of evidence that is not missing."""
+    source = name.partition("/")[0]
+    if source.endswith(".svg"):
+        return bool(flame.stale(tree, names=[source]))
+    suite, _, entry = source.partition(".")
+    return bool(provenance.changed(load(suite, kept=True)[entry].get("depends"), tree=tree))
+
+
+def evidence_problem(goal, tree):
+    """Why a missed target's cause counts for nothing, or None if kept measurements back it.
     """
     if not goal.get("cause"):
         return "no cause is given"
     if not goal.get("evidence"):
         return "no kept measurement backs the cause"
     for name in goal["evidence"]:
-        if name.endswith(".svg"):
-            if flame.stale(tree, names=[name]):
-                return f"the evidence results/{name} is missing or stale"
-            continue
-        suite, _, entry = name.partition(".")
-        found = load(suite, kept=True).get(entry)
-        if found is None or provenance.changed(found.get("depends"), tree=tree):
-            return f"the evidence {name} is missing or stale"
+        if problem := missing_evidence(name):
+            return f"of the evidence, {problem}"
+        if _stale_evidence(name, tree):
+            return f"the evidence {name} is stale"
     return None
 
 

@@ -13,6 +13,7 @@ from ramlab.common import CACHE, ROOT, die
 INFERNO = CACHE / "inferno"
 VERSION = "0.12.8"
 MARK = re.compile(r"<!-- depends (.*) -->")
+FUNCTION = re.compile(r"<title>([^<]*) \([0-9,]+ samples, ")
 GRAPHS = {
     # name, which is that of perf's data, too: (title, frame that the graph begins with)
     "emptying": ("Emptying a half full slice of 1 GiB", "ramslice_offline_slice"),
@@ -105,6 +106,12 @@ def depends_of(path):
     """What a kept graph says that it depends on, or None."""
     found = MARK.search(path.read_text())
     return json.loads(found[1]) if found else None
+
+
+def functions(name, folder=ROOT / "results"):
+    """The functions in a kept graph, or None if there is no such graph."""
+    path = folder / name
+    return set(FUNCTION.findall(path.read_text())) if path.exists() else None
 
 
 def stale(tree=None, folder=ROOT / "results", names=None):

@@ -48,6 +48,13 @@ def test_figures_and_intervals_are_the_kept_ones():
                     assert same(shown, end), f"{entry['name']}: {shown} is not {end}"
 
 
+def test_the_page_counts_the_causes_that_a_kept_measurement_backs():
+    missed = [TARGETS[suite][name] for suite in TARGETS for name in TARGETS[suite]
+              if ROWS[name][4] == "missed"]
+    backed = sum("evidence" in target for target in missed)
+    assert f"backs {backed} of {len(missed)}\n" in PAGE
+
+
 def test_a_missed_target_has_a_cause_and_a_met_one_has_none():
     for name, (*_, state, cause) in ROWS.items():
         assert (state == "missed") == bool(cause), name
