@@ -69,6 +69,29 @@ static void spoil_number(struct text *t)
 		insert(t, flaws[below(sizeof(flaws) - 1)]);
 }
 
+/*
+ * In some calls, spoils the number in a text: the write must fail, or if a part of the number is
+ * left, may fail with one of these errors.
+ */
+static void spoil_some(struct text *t, uint64_t value, struct errs part, struct errs *must,
+		       struct errs *may)
+{
+	if (one_in(4)) {
+		spoil_number(t);
+		/* An end of string in the midst leaves a number, or nothing */
+		if (memchr(t->s, 0, t->len) && t->s[0]) {
+			*must = (struct errs){};
+			*may = part;
+		} else {
+			add_err(must, EINVAL);
+		}
+	} else if (one_in(6)) {
+		t->len = 0;
+		add(t, "%lu%020lu", 1 + below(9), value);
+		add_err(must, ERANGE);
+	}
+}
+
 /* Opens, writes from a good or a bad place, closes. The errno, or 0. */
 static int put_text(const char *path, const struct text *t, const struct place *place)
 {
@@ -130,20 +153,7 @@ static void fuzz_slice_bytes(void)
 		break;
 	}
 	add(&t, PICK(formats), bytes);
-	if (one_in(4)) {
-		spoil_number(&t);
-		/* An end of string in the midst leaves a number, or nothing */
-		if (memchr(t.s, 0, t.len) && t.s[0]) {
-			must = (struct errs){};
-			may = ERRS(EBUSY, EINTR, EINVAL);
-		} else {
-			add_err(&must, EINVAL);
-		}
-	} else if (one_in(6)) {
-		t.len = 0;
-		add(&t, "%lu%020lu", 1 + below(9), bytes);
-		add_err(&must, ERANGE);
-	}
+	spoil_some(&t, bytes, ERRS(EBUSY, EINTR, EINVAL), &must, &may);
 	place = make_place(t.len + 1, !one_in(10));
 	place_errors(&place, t.len, &must);
 	if (!t.len)
@@ -173,19 +183,7 @@ static void fuzz_price(void)
 	if (value > MAX_PRICE || (offset && value < MIN_OFFSET))
 		add_err(&must, ERANGE);
 	add(&t, one_in(2) ? "%lu" : "%lu\n", value);
-	if (one_in(4)) {
-		spoil_number(&t);
-		if (memchr(t.s, 0, t.len) && t.s[0]) {
-			must = (struct errs){};
-			may = ERRS(ERANGE, EINVAL);
-		} else {
-			add_err(&must, EINVAL);
-		}
-	} else if (one_in(6)) {
-		t.len = 0;
-		add(&t, "%lu%020lu", 1 + below(9), value);
-		add_err(&must, ERANGE);
-	}
+	spoil_some(&t, value, ERRS(ERANGE, EINVAL), &must, &may);
 	place = make_place(t.len + 1, !one_in(10));
 	place_errors(&place, t.len, &must);
 	if (!t.len)

@@ -40,18 +40,6 @@ def drawn(number):
     return [int.from_bytes(digest[at:at + 3]) for at in range(0, 3 * number, 3)]
 
 
-def plain(name, unit, values, **more):
-    value, ci95 = stats.mean(values)
-    return {
-        "name": name,
-        "value": value,
-        "unit": unit,
-        "values": values,
-        "n": len(values),
-        "ci95": ci95,
-    } | more
-
-
 def better_than_fixed(tried, policy, middle):
     """A policy at the setting that earned most over all inputs: which, and where it did as well as
     ours or better.
@@ -183,7 +171,7 @@ def scale(args):
     ]
     runs = [simulate(tool, *day) for _ in range(rounds)]
     new.append(
-        plain(
+        stats.mean_entry(
             "sim-6t",
             "CPU seconds",
             [cpu for _, _, cpu, _ in runs],
@@ -201,7 +189,7 @@ def scale(args):
         each[number] = cpu / number
     if not args.quick:
         new.append(
-            plain(
+            stats.mean_entry(
                 "sim-fleet",
                 "seconds",
                 [seconds],
@@ -210,9 +198,9 @@ def scale(args):
                 parquet_bytes=size,
             )
         )
-        new.append(plain("sim-fleet-memory", "GiB", [peak]))
+        new.append(stats.mean_entry("sim-fleet-memory", "GiB", [peak]))
     new.append(
-        plain(
+        stats.mean_entry(
             "sim-fleet-linear",
             "CPU time per machine, many over few",
             [each[many] / each[few]],

@@ -53,19 +53,6 @@ def compared(name, unit, ours, theirs, margin=None, **more):
     return entry
 
 
-def plain(name, unit, values, **more):
-    """An entry that is a mean."""
-    value, ci95 = stats.mean(values)
-    return {
-        "name": name,
-        "value": value,
-        "unit": unit,
-        "values": values,
-        "n": len(values),
-        "ci95": ci95,
-    } | more
-
-
 def check_clock(found):
     """The time stamp counter must count instructions, or nothing here means anything."""
     for figures in found:
@@ -168,7 +155,7 @@ def together(args):
     def per_page(arm):
         return by_boot(found[arm], "together", lambda r: r["migrated"] / r["had_to_move"])
 
-    value = plain("migrations", "migrations per page that had to move", per_page("ours"))
+    value = stats.mean_entry("migrations", "migrations per page that had to move", per_page("ours"))
     value["beside"] = {"stock hotplug": stats.mean(per_page("hotplug"))[0]}
     return [value], images
 
@@ -188,7 +175,7 @@ def tlb(args):
         rows = [figures["tlb"] for figures in found]
         return by_boot(rows, length, lambda r: r["interrupts"] / r["migrated"])
 
-    value = plain("shootdowns", "interrupts per migrated page", per_page("usual"))
+    value = stats.mean_entry("shootdowns", "interrupts per migrated page", per_page("usual"))
     value["beside"] = {
         "folios in a list": found[0]["tlb"]["folios"],
         "lists of one, as in the thesis": stats.mean(per_page("one"))[0],
@@ -214,7 +201,7 @@ def snapshot(args):
         "snapshot",
         args,
     )["ours"]
-    value = plain(
+    value = stats.mean_entry(
         "snapshot",
         "ms at 1 GIPS",
         by_boot(found, "snapshot", lambda r: (r["snapshot_ns"] + r["order_ns"]) / 1e6),
@@ -239,7 +226,7 @@ def memory(args):
 
     present = found["plain"][0]["memory"]["present"]
     theirs = statistics.fmean(managed("stock"))
-    value = plain(
+    value = stats.mean_entry(
         "memory", "per cent of RAM", [100 * (theirs - ours) / present for ours in managed("plain")]
     )
     # Code and data of the kernel image are in this; the counters alone:
@@ -266,7 +253,8 @@ def daemon(args):
         if figures["slices"] < 6144 or figures["steps"] < len(figures["periods"]):
             raise SystemExit(f"the daemon did not do what is measured: {figures}")
         shares = [100 * period["cpu_ns"] / period["ns"] for period in figures["periods"]]
-        value = plain(f"daemon-{mode}", "per cent of one CPU's instructions at 1 GIPS", shares)
+        value = stats.mean_entry(
+            f"daemon-{mode}", "per cent of one CPU's instructions at 1 GIPS", shares)
         value["beside"] = {
             "slices": figures["slices"],
             "offline at the end": figures["offline"],
@@ -274,7 +262,7 @@ def daemon(args):
         }
         new.append(value)
     peaks = [figures["peak_kib"] / 1024 for (figures,) in found.values()]
-    new.append(plain("daemon-memory", "MiB resident at most", [max(peaks)]))
+    new.append(stats.mean_entry("daemon-memory", "MiB resident at most", [max(peaks)]))
     return new, images
 
 

@@ -28,6 +28,19 @@ def mean(values):
     return centre, [float(interval.low), float(interval.high)]
 
 
+def mean_entry(name, unit, values, **more):
+    """An entry that is a mean."""
+    value, ci95 = mean(values)
+    return {
+        "name": name,
+        "value": value,
+        "unit": unit,
+        "values": values,
+        "n": len(values),
+        "ci95": ci95,
+    } | more
+
+
 def median(values):
     """The median and its 95% interval by order statistics (the sign test's); none below 6 values.
 

@@ -11,7 +11,6 @@ Two threads send requests at the same time, one that mostly empties and one that
 import argparse
 import collections
 import errno
-import json
 import os
 import random
 import subprocess
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from ramlab.guest import placement_workload
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.errors import NeverRerunError
+from ramlab.guest.errors import NeverRerunError, report
 from ramlab.guest.workload import Load
 
 # Shares of the memory that the loads get. A fork load needs up to three times what it asks for.
@@ -426,10 +425,7 @@ def main():
     parser.add_argument("--min-slices", type=int,
                         help="slices that must go offline and wake (default by time)")
     problems, summary = churn(**vars(parser.parse_args()))
-    for problem in problems:
-        print(f"FAILED: {problem}")
-    print(json.dumps(summary))
-    return 1 if problems else 0
+    return report(problems, summary)
 
 
 if __name__ == "__main__":

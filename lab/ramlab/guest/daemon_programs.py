@@ -10,7 +10,6 @@ state, or no slice went offline or woke.
 """
 
 import argparse
-import json
 import random
 import re
 import shutil
@@ -24,6 +23,7 @@ from pathlib import Path
 from ramlab.guest import demo
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.daemon import Daemon
+from ramlab.guest.errors import report
 
 STILL = ("pswpout", "oom_kill")
 # Between two kills, by chance
@@ -139,21 +139,16 @@ def main():
             log.count("nothing was learned before") > 1 + killer.unsaved
             or re.search(r"\blearning a\w+", log),
     }.items() if wrong]
-    for problem in problems:
-        print(f"FAILED: {problem}")
-    print(
-        json.dumps({
-            "problems": len(problems),
-            "minutes": args.minutes,
-            "rounds": rounds,
-            "kills": killer.kills,
-            "steps": steps,
-            "most_off": most_off,
-            "woken_by_demand": woken,
-            "data_errors": errors,
-        })
-    )
-    return 1 if problems else 0
+    return report(problems, {
+        "problems": len(problems),
+        "minutes": args.minutes,
+        "rounds": rounds,
+        "kills": killer.kills,
+        "steps": steps,
+        "most_off": most_off,
+        "woken_by_demand": woken,
+        "data_errors": errors,
+    })
 
 
 if __name__ == "__main__":

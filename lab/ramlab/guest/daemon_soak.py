@@ -8,7 +8,6 @@ damaged, or too little happened to prove anything.
 """
 
 import argparse
-import json
 import random
 import re
 import subprocess
@@ -19,6 +18,7 @@ import threading
 from ramlab.guest import ramslice_dev as rs
 from ramlab.guest.churn import Chaos, end_loads, judge, standing, start_loads, watch
 from ramlab.guest.daemon import Daemon
+from ramlab.guest.errors import report
 
 
 UNSAVED = "kills before anything was saved"
@@ -119,19 +119,14 @@ def main():
         )
     if not trial.counts["kills"]:
         problems.append("the daemon was never killed: this proves nothing")
-    for problem in problems:
-        print(f"FAILED: {problem}")
-    print(
-        json.dumps({
-            "problems": len(problems),
-            "seconds": args.seconds,
-            "seed": args.seed,
-            "share": args.share,
-            "rounds": {result["mode"]: result["rounds"] for result in results},
-            **verdict,
-        })
-    )
-    return 1 if problems else 0
+    return report(problems, {
+        "problems": len(problems),
+        "seconds": args.seconds,
+        "seed": args.seed,
+        "share": args.share,
+        "rounds": {result["mode"]: result["rounds"] for result in results},
+        **verdict,
+    })
 
 
 if __name__ == "__main__":

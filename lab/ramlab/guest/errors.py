@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Failures that a second run must not excuse: they are never a matter of timing."""
+"""Failures that a second run must not excuse, and how programs report theirs."""
+
+import json
 
 
 class NeverRerunError(AssertionError):
@@ -14,3 +16,11 @@ class ContentsError(NeverRerunError):
 
 class AccountingError(NeverRerunError):
     """The counters differ from what they count."""
+
+
+def report(problems, summary):
+    """Prints each problem, then the summary as a line of JSON; returns the exit status."""
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    print(json.dumps(summary))
+    return 1 if problems else 0

@@ -42,6 +42,9 @@ REASONS = [name.replace("_", "-") for name in _enum("ramslice_reason")]
 COUNTERS = _enum("ramslice_counter")
 CLASSES = [name.removeprefix("page_") for name in _enum("ramslice_page_class")]
 OPS = {name: number for number, name in enumerate(_enum("ramslice_op"))}
+# What emptying costs, by the files of sysfs.
+PRICES = ["isolate_slice", "isolate_page", "drop_page", "migrate_page", "migrate_mapping",
+          "alloc_buddy", "alloc_cache"]
 PER_SLICE, KEEP_CACHE, IGNORE_BACKOFF, DRY_RUN, AUTO_CACHE, HOLD = (1 << n for n in range(6))
 UNRECLAIMABLE, BACKOFF, UNMOVABLE, HELD = (1 << n for n in range(4))
 # Flags of a run of pages

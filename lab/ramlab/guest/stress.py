@@ -10,7 +10,6 @@ little happened.
 
 import argparse
 import collections
-import json
 import random
 import re
 import subprocess
@@ -19,6 +18,7 @@ import time
 
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.churn import PATIENCE, Chaos, judge, standing, watch
+from ramlab.guest.errors import report
 
 # stress-ng has classes "vm" and "filesystem"; those of mappings and of processes are parts of
 # others.
@@ -219,10 +219,7 @@ def main():
             print(f"left out: {name}: {reason}")
         return 0
     problems, summary = stress(args.seconds, args.turn, args.seed, args.only)
-    for problem in problems:
-        print(f"FAILED: {problem}")
-    print(json.dumps(summary))
-    return 1 if problems else 0
+    return report(problems, summary)
 
 
 if __name__ == "__main__":

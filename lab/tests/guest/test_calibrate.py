@@ -72,19 +72,7 @@ class Calibrate(harness.RamsliceTest):
         else:
             self.assertEqual(done.returncode, 1)
             self.assertTrue(again["not_installed_because"])
-        for name, value in zip(
-            (
-                "isolate_slice",
-                "isolate_page",
-                "drop_page",
-                "migrate_page",
-                "migrate_mapping",
-                "alloc_buddy",
-                "alloc_cache",
-            ),
-            (695, 303, 39, 100, 29, 1, 25),
-            strict=True,
-        ):
+        for name, value in zip(dev.PRICES, (695, 303, 39, 100, 29, 1, 25), strict=True):
             (dev.SYSFS / "price" / name).write_text(str(value))
 
     def test_an_interrupted_calibration_restores_everything(self):

@@ -25,16 +25,7 @@ FILES = {
     "result": 0o400,
     "placement": 0o400,
 }
-PRICES = [
-    "isolate_slice",
-    "isolate_page",
-    "drop_page",
-    "migrate_page",
-    "migrate_mapping",
-    "alloc_buddy",
-    "alloc_cache",
-    "unreclaimable",
-]
+PRICES = [*dev.PRICES, "unreclaimable"]
 # Equation 3.1 for an empty slice of 32 MiB
 EMPTY_PRICE = 695 + 303 * 8
 
