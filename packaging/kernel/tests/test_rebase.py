@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Moving the series: the source is what apt has, and a new series is written whole or not at all."""
+"""Moving the series: the source is what apt has; a new series is written whole or not at all."""
 
 import hashlib
 import os
