@@ -35,6 +35,12 @@ def test_an_unwanted_phrase_is_found(complaints):
     assert "so far" in found
 
 
+def test_a_code_span_of_markdown_quotes_any_word(complaints):
+    text = "# The case `a " + "no" + "body waits` is here, `as " + "yet`.\n"
+    assert complaints(text) == []
+    assert len(complaints(text, "a.sh")) == 2
+
+
 def test_a_line_over_100_columns_is_found(complaints):
     [found] = complaints("x" * 101 + "\n")
     assert "101 columns" in found
@@ -44,6 +50,12 @@ def test_a_line_over_100_columns_is_found(complaints):
 def test_a_tab_in_kernel_code_is_eight_columns_wide(complaints):
     assert complaints("\t" + "x" * 92 + "\n", "a.c") == []
     assert len(complaints("\t" + "x" * 93 + "\n", "a.c")) == 1
+
+
+def test_a_message_in_c_stays_on_its_line(complaints):
+    assert complaints('\tpr_err("slice %u: ' + "x" * 90 + '\\n",\n', "a.c") == []
+    assert len(complaints('\tpr_err("slice %u: ' + "x" * 90 + '\\n", id);\n', "a.c")) == 1
+    assert len(complaints('print("slice: ' + "x" * 90 + '")\n', "a.py")) == 1
 
 
 def test_a_table_row_and_a_url_may_be_long(complaints):
