@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The front door: every task of the project by one name. Kernel images, tools and packages are kept in a
-# cache outside the checkout (RAMSLICE_CACHE, default ~/.cache/ramslice); reports go to out/.
+# The front door: every task of the project by one name. Kernel images, tools and packages are kept
+# in a cache outside the checkout (RAMSLICE_CACHE, default ~/.cache/ramslice); reports go to out/.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,10 +13,12 @@ CASE ?= compile
 
 .PHONY: help
 help: ## Shows this list
-	@echo "ramslice: packs used memory into few DRAM slices, so that the empty ones can be powered off."; echo
+	@echo "ramslice: packs used memory into few DRAM slices, so that empty ones can be powered off."
+	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo demo-stock test test-long check soak bench bench-check bench-energy bench-governor bench-placement bench-all case shell series
+.PHONY: demo demo-stock test test-long check soak case shell series
+.PHONY: bench bench-check bench-energy bench-governor bench-placement bench-all
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/bin/ramlab demo
 
@@ -29,7 +31,7 @@ test: setup ## Runs all tests, or some by pytest's options: make test TESTS="-k 
 test-long: setup ## Runs the long campaigns, or some: make test-long TESTS="-k package"
 	@lab/bin/ramlab test -m slow $(TESTS)
 
-check: setup ## Checks style and spelling: rustfmt, clippy, checkpatch, shellcheck, Python, codespell
+check: setup ## Checks style and spelling: Rust, kernel, shell, Python, English
 	@lab/bin/ramlab check
 
 soak: setup ## Stresses the debug kernel for half an hour and keeps a summary
@@ -67,8 +69,9 @@ FLAVOUR ?= lean
 deb: setup ## Builds the Debian packages ramslice and ramslice-lab into out/deb
 	@packaging/deb/build
 
-kernel-deb: setup ## Builds kernel packages: make kernel-deb FLAVOUR=lean or debian [MODULES=..] [KEY=.. CERT=..]
-	@lab/bin/ramlab kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) $(if $(MODULES),--modules $(MODULES)) $(FLAVOUR)
+kernel-deb: setup ## Builds kernel packages: FLAVOUR=lean or debian [MODULES=..] [KEY=.. CERT=..]
+	@lab/bin/ramlab kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) \
+		$(if $(MODULES),--modules $(MODULES)) $(FLAVOUR)
 
 rebase: ## Moves the series to Debian's newest kernel source, or names the conflicts
 	@lab/bin/ramlab rebase
