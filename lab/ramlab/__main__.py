@@ -19,7 +19,7 @@ COMMANDS = {
     "demo-stock": ("ramlab.demo_stock", "show the same on Debian's own kernel"),
     "soak": ("ramlab.soak", "stress the debug kernel for half an hour or longer"),
     "fuzz": ("ramlab.fuzz", "feed generated inputs to all interfaces"),
-    "selftests": ("ramlab.kernel.selftests", "run the kernel's own tests on patched and stock kernels"),
+    "selftests": ("ramlab.kernel.selftests", "run the kernel's selftests, patched and stock"),
     "check": ("lab/check", "check style and spelling of everything"),
     "checkpatch": ("ramlab.kernel.checkpatch", "check the kernel's files and patches"),
     "series": ("ramlab.kernel.export_series", "write the kernel changes as a git-am series"),

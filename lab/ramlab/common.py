@@ -49,7 +49,8 @@ def read_lock():
 def run(argv, **options):
     """Runs a quiet helper; its output is shown only when it fails."""
     done = subprocess.run(
-        [str(a) for a in argv], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+        [str(a) for a in argv],
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
     )
     if done.returncode:
         die(f"{' '.join(map(str, argv))} failed:\n{done.stdout}")
@@ -57,7 +58,7 @@ def run(argv, **options):
 
 
 def built(program):
-    """One of our programs as it is in the tree, built with the settings that all of the lab builds with."""
+    """One of our programs as it is in the tree, built with the settings of all the lab."""
     line = 'source lab/env && build_programs && echo "$CARGO_TARGET_DIR"'
     return Path(run(["bash", "-c", line], cwd=ROOT).splitlines()[-1]) / "release" / program
 
@@ -67,7 +68,8 @@ def need_space(path, gib):
     path.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(path).free / 2**30
     if free < gib:
-        die(f"{path} has {free:.1f} GiB free, {gib} GiB are needed (RAMSLICE_CACHE names another place)")
+        die(f"{path} has {free:.1f} GiB free, {gib} GiB are needed "
+            "(RAMSLICE_CACHE names another place)")
 
 
 def kvm_usable():
@@ -95,7 +97,8 @@ def provenance(kernel, flavour):
     """What a kept summary says of the kernel that it is about."""
     info = json.loads((kernel / "info.json").read_text())
     return {
-        "kernel": {"flavour": flavour, "release": info["release"], "source": info["source"], "image": kernel.name},
+        "kernel": {"flavour": flavour, "release": info["release"], "source": info["source"],
+                   "image": kernel.name},
         "config_sha256": hashlib.sha256((kernel / "config").read_bytes()).hexdigest(),
     }
 
@@ -109,8 +112,12 @@ def put_json(path, what):
 
 
 def stream_vm(command, on_json):
-    """Runs a guest, its output to ours but lines that are a JSON object to on_json; returns its status."""
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
+    """Runs a guest and returns its status.
+
+    A line of its output that is a JSON object goes to on_json, every other one to our output.
+    """
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                               errors="replace")
     try:
         for line in process.stdout:
             if line.startswith("{"):

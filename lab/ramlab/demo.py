@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Shows slices being emptied, switched off and woken, in a virtual machine: make demo.
 
-Leaves out/demo/result.json, pictures before, after and at the end, and a table. The status is 0 if no data was
-damaged, no process was killed for want of memory and nothing was swapped.
+Leaves out/demo/result.json, pictures before, after and at the end, and a table. The status is 0 if
+no data was damaged, no process was killed for want of memory and nothing was swapped.
 """
 
 import argparse
@@ -22,14 +22,16 @@ TARBALL = "/usr/src/linux-source-6.12.tar.xz"
 
 
 def prepare():
-    """Everything that the guest needs, built before it starts; returns the file to read and libbpf's source."""
+    """Builds what the guest needs; returns the file to read and libbpf's source."""
     kernel = subprocess.run([RAMLAB, "kernel", "plain"])
     if kernel.returncode:
         sys.exit(kernel.returncode)
-    for line in ("source lab/env && cargo build --release --locked --quiet", "ramlab guest-programs >/dev/null"):
+    for line in ("source lab/env && cargo build --release --locked --quiet",
+                 "ramlab guest-programs >/dev/null"):
         if subprocess.run(["bash", "-c", line], cwd=ROOT).returncode:
             die(f"failed: {line}")
-    source = subprocess.run([RAMLAB, "kernel", "--source"], stdout=subprocess.PIPE, text=True, check=True)
+    source = subprocess.run([RAMLAB, "kernel", "--source"],
+                            stdout=subprocess.PIPE, text=True, check=True)
     return TARBALL, source.stdout.split()[-1] + "/tools/lib/bpf"
 
 
@@ -59,7 +61,8 @@ def table(result, short):
     row("  the best that was to be had (c_bound)", f"{result['c_bound']:.3f}")
     row("  with movablecore=3G (bound)", f"{result['c_movablecore']:.3f} ({short['c_bound']:.3f})")
     row("pages moved / dropped", f"{result['pages_migrated']} / {result['pages_dropped']}")
-    row("price predicted / measured (100 cycles)", f"{result['price_predicted']} / {result['price_measured']}")
+    row("price predicted / measured (100 cycles)",
+        f"{result['price_predicted']} / {result['price_measured']}")
     row("data errors", result["data_errors"])
     row("processes killed for want of memory", result["oom_kills"])
     row("pages swapped out", result["pswpout_delta"])
@@ -93,7 +96,8 @@ def main():
     (FOLDER / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     table(result, short)
     folder = FOLDER.relative_to(ROOT)
-    print(f"\n  {folder}/before.png, after.png, end.png: physical memory; {folder}/result.json: these figures")
+    print(f"\n  {folder}/before.png, after.png, end.png: physical memory; "
+          f"{folder}/result.json: these figures")
     print(f"  {(time.monotonic() - began) / 60:.1f} minutes")
     return 1 if status or short_status else 0
 

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Feeds generated inputs to all of ramslice's interfaces in a guest, and keeps a summary.
 
-Usage: ramlab fuzz [--inputs N] [--seed N] [--first N | --resume] [--kernel FLAVOUR] [--summary FILE]
+Usage: ramlab fuzz [--inputs N] [--seed N] [--first N | --resume] [--kernel FLAVOUR]
+                   [--summary FILE]
        ramlab fuzz --boots N [--seed N]
 
-An input is a function of the seed and its number, so that any range of numbers can be had again. The summary is kept
-after each portion, and --resume goes on where it ends. With --boots, generated values of ramslice= and
-ramslice_placement= go to the command line of so many real boots instead, several at a time. They
-boot the plain kernel, or with --kernel research the one that has all placement policies.
+An input is a function of the seed and its number, so that any range of numbers can be had again.
+The summary is kept after each portion, and --resume goes on where it ends. With --boots, generated
+values of ramslice= and ramslice_placement= go to the command line of so many real boots instead,
+several at a time. They boot the plain kernel, or with --kernel research the one that has all
+placement policies.
 """
 
 import argparse
@@ -38,17 +40,20 @@ RESEARCH_POLICIES = ["low", "array", "list", "adaptive"]
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=20000)
     parser.add_argument("--seed", type=int, help="(default: the time)")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--resume", action="store_true", help="go on where the last run stopped")
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--portion", type=int, default=5000)
-    parser.add_argument("--kernel", default="debug", choices=[f for f in FLAVOURS if FLAVOURS[f][0]])
+    parser.add_argument("--kernel", default="debug",
+                        choices=[f for f in FLAVOURS if FLAVOURS[f][0]])
     parser.add_argument("--mem", default="1G", help="the guest's memory (default 1G)")
     parser.add_argument("--timeout", type=float, help="seconds (default: by the number of inputs)")
-    parser.add_argument("--summary", type=Path, metavar="FILE", help="(default results/fuzz-FLAVOUR.json)")
+    parser.add_argument("--summary", type=Path, metavar="FILE",
+                        help="(default results/fuzz-FLAVOUR.json)")
     parser.add_argument("--boots", type=int, metavar="N", help="boots with generated command lines")
     args = parser.parse_args()
     if args.resume and args.first:
@@ -57,7 +62,7 @@ def arguments():
     return args
 
 
-# --- the interfaces of a running kernel --------------------------------------------------------------------------
+# --- the interfaces of a running kernel ---
 
 
 def merge(old, new):
@@ -68,7 +73,8 @@ def merge(old, new):
     for part in (old["answers"], new["answers"]):
         for target, errors in part.items():
             answers[target].update(errors)
-    both = old | new | {"first": old["first"], "answers": {t: dict(e.most_common()) for t, e in answers.items()}}
+    both = old | new | {"first": old["first"],
+                        "answers": {t: dict(e.most_common()) for t, e in answers.items()}}
     for name in ("inputs", "seconds", "bugs", "offlined", "woken", "geometries", "problems"):
         both[name] = old[name] + new[name]
     both["parts"] = old.get("parts", 1) + 1
@@ -87,7 +93,8 @@ def fuzz(args):
         before = kept["summary"]
         seed, first = before["seed"], before["next"]
         if kept["kernel"]["image"] != kernel.name:
-            print(f"fuzz: resuming with another kernel: {kernel.name}, before {kept['kernel']['image']}")
+            print(f"fuzz: resuming with another kernel: {kernel.name}, "
+                  f"before {kept['kernel']['image']}")
     left = args.inputs - (first - before["first"] if before else 0)
     if left <= 0:
         die(f"all {args.inputs} inputs have been had")
@@ -95,10 +102,11 @@ def fuzz(args):
     subprocess.run([RAMLAB, "guest-programs"], check=True, stdout=subprocess.DEVNULL)
     boot = "ramslice=8M" + (" kmemleak=on" if args.kernel == "debug" else "")
     command = [
-        "lab/bin/ramlab", "vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "256M", "--append", boot,
+        "lab/bin/ramlab", "vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "256M",
+        "--append", boot,
         "--timeout", f"{limit:g}", "--",
-        f"python3 -m ramlab.guest.fuzz --inputs {left} --first {first} --seed {seed} --processes {args.processes} "
-        f"--portion {args.portion} --limit {limit - 60:g}",
+        f"python3 -m ramlab.guest.fuzz --inputs {left} --first {first} --seed {seed} "
+        f"--processes {args.processes} --portion {args.portion} --limit {limit - 60:g}",
     ]
     summary, status = None, None
 
@@ -114,11 +122,12 @@ def fuzz(args):
     def on_json(line):
         nonlocal summary
         summary = line
-        print(f"fuzz: {line['inputs']} of {left} inputs in {line['seconds']} s, {line['offlined']} slices went offline, "
-              f"{line['bugs']} bugs", flush=True)
+        print(f"fuzz: {line['inputs']} of {left} inputs in {line['seconds']} s, "
+              f"{line['offlined']} slices went offline, {line['bugs']} bugs", flush=True)
         keep()
 
-    print(f"fuzz: {left} inputs from number {first} of seed {seed}, {args.kernel} kernel", flush=True)
+    print(f"fuzz: {left} inputs from number {first} of seed {seed}, {args.kernel} kernel",
+          flush=True)
     status = stream_vm(command, on_json)
     if not status and not (summary and summary.get("done")):
         status = 1
@@ -128,7 +137,7 @@ def fuzz(args):
     print(f"fuzz: passed, {summary['inputs']} inputs; summary in {args.summary}")
 
 
-# --- the command line --------------------------------------------------------------------------------------------
+# --- the command line ---
 
 
 def number_text(rng, value, suffix):
@@ -136,7 +145,7 @@ def number_text(rng, value, suffix):
 
 
 def boot_value(rng):
-    """A word for ramslice=, and what it means: "off", "on", a size, ("useless", size), or None for nothing at all."""
+    """A word for ramslice=, and its meaning: "off", "on", a size, ("useless", size), or None."""
     kind = rng.randrange(8)
     if kind < 2:
         return ("off", "off") if kind else ("on", "on")
@@ -151,7 +160,8 @@ def boot_value(rng):
         return f"{(1 << 64 - shift) + (DEFAULT_BYTES >> shift or 1)}{suffix}", None
     if kind == 5:
         # A number, but no size that slices can have
-        size = rng.choice([0, 1, 4096, 3 * MIB, PAGEBLOCK + 1, BOOT_MEM * 4, 1 << 40, (1 << 64) - 1, rng.getrandbits(50) | 1])
+        size = rng.choice([0, 1, 4096, 3 * MIB, PAGEBLOCK + 1, BOOT_MEM * 4, 1 << 40,
+                           (1 << 64) - 1, rng.getrandbits(50) | 1])
         return number_text(rng, size, ""), ("useless", size) if size else None
     text = number_text(rng, rng.randrange(1, 64) * 2, "M")
     place = rng.randrange(len(text) + 1)
@@ -159,7 +169,10 @@ def boot_value(rng):
 
 
 def boot_words(rng, research):
-    """Words for a command line, and what must come of them: enabled, slice_bytes, policy, lines of complaint in the log."""
+    """Words for a command line, and what must come of them.
+
+    That is: enabled, slice_bytes, policy, low_slices, lines of complaint in the log.
+    """
     words, off, size, complaints = [], False, DEFAULT_BYTES, 0
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         word, means = boot_value(rng)
@@ -198,16 +211,22 @@ def boot_words(rng, research):
 
 def boot(words, wanted, number, flavour):
     """Boots once; whether that was right, and a line that says how it went."""
-    look = ("cat /sys/kernel/mm/ramslice/enabled; cat /sys/kernel/mm/ramslice/slice_bytes 2>/dev/null || echo none; "
-            "cat /sys/kernel/mm/ramslice/placement/policy 2>/dev/null || echo none; "
-            "cat /sys/kernel/mm/ramslice/placement/low_slices 2>/dev/null || echo none; "
-            "dmesg | grep -c 'ramslice: .*on the command line' || true")
-    command = [RAMLAB, "vm", "--quiet", "--kernel", flavour, "--mem", f"{BOOT_MEM // MIB}M", "--cpus", "1",
-               "--append", " ".join(words), "--", look]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    look = "; ".join((
+        "cat /sys/kernel/mm/ramslice/enabled",
+        "cat /sys/kernel/mm/ramslice/slice_bytes 2>/dev/null || echo none",
+        "cat /sys/kernel/mm/ramslice/placement/policy 2>/dev/null || echo none",
+        "cat /sys/kernel/mm/ramslice/placement/low_slices 2>/dev/null || echo none",
+        "dmesg | grep -c 'ramslice: .*on the command line' || true"))
+    command = [RAMLAB, "vm", "--quiet", "--kernel", flavour, "--mem", f"{BOOT_MEM // MIB}M",
+               "--cpus", "1", "--append", " ".join(words), "--", look]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace")
     good = done.returncode == 0 and done.stdout.split() == wanted
-    return good, f"boot {number}: {' '.join(words)}: " + (f"ok: {' '.join(wanted)}" if good else
-                                                         f"FAILED: wanted {wanted}, status {done.returncode}: {done.stdout}")
+    if good:
+        result = f"ok: {' '.join(wanted)}"
+    else:
+        result = f"FAILED: wanted {wanted}, status {done.returncode}: {done.stdout}"
+    return good, f"boot {number}: {' '.join(words)}: {result}"
 
 
 def boots(args):

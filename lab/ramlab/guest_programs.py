@@ -10,7 +10,8 @@ import os
 from ramlab.common import CACHE, ROOT, run
 
 FOLDER = CACHE / "guest"
-FLAGS = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "kernel/files/include/uapi"]
+FLAGS = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
+         "-I", ROOT / "kernel/files/include/uapi"]
 
 
 def build():
@@ -26,7 +27,8 @@ def build():
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(description=__doc__,
+                            formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(build())
 
 

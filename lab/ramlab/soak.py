@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Stresses the debug kernel for a long time; a summary is in out/soak.json, and of half an hour or more in results/.
+"""Stresses the debug kernel for a long time and keeps a summary in out/soak.json.
 
-Usage: ramlab soak [--minutes N] [--round N] [--only churn|stress|daemon] [--mem SIZE] [--seed N] [--kernel FLAVOUR]
+After half an hour or more it keeps one in results/, too.
 
-Rounds of some minutes, each in a guest of its own: by turns loads that know what every byte must be
-(lab/ramlab/guest/churn.py, on both LRU implementations) and stress-ng's stressors (lab/ramlab/guest/stress.py), while slices go
-offline and come back at random; and the same loads while the daemon decides, killed and restarted at random
-(lab/ramlab/guest/daemon_soak.py; RAMSLICE_DAEMON names another one than that of the tree). It ends at the first round that fails.
-Of all kinds by turns, results/soak.json is kept, of one kind only results/soak-KIND.json.
+Usage: ramlab soak [--minutes N] [--round N] [--only churn|stress|daemon] [--mem SIZE] [--seed N]
+                   [--kernel FLAVOUR]
+
+It runs rounds of some minutes, each in a guest of its own and of the next kind:
+- churn: loads that know what every byte must be (lab/ramlab/guest/churn.py, on both LRU
+  implementations), while slices go offline and come back at random
+- stress: the same with stress-ng's stressors (lab/ramlab/guest/stress.py)
+- daemon: the loads of churn while the daemon decides, killed and restarted at random
+  (lab/ramlab/guest/daemon_soak.py; RAMSLICE_DAEMON names another daemon than the tree's)
+It ends at the first round that fails. A summary of all kinds is kept as results/soak.json, one of a
+single kind as results/soak-KIND.json.
 """
 
 import argparse
@@ -35,13 +41,16 @@ MIN_ROUND = 0.5
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30, help="of load, in all (default 30)")
-    parser.add_argument("--round", type=float, default=5, help="minutes of load in one round (default 5)")
+    parser.add_argument("--round", type=float, default=5,
+                        help="minutes of load in one round (default 5)")
     parser.add_argument("--only", choices=["churn", "stress", "daemon"], help="one kind of rounds")
     parser.add_argument("--mem", default="3G", help="the guest's memory (default 3G)")
     parser.add_argument("--seed", type=int, help="of the random requests (default: the time)")
-    parser.add_argument("--kernel", default="debug", choices=[f for f in FLAVOURS if FLAVOURS[f][0]])
+    parser.add_argument("--kernel", default="debug",
+                        choices=[f for f in FLAVOURS if FLAVOURS[f][0]])
     return parser.parse_args()
 
 
@@ -53,22 +62,27 @@ def round_command(args, kind, number, seed, seconds):
         words = f"python3 -m ramlab.guest.daemon_soak --seconds {seconds:g} --seed {seed}"
         return f"RAMSLICE_DAEMON={shlex.quote(str(args.daemon))} {words}"
     lru = ["classic", "mglru"][number // 2 % 2]
-    return f"python3 -m ramlab.guest.churn --seconds {seconds:g} --seed {seed} --share 0.25 --lru {lru}"
+    return (f"python3 -m ramlab.guest.churn --seconds {seconds:g} --seed {seed} --share 0.25 "
+            f"--lru {lru}")
 
 
 def kept_program():
-    """A copy of our own, by its place in the tree: a build meanwhile replaces the program that it was made from."""
+    """The place in the tree of a copy of the daemon, which builds do not replace meanwhile."""
     OUT.mkdir(exist_ok=True)
     return shutil.copy2(built("ramsliced"), OUT / "soak-ramsliced").relative_to(ROOT)
 
 
 def problems(rounds):
     """How many there were; a round that failed without naming one had one."""
-    return sum(max(r["summary"]["problems"] if r["summary"] else 0, bool(r["status"])) for r in rounds)
+    return sum(max(r["summary"]["problems"] if r["summary"] else 0, bool(r["status"]))
+               for r in rounds)
 
 
 def keep(args, began, kernel, rounds):
-    """Writes the summary; where a run is kept that is long enough, or was to be and found a problem."""
+    """Writes the summary.
+
+    It goes to results/ if the run is long enough, or was to be and found a problem.
+    """
     minutes = sum(r["minutes"] for r in rounds)
     kept = minutes >= KEPT_MINUTES or args.minutes >= KEPT_MINUTES and problems(rounds)
     summary = {
@@ -103,20 +117,23 @@ def main():
     for number in range(nr):
         kind = kinds[number % len(kinds)]
         command = [
-            "lab/bin/ramlab", "vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "2G", "--append", "ramslice=32M",
-            "--timeout", f"{each * 180 + SLACK_SECONDS:g}", "--", round_command(args, kind, number, seed + number, each * 60),
+            "lab/bin/ramlab", "vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "2G",
+            "--append", "ramslice=32M", "--timeout", f"{each * 180 + SLACK_SECONDS:g}", "--",
+            round_command(args, kind, number, seed + number, each * 60),
         ]
         print(f"soak: round {number + 1} of {nr}: {kind}, seed {seed + number}", flush=True)
         start = time.monotonic()
         summaries = []
         status = stream_vm(command, summaries.append)
-        rounds.append({"kind": kind, "command": shlex.join(command), "status": status, "minutes": each,
+        rounds.append({"kind": kind, "command": shlex.join(command), "status": status,
+                       "minutes": each,
                        "elapsed_minutes": round((time.monotonic() - start) / 60, 1),
                        "summary": summaries[-1] if summaries else None})
         # What has been done is kept, whatever happens next
         keep(args, began, kernel, rounds)
         if status:
-            die(f"round {number + 1} failed with status {status}; see {RESULT.relative_to(ROOT)}", status)
+            die(f"round {number + 1} failed with status {status}; "
+                f"see {RESULT.relative_to(ROOT)}", status)
     print(f"soak: {nr} rounds passed; summary in {RESULT.relative_to(ROOT)}")
 
 

@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs a command in a virtual machine on one of our kernels or Debian's, over the host's own root file system.
+"""Runs a command in a virtual machine on one of our kernels or Debian's, over the host's own files.
 
 Usage: ramlab vm [OPTION...] -- COMMAND...
 
-The command runs as root in the repository's directory; its output streams to stdout and its exit status
-is ours. The host's files are read-only in the guest and /tmp is a fresh tmpfs: results go to a directory
-given with --rw, which appears at the same path. With --disk, /dev/vda is an empty disk. modprobe finds the
-kernel's modules, HOME is /tmp, the loopback network is up. The guest finds RAMSLICE_KERNEL (directory of the booted image) and RAMSLICE_FLAVOUR in its environment.
-With --holes, the guest's memory is a file in which its power driver ramslice_holes has holes punched, and
-how that ended is printed.
+The command runs as root in the repository's directory; its output streams to stdout and its exit
+status is ours. The host's files are read-only in the guest and /tmp is a fresh tmpfs: results go to
+a directory given with --rw, which appears at the same path. With --disk, /dev/vda is an empty disk.
+modprobe finds the kernel's modules, HOME is /tmp, the loopback network is up. The guest finds
+RAMSLICE_KERNEL (directory of the booted image) and RAMSLICE_FLAVOUR in its environment. With
+--holes, the guest's memory is a file in which its power driver ramslice_holes has holes punched,
+and how that ended is printed.
 
 Exit status: the command's own, or
-  3    the kernel complained (WARNING, BUG, KASAN, lockdep, hung task, stall); the excerpt is printed
-  4    the guest ended without a status (crash, power-off); the end of its console is printed; or the machine broke
+  3    the kernel complained (WARNING, BUG, KASAN, lockdep, hung task, stall); the excerpt is
+       printed
+  4    the guest ended without a status (crash, power-off) and the end of its console is printed;
+       or the machine broke
   124  the time limit passed; everything was killed
 """
 
@@ -36,20 +39,23 @@ from ramlab.vm import hole_punch_host as holes
 from ramlab.vm.complaints import excerpt
 from ramlab.common import CACHE, ROOT, STOCK_KERNELS, die, kvm_usable
 
-# QEMU without hardware virtualisation changes its memory map while other CPUs run. In one boot of thirty on a busy host,
-# one of them met a map that was gone (an assertion in iotlb_to_section), or the guest waited for its root for ever. Why
-# the second happens is not known; neither was seen since guests boot with one CPU and have the others before the
-# command begins. An assertion that fails nevertheless, before that, is booted once more.
+# QEMU without hardware virtualisation changes its memory map while other CPUs run. In one boot of
+# thirty on a busy host, a CPU met a map that was gone (an assertion in iotlb_to_section), or the
+# guest waited for its root for ever. Why the second happens is not known. Neither was seen since
+# guests boot with one CPU and switch the others on before the command begins. If an assertion fails
+# nevertheless, before that, the guest boots once more.
 ONE_CPU = "maxcpus=1"
-ALL_CPUS = "for cpu in /sys/devices/system/cpu/cpu[1-9]*/online; do [ ! -e $cpu ] || echo 1 >$cpu; done\n"
+ALL_CPUS = ("for cpu in /sys/devices/system/cpu/cpu[1-9]*/online; do "
+            "[ ! -e $cpu ] || echo 1 >$cpu; done\n")
 # And a host that lets it run seldom enough has the guest miss its timer's first interrupts.
-EMULATOR_BUG = re.compile(r"^.*(?:qemu-system-\S+: .*Assertion .* failed|panic - not syncing: IO-APIC \+ timer doesn't work).*$",
-                          re.MULTILINE)
+EMULATOR_BUG = re.compile(r"^.*(?:qemu-system-\S+: .*Assertion .* failed|"
+                          r"panic - not syncing: IO-APIC \+ timer doesn't work).*$", re.MULTILINE)
 ATTEMPTS = 3
 
-# It may also go on executing an instruction that the kernel has just replaced on another CPU. Tracing any event has the
-# scheduler note who ran, and replaces instructions that all CPUs pass all the time: one run of thirty died of a
-# breakpoint in __schedule() that was gone. Without it, lines of a trace have "<...>" for the task's name.
+# It may also go on executing an instruction that the kernel has just replaced on another CPU.
+# Tracing any event has the scheduler note who ran, and replaces instructions that all CPUs pass all
+# the time: one run of thirty died of a breakpoint in __schedule() that was gone. Without it, lines
+# of a trace have "<...>" for the task's name.
 NO_NAMES = "trace_options=norecord-cmd"
 
 # Statuses of ours that no repetition of a test excuses.
@@ -66,20 +72,30 @@ KERNEL_ARGUMENTS = (
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernel", default="plain", choices=KERNELS, metavar="FLAVOUR", help=", ".join(KERNELS))
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", default="plain", choices=KERNELS, metavar="FLAVOUR",
+                        help=", ".join(KERNELS))
     parser.add_argument("--mem", default="4G", help="memory (default 4G)")
     parser.add_argument("--cpus", default="2", help="number of CPUs (default 2)")
-    parser.add_argument("--append", action="append", default=[], metavar="ARGS", help="kernel command line")
-    parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="ends what hangs: default 3600; 0: none")
+    parser.add_argument("--append", action="append", default=[], metavar="ARGS",
+                        help="kernel command line")
+    parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS",
+                        help="ends what hangs: default 3600; 0: none")
     parser.add_argument("--disk", metavar="SIZE", help="an empty disk of this size, /dev/vda")
-    parser.add_argument("--rw", action="append", default=[], metavar="DIR", help="writable in the guest")
-    parser.add_argument("--numa", action="append", default=[], metavar="SIZE[,cpus=A-B]", help="one node; repeat; sums to --mem")
-    parser.add_argument("--qemu-opt", action="append", default=[], metavar="WORDS", help="more words for QEMU")
-    parser.add_argument("--holes", nargs="?", const="", metavar="REPORT", help="see above; REPORT: the end, as JSON")
+    parser.add_argument("--rw", action="append", default=[], metavar="DIR",
+                        help="writable in the guest")
+    parser.add_argument("--numa", action="append", default=[], metavar="SIZE[,cpus=A-B]",
+                        help="one node; repeat; sums to --mem")
+    parser.add_argument("--qemu-opt", action="append", default=[], metavar="WORDS",
+                        help="more words for QEMU")
+    parser.add_argument("--holes", nargs="?", const="", metavar="REPORT",
+                        help="see above; REPORT: the end, as JSON")
     parser.add_argument("--console", metavar="FILE", help="keep the kernel's console there")
-    parser.add_argument("--allow-splats", action="store_true", help="report kernel complaints, keep the status")
-    parser.add_argument("--interactive", action="store_true", help="a shell on this terminal instead of a command")
+    parser.add_argument("--allow-splats", action="store_true",
+                        help="report kernel complaints, keep the status")
+    parser.add_argument("--interactive", action="store_true",
+                        help="a shell on this terminal instead of a command")
     parser.add_argument("--quiet", action="store_true", help="no line about the machine")
     parser.add_argument("command", nargs="*")
     args = parser.parse_args()
@@ -90,8 +106,10 @@ def arguments():
 
 def fresh_tmp(needed):
     """Shell text that mounts a tmpfs on /tmp and keeps the directories below it that are needed."""
-    kept = sorted({str(Path(p).resolve()) for p in needed if Path(p).resolve().is_relative_to("/tmp")})
-    lines = [f"mkdir -p /run/keep{p}; mount --rbind {p} /run/keep{p}" for p in map(shlex.quote, kept)]
+    needed = [Path(path).resolve() for path in needed]
+    kept = sorted({str(path) for path in needed if path.is_relative_to("/tmp")})
+    lines = [f"mkdir -p /run/keep{p}; mount --rbind {p} /run/keep{p}"
+             for p in map(shlex.quote, kept)]
     lines.append("mount -t tmpfs tmpfs /tmp")
     lines += [f"mkdir -p {p}; mount --rbind /run/keep{p} {p}" for p in map(shlex.quote, kept)]
     return "\n".join(lines) + "\n"
@@ -101,7 +119,8 @@ def guest_script(args, folder, kernel):
     """What the guest runs: the command, with its output merged and its status written to a file."""
     settings = {
         "RAMSLICE_IN_VM": "1", "RAMSLICE_FLAVOUR": args.kernel, "RAMSLICE_KERNEL": str(kernel),
-        "RAMSLICE_CACHE": str(CACHE), "PYTHONPATH": str(ROOT / "lab"), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/tmp",
+        "RAMSLICE_CACHE": str(CACHE), "PYTHONPATH": str(ROOT / "lab"),
+        "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/tmp",
         "MODPROBE_OPTIONS": f"-d {kernel}",
     }
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items())
@@ -109,7 +128,8 @@ def guest_script(args, folder, kernel):
     command = args.command[0] if len(args.command) == 1 else shlex.join(args.command)
     script = folder / "guest.sh"
     script.write_text(
-        f"exec 2>&1\ntouch {shlex.quote(str(folder / 'begun'))}\n{exports}{fresh_tmp([ROOT, CACHE, *args.rw])}"
+        f"exec 2>&1\ntouch {shlex.quote(str(folder / 'begun'))}\n"
+        f"{exports}{fresh_tmp([ROOT, CACHE, *args.rw])}"
         f"{ALL_CPUS}cd {shlex.quote(str(ROOT))}\n"
         f"bash -c {shlex.quote(command)}\n"
         f"echo $? > {shlex.quote(str(folder / 'status'))}\nsync\n"
@@ -124,7 +144,8 @@ def virtme(args, folder, kernel):
         die(f"{program} is missing: run 'make setup'")
     stock = args.kernel in STOCK_KERNELS
     boot = next((kernel / "boot").glob("vmlinuz-*")) if stock else kernel / "bzImage"
-    line = [program, "--kimg", boot, "--memory", args.mem, "--force-9p", "--mods", "none", "--name", "ramslice"]
+    line = [program, "--kimg", boot, "--memory", args.mem, "--force-9p", "--mods", "none",
+            "--name", "ramslice"]
     if not kvm_usable():
         line += ["--disable-kvm", "--kopt", NO_NAMES]
     for path in [folder, *args.rw]:
@@ -142,7 +163,7 @@ def virtme(args, folder, kernel):
     if stock:
         # Not the initramfs of virtme-run, which mounts the root without a cache: five times slower.
         words += ["-initrd", kernel / "initrd"]
-        # They check whether the timer ticks, in real time: an emulator on a busy host is too slow for that.
+        # They check in real time whether the timer ticks: too early for an emulator on a busy host.
         line += ["--kopt", "no_timer_check"]
     if args.disk:
         disk = folder / "disk.raw"
@@ -160,10 +181,10 @@ def virtme(args, folder, kernel):
 
 
 def stream(line, console, limit):
-    """Runs the guest: its stdout to ours, its stderr (the console) to a file. False if time ran out."""
+    """Runs the guest: its stdout to ours, its console (stderr) to a file. False if time ran out."""
     process = subprocess.Popen(
-        [str(word) for word in line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True,
+        [str(word) for word in line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
     )
 
     def kill(*_):
@@ -198,14 +219,14 @@ def stream(line, console, limit):
 
 
 def note_fatal(status):
-    """Tells who repeats tests that fail that this was no matter of timing."""
+    """Reports that this failure has nothing to do with timing, so no test is repeated for it."""
     if status in FATAL and "RAMSLICE_FATAL" in os.environ:
         with open(os.environ["RAMSLICE_FATAL"], "a", encoding="utf-8") as file:
             file.write(f"{FATAL[status]}\n")
 
 
 class EmulatorBroke(Exception):
-    """QEMU met a bug of its own before the guest ran the command, or the guest has no way to say what came of it."""
+    """QEMU met a bug of its own before the guest ran the command, or the output has no way out."""
 
 
 def main():
@@ -238,7 +259,8 @@ def run_guest(args, folder, kernel):
         return subprocess.run([str(word) for word in line], cwd=ROOT).returncode
     if not args.quiet:
         engine = "KVM" if kvm_usable() else "TCG (no hardware virtualisation: slower)"
-        print(f"vm: {args.kernel} kernel, {args.mem}, {args.cpus} CPUs, {engine}", file=sys.stderr, flush=True)
+        print(f"vm: {args.kernel} kernel, {args.mem}, {args.cpus} CPUs, {engine}",
+              file=sys.stderr, flush=True)
     console = folder / "console"
     with open(console, "wb") as sink:
         in_time = stream(line, sink, args.timeout)
@@ -253,17 +275,20 @@ def run_guest(args, folder, kernel):
         print("vm: the kernel complained:\n  " + "\n  ".join(complaints), file=sys.stderr)
     if not in_time:
         tail = "\n  ".join(lines[-10:])
-        print(f"vm: time limit of {args.timeout:g} s passed; console ends:\n  {tail}", file=sys.stderr)
+        print(f"vm: time limit of {args.timeout:g} s passed; console ends:\n  {tail}",
+              file=sys.stderr)
         return 124
     if complaints and not args.allow_splats:
         return 3
     if NO_PORTS in "".join(lines):
-        raise EmulatorBroke("the command's output is lost among the console's: virtme-ng's init found no port for it (it waits "
-                            "for ports with udev; 'make setup' installs what is missing)")
+        raise EmulatorBroke("the command's output is lost among the console's: virtme-ng's init "
+                            "found no port for it (it waits for ports with udev; "
+                            "'make setup' installs what is missing)")
     status = folder / "status"
     text = status.read_text().strip() if status.exists() else ""
     if not text:
-        print("vm: the guest ended without a status; console ends:\n  " + "\n  ".join(lines[-25:]), file=sys.stderr)
+        print("vm: the guest ended without a status; console ends:\n  " +
+              "\n  ".join(lines[-25:]), file=sys.stderr)
         return 4
     return int(text)
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The host's side of the power driver ramslice_holes: a guest's memory as a file with holes where slices are off.
+"""The host's side of the power driver ramslice_holes: offline slices are holes in a memory file.
 
-The guest says over a serial port which slices go off and which wake. For one that goes off, its range is punched out
-of the file. Any access through QEMU, by a CPU or by a device, reading or writing, makes the page appear again; so at
-waking the file itself shows whether the slice was touched. As many wakes as RAMSLICE_REFUSED_WAKES says are refused, the
-first ones: those slices stay off here and are lost to the guest.
+The guest says over a serial port which slices go off and which wake. For one that goes off, its
+range is punched out of the file. Any access through QEMU, by a CPU or by a device, reading or
+writing, makes the page appear again; so at waking the file itself shows whether the slice was
+touched. The first RAMSLICE_REFUSED_WAKES wakes are refused: those slices stay off here and are lost
+to the guest.
 """
 
 import contextlib
@@ -31,12 +32,13 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def punch(fd, start, size):
     """Frees a range of a file."""
-    if libc.fallocate64(fd, FALLOC_KEEP_SIZE | FALLOC_PUNCH_HOLE, ctypes.c_long(start), ctypes.c_long(size)):
+    if libc.fallocate64(fd, FALLOC_KEEP_SIZE | FALLOC_PUNCH_HOLE,
+                        ctypes.c_long(start), ctypes.c_long(size)):
         raise OSError(ctypes.get_errno(), "fallocate")
 
 
 def present(fd, start, end):
-    """How many bytes of a range of a file there are, and where the first is (None if there are none)."""
+    """How many bytes of a range of a file there are, and where the first is (None if none are)."""
     first, total, at = None, 0, start
     while at < end:
         try:
@@ -74,7 +76,7 @@ class Memory:
         self.fd = os.memfd_create("guest-memory", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, size)
         self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
-        # QEMU's q35: what does not fit below the PCI window follows at 4 GiB, and then the window is larger.
+        # QEMU's q35: what does not fit below the PCI window goes above 4 GiB, and the window grows.
         # The guest's driver checks this with pages of its own.
         self.low = size if size < 0xB0000000 else 2 * GIB
 
@@ -162,7 +164,8 @@ class Host(threading.Thread):
         """How many pages of these ranges are there, and the pfn of the first."""
         found = [present(self.memory.fd, start, end) for start, end in sorted(ranges)]
         first = next((at for _, at in found if at is not None), None)
-        return sum(total for total, _ in found) // PAGE, 0 if first is None else self.memory.pfn(first)
+        pages = sum(total for total, _ in found) // PAGE
+        return pages, 0 if first is None else self.memory.pfn(first)
 
     def report(self):
         """How it ended, once the guest has."""
@@ -171,10 +174,11 @@ class Host(threading.Thread):
         untouched = [hole for ranges in self.off.values() for start, end in ranges
                      for hole in absent(self.memory.fd, start, end)]
         return self.figures | {
-            "off": sorted(self.off), "off_touched": touched, "first_touched_pfn": pfn, "present_kib": kib,
-            "memory_kib": of_kib,
+            "off": sorted(self.off), "off_touched": touched, "first_touched_pfn": pfn,
+            "present_kib": kib, "memory_kib": of_kib,
             # The first few: pfn, pages
-            "off_untouched": [(self.memory.pfn(start), (end - start) // PAGE) for start, end in untouched[:8]],
+            "off_untouched": [(self.memory.pfn(start), (end - start) // PAGE)
+                              for start, end in untouched[:8]],
         }
 
 
@@ -188,7 +192,7 @@ def bytes_of(text):
 
 @contextlib.contextmanager
 def beside(args, folder):
-    """While a guest runs: adds to its options (ramlab vm's) what --holes needs, answers it, and reports in the end."""
+    """Answers a guest while it runs: adds what --holes needs to its options, reports in the end."""
     if args.holes is None:
         yield
         return
@@ -197,7 +201,8 @@ def beside(args, folder):
     path = folder / "holes.sock"
     host = Host(bytes_of(args.mem), str(path))
     host.start()
-    backend = f"memory-backend-file,id=ram,size={host.memory.size},mem-path={host.memory.path},share=on"
+    backend = (f"memory-backend-file,id=ram,size={host.memory.size},"
+               f"mem-path={host.memory.path},share=on")
     args.qemu_opt += [
         f"-object {backend} -machine memory-backend=ram",
         f"-chardev socket,id=holes,path={shlex.quote(str(path))},server=off",
