@@ -27,9 +27,11 @@ def main():
     os.environ["PYTHONPATH"] = str(LAB)
     # Cargo and what it builds, as for all of the lab.
     text = 'source lab/env && cd lab && exec "$@"'
-    line = ["bash", "-c", text, "ramlab", sys.executable, "-m", "pytest", *words]
+    # Named, because pytest takes the value of an option that it does not know yet for a test
+    settings = ["-c", LAB / "pyproject.toml", "--rootdir", LAB]
+    line = ["bash", "-c", text, "ramlab", sys.executable, "-m", "pytest", *settings, *words]
     os.chdir(ROOT)
-    os.execvp(line[0], line)
+    os.execvp(line[0], [str(word) for word in line])
 
 
 if __name__ == "__main__":
