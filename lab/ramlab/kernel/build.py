@@ -26,7 +26,8 @@ FORMAT = 1  # raised when this program changes what it builds
 COUNTS = CACHE / "steps.json"
 KEEP = 8  # finished images per flavour
 # Until a build has been counted
-FIRST_STEPS = {"plain": 2150, "debug": 2200, "research": 2160, "debug-research": 2210, "stock": 2116}
+FIRST_STEPS = {"plain": 2150, "debug": 2200, "research": 2160, "debug-research": 2210,
+               "stock": 2116}
 REPRODUCIBLE = {
     "SOURCE_DATE_EPOCH": "1735689600",
     "KBUILD_BUILD_TIMESTAMP": "2025-01-01",
@@ -59,7 +60,8 @@ def read_counts():
 
 def otherwise(wanted, got, who="asked for"):
     """Options that did not come out as wanted, a line each."""
-    return [f"  {name}: {who} {value}, got {got.get(name, 'n')}" for name, value in wanted.items() if got.get(name, "n") != value]
+    return [f"  {name}: {who} {value}, got {got.get(name, 'n')}"
+            for name, value in wanted.items() if got.get(name, "n") != value]
 
 
 def key(source, flavour):
@@ -85,7 +87,8 @@ def make(tree, objects, *arguments):
     """The command line of one kernel make."""
     jobs = os.environ.get("RAMSLICE_JOBS", os.cpu_count())
     compilers = ["CC=ccache gcc", "HOSTCC=ccache gcc"]
-    return ["make", "-C", tree, f"O={objects}", f"-j{jobs}", "--no-print-directory", *compilers, *arguments]
+    return ["make", "-C", tree, f"O={objects}", f"-j{jobs}", "--no-print-directory",
+            *compilers, *arguments]
 
 
 def configure(tree, objects, flavour):
@@ -99,7 +102,8 @@ def configure(tree, objects, flavour):
     config = objects / ".config"
     before = config.read_text() if config.exists() else ""
     request.write_text(wanted)
-    run(make(tree, objects, "-s", f"KCONFIG_ALLCONFIG={request}", "allnoconfig"), env=os.environ | REPRODUCIBLE)
+    run(make(tree, objects, "-s", f"KCONFIG_ALLCONFIG={request}", "allnoconfig"),
+        env=os.environ | REPRODUCIBLE)
     after = config.read_text()
     if wrong := otherwise(options(wanted), options(after)):
         die(f"the {flavour} configuration did not come out as asked:\n" + "\n".join(wrong))
@@ -152,7 +156,8 @@ def build(source, flavour, store):
 
 def prune(flavour):
     """Keeps the images of this flavour that were used last."""
-    stores = sorted((CACHE / "kernels").glob(f"{flavour}-*"), key=lambda p: p.stat().st_mtime, reverse=True)
+    stores = sorted((CACHE / "kernels").glob(f"{flavour}-*"),
+                    key=lambda p: p.stat().st_mtime, reverse=True)
     for old in stores[KEEP:]:
         shutil.rmtree(old)
 
@@ -174,7 +179,8 @@ def ensure(source, flavour, quiet):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--path", action="store_true")
     parser.add_argument("--source", action="store_true")
     parser.add_argument("flavours", nargs="*", metavar="FLAVOUR", default=["plain"])

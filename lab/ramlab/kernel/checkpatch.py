@@ -46,13 +46,14 @@ def complaints(tree, options, names):
         for entry in OVERLAY.iterdir():
             os.symlink(entry, Path(scratch) / entry.name)
         done = subprocess.run(
-            [tree / "scripts/checkpatch.pl", f"--root={tree}", "--strict", "--terse", "--show-types",
-             "--no-summary", "--quiet", "--color=never", *options, "--", *names],
+            [tree / "scripts/checkpatch.pl", f"--root={tree}", "--strict", "--terse",
+             "--show-types", "--no-summary", "--quiet", "--color=never", *options, "--", *names],
             cwd=scratch, env=os.environ | {"GIT_DIR": "/nonexistent", "LC_ALL": "C.UTF-8"},
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
     lines = done.stdout.splitlines()
-    parsed = [re.fullmatch(r"(.+?):(\d+): (ERROR|WARNING|CHECK):(\w+): (.*)", line) for line in lines]
+    parsed = [re.fullmatch(r"(.+?):(\d+): (ERROR|WARNING|CHECK):(\w+): (.*)", line)
+              for line in lines]
     if None in parsed or bool(done.returncode) != bool(lines):
         die(f"checkpatch.pl failed with status {done.returncode}:\n{done.stdout.rstrip()}")
     return [(m[1], int(m[2]), m[3], m[4], m[5]) for m in parsed]
@@ -71,7 +72,8 @@ def place(name, number, is_patch):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patches", nargs="*", metavar="PATCH", type=Path)
     args = parser.parse_args()
     source = Source()
@@ -85,9 +87,12 @@ def main():
     known = exceptions()
     used, new = set(), 0
     for options, names in jobs:
-        for name, number, level, kind, message in complaints(source.pristine, options, names) if names else []:
+        found = complaints(source.pristine, options, names) if names else []
+        for name, number, level, kind, message in found:
             file, text = place(name, number, not options)
-            matching = {e for e in known if e[0] == kind and fnmatch.fnmatch(file, e[1]) and e[2].search(text)}
+            matching = {exception for exception in known
+                        if exception[0] == kind and fnmatch.fnmatch(file, exception[1]) and
+                        exception[2].search(text)}
             used |= matching
             if not matching:
                 new += 1
@@ -96,7 +101,8 @@ def main():
         for kind, file, pattern in sorted(set(known) - used, key=lambda e: e[:2]):
             if kind not in SERIES_ONLY:
                 new += 1
-                print(f"{EXCEPTIONS.name}: nothing needs this any more: {kind} | {file} | {pattern.pattern}")
+                print(f"{EXCEPTIONS.name}: nothing needs this any more: "
+                      f"{kind} | {file} | {pattern.pattern}")
     if new:
         die(f"{new} complaints that kernel/{EXCEPTIONS.name} does not name")
 

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes the kernel changes as patches for 'git am' to out/series, and proves them.
 
-The series has two parts, core and research. Each begins with patches that add files of the overlay:
-kernel/patches/PART/messages/*.txt hold a commit message each and, after a line "---", patterns of the
-files that the patch adds. Then come the part's hooks, kernel/patches/PART. Core builds without research.
-Proved: on Debian's source, git am of the series gives the patched tree; checkpatch.pl --strict has no
-complaint that is not a known exception. The same input gives the same output.
+The series has two parts, core and research. Each begins with patches that add files of the
+overlay: kernel/patches/PART/messages/*.txt hold a commit message each and, after a line "---",
+patterns of the files that the patch adds. Then come the part's hooks, kernel/patches/PART. Core
+builds without research. The export checks that git am of the series on Debian's source gives the
+patched tree, and that checkpatch.pl --strict has no complaint that is not a known exception. The
+same input gives the same output.
 """
 
 import argparse
@@ -28,7 +29,10 @@ PARTS = ("core", "research")
 
 
 def groups():
-    """{part: [(commit message, files to add)]} from messages/*.txt; every overlay file is in exactly one."""
+    """{part: [(commit message, files to add)]} from messages/*.txt.
+
+    Every file of the overlay is in exactly one.
+    """
     # What is research's is not for a pattern of core
     ours = {name for name in overlay() if "research" in str(name)}
     left = {"core": set(overlay()) - ours, "research": ours}
@@ -66,7 +70,8 @@ def prove(repo, wanted):
     kept = {name: content for name, content in wanted.items() if content}
     for name, (data, mode) in kept.items():
         path = repo / name
-        if not path.exists() or path.read_bytes() != data or os.access(path, os.X_OK) != bool(mode & 0o100):
+        executable = bool(mode & 0o100)
+        if not path.exists() or path.read_bytes() != data or os.access(path, os.X_OK) != executable:
             die(f"git am: {name} is not what the patched tree has")
     extra = set(git(repo, "ls-files").split()) - set(kept) - {".gitattributes"}
     if extra:
@@ -86,7 +91,7 @@ def main():
     date = re.search(r"^Date: (.*)$", hooks[0].read_text(), re.M)[1]
     out = OUT / "series"
     with tempfile.TemporaryDirectory(prefix="ramslice-series-") as scratch:
-        made, fresh, patches = Path(scratch) / "made", Path(scratch) / "fresh", Path(scratch) / "patches"
+        made, fresh, patches = (Path(scratch) / name for name in ("made", "fresh", "patches"))
         base(source, made, touched)
         for part in PARTS:
             for message, names in parts[part]:

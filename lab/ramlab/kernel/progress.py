@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 
-STEP = re.compile(r"^\s+(CC|AS|LD|AR|CC \[M\]|LD \[M\]|HOSTCC|HOSTLD|LDS|GEN|OBJCOPY|DESCEND|INSTALL)\b")
+STEP = re.compile(r"^\s+(CC|AS|LD|AR|CC \[M\]|LD \[M\]|HOSTCC|HOSTLD|LDS|GEN|OBJCOPY|DESCEND|"
+                  r"INSTALL)\b")
 ERROR = re.compile(r"error|undefined reference|No rule to make|\*\*\*|Error \d", re.I)
 
 
@@ -19,14 +20,14 @@ def minutes(seconds):
 def build(argv, label, log, expected, env):
     """Runs argv with its output in the file log; returns (steps done, seconds).
 
-    expected is the number of steps to do, by the last such build; beyond it, nothing is said of what is left. Exits with
-    the errors when the build fails.
+    expected is the number of steps to do, by the last such build; beyond it, nothing is said of
+    what is left. Exits with the errors when the build fails.
     """
     start = last = time.monotonic()
     steps, tty = 0, sys.stdout.isatty()
     process = subprocess.Popen(
-        [str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        env=os.environ | env,
+        [str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", env=os.environ | env,
     )
     with open(log, "w") as out, process:
         try:

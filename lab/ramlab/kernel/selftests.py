@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs the kernel's own tests of mm and of memory hotplug on the unpatched and the patched kernel, and compares.
+"""Runs the kernel's own tests of mm and memory hotplug on unpatched and patched kernels.
 
 Usage: ramlab selftests [--all] [NAME...]
 
-Each kernel of the same source and configuration runs the tests of lab/ramlab/kernel/selftests.list, the patched one a second time
-with most of its free memory switched off. With --all, the longer tests run too, and the unpatched kernel runs
-everything twice: what differs there is flaky, and named. Any other difference, in a test's status or in one verdict
-of its report, fails; results/selftests.json keeps how each test ended. Tests are built once, from the kernel's source,
+Each kernel of the same source and configuration runs the tests of lab/ramlab/kernel/selftests.list,
+the patched one a second time with most of its free memory switched off. With --all, the longer
+tests run too, and the unpatched kernel runs everything twice: what differs there is flaky, and
+named. Any other difference, in a test's status or in one verdict of its report, fails;
+results/selftests.json keeps how each test ended. Tests are built once, from the kernel's source,
 into the cache. Outputs: out/selftests.
 RAMSLICE_IMAGE_STOCK and RAMSLICE_IMAGE_PLAIN name other images than those that the checkout makes.
 """
@@ -52,13 +53,14 @@ def read_list():
             out[name] = reason.strip()
         elif kind in ("quick", "all"):
             name, seconds, huge, *command = rest.split()
-            tests.append({"set": kind, "name": name, "seconds": int(seconds), "huge": int(huge), "command": command})
+            tests.append({"set": kind, "name": name, "seconds": int(seconds), "huge": int(huge),
+                          "command": command})
         else:
             die(f"{LIST}: no such set: {kind}")
     return tests, out
 
 
-# --- build -------------------------------------------------------------------------------------------------------
+# --- build ---
 
 
 def build(tests):
@@ -109,20 +111,22 @@ def compile_tests(tree, store):
     print(f"building the kernel's own tests (about a minute); log: {log}", flush=True)
     with open(log, "w") as out:
         for command in (
-            ["make", "-s", "-C", tree, f"O={fresh}/headers", f"INSTALL_HDR_PATH={copy_}/usr", "headers_install"],
+            ["make", "-s", "-C", tree, f"O={fresh}/headers", f"INSTALL_HDR_PATH={copy_}/usr",
+             "headers_install"],
             # One that does not build must not keep the others from it; a test that needs it says so
             ["make", "-k", f"-j{os.cpu_count()}", "-C", copy_ / FOLDER / "mm"],
         ):
-            subprocess.run([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT, check=False,
-                           env={**os.environ, "LC_ALL": "C"})
+            subprocess.run([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT,
+                           check=False, env={**os.environ, "LC_ALL": "C"})
     for name in ("mm", "memory-hotplug"):
-        shutil.copytree(copy_ / FOLDER / name, fresh / name, ignore=shutil.ignore_patterns("*.c", "*.o"))
+        shutil.copytree(copy_ / FOLDER / name, fresh / name,
+                        ignore=shutil.ignore_patterns("*.c", "*.o"))
     shutil.rmtree(copy_)
     shutil.rmtree(fresh / "headers", ignore_errors=True)
     fresh.rename(store)
 
 
-# --- run ---------------------------------------------------------------------------------------------------------
+# --- run ---
 
 
 def run_tests(name, kernels, built, tests, mem):
@@ -132,14 +136,17 @@ def run_tests(name, kernels, built, tests, mem):
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     command = [
-        "lab/bin/ramlab", "vm", "--quiet", "--kernel", flavour, "--mem", mem, "--disk", "1G", "--rw", str(output),
+        "lab/bin/ramlab", "vm", "--quiet", "--kernel", flavour, "--mem", mem, "--disk", "1G",
+        "--rw", str(output),
         "--append", "secretmem.enable=1" + (" ramslice=16M" if flavour == "plain" else ""),
-        "--timeout", str(300 + sum(test["seconds"] for test in tests)), "--console", str(output / "console"),
-        "--", "python3", "-m", "ramlab.guest.selftests", "--built", str(built), "--output", str(output),
+        "--timeout", str(300 + sum(test["seconds"] for test in tests)),
+        "--console", str(output / "console"), "--",
+        "python3", "-m", "ramlab.guest.selftests", "--built", str(built), "--output", str(output),
         *(["--slices-off"] if off else []), json.dumps(tests),
     ]
     environment = os.environ | {"RAMSLICE_IMAGE": str(kernels[flavour])}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, errors="replace")
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE,
+                               text=True, errors="replace")
     found = None
     try:
         for line in process.stdout:
@@ -158,7 +165,7 @@ def run_tests(name, kernels, built, tests, mem):
     return found
 
 
-# --- compare -----------------------------------------------------------------------------------------------------
+# --- compare ---
 
 
 def differences(one, two, names=("stock", "patched")):
@@ -169,7 +176,9 @@ def differences(one, two, names=("stock", "patched")):
             found[test] = f"ran on one of them only: {names[0] if test in one else names[1]}"
             continue
         a, b = one[test], two[test]
-        lines = [f"{names[0]}: {a['status']}", f"{names[1]}: {b['status']}"] if a["status"] != b["status"] else []
+        lines = []
+        if a["status"] != b["status"]:
+            lines = [f"{names[0]}: {a['status']}", f"{names[1]}: {b['status']}"]
         # How far a test got before its time was over is chance
         if a["report"] != b["report"] and "time-out" not in (a["status"], b["status"]):
             diff = difflib.unified_diff(a["report"], b["report"], *names, lineterm="", n=0)
@@ -183,7 +192,9 @@ def check_comparison(results):
     """The comparison must see what differs: a status, a verdict, a test that is missing."""
     name = max(results, key=lambda test: len(results[test]["report"]))
     for spoil in (
-        lambda r: r[name].update(status="fail (1)"), lambda r: r[name]["report"].pop(), lambda r: r.pop(name),
+        lambda r: r[name].update(status="fail (1)"),
+        lambda r: r[name]["report"].pop(),
+        lambda r: r.pop(name),
         lambda r: r[name]["report"].__setitem__(0, "not ok: " + r[name]["report"][0]),
     ):
         spoilt = copy.deepcopy(results)
@@ -199,22 +210,27 @@ def keep(began, kernels, found, flaky, failures):
         "date": began.isoformat(timespec="seconds"),
         "command": shlex.join(["ramlab", "selftests", *sys.argv[1:]]),
         "kernels": [provenance(kernel, flavour) for flavour, kernel in kernels.items()],
-        "elapsed_minutes": round((datetime.datetime.now(datetime.timezone.utc) - began).total_seconds() / 60, 1),
+        "elapsed_minutes": round(
+            (datetime.datetime.now(datetime.timezone.utc) - began).total_seconds() / 60, 1),
         "differences": failures,
         "flaky": flaky,
         "share_of_free_memory_off": found["slices off"]["share_off"],
         "woken_by_demand": found["slices off"]["woken_by_demand"],
         "tests": {test: {"verdicts": len(result["report"])} |
-                  {name: results[name].get(test, {"status": "did not run"})["status"] for name in results}
+                  {name: results[name].get(test, {"status": "did not run"})["status"]
+                   for name in results}
                   for test, result in results["stock"].items()},
     })
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true", help="the longer tests, too, and twice on the unpatched kernel")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true",
+                        help="the longer tests, too, and twice on the unpatched kernel")
     parser.add_argument("--mem", default="2G", help="the guests' memory (default 2G)")
-    parser.add_argument("--list", action="store_true", help="say what runs and what does not, and why")
+    parser.add_argument("--list", action="store_true",
+                        help="say what runs and what does not, and why")
     parser.add_argument("names", nargs="*", metavar="NAME", help="these tests only")
     args = parser.parse_args()
 
@@ -223,23 +239,28 @@ def main():
     tests, left_out = read_list()
     if args.list:
         for test in tests:
-            print(f"{test['set']}: {test['name']}: {' '.join(test['command'])} (at most {test['seconds']} s)")
+            print(f"{test['set']}: {test['name']}: {' '.join(test['command'])} "
+                  f"(at most {test['seconds']} s)")
         for name, reason in left_out.items():
             print(f"left out: {name}: {reason}")
         return
     if unknown := set(args.names) - {test["name"] for test in tests}:
         die(f"no such test: {', '.join(sorted(unknown))}")
-    tests = [test for test in tests if test["name"] in args.names or not args.names and (args.all or test["set"] == "quick")]
+    tests = [test for test in tests if test["name"] in args.names or
+             not args.names and (args.all or test["set"] == "quick")]
     built = build(tests)
     runs = [*RUNS, *(["stock again"] if args.all else [])]
     kernels = {flavour: image(flavour) for flavour in ("stock", "plain")}
     began = datetime.datetime.now(datetime.timezone.utc)
     with concurrent.futures.ThreadPoolExecutor(max(1, min(len(runs), os.cpu_count() or 1))) as pool:
-        found = dict(zip(runs, pool.map(lambda name: run_tests(name, kernels, built, tests, args.mem), runs)))
+        found = dict(zip(runs, pool.map(
+            lambda name: run_tests(name, kernels, built, tests, args.mem), runs)))
 
     stock = found["stock"]["results"]
     check_comparison(stock)
-    flaky = differences(stock, found["stock again"]["results"], ("stock", "stock again")) if args.all else {}
+    flaky = {}
+    if args.all:
+        flaky = differences(stock, found["stock again"]["results"], ("stock", "stock again"))
     for test, text in flaky.items():
         print(f"flaky, on the unpatched kernel already: {test}:\n    {text}")
     failures = []
@@ -259,8 +280,9 @@ def main():
     off = found["slices off"]
     print(f"selftests: {len(stock)} tests with {verdicts} verdicts: " +
           ", ".join(f"{statuses.count(status)} {status}" for status in sorted(set(statuses))) +
-          f"; with slices off, {min(off['share_off']):.0%} to {max(off['share_off']):.0%} of free memory were off when a "
-          f"test began, {off['woken_by_demand']} slices woke on demand")
+          f"; with slices off, {min(off['share_off']):.0%} to {max(off['share_off']):.0%} "
+          "of free memory were off when a test began, "
+          f"{off['woken_by_demand']} slices woke on demand")
     if failures:
         die(f"{len(failures)} differences or problems")
     if statuses.count("pass") < len(stock) / 2:

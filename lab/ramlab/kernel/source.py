@@ -22,7 +22,8 @@ def git(repo, *arguments, date="1735689600 +0000"):
     who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER")
            for key, value in (("NAME", NAME), ("EMAIL", EMAIL), ("DATE", date))}
     env = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")} | who
-    env |= {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C", "TZ": "UTC"}
+    env |= {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C",
+            "TZ": "UTC"}
     return run(["git", "-C", repo, "-c", "core.abbrev=12", "-c", "gc.auto=0", *arguments], env=env)
 
 
@@ -85,7 +86,8 @@ class Source:
         fresh.mkdir(parents=True)
         run(["tar", "-xJf", self.tarball, "--strip-components=1", "-C", fresh])
         head = (fresh / "Makefile").read_text()[:400]
-        version = ".".join(re.search(rf"^{k} = (\d+)", head, re.M)[1] for k in ("VERSION", "PATCHLEVEL"))
+        version = ".".join(re.search(rf"^{k} = (\d+)", head, re.M)[1]
+                           for k in ("VERSION", "PATCHLEVEL"))
         if not self.lock["linux"].startswith(version + "."):
             die(f"{self.tarball} holds Linux {version}, the series is for {self.lock['linux']}")
         fresh.rename(self.pristine)
@@ -100,24 +102,23 @@ class Source:
                 if not is_research(patch) and (ours := {str(name) for name in overlay()} & names):
                     die(f"kernel/files/{min(ours)}: {patch.name} touches this file too")
                 touched |= names
-            result = {}
-            for name in touched:
-                path = scratch / name
-                result[name] = (path.read_bytes(), path.stat().st_mode & 0o777) if path.exists() else None
+            result = {name: _content(scratch / name) for name in touched}
         for name in overlay():
             path = OVERLAY / name
             if str(name) in result:
                 continue
             if (self.pristine / name).exists():
-                die(f"kernel/files/{name}: {self.describe_base()} has this file; change it with a patch")
-            result[str(name)] = (path.read_bytes(), path.stat().st_mode & 0o777)
+                die(f"kernel/files/{name}: {self.describe_base()} has this file; "
+                    "change it with a patch")
+            result[str(name)] = _content(path)
         return result
 
     def _apply(self, patch, scratch):
         """Applies one patch to copies of the files it names, without fuzz; returns their names."""
         if not patch.exists():
             die(f"kernel/patches/series names {patch.name}, which does not exist")
-        names = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", patch.read_text(errors="replace"), re.M))
+        names = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)",
+                               patch.read_text(errors="replace"), re.M))
         for name in names:
             copy = scratch / name
             ours = is_research(patch) and (OVERLAY / name).exists()
@@ -126,7 +127,8 @@ class Source:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(original, copy)
         done = subprocess.run(
-            ["patch", "-p1", "-N", "-F0", "-t", "-r-", "--no-backup-if-mismatch", "-d", scratch, "-i", patch],
+            ["patch", "-p1", "-N", "-F0", "-t", "-r-", "--no-backup-if-mismatch", "-d", scratch,
+             "-i", patch],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
         if done.returncode:
@@ -137,7 +139,8 @@ class Source:
                 if re.search(r"FAILED|malformed|already exists|hunks? ignored", line):
                     failed.append(current)
             where = ", ".join(dict.fromkeys(failed)) or "see below"
-            die(f"{patch.name} does not apply to {self.describe_base()}: {where}\n{done.stdout.rstrip()}")
+            die(f"{patch.name} does not apply to {self.describe_base()}: {where}\n"
+                f"{done.stdout.rstrip()}")
         return names
 
     def describe_base(self):
@@ -146,7 +149,7 @@ class Source:
     def sync(self):
         """Brings the patched tree up to date; returns the names whose content changed.
 
-        Files that stay the same keep their modification time, so that make rebuilds only what it must.
+        Files that stay the same keep their modification time, so make rebuilds only what it must.
         """
         if not self.patched.exists():
             fresh = self.home / "copying"
@@ -156,13 +159,19 @@ class Source:
         manifest = self.home / "patched.json"
         before = set(json.loads(manifest.read_text())) if manifest.exists() else set()
         wanted = self.changed_files()
-        # Recorded before the first write: after an interruption everything touched is looked at again.
+        # Recorded before the first write: after an interruption all of it is looked at again.
         manifest.write_text(json.dumps(sorted(before | set(wanted))))
         for name in before - set(wanted):
             path = self.pristine / name
-            wanted[name] = (path.read_bytes(), path.stat().st_mode & 0o777) if path.exists() else None
-        changed = [name for name, content in sorted(wanted.items()) if _put(self.patched / name, content)]
+            wanted[name] = _content(path)
+        changed = [name for name, content in sorted(wanted.items())
+                   if _put(self.patched / name, content)]
         return changed
+
+
+def _content(path):
+    """A file's bytes and mode; None if it does not exist."""
+    return (path.read_bytes(), path.stat().st_mode & 0o777) if path.exists() else None
 
 
 def _put(path, content):

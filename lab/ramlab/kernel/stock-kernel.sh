@@ -3,18 +3,25 @@
 # Fetches one of Debian's own kernels into the cache and unpacks it there; nothing is installed.
 #
 # Usage: ramlab stock-kernel 6.1|6.12 [headers]
-# Prints the directory: boot/vmlinuz-VERSION, boot/config-VERSION and lib/modules/VERSION as in the package, and
-# initrd, which mounts the host's root file system as ramlab vm says in rootflags= (it is a module in these kernels).
-# With "headers", prints the directory to build modules for it with (make -C), from Debian's own packages; status 77 if the
-# mirror no longer has them.
-# The versions below are those that the tests were written with. When a mirror has dropped one, the newest is
-# taken and named. The generic flavour: the cloud flavour has no 9p and cannot mount the host's root.
+# Prints the directory: boot/vmlinuz-VERSION, boot/config-VERSION and lib/modules/VERSION as in the
+# package, and initrd, which mounts the host's root file system as ramlab vm says in rootflags= (it
+# is a module in these kernels). With "headers", prints the directory to build modules for it with
+# (make -C), from Debian's own packages; status 77 if the mirror no longer has them.
+# The versions below are those that the tests were written with. When a mirror has dropped one, the
+# newest is taken and named. The generic flavour: the cloud flavour has no 9p and cannot mount the
+# host's root.
 set -euo pipefail
 source "$(dirname "$0")/../../env"
 
 case ${1:-} in
-6.1) pinned=linux-image-6.1.0-54-amd64=6.1.190-1 series='^linux-image-6\.1\.0-[0-9]+-amd64$' ;;
-6.12) pinned=linux-image-6.12.95+deb12-amd64=6.12.95-1~bpo12+1 series='^linux-image-6\.12\.[0-9]+\+deb12-amd64$' ;;
+6.1)
+	pinned=linux-image-6.1.0-54-amd64=6.1.190-1
+	series='^linux-image-6\.1\.0-[0-9]+-amd64$'
+	;;
+6.12)
+	pinned=linux-image-6.12.95+deb12-amd64=6.12.95-1~bpo12+1
+	series='^linux-image-6\.12\.[0-9]+\+deb12-amd64$'
+	;;
 *) die "which kernel? ramlab stock-kernel 6.1 or ramlab stock-kernel 6.12" ;;
 esac
 folder=$RAMSLICE_CACHE/stock-kernels
@@ -22,14 +29,15 @@ mkdir -p "$folder"
 exec 9>"$folder/lock"
 flock 9
 
-# A folder to work in, and a package list of our own, so that neither the machine's sources nor its lists change, nor is
-# root needed.
+# A folder to work in, and a package list of our own: neither the machine's sources nor its lists
+# change, and root is not needed.
 prepare() {
 	work=$(mktemp -d "$folder/fetch-XXXXXX")
 	trap 'rm -rf "$work"' EXIT
 	local mirror security key='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
 	mirror=$(mirror_of bookworm) security=$(mirror_of bookworm-security)
-	[ -n "$mirror" ] || die "apt has no source for bookworm, whose mirror would have its kernels (see sources.list(5))"
+	[ -n "$mirror" ] || die "apt has no source for bookworm," \
+		"whose mirror would have its kernels (see sources.list(5))"
 	cat >"$work/sources.list" <<-END
 		deb $key $mirror bookworm main
 		deb $key $mirror bookworm-backports main
@@ -42,7 +50,8 @@ prepare() {
 	apt-get "${private[@]}" update -qq >&2 || echo "apt-get update complained; going on" >&2
 }
 
-# The headers of the kernel in $1, in a directory beside it. The package's links and Makefile expect to be in /usr.
+# The headers of the kernel in $1, in a directory beside it. The package's links and Makefile expect
+# to be in /usr.
 headers() {
 	local kernel version release there
 	kernel=$(basename "$1") release=$(basename "$1"/lib/modules/*)
@@ -53,11 +62,13 @@ headers() {
 		[[ $release != 6.1.* ]] || kbuild=linux-kbuild-6.1
 		(cd "$work" && apt-get "${private[@]}" download -qq "linux-headers-$release=$version" \
 			"linux-headers-${release%-amd64}-common=$version" "$kbuild" >&2) || {
-			echo "the mirror has no headers for Debian's kernel $version any more: no modules can be built for it" >&2
+			echo "the mirror has no headers for Debian's kernel $version any more:" \
+				"no modules can be built for it" >&2
 			exit 77
 		}
 		for package in "$work"/*.deb; do dpkg-deb -x "$package" "$work/package"; done
-		grep -rlI -e /usr/src -e /usr/lib/linux-kbuild "$work"/package/usr/src/*/{Makefile,.kernelvariables} 2>/dev/null |
+		grep -rlI -e /usr/src -e /usr/lib/linux-kbuild \
+			"$work"/package/usr/src/*/{Makefile,.kernelvariables} 2>/dev/null |
 			xargs -r sed -i "s,/usr/\(src\|lib/linux-kbuild\),$there/usr/\1,g"
 		rm -rf "$work"/package/usr/share
 		mv "$work/package" "$there"
@@ -79,7 +90,8 @@ fi
 
 prepare "kernel ${pinned#*=}"
 if ! (cd "$work" && apt-get "${private[@]}" download -qq "$pinned" 2>/dev/null); then
-	newest=$(apt-cache "${private[@]}" search --names-only "$series" | cut -d' ' -f1 | sort -V | tail -1)
+	newest=$(apt-cache "${private[@]}" search --names-only "$series" |
+		cut -d' ' -f1 | sort -V | tail -1)
 	[ -n "$newest" ] || die "no package matches $series: is there a network?"
 	echo "the mirror no longer has $pinned; taking $newest" >&2
 	(cd "$work" && apt-get "${private[@]}" download -qq "$newest") || die "cannot download $newest"
@@ -88,7 +100,10 @@ package=$(find "$work" -maxdepth 1 -name '*.deb')
 version=$(dpkg-deb -f "$package" Version)
 dpkg-deb -x "$package" "$work/package"
 # What no virtual machine of ours has: three quarters of the files.
-rm -rf "$work"/package/lib/modules/*/kernel/{sound,drivers/{gpu,media,net,infiniband,staging,usb,iio,scsi,hid,input/touchscreen,mtd,isdn}}
+modules=$(echo "$work"/package/lib/modules/*)
+rm -rf "$modules"/kernel/sound \
+	"$modules"/kernel/drivers/{gpu,media,net,infiniband,staging,usb,iio,scsi,hid,mtd,isdn} \
+	"$modules"/kernel/drivers/input/touchscreen
 depmod -b "$work/package" "$(basename "$work"/package/lib/modules/*)"
 rm -rf "$work/package/usr"
 
@@ -99,7 +114,9 @@ mkdir -p "$initrd"/{bin,modules,proc,sys,dev,newroot}
 cp "$(command -v busybox)" "$initrd/bin/busybox"
 number=100
 for name in unix virtio_pci 9pnet_virtio 9p virtio_console virtio_blk; do
-	for module in $(modprobe -d "$work/package" -S "$kernel" -C /var/empty --show-depends "$name" 2>/dev/null | awk '/^insmod/ { print $2 }'); do
+	needed=$(modprobe -d "$work/package" -S "$kernel" -C /var/empty --show-depends "$name" \
+		2>/dev/null | awk '/^insmod/ { print $2 }') || true
+	for module in $needed; do
 		base=$(basename "${module%.xz}")
 		compgen -G "$initrd/modules/*-$base" >/dev/null && continue
 		case $module in
@@ -121,7 +138,7 @@ for word in $(/bin/busybox cat /proc/cmdline); do
 	esac
 done
 /bin/busybox mount -t 9p -o "ro,$flags" /dev/root /newroot || /bin/busybox poweroff -f
-# virtme's init runs udev for the names of its virtio ports alone, which takes half a minute when emulated.
+# virtme's init runs udev only for the names of its virtio ports: half a minute when emulated.
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mkdir -p /dev/virtio-ports
 for port in /sys/class/virtio-ports/*; do

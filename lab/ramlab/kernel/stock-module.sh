@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Builds a kernel module of one file for one of Debian's own kernels, against Debian's headers, and prints where it is.
+# Builds a kernel module of one file for one of Debian's own kernels, against Debian's headers, and
+# prints where it is.
 #
 # Usage: ramlab stock-module 6.1|6.12 FILE.c
 # Status 77 if there are no headers for the kernel in the cache any more.
