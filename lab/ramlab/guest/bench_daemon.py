@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ramsliced costs at its usual period while programs come and go: CPU time of all its threads, and its memory.
+"""The CPU time and memory of ramsliced at its usual period, while programs come and go.
 
 Usage: python3 -m ramlab.guest.bench_daemon OUT.json [--quick] MODE
 
-Where instructions are counted, CPU time is instructions, in the kernel and outside. RAMSLICE_DAEMON is the program.
+The CPU time is that of all threads. Where instructions are counted, it is instructions, in the
+kernel and outside. RAMSLICE_DAEMON is the program.
 """
 
 import argparse
@@ -33,7 +34,8 @@ def work(device):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("mode", choices=["observe", "on"])
@@ -49,13 +51,15 @@ def main():
                 memory.touch()
                 began, before, done = time.monotonic_ns(), cpu_ns(pid), work(device)
                 time.sleep(PERIOD)
-            periods.append({"cpu_ns": cpu_ns(pid) - before, "ns": time.monotonic_ns() - began, "requests": work(device) - done})
+            periods.append({"cpu_ns": cpu_ns(pid) - before, "ns": time.monotonic_ns() - began,
+                            "requests": work(device) - done})
         steps = daemon.metrics()["ramslice_steps_total"]
-        rss = next(int(line.split()[1]) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-                   if line.startswith("VmHWM"))
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+        rss = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
         off = sum(zone.nr_offline for zone in device.zones())
         daemon.end()
-        args.out.write_text(json.dumps({"periods": periods[WARM_UP:], "steps": steps, "peak_kib": rss, "offline": off,
+        args.out.write_text(json.dumps({"periods": periods[WARM_UP:], "steps": steps,
+                                        "peak_kib": rss, "offline": off,
                                         "slices": device.info().nr_slices}) + "\n")
 
 

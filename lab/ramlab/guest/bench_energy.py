@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Samples for the price model: slices of artificial mixtures and of ordinary programs, as `ramslice-lab calibrate` takes them.
+"""Samples for the price model, as `ramslice-lab calibrate` takes them.
+
+They are slices of artificial mixtures and of ordinary programs.
 
 Usage: python3 -m ramlab.guest.bench_energy RESULT [--quick] PROGRAM SEED
 
@@ -25,7 +27,8 @@ def main():
     environment = os.environ | {"RAMSLICE_ROOT": str(programs.parents[2])}
     command = [program, "calibrate", "--anyway", "--seed", seed,
                "--dir", "/mnt/fill", "--memory", "25%", "--samples", "8" if quick else "20",
-               "--held-out", "20" if quick else "160", "-o", sys.argv[1], "--", programs, "1" if quick else "3"]
+               "--held-out", "20" if quick else "160", "-o", sys.argv[1],
+               "--", programs, "1" if quick else "3"]
     subprocess.run([str(word) for word in command], check=True, env=environment)
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Redis under an open-loop load, while its pages migrate and while they do not, in randomly alternated windows.
+"""Redis under an open-loop load, while its pages migrate and while they do not, in random windows.
 
 Usage: python3 -m ramlab.guest.bench_redis OUT.json [--quick] WINDOWS
 
-In a window of migrating, the block of 128 MiB with most of the server's pages is emptied and comes back, once: by a
-request for a slice of that size, or, on the stock kernel, by memory hotplug. The latencies of each window go to a file
-beside OUT.json.
+In a window of migrating, the block of 128 MiB with most of the server's pages is emptied and comes
+back, once: by a request for a slice of that size, or, on the stock kernel, by memory hotplug. The
+latencies of each window go to a file beside OUT.json.
 """
 
 import argparse
@@ -27,7 +27,9 @@ from ramlab.guest import ramslice_dev as dev
 KEYS = 60_000  # of 900 bytes: the server takes about 80 MiB
 RATE = 400  # requests per second: an emulated CPU is a quarter busy
 SECONDS = 4
-PAIRS = 40  # of windows: what is looked for is a few per cent, and emulated CPUs differ by more from window to window
+# So many pairs of windows, because a few per cent are looked for, and emulated CPUs differ by more
+# from window to window.
+PAIRS = 40
 PRESENT, PFN = 1 << 63, (1 << 55) - 1
 
 
@@ -57,19 +59,27 @@ def fullest(pid, size):
 
 
 def away_and_back(bench, pfn, size, note):
-    """Empties the block and brings it back, in the middle of a window; or only counts, where nothing is to migrate."""
+    """Empties the block and brings it back, in the middle of a window.
+
+    Where nothing is to migrate, it only counts.
+    """
     time.sleep(SECONDS / 4)
     migrated = -dev.vmstat("pgmigrate_success")
     began = time.monotonic()
     if note["migrating"]:
         slices.empty_range(bench, size, {"pfn": pfn, "lru": 0})
-    note |= {"emptying_s": time.monotonic() - began, "migrated": migrated + dev.vmstat("pgmigrate_success")}
+    note["emptying_s"] = time.monotonic() - began
+    note["migrated"] = migrated + dev.vmstat("pgmigrate_success")
     if note["migrating"]:
         slices.wake_range(bench, size, pfn)
 
 
 def overwrite_free_memory():
-    """An emulator remembers which pages it has ever run code from, and writes them slowly until all of it was overwritten."""
+    """Makes all free memory equally fast.
+
+    An emulator remembers which pages it has ever run code from, and writes them slowly until all of
+    it was overwritten.
+    """
     with harness.Memory(harness.meminfo()["MemAvailable"] // 1024 - 256) as memory:
         memory.touch()
 
@@ -78,7 +88,8 @@ def window(bench, pid, size, migrating, file):
     note = {"migrating": migrating, "file": file.name}
     pfn, note["pages"] = fullest(pid, size)
     thread = threading.Thread(target=away_and_back, args=(bench, pfn, size, note))
-    line = [dev.program("openloop"), "/tmp/redis.sock", KEYS, RATE, SECONDS, random.getrandbits(31), file]
+    line = [dev.program("openloop"), "/tmp/redis.sock", KEYS, RATE, SECONDS, random.getrandbits(31),
+            file]
     load = subprocess.Popen([str(word) for word in line], stdout=subprocess.DEVNULL)
     thread.start()
     thread.join()
@@ -93,19 +104,23 @@ def windows(folder, quick):
         slices.set_slices(size)
     overwrite_free_memory()
     digest = demo.start_redis(KEYS)
-    pid = int(next(line for line in demo.redis("info", "server").splitlines() if line.startswith("process_id")).split(":")[1])
+    server = demo.redis("info", "server").splitlines()
+    pid = int(next(line for line in server if line.startswith("process_id")).split(":")[1])
     order = [False, True] * (3 if quick else PAIRS)
     random.shuffle(order)
     with slices.Bench() as bench:
         window(bench, pid, size, False, folder / "warm-up")
-        found = [window(bench, pid, size, migrating, folder / f"window-{n}") for n, migrating in enumerate(order)]
+        found = [window(bench, pid, size, migrating, folder / f"window-{n}")
+                 for n, migrating in enumerate(order)]
     if demo.redis("debug", "digest") != digest:
         sys.exit("Redis' data changed")
-    return {"windows": found, "rate": RATE, "seconds": SECONDS, "used": harness.meminfo()["AnonPages"]}
+    return {"windows": found, "rate": RATE, "seconds": SECONDS,
+            "used": harness.meminfo()["AnonPages"]}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("parts", nargs="*")

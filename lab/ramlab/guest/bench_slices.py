@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The slices suite inside the guest: carries out the parts that are named and writes what it measured.
+"""The slices suite inside the guest: carries out the parts that are named, and writes figures.
 
 Usage: python3 -m ramlab.guest.bench_slices OUT.json [--quick] PART...
 
-Figures are raw: ticks (instructions, if QEMU counts them), pages, interrupts. What they mean is worked out outside.
+Figures are raw: ticks (instructions, if QEMU counts them), pages, interrupts. The host works out
+what they mean.
 """
 
 import argparse
@@ -34,9 +35,9 @@ class Bench:
     """A running bench program; calling it gives a command and returns the answer."""
 
     def __init__(self, *words):
-        # The lowest of priorities competes with no one: bench itself runs at the normal one.
-        self.process = subprocess.Popen([dev.program("bench"), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True)
+        # At the lowest priority it would compete with nothing: bench itself runs at the normal one.
+        self.process = subprocess.Popen([dev.program("bench"), *words], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
 
     def __call__(self, *words):
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
@@ -54,7 +55,7 @@ class Bench:
         self.process.wait()
 
 
-# --- loops ---------------------------------------------------------------------------------------------------------
+# --- loops ---
 
 
 def loops(quick):
@@ -70,7 +71,7 @@ def loops(quick):
     return found
 
 
-# --- memory to be moved --------------------------------------------------------------------------------------------
+# --- memory to be moved ---
 
 
 def movable_mib():
@@ -86,7 +87,8 @@ def half_full(bench, seed):
     dev.write("/proc/sys/vm/drop_caches", 3)
     bench("free")
     bench("fill", movable_mib() * 97 // 100)
-    # The lists of CPUs take up to an eighth of what is freed, which is then neither free nor the program's
+    # The lists of CPUs take up to an eighth of what is freed, which is then neither free nor the
+    # program's.
     fraction = "/proc/sys/vm/percpu_pagelist_high_fraction"
     dev.write(fraction, 1000)
     bench("punch", seed)
@@ -122,7 +124,8 @@ def verified(bench):
 def good(answer, what):
     if answer["error"]:
         reason = answer.get("reason")
-        sys.exit(f"{what}: {os.strerror(answer['error'])}" + (f" ({dev.REASONS[reason]})" if reason else ""))
+        because = f" ({dev.REASONS[reason]})" if reason else ""
+        sys.exit(f"{what}: {os.strerror(answer['error'])}{because}")
     return answer
 
 
@@ -146,14 +149,17 @@ def block_file(pfn):
 
 
 def empty_range(bench, mib, row):
-    """Empties a slice, or, on the stock kernel, blocks one after the other; what work that was for how many pages."""
+    """Empties a slice, or on the stock kernel its blocks; returns the work and the pages moved."""
     migrated = -dev.vmstat("pgmigrate_success")
     if PATCHED:
-        ticks = good(bench("offline", row["pfn"] // (mib * PAGES)), f"slice at {row['pfn']:#x}")["ticks"]
+        answer = good(bench("offline", row["pfn"] // (mib * PAGES)), f"slice at {row['pfn']:#x}")
+        ticks = answer["ticks"]
     else:
         blocks = range(row["pfn"], row["pfn"] + mib * PAGES, block_mib() * PAGES)
-        ticks = sum(good(bench("write", block_file(pfn), "offline"), f"block at {pfn:#x}")["ticks"] for pfn in blocks)
-    return {"ticks": ticks, "had_to_move": row["lru"], "migrated": migrated + dev.vmstat("pgmigrate_success")} | row
+        ticks = sum(good(bench("write", block_file(pfn), "offline"), f"block at {pfn:#x}")["ticks"]
+                    for pfn in blocks)
+    migrated += dev.vmstat("pgmigrate_success")
+    return {"ticks": ticks, "had_to_move": row["lru"], "migrated": migrated} | row
 
 
 def wake_range(bench, mib, pfn):
@@ -164,7 +170,10 @@ def wake_range(bench, mib, pfn):
 
 
 def first_page(bench, pfn, nr):
-    """Allocates a page that only these page frames have: of 2 MiB, for a pool, because the kernel does not clear those."""
+    """Allocates a page that only these page frames have.
+
+    It is one of 2 MiB for a pool, because the kernel does not clear those.
+    """
     pool = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
     # Another may just have been freed elsewhere
     for number in range(1, 17):
@@ -176,7 +185,7 @@ def first_page(bench, pfn, nr):
 
 
 def empty(quick):
-    """Rounds of: a slice of 1 GiB, small slices, and waking 128 MiB; on the stock kernel, blocks instead."""
+    """Rounds of: a slice of 1 GiB, small slices, waking 128 MiB; on the stock kernel, blocks."""
     no_compaction()
     dev.debugfs()
     with Bench() as bench:
@@ -193,7 +202,8 @@ def empty_round(bench, quick):
     half_full(bench, random.getrandbits(32))
     with verified(bench) as found["check"]:
         two = sorted(ranges(bench, 1024, HIGH, 2), key=foreign)
-        small = [row for row in ranges(bench, size, two[1]["pfn"] << 12, 1024 // size) if usable(row)]
+        small = [row for row in ranges(bench, size, two[1]["pfn"] << 12, 1024 // size)
+                 if usable(row)]
         if not small:
             sys.exit(f"no range is the program's alone: {two}")
         for row in random.sample(small, min(len(small), 256 // size)):
@@ -204,7 +214,8 @@ def empty_round(bench, quick):
         size = block_mib()
         if PATCHED:
             set_slices(size)
-        blocks = [row for row in ranges(bench, size, two[1]["pfn"] << 12, 1024 // size) if usable(row)]
+        blocks = [row for row in ranges(bench, size, two[1]["pfn"] << 12, 1024 // size)
+                  if usable(row)]
         for row in random.sample(blocks, min(len(blocks), 1 if quick else 2)):
             empty_range(bench, size, row)
             bench("soak", HIGH >> 12)
@@ -217,19 +228,23 @@ def empty_round(bench, quick):
             good(bench("compact_dry", 1), "dry run")
         row, = ranges(bench, 1024, two[0]["pfn"] << 12)
         found["large"] = empty_range(bench, 1024, row)
-        for pfn in range(row["pfn"], row["pfn"] + 1024 * PAGES, (1024 if PATCHED else size) * PAGES):
-            wake_range(bench, 1024 if PATCHED else size, pfn)
+        if not PATCHED:
+            for pfn in range(row["pfn"], row["pfn"] + 1024 * PAGES, size * PAGES):
+                wake_range(bench, size, pfn)
+        else:
+            wake_range(bench, 1024, row["pfn"])
     return found
 
 
 def shootdowns():
     """TLB shoot-down interrupts so far, on all CPUs."""
-    line, = (line for line in dev.read("/proc/interrupts").splitlines() if line.strip().startswith("TLB:"))
+    line, = (line for line in dev.read("/proc/interrupts").splitlines()
+             if line.strip().startswith("TLB:"))
     return sum(int(word) for word in line.split()[1:] if word.isdigit())
 
 
 def together(quick):
-    """Several slices emptied in one request, or blocks one after the other: what moves more than once."""
+    """Several slices emptied in one request, or blocks one by one: what moves more than once."""
     dev.debugfs()
     rows = []
     size, nr = block_mib(), 6
@@ -252,34 +267,40 @@ def together(quick):
                 done = [row for row in before if row["pfn"] // PAGES // size in off]
             else:
                 # Those with the least to move, in order of address: the most favourable choice
-                done = sorted(sorted((r for r in before if usable(r)), key=lambda r: r["lru"])[:nr], key=lambda r: r["pfn"])
+                cheapest = sorted((r for r in before if usable(r)), key=lambda r: r["lru"])[:nr]
+                done = sorted(cheapest, key=lambda r: r["pfn"])
                 for row in done:
-                    answer = good(bench("write", block_file(row["pfn"]), "offline"), f"block at {row['pfn']:#x}")
+                    answer = good(bench("write", block_file(row["pfn"]), "offline"),
+                                  f"block at {row['pfn']:#x}")
             migrated += dev.vmstat("pgmigrate_success")
             report = bench("moved")
             if report["wrong"] or not done:
-                sys.exit(f"emptied {len(done)} ({answer}), {report['wrong']} pages have wrong contents")
-            rows.append({"emptied": len(done), "had_to_move": sum(row["lru"] for row in done), "migrated": migrated} | report)
+                sys.exit(f"emptied {len(done)} ({answer}), "
+                         f"{report['wrong']} pages have wrong contents")
+            rows.append({"emptied": len(done), "had_to_move": sum(row["lru"] for row in done),
+                         "migrated": migrated} | report)
             for row in [] if PATCHED else done:
                 wake_range(bench, size, row["pfn"])
     return rows
 
 
 def tlb(quick):
-    """Interrupts that flush another CPU's TLB, with as many folios migrated in one go as usual, and with one."""
+    """Interrupts that flush another CPU's TLB, with the usual folios at a time, and with one."""
     folios = int(dev.read(dev.debugfs() / "migrate_batch"))
     found = {"folios": folios, "usual": [], "one": []}
     with Bench("idle") as bench:
         half_full(bench, random.getrandbits(32))
         for length, batch in (("usual", folios), ("one", 1)) * (1 if quick else 2):
             dev.write(dev.debugfs() / "migrate_batch", batch)
-            row = max((r for r in ranges(bench, 64, HIGH + 512 * MIB, 16) if usable(r)), key=lambda r: r["lru"])
+            row = max((r for r in ranges(bench, 64, HIGH + 512 * MIB, 16) if usable(r)),
+                      key=lambda r: r["lru"])
             bench("walk", 1)
             interrupts = -shootdowns()
             answer = good(bench("offline", row["pfn"] // (64 * PAGES)), "slice")
             interrupts += shootdowns()
             walks = bench("walk", 0)["walks"]
-            found[length].append({"interrupts": interrupts, "migrated": answer["migrated"], "walks": walks})
+            found[length].append({"interrupts": interrupts, "migrated": answer["migrated"],
+                                  "walks": walks})
             good(bench("online", row["pfn"] // (64 * PAGES)), "waking")
     return found
 
@@ -287,26 +308,28 @@ def tlb(quick):
 def memory(_):
     """What the kernel says that it has and uses right after boot."""
     info, zones = harness.meminfo(), harness.zoneinfo()
-    found = {name: info[name] for name in ("MemTotal", "MemFree", "Slab", "Percpu", "VmallocUsed", "KernelStack")}
+    found = {name: info[name] for name in ("MemTotal", "MemFree", "Slab", "Percpu", "VmallocUsed",
+                                           "KernelStack")}
     return found | {"managed": sum(zone["managed"] for zone in zones.values()),
                     "present": sum(zone["present"] for zone in zones.values())}
 
 
 def snapshot(_):
-    """The KUnit test that takes a snapshot of 8192 slices and puts them in order prints what that took."""
+    """What the KUnit test that takes a snapshot of 8192 slices and orders them took for that."""
     dev.debugfs()
     text = dev.read("/sys/kernel/debug/kunit/ramslice_snapshot/results")
     if "not ok" in text:
         sys.exit(text)
-    return [{"snapshot_ns": int(a), "order_ns": int(b)} for a, b in re.findall(r"snapshot_ns (\d+) order_ns (\d+)", text)]
+    return [{"snapshot_ns": int(a), "order_ns": int(b)}
+            for a, b in re.findall(r"snapshot_ns (\d+) order_ns (\d+)", text)]
 
 
 def profiled(bench, mib, rows, path):
     """Empties slices one by one; perf's data go to the path."""
     data = Path("/tmp/perf.data")
     data.unlink(missing_ok=True)
-    perf = subprocess.Popen(["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock:k", "-F", "8000", "-m", "4096", "-o", data],
-                            stderr=subprocess.DEVNULL)
+    perf = subprocess.Popen(["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock:k", "-F", "8000",
+                             "-m", "4096", "-o", data], stderr=subprocess.DEVNULL)
     harness.until(data.exists, 20)
     found = [empty_range(bench, mib, row) for row in rows]
     perf.send_signal(signal.SIGINT)
@@ -316,7 +339,7 @@ def profiled(bench, mib, rows, path):
 
 
 def profile(folder):
-    """Where the instructions go while a slice of 1 GiB is emptied, and small ones into destinations that hold cache."""
+    """Where instructions go while a slice of 1 GiB is emptied, and small ones into cache."""
     dev.debugfs()
     dev.write("/proc/sys/kernel/kptr_restrict", 0)
     set_slices(1024)
@@ -334,23 +357,26 @@ def profile(folder):
         with hole.open("rb", buffering=0) as file:
             while file.read(MIB):
                 pass
-        rows = sorted(ranges(bench, 64, HIGH, movable_mib() // 64), key=lambda row: row["own"])
+        rows = sorted(ranges(bench, 64, HIGH, movable_mib() // 64),
+                      key=lambda row: row["own"])
         found["targets"] = profiled(bench, 64, rows[:4], folder / "targets.data")
     (folder / "kallsyms").write_text(Path("/proc/kallsyms").read_text())
     return found
 
 
-PARTS = {"loops": loops, "empty": empty, "profile": profile, "together": together, "tlb": tlb, "memory": memory,
-         "snapshot": snapshot}
+PARTS = {"loops": loops, "empty": empty, "profile": profile, "together": together, "tlb": tlb,
+         "memory": memory, "snapshot": snapshot}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("parts", nargs="+", choices=PARTS)
     args = parser.parse_args()
-    found = {part: PARTS[part](args.out.parent if part == "profile" else args.quick) for part in args.parts}
+    found = {part: PARTS[part](args.out.parent if part == "profile" else args.quick)
+             for part in args.parts}
     args.out.write_text(json.dumps(found) + "\n")
 
 

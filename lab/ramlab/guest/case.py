@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One run of a case study: a program works while a policy packs memory; prints what came of it as a line of JSON.
+"""One run of a case study: a program works while a policy packs memory. Prints a line of JSON.
 
 Usage: python3 -m ramlab.guest.case JOB...
 
-A job is a file of JSON: case, setting, start, seed, disk, out (a directory), period_s, time_factor and where it is from
-(time_factor_source), record (a sample every so many seconds, or null), work (what the case wants to know) and expected (what
-must come out). Seconds are the guest's. The status is 1 if a result is wrong: such a run has no figures.
+A job is a file of JSON: case, setting, start, seed, disk, out (a directory), period_s, time_factor
+and where it is from (time_factor_source), record (a sample every so many seconds, or null), work
+(what the case wants to know) and expected (what must come out). Seconds are the guest's. The status
+is 1 if a result is wrong: such a run has no figures.
 """
 
 import contextlib
@@ -27,31 +28,31 @@ PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 LAB_PROGRAM = os.environ.get("RAMSLICE_LAB_PROGRAM", f"{PROGRAM}-lab")
 FOLDER = Path("/mnt")
 SAMPLE_S = 2
-KEPT_VMSTAT = ("pgpgin", "pgpgout", "pgfault", "workingset_refault_file", "workingset_refault_anon", "pgsteal_kswapd",
-               "pgsteal_direct", "oom_kill", "pgmigrate_success")
+KEPT_VMSTAT = ("pgpgin", "pgpgout", "pgfault", "workingset_refault_file", "workingset_refault_anon",
+               "pgsteal_kswapd", "pgsteal_direct", "oom_kill", "pgmigrate_success")
 
 
 def budget_for(payback_s, job, slice_bytes):
-    """The price that a slice of the profile's memory pays back in so many real seconds, in units of 100 cycles."""
+    """The price, in 100 cycles, that a slice of the profile's memory pays back in real seconds."""
     watts = job["watts_per_gib"] * slice_bytes / 2**30
     return int(payback_s * watts / job["joules_per_cycle"] / 100)
 
 
 def freeable(s):
     """Pages of clean cache that no process maps, about."""
-    return max(0, s.counter("file") - s.counter("shmem") - s.counter("file_mapped") - s.counter("dirty") -
-               s.counter("writeback"))
+    return max(0, s.counter("file") - s.counter("shmem") - s.counter("file_mapped") -
+               s.counter("dirty") - s.counter("writeback"))
 
 
-# A policy has a request to make each period: fields of struct ramslice_request. One that decides by more than that, a
-# governor, is one more row.
+# A policy has a request to make each period: fields of struct ramslice_request. A governor, which
+# decides by more than that, would be one more row.
 def nothing(_job, _info):
     """The baseline: what is empty by itself is switched off, nothing is moved or dropped."""
     return {"op": "offline_free"}
 
 
 def unlimited(_job, _info):
-    """The thesis' unlimited setting: whatever can be emptied is, at any price, and cache is dropped for it."""
+    """The thesis' unlimited setting: empties what it can at any price, and drops cache for it."""
     return {"op": "compact"}
 
 
@@ -74,7 +75,10 @@ class Policy(threading.Thread):
         self.requests, self.samples, self.error = [], [], None
 
     def sample(self):
-        """When, slices in use, slices off, and how many could be off at best: all that is used packed, no cache kept."""
+        """Notes the time, slices in use, slices off, and how many could be off at best.
+
+        At best, all that is used is packed and no cache is kept.
+        """
         info, rows = self.device.info(), self.device.snapshot()
         pages = info.slice_bytes // info.page_bytes
         off = sum(s.state == dev.OFFLINE for s in rows)
@@ -87,8 +91,9 @@ class Policy(threading.Thread):
         fields = POLICIES[self.job["setting"]](self.job, self.device.info())
         op = fields.pop("op")
         done = self.device.request(op, wait_busy=10, **fields)
-        self.requests.append({"after_s": time.monotonic() - self.began, "done": done.nr_done, "why": done.why(),
-                              "migrated_pages": done.pages_migrated, "dropped_pages": done.pages_dropped,
+        self.requests.append({"after_s": time.monotonic() - self.began, "done": done.nr_done,
+                              "why": done.why(), "migrated_pages": done.pages_migrated,
+                              "dropped_pages": done.pages_dropped,
                               "price_predicted_100cycles": done.price_predicted,
                               "elapsed_s": done.elapsed_ns / 1e9})
 
@@ -129,11 +134,14 @@ class Ledger:
         self.path = Path("/tmp/energy.json")
         with open(self.path, "w") as file:
             self.process = subprocess.Popen(
-                [PROGRAM, "energy", "--json", "--profile", job["profile"], "--granularity", "slice", "--every", "2s",
-                 "--for", "36000s", "--time-factor", job["time_factor"], "--time-factor-source",
-                 job["time_factor_source"]], stdout=file)
+                [PROGRAM, "energy", "--json", "--profile", job["profile"],
+                 "--granularity", "slice", "--every", "2s", "--for", "36000s",
+                 "--time-factor", job["time_factor"],
+                 "--time-factor-source", job["time_factor_source"]], stdout=file)
         # What happens after its first document is counted
-        if not harness.until(lambda: self.path.stat().st_size or self.process.poll() is not None, 120):
+        begun = harness.until(
+            lambda: self.path.stat().st_size or self.process.poll() is not None, 120)
+        if not begun:
             raise RuntimeError("ramslice energy does not begin")
 
     def end(self):
@@ -148,8 +156,9 @@ class Ledger:
 @contextlib.contextmanager
 def aged():
     """A machine after long use, held while the work runs; yields the account."""
-    process = subprocess.Popen([LAB_PROGRAM, "fragment", "--json", "--recipe", "aged", "--dir", str(FOLDER)],
-                               stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [LAB_PROGRAM, "fragment", "--json", "--recipe", "aged", "--dir", str(FOLDER)],
+        stdout=subprocess.PIPE, text=True)
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -171,7 +180,8 @@ class Recording:
             self.log = Path("/tmp/record.log")
             with open(self.log, "w") as log:
                 self.process = subprocess.Popen(
-                    [LAB_PROGRAM, "record", "-o", f"{job['out']}/recording", "--every", f"{job['record']}s"],
+                    [LAB_PROGRAM, "record", "-o", f"{job['out']}/recording",
+                     "--every", f"{job['record']}s"],
                     stdout=log, stderr=subprocess.STDOUT)
 
     def end(self):
@@ -183,11 +193,13 @@ class Recording:
 
 
 def disk_use(disk):
-    """Of all time: bytes read, bytes read and written, requests, and seconds in which the disk did anything."""
+    """Of all time: bytes read, bytes read and written, requests, and seconds the disk was busy."""
     name = Path(disk).name
-    row = next(line.split() for line in Path("/proc/diskstats").read_text().splitlines() if line.split()[2] == name)
+    rows = (line.split() for line in Path("/proc/diskstats").read_text().splitlines())
+    row = next(row for row in rows if row[2] == name)
     reads, read, writes, written, busy_ms = (int(row[n]) for n in (3, 5, 7, 9, 12))
-    return {"read_bytes": read * 512, "bytes": (read + written) * 512, "requests": reads + writes, "busy_s": busy_ms / 1e3}
+    return {"read_bytes": read * 512, "bytes": (read + written) * 512,
+            "requests": reads + writes, "busy_s": busy_ms / 1e3}
 
 
 def fresh(device):
@@ -223,21 +235,24 @@ def run(job, device):
         after = harness.vmstat()
         used = {name: value - disk[name] for name, value in disk_use(job["disk"]).items()}
         figures = {
-            "case": job["case"], "setting": job["setting"], "start": job["start"], "seed": job["seed"],
-            "elapsed_s": took, "busy_s": work.busy_s, "cpu_s": work.cpu_s, "phases": work.phases, "energy": energy,
+            "case": job["case"], "setting": job["setting"], "start": job["start"],
+            "seed": job["seed"], "elapsed_s": took, "busy_s": work.busy_s, "cpu_s": work.cpu_s,
+            "phases": work.phases, "energy": energy,
             "slice_seconds": policy.areas(), "requests": policy.requests,
             "woken_by_demand": harness.woken_by_demand(device) - woken,
             "disk_read_bytes": used.pop("read_bytes"), "disk_used": used,
             "vmstat": {name: after[name] - before[name] for name in KEPT_VMSTAT if name in after},
             "aged": made, "recording": kept,
-            "samples": [[round(t - began, 1), used, off, best] for t, used, off, best in policy.samples],
+            "samples": [[round(t - began, 1), used, off, best]
+                        for t, used, off, best in policy.samples],
         }
     figures["result"] = work.check(job["expected"])
     # A check that takes everything is none
     if not work.refuses(case_work.spoiled(job["expected"])):
         raise case_work.Wrong("the check takes a result that is wrong")
     if figures["vmstat"].get("oom_kill"):
-        raise case_work.Wrong(f"{figures['vmstat']['oom_kill']} processes were killed for want of memory")
+        killed = figures["vmstat"]["oom_kill"]
+        raise case_work.Wrong(f"{killed} processes were killed for want of memory")
     return figures
 
 
@@ -259,7 +274,8 @@ def main():
                     raise case_work.Wrong("memory that is off was touched")
             print(json.dumps(figures), flush=True)
         except case_work.Wrong as wrong:
-            print(f"case: {job['case']}, {job['setting']}: the result is wrong: {wrong}", flush=True)
+            print(f"case: {job['case']}, {job['setting']}: the result is wrong: {wrong}",
+                  flush=True)
             sys.exit(1)
         finally:
             subprocess.run(["umount", "-l", FOLDER], check=False)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The programs of the case studies: each runs, takes its pauses, and checks its own result.
 
-They run inside the guest and, for the expected result and the time that the work takes without emulation, on the host.
+They run inside the guest. They also run on the host, for the expected result and the time that the
+work takes without emulation.
 """
 
 import copy
@@ -30,7 +31,7 @@ def spoiled(expected):
 
 
 class Work:
-    """What the programs share: phases and pauses on the clock, processor time, a check against what is expected."""
+    """What the programs share: phases and pauses on the clock, CPU time, a check of the result."""
 
     def __init__(self, job, folder):
         self.job, self.settings, self.folder = job, job["work"], Path(folder)
@@ -74,7 +75,8 @@ class Work:
             names = [n for n in {**found, **expected} if found.get(n) != expected.get(n)]
             raise Wrong(f"{len(names)} of {len(expected)} differ, {names[0]} first: "
                         f"{found.get(names[0])} instead of {expected.get(names[0])}")
-        return {"checked": len(found), "sha256": hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()}
+        text = json.dumps(found, sort_keys=True)
+        return {"checked": len(found), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
     def refuses(self, expected):
         try:
@@ -85,7 +87,10 @@ class Work:
 
 
 class Compile(Work):
-    """libbpf of the kernel's source, by as many compilers at a time; then what a changed header makes stale, again."""
+    """libbpf of the kernel's source, by as many compilers at a time; then again after a change.
+
+    The change is a header's and makes some of the objects stale.
+    """
 
     def prepare(self):
         self.out = self.folder / "out"
@@ -98,13 +103,15 @@ class Compile(Work):
         for unit in units:
             again = " stamp" if unit in self.settings["again"] else ""
             # Without the folder's own name in it, an object is the same wherever it is made
-            rules.append(f"out/{unit}.o: src/{unit}.c{again}\n\tgcc {self.settings['flags']} {includes} -c src/{unit}.c -o $@")
+            rules.append(f"out/{unit}.o: src/{unit}.c{again}\n"
+                         f"\tgcc {self.settings['flags']} {includes} -c src/{unit}.c -o $@")
         (self.folder / "rules.mk").write_text("\n".join(rules) + "\n")
         (self.folder / "stamp").touch()
 
     def make(self):
-        done = subprocess.run(["make", "-s", "-f", "rules.mk", f"-j{self.settings['jobs']}", "all"], cwd=self.folder,
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(["make", "-s", "-f", "rules.mk", f"-j{self.settings['jobs']}", "all"],
+                              cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode:
             raise Wrong(f"make: {done.stdout}")
 
@@ -117,11 +124,12 @@ class Compile(Work):
             self.pause()
 
     def result(self):
-        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(self.out.glob("*.o"))}
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest()
+                for p in sorted(self.out.glob("*.o"))}
 
 
 class Tpch(Work):
-    """Queries derived from TPC-H on DuckDB, in random order with pauses, all of them by one process that stays."""
+    """Queries derived from TPC-H on DuckDB, in random order with pauses, by one process."""
 
     PYTHON = "python/bin/python"
 
@@ -151,7 +159,8 @@ class Tpch(Work):
 
     def run(self):
         for number in self.order:
-            answer = self.phase(f"query {number}", lambda number=number: self.ask({"query": number}))
+            answer = self.phase(f"query {number}",
+                                lambda number=number: self.ask({"query": number}))
             if self.answers.setdefault(str(number), answer["sha256"]) != answer["sha256"]:
                 raise Wrong(f"query {number} has two answers")
             self.pause()
@@ -169,8 +178,12 @@ class Tpch(Work):
         return super().refuses({n: f"not {value}" for n, value in expected.items()})
 
 
+AS_POSTGRES = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+BY_INDEX = "SET enable_seqscan = off; SET enable_bitmapscan = off"
+
+
 class Import(Work):
-    """osm2pgsql imports an extract into PostgreSQL with PostGIS, through tables that it reads again and again."""
+    """osm2pgsql imports an extract into PostgreSQL with PostGIS, by tables that it reads often."""
 
     BIN = Path("/usr/lib/postgresql/15/bin")
     # What a service does with such a data base. Whole tables, in the order of the place:
@@ -181,18 +194,19 @@ class Import(Work):
         "ways": "SELECT count(*), sum(cardinality(nodes)) FROM planet_osm_ways",
     }
     # and by their indexes, which wander through them
-    READS |= {f"{name} by index": f"SET enable_seqscan = off; SET enable_bitmapscan = off; {statement}" for name, statement in {
+    READS |= {f"{name} by index": f"{BY_INDEX}; {statement}" for name, statement in {
         "polygons": "SELECT count(*), sum(ST_NPoints(way)) FROM planet_osm_polygon WHERE way && "
                     "ST_TileEnvelope(0, 0, 0)",
-        "lines": "SELECT count(*), sum(ST_NPoints(way)) FROM planet_osm_line WHERE way && ST_TileEnvelope(0, 0, 0)",
+        "lines": "SELECT count(*), sum(ST_NPoints(way)) FROM planet_osm_line WHERE way && "
+                 "ST_TileEnvelope(0, 0, 0)",
         "nodes": "SELECT count(*), sum(lat::bigint) FROM planet_osm_nodes WHERE id > 0",
         "ways": "SELECT count(*), sum(cardinality(nodes)) FROM planet_osm_ways WHERE id > 0",
     }.items()}
     READS_A_ROUND = 4
 
     def as_postgres(self, *words, **options):
-        return subprocess.run(["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *map(str, words)],
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+        return subprocess.run([*AS_POSTGRES, *map(str, words)], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, **options)
 
     def must(self, *words, **options):
         done = self.as_postgres(*words, **options)
@@ -210,14 +224,15 @@ class Import(Work):
     def start(self, data):
         # A server that is started with its output in a pipe keeps that open
         with open(os.devnull, "w") as null:
-            done = subprocess.run(["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups",
-                                   str(self.BIN / "pg_ctl"), "-D", str(data), "-l", str(data / "log"), "-w",
-                                   "-o", f"-k {data}", "-t", "600", "start"], cwd="/tmp", stdout=null, stderr=null)
+            done = subprocess.run(
+                [*AS_POSTGRES, str(self.BIN / "pg_ctl"), "-D", str(data), "-l", str(data / "log"),
+                 "-w", "-o", f"-k {data}", "-t", "600", "start"],
+                cwd="/tmp", stdout=null, stderr=null)
         if done.returncode:
             raise Wrong(f"pg_ctl: {(data / 'log').read_text()[-2000:]}")
 
     def server_cpu(self):
-        """Processor time of the server: its own, that of its processes, and of those that have ended."""
+        """CPU time of the server: its own, that of its processes, and of those that have ended."""
         server = (self.data / "postmaster.pid").read_text().split()[0]
         ticks = 0
         for path in Path("/proc").glob("[0-9]*/stat"):
@@ -235,19 +250,21 @@ class Import(Work):
         return super().used() + self.server_cpu()
 
     def psql(self, statement):
-        return self.must("psql", "-h", self.data, "-d", "gis", "-XAtq", "-F", " ", "-c", statement, cwd="/tmp").strip()
+        return self.must("psql", "-h", self.data, "-d", "gis", "-XAtq", "-F", " ", "-c", statement,
+                         cwd="/tmp").strip()
 
     def run(self):
         try:
             self.work()
         finally:
-            self.as_postgres(self.BIN / "pg_ctl", "-D", self.data, "-m", "fast", "-w", "-t", "600", "stop", cwd="/tmp")
+            self.as_postgres(self.BIN / "pg_ctl", "-D", self.data, "-m", "fast", "-w",
+                             "-t", "600", "stop", cwd="/tmp")
 
     def work(self):
         extract = self.folder / "extract.osm.pbf"
         self.phase("import", lambda: self.must(
-            "osm2pgsql", "--create", "--slim", "-C", "0", "--number-processes", "1", "-H", self.data, "-d", "gis",
-            "-S", self.settings["style"], extract, cwd="/tmp"))
+            "osm2pgsql", "--create", "--slim", "-C", "0", "--number-processes", "1",
+            "-H", self.data, "-d", "gis", "-S", self.settings["style"], extract, cwd="/tmp"))
         self.pause()
         for number in range(self.settings["rounds"]):
             self.phase(f"look-ups {number + 1}", self.look_ups)
@@ -266,8 +283,10 @@ class Import(Work):
         text = self.psql("; ".join(f"SELECT '{t}', count(*) FROM planet_osm_{t}" for t in tables))
         rows = {name: int(number) for name, number in (line.split() for line in text.splitlines())}
         # Not rows alone: what is in them
-        rows["length_m"] = round(float(self.psql("SELECT sum(ST_Length(way)) FROM planet_osm_line")))
-        rows["area_m2"] = round(float(self.psql("SELECT sum(ST_Area(way)) FROM planet_osm_polygon")))
+        rows["length_m"] = round(float(
+            self.psql("SELECT sum(ST_Length(way)) FROM planet_osm_line")))
+        rows["area_m2"] = round(float(
+            self.psql("SELECT sum(ST_Area(way)) FROM planet_osm_polygon")))
         return rows
 
     def result(self):
