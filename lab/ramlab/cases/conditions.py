@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from ramlab import provenance
-from ramlab.bench import machines
+from ramlab.kernel.images import named_image
 
 from . import compile, osm, tpch
 
@@ -57,7 +57,7 @@ def throttle(factor):
 def depends():
     """{dependency: git's id} of a run as things are now; None where a program or image was named by
     hand, because which code it is from is unknown."""
-    if NAMED_BY_HAND & os.environ.keys() or machines.named_by_hand(FLAVOUR):
+    if NAMED_BY_HAND & os.environ.keys() or named_image(FLAVOUR):
         return None
     modules = [*MODULES, *(f"lab/ramlab/cases/{Path(study.__file__).name}"
                            for study in STUDIES.values())]
