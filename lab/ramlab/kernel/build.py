@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Builds a flavour of the kernel (plain, debug, stock) into the cache, unless it is there already.
 
-Usage: ramlab kernel [--path | --source] [FLAVOUR...]
+Usage: ramlab kernel [--path | --source | --aside DIRECTORY] [FLAVOUR...]
   --path    builds if needed, then prints nothing but the directory of the finished image
   --source  prepares the patched source tree only and prints its directory
+  --aside   like --path, but an image that the cache lacks goes there, and the cache keeps what it has
 """
 
 import argparse
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from ramlab.common import CACHE, FLAVOURS, ROOT, die, locked, need_space, put_json, run
 from ramlab.kernel.source import OVERLAY, Source, overlay, series
@@ -162,6 +164,16 @@ def prune(flavour):
         shutil.rmtree(old)
 
 
+def build_aside(source, flavour, folder):
+    """The directory of an image that is not for the cache, unless the cache has it: built there."""
+    store = CACHE / "kernels" / f"{flavour}-{key(source, flavour)}"
+    if (store / "info.json").exists():
+        return store
+    with locked("kernel"):
+        build(source, flavour, folder / flavour)
+    return folder / flavour
+
+
 def ensure(source, flavour, quiet):
     """The directory of a finished image, built if need be."""
     store = CACHE / "kernels" / f"{flavour}-{key(source, flavour)}"
@@ -183,20 +195,24 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--path", action="store_true")
     parser.add_argument("--source", action="store_true")
+    parser.add_argument("--aside", type=Path, metavar="DIRECTORY")
     parser.add_argument("flavours", nargs="*", metavar="FLAVOUR", default=["plain"])
     args = parser.parse_args()
     if unknown := set(args.flavours) - set(FLAVOURS):
         die(f"no such flavour: {', '.join(unknown)} (there are {', '.join(FLAVOURS)})", 2)
     source = Source()
-    with contextlib.redirect_stdout(sys.stderr if args.path or args.source else sys.stdout):
+    quiet = args.path or args.source or args.aside
+    with contextlib.redirect_stdout(sys.stderr if quiet else sys.stdout):
         if args.source:
             with locked("kernel"):
                 source.extract()
                 source.sync()
             stores = [source.patched]
+        elif args.aside:
+            stores = [build_aside(source, flavour, args.aside) for flavour in args.flavours]
         else:
             stores = [ensure(source, flavour, args.path) for flavour in args.flavours]
-    if args.path or args.source:
+    if quiet:
         print(*stores, sep="\n")
 
 
