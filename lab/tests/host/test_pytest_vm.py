@@ -309,7 +309,7 @@ def test_fails_once(name): assert nth(name) > 1
 @pytest.mark.parametrize("body", [
     "complain()", "os.kill(os.getpid(), signal.SIGKILL)", "raise Contents('page 3')"])
 def test_what_is_no_matter_of_timing_is_never_run_again(guests, body):
-    result, _ = guests(f"""
+    result, boots = guests(f"""
 class Contents(AssertionError):
     never_rerun = True
 @vm()
@@ -321,6 +321,8 @@ def test_it():
 def test_marked(): assert nth("marked") > 1
 """, "--rerun-unsteady")
     result.assert_outcomes(failed=2)
+    # One of each machine: it would fail each time.
+    assert boots == 2
 
 
 def test_a_test_of_the_host_is_run_again_too(guests):
