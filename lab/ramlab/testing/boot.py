@@ -296,13 +296,14 @@ def programs(config):
     """Variables that name our programs, which are built before the first boot."""
     if not _found_programs:
         folder = config.getoption("programs")
+        if not config.getoption("guest_program"):
+            guest_programs.build()
         if not folder and not config.getoption("guest_program"):
             text = 'source lab/env && build_programs >&2 && echo "$CARGO_TARGET_DIR/release"'
             done = subprocess.run(["bash", "-c", text], cwd=ROOT, stdout=subprocess.PIPE, text=True)
             if done.returncode:
                 raise Ended("no programs", "our programs do not build: see what Cargo says")
             folder = done.stdout.strip()
-            guest_programs.build()
         folder = Path(folder or "/nonexistent")
         _found_programs.update({
             "RAMSLICE_PROGRAM": folder / "ramslice", "RAMSLICE_DAEMON": folder / "ramsliced",
