@@ -3,6 +3,7 @@
 change under load.
 """
 
+import functools
 import errno
 import resource
 import threading
@@ -339,24 +340,24 @@ class AtWork(PlacementTest):
         self.assertGreater(len(switches), len(known))
         self.assertEqual(harness.vmstat()["oom_kill"], kills)
 
+    @staticmethod
+    def placed_by_new_ranks(before):
+        """Whether slices were ranked and pages were placed since, after some were asked for."""
+        # More than is free within used pageblocks
+        with Memory(512) as memory:
+            memory.touch()
+        now = placement_workload.figures()
+        return all(now[name] > before[name] for name in ("rankings", "user_placed"))
+
     def test_slices_of_a_new_size_are_ranked_again(self):
         size = dev.SYSFS / "slice_bytes"
-        before = dev.read(size)
-        self.addCleanup(dev.write, size, before)
+        self.addCleanup(dev.write, size, dev.read(size))
         dev.write(POLICY, "packed")
         for mib in (2, 6, 64, 16):
             dev.write(size, mib * MIB)
             before = placement_workload.figures()
-            with Memory(64) as memory:
-                memory.touch()
             # A worker ranks them after the first pageblocks are taken
-            self.assertTrue(harness.until(
-                lambda: placement_workload.figures()["rankings"] > before["rankings"]))
-            # More than is free within used pageblocks
-            with Memory(512) as memory:
-                memory.touch()
-            self.assertGreater(
-                placement_workload.figures()["user_placed"],
-                before["user_placed"],
+            self.assertTrue(
+                harness.until(functools.partial(self.placed_by_new_ranks, before)),
                 (mib, before, placement_workload.figures()),
             )

@@ -2,12 +2,15 @@
 """The kernel changes export as a series that `git am` turns into the tree that the lab tests."""
 
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from ramlab.common import OUT, RAMLAB
+from ramlab.common import CACHE, OUT, RAMLAB
+from ramlab.kernel.build import configure, make
 from ramlab.kernel.export_series import groups
-from ramlab.kernel.source import overlay, series
+from ramlab.kernel.source import Source, is_research, overlay, series
 
 pytestmark = pytest.mark.xdist_group("series")
 
@@ -40,3 +43,27 @@ def test_the_exported_folder_lists_its_patches_in_order(export):
     listed = (OUT / "series/series").read_text().split()
     assert listed == sorted(path.name for path in (OUT / "series").glob("*.patch"))
     assert len(listed) == sum(len(parts) for parts in groups().values()) + len(series())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_core_builds_without_the_research_part(export):
+    """Who takes only the core gets a tree that compiles without a warning."""
+    source = Source()
+    source.extract()
+    hooks = [patch for patch in series() if not is_research(patch)]
+    patches = sorted((OUT / "series").glob("*.patch"))[:len(groups()["core"]) + len(hooks)]
+    # In the cache, because hard links do not leave a file system
+    with tempfile.TemporaryDirectory(prefix="core-", dir=CACHE / "runs") as folder:
+        tree, objects = Path(folder) / "tree", Path(folder) / "objects"
+        subprocess.run(["cp", "-al", source.pristine, tree], check=True)
+        for patch in patches:
+            subprocess.run(["patch", "-p1", "-N", "-F0", "-s", "-d", tree, "-i", patch], check=True)
+        assert not list(tree.glob("mm/ramslice/research*")), "this is not the core alone"
+        configure(tree, objects, "plain")
+        done = subprocess.run(
+            make(tree, objects, "mm/", "lib/", "drivers/misc/ramslice/", "fs/proc/"),
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        assert done.returncode == 0, done.stdout[-4000:]
+        assert (objects / "mm/ramslice/core.o").exists()
+        assert "warning:" not in done.stdout
