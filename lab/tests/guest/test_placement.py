@@ -3,8 +3,8 @@
 change under load.
 """
 
-import functools
 import errno
+import functools
 import resource
 import threading
 
