@@ -3,19 +3,10 @@
 
 import json
 
+from _ramslice import AccountingError, ContentsError
+from _ramslice import CorruptionError as NeverRerunError
 
-class NeverRerunError(AssertionError):
-    """The runner reports the failure and does not run the test again."""
-
-    never_rerun = True
-
-
-class ContentsError(NeverRerunError):
-    """A byte is not what was written, or something wrote to an offline slice."""
-
-
-class AccountingError(NeverRerunError):
-    """The counters differ from what they count."""
+__all__ = ["AccountingError", "ContentsError", "NeverRerunError", "report"]
 
 
 def report(problems, summary):

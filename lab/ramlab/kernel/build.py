@@ -21,8 +21,9 @@ import time
 from pathlib import Path
 
 from ramlab.common import CACHE, FLAVOURS, ROOT, die, locked, need_space, put_json, run
-from ramlab.kernel.source import OVERLAY, Source, overlay, series
+from ramlab.kernel.source import OVERLAY, Source, files_of, overlay, series
 from ramlab.kernel import progress
+from ramlab.provenance import NOT_BUILT
 
 FORMAT = 1  # raised when this program changes what it builds
 COUNTS = CACHE / "steps.json"
@@ -66,8 +67,16 @@ def otherwise(wanted, got, who="asked for"):
             for name, value in wanted.items() if got.get(name, "n") != value]
 
 
+def is_built(name):
+    """Whether an image may have a file of the kernel tree inside."""
+    return Path(name).parts[0] not in NOT_BUILT
+
+
 def key(source, flavour):
-    """What an image is made of, as a hash: source, compiler, configuration, overlay, patches."""
+    """What an image is made of, as a hash: source, compiler, configuration, overlay, patches.
+
+    Documents and tests of user space are no part of it.
+    """
     digest = hashlib.sha256()
 
     def add(label, data):
@@ -79,9 +88,11 @@ def key(source, flavour):
         add(path.name, path.read_bytes())
     if FLAVOURS[flavour][0]:
         for path in series():
-            add(path.name, path.read_bytes() if path.exists() else b"missing")
+            if not path.exists() or any(map(is_built, files_of(path))):
+                add(path.name, path.read_bytes() if path.exists() else b"missing")
         for name in overlay():
-            add(str(name), (OVERLAY / name).read_bytes())
+            if is_built(name):
+                add(str(name), (OVERLAY / name).read_bytes())
     return digest.hexdigest()[:16]
 
 

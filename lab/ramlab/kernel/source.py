@@ -36,6 +36,12 @@ def series():
     return [PATCHES / line for line in lines if line]
 
 
+def files_of(patch):
+    """The names of the files that a patch changes."""
+    text = patch.read_text(errors="replace")
+    return set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", text, re.M))
+
+
 def is_research(patch):
     """Patches of the last part of the series change files of the overlay, too."""
     return patch.parent.name == "research"
@@ -117,8 +123,7 @@ class Source:
         """Applies one patch to copies of the files it names, without fuzz; returns their names."""
         if not patch.exists():
             die(f"kernel/patches/series names {patch.name}, which does not exist")
-        names = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)",
-                               patch.read_text(errors="replace"), re.M))
+        names = files_of(patch)
         for name in names:
             copy = scratch / name
             ours = is_research(patch) and (OVERLAY / name).exists()
