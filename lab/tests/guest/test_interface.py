@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""debugfs, sysfs and access rights: valid input has its effect, anything else is refused and
-changes nothing.
+"""The debugfs tree of a research kernel: valid input has its effect, anything else is refused and
+changes nothing. The files of every kernel are in its selftests: ramslice_sysfs.py.
 """
 
 import errno
@@ -9,7 +9,7 @@ import stat
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
+from ramlab.guest.harness import MIB, Memory, check_contents
 from ramlab.pytest_vm import vm
 
 # Files of Table 3.3 and their modes
@@ -25,10 +25,8 @@ FILES = {
     "result": 0o400,
     "placement": 0o400,
 }
-PRICES = [*dev.PRICES, "unreclaimable"]
 # Equation 3.1 for an empty slice of 32 MiB
 EMPTY_PRICE = 695 + 303 * 8
-
 
 # What the thesis' commands need
 RESEARCH = vm(kernel="research", mem="2G", append="ramslice=32M")
@@ -396,181 +394,3 @@ class Commands(ZoneTest):
     def test_white_space_around_words_does_not_matter(self):
         self.command("  offline_batch \t inf   2 \n")
         self.assertEqual(self.number("nr_offline"), 2)
-
-
-@vm(mem="2G", append="ramslice=32M")
-class Sysfs(harness.RamsliceTest):
-    def setUp(self):
-        super().setUp()
-        self.size = dev.SYSFS / "slice_bytes"
-        self.addCleanup(dev.write, self.size, dev.read(self.size))
-        self.addCleanup(self.device.request, "online_all")
-
-    def test_sysfs_reports_that_ramslice_is_enabled(self):
-        self.assertEqual(dev.read(dev.SYSFS / "enabled"), "1")
-        self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
-        names = {
-            "enabled",
-            "slice_bytes",
-            "clock_khz",
-            "power_driver",
-            "driver_timeout_ms",
-            "strict",
-            "price",
-            "placement",
-        }
-        self.assertEqual(set(os.listdir(dev.SYSFS)), names)
-
-    def test_prices_are_measured_by_the_clock_of_the_processor(self):
-        line = next(
-            line for line in dev.read("/proc/cpuinfo").splitlines() if line.startswith("cpu MHz")
-        )
-        mhz = float(line.split(":")[1])
-        self.assertAlmostEqual(int(dev.read(dev.SYSFS / "clock_khz")) / 1000, mhz, delta=mhz / 100)
-
-    def test_slices_of_any_multiple_of_a_pageblock_work(self):
-        managed = self.device.info().managed_pages * PAGE
-        for size in (2 * MIB, 6 * MIB, 64 * MIB, 1024 * MIB, 34 * MIB):
-            with self.subTest(size=size):
-                dev.write(self.size, size)
-                self.assertEqual(int(dev.read(self.size)), size)
-                info = self.device.info()
-                self.assertEqual(info.slice_bytes, size)
-                self.assertAlmostEqual(
-                    info.nr_slices, managed / size, delta=3 + 0.05 * managed / size
-                )
-                self.assertEqual(len(self.device.snapshot()), info.nr_slices)
-                if size == 1024 * MIB:
-                    continue
-                # Slices of this size can be emptied
-                done = self.device.request("compact", max_slices=4)
-                self.assertEqual((done.status, done.nr_done), (0, 4))
-                self.assertEqual(self.device.info().offline_pages * PAGE, 4 * size)
-                self.device.request("online_all")
-                self.assert_sane()
-
-    def test_other_sizes_are_refused(self):
-        for text in (
-            "1",
-            "0",
-            "4096",
-            str(3 * MIB),
-            str(2 * MIB + 1),
-            "-2097152",
-            "-1",
-            "text",
-            "",
-            "\n",
-            "64M",
-            "2097152 2097152",
-            "1e6",
-            str(1 << 50),
-        ):
-            with self.refused(errno.EINVAL, repr(text)):
-                dev.write(self.size, text or "\0")
-        with self.refused(errno.ERANGE, "2^64"):
-            dev.write(self.size, 1 << 64)
-
-    def test_the_size_stays_while_a_slice_is_offline(self):
-        self.device.request("compact", max_slices=1)
-        with self.refused(errno.EBUSY, "64 MiB"):
-            dev.write(self.size, 64 * MIB)
-        self.device.request("online_all")
-        dev.write(self.size, 64 * MIB)
-
-    def test_prices_are_stored_and_used(self):
-        self.assertEqual(set(os.listdir(dev.SYSFS / "price")), set(PRICES))
-        for name in PRICES:
-            path = dev.SYSFS / "price" / name
-            before = dev.read(path)
-            # The offset of unreclaimable slices must be larger than any price
-            for value in (
-                "1000000" if name == "unreclaimable" else "0",
-                "1234567",
-                "1000000000000",
-            ):
-                dev.write(path, value + "\n")
-                self.assertEqual(dev.read(path), value)
-            dev.write(path, before)
-        number, = self.empty()
-        path = dev.SYSFS / "price/isolate_slice"
-        dev.write(path, 695 + 1000)
-        try:
-            price = next(s.price for s in self.device.snapshot() if s.id == number)
-            self.assertEqual(price, EMPTY_PRICE + 1000)
-        finally:
-            dev.write(path, 695)
-
-    def test_bad_prices_are_refused(self):
-        for name in PRICES:
-            path = dev.SYSFS / "price" / name
-            for text in ("-1", "text", "\n", "0x10", "1.5", "1 2", "inf"):
-                with self.refused(errno.EINVAL, f"{name} {text!r}"):
-                    dev.write(path, text)
-            for text in ("1000000000001", str(1 << 64)):
-                with self.refused(errno.ERANGE, f"{name} {text!r}"):
-                    dev.write(path, text)
-        with self.refused(errno.ERANGE, "an offset below any price"):
-            dev.write(dev.SYSFS / "price/unreclaimable", 999_999)
-
-    def test_read_only_files_cannot_be_written(self):
-        for name in ("enabled", "clock_khz", "power_driver"):
-            self.assertEqual(stat.S_IMODE((dev.SYSFS / name).stat().st_mode), 0o444)
-            self.assertRaises(OSError, dev.write, dev.SYSFS / name, "1")
-
-
-@vm(mem="2G", append="ramslice=32M")
-class Access(harness.RamsliceTest):
-    UNPRIVILEGED, GROUP = 65534, 4242
-
-    def setUp(self):
-        super().setUp()
-        self.addCleanup(os.chmod, "/dev/ramslice", 0o600)
-        self.addCleanup(os.chown, "/dev/ramslice", 0, 0)
-
-    def as_user(self, flags, groups=()):
-        """Errno of opening the device and sending a request as an ordinary user; 0 if both work."""
-        def attempt():
-            os.setgroups(groups)
-            os.setgid(self.UNPRIVILEGED)
-            os.setuid(self.UNPRIVILEGED)
-            try:
-                with dev.Device(flags) as own:
-                    own.request("offline_free", max_slices=1, flags=dev.DRY_RUN)
-            except OSError as error:
-                yield error.errno
-            else:
-                yield 0
-
-        with Child(attempt) as child:
-            return child.step()
-
-    def test_the_device_is_for_root_alone(self):
-        mode = os.stat("/dev/ramslice")
-        self.assertEqual((stat.S_IMODE(mode.st_mode), mode.st_uid, mode.st_gid), (0o600, 0, 0))
-        for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR):
-            self.assertEqual(self.as_user(flags), errno.EACCES)
-
-    def test_a_group_can_be_given_access(self):
-        os.chown("/dev/ramslice", 0, self.GROUP)
-        os.chmod("/dev/ramslice", 0o660)
-        self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP]), 0)
-        self.assertEqual(self.as_user(os.O_RDWR), errno.EACCES)
-
-    def test_a_group_with_read_access_cannot_request(self):
-        os.chown("/dev/ramslice", 0, self.GROUP)
-        os.chmod("/dev/ramslice", 0o640)
-        self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP]), errno.EACCES)
-        self.assertEqual(self.as_user(os.O_RDONLY, [self.GROUP]), errno.EBADF)
-
-    def test_only_root_can_write_the_files(self):
-        def attempt():
-            os.setgroups([])
-            os.setgid(self.UNPRIVILEGED)
-            os.setuid(self.UNPRIVILEGED)
-            paths = [dev.SYSFS / "slice_bytes", dev.SYSFS / "price/drop_page",
-                     self.folder / "stats"]
-            yield [os.access(path, os.W_OK) for path in paths]
-
-        with Child(attempt) as child:
-            self.assertEqual(child.step(), [False, False, False])

@@ -8,7 +8,7 @@ import threading
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import MIB, Child, ConcurrentAction, Memory, check_contents, interrupt
+from ramlab.guest.harness import MIB, Child, ConcurrentAction, interrupt
 from ramlab.pytest_vm import vm
 
 pytestmark = vm(mem="2G", append="ramslice=32M")
@@ -186,54 +186,3 @@ class InterruptedWaking(harness.RamsliceTest):
     def delayed(self):
         """From now on a slice takes long enough to wake for others to step in before the last."""
         dev.write(self.delay, 200_000)
-
-
-class InterruptedMigration(harness.RamsliceTest):
-    """Emptying that ends while pages move: a half-emptied slice stays online and complete."""
-
-    def setUp(self):
-        super().setUp()
-        # Large slices and one page at a time: on any machine this outlasts the shortest deadline
-        for path, value in (
-            (dev.SYSFS / "slice_bytes", 128 * MIB),
-            (dev.debugfs() / "migrate_batch", 1),
-        ):
-            self.addCleanup(dev.write, path, dev.read(path))
-            dev.write(path, value)
-        self.addCleanup(self.device.request, "online_all")
-        self.memory = self.enterContext(Memory(700))
-        self.memory.touch().punch()
-
-    def compact_used(self, **fields):
-        """Takes empty slices offline first, so that the request has to move pages from the start.
-        """
-        self.device.request("offline_free")
-        # Room for the pages that move
-        for number in harness.ids(self.device, dev.OFFLINE)[:12]:
-            self.device.request("online", id=number)
-        return self.device.request("offline", id=self.movable(), **fields)
-
-    def check(self, done, status, why):
-        self.assertEqual((done.status, done.why(), done.nr_done), (status, why, 0), done)
-        self.assertEqual(harness.states(self.device)[done.last_id], dev.ONLINE)
-        check_contents(self.memory)
-        self.assert_sane()
-        # The next attempt is not refused for it, and works
-        done = self.device.request("offline", id=done.last_id)
-        self.assertEqual((done.status, done.nr_done), (0, 1), done)
-        check_contents(self.memory)
-        self.assert_sane()
-
-    def test_a_deadline_leaves_the_slice_whole(self):
-        self.check(self.compact_used(deadline_ms=1), errno.ETIMEDOUT, "deadline")
-
-    def test_a_signal_leaves_the_slice_whole(self):
-        old = signal.signal(signal.SIGALRM, lambda *_: None)
-        self.addCleanup(signal.signal, signal.SIGALRM, old)
-        # Pending all the time
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-        try:
-            done = self.compact_used()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        self.check(done, errno.EINTR, "signal")

@@ -1,4 +1,5 @@
-# SPDX-License-Identifier: GPL-2.0-or-later
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
 """Offline memory does not look like lost memory: what people and programs read while most of it
 is offline.
 
@@ -9,16 +10,11 @@ import ctypes
 import os
 import unittest
 
-from ramlab.guest import harness
-from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import PAGE, Child, Memory
-from ramlab.pytest_vm import vm
+import _ramslice as dev
+import _ramslice_harness as harness
+from _ramslice_harness import PAGE, Child, Memory
 
 MEMINFO_NODE = "/sys/devices/system/node/node{}/meminfo"
-
-
-# More than 2 GiB, for a zone above 4 GiB and its lowmem reserves
-pytestmark = vm(mem="3G", append="ramslice=32M")
 
 
 class SysInfo(ctypes.Structure):
@@ -322,3 +318,7 @@ class Views(unittest.TestCase):
                           self.before["meminfo"]["MemTotal"], 1)
         for name, zone in self.before["zoneinfo"].items():
             self.assertEqual(after["zoneinfo"][name]["managed"], zone["managed"])
+
+
+if __name__ == "__main__":
+    harness.main()

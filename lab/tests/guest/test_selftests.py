@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel's own tests of ramslice, which need only its interface, on machines of the lab.
+
+They are in tools/testing/selftests/mm/ramslice of the kernel tree, where they run without the lab.
+"""
+
+from ramlab.guest import ramslice_dev as dev
+from ramlab.pytest_vm import vm
+
+import ramslice_events
+import ramslice_hold
+import ramslice_ioctls
+import ramslice_requests
+import ramslice_sysfs
+import ramslice_views
+
+SMALL = vm(mem="2G", append="ramslice=32M")
+
+
+@SMALL
+class Ioctls(ramslice_ioctls.Ioctls):
+    pass
+
+
+@SMALL
+class Events(ramslice_events.Events):
+    pass
+
+
+@SMALL
+class Sysfs(ramslice_sysfs.Sysfs):
+    def test_a_new_kernel_has_the_papers_prices_and_no_driver(self):
+        prices = [int(dev.read(dev.SYSFS / "price" / name))
+                  for name in ("isolate_slice", "isolate_page")]
+        self.assertEqual(prices, [695, 303])
+        self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
+
+
+@SMALL
+class Access(ramslice_sysfs.Access):
+    pass
+
+
+@SMALL
+class RoundTrip(ramslice_requests.RoundTrip):
+    pass
+
+
+@SMALL
+class InterruptedMigration(ramslice_requests.InterruptedMigration):
+    pass
+
+
+@vm(kernel=["plain", "debug"], mem="1G", append="ramslice=16M movablecore=512M")
+class Hold(ramslice_hold.Hold):
+    pass
+
+
+# More than 2 GiB, for a zone above 4 GiB and its lowmem reserves
+@vm(mem="3G", append="ramslice=32M")
+class Views(ramslice_views.Views):
+    pass
