@@ -3,7 +3,7 @@
 agree on it.
 
 Other tests bring about quarantined and power (test_power), pressure (test_demand), deadline and
-signal (test_device).
+signal (test_interrupted_requests).
 """
 
 import ctypes
